@@ -1,1 +1,10 @@
-//! Charter to come.
+//! One node: many Raft groups, one log under them.
+//!
+//! A [`shard::Shard`] is a core: it owns replicas, takes requests, sync completions and time, and
+//! says what to append, what to fetch and whom to answer. What orders and stores messages is the
+//! `raft` crate on the `wal`; what a committed entry does is the `machine`'s business. AMQP is
+//! unknown here.
+
+mod request;
+
+pub use request::{Alarms, Answer, Delivery, Held, Request, Ticket};

@@ -1,0 +1,120 @@
+//! What a session asks of the cluster, and what it is told.
+//!
+//! A session numbers its questions with tickets of its own; every ticket is answered exactly once.
+//! Requests without a ticket have no answer. Requests of one session for one group are carried out
+//! in the order in which they were submitted.
+
+use bytes::Bytes;
+use machine::{
+    AttachError, Batch, CatalogCommand, CatalogReply, CloseError, ConsumerId, ConsumerSpec, GroupId,
+    Outcome, QueueId, QueueStatus, Ranges,
+};
+
+/// The session's own number for a question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket(pub u64);
+
+/// Messages of one queue that one consumer holds.
+#[derive(Clone, Debug)]
+pub struct Held {
+    pub queue: QueueId,
+    pub consumer: ConsumerId,
+    pub ranges: Ranges,
+}
+
+/// What a session asks.
+#[derive(Debug)]
+pub enum Request {
+    /// Log `batch` in `group`: [`Answer::Appended`] once a majority has synced it. `settles` are the
+    /// messages that settle commands inside the batch (a transaction's acks) take from consumers.
+    Append { group: GroupId, ticket: Ticket, batch: Batch, settles: Vec<Held> },
+    /// Change the catalog: [`Answer::Catalog`] once this node routes by the change.
+    Catalog { ticket: Ticket, command: CatalogCommand },
+    /// Start a consumer: [`Answer::Attached`], then its deliveries.
+    Attach {
+        ticket: Ticket,
+        group: GroupId,
+        queue: QueueId,
+        consumer: ConsumerId,
+        spec: ConsumerSpec,
+    },
+    /// Stop a consumer: no delivery follows [`Answer::Detached`]. What it holds stays held.
+    Detach { ticket: Ticket, group: GroupId, queue: QueueId, consumer: ConsumerId },
+    /// Let a consumer hold `add` messages more.
+    Credit { group: GroupId, queue: QueueId, consumer: ConsumerId, add: u32 },
+    /// The outcome of messages that `consumer` holds, and `credit` given back with it.
+    Settle {
+        group: GroupId,
+        queue: QueueId,
+        consumer: ConsumerId,
+        ranges: Ranges,
+        outcome: Outcome,
+        credit: u32,
+    },
+    /// One message, now, if there is one: [`Answer::Got`].
+    Get { ticket: Ticket, group: GroupId, queue: QueueId, consumer: ConsumerId, no_ack: bool },
+    /// Forget every ready message: [`Answer::Purged`] once logged.
+    Purge { ticket: Ticket, group: GroupId, queue: QueueId },
+    /// Counts of a queue: [`Answer::Status`].
+    Status { ticket: Ticket, group: GroupId, queue: QueueId },
+    /// Check that a queue may be deleted, and take no more consumers: [`Answer::Closed`]. The
+    /// catalog's `DeleteQueue` is to follow.
+    CloseQueue { ticket: Ticket, group: GroupId, queue: QueueId, if_unused: bool, if_empty: bool },
+    /// The session is over: what it holds is ready again, its exclusive queues are deleted.
+    /// [`Answer::SessionEnded`] when that is done. Dropping the session's receiver does the same.
+    EndSession { ticket: Ticket },
+}
+
+/// Messages on their way to a consumer.
+#[derive(Clone, Debug)]
+pub struct Delivery {
+    pub group: GroupId,
+    pub queue: QueueId,
+    pub consumer: ConsumerId,
+    /// The sequence number of the first; the others follow without a gap.
+    pub first_seq: u64,
+    pub count: u32,
+    pub redelivered: bool,
+    /// `machine::Messages::of(queue, &bytes)` yields exactly `count` messages.
+    pub bytes: Bytes,
+}
+
+/// What a session is told.
+#[derive(Debug)]
+pub enum Answer {
+    /// A majority has synced the batch: the publisher may be confirmed.
+    Appended { ticket: Ticket },
+    /// The batch is not known to be logged, and never will be confirmed.
+    AppendFailed { ticket: Ticket },
+    Catalog { ticket: Ticket, reply: CatalogReply },
+    Attached { ticket: Ticket, result: Result<(), AttachError> },
+    Detached { ticket: Ticket },
+    Delivered(Delivery),
+    /// `ready` counts what is left behind the message.
+    Got { ticket: Ticket, delivery: Option<Delivery>, ready: u64 },
+    Purged { ticket: Ticket, count: u64 },
+    /// `None`: the group has no such queue.
+    Status { ticket: Ticket, status: Option<QueueStatus> },
+    /// The count of ready messages that go with the queue, or why it may not be deleted.
+    Closed { ticket: Ticket, result: Result<u64, CloseError> },
+    /// The consumer's queue is gone.
+    Cancelled { queue: QueueId, consumer: ConsumerId },
+    SessionEnded { ticket: Ticket },
+    Alarms(Alarms),
+    /// The node is stopping: close with 320.
+    Stopping,
+}
+
+/// Why publishers are held back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Alarms {
+    pub memory: bool,
+    pub disk: bool,
+}
+
+impl Alarms {
+    /// Whether publishers must wait.
+    pub fn any(self) -> bool {
+        self.memory || self.disk
+    }
+}
