@@ -1,1 +1,10 @@
-fn main() {}
+//! The `millrace` binary.
+
+mod cmd;
+mod config;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    cmd::run()
+}

@@ -1,0 +1,28 @@
+//! The list of commands, and nothing else: each is its own file.
+
+mod serve;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// A message platform in one binary: an AMQP 0-9-1 broker whose confirm means fsynced.
+#[derive(Parser)]
+#[command(name = "millrace", version, propagate_version = true, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run the broker: any RabbitMQ client (AMQP 0-9-1) can use it
+    Serve(serve::Args),
+}
+
+/// Parses the command line and runs what it names.
+pub(crate) fn run() -> ExitCode {
+    match Cli::parse().command {
+        Command::Serve(args) => serve::run(args),
+    }
+}

@@ -1,0 +1,1 @@
+//! The configuration of `millrace serve`: file, then environment, then flags.
