@@ -1,1 +1,55 @@
-fn main() {}
+//! Developer commands: `cargo xtask <command>`.
+//!
+//! Everything here runs on a developer's machine or in CI, never in the product, so this crate reads
+//! clocks, files and sockets where it needs them. It has no dependencies: the first answer comes in
+//! seconds. Each command is one file, and one row of `COMMANDS`.
+
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a developer's tool: it works with files and processes, and prints"
+)]
+
+mod check;
+mod process;
+mod tidy;
+
+use std::process::ExitCode;
+
+/// What a command says when it is over: nothing, or what went wrong.
+type Outcome = Result<(), String>;
+
+struct Command {
+    name: &'static str,
+    about: &'static str,
+    run: fn(&[String]) -> Outcome,
+}
+
+const COMMANDS: &[Command] = &[
+    Command { name: "check", about: "what a change must pass", run: check::check },
+    Command { name: "ci", about: "everything .ci/run runs", run: check::ci },
+    Command { name: "test", about: "[words] all tests, or those named so", run: check::test },
+    Command { name: "tidy", about: "arrows, io bans, charters, leftovers", run: tidy::run },
+];
+
+fn main() -> ExitCode {
+    let mut words = std::env::args().skip(1);
+    let name = words.next().unwrap_or_default();
+    let words: Vec<String> = words.collect();
+    let Some(command) = COMMANDS.iter().find(|command| command.name == name) else {
+        eprintln!("usage: cargo xtask <command>\n");
+        for command in COMMANDS {
+            eprintln!("  {:12} {}", command.name, command.about);
+        }
+        return ExitCode::from(2);
+    };
+    match (command.run)(&words) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("{name}: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}

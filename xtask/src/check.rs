@@ -1,0 +1,127 @@
+//! `check`, `test` and `ci`: what a change must pass, step by step.
+//!
+//! A failing step does not hide the next one: all run, and the failures are named at the end.
+
+use std::time::Instant;
+
+use crate::process::{cargo, run, run_lines};
+use crate::{Outcome, tidy};
+
+/// How many tests or cases went which way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tally {
+    pub(crate) passed: u64,
+    pub(crate) failed: u64,
+    pub(crate) skipped: u64,
+}
+
+impl Tally {
+    pub(crate) fn add(&mut self, other: Tally) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.skipped += other.skipped;
+    }
+}
+
+/// Steps that have run, and what became of them.
+#[derive(Default)]
+struct Steps {
+    tally: Tally,
+    failures: Vec<String>,
+}
+
+impl Steps {
+    fn step(&mut self, name: &str, work: impl FnOnce() -> Result<Tally, String>) {
+        println!("== {name}");
+        let begin = Instant::now();
+        match work() {
+            Ok(tally) => self.tally.add(tally),
+            Err(message) => {
+                println!("{message}");
+                self.failures.push(name.to_string());
+            }
+        }
+        println!("== {name}: {:.0} s\n", begin.elapsed().as_secs_f64());
+    }
+
+    /// The closing line. A step that fails without a count of its own is one failure.
+    fn finish(self) -> Outcome {
+        let Tally { passed, failed, skipped } = self.tally;
+        if !self.failures.is_empty() {
+            println!("failed: {}", self.failures.join(", "));
+        }
+        let failed = failed.max(self.failures.len() as u64);
+        println!("{passed} passed, {failed} failed, {skipped} skipped");
+        if failed == 0 { Ok(()) } else { Err("see above".into()) }
+    }
+}
+
+/// `cargo xtask check`
+pub(crate) fn check(_: &[String]) -> Outcome {
+    let mut steps = Steps::default();
+    check_steps(&mut steps);
+    steps.finish()
+}
+
+/// `cargo xtask ci`
+pub(crate) fn ci(_: &[String]) -> Outcome {
+    let mut steps = Steps::default();
+    check_steps(&mut steps);
+    steps.finish()
+}
+
+/// `cargo xtask test [words]`
+pub(crate) fn test(words: &[String]) -> Outcome {
+    let mut command = cargo(&["test", "--workspace", "--no-fail-fast", "--"]);
+    run(command.args(words))
+}
+
+fn check_steps(steps: &mut Steps) {
+    let uncounted = |outcome: Outcome| outcome.map(|()| Tally::default());
+    steps.step("format", || uncounted(run(&mut cargo(&["fmt", "--all", "--check"]))));
+    steps.step("tidy", || uncounted(tidy::run(&[])));
+    let clippy = ["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"];
+    steps.step("clippy", || uncounted(run(&mut cargo(&clippy))));
+    let mut tally = Tally::default();
+    steps.step("tests", || {
+        let mut command = cargo(&["test", "--workspace", "--no-fail-fast", "--quiet"]);
+        let outcome = run_lines(&mut command, |line| {
+            println!("{line}");
+            tally.add(tally_of(line));
+        });
+        uncounted(outcome)
+    });
+    steps.tally.add(tally);
+}
+
+/// Reads libtest's closing line: `test result: ok. 3 passed; 0 failed; 1 ignored; …`.
+fn tally_of(line: &str) -> Tally {
+    let mut tally = Tally::default();
+    let Some((_, counts)) = line.strip_prefix("test result: ").and_then(|l| l.split_once(". "))
+    else {
+        return tally;
+    };
+    for part in counts.split("; ") {
+        let mut words = part.split(' ');
+        let count = words.next().and_then(|word| word.parse().ok()).unwrap_or(0);
+        match words.next() {
+            Some("passed") => tally.passed = count,
+            Some("failed") => tally.failed = count,
+            Some("ignored") => tally.skipped = count,
+            _ => {}
+        }
+    }
+    tally
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_closing_line_of_a_test_binary_is_counted() {
+        let line = "test result: FAILED. 3 passed; 2 failed; 1 ignored; 0 measured; 0 filtered out";
+        assert_eq!(tally_of(line), Tally { passed: 3, failed: 2, skipped: 1 });
+        assert_eq!(tally_of("running 5 tests"), Tally::default());
+    }
+}

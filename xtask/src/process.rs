@@ -1,0 +1,57 @@
+//! Runs other programs: prints what is run, and says which one failed and how.
+
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::Outcome;
+
+/// The root of the repository: the folder above this package.
+pub(crate) fn root() -> PathBuf {
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    package.parent().expect("xtask lies in the repository").to_path_buf()
+}
+
+/// A command that runs in the root of the repository.
+pub(crate) fn command<S: AsRef<OsStr>>(program: S, args: &[&str]) -> Command {
+    let mut command = Command::new(program);
+    command.args(args).current_dir(root());
+    command
+}
+
+/// The cargo that started us.
+pub(crate) fn cargo(args: &[&str]) -> Command {
+    command(std::env::var_os("CARGO").unwrap_or("cargo".into()), args)
+}
+
+/// Runs a command to its end, its output going where ours goes.
+pub(crate) fn run(command: &mut Command) -> Outcome {
+    let status = command.status().map_err(|error| format!("{}: {error}", show(command)))?;
+    if status.success() { Ok(()) } else { Err(format!("{}: {status}", show(command))) }
+}
+
+/// Runs a command to its end and hands each line of its standard output to `each`.
+pub(crate) fn run_lines(command: &mut Command, mut each: impl FnMut(&str)) -> Outcome {
+    let text = show(command);
+    let fail = |error: std::io::Error| format!("{text}: {error}");
+    let mut child = command.stdout(Stdio::piped()).spawn().map_err(fail)?;
+    let mut output = BufReader::new(child.stdout.take().expect("standard output is piped"));
+    let mut line = Vec::new();
+    while output.read_until(b'\n', &mut line).map_err(fail)? > 0 {
+        each(String::from_utf8_lossy(&line).trim_end());
+        line.clear();
+    }
+    let status = child.wait().map_err(fail)?;
+    if status.success() { Ok(()) } else { Err(format!("{text}: {status}")) }
+}
+
+/// The command as one would type it.
+fn show(command: &Command) -> String {
+    let mut text = command.get_program().to_string_lossy().into_owned();
+    for arg in command.get_args() {
+        text.push(' ');
+        text.push_str(&arg.to_string_lossy());
+    }
+    text
+}

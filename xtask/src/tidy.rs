@@ -1,0 +1,186 @@
+//! `tidy`: what the compiler and clippy cannot see.
+//!
+//! Arrows between crates point down; clocks, files, sockets, threads and `async` stay under `io`;
+//! every file opens with its charter; nothing unfinished is left over; no mailbox is unbounded. The
+//! longest files and functions are printed and never fail. Rules look at code without comments and
+//! strings, and most of them leave tests alone.
+
+mod arrows;
+mod source;
+
+use std::path::{Path, PathBuf};
+
+use crate::Outcome;
+use crate::process::root;
+use source::Source;
+
+/// How many of the longest files and functions are shown.
+const LONGEST_COUNT: usize = 5;
+
+/// What only `io` may do (invariant I1). Clippy bans the calls it can resolve; these are the rest.
+const IO_WORDS: &[(&str, &str)] = &[
+    ("Instant::now", "a clock"),
+    ("SystemTime::now", "a clock"),
+    ("std::fs", "a file"),
+    ("std::net::Tcp", "a socket"),
+    ("std::net::Udp", "a socket"),
+    ("tokio::net", "a socket"),
+    ("tokio::fs", "a file"),
+    ("thread::spawn", "a thread"),
+    ("thread::Builder", "a thread"),
+    ("thread::sleep", "waiting"),
+    ("tokio::spawn", "a task"),
+    ("time::sleep", "waiting"),
+    ("thread_rng", "chance"),
+    ("rand::random", "chance"),
+    ("RandomState", "chance"),
+    ("getrandom", "chance"),
+];
+
+/// What never lands.
+const LEFTOVERS: &[&str] = &["dbg!(", "todo!(", "unimplemented!(", "#[ignore", "#[allow(unused"];
+
+/// Words that open a comment about what is not done.
+const NOTES: &[&str] = &["FIXME", "TODO", "XXX", "HACK"];
+
+/// Mailboxes without a bound (invariant I9).
+const UNBOUNDED: &[&str] = &["unbounded_channel", "mpsc::unbounded", "std::sync::mpsc::channel"];
+
+/// One broken rule at one place.
+struct Finding {
+    path: PathBuf,
+    line: usize,
+    message: String,
+}
+
+/// `cargo xtask tidy`
+pub(crate) fn run(_: &[String]) -> Outcome {
+    let root = root();
+    let mut findings = arrows::findings(&root)?;
+    let mut sources = Vec::new();
+    for path in rust_files(&root)? {
+        let text = std::fs::read_to_string(root.join(&path))
+            .map_err(|error| format!("{}: {error}", path.display()))?;
+        let source = Source::new(path, text);
+        check(&source, &mut findings);
+        sources.push(source);
+    }
+    show_longest(&sources);
+    for Finding { path, line, message } in &findings {
+        println!("{}:{line}: {message}", path.display());
+    }
+    match findings.len() {
+        0 => Ok(()),
+        count => Err(format!("{count} findings")),
+    }
+}
+
+/// Every Rust file of the workspace, by path from its root.
+fn rust_files(root: &Path) -> Result<Vec<PathBuf>, String> {
+    let mut files = Vec::new();
+    let mut folders = vec![PathBuf::new()];
+    while let Some(folder) = folders.pop() {
+        let full = root.join(&folder);
+        let entries =
+            std::fs::read_dir(&full).map_err(|error| format!("{}: {error}", full.display()))?;
+        for entry in entries {
+            let entry = entry.map_err(|error| error.to_string())?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let path = folder.join(&name);
+            let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+            if is_folder && !name.starts_with('.') && name != "target" && name != "node_modules" {
+                folders.push(path);
+            } else if name.ends_with(".rs") {
+                files.push(path);
+            }
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn check(source: &Source, findings: &mut Vec<Finding>) {
+    let mut find = |line: usize, message: String| {
+        findings.push(Finding { path: source.path.clone(), line, message });
+    };
+    if !source.text.starts_with("//!") {
+        find(1, "a file opens with `//!`: what it is, and what it leaves to others".into());
+    }
+    if source.path.ends_with("mod.rs") {
+        find(1, "no `mod.rs`: name the file for its idea, beside its folder".into());
+    }
+    for (number, line) in source.lines() {
+        for word in LEFTOVERS.iter().chain(UNBOUNDED) {
+            if line.contains(word) {
+                find(number, format!("`{word}` does not land"));
+            }
+        }
+    }
+    for (index, line) in source.text.lines().enumerate() {
+        if NOTES.iter().any(|note| line.contains(&format!("// {note}"))) {
+            find(index + 1, "a known gap is an issue and a test, not a note".into());
+        }
+    }
+    if source.is_test || source.may_do_io() {
+        return;
+    }
+    for (number, line) in source.product_lines() {
+        for (word, what) in IO_WORDS {
+            if line.contains(word) {
+                find(number, format!("`{word}`: {what} belongs into `io` (I1)"));
+            }
+        }
+        if line.contains("async ") || line.contains(".await") {
+            find(number, "a core never waits: `async` belongs into `io` (I3)".into());
+        }
+        if line.contains("(clippy::disallowed") {
+            find(number, "the bans are lifted at the head of `io.rs` and nowhere else (I1)".into());
+        }
+    }
+}
+
+fn show_longest(sources: &[Source]) {
+    let mut files: Vec<_> =
+        sources.iter().filter(|s| !s.is_test).map(|s| (s.product_lines().count(), s)).collect();
+    files.sort_by_key(|(count, _)| std::cmp::Reverse(*count));
+    let mut functions: Vec<_> =
+        sources.iter().flat_map(|source| source.functions().map(move |f| (f, source))).collect();
+    functions.sort_by_key(|(function, _)| std::cmp::Reverse(function.lines));
+    for (count, source) in files.iter().take(LONGEST_COUNT) {
+        println!("{count:5} lines  {}", source.path.display());
+    }
+    for (function, source) in functions.iter().take(LONGEST_COUNT) {
+        let place = format!("{}:{}", source.path.display(), function.line);
+        println!("{:5} lines  fn {}  {place}", function.lines, function.name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn messages(path: &str, text: &str) -> Vec<String> {
+        let mut findings = Vec::new();
+        check(&Source::new(path.into(), text.into()), &mut findings);
+        findings.into_iter().map(|finding| finding.message).collect()
+    }
+
+    #[test]
+    fn a_core_that_reads_a_clock_is_found_and_a_shell_is_not() {
+        let text = "//! Charter.\nfn f() { std::time::Instant::now(); }\n";
+        assert_eq!(messages("crates/wal/src/batch.rs", text).len(), 1);
+        assert_eq!(messages("crates/wal/src/io/files.rs", text).len(), 0);
+    }
+
+    #[test]
+    fn comments_strings_and_tests_may_name_what_code_may_not() {
+        let text = "//! Charter.\n// std::fs\nconst A: &str = \"tokio::net\";\n\
+                    #[cfg(test)]\nmod tests {\n    fn f() { std::fs::read(\"x\"); }\n}\n";
+        assert_eq!(messages("crates/wal/src/batch.rs", text), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_file_without_a_charter_is_found() {
+        assert_eq!(messages("crates/wal/src/batch.rs", "fn f() {}\n").len(), 1);
+    }
+}
