@@ -12,8 +12,13 @@
     reason = "a developer's tool: it works with files and processes, and prints"
 )]
 
+mod brokers;
 mod check;
+mod conformance;
+mod json;
+mod namespace;
 mod process;
+mod setup;
 mod tidy;
 
 use std::process::ExitCode;
@@ -28,9 +33,15 @@ struct Command {
 }
 
 const COMMANDS: &[Command] = &[
+    Command { name: "setup", about: "finds or installs what tests need", run: setup::run },
     Command { name: "check", about: "what a change must pass", run: check::check },
     Command { name: "ci", about: "everything .ci/run runs", run: check::ci },
     Command { name: "test", about: "[words] all tests, or those named so", run: check::test },
+    Command {
+        name: "conformance",
+        about: "[client…] [--reference] real clients' own tests",
+        run: conformance::command,
+    },
     Command { name: "tidy", about: "arrows, io bans, charters, leftovers", run: tidy::run },
 ];
 

@@ -1,7 +1,8 @@
-//! Runs other programs: prints what is run, and says which one failed and how.
+//! Runs other programs: prints or logs what they say, and tells which one failed and how.
 
 use std::ffi::OsStr;
-use std::io::{BufRead, BufReader};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -11,6 +12,17 @@ use crate::Outcome;
 pub(crate) fn root() -> PathBuf {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
     package.parent().expect("xtask lies in the repository").to_path_buf()
+}
+
+/// Where cargo puts what it builds.
+pub(crate) fn target() -> PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or("target".into());
+    root().join(target)
+}
+
+/// Where `setup` puts what tests need.
+pub(crate) fn tools() -> PathBuf {
+    root().join(".tools")
 }
 
 /// A command that runs in the root of the repository.
@@ -25,10 +37,26 @@ pub(crate) fn cargo(args: &[&str]) -> Command {
     command(std::env::var_os("CARGO").unwrap_or("cargo".into()), args)
 }
 
+/// Whether a program of this name can be started.
+pub(crate) fn has(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+}
+
 /// Runs a command to its end, its output going where ours goes.
 pub(crate) fn run(command: &mut Command) -> Outcome {
     let status = command.status().map_err(|error| format!("{}: {error}", show(command)))?;
     if status.success() { Ok(()) } else { Err(format!("{}: {status}", show(command))) }
+}
+
+/// Runs a command to its end, its output going to the end of the file `log`.
+pub(crate) fn run_logged(command: &mut Command, log: &Path) -> Outcome {
+    let fail = |error: std::io::Error| format!("{}: {error}", log.display());
+    let mut file = File::options().create(true).append(true).open(log).map_err(fail)?;
+    writeln!(file, "$ {}", show(command)).map_err(fail)?;
+    let error_file = file.try_clone().map_err(fail)?;
+    command.stdin(Stdio::null()).stdout(file).stderr(error_file);
+    run(command).map_err(|message| format!("{message} (see {})", log.display()))
 }
 
 /// Runs a command to its end and hands each line of its standard output to `each`.
@@ -44,6 +72,16 @@ pub(crate) fn run_lines(command: &mut Command, mut each: impl FnMut(&str)) -> Ou
     }
     let status = child.wait().map_err(fail)?;
     if status.success() { Ok(()) } else { Err(format!("{text}: {status}")) }
+}
+
+/// Runs a command to its end and takes its standard output as text.
+pub(crate) fn output(command: &mut Command) -> Result<String, String> {
+    let output = command.stderr(Stdio::inherit()).output();
+    let output = output.map_err(|error| format!("{}: {error}", show(command)))?;
+    if !output.status.success() {
+        return Err(format!("{}: {}", show(command), output.status));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// The command as one would type it.

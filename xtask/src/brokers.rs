@@ -1,0 +1,175 @@
+//! Brokers started for a test or a measurement and stopped after it: Millrace, and RabbitMQ as the
+//! reference. Each has a folder of its own that is wiped first, and listens on loopback only.
+
+use std::fs::File;
+use std::net::{Ipv4Addr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::Outcome;
+use crate::process::{command, run, target};
+
+/// Where Debian's package keeps RabbitMQ's programs.
+const RABBITMQ_PROGRAMS: &str = "/usr/lib/rabbitmq/bin";
+/// How long a broker may take until it listens.
+const START_MAX: Duration = Duration::from_secs(90);
+/// How long a broker may take to stop when it is asked to.
+const STOP_MAX: Duration = Duration::from_secs(30);
+const POLL: Duration = Duration::from_millis(20);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Millrace,
+    RabbitMq,
+}
+
+pub(crate) struct Broker {
+    kind: Kind,
+    child: Child,
+    folder: PathBuf,
+    port: u16,
+    /// From the start of the process until it listened.
+    pub(crate) started_in: Duration,
+}
+
+impl Kind {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Kind::Millrace => "Millrace",
+            Kind::RabbitMq => "RabbitMQ 3.10.8",
+        }
+    }
+}
+
+impl Broker {
+    /// Starts a broker with nothing in it and waits until it listens on `port` of loopback.
+    pub(crate) fn start(kind: Kind, folder: &Path, port: u16) -> Result<Broker, String> {
+        let _ = std::fs::remove_dir_all(folder);
+        std::fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+        if kind == Kind::RabbitMq {
+            configure_rabbitmq(folder, port)?;
+        }
+        Broker::start_again(kind, folder, port)
+    }
+
+    /// Starts a broker on what an earlier one left in `folder`.
+    pub(crate) fn start_again(kind: Kind, folder: &Path, port: u16) -> Result<Broker, String> {
+        let fail = |error: std::io::Error| format!("{}: {error}", kind.name());
+        let log = File::options().create(true).append(true).open(folder.join("output.txt"));
+        let log = log.map_err(fail)?;
+        let mut program = match kind {
+            Kind::Millrace => millrace(folder, port),
+            Kind::RabbitMq => rabbitmq(folder, port),
+        };
+        program.stdin(Stdio::null()).stderr(log.try_clone().map_err(fail)?).stdout(log);
+        let begin = Instant::now();
+        let child = program.spawn().map_err(fail)?;
+        let started_in = Duration::ZERO;
+        let mut broker = Broker { kind, child, folder: folder.into(), port, started_in };
+        while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
+            let is_gone = broker.child.try_wait().map_err(fail)?.is_some();
+            if is_gone || begin.elapsed() > START_MAX {
+                let log = folder.join("output.txt");
+                return Err(format!("{} did not start: see {}", kind.name(), log.display()));
+            }
+            std::thread::sleep(POLL);
+        }
+        broker.started_in = begin.elapsed();
+        Ok(broker)
+    }
+
+    /// The process that does the work, which is not always the one that was started.
+    pub(crate) fn pid(&self) -> u32 {
+        let written = std::fs::read_to_string(self.folder.join("pid"));
+        let written = written.ok().and_then(|text| text.trim().parse().ok());
+        written.unwrap_or(self.child.id())
+    }
+
+    /// Variables with which RabbitMQ's own programs find this broker.
+    pub(crate) fn control(&self) -> Vec<(String, String)> {
+        match self.kind {
+            Kind::Millrace => Vec::new(),
+            Kind::RabbitMq => rabbitmq_environment(&self.folder, self.port),
+        }
+    }
+
+    /// Asks the broker to stop, and says so if it had died before or does not stop in time.
+    pub(crate) fn stop(mut self) -> Outcome {
+        let name = self.kind.name();
+        if let Some(status) = self.child.try_wait().map_err(|error| error.to_string())? {
+            return Err(format!("{name} died: {status}; see {}", self.folder.display()));
+        }
+        run(&mut command("kill", &["-TERM", &self.pid().to_string()]))?;
+        let begin = Instant::now();
+        while begin.elapsed() < STOP_MAX {
+            if self.child.try_wait().map_err(|error| error.to_string())?.is_some() {
+                return Ok(());
+            }
+            std::thread::sleep(POLL);
+        }
+        self.child.kill().map_err(|error| error.to_string())?;
+        Err(format!("{name} did not stop within {} s", STOP_MAX.as_secs()))
+    }
+}
+
+/// The release build of Millrace.
+pub(crate) fn millrace_binary() -> PathBuf {
+    target().join("release/millrace")
+}
+
+fn millrace(folder: &Path, port: u16) -> Command {
+    let mut program = command(millrace_binary(), &["serve", "--data-dir"]);
+    program.arg(folder.join("data")).args(["--amqp", &format!("127.0.0.1:{port}")]);
+    program
+}
+
+fn rabbitmq(folder: &Path, port: u16) -> Command {
+    let mut program = command(format!("{RABBITMQ_PROGRAMS}/rabbitmq-server"), &[]);
+    program.envs(rabbitmq_environment(folder, port));
+    program
+}
+
+fn configure_rabbitmq(folder: &Path, port: u16) -> Outcome {
+    let settings = format!(
+        "listeners.tcp.default = 127.0.0.1:{port}\nmanagement.tcp.port = {}\n\
+         management.tcp.ip = 127.0.0.1\nlog.file.level = warning\n",
+        u32::from(port) + 10_000
+    );
+    let files = [
+        ("rabbitmq.conf", settings.as_str()),
+        ("plugins", "[rabbitmq_management].\n"),
+        ("environment", ""),
+    ];
+    for (name, text) in files {
+        std::fs::write(folder.join(name), text).map_err(|error| format!("{name}: {error}"))?;
+    }
+    for name in ["mnesia", "log"] {
+        std::fs::create_dir_all(folder.join(name)).map_err(|error| format!("{name}: {error}"))?;
+    }
+    Ok(())
+}
+
+/// Keeps everything of RabbitMQ in `folder` and on loopback.
+fn rabbitmq_environment(folder: &Path, port: u16) -> Vec<(String, String)> {
+    let file = |name: &str| folder.join(name).to_string_lossy().into_owned();
+    let distribution_port = (u32::from(port) + 20_000).to_string();
+    let loopback = "-kernel inet_dist_use_interface {127,0,0,1}".to_string();
+    [
+        ("HOME", file("")),
+        ("RABBITMQ_NODENAME", "reference@localhost".into()),
+        ("RABBITMQ_NODE_IP_ADDRESS", "127.0.0.1".into()),
+        ("RABBITMQ_NODE_PORT", port.to_string()),
+        ("RABBITMQ_DIST_PORT", distribution_port),
+        ("RABBITMQ_MNESIA_BASE", file("mnesia")),
+        ("RABBITMQ_LOG_BASE", file("log")),
+        ("RABBITMQ_PID_FILE", file("pid")),
+        ("RABBITMQ_CONFIG_FILE", file("rabbitmq")),
+        ("RABBITMQ_CONF_ENV_FILE", file("environment")),
+        ("RABBITMQ_ENABLED_PLUGINS_FILE", file("plugins")),
+        ("RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS", loopback),
+        ("ERL_EPMD_ADDRESS", "127.0.0.1".into()),
+    ]
+    .map(|(name, value)| (name.to_string(), value))
+    .to_vec()
+}

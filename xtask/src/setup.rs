@@ -1,0 +1,87 @@
+//! `setup`: finds what tests need, or installs it, and says what is missing and what that skips.
+//!
+//! Debian packages come from apt, everything else goes into `.tools/`. Safe to repeat: what is there
+//! stays. A thing that cannot be had is no failure of `setup`; the table says what will be skipped.
+
+use std::path::Path;
+use std::sync::OnceLock;
+
+use crate::conformance::SUITES;
+use crate::process::{command, has, output, run_logged, tools};
+use crate::{Outcome, namespace};
+
+/// Keeps a freshly installed service from starting: tests start their own, in a namespace.
+const POLICY: &str = "/usr/sbin/policy-rc.d";
+
+/// A Debian package, the file that shows it is there, and what its absence skips.
+struct Package {
+    name: &'static str,
+    file: &'static str,
+    skips: &'static str,
+}
+
+const PACKAGES: &[Package] = &[
+    Package { name: "iproute2", file: "/sbin/ip", skips: "conformance, chaos, bench" },
+    Package { name: "util-linux", file: "/usr/bin/unshare", skips: "conformance, chaos, bench" },
+    Package { name: "strace", file: "/usr/bin/strace", skips: "the test that sees every sync" },
+    Package {
+        name: "rabbitmq-server",
+        file: "/usr/lib/rabbitmq/bin/rabbitmq-server",
+        skips: "conformance --reference, the peer's half of bench",
+    },
+];
+
+/// `cargo xtask setup`
+pub(crate) fn run(_: &[String]) -> Outcome {
+    std::fs::create_dir_all(tools()).map_err(|error| format!(".tools: {error}"))?;
+    let log = tools().join("setup.log");
+    println!("{:<22} {:<10} note", "what", "state");
+    for package in PACKAGES {
+        let install = || apt_install(package.name, &log);
+        line(package.name, package.skips, || Path::new(package.file).exists(), install);
+    }
+    let no_install = || Err("the kernel refuses; run as root".to_string());
+    line("namespaces", "conformance, chaos, bench", namespace::works, no_install);
+    for suite in SUITES {
+        let name = format!("{} {}", suite.name, suite.version);
+        let skips = format!("conformance {}", suite.name);
+        line(&name, &skips, suite.is_installed, || (suite.install)(&log));
+    }
+    Ok(())
+}
+
+fn line(name: &str, skips: &str, is_there: impl Fn() -> bool, install: impl FnOnce() -> Outcome) {
+    let (state, note) = if is_there() {
+        ("found", String::new())
+    } else {
+        match install() {
+            Ok(()) if is_there() => ("installed", String::new()),
+            Ok(()) => ("missing", format!("skips {skips}")),
+            Err(message) => ("missing", format!("skips {skips}: {message}")),
+        }
+    };
+    println!("{name:<22} {state:<10} {note}");
+}
+
+/// Installs a Debian package without starting any service that it brings.
+pub(crate) fn apt_install(package: &str, log: &Path) -> Outcome {
+    static UPDATED: OnceLock<Outcome> = OnceLock::new();
+    if !has("apt-get") {
+        return Err("no apt-get here: install it by hand".into());
+    }
+    if output(&mut command("id", &["-u"]))?.trim() != "0" {
+        return Err(format!("not root: apt-get install {package}"));
+    }
+    UPDATED.get_or_init(|| run_logged(&mut command("apt-get", &["-q", "update"]), log)).clone()?;
+    let is_ours = !Path::new(POLICY).exists();
+    if is_ours {
+        std::fs::write(POLICY, "#!/bin/sh\nexit 101\n").map_err(|error| error.to_string())?;
+        run_logged(&mut command("chmod", &["755", POLICY]), log)?;
+    }
+    let mut install = command("apt-get", &["-qy", "install", "--no-install-recommends", package]);
+    let outcome = run_logged(install.env("DEBIAN_FRONTEND", "noninteractive"), log);
+    if is_ours {
+        std::fs::remove_file(POLICY).map_err(|error| error.to_string())?;
+    }
+    outcome
+}
