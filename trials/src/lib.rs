@@ -1,1 +1,9 @@
-//! Charter to come.
+//! Proves the whole from outside: loads, faults and a checker that knows promises, not code.
+//!
+//! A trial puts load on a broker ([`workload`]), does it harm ([`chaos`]), writes down what clients
+//! saw ([`history`]) and lets the [`checker`] judge. Load and chaos never decide whether a run was
+//! good, and the checker never talks to a broker.
+
+pub mod checker;
+pub mod history;
+pub mod workload;

@@ -1,0 +1,199 @@
+//! Judges a history by what the broker promises. Knows nothing of the broker, and never asks it.
+//!
+//! A violation makes a run invalid. A run that proves nothing (too little was confirmed, the fault
+//! did not bite, a queue was not drained) is unknown, and unknown fails like invalid: only `valid`
+//! passes. How many nodes there were makes no difference here; faults name theirs.
+
+mod ending;
+mod facts;
+mod promises;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use crate::history::{History, Nanos};
+use facts::Facts;
+
+const SECOND: Nanos = 1_000_000_000;
+
+/// What a run must show before it counts, and how much time its rules allow.
+#[derive(Clone, Debug)]
+pub struct Rules {
+    /// Fewer confirmed publishes prove nothing.
+    pub confirmed_min: u64,
+    /// Fewer faults (other than lost connections) prove nothing.
+    pub faults_min: u64,
+    /// Fewer sectors lost to power cuts prove nothing.
+    pub sectors_min: u64,
+    /// A settle this close to a fault may be undone by it (Q5).
+    pub settle_horizon: Nanos,
+    /// After the heal, every queue must confirm and deliver within this time (Q9).
+    pub stuck_after: Nanos,
+    /// On queues with a single consumer, first deliveries that are flagged must be in order too:
+    /// true where a message that comes back takes its old place (Q6).
+    pub order_of_flagged: bool,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self {
+            confirmed_min: 1000,
+            faults_min: 1,
+            sectors_min: 0,
+            settle_horizon: 5 * SECOND,
+            stuck_after: 20 * SECOND,
+            order_of_flagged: true,
+        }
+    }
+}
+
+/// The promises, by the names used in reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Promise {
+    /// Q1: confirmed, and never seen again.
+    Lost,
+    /// Q2: delivered, and never published there.
+    Unexpected,
+    /// Q2: not the bytes that were published.
+    Corrupt,
+    /// Q3: delivered again without the flag.
+    Unflagged,
+    /// Q5: settled long before any fault, and back again.
+    Resurrected,
+    /// Q6: out of the order of its publisher's channel.
+    Reordered,
+    /// Q7: more than one confirm, or one on a channel that was closed.
+    Confirm,
+    /// Q8: messages left after the drain.
+    NotEmpty,
+    /// Q9: a queue that confirms or delivers nothing after the heal.
+    Stuck,
+    /// What the protocol does not allow.
+    Protocol,
+}
+
+impl fmt::Display for Promise {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Lost => "Q1 lost",
+            Self::Unexpected => "Q2 unexpected",
+            Self::Corrupt => "Q2 corrupt",
+            Self::Unflagged => "Q3 unflagged redelivery",
+            Self::Resurrected => "Q5 resurrected",
+            Self::Reordered => "Q6 reordered",
+            Self::Confirm => "Q7 confirm",
+            Self::NotEmpty => "Q8 not empty",
+            Self::Stuck => "Q9 stuck",
+            Self::Protocol => "protocol",
+        })
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    Valid,
+    Invalid,
+    Unknown,
+}
+
+/// What a run came to.
+#[derive(Clone, Debug, Default)]
+pub struct Counts {
+    pub attempted: u64,
+    pub confirmed: u64,
+    /// Publishes refused with `basic.nack`.
+    pub refused: u64,
+    /// Publishes whose outcome nobody knows.
+    pub unknown: u64,
+    /// Messages (per queue) that were delivered at least once.
+    pub delivered: u64,
+    /// Deliveries beyond the number of attempts: legal where flagged.
+    pub duplicates: u64,
+    /// Q4: outcome unknown, and delivered: legal.
+    pub recovered: u64,
+    /// Settles far enough from every fault for Q5 to judge.
+    pub settled_for_good: u64,
+    pub faults: u64,
+    pub sectors: u64,
+    /// A1: longest time without any confirm, around a fault and away from all.
+    pub gap_in_fault: Nanos,
+    pub gap_in_quiet: Nanos,
+}
+
+/// The checker's answer.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    pub counts: Counts,
+    violations: BTreeMap<Promise, Vec<String>>,
+    /// Why the run proves nothing, if it does not.
+    pub doubts: Vec<String>,
+}
+
+impl Report {
+    /// Invalid beats unknown: a broken promise stays broken in a short run.
+    pub fn verdict(&self) -> Verdict {
+        if !self.violations.is_empty() {
+            Verdict::Invalid
+        } else if !self.doubts.is_empty() {
+            Verdict::Unknown
+        } else {
+            Verdict::Valid
+        }
+    }
+
+    pub fn broken(&self, promise: Promise) -> &[String] {
+        self.violations.get(&promise).map_or(&[], Vec::as_slice)
+    }
+
+    pub fn violations(&self) -> impl Iterator<Item = (Promise, &[String])> {
+        self.violations.iter().map(|(promise, cases)| (*promise, cases.as_slice()))
+    }
+
+    fn violate(&mut self, promise: Promise, case: String) {
+        self.violations.entry(promise).or_default().push(case);
+    }
+}
+
+/// Cases of one broken promise that a printed report shows.
+const CASES_SHOWN: usize = 5;
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let counts = &self.counts;
+        writeln!(
+            f,
+            "{:?}: {} attempted, {} confirmed, {} refused, {} unknown, {} delivered, \
+             {} duplicates, {} recovered, {} settles judged",
+            self.verdict(),
+            counts.attempted,
+            counts.confirmed,
+            counts.refused,
+            counts.unknown,
+            counts.delivered,
+            counts.duplicates,
+            counts.recovered,
+            counts.settled_for_good,
+        )?;
+        for (promise, cases) in self.violations() {
+            writeln!(f, "  {promise}: {}", cases.len())?;
+            for case in cases.iter().take(CASES_SHOWN) {
+                writeln!(f, "    {case}")?;
+            }
+        }
+        for doubt in &self.doubts {
+            writeln!(f, "  unknown because {doubt}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Holds `history` against every promise.
+pub fn check(history: &History, rules: &Rules) -> Report {
+    let facts = Facts::gather(history);
+    let mut report = Report::default();
+    promises::judge(&facts, rules, &mut report);
+    ending::judge(&facts, rules, &mut report);
+    report
+}

@@ -1,0 +1,79 @@
+//! Q8, Q9, A1, and whether the run proves anything: what holds for the run as a whole.
+
+use super::facts::Facts;
+use super::{Promise, Report, Rules};
+use crate::history::Nanos;
+
+pub(super) fn judge(facts: &Facts, rules: &Rules, report: &mut Report) {
+    report.counts.faults = facts.harm_count;
+    report.counts.sectors = facts.sectors;
+    empty(facts, report);
+    stuck(facts, rules, report);
+    gaps(facts, report);
+    doubts(facts, rules, report);
+}
+
+/// Q8.
+fn empty(facts: &Facts, report: &mut Report) {
+    for (number, queue) in &facts.queues {
+        let name = facts.names.name(*number);
+        match queue.left {
+            Some(0) => {}
+            Some(left) => {
+                report.violate(Promise::NotEmpty, format!("{name} reports {left} after its drain"));
+            }
+            None => report.doubts.push(format!("{name} was not drained")),
+        }
+    }
+}
+
+/// Q9. Dead-letter queues get nothing by themselves, so they only have to be empty in the end.
+fn stuck(facts: &Facts, rules: &Rules, report: &mut Report) {
+    let Some(healed) = facts.healed else {
+        report.doubts.push("the run was never healed".to_owned());
+        return;
+    };
+    let until = healed.saturating_add(rules.stuck_after);
+    let in_time = |at: Option<&Nanos>| at.is_some_and(|at| *at <= until);
+    for (number, _) in facts.queues.iter().filter(|(_, queue)| !queue.takes_dead) {
+        let name = facts.names.name(*number);
+        if !in_time(facts.confirmed_after_heal.get(number)) {
+            report.violate(Promise::Stuck, format!("no confirm for {name} after the heal"));
+        }
+        if !in_time(facts.delivered_after_heal.get(number)) {
+            report.violate(Promise::Stuck, format!("no delivery from {name} after the heal"));
+        }
+    }
+}
+
+/// A1: the longest times without a confirm while publishers tried.
+fn gaps(facts: &Facts, report: &mut Report) {
+    for (start, end) in &facts.load {
+        let mut before = *start;
+        let within = facts.confirms.iter().filter(|t| (*start..=*end).contains(*t));
+        for t in within.chain([end]) {
+            let gap = t.saturating_sub(before);
+            let longest = if facts.harmed_within(before, *t) {
+                &mut report.counts.gap_in_fault
+            } else {
+                &mut report.counts.gap_in_quiet
+            };
+            *longest = gap.max(*longest);
+            before = *t;
+        }
+    }
+}
+
+fn doubts(facts: &Facts, rules: &Rules, report: &mut Report) {
+    let mut least = |what: &str, found: u64, least: u64| {
+        if found < least {
+            report.doubts.push(format!("{what}: {found}, at least {least} are needed"));
+        }
+    };
+    least("confirmed publishes", report.counts.confirmed, rules.confirmed_min);
+    least("faults", facts.harm_count, rules.faults_min);
+    least("sectors lost to power cuts", facts.sectors, rules.sectors_min);
+    for name in &facts.cut_short {
+        report.doubts.push(format!("the history of {name} was cut short"));
+    }
+}

@@ -1,0 +1,225 @@
+//! A history, sorted by message: what the rules ask for.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::history::{DISCONNECT, History, MessageId, Names, Nanos, Stage, What};
+
+/// One message as its publisher saw it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Publish {
+    /// Attempts that began, by their number.
+    pub(super) attempts: BTreeSet<u32>,
+    /// Queues it is routed to.
+    pub(super) queues: Vec<u32>,
+    pub(super) checksum: Option<u32>,
+    /// When each attempt was confirmed or refused: (attempt, time, confirmed).
+    pub(super) outcomes: Vec<(u32, Nanos, bool)>,
+    pub(super) is_unknown: bool,
+    pub(super) was_returned: bool,
+}
+
+impl Publish {
+    pub(super) fn is_confirmed(&self) -> bool {
+        self.outcomes.iter().any(|(_, _, confirmed)| *confirmed)
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Delivery {
+    pub(super) t: Nanos,
+    pub(super) session: u32,
+    pub(super) redelivered: bool,
+    pub(super) checksum: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    Done,
+    Requeued,
+    Rejected,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Settle {
+    pub(super) t: Nanos,
+    pub(super) session: u32,
+    pub(super) outcome: Outcome,
+}
+
+/// What became of one message on one queue, in the order of time.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Taken {
+    pub(super) deliveries: Vec<Delivery>,
+    pub(super) settles: Vec<Settle>,
+}
+
+/// One end of a consumer on one queue.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Session {
+    pub(super) start: Nanos,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Queue {
+    pub(super) single: bool,
+    pub(super) dead: Option<u32>,
+    /// It is where another queue's rejected messages go.
+    pub(super) takes_dead: bool,
+    /// What it reported after its last drain.
+    pub(super) left: Option<u64>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Fault {
+    pub(super) t0: Nanos,
+    pub(super) t1: Nanos,
+}
+
+/// Everything the rules ask for.
+#[derive(Debug, Default)]
+pub(super) struct Facts {
+    pub(super) names: Names,
+    pub(super) publishes: BTreeMap<MessageId, Publish>,
+    pub(super) taken: BTreeMap<(u32, MessageId), Taken>,
+    /// First deliveries in the order they came, per queue: for Q6.
+    pub(super) sequence: BTreeMap<u32, Vec<(MessageId, Delivery)>>,
+    pub(super) sessions: BTreeMap<u32, Session>,
+    pub(super) queues: BTreeMap<u32, Queue>,
+    /// Sorted by their start.
+    pub(super) faults: Vec<Fault>,
+    /// Those that the nemesis did.
+    pub(super) harm_count: u64,
+    pub(super) sectors: u64,
+    pub(super) closed: BTreeMap<u32, Nanos>,
+    pub(super) confirms: Vec<Nanos>,
+    /// Times in which publishers tried.
+    pub(super) load: Vec<(Nanos, Nanos)>,
+    pub(super) healed: Option<Nanos>,
+    pub(super) confirmed_after_heal: BTreeMap<u32, Nanos>,
+    pub(super) delivered_after_heal: BTreeMap<u32, Nanos>,
+    pub(super) protocol: Vec<String>,
+    pub(super) cut_short: Vec<String>,
+    pub(super) last: Nanos,
+}
+
+impl Facts {
+    pub(super) fn gather(history: &History) -> Self {
+        let mut facts = Self { cut_short: history.cut_short().to_vec(), ..Self::default() };
+        for event in history.events() {
+            facts.last = event.t;
+            facts.note(event.t, &event.what);
+        }
+        if let Some(open) = facts.load.last_mut().filter(|(_, end)| *end == Nanos::MAX) {
+            open.1 = facts.last;
+        }
+        facts.faults.sort_by_key(|fault| fault.t0);
+        facts
+    }
+
+    fn note(&mut self, t: Nanos, what: &What) {
+        match what {
+            What::Pub { k, m, n, q, h, returned } => {
+                let id = self.names.message(m);
+                self.note_publish(t, id, *k, *n, *returned);
+                let publish = self.publishes.entry(id).or_default();
+                if *k == Stage::Inv {
+                    publish.queues = q.iter().map(|queue| self.names.number(queue)).collect();
+                    publish.checksum = *h;
+                }
+            }
+            What::Closed { ch } => {
+                let channel = self.names.number(ch);
+                self.closed.insert(channel, t);
+            }
+            What::Open { ep, .. } => {
+                let session = self.names.number(ep);
+                self.sessions.insert(session, Session { start: t });
+            }
+            What::Dlv { q, m, tag: _, red, h, ep } => {
+                let (queue, id) = (self.names.number(q), self.names.message(m));
+                let session = self.names.number(ep);
+                let delivery = Delivery { t, session, redelivered: *red, checksum: *h };
+                self.taken.entry((queue, id)).or_default().deliveries.push(delivery);
+                self.sequence.entry(queue).or_default().push((id, delivery));
+                if self.healed.is_some() {
+                    self.delivered_after_heal.entry(queue).or_insert(t);
+                }
+            }
+            What::Ack { q, m, ep } => self.note_settle(t, q, m, ep, Outcome::Done),
+            What::Nack { q, m, ep } => self.note_settle(t, q, m, ep, Outcome::Requeued),
+            What::Reject { q, m, ep } => self.note_settle(t, q, m, ep, Outcome::Rejected),
+            What::Fault { kind, node: _, t0, t1, sectors } => {
+                self.faults.push(Fault { t0: *t0, t1: *t1 });
+                self.sectors += sectors;
+                if kind != DISCONNECT {
+                    self.harm_count += 1;
+                }
+            }
+            What::Queue { q, single, dead } => {
+                let dead = dead.as_ref().map(|dead| self.names.number(dead));
+                if let Some(dead) = dead {
+                    self.queues.entry(dead).or_default().takes_dead = true;
+                }
+                let number = self.names.number(q);
+                let queue = self.queues.entry(number).or_default();
+                queue.single = *single;
+                queue.dead = dead;
+            }
+            What::Load { on: true } => self.load.push((t, Nanos::MAX)),
+            What::Load { on: false } => {
+                if let Some(open) = self.load.last_mut() {
+                    open.1 = t;
+                }
+            }
+            What::Heal => self.healed = Some(t),
+            What::Drained { q, node: _, left } => {
+                let queue = self.names.number(q);
+                self.queues.entry(queue).or_default().left = Some(*left);
+            }
+            What::Protocol { text } => self.protocol.push(text.clone()),
+            What::End => {}
+        }
+    }
+
+    fn note_publish(&mut self, t: Nanos, id: MessageId, stage: Stage, n: u32, returned: bool) {
+        let publish = self.publishes.entry(id).or_default();
+        match stage {
+            Stage::Inv => {
+                publish.attempts.insert(n);
+            }
+            Stage::Ok => {
+                publish.outcomes.push((n, t, true));
+                publish.was_returned |= returned;
+                self.confirms.push(t);
+                if self.healed.is_some() {
+                    for queue in &publish.queues {
+                        self.confirmed_after_heal.entry(*queue).or_insert(t);
+                    }
+                }
+            }
+            Stage::Fail => publish.outcomes.push((n, t, false)),
+            Stage::Info => publish.is_unknown = true,
+        }
+    }
+
+    fn note_settle(&mut self, t: Nanos, queue: &str, m: &str, ep: &str, outcome: Outcome) {
+        let (queue, id) = (self.names.number(queue), self.names.message(m));
+        let session = self.names.number(ep);
+        self.taken.entry((queue, id)).or_default().settles.push(Settle { t, session, outcome });
+    }
+
+    /// Whether a fault has any part in `from..=to`.
+    pub(super) fn harmed_within(&self, from: Nanos, to: Nanos) -> bool {
+        self.faults.iter().take_while(|fault| fault.t0 <= to).any(|fault| fault.t1 >= from)
+    }
+
+    /// `queue` and where its rejected messages go, and theirs.
+    pub(super) fn closure(&self, queue: u32) -> BTreeSet<u32> {
+        let mut closure = BTreeSet::new();
+        let mut next = Some(queue);
+        while let Some(queue) = next.filter(|queue| closure.insert(*queue)) {
+            next = self.queues.get(&queue).and_then(|queue| queue.dead);
+        }
+        closure
+    }
+}

@@ -1,0 +1,340 @@
+//! Every promise broken once, and histories that look odd but are legal.
+
+use super::*;
+use crate::history::{Event, Stage, What};
+
+const MS: Nanos = 1_000_000;
+
+fn at(t: Nanos, what: What) -> Event {
+    Event { t, p: "test".into(), what }
+}
+
+fn publish(t: Nanos, k: Stage, m: &str, n: u32) -> Event {
+    let inv = k == Stage::Inv;
+    let q = if inv { vec!["q".into()] } else { vec![] };
+    at(t, What::Pub { k, m: m.into(), n, q, h: inv.then_some(7), returned: false })
+}
+
+fn deliver(t: Nanos, m: &str, red: bool, ep: &str) -> Event {
+    at(t, What::Dlv { q: "q".into(), m: m.into(), tag: 1, red, h: 7, ep: ep.into() })
+}
+
+fn ack(t: Nanos, m: &str, ep: &str) -> Event {
+    at(t, What::Ack { q: "q".into(), m: m.into(), ep: ep.into() })
+}
+
+fn nack(t: Nanos, m: &str, ep: &str) -> Event {
+    at(t, What::Nack { q: "q".into(), m: m.into(), ep: ep.into() })
+}
+
+fn open(t: Nanos, ep: &str) -> Event {
+    at(t, What::Open { q: "q".into(), ep: ep.into() })
+}
+
+fn fault(kind: &str, t0: Nanos, t1: Nanos) -> Event {
+    at(t1, What::Fault { kind: kind.into(), node: 1, t0, t1, sectors: 0 })
+}
+
+/// Ten messages, published, confirmed, delivered and acked 10 ms apart, a fault long after, a heal
+/// with one more message, and a drain.
+fn good() -> Vec<Event> {
+    let mut events = vec![
+        at(0, What::Queue { q: "q".into(), single: true, dead: None }),
+        at(0, What::Load { on: true }),
+        open(1, "c1"),
+    ];
+    for index in 0..10 {
+        let (t, m) = (index * 10 * MS + 2, format!("a:{index}"));
+        events.push(publish(t, Stage::Inv, &m, 0));
+        events.push(publish(t + MS, Stage::Ok, &m, 0));
+        events.push(deliver(t + 2 * MS, &m, false, "c1"));
+        events.push(ack(t + 3 * MS, &m, "c1"));
+    }
+    events.push(fault("kill", 20_000 * MS, 20_100 * MS));
+    events.push(open(20_150 * MS, "c2"));
+    events.push(at(20_200 * MS, What::Heal));
+    events.push(publish(20_300 * MS, Stage::Inv, "b:0", 0));
+    events.push(publish(20_301 * MS, Stage::Ok, "b:0", 0));
+    events.push(deliver(20_302 * MS, "b:0", false, "c2"));
+    events.push(ack(20_303 * MS, "b:0", "c2"));
+    events.push(at(20_400 * MS, What::Load { on: false }));
+    events.push(at(30_000 * MS, What::Drained { q: "q".into(), node: 1, left: 0 }));
+    events
+}
+
+fn rules() -> Rules {
+    Rules { confirmed_min: 5, ..Rules::default() }
+}
+
+fn judge(events: Vec<Event>) -> Report {
+    check(&History::of(events), &rules())
+}
+
+fn with(extra: impl IntoIterator<Item = Event>) -> Report {
+    let mut events = good();
+    events.extend(extra);
+    judge(events)
+}
+
+fn without(unwanted: impl Fn(&Event) -> bool) -> Report {
+    judge(good().into_iter().filter(|event| !unwanted(event)).collect())
+}
+
+fn is_delivery_of(event: &Event, id: &str) -> bool {
+    matches!(&event.what, What::Dlv { m, .. } if m == id)
+}
+
+#[track_caller]
+fn assert_breaks(report: &Report, promise: Promise) {
+    assert_eq!(report.verdict(), Verdict::Invalid, "{report}");
+    let broken: Vec<Promise> = report.violations().map(|(promise, _)| promise).collect();
+    assert_eq!(broken, [promise], "{report}");
+}
+
+#[test]
+fn a_good_history_is_valid() {
+    let report = judge(good());
+    assert_eq!(report.verdict(), Verdict::Valid, "{report}");
+    assert_eq!(report.counts.confirmed, 11);
+    assert_eq!(report.counts.delivered, 11);
+    assert!(report.counts.settled_for_good >= 10);
+}
+
+#[test]
+fn a_confirmed_message_that_never_comes_is_lost() {
+    assert_breaks(&without(|event| is_delivery_of(event, "a:4")), Promise::Lost);
+}
+
+#[test]
+fn a_confirmed_message_missing_on_one_of_two_queues_is_lost() {
+    let both = vec!["q".to_owned(), "r".to_owned()];
+    let what =
+        What::Pub { k: Stage::Inv, m: "f:0".into(), n: 0, q: both, h: Some(7), returned: false };
+    let report = with([
+        at(0, What::Queue { q: "r".into(), single: false, dead: None }),
+        at(20_500 * MS, what),
+        publish(20_501 * MS, Stage::Ok, "f:0", 0),
+        deliver(20_502 * MS, "f:0", false, "c2"),
+        at(30_001 * MS, What::Drained { q: "r".into(), node: 1, left: 0 }),
+    ]);
+    assert_eq!(report.broken(Promise::Lost).len(), 1, "{report}");
+}
+
+#[test]
+fn a_message_nobody_published_is_unexpected() {
+    assert_breaks(&with([deliver(500 * MS, "zz:1", false, "c1")]), Promise::Unexpected);
+}
+
+#[test]
+fn a_message_on_a_queue_it_was_not_sent_to_is_unexpected() {
+    let stray =
+        What::Dlv { q: "r".into(), m: "a:1".into(), tag: 1, red: false, h: 7, ep: "c9".into() };
+    assert_breaks(&with([at(500 * MS, stray)]), Promise::Unexpected);
+}
+
+#[test]
+fn other_bytes_are_corrupt() {
+    let mut events = good();
+    for event in &mut events {
+        match &mut event.what {
+            What::Dlv { m, h, .. } if m == "a:3" => *h = 8,
+            _ => {}
+        }
+    }
+    assert_breaks(&judge(events), Promise::Corrupt);
+}
+
+#[test]
+fn a_second_delivery_without_the_flag_is_a_violation() {
+    let report = with([
+        fault("kill", 32 * MS, 33 * MS),
+        nack(42 * MS + 2 * MS + 5, "a:4", "c1"),
+        deliver(42 * MS + 2 * MS + 9, "a:4", false, "c1"),
+    ]);
+    assert_eq!(report.broken(Promise::Unflagged).len(), 1, "{report}");
+}
+
+#[test]
+fn an_unflagged_delivery_after_a_flagged_one_is_a_violation() {
+    let report = with([
+        publish(20_310 * MS, Stage::Inv, "b:1", 0),
+        publish(20_311 * MS, Stage::Ok, "b:1", 0),
+        deliver(20_312 * MS, "b:1", true, "c2"),
+        nack(20_313 * MS, "b:1", "c2"),
+        deliver(20_314 * MS, "b:1", false, "c2"),
+    ]);
+    assert_breaks(&report, Promise::Unflagged);
+}
+
+#[test]
+fn a_late_note_of_a_consumer_whose_connection_went_is_legal() {
+    let report = with([
+        publish(20_010 * MS, Stage::Inv, "c:1", 0),
+        publish(20_011 * MS, Stage::Ok, "c:1", 0),
+        deliver(20_152 * MS, "c:1", true, "c2"),
+        // It left the broker before the kill, and its consumer was slow to write it down.
+        deliver(20_153 * MS, "c:1", false, "c1"),
+        ack(20_154 * MS, "c:1", "c2"),
+    ]);
+    assert_eq!(report.verdict(), Verdict::Valid, "{report}");
+}
+
+#[test]
+fn a_retried_publish_may_come_twice_without_a_flag() {
+    let report = with([
+        publish(20_010 * MS, Stage::Inv, "c:1", 0),
+        publish(20_020 * MS, Stage::Info, "c:1", 0),
+        publish(20_160 * MS, Stage::Inv, "c:1", 1),
+        publish(20_161 * MS, Stage::Ok, "c:1", 1),
+        deliver(20_162 * MS, "c:1", false, "c2"),
+        deliver(20_163 * MS, "c:1", false, "c2"),
+    ]);
+    assert_eq!(report.verdict(), Verdict::Valid, "{report}");
+}
+
+#[test]
+fn a_message_that_comes_back_long_after_its_ack_is_resurrected() {
+    let report = with([deliver(20_200 * MS, "a:4", true, "c2")]);
+    assert_breaks(&report, Promise::Resurrected);
+}
+
+#[test]
+fn a_message_that_comes_back_when_its_ack_was_near_a_fault_is_a_duplicate() {
+    let report = with([fault("kill", 200 * MS, 300 * MS), deliver(400 * MS, "a:4", true, "c1")]);
+    assert_eq!(report.verdict(), Verdict::Valid, "{report}");
+    assert_eq!(report.counts.duplicates, 1);
+}
+
+#[test]
+fn first_deliveries_out_of_order_are_a_violation() {
+    let mut events = good();
+    for event in &mut events {
+        match &event.what {
+            What::Dlv { m, .. } if m == "a:3" => event.t = 55 * MS,
+            What::Ack { m, .. } if m == "a:3" => event.t = 56 * MS,
+            _ => {}
+        }
+    }
+    assert_breaks(&judge(events), Promise::Reordered);
+}
+
+#[test]
+fn the_old_place_of_a_returned_message_is_not_a_reordering() {
+    let report = with([
+        fault("kill", 100 * MS, 101 * MS),
+        open(102 * MS, "c3"),
+        deliver(103 * MS, "a:8", true, "c3"),
+        deliver(104 * MS, "a:9", true, "c3"),
+    ]);
+    assert_eq!(report.verdict(), Verdict::Valid, "{report}");
+}
+
+#[test]
+fn a_second_confirm_is_a_violation() {
+    assert_breaks(&with([publish(600 * MS, Stage::Ok, "a:4", 0)]), Promise::Confirm);
+    assert_breaks(&with([publish(600 * MS, Stage::Fail, "a:4", 0)]), Promise::Confirm);
+}
+
+#[test]
+fn a_confirm_after_the_channel_closed_is_a_violation() {
+    let report = with([at(20_300 * MS + 1, What::Closed { ch: "b".into() })]);
+    assert_breaks(&report, Promise::Confirm);
+}
+
+#[test]
+fn what_is_left_after_the_drain_is_a_violation() {
+    let left = What::Drained { q: "q".into(), node: 1, left: 3 };
+    assert_breaks(&with([at(31_000 * MS, left)]), Promise::NotEmpty);
+}
+
+#[test]
+fn a_queue_silent_after_the_heal_is_stuck() {
+    let report = without(
+        |event| matches!(&event.what, What::Pub { m, .. } | What::Dlv { m, .. } | What::Ack { m, .. } if m == "b:0"),
+    );
+    assert_breaks(&report, Promise::Stuck);
+    assert_eq!(report.broken(Promise::Stuck).len(), 2);
+}
+
+#[test]
+fn what_the_protocol_forbids_is_a_violation() {
+    let report = with([at(1, What::Protocol { text: "a confirm for tag 9".into() })]);
+    assert_breaks(&report, Promise::Protocol);
+}
+
+#[test]
+fn an_unknown_outcome_that_is_never_seen_is_legal() {
+    let report =
+        with([publish(900 * MS, Stage::Inv, "c:0", 0), publish(950 * MS, Stage::Info, "c:0", 0)]);
+    assert_eq!(report.verdict(), Verdict::Valid, "{report}");
+    assert_eq!((report.counts.unknown, report.counts.recovered), (1, 0));
+}
+
+#[test]
+fn an_unknown_outcome_that_is_delivered_was_recovered() {
+    let report = with([
+        publish(900 * MS, Stage::Inv, "c:0", 0),
+        publish(950 * MS, Stage::Info, "c:0", 0),
+        deliver(990 * MS, "c:0", false, "c1"),
+    ]);
+    assert_eq!(report.verdict(), Verdict::Valid, "{report}");
+    assert_eq!((report.counts.unknown, report.counts.recovered), (1, 1));
+}
+
+#[test]
+fn a_refused_publish_may_be_absent() {
+    let report =
+        with([publish(900 * MS, Stage::Inv, "c:0", 0), publish(950 * MS, Stage::Fail, "c:0", 0)]);
+    assert_eq!(report.verdict(), Verdict::Valid, "{report}");
+    assert_eq!(report.counts.refused, 1);
+}
+
+#[test]
+fn a_dead_lettered_message_is_not_lost() {
+    let dead =
+        What::Dlv { q: "dlq".into(), m: "d:0".into(), tag: 1, red: false, h: 7, ep: "c5".into() };
+    let report = with([
+        at(0, What::Queue { q: "dlq".into(), single: false, dead: None }),
+        at(0, What::Queue { q: "q".into(), single: true, dead: Some("dlq".into()) }),
+        publish(20_310 * MS, Stage::Inv, "d:0", 0),
+        publish(20_311 * MS, Stage::Ok, "d:0", 0),
+        at(20_312 * MS, dead),
+        at(30_001 * MS, What::Drained { q: "dlq".into(), node: 1, left: 0 }),
+    ]);
+    assert_eq!(report.verdict(), Verdict::Valid, "{report}");
+}
+
+#[test]
+fn a_run_without_faults_heal_or_drain_proves_nothing() {
+    for report in [
+        without(|event| matches!(event.what, What::Fault { .. })),
+        without(|event| matches!(event.what, What::Drained { .. })),
+        without(|event| matches!(event.what, What::Heal)),
+        check(&History::of(good()), &Rules::default()),
+        check(&History::of(good()), &Rules { sectors_min: 1, ..rules() }),
+    ] {
+        assert_eq!(report.verdict(), Verdict::Unknown, "{report}");
+    }
+}
+
+#[test]
+fn a_lost_connection_is_not_the_fault_that_a_run_needs() {
+    let mut events = good();
+    events.retain(|event| !matches!(event.what, What::Fault { .. }));
+    events.push(fault("disconnect", 20_000 * MS, 20_000 * MS));
+    assert_eq!(judge(events).verdict(), Verdict::Unknown);
+}
+
+#[test]
+fn a_missing_message_on_a_queue_that_was_not_drained_is_unknown_not_lost() {
+    let report =
+        without(|event| is_delivery_of(event, "a:4") || matches!(event.what, What::Drained { .. }));
+    assert_eq!(report.verdict(), Verdict::Unknown, "{report}");
+}
+
+#[test]
+fn the_longest_gap_around_a_fault_and_in_quiet_are_told_apart() {
+    let report = judge(good());
+    assert_eq!(report.counts.gap_in_fault, 20_301 * MS - (91 * MS + 2));
+    assert_eq!(report.counts.gap_in_quiet, 99 * MS);
+}

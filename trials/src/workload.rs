@@ -1,0 +1,205 @@
+//! Load from clients that are not ours: what is published where, and who takes it.
+//!
+//! Here is what needs no socket: the plan, the queues, the messages. [`io`] drives lapin (and a
+//! script for pika) by it and writes down what those clients saw. A body is a function of its
+//! message's id, so a retry sends the same bytes, and a checksum tells whether they came through.
+
+pub mod io;
+
+use crate::history::What;
+
+/// A sequence of numbers that a seed decides (splitmix64).
+#[derive(Clone, Debug)]
+pub struct Chance(u64);
+
+impl Chance {
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// A chance of its own for each name, so that one more consumer does not change the others.
+    pub fn named(seed: u64, name: &str) -> Self {
+        Self(seed ^ u64::from(crc32(name.as_bytes())).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    }
+
+    pub fn number(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number in `low..high`; `low` where there is none.
+    pub fn within(&mut self, low: u64, high: u64) -> u64 {
+        low + self.number() % high.saturating_sub(low).max(1)
+    }
+
+    pub fn percent(&mut self, percent: u64) -> bool {
+        self.within(0, 100) < percent
+    }
+}
+
+const CRC_TABLE: [u32; 256] = {
+    let mut table = [0; 256];
+    let mut index = 0;
+    while index < 256 {
+        let mut value = index as u32;
+        let mut bit = 0;
+        while bit < 8 {
+            value = if value & 1 == 1 { 0xedb8_8320 ^ (value >> 1) } else { value >> 1 };
+            bit += 1;
+        }
+        table[index] = value;
+        index += 1;
+    }
+    table
+};
+
+/// CRC-32 as in zlib, so that every language's standard library has it.
+pub fn crc32(bytes: &[u8]) -> u32 {
+    let step =
+        |crc: u32, byte: &u8| CRC_TABLE[((crc ^ u32::from(*byte)) & 0xff) as usize] ^ (crc >> 8);
+    !bytes.iter().fold(!0, step)
+}
+
+/// Largest body of the everyday kind, in bytes.
+const BODY_BYTES: u64 = 2_000;
+/// Largest body of the rare kind: more than one frame.
+const BODY_BYTES_LARGE: u64 = 300_000;
+
+/// The body of message `id`: its id, a line feed, and bytes that the id decides.
+pub fn body(id: &str) -> Vec<u8> {
+    let mut chance = Chance::named(1, id);
+    let high = if chance.within(0, 400) == 0 { BODY_BYTES_LARGE } else { BODY_BYTES };
+    let bytes = chance.within(0, high) as usize;
+    let mut body = Vec::with_capacity(id.len() + 9 + bytes);
+    body.extend_from_slice(id.as_bytes());
+    body.push(b'\n');
+    let end = body.len() + bytes;
+    while body.len() < end {
+        body.extend_from_slice(&chance.number().to_le_bytes());
+    }
+    body.truncate(end);
+    body
+}
+
+/// What a consumer does with a delivery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Manner {
+    /// Acks each at once.
+    AckEach,
+    /// Acks many with one `basic.ack`.
+    AckMany { count: usize },
+    /// Acks most, puts some back, drops a few.
+    Mixed { nack_percent: u64, reject_percent: u64 },
+}
+
+/// One queue and the consumers on it.
+#[derive(Clone, Debug)]
+pub struct QueuePlan {
+    pub name: &'static str,
+    /// Consumers while there is load; 0 is a backlog that the drain takes.
+    pub consumers: usize,
+    pub prefetch: u16,
+    pub manner: Manner,
+}
+
+/// One channel of a publisher.
+#[derive(Clone, Debug)]
+pub struct ChannelPlan {
+    pub exchange: &'static str,
+    pub key: &'static str,
+    /// The queues that get it.
+    pub queues: &'static [&'static str],
+    /// Whether what has no known outcome is published again.
+    pub retries: bool,
+}
+
+/// The whole load.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub seed: u64,
+    /// `x-queue-type` of every queue, where one is asked for.
+    pub queue_type: Option<String>,
+    pub queues: Vec<QueuePlan>,
+    /// One connection each, with its channels.
+    pub publishers: Vec<Vec<ChannelPlan>>,
+    /// Unconfirmed publishes per channel.
+    pub window: usize,
+    /// Publishes per second and channel.
+    pub rate: u64,
+}
+
+pub const FANOUT: &str = "trials.fan";
+
+impl Plan {
+    /// An order-keeping queue, a shared one with returns, a fan-out to two, and a backlog.
+    pub fn everyday(seed: u64) -> Self {
+        let queue =
+            |name, consumers, prefetch, manner| QueuePlan { name, consumers, prefetch, manner };
+        let channel =
+            |exchange, key, queues, retries| ChannelPlan { exchange, key, queues, retries };
+        let orders = channel("", "orders", &["orders"] as &[_], false);
+        let work = channel("", "work", &["work"] as &[_], false);
+        let fan = channel(FANOUT, "", &["fan-a", "fan-b"] as &[_], false);
+        let cold = channel("", "cold", &["cold"] as &[_], false);
+        let again = |channel: &ChannelPlan| ChannelPlan { retries: true, ..channel.clone() };
+        Self {
+            seed,
+            queue_type: None,
+            queues: vec![
+                queue("orders", 1, 100, Manner::AckEach),
+                queue("work", 3, 50, Manner::Mixed { nack_percent: 5, reject_percent: 2 }),
+                queue("fan-a", 1, 200, Manner::AckMany { count: 64 }),
+                queue("fan-b", 1, 10, Manner::AckEach),
+                queue("cold", 0, 500, Manner::AckMany { count: 100 }),
+            ],
+            publishers: vec![
+                vec![orders.clone(), work.clone(), fan.clone()],
+                vec![again(&orders), again(&work), again(&fan), cold],
+            ],
+            window: 64,
+            rate: 300,
+        }
+    }
+
+    /// What the checker has to know of the queues.
+    pub fn queue_facts(&self) -> impl Iterator<Item = What> + '_ {
+        self.queues.iter().map(|queue| What::Queue {
+            q: queue.name.to_owned(),
+            // The backlog's consumers come one after the other, when it is drained.
+            single: queue.consumers <= 1,
+            dead: None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_checksum_is_zlibs() {
+        assert_eq!(crc32(b"123456789"), 0xcbf4_3926);
+        assert_eq!(crc32(b""), 0);
+    }
+
+    #[test]
+    fn a_body_depends_on_its_id_alone_and_begins_with_it() {
+        assert_eq!(body("pub-1.0.1:5"), body("pub-1.0.1:5"));
+        assert_ne!(body("pub-1.0.1:5"), body("pub-1.0.1:6"));
+        assert!(body("pub-1.0.1:5").starts_with(b"pub-1.0.1:5\n"));
+        let largest = (0..2_000).map(|seq| body(&format!("a:{seq}")).len()).max();
+        assert!(largest > Some(131_072), "some bodies must not fit into one frame: {largest:?}");
+    }
+
+    #[test]
+    fn every_queue_of_the_everyday_plan_gets_messages() {
+        let plan = Plan::everyday(1);
+        for queue in &plan.queues {
+            let feeds = |channel: &ChannelPlan| channel.queues.contains(&queue.name);
+            assert!(plan.publishers.iter().flatten().any(feeds), "{} gets nothing", queue.name);
+        }
+    }
+}

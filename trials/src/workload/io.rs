@@ -1,0 +1,151 @@
+//! The clients: lapin for most, a pika script for one lane. Nothing here judges what they see.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "real clients have sockets, clocks and tasks"
+)]
+
+mod consumer;
+mod drain;
+mod link;
+
+mod publisher;
+mod recorder;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::Plan;
+use crate::history::What;
+pub use drain::Drained;
+pub use recorder::{Recorder, now};
+
+/// Where the broker listens.
+#[derive(Clone, Debug)]
+pub struct Target {
+    pub port: u16,
+    pub user: String,
+    pub password: String,
+}
+
+impl Target {
+    /// `guest` on the loopback address.
+    pub fn local(port: u16) -> Self {
+        Self { port, user: "guest".into(), password: "guest".into() }
+    }
+
+    fn uri(&self) -> String {
+        let Self { port, user, password } = self;
+        format!("amqp://{user}:{password}@127.0.0.1:{port}/%2f?heartbeat=10")
+    }
+}
+
+/// Publishers and consumers at work. They come back by themselves when the broker does.
+pub struct Load {
+    plan: Arc<Plan>,
+    target: Arc<Target>,
+    recorder: Recorder,
+    publishers: JoinSet<()>,
+    consumers: JoinSet<()>,
+    publish: watch::Sender<bool>,
+    consume: watch::Sender<bool>,
+}
+
+/// How long publishers may take to hear about what they sent before they rest.
+const REST: Duration = Duration::from_secs(40);
+
+impl Load {
+    /// Declares what the plan needs and starts every client; waits for a broker that answers.
+    pub async fn start(plan: Plan, target: Target, recorder: Recorder) -> Result<Self, String> {
+        let (plan, target) = (Arc::new(plan), Arc::new(target));
+        link::declare(&plan, &target).await?;
+        for fact in plan.queue_facts() {
+            recorder.saw("plan", fact);
+        }
+        let mut load = Self {
+            publishers: JoinSet::new(),
+            consumers: JoinSet::new(),
+            publish: watch::channel(true).0,
+            consume: watch::channel(true).0,
+            plan,
+            target,
+            recorder,
+        };
+        load.recorder.saw("plan", What::Load { on: true });
+        for (index, channels) in load.plan.publishers.iter().enumerate() {
+            let publisher = publisher::Publisher {
+                name: format!("pub-{index}"),
+                channels: channels.clone(),
+                plan: load.plan.clone(),
+                target: load.target.clone(),
+                recorder: load.recorder.clone(),
+                go_on: load.publish.subscribe(),
+            };
+            load.publishers.spawn(publisher.run());
+        }
+        load.consume(0);
+        Ok(load)
+    }
+
+    /// Starts the planned consumers of every queue, at least `least` on each.
+    fn consume(&mut self, least: usize) {
+        for queue in &self.plan.queues {
+            for index in 0..queue.consumers.max(least) {
+                let consumer = consumer::Consumer {
+                    name: format!("con-{}-{index}", queue.name),
+                    queue: queue.clone(),
+                    seed: self.plan.seed,
+                    target: self.target.clone(),
+                    recorder: self.recorder.clone(),
+                    go_on: self.consume.subscribe(),
+                };
+                self.consumers.spawn(consumer.run());
+            }
+        }
+    }
+
+    /// Publishers stop, once each of their messages has an outcome or time is up.
+    pub async fn rest(&mut self) {
+        self.publish.send_replace(false);
+        let all = async { while self.publishers.join_next().await.is_some() {} };
+        if tokio::time::timeout(REST, all).await.is_err() {
+            self.publishers.shutdown().await;
+        }
+        self.recorder.saw("plan", What::Load { on: false });
+    }
+
+    /// Takes everything that is left, then stops the consumers and asks every queue what it holds.
+    pub async fn drain(mut self, within: Duration) -> Drained {
+        let deadline = tokio::time::Instant::now() + within;
+        loop {
+            drain::until_quiet(&self.plan, &self.target, &self.recorder, deadline).await;
+            self.stop_consumers().await;
+            let drained = drain::counts(&self.plan, &self.target).await;
+            if drained.is_empty() || tokio::time::Instant::now() >= deadline {
+                drained.record(&self.recorder);
+                return drained;
+            }
+            self.consume = watch::channel(true).0;
+            self.consume(1);
+        }
+    }
+
+    /// Stops everything without a drain: what is not settled goes back.
+    pub async fn abandon(mut self) {
+        self.publish.send_replace(false);
+        self.consume.send_replace(false);
+        self.publishers.shutdown().await;
+        self.stop_consumers().await;
+    }
+
+    async fn stop_consumers(&mut self) {
+        self.consume.send_replace(false);
+        let all = async { while self.consumers.join_next().await.is_some() {} };
+        if tokio::time::timeout(Duration::from_secs(20), all).await.is_err() {
+            self.consumers.shutdown().await;
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Tells when a queue gives nothing more, and what it says it still holds.
+
+use std::time::Duration;
+
+use lapin::options::QueueDeclareOptions;
+use lapin::types::FieldTable;
+use tokio::time::Instant;
+
+use super::{Plan, Recorder, Target, link};
+use crate::history::What;
+
+/// What the queues report after a drain.
+#[derive(Clone, Debug, Default)]
+pub struct Drained {
+    /// Name and messages left.
+    pub left: Vec<(String, u64)>,
+    /// Names of queues that are gone, or did not answer, with the reason.
+    pub silent: Vec<(String, String)>,
+}
+
+impl Drained {
+    pub fn is_empty(&self) -> bool {
+        self.silent.is_empty() && self.left.iter().all(|(_, left)| *left == 0)
+    }
+
+    pub(super) fn record(&self, recorder: &Recorder) {
+        for (q, left) in &self.left {
+            recorder.saw("drain", What::Drained { q: q.clone(), node: 1, left: *left });
+        }
+        for (q, why) in &self.silent {
+            let text = format!("queue {q} cannot be asked: {why}");
+            recorder.saw("drain", What::Protocol { text });
+        }
+    }
+}
+
+/// Pause between two looks at the queues.
+const LOOK: Duration = Duration::from_millis(250);
+/// Looks in a row that must find nothing.
+const LOOKS: u32 = 4;
+
+/// Waits until every queue reports nothing and nothing is delivered for a while.
+pub(super) async fn until_quiet(
+    plan: &Plan,
+    target: &Target,
+    recorder: &Recorder,
+    deadline: Instant,
+) {
+    let (mut quiet, mut seen) = (0, recorder.delivered());
+    while quiet < LOOKS && Instant::now() < deadline {
+        tokio::time::sleep(LOOK).await;
+        let idle = recorder.delivered() == seen;
+        seen = recorder.delivered();
+        // A backlog that nobody takes would never be empty: its consumers come afterwards.
+        let taken = plan.queues.iter().filter(|queue| queue.consumers > 0);
+        let names: Vec<&str> = taken.map(|queue| queue.name).collect();
+        let counts = ask(&names, target).await;
+        quiet = if idle && counts.left.iter().all(|(_, left)| *left == 0) { quiet + 1 } else { 0 };
+    }
+}
+
+/// Asks every queue how many messages it holds.
+pub(super) async fn counts(plan: &Plan, target: &Target) -> Drained {
+    let names: Vec<&str> = plan.queues.iter().map(|queue| queue.name).collect();
+    ask(&names, target).await
+}
+
+async fn ask(names: &[&str], target: &Target) -> Drained {
+    let mut drained = Drained::default();
+    for name in names {
+        match ask_one(name, target).await {
+            Ok(left) => drained.left.push(((*name).to_owned(), left)),
+            Err(error) => drained.silent.push(((*name).to_owned(), error.to_string())),
+        }
+    }
+    drained
+}
+
+async fn ask_one(name: &str, target: &Target) -> Result<u64, lapin::Error> {
+    let connection = link::connect(target, "drain").await?;
+    let channel = link::answered(connection.create_channel()).await?;
+    let passive = QueueDeclareOptions { passive: true, durable: true, ..Default::default() };
+    let queue = channel.queue_declare(name.into(), passive, FieldTable::default());
+    let left = u64::from(link::answered(queue).await?.message_count());
+    let _ = link::answered(connection.close(200, "asked".into())).await;
+    Ok(left)
+}
