@@ -14,19 +14,22 @@ use machine::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
 
-/// Messages of one queue that one consumer holds.
+/// Messages of one queue that one consumer holds, and what a transaction makes of them.
 #[derive(Clone, Debug)]
 pub struct Held {
     pub queue: QueueId,
     pub consumer: ConsumerId,
     pub ranges: Ranges,
+    pub outcome: Outcome,
+    /// Given back to the consumer with them.
+    pub credit: u32,
 }
 
 /// What a session asks.
 #[derive(Debug)]
 pub enum Request {
-    /// Log `batch` in `group`: [`Answer::Appended`] once a majority has synced it. `settles` are the
-    /// messages that settle commands inside the batch (a transaction's acks) take from consumers.
+    /// Log `batch` in `group`: [`Answer::Appended`] once a majority has synced it. `settles` says which
+    /// consumers hold the messages that settle commands inside the batch (a transaction's acks) name.
     Append { group: GroupId, ticket: Ticket, batch: Batch, settles: Vec<Held> },
     /// Change the catalog: [`Answer::Catalog`] once this node routes by the change.
     Catalog { ticket: Ticket, command: CatalogCommand },

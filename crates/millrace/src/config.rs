@@ -1,1 +1,354 @@
 //! The configuration of `millrace serve`: file, then environment, then flags.
+//!
+//! Every setting is one row of [`SETTINGS`]: its key in the file, its environment variable, what it
+//! accepts. A wrong key or value is told with its place, and all of them at once.
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+
+use toml::de::{DeTable, DeValue};
+
+/// What a setting accepts.
+#[derive(Clone, Debug)]
+enum Accepts {
+    Path,
+    Address,
+    Count(RangeInclusive<u64>),
+    /// A number of bytes, or text with a unit: `64MiB`, `2GB`.
+    Bytes(RangeInclusive<u64>),
+    Text,
+}
+
+/// One setting.
+struct Setting {
+    key: &'static str,
+    variable: &'static str,
+    accepts: Accepts,
+    default: &'static str,
+    about: &'static str,
+}
+
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+
+/// All settings of the broker.
+const SETTINGS: &[Setting] = &[
+    Setting {
+        key: "data_dir",
+        variable: "MILLRACE_DATA_DIR",
+        accepts: Accepts::Path,
+        default: "millrace-data",
+        about: "where messages are stored",
+    },
+    Setting {
+        key: "amqp",
+        variable: "MILLRACE_AMQP",
+        accepts: Accepts::Address,
+        default: "127.0.0.1:5672",
+        about: "address and port for AMQP clients",
+    },
+    Setting {
+        key: "groups",
+        variable: "MILLRACE_GROUPS",
+        accepts: Accepts::Count(1..=64),
+        default: "8",
+        about: "consensus groups of a new data directory",
+    },
+    Setting {
+        key: "wal_file_bytes",
+        variable: "MILLRACE_WAL_FILE_BYTES",
+        accepts: Accepts::Bytes(MIB..=GIB),
+        default: "64MiB",
+        about: "size of one file of the log",
+    },
+    Setting {
+        key: "memory_limit",
+        variable: "MILLRACE_MEMORY_LIMIT",
+        accepts: Accepts::Bytes(64 * MIB..=u64::MAX),
+        default: "60%",
+        about: "publishers wait while the process holds more memory than this",
+    },
+    Setting {
+        key: "disk_free_limit",
+        variable: "MILLRACE_DISK_FREE_LIMIT",
+        accepts: Accepts::Bytes(0..=u64::MAX),
+        default: "2GiB",
+        about: "publishers wait while the disk has less free than this",
+    },
+    Setting {
+        key: "heartbeat_s",
+        variable: "MILLRACE_HEARTBEAT_S",
+        accepts: Accepts::Count(0..=3600),
+        default: "60",
+        about: "heartbeat proposed to clients, in seconds; 0: none",
+    },
+    Setting {
+        key: "frame_bytes_max",
+        variable: "MILLRACE_FRAME_BYTES_MAX",
+        accepts: Accepts::Bytes(4096..=MIB),
+        default: "131072",
+        about: "largest frame proposed to clients",
+    },
+    Setting {
+        key: "channel_max",
+        variable: "MILLRACE_CHANNEL_MAX",
+        accepts: Accepts::Count(1..=65535),
+        default: "2047",
+        about: "channels of one connection",
+    },
+    Setting {
+        key: "message_bytes_max",
+        variable: "MILLRACE_MESSAGE_BYTES_MAX",
+        accepts: Accepts::Bytes(1..=128 * MIB),
+        default: "128MiB",
+        about: "largest message",
+    },
+    Setting {
+        key: "log",
+        variable: "MILLRACE_LOG",
+        accepts: Accepts::Text,
+        default: "info",
+        about: "what is written to standard error: error, warn, info, debug, or per part",
+    },
+];
+
+/// The settings in force.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Config {
+    pub(crate) data_dir: PathBuf,
+    pub(crate) amqp: String,
+    pub(crate) groups: u32,
+    pub(crate) wal_file_bytes: u64,
+    /// `None`: a share of the machine's memory.
+    pub(crate) memory_limit: Option<u64>,
+    pub(crate) disk_free_limit: u64,
+    pub(crate) heartbeat_s: u16,
+    pub(crate) frame_bytes_max: u32,
+    pub(crate) channel_max: u16,
+    pub(crate) message_bytes_max: u64,
+    pub(crate) log: String,
+}
+
+/// A value and where it was found, for messages.
+#[derive(Clone, Debug)]
+struct Found {
+    text: String,
+    place: String,
+}
+
+/// Reads the settings. `file`: path and text of the configuration file; `variables`: the environment;
+/// `flags`: what the command line says, by key.
+pub(crate) fn load(
+    file: Option<(&Path, &str)>,
+    variables: impl Iterator<Item = (String, String)>,
+    flags: &[(&'static str, String)],
+) -> Result<Config, Vec<String>> {
+    let mut problems = Vec::new();
+    let mut found: BTreeMap<&'static str, Found> = BTreeMap::new();
+    for setting in SETTINGS {
+        let place = "default".to_owned();
+        found.insert(setting.key, Found { text: setting.default.to_owned(), place });
+    }
+    if let Some((path, text)) = file {
+        read_file(path, text, &mut found, &mut problems);
+    }
+    for (name, text) in variables.filter(|(name, _)| name.starts_with("MILLRACE_")) {
+        match SETTINGS.iter().find(|setting| setting.variable == name) {
+            Some(setting) => {
+                found.insert(setting.key, Found { text, place: format!("environment, {name}") });
+            }
+            None => problems.push(format!(
+                "environment, {name}: there is no such setting; known are {}",
+                list(|setting| setting.variable)
+            )),
+        }
+    }
+    for (key, text) in flags {
+        let place = format!("command line, --{}", key.replace('_', "-"));
+        found.insert(key, Found { text: text.clone(), place });
+    }
+    for setting in SETTINGS {
+        if let Err(why) = check(&setting.accepts, &found[setting.key].text, setting.default) {
+            let Found { text, place } = &found[setting.key];
+            problems.push(format!("{place}: {} is \"{text}\": {why}", setting.key));
+        }
+    }
+    if problems.is_empty() { Ok(build(&found)) } else { Err(problems) }
+}
+
+/// The settings as a file that could be read back, with what each is for.
+pub(crate) fn reference() -> String {
+    let mut text = String::new();
+    for Setting { key, variable, accepts, default, about } in SETTINGS {
+        let value = if default.parse::<u64>().is_ok() {
+            (*default).to_owned()
+        } else {
+            format!("\"{default}\"")
+        };
+        let range = match accepts {
+            Accepts::Count(range) => format!(" ({} to {})", range.start(), range.end()),
+            Accepts::Bytes(range) if *range.end() == u64::MAX => {
+                format!(" (bytes, at least {})", range.start())
+            }
+            Accepts::Bytes(range) => format!(" (bytes, {} to {})", range.start(), range.end()),
+            Accepts::Path | Accepts::Address | Accepts::Text => String::new(),
+        };
+        text.push_str(&format!("# {about}{range}; {variable}\n{key} = {value}\n\n"));
+    }
+    text
+}
+
+fn read_file(
+    path: &Path,
+    text: &str,
+    found: &mut BTreeMap<&'static str, Found>,
+    problems: &mut Vec<String>,
+) {
+    let line_of = |offset: usize| text[..offset.min(text.len())].matches('\n').count() + 1;
+    let table = match DeTable::parse(text) {
+        Ok(table) => table.into_inner(),
+        Err(error) => {
+            let line = error.span().map_or(1, |span| line_of(span.start));
+            problems.push(format!("{}:{line}: {}", path.display(), error.message()));
+            return;
+        }
+    };
+    for (key, value) in table {
+        let place = format!("{}:{}", path.display(), line_of(key.span().start));
+        let Some(setting) = SETTINGS.iter().find(|setting| setting.key == key.get_ref().as_ref())
+        else {
+            problems.push(format!(
+                "{place}: there is no setting {}; known are {}",
+                key.get_ref(),
+                list(|setting| setting.key)
+            ));
+            continue;
+        };
+        let text = match value.get_ref() {
+            DeValue::String(text) => text.to_string(),
+            DeValue::Integer(number) => number.as_str().to_owned(),
+            other => {
+                problems.push(format!("{place}: {} is a {}", setting.key, other.type_str()));
+                continue;
+            }
+        };
+        found.insert(setting.key, Found { text, place });
+    }
+}
+
+fn list(name: impl Fn(&Setting) -> &'static str) -> String {
+    SETTINGS.iter().map(name).collect::<Vec<_>>().join(", ")
+}
+
+fn check(accepts: &Accepts, text: &str, default: &str) -> Result<(), String> {
+    match accepts {
+        Accepts::Path | Accepts::Text if text.is_empty() => Err("it must not be empty".to_owned()),
+        Accepts::Path | Accepts::Text => Ok(()),
+        Accepts::Address => match text.rsplit_once(':') {
+            Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => Ok(()),
+            _ => Err("it must be ADDRESS:PORT, for instance 127.0.0.1:5672".to_owned()),
+        },
+        Accepts::Count(range) => match text.parse::<u64>() {
+            Ok(count) if range.contains(&count) => Ok(()),
+            _ => Err(format!("it must be a number from {} to {}", range.start(), range.end())),
+        },
+        Accepts::Bytes(_) if text == default => Ok(()),
+        Accepts::Bytes(range) => match bytes(text) {
+            Some(count) if range.contains(&count) => Ok(()),
+            _ => Err(format!(
+                "it must be a number of bytes from {} to {} (64MiB, 2GB)",
+                range.start(),
+                range.end()
+            )),
+        },
+    }
+}
+
+fn bytes(text: &str) -> Option<u64> {
+    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+    let unit = match &text[digits.len()..] {
+        "" | "B" => 1,
+        "kB" | "KB" => 1000,
+        "KiB" => 1 << 10,
+        "MB" => 1_000_000,
+        "MiB" => MIB,
+        "GB" => 1_000_000_000,
+        "GiB" => GIB,
+        _ => return None,
+    };
+    digits.trim().parse::<u64>().ok()?.checked_mul(unit)
+}
+
+fn build(found: &BTreeMap<&'static str, Found>) -> Config {
+    let text = |key: &str| found[key].text.clone();
+    let number = |key: &str| bytes(&found[key].text).unwrap_or(0);
+    Config {
+        data_dir: text("data_dir").into(),
+        amqp: text("amqp"),
+        groups: number("groups").try_into().unwrap_or(u32::MAX),
+        wal_file_bytes: number("wal_file_bytes"),
+        memory_limit: bytes(&found["memory_limit"].text),
+        disk_free_limit: number("disk_free_limit"),
+        heartbeat_s: number("heartbeat_s").try_into().unwrap_or(u16::MAX),
+        frame_bytes_max: number("frame_bytes_max").try_into().unwrap_or(u32::MAX),
+        channel_max: number("channel_max").try_into().unwrap_or(u16::MAX),
+        message_bytes_max: number("message_bytes_max"),
+        log: text("log"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn from_file(text: &str) -> Result<Config, Vec<String>> {
+        load(Some((Path::new("m.toml"), text)), std::iter::empty(), &[])
+    }
+
+    #[test]
+    fn flags_win_over_the_environment_and_that_over_the_file() {
+        let variables = [
+            ("MILLRACE_GROUPS".to_owned(), "3".to_owned()),
+            ("MILLRACE_CHANNEL_MAX".to_owned(), "9".to_owned()),
+        ];
+        let file = "groups = 2\nchannel_max = 5\nheartbeat_s = 7\n";
+        let flags = [("groups", "4".to_owned())];
+        let config =
+            load(Some((Path::new("m.toml"), file)), variables.into_iter(), &flags).unwrap();
+        assert_eq!((config.groups, config.channel_max, config.heartbeat_s), (4, 9, 7));
+    }
+
+    #[test]
+    fn all_problems_are_told_at_once_with_their_lines() {
+        let problems = from_file("groups = 0\n\nspeed = 9\nframe_bytes_max = \"4kB\"\n").unwrap_err();
+        assert_eq!(problems.len(), 3, "{problems:?}");
+        assert!(problems.iter().any(|problem| problem.starts_with("m.toml:3: there is no setting")));
+        assert!(problems.iter().any(|problem| problem.contains("m.toml:1: groups is \"0\"")));
+        assert!(problems.iter().any(|problem| problem.contains("from 4096 to 1048576")));
+    }
+
+    #[test]
+    fn text_that_is_not_toml_is_told_with_its_line() {
+        let problems = from_file("groups = 2\ngroups = 3\n").unwrap_err();
+        assert!(problems[0].starts_with("m.toml:2: "), "{problems:?}");
+    }
+
+    #[test]
+    fn a_variable_that_is_no_setting_is_refused() {
+        let variables = [("MILLRACE_GROPUS".to_owned(), "3".to_owned())];
+        let problems = load(None, variables.into_iter(), &[]).unwrap_err();
+        assert!(problems[0].contains("MILLRACE_GROPUS"));
+    }
+
+    #[test]
+    fn sizes_may_have_units() {
+        let config = from_file("wal_file_bytes = \"2MiB\"\ndisk_free_limit = 5\n").unwrap();
+        assert_eq!((config.wal_file_bytes, config.disk_free_limit), (2 * MIB, 5));
+    }
+
+    #[test]
+    fn the_reference_is_a_file_that_can_be_read() {
+        assert_eq!(from_file(&reference()).unwrap(), from_file("").unwrap());
+    }
+}

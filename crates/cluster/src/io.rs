@@ -1,0 +1,16 @@
+//! Threads, files and clocks of a node: what drives the shards.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "the shell: the only place with threads, locks between owners, and clocks"
+)]
+
+pub mod handle;
+mod mailbox;
+mod sessions;
+mod shard_loop;
+mod start;
+mod store;
+
+pub use handle::{AnswerReceiver, ClusterHandle, Counters};
+pub use start::{Config, Failure, start};

@@ -1,0 +1,222 @@
+//! What the rest of the node holds of the cluster.
+
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::thread::JoinHandle;
+
+use machine::{Catalog, GroupId, NodeId, SessionId};
+
+use super::mailbox::{AnswerBox, Mailbox};
+use super::sessions::Sessions;
+use crate::limits::REQUEST_BYTES;
+use crate::request::{Alarms, Answer, Request};
+use crate::shard::{Input, Shard};
+
+/// A node's groups, for those who ask something of them. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct ClusterHandle {
+    pub(crate) node: Arc<Node>,
+}
+
+/// What all parts of a running node share.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) id: NodeId,
+    pub(crate) shards: Vec<Arc<Mailbox<Input>>>,
+    pub(crate) catalog: RwLock<Catalog>,
+    pub(crate) sessions: Sessions,
+    pub(crate) counters: Counters,
+    alarms: AtomicU8,
+    next_session: AtomicU64,
+    pub(crate) is_stopping: AtomicBool,
+    pub(crate) threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// Totals since the node started.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Syncs of the log.
+    pub syncs: AtomicU64,
+    /// Bytes written to the log.
+    pub log_bytes: AtomicU64,
+    /// Entries written to the log.
+    pub entries: AtomicU64,
+    /// Microseconds spent in syncs.
+    pub sync_micros: AtomicU64,
+    /// Messages copied from the log to segments.
+    pub segment_messages: AtomicU64,
+    /// Reads for deliveries whose bytes were not in memory.
+    pub fetches: AtomicU64,
+}
+
+impl Counters {
+    pub(crate) fn add(counter: &AtomicU64, count: u64) {
+        counter.fetch_add(count, Ordering::Relaxed);
+    }
+}
+
+impl Node {
+    pub(crate) fn new(id: NodeId, shards: Vec<Arc<Mailbox<Input>>>, catalog: Catalog) -> Self {
+        Self {
+            id,
+            shards,
+            catalog: RwLock::new(catalog),
+            sessions: Sessions::default(),
+            counters: Counters::default(),
+            alarms: AtomicU8::new(0),
+            next_session: AtomicU64::new(1),
+            is_stopping: AtomicBool::new(false),
+            threads: Mutex::new(Vec::new()),
+        }
+    }
+
+    pub(crate) fn shard_of(&self, group: GroupId) -> &Mailbox<Input> {
+        &self.shards[Shard::of(group, self.shards.len())]
+    }
+
+    /// Raises and clears alarms; sessions hear of a change.
+    pub(crate) fn set_alarms(&self, alarms: Alarms) {
+        let bits = u8::from(alarms.memory) | u8::from(alarms.disk) << 1;
+        if self.alarms.swap(bits, Ordering::Relaxed) != bits {
+            tracing::warn!(memory = alarms.memory, disk = alarms.disk, "alarms changed");
+            self.sessions.tell_all(|| Answer::Alarms(alarms));
+        }
+    }
+
+    fn alarms(&self) -> Alarms {
+        let bits = self.alarms.load(Ordering::Relaxed);
+        Alarms { memory: bits & 1 != 0, disk: bits & 2 != 0 }
+    }
+}
+
+impl ClusterHandle {
+    /// A new session, and where its answers come in. Dropping the receiver ends the session.
+    pub fn open_session(&self) -> (SessionId, AnswerReceiver) {
+        let session = SessionId(self.node.next_session.fetch_add(1, Ordering::Relaxed));
+        let answers = self.node.sessions.open(session);
+        (session, AnswerReceiver { session, answers, node: Arc::clone(&self.node) })
+    }
+
+    /// Hands over `requests`, in order; waits while a shard has too much before it. `false`: the
+    /// node is stopping.
+    pub async fn submit(&self, session: SessionId, requests: &mut Vec<Request>) -> bool {
+        let node = &self.node;
+        if let [shard] = &node.shards[..] {
+            let requests = std::mem::take(requests);
+            let weight = requests.iter().map(weight).sum();
+            return shard.send(Input::Requests { session, requests }, weight).await;
+        }
+        let count = node.shards.len();
+        let mut parts: Vec<Vec<Request>> = (0..count).map(|_| Vec::new()).collect();
+        let mut ends = false;
+        for request in requests.drain(..) {
+            ends |= matches!(request, Request::EndSession { .. });
+            parts[group_of(&request).map_or(0, |group| Shard::of(group, count))].push(request);
+        }
+        let mut is_open = true;
+        for (shard, requests) in node.shards.iter().zip(parts) {
+            if ends {
+                shard.push(Input::SessionGone { session });
+            }
+            if !requests.is_empty() {
+                let weight = requests.iter().map(weight).sum();
+                is_open &= shard.send(Input::Requests { session, requests }, weight).await;
+            }
+        }
+        is_open
+    }
+
+    /// This node's applied copy of the catalog. Held only while something is looked up.
+    pub fn catalog(&self) -> RwLockReadGuard<'_, Catalog> {
+        self.node.catalog.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Why publishers have to wait now, if they do.
+    pub fn alarms(&self) -> Alarms {
+        self.node.alarms()
+    }
+
+    /// This node.
+    pub fn node(&self) -> NodeId {
+        self.node.id
+    }
+
+    /// Totals since the node started.
+    pub fn counters(&self) -> &Counters {
+        &self.node.counters
+    }
+
+    /// Open sessions.
+    pub fn session_count(&self) -> usize {
+        self.node.sessions.count()
+    }
+
+    /// Tells every session that the node is stopping.
+    pub fn announce_stop(&self) {
+        self.node.is_stopping.store(true, Ordering::Relaxed);
+        self.node.sessions.tell_all(|| Answer::Stopping);
+    }
+
+    /// Stops the threads after what was taken so far is synced. Blocks.
+    pub fn stop(&self) {
+        self.node.is_stopping.store(true, Ordering::Relaxed);
+        for shard in &self.node.shards {
+            shard.close();
+        }
+        let threads = {
+            let mut threads = self.node.threads.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::take(&mut *threads)
+        };
+        for thread in threads {
+            // A thread that panicked has said so; the others are stopped all the same.
+            let _ = thread.join();
+        }
+        self.node.sessions.close_all();
+    }
+}
+
+/// Where a session's answers come in.
+#[derive(Debug)]
+pub struct AnswerReceiver {
+    session: SessionId,
+    answers: Arc<AnswerBox<Answer>>,
+    node: Arc<Node>,
+}
+
+impl AnswerReceiver {
+    /// Takes everything that waits, waiting for the first. `false`: the node is gone.
+    pub async fn recv(&mut self, into: &mut Vec<Answer>) -> bool {
+        self.answers.recv(into).await
+    }
+}
+
+impl Drop for AnswerReceiver {
+    fn drop(&mut self) {
+        self.node.sessions.close(self.session);
+        for shard in &self.node.shards {
+            shard.push(Input::SessionGone { session: self.session });
+        }
+    }
+}
+
+fn group_of(request: &Request) -> Option<GroupId> {
+    match request {
+        Request::Append { group, .. }
+        | Request::Attach { group, .. }
+        | Request::Detach { group, .. }
+        | Request::Credit { group, .. }
+        | Request::Settle { group, .. }
+        | Request::Get { group, .. }
+        | Request::Purge { group, .. }
+        | Request::Status { group, .. }
+        | Request::CloseQueue { group, .. } => Some(*group),
+        Request::Catalog { .. } | Request::EndSession { .. } => None,
+    }
+}
+
+fn weight(request: &Request) -> usize {
+    match request {
+        Request::Append { batch, .. } => REQUEST_BYTES + batch.bytes(),
+        _ => REQUEST_BYTES,
+    }
+}

@@ -1,0 +1,102 @@
+//! The thread that drives one shard. Decides nothing.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use machine::SessionId;
+
+use super::handle::Node;
+use super::mailbox::{AnswerBox, Mailbox};
+use super::store::{Append, Fetch, Flush, Store};
+use crate::catalog_group::apply;
+use crate::limits::UNSYNCED_BYTES;
+use crate::request::Answer;
+use crate::shard::{Now, Output, Shard};
+
+/// Runs `shard` until its mailbox is closed.
+pub(crate) fn run(number: usize, mut shard: Shard, node: Arc<Node>, store: Arc<Store>) {
+    let mailbox = Arc::clone(&node.shards[number]);
+    let started = Instant::now();
+    let mut answers = Answers::default();
+    let (mut inputs, mut outputs) = (Vec::new(), Vec::new());
+    shard.start(now(started), &mut outputs);
+    perform(number, &mut outputs, &node, &store, &mut answers);
+    while !mailbox.is_closed() {
+        let time = now(started);
+        let patience = shard.deadline_ms().saturating_sub(time.mono_ms);
+        let release = shard.unsynced_bytes() < UNSYNCED_BYTES;
+        mailbox.take(&mut inputs, Some(Duration::from_millis(patience)), release);
+        shard.step(now(started), &mut inputs, &mut outputs);
+        perform(number, &mut outputs, &node, &store, &mut answers);
+    }
+}
+
+fn now(started: Instant) -> Now {
+    let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Now { mono_ms: started.elapsed().as_millis() as u64, wall_ms: wall.as_millis() as u64 }
+}
+
+fn perform(
+    number: usize,
+    outputs: &mut Vec<Output>,
+    node: &Node,
+    store: &Store,
+    answers: &mut Answers,
+) {
+    for output in outputs.drain(..) {
+        match output {
+            Output::Append { number: append, batch, entries } => {
+                store.append(Append { shard: number, number: append, batch, entries });
+            }
+            Output::Answer { session, answer } => answers.add(session, answer, node),
+            Output::Fetch { group, queue, from_seq, parts } => {
+                store.fetch(Fetch { group, queue, from_seq, parts });
+            }
+            Output::Forward { shard, input } => node.shards[shard].push(input),
+            Output::CatalogApplied { at, entry } => {
+                let mut catalog = node.catalog.write().unwrap_or_else(PoisonError::into_inner);
+                apply(&mut catalog, at.index, &entry);
+            }
+            Output::Checkpoint(job) => store.flush(Flush::Checkpoint(job)),
+            Output::Reconciled => store.reconciled(),
+        }
+    }
+    answers.send(node);
+}
+
+/// Answers of one step, gathered per session so that each session is woken once.
+#[derive(Default)]
+struct Answers {
+    boxes: BTreeMap<SessionId, (Arc<AnswerBox<Answer>>, Vec<Answer>)>,
+    touched: Vec<SessionId>,
+}
+
+impl Answers {
+    fn add(&mut self, session: SessionId, answer: Answer, node: &Node) {
+        if let Some((_, waiting)) = self.boxes.get_mut(&session) {
+            if waiting.is_empty() {
+                self.touched.push(session);
+            }
+            waiting.push(answer);
+        } else if let Some(found) = node.sessions.find(session) {
+            self.touched.push(session);
+            self.boxes.insert(session, (found, vec![answer]));
+        }
+    }
+
+    fn send(&mut self, _node: &Node) {
+        for session in self.touched.drain(..) {
+            let is_open = match self.boxes.get_mut(&session) {
+                Some((answers, waiting)) => answers.push(waiting),
+                None => true,
+            };
+            if !is_open {
+                self.boxes.remove(&session);
+            }
+        }
+    }
+}
+
+/// Closes over the mailbox type for the store's threads.
+pub(crate) type ShardMailbox = Mailbox<crate::shard::Input>;

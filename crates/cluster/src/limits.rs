@@ -1,0 +1,41 @@
+//! Every bound of this crate, with its unit.
+
+/// Bytes of one log entry that is joined from several sessions' batches. A larger batch of one
+/// session (a large message, a transaction) is an entry of its own.
+pub const ENTRY_BYTES: usize = 256 * 1024;
+
+/// Bytes of proposals that may wait for their sync in one shard before it takes no more requests.
+pub const UNSYNCED_BYTES: usize = 32 << 20;
+
+/// Bytes of requests that may wait in a shard's mailbox before sessions wait.
+pub const MAILBOX_BYTES: usize = 16 << 20;
+
+/// What a request weighs in the mailbox besides its bytes.
+pub const REQUEST_BYTES: usize = 256;
+
+/// Bytes of bodies that a shard keeps in memory for deliveries to come.
+pub const HOT_BYTES_PER_SHARD: usize = 32 << 20;
+
+/// Bytes of bodies kept in memory for one queue that has consumers.
+pub const HOT_BYTES_PER_QUEUE: usize = 8 << 20;
+
+/// Bytes of bodies kept in memory for one queue that has none.
+pub const HOT_BYTES_IDLE_QUEUE: usize = 512 << 10;
+
+/// Bytes that reading ahead tries to keep in memory behind the last delivery of a queue.
+pub const READ_AHEAD_BYTES: usize = 1 << 20;
+
+/// Bytes that one fetch from a segment reads.
+pub const FETCH_BYTES: usize = 1 << 20;
+
+/// Log entries that one fetch reads.
+pub const FETCH_PARTS: usize = 64;
+
+/// Settled messages that are gathered before they are logged without waiting for other entries.
+pub const SETTLES_GATHERED: u64 = 1000;
+
+/// Milliseconds that a gathered settle waits for an entry to ride in.
+pub const SETTLE_WAIT_MS: u64 = 5;
+
+/// Milliseconds of one tick of Raft's logical clock.
+pub const TICK_MS: u64 = 100;

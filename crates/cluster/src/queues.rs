@@ -1,0 +1,375 @@
+//! The queues of one group on the node that leads it: the machine, the bytes of its messages, and
+//! what the machine's effects mean for sessions.
+//!
+//! Replicated groups and the group of queues that live in this node's memory only use this alike;
+//! they differ in where entries come from.
+
+use bytes::Bytes;
+use machine::{
+    Applied, AttachError, Batch, CloseError, ConsumerId, ConsumerSpec, Corrupt, Effect, GetReply,
+    GroupId, Outcome, QueueId, QueueMachine, Ranges, SessionId,
+};
+
+use crate::bodies::{Bodies, FetchPart, Got, Outgoing, Run, Source, Step};
+use crate::request::{Answer, Delivery, Held, Ticket};
+
+/// What queues ask of their shard.
+#[derive(Debug)]
+pub(crate) enum Wish {
+    Answer(SessionId, Answer),
+    Fetch { queue: QueueId, from_seq: u64, parts: Vec<FetchPart> },
+    /// The last consumer of an auto-delete queue went away.
+    Unused(QueueId),
+}
+
+/// How an entry came to be applied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// Committed just now, on the leader.
+    Committed,
+    /// Found in the log at the start.
+    Replayed,
+    /// Of the group that has no log: its bytes stay in memory.
+    Memory,
+}
+
+/// All queues of one group.
+#[derive(Debug)]
+pub(crate) struct Queues {
+    group: GroupId,
+    machine: QueueMachine,
+    bodies: Bodies,
+    effects: Vec<Effect>,
+    touched: Vec<QueueId>,
+    now_ms: u64,
+    /// Settles that the machine holds for the log, and since when.
+    gathered: u64,
+    gathered_since_ms: Option<u64>,
+}
+
+impl Queues {
+    pub(crate) fn new(group: GroupId, machine: QueueMachine) -> Self {
+        Self {
+            group,
+            machine,
+            bodies: Bodies::default(),
+            effects: Vec::new(),
+            touched: Vec::new(),
+            now_ms: 0,
+            gathered: 0,
+            gathered_since_ms: None,
+        }
+    }
+
+    pub(crate) fn machine(&self) -> &QueueMachine {
+        &self.machine
+    }
+
+    pub(crate) fn bodies(&self) -> &Bodies {
+        &self.bodies
+    }
+
+    pub(crate) fn bodies_mut(&mut self) -> &mut Bodies {
+        &mut self.bodies
+    }
+
+    /// Tells the time, for what is to be logged before long.
+    pub(crate) fn set_now(&mut self, now_ms: u64) {
+        self.now_ms = now_ms;
+    }
+
+    /// Everything that lives may have been delivered by an earlier leader.
+    pub(crate) fn lead(&mut self) {
+        self.machine.lead();
+    }
+
+    /// Applies an entry.
+    pub(crate) fn apply(
+        &mut self,
+        at: Applied,
+        entry: &Bytes,
+        origin: Origin,
+        wishes: &mut Vec<Wish>,
+    ) -> Result<(), Corrupt> {
+        self.machine.apply(at, entry, &mut self.effects)?;
+        self.perform(at.index, Some((entry, origin)), wishes);
+        Ok(())
+    }
+
+    pub(crate) fn attach(
+        &mut self,
+        queue: QueueId,
+        consumer: ConsumerId,
+        spec: ConsumerSpec,
+        ticket: Ticket,
+        wishes: &mut Vec<Wish>,
+    ) {
+        let result = self.machine.attach(queue, consumer, spec, &mut self.effects);
+        if result.is_ok() {
+            self.bodies.attached(queue);
+        }
+        wishes.push(Wish::Answer(consumer.session, Answer::Attached { ticket, result }));
+        self.perform(0, None, wishes);
+    }
+
+    pub(crate) fn detach(
+        &mut self,
+        queue: QueueId,
+        consumer: ConsumerId,
+        ticket: Ticket,
+        wishes: &mut Vec<Wish>,
+    ) {
+        self.machine.detach(queue, consumer, &mut self.effects);
+        self.bodies.detached(queue);
+        let undelivered = self.bodies.withdraw(queue, consumer);
+        for range in undelivered {
+            let mut ranges = Ranges::new();
+            ranges.insert(range);
+            self.machine.settle(
+                queue,
+                consumer,
+                &ranges,
+                Outcome::Undelivered,
+                &mut self.effects,
+            );
+        }
+        wishes.push(Wish::Answer(consumer.session, Answer::Detached { ticket }));
+        self.perform(0, None, wishes);
+    }
+
+    pub(crate) fn credit(
+        &mut self,
+        queue: QueueId,
+        consumer: ConsumerId,
+        add: u32,
+        wishes: &mut Vec<Wish>,
+    ) {
+        self.machine.credit(queue, consumer, add, &mut self.effects);
+        self.perform(0, None, wishes);
+    }
+
+    /// The outcome of messages that `consumer` holds.
+    pub(crate) fn settle(
+        &mut self,
+        queue: QueueId,
+        consumer: ConsumerId,
+        ranges: &Ranges,
+        outcome: Outcome,
+        credit: u32,
+        wishes: &mut Vec<Wish>,
+    ) {
+        self.machine.settle(queue, consumer, ranges, outcome, &mut self.effects);
+        if credit > 0 {
+            self.machine.credit(queue, consumer, credit, &mut self.effects);
+        }
+        if outcome.is_final() {
+            self.gather(ranges.len());
+        }
+        self.perform(0, None, wishes);
+    }
+
+    /// Consumers let go of what a committed transaction settled.
+    pub(crate) fn settled_by_entry(&mut self, settles: &[Held], wishes: &mut Vec<Wish>) {
+        for held in settles {
+            self.machine.settle_committed(
+                held.queue,
+                held.consumer,
+                &held.ranges,
+                held.outcome,
+                &mut self.effects,
+            );
+            if held.credit > 0 {
+                self.machine.credit(held.queue, held.consumer, held.credit, &mut self.effects);
+            }
+        }
+        self.perform(0, None, wishes);
+    }
+
+    pub(crate) fn get(
+        &mut self,
+        queue: QueueId,
+        consumer: ConsumerId,
+        no_ack: bool,
+        ticket: Ticket,
+        wishes: &mut Vec<Wish>,
+    ) {
+        let session = consumer.session;
+        match self.machine.get(queue, consumer, no_ack, &mut self.effects) {
+            GetReply::Empty | GetReply::NoQueue => {
+                let answer = Answer::Got { ticket, delivery: None, ready: 0 };
+                wishes.push(Wish::Answer(session, answer));
+            }
+            GetReply::Delivered { ready } => {
+                for effect in &mut self.effects {
+                    if let Effect::Deliver { queue, consumer, first_seq, count, redelivered, .. } =
+                        effect
+                    {
+                        let got = Some(Got { ticket, ready });
+                        let outgoing = Outgoing {
+                            consumer: *consumer,
+                            first_seq: *first_seq,
+                            count: *count,
+                            redelivered: *redelivered,
+                            got,
+                        };
+                        self.bodies.deliver(*queue, outgoing);
+                        self.touched.push(*queue);
+                    }
+                }
+                self.effects.retain(|effect| !matches!(effect, Effect::Deliver { .. }));
+                if no_ack {
+                    self.gather(1);
+                }
+            }
+        }
+        self.perform(0, None, wishes);
+    }
+
+    /// Forgets every ready message of `queue`; the count is told once that is logged.
+    pub(crate) fn purge(&mut self, queue: QueueId) -> u64 {
+        let count = self.machine.purge(queue).unwrap_or(0);
+        self.gather(count);
+        count
+    }
+
+    pub(crate) fn close_queue(
+        &mut self,
+        queue: QueueId,
+        if_unused: bool,
+        if_empty: bool,
+    ) -> Result<u64, CloseError> {
+        self.machine.close_queue(queue, if_unused, if_empty)
+    }
+
+    pub(crate) fn end_session(&mut self, session: SessionId, wishes: &mut Vec<Wish>) {
+        self.bodies.end_session(session);
+        self.machine.end_session(session, &mut self.effects);
+        self.perform(0, None, wishes);
+    }
+
+    pub(crate) fn fetched(&mut self, queue: QueueId, runs: Vec<Run>, wishes: &mut Vec<Wish>) {
+        self.bodies.fetched(queue, runs);
+        self.touched.push(queue);
+        self.perform(0, None, wishes);
+    }
+
+    /// Whether settles were gathered, and until when they may wait.
+    pub(crate) fn settle_deadline_ms(&self) -> Option<u64> {
+        let since = self.gathered_since_ms?;
+        let full = self.gathered >= crate::limits::SETTLES_GATHERED;
+        Some(if full { since } else { since + crate::limits::SETTLE_WAIT_MS })
+    }
+
+    /// Moves the gathered settles into `batch`.
+    pub(crate) fn take_settled(&mut self, batch: &mut Batch) {
+        self.gathered = 0;
+        self.gathered_since_ms = None;
+        if self.machine.take_settled(batch) && self.machine.settled_waiting() > 0 {
+            self.gathered = self.machine.settled_waiting();
+            self.gathered_since_ms = Some(self.now_ms);
+        }
+    }
+
+    fn gather(&mut self, count: u64) {
+        self.gathered += count;
+        self.gathered_since_ms.get_or_insert(self.now_ms);
+    }
+
+    fn perform(&mut self, index: u64, entry: Option<(&Bytes, Origin)>, wishes: &mut Vec<Wish>) {
+        let mut effects = std::mem::take(&mut self.effects);
+        for effect in effects.drain(..) {
+            match effect {
+                Effect::Enqueued { queue, first_seq, count, bytes } => {
+                    let Some((entry, origin)) = entry else { continue };
+                    let range = bytes.start as u32..bytes.end as u32;
+                    let (source, hot) = match origin {
+                        Origin::Committed => {
+                            (Source::Entry { index, range }, Some(entry.slice(bytes)))
+                        }
+                        Origin::Replayed => (Source::Entry { index, range }, None),
+                        Origin::Memory => {
+                            let bytes = entry.slice(bytes);
+                            (Source::Memory(bytes.clone()), Some(bytes))
+                        }
+                    };
+                    self.bodies.enqueued(queue, first_seq, count, source, hot);
+                }
+                Effect::Deliver { queue, consumer, first_seq, count, redelivered, no_ack } => {
+                    if no_ack {
+                        self.gather(u64::from(count));
+                    }
+                    let outgoing = Outgoing { consumer, first_seq, count, redelivered, got: None };
+                    self.bodies.deliver(queue, outgoing);
+                    self.touched.push(queue);
+                }
+                Effect::Settled { queue, ranges } => {
+                    self.bodies.settled(queue, &ranges, self.machine.live(queue));
+                }
+                Effect::Cancelled { queue, consumer } => {
+                    self.bodies.detached(queue);
+                    let answer = Answer::Cancelled { queue, consumer };
+                    wishes.push(Wish::Answer(consumer.session, answer));
+                }
+                Effect::Unused { queue } => wishes.push(Wish::Unused(queue)),
+                Effect::Dropped { queue } => self.bodies.dropped(queue),
+                Effect::Created { .. } => {}
+            }
+        }
+        self.effects = effects;
+        self.pump(wishes);
+    }
+
+    /// Sends what has its bytes, and asks for what has not.
+    fn pump(&mut self, wishes: &mut Vec<Wish>) {
+        let mut touched = std::mem::take(&mut self.touched);
+        touched.sort_unstable();
+        touched.dedup();
+        for &queue in &touched {
+            while let Some(step) = self.bodies.next(queue) {
+                match step {
+                    Step::Deliver { outgoing, bytes } => {
+                        wishes.push(self.delivery(queue, outgoing, bytes));
+                    }
+                    Step::Fetch { from_seq, parts } => {
+                        if let Some(runs) = in_memory(&parts) {
+                            self.bodies.fetched(queue, runs);
+                        } else {
+                            wishes.push(Wish::Fetch { queue, from_seq, parts });
+                        }
+                    }
+                }
+            }
+        }
+        touched.clear();
+        self.touched = touched;
+    }
+
+    fn delivery(&self, queue: QueueId, outgoing: Outgoing, bytes: Bytes) -> Wish {
+        let Outgoing { consumer, first_seq, count, redelivered, got } = outgoing;
+        let group = self.group;
+        let delivery = Delivery { group, queue, consumer, first_seq, count, redelivered, bytes };
+        let answer = match got {
+            None => Answer::Delivered(delivery),
+            Some(Got { ticket, ready }) => Answer::Got { ticket, delivery: Some(delivery), ready },
+        };
+        Wish::Answer(consumer.session, answer)
+    }
+}
+
+/// The runs of `parts` that need no disk, if none does.
+fn in_memory(parts: &[FetchPart]) -> Option<Vec<Run>> {
+    parts
+        .iter()
+        .map(|part| match &part.source {
+            Source::Memory(bytes) => Some(Run {
+                first_seq: part.first_seq,
+                count: part.count as u32,
+                bytes: bytes.clone(),
+            }),
+            Source::Entry { .. } | Source::Segment { .. } => None,
+        })
+        .collect()
+}
+
+/// An attach that names a group this node does not lead or have.
+pub(crate) const NO_QUEUE: AttachError = AttachError::NoQueue;

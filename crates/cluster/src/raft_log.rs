@@ -1,0 +1,255 @@
+//! The `raft` crate's view of one group's log.
+//!
+//! The log proper is on the `wal`. Here are the entries that were not applied yet (the `raft` crate
+//! asks for them once they are committed), the terms, and where each synced entry lies.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use raft::eraftpb::{ConfState, Entry, HardState, Snapshot};
+use raft::{GetEntriesContext, RaftState, Result, Storage, StorageError};
+use wal::Place;
+
+/// One group's log, as `raft` sees it.
+#[derive(Debug)]
+pub(crate) struct RaftLog {
+    hard_state: HardState,
+    voters: Vec<u64>,
+    /// Everything up to here is in the checkpoint.
+    compacted: (u64, u64),
+    /// The term of each entry above `compacted`, as runs: (first index, term), ascending.
+    terms: VecDeque<(u64, u64)>,
+    last_index: u64,
+    /// Entries that were appended and not applied yet, ascending and without a gap up to the last.
+    unapplied: VecDeque<Entry>,
+    /// Where the synced entries above `compacted` lie, without a gap.
+    places: VecDeque<Place>,
+}
+
+impl RaftLog {
+    /// A log whose checkpoint is at `index` and `term` (0 and 0: none), before recovered entries.
+    pub(crate) fn new(hard_state: HardState, voters: Vec<u64>, index: u64, term: u64) -> Self {
+        Self {
+            hard_state,
+            voters,
+            compacted: (index, term),
+            terms: VecDeque::new(),
+            last_index: index,
+            unapplied: VecDeque::new(),
+            places: VecDeque::new(),
+        }
+    }
+
+    /// Takes back an entry that was found on disk and is already applied.
+    pub(crate) fn recover(&mut self, index: u64, term: u64, place: Place) {
+        assert_eq!(index, self.last_index + 1, "a recovered log has a hole");
+        self.push_term(index, term);
+        self.last_index = index;
+        self.places.push_back(place);
+    }
+
+    /// Takes what `raft` hands out for writing. A conflicting suffix is replaced.
+    pub(crate) fn append(&mut self, entries: &[Entry]) {
+        let Some(first) = entries.first() else { return };
+        if first.index <= self.last_index {
+            self.truncate_from(first.index);
+        }
+        for entry in entries {
+            assert_eq!(entry.index, self.last_index + 1, "an appended log has a hole");
+            self.push_term(entry.index, entry.term);
+            self.last_index = entry.index;
+            self.unapplied.push_back(entry.clone());
+        }
+    }
+
+    /// Where the next entry was synced.
+    pub(crate) fn synced(&mut self, index: u64, place: Place) {
+        let next = self.compacted.0 + 1 + self.places.len() as u64;
+        if index == next {
+            self.places.push_back(place);
+        } else {
+            // An entry that a new leader replaced while the old one was being written.
+            assert!(index < next, "an entry was synced before the one below it");
+            self.places.truncate((index - self.compacted.0 - 1) as usize);
+            self.places.push_back(place);
+        }
+    }
+
+    /// Entries up to `index` are applied and need not be kept in memory.
+    pub(crate) fn applied(&mut self, index: u64) {
+        while self.unapplied.front().is_some_and(|entry| entry.index <= index) {
+            self.unapplied.pop_front();
+        }
+    }
+
+    /// Everything up to `index` is in a checkpoint that is synced.
+    pub(crate) fn compact(&mut self, index: u64) {
+        let Ok(term) = self.term(index) else { return };
+        let gone = (index - self.compacted.0) as usize;
+        self.places.drain(..gone.min(self.places.len()));
+        while self.terms.get(1).is_some_and(|&(first, _)| first <= index + 1) {
+            self.terms.pop_front();
+        }
+        self.compacted = (index, term);
+    }
+
+    pub(crate) fn set_hard_state(&mut self, hard_state: HardState) {
+        self.hard_state = hard_state;
+    }
+
+    pub(crate) fn place(&self, index: u64) -> Option<Place> {
+        let nth = index.checked_sub(self.compacted.0 + 1)?;
+        self.places.get(nth as usize).copied()
+    }
+
+    /// Index and term of the checkpoint.
+    pub(crate) fn compacted(&self) -> (u64, u64) {
+        self.compacted
+    }
+
+    pub(crate) fn voters(&self) -> &[u64] {
+        &self.voters
+    }
+
+    fn truncate_from(&mut self, index: u64) {
+        while self.unapplied.back().is_some_and(|entry| entry.index >= index) {
+            self.unapplied.pop_back();
+        }
+        while self.terms.back().is_some_and(|&(first, _)| first >= index) {
+            self.terms.pop_back();
+        }
+        self.last_index = index - 1;
+    }
+
+    fn push_term(&mut self, index: u64, term: u64) {
+        if self.terms.back().is_none_or(|&(_, last)| last != term) {
+            self.terms.push_back((index, term));
+        }
+    }
+}
+
+impl Storage for RaftLog {
+    fn initial_state(&self) -> Result<RaftState> {
+        let mut members = ConfState::default();
+        members.set_voters(self.voters.clone());
+        Ok(RaftState { hard_state: self.hard_state.clone(), conf_state: members })
+    }
+
+    fn entries(
+        &self,
+        low: u64,
+        high: u64,
+        max_size: impl Into<Option<u64>>,
+        _context: GetEntriesContext,
+    ) -> Result<Vec<Entry>> {
+        let first = self.unapplied.front().map_or(self.last_index + 1, |entry| entry.index);
+        if low < first {
+            return Err(StorageError::Compacted.into());
+        }
+        let limit = max_size.into().unwrap_or(u64::MAX);
+        let (mut size, mut entries) = (0u64, Vec::new());
+        for entry in self.unapplied.range((low - first) as usize..(high - first) as usize) {
+            size += entry.data.len() as u64;
+            if size > limit && !entries.is_empty() {
+                break;
+            }
+            entries.push(entry.clone());
+        }
+        Ok(entries)
+    }
+
+    fn term(&self, index: u64) -> Result<u64> {
+        if index == self.compacted.0 {
+            return Ok(self.compacted.1);
+        }
+        if index < self.compacted.0 {
+            return Err(StorageError::Compacted.into());
+        }
+        if index > self.last_index {
+            return Err(StorageError::Unavailable.into());
+        }
+        let run = self.terms.iter().rev().find(|&&(first, _)| first <= index);
+        run.map(|&(_, term)| term).ok_or_else(|| StorageError::Unavailable.into())
+    }
+
+    fn first_index(&self) -> Result<u64> {
+        Ok(self.compacted.0 + 1)
+    }
+
+    fn last_index(&self) -> Result<u64> {
+        Ok(self.last_index)
+    }
+
+    fn snapshot(&self, _request_index: u64, _to: u64) -> Result<Snapshot> {
+        Err(StorageError::SnapshotTemporarilyUnavailable.into())
+    }
+}
+
+/// Version of the encoding of a hard state on disk.
+const HARD_STATE_VERSION: u8 = 1;
+
+/// A hard state's own fixed encoding: version, term, vote, commit.
+pub(crate) fn encode_hard_state(state: &HardState) -> Bytes {
+    let mut bytes = Vec::with_capacity(25);
+    bytes.push(HARD_STATE_VERSION);
+    for field in [state.term, state.vote, state.commit] {
+        bytes.extend_from_slice(&field.to_le_bytes());
+    }
+    bytes.into()
+}
+
+/// The hard state in `bytes`, unless they are of another version or length.
+pub(crate) fn decode_hard_state(bytes: &[u8]) -> Option<HardState> {
+    let (&version, fields) = bytes.split_first()?;
+    if version != HARD_STATE_VERSION || fields.len() != 24 {
+        return None;
+    }
+    let field = |nth: usize| fields[nth * 8..nth * 8 + 8].try_into().ok().map(u64::from_le_bytes);
+    let mut state = HardState::default();
+    (state.term, state.vote, state.commit) = (field(0)?, field(1)?, field(2)?);
+    Some(state)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hard_state_survives_its_encoding() {
+        let mut state = HardState::default();
+        (state.term, state.vote, state.commit) = (3, 1, u64::MAX);
+        assert_eq!(decode_hard_state(&encode_hard_state(&state)), Some(state));
+    }
+
+    #[test]
+    fn a_hard_state_of_another_version_is_refused() {
+        let mut bytes = encode_hard_state(&HardState::default()).to_vec();
+        bytes[0] = 2;
+        assert_eq!(decode_hard_state(&bytes), None);
+    }
+
+    fn entry(index: u64, term: u64) -> Entry {
+        let mut entry = Entry::default();
+        (entry.index, entry.term) = (index, term);
+        entry
+    }
+
+    #[test]
+    fn terms_are_known_from_the_checkpoint_to_the_last_entry() {
+        let mut log = RaftLog::new(HardState::default(), vec![1], 4, 2);
+        log.append(&[entry(5, 2), entry(6, 3), entry(7, 3)]);
+        let terms: Vec<_> = (4..8).map(|index| log.term(index).unwrap()).collect();
+        assert_eq!(terms, [2, 2, 3, 3]);
+        assert!(log.term(3).is_err());
+        assert!(log.term(8).is_err());
+    }
+
+    #[test]
+    fn a_conflicting_suffix_is_replaced() {
+        let mut log = RaftLog::new(HardState::default(), vec![1], 0, 0);
+        log.append(&[entry(1, 1), entry(2, 1), entry(3, 1)]);
+        log.append(&[entry(2, 2)]);
+        assert_eq!(log.last_index().unwrap(), 2);
+        assert_eq!(log.term(2).unwrap(), 2);
+    }
+}

@@ -1,0 +1,686 @@
+//! A shard: the core that owns some of the node's groups.
+//!
+//! It is told the time, takes what happened, and says what to do: append, fetch, answer. One step
+//! drains everything that waited, and everything that its groups want written in that step is one
+//! append. It never waits and never asks.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use bytes::Bytes;
+use machine::{
+    Applied, Batch, Catalog, CatalogCommand, CatalogReply, GroupId, NodeId, QueueId, QueueSettings,
+    SessionId,
+};
+use raft::eraftpb::Entry;
+use wal::{CommitBatch, Place};
+
+use crate::bodies::{FetchPart, Run, Source};
+use crate::catalog_group::CatalogGroup;
+use crate::checkpoint::{Job, Stored};
+use crate::limits::TICK_MS;
+use crate::proposals::Waiter;
+use crate::queue_group::QueueGroup;
+use crate::queues::{NO_QUEUE, Origin, Queues, Wish};
+use crate::request::{Answer, Request, Ticket};
+
+/// The time, as a shard is told it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Now {
+    /// Milliseconds that only grow: for deadlines.
+    pub mono_ms: u64,
+    /// The wall clock, for what is stamped on entries.
+    pub wall_ms: u64,
+}
+
+/// What happens to a shard.
+#[derive(Debug)]
+pub enum Input {
+    Requests { session: SessionId, requests: Vec<Request> },
+    /// The session's task is gone without a word.
+    SessionGone { session: SessionId },
+    /// Everything appended up to `number` is synced; the places of the entries of that append.
+    Synced { number: u64, places: Vec<Place> },
+    Fetched { group: GroupId, queue: QueueId, runs: Vec<Run> },
+    /// The log wants entries up to `index` of `group` moved to segments.
+    WantCheckpoint { group: GroupId },
+    Checkpointed { group: GroupId, index: u64, stored: Vec<Stored> },
+    /// From the catalog's shard: `group` is to have this queue.
+    CreateQueue { group: GroupId, queue: QueueId, settings: QueueSettings, then: Option<Then> },
+    /// From the catalog's shard: the queue is deleted.
+    DropQueue { group: GroupId, queue: QueueId },
+    /// From another shard: the last consumer of an auto-delete queue is gone.
+    DeleteUnused { queue: QueueId },
+    /// At the start: these are the queues that the catalog has in this shard's groups.
+    Reconcile { queues: Vec<(GroupId, QueueId, QueueSettings)> },
+    /// Publish-side state changed: tell every session that has to know. Sent by the node.
+    TimePassed,
+}
+
+/// The answer to a declaration, once the queue exists in its group.
+#[derive(Debug)]
+pub struct Then {
+    pub session: SessionId,
+    pub ticket: Ticket,
+    pub reply: CatalogReply,
+}
+
+/// What a shard wants done. In order.
+#[derive(Debug)]
+pub enum Output {
+    /// `entries` places are to come back with [`Input::Synced`].
+    Append { number: u64, batch: CommitBatch, entries: usize },
+    Answer { session: SessionId, answer: Answer },
+    Fetch { group: GroupId, queue: QueueId, from_seq: u64, parts: Vec<Located> },
+    Forward { shard: usize, input: Input },
+    /// Let sessions route by this entry of the catalog.
+    CatalogApplied { at: Applied, entry: Bytes },
+    Checkpoint(Job),
+    /// The groups agree with the catalog: the node may accept sessions.
+    Reconciled,
+}
+
+/// A part of a fetch, with the place of its entry.
+#[derive(Clone, Debug)]
+pub struct Located {
+    pub part: FetchPart,
+    pub place: Option<Place>,
+}
+
+/// Some of a node's groups.
+pub struct Shard {
+    node: NodeId,
+    number: usize,
+    shards: usize,
+    catalog: Option<CatalogGroup>,
+    groups: BTreeMap<GroupId, QueueGroup>,
+    /// Queues of this node's memory only; in shard 0.
+    local: Option<Local>,
+    appends: u64,
+    /// The entries of each append that is being written.
+    writing: VecDeque<(u64, Vec<(GroupId, u64)>)>,
+    unsynced_bytes: VecDeque<(u64, usize)>,
+    next_tick_ms: u64,
+    wishes: Vec<Wish>,
+    committed: Vec<Entry>,
+    own: VecDeque<Input>,
+}
+
+/// The group without a log.
+struct Local {
+    queues: Queues,
+    index: u64,
+}
+
+impl Shard {
+    /// Shard `number` of `shards` on `node`, with the groups recovered for it.
+    pub fn new(
+        node: NodeId,
+        number: usize,
+        shards: usize,
+        catalog: Option<CatalogGroup>,
+        groups: BTreeMap<GroupId, QueueGroup>,
+    ) -> Self {
+        let local = (number == 0).then(|| Local {
+            queues: Queues::new(GroupId::LOCAL, machine::QueueMachine::new()),
+            index: 0,
+        });
+        let mut shard = Self {
+            node,
+            number,
+            shards,
+            catalog,
+            groups,
+            local,
+            appends: 0,
+            writing: VecDeque::new(),
+            unsynced_bytes: VecDeque::new(),
+            next_tick_ms: 0,
+            wishes: Vec::new(),
+            committed: Vec::new(),
+            own: VecDeque::new(),
+        };
+        if let Some(local) = &mut shard.local {
+            local.queues.lead();
+        }
+        shard.campaign();
+        shard
+    }
+
+    /// The shard that serves `group`.
+    pub fn of(group: GroupId, shards: usize) -> usize {
+        if group == GroupId::LOCAL { 0 } else { group.0 as usize % shards }
+    }
+
+    /// Proposes that this node's earlier life is over; then the groups are held against the catalog.
+    pub fn start(&mut self, now: Now, outputs: &mut Vec<Output>) {
+        let node = self.node;
+        if let Some(catalog) = &mut self.catalog {
+            catalog.propose(now.wall_ms, CatalogCommand::NodeStarted { node }, Waiter::Nobody);
+        }
+        self.finish(now, outputs);
+    }
+
+    /// Takes everything in `inputs`, in order.
+    pub fn step(&mut self, now: Now, inputs: &mut Vec<Input>, outputs: &mut Vec<Output>) {
+        for group in self.groups.values_mut() {
+            group.queues.set_now(now.mono_ms);
+        }
+        for input in inputs.drain(..) {
+            self.take(now, input, outputs);
+        }
+        while let Some(input) = self.own.pop_front() {
+            self.take(now, input, outputs);
+        }
+        if now.mono_ms >= self.next_tick_ms {
+            self.next_tick_ms = now.mono_ms + TICK_MS;
+            self.tick();
+        }
+        self.finish(now, outputs);
+    }
+
+    /// When the shard wants to be stepped at the latest, in `Now::mono_ms`.
+    pub fn deadline_ms(&self) -> u64 {
+        let settles = self.groups.values().filter_map(QueueGroup::settle_deadline_ms);
+        settles.min().unwrap_or(u64::MAX).min(self.next_tick_ms)
+    }
+
+    /// Bytes that were handed out for writing and are not synced.
+    pub fn unsynced_bytes(&self) -> usize {
+        self.unsynced_bytes.iter().map(|&(_, bytes)| bytes).sum()
+    }
+
+    /// The catalog, if this shard has it.
+    pub fn catalog(&self) -> Option<&Catalog> {
+        self.catalog.as_ref().map(CatalogGroup::catalog)
+    }
+
+    /// The groups of this shard.
+    pub fn groups(&self) -> impl Iterator<Item = (GroupId, &QueueGroup)> {
+        self.groups.iter().map(|(&group, queues)| (group, queues))
+    }
+
+    fn campaign(&mut self) {
+        if let Some(catalog) = &mut self.catalog {
+            catalog.replica.campaign();
+        }
+        for group in self.groups.values_mut() {
+            group.replica.campaign();
+        }
+    }
+
+    fn tick(&mut self) {
+        if let Some(catalog) = &mut self.catalog {
+            catalog.replica.tick();
+        }
+        for group in self.groups.values_mut() {
+            group.replica.tick();
+        }
+    }
+
+    fn take(&mut self, now: Now, input: Input, outputs: &mut Vec<Output>) {
+        match input {
+            Input::Requests { session, requests } => {
+                for request in requests {
+                    self.request(now, session, request, outputs);
+                }
+            }
+            Input::SessionGone { session } => self.end_session(now, session, None, outputs),
+            Input::Synced { number, places } => self.synced(number, places),
+            Input::Fetched { group, queue, runs } => {
+                if let Some(found) = self.groups.get_mut(&group) {
+                    found.queues.fetched(queue, runs, &mut self.wishes);
+                }
+                self.grant(group, outputs);
+            }
+            Input::WantCheckpoint { group } => {
+                let job = match (&mut self.catalog, self.groups.get_mut(&group)) {
+                    (Some(catalog), _) if group == GroupId::CATALOG => catalog.checkpoint(),
+                    (_, Some(found)) => found.checkpoint(),
+                    (_, None) => None,
+                };
+                outputs.extend(job.map(Output::Checkpoint));
+            }
+            Input::Checkpointed { group, index, stored } => {
+                if let (Some(catalog), true) = (&mut self.catalog, group == GroupId::CATALOG) {
+                    catalog.checkpointed(index);
+                } else if let Some(found) = self.groups.get_mut(&group) {
+                    found.checkpointed(index, &stored);
+                }
+            }
+            Input::CreateQueue { group, queue, settings, then } => {
+                self.create_queue(now, group, queue, &settings, then, outputs);
+            }
+            Input::DropQueue { group, queue } => {
+                let mut batch = Batch::new();
+                batch.drop_queue(queue);
+                self.append(now, group, batch, Waiter::Nobody, outputs);
+            }
+            Input::DeleteUnused { queue } => {
+                if let Some(catalog) = &mut self.catalog {
+                    catalog.delete_unused(now.wall_ms, queue);
+                }
+            }
+            Input::Reconcile { queues } => self.reconcile(now, &queues, outputs),
+            Input::TimePassed => {}
+        }
+    }
+
+    fn request(
+        &mut self,
+        now: Now,
+        session: SessionId,
+        request: Request,
+        outputs: &mut Vec<Output>,
+    ) {
+        match request {
+            Request::Append { group, ticket, batch, settles } => {
+                let waiter = Waiter::Appended { session, ticket, settles };
+                self.append(now, group, batch, waiter, outputs);
+            }
+            Request::Catalog { ticket, command } => match &mut self.catalog {
+                Some(catalog) => {
+                    let waiter = Waiter::Catalog { session, ticket };
+                    catalog.propose(now.wall_ms, command, waiter);
+                }
+                None => {
+                    let request = Request::Catalog { ticket, command };
+                    let input = Input::Requests { session, requests: vec![request] };
+                    self.forward(0, input, outputs);
+                }
+            },
+            Request::Attach { ticket, group, queue, consumer, spec } => {
+                if let Some(queues) = self.queues(group) {
+                    let mut wishes = Vec::new();
+                    queues.attach(queue, consumer, spec, ticket, &mut wishes);
+                    self.wishes.append(&mut wishes);
+                } else {
+                    let answer = Answer::Attached { ticket, result: Err(NO_QUEUE) };
+                    outputs.push(Output::Answer { session, answer });
+                }
+                self.grant(group, outputs);
+            }
+            Request::Detach { ticket, group, queue, consumer } => {
+                let mut wishes = Vec::new();
+                match self.queues(group) {
+                    Some(queues) => queues.detach(queue, consumer, ticket, &mut wishes),
+                    None => wishes.push(Wish::Answer(session, Answer::Detached { ticket })),
+                }
+                self.wishes.append(&mut wishes);
+                self.grant(group, outputs);
+            }
+            Request::Credit { group, queue, consumer, add } => {
+                let mut wishes = Vec::new();
+                if let Some(queues) = self.queues(group) {
+                    queues.credit(queue, consumer, add, &mut wishes);
+                }
+                self.wishes.append(&mut wishes);
+                self.grant(group, outputs);
+            }
+            Request::Settle { group, queue, consumer, ranges, outcome, credit } => {
+                let mut wishes = Vec::new();
+                if let Some(queues) = self.queues(group) {
+                    queues.settle(queue, consumer, &ranges, outcome, credit, &mut wishes);
+                }
+                self.wishes.append(&mut wishes);
+                self.grant(group, outputs);
+            }
+            Request::Get { ticket, group, queue, consumer, no_ack } => {
+                let mut wishes = Vec::new();
+                match self.queues(group) {
+                    Some(queues) => {
+                        queues.get(queue, consumer, no_ack, ticket, &mut wishes);
+                    }
+                    None => {
+                        let answer = Answer::Got { ticket, delivery: None, ready: 0 };
+                        wishes.push(Wish::Answer(session, answer));
+                    }
+                }
+                self.wishes.append(&mut wishes);
+                self.grant(group, outputs);
+            }
+            Request::Purge { ticket, group, queue } => {
+                self.purge(now, session, ticket, group, queue, outputs);
+            }
+            Request::Status { ticket, group, queue } => {
+                let status = self.queues(group).and_then(|queues| queues.machine().status(queue));
+                let answer = Answer::Status { ticket, status };
+                outputs.push(Output::Answer { session, answer });
+            }
+            Request::CloseQueue { ticket, group, queue, if_unused, if_empty } => {
+                let result = match self.queues(group) {
+                    Some(queues) => queues.close_queue(queue, if_unused, if_empty),
+                    None => Ok(0),
+                };
+                let answer = Answer::Closed { ticket, result };
+                outputs.push(Output::Answer { session, answer });
+            }
+            Request::EndSession { ticket } => {
+                self.end_session(now, session, Some(ticket), outputs);
+            }
+        }
+    }
+
+    fn append(
+        &mut self,
+        now: Now,
+        group: GroupId,
+        batch: Batch,
+        waiter: Waiter,
+        outputs: &mut Vec<Output>,
+    ) {
+        let refused = match self.groups.get_mut(&group) {
+            Some(found) => {
+                found.proposals.add(&mut found.replica, now.wall_ms, batch, waiter)
+            }
+            None if group == GroupId::LOCAL && self.local.is_some() => {
+                self.apply_local(now, batch, waiter, outputs);
+                return;
+            }
+            None => vec![waiter],
+        };
+        refuse(refused, outputs);
+    }
+
+    fn apply_local(
+        &mut self,
+        now: Now,
+        batch: Batch,
+        waiter: Waiter,
+        outputs: &mut Vec<Output>,
+    ) {
+        let Some(local) = &mut self.local else { return };
+        local.index += 1;
+        let at = Applied { index: local.index, time_ms: now.wall_ms };
+        let entry = Bytes::from(batch.stamp(now.wall_ms));
+        let applied = local.queues.apply(at, &entry, Origin::Memory, &mut self.wishes);
+        assert!(applied.is_ok(), "a batch of our own making cannot be read");
+        if let Waiter::Appended { settles, .. } = &waiter {
+            local.queues.settled_by_entry(settles, &mut self.wishes);
+        }
+        tell(waiter, outputs);
+        self.grant(GroupId::LOCAL, outputs);
+    }
+
+    fn purge(
+        &mut self,
+        now: Now,
+        session: SessionId,
+        ticket: Ticket,
+        group: GroupId,
+        queue: QueueId,
+        outputs: &mut Vec<Output>,
+    ) {
+        let count = self.queues(group).map_or(0, |queues| queues.purge(queue));
+        let mut batch = Batch::new();
+        if let Some(queues) = self.queues(group) {
+            queues.take_settled(&mut batch);
+        }
+        let waiter = Waiter::Purged { session, ticket, count };
+        if batch.is_empty() {
+            tell(waiter, outputs);
+        } else {
+            self.append(now, group, batch, waiter, outputs);
+        }
+    }
+
+    fn create_queue(
+        &mut self,
+        now: Now,
+        group: GroupId,
+        queue: QueueId,
+        settings: &QueueSettings,
+        then: Option<Then>,
+        outputs: &mut Vec<Output>,
+    ) {
+        let mut batch = Batch::new();
+        batch.create_queue(queue, settings);
+        let waiter = match then {
+            Some(Then { session, ticket, reply }) => Waiter::Created { session, ticket, reply },
+            None => Waiter::Nobody,
+        };
+        self.append(now, group, batch, waiter, outputs);
+    }
+
+    fn end_session(
+        &mut self,
+        now: Now,
+        session: SessionId,
+        ticket: Option<Ticket>,
+        outputs: &mut Vec<Output>,
+    ) {
+        let mut wishes = Vec::new();
+        let groups: Vec<GroupId> = self.groups.keys().copied().chain([GroupId::LOCAL]).collect();
+        for group in groups {
+            if let Some(queues) = self.queues(group) {
+                queues.end_session(session, &mut wishes);
+            }
+            self.wishes.append(&mut wishes);
+            self.grant(group, outputs);
+        }
+        let node = self.node;
+        let Some(catalog) = &mut self.catalog else { return };
+        let waiter = match ticket {
+            Some(ticket) => Waiter::SessionEnded { session, ticket },
+            None => Waiter::Nobody,
+        };
+        if catalog.catalog().has_exclusive(node, session) {
+            let command = CatalogCommand::SessionEnded { node, session };
+            catalog.propose(now.wall_ms, command, waiter);
+        } else {
+            tell(waiter, outputs);
+        }
+    }
+
+    fn reconcile(
+        &mut self,
+        now: Now,
+        queues: &[(GroupId, QueueId, QueueSettings)],
+        outputs: &mut Vec<Output>,
+    ) {
+        let wanted: BTreeMap<(GroupId, QueueId), &QueueSettings> =
+            queues.iter().map(|(group, queue, settings)| ((*group, *queue), settings)).collect();
+        let mut have = Vec::new();
+        for (&group, found) in &self.groups {
+            have.extend(found.queues.machine().queues().map(|queue| (group, queue)));
+        }
+        for &(group, queue) in &have {
+            if !wanted.contains_key(&(group, queue)) {
+                let mut batch = Batch::new();
+                batch.drop_queue(queue);
+                self.append(now, group, batch, Waiter::Nobody, outputs);
+            }
+        }
+        for ((group, queue), settings) in wanted {
+            if !have.contains(&(group, queue)) && group != GroupId::LOCAL {
+                self.create_queue(now, group, queue, settings, None, outputs);
+            }
+        }
+        outputs.push(Output::Reconciled);
+    }
+
+    fn synced(&mut self, number: u64, places: Vec<Place>) {
+        let mut places = places.into_iter();
+        while self.writing.front().is_some_and(|&(append, _)| append <= number) {
+            let Some((append, entries)) = self.writing.pop_front() else { break };
+            assert_eq!(append, number, "an append was synced out of order");
+            for (group, index) in entries {
+                let place = places.next().expect("a place for every entry");
+                if let Some(replica) = self.replica(group) {
+                    replica.placed(index, place);
+                }
+            }
+        }
+        while self.unsynced_bytes.front().is_some_and(|&(append, _)| append <= number) {
+            self.unsynced_bytes.pop_front();
+        }
+        if let Some(catalog) = &mut self.catalog {
+            catalog.replica.synced(number);
+        }
+        for group in self.groups.values_mut() {
+            group.replica.synced(number);
+        }
+    }
+
+    /// Proposes what was gathered, hands out what is to be written, applies what is committed.
+    fn finish(&mut self, now: Now, outputs: &mut Vec<Output>) {
+        loop {
+            self.finish_once(now, outputs);
+            let Some(input) = self.own.pop_front() else { break };
+            self.take(now, input, outputs);
+        }
+    }
+
+    fn finish_once(&mut self, now: Now, outputs: &mut Vec<Output>) {
+        let number = self.appends + 1;
+        let mut batch = CommitBatch::new();
+        let (mut written, mut bytes) = (Vec::new(), 0);
+        if let Some(catalog) = &mut self.catalog {
+            refuse(catalog.flush(now.wall_ms), outputs);
+            let mut committed = std::mem::take(&mut self.committed);
+            bytes += catalog.replica.ready(number, &mut batch, &mut written, &mut committed);
+            for entry in committed.drain(..) {
+                self.apply_catalog(entry, outputs);
+            }
+            self.committed = committed;
+        }
+        let groups: Vec<GroupId> = self.groups.keys().copied().collect();
+        for group in groups {
+            let Some(found) = self.groups.get_mut(&group) else { continue };
+            refuse(found.flush(now), outputs);
+            let mut committed = std::mem::take(&mut self.committed);
+            bytes += found.replica.ready(number, &mut batch, &mut written, &mut committed);
+            for entry in committed.drain(..) {
+                found.commit(entry, &mut self.wishes, outputs);
+            }
+            self.committed = committed;
+            self.grant(group, outputs);
+        }
+        if !batch.is_empty() {
+            self.appends = number;
+            let entries = written.len();
+            self.writing.push_back((number, written));
+            self.unsynced_bytes.push_back((number, bytes));
+            outputs.push(Output::Append { number, batch, entries });
+            #[cfg(bug_ack_before_fsync)]
+            self.pretend_synced(number);
+        }
+    }
+
+    /// The planted bug: what was only handed out for writing counts as synced.
+    #[cfg(bug_ack_before_fsync)]
+    fn pretend_synced(&mut self, number: u64) {
+        if let Some(catalog) = &mut self.catalog {
+            catalog.replica.synced(number);
+        }
+        for group in self.groups.values_mut() {
+            group.replica.synced(number);
+        }
+        self.own.push_back(Input::TimePassed);
+    }
+
+    fn apply_catalog(&mut self, entry: Entry, outputs: &mut Vec<Output>) {
+        let Some(catalog) = &mut self.catalog else { return };
+        let mut inputs = Vec::new();
+        catalog.commit(&entry, &mut inputs, outputs);
+        for (group, input) in inputs {
+            self.forward(Self::of(group, self.shards), input, outputs);
+        }
+        if !self.catalog.as_ref().is_some_and(|catalog| catalog.is_started()) {
+            return;
+        }
+        self.hand_out_reconciliation(outputs);
+    }
+
+    /// Once, after this node's start is in the catalog: what each shard's groups should have.
+    fn hand_out_reconciliation(&mut self, outputs: &mut Vec<Output>) {
+        let Some(catalog) = &mut self.catalog else { return };
+        let Some(queues) = catalog.take_reconciliation() else { return };
+        for shard in 0..self.shards {
+            let queues = queues
+                .iter()
+                .filter(|(group, _, _)| Self::of(*group, self.shards) == shard)
+                .cloned()
+                .collect();
+            self.forward(shard, Input::Reconcile { queues }, outputs);
+        }
+    }
+
+    fn forward(&mut self, shard: usize, input: Input, outputs: &mut Vec<Output>) {
+        if shard == self.number {
+            self.own.push_back(input);
+        } else {
+            outputs.push(Output::Forward { shard, input });
+        }
+    }
+
+    /// Turns what queues of `group` wished into outputs.
+    fn grant(&mut self, group: GroupId, outputs: &mut Vec<Output>) {
+        let mut wishes = std::mem::take(&mut self.wishes);
+        for wish in wishes.drain(..) {
+            match wish {
+                Wish::Answer(session, answer) => outputs.push(Output::Answer { session, answer }),
+                Wish::Fetch { queue, from_seq, parts } => {
+                    let log = self.groups.get(&group).map(|found| found.replica.log());
+                    let locate = |part: FetchPart| {
+                        let place = match (&part.source, log) {
+                            (Source::Entry { index, .. }, Some(log)) => log.place(*index),
+                            (_, _) => None,
+                        };
+                        Located { part, place }
+                    };
+                    let parts = parts.into_iter().map(locate).collect();
+                    outputs.push(Output::Fetch { group, queue, from_seq, parts });
+                }
+                Wish::Unused(queue) => {
+                    // It may be gone already: then there is nothing to close or delete.
+                    if let Some(queues) = self.queues(group) {
+                        let _ = queues.close_queue(queue, false, false);
+                    }
+                    self.forward(0, Input::DeleteUnused { queue }, outputs);
+                }
+            }
+        }
+        self.wishes = wishes;
+    }
+
+    fn queues(&mut self, group: GroupId) -> Option<&mut Queues> {
+        if group == GroupId::LOCAL {
+            return self.local.as_mut().map(|local| &mut local.queues);
+        }
+        self.groups.get_mut(&group).map(|found| &mut found.queues)
+    }
+
+    fn replica(&mut self, group: GroupId) -> Option<&mut crate::replica::Replica> {
+        if group == GroupId::CATALOG {
+            return self.catalog.as_mut().map(|catalog| &mut catalog.replica);
+        }
+        self.groups.get_mut(&group).map(|found| &mut found.replica)
+    }
+}
+
+/// Tells a waiter that its entry is committed.
+pub(crate) fn tell(waiter: Waiter, outputs: &mut Vec<Output>) {
+    let (session, answer) = match waiter {
+        Waiter::Appended { session, ticket, .. } => (session, Answer::Appended { ticket }),
+        Waiter::Purged { session, ticket, count } => (session, Answer::Purged { ticket, count }),
+        Waiter::Created { session, ticket, reply } => (session, Answer::Catalog { ticket, reply }),
+        Waiter::SessionEnded { session, ticket } => (session, Answer::SessionEnded { ticket }),
+        Waiter::Catalog { .. } | Waiter::Nobody => return,
+    };
+    outputs.push(Output::Answer { session, answer });
+}
+
+/// Tells waiters whose entry could not be proposed.
+pub(crate) fn refuse(waiters: Vec<Waiter>, outputs: &mut Vec<Output>) {
+    for waiter in waiters {
+        let (session, ticket) = match waiter {
+            Waiter::Appended { session, ticket, .. }
+            | Waiter::Purged { session, ticket, .. }
+            | Waiter::Catalog { session, ticket }
+            | Waiter::Created { session, ticket, .. }
+            | Waiter::SessionEnded { session, ticket } => (session, ticket),
+            Waiter::Nobody => continue,
+        };
+        outputs.push(Output::Answer { session, answer: Answer::AppendFailed { ticket } });
+    }
+}
