@@ -1,0 +1,229 @@
+//! A table as it lies in the read buffer: checked once, read as often as wanted, never copied.
+
+use std::fmt;
+
+use super::owned::{self, FieldTable};
+use super::{tag, validate};
+use crate::error::{Error, Fault};
+use crate::limits;
+use crate::reader::Reader;
+
+/// The bytes of a valid table, without its length. The empty table is the default.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct TableRef<'a>(&'a [u8]);
+
+impl<'a> TableRef<'a> {
+    /// The empty table.
+    pub const EMPTY: TableRef<'static> = TableRef(&[]);
+
+    /// Reads a length of four octets and the table after it; says how many bytes both took.
+    ///
+    /// # Errors
+    /// 502 if the bytes are too few, or for the reasons of `validate`.
+    pub fn decode(bytes_with_length: &'a [u8]) -> Result<(Self, usize), Error> {
+        let mut reader = Reader::new(bytes_with_length);
+        let table = reader.table().map_err(|fault| fault.within("field table"))?;
+        let taken = bytes_with_length.len().saturating_sub(reader.remaining());
+        Ok((table, taken))
+    }
+
+    /// Takes the bytes of a table without its length.
+    ///
+    /// # Errors
+    /// 502 for an unknown type, a length that crosses its parent's end, a key that is not UTF-8, and more
+    /// bytes, entries or levels than `limits` allows.
+    pub fn validate(raw_without_length: &'a [u8]) -> Result<Self, Error> {
+        Self::check(raw_without_length).map_err(|fault| fault.within("field table"))
+    }
+
+    #[inline]
+    pub(crate) fn check(raw: &'a [u8]) -> Result<Self, Fault> {
+        if !raw.is_empty() {
+            validate::validate(raw)?;
+        }
+        Ok(Self(raw))
+    }
+
+    /// As `check`, for the headers of a message: they have a bound of their own.
+    pub(crate) fn check_headers(raw: &'a [u8]) -> Result<Self, Fault> {
+        if validate::validate(raw)? > limits::HEADERS_MAX {
+            return Err(Fault::TooManyHeaders);
+        }
+        Ok(Self(raw))
+    }
+
+    /// The fields in their order; a key may come twice.
+    #[inline]
+    pub fn iter(&self) -> Entries<'a> {
+        Entries { reader: Reader::new(self.0) }
+    }
+
+    /// The first field with this key.
+    pub fn find(&self, key: &str) -> Option<ValueRef<'a>> {
+        self.iter().find_map(|(name, value)| (name == key).then_some(value))
+    }
+
+    /// An owned copy.
+    pub fn to_table(&self) -> FieldTable {
+        owned::table_of(*self)
+    }
+
+    /// The table's bytes, without its length.
+    #[inline]
+    pub fn as_bytes(&self) -> &'a [u8] {
+        self.0
+    }
+
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl<'a> IntoIterator for TableRef<'a> {
+    type Item = (&'a str, ValueRef<'a>);
+    type IntoIter = Entries<'a>;
+
+    fn into_iter(self) -> Entries<'a> {
+        self.iter()
+    }
+}
+
+impl fmt::Debug for TableRef<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_map().entries(self.iter()).finish()
+    }
+}
+
+/// The bytes of a valid array, without its length.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct ArrayRef<'a>(&'a [u8]);
+
+impl<'a> ArrayRef<'a> {
+    /// The elements in their order.
+    #[inline]
+    pub fn iter(&self) -> Values<'a> {
+        Values { reader: Reader::new(self.0) }
+    }
+
+    /// The array's bytes, without its length.
+    #[inline]
+    pub fn as_bytes(&self) -> &'a [u8] {
+        self.0
+    }
+
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl<'a> IntoIterator for ArrayRef<'a> {
+    type Item = ValueRef<'a>;
+    type IntoIter = Values<'a>;
+
+    fn into_iter(self) -> Values<'a> {
+        self.iter()
+    }
+}
+
+impl fmt::Debug for ArrayRef<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_list().entries(self.iter()).finish()
+    }
+}
+
+/// A field's value, borrowed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum ValueRef<'a> {
+    /// `t`; any octet but zero is true.
+    Bool(bool),
+    /// `b`
+    I8(i8),
+    /// `B`
+    U8(u8),
+    /// `s`
+    I16(i16),
+    /// `u`
+    U16(u16),
+    /// `I`
+    I32(i32),
+    /// `i`
+    U32(u32),
+    /// `l`, and `L` when read.
+    I64(i64),
+    /// `f`
+    F32(f32),
+    /// `d`
+    F64(f64),
+    /// `D`: the number is `value`, signed or not as its reader likes, over ten to the power of `scale`.
+    Decimal { scale: u8, value: u32 },
+    /// `S`: text by convention, but not promised to be.
+    LongStr(&'a [u8]),
+    /// `x`
+    Bytes(&'a [u8]),
+    /// `A`
+    Array(ArrayRef<'a>),
+    /// `T`: seconds since 1970.
+    Timestamp(u64),
+    /// `F`
+    Table(TableRef<'a>),
+    /// `V`
+    Void,
+}
+
+/// The fields of a table.
+#[derive(Debug, Clone)]
+pub struct Entries<'a> {
+    reader: Reader<'a>,
+}
+
+impl<'a> Iterator for Entries<'a> {
+    type Item = (&'a str, ValueRef<'a>);
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        // The bytes were checked: the only failure is the end.
+        let key = self.reader.shortstr().ok()?;
+        let value = read_value(&mut self.reader).ok()?;
+        Some((key, value))
+    }
+}
+
+/// The elements of an array.
+#[derive(Debug, Clone)]
+pub struct Values<'a> {
+    reader: Reader<'a>,
+}
+
+impl<'a> Iterator for Values<'a> {
+    type Item = ValueRef<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<ValueRef<'a>> {
+        read_value(&mut self.reader).ok()
+    }
+}
+
+fn read_value<'a>(reader: &mut Reader<'a>) -> Result<ValueRef<'a>, Fault> {
+    Ok(match reader.u8()? {
+        tag::BOOL => ValueRef::Bool(reader.u8()? != 0),
+        tag::I8 => ValueRef::I8(i8::from_be_bytes(reader.array()?)),
+        tag::U8 => ValueRef::U8(reader.u8()?),
+        tag::I16 => ValueRef::I16(i16::from_be_bytes(reader.array()?)),
+        tag::U16 => ValueRef::U16(reader.u16()?),
+        tag::I32 => ValueRef::I32(i32::from_be_bytes(reader.array()?)),
+        tag::U32 => ValueRef::U32(reader.u32()?),
+        tag::I64 | tag::I64_TOO => ValueRef::I64(i64::from_be_bytes(reader.array()?)),
+        tag::F32 => ValueRef::F32(f32::from_be_bytes(reader.array()?)),
+        tag::F64 => ValueRef::F64(f64::from_be_bytes(reader.array()?)),
+        tag::DECIMAL => ValueRef::Decimal { scale: reader.u8()?, value: reader.u32()? },
+        tag::LONGSTR => ValueRef::LongStr(reader.longstr()?),
+        tag::BYTES => ValueRef::Bytes(reader.longstr()?),
+        tag::ARRAY => ValueRef::Array(ArrayRef(reader.longstr()?)),
+        tag::TIMESTAMP => ValueRef::Timestamp(reader.u64()?),
+        tag::TABLE => ValueRef::Table(TableRef(reader.longstr()?)),
+        tag::VOID => ValueRef::Void,
+        unknown => return Err(Fault::UnknownType(unknown)),
+    })
+}
