@@ -5,7 +5,7 @@
 use std::time::Instant;
 
 use crate::process::{cargo, run, run_lines};
-use crate::{Outcome, tidy};
+use crate::{Outcome, conformance, r#gen, setup, tidy};
 
 /// How many tests or cases went which way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,7 +35,12 @@ impl Steps {
         println!("== {name}");
         let begin = Instant::now();
         match work() {
-            Ok(tally) => self.tally.add(tally),
+            Ok(tally) => {
+                self.tally.add(tally);
+                if tally.failed > 0 {
+                    self.failures.push(name.to_string());
+                }
+            }
             Err(message) => {
                 println!("{message}");
                 self.failures.push(name.to_string());
@@ -66,7 +71,9 @@ pub(crate) fn check(_: &[String]) -> Outcome {
 /// `cargo xtask ci`
 pub(crate) fn ci(_: &[String]) -> Outcome {
     let mut steps = Steps::default();
+    steps.step("setup", || uncounted(setup::run(&[])));
     check_steps(&mut steps);
+    steps.step("conformance", || conformance::count(&["--expect".into()]));
     steps.finish()
 }
 
@@ -77,8 +84,8 @@ pub(crate) fn test(words: &[String]) -> Outcome {
 }
 
 fn check_steps(steps: &mut Steps) {
-    let uncounted = |outcome: Outcome| outcome.map(|()| Tally::default());
     steps.step("format", || uncounted(run(&mut cargo(&["fmt", "--all", "--check"]))));
+    steps.step("generated files", || uncounted(r#gen::run(true)));
     steps.step("tidy", || uncounted(tidy::run(&[])));
     let clippy = ["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"];
     steps.step("clippy", || uncounted(run(&mut cargo(&clippy))));
@@ -92,6 +99,10 @@ fn check_steps(steps: &mut Steps) {
         uncounted(outcome)
     });
     steps.tally.add(tally);
+}
+
+fn uncounted(outcome: Outcome) -> Result<Tally, String> {
+    outcome.map(|()| Tally::default())
 }
 
 /// Reads libtest's closing line: `test result: ok. 3 passed; 0 failed; 1 ignored; …`.

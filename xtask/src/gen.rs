@@ -12,8 +12,9 @@ const TABLE: &str = "crates/amqp/spec/methods.toml";
 const OUTPUT: &str = "crates/amqp/src/method/generated.rs";
 
 /// Writes the generated file; with `check` only says whether it is stale.
-pub fn run(check: bool) -> Result<(), String> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().ok_or("xtask has no parent folder")?;
+pub(crate) fn run(check: bool) -> Result<(), String> {
+    let root =
+        Path::new(env!("CARGO_MANIFEST_DIR")).parent().ok_or("xtask has no parent folder")?;
     let (table, output) = (root.join(TABLE), root.join(OUTPUT));
     let text = std::fs::read_to_string(&table).map_err(|why| format!("{TABLE}: {why}"))?;
     let classes = parse(&text).map_err(|why| format!("{TABLE}: {why}"))?;
@@ -173,9 +174,7 @@ impl Method {
         let mut groups: Vec<Vec<&Field>> = Vec::new();
         for field in &self.fields {
             match groups.last_mut() {
-                Some(group)
-                    if field.kind == "bit" && group[0].kind == "bit" && group.len() < 8 =>
-                {
+                Some(group) if field.kind == "bit" && group[0].kind == "bit" && group.len() < 8 => {
                     group.push(field);
                 }
                 _ => groups.push(vec![field]),
@@ -286,9 +285,7 @@ fn write_decode(classes: &[Class]) -> String {
             let (module, name) = (&class.name, method.type_name());
             let variant = camel(module) + &name;
             let read = if method.fields.is_empty() {
-                format!(
-                    "reader.finish().map(|()| Method::{variant}({module}::{name}))"
-                )
+                format!("reader.finish().map(|()| Method::{variant}({module}::{name}))")
             } else {
                 format!("{module}::{name}::decode(reader).map(Method::{variant})")
             };
@@ -393,12 +390,14 @@ fn write_codec(code: &mut String, method: &Method) {
             continue;
         }
         let field = group[0];
-        let keep = if field.is_reserved() { String::new() } else { format!("let {} = ", field.name) };
+        let keep =
+            if field.is_reserved() { String::new() } else { format!("let {} = ", field.name) };
         let _ = writeln!(reads, "{keep}reader.{}()?;", read_call(field));
         let _ = writeln!(writes, "{}", write_call(field));
     }
     let kept: Vec<&str> = method.kept().map(|field| field.name.as_str()).collect();
-    let value = if kept.is_empty() { "Self".into() } else { format!("Self {{ {} }}", kept.join(", ")) };
+    let value =
+        if kept.is_empty() { "Self".into() } else { format!("Self {{ {} }}", kept.join(", ")) };
     let (impl_lifetime, reader) =
         if method.borrows() { ("<'a>", "Reader<'a>") } else { ("", "Reader<'_>") };
     let name = method.type_name();

@@ -15,11 +15,14 @@
 mod brokers;
 mod check;
 mod conformance;
+mod r#gen;
 mod json;
 mod namespace;
 mod process;
 mod setup;
+mod throwaway;
 mod tidy;
+mod trials;
 
 use std::process::ExitCode;
 
@@ -43,6 +46,11 @@ const COMMANDS: &[Command] = &[
         run: conformance::command,
     },
     Command { name: "tidy", about: "arrows, io bans, charters, leftovers", run: tidy::run },
+    Command { name: "sim", about: "simulated nodes from a seed", run: trials::sim },
+    Command { name: "chaos", about: "the real binary, killed and starved", run: trials::chaos },
+    Command { name: "fuzz", about: "NAME bytes nobody should send", run: trials::fuzz },
+    Command { name: "run", about: "a throwaway broker", run: throwaway::command },
+    Command { name: "gen", about: "writes generated code", run: |_| r#gen::run(false) },
 ];
 
 fn main() -> ExitCode {

@@ -23,6 +23,7 @@ struct Package {
 const PACKAGES: &[Package] = &[
     Package { name: "iproute2", file: "/sbin/ip", skips: "conformance, chaos, bench" },
     Package { name: "util-linux", file: "/usr/bin/unshare", skips: "conformance, chaos, bench" },
+    Package { name: "fuse3", file: "/usr/bin/fusermount3", skips: "disks that fail in chaos" },
     Package { name: "strace", file: "/usr/bin/strace", skips: "the test that sees every sync" },
     Package {
         name: "rabbitmq-server",
