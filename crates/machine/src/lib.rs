@@ -1,1 +1,76 @@
-//! Charter to come.
+//! What a committed command does, the same on every replica.
+//!
+//! Two machines: [`Catalog`] (group 0: vhosts, users, exchanges, bindings, queues; routes messages)
+//! and [`QueueMachine`] (all queues of a group: which messages are live, who gets them next). Both are
+//! pure: time and order come from the entry, nothing is read from outside, and `apply` is total on any
+//! bytes. They know nothing of AMQP, Raft, clocks, chance or files.
+//!
+//! ```
+//! use machine::*;
+//!
+//! // A queue is declared in the catalog ...
+//! let (node, session) = (NodeId(1), SessionId(7));
+//! let mut catalog = Catalog::new(8);
+//! let at = Applied { index: 1, time_ms: 0 };
+//! let command = CatalogCommand::DeclareQueue {
+//!     vhost: "/".into(),
+//!     name: "orders".into(),
+//!     durable: true,
+//!     auto_delete: false,
+//!     exclusive: false,
+//!     server_named: false,
+//!     arguments: Arguments::new(),
+//!     by: SessionOwner { node, session },
+//! };
+//! let mut created = Vec::new();
+//! let reply = catalog.apply(at, command, &mut created);
+//! let CatalogReply::QueueDeclared { queue, group, created: true } = reply else { panic!() };
+//!
+//! // ... created in its group, and a message routed to it is one entry of that group's log.
+//! let mut targets = Vec::new();
+//! catalog.route("/", "", "orders", &NoHeaders, &mut targets).unwrap();
+//! assert_eq!(targets, [Target { queue, group }]);
+//! let mut batch = Batch::new();
+//! batch.create_queue(queue, &QueueSettings { is_durable: true, ..Default::default() });
+//! batch.enqueue(&[queue], &[b"head"], b"body");
+//! let entry = batch.stamp(0);
+//!
+//! // The leader hands it to a consumer with credit.
+//! let mut queues = QueueMachine::new();
+//! let mut effects = Vec::new();
+//! queues.lead();
+//! queues.apply(at, &entry, &mut effects).unwrap();
+//! let consumer = ConsumerId { session, number: 1 };
+//! let spec = ConsumerSpec { credit: 10, ..Default::default() };
+//! queues.attach(queue, consumer, spec, &mut effects).unwrap();
+//! assert!(matches!(effects.last(), Some(Effect::Deliver { first_seq: 1, count: 1, .. })));
+//! ```
+
+mod catalog;
+mod command;
+mod encoding;
+mod ids;
+pub mod limits;
+pub mod password;
+mod queue;
+mod ranges;
+mod scheduler;
+mod settings;
+mod value;
+
+pub use catalog::{
+    ArgumentProblem, Binding, Catalog, CatalogCommand, CatalogEffect, CatalogReply, Compared,
+    Destination, Difference, Exchange, ExchangeKind, Kind, Pattern, Permissions, Property, Queue,
+    QueueType, Refusal, RouteError, Target, User, Vhost,
+};
+pub use command::{
+    Batch, Command, ENTRY_HEAD_BYTES, Enqueue, EntryReader, Messages, Outcome, QueueIds,
+};
+pub use encoding::Corrupt;
+pub use ids::{Applied, ConsumerId, GroupId, NodeId, QueueId, SessionId, SessionOwner};
+pub use queue::{
+    AttachError, CloseError, ConsumerSpec, Counters, Effect, GetReply, QueueMachine, QueueStatus,
+};
+pub use ranges::Ranges;
+pub use settings::QueueSettings;
+pub use value::{Arguments, Headers, NoHeaders, Value, ValueView};

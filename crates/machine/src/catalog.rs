@@ -1,0 +1,292 @@
+//! The catalog: vhosts, users, permissions, exchanges, bindings and queues of the whole cluster.
+//!
+//! The machine of group 0. Every node applies the same commands and routes by its own copy, so any
+//! node serves any exchange. `check` says whether a command would be refused, before it is proposed;
+//! `apply` checks again, because other commands came first.
+//!
+//! It knows that a queue exists and in which group, not what is in it: whether a queue is empty or
+//! used is asked of its group (`QueueMachine::close_queue`).
+
+mod bindings;
+mod command;
+mod exchanges;
+mod queues;
+mod refusal;
+mod routing;
+mod snapshot;
+mod users;
+mod vhosts;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+pub use bindings::Binding;
+pub use command::{CatalogCommand, Destination};
+pub use exchanges::{Exchange, ExchangeKind};
+pub use queues::{Queue, QueueType};
+pub use refusal::{ArgumentProblem, Compared, Difference, Kind, Property, Refusal, RouteError};
+pub use routing::Target;
+pub use users::{Pattern, Permissions, User};
+pub use vhosts::Vhost;
+
+use crate::ids::{Applied, GroupId, NodeId, QueueId, SessionOwner};
+use crate::limits::NAME_BYTES_MAX;
+use crate::settings::QueueSettings;
+
+/// What became of a command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CatalogReply {
+    Done,
+    QueueDeclared {
+        queue: QueueId,
+        group: GroupId,
+        /// False: it was there already.
+        created: bool,
+    },
+    QueueDeleted {
+        queue: QueueId,
+        group: GroupId,
+    },
+    /// Nothing was changed.
+    Refused(Refusal),
+}
+
+/// What a change means for the groups of queues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CatalogEffect {
+    QueueCreated {
+        queue: QueueId,
+        group: GroupId,
+        /// Of a queue in `GroupId::LOCAL`: the node whose memory it lives in.
+        node: Option<NodeId>,
+        settings: QueueSettings,
+    },
+    QueueDeleted {
+        queue: QueueId,
+        group: GroupId,
+        node: Option<NodeId>,
+    },
+}
+
+/// Everything but messages.
+#[derive(Clone, Debug)]
+pub struct Catalog {
+    // Replicated, in snapshots.
+    version: u64,
+    applied_index: u64,
+    /// Groups of queues: 1 to this.
+    group_count: u32,
+    next_queue: u64,
+    vhosts: BTreeMap<String, Vhost>,
+    users: BTreeMap<String, User>,
+    // Derived from the above.
+    /// Vhost and name of every queue.
+    queue_names: BTreeMap<QueueId, (String, String)>,
+    /// Exclusive queues, by owner.
+    exclusive: BTreeSet<(SessionOwner, QueueId)>,
+    /// Queues in the memory of a node.
+    local: BTreeSet<(NodeId, QueueId)>,
+    /// Queues per group, from group 1.
+    group_queues: Vec<u32>,
+}
+
+impl Catalog {
+    /// The catalog of a first start: vhost `/`, and user `guest` with password `guest`, administrator,
+    /// all permissions. Durable queues are spread over groups 1 to `group_count`, at least 1; all
+    /// nodes of a cluster must begin with the same count.
+    pub fn new(group_count: u32) -> Self {
+        let mut catalog = Self::empty(group_count);
+        catalog.vhosts.insert("/".to_owned(), Vhost::new("/"));
+        catalog.users.insert(users::GUEST.to_owned(), User::guest());
+        catalog
+    }
+
+    fn empty(group_count: u32) -> Self {
+        let group_count = group_count.max(1);
+        Self {
+            version: 1,
+            applied_index: 0,
+            group_count,
+            next_queue: 1,
+            vhosts: BTreeMap::new(),
+            users: BTreeMap::new(),
+            queue_names: BTreeMap::new(),
+            exclusive: BTreeSet::new(),
+            local: BTreeSet::new(),
+            group_queues: vec![0; group_count as usize],
+        }
+    }
+
+    /// Applies one committed command: on every replica, in order of the log.
+    pub fn apply(
+        &mut self,
+        at: Applied,
+        command: CatalogCommand,
+        effects: &mut Vec<CatalogEffect>,
+    ) -> CatalogReply {
+        self.applied_index = self.applied_index.max(at.index);
+        if let Err(refusal) = self.check(&command) {
+            return CatalogReply::Refused(refusal);
+        }
+        let (reply, has_changed) = self.change(command, effects);
+        if has_changed {
+            self.version += 1;
+        }
+        reply
+    }
+
+    /// Whether `apply` would refuse the command now.
+    pub fn check(&self, command: &CatalogCommand) -> Result<(), Refusal> {
+        use CatalogCommand as C;
+        match command {
+            C::DeclareExchange { .. } => self.check_declare_exchange(command),
+            C::DeleteExchange { vhost, name, if_unused } => {
+                self.check_delete_exchange(vhost, name, *if_unused)
+            }
+            C::DeclareQueue { .. } => self.check_declare_queue(command),
+            C::DeleteQueue { vhost, name, queue: _, by } => {
+                self.check_delete_queue(vhost, name, *by)
+            }
+            C::Bind { vhost, source, destination, arguments, key, by } => {
+                self.check_bind(vhost, source, destination, key, arguments, *by)
+            }
+            C::Unbind { vhost, source, destination, by, .. } => {
+                self.check_unbind(vhost, source, destination, *by)
+            }
+            C::SessionEnded { .. }
+            | C::NodeStarted { .. }
+            | C::DeleteVhost { .. }
+            | C::DeleteUser { .. }
+            | C::ClearPermissions { .. } => Ok(()),
+            C::CreateVhost { name } => self.check_create_vhost(name),
+            C::PutUser { name, password_hash, tags } => {
+                self.check_put_user(name, password_hash, tags)
+            }
+            C::SetPermissions { user, vhost, configure, write, read } => {
+                self.check_set_permissions(user, vhost, [configure, write, read])
+            }
+        }
+    }
+
+    /// Does what `check` has allowed. Also says whether anything is different now.
+    fn change(
+        &mut self,
+        command: CatalogCommand,
+        effects: &mut Vec<CatalogEffect>,
+    ) -> (CatalogReply, bool) {
+        use CatalogCommand as C;
+        let has_changed = match command {
+            C::DeclareExchange {
+                vhost,
+                name,
+                kind,
+                durable,
+                auto_delete,
+                internal,
+                arguments,
+                by,
+            } => {
+                let exchange = Exchange::new(name, kind, arguments)
+                    .with_flags(durable, auto_delete, internal)
+                    .of_node((!durable).then_some(by.node));
+                self.create_exchange(&vhost, exchange)
+            }
+            C::DeleteExchange { vhost, name, if_unused: _ } => self.delete_exchange(&vhost, &name),
+            C::DeclareQueue { .. } => return self.declare_queue(command, effects),
+            C::DeleteQueue { vhost, name, queue, by: _ } => {
+                return self.delete_queue(&vhost, &name, queue, effects);
+            }
+            C::Bind { vhost, source, destination, key, arguments, by: _ } => {
+                self.bind(&vhost, Binding { source, destination, key, arguments })
+            }
+            C::Unbind { vhost, source, destination, key, arguments, by: _ } => {
+                self.unbind(&vhost, &Binding { source, destination, key, arguments })
+            }
+            C::SessionEnded { node, session } => {
+                self.end_session(SessionOwner { node, session }, effects)
+            }
+            C::NodeStarted { node } => self.start_node(node, effects),
+            C::CreateVhost { name } => self.create_vhost(name),
+            C::DeleteVhost { name } => self.delete_vhost(&name, effects),
+            C::PutUser { name, password_hash, tags } => self.put_user(name, password_hash, tags),
+            C::DeleteUser { name } => self.users.remove(&name).is_some(),
+            C::SetPermissions { user, vhost, configure, write, read } => {
+                self.set_permissions(&user, &vhost, [&configure, &write, &read])
+            }
+            C::ClearPermissions { user, vhost } => self.clear_permissions(&user, &vhost),
+        };
+        (CatalogReply::Done, has_changed)
+    }
+
+    /// Grows with every change: what was looked up at the same version is still true.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// The last entry applied.
+    pub fn applied_index(&self) -> u64 {
+        self.applied_index
+    }
+
+    /// Groups of queues are 1 to this.
+    pub fn group_count(&self) -> u32 {
+        self.group_count
+    }
+
+    pub fn vhost(&self, name: &str) -> Option<&Vhost> {
+        self.vhosts.get(name)
+    }
+
+    pub fn vhosts(&self) -> impl Iterator<Item = &Vhost> {
+        self.vhosts.values()
+    }
+
+    pub fn user(&self, name: &str) -> Option<&User> {
+        self.users.get(name)
+    }
+
+    pub fn users(&self) -> impl Iterator<Item = &User> {
+        self.users.values()
+    }
+
+    /// None: the user may not even enter the vhost.
+    pub fn permissions(&self, user: &str, vhost: &str) -> Option<&Permissions> {
+        self.users.get(user)?.permissions(vhost)
+    }
+
+    pub fn exchange(&self, vhost: &str, name: &str) -> Option<&Exchange> {
+        self.vhosts.get(vhost)?.exchange(name)
+    }
+
+    pub fn queue(&self, vhost: &str, name: &str) -> Option<&Queue> {
+        self.vhosts.get(vhost)?.queue(name)
+    }
+
+    pub fn queue_by_id(&self, queue: QueueId) -> Option<&Queue> {
+        let (vhost, name) = self.queue_names.get(&queue)?;
+        self.queue(vhost, name)
+    }
+
+    /// All queues, by id.
+    pub fn queues(&self) -> impl Iterator<Item = &Queue> {
+        self.queue_names.keys().filter_map(|id| self.queue_by_id(*id))
+    }
+}
+
+/// A name that can be given to a thing.
+fn check_name(kind: Kind, name: &str) -> Result<(), Refusal> {
+    if name.is_empty() || name.len() > NAME_BYTES_MAX || name.contains('\0') {
+        return Err(Refusal::InvalidName { kind, name: name.to_owned() });
+    }
+    Ok(())
+}
+
+fn check_not_reserved(kind: Kind, name: &str) -> Result<(), Refusal> {
+    if name.starts_with("amq.") {
+        return Err(Refusal::Reserved { kind, name: name.to_owned() });
+    }
+    Ok(())
+}
+
+fn not_found(kind: Kind, name: &str, vhost: &str) -> Refusal {
+    Refusal::NotFound { kind, name: name.to_owned(), vhost: vhost.to_owned() }
+}

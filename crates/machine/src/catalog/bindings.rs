@@ -1,0 +1,240 @@
+//! Bindings: from an exchange to a queue or exchange, with a key and arguments.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::refusal::{Kind, Refusal};
+use super::routing::headers::is_known_match;
+use super::routing::{Dest, Target};
+use super::vhosts::Vhost;
+use super::{Catalog, Destination, ExchangeKind, not_found};
+use crate::ids::SessionOwner;
+use crate::limits::{BINDINGS_PER_SOURCE_MAX, NAME_BYTES_MAX};
+use crate::value::Arguments;
+
+/// One binding: equal ones are one.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Binding {
+    pub source: String,
+    pub destination: Destination,
+    pub key: String,
+    pub arguments: Arguments,
+}
+
+/// All bindings of a vhost, by either end. Those of the default exchange are not in it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Bindings {
+    by_source: BTreeMap<String, BTreeSet<Arc<Binding>>>,
+    by_destination: BTreeMap<Destination, BTreeSet<Arc<Binding>>>,
+}
+
+impl Bindings {
+    fn contains(&self, binding: &Binding) -> bool {
+        self.by_source.get(&binding.source).is_some_and(|bindings| bindings.contains(binding))
+    }
+
+    fn insert(&mut self, binding: Arc<Binding>) {
+        self.by_source.entry(binding.source.clone()).or_default().insert(binding.clone());
+        self.by_destination.entry(binding.destination.clone()).or_default().insert(binding);
+    }
+
+    fn remove(&mut self, binding: &Binding) {
+        remove_from(&mut self.by_source, &binding.source, binding);
+        remove_from(&mut self.by_destination, &binding.destination, binding);
+    }
+
+    pub(super) fn remove_source(&mut self, source: &str) {
+        for binding in self.by_source.remove(source).unwrap_or_default() {
+            remove_from(&mut self.by_destination, &binding.destination, &binding);
+        }
+    }
+
+    pub(super) fn remove_destination(
+        &mut self,
+        destination: &Destination,
+    ) -> BTreeSet<Arc<Binding>> {
+        let all = self.by_destination.remove(destination).unwrap_or_default();
+        for binding in &all {
+            remove_from(&mut self.by_source, &binding.source, binding);
+        }
+        all
+    }
+
+    pub(super) fn has_source(&self, source: &str) -> bool {
+        self.by_source.contains_key(source)
+    }
+
+    pub(super) fn source_count(&self, source: &str) -> usize {
+        self.by_source.get(source).map_or(0, BTreeSet::len)
+    }
+
+    /// By source, destination, key.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Binding> {
+        self.by_source.values().flatten().map(Arc::as_ref)
+    }
+}
+
+/// Sets that become empty go: an exchange without bindings costs nothing.
+fn remove_from<K: Ord + Clone>(
+    sets: &mut BTreeMap<K, BTreeSet<Arc<Binding>>>,
+    key: &K,
+    binding: &Binding,
+) {
+    if let Some(set) = sets.get_mut(key) {
+        set.remove(binding);
+        if set.is_empty() {
+            sets.remove(key);
+        }
+    }
+}
+
+impl Vhost {
+    /// All bindings but those of the default exchange, by source, destination and key.
+    pub fn bindings(&self) -> impl Iterator<Item = &Binding> {
+        self.bindings.all()
+    }
+
+    pub fn bindings_of_source(&self, source: &str) -> impl Iterator<Item = &Binding> {
+        self.bindings.by_source.get(source).into_iter().flatten().map(Arc::as_ref)
+    }
+
+    pub fn bindings_of_destination(
+        &self,
+        destination: &Destination,
+    ) -> impl Iterator<Item = &Binding> {
+        self.bindings.by_destination.get(destination).into_iter().flatten().map(Arc::as_ref)
+    }
+
+    /// A binding is durable if both its ends are.
+    pub fn is_durable(&self, binding: &Binding) -> bool {
+        let source = self.exchanges.get(&binding.source).is_some_and(|exchange| exchange.durable);
+        source
+            && match &binding.destination {
+                Destination::Queue(name) => {
+                    self.queues.get(name).is_some_and(|queue| queue.durable)
+                }
+                Destination::Exchange(name) => {
+                    self.exchanges.get(name).is_some_and(|exchange| exchange.durable)
+                }
+            }
+    }
+
+    /// The end of a binding as routing knows it.
+    fn dest(&self, destination: &Destination) -> Option<Dest> {
+        match destination {
+            Destination::Queue(name) => {
+                let queue = self.queues.get(name)?;
+                Some(Dest::Queue(Target { queue: queue.id, group: queue.group }))
+            }
+            Destination::Exchange(name) => self
+                .exchanges
+                .get(name)
+                .map(|exchange| Dest::Exchange(exchange.name.as_str().into())),
+        }
+    }
+
+    /// Adds a binding whose ends exist; false: it was there, or an end is missing.
+    pub(super) fn bind(&mut self, binding: Binding) -> bool {
+        if self.bindings.contains(&binding) {
+            return false;
+        }
+        let Some(dest) = self.dest(&binding.destination) else { return false };
+        let Some(exchange) = self.exchanges.get_mut(&binding.source) else { return false };
+        exchange.routes.insert(&binding, dest);
+        self.bindings.insert(Arc::new(binding));
+        true
+    }
+
+    fn unbind(&mut self, binding: &Binding) -> bool {
+        if !self.bindings.contains(binding) {
+            return false;
+        }
+        self.bindings.remove(binding);
+        let dest = self.dest(&binding.destination);
+        let Some(exchange) = self.exchanges.get_mut(&binding.source) else { return false };
+        if let Some(dest) = dest {
+            exchange.routes.remove(binding, &dest);
+        }
+        if exchange.auto_delete && !self.bindings.has_source(&binding.source) {
+            self.delete_exchanges(vec![binding.source.clone()]);
+        }
+        true
+    }
+}
+
+impl Catalog {
+    pub(super) fn check_bind(
+        &self,
+        vhost_name: &str,
+        source: &str,
+        destination: &Destination,
+        key: &str,
+        arguments: &Arguments,
+        by: Option<SessionOwner>,
+    ) -> Result<(), Refusal> {
+        self.check_unbind(vhost_name, source, destination, by)?;
+        let vhost = self.vhost_or_refusal(vhost_name)?;
+        let Some(exchange) = vhost.exchanges.get(source) else {
+            return Err(not_found(Kind::Exchange, source, vhost_name));
+        };
+        match destination {
+            Destination::Queue(name) if !vhost.queues.contains_key(name) => {
+                return Err(not_found(Kind::Queue, name, vhost_name));
+            }
+            Destination::Exchange(name) if !vhost.exchanges.contains_key(name) => {
+                return Err(not_found(Kind::Exchange, name, vhost_name));
+            }
+            Destination::Queue(_) | Destination::Exchange(_) => {}
+        }
+        if key.len() > NAME_BYTES_MAX {
+            return Err(Refusal::InvalidName { kind: Kind::Binding, name: key.to_owned() });
+        }
+        if !arguments.is_within_limits() {
+            return Err(Refusal::ArgumentsTooLarge);
+        }
+        if exchange.kind == ExchangeKind::Headers
+            && let Some(value) = arguments.find("x-match").filter(|value| !is_known_match(value))
+        {
+            return Err(Refusal::InvalidMatch { value: value.clone() });
+        }
+        let max = BINDINGS_PER_SOURCE_MAX;
+        if vhost.bindings.source_count(source) < max {
+            return Ok(());
+        }
+        let (source, key) = (source.to_owned(), key.to_owned());
+        let (destination, arguments) = (destination.clone(), arguments.clone());
+        if vhost.bindings.contains(&Binding { source, destination, key, arguments }) {
+            return Ok(());
+        }
+        Err(Refusal::LimitReached { kind: Kind::Binding, max })
+    }
+
+    pub(super) fn check_unbind(
+        &self,
+        vhost_name: &str,
+        source: &str,
+        destination: &Destination,
+        by: Option<SessionOwner>,
+    ) -> Result<(), Refusal> {
+        let vhost = self.vhost_or_refusal(vhost_name)?;
+        if source.is_empty() {
+            return Err(Refusal::DefaultExchange);
+        }
+        match destination {
+            Destination::Exchange(name) if name.is_empty() => Err(Refusal::DefaultExchange),
+            Destination::Exchange(_) => Ok(()),
+            Destination::Queue(name) => match vhost.queues.get(name) {
+                Some(queue) => queue.check_access(vhost_name, by),
+                None => Ok(()),
+            },
+        }
+    }
+
+    pub(super) fn bind(&mut self, vhost: &str, binding: Binding) -> bool {
+        self.vhosts.get_mut(vhost).is_some_and(|vhost| vhost.bind(binding))
+    }
+
+    pub(super) fn unbind(&mut self, vhost: &str, binding: &Binding) -> bool {
+        self.vhosts.get_mut(vhost).is_some_and(|vhost| vhost.unbind(binding))
+    }
+}

@@ -1,0 +1,380 @@
+//! Changes of the catalog, and their encoding: a number, then the fields in order.
+//!
+//! Numbers are never reused. A field added later makes a new number.
+
+use super::exchanges::ExchangeKind;
+use crate::encoding::{Corrupt, Reader, put_bool, put_text, put_u32, put_u64};
+use crate::ids::{NodeId, QueueId, SessionId, SessionOwner};
+use crate::value::Arguments;
+
+/// Where a binding leads.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Destination {
+    Queue(String),
+    Exchange(String),
+}
+
+impl Destination {
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Queue(name) | Self::Exchange(name) => name,
+        }
+    }
+}
+
+/// One change of the catalog.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CatalogCommand {
+    /// Makes an exchange, or finds that an equal one exists.
+    DeclareExchange {
+        vhost: String,
+        name: String,
+        kind: ExchangeKind,
+        durable: bool,
+        auto_delete: bool,
+        internal: bool,
+        arguments: Arguments,
+        /// A transient exchange goes when this node starts again.
+        by: SessionOwner,
+    },
+    /// A missing exchange is success.
+    DeleteExchange {
+        vhost: String,
+        name: String,
+        if_unused: bool,
+    },
+    /// Makes a queue, or finds that an equal one exists.
+    DeclareQueue {
+        vhost: String,
+        name: String,
+        durable: bool,
+        auto_delete: bool,
+        /// It belongs to `by` and goes with that session.
+        exclusive: bool,
+        /// The broker made the name up, so it may begin with `amq.`.
+        server_named: bool,
+        arguments: Arguments,
+        /// A transient queue lives in this node's memory.
+        by: SessionOwner,
+    },
+    /// A missing queue is success. Consumers and messages are not looked at: see
+    /// `QueueMachine::close_queue`.
+    DeleteQueue {
+        vhost: String,
+        name: String,
+        /// Only if it is still this one.
+        queue: Option<QueueId>,
+        /// None: an operator or the cluster, whom no exclusive queue stops.
+        by: Option<SessionOwner>,
+    },
+    Bind {
+        vhost: String,
+        source: String,
+        destination: Destination,
+        key: String,
+        arguments: Arguments,
+        /// None: an operator, whom no exclusive queue stops.
+        by: Option<SessionOwner>,
+    },
+    /// A missing binding is success.
+    Unbind {
+        vhost: String,
+        source: String,
+        destination: Destination,
+        key: String,
+        arguments: Arguments,
+        by: Option<SessionOwner>,
+    },
+    /// The session's exclusive queues go.
+    SessionEnded {
+        node: NodeId,
+        session: SessionId,
+    },
+    /// What only lived in this node's memory went with its last process.
+    NodeStarted {
+        node: NodeId,
+    },
+    /// An existing vhost is success.
+    CreateVhost {
+        name: String,
+    },
+    /// With everything in it. A missing vhost is success.
+    DeleteVhost {
+        name: String,
+    },
+    /// Makes a user or changes one.
+    PutUser {
+        name: String,
+        /// See `password`; empty: no login by password.
+        password_hash: String,
+        tags: Vec<String>,
+    },
+    /// A missing user is success.
+    DeleteUser {
+        name: String,
+    },
+    /// Regular expressions on names, anchored only by their own `^` and `$`; empty: nothing.
+    SetPermissions {
+        user: String,
+        vhost: String,
+        configure: String,
+        write: String,
+        read: String,
+    },
+    ClearPermissions {
+        user: String,
+        vhost: String,
+    },
+}
+
+impl CatalogCommand {
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::DeclareExchange {
+                vhost,
+                name,
+                kind,
+                durable,
+                auto_delete,
+                internal,
+                arguments,
+                by,
+            } => {
+                out.push(1);
+                put_texts(out, &[vhost, name]);
+                out.push(kind.number());
+                put_bools(out, &[*durable, *auto_delete, *internal]);
+                arguments.encode(out);
+                put_owner(out, *by);
+            }
+            Self::DeleteExchange { vhost, name, if_unused } => {
+                out.push(2);
+                put_texts(out, &[vhost, name]);
+                put_bool(out, *if_unused);
+            }
+            Self::DeclareQueue {
+                vhost,
+                name,
+                durable,
+                auto_delete,
+                exclusive,
+                server_named,
+                arguments,
+                by,
+            } => {
+                out.push(3);
+                put_texts(out, &[vhost, name]);
+                put_bools(out, &[*durable, *auto_delete, *exclusive, *server_named]);
+                arguments.encode(out);
+                put_owner(out, *by);
+            }
+            Self::DeleteQueue { vhost, name, queue, by } => {
+                out.push(4);
+                put_texts(out, &[vhost, name]);
+                put_bool(out, queue.is_some());
+                if let Some(queue) = queue {
+                    put_u64(out, queue.0);
+                }
+                put_owner_option(out, *by);
+            }
+            Self::Bind { vhost, source, destination, key, arguments, by } => {
+                out.push(5);
+                put_binding(out, vhost, source, destination, key, arguments);
+                put_owner_option(out, *by);
+            }
+            Self::Unbind { vhost, source, destination, key, arguments, by } => {
+                out.push(6);
+                put_binding(out, vhost, source, destination, key, arguments);
+                put_owner_option(out, *by);
+            }
+            Self::SessionEnded { node, session } => {
+                out.push(7);
+                put_owner(out, SessionOwner { node: *node, session: *session });
+            }
+            Self::NodeStarted { node } => {
+                out.push(8);
+                put_u64(out, node.0);
+            }
+            Self::CreateVhost { name } => {
+                out.push(9);
+                put_text(out, name);
+            }
+            Self::DeleteVhost { name } => {
+                out.push(10);
+                put_text(out, name);
+            }
+            Self::PutUser { name, password_hash, tags } => {
+                out.push(11);
+                put_texts(out, &[name, password_hash]);
+                put_u32(out, tags.len() as u32);
+                for tag in tags {
+                    put_text(out, tag);
+                }
+            }
+            Self::DeleteUser { name } => {
+                out.push(12);
+                put_text(out, name);
+            }
+            Self::SetPermissions { user, vhost, configure, write, read } => {
+                out.push(13);
+                put_texts(out, &[user, vhost, configure, write, read]);
+            }
+            Self::ClearPermissions { user, vhost } => {
+                out.push(14);
+                put_texts(out, &[user, vhost]);
+            }
+        }
+    }
+
+    /// Reads what `encode` wrote. Total on any bytes.
+    pub fn decode(bytes: &[u8]) -> Result<Self, Corrupt> {
+        let mut reader = Reader::new(bytes, "a catalog command");
+        let command = Self::read(&mut reader)?;
+        reader.end()?;
+        Ok(command)
+    }
+
+    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, Corrupt> {
+        Ok(match reader.u8()? {
+            1 => Self::DeclareExchange {
+                vhost: reader.string()?,
+                name: reader.string()?,
+                kind: ExchangeKind::from_number(reader.u8()?).ok_or(reader.corrupt())?,
+                durable: reader.bool()?,
+                auto_delete: reader.bool()?,
+                internal: reader.bool()?,
+                arguments: Arguments::read(reader)?,
+                by: read_owner(reader)?,
+            },
+            2 => Self::DeleteExchange {
+                vhost: reader.string()?,
+                name: reader.string()?,
+                if_unused: reader.bool()?,
+            },
+            3 => Self::DeclareQueue {
+                vhost: reader.string()?,
+                name: reader.string()?,
+                durable: reader.bool()?,
+                auto_delete: reader.bool()?,
+                exclusive: reader.bool()?,
+                server_named: reader.bool()?,
+                arguments: Arguments::read(reader)?,
+                by: read_owner(reader)?,
+            },
+            4 => Self::DeleteQueue {
+                vhost: reader.string()?,
+                name: reader.string()?,
+                queue: if reader.bool()? { Some(QueueId(reader.u64()?)) } else { None },
+                by: read_owner_option(reader)?,
+            },
+            5 => Self::Bind {
+                vhost: reader.string()?,
+                source: reader.string()?,
+                destination: read_destination(reader)?,
+                key: reader.string()?,
+                arguments: Arguments::read(reader)?,
+                by: read_owner_option(reader)?,
+            },
+            6 => Self::Unbind {
+                vhost: reader.string()?,
+                source: reader.string()?,
+                destination: read_destination(reader)?,
+                key: reader.string()?,
+                arguments: Arguments::read(reader)?,
+                by: read_owner_option(reader)?,
+            },
+            7 => {
+                let SessionOwner { node, session } = read_owner(reader)?;
+                Self::SessionEnded { node, session }
+            }
+            8 => Self::NodeStarted { node: NodeId(reader.u64()?) },
+            9 => Self::CreateVhost { name: reader.string()? },
+            10 => Self::DeleteVhost { name: reader.string()? },
+            11 => Self::PutUser {
+                name: reader.string()?,
+                password_hash: reader.string()?,
+                tags: read_texts(reader)?,
+            },
+            12 => Self::DeleteUser { name: reader.string()? },
+            13 => Self::SetPermissions {
+                user: reader.string()?,
+                vhost: reader.string()?,
+                configure: reader.string()?,
+                write: reader.string()?,
+                read: reader.string()?,
+            },
+            14 => Self::ClearPermissions { user: reader.string()?, vhost: reader.string()? },
+            _ => return Err(Corrupt { what: "a catalog command of an unknown kind" }),
+        })
+    }
+}
+
+fn put_texts(out: &mut Vec<u8>, texts: &[&str]) {
+    for text in texts {
+        put_text(out, text);
+    }
+}
+
+fn put_bools(out: &mut Vec<u8>, values: &[bool]) {
+    for value in values {
+        put_bool(out, *value);
+    }
+}
+
+fn put_binding(
+    out: &mut Vec<u8>,
+    vhost: &str,
+    source: &str,
+    destination: &Destination,
+    key: &str,
+    arguments: &Arguments,
+) {
+    put_texts(out, &[vhost, source]);
+    put_destination(out, destination);
+    put_text(out, key);
+    arguments.encode(out);
+}
+
+pub(crate) fn put_destination(out: &mut Vec<u8>, destination: &Destination) {
+    out.push(match destination {
+        Destination::Queue(_) => 1,
+        Destination::Exchange(_) => 2,
+    });
+    put_text(out, destination.name());
+}
+
+pub(crate) fn read_destination(reader: &mut Reader<'_>) -> Result<Destination, Corrupt> {
+    match reader.u8()? {
+        1 => Ok(Destination::Queue(reader.string()?)),
+        2 => Ok(Destination::Exchange(reader.string()?)),
+        _ => Err(reader.corrupt()),
+    }
+}
+
+pub(crate) fn put_owner(out: &mut Vec<u8>, owner: SessionOwner) {
+    put_u64(out, owner.node.0);
+    put_u64(out, owner.session.0);
+}
+
+pub(crate) fn read_owner(reader: &mut Reader<'_>) -> Result<SessionOwner, Corrupt> {
+    Ok(SessionOwner { node: NodeId(reader.u64()?), session: SessionId(reader.u64()?) })
+}
+
+pub(crate) fn put_owner_option(out: &mut Vec<u8>, owner: Option<SessionOwner>) {
+    put_bool(out, owner.is_some());
+    if let Some(owner) = owner {
+        put_owner(out, owner);
+    }
+}
+
+pub(crate) fn read_owner_option(reader: &mut Reader<'_>) -> Result<Option<SessionOwner>, Corrupt> {
+    if reader.bool()? { read_owner(reader).map(Some) } else { Ok(None) }
+}
+
+pub(crate) fn read_texts(reader: &mut Reader<'_>) -> Result<Vec<String>, Corrupt> {
+    let mut texts = Vec::new();
+    for _ in 0..reader.u32()? {
+        texts.push(reader.string()?);
+    }
+    Ok(texts)
+}

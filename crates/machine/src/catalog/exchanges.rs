@@ -1,0 +1,298 @@
+//! Exchanges: declaring, comparing, deleting, and who goes with whom.
+
+use super::refusal::{ArgumentProblem, Compared, Difference, Kind, Refusal};
+use super::routing::{Dest, Routes};
+use super::vhosts::Vhost;
+use super::{Catalog, CatalogCommand, Destination, check_name, check_not_reserved};
+use crate::ids::NodeId;
+use crate::limits::EXCHANGES_MAX;
+use crate::value::{Arguments, Value};
+
+const ALTERNATE: &str = "alternate-exchange";
+
+/// How an exchange routes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExchangeKind {
+    Direct,
+    Fanout,
+    Topic,
+    Headers,
+}
+
+impl ExchangeKind {
+    /// `direct`, `fanout`, `topic` or `headers`.
+    pub fn parse(name: &str) -> Option<Self> {
+        Some(match name {
+            "direct" => Self::Direct,
+            "fanout" => Self::Fanout,
+            "topic" => Self::Topic,
+            "headers" => Self::Headers,
+            _ => return None,
+        })
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Direct => "direct",
+            Self::Fanout => "fanout",
+            Self::Topic => "topic",
+            Self::Headers => "headers",
+        }
+    }
+
+    pub(crate) fn number(self) -> u8 {
+        match self {
+            Self::Direct => 1,
+            Self::Fanout => 2,
+            Self::Topic => 3,
+            Self::Headers => 4,
+        }
+    }
+
+    pub(crate) fn from_number(number: u8) -> Option<Self> {
+        Some(match number {
+            1 => Self::Direct,
+            2 => Self::Fanout,
+            3 => Self::Topic,
+            4 => Self::Headers,
+            _ => return None,
+        })
+    }
+}
+
+/// One exchange.
+#[derive(Clone, Debug)]
+pub struct Exchange {
+    pub name: String,
+    pub kind: ExchangeKind,
+    pub durable: bool,
+    pub auto_delete: bool,
+    pub internal: bool,
+    pub arguments: Arguments,
+    /// Of a transient one: the node that declared it.
+    pub node: Option<NodeId>,
+    /// Where a message goes that this one has no destination for.
+    pub alternate: Option<String>,
+    pub(super) routes: Routes,
+}
+
+impl Exchange {
+    /// Durable, without flags.
+    pub(super) fn new(name: String, kind: ExchangeKind, arguments: Arguments) -> Self {
+        let alternate = arguments.find(ALTERNATE).and_then(Value::text).map(str::to_owned);
+        Self {
+            name,
+            kind,
+            durable: true,
+            auto_delete: false,
+            internal: false,
+            arguments,
+            node: None,
+            alternate,
+            routes: Routes::new(kind),
+        }
+    }
+
+    pub(super) fn with_flags(mut self, durable: bool, auto_delete: bool, internal: bool) -> Self {
+        self.durable = durable;
+        self.auto_delete = auto_delete;
+        self.internal = internal;
+        self
+    }
+
+    pub(super) fn of_node(mut self, node: Option<NodeId>) -> Self {
+        self.node = node;
+        self
+    }
+
+    /// What every vhost has.
+    pub(super) fn predeclared() -> impl Iterator<Item = Self> {
+        use ExchangeKind as K;
+        [
+            ("", K::Direct),
+            ("amq.direct", K::Direct),
+            ("amq.fanout", K::Fanout),
+            ("amq.headers", K::Headers),
+            ("amq.match", K::Headers),
+            ("amq.rabbitmq.trace", K::Topic),
+            ("amq.topic", K::Topic),
+        ]
+        .into_iter()
+        .map(|(name, kind)| {
+            let internal = name == "amq.rabbitmq.trace";
+            Self::new(name.to_owned(), kind, Arguments::new()).with_flags(true, false, internal)
+        })
+    }
+
+    /// Whether a declaration means this exchange as it is.
+    fn compare(&self, declared: &Self) -> Result<(), Difference> {
+        let kind = |exchange: &Self| Value::LongStr(exchange.kind.name().as_bytes().to_vec());
+        plain("type", kind(declared), kind(self))?;
+        for (name, received, current) in [
+            ("durable", declared.durable, self.durable),
+            ("auto_delete", declared.auto_delete, self.auto_delete),
+            ("internal", declared.internal, self.internal),
+        ] {
+            plain(name, Value::Bool(received), Value::Bool(current))?;
+        }
+        compare_argument(ALTERNATE, &declared.arguments, &self.arguments)
+    }
+}
+
+/// Two values of a property.
+pub(super) fn plain(name: &str, received: Value, current: Value) -> Result<(), Difference> {
+    if received == current {
+        return Ok(());
+    }
+    let argument = name.to_owned();
+    let (received, current) = (Compared::Plain(received), Compared::Plain(current));
+    Err(Difference { argument, received, current })
+}
+
+/// Two values of an argument, or one, or none.
+pub(super) fn compare_argument(
+    name: &str,
+    received: &Arguments,
+    current: &Arguments,
+) -> Result<(), Difference> {
+    let (received, current) = match (received.find(name), current.find(name)) {
+        (None, None) => return Ok(()),
+        (Some(received), Some(current)) if received.is_same(current) => return Ok(()),
+        (Some(received), Some(current)) => {
+            (Compared::Plain(received.clone()), Compared::Plain(current.clone()))
+        }
+        (Some(received), None) => (Compared::Typed(received.clone()), Compared::Absent),
+        (None, Some(current)) => (Compared::Absent, Compared::Typed(current.clone())),
+    };
+    Err(Difference { argument: name.to_owned(), received, current })
+}
+
+impl Catalog {
+    pub(super) fn check_declare_exchange(&self, command: &CatalogCommand) -> Result<(), Refusal> {
+        let CatalogCommand::DeclareExchange {
+            vhost: vhost_name,
+            name,
+            kind,
+            durable,
+            auto_delete,
+            internal,
+            arguments,
+            by: _,
+        } = command
+        else {
+            unreachable!("check calls this for a declaration of an exchange")
+        };
+        let vhost = self.vhost_or_refusal(vhost_name)?;
+        if name.is_empty() {
+            return Err(Refusal::DefaultExchange);
+        }
+        if !arguments.is_within_limits() {
+            return Err(Refusal::ArgumentsTooLarge);
+        }
+        let declared = Exchange::new(name.clone(), *kind, arguments.clone()).with_flags(
+            *durable,
+            *auto_delete,
+            *internal,
+        );
+        if let Some(existing) = vhost.exchanges.get(name) {
+            return existing.compare(&declared).map_err(|difference| Refusal::Inequivalent {
+                kind: Kind::Exchange,
+                name: name.clone(),
+                vhost: vhost_name.clone(),
+                difference: Box::new(difference),
+            });
+        }
+        check_name(Kind::Exchange, name)?;
+        check_not_reserved(Kind::Exchange, name)?;
+        if let Some(got) = arguments.find(ALTERNATE).filter(|value| value.text().is_none()) {
+            return Err(Refusal::InvalidArgument {
+                kind: Kind::Exchange,
+                name: name.clone(),
+                vhost: vhost_name.clone(),
+                argument: ALTERNATE.to_owned(),
+                problem: ArgumentProblem::UnacceptableType { got: got.clone() },
+            });
+        }
+        self.check_exchange_count(1)
+    }
+
+    pub(super) fn check_exchange_count(&self, more: usize) -> Result<(), Refusal> {
+        let count: usize = self.vhosts.values().map(|vhost| vhost.exchanges.len()).sum();
+        if count + more > EXCHANGES_MAX {
+            return Err(Refusal::LimitReached { kind: Kind::Exchange, max: EXCHANGES_MAX });
+        }
+        Ok(())
+    }
+
+    pub(super) fn create_exchange(&mut self, vhost: &str, exchange: Exchange) -> bool {
+        let Some(vhost) = self.vhosts.get_mut(vhost) else { return false };
+        if vhost.exchanges.contains_key(&exchange.name) {
+            return false;
+        }
+        vhost.exchanges.insert(exchange.name.clone(), exchange);
+        true
+    }
+
+    pub(super) fn check_delete_exchange(
+        &self,
+        vhost_name: &str,
+        name: &str,
+        if_unused: bool,
+    ) -> Result<(), Refusal> {
+        let vhost = self.vhost_or_refusal(vhost_name)?;
+        let (name, vhost_name) = (name.to_owned(), vhost_name.to_owned());
+        if name.is_empty() {
+            return Err(Refusal::DefaultExchange);
+        }
+        if name.starts_with("amq.") {
+            return Err(Refusal::SystemExchange { name, vhost: vhost_name });
+        }
+        if if_unused && vhost.bindings.has_source(&name) {
+            return Err(Refusal::InUse { kind: Kind::Exchange, name, vhost: vhost_name });
+        }
+        Ok(())
+    }
+
+    pub(super) fn delete_exchange(&mut self, vhost: &str, name: &str) -> bool {
+        let Some(vhost) = self.vhosts.get_mut(vhost) else { return false };
+        if !vhost.exchanges.contains_key(name) {
+            return false;
+        }
+        vhost.delete_exchanges(vec![name.to_owned()]);
+        true
+    }
+}
+
+impl Vhost {
+    /// Deletes exchanges with all their bindings, and the auto-delete exchanges whose last binding
+    /// as a source goes with them.
+    pub(super) fn delete_exchanges(&mut self, mut names: Vec<String>) {
+        while let Some(name) = names.pop() {
+            if self.exchanges.remove(&name).is_none() {
+                continue;
+            }
+            self.bindings.remove_source(&name);
+            let dest = Dest::Exchange(name.as_str().into());
+            names.extend(self.unbind_destination(&Destination::Exchange(name), &dest));
+        }
+    }
+
+    /// Removes all bindings to a destination that is gone. Returns the auto-delete exchanges that
+    /// had their last binding there.
+    pub(super) fn unbind_destination(
+        &mut self,
+        destination: &Destination,
+        dest: &Dest,
+    ) -> Vec<String> {
+        let mut unused = Vec::new();
+        for binding in self.bindings.remove_destination(destination) {
+            if let Some(exchange) = self.exchanges.get_mut(&binding.source) {
+                exchange.routes.remove(&binding, dest);
+                if exchange.auto_delete && !self.bindings.has_source(&binding.source) {
+                    unused.push(binding.source.clone());
+                }
+            }
+        }
+        unused
+    }
+}

@@ -1,0 +1,124 @@
+//! Why a change of the catalog, or a route, was refused: typed, so that each door says it in its own words.
+
+use crate::value::Value;
+
+/// What a refusal is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Vhost,
+    User,
+    Exchange,
+    Queue,
+    Binding,
+}
+
+/// Why the catalog refused. Nothing was changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// `vhost` is empty where the thing itself is a vhost or a user.
+    NotFound { kind: Kind, name: String, vhost: String },
+    /// It exists and is different.
+    Inequivalent { kind: Kind, name: String, vhost: String, difference: Box<Difference> },
+    /// The queue is exclusive to another session, or exclusive where it should not be, or the reverse.
+    Locked { name: String, vhost: String },
+    /// A name that begins with `amq.`.
+    Reserved { kind: Kind, name: String },
+    /// The default exchange can be neither declared, deleted nor bound.
+    DefaultExchange,
+    /// A predeclared exchange cannot be deleted.
+    SystemExchange { name: String, vhost: String },
+    /// The exchange has bindings.
+    InUse { kind: Kind, name: String, vhost: String },
+    /// An argument has the wrong type or value.
+    InvalidArgument {
+        kind: Kind,
+        name: String,
+        vhost: String,
+        argument: String,
+        problem: ArgumentProblem,
+    },
+    /// A queue of this type cannot have this property.
+    InvalidProperty { name: String, vhost: String, property: Property },
+    /// A valid argument that changes behaviour, and whose behaviour does not exist yet.
+    NotImplemented { argument: String },
+    /// A name that is empty, too long or holds a NUL.
+    InvalidName { kind: Kind, name: String },
+    /// A permission that is not a regular expression we take.
+    InvalidPattern { pattern: String },
+    /// A table of arguments that is too deep, too long or too large.
+    ArgumentsTooLarge,
+    /// `x-match` of a binding to a headers exchange is none of the four words.
+    InvalidMatch { value: Value },
+    /// A text that is too long, or too many of them: what, and how many there may be.
+    TooLarge { what: &'static str, max: usize },
+    /// There are as many as there may be.
+    LimitReached { kind: Kind, max: usize },
+}
+
+/// How two declarations differ.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// The property or argument: `durable`, `auto_delete`, `type`, `x-message-ttl`, …
+    pub argument: String,
+    pub received: Compared,
+    pub current: Compared,
+}
+
+/// One side of a difference.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Compared {
+    /// The argument is not there.
+    Absent,
+    /// A property, or an argument that both sides have: `'true'`, `'fanout'`, `'1000'`.
+    Plain(Value),
+    /// An argument that the other side has not: its type is worth telling.
+    Typed(Value),
+}
+
+/// What is wrong with an argument.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ArgumentProblem {
+    /// A number was due.
+    ExpectedInteger {
+        got: Value,
+    },
+    /// Another type was due.
+    UnacceptableType {
+        got: Value,
+    },
+    Negative(i64),
+    Zero,
+    /// More than the largest time.
+    TooLarge(i64),
+    /// More than the largest priority.
+    MaxExceeded(i64),
+    InvalidOverflow,
+    InvalidQueueMode,
+    UnsupportedVersion(i64),
+    UnsupportedQueueType(String),
+    InvalidLocator,
+    InvalidStrategy,
+    /// `x-dead-letter-routing-key` without an exchange.
+    RoutingKeyWithoutExchange,
+    /// A quorum queue does not take this argument.
+    NotForQuorum,
+}
+
+/// What a quorum queue cannot be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Property {
+    AutoDelete,
+    Exclusive,
+    NonDurable,
+}
+
+/// Why a message has no route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RouteError {
+    NoVhost,
+    NoExchange,
+    /// Clients cannot publish to it.
+    Internal,
+    /// More than `limits::ROUTE_STEPS_MAX` for one message.
+    TooManySteps,
+}

@@ -1,0 +1,201 @@
+//! The catalog to bytes and back. What is derived (routes, indexes) is built again.
+
+use super::bindings::Binding;
+use super::command::{
+    put_destination, put_owner_option, read_destination, read_owner_option, read_texts,
+};
+use super::users::{Permissions, User};
+use super::vhosts::Vhost;
+use super::{Catalog, Exchange, ExchangeKind, Queue};
+use crate::encoding::{Corrupt, Reader, digest, put_bool, put_text, put_u32, put_u64};
+use crate::ids::{GroupId, NodeId, QueueId};
+use crate::value::Arguments;
+
+const VERSION: u8 = 1;
+
+impl Catalog {
+    /// Everything that is replicated, versioned.
+    pub fn snapshot(&self) -> Vec<u8> {
+        let mut out = vec![VERSION];
+        put_u64(&mut out, self.version);
+        put_u64(&mut out, self.applied_index);
+        put_u32(&mut out, self.group_count);
+        put_u64(&mut out, self.next_queue);
+        put_u32(&mut out, self.vhosts.len() as u32);
+        for vhost in self.vhosts.values() {
+            put_vhost(&mut out, vhost);
+        }
+        put_u32(&mut out, self.users.len() as u32);
+        for user in self.users.values() {
+            put_user(&mut out, user);
+        }
+        out
+    }
+
+    /// Total on any bytes.
+    pub fn restore(bytes: &[u8]) -> Result<Self, Corrupt> {
+        let mut reader = Reader::new(bytes, "a snapshot of the catalog");
+        if reader.u8()? != VERSION {
+            return Err(Corrupt { what: "a snapshot of the catalog of another version" });
+        }
+        let version = reader.u64()?;
+        let applied_index = reader.u64()?;
+        let group_count = reader.u32()?;
+        if group_count == 0 || group_count > 1 << 16 {
+            return Err(reader.corrupt());
+        }
+        let mut catalog = Self::empty(group_count);
+        catalog.version = version;
+        catalog.applied_index = applied_index;
+        catalog.next_queue = reader.u64()?;
+        for _ in 0..reader.u32()? {
+            catalog.read_vhost(&mut reader)?;
+        }
+        for _ in 0..reader.u32()? {
+            let user = read_user(&mut reader)?;
+            catalog.users.insert(user.name.clone(), user);
+        }
+        reader.end()?;
+        Ok(catalog)
+    }
+
+    /// One number for everything that is replicated: equal on all replicas at equal index.
+    pub fn digest(&self) -> u64 {
+        digest(&self.snapshot())
+    }
+
+    fn read_vhost(&mut self, reader: &mut Reader<'_>) -> Result<(), Corrupt> {
+        let name = reader.string()?;
+        let mut vhost = Vhost::empty(&name);
+        for _ in 0..reader.u32()? {
+            let exchange = read_exchange(reader)?;
+            vhost.exchanges.insert(exchange.name.clone(), exchange);
+        }
+        self.vhosts.insert(name.clone(), vhost);
+        for _ in 0..reader.u32()? {
+            let queue = read_queue(reader, &name)?;
+            let is_known_group =
+                queue.group == GroupId::LOCAL || (1..=self.group_count).contains(&queue.group.0);
+            if !is_known_group
+                || (queue.group == GroupId::LOCAL) != queue.node.is_some()
+                || queue.id.0 >= self.next_queue
+                || self.queue_names.contains_key(&queue.id)
+                || self.queue(&name, &queue.name).is_some()
+            {
+                return Err(reader.corrupt());
+            }
+            self.insert_queue(queue);
+        }
+        let Some(vhost) = self.vhosts.get_mut(&name) else { return Err(reader.corrupt()) };
+        for _ in 0..reader.u32()? {
+            let binding = Binding {
+                source: reader.string()?,
+                destination: read_destination(reader)?,
+                key: reader.string()?,
+                arguments: Arguments::read(reader)?,
+            };
+            if !vhost.bind(binding) {
+                return Err(reader.corrupt());
+            }
+        }
+        Ok(())
+    }
+}
+
+fn put_vhost(out: &mut Vec<u8>, vhost: &Vhost) {
+    put_text(out, &vhost.name);
+    put_u32(out, vhost.exchanges.len() as u32);
+    for exchange in vhost.exchanges.values() {
+        put_text(out, &exchange.name);
+        out.push(exchange.kind.number());
+        for flag in [exchange.durable, exchange.auto_delete, exchange.internal] {
+            put_bool(out, flag);
+        }
+        exchange.arguments.encode(out);
+        put_node(out, exchange.node);
+    }
+    put_u32(out, vhost.queues.len() as u32);
+    for queue in vhost.queues.values() {
+        put_text(out, &queue.name);
+        put_u64(out, queue.id.0);
+        put_u32(out, queue.group.0);
+        put_bool(out, queue.durable);
+        put_bool(out, queue.auto_delete);
+        put_owner_option(out, queue.exclusive);
+        put_node(out, queue.node);
+        queue.arguments.encode(out);
+    }
+    put_u32(out, vhost.bindings().count() as u32);
+    for binding in vhost.bindings() {
+        put_text(out, &binding.source);
+        put_destination(out, &binding.destination);
+        put_text(out, &binding.key);
+        binding.arguments.encode(out);
+    }
+}
+
+fn read_exchange(reader: &mut Reader<'_>) -> Result<Exchange, Corrupt> {
+    let name = reader.string()?;
+    let kind = ExchangeKind::from_number(reader.u8()?).ok_or(reader.corrupt())?;
+    let (durable, auto_delete, internal) = (reader.bool()?, reader.bool()?, reader.bool()?);
+    let arguments = Arguments::read(reader)?;
+    let node = read_node(reader)?;
+    Ok(Exchange::new(name, kind, arguments)
+        .with_flags(durable, auto_delete, internal)
+        .of_node(node))
+}
+
+fn read_queue(reader: &mut Reader<'_>, vhost: &str) -> Result<Queue, Corrupt> {
+    Ok(Queue {
+        vhost: vhost.to_owned(),
+        name: reader.string()?,
+        id: QueueId(reader.u64()?),
+        group: GroupId(reader.u32()?),
+        durable: reader.bool()?,
+        auto_delete: reader.bool()?,
+        exclusive: read_owner_option(reader)?,
+        node: read_node(reader)?,
+        arguments: Arguments::read(reader)?,
+    })
+}
+
+fn put_node(out: &mut Vec<u8>, node: Option<NodeId>) {
+    put_bool(out, node.is_some());
+    if let Some(node) = node {
+        put_u64(out, node.0);
+    }
+}
+
+fn read_node(reader: &mut Reader<'_>) -> Result<Option<NodeId>, Corrupt> {
+    if reader.bool()? { Ok(Some(NodeId(reader.u64()?))) } else { Ok(None) }
+}
+
+fn put_user(out: &mut Vec<u8>, user: &User) {
+    put_text(out, &user.name);
+    put_text(out, &user.password_hash);
+    put_u32(out, user.tags.len() as u32);
+    for tag in &user.tags {
+        put_text(out, tag);
+    }
+    put_u32(out, user.permissions.len() as u32);
+    for (vhost, permissions) in &user.permissions {
+        put_text(out, vhost);
+        for pattern in [&permissions.configure, &permissions.write, &permissions.read] {
+            put_text(out, pattern.text());
+        }
+    }
+}
+
+fn read_user(reader: &mut Reader<'_>) -> Result<User, Corrupt> {
+    let name = reader.string()?;
+    let password_hash = reader.string()?;
+    let tags = read_texts(reader)?;
+    let mut user = User { name, password_hash, tags, permissions: Default::default() };
+    for _ in 0..reader.u32()? {
+        let vhost = reader.string()?;
+        let texts = [reader.text()?, reader.text()?, reader.text()?];
+        let permissions = Permissions::new(texts).map_err(|_| reader.corrupt())?;
+        user.permissions.insert(vhost, permissions);
+    }
+    Ok(user)
+}

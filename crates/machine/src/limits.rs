@@ -1,0 +1,55 @@
+//! Every bound of this crate, with its unit. Each has a test that reaches it.
+
+/// Bytes of a name: vhost, user, exchange, queue, routing key. UTF-8, no NUL.
+pub const NAME_BYTES_MAX: usize = 255;
+/// Vhosts of a cluster.
+pub const VHOSTS_MAX: usize = 1_000;
+/// Users of a cluster.
+pub const USERS_MAX: usize = 10_000;
+/// Exchanges of a cluster, the predeclared ones included.
+pub const EXCHANGES_MAX: usize = 10_000;
+/// Queues of a cluster.
+pub const QUEUES_MAX: usize = 100_000;
+/// Bindings of one source exchange.
+pub const BINDINGS_PER_SOURCE_MAX: usize = 100_000;
+/// What one publish may cost in routing: exchanges, words, headers and bindings looked at.
+pub const ROUTE_STEPS_MAX: u32 = 10_000;
+/// Bytes of one table of arguments, as this crate encodes it.
+pub const ARGUMENTS_BYTES_MAX: usize = 64 * 1024;
+/// Entries of one table of arguments, nested ones included.
+pub const ARGUMENT_ENTRIES_MAX: usize = 1_024;
+/// How deep tables and arrays may stand in each other.
+pub const VALUE_DEPTH_MAX: usize = 16;
+/// How deep they may stand when read back: more than may be written, so that what was accepted once
+/// stays readable.
+pub const VALUE_DEPTH_READ_MAX: usize = 64;
+/// Bytes of a permission's regular expression as text.
+pub const PATTERN_BYTES_MAX: usize = 1_024;
+/// Bytes of a permission's regular expression when compiled.
+pub const PATTERN_COMPILED_BYTES_MAX: usize = 256 * 1024;
+/// Tags of a user or vhost.
+pub const TAGS_MAX: usize = 32;
+/// Bytes of a stored password hash.
+pub const PASSWORD_HASH_BYTES_MAX: usize = 512;
+/// Bytes of a password that is checked; longer ones are wrong.
+pub const PASSWORD_BYTES_MAX: usize = 1_024;
+/// Memory of one password check, KiB: what a stored hash may ask for.
+pub const PASSWORD_MEMORY_KIB_MAX: u32 = 64 * 1024;
+/// Passes of one password check: what a stored hash may ask for.
+pub const PASSWORD_PASSES_MAX: u32 = 10;
+
+/// Queues that one enqueue command names; more become more commands.
+pub const QUEUES_PER_ENQUEUE_MAX: usize = u16::MAX as usize;
+/// Commands for other queues inside one run of a queue: what a reader of the run skips.
+pub const FOREIGN_COMMANDS_MAX: u32 = 8;
+/// Ranges of settled messages put into one batch.
+pub const SETTLED_RANGES_PER_BATCH_MAX: usize = 16 * 1024;
+/// Messages given to one consumer in one turn while others of its standing wait for theirs.
+pub const TURN_MESSAGES_MAX: u32 = 16;
+/// Ready messages per waiting consumer up to which turns are single messages.
+pub const SINGLE_TURNS_PER_CONSUMER: u64 = 64;
+/// Sequence numbers stay below this, whatever a snapshot says.
+pub const SEQ_MAX: u64 = 1 << 62;
+
+const _: () = assert!(VALUE_DEPTH_MAX <= VALUE_DEPTH_READ_MAX, "what is written must be readable");
+const _: () = assert!(QUEUES_PER_ENQUEUE_MAX <= u16::MAX as usize, "the count is a u16 in the log");

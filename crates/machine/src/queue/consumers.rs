@@ -1,0 +1,258 @@
+//! Who consumes from a queue, how much more each may hold, and whose turn it is.
+//!
+//! Leader-local. A holder is a consumer, or somebody who fetched single messages; it stays until it
+//! is detached and holds nothing. Consumers with credit stand in a line per priority.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::collections::btree_map::OccupiedEntry;
+
+use crate::ids::{ConsumerId, SessionId};
+use crate::ranges::Ranges;
+
+/// How a consumer wants its messages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ConsumerSpec {
+    /// How many messages it may be given before more credit comes.
+    pub credit: u32,
+    /// Messages are settled as they are handed out.
+    pub no_ack: bool,
+    /// Nobody else may consume.
+    pub exclusive: bool,
+    /// Higher ones are served while they have credit.
+    pub priority: i32,
+}
+
+/// Why a consumer was not attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AttachError {
+    /// No such queue, or it is being deleted.
+    NoQueue,
+    /// One of the two consumers wants to be the only one.
+    ExclusiveUse,
+    /// This replica does not lead its group.
+    NotLeading,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Holder {
+    pub(crate) spec: ConsumerSpec,
+    pub(crate) credit: u32,
+    pub(crate) held: Ranges,
+    is_attached: bool,
+    /// Its place in the line.
+    place: Option<Place>,
+}
+
+/// Highest priority first, then who has waited longest.
+type Place = (Reverse<i32>, u64);
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Consumers {
+    holders: BTreeMap<ConsumerId, Holder>,
+    /// Attached consumers with credit.
+    line: BTreeMap<Place, ConsumerId>,
+    places: u64,
+    attached: u32,
+    exclusive: Option<ConsumerId>,
+    held_count: u64,
+}
+
+impl Consumers {
+    pub(crate) fn attach(
+        &mut self,
+        consumer: ConsumerId,
+        spec: ConsumerSpec,
+    ) -> Result<(), AttachError> {
+        let others = self.attached - u32::from(self.is_attached(consumer));
+        let exclusive_other = self.exclusive.is_some_and(|holder| holder != consumer);
+        if exclusive_other || (spec.exclusive && others > 0) {
+            return Err(AttachError::ExclusiveUse);
+        }
+        self.leave_line(consumer);
+        let holder = self.holders.entry(consumer).or_default();
+        if !holder.is_attached {
+            self.attached += 1;
+        }
+        holder.spec = spec;
+        holder.credit = 0;
+        holder.is_attached = true;
+        self.exclusive = spec.exclusive.then_some(consumer);
+        self.add_credit(consumer, spec.credit);
+        Ok(())
+    }
+
+    /// Takes the consumer out of the line for good. Says whether it was attached.
+    pub(crate) fn detach(&mut self, consumer: ConsumerId) -> bool {
+        self.leave_line(consumer);
+        let Some(holder) = self.holders.get_mut(&consumer) else { return false };
+        let was_attached = std::mem::take(&mut holder.is_attached);
+        if was_attached {
+            self.attached -= 1;
+        }
+        if self.exclusive == Some(consumer) {
+            self.exclusive = None;
+        }
+        was_attached
+    }
+
+    pub(crate) fn add_credit(&mut self, consumer: ConsumerId, add: u32) {
+        let Some(holder) = self.holders.get_mut(&consumer) else { return };
+        if !holder.is_attached {
+            return;
+        }
+        holder.credit = holder.credit.saturating_add(add);
+        if holder.credit > 0 && holder.place.is_none() {
+            self.places += 1;
+            let place = (Reverse(holder.spec.priority), self.places);
+            holder.place = Some(place);
+            self.line.insert(place, consumer);
+        }
+    }
+
+    fn leave_line(&mut self, consumer: ConsumerId) {
+        let Some(holder) = self.holders.get_mut(&consumer) else { return };
+        if let Some(place) = holder.place.take() {
+            self.line.remove(&place);
+        }
+    }
+
+    /// A single message for somebody who need not be attached.
+    pub(crate) fn hold(&mut self, consumer: ConsumerId, seq: u64) {
+        self.held_count += self.holders.entry(consumer).or_default().held.insert(seq..seq + 1);
+    }
+
+    /// Moves what the consumer really holds of `ranges` to `into`. None: it holds nothing here.
+    pub(crate) fn release(
+        &mut self,
+        consumer: ConsumerId,
+        ranges: &Ranges,
+        into: &mut Ranges,
+    ) -> u64 {
+        let Some(holder) = self.holders.get_mut(&consumer) else { return 0 };
+        let count = ranges.ranges().map(|range| holder.held.take(range, into)).sum();
+        self.held_count -= count;
+        count
+    }
+
+    /// Forgets a holder that is neither attached nor holds anything. Says whether it did.
+    pub(crate) fn forget_if_idle(&mut self, consumer: ConsumerId) -> bool {
+        let is_idle = self
+            .holders
+            .get(&consumer)
+            .is_some_and(|holder| !holder.is_attached && holder.held.is_empty());
+        if is_idle {
+            self.holders.remove(&consumer);
+        }
+        is_idle
+    }
+
+    /// Removes everybody of a session. Returns what they held, and whether one was attached.
+    pub(crate) fn end_session(&mut self, session: SessionId) -> (Ranges, bool) {
+        let first = ConsumerId { session, number: 0 };
+        let last = ConsumerId { session, number: u64::MAX };
+        let all: Vec<ConsumerId> = self.holders.range(first..=last).map(|(id, _)| *id).collect();
+        let mut held = Ranges::new();
+        let mut was_attached = false;
+        for consumer in all {
+            was_attached |= self.detach(consumer);
+            if let Some(holder) = self.holders.remove(&consumer) {
+                held.insert_all(&holder.held);
+            }
+        }
+        self.held_count -= held.len();
+        (held, was_attached)
+    }
+
+    /// The consumer to serve next.
+    pub(crate) fn next_turn(&mut self) -> Option<Turn<'_>> {
+        let mut line = self.line.iter();
+        let (&place, &consumer) = line.next()?;
+        let is_alone = line.next().is_none_or(|((priority, _), _)| *priority != place.0);
+        let entry = match self.holders.entry(consumer) {
+            std::collections::btree_map::Entry::Occupied(entry) => entry,
+            std::collections::btree_map::Entry::Vacant(_) => {
+                unreachable!("who stands in line is a holder: both change together")
+            }
+        };
+        Some(Turn {
+            entry,
+            place,
+            is_alone,
+            line: &mut self.line,
+            places: &mut self.places,
+            held_count: &mut self.held_count,
+        })
+    }
+
+    pub(crate) fn has_session(&self, session: SessionId) -> bool {
+        let first = ConsumerId { session, number: 0 };
+        let last = ConsumerId { session, number: u64::MAX };
+        self.holders.range(first..=last).next().is_some()
+    }
+
+    /// How many stand in line.
+    pub(crate) fn waiting(&self) -> usize {
+        self.line.len()
+    }
+
+    pub(crate) fn attached(&self) -> u32 {
+        self.attached
+    }
+
+    pub(crate) fn is_attached(&self, consumer: ConsumerId) -> bool {
+        self.holders.get(&consumer).is_some_and(|holder| holder.is_attached)
+    }
+
+    /// Messages that somebody holds.
+    pub(crate) fn held_count(&self) -> u64 {
+        self.held_count
+    }
+
+    /// Everybody, and whether attached.
+    pub(crate) fn holders(&self) -> impl Iterator<Item = (ConsumerId, &Holder, bool)> {
+        self.holders.iter().map(|(id, holder)| (*id, holder, holder.is_attached))
+    }
+}
+
+/// A consumer being served; `end` puts it back in line while it has credit.
+pub(crate) struct Turn<'a> {
+    entry: OccupiedEntry<'a, ConsumerId, Holder>,
+    place: Place,
+    is_alone: bool,
+    line: &'a mut BTreeMap<Place, ConsumerId>,
+    places: &'a mut u64,
+    held_count: &'a mut u64,
+}
+
+impl Turn<'_> {
+    pub(crate) fn consumer(&self) -> ConsumerId {
+        *self.entry.key()
+    }
+
+    /// Nobody else of its standing has credit.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.is_alone
+    }
+
+    pub(crate) fn holder(&mut self) -> &mut Holder {
+        self.entry.get_mut()
+    }
+
+    pub(crate) fn end(mut self, held: u64) {
+        *self.held_count += held;
+        let consumer = self.consumer();
+        let holder = self.entry.get_mut();
+        if holder.credit > 0 && self.is_alone {
+            return;
+        }
+        self.line.remove(&self.place);
+        holder.place = None;
+        if holder.credit > 0 {
+            *self.places += 1;
+            let place = (self.place.0, *self.places);
+            holder.place = Some(place);
+            self.line.insert(place, consumer);
+        }
+    }
+}

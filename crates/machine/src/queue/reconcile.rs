@@ -1,0 +1,67 @@
+//! The books of a queue: what came in equals what went out and what is left, on every replica.
+
+use crate::encoding::{Corrupt, Reader, mix, put_u64};
+
+/// Counts since the queue was created, and a checksum over everything that came in. Equal on all
+/// replicas at equal index.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Messages that came in.
+    pub enqueued: u64,
+    /// Their bytes, heads included.
+    pub enqueued_bytes: u64,
+    /// Messages that a consumer handled.
+    pub settled: u64,
+    /// Messages that were purged.
+    pub purged: u64,
+    /// Messages that were refused for good, or went with their queue.
+    pub dropped: u64,
+    /// Chained over (first sequence number, count, bytes) of every run.
+    pub checksum: u64,
+}
+
+impl Counters {
+    pub(crate) fn enqueue(&mut self, first_seq: u64, count: u64, bytes: u64) {
+        self.enqueued += count;
+        self.enqueued_bytes = self.enqueued_bytes.wrapping_add(bytes);
+        self.checksum = mix(mix(mix(self.checksum, first_seq), count), bytes);
+    }
+
+    /// What is left, if the books are right. None: they cannot be.
+    pub(crate) fn live(&self) -> Option<u64> {
+        let out = self.settled.checked_add(self.purged)?.checked_add(self.dropped)?;
+        self.enqueued.checked_sub(out)
+    }
+
+    /// Adds the books of a queue that is gone.
+    pub(crate) fn add(&mut self, gone: &Self) {
+        self.enqueued = self.enqueued.wrapping_add(gone.enqueued);
+        self.enqueued_bytes = self.enqueued_bytes.wrapping_add(gone.enqueued_bytes);
+        self.settled = self.settled.wrapping_add(gone.settled);
+        self.purged = self.purged.wrapping_add(gone.purged);
+        self.dropped = self.dropped.wrapping_add(gone.dropped);
+        self.checksum = mix(self.checksum, gone.checksum);
+    }
+
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        let Self { enqueued, enqueued_bytes, settled, purged, dropped, checksum } = *self;
+        for value in [enqueued, enqueued_bytes, settled, purged, dropped, checksum] {
+            put_u64(out, value);
+        }
+    }
+
+    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, Corrupt> {
+        let counters = Self {
+            enqueued: reader.u64()?,
+            enqueued_bytes: reader.u64()?,
+            settled: reader.u64()?,
+            purged: reader.u64()?,
+            dropped: reader.u64()?,
+            checksum: reader.u64()?,
+        };
+        if counters.enqueued > crate::limits::SEQ_MAX || counters.live().is_none() {
+            return Err(Corrupt { what: "the counters of a queue" });
+        }
+        Ok(counters)
+    }
+}

@@ -1,0 +1,3 @@
+//! Which message goes to which consumer.
+
+pub(crate) mod dispatch;

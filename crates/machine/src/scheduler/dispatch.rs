@@ -1,0 +1,82 @@
+//! Hands ready messages to consumers with credit, oldest message first.
+//!
+//! The highest priority that has a consumer with credit is served. Within it turns go round: single
+//! messages while there are few, so that a handful spreads evenly, and small chunks when there is a
+//! backlog, so that a delivery costs less. A consumer that is alone gets as long a run as its credit.
+
+use crate::command::Outcome;
+use crate::ids::QueueId;
+use crate::limits::{SINGLE_TURNS_PER_CONSUMER, TURN_MESSAGES_MAX};
+use crate::queue::Effect;
+use crate::queue::consumers::Consumers;
+use crate::queue::ready::Ready;
+use crate::queue::unsettled::Gathered;
+
+/// Delivers until nothing is ready or nobody has credit.
+pub(crate) fn dispatch(
+    queue: QueueId,
+    ready: &mut Ready,
+    consumers: &mut Consumers,
+    gathered: &mut Gathered,
+    effects: &mut Vec<Effect>,
+) {
+    while !ready.is_empty() {
+        let waiting = consumers.waiting();
+        let Some(mut turn) = consumers.next_turn() else { return };
+        let max = turn_messages(ready.len(), waiting, turn.is_alone(), turn.holder().credit);
+        let Some((range, was_returned)) = ready.pop(u64::from(max)) else { return };
+        let count = (range.end - range.start) as u32;
+        let holder = turn.holder();
+        let no_ack = holder.spec.no_ack;
+        holder.credit -= count;
+        if no_ack {
+            ready.forget_range(range.clone());
+            gathered.insert(Outcome::Done, range.clone());
+        } else {
+            holder.held.insert(range.clone());
+        }
+        let consumer = turn.consumer();
+        turn.end(if no_ack { 0 } else { u64::from(count) });
+        effects.push(Effect::Deliver {
+            queue,
+            consumer,
+            first_seq: range.start,
+            count,
+            redelivered: was_returned,
+            no_ack,
+        });
+    }
+}
+
+/// How many messages the next turn is worth: at least 1, at most the credit.
+fn turn_messages(ready: u64, waiting: usize, is_alone: bool, credit: u32) -> u32 {
+    if is_alone {
+        return credit;
+    }
+    let fair = ready / (SINGLE_TURNS_PER_CONSUMER * waiting.max(1) as u64);
+    let fair = u32::try_from(fair).unwrap_or(u32::MAX).clamp(1, TURN_MESSAGES_MAX);
+    credit.min(fair)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_handful_is_dealt_one_by_one_and_a_backlog_in_chunks() {
+        assert_eq!(turn_messages(100, 2, false, 50), 1);
+        assert_eq!(turn_messages(10_000, 2, false, 50), TURN_MESSAGES_MAX);
+        assert_eq!(turn_messages(10_000, 2, false, 3), 3);
+    }
+
+    #[test]
+    fn a_consumer_that_is_alone_gets_all_its_credit() {
+        assert_eq!(turn_messages(5, 1, true, 50), 50);
+    }
+
+    #[test]
+    fn many_consumers_and_any_backlog_stay_within_the_turn() {
+        assert_eq!(turn_messages(u64::MAX, 1, false, u32::MAX), TURN_MESSAGES_MAX);
+        assert_eq!(turn_messages(0, usize::MAX >> 8, false, 9), 1);
+    }
+}
