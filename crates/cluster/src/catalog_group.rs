@@ -58,7 +58,10 @@ impl CatalogGroup {
 
     /// Deletes the auto-delete queue `queue`, if it is still there.
     pub(crate) fn delete_unused(&mut self, wall_ms: u64, queue: QueueId) {
-        if let Some(command) = self.catalog.delete_queue_by_id(queue) {
+        if let Some(found) = self.catalog.queue_by_id(queue) {
+            let (vhost, name) = (found.vhost.clone(), found.name.clone());
+            let command =
+                CatalogCommand::DeleteQueue { vhost, name, queue: Some(queue), by: None };
             self.propose(wall_ms, command, Waiter::Nobody);
         }
     }
@@ -109,11 +112,11 @@ impl CatalogGroup {
         };
         for effect in effects {
             match effect {
-                CatalogEffect::QueueCreated { queue, group, settings } => {
+                CatalogEffect::QueueCreated { queue, group, settings, .. } => {
                     let then = answer.take();
                     inputs.push((group, Input::CreateQueue { group, queue, settings, then }));
                 }
-                CatalogEffect::QueueDeleted { queue, group } => {
+                CatalogEffect::QueueDeleted { queue, group, .. } => {
                     inputs.push((group, Input::DropQueue { group, queue }));
                 }
             }
@@ -135,7 +138,8 @@ impl CatalogGroup {
             return None;
         }
         self.start = Start::HandedOut;
-        Some(self.catalog.all_queues())
+        let queues = self.catalog.queues();
+        Some(queues.map(|queue| (queue.group, queue.id, queue.settings())).collect())
     }
 
     /// What is to be written so that the log below is not needed; `None` while one is under way.
@@ -145,7 +149,7 @@ impl CatalogGroup {
             return None;
         }
         self.checkpointing = true;
-        Some(Job::new(GroupId::CATALOG, self.applied, &self.replica, self.catalog.snapshot()))
+        Some(Job::new(GroupId::CATALOG, self.applied, &self.replica, &self.catalog.snapshot()))
     }
 
     pub(crate) fn checkpointed(&mut self, index: u64) {
@@ -163,10 +167,10 @@ pub(crate) fn apply(catalog: &mut Catalog, index: u64, entry: &Bytes) -> (Applie
     let at = Applied { index, time_ms: reader.time_ms() };
     let mut results = Vec::new();
     for command in reader {
-        let Ok(Command::Catalog(command)) = command else { continue };
-        let started = matches!(command, CatalogCommand::NodeStarted { .. });
+        let Ok((_, Command::Catalog(command))) = command else { continue };
+        let started = matches!(*command, CatalogCommand::NodeStarted { .. });
         let mut effects = Vec::new();
-        let reply = catalog.apply(at, command, &mut effects);
+        let reply = catalog.apply(at, *command, &mut effects);
         results.push((reply, effects, started));
     }
     (at, results)

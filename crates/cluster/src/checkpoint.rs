@@ -1,6 +1,7 @@
 //! What a group hands to the flusher so that the log below an index can go: its state, and where
 //! its live messages lie.
 
+use bytes::Bytes;
 use machine::{GroupId, QueueId, Ranges};
 use wal::Place;
 
@@ -14,9 +15,8 @@ pub struct Job {
     pub group: GroupId,
     pub index: u64,
     pub term: u64,
-    pub voters: Vec<u64>,
-    /// The machine's snapshot at `index`.
-    pub state: Vec<u8>,
+    /// Voters and the machine's snapshot at `index`; see [`State`].
+    pub state: Bytes,
     /// Messages that lie in the log up to `index` and are alive: to be copied to a segment.
     pub messages: Vec<LiveMessages>,
     /// Everything alive at `index`, to tell how much of each segment still is.
@@ -46,11 +46,11 @@ pub struct Stored {
 }
 
 impl Job {
-    pub(crate) fn new(group: GroupId, index: u64, replica: &Replica, state: Vec<u8>) -> Self {
+    pub(crate) fn new(group: GroupId, index: u64, replica: &Replica, machine: &[u8]) -> Self {
         use raft::Storage;
         let term = replica.log().term(index).expect("an applied entry has a term");
-        let voters = replica.log().voters().to_vec();
-        Self { group, index, term, voters, state, messages: Vec::new(), live: Vec::new() }
+        let state = State::encode(replica.log().voters(), machine);
+        Self { group, index, term, state, messages: Vec::new(), live: Vec::new() }
     }
 
     pub(crate) fn add(
@@ -62,7 +62,7 @@ impl Job {
     ) {
         for part in parts {
             let span = part.first_seq..part.first_seq + part.count;
-            let live = live.intersection(span);
+            let live = live.within(span);
             let Source::Entry { index, range } = part.source else { continue };
             if live.is_empty() {
                 continue;
@@ -71,5 +71,62 @@ impl Job {
             let (first_seq, count) = (part.first_seq, part.count);
             self.messages.push(LiveMessages { queue, first_seq, count, place, range, live });
         }
+    }
+}
+
+/// Version of the encoding of [`State`].
+const STATE_VERSION: u8 = 1;
+
+/// What a checkpoint says of a group besides index and term: who votes, and the machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct State {
+    pub voters: Vec<u64>,
+    pub machine: Bytes,
+}
+
+impl State {
+    /// Version, count of voters, voters, machine.
+    pub fn encode(voters: &[u64], machine: &[u8]) -> Bytes {
+        let mut bytes = Vec::with_capacity(3 + voters.len() * 8 + machine.len());
+        bytes.push(STATE_VERSION);
+        let count = u16::try_from(voters.len()).expect("a group has few voters");
+        bytes.extend_from_slice(&count.to_le_bytes());
+        for voter in voters {
+            bytes.extend_from_slice(&voter.to_le_bytes());
+        }
+        bytes.extend_from_slice(machine);
+        bytes.into()
+    }
+
+    /// `None`: of another version, or too short.
+    pub fn decode(bytes: &Bytes) -> Option<Self> {
+        if *bytes.first()? != STATE_VERSION {
+            return None;
+        }
+        let count = usize::from(u16::from_le_bytes(bytes.get(1..3)?.try_into().ok()?));
+        let end = 3 + count * 8;
+        let voters = bytes
+            .get(3..end)?
+            .chunks_exact(8)
+            .map(|voter| voter.try_into().map(u64::from_le_bytes))
+            .collect::<Result<_, _>>()
+            .ok()?;
+        Some(Self { voters, machine: bytes.slice(end..) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_survives_its_encoding_and_another_version_is_refused() {
+        let bytes = State::encode(&[1, 7], b"machine");
+        let state = State::decode(&bytes).unwrap();
+        assert_eq!(state, State { voters: vec![1, 7], machine: Bytes::from_static(b"machine") });
+        let mut other = bytes.to_vec();
+        other[0] = 9;
+        assert_eq!(State::decode(&other.into()), None);
+        assert_eq!(State::decode(&bytes.slice(..10)), None);
     }
 }

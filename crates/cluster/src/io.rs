@@ -5,6 +5,8 @@
     reason = "the shell: the only place with threads, locks between owners, and clocks"
 )]
 
+mod alarms;
+mod flusher;
 pub mod handle;
 mod mailbox;
 mod sessions;

@@ -5,6 +5,18 @@
 //! `raft` crate on the `wal`; what a committed entry does is the `machine`'s business. AMQP is
 //! unknown here.
 
+pub mod bodies;
+pub mod catalog_group;
+pub mod checkpoint;
+pub mod io;
+pub mod limits;
+mod proposals;
+pub mod queue_group;
+mod queues;
+mod raft_log;
+mod replica;
 mod request;
+pub mod shard;
 
+pub use io::{AnswerReceiver, ClusterHandle, Config, Failure, start};
 pub use request::{Alarms, Answer, Delivery, Held, Request, Ticket};

@@ -4,6 +4,12 @@
 /// session (a large message, a transaction) is an entry of its own.
 pub const ENTRY_BYTES: usize = 256 * 1024;
 
+/// Bytes of the largest batch that a group takes: it must fit one file of the log with room to spare.
+pub const BATCH_BYTES: usize = 40 << 20;
+
+/// Bytes of proposals after which a shard hands out what it has for writing, within one step.
+pub const APPEND_BYTES: usize = 8 << 20;
+
 /// Bytes of proposals that may wait for their sync in one shard before it takes no more requests.
 pub const UNSYNCED_BYTES: usize = 32 << 20;
 
@@ -26,7 +32,7 @@ pub const HOT_BYTES_IDLE_QUEUE: usize = 512 << 10;
 pub const READ_AHEAD_BYTES: usize = 1 << 20;
 
 /// Bytes that one fetch from a segment reads.
-pub const FETCH_BYTES: usize = 1 << 20;
+pub const FETCH_BYTES: u64 = 1 << 20;
 
 /// Log entries that one fetch reads.
 pub const FETCH_PARTS: usize = 64;
@@ -39,3 +45,12 @@ pub const SETTLE_WAIT_MS: u64 = 5;
 
 /// Milliseconds of one tick of Raft's logical clock.
 pub const TICK_MS: u64 = 100;
+
+/// Log files that may hold entries before the oldest is moved to segments.
+pub const LOG_FILES_KEPT: usize = 4;
+
+/// Bytes of a new log file that are zero-filled between two looks at other work.
+pub const FILL_BYTES: u64 = 4 << 20;
+
+/// Log entries that the flusher keeps while it copies queues that share them.
+pub const ENTRIES_CACHED: usize = 16;

@@ -62,6 +62,11 @@ impl Proposals {
         self.batch.is_some()
     }
 
+    /// Whether an entry that somebody waits for is not committed yet.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.batch.is_some() || !self.proposed.is_empty()
+    }
+
     /// Proposes what was gathered as one entry. Without leadership its waiters are handed back.
     pub(crate) fn propose(&mut self, replica: &mut Replica, wall_ms: u64) -> Vec<Waiter> {
         let Some(batch) = self.batch.take() else { return Vec::new() };

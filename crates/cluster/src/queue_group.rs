@@ -17,13 +17,20 @@ pub struct QueueGroup {
     pub(crate) proposals: Proposals,
     applied: u64,
     checkpointing: bool,
+    /// Whether an entry of this node's own term is applied: everything before it is, too.
+    leads: bool,
 }
 
 impl QueueGroup {
     /// The group as recovered up to `applied`.
     pub(crate) fn new(replica: Replica, queues: Queues, group: GroupId, applied: u64) -> Self {
         let proposals = Proposals::default();
-        Self { group, replica, queues, proposals, applied, checkpointing: false }
+        Self { group, replica, queues, proposals, applied, checkpointing: false, leads: false }
+    }
+
+    /// Whether the group takes consumers.
+    pub(crate) fn is_serving(&self) -> bool {
+        self.leads && !self.proposals.is_waiting()
     }
 
     pub(crate) fn settle_deadline_ms(&self) -> Option<u64> {
@@ -48,6 +55,10 @@ impl QueueGroup {
         outputs: &mut Vec<Output>,
     ) {
         self.applied = entry.index;
+        if !self.leads && self.replica.is_leader() && entry.term == self.replica.term() {
+            self.leads = true;
+            self.queues.lead();
+        }
         if !entry.data.is_empty() {
             let waiters = self.proposals.committed(entry.index);
             self.apply(&entry, wishes);
@@ -77,7 +88,7 @@ impl QueueGroup {
         }
         self.checkpointing = true;
         let machine = self.queues.machine();
-        let mut job = Job::new(self.group, self.applied, &self.replica, machine.snapshot());
+        let mut job = Job::new(self.group, self.applied, &self.replica, &machine.snapshot());
         for (queue, parts) in self.queues.bodies().in_entries_to(self.applied) {
             if let Some(live) = machine.live(queue) {
                 job.add(queue, live, parts, self.replica.log());

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 use bytes::Bytes;
 use machine::{
     Applied, Batch, Catalog, CatalogCommand, CatalogReply, GroupId, NodeId, QueueId, QueueSettings,
-    SessionId,
+    SessionId, SessionOwner,
 };
 use raft::eraftpb::Entry;
 use wal::{CommitBatch, Place};
@@ -103,6 +103,10 @@ pub struct Shard {
     wishes: Vec<Wish>,
     committed: Vec<Entry>,
     own: VecDeque<Input>,
+    /// Whether the groups are still being held against the catalog.
+    reconciling: bool,
+    /// Bytes proposed since something was last handed out for writing.
+    gathered_bytes: usize,
 }
 
 /// The group without a log.
@@ -138,6 +142,8 @@ impl Shard {
             wishes: Vec::new(),
             committed: Vec::new(),
             own: VecDeque::new(),
+            reconciling: false,
+            gathered_bytes: 0,
         };
         if let Some(local) = &mut shard.local {
             local.queues.lead();
@@ -368,10 +374,10 @@ impl Shard {
         waiter: Waiter,
         outputs: &mut Vec<Output>,
     ) {
+        let bytes = batch.bytes();
         let refused = match self.groups.get_mut(&group) {
-            Some(found) => {
-                found.proposals.add(&mut found.replica, now.wall_ms, batch, waiter)
-            }
+            Some(_) if bytes > crate::limits::BATCH_BYTES => vec![waiter],
+            Some(found) => found.proposals.add(&mut found.replica, now.wall_ms, batch, waiter),
             None if group == GroupId::LOCAL && self.local.is_some() => {
                 self.apply_local(now, batch, waiter, outputs);
                 return;
@@ -379,6 +385,10 @@ impl Shard {
             None => vec![waiter],
         };
         refuse(refused, outputs);
+        self.gathered_bytes += bytes;
+        if self.gathered_bytes > crate::limits::APPEND_BYTES {
+            self.finish_once(now, outputs);
+        }
     }
 
     fn apply_local(
@@ -463,7 +473,7 @@ impl Shard {
             Some(ticket) => Waiter::SessionEnded { session, ticket },
             None => Waiter::Nobody,
         };
-        if catalog.catalog().has_exclusive(node, session) {
+        if catalog.catalog().has_exclusive(SessionOwner { node, session }) {
             let command = CatalogCommand::SessionEnded { node, session };
             catalog.propose(now.wall_ms, command, waiter);
         } else {
@@ -495,7 +505,7 @@ impl Shard {
                 self.create_queue(now, group, queue, settings, None, outputs);
             }
         }
-        outputs.push(Output::Reconciled);
+        self.reconciling = true;
     }
 
     fn synced(&mut self, number: u64, places: Vec<Place>) {
@@ -531,6 +541,7 @@ impl Shard {
     }
 
     fn finish_once(&mut self, now: Now, outputs: &mut Vec<Output>) {
+        self.gathered_bytes = 0;
         let number = self.appends + 1;
         let mut batch = CommitBatch::new();
         let (mut written, mut bytes) = (Vec::new(), 0);
@@ -563,6 +574,32 @@ impl Shard {
             outputs.push(Output::Append { number, batch, entries });
             #[cfg(bug_ack_before_fsync)]
             self.pretend_synced(number);
+        }
+    }
+
+    /// Settles of queues that have no log need not wait for anything.
+    fn settle_local(&mut self, now: Now, outputs: &mut Vec<Output>) {
+        let Some(local) = &mut self.local else { return };
+        while local.queues.settle_deadline_ms().is_some() {
+            let mut batch = Batch::new();
+            local.queues.take_settled(&mut batch);
+            if batch.is_empty() {
+                break;
+            }
+            local.index += 1;
+            let at = Applied { index: local.index, time_ms: now.wall_ms };
+            let entry = Bytes::from(batch.stamp(now.wall_ms));
+            let applied = local.queues.apply(at, &entry, Origin::Memory, &mut self.wishes);
+            assert!(applied.is_ok(), "a batch of our own making cannot be read");
+        }
+        self.grant(GroupId::LOCAL, outputs);
+    }
+
+    /// Once every group leads and agrees with the catalog, the node may serve.
+    fn tell_reconciled(&mut self, outputs: &mut Vec<Output>) {
+        if self.reconciling && self.groups.values().all(QueueGroup::is_serving) {
+            self.reconciling = false;
+            outputs.push(Output::Reconciled);
         }
     }
 

@@ -100,8 +100,8 @@ const SETTINGS: &[Setting] = &[
     Setting {
         key: "message_bytes_max",
         variable: "MILLRACE_MESSAGE_BYTES_MAX",
-        accepts: Accepts::Bytes(1..=128 * MIB),
-        default: "128MiB",
+        accepts: Accepts::Bytes(1..=32 * MIB),
+        default: "16MiB",
         about: "largest message",
     },
     Setting {
@@ -175,6 +175,11 @@ pub(crate) fn load(
         }
     }
     if problems.is_empty() { Ok(build(&found)) } else { Err(problems) }
+}
+
+/// The setting of that name.
+pub(crate) fn key(name: &str) -> Option<&'static str> {
+    SETTINGS.iter().find(|setting| setting.key == name).map(|setting| setting.key)
 }
 
 /// The settings as a file that could be read back, with what each is for.

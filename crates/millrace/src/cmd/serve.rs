@@ -1,21 +1,228 @@
 //! `millrace serve`: the one place where the parts of the broker are wired.
 
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
+
+use cluster::{ClusterHandle, Failure};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::config::{self, Config};
+
+/// How long sessions may take to say goodbye when the node stops.
+const GOODBYE: Duration = Duration::from_secs(10);
+
+/// Exit code of a node whose disk failed: what `EX_IOERR` is in `sysexits.h`.
+const EXIT_DISK: i32 = 74;
 
 /// What `millrace serve` takes.
 #[derive(clap::Args)]
+#[command(after_help = "Settings come from the file, then the environment (MILLRACE_...), then these \
+                        flags. `millrace serve --print-config` shows all of them, with what they accept.")]
 pub(crate) struct Args {
-    /// Where messages are stored; made if it does not exist
-    #[arg(long, value_name = "DIR", default_value = "millrace-data")]
-    pub(crate) data_dir: PathBuf,
-    /// Address and port for AMQP clients
-    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:5672")]
-    pub(crate) amqp: String,
+    /// Where messages are stored; made if it does not exist [default: ./millrace-data]
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+    /// Address and port for AMQP clients [default: 127.0.0.1:5672]
+    #[arg(long, value_name = "ADDR:PORT")]
+    amqp: Option<String>,
+    /// A configuration file
+    #[arg(long, value_name = "FILE", env = "MILLRACE_CONFIG")]
+    config: Option<PathBuf>,
+    /// Set any other setting of the configuration file
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// Check the configuration and exit: 0 if it is right
+    #[arg(long)]
+    check_config: bool,
+    /// Print every setting with its default and exit
+    #[arg(long)]
+    print_config: bool,
 }
 
 /// Runs the broker until it is told to stop.
 pub(crate) fn run(args: Args) -> ExitCode {
-    let _ = (args.data_dir, args.amqp);
+    if args.print_config {
+        return say(&config::reference());
+    }
+    let config = match load(&args) {
+        Ok(config) => config,
+        Err(problems) => {
+            return fail(&format!("The configuration is wrong:\n  {}", problems.join("\n  ")));
+        }
+    };
+    if args.check_config {
+        return say("The configuration is right.\n");
+    }
+    let filter = tracing_subscriber::EnvFilter::new(&config.log);
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    raise_open_files();
+    match serve(&config) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => fail(&why),
+    }
+}
+
+fn load(args: &Args) -> Result<Config, Vec<String>> {
+    let mut flags = Vec::new();
+    if let Some(dir) = &args.data_dir {
+        flags.push(("data_dir", dir.display().to_string()));
+    }
+    if let Some(amqp) = &args.amqp {
+        flags.push(("amqp", amqp.clone()));
+    }
+    let mut problems = Vec::new();
+    for set in &args.set {
+        match set.split_once('=').and_then(|(key, value)| Some((config::key(key)?, value))) {
+            Some((key, value)) => flags.push((key, value.to_owned())),
+            None => problems.push(format!("command line, --set {set}: there is no such setting")),
+        }
+    }
+    let text = match args.config.as_ref().map(|path| (path, read(path))) {
+        Some((path, Ok(text))) => Some((path.as_path(), text)),
+        Some((path, Err(error))) => {
+            problems.push(format!("{}: cannot be read: {error}", path.display()));
+            None
+        }
+        None => None,
+    };
+    let file = text.as_ref().map(|(path, text)| (*path, text.as_str()));
+    let variables = std::env::vars().filter(|(name, _)| name != "MILLRACE_CONFIG");
+    match config::load(file, variables, &flags) {
+        Ok(config) if problems.is_empty() => Ok(config),
+        Ok(_) => Err(problems),
+        Err(more) => Err([problems, more].concat()),
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the command line reads the file it is given")]
+fn read(path: &std::path::Path) -> std::io::Result<String> {
+    std::fs::read_to_string(path)
+}
+
+fn serve(config: &Config) -> Result<(), String> {
+    let failure = Failure::new(|why| {
+        tracing::error!("the disk failed, and the node stops: {why}");
+        let _ = writeln!(std::io::stderr(), "millrace: the disk failed, and the node stops: {why}");
+        std::process::exit(EXIT_DISK);
+    });
+    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+    let start = cluster::Config {
+        data_dir: config.data_dir.clone(),
+        groups: config.groups,
+        shards: (cores / 2).max(1),
+        wal_file_bytes: config.wal_file_bytes,
+        memory_limit: config.memory_limit.unwrap_or_else(memory_share),
+        disk_free_limit: config.disk_free_limit,
+        new_cluster: draw(),
+    };
+    let cluster = cluster::start(&start, &failure).map_err(|error| {
+        format!("The data directory {} cannot be used: {error}", config.data_dir.display())
+    })?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(cores.max(2))
+        .thread_name("amqp")
+        .enable_all()
+        .build()
+        .map_err(|error| format!("The runtime cannot start: {error}"))?;
+    let served = runtime.block_on(listen(config, &cluster));
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    cluster.stop();
+    served
+}
+
+async fn listen(config: &Config, cluster: &ClusterHandle) -> Result<(), String> {
+    let listener = TcpListener::bind(&config.amqp).await.map_err(|error| {
+        format!(
+            "AMQP cannot listen on {}: {error}. Choose another address with --amqp ADDR:PORT",
+            config.amqp
+        )
+    })?;
+    let address = listener.local_addr().map_err(|error| error.to_string())?;
+    let sessions = broker::Config {
+        frame_bytes_max: config.frame_bytes_max,
+        channel_max: config.channel_max,
+        heartbeat_seconds: config.heartbeat_s,
+        message_bytes_max: config.message_bytes_max,
+        ..broker::Config::default()
+    };
+    let serving = tokio::spawn(broker::io::listener::serve(listener, cluster.clone(), sessions));
+    announce(config, &address);
+    let mut terminate = signal(SignalKind::terminate()).map_err(|error| error.to_string())?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| error.to_string())?;
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    tracing::info!("stopping");
+    serving.abort();
+    cluster.announce_stop();
+    let patience = tokio::time::Instant::now() + GOODBYE;
+    while cluster.session_count() > 0 && tokio::time::Instant::now() < patience {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    Ok(())
+}
+
+/// The lines that tell a newcomer what to do next. The first is what scripts wait for.
+fn announce(config: &Config, address: &std::net::SocketAddr) {
+    let url = format!("amqp://guest:guest@{address}");
+    let dir = std::path::absolute(&config.data_dir).unwrap_or_else(|_| config.data_dir.clone());
+    let program = std::env::args().next().unwrap_or_else(|| "millrace".to_owned());
+    let text = format!(
+        "Millrace {version} is ready: AMQP 0-9-1 on {url}\n\
+         Data directory: {dir}\n\
+         Publish a message:  echo hello | {program} publish --url {url} --queue hello\n\
+         Consume it:         {program} consume --url {url} --queue hello --count 1\n",
+        version = env!("CARGO_PKG_VERSION"),
+        dir = dir.display(),
+    );
+    say(&text);
+}
+
+/// 60 % of the machine's memory, or of the limit this process is under.
+#[expect(clippy::disallowed_methods, reason = "the kernel tells memory limits in files")]
+fn memory_share() -> u64 {
+    let total = rustix::system::sysinfo();
+    let total = total.totalram as u64 * u64::from(total.mem_unit.max(1));
+    let limits = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
+    let limit = limits
+        .iter()
+        .filter_map(|path| std::fs::read_to_string(path).ok()?.trim().parse::<u64>().ok())
+        .min()
+        .unwrap_or(u64::MAX);
+    total.min(limit) / 10 * 6
+}
+
+/// A connection is an open file: take as many as the system gives.
+fn raise_open_files() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(error) = setrlimit(Resource::Nofile, limit) {
+        tracing::warn!("the limit of open files stays as it is: {error}");
+    }
+}
+
+/// A number for a new cluster that no other cluster has.
+#[expect(clippy::disallowed_methods, reason = "the kernel draws in a file of its own")]
+fn draw() -> u128 {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/uuid").unwrap_or_default();
+    u128::from_str_radix(&text.trim().replace('-', ""), 16).unwrap_or(1)
+}
+
+fn say(text: &str) -> ExitCode {
+    let mut out = std::io::stdout();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+fn fail(why: &str) -> ExitCode {
+    // Nobody is left to tell if standard error is gone.
+    let _ = writeln!(std::io::stderr(), "millrace: {why}");
     ExitCode::FAILURE
 }

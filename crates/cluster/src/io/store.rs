@@ -1,0 +1,253 @@
+//! The threads that touch the disk: one writes the log, one reads for deliveries, one flushes.
+//!
+//! The first failed write or sync ends the process: it is never retried, and nothing after it is
+//! confirmed.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
+
+use bytes::{Bytes, BytesMut};
+use machine::{GroupId, QueueId};
+use wal::{CommitBatch, Error, FileDisk, Reader, Wal, segments};
+
+use super::handle::{Counters, Node};
+use super::mailbox::Mailbox;
+use super::start::Failure;
+use crate::bodies::{Run, Source};
+use crate::checkpoint::Job;
+use crate::shard::{Input, Located};
+
+/// Something to be written to the log.
+#[derive(Debug)]
+pub(crate) struct Append {
+    pub(crate) shard: usize,
+    pub(crate) number: u64,
+    pub(crate) batch: CommitBatch,
+    pub(crate) entries: usize,
+}
+
+/// Something to be read for deliveries.
+#[derive(Debug)]
+pub(crate) struct Fetch {
+    pub(crate) group: GroupId,
+    pub(crate) queue: QueueId,
+    pub(crate) from_seq: u64,
+    pub(crate) parts: Vec<Located>,
+}
+
+/// Something for the flusher.
+#[derive(Debug)]
+pub(crate) enum Flush {
+    Checkpoint(Job),
+    /// The log went on to another file.
+    RolledOver,
+}
+
+/// The mailboxes of the disk's threads.
+pub(crate) struct Store {
+    appends: Arc<Mailbox<Append>>,
+    fetches: Arc<Mailbox<Fetch>>,
+    flushes: Arc<Mailbox<Flush>>,
+    reconciled: (Mutex<usize>, Condvar),
+    writers: AtomicUsize,
+}
+
+impl Store {
+    /// `shards` threads will append.
+    pub(crate) fn new(shards: usize) -> Self {
+        Self {
+            appends: Mailbox::new(usize::MAX),
+            fetches: Mailbox::new(usize::MAX),
+            flushes: Mailbox::new(usize::MAX),
+            reconciled: (Mutex::new(0), Condvar::new()),
+            writers: AtomicUsize::new(shards),
+        }
+    }
+
+    pub(crate) fn append(&self, append: Append) {
+        self.appends.push(append);
+    }
+
+    pub(crate) fn fetch(&self, fetch: Fetch) {
+        self.fetches.push(fetch);
+    }
+
+    pub(crate) fn flush(&self, flush: Flush) {
+        self.flushes.push(flush);
+    }
+
+    pub(crate) fn flushes(&self) -> &Mailbox<Flush> {
+        &self.flushes
+    }
+
+    /// One shard's groups agree with the catalog.
+    pub(crate) fn reconciled(&self) {
+        *self.reconciled.0.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        self.reconciled.1.notify_all();
+    }
+
+    /// Waits until that is so for `shards` of them.
+    pub(crate) fn wait_reconciled(&self, shards: usize) {
+        let count = self.reconciled.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.reconciled.1.wait_while(count, |count| *count < shards);
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// A shard's thread is over: with the last one, the disk's threads end too.
+    pub(crate) fn shard_ended(&self) {
+        if self.writers.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.appends.close();
+            self.fetches.close();
+            self.flushes.close();
+        }
+    }
+}
+
+/// Writes the log until the shards are gone: everything that waits is one write and one sync.
+pub(crate) fn write(mut wal: Wal<FileDisk>, node: &Node, store: &Store, failure: &Failure) {
+    let mut appends = Vec::new();
+    let mut rollovers = 0;
+    loop {
+        store.appends.take(&mut appends, None, true);
+        if appends.is_empty() {
+            break;
+        }
+        let (mut batches, mut owners) = (Vec::new(), Vec::new());
+        for Append { shard, number, batch, entries } in appends.drain(..) {
+            batches.push(batch);
+            owners.push((shard, number, entries));
+        }
+        let synced = match wal.commit(batches) {
+            Ok(synced) => synced,
+            Err(error) => return failure.tell(&error),
+        };
+        let stats = wal.stats();
+        let counters = &node.counters;
+        counters.syncs.store(stats.syncs, Ordering::Relaxed);
+        counters.log_bytes.store(stats.bytes, Ordering::Relaxed);
+        counters.entries.store(stats.entries, Ordering::Relaxed);
+        counters.sync_micros.store(stats.sync_us, Ordering::Relaxed);
+        let mut places = synced.into_places().into_iter();
+        for (shard, number, entries) in owners {
+            let places = places.by_ref().take(entries).collect();
+            node.shards[shard].push(Input::Synced { number, places });
+        }
+        if stats.rollovers != rollovers {
+            rollovers = stats.rollovers;
+            store.flush(Flush::RolledOver);
+        }
+    }
+    if let Err(error) = wal.close() {
+        failure.tell(&error);
+    }
+}
+
+/// Reads for deliveries until the shards are gone.
+pub(crate) fn read(
+    reader: &Reader<FileDisk>,
+    segments: &Segments,
+    node: &Node,
+    store: &Store,
+    failure: &Failure,
+) {
+    let mut fetches = Vec::new();
+    loop {
+        store.fetches.take(&mut fetches, None, true);
+        if fetches.is_empty() {
+            return;
+        }
+        for Fetch { group, queue, from_seq, parts } in fetches.drain(..) {
+            Counters::add(&node.counters.fetches, 1);
+            let mut runs = Vec::new();
+            for located in parts {
+                match read_part(reader, segments, group, queue, from_seq, &located) {
+                    Ok(mut read) => runs.append(&mut read),
+                    // Moved to a segment meanwhile: the shard asks again, and by then knows where.
+                    Err(Error::Gone) => break,
+                    Err(error) => return failure.tell(&error),
+                }
+            }
+            node.shard_of(group).push(Input::Fetched { group, queue, runs });
+        }
+    }
+}
+
+fn read_part(
+    reader: &Reader<FileDisk>,
+    segments: &Segments,
+    group: GroupId,
+    queue: QueueId,
+    from_seq: u64,
+    located: &Located,
+) -> Result<Vec<Run>, Error> {
+    let Located { part, place } = located;
+    let run = |bytes: Bytes| Run { first_seq: part.first_seq, count: part.count as u32, bytes };
+    match &part.source {
+        Source::Memory(bytes) => Ok(vec![run(bytes.clone())]),
+        Source::Entry { range, .. } => {
+            let entry = reader.read((*place).ok_or(Error::Gone)?)?;
+            Ok(vec![run(entry.slice(range.start as usize..range.end as usize))])
+        }
+        Source::Segment { segment } => {
+            let from = from_seq.max(part.first_seq);
+            let bytes_max = crate::limits::FETCH_BYTES;
+            let segment = segments.find(group, *segment).ok_or(Error::Gone)?;
+            let found = segment.read(queue.0, from, bytes_max)?;
+            let end = part.first_seq + part.count;
+            Ok(join(found.into_iter().filter(|(seq, _)| *seq < end)))
+        }
+    }
+}
+
+/// Messages that follow each other without a gap become one run.
+fn join(messages: impl Iterator<Item = (u64, Bytes)>) -> Vec<Run> {
+    let mut runs: Vec<Run> = Vec::new();
+    let mut open: Option<(u64, u32, BytesMut)> = None;
+    let close = |(first_seq, count, bytes): (u64, u32, BytesMut)| Run {
+        first_seq,
+        count,
+        bytes: bytes.freeze(),
+    };
+    for (seq, message) in messages {
+        match &mut open {
+            Some((first, count, bytes)) if *first + u64::from(*count) == seq => {
+                *count += 1;
+                bytes.extend_from_slice(&message);
+            }
+            _ => {
+                runs.extend(open.take().map(close));
+                open = Some((seq, 1, BytesMut::from(&message[..])));
+            }
+        }
+    }
+    runs.extend(open.map(close));
+    runs
+}
+
+/// The open segments of all groups.
+#[derive(Default)]
+pub(crate) struct Segments {
+    readers: RwLock<BTreeMap<(GroupId, u64), Arc<segments::Reader<FileDisk>>>>,
+}
+
+impl Segments {
+    pub(crate) fn add(&self, group: GroupId, number: u64, reader: segments::Reader<FileDisk>) {
+        let mut readers = self.readers.write().unwrap_or_else(PoisonError::into_inner);
+        readers.insert((group, number), Arc::new(reader));
+    }
+
+    pub(crate) fn remove(&self, group: GroupId, number: u64) {
+        let mut readers = self.readers.write().unwrap_or_else(PoisonError::into_inner);
+        readers.remove(&(group, number));
+    }
+
+    pub(crate) fn find(
+        &self,
+        group: GroupId,
+        number: u64,
+    ) -> Option<Arc<segments::Reader<FileDisk>>> {
+        let readers = self.readers.read().unwrap_or_else(PoisonError::into_inner);
+        readers.get(&(group, number)).cloned()
+    }
+}
