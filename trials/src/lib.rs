@@ -4,6 +4,7 @@
 //! saw ([`history`]) and lets the [`checker`] judge. Load and chaos never decide whether a run was
 //! good, and the checker never talks to a broker.
 
+pub mod chaos;
 pub mod checker;
 pub mod history;
 pub mod workload;

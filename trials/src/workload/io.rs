@@ -21,7 +21,7 @@ use tokio::task::JoinSet;
 use super::Plan;
 use crate::history::What;
 pub use drain::Drained;
-pub use recorder::{Recorder, now};
+pub use recorder::{Recorder, Writing, now};
 
 /// Where the broker listens.
 #[derive(Clone, Debug)]
@@ -118,9 +118,14 @@ impl Load {
     }
 
     /// Takes everything that is left, then stops the consumers and asks every queue what it holds.
-    pub async fn drain(mut self, within: Duration) -> Drained {
+    /// Draining again is fine: a rested load takes whatever is there.
+    pub async fn drain(&mut self, within: Duration) -> Drained {
         let deadline = tokio::time::Instant::now() + within;
         loop {
+            if self.consumers.is_empty() {
+                self.consume = watch::channel(true).0;
+                self.consume(1);
+            }
             drain::until_quiet(&self.plan, &self.target, &self.recorder, deadline).await;
             self.stop_consumers().await;
             let drained = drain::counts(&self.plan, &self.target).await;
@@ -128,8 +133,6 @@ impl Load {
                 drained.record(&self.recorder);
                 return drained;
             }
-            self.consume = watch::channel(true).0;
-            self.consume(1);
         }
     }
 

@@ -1,0 +1,1 @@
+//! F8 and F9: syncs that fail, and a disk without space.

@@ -1,0 +1,1 @@
+//! Bugs planted on purpose, each of which must be caught.

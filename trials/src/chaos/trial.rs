@@ -1,0 +1,228 @@
+//! One trial from start to verdict; the harm is the caller's.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::runtime::Runtime;
+
+use super::Failure;
+use super::broker::{Broker, Kind, Setup, free_port};
+use super::table::Outcome;
+use crate::checker::{Rules, check};
+use crate::history::{History, Nanos, What};
+use crate::workload::io::{Load, Recorder, Target, now};
+use crate::workload::{Chance, Plan};
+
+/// What is the same for every trial.
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub broker: PathBuf,
+    pub kind: Kind,
+    pub rounds: u32,
+    /// Longest time between two harms.
+    pub seconds: f64,
+    pub seed: u64,
+    /// Where runs are kept that fail; all files of a run are below.
+    pub dir: PathBuf,
+    /// More arguments for the broker.
+    pub arguments: Vec<String>,
+}
+
+/// What harm did.
+#[derive(Clone, Copy, Debug)]
+pub struct Struck {
+    pub t0: Nanos,
+    pub sectors: u64,
+    /// Whether the broker is expected to be running after it.
+    pub is_alive: bool,
+}
+
+/// A kind of harm.
+pub trait Harm {
+    fn name(&self) -> &'static str;
+
+    /// Where the broker's data is to lie.
+    fn data(&self, run: &Path) -> PathBuf {
+        run.join("data")
+    }
+
+    /// Rules beyond the usual ones.
+    fn rules(&self, rules: Rules) -> Rules {
+        rules
+    }
+
+    /// Strikes a broker that runs or starts. Afterwards the disk is usable.
+    fn strike(&mut self, broker: &mut Broker, chance: &mut Chance) -> Result<Struck, Failure>;
+
+    /// Whether it may also strike while the broker recovers.
+    fn strikes_recovery(&self) -> bool {
+        true
+    }
+}
+
+/// Chance, in percent, that a recovery is struck as well.
+const RECOVERY_PERCENT: u64 = 35;
+const READY: Duration = Duration::from_secs(90);
+/// Load after the last harm.
+const HEALED: Duration = Duration::from_secs(3);
+const DRAIN: Duration = Duration::from_secs(120);
+/// What was settled this long before a harm must stay settled.
+const HORIZON: Duration = Duration::from_secs(2);
+const NODE: u32 = 1;
+
+/// Runs one trial to its verdict.
+pub fn run(options: &Options, harm: &mut dyn Harm) -> Result<Outcome, Failure> {
+    let dir = options.dir.join(format!("{}-{}", harm.name(), options.seed));
+    if dir.exists() {
+        return Err(Failure::Trial(format!("{} is in the way", dir.display())));
+    }
+    std::fs::create_dir_all(&dir)?;
+    let mut trial = Trial::new(options, harm, &dir)?;
+    let ended = trial.rounds(options, harm);
+    let broken = match ended {
+        Ok(()) => Vec::new(),
+        Err(Failure::Broken(what)) => vec![what],
+        Err(other) => return Err(other),
+    };
+    let restarts = std::mem::take(&mut trial.restarts);
+    trial.end()?;
+    let mut history = History::default();
+    let file = std::fs::File::open(dir.join("history.jsonl"))?;
+    history.add("history.jsonl", std::io::BufReader::new(file))?;
+    let rules = harm.rules(Rules {
+        settle_horizon: HORIZON.as_nanos() as Nanos,
+        order_of_flagged: options.kind == Kind::Millrace,
+        ..Rules::default()
+    });
+    let report = check(&history, &rules);
+    let trial = harm.name().to_owned();
+    Ok(Outcome { trial, seed: options.seed, report, broken, restarts, dir })
+}
+
+struct Trial {
+    runtime: Runtime,
+    broker: Broker,
+    recorder: Recorder,
+    writing: crate::workload::io::Writing,
+    chance: Chance,
+    load: Option<Load>,
+    restarts: Vec<Duration>,
+}
+
+impl Trial {
+    fn new(options: &Options, harm: &dyn Harm, dir: &Path) -> Result<Self, Failure> {
+        let setup = Setup {
+            kind: options.kind,
+            path: options.broker.clone(),
+            port: free_port()?,
+            data: harm.data(dir),
+            log: dir.join("broker.log"),
+            arguments: options.arguments.clone(),
+        };
+        std::fs::create_dir_all(&setup.data)?;
+        std::fs::write(dir.join("seed"), format!("{}\n", options.seed))?;
+        let (recorder, writing) = Recorder::create(&dir.join("history.jsonl"))?;
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+        Ok(Self {
+            runtime,
+            broker: Broker::new(setup),
+            recorder,
+            writing,
+            chance: Chance::named(options.seed, harm.name()),
+            load: None,
+            restarts: Vec::new(),
+        })
+    }
+
+    fn rounds(&mut self, options: &Options, harm: &mut dyn Harm) -> Result<(), Failure> {
+        self.broker.start()?;
+        self.broker.wait_ready(READY)?;
+        let mut plan = Plan::everyday(options.seed);
+        if options.kind == Kind::Rabbitmq {
+            plan.queue_type = Some("quorum".to_owned());
+        }
+        let target = Target::local(self.broker.setup.port);
+        let starting = Load::start(plan, target, self.recorder.clone());
+        self.load = Some(self.runtime.block_on(starting).map_err(Failure::Broken)?);
+        for _ in 0..options.rounds {
+            let ms = self.chance.within(100, (options.seconds * 1000.0) as u64);
+            std::thread::sleep(Duration::from_millis(ms));
+            self.harm(harm)?;
+        }
+        self.recorder.saw("nemesis", What::Heal);
+        std::thread::sleep(HEALED);
+        self.drain()?;
+        // What was settled must stay settled: one more kill, long after, and nothing may be back.
+        std::thread::sleep(HORIZON + Duration::from_millis(500));
+        let t0 = now();
+        self.broker.kill()?;
+        self.restart()?;
+        self.fault("quiet kill", t0, 0);
+        self.drain()?;
+        self.stop(options)
+    }
+
+    /// One harm, and the broker ready again.
+    fn harm(&mut self, harm: &mut dyn Harm) -> Result<(), Failure> {
+        if let Some(status) = self.broker.exited()? {
+            return Err(Failure::Broken(format!("the broker ended by itself: {status}")));
+        }
+        let struck = harm.strike(&mut self.broker, &mut self.chance)?;
+        let mut sectors = struck.sectors;
+        if !struck.is_alive {
+            while harm.strikes_recovery() && self.chance.percent(RECOVERY_PERCENT) {
+                self.broker.start()?;
+                let usual = self.restarts.last().copied().unwrap_or(Duration::from_millis(300));
+                let ms = self.chance.within(0, usual.as_millis() as u64 * 3 / 2);
+                std::thread::sleep(Duration::from_millis(ms));
+                sectors += harm.strike(&mut self.broker, &mut self.chance)?.sectors;
+            }
+            self.restart()?;
+        }
+        self.fault(harm.name(), struck.t0, sectors);
+        Ok(())
+    }
+
+    fn restart(&mut self) -> Result<(), Failure> {
+        self.broker.start()?;
+        let time = self.broker.wait_ready(READY)?;
+        self.restarts.push(time);
+        Ok(())
+    }
+
+    fn fault(&self, kind: &str, t0: Nanos, sectors: u64) {
+        let kind = kind.to_owned();
+        self.recorder.saw("nemesis", What::Fault { kind, node: NODE, t0, t1: now(), sectors });
+    }
+
+    fn drain(&mut self) -> Result<(), Failure> {
+        let load = self.load.as_mut().expect("there is load while rounds go on");
+        self.runtime.block_on(async {
+            load.rest().await;
+            load.drain(DRAIN).await;
+        });
+        Ok(())
+    }
+
+    /// The end of a broker's day: SIGTERM, and a clean exit.
+    fn stop(&mut self, options: &Options) -> Result<(), Failure> {
+        let status = self.broker.terminate(Duration::from_secs(30))?;
+        if !status.success() && options.kind == Kind::Millrace {
+            return Err(Failure::Broken(format!("SIGTERM ended the broker with {status}")));
+        }
+        Ok(())
+    }
+
+    /// Stops every client and writes the history's last line.
+    fn end(self) -> Result<(), Failure> {
+        let Self { runtime, recorder, writing, load, broker, .. } = self;
+        if let Some(load) = load {
+            runtime.block_on(load.abandon());
+        }
+        drop(broker);
+        drop(runtime);
+        drop(recorder);
+        writing.finish().map_err(Failure::from)
+    }
+}

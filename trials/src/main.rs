@@ -1,0 +1,5 @@
+//! `trials`: see [`trials::chaos::command`].
+
+fn main() -> std::process::ExitCode {
+    trials::chaos::run()
+}
