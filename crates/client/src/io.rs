@@ -1,0 +1,15 @@
+//! Everything of this crate that waits: sockets, clocks, chance.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "io is where clocks are read and sockets are opened (I1)"
+)]
+
+pub mod blocking;
+mod connection;
+mod consumer;
+mod line;
+mod publisher;
+
+pub use connection::{Connection, ExchangeSpec, QueueDeclared, QueueSpec};
+pub use consumer::{Consumer, ConsumerOptions, Delivery, DeliveryTag};
+pub use publisher::{Publisher, Settled};

@@ -1,0 +1,351 @@
+//! A publisher: a window of unconfirmed messages over a connection that comes back by itself.
+//!
+//! The publisher is driven by its caller: frames gather in one buffer, which goes out when it is large
+//! enough, when the window is full, and whenever something is awaited here. There is no task, lock or
+//! wake-up between `publish` and the socket. So a caller that publishes a few messages and then turns
+//! to something else calls [`Publisher::flush`], and one that idles for longer than a heartbeat awaits
+//! [`Publisher::drive`] beside whatever else it waits for.
+
+use std::time::{Duration, Instant};
+
+use amqp::{Method, Properties, confirm};
+use bytes::BytesMut;
+
+use super::line::Line;
+use crate::backoff::Chance;
+use crate::connection::Event;
+use crate::error::Error;
+use crate::limits::SEND_BYTES;
+use crate::options::Options;
+use crate::publisher::{Address, Outstanding, Verdict};
+use crate::url::Url;
+use crate::window::PublishSeq;
+
+const CHANNEL: u16 = 1;
+
+/// Publishes with confirms.
+pub struct Publisher {
+    url: Url,
+    options: Options,
+    /// None while the connection is lost.
+    line: Option<Line>,
+    outstanding: Outstanding,
+    retry: Retry,
+    raw_properties: BytesMut,
+    /// Frame size of the first connection: what is kept was cut for it.
+    frame_max: u32,
+}
+
+/// How messages ended since the last time this was asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Settled {
+    pub confirmed: u64,
+    /// `basic.nack`: the server could not take them.
+    pub refused: u64,
+    /// No queue was found for them.
+    pub returned: u64,
+    /// The server's words on the first that was returned.
+    pub reason: Option<String>,
+}
+
+impl Settled {
+    /// Adds verdicts to the sums.
+    pub fn add(&mut self, verdicts: impl IntoIterator<Item = Verdict>) {
+        for verdict in verdicts {
+            match verdict {
+                Verdict::Confirmed(run) => self.confirmed += run.count(),
+                Verdict::Refused(run) => self.refused += run.count(),
+                Verdict::Returned { code, text, .. } => {
+                    self.returned += 1;
+                    self.reason.get_or_insert_with(|| format!("{code} {text}"));
+                }
+            }
+        }
+    }
+
+    /// Nothing was refused or returned.
+    pub fn is_clean(&self) -> bool {
+        self.refused == 0 && self.returned == 0
+    }
+}
+
+impl Publisher {
+    /// Connects, and tries again as `options` say. At most `window` messages are unconfirmed at any time.
+    ///
+    /// # Errors
+    /// The server cannot be reached for as long as `options.retry_for`, or refuses.
+    pub async fn open(url: &Url, options: &Options, window: u32) -> Result<Self, Error> {
+        let mut publisher = Self {
+            url: url.clone(),
+            options: options.clone(),
+            line: None,
+            outstanding: Outstanding::new(window),
+            retry: Retry::new(options),
+            raw_properties: BytesMut::new(),
+            frame_max: 0,
+        };
+        publisher.connected().await?;
+        Ok(publisher)
+    }
+
+    /// Publishes a message: numbers it and puts it into the buffer. Waits only while the window is full,
+    /// the server blocks publishers, or the connection is away. If the wait is cancelled, nothing was
+    /// published.
+    ///
+    /// # Errors
+    /// As [`Publisher::drive`]; names longer than 255 bytes.
+    pub async fn publish(
+        &mut self,
+        to: Address<'_>,
+        properties: &Properties<'_>,
+        body: &[u8],
+    ) -> Result<PublishSeq, Error> {
+        while !self.has_room() {
+            self.turn().await?;
+        }
+        self.encode(to, properties, body)
+    }
+
+    /// As [`Publisher::publish`], but never waits: none if it would have to.
+    ///
+    /// # Errors
+    /// Names longer than 255 bytes; a socket that failed.
+    pub fn try_publish(
+        &mut self,
+        to: Address<'_>,
+        properties: &Properties<'_>,
+        body: &[u8],
+    ) -> Result<Option<PublishSeq>, Error> {
+        if !self.has_room() {
+            return Ok(None);
+        }
+        self.encode(to, properties, body).map(Some)
+    }
+
+    /// Whether a message can be published without waiting.
+    pub fn has_room(&self) -> bool {
+        let is_open = self.line.as_ref().is_some_and(|line| !line.is_blocked);
+        is_open && !self.outstanding.window().is_full()
+    }
+
+    /// The server has stopped publishers (`connection.blocked`): memory or disk is short there.
+    pub fn is_blocked(&self) -> bool {
+        self.line.as_ref().is_some_and(|line| line.is_blocked)
+    }
+
+    /// How many messages are without a verdict.
+    pub fn unconfirmed(&self) -> u64 {
+        self.outstanding.window().unsettled()
+    }
+
+    fn encode(
+        &mut self,
+        to: Address<'_>,
+        properties: &Properties<'_>,
+        body: &[u8],
+    ) -> Result<PublishSeq, Error> {
+        let Self { line: Some(line), outstanding, raw_properties, frame_max, .. } = self else {
+            return Err(Error::Lost { why: "the connection is away".into() });
+        };
+        raw_properties.clear();
+        properties.encode(raw_properties);
+        let output = line.core.output();
+        let seq = outstanding.publish(*frame_max, CHANNEL, to, raw_properties, body, output)?;
+        if output.len() >= SEND_BYTES {
+            // A failure shows again, and is mended, at the next wait.
+            let _ = line.write_ahead();
+        }
+        Ok(seq)
+    }
+
+    /// Sends what waits in the buffer.
+    ///
+    /// # Errors
+    /// As [`Publisher::drive`].
+    pub async fn flush(&mut self) -> Result<(), Error> {
+        while self.line.as_ref().is_none_or(|line| line.core.has_output()) {
+            self.turn().await?;
+        }
+        Ok(())
+    }
+
+    /// Sends what waits, keeps the connection alive, and returns once there are verdicts, which it adds to
+    /// `verdicts`. With nothing unconfirmed it waits for ever: made to be one arm of a `select!`.
+    ///
+    /// # Errors
+    /// The server closed the channel or refuses to be connected to, or `options.retry_for` has passed.
+    /// What is unconfirmed then is unknown: it may have arrived.
+    pub async fn drive(&mut self, verdicts: &mut Vec<Verdict>) -> Result<(), Error> {
+        while self.outstanding.verdicts().is_empty() {
+            self.turn().await?;
+        }
+        verdicts.append(self.outstanding.verdicts());
+        Ok(())
+    }
+
+    /// Verdicts that are here already.
+    pub fn take_verdicts(&mut self, verdicts: &mut Vec<Verdict>) {
+        verdicts.append(self.outstanding.verdicts());
+    }
+
+    /// Sends what waits and returns once everything published has a verdict.
+    ///
+    /// # Errors
+    /// As [`Publisher::drive`].
+    pub async fn settle_all(&mut self) -> Result<Settled, Error> {
+        while self.line.is_none() || !self.outstanding.window().is_empty() {
+            self.turn().await?;
+        }
+        let mut settled = Settled::default();
+        settled.add(self.outstanding.verdicts().drain(..));
+        Ok(settled)
+    }
+
+    /// Settles everything and closes the connection.
+    ///
+    /// # Errors
+    /// As [`Publisher::drive`].
+    pub async fn close(mut self) -> Result<Settled, Error> {
+        let settled = self.settle_all().await?;
+        if let Some(line) = self.line.take() {
+            line.close().await?;
+        }
+        Ok(settled)
+    }
+
+    async fn turn(&mut self) -> Result<(), Error> {
+        let line = self.connected().await?;
+        let turned = line.turn().await;
+        let result = turned.and_then(|()| {
+            let line = self.line.as_mut().expect("it just took a turn");
+            take_verdict_events(line, CHANNEL, &mut self.outstanding).map(drop)
+        });
+        match result {
+            Ok(()) => {
+                self.retry.succeeded();
+                Ok(())
+            }
+            Err(error) => {
+                self.line = None;
+                self.retry.lost(error)
+            }
+        }
+    }
+
+    /// The open connection; connects first if there is none.
+    async fn connected(&mut self) -> Result<&mut Line, Error> {
+        while self.line.is_none() {
+            self.retry.wait().await;
+            match self.connect().await {
+                Ok(line) => self.line = Some(line),
+                Err(error) => self.retry.failed(error)?,
+            }
+        }
+        Ok(self.line.as_mut().expect("it was just opened"))
+    }
+
+    async fn connect(&mut self) -> Result<Line, Error> {
+        let mut line = Line::open(&self.url, &self.options).await?;
+        let channel = line.open_channel().await?;
+        assert_eq!(channel, CHANNEL, "the first channel of a connection is 1");
+        let select = Method::ConfirmSelect(confirm::Select { no_wait: false });
+        line.call(channel, &select).await?;
+        let frame_max = line.core.agreed().frame_max;
+        if self.frame_max == 0 {
+            self.frame_max = frame_max;
+        } else if frame_max < self.frame_max {
+            let text = "the server takes smaller frames than before the connection was lost";
+            return Err(Error::invalid(text));
+        }
+        self.outstanding.resend(line.core.output());
+        Ok(line)
+    }
+}
+
+/// Turns the line's events into verdicts; says whether there are any.
+pub(super) fn take_verdict_events(
+    line: &mut Line,
+    channel: u16,
+    outstanding: &mut Outstanding,
+) -> Result<bool, Error> {
+    for event in line.events.drain(..) {
+        match event {
+            Event::Confirmed { channel: of, tag, multiple, positive } if of == channel => {
+                outstanding.confirmed(tag, multiple, positive)?;
+            }
+            Event::Content { channel: of, content } if of == channel => {
+                if !outstanding.returned(&content)? {
+                    tracing::warn!("a message was returned that is not among the unconfirmed");
+                }
+            }
+            Event::ChannelClosed { channel: of, code, text } if of == channel => {
+                return Err(Error::ChannelClosed { code, text });
+            }
+            Event::Blocked { reason } => tracing::warn!(reason, "the server blocks publishers"),
+            Event::Unblocked => tracing::info!("the server unblocks publishers"),
+            Event::Opened
+            | Event::Closed
+            | Event::Method { .. }
+            | Event::Confirmed { .. }
+            | Event::Content { .. }
+            | Event::ChannelClosed { .. } => (),
+        }
+    }
+    Ok(!outstanding.verdicts().is_empty())
+}
+
+/// When to connect again, and when to give up.
+pub(super) struct Retry {
+    options: Options,
+    chance: Chance,
+    attempt: u32,
+    not_before: Option<Instant>,
+    give_up_at: Option<Instant>,
+}
+
+impl Retry {
+    pub(super) fn new(options: &Options) -> Self {
+        let seed = options.seed.unwrap_or_else(|| {
+            use std::hash::{BuildHasher, RandomState};
+            RandomState::new().hash_one(std::process::id())
+        });
+        Self {
+            options: options.clone(),
+            chance: Chance::new(seed),
+            attempt: 0,
+            not_before: None,
+            give_up_at: None,
+        }
+    }
+
+    /// Waits until the next attempt is due.
+    pub(super) async fn wait(&self) {
+        if let Some(due) = self.not_before {
+            tokio::time::sleep_until(due.into()).await;
+        }
+    }
+
+    /// The connection works again.
+    pub(super) fn succeeded(&mut self) {
+        (self.attempt, self.not_before, self.give_up_at) = (0, None, None);
+    }
+
+    /// A connection ended with `error`: Ok if it is worth another attempt.
+    pub(super) fn lost(&mut self, error: Error) -> Result<(), Error> {
+        tracing::warn!(%error, "the connection is lost");
+        self.failed(error)
+    }
+
+    /// An attempt ended with `error`: Ok if it is worth another.
+    pub(super) fn failed(&mut self, error: Error) -> Result<(), Error> {
+        let now = Instant::now();
+        let give_up_at = *self.give_up_at.get_or_insert(now + self.options.retry_for);
+        let delay: Duration = self.options.backoff.delay(self.attempt, self.chance.next_bits());
+        if !error.is_temporary() || now + delay >= give_up_at {
+            return Err(error);
+        }
+        self.attempt = self.attempt.saturating_add(1);
+        self.not_before = Some(now + delay);
+        Ok(())
+    }
+}
