@@ -1,0 +1,100 @@
+//! What can go wrong below the log, in words an operator can act on.
+
+use std::fmt;
+use std::io;
+
+/// Why the log did not do what it was asked. Cloneable, because a failed log repeats its first
+/// error for ever.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Error {
+    /// The disk failed a call. On the log itself this latches.
+    Disk {
+        /// What was tried: "write", "sync" and so on.
+        action: &'static str,
+        /// Relative to the data directory.
+        path: String,
+        /// The kind of failure, for callers that treat a full disk apart.
+        kind: io::ErrorKind,
+        /// The system's words.
+        text: String,
+    },
+    /// The data directory is not one this program may use; nothing was changed.
+    Refused {
+        /// Relative to the data directory.
+        path: String,
+        /// What is wrong with it and what to do.
+        why: String,
+    },
+    /// Bytes that were once on disk are not what was written.
+    Damaged {
+        /// Relative to the data directory.
+        path: String,
+        /// Where in the file.
+        offset: u64,
+        /// What does not fit.
+        what: String,
+    },
+    /// The log file of this place was recycled: the entry is in a segment now, or settled.
+    Gone,
+    /// One atomic batch is larger than a log file. Nothing was written; the log goes on.
+    TooLarge {
+        /// Size of the batch.
+        bytes: u64,
+        /// What a file holds.
+        bytes_max: u64,
+    },
+}
+
+impl Error {
+    /// Whether the disk, or this user's share of it, is full.
+    pub fn is_full(&self) -> bool {
+        matches!(
+            self,
+            Error::Disk { kind: io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded, .. }
+        )
+    }
+
+    pub(crate) fn refused(path: &str, why: impl Into<String>) -> Self {
+        Error::Refused { path: path.to_owned(), why: why.into() }
+    }
+
+    pub(crate) fn damaged(path: &str, offset: u64, what: impl Into<String>) -> Self {
+        Error::Damaged { path: path.to_owned(), offset, what: what.into() }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Disk { action, path, text, .. } => {
+                write!(f, "{action} of {path} failed: {text}")
+            }
+            Error::Refused { path, why } => write!(f, "{path}: {why}"),
+            Error::Damaged { path, offset, what } => {
+                write!(f, "{path} is damaged at byte {offset}: {what}")
+            }
+            Error::Gone => write!(f, "the log file of this entry was recycled"),
+            Error::TooLarge { bytes, bytes_max } => {
+                write!(f, "a batch of {bytes} bytes does not fit a log file ({bytes_max} bytes)")
+            }
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// Says which call on which file failed.
+pub(crate) trait Context<T> {
+    fn at(self, action: &'static str, path: &str) -> Result<T, Error>;
+}
+
+impl<T> Context<T> for io::Result<T> {
+    fn at(self, action: &'static str, path: &str) -> Result<T, Error> {
+        self.map_err(|error| Error::Disk {
+            action,
+            path: path.to_owned(),
+            kind: error.kind(),
+            text: error.to_string(),
+        })
+    }
+}

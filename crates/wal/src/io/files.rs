@@ -1,0 +1,206 @@
+//! The real disk: `pwritev`, `pread` and `fdatasync` below one directory.
+
+use std::io::{self, IoSlice};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use rustix::fs::{self, Dir, FallocateFlags, FileType, FlockOperation, Mode, OFlags};
+
+use crate::disk::{Access, Disk, DiskFile};
+
+/// `IOV_MAX` of Linux.
+const PARTS_MAX: usize = 1024;
+
+/// The files below one directory.
+#[derive(Clone, Debug)]
+pub struct FileDisk {
+    root: Arc<PathBuf>,
+}
+
+/// An open file of a [`FileDisk`].
+#[derive(Debug)]
+pub struct OpenFile(OwnedFd);
+
+impl FileDisk {
+    /// Uses `root`, which is made with its parents if it is not there.
+    pub fn new(root: impl Into<PathBuf>) -> io::Result<Self> {
+        let root = root.into();
+        make_with_parents(&root)?;
+        Ok(Self { root: Arc::new(root) })
+    }
+
+    /// Uses `root` as it is; fails if it is not there.
+    pub fn existing(root: impl Into<PathBuf>) -> io::Result<Self> {
+        let root = root.into();
+        fs::open(&root, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        Ok(Self { root: Arc::new(root) })
+    }
+
+    fn path(&self, path: &str) -> PathBuf {
+        self.root.join(path)
+    }
+}
+
+/// A new directory is certain only when its parent is synced.
+fn make_with_parents(path: &Path) -> io::Result<()> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    let parent = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        Some(_) | None => Path::new("."),
+    };
+    make_with_parents(parent)?;
+    std::fs::create_dir(path)?;
+    sync_directory(parent)
+}
+
+fn sync_directory(path: &Path) -> io::Result<()> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let directory = fs::open(path, flags, Mode::empty())?;
+    Ok(fs::fsync(&directory)?)
+}
+
+impl Disk for FileDisk {
+    type File = OpenFile;
+    type Lock = OwnedFd;
+
+    fn create_dir(&self, path: &str) -> io::Result<()> {
+        match std::fs::create_dir(self.path(path)) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            other => other,
+        }
+    }
+
+    fn list(&self, path: &str) -> io::Result<Vec<String>> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = fs::open(self.path(path), flags, Mode::empty())?;
+        let mut names = Vec::new();
+        for entry in Dir::read_from(&directory)? {
+            let entry = entry?;
+            let mut name = entry.file_name().to_string_lossy().into_owned();
+            if name == "." || name == ".." {
+                continue;
+            }
+            if entry.file_type() == FileType::Directory {
+                name.push('/');
+            }
+            names.push(name);
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    fn create(&self, path: &str) -> io::Result<OpenFile> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
+        Ok(OpenFile(fs::open(self.path(path), flags, Mode::from_raw_mode(0o640))?))
+    }
+
+    fn open(&self, path: &str, access: Access) -> io::Result<OpenFile> {
+        let flags = match access {
+            Access::Read => OFlags::RDONLY,
+            Access::Write => OFlags::RDWR,
+        };
+        Ok(OpenFile(fs::open(self.path(path), flags | OFlags::CLOEXEC, Mode::empty())?))
+    }
+
+    fn lock(&self) -> io::Result<OwnedFd> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = fs::open(self.root.as_path(), flags, Mode::empty())?;
+        fs::flock(&directory, FlockOperation::NonBlockingLockExclusive)?;
+        Ok(directory)
+    }
+
+    fn sync_dir(&self, path: &str) -> io::Result<()> {
+        sync_directory(&self.path(path))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        Ok(fs::rename(self.path(from), self.path(to))?)
+    }
+
+    fn remove(&self, path: &str) -> io::Result<()> {
+        Ok(fs::unlink(self.path(path))?)
+    }
+
+    fn free_bytes(&self) -> io::Result<u64> {
+        let space = fs::statvfs(self.root.as_path())?;
+        Ok(space.f_bavail.saturating_mul(space.f_frsize))
+    }
+}
+
+impl DiskFile for OpenFile {
+    fn bytes(&self) -> io::Result<u64> {
+        Ok(u64::try_from(fs::fstat(&self.0)?.st_size).unwrap_or(0))
+    }
+
+    fn allocate(&self, bytes: u64) -> io::Result<()> {
+        Ok(fs::fallocate(&self.0, FallocateFlags::empty(), 0, bytes)?)
+    }
+
+    fn write_at(&self, offset: u64, parts: &[IoSlice<'_>]) -> io::Result<()> {
+        let mut at = offset;
+        for chunk in parts.chunks(PARTS_MAX) {
+            let total: u64 = chunk.iter().map(|part| part.len() as u64).sum();
+            // Nearly always one call takes it all.
+            let count = retry(|| rustix::io::pwritev(&self.0, chunk, at))? as u64;
+            if count < total {
+                self.write_rest(at, chunk, count)?;
+            }
+            at += total;
+        }
+        Ok(())
+    }
+
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        let mut filled = 0;
+        while filled < into.len() {
+            let at = offset + filled as u64;
+            match retry(|| rustix::io::pread(&self.0, &mut into[filled..], at))? {
+                0 => break,
+                count => filled += count,
+            }
+        }
+        Ok(filled)
+    }
+
+    fn sync_data(&self) -> io::Result<u64> {
+        let started = Instant::now();
+        // Not retried, not even when interrupted: after an error the kernel has forgotten which
+        // pages it did not write.
+        fs::fdatasync(&self.0)?;
+        Ok(u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX))
+    }
+}
+
+impl OpenFile {
+    /// Writes what follows the first `done` bytes of `parts`.
+    fn write_rest(&self, offset: u64, parts: &[IoSlice<'_>], mut done: u64) -> io::Result<()> {
+        let mut at = offset;
+        for part in parts {
+            let length = part.len() as u64;
+            let mut skipped = done.min(length);
+            done -= skipped;
+            while skipped < length {
+                let rest = &part[skipped as usize..];
+                match retry(|| rustix::io::pwrite(&self.0, rest, at + skipped))? {
+                    0 => return Err(io::ErrorKind::WriteZero.into()),
+                    count => skipped += count as u64,
+                }
+            }
+            at += length;
+        }
+        Ok(())
+    }
+}
+
+fn retry<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(rustix::io::Errno::INTR) => {}
+            other => return Ok(other?),
+        }
+    }
+}

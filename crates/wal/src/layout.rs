@@ -1,0 +1,125 @@
+//! Which files a data directory holds. Reads names only, changes nothing.
+//!
+//! Every name is either known, and then its reason is known too, or it is reported as unknown:
+//! what cannot be explained is never removed.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use crate::disk::Disk;
+use crate::error::{Context, Error};
+use crate::identity::{IDENTITY_FILE, IDENTITY_TEMPORARY};
+use crate::scan;
+use crate::shared::{GROUPS_DIR, NEXT_TEMPORARY, URGENT_TEMPORARY, WAL_DIR};
+
+pub(crate) const BALLAST_FILE: &str = "ballast";
+pub(crate) const BALLAST_TEMPORARY: &str = "ballast.new";
+/// What ext4 puts into the root of a file system.
+const LOST_AND_FOUND: &str = "lost+found/";
+
+/// Names in a data directory.
+#[derive(Debug, Default)]
+pub(crate) struct Layout {
+    pub(crate) has_identity: bool,
+    pub(crate) has_ballast: bool,
+    /// Log files, in order.
+    pub(crate) log_files: Vec<u64>,
+    /// Unfinished files, which an interrupted start or preparation leaves.
+    pub(crate) temporaries: Vec<String>,
+    pub(crate) groups: BTreeMap<u32, GroupNames>,
+    /// Relative paths of what does not belong here.
+    pub(crate) unknown: Vec<String>,
+}
+
+/// Names in a group's directory.
+#[derive(Debug, Default)]
+pub(crate) struct GroupNames {
+    pub(crate) has_checkpoint: bool,
+    /// Segment files, in order.
+    pub(crate) segments: Vec<u64>,
+}
+
+/// Directory of a group.
+pub(crate) fn group_dir(group: u32) -> String {
+    format!("{GROUPS_DIR}/{group}")
+}
+
+/// Path of a group's checkpoint.
+pub(crate) fn checkpoint_path(group: u32) -> String {
+    format!("{GROUPS_DIR}/{group}/checkpoint")
+}
+
+/// Path of a checkpoint that is being written.
+pub(crate) fn checkpoint_temporary(group: u32) -> String {
+    format!("{GROUPS_DIR}/{group}/checkpoint.new")
+}
+
+/// Path of a segment.
+pub(crate) fn segment_path(group: u32, number: u64) -> String {
+    format!("{GROUPS_DIR}/{group}/seg-{number}")
+}
+
+/// Lists the directory.
+pub(crate) fn survey<D: Disk>(disk: &D) -> Result<Layout, Error> {
+    let mut layout = Layout::default();
+    for name in disk.list("").at("list", "the data directory")? {
+        match name.as_str() {
+            IDENTITY_FILE => layout.has_identity = true,
+            BALLAST_FILE => layout.has_ballast = true,
+            IDENTITY_TEMPORARY | BALLAST_TEMPORARY => layout.temporaries.push(name),
+            "wal/" | "groups/" | LOST_AND_FOUND => {}
+            _ => layout.unknown.push(name),
+        }
+    }
+    if exists(disk, WAL_DIR)? {
+        let (numbers, others) = scan::log_files(disk)?;
+        layout.log_files = numbers;
+        for name in others {
+            let path = format!("{WAL_DIR}/{name}");
+            match path == NEXT_TEMPORARY || path == URGENT_TEMPORARY {
+                true => layout.temporaries.push(path),
+                false => layout.unknown.push(path),
+            }
+        }
+    }
+    if exists(disk, GROUPS_DIR)? {
+        for name in disk.list(GROUPS_DIR).at("list", GROUPS_DIR)? {
+            match name.strip_suffix('/').and_then(|number| canonical::<u32>(number)) {
+                Some(group) => survey_group(disk, group, &mut layout)?,
+                None => layout.unknown.push(format!("{GROUPS_DIR}/{name}")),
+            }
+        }
+    }
+    Ok(layout)
+}
+
+fn survey_group<D: Disk>(disk: &D, group: u32, layout: &mut Layout) -> Result<(), Error> {
+    let dir = group_dir(group);
+    let mut names = GroupNames::default();
+    for name in disk.list(&dir).at("list", &dir)? {
+        match name.as_str() {
+            "checkpoint" => names.has_checkpoint = true,
+            "checkpoint.new" => {}
+            other => match other.strip_prefix("seg-").and_then(|number| canonical::<u64>(number)) {
+                Some(number) => names.segments.push(number),
+                None => layout.unknown.push(format!("{dir}/{name}")),
+            },
+        }
+    }
+    names.segments.sort_unstable();
+    layout.groups.insert(group, names);
+    Ok(())
+}
+
+/// A number in the one form in which we write it: no sign, no leading zero.
+fn canonical<N: std::str::FromStr + ToString>(text: &str) -> Option<N> {
+    text.parse::<N>().ok().filter(|number| number.to_string() == text)
+}
+
+fn exists<D: Disk>(disk: &D, dir: &str) -> Result<bool, Error> {
+    match disk.list(dir) {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error).at("list", dir),
+    }
+}

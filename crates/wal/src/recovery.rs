@@ -1,0 +1,276 @@
+//! Opening a data directory: what is there, what of it holds, and what must be repaired first.
+
+use std::collections::BTreeMap;
+use std::io::{self, IoSlice};
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::checkpoint::Checkpoint;
+use crate::config::Config;
+use crate::disk::{Access, Disk, DiskFile};
+use crate::error::{Context, Error};
+use crate::groups::GroupFiles;
+use crate::identity::{IDENTITY_FILE, Identity};
+use crate::keeper::Keeper;
+use crate::layout::{self, Layout, group_dir};
+use crate::limits::{DATA_START, FILE_BYTES_MAX, FILE_BYTES_MIN, SECTOR_BYTES};
+use crate::record::{BATCH_HEADER_BYTES, BATCH_MAGIC, Position, Seed};
+use crate::replay::{Damage, EntryAt};
+use crate::scan::{Scan, scan};
+use crate::shared::{
+    Floor, GROUPS_DIR, LogFile, Ready, Shared, Table, WAL_DIR, make_file, sync_dir, wal_path,
+};
+use crate::wal::{Active, Group, Parts};
+
+/// What a start found, by group.
+#[derive(Debug, Default)]
+pub struct Recovered {
+    /// Every group that has anything on this disk.
+    pub groups: BTreeMap<u32, RecoveredGroup>,
+    /// Whether something that was never synced followed the last whole batch, and was cut.
+    pub was_torn: bool,
+}
+
+/// What a start found of one group.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RecoveredGroup {
+    /// The last one committed.
+    pub hard_state: Option<Bytes>,
+    /// Entries above the checkpoint, without gaps. With damage: those below it.
+    pub entries: Vec<EntryAt>,
+    /// The newest one.
+    pub checkpoint: Option<Checkpoint>,
+    /// If set, the group must not serve, vote or be written: something promised is missing.
+    pub damage: Option<Damage>,
+}
+
+pub(crate) fn open<D: Disk>(disk: D, config: Config) -> Result<(Parts<D>, Recovered), Error> {
+    assert!(config.file_bytes >= FILE_BYTES_MIN, "a log file holds a header and some batches");
+    assert!(config.file_bytes <= FILE_BYTES_MAX, "offsets in a log file fit 32 bits");
+    assert!(config.file_bytes.is_multiple_of(SECTOR_BYTES), "a log file is made of sectors");
+    let lock = disk.lock().map_err(in_use)?;
+    let mut layout = survey_known(&disk)?;
+    if !layout.has_identity {
+        make_new(&disk, &config, &layout)?;
+        layout = survey_known(&disk)?;
+    }
+    match Identity::load(&disk)? {
+        Some(identity) => identity.expect(&config.identity)?,
+        None => return Err(Error::refused(IDENTITY_FILE, "it vanished while it was read")),
+    }
+    if layout.log_files.is_empty() {
+        let why = "the directory was used before, but its log is gone; restore it, or start \
+                   with an empty directory and a new incarnation";
+        return Err(Error::refused(WAL_DIR, why));
+    }
+    let scan = scan(&disk, &config, Access::Write, &layout.log_files)?;
+    let files = load_groups(&disk, &config, &layout)?;
+    repair(&disk, &scan, &layout)?;
+    Ok(assemble(disk, config, lock, scan, files))
+}
+
+fn in_use(error: io::Error) -> Error {
+    match error.kind() {
+        io::ErrorKind::WouldBlock => Error::refused(
+            "the data directory",
+            "another process uses it; one node has one directory",
+        ),
+        _ => Err::<(), _>(error).at("lock", "the data directory").expect_err("it is an error"),
+    }
+}
+
+fn survey_known<D: Disk>(disk: &D) -> Result<Layout, Error> {
+    let layout = layout::survey(disk)?;
+    match layout.unknown.first() {
+        None => Ok(layout),
+        Some(path) => {
+            let why = format!(
+                "{} file(s) in the data directory are not ours, this is the first; nothing was \
+                 changed; move them away if they can be spared",
+                layout.unknown.len()
+            );
+            Err(Error::refused(path, why))
+        }
+    }
+}
+
+/// Makes a new directory. The identity comes last: with it the directory counts as used.
+fn make_new<D: Disk>(disk: &D, config: &Config, layout: &Layout) -> Result<(), Error> {
+    let is_interrupted_start = layout.groups.is_empty()
+        && match layout.log_files.as_slice() {
+            [] => true,
+            [1] => is_without_batches(disk)?,
+            _ => false,
+        };
+    if !is_interrupted_start {
+        let why = "it is missing, but there is a log; restore it, or start with an empty directory";
+        return Err(Error::refused(IDENTITY_FILE, why));
+    }
+    disk.create_dir(WAL_DIR).at("create", WAL_DIR)?;
+    disk.create_dir(GROUPS_DIR).at("create", GROUPS_DIR)?;
+    sync_dir(disk, "")?;
+    make_file(disk, config, 1, config.urgent_bytes())?;
+    config.identity.store(disk)
+}
+
+fn is_without_batches<D: Disk>(disk: &D) -> Result<bool, Error> {
+    let path = wal_path(1);
+    let file = disk.open(&path, Access::Read).at("open", &path)?;
+    let mut sector = [0; BATCH_HEADER_BYTES];
+    file.read_at(DATA_START, &mut sector).at("read", &path)?;
+    Ok(!sector.starts_with(&BATCH_MAGIC))
+}
+
+fn load_groups<D: Disk>(
+    disk: &D,
+    config: &Config,
+    layout: &Layout,
+) -> Result<BTreeMap<u32, GroupFiles>, Error> {
+    let load = |(group, names): (&u32, _)| {
+        Ok((*group, GroupFiles::load(disk, &config.identity, *group, names)?))
+    };
+    layout.groups.iter().map(load).collect()
+}
+
+/// Makes durable what was found, before anybody builds on it.
+///
+/// The last batch may never have been synced, or its sync may have failed, after which the
+/// system says "synced" of pages it dropped. So it is written again, and what follows it is cut.
+fn repair<D: Disk>(disk: &D, scan: &Scan<D::File>, layout: &Layout) -> Result<(), Error> {
+    let end = scan.end;
+    let mut touched = vec![end.file];
+    if let Some(last) = scan.last.filter(|last| last.bytes > 0) {
+        let path = wal_path(last.at.file);
+        let file = &scan.files[&last.at.file].file;
+        let mut batch = vec![0; last.bytes as usize];
+        file.read_at(last.at.offset, &mut batch).at("read", &path)?;
+        file.write_at(last.at.offset, &[IoSlice::new(&batch)]).at("write", &path)?;
+        touched.push(last.at.file);
+    }
+    let path = wal_path(end.file);
+    if end.offset + SECTOR_BYTES <= scan.files[&end.file].bytes {
+        let zeros = [0; SECTOR_BYTES as usize];
+        scan.files[&end.file]
+            .file
+            .write_at(end.offset, &[IoSlice::new(&zeros)])
+            .at("write", &path)?;
+    }
+    for number in touched {
+        scan.files[&number].file.sync_data().at("sync", &wal_path(number))?;
+    }
+    for temporary in &layout.temporaries {
+        disk.remove(temporary).at("remove", temporary)?;
+    }
+    for (number, file) in scan.files.range(end.file + 1..) {
+        if !file.is_header_good {
+            // It holds no batch, and no batch can have been in it without a header.
+            let path = wal_path(*number);
+            disk.remove(&path).at("remove", &path)?;
+        }
+    }
+    sync_dir(disk, WAL_DIR)?;
+    sync_dir(disk, GROUPS_DIR)?;
+    layout.groups.keys().try_for_each(|group| sync_dir(disk, &group_dir(*group)))?;
+    sync_dir(disk, "")
+}
+
+fn assemble<D: Disk>(
+    disk: D,
+    config: Config,
+    lock: D::Lock,
+    scan: Scan<D::File>,
+    files: BTreeMap<u32, GroupFiles>,
+) -> (Parts<D>, Recovered) {
+    let mut recovered = Recovered { was_torn: scan.is_torn, ..Recovered::default() };
+    let mut groups = BTreeMap::new();
+    let mut floors = BTreeMap::new();
+    let numbers: std::collections::BTreeSet<u32> =
+        files.keys().chain(scan.replay.groups.keys()).copied().collect();
+    for number in numbers {
+        let (found, group, floor) = assemble_group(&scan, number, files.get(&number));
+        recovered.groups.insert(number, found);
+        groups.insert(number, group);
+        floors.insert(number, floor);
+    }
+    let Position { file: active, offset } = scan.end;
+    let scanned = &scan.files[&active];
+    let active = Active {
+        number: active,
+        file: Arc::clone(&scanned.file),
+        bytes: scanned.bytes,
+        seed: Seed::of(&config.identity, active),
+        offset,
+        durable: scan.end,
+    };
+    let table = table_of(&scan, floors);
+    let shared = Arc::new(Shared::new(disk, config, lock, table));
+    *shared.prepared.lock() = prepared_of(&scan);
+    let keeper = Keeper::new(Arc::clone(&shared), files);
+    let sequence = scan.last.map_or(0, |last| last.sequence);
+    (Parts { shared, keeper, active, sequence, groups }, recovered)
+}
+
+fn assemble_group<F>(
+    scan: &Scan<F>,
+    number: u32,
+    files: Option<&GroupFiles>,
+) -> (RecoveredGroup, Group, Floor) {
+    let checkpoint =
+        files.and_then(|files| files.stored.as_ref()).map(|stored| stored.checkpoint.clone());
+    let (index, term) = checkpoint.as_ref().map_or((0, 0), |c| (c.index, c.term));
+    let damage = files
+        .and_then(|files| files.damage.clone())
+        .or_else(|| scan.replay.damage(number, index, &wal_path));
+    let replayed = scan.replay.groups.get(&number);
+    let mut entries = Vec::new();
+    for found in replayed.iter().flat_map(|group| &group.entries) {
+        let is_next = found.entry.index == index + 1 + entries.len() as u64;
+        if found.entry.index > index && (found.is_damaged || !is_next) {
+            break;
+        }
+        if is_next {
+            entries.push(found.entry);
+        }
+    }
+    let last = replayed.map_or((0, 0), |group| group.last);
+    let group = Group {
+        hard_state: replayed.and_then(|group| group.hard_state.clone()),
+        floor: (index, term).max(replayed.map_or((0, 0), |group| group.floor)),
+        last: if last.0 < index { (index, term) } else { last },
+        is_damaged: damage.is_some(),
+    };
+    let is_logged = replayed
+        .is_some_and(|group| group.floor == (index, term) && group.is_damaged == damage.is_some());
+    let floor = Floor { index, term, is_logged, is_new: false };
+    let hard_state = group.hard_state.clone();
+    (RecoveredGroup { hard_state, entries, checkpoint, damage }, group, floor)
+}
+
+fn table_of<F>(scan: &Scan<F>, floors: BTreeMap<u32, Floor>) -> Table<F> {
+    let mut table = Table { files: BTreeMap::new(), active: scan.end.file, floors };
+    for (number, scanned) in scan.files.range(..=scan.end.file) {
+        let file = Arc::clone(&scanned.file);
+        let bytes = scanned.bytes;
+        table.files.insert(*number, LogFile { file, bytes, holds: BTreeMap::new() });
+    }
+    for (group, replayed) in &scan.replay.groups {
+        for found in &replayed.entries {
+            table.hold(found.entry.place.file, *group, found.entry.index);
+        }
+    }
+    table
+}
+
+/// Files behind the end, as far as their numbers follow each other.
+fn prepared_of<F>(scan: &Scan<F>) -> std::collections::VecDeque<Ready<F>> {
+    let mut prepared = std::collections::VecDeque::new();
+    for (number, scanned) in scan.files.range(scan.end.file + 1..) {
+        if *number != scan.end.file + 1 + prepared.len() as u64 || !scanned.is_header_good {
+            break;
+        }
+        let file = Arc::clone(&scanned.file);
+        prepared.push_back(Ready { number: *number, file, bytes: scanned.bytes });
+    }
+    prepared
+}

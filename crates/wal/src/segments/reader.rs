@@ -1,0 +1,219 @@
+//! Reading a segment: the footer once, then one or two calls per read.
+
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+
+use crate::disk::{Access, Disk, DiskFile};
+use crate::error::{Context, Error};
+use crate::identity::Identity;
+use crate::layout::segment_path;
+use crate::record::{Seed, u64_at};
+use crate::segments::format::{
+    self, Extent, HEADER_BYTES, INDEX_ENTRY_BYTES, RECORD_HEADER_BYTES, ROW_BYTES, RecordHeader,
+    Row, SegmentMeta, TRAILER_BYTES, Trailer,
+};
+
+/// An open segment. Cheap to clone; any thread may read.
+pub struct Reader<D: Disk> {
+    inner: Arc<Inner<D::File>>,
+}
+
+struct Inner<F> {
+    file: F,
+    path: String,
+    seed: Seed,
+    number: u64,
+    rows: Vec<Row>,
+}
+
+impl<D: Disk> Clone for Reader<D> {
+    fn clone(&self) -> Self {
+        Self { inner: Arc::clone(&self.inner) }
+    }
+}
+
+impl<D: Disk> Reader<D> {
+    pub(crate) fn open(
+        disk: &D,
+        identity: &Identity,
+        group: u32,
+        meta: &SegmentMeta,
+    ) -> Result<Self, Error> {
+        let path = segment_path(group, meta.number);
+        let file = disk.open(&path, Access::Read).at("open", &path)?;
+        let bytes = file.bytes().at("size", &path)?;
+        if bytes != meta.bytes {
+            let what = format!("it has {bytes} bytes, the checkpoint says {}", meta.bytes);
+            return Err(Error::damaged(&path, 0, what));
+        }
+        let seed = format::seed(identity, group, meta.number);
+        let rows = read_footer(&file, &path, seed, bytes, Some(meta))?;
+        let inner = Inner { file, path, seed, number: meta.number, rows };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// Number of the segment in its group.
+    pub fn number(&self) -> u64 {
+        self.inner.number
+    }
+
+    /// One per queue, sorted by queue.
+    pub fn extents(&self) -> impl Iterator<Item = &Extent> {
+        self.inner.rows.iter().map(|row| &row.extent)
+    }
+
+    /// Messages of `queue` from `from_seq` on, in order, until their contents reach `bytes_max`:
+    /// at least one, if there is one. All of them are parts of one buffer.
+    pub fn read(
+        &self,
+        queue: u64,
+        from_seq: u64,
+        bytes_max: u64,
+    ) -> Result<Vec<(u64, Bytes)>, Error> {
+        let inner = &self.inner;
+        let Ok(at) = inner.rows.binary_search_by_key(&queue, |row| row.extent.queue) else {
+            return Ok(Vec::new());
+        };
+        let row = &inner.rows[at];
+        if from_seq > row.extent.last_seq {
+            return Ok(Vec::new());
+        }
+        let (start, next) = inner.locate(row, from_seq)?;
+        // A stride, so that the wanted message begins inside, and what was asked for.
+        let room = bytes_max.saturating_add(RECORD_HEADER_BYTES as u64 * (bytes_max / 64 + 1));
+        let end = next.saturating_add(room).min(row.records_end());
+        inner.records(row, (start, end), from_seq, bytes_max)
+    }
+}
+
+impl<F: DiskFile> Inner<F> {
+    /// Where to begin reading for `from_seq`, and a position at or behind its record.
+    fn locate(&self, row: &Row, from_seq: u64) -> Result<(u64, u64), Error> {
+        if row.index_count == 0 {
+            let is_first = from_seq <= row.extent.first_seq;
+            let next = if is_first { row.records_start } else { row.records_end() };
+            return Ok((row.records_start, next));
+        }
+        if from_seq <= row.extent.first_seq {
+            return Ok((row.records_start, row.records_start));
+        }
+        let mut index = vec![0; row.index_count as usize * INDEX_ENTRY_BYTES];
+        self.fill(row.index_start, &mut index)?;
+        if self.seed.checksum(row.extent.queue, &index) != row.index_checksum {
+            let what = "the position index's checksum does not fit";
+            return Err(Error::damaged(&self.path, row.index_start, what));
+        }
+        let (entries, _) = index.as_chunks::<INDEX_ENTRY_BYTES>();
+        let behind = entries.partition_point(|entry| u64_at(entry, 0) <= from_seq);
+        let start = match behind.checked_sub(1) {
+            Some(before) => u64_at(&entries[before], 8),
+            None => row.records_start,
+        };
+        let next = entries.get(behind).map_or(row.records_end(), |entry| u64_at(entry, 8));
+        Ok((start, next))
+    }
+
+    fn records(
+        &self,
+        row: &Row,
+        (start, end): (u64, u64),
+        from_seq: u64,
+        bytes_max: u64,
+    ) -> Result<Vec<(u64, Bytes)>, Error> {
+        let queue = row.extent.queue;
+        let mut buffer = self.read(start, end)?;
+        let mut base = start;
+        let mut offset = start;
+        let mut messages = Vec::new();
+        let mut bytes = 0;
+        while offset < row.records_end() && (messages.is_empty() || bytes < bytes_max) {
+            let in_buffer = (offset - base) as usize;
+            let left = buffer.len() - in_buffer;
+            if left < RECORD_HEADER_BYTES {
+                if !messages.is_empty() {
+                    break;
+                }
+                (base, buffer) = (offset, self.read(offset, row.records_end().min(offset + 4096))?);
+                continue;
+            }
+            let header = RecordHeader::decode(self.seed, queue, offset, &buffer[in_buffer..])
+                .ok_or_else(|| self.damaged(offset))?;
+            let record_bytes = RECORD_HEADER_BYTES as u64 + u64::from(header.bytes);
+            if header.seq < from_seq {
+                offset += record_bytes;
+                if offset > base + buffer.len() as u64 {
+                    (base, buffer) =
+                        (offset, self.read(offset, row.records_end().min(offset + 4096))?);
+                }
+                continue;
+            }
+            if (left as u64) < record_bytes {
+                if !messages.is_empty() {
+                    break;
+                }
+                (base, buffer) = (offset, self.read(offset, offset + record_bytes)?);
+                if (buffer.len() as u64) < record_bytes {
+                    return Err(self.damaged(offset));
+                }
+                continue;
+            }
+            let from = in_buffer + RECORD_HEADER_BYTES;
+            let message = buffer.slice(from..from + header.bytes as usize);
+            if crc32c::crc32c(&message) != header.payload_checksum {
+                return Err(self.damaged(offset));
+            }
+            bytes += message.len() as u64;
+            messages.push((header.seq, message));
+            offset += record_bytes;
+        }
+        Ok(messages)
+    }
+
+    fn damaged(&self, offset: u64) -> Error {
+        Error::damaged(&self.path, offset, "the record's checksum does not fit")
+    }
+
+    fn read(&self, start: u64, end: u64) -> Result<Bytes, Error> {
+        let mut buffer = BytesMut::zeroed((end - start) as usize);
+        self.fill(start, &mut buffer)?;
+        Ok(buffer.freeze())
+    }
+
+    fn fill(&self, start: u64, buffer: &mut [u8]) -> Result<(), Error> {
+        let count = self.file.read_at(start, buffer).at("read", &self.path)?;
+        if count < buffer.len() {
+            return Err(Error::damaged(&self.path, start + count as u64, "the file ends here"));
+        }
+        Ok(())
+    }
+}
+
+/// Reads header, footer and trailer. With `meta`: they must be of that very segment.
+pub(crate) fn read_footer<F: DiskFile>(
+    file: &F,
+    path: &str,
+    seed: Seed,
+    bytes: u64,
+    meta: Option<&SegmentMeta>,
+) -> Result<Vec<Row>, Error> {
+    let damaged = |offset: u64, what: &str| Error::damaged(path, offset, what);
+    if bytes < (HEADER_BYTES + TRAILER_BYTES) as u64 {
+        return Err(damaged(0, "it is too short"));
+    }
+    let trailer_start = bytes - TRAILER_BYTES as u64;
+    let mut trailer = [0; TRAILER_BYTES];
+    file.read_at(trailer_start, &mut trailer).at("read", path)?;
+    let (trailer, checksum) = Trailer::decode(seed, bytes, &trailer)
+        .ok_or_else(|| damaged(trailer_start, "the trailer's checksum does not fit"))?;
+    if meta.is_some_and(|meta| meta.checksum != checksum) {
+        return Err(damaged(trailer_start, "it is not the segment that the checkpoint means"));
+    }
+    let mut footer = vec![0; trailer.row_count as usize * ROW_BYTES];
+    file.read_at(trailer.footer_start, &mut footer).at("read", path)?;
+    if crc32c::crc32c(&footer) != trailer.footer_checksum {
+        return Err(damaged(trailer.footer_start, "the footer's checksum does not fit"));
+    }
+    let (rows, _) = footer.as_chunks::<ROW_BYTES>();
+    Ok(rows.iter().map(|row| Row::decode(row)).collect())
+}

@@ -1,0 +1,178 @@
+//! Writing a segment, from its first message to its footer.
+
+use std::io::IoSlice;
+
+use crate::disk::{Disk, DiskFile};
+use crate::error::{Context, Error};
+use crate::identity::Identity;
+use crate::layout::segment_path;
+use crate::limits::{INDEX_STRIDE_BYTES, MESSAGE_BYTES_MAX, SEGMENT_BUFFER_BYTES};
+use crate::record::Seed;
+use crate::segments::format::{
+    self, Extent, HEADER_BYTES, RecordHeader, Row, SegmentMeta, TRAILER_BYTES, Trailer,
+};
+
+/// A segment that is being written. Dropped before `finish` succeeded, it takes its file along.
+pub struct Writer<D: Disk> {
+    disk: D,
+    file: D::File,
+    path: String,
+    number: u64,
+    seed: Seed,
+    /// Not yet written; the last bytes of the segment so far.
+    buffer: Vec<u8>,
+    /// Bytes before the buffer.
+    written: u64,
+    rows: Vec<Row>,
+    /// Position index of all queues, one after the other.
+    index: Vec<(u64, u64)>,
+    /// Where the next entry of the position index is due.
+    index_due: u64,
+    is_finished: bool,
+}
+
+impl<D: Disk> Writer<D> {
+    pub(crate) fn create(
+        disk: &D,
+        identity: Identity,
+        group: u32,
+        number: u64,
+    ) -> Result<Self, Error> {
+        let path = segment_path(group, number);
+        let file = disk.create(&path).at("create", &path)?;
+        let seed = format::seed(&identity, group, number);
+        let mut buffer = Vec::new();
+        buffer.extend_from_slice(&format::header(seed, group, number));
+        Ok(Self {
+            disk: disk.clone(),
+            file,
+            path,
+            number,
+            seed,
+            buffer,
+            written: 0,
+            rows: Vec::new(),
+            index: Vec::new(),
+            index_due: 0,
+            is_finished: false,
+        })
+    }
+
+    /// Adds a message. Queues go up, and sequence numbers within a queue.
+    pub fn add(&mut self, queue: u64, seq: u64, message: &[u8]) -> Result<(), Error> {
+        let bytes = u32::try_from(message.len()).unwrap_or(u32::MAX);
+        assert!(bytes <= MESSAGE_BYTES_MAX, "messages are bounded long before they get here");
+        let offset = self.bytes();
+        self.note(queue, seq, u64::from(bytes), offset);
+        let header = RecordHeader { payload_checksum: crc32c::crc32c(message), bytes, seq };
+        self.buffer.extend_from_slice(&header.encode(self.seed, queue, offset));
+        self.buffer.extend_from_slice(message);
+        if self.buffer.len() >= SEGMENT_BUFFER_BYTES { self.flush() } else { Ok(()) }
+    }
+
+    /// Bytes so far.
+    pub fn bytes(&self) -> u64 {
+        self.written + self.buffer.len() as u64
+    }
+
+    /// Whether nothing was added.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// Writes index and footer and makes the contents durable. The segment counts once a
+    /// checkpoint names it.
+    pub fn finish(mut self) -> Result<SegmentMeta, Error> {
+        self.close_index();
+        let mut start = self.bytes();
+        for row in &mut self.rows {
+            row.index_start = start;
+            start += u64::from(row.index_count) * format::INDEX_ENTRY_BYTES as u64;
+        }
+        let index: Vec<u8> = self.index.iter().flat_map(|entry| index_entry(*entry)).collect();
+        self.buffer.extend_from_slice(&index);
+        let footer_start = self.bytes();
+        let footer: Vec<u8> = self.rows.iter().flat_map(Row::encode).collect();
+        let trailer = Trailer {
+            footer_checksum: crc32c::crc32c(&footer),
+            footer_start,
+            row_count: self.rows.len() as u64,
+            file_bytes: footer_start + (footer.len() + TRAILER_BYTES) as u64,
+        };
+        let (encoded, checksum) = trailer.encode(self.seed);
+        self.buffer.extend_from_slice(&footer);
+        self.buffer.extend_from_slice(&encoded);
+        self.flush()?;
+        self.file.sync_data().at("sync", &self.path)?;
+        self.is_finished = true;
+        let extents = self.rows.iter().map(|row| row.extent).collect();
+        Ok(SegmentMeta { number: self.number, bytes: trailer.file_bytes, checksum, extents })
+    }
+
+    fn note(&mut self, queue: u64, seq: u64, bytes: u64, offset: u64) {
+        match self.rows.last_mut() {
+            Some(row) if row.extent.queue == queue => {
+                assert!(row.extent.last_seq < seq, "messages of a queue are added in order");
+                row.extent.last_seq = seq;
+                row.extent.count += 1;
+                row.extent.bytes += bytes;
+                if offset >= self.index_due {
+                    row.index_count += 1;
+                    self.index.push((seq, offset));
+                    self.index_due = offset + INDEX_STRIDE_BYTES;
+                }
+            }
+            before => {
+                assert!(
+                    before.is_none_or(|row| row.extent.queue < queue),
+                    "queues are added in order"
+                );
+                self.close_index();
+                let extent = Extent { queue, first_seq: seq, last_seq: seq, count: 1, bytes };
+                self.rows.push(Row {
+                    extent,
+                    records_start: offset,
+                    index_start: 0,
+                    index_count: 0,
+                    index_checksum: 0,
+                });
+                self.index_due = offset + INDEX_STRIDE_BYTES;
+            }
+        }
+    }
+
+    /// Seals the position index of the last queue.
+    fn close_index(&mut self) {
+        if let Some(row) = self.rows.last_mut() {
+            let first = self.index.len() - row.index_count as usize;
+            let bytes: Vec<u8> =
+                self.index[first..].iter().flat_map(|entry| index_entry(*entry)).collect();
+            row.index_checksum = self.seed.checksum(row.extent.queue, &bytes);
+        }
+    }
+
+    fn flush(&mut self) -> Result<(), Error> {
+        self.file.write_at(self.written, &[IoSlice::new(&self.buffer)]).at("write", &self.path)?;
+        self.written += self.buffer.len() as u64;
+        self.buffer.clear();
+        Ok(())
+    }
+}
+
+impl<D: Disk> Drop for Writer<D> {
+    fn drop(&mut self) {
+        if !self.is_finished {
+            // If this fails too, the next checkpoint names the file as removed.
+            let _ = self.disk.remove(&self.path);
+        }
+    }
+}
+
+fn index_entry((seq, offset): (u64, u64)) -> [u8; format::INDEX_ENTRY_BYTES] {
+    let mut out = [0; format::INDEX_ENTRY_BYTES];
+    out[..8].copy_from_slice(&seq.to_le_bytes());
+    out[8..].copy_from_slice(&offset.to_le_bytes());
+    out
+}
+
+const _: () = assert!(HEADER_BYTES == 64, "records begin behind the header");

@@ -1,0 +1,342 @@
+//! The log's writer: one commit is one write and one sync.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::batch::{CommitBatch, Draft, Item, Synced, size_of_batch};
+use crate::config::Config;
+use crate::disk::{Disk, DiskFile};
+use crate::error::{Context, Error};
+use crate::keeper::Keeper;
+use crate::limits::{BATCH_RECORDS_MAX, DATA_START};
+use crate::place::Place;
+use crate::reader::Reader;
+use crate::record::{Kind, Position, RECORD_HEADER_BYTES, Seed, Standing, aligned};
+use crate::recovery::{self, Recovered};
+use crate::shared::{LogFile, Ready, Shared, make_file, wal_path};
+use crate::stats::Stats;
+
+/// The log of one node, for all its groups. Owned by the one thread that writes it; others read
+/// with a [`Reader`], and one keeps house with the [`Keeper`].
+pub struct Wal<D: Disk> {
+    shared: Arc<Shared<D>>,
+    keeper: Option<Keeper<D>>,
+    active: Active<D::File>,
+    /// Of the last batch written.
+    sequence: u64,
+    groups: BTreeMap<u32, Group>,
+    /// The first failure: from then on the only answer.
+    failed: Option<Error>,
+    stats: Stats,
+    draft: Draft,
+}
+
+/// The file that is written.
+pub(crate) struct Active<F> {
+    pub(crate) number: u64,
+    pub(crate) file: Arc<F>,
+    pub(crate) bytes: u64,
+    pub(crate) seed: Seed,
+    /// Where the next batch goes.
+    pub(crate) offset: u64,
+    /// End of the last batch, here or in the file before.
+    pub(crate) durable: Position,
+}
+
+/// What every new file begins with, for each group, so that older files hold nothing but entries.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Group {
+    pub(crate) hard_state: Option<Bytes>,
+    pub(crate) floor: (u64, u64),
+    /// Index and term of the last entry; term 0: not known.
+    pub(crate) last: (u64, u64),
+    /// The start found damage, and no checkpoint has covered it since.
+    pub(crate) is_damaged: bool,
+}
+
+/// What recovery hands to the writer.
+pub(crate) struct Parts<D: Disk> {
+    pub(crate) shared: Arc<Shared<D>>,
+    pub(crate) keeper: Keeper<D>,
+    pub(crate) active: Active<D::File>,
+    pub(crate) sequence: u64,
+    pub(crate) groups: BTreeMap<u32, Group>,
+}
+
+impl<D: Disk> Wal<D> {
+    /// Opens the log in `disk`'s directory, or makes a new one if the directory is empty.
+    ///
+    /// What was torn by a power cut is cut off, and what is left is written and synced again
+    /// before this returns. What was durable and is unreadable now is reported as the damage of
+    /// its groups, and left as it is.
+    pub fn open(disk: D, config: Config) -> Result<(Self, Recovered), Error> {
+        let (parts, recovered) = recovery::open(disk, config)?;
+        let Parts { shared, keeper, active, sequence, groups } = parts;
+        let wal = Self {
+            shared,
+            keeper: Some(keeper),
+            active,
+            sequence,
+            groups,
+            failed: None,
+            stats: Stats::default(),
+            draft: Draft::default(),
+        };
+        Ok((wal, recovered))
+    }
+
+    /// A handle to read entries with, for any thread.
+    pub fn reader(&self) -> Reader<D> {
+        Reader::new(Arc::clone(&self.shared))
+    }
+
+    /// The handle for checkpoints, segments and log files, for one thread. Can be taken once.
+    pub fn keeper(&mut self) -> Keeper<D> {
+        self.keeper.take().expect("the keeper has one owner, and was taken before")
+    }
+
+    /// Makes all items of all batches durable: one write and one sync, unless they fill a file.
+    ///
+    /// Each batch is durable as a whole or not at all, and none without those before it. After
+    /// an error nothing more is accepted, because nobody knows what is on disk: stop the node
+    /// and open the log again. The exception is [`Error::TooLarge`], which writes nothing.
+    pub fn commit(&mut self, batches: Vec<CommitBatch>) -> Result<Synced, Error> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        self.check_sizes(&batches)?;
+        let mut places = Vec::new();
+        self.write_all(&batches, &mut places).inspect_err(|error| {
+            self.failed = Some(error.clone());
+        })?;
+        self.stats.commits += 1;
+        self.stats.batches += batches.len() as u64;
+        self.stats.entries += places.len() as u64;
+        Ok(Synced::new(self.sequence, places))
+    }
+
+    /// Writes a last batch, which proves that the one before it was durable: a later start can
+    /// then tell damage from a torn tail everywhere.
+    pub fn close(mut self) -> Result<(), Error> {
+        self.commit(vec![CommitBatch::new()]).map(|_| ())
+    }
+
+    /// Counters since the log was opened.
+    pub fn stats(&self) -> Stats {
+        self.stats
+    }
+
+    /// Why the log takes nothing more, if so.
+    pub fn failure(&self) -> Option<&Error> {
+        self.failed.as_ref()
+    }
+
+    fn check_sizes(&self, batches: &[CommitBatch]) -> Result<(), Error> {
+        let standings = self.standings_bytes();
+        let bytes_max = (self.shared.config.file_bytes - DATA_START).saturating_sub(standings);
+        for batch in batches {
+            let bytes = aligned(batch.bytes() + size_of_batch(0, 0));
+            if bytes > bytes_max || batch.count() > BATCH_RECORDS_MAX / 2 {
+                return Err(Error::TooLarge { bytes, bytes_max });
+            }
+        }
+        Ok(())
+    }
+
+    /// Most that the standing records of all groups take.
+    fn standings_bytes(&self) -> u64 {
+        let of_group = |group: &Group| {
+            let hard_state = group.hard_state.as_ref().map_or(0, Bytes::len);
+            (RECORD_HEADER_BYTES + 17 + hard_state) as u64
+        };
+        self.groups.values().map(of_group).sum::<u64>() + size_of_batch(0, 0)
+    }
+
+    /// Writes the batches in as few writes as the file size allows: nearly always one.
+    fn write_all(&mut self, batches: &[CommitBatch], places: &mut Vec<Place>) -> Result<(), Error> {
+        let room = (self.shared.config.file_bytes - DATA_START)
+            .saturating_sub(self.standings_bytes() + size_of_batch(0, 0));
+        let mut rest = batches;
+        loop {
+            let mut bytes = 0;
+            let mut records = 0;
+            let fits = rest.iter().take_while(|batch| {
+                bytes += batch.bytes();
+                records += batch.count();
+                bytes <= room && records <= BATCH_RECORDS_MAX / 2
+            });
+            let count = fits.count().max(1).min(rest.len());
+            let (now, later) = rest.split_at(count);
+            self.write(now, places)?;
+            rest = later;
+            if rest.is_empty() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// One write and one sync.
+    fn write(&mut self, batches: &[CommitBatch], places: &mut Vec<Place>) -> Result<(), Error> {
+        let first_place = places.len();
+        let payload: u64 = batches.iter().map(CommitBatch::bytes).sum();
+        let dirty = self.adopt_floors();
+        let needed = |standings: u64| aligned(payload + standings + size_of_batch(0, 0));
+        let mut is_fresh = self.active.offset == DATA_START;
+        let all = self.standings_bytes();
+        if self.active.offset + needed(all) > self.active.bytes {
+            self.roll(needed(all))?;
+            is_fresh = true;
+        }
+        let mut draft = std::mem::take(&mut self.draft);
+        draft.clear();
+        for (number, group) in &self.groups {
+            if is_fresh || dirty.contains(number) {
+                let Group { floor, is_damaged, .. } = *group;
+                let hard_state = group.hard_state.as_deref();
+                let standing = Standing { floor, hard_state, is_damaged };
+                let (index, term) = group.last;
+                draft.add(*number, Kind::Standing, index, term, standing.encode().into());
+            }
+        }
+        for batch in batches {
+            for (group, item) in batch.items() {
+                self.note(*group, item);
+                match item {
+                    Item::Entry { index, term, data } => {
+                        draft.add(*group, Kind::Entry, *index, *term, data.clone());
+                    }
+                    Item::HardState(state) => {
+                        draft.add(*group, Kind::HardState, 0, 0, state.clone());
+                    }
+                    Item::TruncateFrom(index) => {
+                        draft.add(*group, Kind::Truncate, *index, 0, Bytes::new());
+                    }
+                }
+            }
+        }
+        let at = Position { file: self.active.number, offset: self.active.offset };
+        self.sequence += 1;
+        draft.seal(self.active.seed, (at, self.active.durable), self.sequence, places);
+        let result = self.write_draft(&draft);
+        self.draft = draft;
+        result?;
+        self.publish(batches, &dirty, places[first_place..].iter());
+        Ok(())
+    }
+
+    fn write_draft(&mut self, draft: &Draft) -> Result<(), Error> {
+        let bytes = aligned(draft.bytes());
+        assert!(
+            self.active.offset + bytes <= self.active.bytes,
+            "a batch is only written to a file that has room for it"
+        );
+        assert!(draft.count() <= BATCH_RECORDS_MAX, "the sizes were checked before");
+        let path = wal_path(self.active.number);
+        self.active.file.write_at(self.active.offset, &draft.parts()).at("write", &path)?;
+        self.stats.sync_us += self.active.file.sync_data().at("sync", &path)?;
+        self.stats.syncs += 1;
+        self.stats.bytes += bytes;
+        self.active.offset += bytes;
+        self.active.durable = Position { file: self.active.number, offset: self.active.offset };
+        Ok(())
+    }
+
+    /// Keeps what the next file will begin with.
+    fn note(&mut self, number: u32, item: &Item) {
+        let group = self.groups.entry(number).or_default();
+        match item {
+            Item::Entry { index, term, .. } => {
+                assert!(*index > 0, "the first entry of a log has index 1");
+                assert!(
+                    *index <= group.last.0 + 1,
+                    "entries of group {number} follow each other: {index} came after {}",
+                    group.last.0
+                );
+                group.last = (*index, *term);
+            }
+            Item::HardState(state) => group.hard_state = Some(state.clone()),
+            Item::TruncateFrom(index) => {
+                if *index <= group.last.0 {
+                    group.last = (index.saturating_sub(1), 0);
+                }
+            }
+        }
+    }
+
+    /// Takes over the checkpoints that the log does not know yet.
+    fn adopt_floors(&mut self) -> Vec<u32> {
+        let mut table = self.shared.table.lock();
+        let mut dirty = Vec::new();
+        for (number, floor) in table.floors.iter_mut().filter(|(_, floor)| !floor.is_logged) {
+            let group = self.groups.entry(*number).or_default();
+            group.floor = group.floor.max((floor.index, floor.term));
+            if floor.is_new && floor.index >= group.last.0 {
+                group.is_damaged = false;
+            }
+            if floor.index > group.last.0 {
+                // A snapshot from a peer: the log goes on above it.
+                group.last = group.floor;
+            }
+            dirty.push(*number);
+        }
+        dirty
+    }
+
+    /// Tells the readers and the keeper what is durable now.
+    fn publish<'a>(
+        &self,
+        batches: &[CommitBatch],
+        dirty: &[u32],
+        mut places: impl Iterator<Item = &'a Place>,
+    ) {
+        let mut table = self.shared.table.lock();
+        for (group, item) in batches.iter().flat_map(CommitBatch::items) {
+            match item {
+                Item::Entry { index, .. } => {
+                    let place = places.next().expect("every entry has a place");
+                    table.truncate(*group, *index);
+                    table.hold(place.file, *group, *index);
+                }
+                Item::TruncateFrom(index) => table.truncate(*group, *index),
+                Item::HardState(_) => {}
+            }
+        }
+        for number in dirty {
+            let group = &self.groups[number];
+            let floor = table.floors.get_mut(number).expect("floors are never removed");
+            floor.is_logged = floor.index <= group.floor.0;
+        }
+        table.active = self.active.number;
+    }
+
+    /// Goes on in the next file; makes a small one if none is ready.
+    fn roll(&mut self, needed: u64) -> Result<(), Error> {
+        let mut prepared = self.shared.prepared.lock();
+        let ready = match prepared.pop_front() {
+            Some(ready) if ready.bytes >= DATA_START + needed => ready,
+            Some(_) | None => {
+                self.stats.urgent_rollovers += 1;
+                let config = &self.shared.config;
+                let bytes = config.urgent_bytes().max(DATA_START + needed);
+                make_file(&self.shared.disk, config, self.active.number + 1, bytes)?
+            }
+        };
+        assert!(ready.number == self.active.number + 1, "log files follow each other");
+        let Ready { number, file, bytes } = ready;
+        self.stats.rollovers += 1;
+        self.active.number = number;
+        self.active.file = Arc::clone(&file);
+        self.active.bytes = bytes;
+        self.active.seed = Seed::of(&self.shared.config.identity, number);
+        self.active.offset = DATA_START;
+        // The readers may be asked for entries of this file as soon as the commit returns.
+        self.shared
+            .table
+            .lock()
+            .files
+            .insert(number, LogFile { file, bytes, holds: BTreeMap::new() });
+        Ok(())
+    }
+}
