@@ -10,6 +10,7 @@
     reason = "real processes have clocks, files and a terminal; every trial's shell is below here"
 )]
 
+pub mod bitflip;
 pub mod broker;
 pub mod command;
 pub mod diskfault;

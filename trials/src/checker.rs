@@ -70,6 +70,8 @@ pub enum Promise {
     NotEmpty,
     /// Q9: a queue that confirms or delivers nothing after the heal.
     Stuck,
+    /// F8: confirmed by a broker whose disk had failed.
+    Silence,
     /// What the protocol does not allow.
     Protocol,
 }
@@ -86,6 +88,7 @@ impl fmt::Display for Promise {
             Self::Confirm => "Q7 confirm",
             Self::NotEmpty => "Q8 not empty",
             Self::Stuck => "Q9 stuck",
+            Self::Silence => "F8 confirmed after a failure",
             Self::Protocol => "protocol",
         })
     }

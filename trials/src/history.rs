@@ -95,6 +95,9 @@ pub enum What {
         #[serde(default, skip_serializing_if = "is_zero_u64")]
         sectors: u64,
     },
+    /// The broker was known to fail from `t0` and was not started again before `t1`: nothing begun
+    /// in between may be confirmed in between.
+    Silent { t0: Nanos, t1: Nanos },
     /// A queue that takes part.
     Queue {
         q: String,

@@ -29,6 +29,7 @@ pub struct Setup {
     pub log: PathBuf,
     /// Arguments after those that every broker gets.
     pub arguments: Vec<String>,
+    pub environment: Vec<(&'static str, String)>,
 }
 
 /// A broker process, or the place for one. Dropping it kills.
@@ -156,6 +157,7 @@ impl Setup {
             Kind::Rabbitmq => self.rabbitmq(&mut command),
         }
         command.args(&self.arguments);
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         command
     }
 

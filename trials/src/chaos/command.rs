@@ -6,10 +6,13 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
+use super::bitflip::BitFlip;
 use super::broker::Kind;
+use super::diskfault::{DiskFull, FailingFlush, FailingSync};
 use super::kill9::Kill;
+use super::planted::hunt_all;
 use super::powercut::PowerCut;
-use super::trial::{Options, run as run_trial};
+use super::trial::{MakeHarm, Options, run as run_trial};
 use super::{Failure, flaky_disk};
 use crate::checker::{Rules, Verdict, check};
 use crate::history::History;
@@ -28,7 +31,22 @@ enum Trial {
     Kill9(Common),
     /// Lose or tear what was not synced, under load, over and over; needs root, FUSE and loop
     Powercut(Common),
-    /// Serve an image as a disk with a volatile cache (powercut starts this by itself)
+    /// Failing syncs, a failing disk, a full disk, a flipped bit
+    Diskfault(Common),
+    /// All of the above, one after the other
+    Chaos(Common),
+    /// Build brokers with bugs planted on purpose, and show that each is caught
+    Planted {
+        /// Only those whose name holds this
+        #[arg(long, default_value = "")]
+        bug: String,
+        /// The workspace to build
+        #[arg(long, default_value = ".")]
+        root: PathBuf,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Serve an image as a disk with a volatile cache (the trials start this by themselves)
     Flakydisk { image: PathBuf, mount: PathBuf },
     /// Check histories written before
     Check {
@@ -36,6 +54,16 @@ enum Trial {
         histories: Vec<PathBuf>,
     },
 }
+
+/// The trials of each kind of disk fault.
+const DISKFAULTS: [(&str, MakeHarm); 4] = [
+    ("eio", |dir| Ok(Box::new(FailingSync::new(dir)?))),
+    ("badflush", |dir| Ok(Box::new(FailingFlush::new(dir)?))),
+    ("diskfull", |dir| Ok(Box::new(DiskFull::new(dir)?))),
+    ("bitflip", |_| Ok(Box::new(BitFlip))),
+];
+const KILL9: [(&str, MakeHarm); 1] = [("kill9", |_| Ok(Box::new(Kill)))];
+const POWERCUT: [(&str, MakeHarm); 1] = [("powercut", |dir| Ok(Box::new(PowerCut::new(dir)?)))];
 
 #[derive(Args, Clone, Debug)]
 struct Common {
@@ -83,8 +111,13 @@ impl Common {
 pub fn run() -> ExitCode {
     let command = Command::parse();
     let passed = match &command.trial {
-        Trial::Kill9(common) => common.options().and_then(|options| trial_kill9(&options)),
-        Trial::Powercut(common) => common.options().and_then(|options| trial_powercut(&options)),
+        Trial::Kill9(common) => run_all(common, &KILL9),
+        Trial::Powercut(common) => run_all(common, &POWERCUT),
+        Trial::Diskfault(common) => run_all(common, &DISKFAULTS),
+        Trial::Chaos(common) => run_all(common, &[&KILL9[..], &POWERCUT, &DISKFAULTS].concat()),
+        Trial::Planted { bug, root, common } => {
+            common.options().and_then(|options| hunt_all(&options, root, bug))
+        }
         Trial::Flakydisk { image, mount } => {
             flaky_disk::serve(image, mount).map(|()| true).map_err(Failure::from)
         }
@@ -93,10 +126,6 @@ pub fn run() -> ExitCode {
     match passed {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
-        Err(skipped @ Failure::Skipped(_)) => {
-            println!("{skipped}");
-            ExitCode::SUCCESS
-        }
         Err(failure) => {
             println!("{failure}");
             ExitCode::FAILURE
@@ -104,33 +133,25 @@ pub fn run() -> ExitCode {
     }
 }
 
-fn trial_kill9(options: &Options) -> Result<bool, Failure> {
-    println!("kill9: seed {}, {} rounds", options.seed, options.rounds);
-    let outcome = run_trial(options, &mut Kill)?;
-    finish(&outcome)
-}
-
-fn trial_powercut(options: &Options) -> Result<bool, Failure> {
-    println!("powercut: seed {}, {} rounds", options.seed, options.rounds);
-    let disk = options.dir.join(format!("disk-{}", options.seed));
-    std::fs::create_dir_all(&disk)?;
-    let mut cut = PowerCut::new(&disk)?;
-    let outcome = run_trial(options, &mut cut)?;
-    drop(cut);
-    let passed = finish(&outcome)?;
-    if passed {
-        std::fs::remove_dir_all(&disk)?;
+/// Runs trial after trial. True if none failed; what was skipped is said.
+fn run_all(common: &Common, trials: &[(&str, MakeHarm)]) -> Result<bool, Failure> {
+    let options = common.options()?;
+    let mut passed = true;
+    for (name, make) in trials {
+        println!("{name}: seed {}, {} rounds", options.seed, options.rounds);
+        match run_trial(&options, name, *make) {
+            Ok(outcome) => {
+                println!("{outcome}");
+                passed &= outcome.passed();
+            }
+            Err(skipped @ Failure::Skipped(_)) => println!("{name}: {skipped}"),
+            Err(failure) => {
+                println!("{name}: {failure}");
+                passed = false;
+            }
+        }
     }
     Ok(passed)
-}
-
-/// Prints the outcome; a run that passed leaves nothing behind.
-fn finish(outcome: &super::table::Outcome) -> Result<bool, Failure> {
-    println!("{outcome}");
-    if outcome.passed() {
-        std::fs::remove_dir_all(&outcome.dir)?;
-    }
-    Ok(outcome.passed())
 }
 
 fn check_files(paths: &[PathBuf]) -> Result<bool, Failure> {

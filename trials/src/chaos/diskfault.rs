@@ -1,1 +1,228 @@
 //! F8 and F9: syncs that fail, and a disk without space.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use super::Failure;
+use super::broker::{Broker, tail};
+use super::flaky_disk::mounted::{Cut, MountedDisk};
+use super::trial::{Harm, Struck};
+use crate::history::Nanos;
+use crate::workload::Chance;
+use crate::workload::io::now;
+
+/// How long a broker may go on after a sync failed.
+const STOPS: Duration = Duration::from_secs(20);
+
+/// Holds the broker to it: it ends by itself, not with success, and names the file.
+fn must_stop(broker: &mut Broker) -> Result<(), Failure> {
+    let status = broker.wait_exit(STOPS).map_err(|failure| match failure {
+        Failure::Broken(_) => Failure::Broken("the broker goes on after a failed sync".to_owned()),
+        other => other,
+    })?;
+    if status.success() {
+        return Err(Failure::Broken("a failed sync ended the broker with success".to_owned()));
+    }
+    let last = tail(&broker.setup.log);
+    // Names of log files, segments and checkpoints have a number and a dot, or the directory.
+    let data = broker.setup.data.display().to_string();
+    let names = [".wal", "seg-", "checkpoint", "wal/", "groups/", data.as_str()];
+    if !names.iter().any(|name| last.contains(name)) {
+        return Err(Failure::Broken(format!("no file is named after a failed sync:\n{last}")));
+    }
+    Ok(())
+}
+
+/// `fdatasync` and `fsync` fail with EIO, once per thread or for ever (strace injects it). The
+/// file's pages are written all the same: a broker that tried again would be told that all is well.
+#[derive(Debug)]
+pub struct FailingSync {
+    log: PathBuf,
+}
+
+impl FailingSync {
+    pub fn new(dir: &Path) -> Result<Self, Failure> {
+        let version = Command::new("strace").arg("-V").output();
+        version.map_err(|error| Failure::Skipped(format!("strace: {error}")))?;
+        Ok(Self { log: dir.join("strace.log") })
+    }
+
+    fn attach(&self, pid: u32, how_often: &str) -> Result<Tracer, Failure> {
+        let inject = format!("inject=fdatasync,fsync:error=EIO:when={how_often}");
+        let tracer = Command::new("strace")
+            .args(["-f", "-qq", "-ttt", "-e", "trace=fdatasync,fsync", "-e", &inject, "-o"])
+            .arg(&self.log)
+            .args(["-p", &pid.to_string()])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
+        Ok(Tracer(tracer))
+    }
+
+    /// When the first sync failed, out of what strace wrote (wall clock) about it.
+    fn failed_at(&self, wall_offset: i128) -> Option<Nanos> {
+        let text = std::fs::read_to_string(&self.log).ok()?;
+        let line = text.lines().find(|line| line.contains("(INJECTED)"))?;
+        let seconds: f64 = line.split_whitespace().find_map(|word| {
+            let (whole, part) = word.split_once('.')?;
+            (whole.len() >= 10 && part.len() == 6).then(|| word.parse().ok())?
+        })?;
+        Nanos::try_from((seconds * 1e9) as i128 - wall_offset).ok()
+    }
+}
+
+/// A tracer that lets go when it is dropped.
+struct Tracer(Child);
+
+impl Drop for Tracer {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Harm for FailingSync {
+    fn name(&self) -> &'static str {
+        "eio"
+    }
+
+    fn strikes_recovery(&self) -> bool {
+        false
+    }
+
+    fn strike(&mut self, broker: &mut Broker, chance: &mut Chance) -> Result<Struck, Failure> {
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+        let t0 = now();
+        let wall_offset = i128::try_from(wall).unwrap_or_default() - i128::from(t0);
+        let _ = std::fs::remove_file(&self.log);
+        let how_often = if chance.percent(50) { "1" } else { "1+" };
+        let pid = broker.pid().ok_or(Failure::Trial("there is no broker to trace".to_owned()))?;
+        let tracer = self.attach(pid, how_often)?;
+        must_stop(broker)?;
+        drop(tracer);
+        let failed = self.failed_at(wall_offset);
+        let Some(failed) = failed else {
+            return Err(Failure::Trial("strace did not get to inject anything".to_owned()));
+        };
+        Ok(Struck { silent_from: Some(failed), note: None, ..Struck::dead(t0) })
+    }
+}
+
+/// The disk itself fails to flush, and forgets what it was to flush.
+#[derive(Debug)]
+pub struct FailingFlush {
+    disk: MountedDisk,
+}
+
+impl FailingFlush {
+    pub fn new(dir: &Path) -> Result<Self, Failure> {
+        Ok(Self { disk: MountedDisk::create(dir)? })
+    }
+}
+
+impl Harm for FailingFlush {
+    fn name(&self) -> &'static str {
+        "badflush"
+    }
+
+    fn data(&self, _: &Path) -> PathBuf {
+        self.disk.data().join("broker")
+    }
+
+    fn strikes_recovery(&self) -> bool {
+        false
+    }
+
+    fn strike(&mut self, broker: &mut Broker, _: &mut Chance) -> Result<Struck, Failure> {
+        let t0 = now();
+        self.disk.fail_flushes(true)?;
+        let failed = now();
+        must_stop(broker)?;
+        self.disk.fail_flushes(false)?;
+        self.disk.cut(Cut::Drop)?;
+        let sectors = self.disk.power_on()?;
+        Ok(Struck { sectors, silent_from: Some(failed), ..Struck::dead(t0) })
+    }
+}
+
+/// The disk is full for a while. A broker may wait, or stop; it may not lose, and it must serve
+/// again when there is space.
+#[derive(Debug)]
+pub struct DiskFull {
+    disk: MountedDisk,
+}
+
+/// How long there is no space.
+const FULL: Duration = Duration::from_secs(4);
+
+impl DiskFull {
+    pub fn new(dir: &Path) -> Result<Self, Failure> {
+        Ok(Self { disk: MountedDisk::create(dir)? })
+    }
+
+    fn filler(&self) -> PathBuf {
+        self.disk.data().join("filler")
+    }
+
+    /// Takes all space that is left, again and again: others may free some in between.
+    fn fill(&self, file: &File, from: u64) -> u64 {
+        let (mut end, mut step) = (from, 256_u64 << 20);
+        while step >= 4096 {
+            let flags = rustix::fs::FallocateFlags::empty();
+            match rustix::fs::fallocate(file, flags, end, step) {
+                Ok(()) => end += step,
+                Err(_) => step /= 2,
+            }
+        }
+        end
+    }
+}
+
+impl Harm for DiskFull {
+    fn name(&self) -> &'static str {
+        "diskfull"
+    }
+
+    fn data(&self, _: &Path) -> PathBuf {
+        self.disk.data().join("broker")
+    }
+
+    fn strikes_recovery(&self) -> bool {
+        false
+    }
+
+    fn environment(&self) -> Vec<(&'static str, String)> {
+        // The alarm long before would keep the disk from ever being full.
+        vec![("MILLRACE_DISK_FREE_LIMIT", "0".into()), ("MILLRACE_WAL_FILE_BYTES", "1MiB".into())]
+    }
+
+    fn strike(&mut self, broker: &mut Broker, _: &mut Chance) -> Result<Struck, Failure> {
+        let t0 = now();
+        let file = File::create(self.filler())?;
+        let mut end = 0;
+        let until = t0 + FULL.as_nanos() as Nanos;
+        while now() < until {
+            end = self.fill(&file, end);
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let ended = broker.exited()?;
+        drop(file);
+        std::fs::remove_file(self.filler())?;
+        match ended {
+            Some(status) if status.success() => {
+                Err(Failure::Broken("a full disk ended the broker with success".to_owned()))
+            }
+            Some(status) => {
+                let note = format!("a full disk stopped the broker ({status})");
+                Ok(Struck { note: Some(note), ..Struck::dead(t0) })
+            }
+            None => {
+                let note = Some("the broker went on through a full disk".to_owned());
+                Ok(Struck { is_alive: true, note, ..Struck::dead(t0) })
+            }
+        }
+    }
+}

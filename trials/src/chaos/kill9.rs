@@ -19,6 +19,6 @@ impl Harm for Kill {
     fn strike(&mut self, broker: &mut Broker, _: &mut Chance) -> Result<Struck, Failure> {
         let t0 = now();
         broker.kill()?;
-        Ok(Struck { t0, sectors: 0, is_alive: false })
+        Ok(Struck::dead(t0))
     }
 }

@@ -1,1 +1,122 @@
-//! Bugs planted on purpose, each of which must be caught.
+//! Bugs planted on purpose, each of which must be caught: a suite that misses one is no evidence.
+//!
+//! A planted bug is a `--cfg` that only our own crates are built with: the compiler's wrapper adds
+//! it, so the dependencies are built once for all of them.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::Failure;
+use super::bitflip::BitFlip;
+use super::kill9::Kill;
+use super::powercut::PowerCut;
+use super::table::Outcome;
+use super::trial::{MakeHarm, Options, run};
+use crate::checker::Promise;
+
+/// One bug and the trial that must find it.
+#[derive(Clone, Copy, Debug)]
+pub struct Planted {
+    pub name: &'static str,
+    trial: &'static str,
+    make: MakeHarm,
+    rounds: u32,
+    /// What it breaks, seen by clients; a broker that breaks down visibly is caught as well.
+    breaks: Promise,
+}
+
+/// All of them.
+pub const PLANTED: [Planted; 4] = [
+    Planted {
+        name: "bug_ack_before_fsync",
+        trial: "powercut",
+        make: |dir| Ok(Box::new(PowerCut::new(dir)?)),
+        rounds: 4,
+        breaks: Promise::Lost,
+    },
+    Planted {
+        name: "bug_skip_dir_sync",
+        trial: "powercut",
+        make: |dir| Ok(Box::new(PowerCut::new(dir)?)),
+        rounds: 4,
+        breaks: Promise::Lost,
+    },
+    Planted {
+        name: "bug_truncate_on_crc",
+        trial: "bitflip",
+        make: |_| Ok(Box::new(BitFlip)),
+        rounds: 1,
+        breaks: Promise::Lost,
+    },
+    Planted {
+        name: "bug_requeue_unflagged",
+        trial: "kill9",
+        make: |_| Ok(Box::new(Kill)),
+        rounds: 2,
+        breaks: Promise::Unflagged,
+    },
+];
+
+/// Seeds tried before a bug counts as missed.
+const SEEDS: u64 = 4;
+
+impl Planted {
+    /// Builds the broker with the bug, out of the workspace at `root`.
+    fn build(&self, root: &Path, target: &Path) -> Result<PathBuf, Failure> {
+        std::fs::create_dir_all(target)?;
+        let wrapper = target.join(format!("rustc-{}", self.name));
+        std::fs::write(&wrapper, format!("#!/bin/sh\nexec \"$@\" --cfg {}\n", self.name))?;
+        std::fs::set_permissions(&wrapper, std::fs::Permissions::from_mode(0o755))?;
+        let status = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+            .args(["build", "--quiet", "--package", "millrace", "--target-dir"])
+            .arg(target)
+            .current_dir(root)
+            .env("RUSTC_WORKSPACE_WRAPPER", &wrapper)
+            .status()?;
+        if !status.success() {
+            return Err(Failure::Trial(format!("the broker with {} does not build", self.name)));
+        }
+        let kept = target.join(self.name);
+        std::fs::copy(target.join("debug/millrace"), &kept)?;
+        Ok(kept)
+    }
+
+    /// Runs its trial until it is caught. Gives back what caught it.
+    fn hunt(&self, options: &Options) -> Result<Option<Outcome>, Failure> {
+        for seed in options.seed..options.seed + SEEDS {
+            let dir = options.dir.join(self.name);
+            let options = Options { seed, dir, rounds: self.rounds, ..options.clone() };
+            let outcome = run(&options, self.trial, self.make)?;
+            let seen = !outcome.report.broken(self.breaks).is_empty();
+            if seen || !outcome.broken.is_empty() {
+                // Everything it left was wanted: only a bug that escapes is worth keeping.
+                std::fs::remove_dir_all(&outcome.dir)?;
+                return Ok(Some(outcome));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Builds and hunts those whose name holds `word`. True if every one was caught.
+pub fn hunt_all(options: &Options, root: &Path, word: &str) -> Result<bool, Failure> {
+    let mut all = true;
+    for planted in PLANTED.iter().filter(|planted| planted.name.contains(word)) {
+        let broker = planted.build(root, &options.dir.join("build"))?;
+        let options = Options { broker, ..options.clone() };
+        match planted.hunt(&options) {
+            Ok(Some(outcome)) => {
+                let (trial, seed, caught) = (planted.trial, outcome.seed, outcome.caught());
+                println!("{}: caught by {trial}, seed {seed}: {caught}", planted.name);
+            }
+            Ok(None) => {
+                all = false;
+                println!("{}: NOT CAUGHT by {} in {SEEDS} seeds", planted.name, planted.trial);
+            }
+            Err(skipped @ Failure::Skipped(_)) => println!("{}: {skipped}", planted.name),
+            Err(failure) => return Err(failure),
+        }
+    }
+    Ok(all)
+}

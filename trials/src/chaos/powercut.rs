@@ -53,6 +53,6 @@ impl Harm for PowerCut {
         broker.kill()?;
         let sectors = self.disk.power_on()?;
         self.disk.slow_flushes(chance.within(0, FLUSH_MS_MAX))?;
-        Ok(Struck { t0, sectors, is_alive: false })
+        Ok(Struck { sectors, ..Struck::dead(t0) })
     }
 }

@@ -13,6 +13,8 @@ pub struct Outcome {
     pub report: Report,
     /// Broken promises that clients cannot see: an exit code, a missing name in a log.
     pub broken: Vec<String>,
+    /// What happened and is no violation.
+    pub notes: Vec<String>,
     pub restarts: Vec<Duration>,
     /// Kept where it did not pass.
     pub dir: std::path::PathBuf,
@@ -62,6 +64,9 @@ impl fmt::Display for Outcome {
         }
         writeln!(f)?;
         write!(f, "{}", self.report)?;
+        for note in &self.notes {
+            writeln!(f, "  note: {note}")?;
+        }
         for broken in &self.broken {
             writeln!(f, "  {broken}")?;
         }

@@ -29,12 +29,24 @@ pub struct Options {
 }
 
 /// What harm did.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Struck {
     pub t0: Nanos,
+    /// Sectors that were thrown away.
     pub sectors: u64,
     /// Whether the broker is expected to be running after it.
     pub is_alive: bool,
+    /// From then until its next start, nothing that a client begins may be confirmed.
+    pub silent_from: Option<Nanos>,
+    /// What a reader of the outcome should know.
+    pub note: Option<String>,
+}
+
+impl Struck {
+    /// Struck at `t0`, and dead; nothing else to say.
+    pub fn dead(t0: Nanos) -> Self {
+        Self { t0, sectors: 0, is_alive: false, silent_from: None, note: None }
+    }
 }
 
 /// A kind of harm.
@@ -44,6 +56,11 @@ pub trait Harm {
     /// Where the broker's data is to lie.
     fn data(&self, run: &Path) -> PathBuf {
         run.join("data")
+    }
+
+    /// Settings of the broker that this harm needs.
+    fn environment(&self) -> Vec<(&'static str, String)> {
+        Vec::new()
     }
 
     /// Rules beyond the usual ones.
@@ -70,21 +87,35 @@ const DRAIN: Duration = Duration::from_secs(120);
 const HORIZON: Duration = Duration::from_secs(2);
 const NODE: u32 = 1;
 
-/// Runs one trial to its verdict.
-pub fn run(options: &Options, harm: &mut dyn Harm) -> Result<Outcome, Failure> {
-    let dir = options.dir.join(format!("{}-{}", harm.name(), options.seed));
+/// Makes the harm of a run, below the run's directory.
+pub type MakeHarm = fn(&Path) -> Result<Box<dyn Harm>, Failure>;
+
+/// Runs one trial to its verdict. A run that passes leaves no files behind.
+pub fn run(options: &Options, name: &str, make: MakeHarm) -> Result<Outcome, Failure> {
+    let dir = options.dir.join(format!("{name}-{}", options.seed));
     if dir.exists() {
         return Err(Failure::Trial(format!("{} is in the way", dir.display())));
     }
     std::fs::create_dir_all(&dir)?;
-    let mut trial = Trial::new(options, harm, &dir)?;
-    let ended = trial.rounds(options, harm);
-    let broken = match ended {
+    let outcome = run_in(options, make, &dir);
+    match &outcome {
+        Ok(outcome) if !outcome.passed() => {}
+        Ok(_) | Err(Failure::Skipped(_)) => std::fs::remove_dir_all(&dir)?,
+        Err(_) => {}
+    }
+    outcome
+}
+
+fn run_in(options: &Options, make: MakeHarm, dir: &Path) -> Result<Outcome, Failure> {
+    let mut harm = make(dir)?;
+    let mut trial = Trial::new(options, harm.as_ref(), dir)?;
+    let broken = match trial.rounds(options, harm.as_mut()) {
         Ok(()) => Vec::new(),
         Err(Failure::Broken(what)) => vec![what],
         Err(other) => return Err(other),
     };
     let restarts = std::mem::take(&mut trial.restarts);
+    let notes = std::mem::take(&mut trial.notes);
     trial.end()?;
     let mut history = History::default();
     let file = std::fs::File::open(dir.join("history.jsonl"))?;
@@ -95,11 +126,21 @@ pub fn run(options: &Options, harm: &mut dyn Harm) -> Result<Outcome, Failure> {
         ..Rules::default()
     });
     let report = check(&history, &rules);
-    let trial = harm.name().to_owned();
-    Ok(Outcome { trial, seed: options.seed, report, broken, restarts, dir })
+    let (trial, dir) = (harm.name().to_owned(), dir.to_owned());
+    Ok(Outcome { trial, seed: options.seed, report, broken, notes, restarts, dir })
+}
+
+/// Half of the seeds run with small log files, so that they often fill and are recycled.
+fn environment(seed: u64, harm: &dyn Harm) -> Vec<(&'static str, String)> {
+    let mut environment = harm.environment();
+    if environment.is_empty() && seed.is_multiple_of(2) {
+        environment.push(("MILLRACE_WAL_FILE_BYTES", "1MiB".to_owned()));
+    }
+    environment
 }
 
 struct Trial {
+    notes: Vec<String>,
     runtime: Runtime,
     broker: Broker,
     recorder: Recorder,
@@ -118,6 +159,7 @@ impl Trial {
             data: harm.data(dir),
             log: dir.join("broker.log"),
             arguments: options.arguments.clone(),
+            environment: environment(options.seed, harm),
         };
         std::fs::create_dir_all(&setup.data)?;
         std::fs::write(dir.join("seed"), format!("{}\n", options.seed))?;
@@ -125,6 +167,7 @@ impl Trial {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         Ok(Self {
+            notes: Vec::new(),
             runtime,
             broker: Broker::new(setup),
             recorder,
@@ -169,6 +212,10 @@ impl Trial {
             return Err(Failure::Broken(format!("the broker ended by itself: {status}")));
         }
         let struck = harm.strike(&mut self.broker, &mut self.chance)?;
+        if let Some(t0) = struck.silent_from {
+            self.recorder.saw("nemesis", What::Silent { t0, t1: now() });
+        }
+        self.notes.extend(struck.note);
         let mut sectors = struck.sectors;
         if !struck.is_alive {
             while harm.strikes_recovery() && self.chance.percent(RECOVERY_PERCENT) {

@@ -7,8 +7,8 @@ use crate::history::{DISCONNECT, History, MessageId, Names, Nanos, Stage, What};
 /// One message as its publisher saw it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Publish {
-    /// Attempts that began, by their number.
-    pub(super) attempts: BTreeSet<u32>,
+    /// When each attempt began, by its number.
+    pub(super) attempts: BTreeMap<u32, Nanos>,
     /// Queues it is routed to.
     pub(super) queues: Vec<u32>,
     pub(super) checksum: Option<u32>,
@@ -90,6 +90,8 @@ pub(super) struct Facts {
     /// Those that the nemesis did.
     pub(super) harm_count: u64,
     pub(super) sectors: u64,
+    /// Times in which nothing that began may be confirmed.
+    pub(super) silences: Vec<(Nanos, Nanos)>,
     pub(super) closed: BTreeMap<u32, Nanos>,
     pub(super) confirms: Vec<Nanos>,
     /// Times in which publishers tried.
@@ -155,6 +157,7 @@ impl Facts {
                     self.harm_count += 1;
                 }
             }
+            What::Silent { t0, t1 } => self.silences.push((*t0, *t1)),
             What::Queue { q, single, dead } => {
                 let dead = dead.as_ref().map(|dead| self.names.number(dead));
                 if let Some(dead) = dead {
@@ -185,7 +188,7 @@ impl Facts {
         let publish = self.publishes.entry(id).or_default();
         match stage {
             Stage::Inv => {
-                publish.attempts.insert(n);
+                publish.attempts.insert(n, t);
             }
             Stage::Ok => {
                 publish.outcomes.push((n, t, true));

@@ -62,12 +62,18 @@ fn lost(facts: &Facts, id: MessageId, publish: &Publish, report: &mut Report) {
 fn confirms(facts: &Facts, id: MessageId, publish: &Publish, report: &mut Report) {
     let text = || facts.names.text(id);
     let mut answered = BTreeMap::new();
-    for (attempt, t, _) in &publish.outcomes {
+    for (attempt, t, confirmed) in &publish.outcomes {
         if answered.insert(*attempt, *t).is_some() {
             report.violate(Promise::Confirm, format!("{} was answered more than once", text()));
         }
-        if !publish.attempts.contains(attempt) {
+        let Some(begun) = publish.attempts.get(attempt) else {
             report.violate(Promise::Confirm, format!("{} was answered, never asked", text()));
+            continue;
+        };
+        let silent = |(from, to): &(Nanos, Nanos)| begun >= from && t <= to;
+        if *confirmed && facts.silences.iter().any(silent) {
+            let case = format!("{} was begun and confirmed after a failure", text());
+            report.violate(Promise::Silence, case);
         }
         // A retry goes over another channel than the one in the message's name.
         if *attempt == 0 && facts.closed.get(&id.channel).is_some_and(|closed| t > closed) {

@@ -242,6 +242,14 @@ fn a_confirm_after_the_channel_closed_is_a_violation() {
 }
 
 #[test]
+fn what_begins_and_is_confirmed_after_a_failed_sync_is_a_violation() {
+    let silent = |t0, t1| at(t1, What::Silent { t0, t1 });
+    assert_breaks(&with([silent(20_299 * MS, 20_400 * MS)]), Promise::Silence);
+    // Begun before the failure: its sync may have been the one before.
+    assert_eq!(with([silent(20_300 * MS + 1, 20_400 * MS)]).verdict(), Verdict::Valid);
+}
+
+#[test]
 fn what_is_left_after_the_drain_is_a_violation() {
     let left = What::Drained { q: "q".into(), node: 1, left: 3 };
     assert_breaks(&with([at(31_000 * MS, left)]), Promise::NotEmpty);
