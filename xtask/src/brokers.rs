@@ -126,7 +126,7 @@ fn millrace(folder: &Path, port: u16) -> Command {
 
 fn rabbitmq(folder: &Path, port: u16) -> Command {
     let mut program = command(format!("{RABBITMQ_PROGRAMS}/rabbitmq-server"), &[]);
-    program.envs(rabbitmq_environment(folder, port));
+    program.current_dir(folder).envs(rabbitmq_environment(folder, port));
     program
 }
 
@@ -169,6 +169,7 @@ fn rabbitmq_environment(folder: &Path, port: u16) -> Vec<(String, String)> {
         ("RABBITMQ_ENABLED_PLUGINS_FILE", file("plugins")),
         ("RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS", loopback),
         ("ERL_EPMD_ADDRESS", "127.0.0.1".into()),
+        ("ERL_CRASH_DUMP", file("erl_crash.dump")),
     ]
     .map(|(name, value)| (name.to_string(), value))
     .to_vec()

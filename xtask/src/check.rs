@@ -5,7 +5,7 @@
 use std::time::Instant;
 
 use crate::process::{cargo, run, run_lines};
-use crate::{Outcome, conformance, r#gen, setup, tidy};
+use crate::{Outcome, conformance, r#gen, setup, tidy, trials};
 
 /// How many tests or cases went which way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -74,6 +74,10 @@ pub(crate) fn ci(_: &[String]) -> Outcome {
     steps.step("setup", || uncounted(setup::run(&[])));
     check_steps(&mut steps);
     steps.step("conformance", || conformance::count(&[]));
+    for harm in ["kill9", "powercut"] {
+        let words = [harm, "--rounds", "4", "--seconds", "1"].map(String::from);
+        steps.step(harm, || uncounted(trials::chaos(&words)));
+    }
     steps.finish()
 }
 

@@ -7,7 +7,7 @@
 mod amqp_tools;
 mod go;
 mod lists;
-mod perftest;
+pub(crate) mod perftest;
 mod python;
 mod report;
 mod rust_tests;

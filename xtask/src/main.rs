@@ -12,6 +12,7 @@
     reason = "a developer's tool: it works with files and processes, and prints"
 )]
 
+mod bench;
 mod brokers;
 mod check;
 mod conformance;
@@ -45,10 +46,9 @@ const COMMANDS: &[Command] = &[
         about: "[client…] [--reference] real clients' own tests",
         run: conformance::command,
     },
+    Command { name: "bench", about: "[backlog] measured beside RabbitMQ", run: bench::command },
     Command { name: "tidy", about: "arrows, io bans, charters, leftovers", run: tidy::run },
-    Command { name: "sim", about: "simulated nodes from a seed", run: trials::sim },
-    Command { name: "chaos", about: "the real binary, killed and starved", run: trials::chaos },
-    Command { name: "fuzz", about: "NAME bytes nobody should send", run: trials::fuzz },
+    Command { name: "chaos", about: "kill9|powercut harm to a real broker", run: trials::chaos },
     Command { name: "run", about: "a throwaway broker", run: throwaway::command },
     Command { name: "gen", about: "writes generated code", run: |_| r#gen::run(false) },
 ];

@@ -1,23 +1,20 @@
-//! `sim`, `chaos` and `fuzz`: handed on to the package `trials`, which proves the whole.
+//! `chaos`: handed on to the package `trials`, with a release build of the broker to do harm to.
 
 use crate::Outcome;
-use crate::process::{cargo, run};
+use crate::process::{cargo, run, target};
 
-pub(crate) fn sim(words: &[String]) -> Outcome {
-    hand_on("sim", words)
-}
+/// Trials that take a broker.
+const HARMS: &[&str] = &["kill9", "powercut"];
 
-/// The real binary: it is built first, since `trials` does not depend on it.
+/// `cargo xtask chaos [kill9|powercut …]`
 pub(crate) fn chaos(words: &[String]) -> Outcome {
     run(&mut cargo(&["build", "--quiet", "--release", "--package", "millrace"]))?;
-    hand_on("chaos", words)
-}
-
-pub(crate) fn fuzz(words: &[String]) -> Outcome {
-    hand_on("fuzz", words)
-}
-
-fn hand_on(name: &str, words: &[String]) -> Outcome {
-    let mut command = cargo(&["run", "--quiet", "--release", "--package", "trials", "--", name]);
-    run(command.args(words))
+    let mut trials = cargo(&["run", "--quiet", "--release", "--package", "trials", "--"]);
+    match words.split_first() {
+        Some((harm, words)) if HARMS.contains(&harm.as_str()) => {
+            trials.arg(harm).arg("--broker").arg(target().join("release/millrace")).args(words)
+        }
+        _ => trials.args(words),
+    };
+    run(&mut trials)
 }

@@ -1,0 +1,138 @@
+//! `bench`: Millrace and RabbitMQ side by side, in one run, on one machine.
+//!
+//! Both brokers run all the time in one namespace; each load is put on one and then on the other, in
+//! alternating order, and medians are shown. Every message is persistent, goes to a durable queue and
+//! is confirmed. What is not comparable is said in the table: Millrace syncs before it confirms.
+
+mod backlog;
+mod generator;
+mod load;
+mod report;
+mod usage;
+
+use std::path::PathBuf;
+
+use crate::brokers::{Broker, Kind};
+use crate::process::{cargo, run, target};
+use crate::{Outcome, namespace};
+use generator::Generator;
+use load::Load;
+use report::Measured;
+
+const MILLRACE_PORT: u16 = 5672;
+const RABBITMQ_PORT: u16 = 5673;
+
+const USAGE: &str = "cargo xtask bench [backlog [--messages N]] [--seconds S] [--runs N] \
+                     [--only WORDS] [--millrace-only] [--no-witness]";
+
+struct Options {
+    seconds: u32,
+    runs: usize,
+    /// Only loads whose name holds this.
+    only: String,
+    kinds: Vec<Kind>,
+    generators: Vec<Generator>,
+    is_backlog: bool,
+    /// How long a backlog is.
+    messages: u64,
+}
+
+/// `cargo xtask bench`
+pub(crate) fn command(words: &[String]) -> Outcome {
+    let options = parse(words)?;
+    if !namespace::is_inside() {
+        run(&mut cargo(&["build", "--quiet", "--release", "--package", "millrace"]))?;
+        let words = words.iter().map(String::as_str);
+        return namespace::run_inside(&["bench"].into_iter().chain(words).collect::<Vec<_>>());
+    }
+    namespace::bring_up_loopback()?;
+    if options.is_backlog { backlog::measure(&options) } else { measure(&options) }
+}
+
+fn parse(words: &[String]) -> Result<Options, String> {
+    let mut options = Options {
+        seconds: 8,
+        runs: 3,
+        only: String::new(),
+        kinds: vec![Kind::Millrace, Kind::RabbitMq],
+        generators: vec![Generator::Millrace, Generator::PerfTest],
+        is_backlog: false,
+        messages: 10_000_000,
+    };
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        let mut value = || words.next().ok_or(USAGE);
+        let bad = |error| format!("{word}: {error}\nusage: {USAGE}");
+        match word.as_str() {
+            "backlog" => options.is_backlog = true,
+            "--messages" => options.messages = value()?.parse().map_err(bad)?,
+            "--seconds" => options.seconds = value()?.parse().map_err(bad)?,
+            "--runs" => options.runs = value()?.parse().map_err(bad)?,
+            "--only" => options.only = value()?.clone(),
+            "--millrace-only" => options.kinds = vec![Kind::Millrace],
+            "--no-witness" => options.generators = vec![Generator::Millrace],
+            _ => return Err(format!("{word}?\nusage: {USAGE}")),
+        }
+    }
+    Ok(options)
+}
+
+fn port(kind: Kind) -> u16 {
+    match kind {
+        Kind::Millrace => MILLRACE_PORT,
+        Kind::RabbitMq => RABBITMQ_PORT,
+    }
+}
+
+fn folder(kind: Kind) -> PathBuf {
+    let name = match kind {
+        Kind::Millrace => "millrace",
+        Kind::RabbitMq => "rabbitmq",
+    };
+    target().join("bench").join(name)
+}
+
+fn measure(options: &Options) -> Outcome {
+    let mut brokers = Vec::new();
+    for kind in &options.kinds {
+        brokers.push((*kind, Broker::start(*kind, &folder(*kind), port(*kind))?));
+    }
+    let mut measured = Vec::new();
+    for load in load::all().into_iter().filter(|load| load.name().contains(&options.only)) {
+        for generator in &options.generators {
+            if generator.is_for(&load) {
+                measured.extend(measure_load(options, *generator, &load, &brokers)?);
+            }
+        }
+    }
+    for (_, broker) in brokers {
+        broker.stop()?;
+    }
+    report::write(&measured, options.seconds, options.runs)?;
+    println!("\n{}", report::table(&measured, options.seconds, options.runs));
+    Ok(())
+}
+
+/// All runs of one load from one generator, the brokers taking turns in being first.
+fn measure_load(
+    options: &Options,
+    generator: Generator,
+    load: &Load,
+    brokers: &[(Kind, Broker)],
+) -> Result<Vec<Measured>, String> {
+    let mut runs: Vec<Vec<_>> = brokers.iter().map(|_| Vec::new()).collect();
+    for turn in 0..options.runs {
+        for index in 0..brokers.len() {
+            let index = (index + turn) % brokers.len();
+            let (kind, broker) = &brokers[index];
+            let figures = generator.run(load, port(*kind), broker.pid(), options.seconds)?;
+            println!("{} {} on {}: {figures}", generator.name(), load.name(), kind.name());
+            runs[index].push(figures);
+        }
+    }
+    let kinds = brokers.iter().map(|(kind, _)| *kind);
+    Ok(kinds
+        .zip(runs)
+        .map(|(kind, runs)| Measured { kind, generator, load: *load, runs })
+        .collect())
+}

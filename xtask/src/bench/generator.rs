@@ -1,0 +1,185 @@
+//! Who makes the load: `millrace bench`, and PerfTest as a witness that is not ours.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use super::load::Load;
+use super::usage;
+use crate::conformance::perftest;
+use crate::process::{command, run_logged, target};
+
+/// PerfTest's virtual machine warms up for so long; rates of these seconds are left out.
+const WARM_UP_S: f64 = 4.0;
+/// An acknowledgement for so many messages, and twice as many held: as PerfTest's users do it.
+const ACK_COUNT: &str = "100";
+const PREFETCH: &str = "1000";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Generator {
+    Millrace,
+    PerfTest,
+}
+
+/// One run. Latencies are from publish to confirm.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Figures {
+    pub(super) published_per_s: f64,
+    pub(super) consumed_per_s: f64,
+    pub(super) confirm_p50_ms: f64,
+    pub(super) confirm_p99_ms: f64,
+    /// CPU time of the broker for each message.
+    pub(super) cpu_us: f64,
+    pub(super) rss_bytes: u64,
+    /// Bytes that the broker wrote to disk for each message.
+    pub(super) disk_bytes: f64,
+}
+
+impl fmt::Display for Figures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{:.0} published/s, {:.0} consumed/s, confirm {:.2} / {:.2} ms, {:.1} us, {} MB",
+            self.published_per_s,
+            self.consumed_per_s,
+            self.confirm_p50_ms,
+            self.confirm_p99_ms,
+            self.cpu_us,
+            self.rss_bytes >> 20
+        )
+    }
+}
+
+impl Generator {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Generator::Millrace => "millrace bench",
+            Generator::PerfTest => "PerfTest",
+        }
+    }
+
+    /// The witness sees the loads that tell most; all of them would take an hour.
+    pub(super) fn is_for(self, load: &Load) -> bool {
+        match self {
+            Generator::Millrace => true,
+            Generator::PerfTest => load.window == 1000 && load.has_consumers,
+        }
+    }
+
+    pub(super) fn run(
+        self,
+        load: &Load,
+        port: u16,
+        pid: u32,
+        seconds: u32,
+    ) -> Result<Figures, String> {
+        match self {
+            Generator::Millrace => run_millrace(load, port, pid, seconds),
+            Generator::PerfTest => run_perftest(load, port, pid, seconds + WARM_UP_S as u32),
+        }
+    }
+}
+
+fn log(generator: &str, load: &Load) -> PathBuf {
+    let log = target().join("bench").join(format!("{generator}-{}.txt", load.name()));
+    let _ = std::fs::remove_file(&log);
+    log
+}
+
+fn run_millrace(_: &Load, _: u16, _: u32, _: u32) -> Result<Figures, String> {
+    Err("there is no `millrace bench` yet".into())
+}
+
+fn run_perftest(load: &Load, port: u16, pid: u32, seconds: u32) -> Result<Figures, String> {
+    let log = log("perftest", load);
+    let queue = load.name();
+    let java = perftest::java();
+    let mut perftest = command(&java[0], &[]);
+    perftest.args(&java[1..]).arg("--uri").arg(format!("amqp://guest:guest@127.0.0.1:{port}"));
+    let (count, seconds_text) = (load.queues.to_string(), seconds.to_string());
+    let consumers = if load.has_consumers { &count } else { "0" };
+    perftest.args(["-z", &seconds_text, "-f", "persistent", "-ad", "false"]);
+    perftest.args(["-x", &count, "-y", consumers, "-q", PREFETCH, "-A", ACK_COUNT]);
+    perftest.args(["-s", &load.body_bytes.to_string(), "-c", &load.window.to_string()]);
+    perftest.args(["--queue-pattern", &format!("{queue}-%d")]);
+    perftest.args(["--queue-pattern-from", "1", "--queue-pattern-to", &count]);
+    let (before, begin) = (usage::of(pid)?, Instant::now());
+    run_logged(&mut perftest, &log)?;
+    let (after, elapsed_s) = (usage::of(pid)?, begin.elapsed().as_secs_f64());
+    for index in 1..=load.queues {
+        let url = format!("amqp://guest:guest@127.0.0.1:{port}");
+        let name = format!("{queue}-{index}");
+        run_logged(&mut command("amqp-delete-queue", &["-u", &url, "-q", &name]), &log)?;
+    }
+    let said = std::fs::read_to_string(&log).map_err(|error| error.to_string())?;
+    let steady = steady_rates(&said);
+    let average = perftest::rate(&said, "sending rate avg: ").unwrap_or(0);
+    let messages = average as f64 * elapsed_s.min(f64::from(seconds));
+    let (confirm_p50_ms, confirm_p99_ms) = confirm_latencies(&said);
+    Ok(Figures {
+        published_per_s: steady.0,
+        consumed_per_s: steady.1,
+        confirm_p50_ms,
+        confirm_p99_ms,
+        cpu_us: (after.cpu_s - before.cpu_s) * 1e6 / messages,
+        rss_bytes: after.rss_bytes,
+        disk_bytes: (after.disk_bytes - before.disk_bytes) as f64 / messages,
+    })
+}
+
+/// Means of the rates after the virtual machine has warmed up:
+/// `id: x, time 5.000 s, sent: 1 msg/s, returned: 0 msg/s, confirmed: 1 msg/s, …, received: 1 msg/s, …`.
+fn steady_rates(said: &str) -> (f64, f64) {
+    let mut sums = (0.0, 0.0);
+    let mut count = 0.0;
+    for line in said.lines() {
+        let figure = |name: &str| -> Option<f64> {
+            let (_, after) = line.split_once(name)?;
+            after.split(' ').next()?.parse().ok()
+        };
+        if figure("time ").is_some_and(|time| time > WARM_UP_S + 0.5) {
+            sums.0 += figure("sent: ").unwrap_or(0.0);
+            sums.1 += figure("received: ").unwrap_or(0.0);
+            count += 1.0;
+        }
+    }
+    if count == 0.0 { sums } else { (sums.0 / count, sums.1 / count) }
+}
+
+/// Median and 99th percentile in milliseconds, of the whole run:
+/// `confirm latency min/median/75th/95th/99th 1/2/3/4/5 µs`.
+fn confirm_latencies(said: &str) -> (f64, f64) {
+    let (_, after) =
+        said.rsplit_once("confirm latency min/median/75th/95th/99th ").unwrap_or(("", ""));
+    let figures: Vec<f64> = after
+        .split([' ', '\n'])
+        .next()
+        .unwrap_or("")
+        .split('/')
+        .filter_map(|figure| figure.parse().ok())
+        .collect();
+    match figures[..] {
+        [_, p50, _, _, p99] => (p50 / 1000.0, p99 / 1000.0),
+        _ => (0.0, 0.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_seconds_of_perftest_do_not_count() {
+        let said = "id: a, time 1.000 s, sent: 10 msg/s, received: 9 msg/s\n\
+                    id: a, time 5.000 s, sent: 30 msg/s, received: 20 msg/s\n\
+                    id: a, time 6.000 s, sent: 50 msg/s, received: 40 msg/s\n";
+        assert_eq!(steady_rates(said), (40.0, 30.0));
+    }
+
+    #[test]
+    fn the_last_latency_line_is_the_whole_runs() {
+        let said = "confirm latency min/median/75th/95th/99th 1/2/3/4/5 µs\n\
+                    id: a, confirm latency min/median/75th/95th/99th 100/2000/3/4/5000 µs\n";
+        assert_eq!(confirm_latencies(said), (2.0, 5.0));
+    }
+}
