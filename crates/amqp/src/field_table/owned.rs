@@ -100,11 +100,31 @@ impl FieldTable {
     /// # Errors
     /// 502 with what is too long, too deep or too many.
     pub fn check(&self) -> Result<(), Error> {
-        if self.0.iter().any(|(key, _)| key.len() > limits::SHORTSTR_BYTES_MAX) {
+        if self.has_long_key() {
             return Err(Error::new(ReplyCode::SyntaxError, "a key is longer than 255 bytes"));
         }
         validate::validate(&self.to_bytes()).map_err(|fault| fault.within("field table"))?;
         Ok(())
+    }
+
+    fn has_long_key(&self) -> bool {
+        let mut open = vec![Rest::Fields(self.0.iter())];
+        while let Some(innermost) = open.last_mut() {
+            let value = match innermost {
+                Rest::Fields(fields) => match fields.next() {
+                    Some((key, _)) if key.len() > limits::SHORTSTR_BYTES_MAX => return true,
+                    field => field.map(|(_, value)| value),
+                },
+                Rest::Elements(elements) => elements.next(),
+            };
+            match value {
+                None => drop(open.pop()),
+                Some(FieldValue::Table(table)) => open.push(Rest::Fields(table.0.iter())),
+                Some(FieldValue::Array(elements)) => open.push(Rest::Elements(elements.iter())),
+                Some(_) => {}
+            }
+        }
+        false
     }
 }
 
