@@ -114,8 +114,7 @@ impl Bodies {
         let bodies = self.queues.entry(queue).or_default();
         bodies.extents.insert(first_seq, Extent { count: u64::from(count), source });
         let Some(bytes) = bytes else { return };
-        let limit =
-            if bodies.consumers > 0 { HOT_BYTES_PER_QUEUE } else { HOT_BYTES_IDLE_QUEUE };
+        let limit = if bodies.consumers > 0 { HOT_BYTES_PER_QUEUE } else { HOT_BYTES_IDLE_QUEUE };
         if bodies.hot_bytes + bytes.len() <= limit
             && self.hot_bytes + bytes.len() <= HOT_BYTES_PER_SHARD
         {
@@ -175,7 +174,8 @@ impl Bodies {
     /// Messages that are settled for good: extents in which nothing lives are forgotten.
     pub(crate) fn settled(&mut self, queue: QueueId, settled: &Ranges, live: Option<&Ranges>) {
         let Some(bodies) = self.queues.get_mut(&queue) else { return };
-        let wanted = bodies.outbox.iter().map(|outgoing| outgoing.first_seq).min().unwrap_or(u64::MAX);
+        let wanted =
+            bodies.outbox.iter().map(|outgoing| outgoing.first_seq).min().unwrap_or(u64::MAX);
         for range in settled.ranges() {
             let before = bodies.extents.range(..=range.start).next_back().map(|(&seq, _)| seq);
             let from = before.unwrap_or(range.start);
@@ -274,11 +274,6 @@ impl Bodies {
         self.hot_bytes = self.hot_bytes - before + bodies.hot_bytes;
         step
     }
-
-    /// Bytes held in memory for deliveries to come.
-    pub(crate) fn hot_bytes(&self) -> usize {
-        self.hot_bytes
-    }
 }
 
 impl QueueBodies {
@@ -342,7 +337,10 @@ impl QueueBodies {
                 return None;
             }
         }
-        self.extents.range(..=next).next_back().filter(|(first, extent)| **first + extent.count > next)?;
+        self.extents
+            .range(..=next)
+            .next_back()
+            .filter(|(first, extent)| **first + extent.count > next)?;
         self.fetch(next)
     }
 

@@ -60,8 +60,7 @@ impl CatalogGroup {
     pub(crate) fn delete_unused(&mut self, wall_ms: u64, queue: QueueId) {
         if let Some(found) = self.catalog.queue_by_id(queue) {
             let (vhost, name) = (found.vhost.clone(), found.name.clone());
-            let command =
-                CatalogCommand::DeleteQueue { vhost, name, queue: Some(queue), by: None };
+            let command = CatalogCommand::DeleteQueue { vhost, name, queue: Some(queue), by: None };
             self.propose(wall_ms, command, Waiter::Nobody);
         }
     }
@@ -131,9 +130,7 @@ impl CatalogGroup {
     }
 
     /// Every queue of the catalog, once.
-    pub(crate) fn take_reconciliation(
-        &mut self,
-    ) -> Option<Vec<(GroupId, QueueId, QueueSettings)>> {
+    pub(crate) fn take_reconciliation(&mut self) -> Option<Vec<(GroupId, QueueId, QueueSettings)>> {
         if self.start != Start::Applied {
             return None;
         }

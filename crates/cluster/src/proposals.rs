@@ -11,13 +11,31 @@ use crate::request::{Held, Ticket};
 /// Somebody who wants to know when an entry is committed.
 #[derive(Debug)]
 pub(crate) enum Waiter {
-    Appended { session: SessionId, ticket: Ticket, settles: Vec<Held> },
-    Purged { session: SessionId, ticket: Ticket, count: u64 },
+    Appended {
+        session: SessionId,
+        ticket: Ticket,
+        settles: Vec<Held>,
+    },
+    Purged {
+        session: SessionId,
+        ticket: Ticket,
+        count: u64,
+    },
     /// One catalog command; there is exactly one waiter for each, in their order.
-    Catalog { session: SessionId, ticket: Ticket },
+    Catalog {
+        session: SessionId,
+        ticket: Ticket,
+    },
     /// A queue's group has it now: the declaration may be answered.
-    Created { session: SessionId, ticket: Ticket, reply: CatalogReply },
-    SessionEnded { session: SessionId, ticket: Ticket },
+    Created {
+        session: SessionId,
+        ticket: Ticket,
+        reply: CatalogReply,
+    },
+    SessionEnded {
+        session: SessionId,
+        ticket: Ticket,
+    },
     /// The node's own affairs.
     Nobody,
 }

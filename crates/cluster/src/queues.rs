@@ -17,7 +17,11 @@ use crate::request::{Answer, Delivery, Held, Ticket};
 #[derive(Debug)]
 pub(crate) enum Wish {
     Answer(SessionId, Answer),
-    Fetch { queue: QueueId, from_seq: u64, parts: Vec<FetchPart> },
+    Fetch {
+        queue: QueueId,
+        from_seq: u64,
+        parts: Vec<FetchPart>,
+    },
     /// The last consumer of an auto-delete queue went away.
     Unused(QueueId),
 }
@@ -125,13 +129,7 @@ impl Queues {
         for range in undelivered {
             let mut ranges = Ranges::new();
             ranges.insert(range);
-            self.machine.settle(
-                queue,
-                consumer,
-                &ranges,
-                Outcome::Undelivered,
-                &mut self.effects,
-            );
+            self.machine.settle(queue, consumer, &ranges, Outcome::Undelivered, &mut self.effects);
         }
         wishes.push(Wish::Answer(consumer.session, Answer::Detached { ticket }));
         self.perform(0, None, wishes);
@@ -201,8 +199,9 @@ impl Queues {
             }
             GetReply::Delivered { ready } => {
                 for effect in &mut self.effects {
-                    if let Effect::Deliver { queue, consumer, first_seq, count, redelivered, .. } =
-                        effect
+                    if let Effect::Deliver {
+                        queue, consumer, first_seq, count, redelivered, ..
+                    } = effect
                     {
                         let got = Some(Got { ticket, ready });
                         let outgoing = Outgoing {

@@ -69,11 +69,6 @@ impl Replica {
         self.raw.raft.state == StateRole::Leader
     }
 
-    /// Whether this node alone makes the majority.
-    pub(crate) fn is_only_voter(&self) -> bool {
-        self.raw.store().voters() == [self.raw.raft.id]
-    }
-
     pub(crate) fn term(&self) -> u64 {
         self.raw.raft.term
     }

@@ -6,8 +6,8 @@
 
 use bytes::Bytes;
 use machine::{
-    AttachError, Batch, CatalogCommand, CatalogReply, CloseError, ConsumerId, ConsumerSpec, GroupId,
-    Outcome, QueueId, QueueStatus, Ranges,
+    AttachError, Batch, CatalogCommand, CatalogReply, CloseError, ConsumerId, ConsumerSpec,
+    GroupId, Outcome, QueueId, QueueStatus, Ranges,
 };
 
 /// The session's own number for a question.
@@ -86,23 +86,53 @@ pub struct Delivery {
 #[derive(Debug)]
 pub enum Answer {
     /// A majority has synced the batch: the publisher may be confirmed.
-    Appended { ticket: Ticket },
+    Appended {
+        ticket: Ticket,
+    },
     /// The batch is not known to be logged, and never will be confirmed.
-    AppendFailed { ticket: Ticket },
-    Catalog { ticket: Ticket, reply: CatalogReply },
-    Attached { ticket: Ticket, result: Result<(), AttachError> },
-    Detached { ticket: Ticket },
+    AppendFailed {
+        ticket: Ticket,
+    },
+    Catalog {
+        ticket: Ticket,
+        reply: CatalogReply,
+    },
+    Attached {
+        ticket: Ticket,
+        result: Result<(), AttachError>,
+    },
+    Detached {
+        ticket: Ticket,
+    },
     Delivered(Delivery),
     /// `ready` counts what is left behind the message.
-    Got { ticket: Ticket, delivery: Option<Delivery>, ready: u64 },
-    Purged { ticket: Ticket, count: u64 },
+    Got {
+        ticket: Ticket,
+        delivery: Option<Delivery>,
+        ready: u64,
+    },
+    Purged {
+        ticket: Ticket,
+        count: u64,
+    },
     /// `None`: the group has no such queue.
-    Status { ticket: Ticket, status: Option<QueueStatus> },
+    Status {
+        ticket: Ticket,
+        status: Option<QueueStatus>,
+    },
     /// The count of ready messages that go with the queue, or why it may not be deleted.
-    Closed { ticket: Ticket, result: Result<u64, CloseError> },
+    Closed {
+        ticket: Ticket,
+        result: Result<u64, CloseError>,
+    },
     /// The consumer's queue is gone.
-    Cancelled { queue: QueueId, consumer: ConsumerId },
-    SessionEnded { ticket: Ticket },
+    Cancelled {
+        queue: QueueId,
+        consumer: ConsumerId,
+    },
+    SessionEnded {
+        ticket: Ticket,
+    },
     Alarms(Alarms),
     /// The node is stopping: close with 320.
     Stopping,

@@ -35,23 +35,53 @@ pub struct Now {
 /// What happens to a shard.
 #[derive(Debug)]
 pub enum Input {
-    Requests { session: SessionId, requests: Vec<Request> },
+    Requests {
+        session: SessionId,
+        requests: Vec<Request>,
+    },
     /// The session's task is gone without a word.
-    SessionGone { session: SessionId },
+    SessionGone {
+        session: SessionId,
+    },
     /// Everything appended up to `number` is synced; the places of the entries of that append.
-    Synced { number: u64, places: Vec<Place> },
-    Fetched { group: GroupId, queue: QueueId, runs: Vec<Run> },
+    Synced {
+        number: u64,
+        places: Vec<Place>,
+    },
+    Fetched {
+        group: GroupId,
+        queue: QueueId,
+        runs: Vec<Run>,
+    },
     /// The log wants entries up to `index` of `group` moved to segments.
-    WantCheckpoint { group: GroupId },
-    Checkpointed { group: GroupId, index: u64, stored: Vec<Stored> },
+    WantCheckpoint {
+        group: GroupId,
+    },
+    Checkpointed {
+        group: GroupId,
+        index: u64,
+        stored: Vec<Stored>,
+    },
     /// From the catalog's shard: `group` is to have this queue.
-    CreateQueue { group: GroupId, queue: QueueId, settings: QueueSettings, then: Option<Then> },
+    CreateQueue {
+        group: GroupId,
+        queue: QueueId,
+        settings: QueueSettings,
+        then: Option<Then>,
+    },
     /// From the catalog's shard: the queue is deleted.
-    DropQueue { group: GroupId, queue: QueueId },
+    DropQueue {
+        group: GroupId,
+        queue: QueueId,
+    },
     /// From another shard: the last consumer of an auto-delete queue is gone.
-    DeleteUnused { queue: QueueId },
+    DeleteUnused {
+        queue: QueueId,
+    },
     /// At the start: these are the queues that the catalog has in this shard's groups.
-    Reconcile { queues: Vec<(GroupId, QueueId, QueueSettings)> },
+    Reconcile {
+        queues: Vec<(GroupId, QueueId, QueueSettings)>,
+    },
     /// Publish-side state changed: tell every session that has to know. Sent by the node.
     TimePassed,
 }
@@ -68,12 +98,30 @@ pub struct Then {
 #[derive(Debug)]
 pub enum Output {
     /// `entries` places are to come back with [`Input::Synced`].
-    Append { number: u64, batch: CommitBatch, entries: usize },
-    Answer { session: SessionId, answer: Answer },
-    Fetch { group: GroupId, queue: QueueId, from_seq: u64, parts: Vec<Located> },
-    Forward { shard: usize, input: Input },
+    Append {
+        number: u64,
+        batch: CommitBatch,
+        entries: usize,
+    },
+    Answer {
+        session: SessionId,
+        answer: Answer,
+    },
+    Fetch {
+        group: GroupId,
+        queue: QueueId,
+        from_seq: u64,
+        parts: Vec<Located>,
+    },
+    Forward {
+        shard: usize,
+        input: Input,
+    },
     /// Let sessions route by this entry of the catalog.
-    CatalogApplied { at: Applied, entry: Bytes },
+    CatalogApplied {
+        at: Applied,
+        entry: Bytes,
+    },
     Checkpoint(Job),
     /// The groups agree with the catalog: the node may accept sessions.
     Reconciled,
@@ -391,13 +439,7 @@ impl Shard {
         }
     }
 
-    fn apply_local(
-        &mut self,
-        now: Now,
-        batch: Batch,
-        waiter: Waiter,
-        outputs: &mut Vec<Output>,
-    ) {
+    fn apply_local(&mut self, now: Now, batch: Batch, waiter: Waiter, outputs: &mut Vec<Output>) {
         let Some(local) = &mut self.local else { return };
         local.index += 1;
         let at = Applied { index: local.index, time_ms: now.wall_ms };
@@ -566,6 +608,8 @@ impl Shard {
             self.committed = committed;
             self.grant(group, outputs);
         }
+        self.settle_local(now, outputs);
+        self.tell_reconciled(outputs);
         if !batch.is_empty() {
             self.appends = number;
             let entries = written.len();

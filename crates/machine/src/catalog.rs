@@ -196,10 +196,10 @@ impl Catalog {
                 return self.delete_queue(&vhost, &name, queue, effects);
             }
             C::Bind { vhost, source, destination, key, arguments, by: _ } => {
-                self.bind(&vhost, Binding { source, destination, key, arguments })
+                self.bind(&vhost, Binding::new(source, destination, key, arguments))
             }
             C::Unbind { vhost, source, destination, key, arguments, by: _ } => {
-                self.unbind(&vhost, &Binding { source, destination, key, arguments })
+                self.unbind(&vhost, &Binding::new(source, destination, key, arguments))
             }
             C::SessionEnded { node, session } => {
                 self.end_session(SessionOwner { node, session }, effects)
@@ -259,6 +259,12 @@ impl Catalog {
 
     pub fn queue(&self, vhost: &str, name: &str) -> Option<&Queue> {
         self.vhosts.get(vhost)?.queue(name)
+    }
+
+    /// Whether the session has queues that go with it.
+    pub fn has_exclusive(&self, session: SessionOwner) -> bool {
+        let first = (session, QueueId(0));
+        self.exclusive.range(first..).next().is_some_and(|(owner, _)| *owner == session)
     }
 
     pub fn queue_by_id(&self, queue: QueueId) -> Option<&Queue> {

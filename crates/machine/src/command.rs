@@ -363,13 +363,29 @@ impl<'a> RawCommand<'a> {
 pub struct Messages<'a> {
     queue: QueueId,
     commands: RawCommands<'a>,
+    /// Of the last message.
+    span: Range<usize>,
     /// A message that is in the queue more than once.
     again: Option<(Enqueue<'a>, usize)>,
 }
 
 impl<'a> Messages<'a> {
     pub fn of(queue: QueueId, bytes: &'a [u8]) -> Self {
-        Self { queue, commands: RawCommands { bytes, at: 0 }, again: None }
+        Self { queue, commands: RawCommands { bytes, at: 0 }, span: 0..0, again: None }
+    }
+
+    /// Where the bytes of the first `count` messages end, with what is for others in between.
+    pub fn offset_after(mut self, count: usize) -> usize {
+        self.by_ref().take(count).for_each(drop);
+        self.commands.at
+    }
+
+    /// The bytes of each message's command.
+    pub fn spans(mut self) -> impl Iterator<Item = Range<usize>> + 'a {
+        std::iter::from_fn(move || {
+            self.next()?;
+            Some(self.span.clone())
+        })
     }
 }
 
@@ -394,6 +410,7 @@ impl<'a> Iterator for Messages<'a> {
                 self.again = Some((message, times - 1));
             }
             if times > 0 {
+                self.span = raw.span;
                 return Some((message.head, message.body));
             }
         }

@@ -223,6 +223,25 @@ impl Ranges {
         both
     }
 
+    /// Whether any number of `range` is in.
+    pub fn intersects(&self, range: Range<u64>) -> bool {
+        let before = self.ends.range(..range.end).next_back();
+        range.start < range.end && before.is_some_and(|(_, end)| *end > range.start)
+    }
+
+    /// What of `range` is in. O(log n + k), k being the ranges of the answer.
+    pub fn within(&self, range: Range<u64>) -> Self {
+        let mut found = Self::default();
+        let from = match self.ends.range(..=range.start).next_back() {
+            Some((start, _)) => *start,
+            None => range.start,
+        };
+        for (start, end) in self.ends.range(from..range.end.max(from)) {
+            found.insert((*start).max(range.start)..(*end).min(range.end));
+        }
+        found
+    }
+
     /// Count of ranges, then gap and length of each, all as varints.
     pub fn encode(&self, out: &mut Vec<u8>) {
         put_varint(out, self.ends.len() as u64);

@@ -177,7 +177,11 @@ impl Flusher {
         let mut extents = Vec::new();
         for meta in &sparse {
             dead.push(meta.number);
-            extents.extend(meta.extents.iter().map(|extent| (extent.queue, extent.first_seq, extent.last_seq, meta.number)));
+            extents.extend(
+                meta.extents
+                    .iter()
+                    .map(|extent| (extent.queue, extent.first_seq, extent.last_seq, meta.number)),
+            );
         }
         extents.sort_unstable();
         let mut writer = self.keeper.segment(group.0)?;

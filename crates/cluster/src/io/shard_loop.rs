@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use machine::SessionId;
 
 use super::handle::Node;
-use super::mailbox::{AnswerBox, Mailbox};
+use super::mailbox::AnswerBox;
 use super::store::{Append, Fetch, Flush, Store};
 use crate::catalog_group::apply;
 use crate::limits::UNSYNCED_BYTES;
@@ -97,6 +97,3 @@ impl Answers {
         }
     }
 }
-
-/// Closes over the mailbox type for the store's threads.
-pub(crate) type ShardMailbox = Mailbox<crate::shard::Input>;

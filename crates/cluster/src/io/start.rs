@@ -9,6 +9,7 @@ use bytes::Bytes;
 use machine::{Applied, Catalog, EntryReader, GroupId, NodeId, QueueMachine};
 use wal::{EntryAt, Error, FileDisk, Identity, Reader, Recovered, RecoveredGroup, Wal};
 
+use super::flusher::Flusher;
 use super::handle::{ClusterHandle, Node};
 use super::mailbox::Mailbox;
 use super::{shard_loop, store};
@@ -20,7 +21,6 @@ use crate::queues::{Origin, Queues};
 use crate::raft_log::{RaftLog, decode_hard_state};
 use crate::replica::Replica;
 use crate::shard::Shard;
-use super::flusher::Flusher;
 use store::{Segments, Store};
 
 /// How to start a node.

@@ -18,7 +18,20 @@ pub struct Binding {
     pub source: String,
     pub destination: Destination,
     pub key: String,
+    /// Sorted by name: their order does not tell bindings apart.
     pub arguments: Arguments,
+}
+
+impl Binding {
+    pub(super) fn new(
+        source: String,
+        destination: Destination,
+        key: String,
+        mut arguments: Arguments,
+    ) -> Self {
+        arguments.0.sort_by(|(one, _), (two, _)| one.cmp(two));
+        Self { source, destination, key, arguments }
+    }
 }
 
 /// All bindings of a vhost, by either end. Those of the default exchange are not in it.
@@ -203,7 +216,7 @@ impl Catalog {
         }
         let (source, key) = (source.to_owned(), key.to_owned());
         let (destination, arguments) = (destination.clone(), arguments.clone());
-        if vhost.bindings.contains(&Binding { source, destination, key, arguments }) {
+        if vhost.bindings.contains(&Binding::new(source, destination, key, arguments)) {
             return Ok(());
         }
         Err(Refusal::LimitReached { kind: Kind::Binding, max })
