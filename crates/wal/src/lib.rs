@@ -23,6 +23,7 @@ mod replay;
 mod scan;
 pub mod segments;
 mod shared;
+pub mod sim;
 mod stats;
 mod wal;
 

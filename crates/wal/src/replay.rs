@@ -109,7 +109,6 @@ impl Replay {
         self.lost.push((at, what));
     }
 
-
     /// What is wrong with a group whose newest checkpoint is at `checkpoint`, if anything.
     pub(crate) fn damage(
         &self,
