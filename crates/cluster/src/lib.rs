@@ -14,6 +14,7 @@ mod proposals;
 pub mod queue_group;
 mod queues;
 mod raft_log;
+pub mod recovery;
 mod replica;
 mod request;
 pub mod shard;

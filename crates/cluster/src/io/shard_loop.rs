@@ -65,6 +65,9 @@ fn perform(
     answers.send(node);
 }
 
+/// Mailboxes of sessions that are gone are looked for when there are this many more than sessions.
+const BOXES_SPARE: usize = 64;
+
 /// Answers of one step, gathered per session so that each session is woken once.
 #[derive(Default)]
 struct Answers {
@@ -85,7 +88,7 @@ impl Answers {
         }
     }
 
-    fn send(&mut self, _node: &Node) {
+    fn send(&mut self, node: &Node) {
         for session in self.touched.drain(..) {
             let is_open = match self.boxes.get_mut(&session) {
                 Some((answers, waiting)) => answers.push(waiting),
@@ -94,6 +97,9 @@ impl Answers {
             if !is_open {
                 self.boxes.remove(&session);
             }
+        }
+        if self.boxes.len() > 2 * node.sessions.count() + BOXES_SPARE {
+            self.boxes.retain(|session, _| node.sessions.find(*session).is_some());
         }
     }
 }

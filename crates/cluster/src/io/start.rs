@@ -1,26 +1,18 @@
 //! Opens a data directory, brings every group back to where it was, and starts the threads.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
 
-use bytes::Bytes;
-use machine::{Applied, Catalog, EntryReader, GroupId, NodeId, QueueMachine};
-use wal::{EntryAt, Error, FileDisk, Identity, Reader, Recovered, RecoveredGroup, Wal};
+use machine::{GroupId, NodeId};
+use wal::{Error, FileDisk, Identity, Wal};
 
 use super::flusher::Flusher;
 use super::handle::{ClusterHandle, Node};
 use super::mailbox::Mailbox;
 use super::{shard_loop, store};
-use crate::catalog_group::{self, CatalogGroup};
-use crate::checkpoint::State;
 use crate::limits::MAILBOX_BYTES;
-use crate::queue_group::QueueGroup;
-use crate::queues::{Origin, Queues};
-use crate::raft_log::{RaftLog, decode_hard_state};
-use crate::replica::Replica;
-use crate::shard::Shard;
+use crate::recovery::Groups;
 use store::{Segments, Store};
 
 /// How to start a node.
@@ -83,11 +75,10 @@ pub fn start(config: &Config, failure: &Failure) -> Result<ClusterHandle, Error>
             Some((GroupId(group), found.checkpoint.as_ref()?.segments.clone()))
         })
         .collect();
-    let groups = Recovery { id, reader: &reader }.groups(recovered, config.groups)?;
+    let groups = Groups::recover(id, &reader, recovered, config.groups)?;
     let segments = Arc::new(Segments::default());
     let flusher = Flusher::new(keeper, reader.clone(), Arc::clone(&segments), metas)?;
-    let catalog = groups.catalog.catalog().snapshot();
-    let catalog = Catalog::restore(&catalog).map_err(|corrupt| unreadable(0, &corrupt))?;
+    let catalog = groups.catalog()?;
     let mailboxes: Vec<_> = (0..config.shards).map(|_| Mailbox::new(MAILBOX_BYTES)).collect();
     let node = Arc::new(Node::new(id, mailboxes, catalog));
     let store = Arc::new(Store::new(config.shards));
@@ -127,150 +118,4 @@ pub fn start(config: &Config, failure: &Failure) -> Result<ClusterHandle, Error>
 fn spawn(name: String, run: impl FnOnce() + Send + 'static) -> thread::JoinHandle<()> {
     let builder = thread::Builder::new().name(name);
     builder.spawn(run).expect("the system can start a handful of threads")
-}
-
-/// Brings groups back from the log.
-struct Recovery<'a> {
-    id: NodeId,
-    reader: &'a Reader<FileDisk>,
-}
-
-/// All groups of the node.
-struct Groups {
-    catalog: CatalogGroup,
-    data: BTreeMap<GroupId, QueueGroup>,
-}
-
-impl Recovery<'_> {
-    fn groups(&self, mut recovered: Recovered, groups: u32) -> Result<Groups, Error> {
-        for (group, found) in &recovered.groups {
-            if let Some(damage) = &found.damage {
-                return Err(Error::Refused {
-                    path: damage.path.clone(),
-                    why: format!(
-                        "damaged at byte {}: {} (group {group}). It was durable once, so it is not \
-                         cut: restore the directory from a backup",
-                        damage.offset, damage.what
-                    ),
-                });
-            }
-        }
-        let catalog = self.catalog(recovered.groups.remove(&0), groups)?;
-        let mut data = BTreeMap::new();
-        for group in 1..=catalog.catalog().group_count() {
-            let found = recovered.groups.remove(&group);
-            data.insert(GroupId(group), self.queues(GroupId(group), found)?);
-        }
-        if let Some(group) = recovered.groups.keys().next() {
-            return Err(Error::Refused {
-                path: format!("groups/{group}"),
-                why: "the catalog knows no such group; nothing unexplained is deleted".to_owned(),
-            });
-        }
-        Ok(Groups { catalog, data })
-    }
-
-    fn catalog(&self, found: Option<RecoveredGroup>, groups: u32) -> Result<CatalogGroup, Error> {
-        let (mut log, state, entries) = self.log(found)?;
-        let mut catalog = match state {
-            Some(state) => Catalog::restore(&state).map_err(|corrupt| unreadable(0, &corrupt))?,
-            None => Catalog::new(groups),
-        };
-        let mut applied = log.compacted().0;
-        for entry in entries {
-            let data = self.reader.read(entry.place)?;
-            if !data.is_empty() {
-                catalog_group::apply(&mut catalog, entry.index, &data);
-            }
-            log.recover(entry.index, entry.term, entry.place);
-            applied = entry.index;
-        }
-        let replica = Replica::new(GroupId::CATALOG, self.id, log, applied);
-        Ok(CatalogGroup::new(replica, catalog, applied))
-    }
-
-    fn queues(&self, group: GroupId, found: Option<RecoveredGroup>) -> Result<QueueGroup, Error> {
-        let segments = found.as_ref().and_then(|found| found.checkpoint.as_ref());
-        let segments = segments.map(|found| found.segments.clone()).unwrap_or_default();
-        let (mut log, state, entries) = self.log(found)?;
-        let machine = match state {
-            Some(state) => {
-                QueueMachine::restore(&state).map_err(|corrupt| unreadable(group.0, &corrupt))?
-            }
-            None => QueueMachine::new(),
-        };
-        let mut queues = Queues::new(group, machine);
-        for segment in &segments {
-            for extent in &segment.extents {
-                let queue = machine::QueueId(extent.queue);
-                let bodies = queues.bodies_mut();
-                bodies.stored(queue, extent.first_seq, extent.last_seq, segment.number);
-            }
-        }
-        let mut applied = log.compacted().0;
-        let mut wishes = Vec::new();
-        for EntryAt { index, term, place } in entries {
-            let data = self.reader.read(place)?;
-            if !data.is_empty() {
-                let reader =
-                    EntryReader::new(&data).map_err(|corrupt| unreadable(group.0, &corrupt))?;
-                let at = Applied { index, time_ms: reader.time_ms() };
-                queues
-                    .apply(at, &data, Origin::Replayed, &mut wishes)
-                    .map_err(|corrupt| unreadable(group.0, &corrupt))?;
-            }
-            log.recover(index, term, place);
-            applied = index;
-        }
-        assert!(wishes.is_empty(), "a replayed log asks for nothing");
-        let replica = Replica::new(group, self.id, log, applied);
-        Ok(QueueGroup::new(replica, queues, group, applied))
-    }
-
-    /// The group's log before its entries, the machine's state, and the entries to be applied.
-    ///
-    /// The only voter's disk is the majority, so every entry on it is committed.
-    fn log(
-        &self,
-        found: Option<RecoveredGroup>,
-    ) -> Result<(RaftLog, Option<Bytes>, Vec<EntryAt>), Error> {
-        let found = found.unwrap_or_default();
-        let mut hard_state =
-            found.hard_state.as_deref().and_then(decode_hard_state).unwrap_or_default();
-        let (mut index, mut term, mut state) = (0, 0, None);
-        let mut voters = vec![self.id.0];
-        if let Some(checkpoint) = &found.checkpoint {
-            let decoded = State::decode(&checkpoint.state)
-                .ok_or_else(|| unreadable(checkpoint.group, &"the checkpoint's state"))?;
-            (index, term) = (checkpoint.index, checkpoint.term);
-            voters = decoded.voters;
-            state = Some(decoded.machine);
-        }
-        let last = found.entries.last().map_or(index, |entry| entry.index);
-        assert_eq!(voters, [self.id.0], "one node is its own majority");
-        hard_state.commit = last.max(index);
-        hard_state.term = hard_state.term.max(found.entries.last().map_or(term, |last| last.term));
-        let entries = found.entries.into_iter().filter(|entry| entry.index > index).collect();
-        Ok((RaftLog::new(hard_state, voters, index, term), state, entries))
-    }
-}
-
-impl Groups {
-    fn into_shards(self, id: NodeId, shards: usize) -> Vec<Shard> {
-        let mut catalog = Some(self.catalog);
-        let mut parts: Vec<BTreeMap<GroupId, QueueGroup>> =
-            (0..shards).map(|_| BTreeMap::new()).collect();
-        for (group, queues) in self.data {
-            parts[Shard::of(group, shards)].insert(group, queues);
-        }
-        let shard = |(number, groups)| Shard::new(id, number, shards, catalog.take(), groups);
-        parts.into_iter().enumerate().map(shard).collect()
-    }
-}
-
-fn unreadable(group: u32, what: &dyn std::fmt::Debug) -> Error {
-    Error::Refused {
-        path: format!("group {group}"),
-        why: format!("its log passes its checksums but cannot be applied: {what:?}"),
-    }
 }
