@@ -85,6 +85,9 @@ struct Common {
     /// Where runs that fail are kept
     #[arg(long, default_value = "target/trials")]
     dir: PathBuf,
+    /// A Python that has pika; without it that lane is skipped
+    #[arg(long, default_value = ".tools/venv/bin/python")]
+    python: PathBuf,
     /// More arguments for the broker
     #[arg(last = true)]
     arguments: Vec<String>,
@@ -102,6 +105,7 @@ impl Common {
             seconds: self.seconds,
             seed: self.seed.unwrap_or_else(|| crate::workload::io::now() % 1_000_000),
             dir,
+            python: self.python.clone(),
             arguments: self.arguments.clone(),
         })
     }

@@ -10,7 +10,7 @@ use super::broker::{Broker, Kind, Setup, free_port};
 use super::table::Outcome;
 use crate::checker::{Rules, check};
 use crate::history::{History, Nanos, What};
-use crate::workload::io::{Load, Recorder, Target, now};
+use crate::workload::io::{Load, Recorder, Target, Writing, now, pika};
 use crate::workload::{Chance, Plan};
 
 /// What is the same for every trial.
@@ -24,6 +24,8 @@ pub struct Options {
     pub seed: u64,
     /// Where runs are kept that fail; all files of a run are below.
     pub dir: PathBuf,
+    /// A Python with pika, for the lane of another language.
+    pub python: PathBuf,
     /// More arguments for the broker.
     pub arguments: Vec<String>,
 }
@@ -116,10 +118,12 @@ fn run_in(options: &Options, make: MakeHarm, dir: &Path) -> Result<Outcome, Fail
     };
     let restarts = std::mem::take(&mut trial.restarts);
     let notes = std::mem::take(&mut trial.notes);
-    trial.end()?;
+    let histories = trial.end()?;
     let mut history = History::default();
-    let file = std::fs::File::open(dir.join("history.jsonl"))?;
-    history.add("history.jsonl", std::io::BufReader::new(file))?;
+    for path in histories {
+        let file = std::fs::File::open(&path)?;
+        history.add(&path.display().to_string(), std::io::BufReader::new(file))?;
+    }
     let rules = harm.rules(Rules {
         settle_horizon: HORIZON.as_nanos() as Nanos,
         order_of_flagged: options.kind == Kind::Millrace,
@@ -140,11 +144,15 @@ fn environment(seed: u64, harm: &dyn Harm) -> Vec<(&'static str, String)> {
 }
 
 struct Trial {
+    dir: PathBuf,
+    lane: Option<pika::Lane>,
+    /// Histories of the lane, once it ended.
+    histories: Vec<PathBuf>,
     notes: Vec<String>,
     runtime: Runtime,
     broker: Broker,
     recorder: Recorder,
-    writing: crate::workload::io::Writing,
+    writing: Writing,
     chance: Chance,
     load: Option<Load>,
     restarts: Vec<Duration>,
@@ -167,6 +175,9 @@ impl Trial {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         Ok(Self {
+            dir: dir.to_owned(),
+            lane: None,
+            histories: vec![dir.join("history.jsonl")],
             notes: Vec::new(),
             runtime,
             broker: Broker::new(setup),
@@ -185,9 +196,18 @@ impl Trial {
         if options.kind == Kind::Rabbitmq {
             plan.queue_type = Some("quorum".to_owned());
         }
-        let target = Target::local(self.broker.setup.port);
+        let pika = pika::is_possible(&options.python);
+        if pika.is_ok() {
+            plan.queues.push(pika::queue());
+        }
+        let port = self.broker.setup.port;
+        let target = Target::local(port);
         let starting = Load::start(plan, target, self.recorder.clone());
         self.load = Some(self.runtime.block_on(starting).map_err(Failure::Broken)?);
+        match pika {
+            Ok(()) => self.lane = Some(pika::Lane::start(&options.python, port, &self.dir)?),
+            Err(why) => self.notes.push(format!("skipped the lane with pika: {why}")),
+        }
         for _ in 0..options.rounds {
             let ms = self.chance.within(100, (options.seconds * 1000.0) as u64);
             std::thread::sleep(Duration::from_millis(ms));
@@ -244,11 +264,19 @@ impl Trial {
     }
 
     fn drain(&mut self) -> Result<(), Failure> {
+        self.end_lane()?;
         let load = self.load.as_mut().expect("there is load while rounds go on");
         self.runtime.block_on(async {
             load.rest().await;
             load.drain(DRAIN).await;
         });
+        Ok(())
+    }
+
+    fn end_lane(&mut self) -> Result<(), Failure> {
+        if let Some(lane) = self.lane.take() {
+            self.histories.extend(lane.end()?);
+        }
         Ok(())
     }
 
@@ -261,15 +289,17 @@ impl Trial {
         Ok(())
     }
 
-    /// Stops every client and writes the history's last line.
-    fn end(self) -> Result<(), Failure> {
-        let Self { runtime, recorder, writing, load, broker, .. } = self;
+    /// Stops every client and ends the histories. Gives back where they are.
+    fn end(mut self) -> Result<Vec<PathBuf>, Failure> {
+        self.end_lane()?;
+        let Self { runtime, recorder, writing, load, broker, histories, .. } = self;
         if let Some(load) = load {
             runtime.block_on(load.abandon());
         }
         drop(broker);
         drop(runtime);
         drop(recorder);
-        writing.finish().map_err(Failure::from)
+        writing.finish()?;
+        Ok(histories)
     }
 }

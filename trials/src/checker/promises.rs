@@ -7,10 +7,15 @@ use super::{Promise, Report, Rules};
 use crate::history::{MessageId, Nanos};
 
 pub(super) fn judge(facts: &Facts, rules: &Rules, report: &mut Report) {
+    let mut open = 0;
     for (id, publish) in &facts.publishes {
         count(facts, *id, publish, report);
         lost(facts, *id, publish, report);
         confirms(facts, *id, publish, report);
+        open += u64::from(is_open(publish));
+    }
+    if open > 0 {
+        report.doubts.push(format!("{open} publishes have no outcome, not even unknown"));
     }
     for ((queue, id), taken) in &facts.taken {
         let attempts = expected(facts, *queue, *id, taken, report);
@@ -81,10 +86,11 @@ fn confirms(facts: &Facts, id: MessageId, publish: &Publish, report: &mut Report
             report.violate(Promise::Confirm, case);
         }
     }
-    let open = !publish.is_unknown && publish.outcomes.len() < publish.attempts.len();
-    if open {
-        report.doubts.push(format!("{} has no outcome, not even unknown", text()));
-    }
+}
+
+/// Its publisher was ended before it could say anything.
+fn is_open(publish: &Publish) -> bool {
+    !publish.is_unknown && publish.outcomes.len() < publish.attempts.len()
 }
 
 /// Q2; also how many copies of the message there may be on this queue.

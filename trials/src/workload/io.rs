@@ -8,6 +8,7 @@
 mod consumer;
 mod drain;
 mod link;
+pub mod pika;
 
 mod publisher;
 mod recorder;
