@@ -1,0 +1,252 @@
+//! Every limit is reached by a test.
+
+#[path = "support/world.rs"]
+mod world;
+
+use machine::limits::*;
+use machine::{
+    Applied, Arguments, Batch, CatalogCommand, CatalogReply, ConsumerId, ConsumerSpec, Destination,
+    Effect, EntryReader, ExchangeKind, Kind, NoHeaders, Outcome, Pattern, QueueId, QueueMachine,
+    QueueSettings, Ranges, Refusal, RouteError, SessionId, Value,
+};
+use world::World;
+
+fn limit(kind: Kind, max: usize) -> CatalogReply {
+    CatalogReply::Refused(Refusal::LimitReached { kind, max })
+}
+
+#[test]
+fn there_are_at_most_so_many_vhosts_users_exchanges_and_queues() {
+    let mut world = World::new();
+    let vhost = |number| CatalogCommand::CreateVhost { name: format!("v{number}") };
+    for number in 1..VHOSTS_MAX {
+        assert_eq!(world.apply_unchecked(vhost(number)), CatalogReply::Done);
+    }
+    assert_eq!(world.apply_unchecked(vhost(0)), limit(Kind::Vhost, VHOSTS_MAX));
+    let user = |number| CatalogCommand::PutUser {
+        name: format!("u{number}"),
+        password_hash: String::new(),
+        tags: Vec::new(),
+    };
+    for number in 1..USERS_MAX {
+        assert_eq!(world.apply_unchecked(user(number)), CatalogReply::Done);
+    }
+    assert_eq!(world.apply_unchecked(user(0)), limit(Kind::User, USERS_MAX));
+    // The vhosts above brought seven exchanges each.
+    for number in 7 * VHOSTS_MAX..EXCHANGES_MAX {
+        let command = world.exchange(&format!("x{number}"), ExchangeKind::Direct, true);
+        assert_eq!(world.apply_unchecked(command), CatalogReply::Done);
+    }
+    let one_more = world.exchange("x", ExchangeKind::Direct, true);
+    assert_eq!(world.apply_unchecked(one_more), limit(Kind::Exchange, EXCHANGES_MAX));
+    for number in 0..QUEUES_MAX {
+        world.queue(&number.to_string());
+    }
+    assert_eq!(world.apply_unchecked(world.declare("q")), limit(Kind::Queue, QUEUES_MAX));
+    // What exists can still be declared.
+    assert!(matches!(
+        world.apply_unchecked(world.declare("0")),
+        CatalogReply::QueueDeclared { created: false, .. }
+    ));
+}
+
+#[test]
+fn a_source_has_at_most_so_many_bindings() {
+    let mut world = World::new();
+    world.queue("q");
+    let bind = |number: usize| {
+        World::bind("amq.direct", Destination::Queue("q".into()), &number.to_string())
+    };
+    for number in 0..BINDINGS_PER_SOURCE_MAX {
+        assert_eq!(world.apply_unchecked(bind(number)), CatalogReply::Done);
+    }
+    let refused = limit(Kind::Binding, BINDINGS_PER_SOURCE_MAX);
+    assert_eq!(world.apply_unchecked(bind(BINDINGS_PER_SOURCE_MAX)), refused);
+    // An equal one is not one more.
+    assert_eq!(world.apply_unchecked(bind(0)), CatalogReply::Done);
+}
+
+#[test]
+fn names_keys_and_tables_are_bounded() {
+    let mut world = World::new();
+    world.queue("q");
+    let name = "n".repeat(NAME_BYTES_MAX);
+    assert_eq!(world.catalog.check(&world.declare(&name)), Ok(()));
+    let too_long = Refusal::InvalidName { kind: Kind::Queue, name: format!("{name}n") };
+    assert_eq!(world.catalog.check(&world.declare(&format!("{name}n"))), Err(too_long));
+    let bind = |key: &str| World::bind("amq.direct", Destination::Queue("q".into()), key);
+    assert_eq!(world.catalog.check(&bind(&name)), Ok(()));
+    assert!(world.catalog.check(&bind(&format!("{name}n"))).is_err());
+
+    let with = |value| world.with_argument(world.declare("r"), "a", value);
+    let refused = Err(Refusal::ArgumentsTooLarge);
+    let nested = |depth: usize| {
+        (1..depth).fold(Value::Void, |value, number| match number % 2 {
+            0 => Value::Array(vec![value]),
+            _ => Value::Table(Arguments::new().with("t", value)),
+        })
+    };
+    assert_eq!(world.catalog.check(&with(nested(VALUE_DEPTH_MAX))), Ok(()));
+    assert_eq!(world.catalog.check(&with(nested(VALUE_DEPTH_MAX + 1))), refused);
+    let entries = |count| Value::Array(vec![Value::Void; count]);
+    assert_eq!(world.catalog.check(&with(entries(ARGUMENT_ENTRIES_MAX - 1))), Ok(()));
+    assert_eq!(world.catalog.check(&with(entries(ARGUMENT_ENTRIES_MAX))), refused);
+    let bytes = |count| Value::Bytes(vec![0; count]);
+    assert_eq!(world.catalog.check(&with(bytes(ARGUMENTS_BYTES_MAX - 14))), Ok(()));
+    assert_eq!(world.catalog.check(&with(bytes(ARGUMENTS_BYTES_MAX))), refused);
+}
+
+#[test]
+fn what_is_too_deep_to_be_accepted_can_still_be_read_up_to_a_bound() {
+    let nested = |depth: usize| {
+        let inner = Arguments::new();
+        (1..depth).fold(inner, |inner, _| Arguments::new().with("t", Value::Table(inner)))
+    };
+    let read = |depth| {
+        let mut bytes = Vec::new();
+        nested(depth).encode(&mut bytes);
+        Arguments::decode(&bytes)
+    };
+    assert_eq!(read(VALUE_DEPTH_READ_MAX), Ok(nested(VALUE_DEPTH_READ_MAX)));
+    assert!(read(VALUE_DEPTH_READ_MAX + 2).is_err());
+}
+
+#[test]
+fn users_and_patterns_are_bounded() {
+    let world = World::new();
+    let user = |hash: usize, tags: usize, tag: usize| CatalogCommand::PutUser {
+        name: "ann".into(),
+        password_hash: "h".repeat(hash),
+        tags: vec!["t".repeat(tag); tags],
+    };
+    let fits = user(PASSWORD_HASH_BYTES_MAX, TAGS_MAX, NAME_BYTES_MAX);
+    assert_eq!(world.catalog.check(&fits), Ok(()));
+    for command in [
+        user(PASSWORD_HASH_BYTES_MAX + 1, 0, 0),
+        user(0, TAGS_MAX + 1, 0),
+        user(0, 1, NAME_BYTES_MAX + 1),
+    ] {
+        assert!(matches!(world.catalog.check(&command), Err(Refusal::TooLarge { .. })));
+    }
+    assert!(Pattern::new(&"a".repeat(PATTERN_BYTES_MAX)).is_ok());
+    assert!(Pattern::new(&"a".repeat(PATTERN_BYTES_MAX + 1)).is_err());
+    // Short, but large when compiled.
+    assert!(Pattern::new(r"\w{200}").is_err());
+}
+
+#[test]
+fn routing_one_message_takes_at_most_so_many_steps() {
+    let mut world = World::new();
+    world.queue("q");
+    for number in 0..ROUTE_STEPS_MAX / 2 {
+        let arguments = Arguments::new().with("n", Value::U32(number));
+        let destination = Destination::Queue("q".into());
+        world.apply_unchecked(World::binding(
+            true,
+            "amq.headers",
+            destination,
+            "",
+            arguments,
+            None,
+        ));
+    }
+    let mut targets = Vec::new();
+    let mut route =
+        |world: &World| world.catalog.route("/", "amq.headers", "", &NoHeaders, &mut targets);
+    assert_eq!(route(&world), Err(RouteError::TooManySteps));
+    let first = Arguments::new().with("n", Value::U32(0));
+    let destination = Destination::Queue("q".into());
+    world.apply_unchecked(World::binding(false, "amq.headers", destination, "", first, None));
+    assert_eq!(route(&world), Ok(()));
+}
+
+fn machine_with(queues: u64) -> QueueMachine {
+    let mut machine = QueueMachine::new();
+    machine.lead();
+    let mut batch = Batch::new();
+    for queue in 1..=queues {
+        batch.create_queue(QueueId(queue), &QueueSettings::default());
+    }
+    apply(&mut machine, batch);
+    machine
+}
+
+fn apply(machine: &mut QueueMachine, batch: Batch) -> Vec<Effect> {
+    let mut effects = Vec::new();
+    let at = Applied { index: machine.applied_index() + 1, time_ms: 0 };
+    machine.apply(at, &batch.stamp(0), &mut effects).unwrap();
+    effects
+}
+
+#[test]
+fn a_message_for_more_queues_than_a_command_names_takes_more_commands() {
+    let mut batch = Batch::new();
+    let queues: Vec<QueueId> = (1..=QUEUES_PER_ENQUEUE_MAX as u64 + 1).map(QueueId).collect();
+    batch.enqueue(&queues, &[b"h"], b"body");
+    assert_eq!(batch.commands(), 2);
+    let entry = batch.stamp(0);
+    assert_eq!(EntryReader::new(&entry).unwrap().filter(Result::is_ok).count(), 2);
+}
+
+#[test]
+fn a_run_is_broken_where_more_foreign_commands_come_in_between() {
+    for (foreign, runs) in [(FOREIGN_COMMANDS_MAX, 1), (FOREIGN_COMMANDS_MAX + 1, 2)] {
+        let mut machine = machine_with(2);
+        let mut batch = Batch::new();
+        batch.enqueue(&[QueueId(1)], &[], b"first");
+        for _ in 0..foreign {
+            batch.enqueue(&[QueueId(2)], &[], b"foreign");
+        }
+        batch.enqueue(&[QueueId(1)], &[], b"second");
+        let effects = apply(&mut machine, batch);
+        let ours = |effect: &&Effect| matches!(effect, Effect::Enqueued { queue: QueueId(1), .. });
+        assert_eq!(effects.iter().filter(ours).count(), runs);
+    }
+}
+
+#[test]
+fn a_batch_takes_so_many_settled_ranges_and_the_rest_waits() {
+    let count = SETTLED_RANGES_PER_BATCH_MAX as u64 + 10;
+    let mut machine = machine_with(1);
+    let mut batch = Batch::new();
+    for _ in 0..2 * count {
+        batch.enqueue(&[QueueId(1)], &[], b"");
+    }
+    apply(&mut machine, batch);
+    let consumer = ConsumerId { session: SessionId(1), number: 1 };
+    let spec = ConsumerSpec { credit: 2 * count as u32, ..Default::default() };
+    let mut effects = Vec::new();
+    machine.attach(QueueId(1), consumer, spec, &mut effects).unwrap();
+    let every_other: Ranges = (1..=count).map(|number| 2 * number..2 * number + 1).collect();
+    machine.settle(QueueId(1), consumer, &every_other, Outcome::Done, &mut effects);
+    assert_eq!(machine.settled_waiting(), count);
+    let mut batch = Batch::new();
+    assert!(machine.take_settled(&mut batch));
+    assert_eq!(machine.settled_waiting(), 10);
+    assert!(machine.take_settled(&mut batch));
+    assert!(!machine.take_settled(&mut batch));
+    apply(&mut machine, batch);
+    assert_eq!(machine.status(QueueId(1)).unwrap().counters.settled, count);
+}
+
+#[test]
+fn sequence_numbers_of_a_snapshot_stay_below_their_bound() {
+    let mut machine = machine_with(1);
+    let mut batch = Batch::new();
+    batch.enqueue(&[QueueId(1)], &[], b"x");
+    batch.settle(QueueId(1), Outcome::Done, &Ranges::from(1..2));
+    apply(&mut machine, batch);
+    let snapshot = machine.snapshot();
+    // The last 17 numbers: id, settings, next_seq, six counters, no live ranges.
+    let next_seq = snapshot.len() - 1 - 6 * 8 - 8;
+    let with = |enqueued: u64| {
+        let mut bytes = snapshot.clone();
+        bytes[next_seq..next_seq + 8].copy_from_slice(&(enqueued + 1).to_le_bytes());
+        bytes[next_seq + 8..next_seq + 16].copy_from_slice(&enqueued.to_le_bytes());
+        bytes[next_seq + 24..next_seq + 32].copy_from_slice(&enqueued.to_le_bytes());
+        QueueMachine::restore(&bytes).map(|machine| machine.next_seq(QueueId(1)))
+    };
+    assert_eq!(with(1), Ok(Some(2)));
+    assert_eq!(with(SEQ_MAX), Ok(Some(SEQ_MAX + 1)));
+    assert!(with(SEQ_MAX + 1).is_err());
+}
