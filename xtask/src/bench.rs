@@ -23,7 +23,7 @@ const MILLRACE_PORT: u16 = 5672;
 const RABBITMQ_PORT: u16 = 5673;
 
 const USAGE: &str = "cargo xtask bench [backlog [--messages N]] [--seconds S] [--runs N] \
-                     [--only WORDS] [--millrace-only] [--no-witness]";
+                     [--only WORDS] [--broker millrace|rabbitmq] [--generator millrace|perftest]";
 
 struct Options {
     seconds: u32,
@@ -61,16 +61,19 @@ fn parse(words: &[String]) -> Result<Options, String> {
     };
     let mut words = words.iter();
     while let Some(word) = words.next() {
-        let mut value = || words.next().ok_or(USAGE);
+        if word == "backlog" {
+            options.is_backlog = true;
+            continue;
+        }
+        let value = words.next().ok_or(USAGE)?;
         let bad = |error| format!("{word}: {error}\nusage: {USAGE}");
         match word.as_str() {
-            "backlog" => options.is_backlog = true,
-            "--messages" => options.messages = value()?.parse().map_err(bad)?,
-            "--seconds" => options.seconds = value()?.parse().map_err(bad)?,
-            "--runs" => options.runs = value()?.parse().map_err(bad)?,
-            "--only" => options.only = value()?.clone(),
-            "--millrace-only" => options.kinds = vec![Kind::Millrace],
-            "--no-witness" => options.generators = vec![Generator::Millrace],
+            "--messages" => options.messages = value.parse().map_err(bad)?,
+            "--seconds" => options.seconds = value.parse().map_err(bad)?,
+            "--runs" => options.runs = value.parse().map_err(bad)?,
+            "--only" => options.only.clone_from(value),
+            "--broker" => options.kinds.retain(|kind| kind.word() == value),
+            "--generator" => options.generators.retain(|one| one.word() == value),
             _ => return Err(format!("{word}?\nusage: {USAGE}")),
         }
     }
@@ -85,11 +88,7 @@ fn port(kind: Kind) -> u16 {
 }
 
 fn folder(kind: Kind) -> PathBuf {
-    let name = match kind {
-        Kind::Millrace => "millrace",
-        Kind::RabbitMq => "rabbitmq",
-    };
-    target().join("bench").join(name)
+    target().join("bench").join(kind.word())
 }
 
 fn measure(options: &Options) -> Outcome {

@@ -40,6 +40,14 @@ impl Kind {
             Kind::RabbitMq => "RabbitMQ 3.10.8",
         }
     }
+
+    /// As it is called on command lines and in paths.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Kind::Millrace => "millrace",
+            Kind::RabbitMq => "rabbitmq",
+        }
+    }
 }
 
 impl Broker {

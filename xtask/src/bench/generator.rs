@@ -58,6 +58,14 @@ impl Generator {
         }
     }
 
+    /// As it is called on the command line.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Generator::Millrace => "millrace",
+            Generator::PerfTest => "perftest",
+        }
+    }
+
     /// The witness sees the loads that tell most; all of them would take an hour.
     pub(super) fn is_for(self, load: &Load) -> bool {
         match self {
