@@ -1,1 +1,25 @@
-//! Charter to come.
+//! An AMQP conversation: methods in, commands to the cluster; answers in, methods out.
+//!
+//! [`session::Session`] is the core: one connection with its channels, told the time, fed bytes and answers. The
+//! shell around it is in [`io`]: a listener, one task for each connection, password checks, and the node's
+//! registry of reply addresses. Where a group's replicas are is not known here, nor is HTTP.
+//!
+//! ```no_run
+//! # async fn example(cluster: cluster::ClusterHandle) -> std::io::Result<()> {
+//! let listener = tokio::net::TcpListener::bind("127.0.0.1:5672").await?;
+//! let (stop, stopped) = tokio::sync::watch::channel(false);
+//! broker::io::listener::serve(listener, cluster, broker::Config::default(), stopped).await;
+//! # drop(stop);
+//! # Ok(())
+//! # }
+//! ```
+
+mod auth;
+mod config;
+pub mod io;
+pub mod limits;
+mod metrics;
+pub mod session;
+
+pub use config::Config;
+pub use metrics::Metrics;

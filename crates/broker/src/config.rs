@@ -1,0 +1,50 @@
+//! What an operator may set about AMQP connections.
+
+use std::time::Duration;
+
+use crate::limits;
+
+/// Settings of every AMQP session of a node.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Shown to clients in `connection.start`.
+    pub cluster_name: String,
+    /// Largest frame offered, in bytes with overhead: 4,096 to `amqp::limits::FRAME_BYTES_MAX`.
+    pub frame_bytes_max: u32,
+    /// Highest channel number offered: 1 to `limits::CHANNEL_MAX`.
+    pub channel_max: u16,
+    /// Seconds between heartbeats offered; 0 offers none.
+    pub heartbeat_seconds: u16,
+    /// Bytes of one message's body, at most `limits::MESSAGE_BYTES_CAP`.
+    pub message_bytes_max: u64,
+    /// Users that may come from this machine only, by the peer's address.
+    pub loopback_users: Vec<String>,
+    /// Consumers of one channel.
+    pub consumers_per_channel_max: usize,
+    /// From the accepted socket to `connection.open-ok`.
+    pub handshake: Duration,
+    /// How long a refused login keeps its socket.
+    pub refusal_delay: Duration,
+    /// How long a client may take to answer `connection.close`.
+    pub close_wait: Duration,
+    /// How long bytes may wait for a socket that takes none.
+    pub write_stall: Duration,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            cluster_name: "millrace".to_owned(),
+            frame_bytes_max: amqp::limits::FRAME_BYTES_DEFAULT,
+            channel_max: limits::CHANNEL_MAX,
+            heartbeat_seconds: limits::HEARTBEAT_SECONDS,
+            message_bytes_max: limits::MESSAGE_BYTES_CAP,
+            loopback_users: vec!["guest".to_owned()],
+            consumers_per_channel_max: limits::CONSUMERS_PER_CHANNEL_MAX,
+            handshake: limits::HANDSHAKE,
+            refusal_delay: limits::REFUSAL_DELAY,
+            close_wait: limits::CLOSE_WAIT,
+            write_stall: limits::WRITE_STALL,
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! Sockets, tasks, clocks and password checks around the sessions. Decides nothing that a client could see.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "the shell: the only place with sockets, tasks, clocks, and locks between owners"
+)]
+
+mod connection;
+mod credentials;
+pub mod listener;
+mod reply_to;

@@ -1,0 +1,205 @@
+//! Accepts AMQP connections: one task for each, and their number bounded.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use cluster::ClusterHandle;
+use sha2::{Digest as _, Sha256};
+use socket2::{SockRef, TcpKeepalive};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+
+use super::connection::Connection;
+use super::credentials::Credentials;
+use super::reply_to::Registry;
+use crate::config::Config;
+use crate::limits;
+use crate::metrics::Metrics;
+use crate::session::Session;
+
+/// How long accepting rests when it fails: the usual reason is too many open files.
+const ACCEPT_REST: Duration = Duration::from_millis(50);
+/// How often a quiet peer's kernel is asked whether it is there.
+const KEEPALIVE: Duration = Duration::from_secs(60);
+
+/// What all AMQP connections of a node share. Every listener of the node takes the same one.
+#[derive(Debug)]
+pub struct Broker {
+    pub(crate) cluster: ClusterHandle,
+    pub(crate) config: Arc<Config>,
+    pub(crate) metrics: Metrics,
+    pub(crate) credentials: Credentials,
+    pub(crate) registry: Arc<Registry>,
+    /// Places for refused clients that wait.
+    pub(crate) lingering: Semaphore,
+    /// Chance, drawn once: every session's seed comes of it.
+    secret: [u8; 32],
+    accepted: AtomicU64,
+    open: AtomicUsize,
+    unauthenticated: AtomicUsize,
+}
+
+impl Broker {
+    /// Draws 32 bytes of chance and hashes one password: call it once, before accepting.
+    ///
+    /// # Errors
+    /// The operating system gave no chance.
+    pub fn new(cluster: ClusterHandle, config: Config) -> std::io::Result<Arc<Self>> {
+        let mut secret = [0; 32];
+        let drawn = rustix::rand::getrandom(&mut secret, rustix::rand::GetRandomFlags::empty())?;
+        if drawn != secret.len() {
+            return Err(std::io::Error::other("the operating system gave too little chance"));
+        }
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        let key = Sha256::new().chain_update(secret).chain_update("credentials").finalize();
+        Ok(Arc::new(Self {
+            cluster,
+            config: Arc::new(config),
+            metrics: Metrics::default(),
+            credentials: Credentials::new(key.into(), cpus),
+            registry: Arc::default(),
+            lingering: Semaphore::new(limits::REFUSALS_WAITING_MAX),
+            secret,
+            accepted: AtomicU64::new(0),
+            open: AtomicUsize::new(0),
+            unauthenticated: AtomicUsize::new(0),
+        }))
+    }
+
+    /// Totals since the node started.
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    /// Connections that are open now.
+    pub fn connection_count(&self) -> usize {
+        self.open.load(Ordering::Relaxed)
+    }
+
+    fn seed(&self) -> [u8; 32] {
+        let number = self.accepted.fetch_add(1, Ordering::Relaxed);
+        let seed = Sha256::new().chain_update(self.secret).chain_update(number.to_le_bytes());
+        seed.finalize().into()
+    }
+}
+
+/// Serves AMQP connections of one listener until `stop` says true; then every client is told so
+/// (`connection.close` 320), and those that do not answer in time are dropped.
+///
+/// # Errors
+/// The operating system gave no chance at the start.
+pub async fn serve(
+    listener: TcpListener,
+    cluster: ClusterHandle,
+    config: Config,
+    stop: watch::Receiver<bool>,
+) -> std::io::Result<()> {
+    let broker = Broker::new(cluster, config)?;
+    accept(listener, broker, stop).await;
+    Ok(())
+}
+
+/// As [`serve`], with a broker that other listeners or the management share.
+pub async fn accept(listener: TcpListener, broker: Arc<Broker>, mut stop: watch::Receiver<bool>) {
+    let mut connections = JoinSet::new();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            Some(_) = connections.join_next() => continue,
+            changed = stop.changed() => match changed.is_err() || *stop.borrow() {
+                true => break,
+                false => continue,
+            },
+        };
+        match accepted {
+            Ok((stream, peer)) => {
+                if let Some(places) = Places::take(&broker) {
+                    connections.spawn(serve_one(
+                        stream,
+                        peer,
+                        Arc::clone(&broker),
+                        places,
+                        stop.clone(),
+                    ));
+                } else {
+                    Metrics::count(&broker.metrics.limit_connections);
+                }
+            }
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept an AMQP connection");
+                tokio::time::sleep(ACCEPT_REST).await;
+            }
+        }
+    }
+    drop(listener);
+    let all_told = async { while connections.join_next().await.is_some() {} };
+    if tokio::time::timeout(broker.config.close_wait, all_told).await.is_err() {
+        connections.shutdown().await;
+    }
+}
+
+async fn serve_one(
+    stream: TcpStream,
+    peer: SocketAddr,
+    broker: Arc<Broker>,
+    places: Places,
+    stop: watch::Receiver<bool>,
+) {
+    if let Err(error) = prepare(&stream, &broker.config) {
+        tracing::debug!(%peer, %error, "cannot set up a socket");
+        return;
+    }
+    let (session_id, answers) = broker.cluster.open_session();
+    let config = Arc::clone(&broker.config);
+    let (node, seed) = (broker.cluster.node(), broker.seed());
+    let session = Session::new(config, session_id, node, peer, seed, Instant::now());
+    let connection = Connection::new(stream, session_id, session, answers, broker);
+    connection.run(stop, || places.authenticated()).await;
+    drop(places);
+}
+
+fn prepare(stream: &TcpStream, config: &Config) -> std::io::Result<()> {
+    stream.set_nodelay(true)?;
+    let socket = SockRef::from(stream);
+    socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE))?;
+    // A peer whose machine is gone is found out even if it agreed on no heartbeats.
+    #[cfg(target_os = "linux")]
+    socket.set_tcp_user_timeout(Some(config.write_stall.max(KEEPALIVE)))?;
+    Ok(())
+}
+
+/// A connection's place among the open ones, and among those that have not logged in.
+struct Places {
+    broker: Arc<Broker>,
+    is_authenticated: std::sync::atomic::AtomicBool,
+}
+
+impl Places {
+    /// None: there are too many.
+    fn take(broker: &Arc<Broker>) -> Option<Self> {
+        let open = broker.open.fetch_add(1, Ordering::Relaxed);
+        let unauthenticated = broker.unauthenticated.fetch_add(1, Ordering::Relaxed);
+        Metrics::count(&broker.metrics.connections_opened);
+        let places = Self { broker: Arc::clone(broker), is_authenticated: false.into() };
+        let is_room =
+            open < limits::CONNECTIONS_MAX && unauthenticated < limits::UNAUTHENTICATED_MAX;
+        is_room.then_some(places)
+    }
+
+    fn authenticated(&self) {
+        if !self.is_authenticated.swap(true, Ordering::Relaxed) {
+            self.broker.unauthenticated.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Places {
+    fn drop(&mut self) {
+        self.authenticated();
+        self.broker.open.fetch_sub(1, Ordering::Relaxed);
+        Metrics::count(&self.broker.metrics.connections_closed);
+    }
+}

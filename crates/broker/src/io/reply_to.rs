@@ -1,0 +1,92 @@
+//! The node's registry of reply addresses: which session's mailbox a direct reply goes to.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::mpsc;
+
+use crate::limits;
+use crate::metrics::Metrics;
+use crate::session::{Reply, ReplyAddresses, ReplyOrder};
+
+/// Every open reply address of the node.
+#[derive(Debug, Default)]
+pub(crate) struct Registry {
+    mailboxes: Mutex<HashMap<String, mpsc::Sender<Reply>>>,
+}
+
+impl Registry {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, mpsc::Sender<Reply>>> {
+        self.mailboxes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ReplyAddresses for Registry {
+    fn is_open(&self, address: &str) -> bool {
+        self.lock().get(address).is_some_and(|mailbox| !mailbox.is_closed())
+    }
+}
+
+/// One session's side of the registry. Its addresses go with it.
+#[derive(Debug)]
+pub(crate) struct Replies {
+    registry: Arc<Registry>,
+    addresses: Vec<String>,
+    /// Made when the first address is opened: most sessions have none.
+    mailbox: Option<(mpsc::Sender<Reply>, mpsc::Receiver<Reply>)>,
+}
+
+impl Replies {
+    pub(crate) fn new(registry: Arc<Registry>) -> Self {
+        Self { registry, addresses: Vec::new(), mailbox: None }
+    }
+
+    /// Does what a session ordered. A reply whose reader is gone or slow is dropped, as AMQP's direct
+    /// replies may be.
+    pub(crate) fn perform(&mut self, orders: &mut Vec<ReplyOrder>, metrics: &Metrics) {
+        for order in orders.drain(..) {
+            match order {
+                ReplyOrder::Open(address) => {
+                    let (sender, _) = self
+                        .mailbox
+                        .get_or_insert_with(|| mpsc::channel(limits::REPLIES_WAITING_MAX));
+                    self.registry.lock().insert(address.clone(), sender.clone());
+                    self.addresses.push(address);
+                }
+                ReplyOrder::Close(address) => {
+                    self.registry.lock().remove(&address);
+                    self.addresses.retain(|known| *known != address);
+                }
+                ReplyOrder::Send(reply) => {
+                    let mailbox = self.registry.lock().get(&reply.address).cloned();
+                    let sent = mailbox.is_some_and(|mailbox| mailbox.try_send(reply).is_ok());
+                    if !sent {
+                        Metrics::count(&metrics.replies_dropped);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Waits for replies; for ever if no address is open.
+    pub(crate) async fn recv(&mut self, into: &mut Vec<Reply>) {
+        match &mut self.mailbox {
+            Some((_, receiver)) => {
+                receiver.recv_many(into, 64).await;
+            }
+            None => std::future::pending().await,
+        }
+    }
+}
+
+impl Drop for Replies {
+    fn drop(&mut self) {
+        if self.addresses.is_empty() {
+            return;
+        }
+        let mut mailboxes = self.registry.lock();
+        for address in &self.addresses {
+            mailboxes.remove(address);
+        }
+    }
+}

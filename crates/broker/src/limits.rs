@@ -1,0 +1,118 @@
+//! Every bound of a session, with its unit. What an operator may lower is also a field of `Config`.
+
+use std::time::Duration;
+
+/// From the accepted socket to `connection.open-ok`, whatever is sent meanwhile.
+pub const HANDSHAKE: Duration = Duration::from_secs(10);
+
+/// How long a refused login keeps its socket: slows guessing, holds no buffer.
+pub const REFUSAL_DELAY: Duration = Duration::from_secs(3);
+
+/// Refused logins that wait at once; one more is closed immediately.
+pub const REFUSALS_WAITING_MAX: usize = 1000;
+
+/// How long the peer may take to answer `connection.close`.
+pub const CLOSE_WAIT: Duration = Duration::from_secs(10);
+
+/// How long bytes may wait for a socket that takes none.
+pub const WRITE_STALL: Duration = Duration::from_secs(30);
+
+/// Connections that have not finished the handshake, on the node.
+pub const UNAUTHENTICATED_MAX: usize = 1000;
+
+/// Connections of the node, whatever their state.
+pub const CONNECTIONS_MAX: usize = 100_000;
+
+/// Highest channel number offered.
+pub const CHANNEL_MAX: u16 = 2047;
+
+/// Seconds between heartbeats offered.
+pub const HEARTBEAT_SECONDS: u16 = 60;
+
+/// Consumers of one channel.
+pub const CONSUMERS_PER_CHANNEL_MAX: usize = 1000;
+
+/// Bytes of one message's body: what a server may be set to at most.
+pub const MESSAGE_BYTES_CAP: u64 = 128 * 1024 * 1024;
+
+/// Bytes of bodies that have begun and not ended, all channels of a connection: this many times the
+/// largest message.
+pub const PARTIAL_BODIES_MESSAGES: u64 = 2;
+
+/// Messages out on one channel when no prefetch bounds them.
+pub const UNACKED_MAX: u32 = 65_535;
+
+/// Bytes on their way to the socket: past it the session takes neither answers nor input.
+pub const OUTBOUND_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+/// Bytes on their way to the socket past which no credit is given.
+pub const OUTBOUND_BYTES_LOW: usize = 1024 * 1024;
+
+/// Messages a consumer without a prefetch may have on their way to the session.
+pub const WINDOW_MESSAGES_MAX: u32 = 2048;
+
+/// Messages such a consumer starts with, before the size of its messages is known.
+pub const WINDOW_MESSAGES_START: u32 = 64;
+
+/// Bytes such a consumer should have on their way, by the average of its messages.
+pub const WINDOW_BYTES: u64 = 4 * 1024 * 1024;
+
+/// Bytes of published messages of one session that are not yet logged: past it the socket is not read.
+pub const UNLOGGED_BYTES_MAX: usize = 32 * 1024 * 1024;
+
+/// Bytes of one append: past it the next message begins another.
+pub const APPEND_BYTES: usize = 256 * 1024;
+
+/// Groups one session gathers messages for at a time.
+pub const APPEND_SLOTS_MAX: usize = 64;
+
+/// Bytes of frames set aside for channels that wait for an answer: past it the socket is not read.
+pub const DEFERRED_BYTES_MAX: usize = 1024 * 1024;
+
+/// Bytes of publishes in open transactions of one channel.
+pub const TX_BYTES_MAX: usize = 128 * 1024 * 1024;
+
+/// Acks and rejects in an open transaction of one channel, in runs.
+pub const TX_SETTLES_MAX: usize = 65_536;
+
+/// Bytes read at once from a quiet socket.
+pub const READ_BYTES: usize = 64 * 1024;
+
+/// Bytes read at once from a busy socket.
+pub const READ_BYTES_BUSY: usize = 256 * 1024;
+
+/// Bytes a connection reads at once before its user is known.
+pub const READ_BYTES_BEFORE_AUTH: usize = 8 * 1024;
+
+/// Routes a session remembers.
+pub const ROUTES_MAX: usize = 512;
+
+/// Queues one published message may go to.
+pub const TARGETS_MAX: usize = 65_535;
+
+/// Confirms that wait behind an unfinished one are told singly after this time.
+pub const CONFIRM_PATIENCE: Duration = Duration::from_millis(50);
+
+/// Password checks that run at once, for each processor.
+pub const VERIFIES_PER_CPU: usize = 2;
+
+/// Password checks that wait; one more is refused.
+pub const VERIFIES_WAITING_MAX: usize = 100;
+
+/// Credentials known to be right, on the node.
+pub const VERIFIED_CREDENTIALS_MAX: usize = 4096;
+
+/// Bytes of a user name and of a password.
+pub const CREDENTIAL_BYTES_MAX: usize = 1024;
+
+/// Replies on their way to one session's reply consumers; more are dropped.
+pub const REPLIES_WAITING_MAX: usize = 4096;
+
+/// Bytes of one reply's body; a longer one is dropped by its reader's mailbox being full sooner.
+pub const REPLY_NAME_BYTES_MAX: usize = 255;
+
+const _: () = assert!(OUTBOUND_BYTES_LOW < OUTBOUND_BYTES_MAX);
+const _: () = assert!(WINDOW_MESSAGES_START <= WINDOW_MESSAGES_MAX);
+const _: () = assert!(WINDOW_MESSAGES_MAX <= UNACKED_MAX);
+const _: () = assert!(READ_BYTES <= READ_BYTES_BUSY);
+const _: () = assert!(APPEND_SLOTS_MAX <= 64, "a set of slots is a u64");

@@ -1,0 +1,648 @@
+//! One AMQP connection: methods in, requests to the cluster; answers in, methods out.
+//!
+//! ```text
+//!   header -> start -> verifying -> tune -> open -> running ──client's close──> leaving -> over
+//!      └────────┴─────────┴──────────┴───────┴─────────┴──────our close───────> closing ──> over
+//! ```
+//!
+//! The session is a core: its shell (`io::connection`) reads into `buffer`, calls `step`, and does what
+//! `Outputs` say. It is told the time and what it may look at, never waits and never asks. What the
+//! channels share is the `trunk`; what is one channel's is in `channel` and the files named for its topics.
+
+mod appends;
+mod channel;
+mod confirms;
+mod consume;
+mod consumers;
+mod deliveries;
+pub(crate) mod errors;
+mod flow;
+mod handshake;
+mod names;
+mod publish;
+mod refusals;
+mod reply_to;
+mod routes;
+mod settles;
+mod tickets;
+mod topology;
+mod trunk;
+mod tx;
+mod unacked;
+mod values;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use amqp::{Decoder, Frame, Method, ReplyCode, channel as wire, connection};
+use bytes::{Buf as _, Bytes, BytesMut};
+use cluster::{Alarms, Answer, Delivery, Request};
+use machine::{Catalog, NodeId, SessionId};
+
+use self::channel::{CLOSE_OK, Channel, State};
+use self::errors::Failure;
+use self::handshake::Login;
+use self::tickets::{ChannelRef, Waiting};
+use self::trunk::{Trunk, Turn};
+use crate::config::Config;
+use crate::limits;
+use crate::metrics::Counts;
+
+/// What a step may look at.
+pub struct View<'a> {
+    /// This node's applied copy.
+    pub catalog: &'a Catalog,
+    /// Why publishers have to wait, if they do.
+    pub alarms: Alarms,
+    /// Which reply addresses somebody listens at.
+    pub replies: &'a dyn ReplyAddresses,
+}
+
+/// Which reply addresses somebody listens at: the node's registry, or a test's list.
+pub trait ReplyAddresses {
+    /// Whether a reply to `address` would reach somebody now.
+    fn is_open(&self, address: &str) -> bool;
+}
+
+/// What happens to a session.
+#[derive(Debug)]
+pub enum Input<'a> {
+    /// More bytes are in `Session::buffer`.
+    Received,
+    /// The cluster has answered. What is taken is drained.
+    Answered(&'a mut Vec<Answer>),
+    /// Replies came for this session's reply consumers. What is taken is drained.
+    Replied(&'a mut Vec<Reply>),
+    /// The moment that `deadline` named has come.
+    DeadlinePassed,
+    /// The bytes that waited are with the socket.
+    Written,
+    /// The answer to `Outputs::verify`.
+    Verified(bool),
+    /// An operator closes the connection: 320 with this reason.
+    Close(&'a str),
+}
+
+/// A message for a reply address: it goes from session to session and is not stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// Where it goes; also its routing key.
+    pub address: String,
+    /// Flags and values, as on the wire.
+    pub properties: Bytes,
+    pub body: Bytes,
+}
+
+/// What a session wants of the node's registry of reply addresses. To be done in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReplyOrder {
+    /// Replies to this address are for this session.
+    Open(String),
+    /// Nobody listens there any more.
+    Close(String),
+    /// To whoever listens there.
+    Send(Reply),
+}
+
+/// A password to be checked. `Debug` does not show it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Verify {
+    pub user: String,
+    pub password: Vec<u8>,
+    /// What is stored for the user; none for a user that does not exist or may not log in. The check
+    /// is to take as long all the same.
+    pub stored: Option<String>,
+}
+
+impl std::fmt::Debug for Verify {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "Verify {{ user: {:?}, password: <hidden> }}", self.user)
+    }
+}
+
+/// What a session wants done. The shell empties it.
+#[derive(Debug, Default)]
+pub struct Outputs {
+    /// For the socket, behind what waits there already.
+    pub bytes: BytesMut,
+    /// For the cluster, in order.
+    pub requests: Vec<Request>,
+    /// For the registry of reply addresses, in order.
+    pub replies: Vec<ReplyOrder>,
+    /// At most one at a time; answered by `Input::Verified`.
+    pub verify: Option<Verify>,
+    /// Close the socket once the bytes are with it.
+    pub close: bool,
+}
+
+/// Where a connection is in its life.
+#[derive(Debug)]
+enum Phase {
+    /// The protocol header is due.
+    Header,
+    /// `connection.start-ok` is due.
+    Start,
+    /// The password is being checked.
+    Verifying(Box<Login>),
+    /// `connection.tune-ok` is due.
+    Tune,
+    /// `connection.open` is due.
+    Open,
+    Running,
+    /// The client closed: it is told when the cluster knows.
+    Leaving,
+    /// We closed: everything but the answer is dropped, until then.
+    Closing {
+        until: Instant,
+    },
+    /// Nothing is said and nothing heard until the socket is closed.
+    Silent {
+        until: Instant,
+    },
+    Over,
+}
+
+/// One AMQP connection.
+#[derive(Debug)]
+pub struct Session {
+    trunk: Trunk,
+    /// By number, less one.
+    channels: Vec<Option<Box<Channel>>>,
+    lives: u32,
+    channel_max: u16,
+    decoder: Decoder,
+    received: BytesMut,
+    phase: Phase,
+    handshake_until: Instant,
+    /// The agreed interval; zero is none.
+    heartbeat: Duration,
+    received_at: Instant,
+    sent_at: Instant,
+    /// An alarm holds this publisher back.
+    is_blocked: bool,
+    /// Confirms that finished behind unfinished ones are told then.
+    late_confirms_at: Option<Instant>,
+    /// The catalog's version for which the vhost was last seen to exist.
+    catalog_seen: u64,
+}
+
+impl Session {
+    /// A session for a connection from `peer` that was accepted at `now`. `seed` is 32 bytes of chance.
+    pub fn new(
+        config: Arc<Config>,
+        session: SessionId,
+        node: NodeId,
+        peer: SocketAddr,
+        seed: [u8; 32],
+        now: Instant,
+    ) -> Self {
+        Self {
+            channel_max: config.channel_max,
+            handshake_until: now + config.handshake,
+            trunk: Trunk::new(config, session, node, peer, seed),
+            channels: Vec::new(),
+            lives: 0,
+            decoder: Decoder::new(amqp::limits::FRAME_BYTES_BEFORE_TUNE),
+            received: BytesMut::new(),
+            phase: Phase::Header,
+            heartbeat: Duration::ZERO,
+            received_at: now,
+            sent_at: now,
+            is_blocked: false,
+            late_confirms_at: None,
+            catalog_seen: 0,
+        }
+    }
+
+    /// Where the shell puts received bytes before `Input::Received`.
+    pub fn buffer(&mut self) -> &mut BytesMut {
+        &mut self.received
+    }
+
+    /// Does what follows from `input`. `out` may still hold bytes that the socket did not take.
+    pub fn step(&mut self, now: Instant, view: &View<'_>, input: Input<'_>, out: &mut Outputs) {
+        let waiting_bytes = out.bytes.len();
+        let turn = &mut Turn { now, view, out };
+        match input {
+            Input::Received => {
+                self.received_at = now;
+                self.read(turn);
+            }
+            Input::Answered(answers) => {
+                for answer in answers.drain(..) {
+                    self.answered(turn, answer);
+                }
+                self.read(turn);
+            }
+            Input::Replied(replies) => {
+                for reply in replies.drain(..) {
+                    self.replied(turn, &reply);
+                }
+            }
+            Input::DeadlinePassed => self.time_passed(turn),
+            Input::Written => self.read(turn),
+            Input::Verified(is_right) => {
+                self.verified(turn, is_right);
+                self.read(turn);
+            }
+            Input::Close(reason) => self.close_forced(turn, reason),
+        }
+        self.finish(turn);
+        if turn.out.bytes.len() > waiting_bytes {
+            self.sent_at = now;
+        }
+    }
+
+    /// When the session wants `Input::DeadlinePassed` at the latest.
+    pub fn deadline(&self) -> Option<Instant> {
+        match self.phase {
+            Phase::Header | Phase::Start | Phase::Verifying(_) | Phase::Tune | Phase::Open => {
+                Some(self.handshake_until)
+            }
+            Phase::Closing { until } | Phase::Silent { until } => Some(until),
+            Phase::Running => {
+                let heartbeat = self.next_heartbeat();
+                let late = self.late_confirms_at;
+                [heartbeat, self.dead_at(), late].into_iter().flatten().min()
+            }
+            Phase::Leaving | Phase::Over => None,
+        }
+    }
+
+    /// Whether the client is read, `waiting_bytes` being what its socket has not taken.
+    pub fn wants_input(&self, waiting_bytes: usize) -> bool {
+        !self.is_blocked
+            && !self.trunk.is_congested()
+            && waiting_bytes < limits::OUTBOUND_BYTES_MAX
+            && !matches!(self.phase, Phase::Verifying(_) | Phase::Over)
+    }
+
+    /// Whether answers are taken: what they hold may become bytes for the socket.
+    pub fn wants_answers(&self, waiting_bytes: usize) -> bool {
+        waiting_bytes < limits::OUTBOUND_BYTES_MAX
+    }
+
+    /// Whether consumers wait for `Input::Written` to be given credit.
+    pub fn wants_written(&self) -> bool {
+        self.trunk.consumers.wants_credit()
+    }
+
+    /// Whether the user is known and the vhost open.
+    pub fn is_running(&self) -> bool {
+        matches!(self.phase, Phase::Running)
+    }
+
+    /// Whether the session only waits for a refused client to go away.
+    pub fn is_lingering(&self) -> bool {
+        matches!(self.phase, Phase::Silent { .. })
+    }
+
+    /// What was counted since the last call.
+    pub(crate) fn take_counts(&mut self) -> Counts {
+        std::mem::take(&mut self.trunk.counts)
+    }
+
+    /// Takes the frames that have come.
+    fn read(&mut self, turn: &mut Turn<'_>) {
+        if self.received.is_empty() {
+            return;
+        }
+        let mut input = std::mem::take(&mut self.received);
+        let used = self.frames(turn, &input);
+        input.advance(used);
+        match self.phase {
+            Phase::Silent { .. } | Phase::Over | Phase::Leaving => {}
+            _ => self.received = input,
+        }
+    }
+
+    /// Takes whole frames off the front of `input`. Says how many bytes that were.
+    fn frames(&mut self, turn: &mut Turn<'_>, input: &[u8]) -> usize {
+        let mut at = 0;
+        while !self.trunk.is_congested() {
+            match self.phase {
+                Phase::Header => match self.protocol_header(turn, &input[at..]) {
+                    Some(used) => at += used,
+                    None => break,
+                },
+                Phase::Verifying(_) => break,
+                Phase::Leaving | Phase::Silent { .. } | Phase::Over => return input.len(),
+                Phase::Start
+                | Phase::Tune
+                | Phase::Open
+                | Phase::Running
+                | Phase::Closing { .. } => {
+                    match self.decoder.decode(&input[at..]) {
+                        Ok(None) => break,
+                        Ok(Some((frame, used))) => {
+                            let raw = &input[at..at + used];
+                            at += used;
+                            at += self.frame(turn, &frame, raw, &input[at..]);
+                        }
+                        Err(_) if matches!(self.phase, Phase::Closing { .. }) => {
+                            // What follows bad bytes cannot be read; the answer may never come.
+                            return input.len();
+                        }
+                        Err(error) => {
+                            self.fail(turn, &Failure::from(error));
+                            return input.len();
+                        }
+                    }
+                }
+            }
+        }
+        at
+    }
+
+    /// Takes a frame and says how much of the `rest` behind it went with it.
+    #[inline]
+    fn frame(&mut self, turn: &mut Turn<'_>, frame: &Frame<'_>, raw: &[u8], rest: &[u8]) -> usize {
+        let number = frame.channel();
+        let result = match self.phase {
+            Phase::Running if number > 0 => self.channel_frame(turn, number, frame, raw, rest),
+            Phase::Running => self.connection_frame(turn, frame).map(|()| 0),
+            Phase::Closing { .. } => {
+                self.frame_while_closing(turn, frame);
+                Ok(0)
+            }
+            _ => self.handshake_frame(turn, frame).map(|()| 0),
+        };
+        match result {
+            Ok(used) => used,
+            Err(failure) => {
+                self.fail(turn, &failure);
+                0
+            }
+        }
+    }
+
+    #[inline]
+    fn channel_frame(
+        &mut self,
+        turn: &mut Turn<'_>,
+        number: u16,
+        frame: &Frame<'_>,
+        raw: &[u8],
+        rest: &[u8],
+    ) -> Result<usize, Failure> {
+        let Some(Some(channel)) = self.channels.get_mut(usize::from(number) - 1) else {
+            return self.frame_of_no_channel(turn, number, frame).map(|()| 0);
+        };
+        let used = channel.frame(&mut self.trunk, turn, &self.decoder, frame, raw, rest)?;
+        if channel.state == State::Gone {
+            self.forget(number);
+        }
+        Ok(used)
+    }
+
+    fn frame_of_no_channel(
+        &mut self,
+        turn: &mut Turn<'_>,
+        number: u16,
+        frame: &Frame<'_>,
+    ) -> Result<(), Failure> {
+        if number > self.channel_max {
+            let text = format!(
+                "channel number {number} is larger than the negotiated channel_max ({})",
+                self.channel_max
+            );
+            return Err(Failure::connection(ReplyCode::NotAllowed, text));
+        }
+        let expected = || Failure::connection(ReplyCode::ChannelError, "expected 'channel.open'");
+        let Frame::Method { payload, .. } = frame else { return Err(expected()) };
+        let ids = Method::peek_ids(payload).unwrap_or_default();
+        if ids == CLOSE_OK {
+            return Ok(());
+        }
+        match Method::decode(payload) {
+            Ok(Method::ChannelOpen(_)) => {}
+            Ok(_) | Err(_) => return Err(Failure { ids, ..expected() }),
+        }
+        let place = usize::from(number) - 1;
+        if self.channels.len() <= place {
+            self.channels.resize_with(place + 1, || None);
+        }
+        self.lives += 1;
+        let at = ChannelRef { number, life: self.lives };
+        self.channels[place] = Some(Box::new(Channel::new(at)));
+        self.trunk.counts.channels_opened += 1;
+        self.trunk.send(turn, number, &Method::ChannelOpenOk(wire::OpenOk::default()));
+        Ok(())
+    }
+
+    fn connection_frame(&mut self, turn: &mut Turn<'_>, frame: &Frame<'_>) -> Result<(), Failure> {
+        let payload = match frame {
+            Frame::Heartbeat { .. } => return Ok(()),
+            Frame::Method { payload, .. } => payload,
+            Frame::Header { .. } | Frame::Body { .. } => {
+                let text = "expected method frame, got content frame instead";
+                return Err(Failure::connection(ReplyCode::UnexpectedFrame, text));
+            }
+        };
+        let method = Method::decode(payload)?;
+        match method {
+            Method::ConnectionClose(_) => self.leave(turn),
+            Method::ConnectionUpdateSecret(_) => {
+                let answer = connection::UpdateSecretOk::default();
+                self.trunk.send(turn, 0, &Method::ConnectionUpdateSecretOk(answer));
+            }
+            other => return Err(Failure { ids: other.ids(), ..errors::unexpected(other.name()) }),
+        }
+        Ok(())
+    }
+
+    /// The client closes the connection. What it sent behind that is not looked at.
+    fn leave(&mut self, turn: &mut Turn<'_>) {
+        self.end(turn);
+        self.phase = Phase::Leaving;
+    }
+
+    /// Hands what was gathered to the cluster and tells it that nothing more will come.
+    fn end(&mut self, turn: &mut Turn<'_>) {
+        self.trunk.appends.flush(&mut self.trunk.tickets, &mut turn.out.requests);
+        self.trunk.ask_as(turn, Waiting::End, |ticket| Request::EndSession { ticket });
+        for (address, _) in self.trunk.reply_addresses.drain(..) {
+            turn.out.replies.push(ReplyOrder::Close(address));
+        }
+        self.channels.clear();
+        self.trunk.consumers = Default::default();
+    }
+
+    /// Closes the connection with an error: `connection.close`, and nothing more until it is answered.
+    fn fail(&mut self, turn: &mut Turn<'_>, failure: &Failure) {
+        self.trunk.counts.connection_errors += 1;
+        let was_running = self.is_running();
+        self.close(turn, failure);
+        let wait = match was_running {
+            true => self.trunk.config.close_wait,
+            false => self.trunk.config.refusal_delay,
+        };
+        self.phase = Phase::Closing { until: turn.now + wait };
+    }
+
+    fn close(&mut self, turn: &mut Turn<'_>, failure: &Failure) {
+        let close = connection::Close {
+            reply_code: failure.error.code.number(),
+            reply_text: &failure.error.reply_text(),
+            class_id: failure.ids.0,
+            method_id: failure.ids.1,
+        };
+        tracing::info!(
+            peer = %self.trunk.peer,
+            user = %self.trunk.user,
+            reason = %failure.error,
+            "closing an AMQP connection"
+        );
+        self.trunk.send(turn, 0, &Method::ConnectionClose(close));
+        self.end(turn);
+    }
+
+    fn close_forced(&mut self, turn: &mut Turn<'_>, reason: &str) {
+        match self.phase {
+            Phase::Running | Phase::Tune | Phase::Open => {
+                let failure = Failure::connection(ReplyCode::ConnectionForced, reason);
+                self.close(turn, &failure);
+                self.phase = Phase::Closing { until: turn.now + self.trunk.config.close_wait };
+            }
+            Phase::Header | Phase::Start | Phase::Verifying(_) => self.over(turn),
+            Phase::Leaving | Phase::Closing { .. } | Phase::Silent { .. } | Phase::Over => {}
+        }
+    }
+
+    fn frame_while_closing(&mut self, turn: &mut Turn<'_>, frame: &Frame<'_>) {
+        let Frame::Method { channel: 0, payload } = frame else { return };
+        match Method::decode(payload) {
+            Ok(Method::ConnectionCloseOk(_)) => self.over(turn),
+            Ok(Method::ConnectionClose(_)) => {
+                let answer = Method::ConnectionCloseOk(connection::CloseOk::default());
+                self.trunk.send(turn, 0, &answer);
+            }
+            Ok(_) | Err(_) => {}
+        }
+    }
+
+    fn over(&mut self, turn: &mut Turn<'_>) {
+        self.phase = Phase::Over;
+        self.received = BytesMut::new();
+        turn.out.close = true;
+    }
+
+    fn answered(&mut self, turn: &mut Turn<'_>, answer: Answer) {
+        match answer {
+            Answer::Delivered(delivery) => self.delivered(turn, &delivery),
+            Answer::Appended { ticket } => match self.trunk.tickets.answer(ticket) {
+                Some(Waiting::Append { runs, bytes }) => self.logged(&runs, bytes, true),
+                waiting => self.told(turn, waiting, Answer::Appended { ticket }),
+            },
+            Answer::AppendFailed { ticket } => match self.trunk.tickets.answer(ticket) {
+                Some(Waiting::Append { runs, bytes }) => self.logged(&runs, bytes, false),
+                waiting => self.told(turn, waiting, Answer::AppendFailed { ticket }),
+            },
+            Answer::Cancelled { queue, consumer } => {
+                let found = self.trunk.consumers.find(consumer.number);
+                if let Some(at) = found.map(|consumer| consumer.channel)
+                    && let Some(channel) = find(&mut self.channels, at)
+                {
+                    channel.cancelled(&mut self.trunk, turn, queue, consumer.number);
+                }
+            }
+            Answer::Alarms(_) => {} // The view has them.
+            Answer::Stopping => {
+                let reason = "broker forced connection closure with reason 'shutdown'";
+                self.close_forced(turn, reason);
+            }
+            Answer::Catalog { ticket, .. }
+            | Answer::Attached { ticket, .. }
+            | Answer::Detached { ticket }
+            | Answer::Got { ticket, .. }
+            | Answer::Purged { ticket, .. }
+            | Answer::Status { ticket, .. }
+            | Answer::Closed { ticket, .. }
+            | Answer::SessionEnded { ticket } => {
+                let waiting = self.trunk.tickets.answer(ticket);
+                self.told(turn, waiting, answer);
+            }
+        }
+    }
+
+    fn logged(&mut self, runs: &[(ChannelRef, u64)], bytes: usize, is_logged: bool) {
+        self.trunk.appends.unlogged_bytes -= bytes;
+        for &(at, run) in runs {
+            let Some(channel) = find(&mut self.channels, at) else { continue };
+            let channel::Mode::Confirm(confirms) = &mut channel.mode else { continue };
+            confirms.answered(run, is_logged);
+            if !channel.is_touched {
+                channel.is_touched = true;
+                self.trunk.touched.push(at.number);
+            }
+        }
+    }
+
+    /// An answer for whoever asked.
+    fn told(&mut self, turn: &mut Turn<'_>, waiting: Option<Waiting>, answer: Answer) {
+        match waiting {
+            Some(Waiting::Channel(at)) => {
+                let Some(channel) = find(&mut self.channels, at) else { return };
+                let result = channel.answered(&mut self.trunk, turn, answer);
+                if channel.state == State::Gone {
+                    self.forget(at.number);
+                }
+                if let Err(failure) = result {
+                    self.fail(turn, &failure);
+                }
+            }
+            Some(Waiting::Forget { consumer }) => {
+                self.trunk.consumers.remove(consumer);
+            }
+            Some(Waiting::End) => {
+                if matches!(self.phase, Phase::Leaving) {
+                    let answer = Method::ConnectionCloseOk(connection::CloseOk::default());
+                    self.trunk.send(turn, 0, &answer);
+                    self.over(turn);
+                }
+            }
+            Some(Waiting::Append { .. }) | None => {}
+        }
+    }
+
+    fn delivered(&mut self, turn: &mut Turn<'_>, delivery: &Delivery) {
+        let found = self.trunk.consumers.find(delivery.consumer.number);
+        // Of a consumer that nobody knows the queue is gone, or the whole session.
+        let Some(consumer) = found else { return };
+        let (at, source) = (consumer.channel, consumer.source);
+        let is_wanted = !consumer.is_over;
+        match find(&mut self.channels, at) {
+            Some(channel) if is_wanted => channel.deliver(&mut self.trunk, turn, delivery),
+            Some(_) | None if consumer.no_ack => {}
+            Some(_) | None => {
+                self.trunk.hand_back(source, delivery.first_seq, delivery.count);
+            }
+        }
+    }
+
+    fn replied(&mut self, turn: &mut Turn<'_>, reply: &Reply) {
+        let mut addresses = self.trunk.reply_addresses.iter();
+        let Some(&(_, at)) = addresses.find(|(address, _)| *address == reply.address) else {
+            return;
+        };
+        if let Some(channel) = find(&mut self.channels, at) {
+            channel.deliver_reply(&mut self.trunk, turn, reply);
+        }
+    }
+
+    /// The channel is over: its number is free.
+    fn forget(&mut self, number: u16) {
+        let place = usize::from(number) - 1;
+        if let Some(mut channel) = self.channels.get_mut(place).and_then(Option::take) {
+            channel.drop_deferred(&mut self.trunk);
+            self.trunk.counts.channels_closed += 1;
+        }
+    }
+}
+
+/// The channel, if it still is in the life it is known by.
+fn find(channels: &mut [Option<Box<Channel>>], at: ChannelRef) -> Option<&mut Channel> {
+    let channel = channels.get_mut(usize::from(at.number) - 1)?.as_deref_mut()?;
+    (channel.at == at).then_some(channel)
+}

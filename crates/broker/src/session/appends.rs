@@ -1,0 +1,82 @@
+//! Published messages on their way into the log: one batch for each group and socket read.
+
+use cluster::Request;
+use machine::{Batch, GroupId, QueueId};
+
+use super::tickets::{ChannelRef, Tickets, Waiting};
+use crate::limits;
+
+/// The batch of one group.
+#[derive(Debug)]
+struct Slot {
+    group: GroupId,
+    batch: Batch,
+    /// Confirms that wait for it.
+    runs: Vec<(ChannelRef, u64)>,
+}
+
+/// Batches that are gathered and not sent.
+#[derive(Debug, Default)]
+pub(crate) struct Appends {
+    slots: Vec<Slot>,
+    /// Grows with every flush: the same slot means another batch then.
+    round: u64,
+    /// Bytes that were sent and are not answered.
+    pub(crate) unlogged_bytes: usize,
+}
+
+impl Appends {
+    pub(crate) fn round(&self) -> u64 {
+        self.round
+    }
+
+    /// Whether the next message should go into new batches.
+    #[inline]
+    pub(crate) fn is_full(&self) -> bool {
+        self.slots.iter().any(|slot| slot.batch.bytes() >= limits::APPEND_BYTES)
+            || self.slots.len() >= limits::APPEND_SLOTS_MAX
+    }
+
+    /// Adds a message for queues of one group. Gives the slot it waits for, as a bit.
+    #[inline]
+    pub(crate) fn enqueue(
+        &mut self,
+        group: GroupId,
+        queues: &[QueueId],
+        head: &[&[u8]],
+        body: &[u8],
+    ) -> u64 {
+        let place = match self.slots.iter().position(|slot| slot.group == group) {
+            Some(place) => place,
+            None => {
+                self.slots.push(Slot { group, batch: Batch::new(), runs: Vec::new() });
+                self.slots.len() - 1
+            }
+        };
+        assert!(place < limits::APPEND_SLOTS_MAX, "a message for more groups than there can be");
+        self.slots[place].batch.enqueue(queues, head, body);
+        1 << place
+    }
+
+    /// The batches in `slots` carry a part of this run.
+    pub(crate) fn remember(&mut self, slots: u64, channel: ChannelRef, run: u64) {
+        for (place, slot) in self.slots.iter_mut().enumerate() {
+            if slots & (1 << place) != 0 {
+                slot.runs.push((channel, run));
+            }
+        }
+    }
+
+    pub(crate) fn flush(&mut self, tickets: &mut Tickets, requests: &mut Vec<Request>) {
+        if self.slots.is_empty() {
+            return;
+        }
+        self.round += 1;
+        for Slot { group, batch, runs } in self.slots.drain(..) {
+            let bytes = batch.bytes();
+            self.unlogged_bytes += bytes;
+            let ticket = tickets.issue(Waiting::Append { runs, bytes });
+            requests.push(Request::Append { group, ticket, batch, settles: Vec::new() });
+        }
+    }
+}

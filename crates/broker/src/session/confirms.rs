@@ -1,0 +1,227 @@
+//! Publisher confirms of one channel: which publishes are logged, and what the client is told of them.
+//!
+//! Publishes are kept as runs, not one by one. A run is over when every append that carries a part
+//! of it has been answered; finished runs at the front become one `basic.ack` with `multiple`. Runs
+//! that finish behind an unfinished one wait a little for it and are then told singly.
+
+use std::collections::VecDeque;
+
+/// Confirms of one channel.
+#[derive(Debug)]
+pub(crate) struct Confirms {
+    /// The publish seq of the next publish: they count from 1.
+    next_seq: u64,
+    runs: VecDeque<Run>,
+    /// The number of the first of `runs`; runs are numbered from 0 on.
+    first_run: u64,
+    /// Runs that are over and that the client was not told of.
+    finished: usize,
+    /// Publishes that the client was told of.
+    told: u64,
+}
+
+/// Publishes in a row that wait for the same appends.
+#[derive(Debug)]
+struct Run {
+    first: u64,
+    last: u64,
+    /// The appends it waits for, as places of `appends` in that round.
+    slots: u64,
+    round: u64,
+    unanswered: u32,
+    failed: bool,
+    told: bool,
+}
+
+/// What the client is to be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Ack { seq: u64, multiple: bool },
+    Nack { seq: u64, multiple: bool },
+}
+
+impl Default for Confirms {
+    fn default() -> Self {
+        Self { next_seq: 1, runs: VecDeque::new(), first_run: 0, finished: 0, told: 0 }
+    }
+}
+
+impl Confirms {
+    /// Counts a publish that waits for the appends in `slots` of this `round`; none: it is done.
+    /// Gives the run's number if a new run begins, which those appends must remember.
+    #[inline]
+    pub(crate) fn expect(&mut self, slots: u64, round: u64) -> Option<u64> {
+        let seq = self.next_seq;
+        self.next_seq += 1;
+        if let Some(last) = self.runs.back_mut()
+            && last.slots == slots
+            && last.round == round
+            && !last.told
+            && !last.failed
+            && (slots == 0 || last.unanswered > 0)
+        {
+            last.last = seq;
+            return None;
+        }
+        let number = self.first_run + self.runs.len() as u64;
+        self.finished += usize::from(slots == 0);
+        self.runs.push_back(Run {
+            first: seq,
+            last: seq,
+            slots,
+            round,
+            unanswered: slots.count_ones(),
+            failed: false,
+            told: false,
+        });
+        Some(number)
+    }
+
+    /// One of the appends that `run` waits for was answered.
+    pub(crate) fn answered(&mut self, run: u64, logged: bool) {
+        let Some(place) = run.checked_sub(self.first_run) else { return };
+        let Some(run) = usize::try_from(place).ok().and_then(|at| self.runs.get_mut(at)) else {
+            return;
+        };
+        assert!(run.unanswered > 0, "an append was answered twice");
+        run.unanswered -= 1;
+        run.failed |= !logged;
+        self.finished += usize::from(run.unanswered == 0);
+    }
+
+    /// Takes the finished runs off the front and says what the client is told of them.
+    pub(crate) fn tell(&mut self, mut say: impl FnMut(Verdict)) {
+        let mut acked: Option<(u64, u64)> = None;
+        while let Some(run) = self.runs.front()
+            && run.unanswered == 0
+        {
+            if run.failed && !run.told {
+                say_acked(acked.take(), &mut say);
+                let multiple = run.first != run.last;
+                say(Verdict::Nack { seq: run.last, multiple });
+            } else if !run.told {
+                acked = Some((acked.map_or(run.first, |(first, _)| first), run.last));
+            }
+            self.finished -= usize::from(!run.told);
+            self.told += if run.told { 0 } else { run.last - run.first + 1 };
+            self.runs.pop_front();
+            self.first_run += 1;
+        }
+        say_acked(acked, &mut say);
+    }
+
+    /// Whether something finished waits behind something that did not.
+    pub(crate) fn is_held_up(&self) -> bool {
+        self.finished > 0
+    }
+
+    /// Tells what finished behind something that did not: one by one, for `multiple` would cover both.
+    pub(crate) fn tell_held_up(&mut self, mut say: impl FnMut(Verdict)) {
+        self.tell(&mut say);
+        self.finished = 0;
+        for run in self.runs.iter_mut().filter(|run| run.unanswered == 0 && !run.told) {
+            run.told = true;
+            self.told += run.last - run.first + 1;
+            for seq in run.first..=run.last {
+                say(match run.failed {
+                    true => Verdict::Nack { seq, multiple: false },
+                    false => Verdict::Ack { seq, multiple: false },
+                });
+            }
+        }
+    }
+
+    /// Publishes that the client was told of.
+    pub(crate) fn told(&self) -> u64 {
+        self.told
+    }
+}
+
+fn say_acked(acked: Option<(u64, u64)>, say: &mut impl FnMut(Verdict)) {
+    if let Some((first, last)) = acked {
+        say(Verdict::Ack { seq: last, multiple: first != last });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(confirms: &mut Confirms) -> Vec<Verdict> {
+        let mut all = Vec::new();
+        confirms.tell(|verdict| all.push(verdict));
+        all
+    }
+
+    #[test]
+    fn publishes_of_one_read_for_one_group_are_one_run_and_one_ack() {
+        let mut confirms = Confirms::default();
+        assert_eq!(confirms.expect(0b1, 1), Some(0));
+        assert_eq!(confirms.expect(0b1, 1), None);
+        assert_eq!(confirms.expect(0b1, 1), None);
+        assert!(told(&mut confirms).is_empty());
+        confirms.answered(0, true);
+        assert_eq!(told(&mut confirms), [Verdict::Ack { seq: 3, multiple: true }]);
+    }
+
+    #[test]
+    fn a_publish_to_two_groups_is_confirmed_when_both_have_it() {
+        let mut confirms = Confirms::default();
+        confirms.expect(0b11, 1);
+        confirms.answered(0, true);
+        assert!(told(&mut confirms).is_empty());
+        confirms.answered(0, true);
+        assert_eq!(told(&mut confirms), [Verdict::Ack { seq: 1, multiple: false }]);
+    }
+
+    #[test]
+    fn an_unroutable_publish_waits_for_nothing_but_its_turn() {
+        let mut confirms = Confirms::default();
+        confirms.expect(0b1, 1);
+        confirms.expect(0, 1);
+        assert!(told(&mut confirms).is_empty());
+        assert!(confirms.is_held_up());
+        confirms.answered(0, true);
+        assert_eq!(told(&mut confirms), [Verdict::Ack { seq: 2, multiple: true }]);
+    }
+
+    #[test]
+    fn a_run_behind_a_slow_one_is_told_singly_and_never_twice() {
+        let mut confirms = Confirms::default();
+        confirms.expect(0b01, 1);
+        confirms.expect(0b10, 1);
+        confirms.expect(0b10, 1);
+        confirms.answered(1, true);
+        let mut all = Vec::new();
+        confirms.tell_held_up(|verdict| all.push(verdict));
+        let single = |seq| Verdict::Ack { seq, multiple: false };
+        assert_eq!(all, [single(2), single(3)]);
+        assert!(!confirms.is_held_up());
+        confirms.answered(0, true);
+        assert_eq!(told(&mut confirms), [single(1)]);
+        assert_eq!(confirms.told(), 3);
+    }
+
+    #[test]
+    fn a_failed_run_is_nacked_between_the_acks_around_it() {
+        let mut confirms = Confirms::default();
+        confirms.expect(0b001, 1);
+        confirms.expect(0b010, 1);
+        confirms.expect(0b100, 1);
+        confirms.answered(0, true);
+        confirms.answered(1, false);
+        confirms.answered(2, true);
+        let ack = |seq| Verdict::Ack { seq, multiple: false };
+        let nack = Verdict::Nack { seq: 2, multiple: false };
+        assert_eq!(told(&mut confirms), [ack(1), nack, ack(3)]);
+    }
+
+    #[test]
+    fn the_same_slots_in_a_later_round_are_another_run() {
+        let mut confirms = Confirms::default();
+        assert_eq!(confirms.expect(0b1, 1), Some(0));
+        assert_eq!(confirms.expect(0b1, 2), Some(1));
+        confirms.answered(0, true);
+        assert_eq!(told(&mut confirms), [Verdict::Ack { seq: 1, multiple: false }]);
+    }
+}

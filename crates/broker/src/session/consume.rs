@@ -1,0 +1,204 @@
+//! `basic.qos`, `consume`, `cancel` and `get`.
+
+use amqp::{Method, ReplyCode, ValueRef, basic};
+use cluster::Request;
+use machine::{AttachError, ConsumerSpec};
+
+use super::channel::{Channel, Doing};
+use super::errors::{Failure, exclusive_use, no_queue, not_done, precondition};
+use super::reply_to::REPLY_TO;
+use super::topology::Found;
+use super::trunk::{Trunk, Turn};
+use super::unacked::Source;
+use crate::auth::{self, Verb};
+
+impl Channel {
+    pub(crate) fn qos(
+        &mut self,
+        trunk: &mut Trunk,
+        turn: &mut Turn<'_>,
+        qos: &basic::Qos,
+    ) -> Result<(), Failure> {
+        if qos.prefetch_size != 0 {
+            let text = format!("prefetch_size!=0 ({})", qos.prefetch_size);
+            return Err(Failure::connection(ReplyCode::NotImplemented, text));
+        }
+        if qos.global {
+            self.prefetch_global = qos.prefetch_count.into();
+            self.consumers.values().for_each(|&number| trunk.consumers.mark(number));
+        } else {
+            self.prefetch = qos.prefetch_count.into();
+        }
+        trunk.send(turn, self.at.number, &Method::BasicQosOk(basic::QosOk::default()));
+        Ok(())
+    }
+
+    pub(crate) fn consume(
+        &mut self,
+        trunk: &mut Trunk,
+        turn: &mut Turn<'_>,
+        consume: &basic::Consume<'_>,
+    ) -> Result<(), Failure> {
+        let tag = match consume.consumer_tag {
+            "" => trunk.names.draw("amq.ctag-"),
+            tag => tag.to_owned(),
+        };
+        let is_reply_tag = self.replies.as_ref().is_some_and(|replies| replies.tag() == tag);
+        if consume.queue == REPLY_TO {
+            return self.consume_replies(trunk, turn, consume, &tag);
+        }
+        if is_reply_tag || self.consumers.contains_key(&tag) {
+            let text = format!("attempt to reuse consumer tag '{tag}'");
+            return Err(Failure::connection(ReplyCode::NotAllowed, text));
+        }
+        let queue = self.queue_name(consume.queue)?;
+        let verb = Verb::Read { queue: &queue };
+        auth::allow(turn.view.catalog, &trunk.user, &trunk.vhost, verb)?;
+        let Found { id, group } = self.find_queue(trunk, turn, &queue)?;
+        if self.consumers.len() >= trunk.config.consumers_per_channel_max {
+            let max = trunk.config.consumers_per_channel_max;
+            let text = format!("reached maximum ({max}) of consumers per channel");
+            return Err(Failure::connection(ReplyCode::NotAllowed, text));
+        }
+        let priority = priority(consume)?;
+        let number = trunk.consumers.draw();
+        let source = Source { group, queue: id, consumer: number };
+        let credit =
+            trunk.consumers.add(self.at, &tag, source, consume.no_ack, self.prefetch, self.room());
+        self.consumers.insert(tag, number);
+        let consumer = trunk.consumer_id(number);
+        let spec =
+            ConsumerSpec { credit, no_ack: consume.no_ack, exclusive: consume.exclusive, priority };
+        trunk.ask(turn, self.at, |ticket| Request::Attach {
+            ticket,
+            group,
+            queue: id,
+            consumer,
+            spec,
+        });
+        self.doing = Some(Doing::Attach { number, queue, no_wait: consume.no_wait });
+        Ok(())
+    }
+
+    pub(crate) fn attached(
+        &mut self,
+        trunk: &mut Trunk,
+        turn: &mut Turn<'_>,
+        number: u64,
+        queue: &str,
+        no_wait: bool,
+        result: Result<(), AttachError>,
+    ) -> Result<(), Failure> {
+        match result {
+            Ok(()) => {
+                if let (false, Some(consumer)) = (no_wait, trunk.consumers.find(number)) {
+                    let answer = basic::ConsumeOk { consumer_tag: consumer.tag() };
+                    trunk.send(turn, self.at.number, &Method::BasicConsumeOk(answer));
+                }
+                Ok(())
+            }
+            Err(error) => {
+                self.consumers.retain(|_, known| *known != number);
+                trunk.consumers.remove(number);
+                Err(match error {
+                    AttachError::NoQueue => no_queue(queue, &trunk.vhost),
+                    AttachError::ExclusiveUse => exclusive_use(queue, &trunk.vhost),
+                    AttachError::NotLeading => not_done("the consumer"),
+                })
+            }
+        }
+    }
+
+    pub(crate) fn cancel(
+        &mut self,
+        trunk: &mut Trunk,
+        turn: &mut Turn<'_>,
+        cancel: &basic::Cancel<'_>,
+    ) -> Result<(), Failure> {
+        let tag = cancel.consumer_tag;
+        let found = self.consumers.get(tag).copied();
+        let known = found.and_then(|number| Some((number, trunk.consumers.find(number)?.source)));
+        let Some((number, source)) = known else {
+            if self.replies.as_ref().is_some_and(|replies| replies.tag() == tag) {
+                self.drop_replies(trunk, turn);
+            }
+            self.tell_cancelled(trunk, turn, tag, cancel.no_wait);
+            return Ok(());
+        };
+        let consumer = trunk.consumer_id(number);
+        trunk.ask(turn, self.at, |ticket| Request::Detach {
+            ticket,
+            group: source.group,
+            queue: source.queue,
+            consumer,
+        });
+        let tag = tag.to_owned();
+        self.doing = Some(Doing::Detach { number, tag, no_wait: cancel.no_wait });
+        Ok(())
+    }
+
+    pub(crate) fn detached(
+        &mut self,
+        trunk: &mut Trunk,
+        turn: &mut Turn<'_>,
+        number: u64,
+        tag: &str,
+        no_wait: bool,
+    ) {
+        if self.consumers.get(tag) == Some(&number) {
+            self.consumers.remove(tag);
+        }
+        trunk.consumers.remove(number);
+        self.tell_cancelled(trunk, turn, tag, no_wait);
+    }
+
+    fn tell_cancelled(&self, trunk: &Trunk, turn: &mut Turn<'_>, tag: &str, no_wait: bool) {
+        if !no_wait {
+            let answer = basic::CancelOk { consumer_tag: tag };
+            trunk.send(turn, self.at.number, &Method::BasicCancelOk(answer));
+        }
+    }
+
+    pub(crate) fn get(
+        &mut self,
+        trunk: &mut Trunk,
+        turn: &mut Turn<'_>,
+        get: &basic::Get<'_>,
+    ) -> Result<(), Failure> {
+        let queue = self.queue_name(get.queue)?;
+        let verb = Verb::Read { queue: &queue };
+        auth::allow(turn.view.catalog, &trunk.user, &trunk.vhost, verb)?;
+        let Found { id, group } = self.find_queue(trunk, turn, &queue)?;
+        let number = *self.fetches.get_or_insert_with(|| trunk.consumers.draw());
+        let consumer = trunk.consumer_id(number);
+        let no_ack = get.no_ack;
+        trunk.ask_after_appends(turn, self.at, |ticket| Request::Get {
+            ticket,
+            group,
+            queue: id,
+            consumer,
+            no_ack,
+        });
+        self.doing = Some(Doing::Get { no_ack });
+        Ok(())
+    }
+}
+
+/// `x-priority`: any integer; what does not fit counts as the nearest that does.
+fn priority(consume: &basic::Consume<'_>) -> Result<i32, Failure> {
+    let number = match consume.arguments.find("x-priority") {
+        None => return Ok(0),
+        Some(ValueRef::I8(number)) => i64::from(number),
+        Some(ValueRef::U8(number)) => i64::from(number),
+        Some(ValueRef::I16(number)) => i64::from(number),
+        Some(ValueRef::U16(number)) => i64::from(number),
+        Some(ValueRef::I32(number)) => i64::from(number),
+        Some(ValueRef::U32(number)) => i64::from(number),
+        Some(ValueRef::I64(number)) => number,
+        Some(_) => {
+            return Err(precondition("invalid arg 'x-priority' for consumer: expected integer"));
+        }
+    };
+    let nearest = number.clamp(i32::MIN.into(), i32::MAX.into());
+    Ok(i32::try_from(nearest).expect("it was clamped"))
+}

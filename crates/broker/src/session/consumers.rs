@@ -1,0 +1,266 @@
+//! Consumers of a session: what each may hold, what it holds, and when it is given more credit.
+//!
+//! Credit is what a consumer's queue may send without asking. A prefetch bounds what is held; without
+//! one a window bounds what is on its way, by count and by the size of its messages. Several
+//! consumers that share a limit are each given what is free of it: what is then too much is handed
+//! back (`deliveries`), so that none starves while another's queue is empty.
+
+use std::collections::BTreeMap;
+
+use crate::limits;
+use crate::session::tickets::ChannelRef;
+use crate::session::unacked::Source;
+
+/// One consumer.
+#[derive(Debug)]
+pub(crate) struct Consumer {
+    pub(crate) channel: ChannelRef,
+    /// The consumer tag as on the wire: a length octet and the text.
+    pub(crate) tag_wire: Box<[u8]>,
+    pub(crate) source: Source,
+    pub(crate) no_ack: bool,
+    /// Messages it may hold; 0 is no limit.
+    limit: u32,
+    held: u32,
+    /// Credit given and not used.
+    granted: u32,
+    /// The size of its messages on the wire, averaged; 0 is unknown.
+    message_bytes: u64,
+    /// Its channel is gone or its queue is: what still comes for it goes back.
+    pub(crate) is_over: bool,
+    is_dirty: bool,
+}
+
+impl Consumer {
+    pub(crate) fn tag(&self) -> &str {
+        let text = self.tag_wire.get(1..).unwrap_or_default();
+        std::str::from_utf8(text).expect("a tag was decoded as text")
+    }
+
+    /// How much more its queue may send now, `room` being what its channel has left.
+    fn wanted(&self, room: u32) -> u32 {
+        let window = match self.message_bytes {
+            0 => limits::WINDOW_MESSAGES_START,
+            bytes => u32::try_from(limits::WINDOW_BYTES / bytes).unwrap_or(u32::MAX),
+        };
+        let window = window.clamp(1, limits::WINDOW_MESSAGES_MAX);
+        if self.no_ack {
+            return window;
+        }
+        let limit = if self.limit == 0 { u32::MAX } else { self.limit.saturating_sub(self.held) };
+        window.min(limit).min(room)
+    }
+
+    /// What to grant now: nothing while a window is more than half open, for each grant is a request.
+    fn grant(&mut self, room: u32) -> u32 {
+        let wanted = self.wanted(room);
+        let is_window = self.no_ack || self.limit == 0 || wanted >= limits::WINDOW_MESSAGES_START;
+        if wanted <= self.granted || (is_window && self.granted > wanted / 2) {
+            return 0;
+        }
+        let more = wanted - self.granted;
+        self.granted = wanted;
+        more
+    }
+
+    /// Counts a delivery of which the client gets `taken` messages of `bytes` in all.
+    pub(crate) fn delivered(&mut self, count: u32, taken: u32, bytes: u64) {
+        self.granted = self.granted.saturating_sub(count);
+        if !self.no_ack {
+            self.held += taken;
+        }
+        if taken > 0 {
+            let average = bytes / u64::from(taken);
+            self.message_bytes = match self.message_bytes {
+                0 => average,
+                before => (3 * before + average) / 4,
+            };
+        }
+    }
+}
+
+/// The bound that a consumer shares with its channel.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ChannelRoom {
+    /// `basic.qos` with `global`; 0 is no limit.
+    pub(crate) prefetch: u32,
+    pub(crate) unacked: u32,
+}
+
+impl ChannelRoom {
+    /// Messages that `consumer` may still be given on this channel.
+    pub(crate) fn of(self, consumer: &Consumer) -> u32 {
+        if consumer.no_ack {
+            u32::MAX
+        } else if self.prefetch > 0 {
+            self.prefetch.saturating_sub(self.unacked)
+        } else if consumer.limit == 0 {
+            limits::UNACKED_MAX.saturating_sub(self.unacked)
+        } else {
+            u32::MAX
+        }
+    }
+}
+
+/// All consumers of a session, by its own number for them.
+#[derive(Debug, Default)]
+pub(crate) struct Consumers {
+    all: BTreeMap<u64, Consumer>,
+    drawn: u64,
+    /// Those whose credit may have to grow.
+    dirty: Vec<u64>,
+}
+
+impl Consumers {
+    /// A number for a consumer, or for a channel's fetches.
+    pub(crate) fn draw(&mut self) -> u64 {
+        self.drawn += 1;
+        self.drawn
+    }
+
+    /// Adds a consumer and says what credit it starts with.
+    pub(crate) fn add(
+        &mut self,
+        channel: ChannelRef,
+        tag: &str,
+        source: Source,
+        no_ack: bool,
+        limit: u32,
+        room: ChannelRoom,
+    ) -> u32 {
+        let mut tag_wire = Vec::with_capacity(tag.len() + 1);
+        tag_wire.push(u8::try_from(tag.len()).expect("a tag is a short string"));
+        tag_wire.extend_from_slice(tag.as_bytes());
+        let mut consumer = Consumer {
+            channel,
+            tag_wire: tag_wire.into_boxed_slice(),
+            source,
+            no_ack,
+            limit,
+            held: 0,
+            granted: 0,
+            message_bytes: 0,
+            is_over: false,
+            is_dirty: false,
+        };
+        let credit = consumer.grant(room.of(&consumer));
+        // With no room now it hears of room when something is acked.
+        self.all.insert(source.consumer, consumer);
+        credit
+    }
+
+    pub(crate) fn find(&self, number: u64) -> Option<&Consumer> {
+        self.all.get(&number)
+    }
+
+    pub(crate) fn find_mut(&mut self, number: u64) -> Option<&mut Consumer> {
+        self.all.get_mut(&number)
+    }
+
+    pub(crate) fn remove(&mut self, number: u64) -> Option<Consumer> {
+        self.all.remove(&number)
+    }
+
+    /// `count` messages of it were settled.
+    #[inline]
+    pub(crate) fn settled(&mut self, number: u64, count: u32) {
+        if let Some(consumer) = self.all.get_mut(&number) {
+            consumer.held = consumer.held.saturating_sub(count);
+        }
+        self.mark(number);
+    }
+
+    /// Looks at its credit again before the step ends.
+    pub(crate) fn mark(&mut self, number: u64) {
+        if let Some(consumer) = self.all.get_mut(&number)
+            && !consumer.is_dirty
+        {
+            consumer.is_dirty = true;
+            self.dirty.push(number);
+        }
+    }
+
+    /// Whether some consumer waits for credit.
+    pub(crate) fn wants_credit(&self) -> bool {
+        !self.dirty.is_empty()
+    }
+
+    /// Grants what the marked consumers may have; `room` says what a channel has left.
+    pub(crate) fn grant(
+        &mut self,
+        mut room: impl FnMut(ChannelRef) -> Option<ChannelRoom>,
+        mut granted: impl FnMut(Source, u32),
+    ) {
+        for number in self.dirty.drain(..) {
+            let Some(consumer) = self.all.get_mut(&number) else { continue };
+            consumer.is_dirty = false;
+            if consumer.is_over {
+                continue;
+            }
+            let Some(room) = room(consumer.channel) else { continue };
+            let credit = consumer.grant(room.of(consumer));
+            if credit > 0 {
+                granted(consumer.source, credit);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use machine::{GroupId, QueueId};
+
+    const CHANNEL: ChannelRef = ChannelRef { number: 1, life: 1 };
+    const FREE: ChannelRoom = ChannelRoom { prefetch: 0, unacked: 0 };
+
+    fn source(consumer: u64) -> Source {
+        Source { group: GroupId(1), queue: QueueId(7), consumer }
+    }
+
+    fn granted(consumers: &mut Consumers, room: ChannelRoom) -> u32 {
+        let mut all = 0;
+        consumers.grant(|_| Some(room), |_, credit| all += credit);
+        all
+    }
+
+    #[test]
+    fn a_consumer_with_a_prefetch_gets_it_back_with_each_ack() {
+        let mut consumers = Consumers::default();
+        assert_eq!(consumers.add(CHANNEL, "a", source(1), false, 10, FREE), 10);
+        consumers.find_mut(1).unwrap().delivered(10, 10, 1000);
+        consumers.mark(1);
+        assert_eq!(granted(&mut consumers, FREE), 0);
+        consumers.settled(1, 4);
+        assert_eq!(granted(&mut consumers, FREE), 4);
+    }
+
+    #[test]
+    fn a_consumer_without_a_prefetch_gets_a_window_that_fits_its_messages() {
+        let mut consumers = Consumers::default();
+        let start = limits::WINDOW_MESSAGES_START;
+        assert_eq!(consumers.add(CHANNEL, "a", source(1), true, 0, FREE), start);
+        let bytes = u64::from(start) * 1024 * 1024;
+        consumers.find_mut(1).unwrap().delivered(start, start, bytes);
+        consumers.mark(1);
+        assert_eq!(granted(&mut consumers, FREE), 4, "four messages of a MiB");
+    }
+
+    #[test]
+    fn without_a_prefetch_a_channel_holds_no_more_than_its_cap() {
+        let mut consumers = Consumers::default();
+        let full = ChannelRoom { prefetch: 0, unacked: limits::UNACKED_MAX };
+        assert_eq!(consumers.add(CHANNEL, "a", source(1), false, 0, full), 0);
+        consumers.settled(1, 1);
+        let room = ChannelRoom { prefetch: 0, unacked: limits::UNACKED_MAX - 5 };
+        assert_eq!(granted(&mut consumers, room), 5);
+    }
+
+    #[test]
+    fn a_channel_wide_prefetch_bounds_every_consumer() {
+        let mut consumers = Consumers::default();
+        let room = ChannelRoom { prefetch: 3, unacked: 1 };
+        assert_eq!(consumers.add(CHANNEL, "a", source(1), false, 10, room), 2);
+        assert_eq!(consumers.add(CHANNEL, "b", source(2), false, 0, room), 2);
+    }
+}

@@ -1,0 +1,204 @@
+//! Messages to the client, and its acks: the hot way out.
+
+use amqp::{Method, ReplyCode, basic, encode_deliver};
+use cluster::Delivery;
+use machine::{Messages, Outcome, QueueId};
+
+use super::channel::{Channel, Mode};
+use super::errors::{Failure, unknown_tag};
+use super::trunk::{Trunk, Turn};
+use super::unacked::{Run, Source};
+
+/// A stored message's head: exchange and routing key as on the wire, then its properties.
+pub(crate) fn split_head(head: &[u8]) -> Option<(&[u8], &[u8])> {
+    let exchange = 1 + usize::from(*head.first()?);
+    let key = 1 + usize::from(*head.get(exchange)?);
+    head.split_at_checked(exchange + key)
+}
+
+impl Channel {
+    /// Sends what a queue delivered to one of this channel's consumers.
+    pub(crate) fn deliver(&mut self, trunk: &mut Trunk, turn: &mut Turn<'_>, delivery: &Delivery) {
+        let number = delivery.consumer.number;
+        let room = self.room();
+        let Some(consumer) = trunk.consumers.find_mut(number) else { return };
+        let source = consumer.source;
+        let taken =
+            if consumer.no_ack { delivery.count } else { delivery.count.min(room.of(consumer)) };
+        let tag = match consumer.no_ack {
+            true => self.unacked.pass(taken),
+            false if taken == 0 => 0,
+            false => self.unacked.add(source, delivery.first_seq, taken),
+        };
+        let before = turn.out.bytes.len();
+        let mut sent = 0;
+        for (head, body) in Messages::of(delivery.queue, &delivery.bytes).take(taken as usize) {
+            let Some((destination, properties)) = split_head(head) else { break };
+            encode_deliver(
+                &mut turn.out.bytes,
+                trunk.frame_bytes_max,
+                self.at.number,
+                &consumer.tag_wire,
+                tag + u64::from(sent),
+                delivery.redelivered,
+                destination,
+                properties,
+                body,
+            );
+            sent += 1;
+        }
+        assert_eq!(sent, taken, "a delivery holds as many messages as it says");
+        let bytes = turn.out.bytes.len() - before;
+        consumer.delivered(delivery.count, taken, bytes as u64);
+        trunk.counts.delivered += u64::from(taken);
+        trunk.consumers.mark(number);
+        if taken < delivery.count {
+            let first_seq = delivery.first_seq + u64::from(taken);
+            trunk.hand_back(source, first_seq, delivery.count - taken);
+        }
+    }
+
+    /// `basic.get-ok` or `basic.get-empty`.
+    pub(crate) fn got(
+        &mut self,
+        trunk: &mut Trunk,
+        turn: &mut Turn<'_>,
+        delivery: Option<Delivery>,
+        ready: u64,
+        no_ack: bool,
+    ) {
+        let found = delivery.as_ref().and_then(|delivery| {
+            let (head, body) = Messages::of(delivery.queue, &delivery.bytes).next()?;
+            let (destination, properties) = split_head(head)?;
+            Some((delivery, destination, properties, body))
+        });
+        let Some((delivery, destination, properties, body)) = found else {
+            let empty = Method::BasicGetEmpty(basic::GetEmpty::default());
+            return trunk.send(turn, self.at.number, &empty);
+        };
+        let source = Source {
+            group: delivery.group,
+            queue: delivery.queue,
+            consumer: delivery.consumer.number,
+        };
+        let delivery_tag = match no_ack {
+            true => self.unacked.pass(1),
+            false => self.unacked.add(source, delivery.first_seq, 1),
+        };
+        let (exchange, routing_key) = destination_texts(destination);
+        let method = Method::BasicGetOk(basic::GetOk {
+            delivery_tag,
+            redelivered: delivery.redelivered,
+            exchange,
+            routing_key,
+            message_count: u32::try_from(ready).unwrap_or(u32::MAX),
+        });
+        let mut encoder = trunk.encoder(turn);
+        encoder.method(self.at.number, &method);
+        encoder.header(self.at.number, body.len() as u64, properties);
+        encoder.body(self.at.number, body);
+        trunk.counts.got += 1;
+    }
+
+    /// `basic.ack`, `basic.nack`, `basic.reject`.
+    #[inline]
+    pub(crate) fn settle(
+        &mut self,
+        trunk: &mut Trunk,
+        tag: u64,
+        multiple: bool,
+        outcome: Outcome,
+    ) -> Result<(), Failure> {
+        if let Mode::Tx(tx) = &mut self.mode {
+            return tx.settle(&mut self.unacked, tag, multiple, outcome);
+        }
+        let was_full = self.unacked.count();
+        let counted = |trunk: &mut Trunk, run: Run| {
+            trunk.counts.settled += u64::from(run.count);
+            trunk.settle(&run, outcome);
+        };
+        match (tag, multiple) {
+            (0, true) => self.unacked.take_all(|run| counted(trunk, run)),
+            (_, true) => {
+                if !self.unacked.take_through(tag, |run| counted(trunk, run)) {
+                    return Err(unknown_tag(tag));
+                }
+            }
+            (_, false) => {
+                let run = self.unacked.take(tag).ok_or_else(|| unknown_tag(tag))?;
+                counted(trunk, run);
+            }
+        }
+        self.room_came(trunk, was_full);
+        Ok(())
+    }
+
+    /// Something was settled: who shares a limit with it may be given more.
+    pub(crate) fn room_came(&self, trunk: &mut Trunk, was_out: u32) {
+        let is_shared = self.prefetch_global > 0 || was_out >= crate::limits::UNACKED_MAX / 2;
+        if is_shared {
+            self.consumers.values().for_each(|&number| trunk.consumers.mark(number));
+        }
+    }
+
+    /// Gives everything that is out back to its queues: `basic.recover`, and the channel's end.
+    pub(crate) fn requeue_all(&mut self, trunk: &mut Trunk) {
+        self.unacked.take_all(|run| trunk.settle(&run, Outcome::Requeue));
+    }
+
+    /// `basic.recover` and `basic.recover-async`.
+    pub(crate) fn recover(&mut self, trunk: &mut Trunk, requeue: bool) -> Result<(), Failure> {
+        if !requeue {
+            return Err(Failure::connection(ReplyCode::NotImplemented, "requeue=false"));
+        }
+        let was_out = self.unacked.count();
+        self.requeue_all(trunk);
+        self.room_came(trunk, was_out);
+        Ok(())
+    }
+
+    /// The queue of a consumer is gone: the client is told, if it understands.
+    pub(crate) fn cancelled(
+        &mut self,
+        trunk: &mut Trunk,
+        turn: &mut Turn<'_>,
+        queue: QueueId,
+        number: u64,
+    ) {
+        let Some(consumer) = trunk.consumers.find_mut(number) else { return };
+        if consumer.source.queue != queue || consumer.is_over {
+            return;
+        }
+        consumer.is_over = true;
+        let tag = consumer.tag().to_owned();
+        self.consumers.remove(tag.as_str());
+        if trunk.capabilities.consumer_cancel_notify {
+            let cancel = basic::Cancel { consumer_tag: &tag, no_wait: true };
+            trunk.send(turn, self.at.number, &Method::BasicCancel(cancel));
+        }
+        trunk.consumers.remove(number);
+    }
+}
+
+/// Exchange and routing key from their bytes on the wire.
+pub(crate) fn destination_texts(destination: &[u8]) -> (&str, &str) {
+    let text = |bytes| std::str::from_utf8(bytes).unwrap_or_default();
+    let Some((&length, rest)) = destination.split_first() else { return ("", "") };
+    let (exchange, rest) = rest.split_at_checked(usize::from(length)).unwrap_or((rest, &[]));
+    (text(exchange), text(rest.get(1..).unwrap_or_default()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_head_is_split_behind_the_routing_key() {
+        let head = b"\x02ex\x03key\x10\x00\x02";
+        let (destination, properties) = split_head(head).unwrap();
+        assert_eq!(destination_texts(destination), ("ex", "key"));
+        assert_eq!(properties, b"\x10\x00\x02");
+        assert!(split_head(b"\x02ex\x09key").is_none());
+        assert!(split_head(b"").is_none());
+    }
+}

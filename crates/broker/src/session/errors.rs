@@ -1,0 +1,103 @@
+//! Refusals in RabbitMQ's words, with their code and scope. Every text that a client may see is here.
+
+use amqp::ReplyCode;
+
+/// What a refusal ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scope {
+    Channel,
+    Connection,
+}
+
+/// Why a method is not done. The dispatcher adds which method it was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Failure {
+    pub(crate) scope: Scope,
+    pub(crate) error: amqp::Error,
+    /// Class and method at fault; zero until the dispatcher has said.
+    pub(crate) ids: (u16, u16),
+}
+
+impl Failure {
+    #[cold]
+    pub(crate) fn channel(code: ReplyCode, text: impl Into<String>) -> Self {
+        Self { scope: Scope::Channel, error: amqp::Error::new(code, text), ids: (0, 0) }
+    }
+
+    #[cold]
+    pub(crate) fn connection(code: ReplyCode, text: impl Into<String>) -> Self {
+        Self { scope: Scope::Connection, error: amqp::Error::new(code, text), ids: (0, 0) }
+    }
+}
+
+/// What the codec refuses ends the connection.
+impl From<amqp::Error> for Failure {
+    fn from(error: amqp::Error) -> Self {
+        Self { scope: Scope::Connection, error, ids: (0, 0) }
+    }
+}
+
+pub(crate) fn no_exchange(name: &str, vhost: &str) -> Failure {
+    Failure::channel(ReplyCode::NotFound, format!("no exchange '{name}' in vhost '{vhost}'"))
+}
+
+pub(crate) fn no_queue(name: &str, vhost: &str) -> Failure {
+    Failure::channel(ReplyCode::NotFound, format!("no queue '{name}' in vhost '{vhost}'"))
+}
+
+pub(crate) fn no_previous_queue() -> Failure {
+    Failure::channel(ReplyCode::NotFound, "no previously declared queue")
+}
+
+pub(crate) fn locked(queue: &str, vhost: &str) -> Failure {
+    let text = format!(
+        "cannot obtain exclusive access to locked queue '{queue}' in vhost '{vhost}'. It could be \
+         originally declared on another connection or the exclusive property value does not match \
+         that of the original declaration."
+    );
+    Failure::channel(ReplyCode::ResourceLocked, text)
+}
+
+pub(crate) fn exclusive_use(queue: &str, vhost: &str) -> Failure {
+    let text = format!("queue '{queue}' in vhost '{vhost}' in exclusive use");
+    Failure::channel(ReplyCode::AccessRefused, text)
+}
+
+pub(crate) fn precondition(text: impl Into<String>) -> Failure {
+    Failure::channel(ReplyCode::PreconditionFailed, text)
+}
+
+pub(crate) fn queue_in_use(queue: &str, vhost: &str) -> Failure {
+    let text = format!("queue '{queue}' in vhost '{vhost}' in use");
+    Failure::channel(ReplyCode::PreconditionFailed, text)
+}
+
+pub(crate) fn queue_not_empty(queue: &str, vhost: &str) -> Failure {
+    let text = format!("queue '{queue}' in vhost '{vhost}' not empty");
+    Failure::channel(ReplyCode::PreconditionFailed, text)
+}
+
+pub(crate) fn default_exchange() -> Failure {
+    Failure::channel(ReplyCode::AccessRefused, "operation not permitted on the default exchange")
+}
+
+pub(crate) fn unknown_tag(tag: u64) -> Failure {
+    Failure::channel(ReplyCode::PreconditionFailed, format!("unknown delivery tag {tag}"))
+}
+
+/// What cannot happen to this method in this state.
+pub(crate) fn unexpected(name: &str) -> Failure {
+    Failure::connection(ReplyCode::CommandInvalid, format!("unimplemented method '{name}'"))
+}
+
+/// The cluster could not say whether it was done.
+pub(crate) fn not_done(what: &str) -> Failure {
+    Failure::connection(
+        ReplyCode::InternalError,
+        format!("{what} was not confirmed by the cluster"),
+    )
+}
+
+pub(crate) fn unknown_vhost(name: &str) -> Failure {
+    Failure::connection(ReplyCode::NotAllowed, format!("vhost {name} not found"))
+}

@@ -1,0 +1,230 @@
+//! The catalog's refusals in RabbitMQ's words.
+
+use amqp::ReplyCode;
+use machine::{ArgumentProblem, Compared, Kind, Property, Refusal, Value};
+
+use super::errors::{
+    Failure, default_exchange, locked, no_exchange, no_queue, precondition, unknown_vhost,
+};
+
+/// What the client is told.
+pub(crate) fn failure(refusal: &Refusal) -> Failure {
+    match refusal {
+        Refusal::NotFound { kind: Kind::Exchange, name, vhost } => no_exchange(name, vhost),
+        Refusal::NotFound { kind: Kind::Queue, name, vhost } => no_queue(name, vhost),
+        Refusal::NotFound { kind: Kind::Vhost, name, .. } => unknown_vhost(name),
+        Refusal::NotFound { kind: kind @ (Kind::User | Kind::Binding), name, vhost } => {
+            let text = format!("no {} '{name}' in vhost '{vhost}'", kind_name(*kind));
+            Failure::channel(ReplyCode::NotFound, text)
+        }
+        Refusal::Inequivalent { kind, name, vhost, difference } => precondition(format!(
+            "inequivalent arg '{}' for {} '{name}' in vhost '{vhost}': received {} but current is {}",
+            difference.argument,
+            kind_name(*kind),
+            compared(&difference.received),
+            compared(&difference.current),
+        )),
+        Refusal::Locked { name, vhost } => locked(name, vhost),
+        Refusal::Reserved { kind, name } => Failure::channel(
+            ReplyCode::AccessRefused,
+            format!("{} name '{name}' contains reserved prefix 'amq.*'", kind_name(*kind)),
+        ),
+        Refusal::DefaultExchange => default_exchange(),
+        Refusal::SystemExchange { name, vhost } => Failure::channel(
+            ReplyCode::AccessRefused,
+            format!("deletion of system exchange '{name}' in vhost '{vhost}' not allowed"),
+        ),
+        Refusal::InUse { kind, name, vhost } => {
+            precondition(format!("{} '{name}' in vhost '{vhost}' in use", kind_name(*kind)))
+        }
+        Refusal::InvalidArgument { kind, name, vhost, argument, problem } => {
+            invalid_argument(*kind, name, vhost, argument, problem)
+        }
+        Refusal::InvalidProperty { name, vhost, property } => {
+            let property = match property {
+                Property::AutoDelete => "auto-delete",
+                Property::Exclusive => "exclusive-owner",
+                Property::NonDurable => "non-durable",
+            };
+            precondition(format!(
+                "invalid property '{property}' for queue '{name}' in vhost '{vhost}'"
+            ))
+        }
+        Refusal::NotImplemented { argument } => Failure::connection(
+            ReplyCode::NotImplemented,
+            format!("argument '{argument}' is not implemented"),
+        ),
+        Refusal::InvalidName { kind, name } => {
+            precondition(format!("invalid {} name '{name}'", kind_name(*kind)))
+        }
+        Refusal::InvalidPattern { pattern } => precondition(format!("invalid pattern '{pattern}'")),
+        Refusal::ArgumentsTooLarge => precondition("the table of arguments is too large"),
+        Refusal::InvalidMatch { value } => precondition(format!(
+            "Invalid x-match field value {}; expected all, any, all-with-x or any-with-x",
+            match value {
+                Value::LongStr(_) => format!("\"{}\"", text(value)),
+                other => text(other),
+            }
+        )),
+        Refusal::TooLarge { what, max } => precondition(format!("{what}: at most {max}")),
+        Refusal::LimitReached { kind, max } => {
+            precondition(format!("there are {max} of kind {} already", kind_name(*kind)))
+        }
+    }
+}
+
+fn kind_name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Vhost => "vhost",
+        Kind::User => "user",
+        Kind::Exchange => "exchange",
+        Kind::Queue => "queue",
+        Kind::Binding => "binding",
+    }
+}
+
+fn invalid_argument(
+    kind: Kind,
+    name: &str,
+    vhost: &str,
+    argument: &str,
+    problem: &ArgumentProblem,
+) -> Failure {
+    let problem = match problem {
+        ArgumentProblem::ExpectedInteger { got } => {
+            format!("\"expected integer, got {}\"", type_name(got))
+        }
+        ArgumentProblem::UnacceptableType { got } => {
+            format!("{{unacceptable_type,{}}}", type_name(got))
+        }
+        ArgumentProblem::Negative(number) => format!("{{value_negative,{number}}}"),
+        ArgumentProblem::Zero => "{value_zero,0}".to_owned(),
+        ArgumentProblem::TooLarge(number) => format!("{{value_too_large,{number}}}"),
+        ArgumentProblem::MaxExceeded(number) => format!("{{max_value_exceeded,{number}}}"),
+        ArgumentProblem::InvalidOverflow => "invalid_overflow".to_owned(),
+        ArgumentProblem::InvalidQueueMode => "invalid_queue_mode".to_owned(),
+        ArgumentProblem::UnsupportedVersion(number) => {
+            format!("{{unsupported_version,{number}}}")
+        }
+        ArgumentProblem::UnsupportedQueueType(queue_type) => {
+            format!("\"unsupported queue type '{queue_type}'\"")
+        }
+        ArgumentProblem::InvalidLocator => "invalid_queue_locator_arg".to_owned(),
+        ArgumentProblem::InvalidStrategy => "invalid_dlx_strategy".to_owned(),
+        ArgumentProblem::RoutingKeyWithoutExchange => "routing_key_but_no_dlx_defined".to_owned(),
+        ArgumentProblem::NotForQuorum => {
+            return precondition(format!(
+                "invalid arg '{argument}' for {} '{name}' in vhost '{vhost}' of queue type \
+                 rabbit_quorum_queue",
+                kind_name(kind)
+            ));
+        }
+    };
+    precondition(format!(
+        "invalid arg '{argument}' for {} '{name}' in vhost '{vhost}': {problem}",
+        kind_name(kind)
+    ))
+}
+
+fn compared(side: &Compared) -> String {
+    match side {
+        Compared::Absent => "none".to_owned(),
+        Compared::Plain(value) => format!("'{}'", text(value)),
+        Compared::Typed(value) => {
+            format!("the value '{}' of type '{}'", text(value), type_name(value))
+        }
+    }
+}
+
+fn text(value: &Value) -> String {
+    match value {
+        Value::LongStr(bytes) | Value::Bytes(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        Value::Bool(value) => value.to_string(),
+        Value::F32(bits) => f32::from_bits(*bits).to_string(),
+        Value::F64(bits) => f64::from_bits(*bits).to_string(),
+        Value::Timestamp(seconds) => seconds.to_string(),
+        Value::Decimal { scale, value } => format!("{{{scale},{value}}}"),
+        Value::Void => "undefined".to_owned(),
+        Value::Array(_) => "[...]".to_owned(),
+        Value::Table(_) => "{...}".to_owned(),
+        Value::I8(_)
+        | Value::U8(_)
+        | Value::I16(_)
+        | Value::U16(_)
+        | Value::I32(_)
+        | Value::U32(_)
+        | Value::I64(_) => value.integer().unwrap_or_default().to_string(),
+    }
+}
+
+/// RabbitMQ's names of AMQP's types.
+fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::Bool(_) => "bool",
+        Value::I8(_) => "byte",
+        Value::U8(_) => "unsignedbyte",
+        Value::I16(_) => "short",
+        Value::U16(_) => "unsignedshort",
+        Value::I32(_) => "signedint",
+        Value::U32(_) => "unsignedint",
+        Value::I64(_) => "long",
+        Value::F32(_) => "float",
+        Value::F64(_) => "double",
+        Value::Decimal { .. } => "decimal",
+        Value::LongStr(_) => "longstr",
+        Value::Bytes(_) => "binary",
+        Value::Timestamp(_) => "timestamp",
+        Value::Array(_) => "array",
+        Value::Table(_) => "table",
+        Value::Void => "void",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use machine::Difference;
+
+    #[test]
+    fn a_difference_names_both_values_and_their_types_where_one_is_missing() {
+        let refusal = Refusal::Inequivalent {
+            kind: Kind::Queue,
+            name: "q".into(),
+            vhost: "/".into(),
+            difference: Box::new(Difference {
+                argument: "x-message-ttl".into(),
+                received: Compared::Typed(Value::I32(1000)),
+                current: Compared::Absent,
+            }),
+        };
+        assert_eq!(
+            failure(&refusal).error.text,
+            "inequivalent arg 'x-message-ttl' for queue 'q' in vhost '/': received the value '1000' \
+             of type 'signedint' but current is none"
+        );
+    }
+
+    #[test]
+    fn a_bad_argument_is_named_with_what_is_bad_about_it() {
+        let refusal = |problem| Refusal::InvalidArgument {
+            kind: Kind::Queue,
+            name: "q".into(),
+            vhost: "/".into(),
+            argument: "x-a".into(),
+            problem,
+        };
+        let text = |problem| failure(&refusal(problem)).error.text;
+        assert_eq!(
+            text(ArgumentProblem::Negative(-1)),
+            "invalid arg 'x-a' for queue 'q' in vhost '/': {value_negative,-1}"
+        );
+        assert_eq!(
+            text(ArgumentProblem::ExpectedInteger { got: Value::LongStr(b"x".to_vec()) }),
+            "invalid arg 'x-a' for queue 'q' in vhost '/': \"expected integer, got longstr\""
+        );
+        assert_eq!(
+            text(ArgumentProblem::NotForQuorum),
+            "invalid arg 'x-a' for queue 'q' in vhost '/' of queue type rabbit_quorum_queue"
+        );
+    }
+}

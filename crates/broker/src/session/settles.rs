@@ -1,0 +1,89 @@
+//! Acks and rejects of one socket read, gathered: one request for each queue and consumer.
+
+use cluster::Request;
+use machine::{ConsumerId, Outcome, Ranges, SessionId};
+
+use super::unacked::{Run, Source};
+
+/// How far back a match is looked for before a new entry is made.
+const LOOK_BACK: usize = 16;
+
+#[derive(Debug)]
+struct Gathered {
+    source: Source,
+    outcome: Outcome,
+    ranges: Ranges,
+    credit: u32,
+}
+
+/// What is gathered and not sent.
+#[derive(Debug, Default)]
+pub(crate) struct Settles {
+    gathered: Vec<Gathered>,
+}
+
+impl Settles {
+    #[inline]
+    pub(crate) fn add(&mut self, run: &Run, outcome: Outcome) {
+        let range = run.first_seq..run.first_seq + u64::from(run.count);
+        let recent = self.gathered.iter_mut().rev().take(LOOK_BACK);
+        for found in recent {
+            if found.source == run.source && found.outcome == outcome {
+                found.ranges.insert(range);
+                return;
+            }
+        }
+        self.gathered.push(Gathered {
+            source: run.source,
+            outcome,
+            ranges: Ranges::from(range),
+            credit: 0,
+        });
+    }
+
+    /// Lets `credit` go with a settle that is on its way. `false`: there is none.
+    pub(crate) fn add_credit(&mut self, source: Source, credit: u32) -> bool {
+        let found = self.gathered.iter_mut().rev().take(LOOK_BACK).find(|one| one.source == source);
+        if let Some(found) = found {
+            found.credit += credit;
+            return true;
+        }
+        false
+    }
+
+    pub(crate) fn flush(&mut self, session: SessionId, requests: &mut Vec<Request>) {
+        for Gathered { source, outcome, ranges, credit } in self.gathered.drain(..) {
+            requests.push(Request::Settle {
+                group: source.group,
+                queue: source.queue,
+                consumer: ConsumerId { session, number: source.consumer },
+                ranges,
+                outcome,
+                credit,
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use machine::{GroupId, QueueId};
+
+    #[test]
+    fn acks_of_one_consumer_are_one_request() {
+        let source = Source { group: GroupId(1), queue: QueueId(7), consumer: 1 };
+        let run = |first_seq, count| Run { first_tag: 1, first_seq, count, source };
+        let mut settles = Settles::default();
+        settles.add(&run(10, 5), Outcome::Done);
+        settles.add(&run(15, 5), Outcome::Done);
+        settles.add(&run(20, 1), Outcome::Requeue);
+        assert!(settles.add_credit(source, 10));
+        let mut requests = Vec::new();
+        settles.flush(SessionId(3), &mut requests);
+        assert_eq!(requests.len(), 2);
+        let Request::Settle { ranges, credit: 0, .. } = &requests[0] else { panic!() };
+        assert_eq!(ranges.ranges().collect::<Vec<_>>(), [10..20]);
+        assert!(!settles.add_credit(source, 1));
+    }
+}

@@ -1,0 +1,191 @@
+//! What all channels of a session share, and what one step of it has at hand.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use amqp::{Encoder, Method};
+use cluster::{Request, Ticket};
+use machine::{ConsumerId, NodeId, Outcome, SessionId, SessionOwner};
+
+use super::appends::Appends;
+use super::consumers::Consumers;
+use super::names::Names;
+use super::routes::Routes;
+use super::settles::Settles;
+use super::tickets::{ChannelRef, Tickets, Waiting};
+use super::unacked::{Run, Source};
+use super::{Outputs, View};
+use crate::config::Config;
+use crate::metrics::Counts;
+
+/// What a client said it understands: without it the server must not use it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Capabilities {
+    pub(crate) authentication_failure_close: bool,
+    pub(crate) consumer_cancel_notify: bool,
+    pub(crate) connection_blocked: bool,
+}
+
+/// The part of a session that is not any one channel's.
+#[derive(Debug)]
+pub(crate) struct Trunk {
+    pub(crate) config: Arc<Config>,
+    pub(crate) session: SessionId,
+    pub(crate) node: NodeId,
+    pub(crate) peer: SocketAddr,
+    pub(crate) user: String,
+    /// May publish in the name of others.
+    pub(crate) is_impersonator: bool,
+    pub(crate) vhost: String,
+    pub(crate) capabilities: Capabilities,
+    /// Negotiated, in bytes with overhead.
+    pub(crate) frame_bytes_max: u32,
+    pub(crate) tickets: Tickets,
+    pub(crate) appends: Appends,
+    pub(crate) settles: Settles,
+    pub(crate) consumers: Consumers,
+    pub(crate) routes: Routes,
+    pub(crate) names: Names,
+    pub(crate) counts: Counts,
+    pub(crate) has_published: bool,
+    /// Bytes of bodies that have begun and not ended.
+    pub(crate) partial_bytes: u64,
+    /// Bytes of frames set aside for waiting channels.
+    pub(crate) deferred_bytes: usize,
+    /// Questions that are asked once all appends up to the mark are answered.
+    held_back: VecDeque<(Ticket, Request)>,
+    /// Channels whose confirms have moved.
+    pub(crate) touched: Vec<u16>,
+    /// Channels that wait for nothing any more and have frames set aside.
+    pub(crate) resumable: Vec<ChannelRef>,
+    /// Reply addresses of this session and whose they are.
+    pub(crate) reply_addresses: Vec<(String, ChannelRef)>,
+}
+
+/// One step: the time, what may be looked at, and what comes of it.
+pub(crate) struct Turn<'a> {
+    pub(crate) now: Instant,
+    pub(crate) view: &'a View<'a>,
+    pub(crate) out: &'a mut Outputs,
+}
+
+impl Trunk {
+    pub(crate) fn new(
+        config: Arc<Config>,
+        session: SessionId,
+        node: NodeId,
+        peer: SocketAddr,
+        seed: [u8; 32],
+    ) -> Self {
+        Self {
+            frame_bytes_max: config.frame_bytes_max,
+            config,
+            session,
+            node,
+            peer,
+            user: String::new(),
+            is_impersonator: false,
+            vhost: String::new(),
+            capabilities: Capabilities::default(),
+            tickets: Tickets::default(),
+            appends: Appends::default(),
+            settles: Settles::default(),
+            consumers: Consumers::default(),
+            routes: Routes::default(),
+            names: Names::new(seed),
+            counts: Counts::default(),
+            has_published: false,
+            partial_bytes: 0,
+            deferred_bytes: 0,
+            held_back: VecDeque::new(),
+            touched: Vec::new(),
+            resumable: Vec::new(),
+            reply_addresses: Vec::new(),
+        }
+    }
+
+    pub(crate) fn owner(&self) -> SessionOwner {
+        SessionOwner { node: self.node, session: self.session }
+    }
+
+    pub(crate) fn consumer_id(&self, number: u64) -> ConsumerId {
+        ConsumerId { session: self.session, number }
+    }
+
+    pub(crate) fn encoder<'a>(&self, turn: &'a mut Turn<'_>) -> Encoder<'a> {
+        Encoder::new(&mut turn.out.bytes, self.frame_bytes_max)
+    }
+
+    pub(crate) fn send(&self, turn: &mut Turn<'_>, channel: u16, method: &Method<'_>) {
+        self.encoder(turn).method(channel, method);
+    }
+
+    /// Asks in the name of a channel. Acks gathered before go first.
+    pub(crate) fn ask(
+        &mut self,
+        turn: &mut Turn<'_>,
+        channel: ChannelRef,
+        question: impl FnOnce(Ticket) -> Request,
+    ) {
+        self.ask_as(turn, Waiting::Channel(channel), question);
+    }
+
+    /// Asks in the name of whoever waits.
+    pub(crate) fn ask_as(
+        &mut self,
+        turn: &mut Turn<'_>,
+        waiting: Waiting,
+        question: impl FnOnce(Ticket) -> Request,
+    ) {
+        self.settles.flush(self.session, &mut turn.out.requests);
+        let ticket = self.tickets.issue(waiting);
+        turn.out.requests.push(question(ticket));
+    }
+
+    /// Asks once everything published so far is logged: the answer has to know of it.
+    pub(crate) fn ask_after_appends(
+        &mut self,
+        turn: &mut Turn<'_>,
+        channel: ChannelRef,
+        question: impl FnOnce(Ticket) -> Request,
+    ) {
+        self.appends.flush(&mut self.tickets, &mut turn.out.requests);
+        let Some(mark) = self.tickets.last_append() else {
+            return self.ask(turn, channel, question);
+        };
+        self.settles.flush(self.session, &mut turn.out.requests);
+        let ticket = self.tickets.issue(Waiting::Channel(channel));
+        self.held_back.push_back((mark, question(ticket)));
+    }
+
+    /// Asks what was held back and need not be any more.
+    pub(crate) fn release(&mut self, turn: &mut Turn<'_>) {
+        while let Some((mark, _)) = self.held_back.front()
+            && self.tickets.is_past(*mark)
+        {
+            let (_, request) = self.held_back.pop_front().expect("it was looked at");
+            turn.out.requests.push(request);
+        }
+    }
+
+    /// The client, or the end of its channel, settled these messages.
+    #[inline]
+    pub(crate) fn settle(&mut self, run: &Run, outcome: Outcome) {
+        self.settles.add(run, outcome);
+        self.consumers.settled(run.source.consumer, run.count);
+    }
+
+    /// Messages that came for a consumer and do not reach the client.
+    pub(crate) fn hand_back(&mut self, source: Source, first_seq: u64, count: u32) {
+        let run = Run { first_tag: 0, first_seq, count, source };
+        self.settles.add(&run, Outcome::Undelivered);
+    }
+
+    /// Why the client may not be read now, if so: too much is on its way already.
+    pub(crate) fn is_congested(&self) -> bool {
+        self.appends.unlogged_bytes >= crate::limits::UNLOGGED_BYTES_MAX
+            || self.deferred_bytes >= crate::limits::DEFERRED_BYTES_MAX
+    }
+}

@@ -1,0 +1,216 @@
+//! Transactions: publishes and acks that are done together at `tx.commit`.
+//!
+//! A commit is one atomic append for each group it touches. Over several groups it is not atomic:
+//! AMQP 0-9-1 promises no more than that for several queues, and RabbitMQ not even for one.
+
+use amqp::{Method, ReplyCode, tx};
+use bytes::BytesMut;
+use cluster::{Held, Request};
+use machine::{Batch, GroupId, Outcome, QueueId, Ranges};
+
+use super::channel::{Channel, Doing, Mode};
+use super::errors::{Failure, unknown_tag};
+use super::routes::Route;
+use super::trunk::{Trunk, Turn};
+use super::unacked::{Run, Unacked};
+use crate::limits;
+
+/// What a channel has gathered since the last commit or rollback.
+#[derive(Debug, Default)]
+pub(crate) struct Tx {
+    batches: Vec<(GroupId, Batch)>,
+    /// `basic.return`s of the publishes, encoded.
+    pub(crate) returns: BytesMut,
+    settled: Vec<(Run, Outcome)>,
+}
+
+impl Tx {
+    pub(crate) fn enqueue(
+        &mut self,
+        route: &Route,
+        head: &[&[u8]],
+        body: &[u8],
+    ) -> Result<(), Failure> {
+        for (group, queues) in &route.groups {
+            self.batch(*group).enqueue(queues, head, body);
+        }
+        let bytes: usize = self.batches.iter().map(|(_, batch)| batch.bytes()).sum();
+        if bytes + self.returns.len() > limits::TX_BYTES_MAX {
+            return Err(too_large("bytes", limits::TX_BYTES_MAX));
+        }
+        Ok(())
+    }
+
+    /// Acks and rejects in a transaction: the deliveries are not out any more, unless it is rolled back.
+    pub(crate) fn settle(
+        &mut self,
+        unacked: &mut Unacked,
+        tag: u64,
+        multiple: bool,
+        outcome: Outcome,
+    ) -> Result<(), Failure> {
+        if self.settled.len() >= limits::TX_SETTLES_MAX {
+            return Err(too_large("acks", limits::TX_SETTLES_MAX));
+        }
+        let settled = &mut self.settled;
+        match (tag, multiple) {
+            (0, true) => unacked.take_all(|run| settled.push((run, outcome))),
+            (_, true) => {
+                if !unacked.take_through(tag, |run| settled.push((run, outcome))) {
+                    return Err(unknown_tag(tag));
+                }
+            }
+            (_, false) => {
+                let run = unacked.take(tag).ok_or_else(|| unknown_tag(tag))?;
+                settled.push((run, outcome));
+            }
+        }
+        Ok(())
+    }
+
+    fn batch(&mut self, group: GroupId) -> &mut Batch {
+        let place = match self.batches.iter().position(|(known, _)| *known == group) {
+            Some(place) => place,
+            None => {
+                self.batches.push((group, Batch::new()));
+                self.batches.len() - 1
+            }
+        };
+        &mut self.batches[place].1
+    }
+}
+
+fn too_large(what: &str, max: usize) -> Failure {
+    let text = format!("a transaction holds more than {max} {what}");
+    Failure::connection(ReplyCode::ResourceError, text)
+}
+
+/// Final outcomes of one group: what the log is told, and who held the messages.
+#[derive(Debug, Default)]
+struct GroupSettles {
+    logged: Vec<(QueueId, Outcome, Ranges)>,
+    held: Vec<Held>,
+}
+
+impl GroupSettles {
+    fn add(&mut self, trunk: &Trunk, run: &Run, outcome: Outcome) {
+        let range = run.first_seq..run.first_seq + u64::from(run.count);
+        let source = run.source;
+        let same = |(queue, known, _): &&mut (QueueId, Outcome, Ranges)| {
+            *queue == source.queue && *known == outcome
+        };
+        match self.logged.iter_mut().find(same) {
+            Some((_, _, ranges)) => _ = ranges.insert(range.clone()),
+            None => self.logged.push((source.queue, outcome, Ranges::from(range.clone()))),
+        }
+        let consumer = trunk.consumer_id(source.consumer);
+        let same = |held: &&mut Held| {
+            (held.queue, held.consumer, held.outcome) == (source.queue, consumer, outcome)
+        };
+        match self.held.iter_mut().find(same) {
+            Some(held) => _ = held.ranges.insert(range),
+            None => self.held.push(Held {
+                queue: source.queue,
+                consumer,
+                ranges: Ranges::from(range),
+                outcome,
+                // Its credit is given when the step ends, like any other.
+                credit: 0,
+            }),
+        }
+    }
+}
+
+impl Channel {
+    pub(crate) fn tx_select(&mut self, trunk: &Trunk, turn: &mut Turn<'_>) -> Result<(), Failure> {
+        match self.mode {
+            Mode::Plain => self.mode = Mode::Tx(Box::default()),
+            Mode::Tx(_) => {}
+            Mode::Confirm(_) => {
+                let text = "cannot switch from confirm to tx mode";
+                return Err(Failure::channel(ReplyCode::PreconditionFailed, text));
+            }
+        }
+        trunk.send(turn, self.at.number, &Method::TxSelectOk(tx::SelectOk::default()));
+        Ok(())
+    }
+
+    pub(crate) fn tx_rollback(
+        &mut self,
+        trunk: &Trunk,
+        turn: &mut Turn<'_>,
+    ) -> Result<(), Failure> {
+        self.transaction()?;
+        self.roll_back();
+        trunk.send(turn, self.at.number, &Method::TxRollbackOk(tx::RollbackOk::default()));
+        Ok(())
+    }
+
+    /// Forgets what the transaction gathered: its acks are undone, what they were for is out again.
+    pub(crate) fn roll_back(&mut self) {
+        let Mode::Tx(tx) = &mut self.mode else { return };
+        for (run, _) in std::mem::take(&mut **tx).settled {
+            self.unacked.give_back(run);
+        }
+    }
+
+    pub(crate) fn tx_commit(
+        &mut self,
+        trunk: &mut Trunk,
+        turn: &mut Turn<'_>,
+    ) -> Result<(), Failure> {
+        let Tx { batches, returns, settled } = std::mem::take(self.transaction()?);
+        turn.out.bytes.extend_from_slice(&returns);
+        let mut groups: Vec<(GroupId, Batch, GroupSettles)> = batches
+            .into_iter()
+            .map(|(group, batch)| (group, batch, GroupSettles::default()))
+            .collect();
+        for (run, outcome) in &settled {
+            trunk.counts.settled += u64::from(run.count);
+            if !outcome.is_final() {
+                trunk.settle(run, *outcome);
+                continue;
+            }
+            trunk.consumers.settled(run.source.consumer, run.count);
+            let group = run.source.group;
+            let place = groups.iter().position(|(known, _, _)| *known == group);
+            let place = place.unwrap_or_else(|| {
+                groups.push((group, Batch::new(), GroupSettles::default()));
+                groups.len() - 1
+            });
+            groups[place].2.add(trunk, run, *outcome);
+        }
+        let unanswered = groups.len();
+        for (group, mut batch, GroupSettles { logged, held }) in groups {
+            for (queue, outcome, ranges) in &logged {
+                batch.settle(*queue, *outcome, ranges);
+            }
+            trunk.appends.flush(&mut trunk.tickets, &mut turn.out.requests);
+            trunk.ask(turn, self.at, |ticket| Request::Append {
+                group,
+                ticket,
+                batch,
+                settles: held,
+            });
+        }
+        match unanswered {
+            0 => self.committed(trunk, turn),
+            _ => self.doing = Some(Doing::Commit { unanswered, failed: false }),
+        }
+        Ok(())
+    }
+
+    pub(crate) fn committed(&mut self, trunk: &Trunk, turn: &mut Turn<'_>) {
+        trunk.send(turn, self.at.number, &Method::TxCommitOk(tx::CommitOk::default()));
+    }
+
+    fn transaction(&mut self) -> Result<&mut Tx, Failure> {
+        match &mut self.mode {
+            Mode::Tx(tx) => Ok(tx),
+            Mode::Plain | Mode::Confirm(_) => {
+                let text = "channel is not transactional";
+                Err(Failure::channel(ReplyCode::PreconditionFailed, text))
+            }
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! AMQP's tables in the machine's words. The machine does not know AMQP; this is where they meet.
+
+use std::cell::Cell;
+
+use amqp::{FieldTable, FieldValue, TableRef, ValueRef};
+use machine::{Arguments, Headers, Value, ValueView};
+
+/// The arguments of a declaration.
+pub(crate) fn arguments(table: TableRef<'_>) -> Arguments {
+    from_table(table.to_table())
+}
+
+/// Depth is bounded: the table was checked when it was decoded (`amqp::limits::TABLE_DEPTH_MAX`).
+fn from_table(table: FieldTable) -> Arguments {
+    Arguments(table.0.into_iter().map(|(name, value)| (name, from_value(value))).collect())
+}
+
+fn from_value(value: FieldValue) -> Value {
+    match value {
+        FieldValue::Bool(value) => Value::Bool(value),
+        FieldValue::I8(value) => Value::I8(value),
+        FieldValue::U8(value) => Value::U8(value),
+        FieldValue::I16(value) => Value::I16(value),
+        FieldValue::U16(value) => Value::U16(value),
+        FieldValue::I32(value) => Value::I32(value),
+        FieldValue::U32(value) => Value::U32(value),
+        FieldValue::I64(value) => Value::I64(value),
+        FieldValue::F32(value) => Value::F32(value.to_bits()),
+        FieldValue::F64(value) => Value::F64(value.to_bits()),
+        FieldValue::Decimal { scale, value } => Value::Decimal { scale, value },
+        FieldValue::LongStr(bytes) => Value::LongStr(bytes),
+        FieldValue::Bytes(bytes) => Value::Bytes(bytes),
+        FieldValue::Timestamp(seconds) => Value::Timestamp(seconds),
+        FieldValue::Array(values) => Value::Array(values.into_iter().map(from_value).collect()),
+        FieldValue::Table(table) => Value::Table(from_table(table)),
+        FieldValue::Void => Value::Void,
+    }
+}
+
+/// A message's headers for routing. Remembers whether the route depends on them.
+#[derive(Debug, Default)]
+pub(crate) struct ObservedHeaders<'a> {
+    table: Option<TableRef<'a>>,
+    was_asked: Cell<bool>,
+}
+
+impl<'a> ObservedHeaders<'a> {
+    pub(crate) fn new(table: Option<TableRef<'a>>) -> Self {
+        Self { table, was_asked: Cell::new(false) }
+    }
+
+    /// Whether routing looked at a header: then the route is this message's alone.
+    pub(crate) fn was_asked(&self) -> bool {
+        self.was_asked.get()
+    }
+}
+
+impl Headers for ObservedHeaders<'_> {
+    fn find(&self, name: &str) -> Option<ValueView<'_>> {
+        self.was_asked.set(true);
+        Some(view(self.table?.find(name)?))
+    }
+}
+
+fn view(value: ValueRef<'_>) -> ValueView<'_> {
+    match value {
+        ValueRef::Bool(value) => ValueView::Bool(value),
+        ValueRef::I8(value) => ValueView::Int(value.into()),
+        ValueRef::U8(value) => ValueView::Int(value.into()),
+        ValueRef::I16(value) => ValueView::Int(value.into()),
+        ValueRef::U16(value) => ValueView::Int(value.into()),
+        ValueRef::I32(value) => ValueView::Int(value.into()),
+        ValueRef::U32(value) => ValueView::Int(value.into()),
+        ValueRef::I64(value) => ValueView::Int(value),
+        ValueRef::F32(value) => ValueView::F32(value.to_bits()),
+        ValueRef::F64(value) => ValueView::F64(value.to_bits()),
+        ValueRef::Decimal { scale, value } => ValueView::Decimal { scale, value },
+        ValueRef::LongStr(bytes) => ValueView::LongStr(bytes),
+        ValueRef::Bytes(bytes) => ValueView::Bytes(bytes),
+        ValueRef::Timestamp(seconds) => ValueView::Timestamp(seconds),
+        ValueRef::Void => ValueView::Void,
+        ValueRef::Array(array) => {
+            // An array is copied as the only field of a table.
+            let mut raw = vec![1, b'a', b'A'];
+            raw.extend_from_slice(&(array.as_bytes().len() as u32).to_be_bytes());
+            raw.extend_from_slice(array.as_bytes());
+            let value = TableRef::validate(&raw)
+                .ok()
+                .and_then(|table| arguments(table).0.pop().map(|(_, value)| value));
+            ValueView::Nested(value.unwrap_or(Value::Void))
+        }
+        ValueRef::Table(table) => ValueView::Nested(Value::Table(arguments(table))),
+    }
+}
+
+/// RabbitMQ's name for the type of a value, as error texts have it.
+pub(crate) fn type_name(value: &ValueRef<'_>) -> &'static str {
+    match value {
+        ValueRef::Bool(_) => "bool",
+        ValueRef::I8(_) => "byte",
+        ValueRef::U8(_) => "unsignedbyte",
+        ValueRef::I16(_) => "short",
+        ValueRef::U16(_) => "unsignedshort",
+        ValueRef::I32(_) => "signedint",
+        ValueRef::U32(_) => "unsignedint",
+        ValueRef::I64(_) => "long",
+        ValueRef::F32(_) => "float",
+        ValueRef::F64(_) => "double",
+        ValueRef::Decimal { .. } => "decimal",
+        ValueRef::LongStr(_) => "longstr",
+        ValueRef::Bytes(_) => "binary",
+        ValueRef::Timestamp(_) => "timestamp",
+        ValueRef::Array(_) => "array",
+        ValueRef::Table(_) => "table",
+        ValueRef::Void => "void",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_nested_table_keeps_its_types() {
+        let inner = FieldTable(vec![("n".into(), FieldValue::I16(7))]);
+        let list = FieldValue::Array(vec![FieldValue::Table(inner), FieldValue::Bool(true)]);
+        let raw = FieldTable(vec![("a".into(), list)]).to_bytes();
+        let table = TableRef::validate(&raw).unwrap();
+        let expected = Value::Array(vec![
+            Value::Table(Arguments::new().with("n", Value::I16(7))),
+            Value::Bool(true),
+        ]);
+        assert_eq!(arguments(table).find("a"), Some(&expected));
+        let headers = ObservedHeaders::new(Some(table));
+        assert!(!headers.was_asked());
+        assert_eq!(headers.find("a"), Some(ValueView::Nested(expected)));
+        assert!(headers.was_asked());
+    }
+}
