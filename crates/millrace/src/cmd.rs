@@ -1,5 +1,8 @@
 //! The list of commands, and nothing else: each is its own file.
 
+mod bench;
+mod consume;
+mod publish;
 mod serve;
 
 use std::process::ExitCode;
@@ -18,11 +21,20 @@ struct Cli {
 enum Command {
     /// Run the broker: any RabbitMQ client (AMQP 0-9-1) can use it
     Serve(serve::Args),
+    /// Measure an AMQP 0-9-1 broker: rates, latencies, the server's CPU and memory
+    Bench(Box<bench::Args>),
+    /// Publish messages: lines of standard input, a file, or --body
+    Publish(Box<publish::Args>),
+    /// Consume a queue to standard output
+    Consume(Box<consume::Args>),
 }
 
 /// Parses the command line and runs what it names.
 pub(crate) fn run() -> ExitCode {
     match Cli::parse().command {
         Command::Serve(args) => serve::run(args),
+        Command::Bench(args) => bench::run(*args),
+        Command::Publish(args) => publish::run(*args),
+        Command::Consume(args) => consume::run(*args),
     }
 }

@@ -55,7 +55,8 @@ impl Processes {
                 .ok_or_else(|| format!("/proc/{pid}/stat reads differently than expected"))?;
             usage.user_s += user as f64 / self.ticks_per_second;
             usage.system_s += system as f64 / self.ticks_per_second;
-            let io = fs::read_to_string(format!("/proc/{pid}/io")).ok().and_then(|io| counters(&io));
+            let io =
+                fs::read_to_string(format!("/proc/{pid}/io")).ok().and_then(|io| counters(&io));
             usage.io = usage.io.zip(io).map(|(sum, io)| Io {
                 write_syscalls: sum.write_syscalls + io.write_syscalls,
                 write_bytes: sum.write_bytes + io.write_bytes,

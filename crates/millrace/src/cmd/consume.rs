@@ -1,0 +1,321 @@
+//! `millrace consume`: messages of a queue to standard output.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::print_stderr,
+    reason = "a command reads clocks and talks to its user"
+)]
+
+use std::io::{self, BufWriter, Write};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use amqp::{ArrayRef, Properties, TableRef, ValueRef};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use clap::ValueEnum;
+use client::{Connection, Consumer, ConsumerOptions, Delivery, Options, Outcome, QueueSpec, Url};
+use serde_json::{Map, Value, json};
+
+const EXAMPLES: &str = "\
+Examples:
+  millrace consume --queue greetings                   until Ctrl-C, one line a message
+  millrace consume --queue greetings --count 10
+  millrace consume --queue orders --format json | jq .routing_key
+  millrace consume --queue orders --count 1 --ack-mode requeue
+                                                       look at the first and leave it there
+  millrace consume --queue orders --idle 2s > backup   take all there is, stop after 2 quiet seconds
+
+A message is acknowledged after it was written to standard output. When the command is stopped, what it
+has not written goes back to the queue, and what it has written is acknowledged. JSON lines hold body
+(text) or body_base64, exchange, routing_key, redelivered, properties and headers.";
+
+/// Consume a queue to standard output
+#[derive(clap::Args, Clone, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The broker: amqp://user:password@host:port/vhost
+    #[arg(long, env = "MILLRACE_URL", default_value = "amqp://guest:guest@localhost:5672/%2F")]
+    url: Url,
+    /// The queue
+    #[arg(long, short, value_name = "NAME")]
+    queue: String,
+    /// Declare the queue durable if it is not there
+    #[arg(long)]
+    declare: bool,
+    /// Stop after so many messages
+    #[arg(long, short = 'n', value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+    /// Stop when nothing has come for so long (2s, 500ms)
+    #[arg(long, value_parser = super::bench::duration)]
+    idle: Option<Duration>,
+    /// Messages out with this consumer at most
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u16).range(1..))]
+    prefetch: u16,
+    /// What becomes of a message that was written out
+    #[arg(long, value_enum, default_value_t = AckMode::Ack)]
+    ack_mode: AckMode,
+    /// How a message is written
+    #[arg(long, value_enum, default_value_t = Format::Body)]
+    format: Format,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum AckMode {
+    /// Acknowledge it: the server forgets it
+    Ack,
+    /// Put it back into the queue
+    Requeue,
+    /// Reject it: it is dead-lettered, or dropped
+    Reject,
+    /// The server forgets it when it is sent, before it is written
+    Auto,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// The body and a line end
+    Body,
+    /// The body alone
+    Raw,
+    /// One JSON object a line, with properties
+    Json,
+}
+
+/// Consumes until the count is reached, nothing comes, or Ctrl-C.
+pub(crate) fn run(args: Args) -> ExitCode {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let result = match runtime {
+        Ok(runtime) => runtime.block_on(consume(&args)),
+        Err(error) => Err(format!("cannot start: {error}")),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("millrace consume: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn consume(args: &Args) -> Result<(), String> {
+    let plain = |error: client::Error| error.to_string();
+    let options = Options::named("millrace consume");
+    if args.declare {
+        let mut connection =
+            Connection::open(&args.url, &options.clone().without_retry()).await.map_err(plain)?;
+        connection.declare_queue(&QueueSpec::durable(&args.queue)).await.map_err(plain)?;
+        connection.close().await.map_err(plain)?;
+    }
+    // Not more than is wanted: the rest would come back to the queue as redelivered.
+    let wanted = args.count.unwrap_or(u64::MAX).min(args.prefetch.into());
+    let how = ConsumerOptions {
+        prefetch: u16::try_from(wanted).unwrap_or(u16::MAX),
+        no_ack: args.ack_mode == AckMode::Auto,
+        ..ConsumerOptions::default()
+    };
+    let mut consumer =
+        Consumer::open(&args.url, &options, &args.queue, how).await.map_err(plain)?;
+    let mut out = BufWriter::with_capacity(64 * 1024, io::stdout().lock());
+    let result = write_all(args, &mut consumer, &mut out).await;
+    // Whatever the reason to stop: what was written out is told to the server.
+    consumer.close().await.map_err(plain)?;
+    result
+}
+
+async fn write_all(
+    args: &Args,
+    consumer: &mut Consumer,
+    out: &mut impl Write,
+) -> Result<(), String> {
+    let mut stop = std::pin::pin!(stopped());
+    let idle = args.idle.unwrap_or(Duration::MAX);
+    let mut waiting = Vec::new();
+    let mut left = args.count.unwrap_or(u64::MAX);
+    // With requeue the first message would come again and again: none is given back before the end.
+    let settle_late = args.ack_mode == AckMode::Requeue;
+    while left > 0 {
+        let delivery = match consumer.try_next() {
+            Some(delivery) => delivery,
+            None => {
+                // Nothing is acknowledged that may still be in our buffer.
+                if out.flush().is_err() {
+                    break;
+                }
+                if !settle_late {
+                    settle(args, consumer, &mut waiting)?;
+                }
+                tokio::select! {
+                    delivery = consumer.next() => delivery.map_err(|error| error.to_string())?,
+                    () = &mut stop => break,
+                    () = tokio::time::sleep(idle) => break,
+                }
+            }
+        };
+        if write_one(args, &delivery, out).is_err() {
+            break; // Whoever read our output has gone; the message goes back to the queue.
+        }
+        waiting.push(delivery.tag);
+        left -= 1;
+    }
+    match out.flush() {
+        Ok(()) => settle(args, consumer, &mut waiting),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        Err(error) => Err(format!("the output cannot be written: {error}")),
+    }
+}
+
+fn settle(
+    args: &Args,
+    consumer: &mut Consumer,
+    tags: &mut Vec<client::DeliveryTag>,
+) -> Result<(), String> {
+    let outcome = match args.ack_mode {
+        AckMode::Ack | AckMode::Auto => Outcome::Done,
+        AckMode::Requeue => Outcome::Requeue,
+        AckMode::Reject => Outcome::DeadLetter,
+    };
+    for tag in tags.drain(..) {
+        consumer.settle(tag, outcome).map_err(|error| error.to_string())?;
+    }
+    Ok(())
+}
+
+/// Ctrl-C, or a request to end.
+async fn stopped() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let Ok(mut terminate) = signal(SignalKind::terminate()) else {
+        let _ = tokio::signal::ctrl_c().await;
+        return;
+    };
+    tokio::select! {
+        _ = tokio::signal::ctrl_c() => (),
+        _ = terminate.recv() => (),
+    }
+}
+
+fn write_one(args: &Args, delivery: &Delivery, out: &mut impl Write) -> io::Result<()> {
+    match args.format {
+        Format::Raw => out.write_all(&delivery.body),
+        Format::Body => {
+            out.write_all(&delivery.body)?;
+            out.write_all(b"\n")
+        }
+        Format::Json => {
+            serde_json::to_writer(&mut *out, &to_json(delivery))?;
+            out.write_all(b"\n")
+        }
+    }
+}
+
+fn to_json(delivery: &Delivery) -> Value {
+    let mut line = Map::new();
+    line.insert("exchange".into(), delivery.exchange().into());
+    line.insert("routing_key".into(), delivery.routing_key().into());
+    line.insert("redelivered".into(), delivery.redelivered.into());
+    match delivery.properties() {
+        Ok(properties) => {
+            line.insert("properties".into(), properties_to_json(&properties));
+            if let Some(headers) = properties.headers {
+                line.insert("headers".into(), table_to_json(headers));
+            }
+        }
+        Err(error) => {
+            line.insert("properties_error".into(), error.to_string().into());
+        }
+    }
+    match std::str::from_utf8(&delivery.body) {
+        Ok(text) => line.insert("body".into(), text.into()),
+        Err(_) => line.insert("body_base64".into(), STANDARD.encode(&delivery.body).into()),
+    };
+    Value::Object(line)
+}
+
+fn properties_to_json(properties: &Properties<'_>) -> Value {
+    let texts = [
+        ("content_type", properties.content_type),
+        ("content_encoding", properties.content_encoding),
+        ("correlation_id", properties.correlation_id),
+        ("reply_to", properties.reply_to),
+        ("expiration", properties.expiration),
+        ("message_id", properties.message_id),
+        ("type", properties.kind),
+        ("user_id", properties.user_id),
+        ("app_id", properties.app_id),
+        ("cluster_id", properties.cluster_id),
+    ];
+    let numbers = [
+        ("delivery_mode", properties.delivery_mode.map(u64::from)),
+        ("priority", properties.priority.map(u64::from)),
+        ("timestamp", properties.timestamp),
+    ];
+    let texts = texts.into_iter().filter_map(|(key, text)| Some((key.to_owned(), text?.into())));
+    let numbers =
+        numbers.into_iter().filter_map(|(key, number)| Some((key.to_owned(), number?.into())));
+    Value::Object(texts.chain(numbers).collect())
+}
+
+fn table_to_json(table: TableRef<'_>) -> Value {
+    // `TableRef` has bounded the depth: this cannot recurse further than its 16 levels.
+    Value::Object(table.iter().map(|(key, value)| (key.to_owned(), value_to_json(value))).collect())
+}
+
+fn array_to_json(array: ArrayRef<'_>) -> Value {
+    Value::Array(array.iter().map(value_to_json).collect())
+}
+
+fn value_to_json(value: ValueRef<'_>) -> Value {
+    match value {
+        ValueRef::Bool(value) => value.into(),
+        ValueRef::I8(value) => value.into(),
+        ValueRef::U8(value) => value.into(),
+        ValueRef::I16(value) => value.into(),
+        ValueRef::U16(value) => value.into(),
+        ValueRef::I32(value) => value.into(),
+        ValueRef::U32(value) => value.into(),
+        ValueRef::I64(value) => value.into(),
+        ValueRef::F32(value) => value.into(),
+        ValueRef::F64(value) => value.into(),
+        ValueRef::Decimal { scale, value } => json!({ "scale": scale, "value": value }),
+        ValueRef::LongStr(bytes) => match std::str::from_utf8(bytes) {
+            Ok(text) => text.into(),
+            Err(_) => json!({ "base64": STANDARD.encode(bytes) }),
+        },
+        ValueRef::Bytes(bytes) => json!({ "base64": STANDARD.encode(bytes) }),
+        ValueRef::Array(array) => array_to_json(array),
+        ValueRef::Timestamp(seconds) => seconds.into(),
+        ValueRef::Table(table) => table_to_json(table),
+        ValueRef::Void => Value::Null,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use amqp::{FieldTable, FieldValue};
+
+    #[test]
+    fn headers_of_every_kind_become_json() {
+        let mut inner = FieldTable::new();
+        inner.insert("count", FieldValue::I64(2));
+        let mut table = FieldTable::new();
+        table
+            .insert("tenant", FieldValue::LongStr(b"seven".to_vec()))
+            .insert("raw", FieldValue::Bytes(vec![255]))
+            .insert("x-death", FieldValue::Array(vec![FieldValue::Table(inner)]))
+            .insert("none", FieldValue::Void);
+        let bytes = table.to_bytes();
+        let value = table_to_json(TableRef::validate(&bytes).expect("it is a table"));
+        let expected = json!({
+            "tenant": "seven", "raw": { "base64": "/w==" }, "x-death": [{ "count": 2 }], "none": null
+        });
+        assert_eq!(value, expected);
+    }
+
+    #[test]
+    fn only_properties_that_are_there_become_json() {
+        let properties =
+            Properties { delivery_mode: Some(2), message_id: Some("m1"), ..Properties::default() };
+        let expected = json!({ "delivery_mode": 2, "message_id": "m1" });
+        assert_eq!(properties_to_json(&properties), expected);
+    }
+}
