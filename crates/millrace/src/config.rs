@@ -326,9 +326,12 @@ mod tests {
 
     #[test]
     fn all_problems_are_told_at_once_with_their_lines() {
-        let problems = from_file("groups = 0\n\nspeed = 9\nframe_bytes_max = \"4kB\"\n").unwrap_err();
+        let problems =
+            from_file("groups = 0\n\nspeed = 9\nframe_bytes_max = \"4kB\"\n").unwrap_err();
         assert_eq!(problems.len(), 3, "{problems:?}");
-        assert!(problems.iter().any(|problem| problem.starts_with("m.toml:3: there is no setting")));
+        assert!(
+            problems.iter().any(|problem| problem.starts_with("m.toml:3: there is no setting"))
+        );
         assert!(problems.iter().any(|problem| problem.contains("m.toml:1: groups is \"0\"")));
         assert!(problems.iter().any(|problem| problem.contains("from 4096 to 1048576")));
     }

@@ -19,8 +19,10 @@ const EXIT_DISK: i32 = 74;
 
 /// What `millrace serve` takes.
 #[derive(clap::Args)]
-#[command(after_help = "Settings come from the file, then the environment (MILLRACE_...), then these \
-                        flags. `millrace serve --print-config` shows all of them, with what they accept.")]
+#[command(
+    after_help = "Settings come from the file, then the environment (MILLRACE_...), then these \
+                        flags. `millrace serve --print-config` shows all of them, with what they accept."
+)]
 pub(crate) struct Args {
     /// Where messages are stored; made if it does not exist [default: ./millrace-data]
     #[arg(long, value_name = "DIR")]
@@ -148,7 +150,9 @@ async fn listen(config: &Config, cluster: &ClusterHandle) -> Result<(), String> 
         message_bytes_max: config.message_bytes_max,
         ..broker::Config::default()
     };
-    let serving = tokio::spawn(broker::io::listener::serve(listener, cluster.clone(), sessions));
+    let (stop, stopped) = tokio::sync::watch::channel(false);
+    let serving = broker::io::listener::serve(listener, cluster.clone(), sessions, stopped);
+    let serving = tokio::spawn(serving);
     announce(config, &address);
     let mut terminate = signal(SignalKind::terminate()).map_err(|error| error.to_string())?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| error.to_string())?;
@@ -157,11 +161,11 @@ async fn listen(config: &Config, cluster: &ClusterHandle) -> Result<(), String> 
         _ = interrupt.recv() => {}
     }
     tracing::info!("stopping");
-    serving.abort();
+    // Connections are closed with 320 by their own tasks; the listener's task ends with the last.
+    stop.send_replace(true);
     cluster.announce_stop();
-    let patience = tokio::time::Instant::now() + GOODBYE;
-    while cluster.session_count() > 0 && tokio::time::Instant::now() < patience {
-        tokio::time::sleep(Duration::from_millis(10)).await;
+    if tokio::time::timeout(GOODBYE, serving).await.is_err() {
+        tracing::warn!("some connections did not say goodbye in time");
     }
     Ok(())
 }
