@@ -29,7 +29,7 @@ pub use users::{Pattern, Permissions, User};
 pub use vhosts::Vhost;
 
 use crate::ids::{Applied, GroupId, NodeId, QueueId, SessionOwner};
-use crate::limits::NAME_BYTES_MAX;
+use crate::limits::{GROUPS_MAX, NAME_BYTES_MAX};
 use crate::settings::QueueSettings;
 
 /// What became of a command.
@@ -91,8 +91,8 @@ pub struct Catalog {
 
 impl Catalog {
     /// The catalog of a first start: vhost `/`, and user `guest` with password `guest`, administrator,
-    /// all permissions. Durable queues are spread over groups 1 to `group_count`, at least 1; all
-    /// nodes of a cluster must begin with the same count.
+    /// all permissions. Durable queues are spread over groups 1 to `group_count` (at least 1, at most
+    /// `limits::GROUPS_MAX`); all nodes of a cluster must begin with the same count.
     pub fn new(group_count: u32) -> Self {
         let mut catalog = Self::empty(group_count);
         catalog.vhosts.insert("/".to_owned(), Vhost::new("/"));
@@ -101,7 +101,7 @@ impl Catalog {
     }
 
     fn empty(group_count: u32) -> Self {
-        let group_count = group_count.max(1);
+        let group_count = group_count.clamp(1, GROUPS_MAX);
         Self {
             version: 1,
             applied_index: 0,

@@ -2,6 +2,8 @@
 
 /// Bytes of a name: vhost, user, exchange, queue, routing key. UTF-8, no NUL.
 pub const NAME_BYTES_MAX: usize = 255;
+/// Groups of queues of a cluster.
+pub const GROUPS_MAX: u32 = 4_096;
 /// Vhosts of a cluster.
 pub const VHOSTS_MAX: usize = 1_000;
 /// Users of a cluster.
@@ -48,7 +50,8 @@ pub const SETTLED_RANGES_PER_BATCH_MAX: usize = 16 * 1024;
 pub const TURN_MESSAGES_MAX: u32 = 16;
 /// Ready messages per waiting consumer up to which turns are single messages.
 pub const SINGLE_TURNS_PER_CONSUMER: u64 = 64;
-/// Sequence numbers stay below this, whatever a snapshot says.
+/// Sequence numbers and other counts stay below this, whatever a snapshot says: adding to them never
+/// overflows.
 pub const SEQ_MAX: u64 = 1 << 62;
 
 const _: () = assert!(VALUE_DEPTH_MAX <= VALUE_DEPTH_READ_MAX, "what is written must be readable");

@@ -51,6 +51,16 @@ fn there_are_at_most_so_many_vhosts_users_exchanges_and_queues() {
 }
 
 #[test]
+fn a_cluster_has_at_least_one_group_and_at_most_so_many() {
+    assert_eq!(machine::Catalog::new(0).group_count(), 1);
+    assert_eq!(machine::Catalog::new(u32::MAX).group_count(), GROUPS_MAX);
+    let mut bytes = machine::Catalog::new(GROUPS_MAX).snapshot();
+    assert!(machine::Catalog::restore(&bytes).is_ok());
+    bytes[17..21].copy_from_slice(&(GROUPS_MAX + 1).to_le_bytes());
+    assert!(machine::Catalog::restore(&bytes).is_err());
+}
+
+#[test]
 fn a_source_has_at_most_so_many_bindings() {
     let mut world = World::new();
     world.queue("q");
@@ -174,7 +184,7 @@ fn machine_with(queues: u64) -> QueueMachine {
 fn apply(machine: &mut QueueMachine, batch: Batch) -> Vec<Effect> {
     let mut effects = Vec::new();
     let at = Applied { index: machine.applied_index() + 1, time_ms: 0 };
-    machine.apply(at, &batch.stamp(0), &mut effects).unwrap();
+    machine.apply(at, &batch.stamp(0), &mut effects).expect("our own entry");
     effects
 }
 

@@ -13,9 +13,10 @@ use world::World;
 /// Names of the queues, sorted as they were declared.
 fn route_with(world: &World, exchange: &str, key: &str, headers: &dyn Headers) -> String {
     let mut targets = Vec::new();
-    world.catalog.route("/", exchange, key, headers, &mut targets).unwrap();
+    let routed = world.catalog.route("/", exchange, key, headers, &mut targets);
+    assert_eq!(routed, Ok(()));
     let names = targets.iter().map(|target| {
-        let queue = world.catalog.queue_by_id(target.queue).unwrap();
+        let queue = world.catalog.queue_by_id(target.queue).expect("a queue");
         assert_eq!(queue.group, target.group);
         queue.name.as_str()
     });
@@ -196,7 +197,8 @@ fn headers_are_compared_by_name_type_and_value() {
         .with("x-own", text("y"))
         .with("list", Value::Array(vec![Value::I8(1)]))
         .with("when", Value::Timestamp(9));
-    let cases: &[(Option<&str>, &[(&str, Value)], bool)] = &[
+    type Case<'a> = (Option<&'a str>, &'a [(&'a str, Value)], bool);
+    let cases: &[Case<'_>] = &[
         (None, &[], true),
         (Some("any"), &[], false),
         (None, &[("name", text("x")), ("count", Value::U8(5))], true),

@@ -9,6 +9,7 @@ use super::vhosts::Vhost;
 use super::{Catalog, Exchange, ExchangeKind, Queue};
 use crate::encoding::{Corrupt, Reader, digest, put_bool, put_text, put_u32, put_u64};
 use crate::ids::{GroupId, NodeId, QueueId};
+use crate::limits::{GROUPS_MAX, SEQ_MAX};
 use crate::value::Arguments;
 
 const VERSION: u8 = 1;
@@ -41,13 +42,16 @@ impl Catalog {
         let version = reader.u64()?;
         let applied_index = reader.u64()?;
         let group_count = reader.u32()?;
-        if group_count == 0 || group_count > 1 << 16 {
+        if !(1..=GROUPS_MAX).contains(&group_count) || version > SEQ_MAX {
             return Err(reader.corrupt());
         }
         let mut catalog = Self::empty(group_count);
         catalog.version = version;
         catalog.applied_index = applied_index;
         catalog.next_queue = reader.u64()?;
+        if catalog.next_queue > SEQ_MAX {
+            return Err(reader.corrupt());
+        }
         for _ in 0..reader.u32()? {
             catalog.read_vhost(&mut reader)?;
         }

@@ -1,0 +1,220 @@
+//! Whatever the bytes: a value or `Corrupt`, never a panic; and what is taken is taken alike.
+
+use machine::{
+    Applied, Arguments, Batch, Catalog, CatalogCommand, ConsumerId, ConsumerSpec, EntryReader,
+    Messages, Outcome, QueueId, QueueMachine, QueueSettings, Ranges, SessionId, Value, password,
+};
+use proptest::prelude::*;
+
+fn config() -> ProptestConfig {
+    ProptestConfig { failure_persistence: None, ..ProptestConfig::default() }
+}
+
+fn some_entry() -> Vec<u8> {
+    let mut batch = Batch::new();
+    batch.create_queue(QueueId(1), &QueueSettings::default());
+    batch.create_queue(QueueId(2), &QueueSettings { is_durable: true, is_auto_delete: true });
+    for number in 0..5u8 {
+        batch.enqueue(&[QueueId(1), QueueId(2), QueueId(1)], &[b"head"], &[number]);
+    }
+    batch.settle(QueueId(1), Outcome::Done, &[1..2, 4..6].into_iter().collect());
+    batch.drop_queue(QueueId(2));
+    batch.stamp(5)
+}
+
+/// Bytes of ours with some of them changed, cut or doubled: further in than chance alone comes.
+fn damaged(bytes: Vec<u8>) -> impl Strategy<Value = Vec<u8>> {
+    let changes = proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4);
+    (changes, any::<prop::sample::Index>(), 0u8..4).prop_map(move |(changes, at, how)| {
+        let mut bytes = bytes.clone();
+        for (index, byte) in changes {
+            let index = index.index(bytes.len());
+            bytes[index] = byte;
+        }
+        match how {
+            0 => bytes.truncate(at.index(bytes.len())),
+            1 => bytes.extend_from_within(at.index(bytes.len())..),
+            _ => {}
+        }
+        bytes
+    })
+}
+
+fn apply_all(machine: &mut QueueMachine, entry: &[u8]) -> bool {
+    let at = Applied { index: machine.applied_index() + 1, time_ms: 0 };
+    machine.apply(at, entry, &mut Vec::new()).is_ok()
+}
+
+fn leader() -> QueueMachine {
+    let mut machine = QueueMachine::new();
+    machine.lead();
+    apply_all(&mut machine, &some_entry());
+    let consumer = ConsumerId { session: SessionId(1), number: 1 };
+    let spec = ConsumerSpec { credit: 3, ..Default::default() };
+    machine.attach(QueueId(1), consumer, spec, &mut Vec::new()).expect("the queue exists");
+    machine
+}
+
+fn read_everything(bytes: &[u8]) {
+    let mut machine = leader();
+    let mut follower = QueueMachine::restore(&machine.snapshot()).expect("our own snapshot");
+    assert_eq!(apply_all(&mut machine, bytes), apply_all(&mut follower, bytes));
+    assert_eq!(machine.digest(), follower.digest());
+    machine.end_session(SessionId(1), &mut Vec::new());
+    assert!(apply_all(&mut machine, &some_entry()));
+    if let Ok(reader) = EntryReader::new(bytes) {
+        assert!(reader.take(bytes.len() + 1).count() <= bytes.len());
+    }
+    assert!(Messages::of(QueueId(1), bytes).take(bytes.len() + 1).count() <= bytes.len());
+    if let Ok((ranges, rest)) = Ranges::decode(bytes) {
+        let mut again = Vec::new();
+        ranges.encode(&mut again);
+        assert_eq!(Ranges::decode(&again).map(|(ranges, _)| ranges), Ok(ranges));
+        assert!(rest.len() < bytes.len());
+    }
+    if let Ok(command) = CatalogCommand::decode(bytes) {
+        let at = Applied { index: 1, time_ms: 0 };
+        Catalog::new(2).apply(at, command, &mut Vec::new());
+    }
+    if let Ok(arguments) = Arguments::decode(bytes) {
+        let mut again = Vec::new();
+        arguments.encode(&mut again);
+        assert_eq!(Arguments::decode(&again), Ok(arguments));
+    }
+    if let Ok(mut machine) = QueueMachine::restore(bytes) {
+        machine.lead();
+        assert!(apply_all(&mut machine, &some_entry()));
+    }
+    if let Ok(catalog) = Catalog::restore(bytes) {
+        assert_eq!(
+            Catalog::restore(&catalog.snapshot()).map(|it| it.digest()),
+            Ok(catalog.digest())
+        );
+    }
+}
+
+fn some_catalog() -> Vec<u8> {
+    let mut catalog = Catalog::new(2);
+    let at = Applied { index: 1, time_ms: 0 };
+    let by = machine::SessionOwner { node: machine::NodeId(1), session: SessionId(1) };
+    for (name, durable) in [("a", true), ("b", false)] {
+        let command = CatalogCommand::DeclareQueue {
+            vhost: "/".into(),
+            name: name.into(),
+            durable,
+            auto_delete: false,
+            exclusive: !durable,
+            server_named: false,
+            arguments: Arguments::new().with("x", Value::Array(vec![Value::I8(1)])),
+            by,
+        };
+        catalog.apply(at, command, &mut Vec::new());
+        let command = CatalogCommand::Bind {
+            vhost: "/".into(),
+            source: "amq.topic".into(),
+            destination: machine::Destination::Queue(name.into()),
+            key: "#.a.*".into(),
+            arguments: Arguments::new(),
+            by: None,
+        };
+        catalog.apply(at, command, &mut Vec::new());
+    }
+    catalog.snapshot()
+}
+
+fn some_command() -> Vec<u8> {
+    let mut bytes = Vec::new();
+    CatalogCommand::SetPermissions {
+        user: "guest".into(),
+        vhost: "/".into(),
+        configure: "^(a|b)*$".into(),
+        write: ".*".into(),
+        read: String::new(),
+    }
+    .encode(&mut bytes);
+    bytes
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn bytes_of_chance_are_answered(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        read_everything(&bytes);
+        let mut entry = vec![0; 16];
+        entry[0] = 1;
+        entry.extend_from_slice(&bytes);
+        read_everything(&entry);
+    }
+
+    #[test]
+    fn damaged_entries_are_answered(bytes in damaged(some_entry())) {
+        read_everything(&bytes);
+    }
+
+    #[test]
+    fn damaged_snapshots_are_answered(
+        queues in damaged(leader().snapshot()),
+        catalog in damaged(some_catalog()),
+        command in damaged(some_command()),
+    ) {
+        read_everything(&queues);
+        read_everything(&catalog);
+        read_everything(&command);
+    }
+
+    #[test]
+    fn no_stored_hash_makes_a_check_panic(stored in ".{0,60}", password in ".{0,20}") {
+        prop_assert!(!password::verify(&stored, &password));
+    }
+
+    #[test]
+    fn ranges_are_sets(
+        ops in proptest::collection::vec((0u8..5, 0u64..60, 0u64..12), 0..60),
+    ) {
+        let mut ranges = Ranges::new();
+        let mut set = std::collections::BTreeSet::new();
+        for (op, start, count) in ops {
+            let range = start..start + count;
+            match op {
+                0 | 1 => {
+                    let added = range.clone().filter(|seq| set.insert(*seq)).count() as u64;
+                    prop_assert_eq!(ranges.insert(range), added);
+                }
+                2 => {
+                    let removed = range.clone().filter(|seq| set.remove(seq)).count() as u64;
+                    prop_assert_eq!(ranges.remove(range), removed);
+                }
+                3 => {
+                    let popped = ranges.pop_front(count);
+                    for seq in popped.clone().into_iter().flatten() {
+                        prop_assert_eq!(set.pop_first(), Some(seq));
+                    }
+                    prop_assert_eq!(popped.is_none(), count == 0 || set.is_empty() && popped.is_none());
+                }
+                _ => {
+                    let mut other = Ranges::from(range.clone());
+                    other.insert(start + 20..start + 20 + count);
+                    let both: Vec<u64> = other.iter().filter(|seq| set.contains(seq)).collect();
+                    prop_assert_eq!(ranges.intersect(&other).iter().collect::<Vec<_>>(), both);
+                    let inside: Vec<u64> = range.clone().filter(|seq| set.contains(seq)).collect();
+                    prop_assert_eq!(ranges.intersects(range.clone()), !inside.is_empty());
+                    prop_assert_eq!(ranges.within(range).iter().collect::<Vec<_>>(), inside);
+                }
+            }
+            prop_assert_eq!(ranges.iter().collect::<Vec<_>>(), set.iter().copied().collect::<Vec<_>>());
+            prop_assert_eq!(ranges.len(), set.len() as u64);
+            prop_assert_eq!((ranges.first(), ranges.last()), (set.first().copied(), set.last().copied()));
+            // Ranges that touch are one.
+            let all: Vec<_> = ranges.ranges().collect();
+            prop_assert!(all.windows(2).all(|pair| pair[0].end < pair[1].start));
+            let mut bytes = Vec::new();
+            ranges.encode(&mut bytes);
+            prop_assert_eq!(Ranges::decode(&bytes), Ok((ranges.clone(), &[][..])));
+        }
+        let mut rest = ranges.clone();
+        let front = rest.split_front(2);
+        prop_assert_eq!(front.len() + rest.len(), ranges.len());
+        prop_assert!(front.range_count() <= 2 && (front.range_count() == 2 || rest.is_empty()));
+    }
+}

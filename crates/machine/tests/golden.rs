@@ -1,0 +1,237 @@
+//! Bytes that outlive a process: what a version wrote, every later one reads.
+//!
+//! `tests/golden/*.hex` hold one value per file. `UPDATE=1` writes files that are missing; it never
+//! changes one, because a log out there may hold the same bytes.
+
+#![allow(clippy::disallowed_methods, reason = "this test reads and writes its golden files")]
+
+#[path = "support/world.rs"]
+mod world;
+
+use std::fmt::Write;
+use std::path::PathBuf;
+
+use machine::{
+    Applied, Arguments, Batch, Catalog, CatalogCommand, Command, ConsumerId, ConsumerSpec,
+    Destination, EntryReader, ExchangeKind, NoHeaders, NodeId, Outcome, QueueId, QueueMachine,
+    QueueSettings, Ranges, SessionId, SessionOwner, Value,
+};
+use world::World;
+
+fn golden(name: &str, bytes: &[u8]) -> Vec<u8> {
+    let path: PathBuf = [env!("CARGO_MANIFEST_DIR"), "tests/golden", name].iter().collect();
+    if std::env::var_os("UPDATE").is_some() && !path.exists() {
+        let mut text = String::new();
+        for line in bytes.chunks(32) {
+            for byte in line {
+                write!(text, "{byte:02x}").expect("writing to a string");
+            }
+            text.push('\n');
+        }
+        std::fs::write(&path, text).expect("writing a golden file");
+    }
+    let text = std::fs::read_to_string(&path).expect("UPDATE=1 writes what is missing");
+    let digits: Vec<u8> = text.bytes().filter(u8::is_ascii_hexdigit).collect();
+    let pairs = digits.chunks(2).map(|pair| std::str::from_utf8(pair).expect("ASCII"));
+    let read: Vec<u8> = pairs.map(|pair| u8::from_str_radix(pair, 16).expect("hex")).collect();
+    assert_eq!(read, bytes, "{name}: what is written now differs from what was written");
+    read
+}
+
+fn every_value() -> Arguments {
+    Arguments::new()
+        .with("void", Value::Void)
+        .with("bool", Value::Bool(true))
+        .with("i8", Value::I8(-1))
+        .with("u8", Value::U8(255))
+        .with("i16", Value::I16(-2))
+        .with("u16", Value::U16(65_535))
+        .with("i32", Value::I32(-3))
+        .with("u32", Value::U32(u32::MAX))
+        .with("i64", Value::I64(i64::MIN))
+        .with("f32", Value::F32(1.5f32.to_bits()))
+        .with("f64", Value::F64((-2.5f64).to_bits()))
+        .with("decimal", Value::Decimal { scale: 2, value: 314 })
+        .with("timestamp", Value::Timestamp(1_700_000_000))
+        .with("longstr", Value::LongStr(b"text".to_vec()))
+        .with("bytes", Value::Bytes(vec![0, 255]))
+        .with("array", Value::Array(vec![Value::I8(1), Value::Array(vec![]), Value::Void]))
+        .with("table", Value::Table(Arguments::new().with("inner", Value::Bool(false))))
+        .with("void", Value::I8(2))
+}
+
+fn catalog_commands() -> Vec<CatalogCommand> {
+    let vhost = || "/".to_owned();
+    let by = SessionOwner { node: NodeId(3), session: SessionId(12) };
+    let source = || "amq.topic".to_owned();
+    vec![
+        CatalogCommand::DeclareExchange {
+            vhost: vhost(),
+            name: "x".into(),
+            kind: ExchangeKind::Headers,
+            durable: true,
+            auto_delete: false,
+            internal: true,
+            arguments: every_value(),
+            by,
+        },
+        CatalogCommand::DeleteExchange { vhost: vhost(), name: "x".into(), if_unused: true },
+        CatalogCommand::DeclareQueue {
+            vhost: vhost(),
+            name: "q\u{e9}".into(),
+            durable: false,
+            auto_delete: true,
+            exclusive: true,
+            server_named: false,
+            arguments: Arguments::new(),
+            by,
+        },
+        CatalogCommand::DeleteQueue {
+            vhost: vhost(),
+            name: "q".into(),
+            queue: Some(QueueId(7)),
+            by: None,
+        },
+        CatalogCommand::Bind {
+            vhost: vhost(),
+            source: source(),
+            destination: Destination::Queue("q".into()),
+            key: "a.*.#".into(),
+            arguments: every_value(),
+            by: Some(by),
+        },
+        CatalogCommand::Unbind {
+            vhost: vhost(),
+            source: source(),
+            destination: Destination::Exchange("x".into()),
+            key: String::new(),
+            arguments: Arguments::new(),
+            by: None,
+        },
+        CatalogCommand::SessionEnded { node: NodeId(1), session: SessionId(2) },
+        CatalogCommand::NodeStarted { node: NodeId(1) },
+        CatalogCommand::CreateVhost { name: "v".into() },
+        CatalogCommand::DeleteVhost { name: "v".into() },
+        CatalogCommand::PutUser {
+            name: "ann".into(),
+            password_hash: "hash".into(),
+            tags: vec!["monitoring".into(), "management".into()],
+        },
+        CatalogCommand::DeleteUser { name: "ann".into() },
+        World::permissions("ann", "/", ["^a", "", ".*"]),
+        CatalogCommand::ClearPermissions { user: "ann".into(), vhost: vhost() },
+    ]
+}
+
+fn ranges() -> Ranges {
+    [1..2, 5..300, 1 << 40..(1 << 40) + 1].into_iter().collect()
+}
+
+#[test]
+fn entries_of_version_1_are_read() {
+    let durable = QueueSettings { is_durable: true, is_auto_delete: false };
+    let auto_delete = QueueSettings { is_durable: false, is_auto_delete: true };
+    let mut batch = Batch::new();
+    batch.create_queue(QueueId(1), &durable);
+    batch.create_queue(QueueId(2), &auto_delete);
+    batch.enqueue(&[QueueId(1), QueueId(2)], &[b"he", b"ad"], b"body");
+    batch.enqueue(&[QueueId(u64::MAX - 1)], &[], b"");
+    let outcomes =
+        [Outcome::Done, Outcome::Rejected, Outcome::Purged, Outcome::Requeue, Outcome::Undelivered];
+    for outcome in outcomes {
+        batch.settle(QueueId(1), outcome, &ranges());
+    }
+    batch.drop_queue(QueueId(2));
+    let entry = golden("entry-v1.hex", &batch.stamp(1_700_000_000_123));
+    let reader = EntryReader::new(&entry).expect("a golden entry");
+    assert_eq!(reader.time_ms(), 1_700_000_000_123);
+    let commands: Vec<_> = reader.map(|command| command.expect("a golden command").1).collect();
+    assert_eq!(commands.len(), 10);
+    assert_eq!(commands[0], Command::CreateQueue { queue: QueueId(1), settings: durable });
+    assert_eq!(commands[1], Command::CreateQueue { queue: QueueId(2), settings: auto_delete });
+    let Command::Enqueue(message) = commands[2] else { panic!("{:?}", commands[2]) };
+    assert_eq!(message.queues.iter().collect::<Vec<_>>(), [QueueId(1), QueueId(2)]);
+    assert_eq!((message.head, message.body), (&b"head"[..], &b"body"[..]));
+    for (command, outcome) in commands[4..9].iter().zip(outcomes) {
+        let expected = Command::Settle { queue: QueueId(1), outcome, ranges: ranges() };
+        assert_eq!(*command, expected);
+    }
+    assert_eq!(commands[9], Command::DropQueue { queue: QueueId(2) });
+}
+
+#[test]
+fn catalog_commands_of_version_1_are_read() {
+    let mut batch = Batch::new();
+    for command in catalog_commands() {
+        batch.catalog(&command);
+    }
+    let entry = golden("catalog-entry-v1.hex", &batch.stamp(0));
+    let read = EntryReader::new(&entry).expect("a golden entry").map(|command| match command {
+        Ok((_, Command::Catalog(command))) => *command,
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(read.collect::<Vec<_>>(), catalog_commands());
+}
+
+#[test]
+fn snapshots_of_queues_of_version_1_are_read() {
+    let mut machine = QueueMachine::new();
+    machine.lead();
+    let mut batch = Batch::new();
+    for queue in [1, 5, 9] {
+        let is_auto_delete = queue == 5;
+        batch.create_queue(QueueId(queue), &QueueSettings { is_durable: true, is_auto_delete });
+    }
+    for _ in 0..10 {
+        batch.enqueue(&[QueueId(1), QueueId(5)], &[b"head"], b"body");
+    }
+    batch.settle(QueueId(1), Outcome::Done, &[1..3, 6..7].into_iter().collect());
+    batch.settle(QueueId(1), Outcome::Rejected, &Ranges::from(7..8));
+    batch.settle(QueueId(5), Outcome::Purged, &Ranges::from(1..11));
+    batch.drop_queue(QueueId(9));
+    batch.enqueue(&[QueueId(9)], &[], b"late");
+    let at = Applied { index: 77, time_ms: 1_700_000_000_000 };
+    machine.apply(at, &batch.stamp(at.time_ms), &mut Vec::new()).expect("our own entry");
+    let bytes = golden("queues-v1.hex", &machine.snapshot());
+    let mut restored = QueueMachine::restore(&bytes).expect("a golden snapshot");
+    assert_eq!(restored.digest(), machine.digest());
+    assert_eq!(restored.applied_index(), 77);
+    assert_eq!(restored.ignored(), 1);
+    restored.lead();
+    let status = restored.status(QueueId(1)).expect("a golden queue");
+    assert_eq!((status.ready, status.counters.settled, status.counters.dropped), (6, 3, 1));
+    let consumer = ConsumerId { session: SessionId(1), number: 1 };
+    let spec = ConsumerSpec { credit: 100, ..ConsumerSpec::default() };
+    let mut effects = Vec::new();
+    restored.attach(QueueId(1), consumer, spec, &mut effects).expect("a golden queue");
+    assert_eq!(effects.len(), 2);
+}
+
+#[test]
+fn snapshots_of_the_catalog_of_version_1_are_read() {
+    let mut world = World::new();
+    world.apply(CatalogCommand::CreateVhost { name: "v".into() });
+    world.apply(World::permissions("guest", "v", ["^a", "", ".*"]));
+    world.queue("one");
+    world.queue("two");
+    let exclusive = world.with_flags(world.declare("mine"), false, true, true);
+    world.apply(exclusive);
+    let exchange = world.exchange("x", ExchangeKind::Topic, false);
+    let text = Value::LongStr(b"amq.fanout".to_vec());
+    world.apply(world.with_argument(exchange, "alternate-exchange", text));
+    world.apply(World::bind("x", Destination::Queue("one".into()), "a.#"));
+    world.apply(World::bind("amq.direct", Destination::Exchange("x".into()), "a.b"));
+    let queue = Destination::Queue("two".into());
+    let any = every_value().with("x-match", Value::LongStr(b"any".to_vec()));
+    let command = World::binding(true, "amq.headers", queue, "", any, None);
+    world.apply(command);
+    let bytes = golden("catalog-v1.hex", &world.catalog.snapshot());
+    let restored = Catalog::restore(&bytes).expect("a golden snapshot");
+    assert_eq!(restored.digest(), world.catalog.digest());
+    let mut targets = Vec::new();
+    restored.route("/", "amq.direct", "a.b", &NoHeaders, &mut targets).expect("a known exchange");
+    assert_eq!(targets.len(), 1);
+    restored.route("/", "amq.headers", "", &every_value(), &mut targets).expect("a known exchange");
+    assert_eq!(targets.len(), 1);
+    assert!(restored.has_exclusive(World::owner(1)));
+}
