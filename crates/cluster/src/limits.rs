@@ -4,11 +4,23 @@
 /// session (a large message, a transaction) is an entry of its own.
 pub const ENTRY_BYTES: usize = 256 * 1024;
 
-/// Bytes of the largest batch that a group takes: it must fit one file of the log with room to spare.
-pub const BATCH_BYTES: usize = 40 << 20;
+/// What fits the log: its files bound what is written at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    /// Bytes of the largest batch that a group takes, and so of the largest message.
+    pub batch_bytes: usize,
+    /// Bytes of proposals after which a shard hands out what it has for writing, within one step.
+    pub append_bytes: usize,
+}
 
-/// Bytes of proposals after which a shard hands out what it has for writing, within one step.
-pub const APPEND_BYTES: usize = 8 << 20;
+impl Sizes {
+    /// For log files of `file_bytes`: half of one for the largest batch, an eighth (at most 8 MiB) for
+    /// what is gathered before it, and the rest for what rides along.
+    pub fn of(file_bytes: u64) -> Self {
+        let file_bytes = usize::try_from(file_bytes).unwrap_or(usize::MAX);
+        Self { batch_bytes: file_bytes / 2, append_bytes: (file_bytes / 8).min(8 << 20) }
+    }
+}
 
 /// Bytes of proposals that may wait for their sync in one shard before it takes no more requests.
 pub const UNSYNCED_BYTES: usize = 32 << 20;

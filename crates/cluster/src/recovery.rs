@@ -8,6 +8,7 @@ use wal::{Disk, EntryAt, Error, Reader, Recovered, RecoveredGroup};
 
 use crate::catalog_group::{self, CatalogGroup};
 use crate::checkpoint::State;
+use crate::limits::Sizes;
 use crate::queue_group::QueueGroup;
 use crate::queues::{Origin, Queues};
 use crate::raft_log::{RaftLog, decode_hard_state};
@@ -38,15 +39,16 @@ impl Groups {
         Catalog::restore(&snapshot).map_err(|corrupt| unreadable(0, &corrupt))
     }
 
-    /// The groups as `shards` cores.
-    pub fn into_shards(self, id: NodeId, shards: usize) -> Vec<Shard> {
+    /// The groups as `shards` cores on a log of such sizes.
+    pub fn into_shards(self, id: NodeId, shards: usize, sizes: Sizes) -> Vec<Shard> {
         let mut catalog = Some(self.catalog);
         let mut parts: Vec<BTreeMap<GroupId, QueueGroup>> =
             (0..shards).map(|_| BTreeMap::new()).collect();
         for (group, queues) in self.data {
             parts[Shard::of(group, shards)].insert(group, queues);
         }
-        let shard = |(number, groups)| Shard::new(id, number, shards, catalog.take(), groups);
+        let shard =
+            |(number, groups)| Shard::new(id, number, shards, catalog.take(), groups, sizes);
         parts.into_iter().enumerate().map(shard).collect()
     }
 }

@@ -17,7 +17,7 @@ use wal::{CommitBatch, Place};
 use crate::bodies::{FetchPart, Run, Source};
 use crate::catalog_group::CatalogGroup;
 use crate::checkpoint::{Job, Stored};
-use crate::limits::TICK_MS;
+use crate::limits::{Sizes, TICK_MS};
 use crate::proposals::Waiter;
 use crate::queue_group::QueueGroup;
 use crate::queues::{NO_QUEUE, Origin, Queues, Wish};
@@ -155,6 +155,7 @@ pub struct Shard {
     reconciling: bool,
     /// Bytes proposed since something was last handed out for writing.
     gathered_bytes: usize,
+    sizes: Sizes,
 }
 
 /// The group without a log.
@@ -171,6 +172,7 @@ impl Shard {
         shards: usize,
         catalog: Option<CatalogGroup>,
         groups: BTreeMap<GroupId, QueueGroup>,
+        sizes: Sizes,
     ) -> Self {
         let local = (number == 0).then(|| Local {
             queues: Queues::new(GroupId::LOCAL, machine::QueueMachine::new()),
@@ -192,6 +194,7 @@ impl Shard {
             own: VecDeque::new(),
             reconciling: false,
             gathered_bytes: 0,
+            sizes,
         };
         if let Some(local) = &mut shard.local {
             local.queues.lead();
@@ -424,7 +427,7 @@ impl Shard {
     ) {
         let bytes = batch.bytes();
         let refused = match self.groups.get_mut(&group) {
-            Some(_) if bytes > crate::limits::BATCH_BYTES => vec![waiter],
+            Some(_) if bytes > self.sizes.batch_bytes => vec![waiter],
             Some(found) => found.proposals.add(&mut found.replica, now.wall_ms, batch, waiter),
             None if group == GroupId::LOCAL && self.local.is_some() => {
                 self.apply_local(now, batch, waiter, outputs);
@@ -434,7 +437,7 @@ impl Shard {
         };
         refuse(refused, outputs);
         self.gathered_bytes += bytes;
-        if self.gathered_bytes > crate::limits::APPEND_BYTES {
+        if self.gathered_bytes > self.sizes.append_bytes {
             self.finish_once(now, outputs);
         }
     }

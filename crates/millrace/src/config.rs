@@ -58,7 +58,7 @@ const SETTINGS: &[Setting] = &[
     Setting {
         key: "wal_file_bytes",
         variable: "MILLRACE_WAL_FILE_BYTES",
-        accepts: Accepts::Bytes(MIB..=GIB),
+        accepts: Accepts::Bytes(4 * MIB..=GIB),
         default: "64MiB",
         about: "size of one file of the log",
     },
@@ -174,7 +174,19 @@ pub(crate) fn load(
             problems.push(format!("{place}: {} is \"{text}\": {why}", setting.key));
         }
     }
-    if problems.is_empty() { Ok(build(&found)) } else { Err(problems) }
+    if !problems.is_empty() {
+        return Err(problems);
+    }
+    let config = build(&found);
+    if config.message_bytes_max > config.wal_file_bytes / 4 {
+        let Found { text, place } = &found["message_bytes_max"];
+        return Err(vec![format!(
+            "{place}: message_bytes_max is \"{text}\": it must be at most a quarter of wal_file_bytes, \
+             which is {}",
+            config.wal_file_bytes
+        )]);
+    }
+    Ok(config)
 }
 
 /// The setting of that name.
@@ -351,8 +363,14 @@ mod tests {
 
     #[test]
     fn sizes_may_have_units() {
-        let config = from_file("wal_file_bytes = \"2MiB\"\ndisk_free_limit = 5\n").unwrap();
-        assert_eq!((config.wal_file_bytes, config.disk_free_limit), (2 * MIB, 5));
+        let config = from_file("wal_file_bytes = \"65MiB\"\ndisk_free_limit = 5\n").unwrap();
+        assert_eq!((config.wal_file_bytes, config.disk_free_limit), (65 * MIB, 5));
+    }
+
+    #[test]
+    fn a_message_must_fit_the_log() {
+        let problems = from_file("wal_file_bytes = \"32MiB\"\n").unwrap_err();
+        assert!(problems[0].contains("at most a quarter of wal_file_bytes"), "{problems:?}");
     }
 
     #[test]

@@ -11,7 +11,7 @@ use super::flusher::Flusher;
 use super::handle::{ClusterHandle, Node};
 use super::mailbox::Mailbox;
 use super::{shard_loop, store};
-use crate::limits::MAILBOX_BYTES;
+use crate::limits::{MAILBOX_BYTES, Sizes};
 use crate::recovery::Groups;
 use store::{Segments, Store};
 
@@ -83,7 +83,8 @@ pub fn start(config: &Config, failure: &Failure) -> Result<ClusterHandle, Error>
     let node = Arc::new(Node::new(id, mailboxes, catalog));
     let store = Arc::new(Store::new(config.shards));
     let mut threads = Vec::new();
-    for (number, shard) in groups.into_shards(id, config.shards).into_iter().enumerate() {
+    let sizes = Sizes::of(config.wal_file_bytes);
+    for (number, shard) in groups.into_shards(id, config.shards, sizes).into_iter().enumerate() {
         let (node, store) = (Arc::clone(&node), Arc::clone(&store));
         threads.push(spawn(format!("shard-{number}"), move || {
             shard_loop::run(number, shard, Arc::clone(&node), Arc::clone(&store));
