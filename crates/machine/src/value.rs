@@ -63,10 +63,8 @@ impl Value {
 
     /// The text of a long string.
     pub fn text(&self) -> Option<&str> {
-        match self {
-            Self::LongStr(bytes) => std::str::from_utf8(bytes).ok(),
-            _ => None,
-        }
+        let Self::LongStr(bytes) = self else { return None };
+        std::str::from_utf8(bytes).ok()
     }
 
     /// The same value: integers of different width are equal when their numbers are.
@@ -211,12 +209,10 @@ impl Arguments {
             if entries > ARGUMENT_ENTRIES_MAX || bytes > ARGUMENTS_BYTES_MAX {
                 return false;
             }
-            match value {
-                Value::LongStr(text) | Value::Bytes(text) => bytes += text.len(),
-                Value::Array(values) => left.push(Level::Array(values.iter())),
-                Value::Table(table) => left.push(Level::Table(table.0.iter())),
-                _ => {}
+            if let Value::LongStr(text) | Value::Bytes(text) = value {
+                bytes += text.len();
             }
+            left.extend(Level::inside(value));
             if left.len() > VALUE_DEPTH_MAX {
                 return false;
             }
@@ -237,11 +233,7 @@ impl Arguments {
                 put_text(out, name);
             }
             put_value(out, value);
-            match value {
-                Value::Array(values) => left.push(Level::Array(values.iter())),
-                Value::Table(table) => left.push(Level::Table(table.0.iter())),
-                _ => {}
-            }
+            left.extend(Level::inside(value));
         }
     }
 
@@ -262,10 +254,10 @@ impl Arguments {
                 let (name, value) = done.close();
                 match open.last_mut() {
                     Some(outer) => outer.push(name, value),
-                    None => match value {
-                        Value::Table(table) => return Ok(table),
-                        _ => return Err(reader.corrupt()),
-                    },
+                    None => {
+                        let Value::Table(table) = value else { return Err(reader.corrupt()) };
+                        return Ok(table);
+                    }
                 }
                 continue;
             }
@@ -291,6 +283,15 @@ enum Level<'a> {
 }
 
 impl<'a> Level<'a> {
+    /// None: the value stands for itself.
+    fn inside(value: &'a Value) -> Option<Self> {
+        if let Value::Array(values) = value {
+            return Some(Self::Array(values.iter()));
+        }
+        let Value::Table(table) = value else { return None };
+        Some(Self::Table(table.0.iter()))
+    }
+
     fn next(&mut self) -> Option<(Option<&'a str>, &'a Value)> {
         match self {
             Self::Table(entries) => {

@@ -198,8 +198,7 @@ fn read_user(reader: &mut Reader<'_>) -> Result<User, Corrupt> {
     for _ in 0..reader.u32()? {
         let vhost = reader.string()?;
         let texts = [reader.text()?, reader.text()?, reader.text()?];
-        let permissions = Permissions::new(texts).map_err(|_| reader.corrupt())?;
-        user.permissions.insert(vhost, permissions);
+        user.permissions.insert(vhost, Permissions::accepted(texts));
     }
     Ok(user)
 }

@@ -72,6 +72,12 @@ impl Permissions {
             read: Pattern::new(read)?,
         })
     }
+
+    /// Of a snapshot.
+    pub(super) fn accepted(texts: [&str; 3]) -> Self {
+        let [configure, write, read] = texts.map(Pattern::accepted);
+        Self { configure, write, read }
+    }
 }
 
 /// A regular expression on names, anchored only by its own `^` and `$`. Compiled once, in linear
@@ -112,6 +118,12 @@ impl Pattern {
             }
         };
         Ok(Self { text: text.to_owned(), rule })
+    }
+
+    /// One that was accepted before. Should this version not take it any more, it allows nothing:
+    /// better than a catalog that cannot be read.
+    fn accepted(text: &str) -> Self {
+        Self::new(text).unwrap_or_else(|_| Self { text: text.to_owned(), rule: Rule::Nothing })
     }
 
     pub fn text(&self) -> &str {

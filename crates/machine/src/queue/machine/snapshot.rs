@@ -1,0 +1,56 @@
+//! The replicated half of a group's queues to bytes and back.
+
+use super::QueueMachine;
+use crate::encoding::{Corrupt, Reader, digest, put_u32, put_u64};
+use crate::queue::{Counters, Queue};
+
+const VERSION: u8 = 1;
+
+impl QueueMachine {
+    /// The replicated half, versioned.
+    pub fn snapshot(&self) -> Vec<u8> {
+        let mut out = vec![VERSION];
+        put_u64(&mut out, self.applied_index);
+        put_u64(&mut out, self.time_ms);
+        put_u64(&mut out, self.ignored);
+        self.retired.encode(&mut out);
+        put_u32(&mut out, self.places.len() as u32);
+        for place in self.places.values() {
+            if let Some(queue) = &self.slots[*place] {
+                queue.encode(&mut out);
+            }
+        }
+        out
+    }
+
+    /// A replica that has applied what the snapshot's had, and follows. Total on any bytes.
+    pub fn restore(bytes: &[u8]) -> Result<Self, Corrupt> {
+        let mut reader = Reader::new(bytes, "a snapshot of queues");
+        if reader.u8()? != VERSION {
+            return Err(Corrupt { what: "a snapshot of queues of another version" });
+        }
+        let mut machine = Self {
+            applied_index: reader.u64()?,
+            time_ms: reader.u64()?,
+            ignored: reader.u64()?,
+            ..Self::default()
+        };
+        machine.retired = Counters::read(&mut reader)?;
+        let mut before = None;
+        for _ in 0..reader.u32()? {
+            let queue = Queue::read(&mut reader)?;
+            if before >= Some(queue.id) {
+                return Err(reader.corrupt());
+            }
+            before = Some(queue.id);
+            machine.insert(queue);
+        }
+        reader.end()?;
+        Ok(machine)
+    }
+
+    /// One number for the replicated half: equal on all replicas at equal index.
+    pub fn digest(&self) -> u64 {
+        digest(&self.snapshot())
+    }
+}
