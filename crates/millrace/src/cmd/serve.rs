@@ -3,6 +3,7 @@
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use cluster::{ClusterHandle, Failure};
@@ -156,9 +157,13 @@ async fn listen(config: &Config, cluster: &ClusterHandle) -> Result<(), String> 
     announce(config, &address);
     let mut terminate = signal(SignalKind::terminate()).map_err(|error| error.to_string())?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| error.to_string())?;
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
+    let mut report = signal(SignalKind::user_defined1()).map_err(|error| error.to_string())?;
+    loop {
+        tokio::select! {
+            _ = terminate.recv() => break,
+            _ = interrupt.recv() => break,
+            _ = report.recv() => tell_counters(cluster),
+        }
     }
     tracing::info!("stopping");
     // Connections are closed with 320 by their own tasks; the listener's task ends with the last.
@@ -184,6 +189,23 @@ fn announce(config: &Config, address: &std::net::SocketAddr) {
         dir = dir.display(),
     );
     say(&text);
+}
+
+/// What `kill -USR1` asks for: one line of JSON on standard error.
+fn tell_counters(cluster: &ClusterHandle) {
+    let counters = cluster.counters();
+    let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    let line = serde_json::json!({
+        "syncs": load(&counters.syncs),
+        "sync_micros": load(&counters.sync_micros),
+        "log_bytes": load(&counters.log_bytes),
+        "entries": load(&counters.entries),
+        "segment_messages": load(&counters.segment_messages),
+        "fetches": load(&counters.fetches),
+        "sessions": cluster.session_count(),
+    });
+    // Nobody is left to tell if standard error is gone.
+    let _ = writeln!(std::io::stderr(), "{line}");
 }
 
 /// 60 % of the machine's memory, or of the limit this process is under.
