@@ -238,7 +238,7 @@ fn write_method_enum(code: &mut String, classes: &[Class]) {
     let decode = write_decode(classes);
     let _ = write!(
         code,
-        "/// Any method.
+        "\n/// Any method.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum Method<'a> {{ {variants} }}
 
@@ -406,8 +406,7 @@ fn write_codec(code: &mut String, method: &Method) {
         "impl{impl_lifetime} {name}{impl_lifetime} {{
             #[inline]
             pub(super) fn decode(mut reader: {reader}) -> Result<Self, Fault> {{
-                {reads}
-                reader.finish()?;
+                {reads}reader.finish()?;
                 Ok({value})
             }}
 

@@ -6,46 +6,36 @@ use crate::error::Fault;
 use crate::limits::{TABLE_BYTES_MAX, TABLE_DEPTH_MAX, TABLE_ENTRIES_MAX};
 use crate::reader::Reader;
 
-/// Where the walk is: which containers are open, and where each ends. An end is told as the number of bytes that
-/// are still unread when it is reached.
+/// Where the walk is: in which container, where that ends, and what is around it. An end is told as the number of
+/// bytes that are still unread when it is reached.
 struct Open {
-    /// Ends of the containers around the innermost one, outermost first.
-    ends: [u32; TABLE_DEPTH_MAX],
-    /// Bit `n` says that the container `n` levels in is a table; otherwise it is an array.
-    tables: u32,
-    depth: usize,
     end: usize,
+    /// A table has keys, an array has none.
+    is_table: bool,
+    depth: usize,
+    /// `end` and `is_table` of the containers around, outermost first.
+    around: [(usize, bool); TABLE_DEPTH_MAX - 1],
 }
 
 impl Open {
-    fn is_table(&self) -> bool {
-        self.tables
-            .checked_shr(u32::try_from(self.depth).unwrap_or(u32::MAX)) // A bit per level.
-            .is_some_and(|bits| bits & 1 == 1)
-    }
-
     fn enter(&mut self, is_table: bool, unread: usize, bytes: usize) -> Result<(), Fault> {
         let end = unread.checked_sub(bytes).filter(|&end| end >= self.end);
         let end = end.ok_or(Fault::CrossesParent)?;
-        let depth = self.depth.saturating_add(1);
-        if depth >= TABLE_DEPTH_MAX {
-            return Err(Fault::TableTooDeep);
-        }
-        let place = self.ends.get_mut(self.depth).ok_or(Fault::TableTooDeep)?;
-        *place = u32::try_from(self.end).map_err(|_| Fault::TableTooLong)?;
-        let bit = 1u32.checked_shl(u32::try_from(depth).unwrap_or(0)).unwrap_or(0);
-        self.tables = if is_table { self.tables | bit } else { self.tables & !bit };
-        self.depth = depth;
+        let place = self.around.get_mut(self.depth).ok_or(Fault::TableTooDeep)?;
+        *place = (self.end, self.is_table);
+        self.depth = self.depth.saturating_add(1);
         self.end = end;
+        self.is_table = is_table;
         Ok(())
     }
 
     /// Closes the innermost container; false if it was the outermost.
     fn leave(&mut self) -> bool {
         let Some(depth) = self.depth.checked_sub(1) else { return false };
-        let end = self.ends.get(depth).copied().unwrap_or(0);
+        let Some(&(end, is_table)) = self.around.get(depth) else { return false };
         self.depth = depth;
-        self.end = usize::try_from(end).unwrap_or(0);
+        self.end = end;
+        self.is_table = is_table;
         true
     }
 }
@@ -56,7 +46,8 @@ pub(super) fn validate(raw: &[u8]) -> Result<usize, Fault> {
         return Err(Fault::TableTooLong);
     }
     let mut reader = Reader::new(raw);
-    let mut open = Open { ends: [0; TABLE_DEPTH_MAX], tables: 1, depth: 0, end: 0 };
+    let around = [(0, false); TABLE_DEPTH_MAX - 1];
+    let mut open = Open { end: 0, is_table: true, depth: 0, around };
     let mut entries: usize = 0;
     let mut fields: usize = 0;
     loop {
@@ -72,7 +63,7 @@ pub(super) fn validate(raw: &[u8]) -> Result<usize, Fault> {
         if open.depth == 0 {
             fields = fields.saturating_add(1);
         }
-        if open.is_table() {
+        if open.is_table {
             reader.shortstr()?;
         }
         pass_value(&mut reader, &mut open)?;

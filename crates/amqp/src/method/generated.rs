@@ -7,6 +7,7 @@ use bytes::{BufMut, BytesMut};
 use super::{refused, unknown_class, unknown_method};
 use crate::error::Error;
 use crate::reader::Reader;
+
 /// Any method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method<'a> {
@@ -578,7 +579,6 @@ pub mod connection {
             let server_properties = reader.table()?;
             let mechanisms = reader.longstr()?;
             let locales = reader.longstr()?;
-
             reader.finish()?;
             Ok(Self { version_major, version_minor, server_properties, mechanisms, locales })
         }
@@ -620,7 +620,6 @@ pub mod connection {
             let mechanism = reader.shortstr()?;
             let response = reader.longstr()?;
             let locale = reader.shortstr()?;
-
             reader.finish()?;
             Ok(Self { client_properties, mechanism, response, locale })
         }
@@ -650,7 +649,6 @@ pub mod connection {
         #[inline]
         pub(super) fn decode(mut reader: Reader<'a>) -> Result<Self, Fault> {
             let challenge = reader.longstr()?;
-
             reader.finish()?;
             Ok(Self { challenge })
         }
@@ -677,7 +675,6 @@ pub mod connection {
         #[inline]
         pub(super) fn decode(mut reader: Reader<'a>) -> Result<Self, Fault> {
             let response = reader.longstr()?;
-
             reader.finish()?;
             Ok(Self { response })
         }
@@ -702,7 +699,6 @@ pub mod connection {
             let channel_max = reader.u16()?;
             let frame_max = reader.u32()?;
             let heartbeat = reader.u16()?;
-
             reader.finish()?;
             Ok(Self { channel_max, frame_max, heartbeat })
         }
@@ -729,7 +725,6 @@ pub mod connection {
             let channel_max = reader.u16()?;
             let frame_max = reader.u32()?;
             let heartbeat = reader.u16()?;
-
             reader.finish()?;
             Ok(Self { channel_max, frame_max, heartbeat })
         }
@@ -754,7 +749,6 @@ pub mod connection {
             let virtual_host = reader.name()?;
             reader.shortstr_bytes()?;
             reader.u8()?;
-
             reader.finish()?;
             Ok(Self { virtual_host })
         }
@@ -775,7 +769,6 @@ pub mod connection {
         #[inline]
         pub(super) fn decode(mut reader: Reader<'_>) -> Result<Self, Fault> {
             reader.shortstr_bytes()?;
-
             reader.finish()?;
             Ok(Self)
         }
@@ -802,7 +795,6 @@ pub mod connection {
             let reply_text = reader.shortstr()?;
             let class_id = reader.u16()?;
             let method_id = reader.u16()?;
-
             reader.finish()?;
             Ok(Self { reply_code, reply_text, class_id, method_id })
         }
@@ -830,7 +822,6 @@ pub mod connection {
         #[inline]
         pub(super) fn decode(mut reader: Reader<'a>) -> Result<Self, Fault> {
             let reason = reader.shortstr()?;
-
             reader.finish()?;
             Ok(Self { reason })
         }
@@ -866,7 +857,6 @@ pub mod connection {
         pub(super) fn decode(mut reader: Reader<'a>) -> Result<Self, Fault> {
             let new_secret = reader.longstr()?;
             let reason = reader.shortstr()?;
-
             reader.finish()?;
             Ok(Self { new_secret, reason })
         }
@@ -899,7 +889,6 @@ pub mod channel {
         #[inline]
         pub(super) fn decode(mut reader: Reader<'_>) -> Result<Self, Fault> {
             reader.shortstr_bytes()?;
-
             reader.finish()?;
             Ok(Self)
         }
@@ -918,7 +907,6 @@ pub mod channel {
         #[inline]
         pub(super) fn decode(mut reader: Reader<'_>) -> Result<Self, Fault> {
             reader.longstr()?;
-
             reader.finish()?;
             Ok(Self)
         }
@@ -940,7 +928,6 @@ pub mod channel {
         pub(super) fn decode(mut reader: Reader<'_>) -> Result<Self, Fault> {
             let bits = reader.u8()?;
             let active = bits & 0x01 != 0;
-
             reader.finish()?;
             Ok(Self { active })
         }
@@ -962,7 +949,6 @@ pub mod channel {
         pub(super) fn decode(mut reader: Reader<'_>) -> Result<Self, Fault> {
             let bits = reader.u8()?;
             let active = bits & 0x01 != 0;
-
             reader.finish()?;
             Ok(Self { active })
         }
@@ -989,7 +975,6 @@ pub mod channel {
             let reply_text = reader.shortstr()?;
             let class_id = reader.u16()?;
             let method_id = reader.u16()?;
-
             reader.finish()?;
             Ok(Self { reply_code, reply_text, class_id, method_id })
         }
@@ -1044,7 +1029,6 @@ pub mod exchange {
             let internal = bits & 0x08 != 0;
             let no_wait = bits & 0x10 != 0;
             let arguments = reader.table()?;
-
             reader.finish()?;
             Ok(Self { exchange, kind, passive, durable, auto_delete, internal, no_wait, arguments })
         }
@@ -1085,7 +1069,6 @@ pub mod exchange {
             let bits = reader.u8()?;
             let if_unused = bits & 0x01 != 0;
             let no_wait = bits & 0x02 != 0;
-
             reader.finish()?;
             Ok(Self { exchange, if_unused, no_wait })
         }
@@ -1122,7 +1105,6 @@ pub mod exchange {
             let bits = reader.u8()?;
             let no_wait = bits & 0x01 != 0;
             let arguments = reader.table()?;
-
             reader.finish()?;
             Ok(Self { destination, source, routing_key, no_wait, arguments })
         }
@@ -1162,7 +1144,6 @@ pub mod exchange {
             let bits = reader.u8()?;
             let no_wait = bits & 0x01 != 0;
             let arguments = reader.table()?;
-
             reader.finish()?;
             Ok(Self { destination, source, routing_key, no_wait, arguments })
         }
@@ -1217,7 +1198,6 @@ pub mod queue {
             let auto_delete = bits & 0x08 != 0;
             let no_wait = bits & 0x10 != 0;
             let arguments = reader.table()?;
-
             reader.finish()?;
             Ok(Self { queue, passive, durable, exclusive, auto_delete, no_wait, arguments })
         }
@@ -1251,7 +1231,6 @@ pub mod queue {
             let queue = reader.name()?;
             let message_count = reader.u32()?;
             let consumer_count = reader.u32()?;
-
             reader.finish()?;
             Ok(Self { queue, message_count, consumer_count })
         }
@@ -1284,7 +1263,6 @@ pub mod queue {
             let bits = reader.u8()?;
             let no_wait = bits & 0x01 != 0;
             let arguments = reader.table()?;
-
             reader.finish()?;
             Ok(Self { queue, exchange, routing_key, no_wait, arguments })
         }
@@ -1318,7 +1296,6 @@ pub mod queue {
             let queue = reader.name()?;
             let bits = reader.u8()?;
             let no_wait = bits & 0x01 != 0;
-
             reader.finish()?;
             Ok(Self { queue, no_wait })
         }
@@ -1341,7 +1318,6 @@ pub mod queue {
         #[inline]
         pub(super) fn decode(mut reader: Reader<'_>) -> Result<Self, Fault> {
             let message_count = reader.u32()?;
-
             reader.finish()?;
             Ok(Self { message_count })
         }
@@ -1370,7 +1346,6 @@ pub mod queue {
             let if_unused = bits & 0x01 != 0;
             let if_empty = bits & 0x02 != 0;
             let no_wait = bits & 0x04 != 0;
-
             reader.finish()?;
             Ok(Self { queue, if_unused, if_empty, no_wait })
         }
@@ -1397,7 +1372,6 @@ pub mod queue {
         #[inline]
         pub(super) fn decode(mut reader: Reader<'_>) -> Result<Self, Fault> {
             let message_count = reader.u32()?;
-
             reader.finish()?;
             Ok(Self { message_count })
         }
@@ -1425,7 +1399,6 @@ pub mod queue {
             let exchange = reader.name()?;
             let routing_key = reader.name()?;
             let arguments = reader.table()?;
-
             reader.finish()?;
             Ok(Self { queue, exchange, routing_key, arguments })
         }
@@ -1470,7 +1443,6 @@ pub mod basic {
             let prefetch_count = reader.u16()?;
             let bits = reader.u8()?;
             let global = bits & 0x01 != 0;
-
             reader.finish()?;
             Ok(Self { prefetch_size, prefetch_count, global })
         }
@@ -1511,7 +1483,6 @@ pub mod basic {
             let exclusive = bits & 0x04 != 0;
             let no_wait = bits & 0x08 != 0;
             let arguments = reader.table()?;
-
             reader.finish()?;
             Ok(Self { queue, consumer_tag, no_local, no_ack, exclusive, no_wait, arguments })
         }
@@ -1541,7 +1512,6 @@ pub mod basic {
         #[inline]
         pub(super) fn decode(mut reader: Reader<'a>) -> Result<Self, Fault> {
             let consumer_tag = reader.name()?;
-
             reader.finish()?;
             Ok(Self { consumer_tag })
         }
@@ -1565,7 +1535,6 @@ pub mod basic {
             let consumer_tag = reader.name()?;
             let bits = reader.u8()?;
             let no_wait = bits & 0x01 != 0;
-
             reader.finish()?;
             Ok(Self { consumer_tag, no_wait })
         }
@@ -1587,7 +1556,6 @@ pub mod basic {
         #[inline]
         pub(super) fn decode(mut reader: Reader<'a>) -> Result<Self, Fault> {
             let consumer_tag = reader.name()?;
-
             reader.finish()?;
             Ok(Self { consumer_tag })
         }
@@ -1616,7 +1584,6 @@ pub mod basic {
             let bits = reader.u8()?;
             let mandatory = bits & 0x01 != 0;
             let immediate = bits & 0x02 != 0;
-
             reader.finish()?;
             Ok(Self { exchange, routing_key, mandatory, immediate })
         }
@@ -1646,7 +1613,6 @@ pub mod basic {
             let reply_text = reader.shortstr()?;
             let exchange = reader.name()?;
             let routing_key = reader.name()?;
-
             reader.finish()?;
             Ok(Self { reply_code, reply_text, exchange, routing_key })
         }
@@ -1679,7 +1645,6 @@ pub mod basic {
             let redelivered = bits & 0x01 != 0;
             let exchange = reader.name()?;
             let routing_key = reader.name()?;
-
             reader.finish()?;
             Ok(Self { consumer_tag, delivery_tag, redelivered, exchange, routing_key })
         }
@@ -1708,7 +1673,6 @@ pub mod basic {
             let queue = reader.name()?;
             let bits = reader.u8()?;
             let no_ack = bits & 0x01 != 0;
-
             reader.finish()?;
             Ok(Self { queue, no_ack })
         }
@@ -1740,7 +1704,6 @@ pub mod basic {
             let exchange = reader.name()?;
             let routing_key = reader.name()?;
             let message_count = reader.u32()?;
-
             reader.finish()?;
             Ok(Self { delivery_tag, redelivered, exchange, routing_key, message_count })
         }
@@ -1763,7 +1726,6 @@ pub mod basic {
         #[inline]
         pub(super) fn decode(mut reader: Reader<'_>) -> Result<Self, Fault> {
             reader.shortstr_bytes()?;
-
             reader.finish()?;
             Ok(Self)
         }
@@ -1787,7 +1749,6 @@ pub mod basic {
             let delivery_tag = reader.u64()?;
             let bits = reader.u8()?;
             let multiple = bits & 0x01 != 0;
-
             reader.finish()?;
             Ok(Self { delivery_tag, multiple })
         }
@@ -1812,7 +1773,6 @@ pub mod basic {
             let delivery_tag = reader.u64()?;
             let bits = reader.u8()?;
             let requeue = bits & 0x01 != 0;
-
             reader.finish()?;
             Ok(Self { delivery_tag, requeue })
         }
@@ -1835,7 +1795,6 @@ pub mod basic {
         pub(super) fn decode(mut reader: Reader<'_>) -> Result<Self, Fault> {
             let bits = reader.u8()?;
             let requeue = bits & 0x01 != 0;
-
             reader.finish()?;
             Ok(Self { requeue })
         }
@@ -1857,7 +1816,6 @@ pub mod basic {
         pub(super) fn decode(mut reader: Reader<'_>) -> Result<Self, Fault> {
             let bits = reader.u8()?;
             let requeue = bits & 0x01 != 0;
-
             reader.finish()?;
             Ok(Self { requeue })
         }
@@ -1887,7 +1845,6 @@ pub mod basic {
             let bits = reader.u8()?;
             let multiple = bits & 0x01 != 0;
             let requeue = bits & 0x02 != 0;
-
             reader.finish()?;
             Ok(Self { delivery_tag, multiple, requeue })
         }
@@ -1918,7 +1875,6 @@ pub mod confirm {
         pub(super) fn decode(mut reader: Reader<'_>) -> Result<Self, Fault> {
             let bits = reader.u8()?;
             let no_wait = bits & 0x01 != 0;
-
             reader.finish()?;
             Ok(Self { no_wait })
         }
