@@ -38,6 +38,7 @@ pub(super) fn run(
         ack_every: task.ack_every,
         body_bytes: task.body_bytes,
         run_start_ns: task.run_start_ns,
+        queue_count: task.queues.len(),
         consuming: 0,
         last_tag: 0,
         complete_tag: 0,
@@ -54,13 +55,9 @@ pub(super) fn run(
     wire.send(&consume(task, channel, wire.frame_max))?;
     while conductor.phase() < Phase::Ending && !conductor.has_failed() {
         deliveries.is_measuring = conductor.phase() == Phase::Measuring;
-        deliveries.now_ns = 0;
-        let has_read = wire.receive(&mut deliveries)?;
-        let is_ready = deliveries.consuming == task.queues.len();
-        if is_ready && !deliveries.counters.ready.load(Relaxed) {
-            deliveries.counters.ready.store(true, Relaxed);
-        }
-        if has_read {
+        if wire.read()? {
+            deliveries.now_ns = now_ns();
+            wire.scan(&mut deliveries)?;
             deliveries.publish_counts();
         } else {
             // Nothing more comes for now: what is left over from the last batch is acknowledged too.
@@ -100,6 +97,7 @@ struct Deliveries {
     ack_every: u64,
     body_bytes: Option<u64>,
     run_start_ns: u64,
+    queue_count: usize,
     /// How many of the queues are being consumed.
     consuming: usize,
     /// Deliveries are counted by their tag: each is one more than the last.
@@ -121,17 +119,20 @@ struct Deliveries {
 
 impl Deliveries {
     fn publish_counts(&self) {
-        if self.now_ns == 0 {
+        let counters = &self.counters;
+        if self.consuming == self.queue_count {
+            counters.ready.store(true, Relaxed);
+        }
+        if counters.consumed.load(Relaxed) == self.complete_tag {
             return;
         }
-        let counters = &self.counters;
-        counters.consumed.store(self.complete_tag, Relaxed);
-        counters.redelivered.store(self.redelivered, Relaxed);
-        counters.wrong_size.store(self.wrong_size, Relaxed);
-        counters.last_ns.store(self.now_ns, Relaxed);
         if counters.first_ns.load(Relaxed) == 0 {
             counters.first_ns.store(self.now_ns, Relaxed);
         }
+        counters.last_ns.store(self.now_ns, Relaxed);
+        counters.redelivered.store(self.redelivered, Relaxed);
+        counters.wrong_size.store(self.wrong_size, Relaxed);
+        counters.consumed.store(self.complete_tag, Relaxed);
     }
 
     #[inline]
@@ -167,9 +168,6 @@ impl Listener for Deliveries {
     fn delivered(&mut self, tag: u64, redelivered: bool) -> Result<(), String> {
         if tag != self.last_tag + 1 || self.missing > 0 {
             return Err(self.wrong_tag(tag));
-        }
-        if self.now_ns == 0 {
-            self.now_ns = now_ns();
         }
         self.last_tag = tag;
         self.redelivered += u64::from(redelivered);
@@ -233,6 +231,7 @@ mod tests {
             ack_every,
             body_bytes: Some(body_bytes),
             run_start_ns: 0,
+            queue_count: 1,
             consuming: 0,
             last_tag: 0,
             complete_tag: 0,

@@ -2,6 +2,7 @@
 
 use std::io::{IsTerminal, Write};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::thread::{self, JoinHandle, Thread};
 use std::time::Duration;
 
@@ -55,6 +56,24 @@ pub(super) struct Cost {
     pub(super) rss_max: u64,
 }
 
+/// What is compared at the two ends of the measured time.
+#[derive(Clone, Copy)]
+struct Snapshot {
+    at_ns: u64,
+    totals: Totals,
+    usage: Usage,
+    rss: u64,
+    own_cpu_s: f64,
+}
+
+impl Snapshot {
+    fn take(processes: &Processes, totals: Totals) -> Result<Self, String> {
+        let usage = processes.usage()?;
+        let (rss, own_cpu_s) = (processes.rss_bytes(), own_cpu_s());
+        Ok(Self { at_ns: now_ns(), totals, usage, rss, own_cpu_s })
+    }
+}
+
 struct Run<'p> {
     plan: &'p Plan,
     conductor: Arc<Conductor>,
@@ -75,6 +94,7 @@ struct Run<'p> {
 pub(super) fn run(plan: &Plan) -> Result<Outcome, String> {
     let processes = Processes::new(&plan.pids)?;
     let waiting = plan.prepare()?;
+    let idle = Snapshot::take(&processes, Totals::default())?;
     let mut run = Run {
         plan,
         conductor: Arc::default(),
@@ -86,7 +106,7 @@ pub(super) fn run(plan: &Plan) -> Result<Outcome, String> {
         told: (0, Totals::default()),
         start_ns: now_ns(),
     };
-    let measured = run.start().and_then(|()| run.measure(waiting));
+    let measured = run.start().and_then(|()| run.measure(waiting, idle));
     if measured.is_err() {
         run.conductor.fail();
     }
@@ -129,9 +149,7 @@ impl Run<'_> {
             self.publishers.push(worker);
         }
         let give_up_ns = now_ns() + START_WAIT_NS;
-        let is_ready = |worker: &(Worker, Arc<Counters>)| {
-            worker.1.ready.load(std::sync::atomic::Ordering::Relaxed)
-        };
+        let is_ready = |worker: &(Worker, Arc<Counters>)| worker.1.ready.load(Relaxed);
         while !self.publishers.iter().chain(&self.consumers).all(is_ready) {
             self.check_workers()?;
             if now_ns() > give_up_ns {
@@ -211,8 +229,7 @@ impl Run<'_> {
         Ok((worker, counters))
     }
 
-    fn measure(&mut self, waiting: u64) -> Result<Outcome, String> {
-        let is_counted = self.plan.parameters.count.is_some();
+    fn measure(&mut self, waiting: u64, idle: Snapshot) -> Result<Outcome, String> {
         let is_drain = self.plan.parameters.publishers == 0;
         self.told = (now_ns(), Totals::default());
         if !self.plan.warmup.is_zero() {
@@ -220,70 +237,87 @@ impl Run<'_> {
             let until = now_ns() + self.plan.warmup.as_nanos() as u64;
             self.watch(|_, now| now >= until)?;
         }
-        let (before, before_ns) = (self.totals(), now_ns());
-        let usage = self.processes.usage()?;
-        let rss_start = self.processes.rss_bytes();
-        let own_cpu = own_cpu_s();
-        self.rss_max = rss_start;
+        // A drain begins when the first consumer does, not when all of them are there.
+        let before = if is_drain { idle } else { Snapshot::take(&self.processes, self.totals())? };
+        self.rss_max = before.rss;
         self.enter(Phase::Measuring);
-
-        let until = before_ns + self.plan.duration.as_nanos() as u64;
-        if is_drain {
-            let count = self.plan.parameters.count.unwrap_or(waiting.max(1));
-            self.watch(|run, now| {
-                let is_idle = now > run.last_ns().max(before_ns) + IDLE_NS;
-                run.totals().consumed >= count || is_idle || (!is_counted && now >= until)
-            })?;
-        } else if is_counted {
-            self.watch(|run, now| {
-                let is_sent = run.publishers.iter().all(|(worker, _)| worker.is_finished());
-                // What never comes is told as lost or left, not waited for.
-                let is_stuck = now > run.last_ns().max(before_ns) + DRAIN_WAIT_NS;
-                is_sent && (run.is_drained(waiting) || is_stuck)
-            })?;
-        } else {
-            self.watch(|_, now| now >= until)?;
-        }
-
-        let (after, after_ns) = (self.totals(), now_ns());
-        let after_usage = self.processes.usage()?;
-        let rss_end = self.processes.rss_bytes();
-        let generator_cpu_s = own_cpu_s() - own_cpu;
-        let seconds = |until_ns: u64| (until_ns.max(before_ns + 1) - before_ns) as f64 / 1e9;
-        let (mut publish_s, mut consume_s) = (seconds(after_ns), seconds(after_ns));
-        if is_counted || is_drain {
-            // Until the last message, not until it was noticed.
-            publish_s = seconds(last(&self.publishers).unwrap_or(after_ns));
-            consume_s = seconds(last(&self.consumers).unwrap_or(after_ns));
-        }
-        self.rss_max = self.rss_max.max(rss_end);
+        self.watch_measured(waiting, before.at_ns)?;
+        let after = Snapshot::take(&self.processes, self.totals())?;
+        let (publish_s, consume_s) = self.seconds(before.at_ns, after.at_ns);
         let server = (!self.processes.is_empty()).then_some(Cost {
-            before: usage,
-            after: after_usage,
-            rss_start,
-            rss_end,
-            rss_max: self.rss_max,
+            before: before.usage,
+            after: after.usage,
+            rss_start: before.rss,
+            rss_end: after.rss,
+            rss_max: self.rss_max.max(after.rss),
         });
-
-        self.enter(Phase::Draining);
-        self.watch(|run, _| run.publishers.iter().all(|(worker, _)| worker.is_finished()))?;
-        if !is_drain && !self.consumers.is_empty() {
-            let give_up_ns = now_ns() + DRAIN_WAIT_NS;
-            self.watch(|run, now| run.is_drained(waiting) || now >= give_up_ns)?;
-        }
+        self.drain(waiting)?;
         Ok(Outcome {
-            measured: after.since(before),
+            measured: after.totals.since(before.totals),
             publish_s,
             consume_s,
             totals: Totals::default(),
             confirm_us: merged(std::iter::empty()),
             end_to_end_us: merged(std::iter::empty()),
             server,
-            generator_cpu_s,
-            cpu_s: seconds(after_ns),
+            generator_cpu_s: after.own_cpu_s - before.own_cpu_s,
+            cpu_s: (after.at_ns - before.at_ns) as f64 / 1e9,
             waiting,
             left: 0,
         })
+    }
+
+    /// Waits until the time is up, or what was asked for has been done.
+    fn watch_measured(&mut self, waiting: u64, start_ns: u64) -> Result<(), String> {
+        let count = self.plan.parameters.count;
+        let until = start_ns + self.plan.duration.as_nanos() as u64;
+        if self.plan.parameters.publishers == 0 {
+            let wanted = count.unwrap_or(waiting.max(1));
+            return self.watch(|run, now| {
+                let is_idle = now > run.last_ns().max(start_ns) + IDLE_NS;
+                run.totals().consumed >= wanted || is_idle || (count.is_none() && now >= until)
+            });
+        }
+        if count.is_none() {
+            return self.watch(|_, now| now >= until);
+        }
+        self.watch(|run, now| {
+            // What never comes is told as lost or left, not waited for.
+            let is_stuck = now > run.last_ns().max(start_ns) + DRAIN_WAIT_NS;
+            run.has_published() && (run.is_drained(waiting) || is_stuck)
+        })
+    }
+
+    /// Lets publishers get their confirms and consumers what is left.
+    fn drain(&mut self, waiting: u64) -> Result<(), String> {
+        self.enter(Phase::Draining);
+        self.watch(|run, _| run.has_published())?;
+        if self.plan.parameters.publishers == 0 || self.consumers.is_empty() {
+            return Ok(());
+        }
+        let give_up_ns = now_ns() + DRAIN_WAIT_NS;
+        self.watch(|run, now| run.is_drained(waiting) || now >= give_up_ns)
+    }
+
+    /// How long publishing and consuming took. With a count: until the last message, not until it was noticed.
+    fn seconds(&self, start_ns: u64, end_ns: u64) -> (f64, f64) {
+        let seconds = |from: u64, until: u64| (until.max(from + 1) - from) as f64 / 1e9;
+        let published_ns = last(&self.publishers).unwrap_or(end_ns);
+        let consumed_ns = last(&self.consumers).unwrap_or(end_ns);
+        if self.plan.parameters.publishers == 0 {
+            let firsts = self.consumers.iter().map(|(_, counters)| counters.first_ns.load(Relaxed));
+            let first_ns = firsts.filter(|time| *time > 0).min().unwrap_or(start_ns);
+            return (seconds(start_ns, end_ns), seconds(first_ns, consumed_ns));
+        }
+        if self.plan.parameters.count.is_some() && self.plan.parameters.window > 0 {
+            return (seconds(start_ns, published_ns), seconds(start_ns, consumed_ns));
+        }
+        (seconds(start_ns, end_ns), seconds(start_ns, end_ns))
+    }
+
+    /// All publishers have sent everything, and have their answers.
+    fn has_published(&self) -> bool {
+        self.publishers.iter().all(|(worker, _)| worker.is_finished())
     }
 
     /// Everything published, and what lay there before, has been consumed.
@@ -369,7 +403,7 @@ impl Drop for Run<'_> {
 }
 
 fn last(workers: &[(Worker, Arc<Counters>)]) -> Option<u64> {
-    let times = workers.iter().map(|(_, c)| c.last_ns.load(std::sync::atomic::Ordering::Relaxed));
+    let times = workers.iter().map(|(_, c)| c.last_ns.load(Relaxed));
     times.max().filter(|time| *time > 0)
 }
 

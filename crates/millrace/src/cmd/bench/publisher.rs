@@ -269,9 +269,9 @@ struct Answers {
 
 impl Answers {
     fn receive(&mut self, wire: &mut Wire) -> Result<(), String> {
-        self.now_ns = 0;
-        if wire.receive(self)? && self.now_ns > 0 {
-            self.counters.last_ns.store(self.now_ns, Relaxed);
+        if wire.read()? {
+            self.now_ns = now_ns();
+            wire.scan(self)?;
         }
         Ok(())
     }
@@ -280,9 +280,6 @@ impl Answers {
 impl Listener for Answers {
     #[inline]
     fn confirmed(&mut self, tag: u64, multiple: bool, positive: bool) -> Result<(), String> {
-        if self.now_ns == 0 {
-            self.now_ns = now_ns();
-        }
         let (mut count, mask) = (0, self.sent_ns.len() as u64 - 1);
         let Self { window, sent_ns, now_ns, is_measuring, latencies, .. } = self;
         window
@@ -300,6 +297,7 @@ impl Listener for Answers {
         let counter = if positive { &self.counters.confirmed } else { &self.counters.nacked };
         // The only writer is this thread: a load and a store cost less than an atomic addition.
         counter.store(counter.load(Relaxed) + count, Relaxed);
+        self.counters.last_ns.store(self.now_ns, Relaxed);
         Ok(())
     }
 

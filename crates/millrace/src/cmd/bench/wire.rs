@@ -40,20 +40,18 @@ impl Wire {
         Ok(Self { socket, buffer, start: 0, end, frame_max: agreed.frame_max })
     }
 
-    /// Reads once, for at most `LOOK_AROUND`, and tells `listener` about every whole frame. False: nothing came.
-    pub(super) fn receive(&mut self, listener: &mut impl Listener) -> Result<bool, String> {
-        let space = &mut self.buffer[self.end..];
-        match self.socket.read(space) {
+    /// Reads once, for at most `LOOK_AROUND`. False: nothing came. What came is for `scan`.
+    pub(super) fn read(&mut self) -> Result<bool, String> {
+        match self.socket.read(&mut self.buffer[self.end..]) {
             Ok(0) => return Err("the server closed the socket".into()),
             Ok(count) => self.end += count,
             Err(error) if is_timeout(error.kind()) => return Ok(false),
             Err(error) => return Err(format!("the connection was lost: {error}")),
         }
-        self.scan(listener)?;
         Ok(true)
     }
 
-    /// Tells `listener` about what was received before.
+    /// Tells `listener` about every whole frame that was read.
     pub(super) fn scan(&mut self, listener: &mut impl Listener) -> Result<(), String> {
         let received = &self.buffer[self.start..self.end];
         self.start += scan(received, self.frame_max as usize, listener)?;
@@ -106,10 +104,11 @@ impl Wire {
         self.send(&bytes)?;
         let mut goodbye = Goodbye(false);
         for _ in 0..CLOSE_WAIT_LOOKS {
-            match self.receive(&mut goodbye) {
-                _ if goodbye.0 => return Ok(()),
-                Ok(_) => (),
-                Err(why) => return Err(why),
+            if self.read()? {
+                self.scan(&mut goodbye)?;
+            }
+            if goodbye.0 {
+                return Ok(());
             }
         }
         Err("the server did not answer connection.close".into())
