@@ -7,7 +7,8 @@ use bytes::Bytes;
 use crate::limits::SECTOR_BYTES;
 use crate::place::Place;
 use crate::record::{
-    self, BATCH_HEADER_BYTES, BatchHeader, Kind, Position, RECORD_HEADER_BYTES, RecordHeader, Seed,
+    self, BATCH_HEADER_BYTES, BatchHeader, Groups, Kind, Position, RECORD_HEADER_BYTES,
+    RecordHeader, Seed,
 };
 
 /// One thing to be made durable for a group.
@@ -144,21 +145,23 @@ impl Draft {
     }
 
     /// Fixes the batch to its position `at`; adds the places of the entries. `durable` is where
-    /// the batch before it ended: all before that is synced.
+    /// the batch before it ended: all before that is synced. Says whose records it holds.
     pub(crate) fn seal(
         &mut self,
         seed: Seed,
         (at, durable): (Position, Position),
-        sequence: u64,
+        (sequence, previous_groups): (u64, Groups),
         places: &mut Vec<Place>,
-    ) {
+    ) -> Groups {
         let table_bytes = self.headers.len() * RECORD_HEADER_BYTES;
         let mut start = BATCH_HEADER_BYTES + table_bytes;
+        let mut groups = Groups::default();
         self.head.clear();
         self.head.resize(BATCH_HEADER_BYTES, 0);
         for header in &mut self.headers {
             header.start = u32::try_from(start).expect("a batch fits a file of 32 bits");
             start += header.bytes as usize;
+            groups.add(header.group);
             let offset = at.offset + self.head.len() as u64;
             self.head.extend_from_slice(&header.encode(seed, offset));
             if header.kind == Kind::Entry {
@@ -171,8 +174,11 @@ impl Draft {
             count: u32::try_from(self.headers.len()).expect("bounded by BATCH_RECORDS_MAX"),
             sequence,
             durable,
+            groups,
+            previous_groups,
         };
         self.head[..BATCH_HEADER_BYTES].copy_from_slice(&header.encode(seed, at.offset));
+        groups
     }
 
     /// The sealed batch with its padding, as parts of one write.

@@ -108,6 +108,26 @@ pub(crate) struct BatchHeader {
     pub(crate) sequence: u64,
     /// Everything before this position was synced when this batch was written.
     pub(crate) durable: Position,
+    /// Groups of this batch, and of the one before: if one of the two becomes unreadable, it is
+    /// known whose it was.
+    pub(crate) groups: Groups,
+    pub(crate) previous_groups: Groups,
+}
+
+/// A set of groups: one bit for each, by its number modulo 64. May hold more than were put in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Groups(pub(crate) u64);
+
+impl Groups {
+    pub(crate) const ALL: Groups = Groups(u64::MAX);
+
+    pub(crate) fn add(&mut self, group: u32) {
+        self.0 |= 1 << (group % 64);
+    }
+
+    pub(crate) fn may_hold(self, group: u32) -> bool {
+        self.0 & 1 << (group % 64) != 0
+    }
 }
 
 impl BatchHeader {
@@ -121,6 +141,8 @@ impl BatchHeader {
         out[24..32].copy_from_slice(&self.sequence.to_le_bytes());
         out[32..40].copy_from_slice(&self.durable.file.to_le_bytes());
         out[40..48].copy_from_slice(&self.durable.offset.to_le_bytes());
+        out[48..56].copy_from_slice(&self.groups.0.to_le_bytes());
+        out[56..64].copy_from_slice(&self.previous_groups.0.to_le_bytes());
         let checksum = seed.checksum(offset, &out);
         out[8..12].copy_from_slice(&checksum.to_le_bytes());
         out
@@ -143,6 +165,8 @@ impl BatchHeader {
             count: u32_at(&header, 20),
             sequence: u64_at(&header, 24),
             durable: Position { file: u64_at(&header, 32), offset: u64_at(&header, 40) },
+            groups: Groups(u64_at(&header, 48)),
+            previous_groups: Groups(u64_at(&header, 56)),
         };
         decoded.is_plausible().then_some(decoded)
     }

@@ -15,7 +15,7 @@ use crate::identity::{IDENTITY_FILE, Identity};
 use crate::keeper::Keeper;
 use crate::layout::{self, Layout, group_dir};
 use crate::limits::{DATA_START, FILE_BYTES_MAX, FILE_BYTES_MIN, SECTOR_BYTES};
-use crate::record::{BATCH_HEADER_BYTES, BATCH_MAGIC, Position, Seed};
+use crate::record::{BATCH_HEADER_BYTES, BATCH_MAGIC, Groups, Position, Seed};
 use crate::replay::{Damage, EntryAt};
 use crate::scan::{Scan, scan};
 use crate::shared::{
@@ -30,6 +30,10 @@ pub struct Recovered {
     pub groups: BTreeMap<u32, RecoveredGroup>,
     /// Whether something that was never synced followed the last whole batch, and was cut.
     pub was_torn: bool,
+    /// Everything durable that is unreadable and whose groups are not exactly known. Groups it
+    /// may concern have it as their damage; one that should be in `groups` and is not may have
+    /// been lost altogether, and must not start empty.
+    pub losses: Vec<Damage>,
 }
 
 /// What a start found of one group.
@@ -65,6 +69,12 @@ pub(crate) fn open<D: Disk>(disk: D, config: Config) -> Result<(Parts<D>, Recove
         return Err(Error::refused(WAL_DIR, why));
     }
     let scan = scan(&disk, &config, Access::Write, &layout.log_files)?;
+    if scan.last.is_none() && layout.log_files[0] > 1 {
+        // The last file with batches is never given away.
+        let why = "the log's files with data are gone, only prepared ones are left; restore \
+                   them, or start with an empty directory and a new incarnation";
+        return Err(Error::refused(WAL_DIR, why));
+    }
     let files = load_groups(&disk, &config, &layout)?;
     repair(&disk, &scan, &layout)?;
     Ok(assemble(disk, config, lock, scan, files))
@@ -182,7 +192,8 @@ fn assemble<D: Disk>(
     scan: Scan<D::File>,
     files: BTreeMap<u32, GroupFiles>,
 ) -> (Parts<D>, Recovered) {
-    let mut recovered = Recovered { was_torn: scan.is_torn, ..Recovered::default() };
+    let losses = scan.replay.losses(&wal_path);
+    let mut recovered = Recovered { groups: BTreeMap::new(), was_torn: scan.is_torn, losses };
     let mut groups = BTreeMap::new();
     let mut floors = BTreeMap::new();
     let numbers: std::collections::BTreeSet<u32> =
@@ -202,6 +213,7 @@ fn assemble<D: Disk>(
         seed: Seed::of(&config.identity, active),
         offset,
         durable: scan.end,
+        groups: scan.last.map_or(Groups::ALL, |last| last.groups),
     };
     let table = table_of(&scan, floors);
     let shared = Arc::new(Shared::new(disk, config, lock, table));
@@ -221,7 +233,7 @@ fn assemble_group<F>(
     let (index, term) = checkpoint.as_ref().map_or((0, 0), |c| (c.index, c.term));
     let damage = files
         .and_then(|files| files.damage.clone())
-        .or_else(|| scan.replay.damage(number, index, &wal_path));
+        .or_else(|| scan.replay.damage(number, (index, term), &wal_path));
     let replayed = scan.replay.groups.get(&number);
     let mut entries = Vec::new();
     for found in replayed.iter().flat_map(|group| &group.entries) {
@@ -248,7 +260,9 @@ fn assemble_group<F>(
 }
 
 fn table_of<F>(scan: &Scan<F>, floors: BTreeMap<u32, Floor>) -> Table<F> {
-    let mut table = Table { files: BTreeMap::new(), active: scan.end.file, floors };
+    // What comes before the file with the last batch may be given away, and no more.
+    let active = scan.last.map_or(scan.end.file, |last| last.at.file);
+    let mut table = Table { files: BTreeMap::new(), active, floors };
     for (number, scanned) in scan.files.range(..=scan.end.file) {
         let file = Arc::clone(&scanned.file);
         let bytes = scanned.bytes;

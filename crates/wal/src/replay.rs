@@ -1,18 +1,18 @@
 //! What the records of the log add up to, group by group.
 //!
-//! Replay takes the batches in order and is told of every batch that was lost in between. Which
-//! groups a lost batch concerned is often not known. Two things clear a group of the suspicion:
-//! a later standing record that names the same last index and term as what was replayed (in a
-//! Raft log, equal index and term mean an equal prefix: Raft 5.3), or a checkpoint that covers
-//! everything up to there. A hard state is whole in every record, so a later one heals an
-//! earlier loss.
+//! Replay takes the batches in order and is told of every batch that was lost in between, and
+//! which groups it may have concerned. Two things clear a group of the suspicion: a later
+//! standing record that names the same last index and term as before the loss (in a Raft log,
+//! equal index and term mean an equal prefix: Raft 5.3), or a checkpoint that covers everything
+//! up to such a record. A hard state is whole in every record, so a later one heals an earlier
+//! loss.
 
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
 use crate::place::Place;
-use crate::record::{Kind, Position, RecordHeader, Standing};
+use crate::record::{Groups, Kind, Position, RecordHeader, Standing};
 
 /// An entry that recovery found; its data stays on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,8 +42,26 @@ pub struct Damage {
 #[derive(Debug, Default)]
 pub(crate) struct Replay {
     pub(crate) groups: BTreeMap<u32, Replayed>,
-    /// Batches or records lost whose groups are not known: where, the newest last.
-    lost: Vec<(Position, &'static str)>,
+    /// Batches or records that were lost, in order.
+    lost: Vec<Loss>,
+}
+
+/// Something durable that is unreadable, and whose it may have been.
+#[derive(Clone, Copy, Debug)]
+struct Loss {
+    at: Position,
+    groups: Groups,
+    what: &'static str,
+}
+
+/// A loss that may concern a group.
+#[derive(Clone, Copy, Debug)]
+struct Doubt {
+    loss: Loss,
+    /// The group's log changed since: what it was before the loss cannot be compared any more.
+    is_mixed: bool,
+    /// Last index of the log according to a standing record after the loss.
+    bound: Option<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -55,14 +73,14 @@ pub(crate) struct Replayed {
     pub(crate) last: (u64, u64),
     /// The hard state in the log's last record of one is unreadable.
     hard_state_lost: Option<Position>,
-    /// Of the losses that might concern any group, so many do not concern this one.
-    cleared: usize,
-    /// After so many losses, a standing record said that the last index was this.
-    bound: Option<(usize, u64)>,
+    /// Losses up to here were looked at.
+    losses_seen: usize,
+    doubt: Option<Doubt>,
     /// An earlier start found damage below or at `last`, and noted it.
     pub(crate) is_damaged: bool,
-    /// Last index when that was noted.
-    damaged_up_to: u64,
+    /// Checkpoint and last index when that was noted: a newer checkpoint that reaches as far
+    /// has rebuilt the group.
+    damaged_at: (u64, u64),
 }
 
 /// An entry in the log, readable or not.
@@ -80,10 +98,11 @@ impl Replay {
         header: &RecordHeader,
         payload: Option<&[u8]>,
     ) {
-        let lost = self.lost.len();
         let group = self.groups.entry(header.group).or_default();
+        group.see(header.group, &self.lost);
         match header.kind {
             Kind::Entry => {
+                group.mix();
                 group.truncate(header.index);
                 let place = Place::new(batch, header);
                 let entry = EntryAt { index: header.index, term: header.term, place };
@@ -91,6 +110,7 @@ impl Replay {
                 group.last = (header.index, header.term);
             }
             Kind::Truncate => {
+                group.mix();
                 if header.index <= group.last.0 {
                     group.truncate(header.index);
                     group.last = last_below(group.entries.last(), header.index);
@@ -98,31 +118,49 @@ impl Replay {
             }
             Kind::HardState => group.hard_state(batch, payload),
             Kind::Standing => match payload.and_then(Standing::decode) {
-                Some(standing) => group.standing(header, standing, lost),
+                Some(standing) => group.standing(header, standing),
                 None => group.hard_state_lost = Some(batch),
             },
         }
     }
 
-    /// Notes that something durable is unreadable at `at`, and nobody knows whose it was.
-    pub(crate) fn lose(&mut self, at: Position, what: &'static str) {
-        self.lost.push((at, what));
+    /// Notes that something durable is unreadable at `at`, and whose it may have been.
+    pub(crate) fn lose(&mut self, at: Position, groups: Groups, what: &'static str) {
+        self.lost.push(Loss { at, groups, what });
     }
 
-    /// What is wrong with a group whose newest checkpoint is at `checkpoint`, if anything.
+    /// All losses.
+    pub(crate) fn losses(&self, path: &dyn Fn(u64) -> String) -> Vec<Damage> {
+        let damage = |loss: &Loss| Damage {
+            path: path(loss.at.file),
+            offset: loss.at.offset,
+            index: None,
+            what: loss.what.to_owned(),
+        };
+        self.lost.iter().map(damage).collect()
+    }
+
+    /// Notes the end: every group hears of the losses that no record of it followed.
+    pub(crate) fn finish(&mut self) {
+        for (number, group) in &mut self.groups {
+            group.see(*number, &self.lost);
+        }
+    }
+    /// What is wrong with a group whose newest checkpoint is at this index and term, if anything.
     pub(crate) fn damage(
         &self,
         group: u32,
-        checkpoint: u64,
+        (checkpoint, term): (u64, u64),
         path: &dyn Fn(u64) -> String,
     ) -> Option<Damage> {
-        let fresh = Replayed::default();
+        let mut fresh = Replayed::default();
+        fresh.see(group, &self.lost);
         let state = self.groups.get(&group).unwrap_or(&fresh);
         let at = |position: Position, index, what: &str| {
             let what = what.to_owned();
             Some(Damage { path: path(position.file), offset: position.offset, index, what })
         };
-        if checkpoint < state.floor.0 {
+        if (checkpoint, term) < state.floor {
             return Some(Damage {
                 path: format!("groups/{group}/checkpoint"),
                 offset: 0,
@@ -133,7 +171,8 @@ impl Replay {
                 ),
             });
         }
-        if state.is_damaged && (checkpoint == 0 || checkpoint < state.damaged_up_to) {
+        let (floor, last) = state.damaged_at;
+        if state.is_damaged && (checkpoint <= floor || checkpoint < last) {
             return at(Position::default(), None, "an earlier start found damage in this group");
         }
         if let Some(position) = state.hard_state_lost {
@@ -159,12 +198,10 @@ impl Replay {
                 what: format!("entries {expected} to {} are missing", state.last.0),
             });
         }
-        if state.cleared < self.lost.len() {
-            let is_covered = state
-                .bound
-                .is_some_and(|(lost, index)| lost == self.lost.len() && index <= checkpoint);
-            let (position, what) = self.lost[self.lost.len() - 1];
-            return if is_covered { None } else { at(position, None, what) };
+        if let Some(Doubt { loss, bound, .. }) = state.doubt
+            && (checkpoint == 0 || bound.is_none_or(|index| checkpoint < index))
+        {
+            return at(loss.at, None, loss.what);
         }
         None
     }
@@ -187,18 +224,37 @@ impl Replayed {
         }
     }
 
-    fn standing(&mut self, header: &RecordHeader, standing: Standing<'_>, lost: usize) {
+    /// Hears of the losses since the last time.
+    fn see(&mut self, group: u32, lost: &[Loss]) {
+        let new = &lost[self.losses_seen..];
+        if let Some(loss) = new.iter().rev().find(|loss| loss.groups.may_hold(group)) {
+            let is_mixed = self.doubt.is_some();
+            self.doubt = Some(Doubt { loss: *loss, is_mixed, bound: None });
+        }
+        self.losses_seen = lost.len();
+    }
+
+    fn mix(&mut self) {
+        if let Some(doubt) = &mut self.doubt {
+            doubt.is_mixed = true;
+        }
+    }
+
+    fn standing(&mut self, header: &RecordHeader, standing: Standing<'_>) {
         let says = (header.index, header.term);
         let is_known = says == (0, 0) || says.1 != 0;
-        if self.cleared < lost && says == self.last && is_known {
-            self.cleared = lost;
+        if let Some(doubt) = &mut self.doubt {
+            doubt.bound = Some(says.0);
+            let is_mixed = std::mem::replace(&mut doubt.is_mixed, true);
+            if !is_mixed && is_known && says == self.last {
+                self.doubt = None;
+            }
         }
-        if self.cleared < lost {
-            self.bound = Some((lost, says.0));
-        }
+        // Entries above it were truncated, perhaps by a batch that is lost.
+        self.truncate(says.0 + 1);
         self.last = says;
         self.is_damaged = standing.is_damaged;
-        self.damaged_up_to = says.0;
+        self.damaged_at = (standing.floor.0, says.0);
         self.floor = self.floor.max(standing.floor);
         self.hard_state = standing.hard_state.map(Bytes::copy_from_slice);
         self.hard_state_lost = None;

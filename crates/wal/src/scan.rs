@@ -15,8 +15,8 @@ use crate::disk::{Access, Disk, DiskFile};
 use crate::error::{Context, Error};
 use crate::limits::{DATA_START, FILE_BYTES_MAX, SECTOR_BYTES};
 use crate::record::{
-    BATCH_HEADER_BYTES, BatchHeader, FileHeader, Position, RECORD_HEADER_BYTES, RecordHeader, Seed,
-    aligned,
+    BATCH_HEADER_BYTES, BatchHeader, FileHeader, Groups, Position, RECORD_HEADER_BYTES,
+    RecordHeader, Seed, aligned,
 };
 use crate::replay::Replay;
 use crate::shared::{WAL_DIR, wal_path};
@@ -42,12 +42,15 @@ pub(crate) struct LastBatch {
     pub(crate) at: Position,
     pub(crate) bytes: u32,
     pub(crate) sequence: u64,
+    pub(crate) groups: Groups,
 }
 
 pub(crate) struct ScannedFile<F> {
     pub(crate) file: Arc<F>,
     pub(crate) bytes: u64,
     pub(crate) is_header_good: bool,
+    /// It is shorter than its header says.
+    is_cut_short: bool,
     /// Batches begin and end before this offset.
     pub(crate) used_bytes: u64,
 }
@@ -93,6 +96,19 @@ pub(crate) fn scan<D: Disk>(
         },
     };
     scanner.run()?;
+    let end = scanner.scan.end;
+    for (expected, (number, file)) in (end.file..).zip(scanner.scan.files.range(end.file..)) {
+        // A file had its whole length before it had its name, and names follow each other.
+        let (at, what) = match *number == expected {
+            true if file.is_cut_short => (file.bytes, "the end of the file is missing"),
+            true => continue,
+            false => (0, "a file before this one is missing"),
+        };
+        let at = Position { file: *number, offset: at };
+        scanner.scan.replay.lose(at, Groups::ALL, what);
+        break;
+    }
+    scanner.scan.replay.finish();
     Ok(scanner.scan)
 }
 
@@ -120,7 +136,12 @@ fn open_file<D: Disk>(
     }
     // A file that lost its end is read as far as it goes.
     let is_header_good = header.is_some_and(|header| header.bytes == bytes);
-    Ok(ScannedFile { file: Arc::new(file), bytes, is_header_good, used_bytes: DATA_START })
+    let is_cut_short = match header {
+        Some(header) => header.bytes > bytes,
+        None => bytes < DATA_START + SECTOR_BYTES,
+    };
+    let file = Arc::new(file);
+    Ok(ScannedFile { file, bytes, is_header_good, is_cut_short, used_bytes: DATA_START })
 }
 
 struct Scanner<F> {
@@ -207,7 +228,8 @@ impl<F: DiskFile> Scanner<F> {
         }
         self.replay(at, &header)?;
         self.scan.batches += 1;
-        let last = LastBatch { at, bytes: header.bytes, sequence: header.sequence };
+        let BatchHeader { bytes, sequence, groups, .. } = header;
+        let last = LastBatch { at, bytes, sequence, groups };
         self.scan.last = Some(last);
         self.advance(at.file, at.offset + aligned(u64::from(header.bytes)));
         Ok(true)
@@ -226,6 +248,7 @@ impl<F: DiskFile> Scanner<F> {
             let start = Position { file, offset: DATA_START };
             if let Batch::Header(header) = self.batch_ahead(start)?
                 && self.is_next(&header)
+                && (self.scan.last.is_some() || header.durable <= at)
             {
                 self.scan.end = start;
                 return Ok(true);
@@ -233,9 +256,16 @@ impl<F: DiskFile> Scanner<F> {
         }
         match self.later(at)? {
             Some((found, header)) => {
-                self.scan.replay.lose(at, "a batch that had been synced is unreadable");
+                let before = self.scan.last.map_or(0, |last| last.sequence);
+                let groups = match header.sequence - before {
+                    2 => header.previous_groups,
+                    _ => Groups::ALL,
+                };
+                let what = "a batch that had been synced is unreadable";
+                self.scan.replay.lose(at, groups, what);
                 // The batches in between are lost: the next is expected where it was found.
-                self.scan.last = Some(LastBatch { at, bytes: 0, sequence: header.sequence - 1 });
+                let sequence = header.sequence - 1;
+                self.scan.last = Some(LastBatch { at, bytes: 0, sequence, groups });
                 self.scan.end = found;
                 Ok(true)
             }
@@ -317,7 +347,10 @@ impl<F: DiskFile> Scanner<F> {
         for number in 0..header.count as usize {
             match record_in(bytes, seed, at, number) {
                 Some((record, payload)) => self.scan.replay.record(at, &record, payload),
-                None => self.scan.replay.lose(at, "a record that had been synced is unreadable"),
+                None => {
+                    let what = "a record that had been synced is unreadable";
+                    self.scan.replay.lose(at, header.groups, what);
+                }
             }
         }
         Ok(())

@@ -36,7 +36,7 @@ pub(crate) struct Ready<F> {
 
 pub(crate) struct Table<F> {
     pub(crate) files: BTreeMap<u64, LogFile<F>>,
-    /// The file that is written: the last in `files`.
+    /// The file with the last batch: what follows it may be torn, what precedes it is complete.
     pub(crate) active: u64,
     /// Newest checkpoint of each group.
     pub(crate) floors: BTreeMap<u32, Floor>,

@@ -217,6 +217,13 @@ impl SimDisk {
         self.damage(path, bit / 8, &[byte ^ 1 << (bit % 8)]);
     }
 
+    /// Takes the end of a file away, on the medium itself.
+    pub fn truncate(&self, path: &str, bytes: u64) {
+        let mut state = self.state.lock();
+        let inode = state.names.file(path).expect("only what is there can be damaged");
+        state.inodes.get_mut(&inode).expect("names lead to files").truncate(bytes);
+    }
+
     /// Removes a file for good, as a careless hand would.
     pub fn lose_file(&self, path: &str) {
         self.state.lock().names.lose(path);

@@ -13,7 +13,7 @@ use crate::keeper::Keeper;
 use crate::limits::{BATCH_RECORDS_MAX, DATA_START};
 use crate::place::Place;
 use crate::reader::Reader;
-use crate::record::{Kind, Position, RECORD_HEADER_BYTES, Seed, Standing, aligned};
+use crate::record::{Groups, Kind, Position, RECORD_HEADER_BYTES, Seed, Standing, aligned};
 use crate::recovery::{self, Recovered};
 use crate::shared::{LogFile, Ready, Shared, make_file, wal_path};
 use crate::stats::Stats;
@@ -43,6 +43,8 @@ pub(crate) struct Active<F> {
     pub(crate) offset: u64,
     /// End of the last batch, here or in the file before.
     pub(crate) durable: Position,
+    /// Groups of the last batch.
+    pub(crate) groups: Groups,
 }
 
 /// What every new file begins with, for each group, so that older files hold nothing but entries.
@@ -218,7 +220,9 @@ impl<D: Disk> Wal<D> {
         }
         let at = Position { file: self.active.number, offset: self.active.offset };
         self.sequence += 1;
-        draft.seal(self.active.seed, (at, self.active.durable), self.sequence, places);
+        let previous = (self.sequence, self.active.groups);
+        self.active.groups =
+            draft.seal(self.active.seed, (at, self.active.durable), previous, places);
         let result = self.write_draft(&draft);
         self.draft = draft;
         result?;

@@ -87,6 +87,12 @@ impl Inode {
         self.durable_len = self.durable_len.max(start + bytes.len());
     }
 
+    pub(super) fn truncate(&mut self, bytes: u64) {
+        self.bytes.truncate(usize::try_from(bytes).expect("simulated files fit memory"));
+        self.durable_len = self.durable_len.min(self.bytes.len());
+        self.unsynced.retain(|sector, _| sector * SECTOR < self.bytes.len());
+    }
+
     fn sector(&self, sector: usize) -> [u8; SECTOR] {
         let mut out = [0; SECTOR];
         let start = (sector * SECTOR).min(self.bytes.len());

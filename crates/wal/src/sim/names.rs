@@ -42,8 +42,12 @@ impl Names {
 
     /// Files that have a name, or would have one after a power cut.
     pub(super) fn inodes(&self) -> BTreeSet<u64> {
-        let both = self.now.values().chain(self.durable.values());
-        both.filter_map(|named| match named {
+        let unsynced = self.pending.iter().filter_map(|change| match change {
+            Change::Made(_, named) | Change::Renamed(_, _, named) => Some(named),
+            Change::Removed(_) => None,
+        });
+        let all = self.now.values().chain(self.durable.values()).chain(unsynced);
+        all.filter_map(|named| match named {
             Named::File(inode) => Some(*inode),
             Named::Directory => None,
         })
