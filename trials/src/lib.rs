@@ -7,4 +7,5 @@
 pub mod chaos;
 pub mod checker;
 pub mod history;
+pub mod sim;
 pub mod workload;

@@ -85,6 +85,9 @@ struct Common {
     /// Where runs that fail are kept
     #[arg(long, default_value = "target/trials")]
     dir: PathBuf,
+    /// Keep the files of runs that pass, too
+    #[arg(long)]
+    keep: bool,
     /// A Python that has pika; without it that lane is skipped
     #[arg(long, default_value = ".tools/venv/bin/python")]
     python: PathBuf,
@@ -105,6 +108,7 @@ impl Common {
             seconds: self.seconds,
             seed: self.seed.unwrap_or_else(|| crate::workload::io::now() % 1_000_000),
             dir,
+            keep: self.keep,
             python: self.python.clone(),
             arguments: self.arguments.clone(),
         })

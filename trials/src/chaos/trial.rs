@@ -24,6 +24,8 @@ pub struct Options {
     pub seed: u64,
     /// Where runs are kept that fail; all files of a run are below.
     pub dir: PathBuf,
+    /// Whether runs that pass are kept as well.
+    pub keep: bool,
     /// A Python with pika, for the lane of another language.
     pub python: PathBuf,
     /// More arguments for the broker.
@@ -101,7 +103,7 @@ pub fn run(options: &Options, name: &str, make: MakeHarm) -> Result<Outcome, Fai
     std::fs::create_dir_all(&dir)?;
     let outcome = run_in(options, make, &dir);
     match &outcome {
-        Ok(outcome) if !outcome.passed() => {}
+        Ok(outcome) if options.keep || !outcome.passed() => {}
         Ok(_) | Err(Failure::Skipped(_)) => std::fs::remove_dir_all(&dir)?,
         Err(_) => {}
     }
