@@ -10,7 +10,7 @@ use crate::Outcome;
 use crate::process::{command, output, run};
 
 /// Set for the command that runs inside.
-const INSIDE: &str = "MILLRACE_XTASK_NAMESPACE";
+const INSIDE: &str = "XTASK_NAMESPACE";
 
 /// Whether this process is the one inside.
 pub(crate) fn is_inside() -> bool {

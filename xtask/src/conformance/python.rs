@@ -79,56 +79,51 @@ fn install(package: &str, version: &str, log: &Path) -> Outcome {
 }
 
 fn pytest(target: &Target, source: &str, files: &[&str]) -> Result<Vec<Case>, String> {
-    let report = target.folder.join("junit.xml");
     let mut pytest = target.command(600, python());
     pytest.current_dir(tools().join("src").join(source));
-    pytest.args(["-m", "pytest", "-v", "--tb=short", "-p", "no:cacheprovider", "--timeout", "60"]);
-    pytest.args(["-o", "junit_family=xunit1", "--junitxml"]).arg(&report).args(files);
+    pytest.args(["-m", "pytest", "-v", "-rfE", "--tb=short", "-p", "no:cacheprovider"]);
+    pytest.args(["--timeout", "60"]).args(files);
     for skip in &target.skips {
         pytest.args(["--deselect", skip]);
     }
     pytest.env("PYTHONDONTWRITEBYTECODE", "1");
     pytest.env("RABBITMQ_HOST", &target.host).env("RABBITMQ_5672_TCP", target.port.to_string());
     pytest.env("RABBITMQ_URL", target.url());
-    // pytest's status says whether a test failed, which the report says better.
+    // pytest's status says whether a test failed, which the log says better.
     let _ = run_logged(&mut pytest, &target.log());
-    let text = std::fs::read_to_string(&report)
-        .map_err(|error| format!("pytest left no report ({error}): {}", target.log().display()))?;
-    Ok(cases(&text))
+    let text = std::fs::read(target.log()).map_err(|error| error.to_string())?;
+    Ok(cases(&String::from_utf8_lossy(&text)))
 }
 
-/// Reads a JUnit report of pytest's old family, which alone names the files.
-fn cases(report: &str) -> Vec<Case> {
+const VERDICTS: &[(&str, Verdict)] = &[
+    (" PASSED ", Verdict::Passed),
+    (" FAILED ", Verdict::Failed),
+    (" ERROR ", Verdict::Failed),
+    (" SKIPPED ", Verdict::Skipped),
+    (" XFAIL ", Verdict::Skipped),
+];
+
+/// Reads `-v`: `path::Class::name PASSED [ 10%]` for each test, and at the end, from `-rfE`,
+/// `FAILED path::Class::name - what it said`.
+fn cases(log: &str) -> Vec<Case> {
     let mut cases = Vec::new();
-    for part in report.split("<testcase ").skip(1) {
-        let attributes = &part[..part.find('>').unwrap_or(part.len())];
-        let file = attribute(attributes, "file");
-        let module = file.trim_end_matches(".py").replace('/', ".");
-        let class = attribute(attributes, "classname");
-        let class = class.strip_prefix(&module).unwrap_or("").replace('.', "::");
-        let name = format!("{file}{class}::{}", attribute(attributes, "name"));
-        let bad = part.find("<failure").or_else(|| part.find("<error"));
-        match bad {
-            Some(at) => {
-                record(&mut cases, &name, Verdict::Failed, &attribute(&part[at..], "message"))
+    for line in log.lines().filter(|line| line.contains("::")) {
+        for (word, verdict) in VERDICTS {
+            if let Some((name, _)) = line.split_once(word) {
+                record(&mut cases, name, *verdict, note(log, name));
             }
-            None if part.contains("<skipped") => record(&mut cases, &name, Verdict::Skipped, ""),
-            None => record(&mut cases, &name, Verdict::Passed, ""),
         }
     }
     cases
 }
 
-fn attribute(text: &str, name: &str) -> String {
-    let opening = format!("{name}=\"");
-    // `name` is also the end of `classname`, so what stands before it counts.
-    let at = text
-        .match_indices(&opening)
-        .find(|(at, _)| text[..*at].chars().next_back().is_none_or(char::is_whitespace));
-    let Some((at, _)) = at else { return String::new() };
-    let value = text[at + opening.len()..].split('"').next().unwrap_or("");
-    let value = value.replace("&lt;", "<").replace("&gt;", ">").replace("&quot;", "\"");
-    value.replace("&#10;", " ").replace("&#x27;", "'").replace("&amp;", "&")
+/// What the summary says about a failed test.
+fn note<'a>(log: &'a str, name: &str) -> &'a str {
+    let openings = [format!("FAILED {name} - "), format!("ERROR {name} - ")];
+    let mut lines = log.lines();
+    lines
+        .find_map(|line| openings.iter().find_map(|opening| line.strip_prefix(opening)))
+        .unwrap_or("")
 }
 
 #[cfg(test)]
@@ -136,13 +131,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_report_is_read_with_classes_and_worst_verdicts() {
-        let report = r#"<testsuite><testcase classname="t.a.test_b.TestC" name="test_d" file="t/a/test_b.py" line="3" time="1"></testcase>
-            <testcase classname="t.a.test_b" name="test_e[x&gt;1]" file="t/a/test_b.py"><failure message="no &quot;x&quot;">z</failure></testcase>
-            <testcase classname="t.a.test_b.TestC" name="test_d" file="t/a/test_b.py"><error message="late"/></testcase></testsuite>"#;
-        let read: Vec<_> = cases(report).into_iter().map(|c| (c.name, c.verdict, c.note)).collect();
-        let failed = |name: &str, note: &str| (name.to_string(), Verdict::Failed, note.to_string());
-        let first = failed("t/a/test_b.py::TestC::test_d", "late");
-        assert_eq!(read, [first, failed("t/a/test_b.py::test_e[x>1]", "no \"x\"")]);
+    fn the_worse_of_two_verdicts_counts_and_parameters_may_hold_anything() {
+        let log = "t/a.py::TestB::test_c[x - 1] PASSED          [ 50%]\n\
+                   t/a.py::test_d SKIPPED (no x [y])      [100%]\n\
+                   t/a.py::TestB::test_c[x - 1] ERROR           [100%]\n\
+                   ERROR t/a.py::TestB::test_c[x - 1] - OSError: late\n";
+        let read: Vec<_> = cases(log).into_iter().map(|c| (c.name, c.verdict, c.note)).collect();
+        let name = "t/a.py::TestB::test_c[x - 1]".to_string();
+        let worse = (name, Verdict::Failed, "OSError: late".to_string());
+        assert_eq!(read, [worse, ("t/a.py::test_d".to_string(), Verdict::Skipped, String::new())]);
     }
 }
