@@ -15,11 +15,12 @@ const METHOD_PAYLOAD_BYTES_MIN: u32 = 4;
 /// Cuts a stream of bytes into frames. Holds no bytes itself.
 #[derive(Debug, Clone)]
 pub struct Decoder {
+    /// Some clients leave the overhead out of account; RabbitMQ forgives them, and so does this.
     payload_bytes_max: u32,
 }
 
 impl Decoder {
-    /// `frame_max` is the largest frame in bytes, overhead included; before `connection.tune-ok`
+    /// `frame_max` is the largest frame in bytes; before `connection.tune-ok`
     /// `limits::FRAME_BYTES_BEFORE_TUNE`. See `set_frame_max` for what is made of odd values.
     pub fn new(frame_max: u32) -> Self {
         let mut decoder = Self { payload_bytes_max: 0 };
@@ -32,7 +33,7 @@ impl Decoder {
     pub fn set_frame_max(&mut self, bytes: u32) {
         let bytes = if bytes == 0 { limits::FRAME_BYTES_MAX } else { bytes };
         let bytes = bytes.clamp(limits::FRAME_BYTES_MIN, limits::FRAME_BYTES_MAX);
-        self.payload_bytes_max = bytes.saturating_sub(limits::FRAME_OVERHEAD_BYTES);
+        self.payload_bytes_max = bytes;
     }
 
     /// The first whole frame of `input` and how many bytes it took; none if more bytes are needed.
