@@ -8,7 +8,7 @@ mod amqp_tools;
 mod go;
 mod lists;
 pub(crate) mod perftest;
-mod python;
+pub(crate) mod python;
 mod report;
 mod rust_tests;
 mod suite;

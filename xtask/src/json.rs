@@ -1,4 +1,4 @@
-//! The little JSON that reports need: strings.
+//! The little JSON that reports need: strings out, numbers in.
 
 /// `text` as a JSON string.
 pub(crate) fn quote(text: &str) -> String {
@@ -16,9 +16,27 @@ pub(crate) fn quote(text: &str) -> String {
     quoted
 }
 
+/// The first number behind these keys, each looked for behind the one before.
+pub(crate) fn number(text: &str, path: &[&str]) -> Option<f64> {
+    let mut rest = text;
+    for key in path {
+        rest = rest.split_once(&format!("\"{key}\":"))?.1;
+    }
+    let rest = rest.trim_start();
+    let end = rest.find([',', '}', ']']).unwrap_or(rest.len());
+    rest[..end].trim().parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_number_is_found_below_its_keys() {
+        let text = r#"{"a":{"p50":1},"b":{"p50":2.5},"c":null}"#;
+        assert_eq!(number(text, &["b", "p50"]), Some(2.5));
+        assert_eq!(number(text, &["c"]), None);
+    }
 
     #[test]
     fn what_json_cannot_hold_is_escaped() {

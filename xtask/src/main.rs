@@ -48,7 +48,8 @@ const COMMANDS: &[Command] = &[
     },
     Command { name: "bench", about: "[backlog] measured beside RabbitMQ", run: bench::command },
     Command { name: "tidy", about: "arrows, io bans, charters, leftovers", run: tidy::run },
-    Command { name: "chaos", about: "kill9|powercut harm to a real broker", run: trials::chaos },
+    Command { name: "sim", about: "a simulated node, from a seed", run: trials::sim },
+    Command { name: "chaos", about: "[kill9|…] harm to a real broker", run: trials::chaos },
     Command { name: "run", about: "a throwaway broker", run: throwaway::command },
     Command { name: "gen", about: "writes generated code", run: |_| r#gen::run(false) },
 ];

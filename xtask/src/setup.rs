@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::sync::OnceLock;
 
-use crate::conformance::SUITES;
+use crate::conformance::{SUITES, python};
 use crate::process::{command, has, output, run_logged, tools};
 use crate::{Outcome, namespace};
 
@@ -43,6 +43,7 @@ pub(crate) fn run(_: &[String]) -> Outcome {
     }
     let no_install = || Err("the kernel refuses; run as root".to_string());
     line("namespaces", "conformance, chaos, bench", namespace::works, no_install);
+    line("pika", "a lane of the trials", python::has_pika, || python::install_pika(&log));
     for suite in SUITES {
         let name = format!("{} {}", suite.name, suite.version);
         let skips = format!("conformance {}", suite.name);

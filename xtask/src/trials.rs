@@ -1,20 +1,30 @@
-//! `chaos`: handed on to the package `trials`, with a release build of the broker to do harm to.
+//! `sim` and `chaos`: handed on to the package `trials`, which proves the whole.
 
 use crate::Outcome;
 use crate::process::{cargo, run, target};
 
-/// Trials that take a broker.
-const HARMS: &[&str] = &["kill9", "powercut"];
+/// Trials that do harm to a real broker; `chaos` is all but the last of them.
+const HARMS: &[&str] = &["chaos", "kill9", "powercut", "diskfault", "planted"];
 
-/// `cargo xtask chaos [kill9|powercut …]`
+/// `cargo xtask sim [options]`
+pub(crate) fn sim(words: &[String]) -> Outcome {
+    run(trials("sim").args(words))
+}
+
+/// `cargo xtask chaos [kill9|powercut|diskfault|planted] [options]`
 pub(crate) fn chaos(words: &[String]) -> Outcome {
     run(&mut cargo(&["build", "--quiet", "--release", "--package", "millrace"]))?;
-    let mut trials = cargo(&["run", "--quiet", "--release", "--package", "trials", "--"]);
-    match words.split_first() {
-        Some((harm, words)) if HARMS.contains(&harm.as_str()) => {
-            trials.arg(harm).arg("--broker").arg(target().join("release/millrace")).args(words)
-        }
-        _ => trials.args(words),
+    let (harm, words) = match words.split_first() {
+        Some((word, words)) if HARMS.contains(&word.as_str()) => (word.as_str(), words),
+        _ => ("chaos", words),
     };
-    run(&mut trials)
+    let folder = target();
+    let mut trials = trials(harm);
+    trials.arg("--broker").arg(folder.join("release/millrace"));
+    trials.arg("--dir").arg(folder.join("trials"));
+    run(trials.args(words))
+}
+
+fn trials(name: &str) -> std::process::Command {
+    cargo(&["run", "--quiet", "--release", "--package", "trials", "--", name])
 }

@@ -2,12 +2,15 @@
 //! how long a restart takes, how fast it drains.
 
 use std::fmt::Write;
+use std::path::Path;
+use std::process::Command;
 
+use super::generator::millrace;
 use super::{Options, folder, port, report};
 use crate::Outcome;
 use crate::brokers::{Broker, Kind};
-use crate::conformance::perftest;
-use crate::process::{command, output, run_logged, target};
+use crate::json::number;
+use crate::process::{command, output, target};
 
 const QUEUE: &str = "backlog";
 
@@ -34,13 +37,14 @@ fn measure_one(kind: Kind, messages: u64) -> Result<String, String> {
     let broker = Broker::start(kind, &folder, port)?;
     let rss_empty = rss_mb(&broker)?;
     let count = messages.to_string();
-    let fill = perftest(port, &["-x", "1", "-y", "0", "-c", "1000", "-C", &count], "sending")?;
+    let fill_words = ["--consumers", "0", "--window", "1000", "--count", &count];
+    let fill = rate(millrace(port, broker.pid()).args(fill_words), "confirm_rate")?;
     let (rss_full, disk_full) = (rss_mb(&broker)?, disk_mb(&folder)?);
     broker.stop()?;
     let broker = Broker::start_again(kind, &folder, port)?;
     let (restart_ms, rss_restarted) = (broker.started_in.as_millis(), rss_mb(&broker)?);
-    let words = ["-x", "0", "-y", "1", "-q", "1000", "-A", "100", "-D", &count];
-    let drain = perftest(port, &words, "receiving")?;
+    let drain_words = ["--publishers", "0", "--ack-every", "100", "--count", &count];
+    let drain = rate(millrace(port, broker.pid()).args(drain_words), "consume_rate")?;
     broker.stop()?;
     Ok(format!(
         "| {} | {fill} msg/s | {rss_empty} MB | {rss_full} MB | {rss_restarted} MB | {restart_ms} ms \
@@ -50,23 +54,16 @@ fn measure_one(kind: Kind, messages: u64) -> Result<String, String> {
     ))
 }
 
-fn perftest(port: u16, words: &[&str], what: &str) -> Result<u64, String> {
-    let log = target().join("bench").join("backlog.txt");
-    let _ = std::fs::remove_file(&log);
-    let java = perftest::java();
-    let mut perftest = command(&java[0], &[]);
-    perftest.args(&java[1..]).arg("--uri").arg(format!("amqp://guest:guest@127.0.0.1:{port}"));
-    perftest.args(["-f", "persistent", "-ad", "false", "-s", "1024", "-u", QUEUE]).args(words);
-    run_logged(&mut perftest, &log)?;
-    let said = std::fs::read_to_string(&log).map_err(|error| error.to_string())?;
-    perftest::rate(&said, &format!("{what} rate avg: ")).ok_or("PerfTest told no rate".into())
+fn rate(bench: &mut Command, name: &str) -> Result<u64, String> {
+    let said = output(bench.args(["--size", "1024", "--queue-prefix", QUEUE]))?;
+    number(&said, &[name]).map(|rate| rate as u64).ok_or(format!("no {name} in {said}"))
 }
 
 fn rss_mb(broker: &Broker) -> Result<u64, String> {
     Ok(super::usage::of(broker.pid())?.rss_bytes >> 20)
 }
 
-fn disk_mb(folder: &std::path::Path) -> Result<u64, String> {
+fn disk_mb(folder: &Path) -> Result<u64, String> {
     let said = output(command("du", &["-sm"]).arg(folder))?;
     Ok(said.split_whitespace().next().and_then(|word| word.parse().ok()).unwrap_or(0))
 }

@@ -2,12 +2,15 @@
 
 use std::fmt;
 use std::path::PathBuf;
+use std::process::Command;
 use std::time::Instant;
 
 use super::load::Load;
 use super::usage;
+use crate::brokers::millrace_binary;
 use crate::conformance::perftest;
-use crate::process::{command, run_logged, target};
+use crate::json::number;
+use crate::process::{command, output, run_logged, target};
 
 /// PerfTest's virtual machine warms up for so long; rates of these seconds are left out.
 const WARM_UP_S: f64 = 4.0;
@@ -94,8 +97,35 @@ fn log(generator: &str, load: &Load) -> PathBuf {
     log
 }
 
-fn run_millrace(_: &Load, _: u16, _: u32, _: u32) -> Result<Figures, String> {
-    Err("there is no `millrace bench` yet".into())
+fn run_millrace(load: &Load, port: u16, pid: u32, seconds: u32) -> Result<Figures, String> {
+    let queues = load.queues.to_string();
+    let consumers = if load.has_consumers { &queues } else { "0" };
+    let mut bench = millrace(port, pid);
+    bench.args(["--publishers", &queues, "--consumers", consumers, "--queues", &queues]);
+    bench.args(["--size", &load.body_bytes.to_string(), "--window", &load.window.to_string()]);
+    bench.args(["--prefetch", PREFETCH, "--ack-every", ACK_COUNT]);
+    bench.args(["--duration", &format!("{seconds}s"), "--queue-prefix", &load.name(), "--delete"]);
+    let said = output(&mut bench)?;
+    let log = log("millrace", load);
+    std::fs::write(&log, &said).map_err(|error| format!("{}: {error}", log.display()))?;
+    let figure = |path: &[&str]| number(&said, path).unwrap_or(0.0);
+    Ok(Figures {
+        published_per_s: figure(&["confirm_rate"]),
+        consumed_per_s: figure(&["consume_rate"]),
+        confirm_p50_ms: figure(&["confirm_us", "p50"]) / 1000.0,
+        confirm_p99_ms: figure(&["confirm_us", "p99"]) / 1000.0,
+        cpu_us: figure(&["server", "cpu_s_per_million"]),
+        rss_bytes: figure(&["server", "rss_max"]) as u64,
+        disk_bytes: figure(&["server", "disk_write_bytes_per_message"]),
+    })
+}
+
+/// Our own generator, told where the broker is and which process to watch.
+pub(super) fn millrace(port: u16, pid: u32) -> Command {
+    let url = format!("amqp://guest:guest@127.0.0.1:{port}/%2F");
+    let mut bench = command(millrace_binary(), &["bench", "--json", "--quiet", "--url", &url]);
+    bench.args(["--pid", &pid.to_string()]);
+    bench
 }
 
 fn run_perftest(load: &Load, port: u16, pid: u32, seconds: u32) -> Result<Figures, String> {

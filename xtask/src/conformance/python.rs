@@ -1,6 +1,7 @@
 //! py-amqp, kombu and rabbitpy: the integration tests of their source distributions, run by pytest.
 
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use super::suite::{Case, Suite, Target, Verdict, record};
 use crate::Outcome;
@@ -54,19 +55,38 @@ fn is_installed(source: &str) -> bool {
     tools().join("src").join(source).join(".ready").exists()
 }
 
-fn install(package: &str, version: &str, log: &Path) -> Outcome {
+/// pika is no suite: the trials use it as a client that is not ours.
+pub(crate) fn has_pika() -> bool {
+    command(python(), &["-c", "import pika"])
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
+}
+
+pub(crate) fn install_pika(log: &Path) -> Outcome {
+    make_venv(log)?;
+    run_logged(&mut pip(&["install", "pika==1.4.4"]), log)
+}
+
+fn make_venv(log: &Path) -> Outcome {
     if !python().exists() {
         if run(&mut command("python3", &["-c", "import ensurepip, venv"])).is_err() {
             apt_install("python3-venv", log)?;
         }
         run_logged(command("python3", &["-m", "venv"]).arg(tools().join("venv")), log)?;
     }
+    Ok(())
+}
+
+fn pip(args: &[&str]) -> Command {
+    let mut pip = command(python(), &["-m", "pip", "--disable-pip-version-check", "-q"]);
+    pip.args(args);
+    pip
+}
+
+fn install(package: &str, version: &str, log: &Path) -> Outcome {
+    make_venv(log)?;
     let pinned = format!("{package}=={version}");
-    let pip = |args: &[&str]| {
-        let mut pip = command(python(), &["-m", "pip", "--disable-pip-version-check", "-q"]);
-        pip.args(args);
-        pip
-    };
     run_logged(pip(&["install", &pinned]).args(TEST_PACKAGES), log)?;
     let sources = tools().join("src");
     std::fs::create_dir_all(&sources).map_err(|error| error.to_string())?;
