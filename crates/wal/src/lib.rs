@@ -6,11 +6,13 @@
 
 mod batch;
 mod checkpoint;
+mod compaction;
 mod config;
 mod disk;
 mod error;
 mod groups;
 mod identity;
+mod inspect;
 mod io;
 mod keeper;
 mod layout;
@@ -29,10 +31,12 @@ mod wal;
 
 pub use batch::{CommitBatch, Item, Synced};
 pub use checkpoint::Checkpoint;
+pub use compaction::{Live, Step, live_bytes, plan};
 pub use config::Config;
 pub use disk::{Access, Disk, DiskFile};
 pub use error::Error;
 pub use identity::{FORMAT_VERSION, Identity};
+pub use inspect::{FileReport, GroupReport, Report, inspect};
 pub use io::files::{FileDisk, OpenFile};
 pub use keeper::{FileStatus, Keeper};
 pub use place::Place;

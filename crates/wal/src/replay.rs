@@ -8,6 +8,7 @@
 //! loss.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use bytes::Bytes;
 
@@ -37,6 +38,16 @@ pub struct Damage {
     pub index: Option<u64>,
     /// What does not fit, for the operator.
     pub what: String,
+}
+
+impl fmt::Display for Damage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at byte {}", self.path, self.offset)?;
+        if let Some(index) = self.index {
+            write!(f, ", from entry {index} on")?;
+        }
+        write!(f, ": {}", self.what)
+    }
 }
 
 #[derive(Debug, Default)]

@@ -63,6 +63,27 @@ impl<D: Disk> Reader<D> {
         self.inner.rows.iter().map(|row| &row.extent)
     }
 
+    /// Reads and checks every message.
+    pub(crate) fn verify(&self) -> Result<(), Error> {
+        for row in &self.inner.rows {
+            let Extent { queue, first_seq, last_seq, .. } = row.extent;
+            let mut count = 0;
+            let mut next = first_seq;
+            loop {
+                let found = self.read(queue, next, crate::limits::SEGMENT_BUFFER_BYTES as u64)?;
+                count += found.len() as u64;
+                match found.last() {
+                    Some((last, _)) if *last < last_seq => next = last + 1,
+                    Some(_) | None => break,
+                }
+            }
+            if count != row.extent.count {
+                return Err(self.inner.damaged(row.records_start));
+            }
+        }
+        Ok(())
+    }
+
     /// Messages of `queue` from `from_seq` on, in order, until their contents reach `bytes_max`:
     /// at least one, if there is one. All of them are parts of one buffer.
     pub fn read(

@@ -9,9 +9,10 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use wal::segments::SegmentMeta;
 use wal::sim::{Random, SimDisk};
 use wal::{
-    Checkpoint, CommitBatch, Config, Damage, Error, Identity, Item, Keeper, Place, Reader,
+    Checkpoint, CommitBatch, Config, Damage, Error, Identity, Item, Keeper, Live, Place, Reader,
     Recovered, RecoveredGroup, Wal,
 };
 
@@ -71,7 +72,7 @@ pub struct Life {
     /// Also possible, when the last step failed: it may have been done, in part or whole.
     pub maybe: Vec<World>,
     places: Vec<(Place, Bytes)>,
-    metas: BTreeMap<u32, Vec<wal::segments::SegmentMeta>>,
+    metas: BTreeMap<u32, Vec<SegmentMeta>>,
     term: u64,
 }
 
@@ -128,19 +129,29 @@ fn read_group(
     let Checkpoint { index, term, state, segments, .. } = checkpoint;
     group.checkpoint = Some((*index, *term, state.clone()));
     for meta in segments {
-        let segment = keeper.open_segment(number, meta)?;
-        for extent in segment.extents() {
-            let mut next = extent.first_seq;
-            loop {
-                let found = segment.read(extent.queue, next, 700)?;
-                let Some((last, _)) = found.last() else { break };
-                next = last + 1;
-                group.messages.extend(found.into_iter().map(|(seq, m)| (extent.queue, seq, m)));
-            }
-        }
+        group.messages.extend(read_segment(keeper, number, meta)?);
     }
     group.messages.sort();
     Ok(group)
+}
+
+fn read_segment(
+    keeper: &Keeper<SimDisk>,
+    number: u32,
+    meta: &SegmentMeta,
+) -> Result<Vec<(u64, u64, Bytes)>, Error> {
+    let segment = keeper.open_segment(number, meta)?;
+    let mut messages = Vec::new();
+    for extent in segment.extents() {
+        let mut next = extent.first_seq;
+        loop {
+            let found = segment.read(extent.queue, next, 700)?;
+            let Some((last, _)) = found.last() else { break };
+            next = last + 1;
+            messages.extend(found.into_iter().map(|(seq, m)| (extent.queue, seq, m)));
+        }
+    }
+    Ok(messages)
 }
 
 impl Life {
@@ -274,6 +285,9 @@ impl Life {
             metas.push(segment.finish()?);
             after.messages.sort();
         }
+        if random.chance(40) {
+            (metas, after.messages) = self.compact(number, metas, &after.messages, random)?;
+        }
         let mut world = self.world.clone();
         world.insert(number, after);
         self.maybe = vec![world.clone()];
@@ -282,6 +296,32 @@ impl Life {
         self.world = world;
         self.metas.insert(number, metas);
         Ok(())
+    }
+
+    /// Some messages die, and segments are rewritten. Those that live must all be there, and
+    /// nothing that was not.
+    fn compact(
+        &mut self,
+        number: u32,
+        metas: Vec<SegmentMeta>,
+        messages: &[(u64, u64, Bytes)],
+        random: &mut Random,
+    ) -> Result<(Vec<SegmentMeta>, Vec<(u64, u64, Bytes)>), Error> {
+        let dead = random.below(100);
+        let mut live = Live::new();
+        let alive: Vec<_> = messages.iter().filter(|_| random.below(100) >= dead).collect();
+        for (queue, seq, _) in &alive {
+            live.entry(*queue).or_default().push(*seq..*seq + 1);
+        }
+        let metas = self.keeper.compact(number, metas, &live)?;
+        let mut left = Vec::new();
+        for meta in &metas {
+            left.extend(read_segment(&self.keeper, number, meta)?);
+        }
+        left.sort();
+        assert!(alive.iter().all(|message| left.contains(message)), "what lives is kept");
+        assert!(left.iter().all(|message| messages.contains(message)), "nothing is invented");
+        Ok((metas, left))
     }
 
     fn some_group(&self, random: &mut Random) -> Option<(u32, Group)> {

@@ -1,0 +1,209 @@
+//! Looking at a data directory without changing it: for `millrace doctor`.
+//!
+//! It may look at the directory of a running node, and then sees the log at some moment; what
+//! looks torn may be a commit in progress.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use crate::config::Config;
+use crate::disk::{Access, Disk, DiskFile};
+use crate::error::{Context, Error};
+use crate::groups::GroupFiles;
+use crate::identity::Identity;
+use crate::layout::{self, Layout, segment_path};
+use crate::replay::Damage;
+use crate::scan::{self, Scan};
+use crate::shared::wal_path;
+
+/// What a data directory holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// Whose it is.
+    pub identity: Identity,
+    /// Log files, oldest first.
+    pub files: Vec<FileReport>,
+    /// Groups, by number.
+    pub groups: Vec<GroupReport>,
+    /// Batches in the log.
+    pub batches: u64,
+    /// Something follows the last whole batch that was never synced; the next start cuts it.
+    pub is_torn: bool,
+    /// Durable data that is unreadable, and not exactly whose it was.
+    pub losses: Vec<Damage>,
+    /// Files that do not belong here: the next start refuses the directory.
+    pub unknown: Vec<String>,
+    /// Log, segments and checkpoints together.
+    pub bytes: u64,
+}
+
+/// A log file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileReport {
+    /// Relative to the data directory.
+    pub path: String,
+    /// Its size.
+    pub bytes: u64,
+    /// Batches end here.
+    pub used_bytes: u64,
+    /// Its header can be read and fits.
+    pub is_header_good: bool,
+}
+
+/// A group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupReport {
+    /// Its number.
+    pub group: u32,
+    /// Index and term of the checkpoint.
+    pub checkpoint: Option<(u64, u64)>,
+    /// First and last index of the entries in the log above the checkpoint.
+    pub entries: Option<(u64, u64)>,
+    /// Whether it has a hard state.
+    pub has_hard_state: bool,
+    /// Segments that the checkpoint names.
+    pub segments: usize,
+    /// Messages in them.
+    pub messages: u64,
+    /// Their bytes.
+    pub segment_bytes: u64,
+    /// Why it does not serve.
+    pub damage: Option<Damage>,
+}
+
+/// Reads everything there is; changes nothing. `deep`: every message of every segment is read
+/// and checked too.
+pub fn inspect<D: Disk>(disk: &D, deep: bool) -> Result<Report, Error> {
+    let identity = Identity::load(disk)?.ok_or_else(|| {
+        Error::refused("IDENTITY", "there is none: this is not a data directory, or a new one")
+    })?;
+    let layout = layout::survey(disk)?;
+    let config = Config::new(identity);
+    if layout.log_files.is_empty() {
+        return Err(Error::refused("wal", "the directory was used before, but its log is gone"));
+    }
+    let scan = scan::scan(disk, &config, Access::Read, &layout.log_files)?;
+    let mut groups = Vec::new();
+    let numbers: BTreeSet<u32> =
+        layout.groups.keys().chain(scan.replay.groups.keys()).copied().collect();
+    for number in numbers {
+        groups.push(inspect_group(disk, &identity, &layout, &scan, number, deep)?);
+    }
+    let file = |(number, file): (&u64, &scan::ScannedFile<D::File>)| FileReport {
+        path: wal_path(*number),
+        bytes: file.bytes,
+        used_bytes: file.used_bytes,
+        is_header_good: file.is_header_good,
+    };
+    let files: Vec<FileReport> = scan.files.iter().map(file).collect();
+    let bytes = files.iter().map(|file| file.bytes).sum::<u64>()
+        + groups.iter().map(|group| group.segment_bytes).sum::<u64>()
+        + checkpoint_bytes(disk, &layout)?;
+    Ok(Report {
+        identity,
+        files,
+        groups,
+        batches: scan.batches,
+        is_torn: scan.is_torn,
+        losses: scan.replay.losses(&wal_path),
+        unknown: layout.unknown,
+        bytes,
+    })
+}
+
+fn inspect_group<D: Disk>(
+    disk: &D,
+    identity: &Identity,
+    layout: &Layout,
+    scan: &Scan<D::File>,
+    group: u32,
+    deep: bool,
+) -> Result<GroupReport, Error> {
+    let files = match layout.groups.get(&group) {
+        Some(names) => GroupFiles::load(disk, identity, group, names)?,
+        None => GroupFiles::default(),
+    };
+    let checkpoint = files.stored.as_ref().map(|stored| &stored.checkpoint);
+    let at = checkpoint.map_or((0, 0), |checkpoint| (checkpoint.index, checkpoint.term));
+    let mut damage = files.damage.clone().or_else(|| scan.replay.damage(group, at, &wal_path));
+    let metas = checkpoint.map_or(&[][..], |checkpoint| &checkpoint.segments);
+    if deep && damage.is_none() {
+        damage = metas.iter().find_map(|meta| read_segment(disk, identity, group, meta));
+    }
+    let replayed = scan.replay.groups.get(&group);
+    let mut entries =
+        replayed.iter().flat_map(|group| &group.entries).map(|found| found.entry.index);
+    let first = entries.find(|index| *index > at.0);
+    Ok(GroupReport {
+        group,
+        checkpoint: checkpoint.map(|_| at),
+        entries: first.map(|first| (first, entries.last().unwrap_or(first))),
+        has_hard_state: replayed.is_some_and(|group| group.hard_state.is_some()),
+        segments: metas.len(),
+        messages: metas.iter().map(crate::segments::SegmentMeta::count).sum(),
+        segment_bytes: metas.iter().map(|meta| meta.bytes).sum(),
+        damage,
+    })
+}
+
+fn read_segment<D: Disk>(
+    disk: &D,
+    identity: &Identity,
+    group: u32,
+    meta: &crate::segments::SegmentMeta,
+) -> Option<Damage> {
+    match crate::segments::Reader::open(disk, identity, group, meta).and_then(|s| s.verify()) {
+        Ok(()) => None,
+        Err(Error::Damaged { path, offset, what }) => {
+            Some(Damage { path, offset, index: None, what })
+        }
+        Err(error) => {
+            let path = segment_path(group, meta.number);
+            Some(Damage { path, offset: 0, index: None, what: error.to_string() })
+        }
+    }
+}
+
+fn checkpoint_bytes<D: Disk>(disk: &D, layout: &Layout) -> Result<u64, Error> {
+    let mut bytes = 0;
+    for group in layout.groups.iter().filter(|(_, names)| names.has_checkpoint).map(|(g, _)| *g) {
+        let path = layout::checkpoint_path(group);
+        let file = disk.open(&path, Access::Read).at("open", &path)?;
+        bytes += file.bytes().at("size", &path)?;
+    }
+    Ok(bytes)
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}: {} bytes, {} batches", self.identity, self.bytes, self.batches)?;
+        for FileReport { path, bytes, used_bytes, is_header_good } in &self.files {
+            let header = if *is_header_good { "" } else { ", its header is damaged" };
+            writeln!(f, "{path}: {used_bytes} of {bytes} bytes used{header}")?;
+        }
+        for group in &self.groups {
+            write!(f, "group {}:", group.group)?;
+            if let Some((index, term)) = group.checkpoint {
+                write!(f, " checkpoint {index} (term {term})")?;
+            }
+            if let Some((first, last)) = group.entries {
+                write!(f, " entries {first} to {last}")?;
+            }
+            let GroupReport { segments, messages, segment_bytes, .. } = group;
+            writeln!(f, " segments {segments} with {messages} messages, {segment_bytes} bytes")?;
+            if let Some(damage) = &group.damage {
+                writeln!(f, "  damaged: {damage}")?;
+            }
+        }
+        for loss in &self.losses {
+            writeln!(f, "lost: {loss}")?;
+        }
+        for path in &self.unknown {
+            writeln!(f, "unknown file: {path}")?;
+        }
+        if self.is_torn {
+            writeln!(f, "the last commit was interrupted; it was never confirmed")?;
+        }
+        Ok(())
+    }
+}
