@@ -254,10 +254,14 @@ impl Bodies {
         bodies.fetching = false;
         let Some(first) = runs.first() else { return };
         let mut at = bodies.hot.partition_point(|run| run.first_seq < first.first_seq);
-        for run in runs {
+        for mut run in runs {
+            // An entry's part is fetched whole, and its end may be in the window already.
             let next = bodies.hot.get(at).map_or(u64::MAX, |run| run.first_seq);
-            if run.end() > next {
+            if run.first_seq >= next {
                 break;
+            }
+            if run.end() > next {
+                run = split(queue, &run, (next - run.first_seq) as u32).0;
             }
             self.hot_bytes += run.bytes.len();
             bodies.hot_bytes += run.bytes.len();

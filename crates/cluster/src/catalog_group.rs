@@ -56,13 +56,18 @@ impl CatalogGroup {
         assert!(refused.is_empty() || !self.replica.is_leader(), "a leader refused a proposal");
     }
 
-    /// Deletes the auto-delete queue `queue`, if it is still there.
-    pub(crate) fn delete_unused(&mut self, wall_ms: u64, queue: QueueId) {
-        if let Some(found) = self.catalog.queue_by_id(queue) {
-            let (vhost, name) = (found.vhost.clone(), found.name.clone());
-            let command = CatalogCommand::DeleteQueue { vhost, name, queue: Some(queue), by: None };
-            self.propose(wall_ms, command, Waiter::Nobody);
-        }
+    /// Deletes the auto-delete queue `queue`. If it is not there any more, the waiter is handed back.
+    pub(crate) fn delete_unused(
+        &mut self,
+        wall_ms: u64,
+        queue: QueueId,
+        waiter: Waiter,
+    ) -> Option<Waiter> {
+        let Some(found) = self.catalog.queue_by_id(queue) else { return Some(waiter) };
+        let (vhost, name) = (found.vhost.clone(), found.name.clone());
+        let command = CatalogCommand::DeleteQueue { vhost, name, queue: Some(queue), by: None };
+        self.propose(wall_ms, command, waiter);
+        None
     }
 
     pub(crate) fn flush(&mut self, wall_ms: u64) -> Vec<Waiter> {

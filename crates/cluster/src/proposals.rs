@@ -32,6 +32,11 @@ pub(crate) enum Waiter {
         ticket: Ticket,
         reply: CatalogReply,
     },
+    /// A consumer is gone, and the queue that went with it, too.
+    Detached {
+        session: SessionId,
+        ticket: Ticket,
+    },
     SessionEnded {
         session: SessionId,
         ticket: Ticket,

@@ -116,23 +116,25 @@ impl Queues {
         self.perform(0, None, wishes);
     }
 
+    /// Stops a consumer. Whether its auto-delete queue is over with it.
     pub(crate) fn detach(
         &mut self,
         queue: QueueId,
         consumer: ConsumerId,
-        ticket: Ticket,
         wishes: &mut Vec<Wish>,
-    ) {
+    ) -> bool {
         self.machine.detach(queue, consumer, &mut self.effects);
         self.bodies.detached(queue);
         let undelivered = self.bodies.withdraw(queue, consumer);
         for range in undelivered {
-            let mut ranges = Ranges::new();
-            ranges.insert(range);
+            let ranges = Ranges::from(range);
             self.machine.settle(queue, consumer, &ranges, Outcome::Undelivered, &mut self.effects);
         }
-        wishes.push(Wish::Answer(consumer.session, Answer::Detached { ticket }));
+        let count = self.effects.len();
+        self.effects.retain(|effect| !matches!(effect, Effect::Unused { .. }));
+        let is_over = self.effects.len() < count;
         self.perform(0, None, wishes);
+        is_over
     }
 
     pub(crate) fn credit(

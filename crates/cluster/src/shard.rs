@@ -74,9 +74,22 @@ pub enum Input {
         group: GroupId,
         queue: QueueId,
     },
-    /// From another shard: the last consumer of an auto-delete queue is gone.
+    /// From any shard: the last consumer of an auto-delete queue is gone, by a detach that is answered
+    /// once the queue is, too.
     DeleteUnused {
         queue: QueueId,
+        detached: Option<(SessionId, Ticket)>,
+    },
+    /// A session says goodbye to every shard.
+    EndSession {
+        session: SessionId,
+        ticket: Ticket,
+    },
+    /// From every shard: the session is over there, and these queues lost their last consumer.
+    SessionEnded {
+        session: SessionId,
+        ticket: Option<Ticket>,
+        unused: Vec<QueueId>,
     },
     /// At the start: these are the queues that the catalog has in this shard's groups.
     Reconcile {
@@ -153,9 +166,18 @@ pub struct Shard {
     own: VecDeque<Input>,
     /// Whether the groups are still being held against the catalog.
     reconciling: bool,
+    /// Sessions that some shards have ended and others not yet; in shard 0.
+    ending: BTreeMap<(SessionId, Option<Ticket>), Ending>,
     /// Bytes proposed since something was last handed out for writing.
     gathered_bytes: usize,
     sizes: Sizes,
+}
+
+/// A session on its way out.
+#[derive(Default)]
+struct Ending {
+    shards: usize,
+    unused: Vec<QueueId>,
 }
 
 /// The group without a log.
@@ -193,6 +215,7 @@ impl Shard {
             committed: Vec::new(),
             own: VecDeque::new(),
             reconciling: false,
+            ending: BTreeMap::new(),
             gathered_bytes: 0,
             sizes,
         };
@@ -281,7 +304,7 @@ impl Shard {
                     self.request(now, session, request, outputs);
                 }
             }
-            Input::SessionGone { session } => self.end_session(now, session, None, outputs),
+            Input::SessionGone { session } => self.end_session(session, None, outputs),
             Input::Synced { number, places } => self.synced(number, places),
             Input::Fetched { group, queue, runs } => {
                 if let Some(found) = self.groups.get_mut(&group) {
@@ -312,10 +335,22 @@ impl Shard {
                 batch.drop_queue(queue);
                 self.append(now, group, batch, Waiter::Nobody, outputs);
             }
-            Input::DeleteUnused { queue } => {
-                if let Some(catalog) = &mut self.catalog {
-                    catalog.delete_unused(now.wall_ms, queue);
-                }
+            Input::DeleteUnused { queue, detached } => {
+                let waiter = match detached {
+                    Some((session, ticket)) => Waiter::Detached { session, ticket },
+                    None => Waiter::Nobody,
+                };
+                let kept = match &mut self.catalog {
+                    Some(catalog) => catalog.delete_unused(now.wall_ms, queue, waiter),
+                    None => Some(waiter),
+                };
+                kept.into_iter().for_each(|waiter| tell(waiter, outputs));
+            }
+            Input::EndSession { session, ticket } => {
+                self.end_session(session, Some(ticket), outputs);
+            }
+            Input::SessionEnded { session, ticket, unused } => {
+                self.session_ended(now, session, ticket, unused, outputs);
             }
             Input::Reconcile { queues } => self.reconcile(now, &queues, outputs),
             Input::TimePassed => {}
@@ -358,12 +393,17 @@ impl Shard {
             }
             Request::Detach { ticket, group, queue, consumer } => {
                 let mut wishes = Vec::new();
-                match self.queues(group) {
-                    Some(queues) => queues.detach(queue, consumer, ticket, &mut wishes),
-                    None => wishes.push(Wish::Answer(session, Answer::Detached { ticket })),
-                }
+                let is_over = self
+                    .queues(group)
+                    .is_some_and(|found| found.detach(queue, consumer, &mut wishes));
                 self.wishes.append(&mut wishes);
                 self.grant(group, outputs);
+                if is_over {
+                    let detached = Some((session, ticket));
+                    self.forward(0, Input::DeleteUnused { queue, detached }, outputs);
+                } else {
+                    outputs.push(Output::Answer { session, answer: Answer::Detached { ticket } });
+                }
             }
             Request::Credit { group, queue, consumer, add } => {
                 let mut wishes = Vec::new();
@@ -412,7 +452,7 @@ impl Shard {
                 outputs.push(Output::Answer { session, answer });
             }
             Request::EndSession { ticket } => {
-                self.end_session(now, session, Some(ticket), outputs);
+                self.end_session(session, Some(ticket), outputs);
             }
         }
     }
@@ -496,32 +536,63 @@ impl Shard {
         self.append(now, group, batch, waiter, outputs);
     }
 
+    /// Ends the session's part in this shard; shard 0 hears of it.
     fn end_session(
         &mut self,
-        now: Now,
         session: SessionId,
         ticket: Option<Ticket>,
         outputs: &mut Vec<Output>,
     ) {
-        let mut wishes = Vec::new();
+        let (mut unused, mut wishes) = (Vec::new(), Vec::new());
         let groups: Vec<GroupId> = self.groups.keys().copied().chain([GroupId::LOCAL]).collect();
         for group in groups {
             if let Some(queues) = self.queues(group) {
                 queues.end_session(session, &mut wishes);
             }
-            self.wishes.append(&mut wishes);
+            for wish in wishes.drain(..) {
+                match wish {
+                    Wish::Unused(queue) => unused.push(queue),
+                    other @ (Wish::Answer(..) | Wish::Fetch { .. }) => self.wishes.push(other),
+                }
+            }
             self.grant(group, outputs);
         }
-        let node = self.node;
+        self.forward(0, Input::SessionEnded { session, ticket, unused }, outputs);
+    }
+
+    /// Once every shard has ended the session, what goes with it is deleted, then it is answered.
+    fn session_ended(
+        &mut self,
+        now: Now,
+        session: SessionId,
+        ticket: Option<Ticket>,
+        unused: Vec<QueueId>,
+        outputs: &mut Vec<Output>,
+    ) {
+        let ending = self.ending.entry((session, ticket)).or_default();
+        ending.shards += 1;
+        ending.unused.extend(unused);
+        if ending.shards < self.shards {
+            return;
+        }
+        let Some(ending) = self.ending.remove(&(session, ticket)) else { return };
         let Some(catalog) = &mut self.catalog else { return };
-        let waiter = match ticket {
-            Some(ticket) => Waiter::SessionEnded { session, ticket },
-            None => Waiter::Nobody,
-        };
-        if catalog.catalog().has_exclusive(SessionOwner { node, session }) {
-            let command = CatalogCommand::SessionEnded { node, session };
-            catalog.propose(now.wall_ms, command, waiter);
-        } else {
+        let mut waiter = ticket.map(|ticket| Waiter::SessionEnded { session, ticket });
+        let owner = SessionOwner { node: self.node, session };
+        let has_exclusive = catalog.catalog().has_exclusive(owner);
+        let last = ending.unused.len().saturating_sub(1);
+        for (nth, queue) in ending.unused.into_iter().enumerate() {
+            let is_last = nth == last && !has_exclusive;
+            let told = if is_last { waiter.take() } else { None };
+            waiter = catalog
+                .delete_unused(now.wall_ms, queue, told.unwrap_or(Waiter::Nobody))
+                .filter(|waiter| !matches!(waiter, Waiter::Nobody))
+                .or(waiter);
+        }
+        if has_exclusive {
+            let command = CatalogCommand::SessionEnded { node: owner.node, session };
+            catalog.propose(now.wall_ms, command, waiter.unwrap_or(Waiter::Nobody));
+        } else if let Some(waiter) = waiter {
             tell(waiter, outputs);
         }
     }
@@ -720,7 +791,8 @@ impl Shard {
                     if let Some(queues) = self.queues(group) {
                         let _ = queues.close_queue(queue, false, false);
                     }
-                    self.forward(0, Input::DeleteUnused { queue }, outputs);
+                    let input = Input::DeleteUnused { queue, detached: None };
+                    self.forward(0, input, outputs);
                 }
             }
         }
@@ -748,6 +820,7 @@ pub(crate) fn tell(waiter: Waiter, outputs: &mut Vec<Output>) {
         Waiter::Appended { session, ticket, .. } => (session, Answer::Appended { ticket }),
         Waiter::Purged { session, ticket, count } => (session, Answer::Purged { ticket, count }),
         Waiter::Created { session, ticket, reply } => (session, Answer::Catalog { ticket, reply }),
+        Waiter::Detached { session, ticket } => (session, Answer::Detached { ticket }),
         Waiter::SessionEnded { session, ticket } => (session, Answer::SessionEnded { ticket }),
         Waiter::Catalog { .. } | Waiter::Nobody => return,
     };
@@ -762,6 +835,7 @@ pub(crate) fn refuse(waiters: Vec<Waiter>, outputs: &mut Vec<Output>) {
             | Waiter::Purged { session, ticket, .. }
             | Waiter::Catalog { session, ticket }
             | Waiter::Created { session, ticket, .. }
+            | Waiter::Detached { session, ticket }
             | Waiter::SessionEnded { session, ticket } => (session, ticket),
             Waiter::Nobody => continue,
         };

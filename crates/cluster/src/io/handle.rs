@@ -108,19 +108,24 @@ impl ClusterHandle {
         }
         let count = node.shards.len();
         let mut parts: Vec<Vec<Request>> = (0..count).map(|_| Vec::new()).collect();
-        let mut ends = false;
+        let mut goodbye = None;
         for request in requests.drain(..) {
-            ends |= matches!(request, Request::EndSession { .. });
-            parts[group_of(&request).map_or(0, |group| Shard::of(group, count))].push(request);
+            match request {
+                Request::EndSession { ticket } => goodbye = Some(ticket),
+                other => {
+                    let group = group_of(&other);
+                    parts[group.map_or(0, |group| Shard::of(group, count))].push(other);
+                }
+            }
         }
         let mut is_open = true;
         for (shard, requests) in node.shards.iter().zip(parts) {
-            if ends {
-                shard.push(Input::SessionGone { session });
-            }
             if !requests.is_empty() {
                 let weight = requests.iter().map(weight).sum();
                 is_open &= shard.send(Input::Requests { session, requests }, weight).await;
+            }
+            if let Some(ticket) = goodbye {
+                shard.push(Input::EndSession { session, ticket });
             }
         }
         is_open
