@@ -261,7 +261,10 @@ impl Consumer {
     }
 
     async fn turn(&mut self) -> Result<(), Error> {
-        self.connected().await?;
+        if self.line.is_none() {
+            // The first deliveries may have come with the answer to basic.consume.
+            return self.connected().await;
+        }
         if self.acks.waiting() > 0 {
             let due = *self.ack_due.get_or_insert_with(|| Instant::now() + self.how.ack_wait);
             if Instant::now() >= due {

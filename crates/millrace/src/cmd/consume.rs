@@ -100,12 +100,13 @@ pub(crate) fn run(args: Args) -> ExitCode {
 async fn consume(args: &Args) -> Result<(), String> {
     let plain = |error: client::Error| error.to_string();
     let options = Options::named("millrace consume");
+    // Without another attempt: a wrong address or login is told at once. Later losses are waited out.
+    let mut connection =
+        Connection::open(&args.url, &options.clone().without_retry()).await.map_err(plain)?;
     if args.declare {
-        let mut connection =
-            Connection::open(&args.url, &options.clone().without_retry()).await.map_err(plain)?;
         connection.declare_queue(&QueueSpec::durable(&args.queue)).await.map_err(plain)?;
-        connection.close().await.map_err(plain)?;
     }
+    connection.close().await.map_err(plain)?;
     // Not more than is wanted: the rest would come back to the queue as redelivered.
     let wanted = args.count.unwrap_or(u64::MAX).min(args.prefetch.into());
     let how = ConsumerOptions {

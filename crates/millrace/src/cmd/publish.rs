@@ -114,12 +114,13 @@ pub(crate) fn run(args: Args) -> ExitCode {
 async fn publish(args: &Args) -> Result<(), String> {
     let options = Options::named("millrace publish");
     let plain = |error: client::Error| error.to_string();
+    // Without another attempt: a wrong address or login is told at once. Later losses are waited out.
+    let mut connection =
+        Connection::open(&args.url, &options.clone().without_retry()).await.map_err(plain)?;
     if let (Some(queue), false) = (&args.queue, args.no_declare) {
-        let mut connection =
-            Connection::open(&args.url, &options.clone().without_retry()).await.map_err(plain)?;
         connection.declare_queue(&QueueSpec::durable(queue)).await.map_err(plain)?;
-        connection.close().await.map_err(plain)?;
     }
+    connection.close().await.map_err(plain)?;
     let mut publisher = Publisher::open(&args.url, &options, args.window).await.map_err(plain)?;
     let headers: FieldTable = args
         .header
