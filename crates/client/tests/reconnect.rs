@@ -1,4 +1,9 @@
 //! The handles against a small scripted server on loopback: what happens when connections end.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::unwrap_used,
+    reason = "a test with a server of its own opens sockets and starts tasks"
+)]
 
 use std::time::Duration;
 
