@@ -1,7 +1,7 @@
 //! The command line.
 
 use std::io::BufReader;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
@@ -16,6 +16,7 @@ use super::trial::{MakeHarm, Options, run as run_trial};
 use super::{Failure, flaky_disk};
 use crate::checker::{Rules, Verdict, check};
 use crate::history::History;
+use crate::sim;
 
 /// Harm to a real broker, and a verdict on what its clients saw.
 #[derive(Parser)]
@@ -35,6 +36,21 @@ enum Trial {
     Diskfault(Common),
     /// All of the above, one after the other
     Chaos(Common),
+    /// One simulated node: crashes, power cuts and failing disks, decided by the seed alone
+    Sim {
+        /// The first seed
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// How many seeds, one after the other
+        #[arg(long, default_value_t = 200)]
+        seeds: u64,
+        /// Steps under load
+        #[arg(long, default_value_t = 4000)]
+        steps: u64,
+        /// Write the history of a failed seed, or of a single one, to this file
+        #[arg(long)]
+        history: Option<PathBuf>,
+    },
     /// Build brokers with bugs planted on purpose, and show that each is caught
     Planted {
         /// Only those whose name holds this
@@ -126,6 +142,9 @@ pub fn run() -> ExitCode {
         Trial::Planted { bug, root, common } => {
             common.options().and_then(|options| hunt_all(&options, root, bug))
         }
+        Trial::Sim { seed, seeds, steps, history } => {
+            simulate(*seed..seed + seeds, sim::Length { steps: *steps }, history.as_deref())
+        }
         Trial::Flakydisk { image, mount } => {
             flaky_disk::serve(image, mount).map(|()| true).map_err(Failure::from)
         }
@@ -161,6 +180,45 @@ fn run_all(common: &Common, trials: &[(&str, MakeHarm)]) -> Result<bool, Failure
     }
     Ok(passed)
 }
+
+/// Runs seed after seed, each of them twice now and then. True if all were valid.
+fn simulate(
+    seeds: std::ops::Range<u64>,
+    length: sim::Length,
+    history: Option<&Path>,
+) -> Result<bool, Failure> {
+    let (mut crashes, mut cuts, mut checkpoints, mut failed) = (0, 0, 0, 0);
+    let (count, mut confirmed) = (seeds.end - seeds.start, 0);
+    for seed in seeds {
+        let outcome = sim::run(seed, length);
+        crashes += outcome.crashes;
+        cuts += outcome.power_cuts;
+        checkpoints += outcome.checkpoints;
+        confirmed += outcome.report.counts.confirmed;
+        let is_valid = outcome.report.verdict() == Verdict::Valid;
+        if !is_valid {
+            failed += 1;
+            println!("seed {seed}: {}", outcome.report);
+        }
+        if let Some(path) = history.filter(|_| !is_valid || count == 1) {
+            let lines = outcome.events.iter().map(serde_json::to_string);
+            let lines = lines.collect::<Result<Vec<_>, _>>().map_err(std::io::Error::from)?;
+            std::fs::write(path, lines.join("\n"))?;
+        }
+        if seed % REPEATED == 0 && sim::run(seed, length).events != outcome.events {
+            failed += 1;
+            println!("seed {seed} does not repeat");
+        }
+    }
+    println!(
+        "sim: {count} seeds, {failed} failed; {crashes} crashes, {cuts} of them power cuts, \
+         {checkpoints} checkpoint steps, {confirmed} confirmed"
+    );
+    Ok(failed == 0)
+}
+
+/// Every so many seeds, one is run twice and compared.
+const REPEATED: u64 = 10;
 
 fn check_files(paths: &[PathBuf]) -> Result<bool, Failure> {
     let mut history = History::default();

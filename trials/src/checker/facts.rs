@@ -65,7 +65,7 @@ pub(super) struct Queue {
     pub(super) dead: Option<u32>,
     /// It is where another queue's rejected messages go.
     pub(super) takes_dead: bool,
-    /// What it reported after its last drain.
+    /// The most that it reported after a drain.
     pub(super) left: Option<u64>,
 }
 
@@ -177,7 +177,8 @@ impl Facts {
             What::Heal => self.healed = Some(t),
             What::Drained { q, node: _, left } => {
                 let queue = self.names.number(q);
-                self.queues.entry(queue).or_default().left = Some(*left);
+                let before = &mut self.queues.entry(queue).or_default().left;
+                *before = Some(before.unwrap_or(0).max(*left));
             }
             What::Protocol { text } => self.protocol.push(text.clone()),
             What::End => {}

@@ -18,9 +18,9 @@ const QUEUES: [(&str, usize); 5] =
 /// Where each publisher's messages go.
 const PUBLISHERS: [&[usize]; 5] = [&[0], &[1, 2], &[3], &[3, 0], &[4]];
 /// Unconfirmed messages of one publisher.
-const WINDOW: usize = 30;
-/// Messages that a consumer may hold.
-const CREDIT: u32 = 12;
+const WINDOW: usize = 60;
+/// Messages that a consumer may hold, at most.
+const CREDIT_MAX: u64 = 40;
 /// Largest body besides its id, in bytes.
 const BODY_BYTES: u64 = 400;
 
@@ -141,7 +141,9 @@ impl Clients {
         let q = QUEUES[consumer.queue].0.to_owned();
         clock.saw(&consumer.name, What::Open { q, ep: consumer.ep() });
         let Some((queue, group)) = self.queues[consumer.queue] else { return };
-        let spec = ConsumerSpec { credit: CREDIT, ..ConsumerSpec::default() };
+        let mut chance = Chance::new(session.0);
+        let credit = chance.within(1, CREDIT_MAX + 1) as u32;
+        let spec = ConsumerSpec { credit, ..ConsumerSpec::default() };
         let consumer = consumer.id();
         let ticket = Ticket(0);
         self.ask(session, Request::Attach { ticket, group, queue, consumer, spec });
@@ -165,7 +167,7 @@ impl Clients {
         let (Some(targets), true) = (targets, chance.percent(60)) else { return };
         let publisher = &mut self.publishers[index];
         let mut batches: BTreeMap<GroupId, (Batch, Vec<String>)> = BTreeMap::new();
-        for _ in 0..chance.within(1, 6) {
+        for _ in 0..chance.within(1, 16) {
             if publisher.waiting.len() >= WINDOW {
                 break;
             }
@@ -217,8 +219,8 @@ impl Clients {
         let (q, single) = (QUEUES[consumer.queue].0, QUEUES[consumer.queue].1 <= 1);
         let mut ranges = Ranges::new();
         let outcome = match chance.within(0, 100) {
-            0..8 if !single && !is_draining => Outcome::Requeue,
-            8..12 if !single && !is_draining => Outcome::Rejected,
+            0..25 if !single && !is_draining => Outcome::Requeue,
+            25..30 if !single && !is_draining => Outcome::Rejected,
             _ => Outcome::Done,
         };
         let (ep, name) = (consumer.ep(), consumer.name.clone());

@@ -18,8 +18,9 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
-use super::Plan;
+use super::{Plan, QueuePlan};
 use crate::history::What;
 pub use drain::Drained;
 pub use recorder::{Recorder, Writing, now};
@@ -87,23 +88,36 @@ impl Load {
             };
             load.publishers.spawn(publisher.run());
         }
-        load.consume(0);
+        load.consume();
         Ok(load)
     }
 
-    /// Starts the planned consumers of every queue, at least `least` on each.
-    fn consume(&mut self, least: usize) {
-        for queue in &self.plan.queues {
-            for index in 0..queue.consumers.max(least) {
-                let consumer = consumer::Consumer {
-                    name: format!("con-{}-{index}", queue.name),
-                    queue: queue.clone(),
-                    seed: self.plan.seed,
-                    target: self.target.clone(),
-                    recorder: self.recorder.clone(),
-                    go_on: self.consume.subscribe(),
-                };
-                self.consumers.spawn(consumer.run());
+    /// Starts the planned consumers of every queue.
+    fn consume(&mut self) {
+        for queue in self.plan.queues.clone() {
+            self.consume_from(&queue, queue.consumers);
+        }
+    }
+
+    fn consume_from(&mut self, queue: &QueuePlan, count: usize) {
+        for index in 0..count {
+            let consumer = consumer::Consumer {
+                name: format!("con-{}-{index}", queue.name),
+                queue: queue.clone(),
+                seed: self.plan.seed,
+                target: self.target.clone(),
+                recorder: self.recorder.clone(),
+                go_on: self.consume.subscribe(),
+            };
+            self.consumers.spawn(consumer.run());
+        }
+    }
+
+    /// One consumer for every queue that has none.
+    fn consume_backlogs(&mut self) {
+        for queue in self.plan.queues.clone() {
+            if queue.consumers == 0 {
+                self.consume_from(&queue, 1);
             }
         }
     }
@@ -121,16 +135,19 @@ impl Load {
     /// Takes everything that is left, then stops the consumers and asks every queue what it holds.
     /// Draining again is fine: a rested load takes whatever is there.
     pub async fn drain(&mut self, within: Duration) -> Drained {
-        let deadline = tokio::time::Instant::now() + within;
+        let deadline = Instant::now() + within;
         loop {
             if self.consumers.is_empty() {
                 self.consume = watch::channel(true).0;
-                self.consume(1);
+                self.consume();
             }
-            drain::until_quiet(&self.plan, &self.target, &self.recorder, deadline).await;
+            self.consume_backlogs();
+            let quiet =
+                drain::until_quiet(&self.plan, &self.target, &self.recorder, deadline).await;
             self.stop_consumers().await;
             let drained = drain::counts(&self.plan, &self.target).await;
-            if drained.is_empty() || tokio::time::Instant::now() >= deadline {
+            // What was out with a consumer when it stopped went back: it is taken once more.
+            if drained.is_empty() || !quiet || Instant::now() >= deadline {
                 drained.record(&self.recorder);
                 return drained;
             }

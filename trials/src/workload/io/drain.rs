@@ -36,27 +36,31 @@ impl Drained {
 
 /// Pause between two looks at the queues.
 const LOOK: Duration = Duration::from_millis(250);
+/// Without a delivery for this long, what is left is stuck.
+const STUCK: Duration = Duration::from_secs(20);
 /// Looks in a row that must find nothing.
 const LOOKS: u32 = 4;
 
-/// Waits until every queue reports nothing and nothing is delivered for a while.
+/// Waits until every queue reports nothing and nothing is delivered for a while; or until nothing
+/// was delivered for so long that more waiting is in vain: false.
 pub(super) async fn until_quiet(
     plan: &Plan,
     target: &Target,
     recorder: &Recorder,
     deadline: Instant,
-) {
-    let (mut quiet, mut seen) = (0, recorder.delivered());
-    while quiet < LOOKS && Instant::now() < deadline {
+) -> bool {
+    let (mut quiet, mut seen, mut moved) = (0, recorder.delivered(), Instant::now());
+    while quiet < LOOKS && Instant::now() < deadline && moved.elapsed() < STUCK {
         tokio::time::sleep(LOOK).await;
         let idle = recorder.delivered() == seen;
         seen = recorder.delivered();
-        // A backlog that nobody takes would never be empty: its consumers come afterwards.
-        let taken = plan.queues.iter().filter(|queue| queue.consumers > 0);
-        let names: Vec<&str> = taken.map(|queue| queue.name).collect();
-        let counts = ask(&names, target).await;
-        quiet = if idle && counts.left.iter().all(|(_, left)| *left == 0) { quiet + 1 } else { 0 };
+        if !idle {
+            moved = Instant::now();
+        }
+        let is_empty = idle && counts(plan, target).await.is_empty();
+        quiet = if is_empty { quiet + 1 } else { 0 };
     }
+    quiet == LOOKS
 }
 
 /// Asks every queue how many messages it holds.
