@@ -140,7 +140,10 @@ impl<D: Disk> Keeper<D> {
             match step {
                 Step::Keep(meta) => compacted.push(meta),
                 Step::Drop(_) => {}
-                Step::Merge(metas) => compacted.extend(self.merge(group, &metas, live)?),
+                Step::Merge(metas) => {
+                    let merged = self.with_ballast(|keeper| keeper.merge(group, &metas, live))?;
+                    compacted.extend(merged);
+                }
             }
         }
         Ok(compacted)

@@ -46,12 +46,19 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the disk, or this user's share of it, is full.
+    /// Whether the disk, or this user's share of it, is full, and nothing was half done. A sync
+    /// that fails for want of space is a failed sync: what it lost is not known.
     pub fn is_full(&self) -> bool {
-        matches!(
-            self,
-            Error::Disk { kind: io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded, .. }
-        )
+        use io::ErrorKind::{QuotaExceeded, StorageFull};
+        match self {
+            Error::Disk { action, kind, .. } => {
+                *action != "sync" && matches!(kind, StorageFull | QuotaExceeded)
+            }
+            Error::Refused { .. }
+            | Error::Damaged { .. }
+            | Error::Gone
+            | Error::TooLarge { .. } => false,
+        }
     }
 
     pub(crate) fn refused(path: &str, why: impl Into<String>) -> Self {

@@ -12,13 +12,15 @@ use crate::checkpoint::{Checkpoint, Stored};
 use crate::disk::{Access, Disk, DiskFile};
 use crate::error::{Context, Error};
 use crate::groups::GroupFiles;
-use crate::layout::{checkpoint_path, checkpoint_temporary, group_dir, segment_path};
+use crate::layout::{
+    BALLAST_FILE, BALLAST_TEMPORARY, checkpoint_path, checkpoint_temporary, group_dir, segment_path,
+};
 use crate::limits::SPARE_FILES_MAX;
 use crate::record::FileHeader;
 use crate::segments::{self, SegmentMeta};
 use crate::shared::{
-    Floor, GROUPS_DIR, NEXT_TEMPORARY, Ready, Shared, WAL_DIR, fill_step, number_file, sync_dir,
-    wal_path,
+    Floor, GROUPS_DIR, NEXT_TEMPORARY, Ready, Shared, WAL_DIR, fill_step, number_file,
+    release_ballast, sync_dir, wal_path,
 };
 
 /// The flusher's handle.
@@ -99,22 +101,11 @@ impl<D: Disk> Keeper<D> {
 
     /// The oldest log file under the temporary name, if it is free and of the right size.
     fn take_oldest(&self) -> Result<Option<D::File>, Error> {
-        let number = {
-            let mut table = self.shared.table.lock();
-            let oldest = table.files.first_key_value().map(|(number, file)| (*number, file.bytes));
-            match oldest {
-                Some((number, bytes))
-                    if table.recyclable() > 0 && bytes == self.shared.config.file_bytes =>
-                {
-                    // From here on readers are told that it is gone.
-                    table.files.remove(&number);
-                    number
-                }
-                Some(_) | None => return Ok(None),
-            }
-        };
-        let path = wal_path(number);
-        self.shared.disk.rename(&path, NEXT_TEMPORARY).at("rename", &path)?;
+        let is_wanted = |bytes, free| free > 0 && bytes == self.shared.config.file_bytes;
+        let rename = |path: &str| self.shared.disk.rename(path, NEXT_TEMPORARY).at("rename", path);
+        if !self.give_away(is_wanted, rename)? {
+            return Ok(None);
+        }
         // The header of the old number goes only when the old name is gone for good.
         sync_dir(&self.shared.disk, WAL_DIR)?;
         let file = self.shared.disk.open(NEXT_TEMPORARY, Access::Write);
@@ -137,30 +128,39 @@ impl<D: Disk> Keeper<D> {
     /// Removes log files that nothing needs, but for those kept to be recycled. Says how many
     /// went.
     pub fn remove_spare(&mut self) -> Result<usize, Error> {
+        let file_bytes = self.shared.config.file_bytes;
+        let is_spare = |bytes, free| free > SPARE_FILES_MAX || (free > 0 && bytes != file_bytes);
+        let remove = |path: &str| self.shared.disk.remove(path).at("remove", path);
         let mut count = 0;
-        loop {
-            let number = {
-                let mut table = self.shared.table.lock();
-                let recyclable = table.recyclable();
-                let file_bytes = self.shared.config.file_bytes;
-                let oldest = table.files.first_key_value().map(|(n, file)| (*n, file.bytes));
-                match oldest {
-                    Some((number, bytes))
-                        if recyclable > SPARE_FILES_MAX
-                            || (recyclable > 0 && bytes != file_bytes) =>
-                    {
-                        table.files.remove(&number);
-                        number
-                    }
-                    Some(_) | None => return Ok(count),
-                }
-            };
-            let path = wal_path(number);
-            self.shared.disk.remove(&path).at("remove", &path)?;
+        while self.give_away(is_spare, remove)? {
             // One by one, so that the log never has a gap.
             sync_dir(&self.shared.disk, WAL_DIR)?;
             count += 1;
         }
+        Ok(count)
+    }
+
+    /// Takes the oldest file out of the log with `call`, if `is_wanted` says so of its size and
+    /// of how many files nothing needs.
+    fn give_away(
+        &self,
+        is_wanted: impl Fn(u64, usize) -> bool,
+        call: impl Fn(&str) -> Result<(), Error>,
+    ) -> Result<bool, Error> {
+        let (number, file) = {
+            let mut table = self.shared.table.lock();
+            let free = table.recyclable();
+            let oldest = table.files.first_entry().expect("the active file is there");
+            if !is_wanted(oldest.get().bytes, free) {
+                return Ok(false);
+            }
+            // From here on readers are told that it is gone.
+            oldest.remove_entry()
+        };
+        call(&wal_path(number)).inspect_err(|_| {
+            self.shared.table.lock().files.insert(number, file);
+        })?;
+        Ok(true)
     }
 
     /// Log files in use, oldest first.
@@ -219,6 +219,9 @@ impl<D: Disk> Keeper<D> {
 
     /// Makes a checkpoint durable. It names all segments the group has from now on; others of
     /// this group are removed, after that. Log files below it become free with the next commit.
+    ///
+    /// When the disk is full the ballast is given up for it; if that does not suffice, nothing
+    /// is done.
     pub fn install(&mut self, checkpoint: Checkpoint) -> Result<(), Error> {
         let (group, index, term) = (checkpoint.group, checkpoint.index, checkpoint.term);
         self.make_group_dir(group)?;
@@ -230,14 +233,18 @@ impl<D: Disk> Keeper<D> {
         let removed: Vec<u64> = files.on_disk.difference(&listed).copied().collect();
         let next_segment = files.next_segment;
         let stored = Stored { checkpoint, next_segment, removed };
-        self.write_checkpoint(group, &stored)?;
+        self.with_ballast(|keeper| keeper.write_checkpoint(group, &stored))?;
         let removed = stored.removed.clone();
         let files = self.groups.get_mut(&group).expect("its directory was just made");
         files.stored = Some(stored);
         files.damage = None;
         let floor = Floor { index, term, is_logged: false, is_new: true };
         self.shared.table.lock().floors.insert(group, floor);
-        self.remove_segments(group, &removed)
+        match self.remove_segments(group, &removed) {
+            // Some file systems need space to remove. The next checkpoint names them again.
+            Err(error) if error.is_full() => Ok(()),
+            other => other,
+        }
     }
 
     fn write_checkpoint(&self, group: u32, stored: &Stored) -> Result<(), Error> {
@@ -270,6 +277,40 @@ impl<D: Disk> Keeper<D> {
         let files = self.groups.get_mut(&group).expect("segments are of a known group");
         files.on_disk.retain(|number| !numbers.contains(number));
         Ok(())
+    }
+
+    /// Makes sure that the ballast is there, if there is room for it twice. Says whether it is.
+    pub fn hold_ballast(&mut self) -> Result<bool, Error> {
+        let (disk, bytes) = (&self.shared.disk, self.shared.config.ballast_bytes);
+        if bytes == 0 {
+            return Ok(false);
+        }
+        if disk.open(BALLAST_FILE, Access::Read).is_ok() {
+            return Ok(true);
+        }
+        if disk.free_bytes().at("size", "the data directory")? / 2 < bytes {
+            return Ok(false);
+        }
+        let file = disk.create(BALLAST_TEMPORARY).at("create", BALLAST_TEMPORARY)?;
+        file.allocate(bytes).at("allocate", BALLAST_TEMPORARY)?;
+        disk.rename(BALLAST_TEMPORARY, BALLAST_FILE).at("rename", BALLAST_TEMPORARY)?;
+        Ok(true)
+    }
+
+    /// Gives the ballast's space to whoever needs it now. Says whether there was any.
+    pub fn release_ballast(&mut self) -> Result<bool, Error> {
+        release_ballast(&self.shared.disk)
+    }
+
+    /// Tries again with the ballast's space if the disk is full.
+    pub(crate) fn with_ballast<T>(
+        &mut self,
+        call: impl Fn(&mut Self) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        match call(self) {
+            Err(error) if error.is_full() && self.release_ballast()? => call(self),
+            other => other,
+        }
     }
 
     fn make_group_dir(&mut self, group: u32) -> Result<(), Error> {

@@ -184,7 +184,12 @@ impl Replay {
         }
         let (floor, last) = state.damaged_at;
         if state.is_damaged && (checkpoint <= floor || checkpoint < last) {
-            return at(Position::default(), None, "an earlier start found damage in this group");
+            return Some(Damage {
+                path: "wal".to_owned(),
+                offset: 0,
+                index: None,
+                what: "an earlier start found damage, and the group was not rebuilt".to_owned(),
+            });
         }
         if let Some(position) = state.hard_state_lost {
             return at(position, None, "the group's hard state is unreadable");

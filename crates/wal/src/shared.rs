@@ -7,6 +7,7 @@ use crate::config::Config;
 use crate::disk::{Disk, DiskFile};
 use crate::error::{Context, Error};
 use crate::io::locked::Locked;
+use crate::layout::BALLAST_FILE;
 use crate::limits::{DATA_START, FILL_STEP_BYTES};
 use crate::record::FileHeader;
 
@@ -173,4 +174,14 @@ pub(crate) fn make_file<D: Disk>(
     let header = FileHeader { identity: config.identity, number, bytes };
     number_file(disk, &file, URGENT_TEMPORARY, header)?;
     Ok(Ready { number, file: Arc::new(file), bytes })
+}
+
+/// Gives the ballast's space free. Says whether there was any.
+pub(crate) fn release_ballast<D: Disk>(disk: &D) -> Result<bool, Error> {
+    match disk.remove(BALLAST_FILE) {
+        // Space is free once the name is gone for good.
+        Ok(()) => sync_dir(disk, "").map(|()| true),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error).at("remove", BALLAST_FILE),
+    }
 }

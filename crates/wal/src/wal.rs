@@ -15,7 +15,7 @@ use crate::place::Place;
 use crate::reader::Reader;
 use crate::record::{Groups, Kind, Position, RECORD_HEADER_BYTES, Seed, Standing, aligned};
 use crate::recovery::{self, Recovered};
-use crate::shared::{LogFile, Ready, Shared, make_file, wal_path};
+use crate::shared::{LogFile, Ready, Shared, make_file, release_ballast, wal_path};
 use crate::stats::Stats;
 
 /// The log of one node, for all its groups. Owned by the one thread that writes it; others read
@@ -324,7 +324,13 @@ impl<D: Disk> Wal<D> {
                 self.stats.urgent_rollovers += 1;
                 let config = &self.shared.config;
                 let bytes = config.urgent_bytes().max(DATA_START + needed);
-                make_file(&self.shared.disk, config, self.active.number + 1, bytes)?
+                let (disk, number) = (&self.shared.disk, self.active.number + 1);
+                match make_file(disk, config, number, bytes) {
+                    Err(error) if error.is_full() && release_ballast(disk)? => {
+                        make_file(disk, config, number, bytes)?
+                    }
+                    other => other?,
+                }
             }
         };
         assert!(ready.number == self.active.number + 1, "log files follow each other");
