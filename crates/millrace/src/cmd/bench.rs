@@ -51,7 +51,7 @@ confirms, consumers take what is left. Exit code 1: messages were refused, retur
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// The broker: amqp://user:password@host:port/vhost
-    #[arg(long, env = "MILLRACE_URL", default_value = "amqp://guest:guest@localhost:5672/%2F")]
+    #[arg(long, env = "AMQP_URL", default_value = "amqp://guest:guest@localhost:5672/%2F")]
     url: Url,
     /// Publishing connections; 0 only drains
     #[arg(long, short = 'x', default_value_t = 1, value_parser = clap::value_parser!(u32).range(..=4096))]

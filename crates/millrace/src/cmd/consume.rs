@@ -34,7 +34,7 @@ has not written goes back to the queue, and what it has written is acknowledged.
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// The broker: amqp://user:password@host:port/vhost
-    #[arg(long, env = "MILLRACE_URL", default_value = "amqp://guest:guest@localhost:5672/%2F")]
+    #[arg(long, env = "AMQP_URL", default_value = "amqp://guest:guest@localhost:5672/%2F")]
     url: Url,
     /// The queue
     #[arg(long, short, value_name = "NAME")]

@@ -37,7 +37,7 @@ makes the exit code 1 unless --allow-unroutable.";
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// The broker: amqp://user:password@host:port/vhost
-    #[arg(long, env = "MILLRACE_URL", default_value = "amqp://guest:guest@localhost:5672/%2F")]
+    #[arg(long, env = "AMQP_URL", default_value = "amqp://guest:guest@localhost:5672/%2F")]
     url: Url,
     /// Publish to this queue; it is declared durable if it is not there
     #[arg(long, short, value_name = "NAME", conflicts_with_all = ["exchange", "routing_key"])]
