@@ -137,7 +137,7 @@ fn inspect_group<D: Disk>(
     Ok(GroupReport {
         group,
         checkpoint: checkpoint.map(|_| at),
-        entries: first.map(|first| (first, entries.last().unwrap_or(first))),
+        entries: first.map(|first| (first, entries.next_back().unwrap_or(first))),
         has_hard_state: replayed.is_some_and(|group| group.hard_state.is_some()),
         segments: metas.len(),
         messages: metas.iter().map(crate::segments::SegmentMeta::count).sum(),

@@ -84,7 +84,7 @@ pub(crate) fn survey<D: Disk>(disk: &D) -> Result<Layout, Error> {
     }
     if exists(disk, GROUPS_DIR)? {
         for name in disk.list(GROUPS_DIR).at("list", GROUPS_DIR)? {
-            match name.strip_suffix('/').and_then(|number| canonical::<u32>(number)) {
+            match name.strip_suffix('/').and_then(canonical::<u32>) {
                 Some(group) => survey_group(disk, group, &mut layout)?,
                 None => layout.unknown.push(format!("{GROUPS_DIR}/{name}")),
             }
@@ -100,7 +100,7 @@ fn survey_group<D: Disk>(disk: &D, group: u32, layout: &mut Layout) -> Result<()
         match name.as_str() {
             "checkpoint" => names.has_checkpoint = true,
             "checkpoint.new" => {}
-            other => match other.strip_prefix("seg-").and_then(|number| canonical::<u64>(number)) {
+            other => match other.strip_prefix("seg-").and_then(canonical::<u64>) {
                 Some(number) => names.segments.push(number),
                 None => layout.unknown.push(format!("{dir}/{name}")),
             },

@@ -426,7 +426,7 @@ impl DiskFile for SimFile {
             let fault = state.change()?;
             state.calls.writes += 1;
             state.calls.bytes += bytes.len() as u64;
-            state.calls.busy_us += bytes.len() as u64 * state.slowness.mebibyte_us >> 20;
+            state.calls.busy_us += (bytes.len() as u64 * state.slowness.mebibyte_us) >> 20;
             if fault == Some(Fault::Broken) {
                 bytes.truncate(state.random.below(bytes.len() as u64 + 1) as usize);
             }

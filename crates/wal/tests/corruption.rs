@@ -3,6 +3,7 @@
 //! Each run writes a random log, closes it, and damages one place of one file: a flipped bit, a
 //! block of zeros or garbage, an older block, a block from elsewhere, a lost end, a lost file.
 //! The start must then refuse, or name the groups concerned, or give back everything unharmed.
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "this is test code")]
 
 #[path = "common/model.rs"]
 mod model;
@@ -12,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use model::{Life, World};
 use wal::sim::{Random, SimDisk};
-use wal::{CommitBatch, Config, Damage, Error, Item, Keeper, Wal};
+use wal::{CommitBatch, Config, Damage, Error, Item, Wal};
 
 const RUNS: u64 = 5_000;
 
@@ -126,12 +127,9 @@ fn harm(written: &Written, random: &mut Random) -> (Harm, String, std::ops::Rang
     (kind, path, start..end)
 }
 
-fn open(
-    written: &Written,
-) -> Result<(World, BTreeMap<u32, Damage>, Wal<SimDisk>, Keeper<SimDisk>), Error> {
+fn open(written: &Written) -> Result<(model::ReadBack, Wal<SimDisk>), Error> {
     let (mut wal, recovered) = Wal::open(written.disk.clone(), written.config)?;
-    let (world, damaged, keeper) = model::read_world(&mut wal, &recovered)?;
-    Ok((world, damaged, wal, keeper))
+    Ok((model::read_world(&mut wal, &recovered)?, wal))
 }
 
 fn check(world: &World, damaged: &BTreeMap<u32, Damage>, history: &[World], what: &str) {
@@ -166,7 +164,7 @@ fn run(seed: u64) -> Outcome {
         true => &written.history[..],
         false => &written.history[written.history.len() - 1..],
     };
-    let (world, damaged, mut wal, mut keeper) = match open(&written) {
+    let ((world, damaged, mut keeper), mut wal) = match open(&written) {
         Ok(opened) => opened,
         Err(Error::Refused { .. } | Error::Damaged { .. }) => return Outcome::Refused,
         Err(error) => panic!("{what}: {error}"),
@@ -182,7 +180,7 @@ fn run(seed: u64) -> Outcome {
     }
     drop((wal, keeper));
     written.disk.kill();
-    let (mut again, damaged_again, _, _) = match open(&written) {
+    let ((mut again, damaged_again, _), _) = match open(&written) {
         Ok(opened) => opened,
         Err(Error::Refused { .. } | Error::Damaged { .. }) => return Outcome::Refused,
         Err(error) => panic!("{what}: {error}"),

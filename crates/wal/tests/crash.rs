@@ -3,6 +3,7 @@
 //! Each run is a seed: a random workload of commits, truncations, hard states, rollovers,
 //! checkpoints and housekeeping, with the power cut in the middle of some call, several times.
 //! A failing run prints its seed; `WAL_SEED=7 cargo test -p wal --test crash` runs that one.
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "this is test code")]
 
 #[path = "common/model.rs"]
 mod model;

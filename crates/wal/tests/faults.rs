@@ -2,6 +2,7 @@
 //!
 //! A failed commit latches. A full disk stops checkpoints, segments and housekeeping and nothing
 //! else. Whatever happens, a start afterwards finds what was promised.
+#![allow(clippy::unwrap_used, reason = "this is test code")]
 
 #[path = "common/model.rs"]
 mod model;

@@ -1,4 +1,5 @@
 //! The log on a real file system: what was committed is there after reopening.
+#![allow(clippy::unwrap_used, reason = "this is test code")]
 
 use std::path::PathBuf;
 

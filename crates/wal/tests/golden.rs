@@ -2,6 +2,7 @@
 //!
 //! `UPDATE=1 cargo test -p wal --test golden` rewrites the files of the current version: only
 //! before that version is released.
+#![allow(clippy::unwrap_used, reason = "this is test code")]
 #![allow(clippy::disallowed_methods, reason = "the golden files are read and written here")]
 
 #[path = "common/model.rs"]

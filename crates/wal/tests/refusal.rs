@@ -1,4 +1,5 @@
 //! Directories that are not what they should be are refused with a sentence, and left alone.
+#![allow(clippy::unwrap_used, reason = "this is test code")]
 
 #[path = "common/model.rs"]
 mod model;

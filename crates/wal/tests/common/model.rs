@@ -22,6 +22,12 @@ pub const UNKNOWN: &str = "unknown group";
 const GROUPS: u64 = 3;
 const QUEUES: u64 = 3;
 
+/// Queue, sequence number, contents.
+pub type Message = (u64, u64, Bytes);
+
+/// What was read back, what was called damaged, and the keeper.
+pub type ReadBack = (World, BTreeMap<u32, Damage>, Keeper<SimDisk>);
+
 /// All groups; those without anything are left out.
 pub type World = BTreeMap<u32, Group>;
 
@@ -30,8 +36,8 @@ pub struct Group {
     pub hard_state: Option<Bytes>,
     pub entries: Vec<(u64, u64, Bytes)>,
     pub checkpoint: Option<(u64, u64, Bytes)>,
-    /// (queue, sequence number, message), sorted.
-    pub messages: Vec<(u64, u64, Bytes)>,
+    /// Sorted.
+    pub messages: Vec<Message>,
 }
 
 impl Group {
@@ -82,10 +88,7 @@ pub fn config(random: &mut Random) -> Config {
 }
 
 /// What recovery gave, read back in full; and what it called damaged.
-pub fn read_world(
-    wal: &mut Wal<SimDisk>,
-    recovered: &Recovered,
-) -> Result<(World, BTreeMap<u32, Damage>, Keeper<SimDisk>), Error> {
+pub fn read_world(wal: &mut Wal<SimDisk>, recovered: &Recovered) -> Result<ReadBack, Error> {
     let mut world = World::new();
     let mut damaged = BTreeMap::new();
     let reader = wal.reader();
@@ -139,7 +142,7 @@ fn read_segment(
     keeper: &Keeper<SimDisk>,
     number: u32,
     meta: &SegmentMeta,
-) -> Result<Vec<(u64, u64, Bytes)>, Error> {
+) -> Result<Vec<Message>, Error> {
     let segment = keeper.open_segment(number, meta)?;
     let mut messages = Vec::new();
     for extent in segment.extents() {
@@ -264,7 +267,7 @@ impl Life {
         let mut metas = self.metas.get(&number).cloned().unwrap_or_default();
         if random.chance(30) && !metas.is_empty() {
             let gone = metas.remove(random.below(metas.len() as u64) as usize);
-            let is_in = |m: &(u64, u64, Bytes)| {
+            let is_in = |m: &Message| {
                 gone.extent(m.0).is_some_and(|e| (e.first_seq..=e.last_seq).contains(&m.1))
             };
             after.messages.retain(|message| !is_in(message));
@@ -304,9 +307,9 @@ impl Life {
         &mut self,
         number: u32,
         metas: Vec<SegmentMeta>,
-        messages: &[(u64, u64, Bytes)],
+        messages: &[Message],
         random: &mut Random,
-    ) -> Result<(Vec<SegmentMeta>, Vec<(u64, u64, Bytes)>), Error> {
+    ) -> Result<(Vec<SegmentMeta>, Vec<Message>), Error> {
         let dead = random.below(100);
         let mut live = Live::new();
         let alive: Vec<_> = messages.iter().filter(|_| random.below(100) >= dead).collect();
