@@ -150,8 +150,10 @@ enum Phase {
     /// `connection.open` is due.
     Open,
     Running,
-    /// The client closed: it is told when the cluster knows.
-    Leaving,
+    /// The client closed: it is told when the cluster knows, or cannot say for too long.
+    Leaving {
+        until: Instant,
+    },
     /// We closed: everything but the answer is dropped, until then.
     Closing {
         until: Instant,
@@ -260,13 +262,15 @@ impl Session {
             Phase::Header | Phase::Start | Phase::Verifying(_) | Phase::Tune | Phase::Open => {
                 Some(self.handshake_until)
             }
-            Phase::Closing { until } | Phase::Silent { until } => Some(until),
+            Phase::Leaving { until } | Phase::Closing { until } | Phase::Silent { until } => {
+                Some(until)
+            }
             Phase::Running => {
                 let heartbeat = self.next_heartbeat();
                 let late = self.late_confirms_at;
                 [heartbeat, self.dead_at(), late].into_iter().flatten().min()
             }
-            Phase::Leaving | Phase::Over => None,
+            Phase::Over => None,
         }
     }
 
@@ -312,7 +316,7 @@ impl Session {
         let used = self.frames(turn, &input);
         input.advance(used);
         match self.phase {
-            Phase::Silent { .. } | Phase::Over | Phase::Leaving => {}
+            Phase::Silent { .. } | Phase::Over | Phase::Leaving { .. } => {}
             _ => self.received = input,
         }
     }
@@ -327,7 +331,7 @@ impl Session {
                     None => break,
                 },
                 Phase::Verifying(_) => break,
-                Phase::Leaving | Phase::Silent { .. } | Phase::Over => return input.len(),
+                Phase::Leaving { .. } | Phase::Silent { .. } | Phase::Over => return input.len(),
                 Phase::Start
                 | Phase::Tune
                 | Phase::Open
@@ -427,7 +431,7 @@ impl Session {
         let at = ChannelRef { number, life: self.lives };
         self.channels[place] = Some(Box::new(Channel::new(at)));
         self.trunk.counts.channels_opened += 1;
-        self.trunk.send(turn, number, &Method::ChannelOpenOk(wire::OpenOk::default()));
+        self.trunk.send(turn, number, &Method::ChannelOpenOk(wire::OpenOk));
         Ok(())
     }
 
@@ -444,7 +448,7 @@ impl Session {
         match method {
             Method::ConnectionClose(_) => self.leave(turn),
             Method::ConnectionUpdateSecret(_) => {
-                let answer = connection::UpdateSecretOk::default();
+                let answer = connection::UpdateSecretOk;
                 self.trunk.send(turn, 0, &Method::ConnectionUpdateSecretOk(answer));
             }
             other => return Err(Failure { ids: other.ids(), ..errors::unexpected(other.name()) }),
@@ -455,13 +459,14 @@ impl Session {
     /// The client closes the connection. What it sent behind that is not looked at.
     fn leave(&mut self, turn: &mut Turn<'_>) {
         self.end(turn);
-        self.phase = Phase::Leaving;
+        self.phase = Phase::Leaving { until: turn.now + self.trunk.config.close_wait };
     }
 
     /// Hands what was gathered to the cluster and tells it that nothing more will come.
     fn end(&mut self, turn: &mut Turn<'_>) {
-        self.trunk.appends.flush(&mut self.trunk.tickets, &mut turn.out.requests);
-        self.trunk.ask_as(turn, Waiting::End, |ticket| Request::EndSession { ticket });
+        // What it published is in its queues before anybody is told that it is gone.
+        let goodbye = |ticket| Request::EndSession { ticket };
+        self.trunk.ask_after_appends_as(turn, Waiting::End, goodbye);
         for (address, _) in self.trunk.reply_addresses.drain(..) {
             turn.out.replies.push(ReplyOrder::Close(address));
         }
@@ -506,7 +511,7 @@ impl Session {
                 self.phase = Phase::Closing { until: turn.now + self.trunk.config.close_wait };
             }
             Phase::Header | Phase::Start | Phase::Verifying(_) => self.over(turn),
-            Phase::Leaving | Phase::Closing { .. } | Phase::Silent { .. } | Phase::Over => {}
+            Phase::Leaving { .. } | Phase::Closing { .. } | Phase::Silent { .. } | Phase::Over => {}
         }
     }
 
@@ -515,7 +520,7 @@ impl Session {
         match Method::decode(payload) {
             Ok(Method::ConnectionCloseOk(_)) => self.over(turn),
             Ok(Method::ConnectionClose(_)) => {
-                let answer = Method::ConnectionCloseOk(connection::CloseOk::default());
+                let answer = Method::ConnectionCloseOk(connection::CloseOk);
                 self.trunk.send(turn, 0, &answer);
             }
             Ok(_) | Err(_) => {}
@@ -596,8 +601,8 @@ impl Session {
                 self.trunk.consumers.remove(consumer);
             }
             Some(Waiting::End) => {
-                if matches!(self.phase, Phase::Leaving) {
-                    let answer = Method::ConnectionCloseOk(connection::CloseOk::default());
+                if matches!(self.phase, Phase::Leaving { .. }) {
+                    let answer = Method::ConnectionCloseOk(connection::CloseOk);
                     self.trunk.send(turn, 0, &answer);
                     self.over(turn);
                 }

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use amqp::{Frame, Method, ReplyCode, basic, channel, confirm};
 use bytes::BytesMut;
 use cluster::{Answer, Request};
-use machine::{Outcome, QueueId};
+use machine::{GroupId, Outcome, QueueId};
 
 use super::confirms::{Confirms, Verdict};
 use super::consumers::ChannelRoom;
@@ -226,7 +226,7 @@ impl Channel {
             self.state = State::Gone;
         } else if ids == Some(CLOSE) {
             // Both closed at once: the other's answer is still to come.
-            let answer = Method::ChannelCloseOk(channel::CloseOk::default());
+            let answer = Method::ChannelCloseOk(channel::CloseOk);
             trunk.send(turn, self.at.number, &answer);
         }
         Ok(())
@@ -256,7 +256,7 @@ impl Channel {
             Method::BasicCancel(cancel) => self.cancel(trunk, turn, cancel),
             Method::BasicRecover(recover) => {
                 self.recover(trunk, recover.requeue)?;
-                let answer = Method::BasicRecoverOk(basic::RecoverOk::default());
+                let answer = Method::BasicRecoverOk(basic::RecoverOk);
                 trunk.send(turn, self.at.number, &answer);
                 Ok(())
             }
@@ -309,7 +309,7 @@ impl Channel {
             }
         }
         if !select.no_wait {
-            let answer = Method::ConfirmSelectOk(confirm::SelectOk::default());
+            let answer = Method::ConfirmSelectOk(confirm::SelectOk);
             trunk.send(turn, self.at.number, &answer);
         }
         Ok(())
@@ -452,7 +452,8 @@ impl Channel {
         self.state = State::Closing;
     }
 
-    /// The client closes the channel: answered when no delivery can come any more.
+    /// The client closes the channel: answered when no delivery can come any more, and what it
+    /// published is in its queues.
     fn leave(&mut self, trunk: &mut Trunk, turn: &mut Turn<'_>) {
         let consumers: Vec<u64> = std::mem::take(&mut self.consumers).into_values().collect();
         let mut unanswered = 0;
@@ -461,6 +462,16 @@ impl Channel {
             unanswered += 1;
         }
         self.wind_up(trunk, turn);
+        trunk.appends.flush(&mut trunk.tickets, &mut turn.out.requests);
+        if trunk.tickets.last_append().is_some() {
+            // Any question will do: it is asked once everything before it is logged.
+            trunk.ask_after_appends(turn, self.at, |ticket| Request::Status {
+                ticket,
+                group: GroupId::LOCAL,
+                queue: QueueId(0),
+            });
+            unanswered += 1;
+        }
         match unanswered {
             0 => self.left(trunk, turn),
             _ => self.doing = Some(Doing::Leave { unanswered }),
@@ -468,7 +479,7 @@ impl Channel {
     }
 
     fn left(&mut self, trunk: &mut Trunk, turn: &mut Turn<'_>) {
-        let answer = Method::ChannelCloseOk(channel::CloseOk::default());
+        let answer = Method::ChannelCloseOk(channel::CloseOk);
         trunk.send(turn, self.at.number, &answer);
         self.state = State::Gone;
     }

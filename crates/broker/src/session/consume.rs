@@ -29,7 +29,7 @@ impl Channel {
         } else {
             self.prefetch = qos.prefetch_count.into();
         }
-        trunk.send(turn, self.at.number, &Method::BasicQosOk(basic::QosOk::default()));
+        trunk.send(turn, self.at.number, &Method::BasicQosOk(basic::QosOk));
         Ok(())
     }
 

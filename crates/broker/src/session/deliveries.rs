@@ -73,7 +73,7 @@ impl Channel {
             Some((delivery, destination, properties, body))
         });
         let Some((delivery, destination, properties, body)) = found else {
-            let empty = Method::BasicGetEmpty(basic::GetEmpty::default());
+            let empty = Method::BasicGetEmpty(basic::GetEmpty);
             return trunk.send(turn, self.at.number, &empty);
         };
         let source = Source {

@@ -106,7 +106,7 @@ impl Session {
             let blocked = connection::Blocked { reason };
             self.trunk.send(turn, 0, &Method::ConnectionBlocked(blocked));
         } else {
-            let unblocked = connection::Unblocked::default();
+            let unblocked = connection::Unblocked;
             self.trunk.send(turn, 0, &Method::ConnectionUnblocked(unblocked));
         }
     }
@@ -127,7 +127,7 @@ impl Session {
     pub(super) fn time_passed(&mut self, turn: &mut Turn<'_>) {
         let now = turn.now;
         match self.phase {
-            Phase::Closing { until } | Phase::Silent { until } => {
+            Phase::Leaving { until } | Phase::Closing { until } | Phase::Silent { until } => {
                 if now >= until {
                     self.over(turn);
                 }
@@ -151,7 +151,7 @@ impl Session {
                     self.trunk.encoder(turn).heartbeat();
                 }
             }
-            Phase::Leaving | Phase::Over => {}
+            Phase::Over => {}
         }
     }
 

@@ -219,7 +219,7 @@ impl Session {
         self.trunk.vhost = vhost.to_owned();
         self.catalog_seen = catalog.version();
         self.phase = Phase::Running;
-        self.trunk.send(turn, 0, &Method::ConnectionOpenOk(connection::OpenOk::default()));
+        self.trunk.send(turn, 0, &Method::ConnectionOpenOk(connection::OpenOk));
         Ok(())
     }
 }

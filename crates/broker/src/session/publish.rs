@@ -396,13 +396,16 @@ impl Channel {
     }
 }
 
-/// Header and body right behind a publish, if they are whole, and how many bytes they take.
+/// Properties and body right behind a publish, and how many bytes their frames take.
+type WholeContent<'a> = (&'a [u8], &'a [u8], usize);
+
+/// The content of a publish, if all of it is in `rest`.
 #[inline]
 fn whole_content<'a>(
     decoder: &amqp::Decoder,
     channel: u16,
     rest: &'a [u8],
-) -> Result<Option<(&'a [u8], &'a [u8], usize)>, Failure> {
+) -> Result<Option<WholeContent<'a>>, Failure> {
     let Some((header, used)) = decoder.decode(rest)? else { return Ok(None) };
     let Frame::Header { channel: of, class_id: CLASS_BASIC, body_bytes, properties } = header
     else {

@@ -77,7 +77,7 @@ impl Channel {
         if name.is_empty() {
             return Err(default_exchange());
         }
-        let answer = Method::ExchangeDeclareOk(exchange::DeclareOk::default());
+        let answer = Method::ExchangeDeclareOk(exchange::DeclareOk);
         let reply = (!declare.no_wait).then_some(answer);
         let catalog = turn.view.catalog;
         let exists = catalog.exchange(&trunk.vhost, name).is_some();
@@ -125,7 +125,7 @@ impl Channel {
         }
         let verb = Verb::DeleteExchange { exchange: name };
         auth::allow(turn.view.catalog, &trunk.user, &trunk.vhost, verb)?;
-        let reply = Method::ExchangeDeleteOk(exchange::DeleteOk::default());
+        let reply = Method::ExchangeDeleteOk(exchange::DeleteOk);
         let command = CatalogCommand::DeleteExchange {
             vhost: trunk.vhost.clone(),
             name: name.to_owned(),
@@ -151,7 +151,7 @@ impl Channel {
             arguments: arguments(bind.arguments),
             by: Some(trunk.owner()),
         };
-        let reply = Method::ExchangeBindOk(exchange::BindOk::default());
+        let reply = Method::ExchangeBindOk(exchange::BindOk);
         let reply = (!bind.no_wait).then_some(reply);
         self.change(trunk, turn, command, Doing::Change { reply })
     }
@@ -172,7 +172,7 @@ impl Channel {
             arguments: arguments(unbind.arguments),
             by: Some(trunk.owner()),
         };
-        let reply = Method::ExchangeUnbindOk(exchange::UnbindOk::default());
+        let reply = Method::ExchangeUnbindOk(exchange::UnbindOk);
         let reply = (!unbind.no_wait).then_some(reply);
         self.change(trunk, turn, command, Doing::Change { reply })
     }
@@ -297,7 +297,7 @@ impl Channel {
             arguments: arguments(bind.arguments),
             by: Some(trunk.owner()),
         };
-        let reply = (!bind.no_wait).then_some(Method::QueueBindOk(queue::BindOk::default()));
+        let reply = (!bind.no_wait).then_some(Method::QueueBindOk(queue::BindOk));
         self.change(trunk, turn, command, Doing::Change { reply })
     }
 
@@ -322,7 +322,7 @@ impl Channel {
             arguments: arguments(unbind.arguments),
             by: Some(trunk.owner()),
         };
-        let reply = Some(Method::QueueUnbindOk(queue::UnbindOk::default()));
+        let reply = Some(Method::QueueUnbindOk(queue::UnbindOk));
         self.change(trunk, turn, command, Doing::Change { reply })
     }
 

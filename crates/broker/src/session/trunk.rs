@@ -151,12 +151,22 @@ impl Trunk {
         channel: ChannelRef,
         question: impl FnOnce(Ticket) -> Request,
     ) {
+        self.ask_after_appends_as(turn, Waiting::Channel(channel), question);
+    }
+
+    /// The same in the name of whoever waits.
+    pub(crate) fn ask_after_appends_as(
+        &mut self,
+        turn: &mut Turn<'_>,
+        waiting: Waiting,
+        question: impl FnOnce(Ticket) -> Request,
+    ) {
         self.appends.flush(&mut self.tickets, &mut turn.out.requests);
         let Some(mark) = self.tickets.last_append() else {
-            return self.ask(turn, channel, question);
+            return self.ask_as(turn, waiting, question);
         };
         self.settles.flush(self.session, &mut turn.out.requests);
-        let ticket = self.tickets.issue(Waiting::Channel(channel));
+        let ticket = self.tickets.issue(waiting);
         self.held_back.push_back((mark, question(ticket)));
     }
 

@@ -131,7 +131,7 @@ impl Channel {
                 return Err(Failure::channel(ReplyCode::PreconditionFailed, text));
             }
         }
-        trunk.send(turn, self.at.number, &Method::TxSelectOk(tx::SelectOk::default()));
+        trunk.send(turn, self.at.number, &Method::TxSelectOk(tx::SelectOk));
         Ok(())
     }
 
@@ -142,7 +142,7 @@ impl Channel {
     ) -> Result<(), Failure> {
         self.transaction()?;
         self.roll_back();
-        trunk.send(turn, self.at.number, &Method::TxRollbackOk(tx::RollbackOk::default()));
+        trunk.send(turn, self.at.number, &Method::TxRollbackOk(tx::RollbackOk));
         Ok(())
     }
 
@@ -201,7 +201,7 @@ impl Channel {
     }
 
     pub(crate) fn committed(&mut self, trunk: &Trunk, turn: &mut Turn<'_>) {
-        trunk.send(turn, self.at.number, &Method::TxCommitOk(tx::CommitOk::default()));
+        trunk.send(turn, self.at.number, &Method::TxCommitOk(tx::CommitOk));
     }
 
     fn transaction(&mut self) -> Result<&mut Tx, Failure> {
