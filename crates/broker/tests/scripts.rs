@@ -10,6 +10,11 @@
 //! and others that `Runner::directive` knows. `C2` and `S2` are another connection's. Empty fields are left out.
 //! With `by-hand` the cluster answers when the script says so: `>` is what a session asks, `<` what comes back.
 //! `UPDATE=1 cargo test -p broker --test scripts` rewrites what the code now does: read the diff.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::unwrap_used,
+    reason = "a test: the time begins now, and a script that is no script fails it"
+)]
 
 #[path = "support/fake_cluster.rs"]
 mod fake_cluster;

@@ -30,11 +30,6 @@ impl Appends {
         self.round
     }
 
-    /// Whether something that was published is not yet logged.
-    pub(crate) fn are_unlogged(&self) -> bool {
-        self.unlogged_bytes > 0 || !self.slots.is_empty()
-    }
-
     /// Whether the next message should go into new batches.
     #[inline]
     pub(crate) fn is_full(&self) -> bool {

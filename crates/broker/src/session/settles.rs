@@ -83,7 +83,7 @@ mod tests {
         settles.flush(SessionId(3), &mut requests);
         assert_eq!(requests.len(), 2);
         let Request::Settle { ranges, credit: 0, .. } = &requests[0] else { panic!() };
-        assert_eq!(ranges.ranges().collect::<Vec<_>>(), [10..20]);
+        assert_eq!(*ranges, Ranges::from(10..20));
         assert!(!settles.add_credit(source, 1));
     }
 }
