@@ -2,6 +2,7 @@
 
 mod bench;
 mod consume;
+mod doctor;
 mod publish;
 mod serve;
 
@@ -25,6 +26,8 @@ enum Command {
     Bench(Box<bench::Args>),
     /// Publish messages: lines of standard input, a file, or --body
     Publish(Box<publish::Args>),
+    /// Examine a data directory: what it holds, and whether it is whole
+    Doctor(doctor::Args),
     /// Consume a queue to standard output
     Consume(Box<consume::Args>),
 }
@@ -34,6 +37,7 @@ pub(crate) fn run() -> ExitCode {
     match Cli::parse().command {
         Command::Serve(args) => serve::run(args),
         Command::Bench(args) => bench::run(*args),
+        Command::Doctor(args) => doctor::run(&args),
         Command::Publish(args) => publish::run(*args),
         Command::Consume(args) => consume::run(*args),
     }

@@ -1,0 +1,167 @@
+//! `millrace doctor`: reads a data directory, changes nothing, and says what it holds and whether a node
+//! can start from it.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use wal::{Damage, FileDisk, Report, inspect};
+
+/// What was found is not as it should be.
+const EXIT_FOUND: u8 = 1;
+/// The directory could not be examined.
+const EXIT_UNABLE: u8 = 2;
+
+/// What `millrace doctor` takes.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Exit code 0: a node can start from it. 1: something is damaged or does not belong there. \
+                        2: it could not be examined.\nIt may be run beside a running node; what looks torn may \
+                        then be a commit in progress."
+)]
+pub(crate) struct Args {
+    /// The data directory
+    #[arg(long, value_name = "DIR", default_value = "millrace-data", env = "MILLRACE_DATA_DIR")]
+    data_dir: PathBuf,
+    /// Read and check every message of every segment, too
+    #[arg(long)]
+    deep: bool,
+    /// Print one line of JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Examines the directory.
+pub(crate) fn run(args: &Args) -> ExitCode {
+    let disk = match FileDisk::existing(&args.data_dir) {
+        Ok(disk) => disk,
+        Err(error) => return unable(args, &error.to_string()),
+    };
+    let report = match inspect(&disk, args.deep) {
+        Ok(report) => report,
+        Err(error) => return unable(args, &error.to_string()),
+    };
+    let problems = problems(&report);
+    let text = if args.json { json(&report, &problems) } else { words(&report, &problems) };
+    if std::io::stdout().write_all(text.as_bytes()).is_err() {
+        return ExitCode::from(EXIT_UNABLE);
+    }
+    if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_FOUND) }
+}
+
+fn unable(args: &Args, why: &str) -> ExitCode {
+    let dir = args.data_dir.display();
+    // Nobody is left to tell if standard error is gone.
+    let _ = writeln!(std::io::stderr(), "millrace doctor: {dir} cannot be examined: {why}");
+    ExitCode::from(EXIT_UNABLE)
+}
+
+/// What keeps a node from starting, and what to do about it.
+fn problems(report: &Report) -> Vec<String> {
+    let mut problems = Vec::new();
+    for group in &report.groups {
+        if let Some(damage) = &group.damage {
+            problems.push(format!(
+                "group {}: {}. It was durable once, so nothing is cut: restore the directory from a backup",
+                group.group,
+                place(damage)
+            ));
+        }
+    }
+    for loss in &report.losses {
+        problems.push(format!("the log: {}", place(loss)));
+    }
+    for name in &report.unknown {
+        problems.push(format!(
+            "{name} does not belong to Millrace: move it away; nothing unexplained is deleted"
+        ));
+    }
+    problems
+}
+
+fn place(damage: &Damage) -> String {
+    format!("{} at byte {}: {}", damage.path, damage.offset, damage.what)
+}
+
+fn words(report: &Report, problems: &[String]) -> String {
+    let mut text = format!("{}\n", report.identity);
+    text += &format!(
+        "{} in {} log files and {} groups; {} batches in the log{}\n",
+        size(report.bytes),
+        report.files.len(),
+        report.groups.len(),
+        report.batches,
+        if report.is_torn { "; a torn end, which the next start cuts" } else { "" }
+    );
+    for group in &report.groups {
+        let span = |span: Option<(u64, u64)>| match span {
+            Some((first, last)) => format!("{first} to {last}"),
+            None => "none".to_owned(),
+        };
+        let checkpoint = group
+            .checkpoint
+            .map_or("none".to_owned(), |(index, term)| format!("index {index}, term {term}"));
+        text += &format!(
+            "  group {:<3} checkpoint: {checkpoint}; entries: {}; {} messages in {} segments ({})\n",
+            group.group,
+            span(group.entries),
+            group.messages,
+            group.segments,
+            size(group.segment_bytes)
+        );
+    }
+    if problems.is_empty() {
+        text += "A node can start from it.\n";
+    } else {
+        text += "Problems:\n";
+        problems.iter().for_each(|problem| text += &format!("  {problem}\n"));
+    }
+    text
+}
+
+fn json(report: &Report, problems: &[String]) -> String {
+    let groups: Vec<_> = report
+        .groups
+        .iter()
+        .map(|group| {
+            serde_json::json!({
+                "group": group.group,
+                "checkpoint_index": group.checkpoint.map(|(index, _)| index),
+                "first_entry": group.entries.map(|(first, _)| first),
+                "last_entry": group.entries.map(|(_, last)| last),
+                "segments": group.segments,
+                "segment_messages": group.messages,
+                "segment_bytes": group.segment_bytes,
+                "is_damaged": group.damage.is_some(),
+            })
+        })
+        .collect();
+    let files: Vec<_> = report
+        .files
+        .iter()
+        .map(|file| {
+            serde_json::json!({
+                "path": file.path,
+                "bytes": file.bytes,
+                "used_bytes": file.used_bytes,
+            })
+        })
+        .collect();
+    let line = serde_json::json!({
+        "cluster": format!("{:032x}", report.identity.cluster),
+        "node": report.identity.node,
+        "incarnation": report.identity.incarnation,
+        "bytes": report.bytes,
+        "batches": report.batches,
+        "is_torn": report.is_torn,
+        "files": files,
+        "groups": groups,
+        "problems": problems,
+    });
+    format!("{line}\n")
+}
+
+fn size(bytes: u64) -> String {
+    const MIB: u64 = 1 << 20;
+    if bytes < MIB { format!("{} KiB", bytes / 1024) } else { format!("{} MiB", bytes / MIB) }
+}
