@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use super::Failure;
 use super::broker::{Broker, tail};
 use super::flaky_disk::mounted::{Cut, MountedDisk};
-use super::trial::{Harm, Struck};
+use super::trial::{Harm, Struck, small_files};
 use crate::history::Nanos;
 use crate::workload::Chance;
 use crate::workload::io::now;
@@ -196,7 +196,9 @@ impl Harm for DiskFull {
 
     fn environment(&self) -> Vec<(&'static str, String)> {
         // The alarm long before would keep the disk from ever being full.
-        vec![("MILLRACE_DISK_FREE_LIMIT", "0".into()), ("MILLRACE_WAL_FILE_BYTES", "1MiB".into())]
+        let mut environment = vec![("MILLRACE_DISK_FREE_LIMIT", "0".to_owned())];
+        environment.extend(small_files());
+        environment
     }
 
     fn strike(&mut self, broker: &mut Broker, _: &mut Chance) -> Result<Struck, Failure> {

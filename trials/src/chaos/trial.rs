@@ -140,9 +140,17 @@ fn run_in(options: &Options, make: MakeHarm, dir: &Path) -> Result<Outcome, Fail
 fn environment(seed: u64, harm: &dyn Harm) -> Vec<(&'static str, String)> {
     let mut environment = harm.environment();
     if environment.is_empty() && seed.is_multiple_of(2) {
-        environment.push(("MILLRACE_WAL_FILE_BYTES", "1MiB".to_owned()));
+        environment.extend(small_files());
     }
     environment
+}
+
+/// The smallest log files, and messages that fit them.
+pub fn small_files() -> [(&'static str, String); 2] {
+    [
+        ("MILLRACE_WAL_FILE_BYTES", "4MiB".to_owned()),
+        ("MILLRACE_MESSAGE_BYTES_MAX", "1MiB".to_owned()),
+    ]
 }
 
 struct Trial {

@@ -170,7 +170,7 @@ impl Facts {
             }
             What::Load { on: true } => self.load.push((t, Nanos::MAX)),
             What::Load { on: false } => {
-                if let Some(open) = self.load.last_mut() {
+                if let Some(open) = self.load.last_mut().filter(|(_, end)| *end == Nanos::MAX) {
                     open.1 = t;
                 }
             }
