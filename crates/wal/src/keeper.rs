@@ -82,6 +82,8 @@ impl<D: Disk> Keeper<D> {
         while next.filled < end {
             next.filled = fill_step(&next.file, NEXT_TEMPORARY, next.filled, next.bytes)?;
         }
+        // In steps, so that a commit never waits behind a whole file of zeros.
+        next.file.sync_data().at("sync", NEXT_TEMPORARY)?;
         if next.filled < next.bytes {
             self.filling = Some(next);
             return Ok(false);
@@ -114,8 +116,6 @@ impl<D: Disk> Keeper<D> {
 
     fn finish_next(&self, filling: Filling<D::File>) -> Result<(), Error> {
         let Filling { file, bytes, .. } = filling;
-        // Contents first: the lock below keeps a rollover waiting.
-        file.sync_data().at("sync", NEXT_TEMPORARY)?;
         let mut prepared = self.shared.prepared.lock();
         let active = *self.shared.table.lock().files.last_key_value().expect("one is active").0;
         let number = active + 1 + prepared.len() as u64;

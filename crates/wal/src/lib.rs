@@ -3,6 +3,25 @@
 //! One log for all groups of a node, with group commit; per group a checkpoint and segments with
 //! what is needed of log files that were recycled. It knows groups, indexes and terms, queues as
 //! numbers and messages as bytes; it leaves elections, queues and AMQP to others.
+//!
+//! Three handles: [`Wal`] commits, [`Reader`] reads entries from any thread, [`Keeper`] prepares
+//! and recycles log files and writes checkpoints and segments. The directory stays locked until
+//! the last of them is dropped.
+//!
+//! ```
+//! use wal::{CommitBatch, Config, Identity, Item, Wal, sim::SimDisk};
+//!
+//! let disk = SimDisk::new(1); // or FileDisk::new("/var/lib/millrace")?
+//! let config = Config::new(Identity { cluster: 7, node: 1, incarnation: 1 });
+//! let (mut wal, recovered) = Wal::open(disk, config)?;
+//! assert!(recovered.groups.is_empty());
+//! let mut batch = CommitBatch::new();
+//! batch.add(1, Item::Entry { index: 1, term: 1, data: "hello".into() });
+//! batch.add(1, Item::HardState("term 1".into()));
+//! let synced = wal.commit(vec![batch])?; // One write, one sync; the proof that it is durable.
+//! assert_eq!(wal.reader().read(synced.places()[0])?, "hello");
+//! # Ok::<(), wal::Error>(())
+//! ```
 
 mod batch;
 mod checkpoint;

@@ -35,6 +35,9 @@ pub const MESSAGE_BYTES_MAX: u32 = 512 << 20;
 /// Bytes gathered before a segment writer writes.
 pub const SEGMENT_BUFFER_BYTES: usize = 1 << 20;
 
+/// Bytes of a segment that may wait for a sync, so that a commit never waits behind more.
+pub const SEGMENT_SYNC_BYTES: u64 = 4 << 20;
+
 /// Largest checkpoint file.
 pub const CHECKPOINT_BYTES_MAX: u64 = 1 << 30;
 

@@ -193,6 +193,10 @@ fn assemble<D: Disk>(
     files: BTreeMap<u32, GroupFiles>,
 ) -> (Parts<D>, Recovered) {
     let losses = scan.replay.losses(&wal_path);
+    if scan.is_torn {
+        let Position { file, offset } = scan.end;
+        tracing::info!(file, offset, "cut an interrupted commit, which was never confirmed");
+    }
     let mut recovered = Recovered { groups: BTreeMap::new(), was_torn: scan.is_torn, losses };
     let mut groups = BTreeMap::new();
     let mut floors = BTreeMap::new();
@@ -200,6 +204,9 @@ fn assemble<D: Disk>(
         files.keys().chain(scan.replay.groups.keys()).copied().collect();
     for number in numbers {
         let (found, group, floor) = assemble_group(&scan, number, files.get(&number));
+        if let Some(damage) = &found.damage {
+            tracing::error!(group = number, "damaged: {damage}");
+        }
         recovered.groups.insert(number, found);
         groups.insert(number, group);
         floors.insert(number, floor);

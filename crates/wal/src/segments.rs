@@ -11,3 +11,6 @@ mod writer;
 pub use format::{Extent, SegmentMeta};
 pub use reader::Reader;
 pub use writer::Writer;
+
+#[cfg(test)]
+mod tests;

@@ -102,6 +102,7 @@ impl<D: Disk> Wal<D> {
     /// Makes all items of all batches durable: one write and one sync, unless they fill a file.
     ///
     /// Each batch is durable as a whole or not at all, and none without those before it. After
+    /// Without batches it writes down which checkpoints there are, which frees log files. After
     /// an error nothing more is accepted, because nobody knows what is on disk: stop the node
     /// and open the log again. The exception is [`Error::TooLarge`], which writes nothing.
     pub fn commit(&mut self, batches: Vec<CommitBatch>) -> Result<Synced, Error> {
@@ -224,6 +225,8 @@ impl<D: Disk> Wal<D> {
         self.active.groups =
             draft.seal(self.active.seed, (at, self.active.durable), previous, places);
         let result = self.write_draft(&draft);
+        // The payloads are on disk now; whoever still needs them has them.
+        draft.clear();
         self.draft = draft;
         result?;
         self.publish(batches, &dirty, places[first_place..].iter());
@@ -322,6 +325,7 @@ impl<D: Disk> Wal<D> {
             Some(ready) if ready.bytes >= DATA_START + needed => ready,
             Some(_) | None => {
                 self.stats.urgent_rollovers += 1;
+                tracing::warn!(file = self.active.number + 1, "no log file was prepared in time");
                 let config = &self.shared.config;
                 let bytes = config.urgent_bytes().max(DATA_START + needed);
                 let (disk, number) = (&self.shared.disk, self.active.number + 1);

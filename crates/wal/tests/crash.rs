@@ -27,7 +27,16 @@ enum End {
     BrokenThenKill,
 }
 
-fn run(seed: u64) {
+/// What the runs went through: a test that never rolls over proves nothing about it.
+#[derive(Debug, Default)]
+struct Seen {
+    rollovers: u64,
+    recycled: u64,
+    torn: u64,
+    segments: u64,
+}
+
+fn run(seed: u64, seen: &mut Seen) {
     let mut random = Random::new(seed);
     let disk = SimDisk::new(seed);
     let config = model::config(&mut random);
@@ -45,6 +54,7 @@ fn run(seed: u64) {
         };
         disk.fail_at(1 + random.below(150), fault);
         if let Ok(mut life) = Life::open(&disk, config, &possible) {
+            seen.torn += u64::from(life.was_torn);
             loop {
                 match life.step(&mut random) {
                     Ok(()) if disk.has_failed() => break,
@@ -56,6 +66,9 @@ fn run(seed: u64) {
                 }
             }
             possible = life.possible();
+            seen.rollovers += life.wal.stats().rollovers;
+            seen.recycled += u64::from(life.keeper.files()[0].number > 1);
+            seen.segments += u64::from(disk.paths().iter().any(|path| path.contains("seg-")));
         }
         match end {
             End::PowerCut | End::BrokenThenPowerCut => disk.power_cut(random.number()),
@@ -75,15 +88,34 @@ fn run(seed: u64) {
 
 fn runs(first: u64) {
     if let Ok(seed) = std::env::var("WAL_SEED") {
-        return run(seed.parse().expect("WAL_SEED is a number"));
+        return run(seed.parse().expect("WAL_SEED is a number"), &mut Seen::default());
     }
+    let mut seen = Seen::default();
     for seed in first..first + RUNS {
-        let outcome = std::panic::catch_unwind(|| run(seed));
-        if let Err(panic) = outcome {
-            eprintln!("seed {seed} failed; repeat with WAL_SEED={seed}");
-            std::panic::resume_unwind(panic);
+        let outcome = std::panic::catch_unwind(|| {
+            let mut seen = Seen::default();
+            run(seed, &mut seen);
+            seen
+        });
+        match outcome {
+            Ok(one) => {
+                seen.rollovers += one.rollovers;
+                seen.recycled += one.recycled;
+                seen.torn += one.torn;
+                seen.segments += one.segments;
+            }
+            Err(panic) => {
+                eprintln!("seed {seed} failed; repeat with WAL_SEED={seed}");
+                std::panic::resume_unwind(panic);
+            }
         }
     }
+    eprintln!("{seen:?} in {RUNS} runs");
+    let Seen { rollovers, recycled, torn, segments } = seen;
+    assert!(
+        [rollovers, recycled, torn, segments].iter().all(|count| *count > RUNS / 25),
+        "{seen:?}"
+    );
 }
 
 #[test]

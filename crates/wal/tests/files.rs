@@ -99,3 +99,61 @@ fn log_files_are_recycled_once_checkpoints_cover_them() {
     let segment = wal.keeper().open_segment(1, &checkpoint.segments[0]).unwrap();
     assert_eq!(segment.read(9, 0, 100).unwrap(), [(400, Bytes::from_static(b"kept"))]);
 }
+
+#[test]
+fn a_writer_a_keeper_and_readers_do_not_get_in_each_others_way() {
+    let place = Place::new("threads");
+    let (mut wal, _) = Wal::open(place.disk(), config()).unwrap();
+    let mut keeper = wal.keeper();
+    let reader = wal.reader();
+    let (tell, told) = std::sync::mpsc::channel();
+    let newest = std::sync::atomic::AtomicU64::new(0);
+    let order = std::sync::atomic::Ordering::SeqCst;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for index in 1..=600 {
+                let mut batch = CommitBatch::new();
+                batch.add(1, entry(index, &format!("{index} {}", "z".repeat(5000))));
+                let places = wal.commit(vec![batch]).unwrap().into_places();
+                newest.store(index, order);
+                tell.send((index, places[0])).unwrap();
+            }
+            drop(tell);
+        });
+        scope.spawn(|| {
+            let mut installed = 0;
+            while newest.load(order) < 600 {
+                keeper.prepare_next(32 << 10).unwrap();
+                keeper.remove_spare().unwrap();
+                let index = newest.load(order);
+                if index > installed + 20 {
+                    installed = index;
+                    let (state, segments) = (Bytes::new(), Vec::new());
+                    let checkpoint = Checkpoint { group: 1, index, term: 1, state, segments };
+                    keeper.install(checkpoint).unwrap();
+                }
+            }
+        });
+        let mut gone = 0;
+        let mut places = Vec::new();
+        for (index, found) in told {
+            places.push((index, found));
+            for (index, place) in places.iter().rev().step_by(7).take(20) {
+                match reader.read(*place) {
+                    Ok(data) => assert!(data.starts_with(format!("{index} ").as_bytes())),
+                    Err(Error::Gone) => gone += 1,
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        }
+        assert!(gone > 0, "files were recycled meanwhile");
+    });
+    drop((wal, keeper, reader));
+    let (wal, recovered) = Wal::open(place.disk(), config()).unwrap();
+    let group = &recovered.groups[&1];
+    assert_eq!(group.damage, None);
+    let floor = group.checkpoint.as_ref().unwrap().index;
+    assert_eq!(floor + group.entries.len() as u64, 600);
+    let last = group.entries.last().map(|last| wal.reader().read(last.place).unwrap());
+    assert!(last.is_none_or(|data| data.starts_with(b"600 ")));
+}

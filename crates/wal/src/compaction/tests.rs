@@ -22,7 +22,7 @@ fn numbers(steps: &[Step]) -> Vec<(char, Vec<u64>)> {
 
 #[test]
 fn a_dead_segment_is_dropped_and_a_live_one_kept() {
-    let live = Live::from([(1, vec![100..200])]);
+    let live = Live::from([(1, std::iter::once(100..200).collect())]);
     let steps = plan(vec![meta(1, 0, 100), meta(2, 100, 100)], &live);
     assert_eq!(numbers(&steps), [('d', vec![1]), ('k', vec![2])]);
 }

@@ -6,7 +6,9 @@ use crate::disk::{Disk, DiskFile};
 use crate::error::{Context, Error};
 use crate::identity::Identity;
 use crate::layout::segment_path;
-use crate::limits::{INDEX_STRIDE_BYTES, MESSAGE_BYTES_MAX, SEGMENT_BUFFER_BYTES};
+use crate::limits::{
+    INDEX_STRIDE_BYTES, MESSAGE_BYTES_MAX, SEGMENT_BUFFER_BYTES, SEGMENT_SYNC_BYTES,
+};
 use crate::record::Seed;
 use crate::segments::format::{
     self, Extent, HEADER_BYTES, RecordHeader, Row, SegmentMeta, TRAILER_BYTES, Trailer,
@@ -23,6 +25,8 @@ pub struct Writer<D: Disk> {
     buffer: Vec<u8>,
     /// Bytes before the buffer.
     written: u64,
+    /// Bytes that are durable.
+    synced: u64,
     rows: Vec<Row>,
     /// Position index of all queues, one after the other.
     index: Vec<(u64, u64)>,
@@ -51,6 +55,7 @@ impl<D: Disk> Writer<D> {
             seed,
             buffer,
             written: 0,
+            synced: 0,
             rows: Vec::new(),
             index: Vec::new(),
             index_due: 0,
@@ -103,7 +108,7 @@ impl<D: Disk> Writer<D> {
         self.buffer.extend_from_slice(&footer);
         self.buffer.extend_from_slice(&encoded);
         self.flush()?;
-        self.file.sync_data().at("sync", &self.path)?;
+        self.sync()?;
         self.is_finished = true;
         let extents = self.rows.iter().map(|row| row.extent).collect();
         Ok(SegmentMeta { number: self.number, bytes: trailer.file_bytes, checksum, extents })
@@ -151,10 +156,19 @@ impl<D: Disk> Writer<D> {
         }
     }
 
+    fn sync(&mut self) -> Result<(), Error> {
+        self.file.sync_data().at("sync", &self.path)?;
+        self.synced = self.written;
+        Ok(())
+    }
+
     fn flush(&mut self) -> Result<(), Error> {
         self.file.write_at(self.written, &[IoSlice::new(&self.buffer)]).at("write", &self.path)?;
         self.written += self.buffer.len() as u64;
         self.buffer.clear();
+        if self.written - self.synced >= SEGMENT_SYNC_BYTES {
+            self.sync()?;
+        }
         Ok(())
     }
 }

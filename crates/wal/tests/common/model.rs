@@ -77,6 +77,7 @@ pub struct Life {
     pub world: World,
     /// Also possible, when the last step failed: it may have been done, in part or whole.
     pub maybe: Vec<World>,
+    pub was_torn: bool,
     places: Vec<(Place, Bytes)>,
     metas: BTreeMap<u32, Vec<SegmentMeta>>,
     term: u64,
@@ -180,7 +181,8 @@ impl Life {
         );
         let metas = metas.collect();
         let places = Vec::new();
-        Ok(Self { wal, keeper, world, maybe: Vec::new(), places, metas, term })
+        let was_torn = recovered.was_torn;
+        Ok(Self { wal, keeper, world, maybe: Vec::new(), was_torn, places, metas, term })
     }
 
     /// One random step. After an error, `maybe` has what else the log may hold.

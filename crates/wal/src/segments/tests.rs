@@ -1,0 +1,106 @@
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::disk::Disk;
+use crate::error::Error;
+use crate::identity::Identity;
+use crate::sim::{Random, SimDisk};
+
+const IDENTITY: Identity = Identity { cluster: 9, node: 1, incarnation: 1 };
+
+fn disk() -> SimDisk {
+    let disk = SimDisk::new(1);
+    disk.create_dir("groups").unwrap();
+    disk.create_dir("groups/1").unwrap();
+    disk
+}
+
+/// Messages of all sizes, from nothing to more than a stride of the index.
+fn messages(random: &mut Random) -> BTreeMap<(u64, u64), Vec<u8>> {
+    let mut messages = BTreeMap::new();
+    for queue in 0..3 {
+        let mut seq = random.below(5);
+        for _ in 0..random.below(400) {
+            let bytes = match random.below(60) {
+                0 => 70_000 + random.below(100_000),
+                1..10 => 0,
+                _ => random.below(3000),
+            };
+            messages.insert((queue * 10, seq), vec![random.number() as u8; bytes as usize]);
+            seq += 1 + if random.chance(20) { random.below(50) } else { 0 };
+        }
+    }
+    messages
+}
+
+#[test]
+fn a_read_gives_the_messages_from_its_sequence_number_on() {
+    for seed in 0..20 {
+        let mut random = Random::new(seed);
+        let disk = disk();
+        let messages = messages(&mut random);
+        let mut writer = Writer::create(&disk, IDENTITY, 1, 5).unwrap();
+        for ((queue, seq), message) in &messages {
+            writer.add(*queue, *seq, message).unwrap();
+        }
+        let meta = writer.finish().unwrap();
+        assert_eq!(meta.count(), messages.len() as u64);
+        let reader = Reader::open(&disk, &IDENTITY, 1, &meta).unwrap();
+        reader.verify().unwrap();
+        for _ in 0..300 {
+            let queue = random.below(4) * 10;
+            let last = meta.extent(queue).map_or(0, |extent| extent.last_seq);
+            let from = random.below(last + 3);
+            let bytes_max = random.below(200_000);
+            let reads = disk.calls().reads;
+            let found = reader.read(queue, from, bytes_max).unwrap();
+            assert!(disk.calls().reads <= reads + 4, "a read is a few calls");
+            let wanted = messages.range((queue, from)..=(queue, u64::MAX));
+            assert_eq!(found.is_empty(), wanted.clone().next().is_none());
+            for ((seq, message), ((_, expected_seq), expected)) in found.iter().zip(wanted) {
+                assert_eq!((seq, &message[..]), (expected_seq, &expected[..]));
+            }
+            let before_last: usize = found.iter().rev().skip(1).map(|(_, m)| m.len()).sum();
+            assert!(before_last as u64 <= bytes_max, "no more is read than was asked for");
+        }
+    }
+}
+
+#[test]
+fn opening_a_large_segment_reads_only_its_footer() {
+    let disk = disk();
+    let mut writer = Writer::create(&disk, IDENTITY, 1, 5).unwrap();
+    for seq in 0..10_000 {
+        writer.add(1, seq, &[1; 1000]).unwrap();
+    }
+    let meta = writer.finish().unwrap();
+    let reads = disk.calls().reads;
+    let reader = Reader::open(&disk, &IDENTITY, 1, &meta).unwrap();
+    assert_eq!(disk.calls().reads, reads + 2, "trailer and footer");
+    let found = reader.read(1, 5_000, 64 << 10).unwrap();
+    assert_eq!(disk.calls().reads, reads + 4, "index and records");
+    assert_eq!((found[0].0, found.len()), (5_000, 66));
+    // Kept in memory: one row per queue, whatever the number of messages.
+    assert_eq!(reader.extents().count(), 1);
+}
+
+#[test]
+fn a_segment_of_another_number_is_not_taken_for_this_one() {
+    let disk = disk();
+    let mut writer = Writer::create(&disk, IDENTITY, 1, 5).unwrap();
+    writer.add(1, 1, b"message").unwrap();
+    let meta = writer.finish().unwrap();
+    disk.plant_file("groups/1/seg-6", &disk.contents("groups/1/seg-5").unwrap());
+    let other = SegmentMeta { number: 6, ..meta };
+    let error = Reader::open(&disk, &IDENTITY, 1, &other).map(|_| ()).unwrap_err();
+    assert!(matches!(error, Error::Damaged { .. }), "{error}");
+}
+
+#[test]
+fn a_writer_that_is_dropped_takes_its_file_along() {
+    let disk = disk();
+    let mut writer = Writer::create(&disk, IDENTITY, 1, 5).unwrap();
+    writer.add(1, 1, b"message").unwrap();
+    drop(writer);
+    assert_eq!(disk.paths(), Vec::<String>::new());
+}
