@@ -172,8 +172,11 @@ impl Drop for MountedDisk {
     fn drop(&mut self) {
         // Best effort: the trial is over, and says by itself how it went.
         let _ = self.control("eio off");
-        let _ = self.unmount();
-        let _ = tool("umount", &[&text(&self.served)]);
+        if self.unmount().is_err() {
+            let _ = tool("umount", &["-l", &text(&self.data)]);
+            let _ = self.device.take().map(|device| tool("losetup", &["-d", &device]));
+        }
+        let _ = tool("umount", &["-l", &text(&self.served)]);
         let _ = self.server.kill();
         let _ = self.server.wait();
     }
