@@ -108,9 +108,6 @@ pub const CREDENTIAL_BYTES_MAX: usize = 1024;
 /// Replies on their way to one session's reply consumers; more are dropped.
 pub const REPLIES_WAITING_MAX: usize = 4096;
 
-/// Bytes of one reply's body; a longer one is dropped by its reader's mailbox being full sooner.
-pub const REPLY_NAME_BYTES_MAX: usize = 255;
-
 const _: () = assert!(OUTBOUND_BYTES_LOW < OUTBOUND_BYTES_MAX);
 const _: () = assert!(WINDOW_MESSAGES_START <= WINDOW_MESSAGES_MAX);
 const _: () = assert!(WINDOW_MESSAGES_MAX <= UNACKED_MAX);

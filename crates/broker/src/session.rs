@@ -472,6 +472,8 @@ impl Session {
         }
         self.channels.clear();
         self.trunk.consumers = Default::default();
+        self.trunk.partial_bytes = 0;
+        self.trunk.deferred_bytes = 0;
     }
 
     /// Closes the connection with an error: `connection.close`, and nothing more until it is answered.

@@ -124,7 +124,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             let read_bytes = may_read.then_some(self.read_bytes);
             let (stream, session, out) = (&mut self.stream, &mut self.session, &mut self.out);
             let input = tokio::select! {
-                biased;
                 moved = std::future::poll_fn(|cx| {
                     poll_socket(cx, stream, session.buffer(), read_bytes, &mut out.bytes, tells_written)
                 }) => match moved {
@@ -154,6 +153,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                     Input::DeadlinePassed
                 }
             };
+            let is_quiet = matches!(input, Input::DeadlinePassed);
             let now = Instant::now();
             self.watch_writes(now, waiting_bytes);
             if self.stalled_since.is_some_and(|since| now >= since + broker.config.write_stall) {
@@ -169,6 +169,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 self.session.step(now, &view, input, &mut self.out);
             }
             broker.metrics.add(&self.session.take_counts());
+            if is_quiet && self.session.buffer().is_empty() {
+                // What a burst needed is given back when nothing comes.
+                *self.session.buffer() = BytesMut::new();
+            }
             if let Some(verify) = self.out.verify.take() {
                 let broker = Arc::clone(&broker);
                 verifying = Box::pin(async move { broker.credentials.verify(verify).await });

@@ -90,3 +90,43 @@ impl Drop for Replies {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use std::sync::atomic::Ordering;
+
+    fn reply(address: &str) -> ReplyOrder {
+        let address = address.to_owned();
+        ReplyOrder::Send(Reply { address, properties: Bytes::new(), body: Bytes::new() })
+    }
+
+    #[tokio::test]
+    async fn replies_reach_their_session_and_an_address_goes_with_it() {
+        let registry = Arc::new(Registry::default());
+        let metrics = Metrics::default();
+        let mut requester = Replies::new(Arc::clone(&registry));
+        let mut responder = Replies::new(Arc::clone(&registry));
+        requester.perform(&mut vec![ReplyOrder::Open("a".to_owned())], &metrics);
+        assert!(registry.is_open("a"));
+        responder.perform(&mut vec![reply("a"), reply("b")], &metrics);
+        let mut received = Vec::new();
+        requester.recv(&mut received).await;
+        assert_eq!(received.len(), 1);
+        assert_eq!(metrics.replies_dropped.load(Ordering::Relaxed), 1, "nobody is at b");
+        drop(requester);
+        assert!(!registry.is_open("a"));
+    }
+
+    #[tokio::test]
+    async fn a_slow_reader_has_only_so_many_replies_waiting() {
+        let registry = Arc::new(Registry::default());
+        let metrics = Metrics::default();
+        let mut slow = Replies::new(Arc::clone(&registry));
+        slow.perform(&mut vec![ReplyOrder::Open("a".to_owned())], &metrics);
+        let mut orders: Vec<_> = (0..limits::REPLIES_WAITING_MAX + 3).map(|_| reply("a")).collect();
+        Replies::new(registry).perform(&mut orders, &metrics);
+        assert_eq!(metrics.replies_dropped.load(Ordering::Relaxed), 3);
+    }
+}

@@ -30,11 +30,11 @@ impl Appends {
         self.round
     }
 
-    /// Whether the next message should go into new batches.
+    /// Whether a message for so many groups should go into new batches.
     #[inline]
-    pub(crate) fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self, groups: usize) -> bool {
         self.slots.iter().any(|slot| slot.batch.bytes() >= limits::APPEND_BYTES)
-            || self.slots.len() >= limits::APPEND_SLOTS_MAX
+            || self.slots.len() + groups > limits::APPEND_SLOTS_MAX
     }
 
     /// Adds a message for queues of one group. Gives the slot it waits for, as a bit.

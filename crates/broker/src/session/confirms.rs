@@ -58,7 +58,7 @@ impl Confirms {
             && last.round == round
             && !last.told
             && !last.failed
-            && (slots == 0 || last.unanswered > 0)
+            && (slots == 0) == (last.unanswered == 0)
         {
             last.last = seq;
             return None;
@@ -75,6 +75,24 @@ impl Confirms {
             told: false,
         });
         Some(number)
+    }
+
+    /// Counts a publish that waits for `appends` of several rounds. Gives its run's number.
+    pub(crate) fn expect_wide(&mut self, appends: u32) -> u64 {
+        assert!(appends > 0, "a wide publish waits for something");
+        let seq = self.next_seq;
+        self.next_seq += 1;
+        let number = self.first_run + self.runs.len() as u64;
+        self.runs.push_back(Run {
+            first: seq,
+            last: seq,
+            slots: 0,
+            round: 0,
+            unanswered: appends,
+            failed: false,
+            told: false,
+        });
+        number
     }
 
     /// One of the appends that `run` waits for was answered.
@@ -200,6 +218,17 @@ mod tests {
         confirms.answered(0, true);
         assert_eq!(told(&mut confirms), [single(1)]);
         assert_eq!(confirms.told(), 3);
+    }
+
+    #[test]
+    fn a_publish_to_more_groups_than_a_round_has_waits_for_all_of_them() {
+        let mut confirms = Confirms::default();
+        assert_eq!(confirms.expect_wide(2), 0);
+        assert_eq!(confirms.expect(0, 0), Some(1));
+        confirms.answered(0, true);
+        assert!(told(&mut confirms).is_empty());
+        confirms.answered(0, true);
+        assert_eq!(told(&mut confirms), [Verdict::Ack { seq: 2, multiple: true }]);
     }
 
     #[test]

@@ -257,28 +257,66 @@ impl Channel {
         if let Some(name) = replies_to {
             return self.reply(trunk, turn, name, raw_properties, &message);
         }
-        if trunk.appends.is_full() {
-            trunk.appends.flush(&mut trunk.tickets, &mut turn.out.requests);
-        }
-        let route = match &own_route {
-            Some(route) => route,
+        let place = match &own_route {
+            Some(_) => 0,
             None => {
                 let found = trunk.routes.find(version, message.destination);
-                trunk.routes.at(found.expect("the route was found or kept just now"))
+                found.expect("the route was found or kept just now")
             }
         };
-        let is_routed = !route.is_empty();
+        let route = own_route.as_ref().unwrap_or_else(|| trunk.routes.at(place));
         let head = [message.destination, raw_properties];
-        let mut slots = 0;
-        if let Mode::Tx(tx) = &mut self.mode {
-            tx.enqueue(route, &head, message.body)?;
-        } else {
-            for (group, queues) in &route.groups {
-                slots |= trunk.appends.enqueue(*group, queues, &head, message.body);
+        let is_routed = !route.is_empty();
+        let slots = match &mut self.mode {
+            Mode::Tx(tx) => {
+                tx.enqueue(route, &head, message.body)?;
+                Some(0)
+            }
+            Mode::Plain | Mode::Confirm(_) if route.groups.len() > limits::APPEND_SLOTS_MAX => None,
+            Mode::Plain | Mode::Confirm(_) => {
+                if trunk.appends.is_full(route.groups.len()) {
+                    trunk.appends.flush(&mut trunk.tickets, &mut turn.out.requests);
+                }
+                let mut slots = 0;
+                for (group, queues) in &route.groups {
+                    slots |= trunk.appends.enqueue(*group, queues, &head, message.body);
+                }
+                Some(slots)
+            }
+        };
+        match slots {
+            Some(slots) => self.conclude(trunk, turn, slots, is_routed, raw_properties, &message),
+            None => {
+                let route = route.clone();
+                self.store_wide(trunk, turn, &route, &head, message.body);
             }
         }
-        self.conclude(trunk, turn, slots, is_routed, raw_properties, &message);
         Ok(())
+    }
+
+    /// A message for more groups than are gathered for at once: so many at a time.
+    fn store_wide(
+        &mut self,
+        trunk: &mut Trunk,
+        turn: &mut Turn<'_>,
+        route: &Route,
+        head: &[&[u8]],
+        body: &[u8],
+    ) {
+        let groups = u32::try_from(route.groups.len()).expect("there are few groups");
+        let run = match &mut self.mode {
+            Mode::Confirm(confirms) => Some(confirms.expect_wide(groups)),
+            Mode::Plain | Mode::Tx(_) => None,
+        };
+        for groups in route.groups.chunks(limits::APPEND_SLOTS_MAX) {
+            trunk.appends.flush(&mut trunk.tickets, &mut turn.out.requests);
+            for (group, queues) in groups {
+                let slot = trunk.appends.enqueue(*group, queues, head, body);
+                if let Some(run) = run {
+                    trunk.appends.remember(slot, self.at, run);
+                }
+            }
+        }
     }
 
     /// The return, if nobody took it and that was asked for; then the confirm.

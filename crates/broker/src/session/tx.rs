@@ -214,3 +214,35 @@ impl Channel {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::unacked::Source;
+
+    const GROUP: GroupId = GroupId(1);
+
+    #[test]
+    fn a_transaction_holds_only_so_many_bytes() {
+        let mut tx = Tx::default();
+        let route = Route { groups: vec![(GROUP, vec![QueueId(7)])] };
+        let body = vec![0; limits::TX_BYTES_MAX / 2];
+        tx.enqueue(&route, &[b"head"], &body).unwrap();
+        let refused = tx.enqueue(&route, &[b"head"], &body).unwrap_err();
+        assert_eq!(refused.error.code, ReplyCode::ResourceError);
+    }
+
+    #[test]
+    fn a_transaction_holds_only_so_many_acks() {
+        let mut tx = Tx::default();
+        let mut unacked = Unacked::default();
+        let source = Source { group: GROUP, queue: QueueId(7), consumer: 1 };
+        let count = u32::try_from(limits::TX_SETTLES_MAX).unwrap() + 1;
+        unacked.add(source, 1, count);
+        for tag in 1..u64::from(count) {
+            tx.settle(&mut unacked, tag, false, Outcome::Done).unwrap();
+        }
+        let refused = tx.settle(&mut unacked, count.into(), false, Outcome::Done).unwrap_err();
+        assert_eq!(refused.error.code, ReplyCode::ResourceError);
+    }
+}

@@ -1,6 +1,8 @@
 //! A cluster of one node in a test's memory: the real machines, no log, no Raft. What is asked is done at once,
 //! and answered when the script wants it.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 use cluster::{Alarms, Answer, Delivery, Request, Ticket};
 use machine::{
@@ -12,8 +14,8 @@ pub(crate) struct FakeCluster {
     pub(crate) catalog: Catalog,
     queues: QueueMachine,
     index: u64,
-    /// Every message: queue, sequence number, head and body.
-    messages: Vec<(QueueId, u64, Vec<u8>, Vec<u8>)>,
+    /// Every message, by queue and sequence number: head and body.
+    messages: BTreeMap<(QueueId, u64), (Vec<u8>, Vec<u8>)>,
     effects: Vec<Effect>,
     pub(crate) alarms: Alarms,
     /// Answers that wait to be handed to their session.
@@ -28,7 +30,7 @@ impl FakeCluster {
             catalog: Catalog::new(4),
             queues,
             index: 0,
-            messages: Vec::new(),
+            messages: BTreeMap::new(),
             effects: Vec::new(),
             alarms: Alarms::default(),
             answers: Vec::new(),
@@ -65,7 +67,7 @@ impl FakeCluster {
             let Effect::Enqueued { queue, first_seq, count, bytes } = effect else { continue };
             let found = Messages::of(*queue, &entry[bytes.clone()]).take(*count as usize);
             for (seq, (head, body)) in (*first_seq..).zip(found) {
-                self.messages.push((*queue, seq, head.to_vec(), body.to_vec()));
+                self.messages.insert((*queue, seq), (head.to_vec(), body.to_vec()));
             }
         }
         self.perform(None);
@@ -119,8 +121,7 @@ impl FakeCluster {
     ) -> Delivery {
         let mut batch = Batch::new();
         for seq in first_seq..first_seq + u64::from(count) {
-            let found = self.messages.iter().find(|(of, at, _, _)| (*of, *at) == (queue, seq));
-            let (_, _, head, body) = found.expect("a message that was stored");
+            let (head, body) = &self.messages[&(queue, seq)];
             batch.enqueue(&[queue], &[head], body);
         }
         let bytes = Bytes::from(batch.stamp(0)).slice(machine::ENTRY_HEAD_BYTES..);
