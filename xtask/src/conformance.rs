@@ -5,6 +5,7 @@
 //! is not asked yet and why. Each suite gets a broker with nothing in it.
 
 mod amqp_tools;
+mod answers;
 mod go;
 mod lists;
 pub(crate) mod perftest;
@@ -34,6 +35,7 @@ pub(crate) const SUITES: &[Suite] = &[
     rust_tests::AMQPRS,
     perftest::PERFTEST,
     amqp_tools::AMQP_TOOLS,
+    answers::ANSWERS,
 ];
 
 /// The port that some clients' tests insist on; in a namespace of its own it is free.
@@ -156,15 +158,17 @@ fn run_suite(
     let skips = if options.is_reference { BTreeMap::new() } else { lists::skips(suite.name)? };
     let skips = skips.into_keys().collect();
     let folder = PathBuf::from(folder);
+    let is_bless = options.is_bless;
     if let Some((host, port)) = options.address.clone() {
+        let control = Vec::new();
         if suite.wants_port_5672 && port != PORT {
             return Err("its tests have port 5672 written into them".into());
         }
-        return (suite.run)(&Target { host, port, control: Vec::new(), skips, folder });
+        return (suite.run)(&Target { host, port, control, skips, is_bless, folder });
     }
     let broker = Broker::start(kind, &folder.join("broker"), PORT)?;
     let host = "127.0.0.1".to_string();
-    let target = Target { host, port: PORT, control: broker.control(), skips, folder };
+    let target = Target { host, port: PORT, control: broker.control(), skips, is_bless, folder };
     let cases = (suite.run)(&target);
     broker.stop()?;
     cases

@@ -27,6 +27,8 @@ pub(super) struct Target {
     pub(super) control: Vec<(String, String)>,
     /// Cases that are not run.
     pub(super) skips: Vec<String>,
+    /// What the broker does now is what is expected from now on.
+    pub(super) is_bless: bool,
     /// A fresh folder for this run.
     pub(super) folder: PathBuf,
 }
