@@ -7,13 +7,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use machine::{GroupId, Messages, QueueId, Ranges};
 use wal::segments::SegmentMeta;
-use wal::{Checkpoint, Error, FileDisk, Keeper, Place, Reader};
+use wal::{Checkpoint, Error, FileDisk, Keeper, Live, Place, Reader};
 
 use super::handle::{Counters, Node};
 use super::start::Failure;
 use super::store::{Flush, Segments, Store};
 use crate::checkpoint::{Job, LiveMessages, Stored};
-use crate::limits::{ENTRIES_CACHED, FETCH_BYTES, FILL_BYTES, LOG_FILES_KEPT};
+use crate::limits::{ENTRIES_CACHED, FILL_BYTES, LOG_FILES_KEPT};
 use crate::shard::Input;
 
 /// Keeps house until the shards are gone.
@@ -77,6 +77,7 @@ impl Flusher {
     /// Makes the next log file ready, in small steps.
     fn prepare(&mut self) -> Result<(), Error> {
         while !self.keeper.prepare_next(FILL_BYTES)? {}
+        self.keeper.hold_ballast()?;
         self.keeper.remove_spare().map(|_| ())
     }
 
@@ -100,13 +101,18 @@ impl Flusher {
     fn checkpoint(&mut self, job: Job, node: &Node) -> Result<(), Error> {
         let Job { group, index, term, state, messages, live } = job;
         self.asked.retain(|asked| *asked != group);
-        let live: BTreeMap<QueueId, Ranges> = live.into_iter().collect();
-        let mut metas = self.metas.get(&group).cloned().unwrap_or_default();
-        let dead = self.rewrite(group, &live, &mut metas)?;
+        let before = self.metas.get(&group).cloned().unwrap_or_default();
+        let old: Vec<u64> = before.iter().map(|meta| meta.number).collect();
+        let mut metas = self.compact(group, before, live)?;
         if !messages.is_empty() {
             let count = messages.iter().map(|messages| messages.live.len()).sum();
             Counters::add(&node.counters.segment_messages, count);
-            let meta = self.write(group, messages)?;
+            let meta = match self.write(group, &messages) {
+                Err(error) if error.is_full() && self.keeper.release_ballast()? => {
+                    self.write(group, &messages)?
+                }
+                written => written?,
+            };
             self.open(group, &meta)?;
             metas.push(meta);
         }
@@ -126,22 +132,24 @@ impl Flusher {
             })
         });
         let stored = stored.collect();
-        self.metas.insert(group, metas);
-        for number in dead {
-            self.segments.remove(group, number);
+        for number in old {
+            if metas.iter().all(|meta| meta.number != number) {
+                self.segments.remove(group, number);
+            }
         }
+        self.metas.insert(group, metas);
         node.shard_of(group).push(Input::Checkpointed { group, index, stored });
         self.prepare()
     }
 
     /// Copies live messages of the log to a new segment.
-    fn write(&mut self, group: GroupId, messages: Vec<LiveMessages>) -> Result<SegmentMeta, Error> {
+    fn write(&mut self, group: GroupId, messages: &[LiveMessages]) -> Result<SegmentMeta, Error> {
         let mut writer = self.keeper.segment(group.0)?;
         for LiveMessages { queue, first_seq, place, range, live, .. } in messages {
-            let entry = self.entry(place)?;
+            let entry = self.entry(*place)?;
             let bytes = entry.slice(range.start as usize..range.end as usize);
-            let mut seq = first_seq;
-            for span in Messages::of(queue, &bytes).spans() {
+            let mut seq = *first_seq;
+            for span in Messages::of(*queue, &bytes).spans() {
                 if live.contains(seq) {
                     writer.add(queue.0, seq, &bytes[span])?;
                 }
@@ -151,59 +159,23 @@ impl Flusher {
         writer.finish()
     }
 
-    /// Drops segments in which nothing lives from `metas` and joins those that are mostly dead into
-    /// a new one. Says which are not needed once the checkpoint is installed.
-    fn rewrite(
+    /// Lets go of segments in which nothing lives and joins neighbours that are mostly dead. What the
+    /// checkpoint does not name any more is removed once it is installed.
+    fn compact(
         &mut self,
         group: GroupId,
-        live: &BTreeMap<QueueId, Ranges>,
-        metas: &mut Vec<SegmentMeta>,
-    ) -> Result<Vec<u64>, Error> {
-        let (mut dead, mut sparse, mut kept) = (Vec::new(), Vec::new(), Vec::new());
-        for meta in metas.drain(..) {
-            let (alive, count) = alive(&meta, live);
-            if alive == 0 {
-                dead.push(meta.number);
-            } else if alive * 2 < count {
-                sparse.push(meta);
-            } else {
-                kept.push(meta);
+        metas: Vec<SegmentMeta>,
+        live: Vec<(QueueId, Ranges)>,
+    ) -> Result<Vec<SegmentMeta>, Error> {
+        let live: Live =
+            live.into_iter().map(|(queue, live)| (queue.0, live.ranges().collect())).collect();
+        let metas = self.keeper.compact(group.0, metas, &live)?;
+        for meta in &metas {
+            if self.segments.find(group, meta.number).is_none() {
+                self.open(group, meta)?;
             }
         }
-        *metas = kept;
-        if sparse.is_empty() {
-            return Ok(dead);
-        }
-        let mut extents = Vec::new();
-        for meta in &sparse {
-            dead.push(meta.number);
-            extents.extend(
-                meta.extents
-                    .iter()
-                    .map(|extent| (extent.queue, extent.first_seq, extent.last_seq, meta.number)),
-            );
-        }
-        extents.sort_unstable();
-        let mut writer = self.keeper.segment(group.0)?;
-        for (queue, first_seq, last_seq, number) in extents {
-            let Some(alive) = live.get(&QueueId(queue)) else { continue };
-            let Some(reader) = self.segments.find(group, number) else { continue };
-            let mut next = first_seq;
-            while next <= last_seq {
-                let found = reader.read(queue, next, FETCH_BYTES)?;
-                let Some((last, _)) = found.last() else { break };
-                next = last + 1;
-                for (seq, message) in found {
-                    if seq <= last_seq && alive.contains(seq) {
-                        writer.add(queue, seq, &message)?;
-                    }
-                }
-            }
-        }
-        let meta = writer.finish()?;
-        self.open(group, &meta)?;
-        metas.push(meta);
-        Ok(dead)
+        Ok(metas)
     }
 
     fn open(&self, group: GroupId, meta: &SegmentMeta) -> Result<(), Error> {
@@ -224,16 +196,4 @@ impl Flusher {
         self.entries.push((place, entry.clone()));
         Ok(entry)
     }
-}
-
-/// How many messages of a segment are alive, and how many it holds.
-fn alive(meta: &SegmentMeta, live: &BTreeMap<QueueId, Ranges>) -> (u64, u64) {
-    let (mut alive, mut count) = (0, 0);
-    for extent in &meta.extents {
-        count += extent.count;
-        if let Some(ranges) = live.get(&QueueId(extent.queue)) {
-            alive += ranges.within(extent.first_seq..extent.last_seq + 1).len();
-        }
-    }
-    (alive, count)
 }
