@@ -91,8 +91,10 @@ impl Generator {
     }
 }
 
-fn log(generator: &str, load: &Load) -> PathBuf {
-    let log = target().join("bench").join(format!("{generator}-{}.txt", load.name()));
+/// Brokers have ports of their own, so a port names the broker.
+fn log(generator: Generator, load: &Load, port: u16) -> PathBuf {
+    let name = format!("{}-{}-{port}.txt", generator.word(), load.name());
+    let log = target().join("bench").join(name);
     let _ = std::fs::remove_file(&log);
     log
 }
@@ -106,7 +108,7 @@ fn run_millrace(load: &Load, port: u16, pid: u32, seconds: u32) -> Result<Figure
     bench.args(["--prefetch", PREFETCH, "--ack-every", ACK_COUNT]);
     bench.args(["--duration", &format!("{seconds}s"), "--queue-prefix", &load.name(), "--delete"]);
     let said = output(&mut bench)?;
-    let log = log("millrace", load);
+    let log = log(Generator::Millrace, load, port);
     std::fs::write(&log, &said).map_err(|error| format!("{}: {error}", log.display()))?;
     let figure = |path: &[&str]| number(&said, path).unwrap_or(0.0);
     Ok(Figures {
@@ -129,7 +131,7 @@ pub(super) fn millrace(port: u16, pid: u32) -> Command {
 }
 
 fn run_perftest(load: &Load, port: u16, pid: u32, seconds: u32) -> Result<Figures, String> {
-    let log = log("perftest", load);
+    let log = log(Generator::PerfTest, load, port);
     let queue = load.name();
     let java = perftest::java();
     let mut perftest = command(&java[0], &[]);
