@@ -18,6 +18,9 @@ use crate::bodies::{Run, Source};
 use crate::checkpoint::Job;
 use crate::shard::{Input, Located};
 
+/// Scheduling priority of the thread that writes the log; others run at 0.
+const LOG_NICENESS: i32 = -10;
+
 /// Something to be written to the log.
 #[derive(Debug)]
 pub(crate) struct Append {
@@ -106,6 +109,9 @@ impl Store {
 
 /// Writes the log until the shards are gone: everything that waits is one write and one sync.
 pub(crate) fn write(mut wal: Wal<FileDisk>, node: &Node, store: &Store, failure: &Failure) {
+    // Everything waits for this thread, and it does little but wait for the disk. Where raising it is
+    // not permitted it runs as the others do.
+    let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), LOG_NICENESS);
     let mut appends = Vec::new();
     let mut rollovers = 0;
     loop {
