@@ -20,7 +20,10 @@ pub(crate) struct Mailbox<T> {
 #[derive(Debug)]
 struct State<T> {
     items: Vec<T>,
+    /// Of the items, and of those that were taken without a release.
     weight: usize,
+    /// Of the items.
+    weight_here: usize,
     waiting: bool,
     closed: bool,
 }
@@ -28,7 +31,8 @@ struct State<T> {
 impl<T> Mailbox<T> {
     /// A mailbox that holds items until their weights reach `weight_max`.
     pub(crate) fn new(weight_max: usize) -> Arc<Self> {
-        let state = State { items: Vec::new(), weight: 0, waiting: false, closed: false };
+        let state =
+            State { items: Vec::new(), weight: 0, weight_here: 0, waiting: false, closed: false };
         Arc::new(Self {
             state: Mutex::new(state),
             filled: Condvar::new(),
@@ -61,6 +65,7 @@ impl<T> Mailbox<T> {
                 }
                 if state.weight < self.weight_max {
                     state.weight += weight;
+                    state.weight_here += weight;
                     state.items.extend(item.take());
                     if std::mem::take(&mut state.waiting) {
                         drop(state);
@@ -73,29 +78,39 @@ impl<T> Mailbox<T> {
         }
     }
 
-    /// Swaps everything that waits into `items` (empty before), waiting `patience` for the first.
-    /// Without `release`, those who wait for room go on waiting.
+    /// Swaps everything that waits into `items` (empty before), waiting `patience` for the first; with
+    /// none until it is closed. A reader that is patient is woken by the closing once. Without
+    /// `release`, those who wait for room go on waiting.
     pub(crate) fn take(&self, items: &mut Vec<T>, patience: Option<Duration>, release: bool) {
         let mut state = self.lock();
-        if state.items.is_empty() && !state.closed {
+        if release && state.weight > state.weight_here {
+            // Before waiting: whoever is to send the next item may be waiting for this.
+            let was_full = state.weight >= self.weight_max;
+            state.weight = state.weight_here;
+            if was_full {
+                self.drained.notify_waiters();
+            }
+        }
+        let was_closed = state.closed && patience.is_some();
+        if state.items.is_empty() && state.closed == was_closed {
             state.waiting = true;
+            let must_wait = |state: &mut State<T>| {
+                state.items.is_empty() && state.closed == was_closed
+            };
             state = match patience {
                 Some(patience) => {
-                    let waited = self.filled.wait_timeout_while(state, patience, |state| {
-                        state.items.is_empty() && !state.closed
-                    });
+                    let waited = self.filled.wait_timeout_while(state, patience, must_wait);
                     waited.unwrap_or_else(PoisonError::into_inner).0
                 }
                 None => {
-                    let waited = self
-                        .filled
-                        .wait_while(state, |state| state.items.is_empty() && !state.closed);
+                    let waited = self.filled.wait_while(state, must_wait);
                     waited.unwrap_or_else(PoisonError::into_inner)
                 }
             };
             state.waiting = false;
         }
         std::mem::swap(&mut state.items, items);
+        state.weight_here = 0;
         let was_full = state.weight >= self.weight_max;
         if release {
             state.weight = 0;
@@ -181,5 +196,79 @@ impl<T> AnswerBox<T> {
 
     fn lock(&self) -> MutexGuard<'_, Answers<T>> {
         self.answers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::{Context, Poll, Waker};
+
+    use super::*;
+
+    fn poll(future: &mut std::pin::Pin<Box<impl Future<Output = bool>>>) -> Poll<bool> {
+        future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    fn take(mailbox: &Mailbox<u32>, release: bool) -> Vec<u32> {
+        let mut items = Vec::new();
+        mailbox.take(&mut items, Some(Duration::ZERO), release);
+        items
+    }
+
+    #[test]
+    fn who_waits_for_room_is_woken_before_the_reader_waits_for_the_next_item() {
+        let mailbox = Mailbox::new(10);
+        assert_eq!(poll(&mut Box::pin(mailbox.send(1, 10))), Poll::Ready(true));
+        let mut second = Box::pin(mailbox.send(2, 10));
+        assert_eq!(poll(&mut second), Poll::Pending);
+        assert_eq!(take(&mailbox, false), [1]);
+        assert_eq!(poll(&mut second), Poll::Pending, "the first is not done with yet");
+        // Nothing is in the mailbox now, so this waits for an item; the room is given first.
+        assert_eq!(take(&mailbox, true), []);
+        assert_eq!(poll(&mut second), Poll::Ready(true));
+        assert_eq!(take(&mailbox, true), [2]);
+    }
+
+    #[test]
+    fn what_is_taken_without_a_release_goes_on_weighing_and_later_items_too() {
+        let mailbox = Mailbox::new(10);
+        assert_eq!(poll(&mut Box::pin(mailbox.send(1, 6))), Poll::Ready(true));
+        assert_eq!(take(&mailbox, false), [1]);
+        assert_eq!(poll(&mut Box::pin(mailbox.send(2, 6))), Poll::Ready(true));
+        let mut third = Box::pin(mailbox.send(3, 6));
+        assert_eq!(poll(&mut third), Poll::Pending);
+        assert_eq!(take(&mailbox, true), [2]);
+        assert_eq!(poll(&mut third), Poll::Ready(true));
+    }
+
+    #[test]
+    fn a_closed_mailbox_takes_no_requests_and_lets_go_of_those_who_wait() {
+        let mailbox = Mailbox::new(1);
+        assert_eq!(poll(&mut Box::pin(mailbox.send(1, 1))), Poll::Ready(true));
+        let mut second = Box::pin(mailbox.send(2, 1));
+        assert_eq!(poll(&mut second), Poll::Pending);
+        mailbox.close();
+        assert_eq!(poll(&mut second), Poll::Ready(false));
+        // What the node tells itself still comes through.
+        mailbox.push(3);
+        assert_eq!(take(&mailbox, true), [1, 3]);
+    }
+
+    #[test]
+    fn answers_are_never_lost_to_a_receiver_that_stopped_waiting_in_between() {
+        let answers = AnswerBox::new();
+        let mut into = Vec::new();
+        {
+            let mut dropped = Box::pin(answers.recv(&mut into));
+            assert_eq!(poll(&mut dropped), Poll::Pending);
+            answers.push(&mut vec![1]);
+        }
+        assert_eq!(poll(&mut Box::pin(answers.recv(&mut into))), Poll::Ready(true));
+        answers.push(&mut vec![2]);
+        answers.close();
+        assert_eq!(poll(&mut Box::pin(answers.recv(&mut into))), Poll::Ready(true));
+        assert_eq!(into, [1, 2]);
+        assert_eq!(poll(&mut Box::pin(answers.recv(&mut into))), Poll::Ready(false));
+        assert!(!answers.push(&mut vec![3]));
     }
 }
