@@ -64,6 +64,9 @@ impl RaftLog {
 
     /// Where the next entry was synced.
     pub(crate) fn synced(&mut self, index: u64, place: Place) {
+        if index <= self.compacted.0 {
+            return;
+        }
         let next = self.compacted.0 + 1 + self.places.len() as u64;
         if index == next {
             self.places.push_back(place);
@@ -86,7 +89,8 @@ impl RaftLog {
     pub(crate) fn compact(&mut self, index: u64) {
         let Ok(term) = self.term(index) else { return };
         let gone = (index - self.compacted.0) as usize;
-        self.places.drain(..gone.min(self.places.len()));
+        assert!(gone <= self.places.len(), "an entry was compacted before it was synced");
+        self.places.drain(..gone);
         while self.terms.get(1).is_some_and(|&(first, _)| first <= index + 1) {
             self.terms.pop_front();
         }
@@ -145,6 +149,9 @@ impl Storage for RaftLog {
         let first = self.unapplied.front().map_or(self.last_index + 1, |entry| entry.index);
         if low < first {
             return Err(StorageError::Compacted.into());
+        }
+        if high > self.last_index + 1 || low > high {
+            return Err(StorageError::Unavailable.into());
         }
         let limit = max_size.into().unwrap_or(u64::MAX);
         let (mut size, mut entries) = (0u64, Vec::new());
