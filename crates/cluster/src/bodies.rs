@@ -3,10 +3,18 @@
 //!
 //! The machine deals in sequence numbers and knows no bytes. Each queue has here a map from sequence
 //! numbers to places (one extent per run of an entry or per segment, never one per message) and a
-//! hot window of bytes in the order in which they will go out. Deliveries of one queue leave in the
-//! order in which the machine decided them: one that must wait for the disk holds up those behind.
+//! window of bytes that are in memory. Deliveries of one queue leave in the order in which the
+//! machine decided them: one that must wait for the disk holds up those behind.
+//!
+//! While a delivery waits, a fetch is under way. A fetch may come back with less than was asked or
+//! with nothing, because a checkpoint moved the messages meanwhile: then it is asked again, of the
+//! new places. What waits here and is settled already (a consumer that does not acknowledge) keeps
+//! its places, also through a checkpoint, until it has left.
 
-use std::collections::{BTreeMap, VecDeque};
+mod outbox;
+mod window;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use bytes::Bytes;
@@ -14,8 +22,13 @@ use machine::{ConsumerId, QueueId, Ranges, SessionId};
 
 use crate::checkpoint::Stored;
 use crate::limits::{
-    FETCH_PARTS, HOT_BYTES_IDLE_QUEUE, HOT_BYTES_PER_QUEUE, HOT_BYTES_PER_SHARD, READ_AHEAD_BYTES,
+    FETCH_BYTES, FETCH_PARTS, FETCHES_FRUITLESS_MAX, HOT_BYTES_IDLE_QUEUE, HOT_BYTES_PER_GROUP,
+    HOT_BYTES_PER_QUEUE, READ_AHEAD_BYTES, READ_AHEAD_RUNS,
 };
+use crate::request::Ticket;
+use outbox::Outbox;
+pub(crate) use outbox::{Got, Outgoing};
+use window::Window;
 
 /// Messages that lie together, with their bytes.
 #[derive(Clone, Debug)]
@@ -29,6 +42,10 @@ pub struct Run {
 impl Run {
     fn end(&self) -> u64 {
         self.first_seq + u64::from(self.count)
+    }
+
+    fn span(&self) -> Range<u64> {
+        self.first_seq..self.end()
     }
 }
 
@@ -57,24 +74,6 @@ pub struct FetchPart {
     pub source: Source,
 }
 
-/// A delivery that the machine decided, its bytes to be found.
-#[derive(Clone, Debug)]
-pub(crate) struct Outgoing {
-    pub(crate) consumer: ConsumerId,
-    pub(crate) first_seq: u64,
-    pub(crate) count: u32,
-    pub(crate) redelivered: bool,
-    /// Asked for by `basic.get`: answered by number, not as a consumer's delivery.
-    pub(crate) got: Option<Got>,
-}
-
-/// What a `Got` answer needs besides the message.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Got {
-    pub(crate) ticket: crate::Ticket,
-    pub(crate) ready: u64,
-}
-
 /// What is left to do for a queue after bytes moved.
 #[derive(Debug)]
 pub(crate) enum Step {
@@ -82,45 +81,82 @@ pub(crate) enum Step {
     Fetch { from_seq: u64, parts: Vec<FetchPart> },
 }
 
+/// What the machine says of a queue's readers.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Readers<'a> {
+    /// What will be delivered next, in this order.
+    pub(crate) ready: Option<&'a Ranges>,
+    pub(crate) consumers: u32,
+}
+
+impl Readers<'_> {
+    fn want(&self, span: Range<u64>) -> bool {
+        self.ready.is_some_and(|ready| ready.intersects(span))
+    }
+}
+
 #[derive(Debug, Default)]
 struct QueueBodies {
+    /// Disjoint, by their first sequence number.
     extents: BTreeMap<u64, Extent>,
-    hot: VecDeque<Run>,
-    hot_bytes: usize,
-    outbox: VecDeque<Outgoing>,
+    window: Window,
+    outbox: Outbox,
     fetching: bool,
-    consumers: usize,
-    /// The sequence number behind the last delivery: where reading ahead goes on.
-    next_seq: u64,
+    /// The last fetch brought nothing: reading ahead waits until something else happens.
+    is_dry: bool,
+    /// Fetches in a row that did not bring what a delivery waits for.
+    fruitless: u32,
 }
 
 /// The bodies of all queues of one group.
 #[derive(Debug, Default)]
 pub(crate) struct Bodies {
     queues: BTreeMap<QueueId, QueueBodies>,
+    /// Queues with deliveries that wait for bytes.
+    waiting: BTreeSet<QueueId>,
+    /// What all windows weigh.
     hot_bytes: usize,
+    /// Queues whose windows are to be cut once what can leave has left.
+    overfull: Vec<QueueId>,
 }
 
 impl Bodies {
-    /// Messages that were just applied from an entry. `bytes` is `None` while the log is replayed.
+    /// Messages that were just applied. `bytes`: if they are in memory, they and the size of the
+    /// buffer that they are a slice of.
     pub(crate) fn enqueued(
         &mut self,
         queue: QueueId,
         first_seq: u64,
         count: u32,
         source: Source,
-        bytes: Option<Bytes>,
+        bytes: Option<(Bytes, usize)>,
     ) {
         let bodies = self.queues.entry(queue).or_default();
         bodies.extents.insert(first_seq, Extent { count: u64::from(count), source });
-        let Some(bytes) = bytes else { return };
-        let limit = if bodies.consumers > 0 { HOT_BYTES_PER_QUEUE } else { HOT_BYTES_IDLE_QUEUE };
-        if bodies.hot_bytes + bytes.len() <= limit
-            && self.hot_bytes + bytes.len() <= HOT_BYTES_PER_SHARD
-        {
-            self.hot_bytes += bytes.len();
-            bodies.hot_bytes += bytes.len();
-            bodies.hot.push_back(Run { first_seq, count, bytes });
+        let Some((bytes, pinned)) = bytes else { return };
+        let before = bodies.window.bytes();
+        bodies.window.push(Run { first_seq, count, bytes }, pinned);
+        let after = bodies.window.bytes();
+        self.hot_bytes = self.hot_bytes - before + after;
+        if after > HOT_BYTES_IDLE_QUEUE || self.hot_bytes > HOT_BYTES_PER_GROUP {
+            self.overfull.push(queue);
+        }
+    }
+
+    /// Cuts windows that grew too large, after what could leave has left. The newest messages go: they
+    /// leave last.
+    pub(crate) fn cut<'a>(&mut self, readers: impl Fn(QueueId) -> Readers<'a>) {
+        while let Some(queue) = self.overfull.pop() {
+            let Some(bodies) = self.queues.get_mut(&queue) else { continue };
+            let is_idle = readers(queue).consumers == 0;
+            let limit = if is_idle { HOT_BYTES_IDLE_QUEUE } else { HOT_BYTES_PER_QUEUE };
+            let before = bodies.window.bytes();
+            let others = self.hot_bytes - before;
+            while (bodies.window.bytes() > limit
+                || others + bodies.window.bytes() > HOT_BYTES_PER_GROUP)
+                && bodies.window.forget_back()
+            {}
+            self.hot_bytes = others + bodies.window.bytes();
         }
     }
 
@@ -132,18 +168,28 @@ impl Bodies {
     }
 
     /// A checkpoint at `index` is synced: log extents up to there give way to what `stored` says,
-    /// and so do all segments.
-    pub(crate) fn checkpointed(&mut self, index: u64, stored: &[Stored]) {
+    /// and so do all segments. `live` tells what of a queue is alive.
+    pub(crate) fn checkpointed<'a>(
+        &mut self,
+        index: u64,
+        stored: &[Stored],
+        live: impl Fn(QueueId) -> Option<&'a Ranges>,
+    ) {
         for bodies in self.queues.values_mut() {
+            bodies.is_dry = false;
             bodies.extents.retain(|_, extent| match &extent.source {
                 Source::Entry { index: at, .. } => *at > index,
                 Source::Segment { .. } => false,
                 Source::Memory(_) => true,
             });
         }
-        for stored in stored {
-            if self.queues.contains_key(&stored.queue) {
-                self.stored(stored.queue, stored.first_seq, stored.last_seq, stored.segment);
+        for &Stored { queue, first_seq, last_seq, segment } in stored {
+            let Some(bodies) = self.queues.get(&queue) else { continue };
+            let span = first_seq..last_seq + 1;
+            if live(queue).is_some_and(|live| live.intersects(span.clone()))
+                || bodies.outbox.wants(span)
+            {
+                self.stored(queue, first_seq, last_seq, segment);
             }
         }
     }
@@ -171,217 +217,229 @@ impl Bodies {
         found
     }
 
+    /// What of `queue` waits for its bytes: a checkpoint keeps it, although it may be settled.
+    pub(crate) fn waiting(&self, queue: QueueId) -> Ranges {
+        self.queues.get(&queue).map(|bodies| bodies.outbox.spans().collect()).unwrap_or_default()
+    }
+
     /// Messages that are settled for good: extents in which nothing lives are forgotten.
     pub(crate) fn settled(&mut self, queue: QueueId, settled: &Ranges, live: Option<&Ranges>) {
         let Some(bodies) = self.queues.get_mut(&queue) else { return };
-        let wanted =
-            bodies.outbox.iter().map(|outgoing| outgoing.first_seq).min().unwrap_or(u64::MAX);
+        let wanted = bodies.outbox.first();
+        let is_done = |span: Range<u64>| {
+            span.end <= wanted && !live.is_some_and(|live| live.intersects(span))
+        };
         for range in settled.ranges() {
             let before = bodies.extents.range(..=range.start).next_back().map(|(&seq, _)| seq);
             let from = before.unwrap_or(range.start);
             let dead: Vec<u64> = bodies
                 .extents
                 .range(from..range.end)
-                .filter(|(first, extent)| {
-                    let end = **first + extent.count;
-                    end <= wanted && !live.is_some_and(|live| live.intersects(**first..end))
-                })
+                .filter(|(first, extent)| is_done(**first..**first + extent.count))
                 .map(|(&first, _)| first)
                 .collect();
             for first in dead {
                 bodies.extents.remove(&first);
             }
         }
-        // What was purged or settled without being delivered leaves the hot window too.
-        while let Some(run) = bodies.hot.front() {
-            let span = run.first_seq..run.end();
-            if span.end > wanted || live.is_some_and(|live| live.intersects(span)) {
-                break;
-            }
-            let length = run.bytes.len();
-            bodies.hot.pop_front();
-            bodies.hot_bytes -= length;
-            self.hot_bytes -= length;
-        }
+        // What was purged or settled without being delivered leaves the window too.
+        let before = bodies.window.bytes();
+        bodies.window.forget_front(is_done);
+        self.hot_bytes = self.hot_bytes - before + bodies.window.bytes();
     }
 
-    pub(crate) fn attached(&mut self, queue: QueueId) {
-        self.queues.entry(queue).or_default().consumers += 1;
-    }
-
-    pub(crate) fn detached(&mut self, queue: QueueId) {
-        if let Some(bodies) = self.queues.get_mut(&queue) {
-            bodies.consumers = bodies.consumers.saturating_sub(1);
-        }
-    }
-
-    pub(crate) fn dropped(&mut self, queue: QueueId) {
-        if let Some(bodies) = self.queues.remove(&queue) {
-            self.hot_bytes -= bodies.hot_bytes;
-        }
+    /// Forgets a queue that is gone. Gives what waited for its bytes, and never leaves now.
+    pub(crate) fn dropped(&mut self, queue: QueueId) -> Vec<Outgoing> {
+        self.waiting.remove(&queue);
+        let Some(bodies) = self.queues.remove(&queue) else { return Vec::new() };
+        self.hot_bytes -= bodies.window.bytes();
+        bodies.outbox.into_all()
     }
 
     /// Puts a delivery behind those that wait for their bytes.
     pub(crate) fn deliver(&mut self, queue: QueueId, outgoing: Outgoing) {
-        self.queues.entry(queue).or_default().outbox.push_back(outgoing);
+        let bodies = self.queues.entry(queue).or_default();
+        bodies.is_dry = false;
+        bodies.outbox.push(outgoing);
     }
 
-    /// Takes back what waits for its bytes and was decided for `consumer`: it was never sent.
-    pub(crate) fn withdraw(&mut self, queue: QueueId, consumer: ConsumerId) -> Vec<Range<u64>> {
-        let Some(bodies) = self.queues.get_mut(&queue) else { return Vec::new() };
-        let mut withdrawn = Vec::new();
-        bodies.outbox.retain(|outgoing| {
-            let keep = outgoing.consumer != consumer || outgoing.got.is_some();
-            if !keep {
-                let first = outgoing.first_seq;
-                withdrawn.push(first..first + u64::from(outgoing.count));
+    /// Takes back what waits for its bytes and was decided for `consumer`: it was never sent. True: some
+    /// is settled already, so it leaves all the same, and `ticket` comes back after it.
+    pub(crate) fn withdraw(
+        &mut self,
+        queue: QueueId,
+        consumer: ConsumerId,
+        ticket: Option<Ticket>,
+    ) -> (Ranges, bool) {
+        match self.queues.get_mut(&queue) {
+            Some(bodies) => bodies.outbox.withdraw(consumer, ticket),
+            None => (Ranges::new(), false),
+        }
+    }
+
+    /// Nothing is sent to `session` any more. Gives the queues that may go on without it.
+    pub(crate) fn end_session(&mut self, session: SessionId, freed: &mut Vec<QueueId>) {
+        for &queue in &self.waiting {
+            let Some(bodies) = self.queues.get_mut(&queue) else { continue };
+            if bodies.outbox.end_session(session) {
+                freed.push(queue);
             }
-            keep
-        });
-        withdrawn
-    }
-
-    /// Nothing is sent to `session` any more.
-    pub(crate) fn end_session(&mut self, session: SessionId) {
-        for bodies in self.queues.values_mut() {
-            bodies.outbox.retain(|outgoing| outgoing.consumer.session != session);
         }
     }
 
     /// Bytes that were fetched for `queue`.
-    pub(crate) fn fetched(&mut self, queue: QueueId, runs: Vec<Run>) {
+    pub(crate) fn fetched(&mut self, queue: QueueId, runs: Vec<Run>, readers: Readers<'_>) {
         let Some(bodies) = self.queues.get_mut(&queue) else { return };
-        bodies.fetching = false;
-        let Some(first) = runs.first() else { return };
-        let mut at = bodies.hot.partition_point(|run| run.first_seq < first.first_seq);
-        for mut run in runs {
-            // An entry's part is fetched whole, and its end may be in the window already.
-            let next = bodies.hot.get(at).map_or(u64::MAX, |run| run.first_seq);
-            if run.first_seq >= next {
-                break;
-            }
-            if run.end() > next {
-                run = split(queue, &run, (next - run.first_seq) as u32).0;
-            }
-            self.hot_bytes += run.bytes.len();
-            bodies.hot_bytes += run.bytes.len();
-            bodies.hot.insert(at, run);
-            at += 1;
-        }
+        let before = bodies.window.bytes();
+        bodies.fetched(queue, runs, readers);
+        self.hot_bytes = self.hot_bytes - before + bodies.window.bytes();
     }
 
     /// The next thing to do for `queue`, if there is one now.
-    pub(crate) fn next(&mut self, queue: QueueId) -> Option<Step> {
+    pub(crate) fn next(&mut self, queue: QueueId, readers: Readers<'_>) -> Option<Step> {
         let bodies = self.queues.get_mut(&queue)?;
-        let before = bodies.hot_bytes;
-        let step = bodies.next(queue);
-        self.hot_bytes = self.hot_bytes - before + bodies.hot_bytes;
+        let before = bodies.window.bytes();
+        let step = bodies.next(queue, readers, self.hot_bytes >= HOT_BYTES_PER_GROUP);
+        self.hot_bytes = self.hot_bytes - before + bodies.window.bytes();
+        match &step {
+            Some(Step::Deliver { .. }) => {}
+            Some(Step::Fetch { .. }) | None if bodies.outbox.is_empty() => {
+                self.waiting.remove(&queue);
+            }
+            Some(Step::Fetch { .. }) | None => {
+                self.waiting.insert(queue);
+            }
+        }
         step
     }
 }
 
 impl QueueBodies {
-    fn next(&mut self, queue: QueueId) -> Option<Step> {
-        let Some(front) = self.outbox.front() else {
-            return self.read_ahead();
+    fn next(&mut self, queue: QueueId, readers: Readers<'_>, is_tight: bool) -> Option<Step> {
+        let Some((first, count)) = self.outbox.front() else {
+            return if is_tight { None } else { self.read_ahead(readers) };
         };
-        let (first, wanted) = (front.first_seq, front.count);
-        // What lies below went out before, or is settled.
-        while self.hot.front().is_some_and(|run| run.end() <= first) {
-            self.pop_hot();
+        if let Some(run) = self.window.take(queue, first, count) {
+            self.fruitless = 0;
+            let outgoing = self.outbox.sent(run.count);
+            return Some(Step::Deliver { outgoing, bytes: run.bytes });
         }
-        if self.hot.front().is_none_or(|run| run.first_seq > first) {
-            return self.fetch(first);
-        }
-        let mut run = self.pop_hot()?;
-        if run.first_seq < first {
-            run = split(queue, &run, (first - run.first_seq) as u32).1;
-        }
-        if run.count > wanted {
-            let (taken, rest) = split(queue, &run, wanted);
-            self.hot_bytes += rest.bytes.len();
-            self.hot.push_front(rest);
-            run = taken;
-        }
-        self.next_seq = run.end();
-        let front = self.outbox.front_mut()?;
-        let mut outgoing = front.clone();
-        outgoing.count = run.count;
-        front.first_seq += u64::from(run.count);
-        front.count -= run.count;
-        if front.count == 0 {
-            self.outbox.pop_front();
-        }
-        Some(Step::Deliver { outgoing, bytes: run.bytes })
-    }
-
-    fn pop_hot(&mut self) -> Option<Run> {
-        let run = self.hot.pop_front()?;
-        self.hot_bytes -= run.bytes.len();
-        Some(run)
-    }
-
-    /// While a consumer is reading a backlog, the bytes behind its last delivery are fetched early.
-    fn read_ahead(&mut self) -> Option<Step> {
-        if self.consumers == 0 || self.fetching {
-            return None;
-        }
-        let mut next = self.next_seq;
-        let mut ahead = 0;
-        for run in &self.hot {
-            if run.end() <= next {
-                continue;
-            }
-            if run.first_seq > next {
-                break;
-            }
-            next = run.end();
-            ahead += run.bytes.len();
-            if ahead >= READ_AHEAD_BYTES {
-                return None;
-            }
-        }
-        self.extents
-            .range(..=next)
-            .next_back()
-            .filter(|(first, extent)| **first + extent.count > next)?;
-        self.fetch(next)
-    }
-
-    fn fetch(&mut self, from_seq: u64) -> Option<Step> {
         if self.fetching {
             return None;
         }
-        let until = self
-            .hot
-            .iter()
-            .find(|run| run.first_seq > from_seq)
-            .map_or(u64::MAX, |run| run.first_seq);
-        let start = self.extents.range(..=from_seq).next_back().map_or(from_seq, |(&seq, _)| seq);
-        let mut parts = Vec::new();
-        for (&first_seq, extent) in self.extents.range(start..until) {
-            let from = first_seq.max(from_seq);
-            let end = (first_seq + extent.count).min(until);
-            if from >= end {
-                continue;
-            }
-            let source = extent.source.clone();
-            // A part of an entry is fetched whole: its bytes can be told apart only from its start.
-            let whole = !matches!(source, Source::Segment { .. });
-            let (first_seq, count) =
-                if whole { (first_seq, extent.count) } else { (from, end - from) };
-            parts.push(FetchPart { first_seq, count, source });
-            if parts.len() >= FETCH_PARTS || !whole {
-                break;
+        let (from_seq, parts) = self.parts(first, readers, is_tight);
+        assert!(!parts.is_empty(), "message {first} of {queue:?} goes out and lies nowhere");
+        assert!(
+            self.fruitless < FETCHES_FRUITLESS_MAX,
+            "message {first} of {queue:?} is not where it should be: {parts:?}"
+        );
+        self.fetching = true;
+        Some(Step::Fetch { from_seq, parts })
+    }
+
+    fn fetched(&mut self, queue: QueueId, runs: Vec<Run>, readers: Readers<'_>) {
+        self.fetching = false;
+        self.is_dry = true;
+        for run in runs {
+            // Settled or taken by others meanwhile: nobody will ask for it.
+            if (self.outbox.wants(run.span()) || readers.want(run.span()))
+                && self.window.fill(queue, run)
+            {
+                self.is_dry = false;
             }
         }
+        if self.outbox.front().is_some_and(|(first, _)| !self.window.holds(first)) {
+            self.fruitless += 1;
+        }
+    }
+
+    /// While somebody consumes a backlog, the bytes that will be delivered next are fetched early.
+    fn read_ahead(&mut self, readers: Readers<'_>) -> Option<Step> {
+        let ready = readers.ready?;
+        if readers.consumers == 0 || self.fetching || self.is_dry {
+            return None;
+        }
+        let mut runs = self.window.runs().take(READ_AHEAD_RUNS).peekable();
+        let (mut ahead, mut at) = (0, 0);
+        let mut missing = None;
+        'ready: for range in ready.ranges() {
+            at = range.start.max(at);
+            while at < range.end {
+                while runs.next_if(|(span, _)| span.end <= at).is_some() {}
+                let Some((span, bytes)) = runs.next_if(|(span, _)| span.start <= at) else {
+                    missing = Some(at);
+                    break 'ready;
+                };
+                ahead += bytes;
+                if ahead >= READ_AHEAD_BYTES {
+                    return None;
+                }
+                at = span.end;
+            }
+        }
+        drop(runs);
+        // Else more runs are ahead than were looked at.
+        let from_seq = missing.filter(|&seq| !self.window.holds(seq))?;
+        let (from_seq, parts) = self.parts(from_seq, readers, false);
         if parts.is_empty() {
             return None;
         }
         self.fetching = true;
         Some(Step::Fetch { from_seq, parts })
     }
+
+    /// Where the messages from `from_seq` on lie: those that wait in the outbox, and unless memory
+    /// `is_tight` those that are ready. Not what is in the window.
+    fn parts(&self, from_seq: u64, readers: Readers<'_>, is_tight: bool) -> (u64, Vec<FetchPart>) {
+        let until = self.window.next_start(from_seq);
+        let due = self.outbox.due_from(from_seq);
+        let start = self.extents.range(..=from_seq).next_back().map_or(from_seq, |(&seq, _)| seq);
+        let (mut parts, mut bytes) = (Vec::new(), 0);
+        for (&first_seq, extent) in self.extents.range(start..until) {
+            let from = first_seq.max(from_seq);
+            let end = (first_seq + extent.count).min(until);
+            let is_due = from < due;
+            if from >= end || !(is_due || (!is_tight && readers.want(from..end))) {
+                continue;
+            }
+            let source = extent.source.clone();
+            let is_last = match &source {
+                Source::Segment { .. } => true,
+                Source::Entry { range, .. } => {
+                    bytes += u64::from(range.end - range.start);
+                    bytes >= FETCH_BYTES || parts.len() + 1 >= FETCH_PARTS
+                }
+                Source::Memory(_) => parts.len() + 1 >= FETCH_PARTS,
+            };
+            // A part of an entry is fetched whole: its bytes can be told apart only from its start.
+            let (first_seq, count) = match &source {
+                Source::Segment { .. } if is_tight => (from, end.min(due) - from),
+                Source::Segment { .. } => (from, end - from),
+                Source::Entry { .. } | Source::Memory(_) => (first_seq, extent.count),
+            };
+            parts.push(FetchPart { first_seq, count, source });
+            if is_last {
+                break;
+            }
+        }
+        (from_seq, parts)
+    }
 }
+
+/// `range` of `entry`: a slice, or a copy if the slice would keep much more than itself in memory.
+/// And the size of the buffer that it keeps.
+pub fn cut_out(entry: &Bytes, range: Range<usize>) -> (Bytes, usize) {
+    let slice = entry.slice(range);
+    if slice.len() * COPIED_BELOW < entry.len() {
+        let copy = Bytes::copy_from_slice(&slice);
+        let bytes = copy.len();
+        return (copy, bytes);
+    }
+    (slice, entry.len())
+}
+
+/// What is a smaller part of its entry than this is copied out of it.
+const COPIED_BELOW: usize = 4;
 
 /// `run` in two: its first `count` messages, and the others.
 pub(crate) fn split(queue: QueueId, run: &Run, count: u32) -> (Run, Run) {
@@ -395,3 +453,6 @@ pub(crate) fn split(queue: QueueId, run: &Run, count: u32) -> (Run, Run) {
     };
     (head, rest)
 }
+
+#[cfg(test)]
+mod tests;

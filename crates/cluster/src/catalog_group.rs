@@ -2,16 +2,17 @@
 
 use bytes::Bytes;
 use machine::{
-    Applied, Batch, Catalog, CatalogCommand, CatalogEffect, CatalogReply, Command, EntryReader,
-    GroupId, QueueId, QueueSettings,
+    Applied, Batch, Catalog, CatalogCommand, CatalogEffect, CatalogReply, Command, Corrupt,
+    EntryReader, GroupId, QueueId, QueueSettings, SessionId,
 };
 use raft::eraftpb::Entry;
 
 use crate::checkpoint::Job;
-use crate::proposals::{Proposals, Waiter};
+use crate::proposals::{Fates, Proposals, Waiter};
+use crate::queue_group::Progress;
 use crate::replica::Replica;
 use crate::request::Answer;
-use crate::shard::{Input, Output, Then};
+use crate::shard::{Input, Output, Then, refuse};
 
 /// The catalog on this node.
 pub struct CatalogGroup {
@@ -19,7 +20,7 @@ pub struct CatalogGroup {
     catalog: Catalog,
     proposals: Proposals,
     applied: u64,
-    checkpointing: bool,
+    checkpoint: Progress,
     start: Start,
 }
 
@@ -39,7 +40,7 @@ impl CatalogGroup {
             catalog,
             proposals: Proposals::default(),
             applied,
-            checkpointing: false,
+            checkpoint: Progress::default(),
             start: Start::Waiting,
         }
     }
@@ -48,12 +49,17 @@ impl CatalogGroup {
         &self.catalog
     }
 
-    pub(crate) fn propose(&mut self, wall_ms: u64, command: CatalogCommand, waiter: Waiter) {
+    /// Adds a command to the next entry.
+    pub(crate) fn propose(
+        &mut self,
+        wall_ms: u64,
+        command: CatalogCommand,
+        waiter: Waiter,
+        outputs: &mut Vec<Output>,
+    ) {
         let mut batch = Batch::new();
         batch.catalog(&command);
-        // The catalog's entries are small; what is refused here is refused again by `flush`.
-        let refused = self.proposals.add(&mut self.replica, wall_ms, batch, waiter);
-        assert!(refused.is_empty() || !self.replica.is_leader(), "a leader refused a proposal");
+        refuse(self.proposals.add(&mut self.replica, wall_ms, batch, waiter), outputs);
     }
 
     /// Deletes the auto-delete queue `queue`. If it is not there any more, the waiter is handed back.
@@ -62,12 +68,22 @@ impl CatalogGroup {
         wall_ms: u64,
         queue: QueueId,
         waiter: Waiter,
+        outputs: &mut Vec<Output>,
     ) -> Option<Waiter> {
         let Some(found) = self.catalog.queue_by_id(queue) else { return Some(waiter) };
         let (vhost, name) = (found.vhost.clone(), found.name.clone());
         let command = CatalogCommand::DeleteQueue { vhost, name, queue: Some(queue), by: None };
-        self.propose(wall_ms, command, waiter);
+        self.propose(wall_ms, command, waiter, outputs);
         None
+    }
+
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.proposals.is_waiting()
+    }
+
+    /// Whether something that `session` asked for is not committed yet.
+    pub(crate) fn is_waiting_for(&self, session: SessionId) -> bool {
+        self.proposals.is_waiting_for(session)
     }
 
     pub(crate) fn flush(&mut self, wall_ms: u64) -> Vec<Waiter> {
@@ -83,13 +99,15 @@ impl CatalogGroup {
     ) {
         self.applied = entry.index;
         self.replica.applied(entry.index);
+        let Fates { committed, lost } = self.proposals.committed(entry.index, entry.term);
+        refuse(lost, outputs);
         if entry.data.is_empty() {
             return;
         }
-        let waiters = self.proposals.committed(entry.index);
-        let (at, results) = apply(&mut self.catalog, entry.index, &entry.data);
+        let (at, results) = apply(&mut self.catalog, entry.index, &entry.data)
+            .expect("an entry of our own making that passed its checksum");
         outputs.push(Output::CatalogApplied { at, entry: entry.data.clone() });
-        let mut waiters = waiters.into_iter();
+        let mut waiters = committed.into_iter();
         for (reply, effects, started) in results {
             if started && self.start == Start::Waiting {
                 self.start = Start::Applied;
@@ -144,19 +162,28 @@ impl CatalogGroup {
         Some(queues.map(|queue| (queue.group, queue.id, queue.settings())).collect())
     }
 
-    /// What is to be written so that the log below is not needed; `None` while one is under way.
-    pub(crate) fn checkpoint(&mut self) -> Option<Job> {
+    /// A checkpoint is due as soon as there is something for it.
+    pub(crate) fn want_checkpoint(&mut self) {
+        self.checkpoint.is_wanted = true;
+    }
+
+    /// What is to be written so that the log below is not needed, if that is due.
+    pub(crate) fn due_checkpoint(&mut self) -> Option<Job> {
         let (compacted, _) = self.replica.log().compacted();
-        if self.checkpointing || self.applied <= compacted {
+        if !self.checkpoint.begin(self.applied > compacted) {
             return None;
         }
-        self.checkpointing = true;
         Some(Job::new(GroupId::CATALOG, self.applied, &self.replica, &self.catalog.snapshot()))
     }
 
     pub(crate) fn checkpointed(&mut self, index: u64) {
-        self.checkpointing = false;
+        self.checkpoint.end();
         self.replica.compact(index);
+    }
+
+    /// There was no room for the checkpoint.
+    pub(crate) fn checkpoint_failed(&mut self) {
+        self.checkpoint.end();
     }
 }
 
@@ -164,16 +191,22 @@ impl CatalogGroup {
 type Results = Vec<(CatalogReply, Vec<CatalogEffect>, bool)>;
 
 /// Applies an entry of the catalog's log. Sessions' copies are kept by the same function.
-pub(crate) fn apply(catalog: &mut Catalog, index: u64, entry: &Bytes) -> (Applied, Results) {
-    let reader = EntryReader::new(entry).expect("a synced entry that passed its checksum");
+pub(crate) fn apply(
+    catalog: &mut Catalog,
+    index: u64,
+    entry: &Bytes,
+) -> Result<(Applied, Results), Corrupt> {
+    let reader = EntryReader::new(entry)?;
     let at = Applied { index, time_ms: reader.time_ms() };
     let mut results = Vec::new();
     for command in reader {
-        let Ok((_, Command::Catalog(command))) = command else { continue };
+        let (_, Command::Catalog(command)) = command? else {
+            return Err(Corrupt { what: "a command of a group of queues in the catalog" });
+        };
         let started = matches!(*command, CatalogCommand::NodeStarted { .. });
         let mut effects = Vec::new();
         let reply = catalog.apply(at, *command, &mut effects);
         results.push((reply, effects, started));
     }
-    (at, results)
+    Ok((at, results))
 }

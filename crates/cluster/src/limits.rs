@@ -31,8 +31,9 @@ pub const MAILBOX_BYTES: usize = 16 << 20;
 /// What a request weighs in the mailbox besides its bytes.
 pub const REQUEST_BYTES: usize = 256;
 
-/// Bytes of bodies that a shard keeps in memory for deliveries to come.
-pub const HOT_BYTES_PER_SHARD: usize = 32 << 20;
+/// Bytes of bodies that a group keeps in memory for deliveries to come. What is due now is read and
+/// kept whatever this says.
+pub const HOT_BYTES_PER_GROUP: usize = 16 << 20;
 
 /// Bytes of bodies kept in memory for one queue that has consumers.
 pub const HOT_BYTES_PER_QUEUE: usize = 8 << 20;
@@ -40,14 +41,24 @@ pub const HOT_BYTES_PER_QUEUE: usize = 8 << 20;
 /// Bytes of bodies kept in memory for one queue that has none.
 pub const HOT_BYTES_IDLE_QUEUE: usize = 512 << 10;
 
+/// What a run of messages in memory weighs besides its bytes.
+pub const RUN_BYTES: usize = 128;
+
 /// Bytes that reading ahead tries to keep in memory behind the last delivery of a queue.
 pub const READ_AHEAD_BYTES: usize = 1 << 20;
 
-/// Bytes that one fetch from a segment reads.
+/// Runs in memory that are looked at to tell whether enough is read ahead.
+pub const READ_AHEAD_RUNS: usize = 64;
+
+/// Bytes after which one fetch reads no more.
 pub const FETCH_BYTES: u64 = 1 << 20;
 
 /// Log entries that one fetch reads.
 pub const FETCH_PARTS: usize = 64;
+
+/// Fetches in a row that may come back without what a delivery waits for. Each is the fault of a
+/// checkpoint that moved it meanwhile, so even a few are rare.
+pub const FETCHES_FRUITLESS_MAX: u32 = 10_000;
 
 /// Settled messages that are gathered before they are logged without waiting for other entries.
 pub const SETTLES_GATHERED: u64 = 1000;

@@ -4,10 +4,10 @@ use machine::{Applied, EntryReader, GroupId};
 use raft::eraftpb::Entry;
 
 use crate::checkpoint::{Job, Stored};
-use crate::proposals::{Proposals, Waiter};
+use crate::proposals::{Fates, Proposals, Waiter};
 use crate::queues::{Origin, Queues, Wish};
 use crate::replica::Replica;
-use crate::shard::{Now, Output, tell};
+use crate::shard::{Now, Output, refuse, tell};
 
 /// One data group on this node.
 pub struct QueueGroup {
@@ -16,7 +16,7 @@ pub struct QueueGroup {
     pub(crate) queues: Queues,
     pub(crate) proposals: Proposals,
     applied: u64,
-    checkpointing: bool,
+    checkpoint: Progress,
     /// Whether an entry of this node's own term is applied: everything before it is, too.
     leads: bool,
 }
@@ -25,7 +25,8 @@ impl QueueGroup {
     /// The group as recovered up to `applied`.
     pub(crate) fn new(replica: Replica, queues: Queues, group: GroupId, applied: u64) -> Self {
         let proposals = Proposals::default();
-        Self { group, replica, queues, proposals, applied, checkpointing: false, leads: false }
+        let checkpoint = Progress::default();
+        Self { group, replica, queues, proposals, applied, checkpoint, leads: false }
     }
 
     /// Whether the group takes consumers.
@@ -38,10 +39,13 @@ impl QueueGroup {
     }
 
     /// Proposes what was gathered. Settles ride along with whatever else there is, or go alone when
-    /// they have waited long enough.
-    pub(crate) fn flush(&mut self, now: Now) -> Vec<Waiter> {
+    /// they have waited long enough, or `at_once`.
+    pub(crate) fn flush(&mut self, now: Now, at_once: bool) -> Vec<Waiter> {
         let due = self.queues.settle_deadline_ms();
-        if due.is_some_and(|at| self.proposals.is_gathering() || at <= now.mono_ms) {
+        // What is taken must get into the log: nobody would gather it again.
+        if self.replica.is_leader()
+            && due.is_some_and(|at| self.proposals.is_gathering() || at_once || at <= now.mono_ms)
+        {
             self.queues.take_settled(self.proposals.batch_mut());
         }
         self.proposals.propose(&mut self.replica, now.wall_ms)
@@ -59,16 +63,17 @@ impl QueueGroup {
             self.leads = true;
             self.queues.lead();
         }
+        let Fates { committed, lost } = self.proposals.committed(entry.index, entry.term);
+        refuse(lost, outputs);
         if !entry.data.is_empty() {
-            let waiters = self.proposals.committed(entry.index);
             self.apply(&entry, wishes);
-            for waiter in waiters {
-                if let Waiter::Appended { settles, .. } = &waiter {
-                    self.queues.settled_by_entry(settles, wishes);
-                }
-                // Wishes come after: a confirm waits for the commit and for nothing else.
-                tell(waiter, outputs);
+        }
+        for waiter in committed {
+            if let Waiter::Appended { settles, .. } = &waiter {
+                self.queues.settled_by_entry(settles, wishes);
             }
+            // Wishes come after: a confirm waits for the commit and for nothing else.
+            tell(waiter, outputs);
         }
         self.replica.applied(entry.index);
     }
@@ -80,31 +85,68 @@ impl QueueGroup {
         assert!(applied.is_ok(), "an entry of group {:?} cannot be applied", self.group);
     }
 
-    /// What is to be written so that the log below is not needed; `None` while one is under way.
-    pub(crate) fn checkpoint(&mut self) -> Option<Job> {
+    /// The log below is not needed for long: a checkpoint is due as soon as there is something for it.
+    pub(crate) fn want_checkpoint(&mut self) {
+        self.checkpoint.is_wanted = true;
+    }
+
+    /// What is to be written so that the log below is not needed, if that is due.
+    pub(crate) fn due_checkpoint(&mut self) -> Option<Job> {
         let (compacted, _) = self.replica.log().compacted();
-        if self.checkpointing || self.applied <= compacted {
+        if !self.checkpoint.begin(self.applied > compacted) {
             return None;
         }
-        self.checkpointing = true;
         let machine = self.queues.machine();
+        let bodies = self.queues.bodies();
+        // A delivery that waits for its bytes needs them even if it is settled already.
+        let needed = |queue| {
+            let mut live = machine.live(queue)?.clone();
+            live.insert_all(&bodies.waiting(queue));
+            Some(live)
+        };
         let mut job = Job::new(self.group, self.applied, &self.replica, &machine.snapshot());
-        for (queue, parts) in self.queues.bodies().in_entries_to(self.applied) {
-            if let Some(live) = machine.live(queue) {
-                job.add(queue, live, parts, self.replica.log());
+        job.live = machine.queues().filter_map(|queue| Some((queue, needed(queue)?))).collect();
+        for (queue, parts) in bodies.in_entries_to(self.applied) {
+            if let Ok(at) = job.live.binary_search_by_key(&queue, |(queue, _)| *queue) {
+                let live = job.live[at].1.clone();
+                job.add(queue, &live, parts, self.replica.log());
             }
         }
-        job.live = machine
-            .queues()
-            .filter_map(|queue| Some((queue, machine.live(queue)?.clone())))
-            .collect();
         Some(job)
     }
 
     /// The checkpoint at `index` is synced, and `stored` says which segments hold what.
     pub(crate) fn checkpointed(&mut self, index: u64, stored: &[Stored]) {
-        self.checkpointing = false;
-        self.queues.bodies_mut().checkpointed(index, stored);
+        self.checkpoint.end();
+        self.queues.checkpointed(index, stored);
         self.replica.compact(index);
+    }
+
+    /// There was no room for the checkpoint: the log stays as it is until another is wanted.
+    pub(crate) fn checkpoint_failed(&mut self) {
+        self.checkpoint.end();
+    }
+}
+
+/// Whether a checkpoint is wanted or under way. One that is wanted comes, if not now then later:
+/// who wants it asks once.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Progress {
+    pub(crate) is_wanted: bool,
+    is_under_way: bool,
+}
+
+impl Progress {
+    /// Whether one is to be begun now, `is_useful` telling whether it would hold anything new.
+    pub(crate) fn begin(&mut self, is_useful: bool) -> bool {
+        let begins = self.is_wanted && !self.is_under_way && is_useful;
+        if begins {
+            *self = Self { is_wanted: false, is_under_way: true };
+        }
+        begins
+    }
+
+    pub(crate) fn end(&mut self) {
+        self.is_under_way = false;
     }
 }

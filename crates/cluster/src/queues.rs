@@ -4,13 +4,16 @@
 //! Replicated groups and the group of queues that live in this node's memory only use this alike;
 //! they differ in where entries come from.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 use machine::{
     Applied, AttachError, Batch, CloseError, ConsumerId, ConsumerSpec, Corrupt, Effect, GetReply,
     GroupId, Outcome, QueueId, QueueMachine, Ranges, SessionId,
 };
 
-use crate::bodies::{Bodies, FetchPart, Got, Outgoing, Run, Source, Step};
+use crate::bodies::{Bodies, FetchPart, Got, Outgoing, Readers, Run, Source, Step, cut_out};
+use crate::checkpoint::Stored;
 use crate::request::{Answer, Delivery, Held, Ticket};
 
 /// What queues ask of their shard.
@@ -24,6 +27,16 @@ pub(crate) enum Wish {
     },
     /// The last consumer of an auto-delete queue went away.
     Unused(QueueId),
+}
+
+/// When a consumer's detach is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Detached {
+    Now,
+    /// Its auto-delete queue has no consumer any more: once that is deleted.
+    QueueIsOver,
+    /// After messages that are settled already and wait for their bytes: that is seen to here.
+    AfterDeliveries,
 }
 
 /// How an entry came to be applied.
@@ -49,6 +62,8 @@ pub(crate) struct Queues {
     /// Settles that the machine holds for the log, and since when.
     gathered: u64,
     gathered_since_ms: Option<u64>,
+    /// Who closed a queue that is not deleted yet: if the session ends before that, it is open again.
+    closing: BTreeMap<QueueId, SessionId>,
 }
 
 impl Queues {
@@ -62,6 +77,7 @@ impl Queues {
             now_ms: 0,
             gathered: 0,
             gathered_since_ms: None,
+            closing: BTreeMap::new(),
         }
     }
 
@@ -73,8 +89,12 @@ impl Queues {
         &self.bodies
     }
 
-    pub(crate) fn bodies_mut(&mut self) -> &mut Bodies {
-        &mut self.bodies
+    /// A segment of the checkpoint that the machine was restored from holds these messages.
+    pub(crate) fn stored(&mut self, queue: QueueId, first_seq: u64, last_seq: u64, segment: u64) {
+        let live = self.machine.live(queue);
+        if live.is_some_and(|live| live.intersects(first_seq..last_seq + 1)) {
+            self.bodies.stored(queue, first_seq, last_seq, segment);
+        }
     }
 
     /// Tells the time, for what is to be logged before long.
@@ -109,32 +129,33 @@ impl Queues {
         wishes: &mut Vec<Wish>,
     ) {
         let result = self.machine.attach(queue, consumer, spec, &mut self.effects);
-        if result.is_ok() {
-            self.bodies.attached(queue);
-        }
         wishes.push(Wish::Answer(consumer.session, Answer::Attached { ticket, result }));
         self.perform(0, None, wishes);
     }
 
-    /// Stops a consumer. Whether its auto-delete queue is over with it.
+    /// Stops a consumer. Says when `ticket` is to be answered.
     pub(crate) fn detach(
         &mut self,
         queue: QueueId,
         consumer: ConsumerId,
+        ticket: Ticket,
         wishes: &mut Vec<Wish>,
-    ) -> bool {
+    ) -> Detached {
         self.machine.detach(queue, consumer, &mut self.effects);
-        self.bodies.detached(queue);
-        let undelivered = self.bodies.withdraw(queue, consumer);
-        for range in undelivered {
-            let ranges = Ranges::from(range);
-            self.machine.settle(queue, consumer, &ranges, Outcome::Undelivered, &mut self.effects);
-        }
         let count = self.effects.len();
         self.effects.retain(|effect| !matches!(effect, Effect::Unused { .. }));
         let is_over = self.effects.len() < count;
+        let ticket = Some(ticket).filter(|_| !is_over);
+        let (withdrawn, is_answered_later) = self.bodies.withdraw(queue, consumer, ticket);
+        let outcome = Outcome::Undelivered;
+        self.machine.settle(queue, consumer, &withdrawn, outcome, &mut self.effects);
+        self.touched.push(queue);
         self.perform(0, None, wishes);
-        is_over
+        match (is_over, is_answered_later) {
+            (true, _) => Detached::QueueIsOver,
+            (false, true) => Detached::AfterDeliveries,
+            (false, false) => Detached::Now,
+        }
     }
 
     pub(crate) fn credit(
@@ -202,16 +223,22 @@ impl Queues {
             GetReply::Delivered { ready } => {
                 for effect in &mut self.effects {
                     if let Effect::Deliver {
-                        queue, consumer, first_seq, count, redelivered, ..
+                        queue,
+                        consumer,
+                        first_seq,
+                        count,
+                        redelivered,
+                        no_ack,
                     } = effect
                     {
-                        let got = Some(Got { ticket, ready });
                         let outgoing = Outgoing {
                             consumer: *consumer,
                             first_seq: *first_seq,
                             count: *count,
                             redelivered: *redelivered,
-                            got,
+                            no_ack: *no_ack,
+                            got: Some(Got { ticket, ready }),
+                            detached: Vec::new(),
                         };
                         self.bodies.deliver(*queue, outgoing);
                         self.touched.push(*queue);
@@ -233,23 +260,35 @@ impl Queues {
         count
     }
 
+    /// Takes no more consumers, if that is allowed; `session` is about to delete the queue.
     pub(crate) fn close_queue(
         &mut self,
+        session: SessionId,
         queue: QueueId,
         if_unused: bool,
         if_empty: bool,
     ) -> Result<u64, CloseError> {
-        self.machine.close_queue(queue, if_unused, if_empty)
+        let count = self.machine.close_queue(queue, if_unused, if_empty)?;
+        self.closing.insert(queue, session);
+        Ok(count)
     }
 
     pub(crate) fn end_session(&mut self, session: SessionId, wishes: &mut Vec<Wish>) {
-        self.bodies.end_session(session);
+        self.bodies.end_session(session, &mut self.touched);
         self.machine.end_session(session, &mut self.effects);
+        for (queue, _) in self.closing.extract_if(.., |_, by| *by == session) {
+            self.machine.reopen_queue(queue);
+        }
         self.perform(0, None, wishes);
     }
 
+    /// A checkpoint at `index` is synced, and `stored` says which segments hold what.
+    pub(crate) fn checkpointed(&mut self, index: u64, stored: &[Stored]) {
+        self.bodies.checkpointed(index, stored, |queue| self.machine.live(queue));
+    }
+
     pub(crate) fn fetched(&mut self, queue: QueueId, runs: Vec<Run>, wishes: &mut Vec<Wish>) {
-        self.bodies.fetched(queue, runs);
+        self.bodies.fetched(queue, runs, readers(&self.machine, queue));
         self.touched.push(queue);
         self.perform(0, None, wishes);
     }
@@ -285,12 +324,12 @@ impl Queues {
                     let range = bytes.start as u32..bytes.end as u32;
                     let (source, hot) = match origin {
                         Origin::Committed => {
-                            (Source::Entry { index, range }, Some(entry.slice(bytes)))
+                            (Source::Entry { index, range }, Some(cut_out(entry, bytes)))
                         }
                         Origin::Replayed => (Source::Entry { index, range }, None),
                         Origin::Memory => {
-                            let bytes = entry.slice(bytes);
-                            (Source::Memory(bytes.clone()), Some(bytes))
+                            let (bytes, pinned) = cut_out(entry, bytes);
+                            (Source::Memory(bytes.clone()), Some((bytes, pinned)))
                         }
                     };
                     self.bodies.enqueued(queue, first_seq, count, source, hot);
@@ -299,7 +338,9 @@ impl Queues {
                     if no_ack {
                         self.gather(u64::from(count));
                     }
-                    let outgoing = Outgoing { consumer, first_seq, count, redelivered, got: None };
+                    let (got, detached) = (None, Vec::new());
+                    let outgoing =
+                        Outgoing { consumer, first_seq, count, redelivered, no_ack, got, detached };
                     self.bodies.deliver(queue, outgoing);
                     self.touched.push(queue);
                 }
@@ -307,12 +348,16 @@ impl Queues {
                     self.bodies.settled(queue, &ranges, self.machine.live(queue));
                 }
                 Effect::Cancelled { queue, consumer } => {
-                    self.bodies.detached(queue);
                     let answer = Answer::Cancelled { queue, consumer };
                     wishes.push(Wish::Answer(consumer.session, answer));
                 }
                 Effect::Unused { queue } => wishes.push(Wish::Unused(queue)),
-                Effect::Dropped { queue } => self.bodies.dropped(queue),
+                Effect::Dropped { queue } => {
+                    self.closing.remove(&queue);
+                    for outgoing in self.bodies.dropped(queue) {
+                        never_sent(outgoing, wishes);
+                    }
+                }
                 Effect::Created { .. } => {}
             }
         }
@@ -326,14 +371,15 @@ impl Queues {
         touched.sort_unstable();
         touched.dedup();
         for &queue in &touched {
-            while let Some(step) = self.bodies.next(queue) {
+            let readers = readers(&self.machine, queue);
+            while let Some(step) = self.bodies.next(queue, readers) {
                 match step {
                     Step::Deliver { outgoing, bytes } => {
-                        wishes.push(self.delivery(queue, outgoing, bytes));
+                        deliver(self.group, queue, outgoing, bytes, wishes);
                     }
                     Step::Fetch { from_seq, parts } => {
                         if let Some(runs) = in_memory(&parts) {
-                            self.bodies.fetched(queue, runs);
+                            self.bodies.fetched(queue, runs, readers);
                         } else {
                             wishes.push(Wish::Fetch { queue, from_seq, parts });
                         }
@@ -343,17 +389,45 @@ impl Queues {
         }
         touched.clear();
         self.touched = touched;
+        self.bodies.cut(|queue| readers(&self.machine, queue));
     }
+}
 
-    fn delivery(&self, queue: QueueId, outgoing: Outgoing, bytes: Bytes) -> Wish {
-        let Outgoing { consumer, first_seq, count, redelivered, got } = outgoing;
-        let group = self.group;
-        let delivery = Delivery { group, queue, consumer, first_seq, count, redelivered, bytes };
-        let answer = match got {
-            None => Answer::Delivered(delivery),
-            Some(Got { ticket, ready }) => Answer::Got { ticket, delivery: Some(delivery), ready },
-        };
-        Wish::Answer(consumer.session, answer)
+fn readers(machine: &QueueMachine, queue: QueueId) -> Readers<'_> {
+    let consumers = machine.status(queue).map_or(0, |status| status.consumers);
+    Readers { ready: machine.ready(queue), consumers }
+}
+
+fn deliver(
+    group: GroupId,
+    queue: QueueId,
+    outgoing: Outgoing,
+    bytes: Bytes,
+    wishes: &mut Vec<Wish>,
+) {
+    let Outgoing { consumer, first_seq, count, redelivered, got, detached, .. } = outgoing;
+    let delivery = Delivery { group, queue, consumer, first_seq, count, redelivered, bytes };
+    let answer = match got {
+        None => Answer::Delivered(delivery),
+        Some(Got { ticket, ready }) => Answer::Got { ticket, delivery: Some(delivery), ready },
+    };
+    wishes.push(Wish::Answer(consumer.session, answer));
+    tell_detached(consumer.session, detached, wishes);
+}
+
+/// Its queue was dropped while it waited for its bytes: whoever asked is told all the same.
+fn never_sent(outgoing: Outgoing, wishes: &mut Vec<Wish>) {
+    let Outgoing { consumer, got, detached, .. } = outgoing;
+    if let Some(Got { ticket, .. }) = got {
+        let answer = Answer::Got { ticket, delivery: None, ready: 0 };
+        wishes.push(Wish::Answer(consumer.session, answer));
+    }
+    tell_detached(consumer.session, detached, wishes);
+}
+
+fn tell_detached(session: SessionId, tickets: Vec<Ticket>, wishes: &mut Vec<Wish>) {
+    for ticket in tickets {
+        wishes.push(Wish::Answer(session, Answer::Detached { ticket }));
     }
 }
 

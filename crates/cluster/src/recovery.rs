@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use machine::{Applied, Catalog, EntryReader, GroupId, NodeId, QueueMachine};
+use raft::eraftpb::HardState;
 use wal::{Disk, EntryAt, Error, Reader, Recovered, RecoveredGroup};
 
 use crate::catalog_group::{self, CatalogGroup};
@@ -72,10 +73,26 @@ impl<D: Disk> Recovery<'_, D> {
                 });
             }
         }
-        let catalog = self.catalog(recovered.groups.remove(&0), groups)?;
+        let losses = std::mem::take(&mut recovered.losses);
+        // A group that has nothing was never written to, or everything of it was lost.
+        let begin = |group: u32, found: &Option<RecoveredGroup>| match losses.first() {
+            Some(loss) if found.is_none() => Err(Error::Refused {
+                path: loss.path.clone(),
+                why: format!(
+                    "damaged at byte {}: {}. It was durable once, and nothing is left of group \
+                     {group}, which is not begun anew: restore the directory from a backup",
+                    loss.offset, loss.what
+                ),
+            }),
+            Some(_) | None => Ok(()),
+        };
+        let found = recovered.groups.remove(&0);
+        begin(0, &found)?;
+        let catalog = self.catalog(found, groups)?;
         let mut data = BTreeMap::new();
         for group in 1..=catalog.catalog().group_count() {
             let found = recovered.groups.remove(&group);
+            begin(group, &found)?;
             data.insert(GroupId(group), self.queues(GroupId(group), found)?);
         }
         if let Some(group) = recovered.groups.keys().next() {
@@ -88,7 +105,7 @@ impl<D: Disk> Recovery<'_, D> {
     }
 
     fn catalog(&self, found: Option<RecoveredGroup>, groups: u32) -> Result<CatalogGroup, Error> {
-        let (mut log, state, entries) = self.log(found)?;
+        let (mut log, state, entries) = self.log(GroupId::CATALOG, found)?;
         let mut catalog = match state {
             Some(state) => Catalog::restore(&state).map_err(|corrupt| unreadable(0, &corrupt))?,
             None => Catalog::new(groups),
@@ -97,7 +114,8 @@ impl<D: Disk> Recovery<'_, D> {
         for entry in entries {
             let data = self.reader.read(entry.place)?;
             if !data.is_empty() {
-                catalog_group::apply(&mut catalog, entry.index, &data);
+                catalog_group::apply(&mut catalog, entry.index, &data)
+                    .map_err(|corrupt| unreadable(0, &corrupt))?;
             }
             log.recover(entry.index, entry.term, entry.place);
             applied = entry.index;
@@ -109,7 +127,7 @@ impl<D: Disk> Recovery<'_, D> {
     fn queues(&self, group: GroupId, found: Option<RecoveredGroup>) -> Result<QueueGroup, Error> {
         let segments = found.as_ref().and_then(|found| found.checkpoint.as_ref());
         let segments = segments.map(|found| found.segments.clone()).unwrap_or_default();
-        let (mut log, state, entries) = self.log(found)?;
+        let (mut log, state, entries) = self.log(group, found)?;
         let machine = match state {
             Some(state) => {
                 QueueMachine::restore(&state).map_err(|corrupt| unreadable(group.0, &corrupt))?
@@ -120,8 +138,7 @@ impl<D: Disk> Recovery<'_, D> {
         for segment in &segments {
             for extent in &segment.extents {
                 let queue = machine::QueueId(extent.queue);
-                let bodies = queues.bodies_mut();
-                bodies.stored(queue, extent.first_seq, extent.last_seq, segment.number);
+                queues.stored(queue, extent.first_seq, extent.last_seq, segment.number);
             }
         }
         let mut applied = log.compacted().0;
@@ -149,11 +166,15 @@ impl<D: Disk> Recovery<'_, D> {
     /// The only voter's disk is the majority, so every entry on it is committed.
     fn log(
         &self,
+        group: GroupId,
         found: Option<RecoveredGroup>,
     ) -> Result<(RaftLog, Option<Bytes>, Vec<EntryAt>), Error> {
         let found = found.unwrap_or_default();
-        let mut hard_state =
-            found.hard_state.as_deref().and_then(decode_hard_state).unwrap_or_default();
+        let mut hard_state = match &found.hard_state {
+            Some(bytes) => decode_hard_state(bytes)
+                .ok_or_else(|| unreadable(group.0, &"its hard state is of another version"))?,
+            None => HardState::default(),
+        };
         let (mut index, mut term, mut state) = (0, 0, None);
         let mut voters = vec![self.id.0];
         if let Some(checkpoint) = &found.checkpoint {

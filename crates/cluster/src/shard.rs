@@ -4,7 +4,7 @@
 //! drains everything that waited, and everything that its groups want written in that step is one
 //! append. It never waits and never asks.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
 use machine::{
@@ -20,7 +20,7 @@ use crate::checkpoint::{Job, Stored};
 use crate::limits::{Sizes, TICK_MS};
 use crate::proposals::Waiter;
 use crate::queue_group::QueueGroup;
-use crate::queues::{NO_QUEUE, Origin, Queues, Wish};
+use crate::queues::{Detached, NO_QUEUE, Origin, Queues, Wish};
 use crate::request::{Answer, Request, Ticket};
 
 /// The time, as a shard is told it.
@@ -62,6 +62,10 @@ pub enum Input {
         index: u64,
         stored: Vec<Stored>,
     },
+    /// There was no room for the checkpoint of `group`, and nothing came of it.
+    CheckpointFailed {
+        group: GroupId,
+    },
     /// From the catalog's shard: `group` is to have this queue.
     CreateQueue {
         group: GroupId,
@@ -95,7 +99,7 @@ pub enum Input {
     Reconcile {
         queues: Vec<(GroupId, QueueId, QueueSettings)>,
     },
-    /// Publish-side state changed: tell every session that has to know. Sent by the node.
+    /// Nothing but time.
     TimePassed,
 }
 
@@ -170,7 +174,17 @@ pub struct Shard {
     ending: BTreeMap<(SessionId, Option<Ticket>), Ending>,
     /// Bytes proposed since something was last handed out for writing.
     gathered_bytes: usize,
+    /// Settles wait for nothing any more.
+    is_closing: bool,
     sizes: Sizes,
+}
+
+/// What is to be written by one append.
+#[derive(Default)]
+struct Gathered {
+    batch: CommitBatch,
+    written: Vec<(GroupId, u64)>,
+    bytes: usize,
 }
 
 /// A session on its way out.
@@ -217,6 +231,7 @@ impl Shard {
             reconciling: false,
             ending: BTreeMap::new(),
             gathered_bytes: 0,
+            is_closing: false,
             sizes,
         };
         if let Some(local) = &mut shard.local {
@@ -235,9 +250,27 @@ impl Shard {
     pub fn start(&mut self, now: Now, outputs: &mut Vec<Output>) {
         let node = self.node;
         if let Some(catalog) = &mut self.catalog {
-            catalog.propose(now.wall_ms, CatalogCommand::NodeStarted { node }, Waiter::Nobody);
+            let command = CatalogCommand::NodeStarted { node };
+            catalog.propose(now.wall_ms, command, Waiter::Nobody, outputs);
         }
         self.finish(now, outputs);
+    }
+
+    /// The node stops: what was gathered is not to wait any longer. To be stepped on until
+    /// [`Shard::is_idle`].
+    pub fn close(&mut self) {
+        self.is_closing = true;
+    }
+
+    /// Whether everything taken is synced and answered.
+    pub fn is_idle(&self) -> bool {
+        let is_idle = |group: &QueueGroup| {
+            !group.proposals.is_waiting() && group.settle_deadline_ms().is_none()
+        };
+        self.writing.is_empty()
+            && self.own.is_empty()
+            && !self.catalog.as_ref().is_some_and(CatalogGroup::is_waiting)
+            && self.groups.values().all(is_idle)
     }
 
     /// Takes everything in `inputs`, in order.
@@ -312,21 +345,30 @@ impl Shard {
                 }
                 self.grant(group, outputs);
             }
-            Input::WantCheckpoint { group } => {
-                let job = match (&mut self.catalog, self.groups.get_mut(&group)) {
-                    (Some(catalog), _) if group == GroupId::CATALOG => catalog.checkpoint(),
-                    (_, Some(found)) => found.checkpoint(),
-                    (_, None) => None,
-                };
-                outputs.extend(job.map(Output::Checkpoint));
-            }
-            Input::Checkpointed { group, index, stored } => {
-                if let (Some(catalog), true) = (&mut self.catalog, group == GroupId::CATALOG) {
-                    catalog.checkpointed(index);
-                } else if let Some(found) = self.groups.get_mut(&group) {
-                    found.checkpointed(index, &stored);
+            Input::WantCheckpoint { group } => match (&mut self.catalog, group) {
+                (Some(catalog), GroupId::CATALOG) => catalog.want_checkpoint(),
+                (_, group) => {
+                    if let Some(found) = self.groups.get_mut(&group) {
+                        found.want_checkpoint();
+                    }
                 }
-            }
+            },
+            Input::Checkpointed { group, index, stored } => match (&mut self.catalog, group) {
+                (Some(catalog), GroupId::CATALOG) => catalog.checkpointed(index),
+                (_, group) => {
+                    if let Some(found) = self.groups.get_mut(&group) {
+                        found.checkpointed(index, &stored);
+                    }
+                }
+            },
+            Input::CheckpointFailed { group } => match (&mut self.catalog, group) {
+                (Some(catalog), GroupId::CATALOG) => catalog.checkpoint_failed(),
+                (_, group) => {
+                    if let Some(found) = self.groups.get_mut(&group) {
+                        found.checkpoint_failed();
+                    }
+                }
+            },
             Input::CreateQueue { group, queue, settings, then } => {
                 self.create_queue(now, group, queue, &settings, then, outputs);
             }
@@ -341,7 +383,7 @@ impl Shard {
                     None => Waiter::Nobody,
                 };
                 let kept = match &mut self.catalog {
-                    Some(catalog) => catalog.delete_unused(now.wall_ms, queue, waiter),
+                    Some(catalog) => catalog.delete_unused(now.wall_ms, queue, waiter, outputs),
                     None => Some(waiter),
                 };
                 kept.into_iter().for_each(|waiter| tell(waiter, outputs));
@@ -372,7 +414,7 @@ impl Shard {
             Request::Catalog { ticket, command } => match &mut self.catalog {
                 Some(catalog) => {
                     let waiter = Waiter::Catalog { session, ticket };
-                    catalog.propose(now.wall_ms, command, waiter);
+                    catalog.propose(now.wall_ms, command, waiter, outputs);
                 }
                 None => {
                     let request = Request::Catalog { ticket, command };
@@ -393,16 +435,22 @@ impl Shard {
             }
             Request::Detach { ticket, group, queue, consumer } => {
                 let mut wishes = Vec::new();
-                let is_over = self
-                    .queues(group)
-                    .is_some_and(|found| found.detach(queue, consumer, &mut wishes));
+                let detached = match self.queues(group) {
+                    Some(queues) => queues.detach(queue, consumer, ticket, &mut wishes),
+                    None => Detached::Now,
+                };
                 self.wishes.append(&mut wishes);
                 self.grant(group, outputs);
-                if is_over {
-                    let detached = Some((session, ticket));
-                    self.forward(0, Input::DeleteUnused { queue, detached }, outputs);
-                } else {
-                    outputs.push(Output::Answer { session, answer: Answer::Detached { ticket } });
+                match detached {
+                    Detached::Now => {
+                        let answer = Answer::Detached { ticket };
+                        outputs.push(Output::Answer { session, answer });
+                    }
+                    Detached::QueueIsOver => {
+                        let detached = Some((session, ticket));
+                        self.forward(0, Input::DeleteUnused { queue, detached }, outputs);
+                    }
+                    Detached::AfterDeliveries => {}
                 }
             }
             Request::Credit { group, queue, consumer, add } => {
@@ -445,14 +493,16 @@ impl Shard {
             }
             Request::CloseQueue { ticket, group, queue, if_unused, if_empty } => {
                 let result = match self.queues(group) {
-                    Some(queues) => queues.close_queue(queue, if_unused, if_empty),
+                    Some(queues) => queues.close_queue(session, queue, if_unused, if_empty),
                     None => Ok(0),
                 };
                 let answer = Answer::Closed { ticket, result };
                 outputs.push(Output::Answer { session, answer });
             }
             Request::EndSession { ticket } => {
-                self.end_session(session, Some(ticket), outputs);
+                for shard in 0..self.shards {
+                    self.forward(shard, Input::EndSession { session, ticket }, outputs);
+                }
             }
         }
     }
@@ -505,17 +555,28 @@ impl Shard {
         queue: QueueId,
         outputs: &mut Vec<Output>,
     ) {
-        let count = self.queues(group).map_or(0, |queues| queues.purge(queue));
-        let mut batch = Batch::new();
-        if let Some(queues) = self.queues(group) {
+        // What is purged must get into the log, or nobody would ever see it again.
+        let may_log = match self.groups.get(&group) {
+            Some(found) => found.replica.is_leader(),
+            None => group == GroupId::LOCAL && self.local.is_some(),
+        };
+        let waiter = |count| Waiter::Purged { session, ticket, count };
+        if !may_log {
+            return refuse(vec![waiter(0)], outputs);
+        }
+        let Some(queues) = self.queues(group) else { return };
+        let count = queues.purge(queue);
+        let mut batches = Vec::new();
+        while queues.settle_deadline_ms().is_some() {
+            let mut batch = Batch::new();
             queues.take_settled(&mut batch);
+            batches.push(batch);
         }
-        let waiter = Waiter::Purged { session, ticket, count };
-        if batch.is_empty() {
-            tell(waiter, outputs);
-        } else {
-            self.append(now, group, batch, waiter, outputs);
+        let last = batches.pop().unwrap_or_default();
+        for batch in batches {
+            self.append(now, group, batch, Waiter::Nobody, outputs);
         }
+        self.append(now, group, last, waiter(count), outputs);
     }
 
     fn create_queue(
@@ -579,19 +640,22 @@ impl Shard {
         let Some(catalog) = &mut self.catalog else { return };
         let mut waiter = ticket.map(|ticket| Waiter::SessionEnded { session, ticket });
         let owner = SessionOwner { node: self.node, session };
-        let has_exclusive = catalog.catalog().has_exclusive(owner);
+        // A declaration that is under way may still make it an owner.
+        let has_exclusive =
+            catalog.catalog().has_exclusive(owner) || catalog.is_waiting_for(session);
         let last = ending.unused.len().saturating_sub(1);
         for (nth, queue) in ending.unused.into_iter().enumerate() {
             let is_last = nth == last && !has_exclusive;
             let told = if is_last { waiter.take() } else { None };
             waiter = catalog
-                .delete_unused(now.wall_ms, queue, told.unwrap_or(Waiter::Nobody))
+                .delete_unused(now.wall_ms, queue, told.unwrap_or(Waiter::Nobody), outputs)
                 .filter(|waiter| !matches!(waiter, Waiter::Nobody))
                 .or(waiter);
         }
         if has_exclusive {
             let command = CatalogCommand::SessionEnded { node: owner.node, session };
-            catalog.propose(now.wall_ms, command, waiter.unwrap_or(Waiter::Nobody));
+            let waiter = waiter.unwrap_or(Waiter::Nobody);
+            catalog.propose(now.wall_ms, command, waiter, outputs);
         } else if let Some(waiter) = waiter {
             tell(waiter, outputs);
         }
@@ -605,7 +669,7 @@ impl Shard {
     ) {
         let wanted: BTreeMap<(GroupId, QueueId), &QueueSettings> =
             queues.iter().map(|(group, queue, settings)| ((*group, *queue), settings)).collect();
-        let mut have = Vec::new();
+        let mut have = BTreeSet::new();
         for (&group, found) in &self.groups {
             have.extend(found.queues.machine().queues().map(|queue| (group, queue)));
         }
@@ -658,41 +722,55 @@ impl Shard {
 
     fn finish_once(&mut self, now: Now, outputs: &mut Vec<Output>) {
         self.gathered_bytes = 0;
-        let number = self.appends + 1;
-        let mut batch = CommitBatch::new();
-        let (mut written, mut bytes) = (Vec::new(), 0);
+        let mut gathered = Gathered::default();
         if let Some(catalog) = &mut self.catalog {
             refuse(catalog.flush(now.wall_ms), outputs);
             let mut committed = std::mem::take(&mut self.committed);
-            bytes += catalog.replica.ready(number, &mut batch, &mut written, &mut committed);
+            let Gathered { batch, written, bytes } = &mut gathered;
+            *bytes += catalog.replica.ready(self.appends + 1, batch, written, &mut committed);
             for entry in committed.drain(..) {
                 self.apply_catalog(entry, outputs);
             }
             self.committed = committed;
         }
+        if let Some(catalog) = &mut self.catalog {
+            outputs.extend(catalog.due_checkpoint().map(Output::Checkpoint));
+        }
         let groups: Vec<GroupId> = self.groups.keys().copied().collect();
         for group in groups {
             let Some(found) = self.groups.get_mut(&group) else { continue };
-            refuse(found.flush(now), outputs);
+            refuse(found.flush(now, self.is_closing), outputs);
             let mut committed = std::mem::take(&mut self.committed);
-            bytes += found.replica.ready(number, &mut batch, &mut written, &mut committed);
+            let Gathered { batch, written, bytes } = &mut gathered;
+            *bytes += found.replica.ready(self.appends + 1, batch, written, &mut committed);
             for entry in committed.drain(..) {
                 found.commit(entry, &mut self.wishes, outputs);
             }
             self.committed = committed;
+            outputs.extend(found.due_checkpoint().map(Output::Checkpoint));
             self.grant(group, outputs);
+            // Many groups with much to write each need not fit one append.
+            if gathered.bytes > self.sizes.append_bytes {
+                self.hand_out(std::mem::take(&mut gathered), outputs);
+            }
         }
         self.settle_local(now, outputs);
         self.tell_reconciled(outputs);
-        if !batch.is_empty() {
-            self.appends = number;
-            let entries = written.len();
-            self.writing.push_back((number, written));
-            self.unsynced_bytes.push_back((number, bytes));
-            outputs.push(Output::Append { number, batch, entries });
-            #[cfg(bug_ack_before_fsync)]
-            self.pretend_synced(number);
+        self.hand_out(gathered, outputs);
+    }
+
+    fn hand_out(&mut self, gathered: Gathered, outputs: &mut Vec<Output>) {
+        let Gathered { batch, written, bytes } = gathered;
+        if batch.is_empty() {
+            return;
         }
+        self.appends += 1;
+        let (number, entries) = (self.appends, written.len());
+        self.writing.push_back((number, written));
+        self.unsynced_bytes.push_back((number, bytes));
+        outputs.push(Output::Append { number, batch, entries });
+        #[cfg(bug_ack_before_fsync)]
+        self.pretend_synced(number);
     }
 
     /// Settles of queues that have no log need not wait for anything.
@@ -787,10 +865,6 @@ impl Shard {
                     outputs.push(Output::Fetch { group, queue, from_seq, parts });
                 }
                 Wish::Unused(queue) => {
-                    // It may be gone already: then there is nothing to close or delete.
-                    if let Some(queues) = self.queues(group) {
-                        let _ = queues.close_queue(queue, false, false);
-                    }
                     let input = Input::DeleteUnused { queue, detached: None };
                     self.forward(0, input, outputs);
                 }

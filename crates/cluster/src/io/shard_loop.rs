@@ -14,7 +14,10 @@ use crate::limits::UNSYNCED_BYTES;
 use crate::request::Answer;
 use crate::shard::{Now, Output, Shard};
 
-/// Runs `shard` until its mailbox is closed.
+/// How often a shard that waits for its last syncs looks.
+const CLOSING: Duration = Duration::from_millis(5);
+
+/// Runs `shard` until its mailbox is closed and everything taken from it is synced and answered.
 pub(crate) fn run(number: usize, mut shard: Shard, node: Arc<Node>, store: Arc<Store>) {
     let mailbox = Arc::clone(&node.shards[number]);
     let started = Instant::now();
@@ -22,13 +25,22 @@ pub(crate) fn run(number: usize, mut shard: Shard, node: Arc<Node>, store: Arc<S
     let (mut inputs, mut outputs) = (Vec::new(), Vec::new());
     shard.start(now(started), &mut outputs);
     perform(number, &mut outputs, &node, &store, &mut answers);
-    while !mailbox.is_closed() {
+    loop {
+        let is_closed = mailbox.is_closed();
+        if is_closed {
+            shard.close();
+        }
         let time = now(started);
-        let patience = shard.deadline_ms().saturating_sub(time.mono_ms);
+        let until_due = Duration::from_millis(shard.deadline_ms().saturating_sub(time.mono_ms));
+        let patience = if is_closed { until_due.min(CLOSING) } else { until_due };
         let release = shard.unsynced_bytes() < UNSYNCED_BYTES;
-        mailbox.take(&mut inputs, Some(Duration::from_millis(patience)), release);
+        mailbox.take(&mut inputs, Some(patience), release);
+        let is_last = is_closed && inputs.is_empty();
         shard.step(now(started), &mut inputs, &mut outputs);
         perform(number, &mut outputs, &node, &store, &mut answers);
+        if is_last && shard.is_idle() {
+            return;
+        }
     }
 }
 
@@ -56,7 +68,7 @@ fn perform(
             Output::Forward { shard, input } => node.shards[shard].push(input),
             Output::CatalogApplied { at, entry } => {
                 let mut catalog = node.catalog.write().unwrap_or_else(PoisonError::into_inner);
-                apply(&mut catalog, at.index, &entry);
+                apply(&mut catalog, at.index, &entry).expect("the shard has just applied it");
             }
             Output::Checkpoint(job) => store.flush(Flush::Checkpoint(job)),
             Output::Reconciled => store.reconciled(),

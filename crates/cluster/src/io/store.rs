@@ -14,7 +14,7 @@ use wal::{CommitBatch, Error, FileDisk, Reader, Wal, segments};
 use super::handle::{Counters, Node};
 use super::mailbox::Mailbox;
 use super::start::Failure;
-use crate::bodies::{Run, Source};
+use crate::bodies::{Run, Source, cut_out};
 use crate::checkpoint::Job;
 use crate::shard::{Input, Located};
 
@@ -193,7 +193,7 @@ fn read_part(
         Source::Memory(bytes) => Ok(vec![run(bytes.clone())]),
         Source::Entry { range, .. } => {
             let entry = reader.read((*place).ok_or(Error::Gone)?)?;
-            Ok(vec![run(entry.slice(range.start as usize..range.end as usize))])
+            Ok(vec![run(cut_out(&entry, range.start as usize..range.end as usize).0)])
         }
         Source::Segment { segment } => {
             let from = from_seq.max(part.first_seq);

@@ -1,0 +1,129 @@
+//! Deliveries of one queue that the machine decided, in that order, their bytes to be found.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use machine::{ConsumerId, Ranges, SessionId};
+
+use crate::request::Ticket;
+
+/// A delivery that the machine decided.
+#[derive(Clone, Debug)]
+pub(crate) struct Outgoing {
+    pub(crate) consumer: ConsumerId,
+    pub(crate) first_seq: u64,
+    pub(crate) count: u32,
+    pub(crate) redelivered: bool,
+    /// Settled already: nobody gives it back if it does not leave.
+    pub(crate) no_ack: bool,
+    /// Asked for by `basic.get`: answered by number, not as a consumer's delivery.
+    pub(crate) got: Option<Got>,
+    /// `Answer::Detached`s that follow the last message.
+    pub(crate) detached: Vec<Ticket>,
+}
+
+impl Outgoing {
+    fn span(&self) -> Range<u64> {
+        self.first_seq..self.first_seq + u64::from(self.count)
+    }
+}
+
+/// What a `Got` answer needs besides the message.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Got {
+    pub(crate) ticket: Ticket,
+    pub(crate) ready: u64,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Outbox {
+    all: VecDeque<Outgoing>,
+}
+
+impl Outbox {
+    pub(super) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// First message and count of the delivery that leaves next.
+    pub(super) fn front(&self) -> Option<(u64, u32)> {
+        self.all.front().map(|outgoing| (outgoing.first_seq, outgoing.count))
+    }
+
+    /// The lowest message that waits; `u64::MAX` without one.
+    pub(super) fn first(&self) -> u64 {
+        self.all.iter().map(|outgoing| outgoing.first_seq).min().unwrap_or(u64::MAX)
+    }
+
+    pub(super) fn spans(&self) -> impl Iterator<Item = Range<u64>> + '_ {
+        self.all.iter().map(Outgoing::span)
+    }
+
+    /// Whether a message of `span` waits.
+    pub(super) fn wants(&self, span: Range<u64>) -> bool {
+        self.spans().any(|waits| waits.start < span.end && span.start < waits.end)
+    }
+
+    /// How far deliveries reach that leave one after the other and begin with message `from`.
+    pub(super) fn due_from(&self, from: u64) -> u64 {
+        let mut due = from;
+        for span in self.spans() {
+            if span.start != due {
+                break;
+            }
+            due = span.end;
+        }
+        due
+    }
+
+    pub(super) fn push(&mut self, outgoing: Outgoing) {
+        self.all.push_back(outgoing);
+    }
+
+    /// The first `count` messages of the front leave: what is told of them.
+    pub(super) fn sent(&mut self, count: u32) -> Outgoing {
+        let front = self.all.front_mut().expect("something was due");
+        assert!(count <= front.count, "no more leaves than was due");
+        if count == front.count {
+            return self.all.pop_front().expect("it was looked at");
+        }
+        let sent = Outgoing { count, detached: Vec::new(), ..front.clone() };
+        front.first_seq += u64::from(count);
+        front.count -= count;
+        sent
+    }
+
+    /// Takes out what waits for `consumer`, but for what nobody would give back: then `ticket` is
+    /// answered after the last of it, and this says so.
+    pub(super) fn withdraw(
+        &mut self,
+        consumer: ConsumerId,
+        ticket: Option<Ticket>,
+    ) -> (Ranges, bool) {
+        let mut withdrawn = Ranges::new();
+        self.all.retain(|outgoing| {
+            let stays = outgoing.consumer != consumer || outgoing.got.is_some() || outgoing.no_ack;
+            if !stays {
+                withdrawn.insert(outgoing.span());
+            }
+            stays
+        });
+        let last = self.all.iter_mut().rev().find(|outgoing| {
+            outgoing.consumer == consumer && outgoing.got.is_none() && outgoing.no_ack
+        });
+        let Some(last) = last else { return (withdrawn, false) };
+        last.detached.extend(ticket);
+        (withdrawn, true)
+    }
+
+    /// Takes out everything for `session`. Says whether that was anything.
+    pub(super) fn end_session(&mut self, session: SessionId) -> bool {
+        let before = self.all.len();
+        self.all.retain(|outgoing| outgoing.consumer.session != session);
+        self.all.len() != before
+    }
+
+    pub(super) fn into_all(self) -> Vec<Outgoing> {
+        self.all.into()
+    }
+}
