@@ -7,7 +7,7 @@ use std::path::PathBuf;
 pub(super) struct Source {
     pub(super) path: PathBuf,
     pub(super) text: String,
-    /// Under `tests/` or named `tests.rs`.
+    /// Under `tests/` or `benches/`, or named `tests.rs`.
     pub(super) is_test: bool,
     /// As long as `text`, line for line, without what stands in comments and literals.
     code: String,
@@ -34,7 +34,9 @@ impl Source {
             previous = line;
         }
         let shown = path.to_string_lossy();
-        let is_test = shown.contains("/tests/") || shown.ends_with("/tests.rs");
+        let folders = ["/tests/", "/benches/"];
+        let is_test =
+            folders.iter().any(|folder| shown.contains(folder)) || shown.ends_with("/tests.rs");
         Source { is_test, path, text, code, product_line_count }
     }
 
