@@ -8,6 +8,7 @@
 pub mod bodies;
 pub mod catalog_group;
 pub mod checkpoint;
+pub mod copying;
 pub mod io;
 pub mod limits;
 mod proposals;

@@ -75,5 +75,11 @@ pub const LOG_FILES_KEPT: usize = 4;
 /// Bytes of a new log file that are zero-filled between two looks at other work.
 pub const FILL_BYTES: u64 = 4 << 20;
 
-/// Log entries that the flusher keeps while it copies queues that share them.
-pub const ENTRIES_CACHED: usize = 16;
+/// Queues up to which the flusher copies one after the other: each may read the log's entries again.
+pub const QUEUES_STREAMED: usize = 4;
+
+/// Bytes of messages of more queues that it gathers in memory for one segment.
+pub const GATHERED_BYTES: usize = 32 << 20;
+
+/// Bytes of segments from which a group is asked how much of them is alive.
+pub const SEGMENT_BYTES_REVIEWED: u64 = 1 << 20;

@@ -7,7 +7,7 @@ use crate::checkpoint::{Job, Stored};
 use crate::proposals::{Fates, Proposals, Waiter};
 use crate::queues::{Origin, Queues, Wish};
 use crate::replica::Replica;
-use crate::shard::{Now, Output, refuse, tell};
+use crate::shard::{Now, Output, SegmentExtent, refuse, tell};
 
 /// One data group on this node.
 pub struct QueueGroup {
@@ -88,6 +88,20 @@ impl QueueGroup {
     /// The log below is not needed for long: a checkpoint is due as soon as there is something for it.
     pub(crate) fn want_checkpoint(&mut self) {
         self.checkpoint.is_wanted = true;
+    }
+
+    /// If most of what the segments hold is dead, a checkpoint gives its space back.
+    pub(crate) fn review(&mut self, held: &[SegmentExtent]) {
+        let machine = self.queues.machine();
+        let alive = |held: &SegmentExtent| {
+            let live = machine.live(held.queue)?;
+            Some(live.within(held.first_seq..held.last_seq + 1).len())
+        };
+        let count: u64 = held.iter().map(|held| held.count).sum();
+        let alive: u64 = held.iter().filter_map(alive).sum();
+        if alive * 2 < count {
+            self.want_checkpoint();
+        }
     }
 
     /// What is to be written so that the log below is not needed, if that is due.

@@ -66,6 +66,11 @@ pub enum Input {
     CheckpointFailed {
         group: GroupId,
     },
+    /// What the segments of `group` hold, to be compared with what is alive.
+    ReviewSegments {
+        group: GroupId,
+        held: Vec<SegmentExtent>,
+    },
     /// From the catalog's shard: `group` is to have this queue.
     CreateQueue {
         group: GroupId,
@@ -101,6 +106,15 @@ pub enum Input {
     },
     /// Nothing but time.
     TimePassed,
+}
+
+/// Messages of a queue that a segment holds, alive or not.
+#[derive(Clone, Copy, Debug)]
+pub struct SegmentExtent {
+    pub queue: QueueId,
+    pub first_seq: u64,
+    pub last_seq: u64,
+    pub count: u64,
 }
 
 /// The answer to a declaration, once the queue exists in its group.
@@ -369,6 +383,11 @@ impl Shard {
                     }
                 }
             },
+            Input::ReviewSegments { group, held } => {
+                if let Some(found) = self.groups.get_mut(&group) {
+                    found.review(&held);
+                }
+            }
             Input::CreateQueue { group, queue, settings, then } => {
                 self.create_queue(now, group, queue, &settings, then, outputs);
             }

@@ -3,45 +3,49 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-use machine::{GroupId, Messages, QueueId, Ranges};
+use machine::{GroupId, QueueId, Ranges};
 use wal::segments::SegmentMeta;
-use wal::{Checkpoint, Error, FileDisk, Keeper, Live, Place, Reader};
+use wal::{Checkpoint, Error, FileDisk, Keeper, Live, Reader};
 
 use super::handle::{Counters, Node};
 use super::start::Failure;
 use super::store::{Flush, Segments, Store};
 use crate::checkpoint::{Job, LiveMessages, Stored};
-use crate::limits::{ENTRIES_CACHED, FILL_BYTES, LOG_FILES_KEPT};
-use crate::shard::Input;
+use crate::copying;
+use crate::limits::{FILL_BYTES, LOG_FILES_KEPT, SEGMENT_BYTES_REVIEWED};
+use crate::shard::{Input, SegmentExtent};
+
+/// How often is looked whether a disk that was full has room, and files that may go.
+const PERIOD: Duration = Duration::from_secs(1);
+/// How often the shards are asked how much of their segments is alive.
+const REVIEW_PERIOD: Duration = Duration::from_secs(5);
 
 /// Keeps house until the shards are gone.
 pub(crate) fn run(mut flusher: Flusher, node: &Node, store: &Store, failure: &Failure) {
     let mut flushes = Vec::new();
-    if let Err(error) = flusher.prepare() {
-        return failure.tell(&error);
-    }
+    let mut reviewed = Instant::now();
     loop {
-        store.flushes().take(&mut flushes, None, true);
-        if flushes.is_empty() {
-            return;
-        }
         for flush in flushes.drain(..) {
-            let done = match flush {
-                Flush::Checkpoint(job) => flusher.checkpoint(job, node),
-                Flush::RolledOver => flusher.prepare(),
-            };
-            match done.and_then(|()| flusher.ask(node)) {
-                Ok(()) => {}
-                // Nothing was half done; the disk alarm holds publishers back, and the next
-                // rollover asks again.
-                Err(error) if error.is_full() => {
-                    tracing::warn!("no room for a checkpoint: {error}");
-                    flusher.asked.clear();
+            if let Flush::Checkpoint(job) = flush {
+                let group = job.group;
+                let done = flusher.checkpoint(job, node);
+                if flusher.tolerate(done, failure).is_none() {
+                    node.shard_of(group).push(Input::CheckpointFailed { group });
                 }
-                Err(error) => return failure.tell(&error),
             }
+        }
+        let prepared = flusher.prepare();
+        flusher.tolerate(prepared, failure);
+        flusher.ask(node);
+        if reviewed.elapsed() >= REVIEW_PERIOD {
+            reviewed = Instant::now();
+            flusher.review(node);
+        }
+        store.flushes().take(&mut flushes, Some(PERIOD), true);
+        if flushes.is_empty() && store.flushes().is_closed() {
+            return;
         }
     }
 }
@@ -55,7 +59,8 @@ pub(crate) struct Flusher {
     metas: BTreeMap<GroupId, Vec<SegmentMeta>>,
     /// Groups that were asked for a checkpoint and did not answer yet.
     asked: Vec<GroupId>,
-    entries: Vec<(Place, Bytes)>,
+    /// The disk was full when it was last needed.
+    is_full: bool,
 }
 
 impl Flusher {
@@ -71,22 +76,42 @@ impl Flusher {
                 segments.add(group, meta.number, keeper.open_segment(group.0, meta)?);
             }
         }
-        Ok(Self { keeper, reader, segments, metas, asked: Vec::new(), entries: Vec::new() })
+        Ok(Self { keeper, reader, segments, metas, asked: Vec::new(), is_full: false })
     }
 
-    /// Makes the next log file ready, in small steps.
+    /// A full disk leaves everything as it was: the alarm holds publishers back, and it is tried again
+    /// before long. Any other failure ends the process.
+    fn tolerate<T>(&mut self, done: Result<T, Error>, failure: &Failure) -> Option<T> {
+        match done {
+            Ok(done) => {
+                self.is_full = false;
+                Some(done)
+            }
+            Err(error) if error.is_full() => {
+                if !self.is_full {
+                    tracing::warn!("no room to move messages out of the log: {error}");
+                }
+                self.is_full = true;
+                None
+            }
+            Err(error) => failure.tell(&error),
+        }
+    }
+
+    /// Makes the next log file ready, in small steps, and removes those that nothing needs.
     fn prepare(&mut self) -> Result<(), Error> {
+        self.keeper.remove_spare()?;
         while !self.keeper.prepare_next(FILL_BYTES)? {}
-        self.keeper.hold_ballast()?;
-        self.keeper.remove_spare().map(|_| ())
+        self.keeper.hold_ballast().map(|_| ())
     }
 
     /// Asks the groups that keep the oldest log file for a checkpoint.
-    fn ask(&mut self, node: &Node) -> Result<(), Error> {
+    fn ask(&mut self, node: &Node) {
         let files = self.keeper.files();
-        let held = files.iter().filter(|file| !file.holds.is_empty()).count();
-        if held <= LOG_FILES_KEPT {
-            return Ok(());
+        let is_needed = |number: u64| !self.keeper.blocking(number).is_empty();
+        let needed = files.iter().filter(|file| is_needed(file.number)).count();
+        if needed <= LOG_FILES_KEPT {
+            return;
         }
         for (group, _) in self.keeper.blocking(self.keeper.oldest_needed()) {
             let group = GroupId(group);
@@ -95,34 +120,40 @@ impl Flusher {
                 node.shard_of(group).push(Input::WantCheckpoint { group });
             }
         }
-        Ok(())
+    }
+
+    /// Tells the groups what their segments hold: one that finds most of it dead wants a checkpoint.
+    fn review(&self, node: &Node) {
+        for (&group, metas) in &self.metas {
+            if metas.iter().map(|meta| meta.bytes).sum::<u64>() < SEGMENT_BYTES_REVIEWED {
+                continue;
+            }
+            let extents = metas.iter().flat_map(|meta| &meta.extents);
+            let held = extents.map(|extent| SegmentExtent {
+                queue: QueueId(extent.queue),
+                first_seq: extent.first_seq,
+                last_seq: extent.last_seq,
+                count: extent.count,
+            });
+            node.shard_of(group).push(Input::ReviewSegments { group, held: held.collect() });
+        }
     }
 
     fn checkpoint(&mut self, job: Job, node: &Node) -> Result<(), Error> {
         let Job { group, index, term, state, messages, live } = job;
         self.asked.retain(|asked| *asked != group);
         let before = self.metas.get(&group).cloned().unwrap_or_default();
-        let old: Vec<u64> = before.iter().map(|meta| meta.number).collect();
-        let mut metas = self.compact(group, before, live)?;
-        if !messages.is_empty() {
-            let count = messages.iter().map(|messages| messages.live.len()).sum();
-            Counters::add(&node.counters.segment_messages, count);
-            let meta = match self.write(group, &messages) {
-                Err(error) if error.is_full() && self.keeper.release_ballast()? => {
-                    self.write(group, &messages)?
-                }
-                written => written?,
-            };
-            self.open(group, &meta)?;
-            metas.push(meta);
+        let mut metas = self.compact(group, before.clone(), live)?;
+        metas.extend(self.copy(group, &messages)?);
+        let segments = metas.clone();
+        self.keeper.install(Checkpoint { group: group.0, index, term, state, segments })?;
+        // Nothing below can fail for want of room: the checkpoint counts from here on.
+        for meta in &metas {
+            if self.segments.find(group, meta.number).is_none() {
+                let reader = self.keeper.open_segment(group.0, meta)?;
+                self.segments.add(group, meta.number, reader);
+            }
         }
-        self.keeper.install(Checkpoint {
-            group: group.0,
-            index,
-            term,
-            state,
-            segments: metas.clone(),
-        })?;
         let stored = metas.iter().flat_map(|meta| {
             meta.extents.iter().map(|extent| Stored {
                 queue: QueueId(extent.queue),
@@ -132,31 +163,31 @@ impl Flusher {
             })
         });
         let stored = stored.collect();
-        for number in old {
-            if metas.iter().all(|meta| meta.number != number) {
-                self.segments.remove(group, number);
+        // Before the old ones go: a fetch that finds one gone asks again of the new ones.
+        node.shard_of(group).push(Input::Checkpointed { group, index, stored });
+        for old in &before {
+            if metas.iter().all(|meta| meta.number != old.number) {
+                self.segments.remove(group, old.number);
             }
         }
         self.metas.insert(group, metas);
-        node.shard_of(group).push(Input::Checkpointed { group, index, stored });
-        self.prepare()
+        let count = messages.iter().map(|messages| messages.live.len()).sum();
+        Counters::add(&node.counters.segment_messages, count);
+        Ok(())
     }
 
-    /// Copies live messages of the log to a new segment.
-    fn write(&mut self, group: GroupId, messages: &[LiveMessages]) -> Result<SegmentMeta, Error> {
-        let mut writer = self.keeper.segment(group.0)?;
-        for LiveMessages { queue, first_seq, place, range, live, .. } in messages {
-            let entry = self.entry(*place)?;
-            let bytes = entry.slice(range.start as usize..range.end as usize);
-            let mut seq = *first_seq;
-            for span in Messages::of(*queue, &bytes).spans() {
-                if live.contains(seq) {
-                    writer.add(queue.0, seq, &bytes[span])?;
-                }
-                seq += 1;
+    /// Copies live messages of the log to new segments; a full disk's ballast is there for this.
+    fn copy(
+        &mut self,
+        group: GroupId,
+        messages: &[LiveMessages],
+    ) -> Result<Vec<SegmentMeta>, Error> {
+        match copying::copy(&mut self.keeper, &self.reader, group, messages) {
+            Err(error) if error.is_full() && self.keeper.release_ballast()? => {
+                copying::copy(&mut self.keeper, &self.reader, group, messages)
             }
+            copied => copied,
         }
-        writer.finish()
     }
 
     /// Lets go of segments in which nothing lives and joins neighbours that are mostly dead. What the
@@ -169,31 +200,6 @@ impl Flusher {
     ) -> Result<Vec<SegmentMeta>, Error> {
         let live: Live =
             live.into_iter().map(|(queue, live)| (queue.0, live.ranges().collect())).collect();
-        let metas = self.keeper.compact(group.0, metas, &live)?;
-        for meta in &metas {
-            if self.segments.find(group, meta.number).is_none() {
-                self.open(group, meta)?;
-            }
-        }
-        Ok(metas)
-    }
-
-    fn open(&self, group: GroupId, meta: &SegmentMeta) -> Result<(), Error> {
-        let reader = self.keeper.open_segment(group.0, meta)?;
-        self.segments.add(group, meta.number, reader);
-        Ok(())
-    }
-
-    /// The entry at `place`; the last few are kept, because queues share entries.
-    fn entry(&mut self, place: Place) -> Result<Bytes, Error> {
-        if let Some((_, entry)) = self.entries.iter().find(|(at, _)| *at == place) {
-            return Ok(entry.clone());
-        }
-        let entry = self.reader.read(place)?;
-        if self.entries.len() >= ENTRIES_CACHED {
-            self.entries.remove(0);
-        }
-        self.entries.push((place, entry.clone()));
-        Ok(entry)
+        self.keeper.compact(group.0, metas, &live)
     }
 }

@@ -94,9 +94,8 @@ impl<T> Mailbox<T> {
         let was_closed = state.closed && patience.is_some();
         if state.items.is_empty() && state.closed == was_closed {
             state.waiting = true;
-            let must_wait = |state: &mut State<T>| {
-                state.items.is_empty() && state.closed == was_closed
-            };
+            let must_wait =
+                |state: &mut State<T>| state.items.is_empty() && state.closed == was_closed;
             state = match patience {
                 Some(patience) => {
                     let waited = self.filled.wait_timeout_while(state, patience, must_wait);

@@ -43,8 +43,10 @@ impl Failure {
         Self(Arc::new(tell))
     }
 
-    pub(crate) fn tell(&self, error: &Error) {
+    /// Does not come back: a node that cannot write must not look as if it could.
+    pub(crate) fn tell(&self, error: &Error) -> ! {
         (self.0)(&format!("{error}"));
+        std::process::abort();
     }
 }
 
@@ -116,7 +118,24 @@ pub fn start(config: &Config, failure: &Failure) -> Result<ClusterHandle, Error>
     Ok(ClusterHandle { node })
 }
 
+/// Ends the process if a thread of the node panics: the others would wait for it for ever, and its
+/// groups would be led by nobody. The next start recovers from what is on the disk.
+struct Alive;
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            std::process::abort();
+        }
+    }
+}
+
 fn spawn(name: String, run: impl FnOnce() + Send + 'static) -> thread::JoinHandle<()> {
     let builder = thread::Builder::new().name(name);
+    let run = || {
+        let alive = Alive;
+        run();
+        drop(alive);
+    };
     builder.spawn(run).expect("the system can start a handful of threads")
 }

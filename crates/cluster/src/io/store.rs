@@ -126,7 +126,7 @@ pub(crate) fn write(mut wal: Wal<FileDisk>, node: &Node, store: &Store, failure:
         }
         let synced = match wal.commit(batches) {
             Ok(synced) => synced,
-            Err(error) => return failure.tell(&error),
+            Err(error) => failure.tell(&error),
         };
         let stats = wal.stats();
         let counters = &node.counters;
@@ -171,7 +171,7 @@ pub(crate) fn read(
                     Ok(mut read) => runs.append(&mut read),
                     // Moved to a segment meanwhile: the shard asks again, and by then knows where.
                     Err(Error::Gone) => break,
-                    Err(error) => return failure.tell(&error),
+                    Err(error) => failure.tell(&error),
                 }
             }
             node.shard_of(group).push(Input::Fetched { group, queue, runs });
