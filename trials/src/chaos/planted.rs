@@ -22,6 +22,8 @@ pub struct Planted {
     trial: &'static str,
     make: MakeHarm,
     rounds: u32,
+    /// It shows where log files are recycled: such seeds are tried.
+    needs_small_files: bool,
     /// What it breaks, seen by clients; a broker that breaks down visibly is caught as well.
     breaks: Promise,
 }
@@ -33,13 +35,15 @@ pub const PLANTED: [Planted; 4] = [
         trial: "powercut",
         make: |dir| Ok(Box::new(PowerCut::new(dir)?)),
         rounds: 4,
+        needs_small_files: false,
         breaks: Promise::Lost,
     },
     Planted {
         name: "bug_skip_dir_sync",
         trial: "powercut",
         make: |dir| Ok(Box::new(PowerCut::new(dir)?)),
-        rounds: 4,
+        rounds: 6,
+        needs_small_files: true,
         breaks: Promise::Lost,
     },
     Planted {
@@ -47,6 +51,7 @@ pub const PLANTED: [Planted; 4] = [
         trial: "bitflip",
         make: |_| Ok(Box::new(BitFlip)),
         rounds: 1,
+        needs_small_files: false,
         breaks: Promise::Lost,
     },
     Planted {
@@ -54,6 +59,7 @@ pub const PLANTED: [Planted; 4] = [
         trial: "kill9",
         make: |_| Ok(Box::new(Kill)),
         rounds: 2,
+        needs_small_files: false,
         breaks: Promise::Unflagged,
     },
 ];
@@ -82,9 +88,22 @@ impl Planted {
         Ok(kept)
     }
 
+    /// Whether the right broker passes what caught the planted one: it is the bug that was seen.
+    fn control(&self, options: &Options, seed: u64) -> Result<bool, Failure> {
+        let dir = options.dir.join("control");
+        let options = Options { seed, dir, rounds: self.rounds, ..options.clone() };
+        let outcome = run(&options, self.trial, self.make)?;
+        if !outcome.passed() {
+            println!("{outcome}");
+        }
+        Ok(outcome.passed())
+    }
+
     /// Runs its trial until it is caught. Gives back what caught it.
     fn hunt(&self, options: &Options) -> Result<Option<Outcome>, Failure> {
-        for seed in options.seed..options.seed + SEEDS {
+        for nth in options.seed..options.seed + SEEDS {
+            // Even seeds run with small files.
+            let seed = if self.needs_small_files { nth * 2 } else { nth };
             let dir = options.dir.join(self.name);
             let options = Options { seed, dir, rounds: self.rounds, ..options.clone() };
             let outcome = run(&options, self.trial, self.make)?;
@@ -104,11 +123,17 @@ pub fn hunt_all(options: &Options, root: &Path, word: &str) -> Result<bool, Fail
     let mut all = true;
     for planted in PLANTED.iter().filter(|planted| planted.name.contains(word)) {
         let broker = planted.build(root, &options.dir.join("build"))?;
-        let options = Options { broker, ..options.clone() };
-        match planted.hunt(&options) {
+        let with_bug = Options { broker, ..options.clone() };
+        match planted.hunt(&with_bug) {
             Ok(Some(outcome)) => {
                 let (trial, seed, caught) = (planted.trial, outcome.seed, outcome.caught());
                 println!("{}: caught by {trial}, seed {seed}: {caught}", planted.name);
+                if options.broker.exists() {
+                    let passes = planted.control(options, seed)?;
+                    let word = if passes { "passes" } else { "FAILS" };
+                    println!("  the broker without the bug {word} the same seed");
+                    all &= passes;
+                }
             }
             Ok(None) => {
                 all = false;

@@ -31,7 +31,12 @@ impl Outcome {
             let count = cases.len();
             format!("{promise} x{count}")
         });
-        broken.chain(self.broken.iter().cloned()).collect::<Vec<_>>().join("; ")
+        let said = self.broken.iter().map(|text| {
+            let first = text.lines().next().unwrap_or_default();
+            let last = text.lines().last().filter(|last| *last != first).unwrap_or_default();
+            format!("{first} {last}").trim().to_owned()
+        });
+        broken.chain(said).collect::<Vec<_>>().join("; ")
     }
 }
 
