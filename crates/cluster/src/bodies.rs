@@ -86,6 +86,8 @@ pub(crate) enum Step {
 pub(crate) struct Readers<'a> {
     /// What will be delivered next, in this order.
     pub(crate) ready: Option<&'a Ranges>,
+    /// What is not settled for good.
+    pub(crate) live: Option<&'a Ranges>,
     pub(crate) consumers: u32,
 }
 
@@ -225,23 +227,13 @@ impl Bodies {
     /// Messages that are settled for good: extents in which nothing lives are forgotten.
     pub(crate) fn settled(&mut self, queue: QueueId, settled: &Ranges, live: Option<&Ranges>) {
         let Some(bodies) = self.queues.get_mut(&queue) else { return };
+        for range in settled.ranges() {
+            bodies.forget_dead(range, live);
+        }
         let wanted = bodies.outbox.first();
         let is_done = |span: Range<u64>| {
             span.end <= wanted && !live.is_some_and(|live| live.intersects(span))
         };
-        for range in settled.ranges() {
-            let before = bodies.extents.range(..=range.start).next_back().map(|(&seq, _)| seq);
-            let from = before.unwrap_or(range.start);
-            let dead: Vec<u64> = bodies
-                .extents
-                .range(from..range.end)
-                .filter(|(first, extent)| is_done(**first..**first + extent.count))
-                .map(|(&first, _)| first)
-                .collect();
-            for first in dead {
-                bodies.extents.remove(&first);
-            }
-        }
         // What was purged or settled without being delivered leaves the window too.
         let before = bodies.window.bytes();
         bodies.window.forget_front(is_done);
@@ -322,6 +314,10 @@ impl QueueBodies {
         if let Some(run) = self.window.take(queue, first, count) {
             self.fruitless = 0;
             let outgoing = self.outbox.sent(run.count);
+            if outgoing.no_ack {
+                // Settled while it waited: then its places were kept for this.
+                self.forget_dead(first..first + u64::from(run.count), readers.live);
+            }
             return Some(Step::Deliver { outgoing, bytes: run.bytes });
         }
         if self.fetching {
@@ -350,6 +346,25 @@ impl QueueBodies {
         }
         if self.outbox.front().is_some_and(|(first, _)| !self.window.holds(first)) {
             self.fruitless += 1;
+        }
+    }
+
+    /// Forgets extents that hold messages of `span`, but nothing that lives or waits.
+    fn forget_dead(&mut self, span: Range<u64>, live: Option<&Ranges>) {
+        let before = self.extents.range(..=span.start).next_back().map(|(&seq, _)| seq);
+        let from = before.unwrap_or(span.start);
+        let outbox = &self.outbox;
+        let is_dead = |span: Range<u64>| {
+            !live.is_some_and(|live| live.intersects(span.clone())) && !outbox.wants(span)
+        };
+        let dead: Vec<u64> = self
+            .extents
+            .range(from..span.end)
+            .filter(|(first, extent)| is_dead(**first..**first + extent.count))
+            .map(|(&first, _)| first)
+            .collect();
+        for first in dead {
+            self.extents.remove(&first);
         }
     }
 
@@ -423,6 +438,53 @@ impl QueueBodies {
             }
         }
         (from_seq, parts)
+    }
+}
+
+/// What must be true between steps. For tests: it looks at everything.
+impl Bodies {
+    pub(crate) fn check<'a>(&self, readers: impl Fn(QueueId) -> Option<Readers<'a>>) {
+        let bytes: usize = self.queues.values().map(|bodies| bodies.window.counted_anew()).sum();
+        assert_eq!(bytes, self.hot_bytes, "what is in memory is not what is accounted");
+        for (&queue, bodies) in &self.queues {
+            let Some(readers) = readers(queue) else {
+                panic!("bodies of {queue:?}, which is gone")
+            };
+            assert_eq!(
+                self.waiting.contains(&queue),
+                !bodies.outbox.is_empty(),
+                "deliveries of {queue:?} wait, or not"
+            );
+            bodies.check(queue, readers);
+        }
+    }
+}
+
+impl QueueBodies {
+    fn check(&self, queue: QueueId, readers: Readers<'_>) {
+        assert!(self.outbox.is_empty() || self.fetching, "{queue:?} stalls: nothing is fetched");
+        let mut end = 0;
+        for (span, _) in self.window.runs() {
+            assert!(end <= span.start, "runs of {queue:?} in memory overlap");
+            end = span.end;
+        }
+        let live = readers.live.cloned().unwrap_or_default();
+        let mut lies = Ranges::new();
+        let mut end = 0;
+        for (&first, extent) in &self.extents {
+            let span = first..first + extent.count;
+            assert!(end <= first, "places of {queue:?} overlap");
+            end = span.end;
+            assert!(
+                live.intersects(span.clone()) || self.outbox.wants(span.clone()),
+                "{span:?} of {queue:?} is dead and has a place: {extent:?}"
+            );
+            lies.insert(span);
+        }
+        for span in live.ranges().chain(self.outbox.spans()) {
+            let placed = lies.within(span.clone()).len();
+            assert_eq!(placed, span.end - span.start, "{span:?} of {queue:?} lies nowhere");
+        }
     }
 }
 

@@ -49,17 +49,19 @@ impl CatalogGroup {
         &self.catalog
     }
 
-    /// Adds a command to the next entry.
+    /// Adds a command to the next entry. Says how many bytes that is.
     pub(crate) fn propose(
         &mut self,
         wall_ms: u64,
         command: CatalogCommand,
         waiter: Waiter,
         outputs: &mut Vec<Output>,
-    ) {
+    ) -> usize {
         let mut batch = Batch::new();
         batch.catalog(&command);
+        let bytes = batch.bytes();
         refuse(self.proposals.add(&mut self.replica, wall_ms, batch, waiter), outputs);
+        bytes
     }
 
     /// Deletes the auto-delete queue `queue`. If it is not there any more, the waiter is handed back.

@@ -310,6 +310,14 @@ impl Queues {
         }
     }
 
+    /// What must be true between steps. For tests: it looks at everything.
+    pub(crate) fn check(&self) {
+        let known = |queue| self.machine.live(queue).map(|_| readers(&self.machine, queue));
+        self.bodies.check(known);
+        let waits = self.machine.settled_waiting() > 0;
+        assert!(!waits || self.gathered_since_ms.is_some(), "settles wait, and nobody knows");
+    }
+
     fn gather(&mut self, count: u64) {
         self.gathered += count;
         self.gathered_since_ms.get_or_insert(self.now_ms);
@@ -395,7 +403,7 @@ impl Queues {
 
 fn readers(machine: &QueueMachine, queue: QueueId) -> Readers<'_> {
     let consumers = machine.status(queue).map_or(0, |status| status.consumers);
-    Readers { ready: machine.ready(queue), consumers }
+    Readers { ready: machine.ready(queue), live: machine.live(queue), consumers }
 }
 
 fn deliver(

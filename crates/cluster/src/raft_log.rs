@@ -259,4 +259,74 @@ mod tests {
         assert_eq!(log.last_index().unwrap(), 2);
         assert_eq!(log.term(2).unwrap(), 2);
     }
+
+    fn place(offset: u64) -> Place {
+        Place { file: 1, offset, bytes: 1, checksum: 0 }
+    }
+
+    #[test]
+    fn entries_that_are_not_there_are_refused_and_not_a_panic() {
+        let mut log = RaftLog::new(HardState::default(), vec![1], 4, 1);
+        log.append(&[entry(5, 1), entry(6, 1), entry(7, 1)]);
+        log.applied(5);
+        let context = || GetEntriesContext::empty(false);
+        assert_eq!(log.entries(6, 8, None, context()).unwrap().len(), 2);
+        assert!(log.entries(6, 6, None, context()).unwrap().is_empty());
+        assert!(log.entries(8, 8, None, context()).unwrap().is_empty());
+        assert!(log.entries(5, 7, None, context()).is_err(), "it is applied and forgotten");
+        assert!(log.entries(6, 9, None, context()).is_err());
+        assert!(log.entries(9, 10, None, context()).is_err());
+    }
+
+    #[test]
+    fn a_size_limit_lets_at_least_one_entry_through() {
+        let mut log = RaftLog::new(HardState::default(), vec![1], 0, 0);
+        let mut large = entry(1, 1);
+        large.data = vec![0; 100].into();
+        log.append(&[large, entry(2, 1)]);
+        let found = log.entries(1, 3, Some(10), GetEntriesContext::empty(false)).unwrap();
+        assert_eq!(found.len(), 1);
+    }
+
+    #[test]
+    fn places_follow_entries_through_truncation_and_compaction() {
+        let mut log = RaftLog::new(HardState::default(), vec![1], 0, 0);
+        log.append(&[entry(1, 1), entry(2, 1), entry(3, 1)]);
+        log.synced(1, place(10));
+        log.synced(2, place(20));
+        // A new leader replaces 2 and 3 while 3 is being written.
+        log.append(&[entry(2, 2)]);
+        log.synced(3, place(30));
+        log.synced(2, place(21));
+        assert_eq!(log.place(2), Some(place(21)));
+        assert_eq!(log.place(3), None);
+        log.compact(1);
+        assert_eq!((log.place(1), log.place(2)), (None, Some(place(21))));
+        assert_eq!(log.term(2).unwrap(), 2);
+        // What was compacted and is heard of late changes nothing.
+        log.synced(1, place(99));
+        assert_eq!(log.place(2), Some(place(21)));
+        log.compact(2);
+        assert_eq!((log.first_index().unwrap(), log.last_index().unwrap()), (3, 2));
+        log.append(&[entry(3, 2)]);
+        log.synced(3, place(40));
+        assert_eq!((log.place(3), log.term(3).unwrap()), (Some(place(40)), 2));
+        // Twice the same checkpoint, and an older one.
+        log.compact(2);
+        log.compact(1);
+        assert_eq!(log.compacted(), (2, 2));
+    }
+
+    #[test]
+    fn a_recovered_log_goes_on_where_its_checkpoint_ends() {
+        let mut log = RaftLog::new(HardState::default(), vec![1], 7, 3);
+        log.recover(8, 3, place(1));
+        log.recover(9, 4, place(2));
+        assert_eq!(
+            (log.place(7), log.place(8), log.place(9)),
+            (None, Some(place(1)), Some(place(2)))
+        );
+        log.compact(8);
+        assert_eq!((log.term(8).unwrap(), log.term(9).unwrap()), (3, 4));
+    }
 }

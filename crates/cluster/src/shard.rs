@@ -326,6 +326,13 @@ impl Shard {
         self.groups.iter().map(|(&group, queues)| (group, queues))
     }
 
+    /// Panics if something is not as it must be between steps. For tests: it looks at everything.
+    pub fn check(&self) {
+        let logged = self.groups.values().map(|group| &group.queues);
+        let local = self.local.as_ref().map(|local| &local.queues);
+        logged.chain(local).for_each(Queues::check);
+    }
+
     fn campaign(&mut self) {
         if let Some(catalog) = &mut self.catalog {
             catalog.replica.campaign();
@@ -433,7 +440,8 @@ impl Shard {
             Request::Catalog { ticket, command } => match &mut self.catalog {
                 Some(catalog) => {
                     let waiter = Waiter::Catalog { session, ticket };
-                    catalog.propose(now.wall_ms, command, waiter, outputs);
+                    let bytes = catalog.propose(now.wall_ms, command, waiter, outputs);
+                    self.gathered(now, bytes, outputs);
                 }
                 None => {
                     let request = Request::Catalog { ticket, command };
@@ -545,6 +553,11 @@ impl Shard {
             None => vec![waiter],
         };
         refuse(refused, outputs);
+        self.gathered(now, bytes, outputs);
+    }
+
+    /// So much more is gathered: once that is enough for an append, it is handed out.
+    fn gathered(&mut self, now: Now, bytes: usize, outputs: &mut Vec<Output>) {
         self.gathered_bytes += bytes;
         if self.gathered_bytes > self.sizes.append_bytes {
             self.finish_once(now, outputs);
@@ -754,6 +767,9 @@ impl Shard {
         }
         if let Some(catalog) = &mut self.catalog {
             outputs.extend(catalog.due_checkpoint().map(Output::Checkpoint));
+            if gathered.bytes > self.sizes.append_bytes {
+                self.hand_out(std::mem::take(&mut gathered), outputs);
+            }
         }
         let groups: Vec<GroupId> = self.groups.keys().copied().collect();
         for group in groups {

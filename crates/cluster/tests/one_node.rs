@@ -2,6 +2,7 @@
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,
+    clippy::unwrap_used,
     reason = "a test of the shell: it starts nodes in directories of its own"
 )]
 

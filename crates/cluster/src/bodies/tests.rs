@@ -1,1 +1,362 @@
+//! Bytes of one queue, moved by hand.
 
+use machine::Batch;
+
+use super::*;
+
+const QUEUE: QueueId = QueueId(7);
+const ANN: ConsumerId = ConsumerId { session: SessionId(1), number: 1 };
+const BOB: ConsumerId = ConsumerId { session: SessionId(2), number: 1 };
+
+/// The entry that holds these messages, and where they are in it.
+fn entry(seqs: Range<u64>, foreign_bytes: usize) -> (Bytes, Range<usize>) {
+    let mut batch = Batch::new();
+    let start = batch.bytes();
+    for seq in seqs {
+        batch.enqueue(&[QUEUE], &[], format!("message {seq}").as_bytes());
+    }
+    let end = batch.bytes();
+    if foreign_bytes > 0 {
+        batch.enqueue(&[QueueId(99)], &[], &vec![0; foreign_bytes]);
+    }
+    (batch.stamp(0).into(), start..end)
+}
+
+fn run(seqs: Range<u64>) -> Run {
+    let (entry, range) = entry(seqs.clone(), 0);
+    let bytes = entry.slice(range);
+    Run { first_seq: seqs.start, count: (seqs.end - seqs.start) as u32, bytes }
+}
+
+fn first_seq_of(bytes: &Bytes) -> (u64, usize) {
+    let mut messages = machine::Messages::of(QUEUE, bytes);
+    let (_, body) = messages.next().unwrap();
+    let text = std::str::from_utf8(body).unwrap();
+    (text.strip_prefix("message ").unwrap().parse().unwrap(), 1 + messages.count())
+}
+
+/// One queue, the ranges that its machine would know, and what it sent.
+struct Toy {
+    bodies: Bodies,
+    ready: Ranges,
+    live: Ranges,
+    consumers: u32,
+    index: u64,
+    sent: Vec<(ConsumerId, Range<u64>)>,
+    fetches: Vec<Vec<FetchPart>>,
+}
+
+impl Toy {
+    fn new() -> Self {
+        Self {
+            bodies: Bodies::default(),
+            ready: Ranges::new(),
+            live: Ranges::new(),
+            consumers: 1,
+            index: 0,
+            sent: Vec::new(),
+            fetches: Vec::new(),
+        }
+    }
+
+    /// An entry of these messages is applied; with `hot` its bytes are at hand.
+    fn enqueue(&mut self, seqs: Range<u64>, hot: bool) {
+        self.index += 1;
+        let (entry, range) = entry(seqs.clone(), 0);
+        let source =
+            Source::Entry { index: self.index, range: range.start as u32..range.end as u32 };
+        let bytes = hot.then(|| cut_out(&entry, range));
+        let count = (seqs.end - seqs.start) as u32;
+        self.bodies.enqueued(QUEUE, seqs.start, count, source, bytes);
+        self.ready.insert(seqs.clone());
+        self.live.insert(seqs);
+        self.pump();
+    }
+
+    fn deliver(&mut self, consumer: ConsumerId, seqs: Range<u64>, no_ack: bool) {
+        self.ready.remove(seqs.clone());
+        let outgoing = Outgoing {
+            consumer,
+            first_seq: seqs.start,
+            count: (seqs.end - seqs.start) as u32,
+            redelivered: false,
+            no_ack,
+            got: None,
+            detached: Vec::new(),
+        };
+        self.bodies.deliver(QUEUE, outgoing);
+        self.pump();
+    }
+
+    fn settle(&mut self, seqs: Range<u64>) {
+        self.ready.remove(seqs.clone());
+        self.live.remove(seqs.clone());
+        self.bodies.settled(QUEUE, &Ranges::from(seqs), Some(&self.live));
+    }
+
+    fn pump(&mut self) {
+        let readers =
+            Readers { ready: Some(&self.ready), live: Some(&self.live), consumers: self.consumers };
+        while let Some(step) = self.bodies.next(QUEUE, readers) {
+            match step {
+                Step::Deliver { outgoing, bytes } => {
+                    assert_eq!(first_seq_of(&bytes), (outgoing.first_seq, outgoing.count as usize));
+                    let end = outgoing.first_seq + u64::from(outgoing.count);
+                    self.sent.push((outgoing.consumer, outgoing.first_seq..end));
+                }
+                Step::Fetch { parts, .. } => self.fetches.push(parts),
+            }
+        }
+        self.bodies.cut(|_| readers);
+        self.bodies.check(|_| Some(readers));
+    }
+
+    /// The fetch under way comes back with these runs.
+    fn fetched(&mut self, runs: Vec<Run>) {
+        let readers =
+            Readers { ready: Some(&self.ready), live: Some(&self.live), consumers: self.consumers };
+        self.bodies.fetched(QUEUE, runs, readers);
+        self.pump();
+    }
+
+    /// The fetch under way comes back with what it asked for.
+    fn fetched_all(&mut self) {
+        let parts = self.fetches.pop().unwrap();
+        assert!(self.fetches.is_empty(), "one fetch at a time");
+        let runs = parts.iter().map(|part| run(part.first_seq..part.first_seq + part.count));
+        let runs = runs.collect();
+        self.fetched(runs);
+    }
+
+    fn sent_seqs(&self) -> Vec<u64> {
+        self.sent.iter().flat_map(|(_, span)| span.clone()).collect()
+    }
+
+    fn checkpoint(&mut self, stored: &[Stored]) {
+        let live = &self.live;
+        self.bodies.checkpointed(self.index, stored, |_| Some(live));
+    }
+}
+
+fn stored(seqs: Range<u64>, segment: u64) -> Stored {
+    Stored { queue: QUEUE, first_seq: seqs.start, last_seq: seqs.end - 1, segment }
+}
+
+#[test]
+fn what_is_in_memory_leaves_at_once_and_is_accounted_no_more() {
+    let mut toy = Toy::new();
+    toy.enqueue(1..11, true);
+    toy.deliver(ANN, 1..4, false);
+    toy.deliver(BOB, 4..11, false);
+    assert_eq!(toy.sent_seqs(), (1..11).collect::<Vec<_>>());
+    assert!(toy.fetches.is_empty());
+    assert_eq!(toy.bodies.hot_bytes, 0);
+}
+
+#[test]
+fn a_requeued_message_whose_neighbours_are_in_memory_is_fetched_and_leaves() {
+    let mut toy = Toy::new();
+    toy.enqueue(1..11, true);
+    toy.deliver(ANN, 1..6, false);
+    toy.ready.insert(2..3);
+    toy.deliver(ANN, 2..3, false);
+    toy.fetched_all();
+    toy.deliver(ANN, 6..11, false);
+    assert_eq!(toy.sent_seqs(), [1, 2, 3, 4, 5, 2, 6, 7, 8, 9, 10]);
+    assert!(toy.fetches.is_empty(), "the others were in memory all the time");
+}
+
+#[test]
+fn deliveries_behind_one_that_waits_for_the_disk_wait_too() {
+    let mut toy = Toy::new();
+    toy.consumers = 0;
+    toy.enqueue(1..5, false);
+    toy.enqueue(5..9, true);
+    toy.deliver(ANN, 1..5, false);
+    toy.deliver(BOB, 5..9, false);
+    assert!(toy.sent.is_empty());
+    toy.fetched_all();
+    assert_eq!(toy.sent, [(ANN, 1..5), (BOB, 5..9)]);
+}
+
+#[test]
+fn a_fetch_that_finds_its_messages_moved_is_asked_again_of_the_new_place() {
+    let mut toy = Toy::new();
+    toy.enqueue(1..5, false);
+    toy.fetches.clear();
+    toy.deliver(ANN, 1..5, false);
+    toy.checkpoint(&[stored(1..5, 3)]);
+    toy.fetched(Vec::new());
+    assert!(matches!(toy.fetches[0][0].source, Source::Segment { segment: 3 }));
+    toy.fetched_all();
+    assert_eq!(toy.sent_seqs(), [1, 2, 3, 4]);
+}
+
+#[test]
+fn reading_ahead_skips_what_is_settled_and_does_not_ask_for_ever() {
+    let mut toy = Toy::new();
+    toy.enqueue(1..21, false);
+    toy.fetches.clear();
+    toy.fetched(Vec::new());
+    assert!(toy.fetches.is_empty(), "nothing came: reading ahead waits for a delivery");
+    toy.checkpoint(&[stored(1..21, 1)]);
+    toy.settle(2..20);
+    toy.pump();
+    // Of the segment only the first and the last are left: two runs with a hole between them.
+    toy.fetches.pop().unwrap();
+    toy.fetched(vec![run(1..2), run(20..21)]);
+    assert!(toy.fetches.is_empty());
+    toy.deliver(ANN, 1..2, false);
+    toy.deliver(ANN, 20..21, false);
+    assert_eq!(toy.sent_seqs(), [1, 20]);
+    assert!(toy.fetches.is_empty());
+}
+
+#[test]
+fn what_is_settled_and_waits_for_its_bytes_keeps_its_place_until_it_has_left() {
+    let mut toy = Toy::new();
+    toy.consumers = 0;
+    toy.enqueue(1..5, false);
+    toy.deliver(ANN, 1..5, true);
+    toy.settle(1..5);
+    assert_eq!(toy.bodies.waiting(QUEUE), Ranges::from(1..5));
+    assert_eq!(toy.bodies.in_entries_to(1).len(), 1);
+    toy.checkpoint(&[stored(1..5, 3)]);
+    toy.fetched(Vec::new());
+    toy.fetches.remove(0);
+    toy.fetched_all();
+    assert_eq!(toy.sent_seqs(), [1, 2, 3, 4]);
+    assert!(toy.bodies.queues[&QUEUE].extents.is_empty(), "and is forgotten after that");
+}
+
+#[test]
+fn withdrawn_deliveries_come_back_but_for_what_is_settled() {
+    let mut toy = Toy::new();
+    toy.consumers = 0;
+    toy.enqueue(1..9, false);
+    toy.deliver(ANN, 1..3, false);
+    toy.deliver(BOB, 3..5, true);
+    toy.deliver(ANN, 5..7, false);
+    let (withdrawn, is_answered_later) = toy.bodies.withdraw(QUEUE, ANN, Some(Ticket(1)));
+    assert_eq!(withdrawn.ranges().collect::<Vec<_>>(), [1..3, 5..7]);
+    assert!(!is_answered_later);
+    let (withdrawn, is_answered_later) = toy.bodies.withdraw(QUEUE, BOB, Some(Ticket(2)));
+    assert!(withdrawn.is_empty());
+    assert!(is_answered_later);
+    toy.fetched_all();
+    assert_eq!(toy.sent, [(BOB, 3..5)]);
+}
+
+#[test]
+fn the_fetch_of_a_queue_that_is_gone_changes_nothing() {
+    let mut toy = Toy::new();
+    toy.enqueue(1..9, false);
+    toy.deliver(ANN, 1..3, false);
+    let waited = toy.bodies.dropped(QUEUE);
+    assert_eq!(waited.len(), 1);
+    toy.bodies.fetched(QUEUE, vec![run(1..9)], Readers::default());
+    assert!(toy.bodies.queues.is_empty() && toy.bodies.waiting.is_empty());
+    assert_eq!(toy.bodies.hot_bytes, 0);
+}
+
+#[test]
+fn what_was_settled_while_it_was_fetched_is_not_kept_in_memory() {
+    let mut toy = Toy::new();
+    toy.enqueue(1..9, false);
+    assert_eq!(toy.fetches.len(), 1, "it is read ahead");
+    toy.settle(1..9);
+    toy.fetched_all();
+    assert_eq!(toy.bodies.hot_bytes, 0);
+}
+
+#[test]
+fn a_fetch_spans_extents_and_stops_where_memory_goes_on() {
+    let mut toy = Toy::new();
+    toy.consumers = 0;
+    toy.enqueue(1..5, false);
+    toy.enqueue(5..9, false);
+    toy.enqueue(9..13, true);
+    toy.deliver(ANN, 3..11, false);
+    let spans: Vec<_> = toy.fetches[0].iter().map(|part| (part.first_seq, part.count)).collect();
+    assert_eq!(spans, [(1, 4), (5, 4)]);
+    toy.fetched_all();
+    assert_eq!(toy.sent_seqs(), (3..11).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_purge_empties_a_large_window() {
+    let mut toy = Toy::new();
+    toy.consumers = 0;
+    for nth in 0..500 {
+        toy.enqueue(1 + nth * 10..11 + nth * 10, true);
+    }
+    assert!(toy.bodies.hot_bytes > 0);
+    toy.settle(1..5001);
+    assert_eq!(toy.bodies.hot_bytes, 0);
+    assert!(toy.bodies.queues[&QUEUE].extents.is_empty());
+}
+
+#[test]
+fn an_idle_queue_keeps_its_oldest_messages_in_memory_and_no_more_than_its_share() {
+    let mut toy = Toy::new();
+    toy.consumers = 0;
+    let mut next = 1;
+    while next < 40_000 {
+        toy.enqueue(next..next + 1000, true);
+        next += 1000;
+    }
+    assert!(toy.bodies.hot_bytes <= HOT_BYTES_IDLE_QUEUE);
+    assert!(toy.bodies.hot_bytes > HOT_BYTES_IDLE_QUEUE / 2);
+    toy.deliver(ANN, 1..1001, false);
+    assert!(toy.fetches.is_empty());
+}
+
+#[test]
+fn a_small_part_of_a_large_entry_does_not_keep_it_in_memory() {
+    let (large, range) = entry(1..3, 100_000);
+    let (bytes, pinned) = cut_out(&large, range.clone());
+    assert_eq!((bytes.len(), pinned), (range.len(), range.len()));
+    let (small, range) = entry(1..3, 50);
+    assert_eq!(cut_out(&small, range).1, small.len());
+}
+
+#[test]
+fn a_run_that_is_used_up_little_by_little_lets_go_of_its_buffer() {
+    let mut toy = Toy::new();
+    toy.enqueue(1..1001, true);
+    for seq in 1..1000 {
+        // `check` compares what is kept with what is accounted after each.
+        toy.deliver(ANN, seq..seq + 1, false);
+    }
+    assert!(toy.bodies.hot_bytes < 200);
+}
+
+#[test]
+fn windows_of_any_history_hold_each_message_once_and_in_order() {
+    let mut random = wal::sim::Random::new(5);
+    for _ in 0..2000 {
+        let mut window = Window::default();
+        let mut held = Ranges::new();
+        for _ in 0..12 {
+            let first = 1 + random.below(30);
+            let span = first..first + 1 + random.below(12);
+            let before = held.len();
+            let is_changed = window.fill(QUEUE, run(span.clone()));
+            held.insert(span);
+            assert_eq!(is_changed, held.len() > before);
+            let spans: Ranges = window.runs().map(|(span, _)| span).collect();
+            assert_eq!(spans, held);
+            assert_eq!(window.counted_anew(), window.bytes());
+        }
+        let mut at = 0;
+        while let Some(first) = held.first() {
+            let count = 1 + random.below(5) as u32;
+            let taken = window.take(QUEUE, first, count).unwrap();
+            assert!(taken.first_seq >= at && taken.first_seq == first && taken.count <= count);
+            assert_eq!(first_seq_of(&taken.bytes), (first, taken.count as usize));
+            held.remove(taken.span());
+            at = taken.end();
+        }
+        assert_eq!(window.bytes(), 0);
+    }
+}

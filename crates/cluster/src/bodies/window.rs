@@ -156,13 +156,14 @@ impl Window {
         self.runs.partition_point(|kept| kept.run.end() <= seq)
     }
 
-    #[cfg(test)]
+    /// What all runs weigh, counted now. For tests; no buffer may be much larger than what is counted.
     pub(super) fn counted_anew(&self) -> usize {
-        self.runs.iter().map(Kept::weight).sum()
-    }
-
-    #[cfg(test)]
-    pub(super) fn pinned(&self) -> usize {
-        self.runs.iter().map(|kept| kept.pinned).sum()
+        let kept = self.runs.iter();
+        kept.inspect(|kept| {
+            let bytes = kept.run.bytes.len();
+            assert!(kept.pinned <= bytes * PINNED_FACTOR, "{bytes} bytes keep {}", kept.pinned);
+        })
+        .map(Kept::weight)
+        .sum()
     }
 }

@@ -231,10 +231,12 @@ fn join(messages: impl Iterator<Item = (u64, Bytes)>) -> Vec<Run> {
     runs
 }
 
+type Segment = Arc<segments::Reader<FileDisk>>;
+
 /// The open segments of all groups.
 #[derive(Default)]
 pub(crate) struct Segments {
-    readers: RwLock<BTreeMap<(GroupId, u64), Arc<segments::Reader<FileDisk>>>>,
+    readers: RwLock<BTreeMap<(GroupId, u64), Segment>>,
 }
 
 impl Segments {
@@ -248,11 +250,7 @@ impl Segments {
         readers.remove(&(group, number));
     }
 
-    pub(crate) fn find(
-        &self,
-        group: GroupId,
-        number: u64,
-    ) -> Option<Arc<segments::Reader<FileDisk>>> {
+    pub(crate) fn find(&self, group: GroupId, number: u64) -> Option<Segment> {
         let readers = self.readers.read().unwrap_or_else(PoisonError::into_inner);
         readers.get(&(group, number)).cloned()
     }

@@ -1,0 +1,451 @@
+//! A node on one thread and a simulated disk, driven by hand: nothing is written, read or moved until
+//! the test says so.
+#![allow(dead_code, reason = "each test uses its part")]
+
+use std::collections::{BTreeMap, VecDeque};
+
+use bytes::{Bytes, BytesMut};
+use cluster::bodies::{Run, Source};
+use cluster::checkpoint::{Job, Stored};
+use cluster::limits::{FETCH_BYTES, Sizes};
+use cluster::recovery::Groups;
+use cluster::shard::{Input, Located, Now, Output, SegmentExtent, Shard};
+use cluster::{Answer, Request, Ticket, copying};
+use machine::{
+    Arguments, Batch, CatalogCommand, CatalogReply, ConsumerId, ConsumerSpec, GroupId, Messages,
+    NodeId, Outcome, QueueId, QueueStatus, Ranges, SessionId, SessionOwner,
+};
+use wal::segments::{self, SegmentMeta};
+use wal::sim::SimDisk;
+use wal::{Checkpoint, CommitBatch, Config, Error, Identity, Keeper, Reader, Wal};
+
+pub(crate) const FILE_BYTES: u64 = 64 << 10;
+const NODE: NodeId = NodeId(1);
+
+pub(crate) struct Fetch {
+    pub(crate) group: GroupId,
+    pub(crate) queue: QueueId,
+    pub(crate) from_seq: u64,
+    pub(crate) parts: Vec<Located>,
+}
+
+/// One shard with its disk.
+pub(crate) struct Node {
+    pub(crate) disk: SimDisk,
+    pub(crate) shard: Shard,
+    pub(crate) ms: u64,
+    pub(crate) inputs: Vec<Input>,
+    pub(crate) appends: VecDeque<(u64, CommitBatch, usize)>,
+    pub(crate) fetches: VecDeque<Fetch>,
+    pub(crate) jobs: VecDeque<Job>,
+    pub(crate) answers: Vec<(SessionId, Answer)>,
+    pub(crate) is_reconciled: bool,
+    /// Fetches asked for so far.
+    pub(crate) fetch_count: u64,
+    wal: Wal<SimDisk>,
+    reader: Reader<SimDisk>,
+    pub(crate) keeper: Keeper<SimDisk>,
+    segments: BTreeMap<(GroupId, u64), segments::Reader<SimDisk>>,
+    pub(crate) metas: BTreeMap<GroupId, Vec<SegmentMeta>>,
+}
+
+/// A message as a consumer got it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Got {
+    pub(crate) seq: u64,
+    pub(crate) again: bool,
+    pub(crate) body: String,
+}
+
+impl Node {
+    pub(crate) fn new(groups: u32) -> Self {
+        Self::start(&SimDisk::new(3), groups)
+    }
+
+    /// Recovers what the disk has, and runs until the groups serve.
+    pub(crate) fn start(disk: &SimDisk, groups: u32) -> Self {
+        let mut node = Self::recover(disk, groups);
+        node.run_to_quiet();
+        assert!(node.is_reconciled);
+        node
+    }
+
+    /// Recovers what the disk has, and takes the first step.
+    pub(crate) fn recover(disk: &SimDisk, groups: u32) -> Self {
+        let fresh = Identity { cluster: 7, node: NODE.0, incarnation: 1 };
+        let mut config = Config::new(Identity::load(disk).unwrap().unwrap_or(fresh));
+        config.file_bytes = FILE_BYTES;
+        config.ballast_bytes = 0;
+        let (mut wal, recovered) = Wal::open(disk.clone(), config).unwrap();
+        let metas = recovered.groups.iter().filter_map(|(group, found)| {
+            Some((GroupId(*group), found.checkpoint.as_ref()?.segments.clone()))
+        });
+        let metas: BTreeMap<GroupId, Vec<SegmentMeta>> = metas.collect();
+        let (reader, keeper) = (wal.reader(), wal.keeper());
+        let groups = Groups::recover(NODE, &reader, recovered, groups).unwrap();
+        let shard = groups.into_shards(NODE, 1, Sizes::of(FILE_BYTES)).remove(0);
+        let mut segments = BTreeMap::new();
+        for (group, metas) in &metas {
+            for meta in metas {
+                let reader = keeper.open_segment(group.0, meta).unwrap();
+                segments.insert((*group, meta.number), reader);
+            }
+        }
+        let mut node = Self {
+            disk: disk.clone(),
+            shard,
+            ms: 0,
+            inputs: Vec::new(),
+            appends: VecDeque::new(),
+            fetches: VecDeque::new(),
+            jobs: VecDeque::new(),
+            answers: Vec::new(),
+            is_reconciled: false,
+            fetch_count: 0,
+            wal,
+            reader,
+            keeper,
+            segments,
+            metas,
+        };
+        let mut outputs = Vec::new();
+        node.shard.start(node.now(), &mut outputs);
+        node.perform(outputs);
+        node
+    }
+
+    /// The power goes; `seed` decides what of the unsynced survives. And comes back.
+    pub(crate) fn power_cut(self, seed: u64, groups: u32) -> Self {
+        let disk = self.disk.clone();
+        drop(self);
+        disk.power_cut(seed);
+        Self::start(&disk, groups)
+    }
+
+    fn now(&self) -> Now {
+        Now { mono_ms: self.ms, wall_ms: 1_700_000_000_000 + self.ms }
+    }
+
+    pub(crate) fn submit(&mut self, session: SessionId, request: Request) {
+        self.inputs.push(Input::Requests { session, requests: vec![request] });
+    }
+
+    /// The shard takes what waits.
+    pub(crate) fn step(&mut self) {
+        let mut outputs = Vec::new();
+        let now = self.now();
+        self.shard.step(now, &mut self.inputs, &mut outputs);
+        self.perform(outputs);
+        self.shard.check();
+    }
+
+    pub(crate) fn ask(&mut self, session: SessionId, request: Request) {
+        self.submit(session, request);
+        self.step();
+    }
+
+    fn perform(&mut self, outputs: Vec<Output>) {
+        for output in outputs {
+            match output {
+                Output::Append { number, batch, entries } => {
+                    self.appends.push_back((number, batch, entries));
+                }
+                Output::Answer { session, answer } => self.answers.push((session, answer)),
+                Output::Fetch { group, queue, from_seq, parts } => {
+                    self.fetch_count += 1;
+                    self.fetches.push_back(Fetch { group, queue, from_seq, parts });
+                }
+                Output::Forward { .. } => panic!("there is one shard"),
+                Output::CatalogApplied { .. } => {}
+                Output::Checkpoint(job) => self.jobs.push_back(job),
+                Output::Reconciled => self.is_reconciled = true,
+            }
+        }
+    }
+
+    /// One write and one sync of the first `count` appends; the shard is told and takes a step.
+    pub(crate) fn sync(&mut self, count: usize) {
+        let waiting: Vec<_> = self.appends.drain(..count.min(self.appends.len())).collect();
+        if waiting.is_empty() {
+            return;
+        }
+        let batches = waiting.iter().map(|(_, batch, _)| batch.clone()).collect();
+        let mut places = self.wal.commit(batches).unwrap().into_places().into_iter();
+        for (number, _, entries) in waiting {
+            let places = places.by_ref().take(entries).collect();
+            self.inputs.push(Input::Synced { number, places });
+        }
+        self.step();
+    }
+
+    /// Carries out the first fetch that waits.
+    pub(crate) fn fetch(&mut self) {
+        let Some(fetch) = self.fetches.pop_front() else { return };
+        let Fetch { group, queue, from_seq, parts } = fetch;
+        let mut runs = Vec::new();
+        for part in parts {
+            match self.read(group, queue, from_seq, &part) {
+                Ok(mut read) => runs.append(&mut read),
+                Err(Error::Gone) => break,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        self.inputs.push(Input::Fetched { group, queue, runs });
+        self.step();
+    }
+
+    fn read(
+        &self,
+        group: GroupId,
+        queue: QueueId,
+        from_seq: u64,
+        Located { part, place }: &Located,
+    ) -> Result<Vec<Run>, Error> {
+        let first_seq = part.first_seq;
+        match &part.source {
+            Source::Memory(_) => panic!("memory needs no disk"),
+            Source::Entry { range, .. } => {
+                let entry = self.reader.read(place.ok_or(Error::Gone)?)?;
+                let bytes = entry.slice(range.start as usize..range.end as usize);
+                Ok(vec![Run { first_seq, count: part.count as u32, bytes }])
+            }
+            Source::Segment { segment } => {
+                let segment = self.segments.get(&(group, *segment)).ok_or(Error::Gone)?;
+                let found = segment.read(queue.0, from_seq.max(first_seq), FETCH_BYTES)?;
+                let end = first_seq + part.count;
+                Ok(join(found.into_iter().filter(|(seq, _)| *seq < end)))
+            }
+        }
+    }
+
+    pub(crate) fn want_checkpoint(&mut self, group: GroupId) {
+        self.inputs.push(Input::WantCheckpoint { group });
+        self.step();
+    }
+
+    /// Carries out the first checkpoint that waits.
+    pub(crate) fn checkpoint(&mut self) {
+        let Some(job) = self.jobs.pop_front() else { return };
+        let Job { group, index, term, state, messages, live } = job;
+        let before = self.metas.remove(&group).unwrap_or_default();
+        let live = live.into_iter().map(|(queue, live)| (queue.0, live.ranges().collect()));
+        let mut metas = self.keeper.compact(group.0, before, &live.collect()).unwrap();
+        metas.extend(copying::copy(&mut self.keeper, &self.reader, group, &messages).unwrap());
+        let segments = metas.clone();
+        self.keeper.install(Checkpoint { group: group.0, index, term, state, segments }).unwrap();
+        self.segments.retain(|(of, _), _| *of != group);
+        let mut stored = Vec::new();
+        for meta in &metas {
+            let reader = self.keeper.open_segment(group.0, meta).unwrap();
+            self.segments.insert((group, meta.number), reader);
+            stored.extend(meta.extents.iter().map(|extent| Stored {
+                queue: QueueId(extent.queue),
+                first_seq: extent.first_seq,
+                last_seq: extent.last_seq,
+                segment: meta.number,
+            }));
+        }
+        self.metas.insert(group, metas);
+        self.inputs.push(Input::Checkpointed { group, index, stored });
+        self.step();
+    }
+
+    /// What the segments hold, as the flusher tells it.
+    pub(crate) fn review(&mut self, group: GroupId) {
+        let extents = self.metas.get(&group).into_iter().flatten().flat_map(|meta| &meta.extents);
+        let held = extents.map(|extent| SegmentExtent {
+            queue: QueueId(extent.queue),
+            first_seq: extent.first_seq,
+            last_seq: extent.last_seq,
+            count: extent.count,
+        });
+        let held = held.collect();
+        self.inputs.push(Input::ReviewSegments { group, held });
+        self.step();
+    }
+
+    /// Recycles log files that nothing needs, so that places in them are gone.
+    pub(crate) fn recycle(&mut self) {
+        while !self.keeper.prepare_next(u64::MAX).unwrap() {}
+        self.keeper.remove_spare().unwrap();
+    }
+
+    /// Everything is written, read and settled.
+    pub(crate) fn run_to_quiet(&mut self) {
+        for _ in 0..100_000 {
+            self.ms += 1;
+            self.step();
+            let is_quiet = self.appends.is_empty() && self.fetches.is_empty();
+            self.sync(usize::MAX);
+            self.fetch();
+            if is_quiet && self.shard.is_idle() {
+                return;
+            }
+        }
+        panic!("the node never comes to rest");
+    }
+
+    /// What `session` was told since the last time.
+    pub(crate) fn told(&mut self, session: SessionId) -> Vec<Answer> {
+        let mut told = Vec::new();
+        let mut others = Vec::new();
+        for (to, answer) in self.answers.drain(..) {
+            match to == session {
+                true => told.push(answer),
+                false => others.push((to, answer)),
+            }
+        }
+        self.answers = others;
+        told
+    }
+
+    /// The messages that `session` was sent; other answers to it are dropped.
+    pub(crate) fn got(&mut self, session: SessionId) -> Vec<Got> {
+        let mut got = Vec::new();
+        for answer in self.told(session) {
+            if let Answer::Delivered(delivery) | Answer::Got { delivery: Some(delivery), .. } =
+                answer
+            {
+                got.extend(opened(&delivery));
+            }
+        }
+        got
+    }
+
+    pub(crate) fn declare(
+        &mut self,
+        session: SessionId,
+        name: &str,
+        kind: Kind,
+    ) -> (QueueId, GroupId) {
+        self.submit(session, declare(session, name, kind));
+        self.run_to_quiet();
+        let told = self.told(session);
+        match &told[..] {
+            [Answer::Catalog { reply: CatalogReply::QueueDeclared { queue, group, .. }, .. }] => {
+                (*queue, *group)
+            }
+            other => panic!("not declared: {other:?}"),
+        }
+    }
+
+    /// Publishes and waits for the confirm.
+    pub(crate) fn publish(
+        &mut self,
+        session: SessionId,
+        (queue, group): (QueueId, GroupId),
+        bodies: &[&str],
+    ) {
+        self.submit(session, append(Ticket(0), group, queue, bodies));
+        self.step();
+        self.sync(usize::MAX);
+        let told = self.told(session);
+        assert!(
+            told.iter().any(|answer| matches!(answer, Answer::Appended { ticket: Ticket(0) })),
+            "not confirmed: {told:?}"
+        );
+    }
+
+    pub(crate) fn attach(
+        &mut self,
+        session: SessionId,
+        (queue, group): (QueueId, GroupId),
+        spec: ConsumerSpec,
+    ) -> ConsumerId {
+        let consumer = ConsumerId { session, number: 1 };
+        let ticket = Ticket(9);
+        self.ask(session, Request::Attach { ticket, group, queue, consumer, spec });
+        consumer
+    }
+
+    pub(crate) fn settle(
+        &mut self,
+        consumer: ConsumerId,
+        (queue, group): (QueueId, GroupId),
+        seqs: std::ops::Range<u64>,
+        outcome: Outcome,
+    ) {
+        let ranges = Ranges::from(seqs);
+        let credit = ranges.len() as u32;
+        self.ask(
+            consumer.session,
+            Request::Settle { group, queue, consumer, ranges, outcome, credit },
+        );
+    }
+
+    pub(crate) fn status(&mut self, (queue, group): (QueueId, GroupId)) -> Option<QueueStatus> {
+        let asker = SessionId(u64::MAX);
+        self.ask(asker, Request::Status { ticket: Ticket(1), group, queue });
+        match self.told(asker).pop() {
+            Some(Answer::Status { status, .. }) => status,
+            other => panic!("no status: {other:?}"),
+        }
+    }
+}
+
+/// Of a queue to be declared.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Kind {
+    pub(crate) transient: bool,
+    pub(crate) auto_delete: bool,
+    pub(crate) exclusive: bool,
+}
+
+pub(crate) fn declare(session: SessionId, name: &str, kind: Kind) -> Request {
+    let command = CatalogCommand::DeclareQueue {
+        vhost: "/".to_owned(),
+        name: name.to_owned(),
+        durable: !kind.transient,
+        auto_delete: kind.auto_delete,
+        exclusive: kind.exclusive,
+        server_named: false,
+        arguments: Arguments::new(),
+        by: SessionOwner { node: NODE, session },
+    };
+    Request::Catalog { ticket: Ticket(5), command }
+}
+
+pub(crate) fn append(ticket: Ticket, group: GroupId, queue: QueueId, bodies: &[&str]) -> Request {
+    let mut batch = Batch::new();
+    for body in bodies {
+        batch.enqueue(&[queue], &[], body.as_bytes());
+    }
+    Request::Append { group, ticket, batch, settles: Vec::new() }
+}
+
+pub(crate) fn credit(credit: u32) -> ConsumerSpec {
+    ConsumerSpec { credit, ..ConsumerSpec::default() }
+}
+
+pub(crate) fn opened(delivery: &cluster::Delivery) -> Vec<Got> {
+    let messages: Vec<_> = Messages::of(delivery.queue, &delivery.bytes).collect();
+    assert_eq!(messages.len(), delivery.count as usize, "a delivery holds what it says");
+    let open = |(seq, (_, body)): (u64, (_, &[u8]))| Got {
+        seq,
+        again: delivery.redelivered,
+        body: String::from_utf8(body.to_vec()).unwrap(),
+    };
+    (delivery.first_seq..).zip(messages).map(open).collect()
+}
+
+pub(crate) fn bodies(got: &[Got]) -> Vec<&str> {
+    got.iter().map(|got| &got.body[..]).collect()
+}
+
+fn join(messages: impl Iterator<Item = (u64, Bytes)>) -> Vec<Run> {
+    let mut runs: Vec<(u64, u32, BytesMut)> = Vec::new();
+    for (seq, message) in messages {
+        match runs.last_mut() {
+            Some((first, count, bytes)) if *first + u64::from(*count) == seq => {
+                *count += 1;
+                bytes.extend_from_slice(&message);
+            }
+            _ => runs.push((seq, 1, BytesMut::from(&message[..]))),
+        }
+    }
+    let run = |(first_seq, count, bytes): (u64, u32, BytesMut)| {
+        let bytes = bytes.freeze();
+        Run { first_seq, count, bytes }
+    };
+    runs.into_iter().map(run).collect()
+}
