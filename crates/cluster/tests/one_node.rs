@@ -6,42 +6,15 @@
     reason = "a test of the shell: it starts nodes in directories of its own"
 )]
 
-use std::path::{Path, PathBuf};
+#[path = "common/directory.rs"]
+mod directory;
 
-use cluster::{Answer, AnswerReceiver, ClusterHandle, Config, Failure, Request, Ticket, start};
+use cluster::{Answer, AnswerReceiver, ClusterHandle, Request, Ticket};
+use directory::{Directory, node};
 use machine::{
     Arguments, Batch, CatalogCommand, CatalogReply, ConsumerId, ConsumerSpec, GroupId, Messages,
     Outcome, QueueId, Ranges, SessionId, SessionOwner,
 };
-
-struct Directory(PathBuf);
-
-impl Directory {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("millrace-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        Self(path)
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-fn node(path: &Path) -> ClusterHandle {
-    let config = Config {
-        data_dir: path.to_owned(),
-        groups: 3,
-        shards: 2,
-        wal_file_bytes: 1 << 20,
-        memory_limit: u64::MAX,
-        disk_free_limit: 0,
-        new_cluster: 7,
-    };
-    start(&config, &Failure::new(|why| panic!("{why}"))).unwrap()
-}
 
 /// A session that asks one thing at a time.
 struct Session {

@@ -1,0 +1,36 @@
+//! Directories of a test's own, and nodes in them.
+
+use std::path::{Path, PathBuf};
+
+use cluster::{ClusterHandle, Config, Failure, start};
+
+/// Removed with the test.
+pub(crate) struct Directory(pub(crate) PathBuf);
+
+impl Directory {
+    pub(crate) fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("millrace-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        Self(path)
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A node with small log files, in two shards.
+pub(crate) fn node(path: &Path) -> ClusterHandle {
+    let config = Config {
+        data_dir: path.to_owned(),
+        groups: 3,
+        shards: 2,
+        wal_file_bytes: 1 << 20,
+        memory_limit: u64::MAX,
+        disk_free_limit: 0,
+        new_cluster: 7,
+    };
+    start(&config, &Failure::new(|why| panic!("{why}"))).unwrap()
+}
