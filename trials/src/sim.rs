@@ -113,6 +113,8 @@ struct World {
     crashes: u64,
     power_cuts: u64,
     checkpoints: u64,
+    /// The node does not start any more: there is nothing left to do.
+    is_over: bool,
 }
 
 /// What the disk was told to do before long.
@@ -126,8 +128,17 @@ impl World {
         let mut clock = Clock::default();
         let node = Node::start(&disk, shards, clock.ms).expect("a new disk starts");
         let clients = Clients::new(&mut clock);
-        let mut world =
-            Self { chance, clock, disk, node, clients, crashes: 0, power_cuts: 0, checkpoints: 0 };
+        let mut world = Self {
+            chance,
+            clock,
+            disk,
+            node,
+            clients,
+            crashes: 0,
+            power_cuts: 0,
+            checkpoints: 0,
+            is_over: false,
+        };
         world.clients.connect(&mut world.clock);
         world
     }
@@ -187,6 +198,9 @@ impl World {
 
     /// One thing happens.
     fn step(&mut self) {
+        if self.is_over {
+            return;
+        }
         self.clock.ms += self.chance.within(0, STEP_MS + 1);
         let Self { chance, clock, node, clients, .. } = self;
         clients.settle(chance, clock);
@@ -212,6 +226,9 @@ impl World {
 
     /// The node is gone and comes back, perhaps after more than one attempt.
     fn crash(&mut self, crash: Crash) {
+        if self.is_over {
+            return;
+        }
         let t0 = self.clock.nanos();
         self.clients.disconnected(&mut self.clock);
         let mut crash = crash;
@@ -233,13 +250,13 @@ impl World {
                     self.node = node;
                     break;
                 }
-                Err(error) if self.disk.has_failed() && self.disk.is_troubled(&error) => {
-                    crash = Crash::PowerCut;
-                }
+                // The power went again, in the middle of the recovery.
+                Err(wal::Error::Disk { .. }) => crash = Crash::PowerCut,
                 Err(error) => {
                     let text = format!("the node does not start: {error}");
                     self.clock.saw("world", What::Protocol { text });
-                    panic!("the node does not start: {error}");
+                    self.is_over = true;
+                    return;
                 }
             }
         }
@@ -247,17 +264,6 @@ impl World {
         let kind = format!("{crash:?}");
         self.clock.saw("world", What::Fault { kind, node: 1, t0, t1, sectors: 0 });
         self.clients.connect(&mut self.clock);
-    }
-}
-
-/// Asks a simulated disk whether an error is its own doing.
-trait Troubled {
-    fn is_troubled(&self, error: &wal::Error) -> bool;
-}
-
-impl Troubled for SimDisk {
-    fn is_troubled(&self, error: &wal::Error) -> bool {
-        !matches!(error, wal::Error::Refused { .. })
     }
 }
 

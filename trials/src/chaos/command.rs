@@ -3,6 +3,8 @@
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use clap::{Args, Parser, Subcommand};
 
@@ -189,7 +191,15 @@ fn simulate(
 ) -> Result<bool, Failure> {
     let (mut crashes, mut cuts, mut checkpoints, mut failed) = (0, 0, 0, 0);
     let (count, mut confirmed) = (seeds.end - seeds.start, 0);
+    // A broken assertion ends the process: its seed must be known then.
+    let current = Arc::new(AtomicU64::new(seeds.start));
+    let (told, usual) = (Arc::clone(&current), std::panic::take_hook());
+    std::panic::set_hook(Box::new(move |panic| {
+        println!("seed {} panicked", told.load(Ordering::Relaxed));
+        usual(panic);
+    }));
     for seed in seeds {
+        current.store(seed, Ordering::Relaxed);
         let outcome = sim::run(seed, length);
         crashes += outcome.crashes;
         cuts += outcome.power_cuts;
