@@ -104,6 +104,10 @@ struct QueueBodies {
     window: Window,
     outbox: Outbox,
     fetching: bool,
+    /// Something in the outbox had to wait since it was empty.
+    has_waited: bool,
+    /// Everything below was sent at least once.
+    sent_to: u64,
     /// The last fetch brought nothing: reading ahead waits until something else happens.
     is_dry: bool,
     /// Fetches in a row that did not bring what a delivery waits for.
@@ -287,8 +291,13 @@ impl Bodies {
         self.hot_bytes = self.hot_bytes - before + bodies.window.bytes();
     }
 
-    /// The next thing to do for `queue`, if there is one now.
-    pub(crate) fn next(&mut self, queue: QueueId, readers: Readers<'_>) -> Option<Step> {
+    /// The next thing to do for `queue`, if there is one now. Its `readers` are looked at only if
+    /// something must be read from the disk.
+    pub(crate) fn next<'a>(
+        &mut self,
+        queue: QueueId,
+        readers: impl Fn() -> Readers<'a>,
+    ) -> Option<Step> {
         let bodies = self.queues.get_mut(&queue)?;
         let before = bodies.window.bytes();
         let step = bodies.next(queue, readers, self.hot_bytes >= HOT_BYTES_PER_GROUP);
@@ -307,23 +316,34 @@ impl Bodies {
 }
 
 impl QueueBodies {
-    fn next(&mut self, queue: QueueId, readers: Readers<'_>, is_tight: bool) -> Option<Step> {
+    fn next<'a>(
+        &mut self,
+        queue: QueueId,
+        readers: impl Fn() -> Readers<'a>,
+        is_tight: bool,
+    ) -> Option<Step> {
         let Some((first, count)) = self.outbox.front() else {
-            return if is_tight { None } else { self.read_ahead(readers) };
+            self.has_waited = false;
+            let last = self.extents.last_key_value();
+            let is_all_sent = last.is_none_or(|(first, it)| first + it.count <= self.sent_to);
+            let is_idle = is_tight || is_all_sent || self.fetching || self.is_dry;
+            return if is_idle { None } else { self.read_ahead(readers()) };
         };
         if let Some(run) = self.window.take(queue, first, count) {
             self.fruitless = 0;
+            self.sent_to = self.sent_to.max(run.end());
             let outgoing = self.outbox.sent(run.count);
-            if outgoing.no_ack {
-                // Settled while it waited: then its places were kept for this.
-                self.forget_dead(first..first + u64::from(run.count), readers.live);
+            if outgoing.no_ack && self.has_waited {
+                // If it was settled while it waited, its places were kept for this.
+                self.forget_dead(run.span(), readers().live);
             }
             return Some(Step::Deliver { outgoing, bytes: run.bytes });
         }
+        self.has_waited = true;
         if self.fetching {
             return None;
         }
-        let (from_seq, parts) = self.parts(first, readers, is_tight);
+        let (from_seq, parts) = self.parts(first, readers(), is_tight);
         assert!(!parts.is_empty(), "message {first} of {queue:?} goes out and lies nowhere");
         assert!(
             self.fruitless < FETCHES_FRUITLESS_MAX,
@@ -369,9 +389,10 @@ impl QueueBodies {
     }
 
     /// While somebody consumes a backlog, the bytes that will be delivered next are fetched early.
+    /// Those of requeued messages alone are not: they are due at once, or nobody wants them.
     fn read_ahead(&mut self, readers: Readers<'_>) -> Option<Step> {
         let ready = readers.ready?;
-        if readers.consumers == 0 || self.fetching || self.is_dry {
+        if readers.consumers == 0 {
             return None;
         }
         let mut runs = self.window.runs().take(READ_AHEAD_RUNS).peekable();

@@ -379,7 +379,7 @@ impl Queues {
         touched.sort_unstable();
         touched.dedup();
         for &queue in &touched {
-            let readers = readers(&self.machine, queue);
+            let readers = || readers(&self.machine, queue);
             while let Some(step) = self.bodies.next(queue, readers) {
                 match step {
                     Step::Deliver { outgoing, bytes } => {
@@ -387,7 +387,7 @@ impl Queues {
                     }
                     Step::Fetch { from_seq, parts } => {
                         if let Some(runs) = in_memory(&parts) {
-                            self.bodies.fetched(queue, runs, readers);
+                            self.bodies.fetched(queue, runs, readers());
                         } else {
                             wishes.push(Wish::Fetch { queue, from_seq, parts });
                         }

@@ -97,7 +97,7 @@ impl Toy {
     fn pump(&mut self) {
         let readers =
             Readers { ready: Some(&self.ready), live: Some(&self.live), consumers: self.consumers };
-        while let Some(step) = self.bodies.next(QUEUE, readers) {
+        while let Some(step) = self.bodies.next(QUEUE, || readers) {
             match step {
                 Step::Deliver { outgoing, bytes } => {
                     assert_eq!(first_seq_of(&bytes), (outgoing.first_seq, outgoing.count as usize));
