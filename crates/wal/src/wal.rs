@@ -325,7 +325,7 @@ impl<D: Disk> Wal<D> {
             Some(ready) if ready.bytes >= DATA_START + needed => ready,
             Some(_) | None => {
                 self.stats.urgent_rollovers += 1;
-                tracing::warn!(file = self.active.number + 1, "no log file was prepared in time");
+                tracing::debug!(file = self.active.number + 1, "no log file was prepared in time");
                 let config = &self.shared.config;
                 let bytes = config.urgent_bytes().max(DATA_START + needed);
                 let (disk, number) = (&self.shared.disk, self.active.number + 1);

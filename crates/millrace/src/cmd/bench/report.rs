@@ -170,14 +170,21 @@ impl Report {
     }
 }
 
+/// Messages that are missing; below zero: that came more often than they should.
 fn lost(plan: &Plan, outcome: &Outcome) -> i64 {
     let totals = &outcome.totals;
     // A message whose confirm never came may or may not be there: it is told as unconfirmed, not as lost.
-    let came = totals.confirmed * plan.copies() + outcome.waiting;
-    let seen = totals.consumed - totals.redelivered + outcome.left;
     let unknown = (totals.published - totals.confirmed - totals.nacked) * plan.copies();
-    let missing = came as i64 - seen as i64;
-    if missing < 0 { (missing + unknown as i64).min(0) } else { missing }
+    let came = totals.confirmed * plan.copies() + outcome.waiting;
+    // A flagged delivery may be a repeat, or the first that this consumer sees of a message from
+    // before a restart.
+    let most = totals.consumed + outcome.left;
+    let least = most - totals.redelivered;
+    if came > most {
+        (came - most) as i64
+    } else {
+        (came as i64 + unknown as i64 - least as i64).min(0)
+    }
 }
 
 impl Server {
