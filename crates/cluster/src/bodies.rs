@@ -22,8 +22,8 @@ use machine::{ConsumerId, QueueId, Ranges, SessionId};
 
 use crate::checkpoint::Stored;
 use crate::limits::{
-    FETCH_BYTES, FETCH_PARTS, FETCHES_FRUITLESS_MAX, HOT_BYTES_IDLE_QUEUE, HOT_BYTES_PER_GROUP,
-    HOT_BYTES_PER_QUEUE, READ_AHEAD_BYTES, READ_AHEAD_RUNS,
+    FETCH_BYTES, FETCH_PARTS, FETCHES_FRUITLESS_MAX, HOT_BYTES_IDLE, HOT_BYTES_IDLE_QUEUE,
+    HOT_BYTES_PER_GROUP, HOT_BYTES_PER_QUEUE, READ_AHEAD_BYTES, READ_AHEAD_RUNS,
 };
 use crate::request::Ticket;
 use outbox::Outbox;
@@ -144,7 +144,7 @@ impl Bodies {
         bodies.window.push(Run { first_seq, count, bytes }, pinned);
         let after = bodies.window.bytes();
         self.hot_bytes = self.hot_bytes - before + after;
-        if after > HOT_BYTES_IDLE_QUEUE || self.hot_bytes > HOT_BYTES_PER_GROUP {
+        if after > HOT_BYTES_IDLE_QUEUE || self.hot_bytes > HOT_BYTES_IDLE {
             self.overfull.push(queue);
         }
     }
@@ -154,12 +154,13 @@ impl Bodies {
     pub(crate) fn cut<'a>(&mut self, readers: impl Fn(QueueId) -> Readers<'a>) {
         while let Some(queue) = self.overfull.pop() {
             let Some(bodies) = self.queues.get_mut(&queue) else { continue };
-            let is_idle = readers(queue).consumers == 0;
-            let limit = if is_idle { HOT_BYTES_IDLE_QUEUE } else { HOT_BYTES_PER_QUEUE };
+            let (limit, limit_of_all) = match readers(queue).consumers {
+                0 => (HOT_BYTES_IDLE_QUEUE, HOT_BYTES_IDLE),
+                _ => (HOT_BYTES_PER_QUEUE, HOT_BYTES_PER_GROUP),
+            };
             let before = bodies.window.bytes();
             let others = self.hot_bytes - before;
-            while (bodies.window.bytes() > limit
-                || others + bodies.window.bytes() > HOT_BYTES_PER_GROUP)
+            while (bodies.window.bytes() > limit || others + bodies.window.bytes() > limit_of_all)
                 && bodies.window.forget_back()
             {}
             self.hot_bytes = others + bodies.window.bytes();

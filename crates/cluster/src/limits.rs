@@ -35,6 +35,9 @@ pub const REQUEST_BYTES: usize = 256;
 /// kept whatever this says.
 pub const HOT_BYTES_PER_GROUP: usize = 16 << 20;
 
+/// The share of these that queues without consumers may take.
+pub const HOT_BYTES_IDLE: usize = HOT_BYTES_PER_GROUP / 2;
+
 /// Bytes of bodies kept in memory for one queue that has consumers.
 pub const HOT_BYTES_PER_QUEUE: usize = 8 << 20;
 

@@ -312,6 +312,31 @@ fn an_idle_queue_keeps_its_oldest_messages_in_memory_and_no_more_than_its_share(
 }
 
 #[test]
+fn idle_queues_leave_half_of_the_memory_to_those_with_consumers() {
+    let mut bodies = Bodies::default();
+    let idle = Readers::default();
+    let busy = Readers { consumers: 1, ..Readers::default() };
+    let large = Bytes::from(vec![0; 100_000]);
+    for queue in 0..200 {
+        for seq in 1..6 {
+            let source = Source::Entry { index: seq, range: 0..1 };
+            let bytes = Some((large.clone(), large.len()));
+            bodies.enqueued(QueueId(queue), seq, 1, source, bytes);
+            bodies.cut(|_| idle);
+        }
+    }
+    assert!(bodies.hot_bytes <= HOT_BYTES_IDLE);
+    assert!(bodies.hot_bytes > HOT_BYTES_IDLE - 200_000);
+    for seq in 1..60 {
+        let source = Source::Entry { index: seq, range: 0..1 };
+        bodies.enqueued(QueueId(999), seq, 1, source, Some((large.clone(), large.len())));
+        bodies.cut(|_| busy);
+    }
+    assert!(bodies.hot_bytes > HOT_BYTES_IDLE + 5_000_000);
+    assert!(bodies.hot_bytes <= HOT_BYTES_PER_GROUP);
+}
+
+#[test]
 fn a_small_part_of_a_large_entry_does_not_keep_it_in_memory() {
     let (large, range) = entry(1..3, 100_000);
     let (bytes, pinned) = cut_out(&large, range.clone());
