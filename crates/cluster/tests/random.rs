@@ -827,10 +827,10 @@ fn run(seeds: Range<u64>, steps: usize) {
 
 #[test]
 fn whatever_happens_no_promise_is_broken() {
-    run(0..24, 2000);
+    run(0..16, 1500);
 }
 
 #[test]
 fn whatever_happens_to_other_seeds_no_promise_is_broken() {
-    run(100..124, 2000);
+    run(100..116, 1500);
 }

@@ -457,6 +457,7 @@ fn a_session_that_ends_gives_back_what_it_held_and_others_go_on() {
     // Both wait for the same read; the first goes away meanwhile.
     node.inputs.push(Input::SessionGone { session: ANN });
     node.run_to_quiet();
+    assert!(node.got(ANN).is_empty(), "nothing is sent to a session that is over");
     let mut got: Vec<u64> = node.got(BOB).iter().map(|got| got.seq).collect();
     got.sort_unstable();
     assert_eq!(got, [1, 2, 3]);
