@@ -202,7 +202,8 @@ impl Channel {
         }
         let catalog = turn.view.catalog;
         if declare.passive {
-            let name = self.queue_name(declare.queue)?;
+            // Unlike everywhere else, no name is not the last queue here: so does RabbitMQ.
+            let name = declare.queue.to_owned();
             let found = self.find_queue(trunk, turn, &name)?;
             self.ask_status(trunk, turn, found, name, declare.no_wait);
             return Ok(());
