@@ -34,7 +34,7 @@ pub(super) struct Figures {
     /// CPU time of the broker for each message.
     pub(super) cpu_us: f64,
     pub(super) rss_bytes: u64,
-    /// Bytes that the broker wrote to disk for each message.
+    /// Bytes written to the disk for each message, by everything on the machine.
     pub(super) disk_bytes: f64,
 }
 
@@ -84,10 +84,15 @@ impl Generator {
         pid: u32,
         seconds: u32,
     ) -> Result<Figures, String> {
-        match self {
+        let before = usage::disk_bytes(&target());
+        let (mut figures, messages) = match self {
             Generator::Millrace => run_millrace(load, port, pid, seconds),
             Generator::PerfTest => run_perftest(load, port, pid, seconds + WARM_UP_S as u32),
+        }?;
+        if let (Some(before), Some(after)) = (before, usage::disk_bytes(&target())) {
+            figures.disk_bytes = (after - before) as f64 / messages;
         }
+        Ok(figures)
     }
 }
 
@@ -99,7 +104,10 @@ fn log(generator: Generator, load: &Load, port: u16) -> PathBuf {
     log
 }
 
-fn run_millrace(load: &Load, port: u16, pid: u32, seconds: u32) -> Result<Figures, String> {
+/// The figures but for the disk's, and how many messages there were from start to end.
+type Run = Result<(Figures, f64), String>;
+
+fn run_millrace(load: &Load, port: u16, pid: u32, seconds: u32) -> Run {
     let queues = load.queues.to_string();
     let consumers = if load.has_consumers { &queues } else { "0" };
     let mut bench = millrace(port, pid);
@@ -111,15 +119,17 @@ fn run_millrace(load: &Load, port: u16, pid: u32, seconds: u32) -> Result<Figure
     let log = log(Generator::Millrace, load, port);
     std::fs::write(&log, &said).map_err(|error| format!("{}: {error}", log.display()))?;
     let figure = |path: &[&str]| number(&said, path).unwrap_or(0.0);
-    Ok(Figures {
+    let messages = figure(&["totals", "confirmed"]);
+    let figures = Figures {
         published_per_s: figure(&["confirm_rate"]),
         consumed_per_s: figure(&["consume_rate"]),
         confirm_p50_ms: figure(&["confirm_us", "p50"]) / 1000.0,
         confirm_p99_ms: figure(&["confirm_us", "p99"]) / 1000.0,
         cpu_us: figure(&["server", "cpu_s_per_million"]),
         rss_bytes: figure(&["server", "rss_max"]) as u64,
-        disk_bytes: figure(&["server", "disk_write_bytes_per_message"]),
-    })
+        disk_bytes: 0.0,
+    };
+    Ok((figures, messages))
 }
 
 /// Our own generator, told where the broker is and which process to watch.
@@ -130,7 +140,7 @@ pub(super) fn millrace(port: u16, pid: u32) -> Command {
     bench
 }
 
-fn run_perftest(load: &Load, port: u16, pid: u32, seconds: u32) -> Result<Figures, String> {
+fn run_perftest(load: &Load, port: u16, pid: u32, seconds: u32) -> Run {
     let log = log(Generator::PerfTest, load, port);
     let queue = load.name();
     let java = perftest::java();
@@ -156,15 +166,16 @@ fn run_perftest(load: &Load, port: u16, pid: u32, seconds: u32) -> Result<Figure
     let average = perftest::rate(&said, "sending rate avg: ").unwrap_or(0);
     let messages = average as f64 * elapsed_s.min(f64::from(seconds));
     let (confirm_p50_ms, confirm_p99_ms) = confirm_latencies(&said);
-    Ok(Figures {
+    let figures = Figures {
         published_per_s: steady.0,
         consumed_per_s: steady.1,
         confirm_p50_ms,
         confirm_p99_ms,
         cpu_us: (after.cpu_s - before.cpu_s) * 1e6 / messages,
         rss_bytes: after.rss_bytes,
-        disk_bytes: (after.disk_bytes - before.disk_bytes) as f64 / messages,
-    })
+        disk_bytes: 0.0,
+    };
+    Ok((figures, messages))
 }
 
 /// Means of the rates after the virtual machine has warmed up:

@@ -1,13 +1,18 @@
-//! What a process has used, from `/proc`.
+//! What a process and a disk have done, from `/proc`.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use crate::process::{command, run};
 
 /// CPU time is told in these, by every Linux that Millrace runs on.
 const TICKS_PER_SECOND: f64 = 100.0;
+/// Of `/proc/diskstats`, whatever the disk's own are.
+const SECTOR_BYTES: u64 = 512;
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Usage {
     pub(super) cpu_s: f64,
-    /// Bytes that went, or will go, to a disk.
-    pub(super) disk_bytes: u64,
     /// Resident memory now.
     pub(super) rss_bytes: u64,
 }
@@ -17,7 +22,7 @@ pub(super) fn of(pid: u32) -> Result<Usage, String> {
         let path = format!("/proc/{pid}/{name}");
         std::fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))
     };
-    let (stat, status, io) = (read("stat")?, read("status")?, read("io")?);
+    let (stat, status) = (read("stat")?, read("status")?);
     // Fields 14 and 15; the name, field 2, may hold anything.
     let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
     let ticks: u64 = fields
@@ -28,9 +33,30 @@ pub(super) fn of(pid: u32) -> Result<Usage, String> {
         .sum();
     Ok(Usage {
         cpu_s: ticks as f64 / TICKS_PER_SECOND,
-        disk_bytes: number(&io, "write_bytes:"),
         rss_bytes: number(&status, "VmRSS:") * 1024,
     })
+}
+
+/// Bytes written so far to the disk on which a folder lies, by everybody, after a sync. `None` if the
+/// kernel counts nothing for it, as for file systems in memory.
+///
+/// `/proc/PID/io` will not do: it counts whole folios of the page cache, of which the kernel writes only
+/// the dirty blocks (4 KiB synced into a preallocated file counted as 256 KiB).
+pub(super) fn disk_bytes(folder: &Path) -> Option<u64> {
+    run(&mut command("sync", &[])).ok()?;
+    let device = std::fs::metadata(folder).ok()?.dev();
+    let major = (device >> 8) & 0xfff | (device >> 32) & !0xfff;
+    let minor = device & 0xff | (device >> 12) & !0xff;
+    let counters = std::fs::read_to_string("/proc/diskstats").ok()?;
+    sectors_written(&counters, major, minor).map(|sectors| sectors * SECTOR_BYTES)
+}
+
+/// Field 10 of the device's line: sectors written.
+fn sectors_written(counters: &str, major: u64, minor: u64) -> Option<u64> {
+    let words = counters.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let (major, minor) = (major.to_string(), minor.to_string());
+    let mut found = words.filter(|words| words.len() > 9 && words[0] == major && words[1] == minor);
+    found.next()?[9].parse().ok()
 }
 
 fn number(text: &str, name: &str) -> u64 {
@@ -48,7 +74,9 @@ mod tests {
     }
 
     #[test]
-    fn cancelled_writes_are_not_taken_for_writes() {
-        assert_eq!(number("write_bytes: 6\ncancelled_write_bytes: 7\n", "write_bytes:"), 6);
+    fn a_disk_is_found_by_its_numbers() {
+        let counters = " 254 0 vda 1 2 3 4 5 6 77 8 9\n 254 1 vda1 1 2 3 4 5 6 66 8 9\n";
+        assert_eq!(sectors_written(counters, 254, 1), Some(66));
+        assert_eq!(sectors_written(counters, 8, 0), None);
     }
 }
