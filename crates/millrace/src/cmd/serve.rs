@@ -1,4 +1,8 @@
 //! `millrace serve`: the one place where the parts of the broker are wired.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "wires the parts: opens the listener and starts the task that serves it"
+)]
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -100,7 +104,6 @@ fn load(args: &Args) -> Result<Config, Vec<String>> {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "the command line reads the file it is given")]
 fn read(path: &std::path::Path) -> std::io::Result<String> {
     std::fs::read_to_string(path)
 }
@@ -209,7 +212,6 @@ fn tell_counters(cluster: &ClusterHandle) {
 }
 
 /// 60 % of the machine's memory, or of the limit this process is under.
-#[expect(clippy::disallowed_methods, reason = "the kernel tells memory limits in files")]
 fn memory_share() -> u64 {
     let total = rustix::system::sysinfo();
     let total = total.totalram as u64 * u64::from(total.mem_unit.max(1));
@@ -233,7 +235,6 @@ fn raise_open_files() {
 }
 
 /// A number for a new cluster that no other cluster has.
-#[expect(clippy::disallowed_methods, reason = "the kernel draws in a file of its own")]
 fn draw() -> u128 {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/uuid").unwrap_or_default();
     u128::from_str_radix(&text.trim().replace('-', ""), 16).unwrap_or(1)
