@@ -11,6 +11,7 @@
 //! new places. What waits here and is settled already (a consumer that does not acknowledge) keeps
 //! its places, also through a checkpoint, until it has left.
 
+mod check;
 mod outbox;
 mod window;
 
@@ -460,53 +461,6 @@ impl QueueBodies {
             }
         }
         (from_seq, parts)
-    }
-}
-
-/// What must be true between steps. For tests: it looks at everything.
-impl Bodies {
-    pub(crate) fn check<'a>(&self, readers: impl Fn(QueueId) -> Option<Readers<'a>>) {
-        let bytes: usize = self.queues.values().map(|bodies| bodies.window.counted_anew()).sum();
-        assert_eq!(bytes, self.hot_bytes, "what is in memory is not what is accounted");
-        for (&queue, bodies) in &self.queues {
-            let Some(readers) = readers(queue) else {
-                panic!("bodies of {queue:?}, which is gone")
-            };
-            assert_eq!(
-                self.waiting.contains(&queue),
-                !bodies.outbox.is_empty(),
-                "deliveries of {queue:?} wait, or not"
-            );
-            bodies.check(queue, readers);
-        }
-    }
-}
-
-impl QueueBodies {
-    fn check(&self, queue: QueueId, readers: Readers<'_>) {
-        assert!(self.outbox.is_empty() || self.fetching, "{queue:?} stalls: nothing is fetched");
-        let mut end = 0;
-        for (span, _) in self.window.runs() {
-            assert!(end <= span.start, "runs of {queue:?} in memory overlap");
-            end = span.end;
-        }
-        let live = readers.live.cloned().unwrap_or_default();
-        let mut lies = Ranges::new();
-        let mut end = 0;
-        for (&first, extent) in &self.extents {
-            let span = first..first + extent.count;
-            assert!(end <= first, "places of {queue:?} overlap");
-            end = span.end;
-            assert!(
-                live.intersects(span.clone()) || self.outbox.wants(span.clone()),
-                "{span:?} of {queue:?} is dead and has a place: {extent:?}"
-            );
-            lies.insert(span);
-        }
-        for span in live.ranges().chain(self.outbox.spans()) {
-            let placed = lies.within(span.clone()).len();
-            assert_eq!(placed, span.end - span.start, "{span:?} of {queue:?} lies nowhere");
-        }
     }
 }
 

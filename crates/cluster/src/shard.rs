@@ -4,166 +4,29 @@
 //! drains everything that waited, and everything that its groups want written in that step is one
 //! append. It never waits and never asks.
 
+mod answers;
+mod exchange;
+mod requests;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
 use machine::{
-    Applied, Batch, Catalog, CatalogCommand, CatalogReply, GroupId, NodeId, QueueId, QueueSettings,
-    SessionId, SessionOwner,
+    Applied, Batch, Catalog, CatalogCommand, GroupId, NodeId, QueueId, QueueSettings, SessionId,
 };
 use raft::eraftpb::Entry;
 use wal::{CommitBatch, Place};
 
-use crate::bodies::{FetchPart, Run, Source};
+pub(crate) use answers::{refuse, tell};
+pub use exchange::{Input, Located, Now, Output, SegmentExtent, Then};
+
+use crate::bodies::{FetchPart, Source};
 use crate::catalog_group::CatalogGroup;
-use crate::checkpoint::{Job, Stored};
 use crate::limits::{Sizes, TICK_MS};
 use crate::proposals::Waiter;
 use crate::queue_group::QueueGroup;
-use crate::queues::{Detached, NO_QUEUE, Origin, Queues, Wish};
-use crate::request::{Answer, Request, Ticket};
-
-/// The time, as a shard is told it.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Now {
-    /// Milliseconds that only grow: for deadlines.
-    pub mono_ms: u64,
-    /// The wall clock, for what is stamped on entries.
-    pub wall_ms: u64,
-}
-
-/// What happens to a shard.
-#[derive(Debug)]
-pub enum Input {
-    Requests {
-        session: SessionId,
-        requests: Vec<Request>,
-    },
-    /// The session's task is gone without a word.
-    SessionGone {
-        session: SessionId,
-    },
-    /// Everything appended up to `number` is synced; the places of the entries of that append.
-    Synced {
-        number: u64,
-        places: Vec<Place>,
-    },
-    Fetched {
-        group: GroupId,
-        queue: QueueId,
-        runs: Vec<Run>,
-    },
-    /// The log wants entries up to `index` of `group` moved to segments.
-    WantCheckpoint {
-        group: GroupId,
-    },
-    Checkpointed {
-        group: GroupId,
-        index: u64,
-        stored: Vec<Stored>,
-    },
-    /// There was no room for the checkpoint of `group`, and nothing came of it.
-    CheckpointFailed {
-        group: GroupId,
-    },
-    /// What the segments of `group` hold, to be compared with what is alive.
-    ReviewSegments {
-        group: GroupId,
-        held: Vec<SegmentExtent>,
-    },
-    /// From the catalog's shard: `group` is to have this queue.
-    CreateQueue {
-        group: GroupId,
-        queue: QueueId,
-        settings: QueueSettings,
-        then: Option<Then>,
-    },
-    /// From the catalog's shard: the queue is deleted.
-    DropQueue {
-        group: GroupId,
-        queue: QueueId,
-    },
-    /// From any shard: the last consumer of an auto-delete queue is gone, by a detach that is answered
-    /// once the queue is, too.
-    DeleteUnused {
-        queue: QueueId,
-        detached: Option<(SessionId, Ticket)>,
-    },
-    /// A session says goodbye to every shard.
-    EndSession {
-        session: SessionId,
-        ticket: Ticket,
-    },
-    /// From every shard: the session is over there, and these queues lost their last consumer.
-    SessionEnded {
-        session: SessionId,
-        ticket: Option<Ticket>,
-        unused: Vec<QueueId>,
-    },
-    /// At the start: these are the queues that the catalog has in this shard's groups.
-    Reconcile {
-        queues: Vec<(GroupId, QueueId, QueueSettings)>,
-    },
-    /// Nothing but time.
-    TimePassed,
-}
-
-/// Messages of a queue that a segment holds, alive or not.
-#[derive(Clone, Copy, Debug)]
-pub struct SegmentExtent {
-    pub queue: QueueId,
-    pub first_seq: u64,
-    pub last_seq: u64,
-    pub count: u64,
-}
-
-/// The answer to a declaration, once the queue exists in its group.
-#[derive(Debug)]
-pub struct Then {
-    pub session: SessionId,
-    pub ticket: Ticket,
-    pub reply: CatalogReply,
-}
-
-/// What a shard wants done. In order.
-#[derive(Debug)]
-pub enum Output {
-    /// `entries` places are to come back with [`Input::Synced`].
-    Append {
-        number: u64,
-        batch: CommitBatch,
-        entries: usize,
-    },
-    Answer {
-        session: SessionId,
-        answer: Answer,
-    },
-    Fetch {
-        group: GroupId,
-        queue: QueueId,
-        from_seq: u64,
-        parts: Vec<Located>,
-    },
-    Forward {
-        shard: usize,
-        input: Input,
-    },
-    /// Let sessions route by this entry of the catalog.
-    CatalogApplied {
-        at: Applied,
-        entry: Bytes,
-    },
-    Checkpoint(Job),
-    /// The groups agree with the catalog: the node may accept sessions.
-    Reconciled,
-}
-
-/// A part of a fetch, with the place of its entry.
-#[derive(Clone, Debug)]
-pub struct Located {
-    pub part: FetchPart,
-    pub place: Option<Place>,
-}
+use crate::queues::{Origin, Queues, Wish};
+use crate::request::Ticket;
 
 /// Some of a node's groups.
 pub struct Shard {
@@ -425,115 +288,6 @@ impl Shard {
         }
     }
 
-    fn request(
-        &mut self,
-        now: Now,
-        session: SessionId,
-        request: Request,
-        outputs: &mut Vec<Output>,
-    ) {
-        match request {
-            Request::Append { group, ticket, batch, settles } => {
-                let waiter = Waiter::Appended { session, ticket, settles };
-                self.append(now, group, batch, waiter, outputs);
-            }
-            Request::Catalog { ticket, command } => match &mut self.catalog {
-                Some(catalog) => {
-                    let waiter = Waiter::Catalog { session, ticket };
-                    let bytes = catalog.propose(now.wall_ms, command, waiter, outputs);
-                    self.gathered(now, bytes, outputs);
-                }
-                None => {
-                    let request = Request::Catalog { ticket, command };
-                    let input = Input::Requests { session, requests: vec![request] };
-                    self.forward(0, input, outputs);
-                }
-            },
-            Request::Attach { ticket, group, queue, consumer, spec } => {
-                if let Some(queues) = self.queues(group) {
-                    let mut wishes = Vec::new();
-                    queues.attach(queue, consumer, spec, ticket, &mut wishes);
-                    self.wishes.append(&mut wishes);
-                } else {
-                    let answer = Answer::Attached { ticket, result: Err(NO_QUEUE) };
-                    outputs.push(Output::Answer { session, answer });
-                }
-                self.grant(group, outputs);
-            }
-            Request::Detach { ticket, group, queue, consumer } => {
-                let mut wishes = Vec::new();
-                let detached = match self.queues(group) {
-                    Some(queues) => queues.detach(queue, consumer, ticket, &mut wishes),
-                    None => Detached::Now,
-                };
-                self.wishes.append(&mut wishes);
-                self.grant(group, outputs);
-                match detached {
-                    Detached::Now => {
-                        let answer = Answer::Detached { ticket };
-                        outputs.push(Output::Answer { session, answer });
-                    }
-                    Detached::QueueIsOver => {
-                        let detached = Some((session, ticket));
-                        self.forward(0, Input::DeleteUnused { queue, detached }, outputs);
-                    }
-                    Detached::AfterDeliveries => {}
-                }
-            }
-            Request::Credit { group, queue, consumer, add } => {
-                let mut wishes = Vec::new();
-                if let Some(queues) = self.queues(group) {
-                    queues.credit(queue, consumer, add, &mut wishes);
-                }
-                self.wishes.append(&mut wishes);
-                self.grant(group, outputs);
-            }
-            Request::Settle { group, queue, consumer, ranges, outcome, credit } => {
-                let mut wishes = Vec::new();
-                if let Some(queues) = self.queues(group) {
-                    queues.settle(queue, consumer, &ranges, outcome, credit, &mut wishes);
-                }
-                self.wishes.append(&mut wishes);
-                self.grant(group, outputs);
-            }
-            Request::Get { ticket, group, queue, consumer, no_ack } => {
-                let mut wishes = Vec::new();
-                match self.queues(group) {
-                    Some(queues) => {
-                        queues.get(queue, consumer, no_ack, ticket, &mut wishes);
-                    }
-                    None => {
-                        let answer = Answer::Got { ticket, delivery: None, ready: 0 };
-                        wishes.push(Wish::Answer(session, answer));
-                    }
-                }
-                self.wishes.append(&mut wishes);
-                self.grant(group, outputs);
-            }
-            Request::Purge { ticket, group, queue } => {
-                self.purge(now, session, ticket, group, queue, outputs);
-            }
-            Request::Status { ticket, group, queue } => {
-                let status = self.queues(group).and_then(|queues| queues.machine().status(queue));
-                let answer = Answer::Status { ticket, status };
-                outputs.push(Output::Answer { session, answer });
-            }
-            Request::CloseQueue { ticket, group, queue, if_unused, if_empty } => {
-                let result = match self.queues(group) {
-                    Some(queues) => queues.close_queue(session, queue, if_unused, if_empty),
-                    None => Ok(0),
-                };
-                let answer = Answer::Closed { ticket, result };
-                outputs.push(Output::Answer { session, answer });
-            }
-            Request::EndSession { ticket } => {
-                for shard in 0..self.shards {
-                    self.forward(shard, Input::EndSession { session, ticket }, outputs);
-                }
-            }
-        }
-    }
-
     fn append(
         &mut self,
         now: Now,
@@ -578,39 +332,6 @@ impl Shard {
         self.grant(GroupId::LOCAL, outputs);
     }
 
-    fn purge(
-        &mut self,
-        now: Now,
-        session: SessionId,
-        ticket: Ticket,
-        group: GroupId,
-        queue: QueueId,
-        outputs: &mut Vec<Output>,
-    ) {
-        // What is purged must get into the log, or nobody would ever see it again.
-        let may_log = match self.groups.get(&group) {
-            Some(found) => found.replica.is_leader(),
-            None => group == GroupId::LOCAL && self.local.is_some(),
-        };
-        let waiter = |count| Waiter::Purged { session, ticket, count };
-        if !may_log {
-            return refuse(vec![waiter(0)], outputs);
-        }
-        let Some(queues) = self.queues(group) else { return };
-        let count = queues.purge(queue);
-        let mut batches = Vec::new();
-        while queues.settle_deadline_ms().is_some() {
-            let mut batch = Batch::new();
-            queues.take_settled(&mut batch);
-            batches.push(batch);
-        }
-        let last = batches.pop().unwrap_or_default();
-        for batch in batches {
-            self.append(now, group, batch, Waiter::Nobody, outputs);
-        }
-        self.append(now, group, last, waiter(count), outputs);
-    }
-
     fn create_queue(
         &mut self,
         now: Now,
@@ -627,70 +348,6 @@ impl Shard {
             None => Waiter::Nobody,
         };
         self.append(now, group, batch, waiter, outputs);
-    }
-
-    /// Ends the session's part in this shard; shard 0 hears of it.
-    fn end_session(
-        &mut self,
-        session: SessionId,
-        ticket: Option<Ticket>,
-        outputs: &mut Vec<Output>,
-    ) {
-        let (mut unused, mut wishes) = (Vec::new(), Vec::new());
-        let groups: Vec<GroupId> = self.groups.keys().copied().chain([GroupId::LOCAL]).collect();
-        for group in groups {
-            if let Some(queues) = self.queues(group) {
-                queues.end_session(session, &mut wishes);
-            }
-            for wish in wishes.drain(..) {
-                match wish {
-                    Wish::Unused(queue) => unused.push(queue),
-                    other @ (Wish::Answer(..) | Wish::Fetch { .. }) => self.wishes.push(other),
-                }
-            }
-            self.grant(group, outputs);
-        }
-        self.forward(0, Input::SessionEnded { session, ticket, unused }, outputs);
-    }
-
-    /// Once every shard has ended the session, what goes with it is deleted, then it is answered.
-    fn session_ended(
-        &mut self,
-        now: Now,
-        session: SessionId,
-        ticket: Option<Ticket>,
-        unused: Vec<QueueId>,
-        outputs: &mut Vec<Output>,
-    ) {
-        let ending = self.ending.entry((session, ticket)).or_default();
-        ending.shards += 1;
-        ending.unused.extend(unused);
-        if ending.shards < self.shards {
-            return;
-        }
-        let Some(ending) = self.ending.remove(&(session, ticket)) else { return };
-        let Some(catalog) = &mut self.catalog else { return };
-        let mut waiter = ticket.map(|ticket| Waiter::SessionEnded { session, ticket });
-        let owner = SessionOwner { node: self.node, session };
-        // A declaration that is under way may still make it an owner.
-        let has_exclusive =
-            catalog.catalog().has_exclusive(owner) || catalog.is_waiting_for(session);
-        let last = ending.unused.len().saturating_sub(1);
-        for (nth, queue) in ending.unused.into_iter().enumerate() {
-            let is_last = nth == last && !has_exclusive;
-            let told = if is_last { waiter.take() } else { None };
-            waiter = catalog
-                .delete_unused(now.wall_ms, queue, told.unwrap_or(Waiter::Nobody), outputs)
-                .filter(|waiter| !matches!(waiter, Waiter::Nobody))
-                .or(waiter);
-        }
-        if has_exclusive {
-            let command = CatalogCommand::SessionEnded { node: owner.node, session };
-            let waiter = waiter.unwrap_or(Waiter::Nobody);
-            catalog.propose(now.wall_ms, command, waiter, outputs);
-        } else if let Some(waiter) = waiter {
-            tell(waiter, outputs);
-        }
     }
 
     fn reconcile(
@@ -920,34 +577,5 @@ impl Shard {
             return self.catalog.as_mut().map(|catalog| &mut catalog.replica);
         }
         self.groups.get_mut(&group).map(|found| &mut found.replica)
-    }
-}
-
-/// Tells a waiter that its entry is committed.
-pub(crate) fn tell(waiter: Waiter, outputs: &mut Vec<Output>) {
-    let (session, answer) = match waiter {
-        Waiter::Appended { session, ticket, .. } => (session, Answer::Appended { ticket }),
-        Waiter::Purged { session, ticket, count } => (session, Answer::Purged { ticket, count }),
-        Waiter::Created { session, ticket, reply } => (session, Answer::Catalog { ticket, reply }),
-        Waiter::Detached { session, ticket } => (session, Answer::Detached { ticket }),
-        Waiter::SessionEnded { session, ticket } => (session, Answer::SessionEnded { ticket }),
-        Waiter::Catalog { .. } | Waiter::Nobody => return,
-    };
-    outputs.push(Output::Answer { session, answer });
-}
-
-/// Tells waiters whose entry could not be proposed.
-pub(crate) fn refuse(waiters: Vec<Waiter>, outputs: &mut Vec<Output>) {
-    for waiter in waiters {
-        let (session, ticket) = match waiter {
-            Waiter::Appended { session, ticket, .. }
-            | Waiter::Purged { session, ticket, .. }
-            | Waiter::Catalog { session, ticket }
-            | Waiter::Created { session, ticket, .. }
-            | Waiter::Detached { session, ticket }
-            | Waiter::SessionEnded { session, ticket } => (session, ticket),
-            Waiter::Nobody => continue,
-        };
-        outputs.push(Output::Answer { session, answer: Answer::AppendFailed { ticket } });
     }
 }

@@ -1,0 +1,151 @@
+//! What a shard is told and what it wants done.
+
+use bytes::Bytes;
+use machine::{Applied, CatalogReply, GroupId, QueueId, QueueSettings, SessionId};
+use wal::{CommitBatch, Place};
+
+use crate::bodies::{FetchPart, Run};
+use crate::checkpoint::{Job, Stored};
+use crate::request::{Answer, Request, Ticket};
+
+/// The time, as a shard is told it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Now {
+    /// Milliseconds that only grow: for deadlines.
+    pub mono_ms: u64,
+    /// The wall clock, for what is stamped on entries.
+    pub wall_ms: u64,
+}
+
+/// What happens to a shard.
+#[derive(Debug)]
+pub enum Input {
+    Requests {
+        session: SessionId,
+        requests: Vec<Request>,
+    },
+    /// The session's task is gone without a word.
+    SessionGone {
+        session: SessionId,
+    },
+    /// Everything appended up to `number` is synced; the places of the entries of that append.
+    Synced {
+        number: u64,
+        places: Vec<Place>,
+    },
+    Fetched {
+        group: GroupId,
+        queue: QueueId,
+        runs: Vec<Run>,
+    },
+    /// The log wants entries up to `index` of `group` moved to segments.
+    WantCheckpoint {
+        group: GroupId,
+    },
+    Checkpointed {
+        group: GroupId,
+        index: u64,
+        stored: Vec<Stored>,
+    },
+    /// There was no room for the checkpoint of `group`, and nothing came of it.
+    CheckpointFailed {
+        group: GroupId,
+    },
+    /// What the segments of `group` hold, to be compared with what is alive.
+    ReviewSegments {
+        group: GroupId,
+        held: Vec<SegmentExtent>,
+    },
+    /// From the catalog's shard: `group` is to have this queue.
+    CreateQueue {
+        group: GroupId,
+        queue: QueueId,
+        settings: QueueSettings,
+        then: Option<Then>,
+    },
+    /// From the catalog's shard: the queue is deleted.
+    DropQueue {
+        group: GroupId,
+        queue: QueueId,
+    },
+    /// From any shard: the last consumer of an auto-delete queue is gone, by a detach that is answered
+    /// once the queue is, too.
+    DeleteUnused {
+        queue: QueueId,
+        detached: Option<(SessionId, Ticket)>,
+    },
+    /// A session says goodbye to every shard.
+    EndSession {
+        session: SessionId,
+        ticket: Ticket,
+    },
+    /// From every shard: the session is over there, and these queues lost their last consumer.
+    SessionEnded {
+        session: SessionId,
+        ticket: Option<Ticket>,
+        unused: Vec<QueueId>,
+    },
+    /// At the start: these are the queues that the catalog has in this shard's groups.
+    Reconcile {
+        queues: Vec<(GroupId, QueueId, QueueSettings)>,
+    },
+    /// Nothing but time.
+    TimePassed,
+}
+
+/// Messages of a queue that a segment holds, alive or not.
+#[derive(Clone, Copy, Debug)]
+pub struct SegmentExtent {
+    pub queue: QueueId,
+    pub first_seq: u64,
+    pub last_seq: u64,
+    pub count: u64,
+}
+
+/// The answer to a declaration, once the queue exists in its group.
+#[derive(Debug)]
+pub struct Then {
+    pub session: SessionId,
+    pub ticket: Ticket,
+    pub reply: CatalogReply,
+}
+
+/// What a shard wants done. In order.
+#[derive(Debug)]
+pub enum Output {
+    /// `entries` places are to come back with [`Input::Synced`].
+    Append {
+        number: u64,
+        batch: CommitBatch,
+        entries: usize,
+    },
+    Answer {
+        session: SessionId,
+        answer: Answer,
+    },
+    Fetch {
+        group: GroupId,
+        queue: QueueId,
+        from_seq: u64,
+        parts: Vec<Located>,
+    },
+    Forward {
+        shard: usize,
+        input: Input,
+    },
+    /// Let sessions route by this entry of the catalog.
+    CatalogApplied {
+        at: Applied,
+        entry: Bytes,
+    },
+    Checkpoint(Job),
+    /// The groups agree with the catalog: the node may accept sessions.
+    Reconciled,
+}
+
+/// A part of a fetch, with the place of its entry.
+#[derive(Clone, Debug)]
+pub struct Located {
+    pub part: FetchPart,
+    pub place: Option<Place>,
+}
