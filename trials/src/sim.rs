@@ -49,6 +49,9 @@ pub struct Outcome {
 const STEP_MS: u64 = 20;
 /// A crash in so many steps.
 const CRASH_STEPS: u64 = 350;
+/// How many crashes of a hundred wait for calm, and for how many steps at most.
+const CALM_PERCENT: u64 = 30;
+const CALM_STEPS: u64 = 6_000;
 /// Steps until everything must be drained.
 const DRAIN_STEPS: u64 = 60_000;
 /// What was settled this long before a crash must stay settled.
@@ -58,7 +61,7 @@ const HORIZON: Nanos = 3_000_000_000;
 pub fn run(seed: u64, length: Length) -> Outcome {
     let mut world = World::new(seed);
     world.load(length.steps);
-    world.heal();
+    world.heal(length.steps / 2);
     world.drain();
     // Long after the last settle: nothing may come back.
     world.clock.ms += 2 * HORIZON / 1_000_000;
@@ -158,6 +161,9 @@ impl World {
 
     /// A crash now, or a disk that fails soon.
     fn trouble(&mut self) {
+        if self.chance.percent(CALM_PERCENT) {
+            self.calm();
+        }
         match self.chance.within(0, 4) {
             0 => self.crash(Crash::Kill),
             1 => self.crash(Crash::PowerCut),
@@ -168,10 +174,25 @@ impl World {
         }
     }
 
-    fn heal(&mut self) {
+    /// Nothing comes in, everything is settled: a queue that has stalled is found out before the
+    /// crash that would free it.
+    fn calm(&mut self) {
+        self.clients.calm();
+        for _ in 0..CALM_STEPS {
+            self.step();
+            if self.clients.is_drained() {
+                break;
+            }
+        }
+        self.clients.calmed(&mut self.clock);
+    }
+
+    /// No more harm, and no session ends: a queue that stalls now stays so, and is found out.
+    fn heal(&mut self, steps: u64) {
         self.disk.heal();
+        self.clients.stay();
         self.clock.saw("world", What::Heal);
-        for _ in 0..400 {
+        for _ in 0..steps {
             self.clients.publish(&mut self.chance, &mut self.clock);
             self.step();
         }
@@ -279,12 +300,13 @@ mod tests {
 
     /// Seeds that every test run takes.
     const SEEDS: u64 = 20;
+    const LENGTH: Length = Length { steps: 2_000 };
 
     #[test]
     fn what_is_confirmed_survives_crashes_and_power_cuts() {
         let (mut crashes, mut cuts, mut checkpoints) = (0, 0, 0);
         for seed in 1..=SEEDS {
-            let outcome = run(seed, Length::default());
+            let outcome = run(seed, LENGTH);
             assert_eq!(outcome.report.verdict(), Verdict::Valid, "seed {seed}: {}", outcome.report);
             crashes += outcome.crashes;
             cuts += outcome.power_cuts;
@@ -297,7 +319,7 @@ mod tests {
     #[test]
     fn the_same_seed_gives_the_same_history() {
         for seed in 1..=SEEDS / 4 {
-            let (one, two) = (run(seed, Length::default()), run(seed, Length::default()));
+            let (one, two) = (run(seed, LENGTH), run(seed, LENGTH));
             assert_eq!(one.events, two.events, "seed {seed}");
         }
     }

@@ -21,6 +21,8 @@ const PUBLISHERS: [&[usize]; 5] = [&[0], &[1, 2], &[3], &[3, 0], &[4]];
 const WINDOW: usize = 60;
 /// Messages that a consumer may hold, at most.
 const CREDIT_MAX: u64 = 40;
+/// A pause, or its end, in so many steps.
+const PAUSE_STEPS: u64 = 40;
 /// Largest body besides its id, in bytes.
 const BODY_BYTES: u64 = 400;
 
@@ -35,6 +37,10 @@ pub(super) struct Clients {
     /// Messages left per queue, as last told, while draining.
     left: Option<Vec<Option<u64>>>,
     asking: bool,
+    /// Publishers pause now and then, so that what comes back meets a quiet queue.
+    is_pausing: bool,
+    /// Consumers keep their sessions.
+    is_steady: bool,
 }
 
 struct Publisher {
@@ -93,7 +99,14 @@ impl Clients {
             requests: VecDeque::new(),
             left: None,
             asking: false,
+            is_pausing: false,
+            is_steady: false,
         }
+    }
+
+    /// From now on no session ends.
+    pub(super) fn stay(&mut self) {
+        self.is_steady = true;
     }
 
     fn open(&mut self) -> SessionId {
@@ -161,6 +174,12 @@ impl Clients {
 
     /// Perhaps one publisher sends a few messages.
     pub(super) fn publish(&mut self, chance: &mut Chance, clock: &mut Clock) {
+        if self.left.is_none() && chance.within(0, PAUSE_STEPS) == 0 {
+            self.is_pausing = !self.is_pausing;
+        }
+        if self.is_pausing {
+            return;
+        }
         let index = chance.within(0, PUBLISHERS.len() as u64) as usize;
         let targets: Option<Vec<(QueueId, GroupId)>> =
             PUBLISHERS[index].iter().map(|queue| self.queues[*queue]).collect();
@@ -210,23 +229,29 @@ impl Clients {
         let index = chance.within(0, self.consumers.len() as u64) as usize;
         let consumer = &mut self.consumers[index];
         let is_draining = self.left.is_some();
-        if consumer.is_attached && !is_draining && chance.within(0, 600) == 0 {
+        if consumer.is_attached && !self.is_steady && chance.within(0, 600) == 0 {
             let session = consumer.session;
             self.ask(session, Request::EndSession { ticket: Ticket(9) });
             return self.attach(index, clock);
         }
         let Some((queue, group)) = self.queues[consumer.queue] else { return };
         let (q, single) = (QUEUES[consumer.queue].0, QUEUES[consumer.queue].1 <= 1);
-        let mut ranges = Ranges::new();
-        let outcome = match chance.within(0, 100) {
-            0..25 if !single && !is_draining => Outcome::Requeue,
-            25..30 if !single && !is_draining => Outcome::Rejected,
+        // Some settle one by one, others many at once; some put much back.
+        let alone = chance.percent(50);
+        let mut settled: BTreeMap<Outcome, Ranges> = BTreeMap::new();
+        let draw = |chance: &mut Chance| match chance.within(0, 100) {
+            0..20 if !single && !is_draining => Outcome::Requeue,
+            20..24 if !single && !is_draining => Outcome::Rejected,
             _ => Outcome::Done,
         };
+        let mut outcome = draw(chance);
         let (ep, name) = (consumer.ep(), consumer.name.clone());
         consumer.held.retain(|(seq, id)| {
-            let keep = !is_draining && chance.percent(40);
+            let keep = !is_draining && chance.percent(if alone { 70 } else { 40 });
             if !keep {
+                if alone {
+                    outcome = draw(chance);
+                }
                 let (q, m, ep) = (q.to_owned(), id.clone(), ep.clone());
                 let what = match outcome {
                     Outcome::Requeue => What::Nack { q, m, ep },
@@ -236,13 +261,13 @@ impl Clients {
                     }
                 };
                 clock.saw(&name, what);
-                ranges.insert(*seq..seq + 1);
+                settled.entry(outcome).or_default().insert(*seq..seq + 1);
             }
             keep
         });
-        let credit = u32::try_from(ranges.len()).expect("credit is small");
-        if credit > 0 {
-            let (session, consumer) = (consumer.session, consumer.id());
+        let (session, consumer) = (consumer.session, consumer.id());
+        for (outcome, ranges) in settled {
+            let credit = u32::try_from(ranges.len()).expect("credit is small");
             let settle = Request::Settle { group, queue, consumer, ranges, outcome, credit };
             self.ask(session, settle);
         }
@@ -303,11 +328,35 @@ impl Clients {
         }
     }
 
+    /// From now on consumers settle all they get, and nothing comes in: their queues must empty.
+    pub(super) fn calm(&mut self) {
+        self.left = Some(vec![None; QUEUES.len()]);
+        self.asking = false;
+        self.is_pausing = true;
+    }
+
+    /// Writes down which queues with consumers stall, and goes on as before.
+    pub(super) fn calmed(&mut self, clock: &mut Clock) {
+        let left = self.left.take().unwrap_or_default();
+        for (number, left) in left.into_iter().enumerate() {
+            let Some(left) = left.filter(|left| *left > 0) else { continue };
+            if self.has_consumer(number) {
+                let text = format!("{} stalls with {left} messages", QUEUES[number].0);
+                clock.saw("control", What::Protocol { text });
+            }
+        }
+        self.is_pausing = false;
+    }
+
+    fn has_consumer(&self, queue: usize) -> bool {
+        self.consumers.iter().any(|consumer| consumer.queue == queue)
+    }
+
     /// From now on every queue has a consumer that settles all it gets.
     pub(super) fn drain(&mut self, clock: &mut Clock) {
-        self.left = Some(vec![None; QUEUES.len()]);
+        self.calm();
         for (number, (name, _)) in QUEUES.iter().enumerate() {
-            if !self.consumers.iter().any(|consumer| consumer.queue == number) {
+            if !self.has_consumer(number) {
                 self.consumers.push(consumer(name, number, 0));
                 self.attach(self.consumers.len() - 1, clock);
             }
@@ -316,15 +365,17 @@ impl Clients {
 
     /// Whether every queue reports nothing; asks again if not.
     pub(super) fn is_drained(&mut self) -> bool {
-        let Some(left) = &mut self.left else { return false };
-        if left.iter().all(|left| *left == Some(0)) {
+        let Some(left) = &self.left else { return false };
+        let is_empty =
+            |(number, left): (usize, &Option<u64>)| *left == Some(0) || !self.has_consumer(number);
+        if left.iter().enumerate().all(is_empty) {
             return true;
         }
         // Only a round of questions asked after the last confirm counts.
         let publishes = self.publishers.iter().any(|publisher| !publisher.waiting.is_empty());
         if !self.asking && !publishes {
             self.asking = true;
-            left.fill(None);
+            self.left = Some(vec![None; QUEUES.len()]);
             for (number, queue) in self.queues.clone().into_iter().enumerate() {
                 let Some((queue, group)) = queue else { continue };
                 let ticket = Ticket(number as u64);
