@@ -181,6 +181,8 @@ pub struct Session {
     heartbeat: Duration,
     received_at: Instant,
     sent_at: Instant,
+    /// Whether the client was read after the last step.
+    is_read: bool,
     /// An alarm holds this publisher back.
     is_blocked: bool,
     /// Confirms that finished behind unfinished ones are told then.
@@ -211,6 +213,7 @@ impl Session {
             heartbeat: Duration::ZERO,
             received_at: now,
             sent_at: now,
+            is_read: true,
             is_blocked: false,
             late_confirms_at: None,
             catalog_seen: 0,
@@ -253,6 +256,12 @@ impl Session {
         self.finish(turn);
         if turn.out.bytes.len() > waiting_bytes {
             self.sent_at = now;
+        }
+        let was_read = self.is_read;
+        self.is_read = self.wants_input(out.bytes.len());
+        if !was_read || !self.is_read {
+            // Who is not read cannot be heard: its silence counts from when it is read again.
+            self.received_at = now;
         }
     }
 

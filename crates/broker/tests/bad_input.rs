@@ -13,6 +13,8 @@ mod wire;
 #[path = "support/world.rs"]
 mod world;
 
+use std::time::Duration;
+
 use broker::session::Input;
 use broker::{Config, limits};
 use machine::NodeId;
@@ -182,6 +184,33 @@ fn a_publisher_is_not_read_while_too_much_of_it_is_not_logged() {
     }
     world.answer_held();
     assert!(world.session.wants_input(0));
+}
+
+#[test]
+fn a_publisher_that_is_not_read_is_not_taken_for_dead() {
+    let config = Config { message_bytes_max: 64 << 20, ..Config::default() };
+    let mut world = World::running_with(config, 1);
+    world.holds_appends = true;
+    let publish = world.methods["basic.publish"].clone();
+    let values = wire::pairs(&["routing-key=q".to_owned()]);
+    let mut bytes = wire::frame(1, 1, &wire::encode(&publish, &values));
+    let parts = limits::UNLOGGED_BYTES_MAX / 100_000 + 1;
+    bytes.extend(wire::header(1, parts as u64 * 100_000, &[0, 0]));
+    bytes.extend(wire::frame(3, 1, &vec![b'x'; 100_000]).repeat(parts));
+    world.feed(&bytes);
+    assert!(!world.session.wants_input(0));
+    for _ in 0..20 {
+        world.now += Duration::from_millis(500);
+        world.step(Input::DeadlinePassed);
+    }
+    assert!(!world.out.close, "it may have sent heartbeats that we did not read");
+    world.answer_held();
+    world.now += Duration::from_millis(1900);
+    world.step(Input::DeadlinePassed);
+    assert!(!world.out.close);
+    world.now += Duration::from_millis(200);
+    world.step(Input::DeadlinePassed);
+    assert!(world.out.close, "now it is silent");
 }
 
 #[test]

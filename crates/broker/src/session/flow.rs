@@ -93,7 +93,6 @@ impl Session {
             return;
         }
         self.is_blocked = is_blocked;
-        self.received_at = turn.now;
         if !self.trunk.capabilities.connection_blocked || !self.is_running() {
             return;
         }
@@ -168,8 +167,7 @@ impl Session {
 
     /// When the client counts as dead: two intervals after its last bytes, if it is being read.
     pub(super) fn dead_at(&self) -> Option<Instant> {
-        let is_read = !self.is_blocked && !self.trunk.is_congested();
-        (is_read && !self.heartbeat.is_zero()).then(|| self.received_at + self.heartbeat * 2)
+        (self.is_read && !self.heartbeat.is_zero()).then(|| self.received_at + self.heartbeat * 2)
     }
 }
 

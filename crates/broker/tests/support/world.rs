@@ -56,14 +56,17 @@ impl World {
 
     /// A connection that has logged in, with channel 1 open and the durable queue `q`.
     pub(crate) fn running() -> Self {
-        Self::running_with(Config::default())
+        Self::running_with(Config::default(), 0)
     }
 
-    pub(crate) fn running_with(config: Config) -> Self {
+    /// The same with a heartbeat of so many seconds.
+    pub(crate) fn running_with(config: Config, heartbeat: u16) -> Self {
         let mut world = Self::connected(config);
         world.say("protocol-header");
         world.say("0 connection.start-ok mechanism=PLAIN response=\\0guest\\0guest locale=en_US");
-        world.say("0 connection.tune-ok channel-max=2047 frame-max=131072 heartbeat=0");
+        world.say(&format!(
+            "0 connection.tune-ok channel-max=2047 frame-max=131072 heartbeat={heartbeat}"
+        ));
         world.say("0 connection.open virtual-host=/");
         world.say("1 channel.open");
         world.say("1 queue.declare queue=q durable");
