@@ -141,7 +141,9 @@ impl CatalogGroup {
                     inputs.push((group, Input::CreateQueue { group, queue, settings, then }));
                 }
                 CatalogEffect::QueueDeleted { queue, group, .. } => {
-                    inputs.push((group, Input::DropQueue { group, queue }));
+                    // Answered once its consumers are told.
+                    let then = answer.take();
+                    inputs.push((group, Input::DropQueue { group, queue, then }));
                 }
             }
         }

@@ -261,10 +261,11 @@ impl Shard {
             Input::CreateQueue { group, queue, settings, then } => {
                 self.create_queue(now, group, queue, &settings, then, outputs);
             }
-            Input::DropQueue { group, queue } => {
+            Input::DropQueue { group, queue, then } => {
+                let waiter = created(then);
                 let mut batch = Batch::new();
                 batch.drop_queue(queue);
-                self.append(now, group, batch, Waiter::Nobody, outputs);
+                self.append(now, group, batch, waiter, outputs);
             }
             Input::DeleteUnused { queue, detached } => {
                 let waiter = match detached {
@@ -343,11 +344,7 @@ impl Shard {
     ) {
         let mut batch = Batch::new();
         batch.create_queue(queue, settings);
-        let waiter = match then {
-            Some(Then { session, ticket, reply }) => Waiter::Created { session, ticket, reply },
-            None => Waiter::Nobody,
-        };
-        self.append(now, group, batch, waiter, outputs);
+        self.append(now, group, batch, created(then), outputs);
     }
 
     fn reconcile(
@@ -577,5 +574,13 @@ impl Shard {
             return self.catalog.as_mut().map(|catalog| &mut catalog.replica);
         }
         self.groups.get_mut(&group).map(|found| &mut found.replica)
+    }
+}
+
+/// Who waits for a queue to be created in its group, or dropped from it.
+fn created(then: Option<Then>) -> Waiter {
+    match then {
+        Some(Then { session, ticket, reply }) => Waiter::Created { session, ticket, reply },
+        None => Waiter::Nobody,
     }
 }

@@ -236,7 +236,7 @@ fn a_get_whose_queue_is_dropped_while_it_waits_for_the_disk_is_answered() {
     let (queue, group) = place;
     let consumer = ConsumerId { session: ANN, number: 1 };
     node.ask(ANN, Request::Get { ticket: Ticket(3), group, queue, consumer, no_ack: false });
-    node.inputs.push(Input::DropQueue { group, queue });
+    node.inputs.push(Input::DropQueue { group, queue, then: None });
     node.step();
     node.sync(usize::MAX);
     assert!(matches!(node.told(ANN)[..], [Answer::Got { ticket: Ticket(3), delivery: None, .. }]));
@@ -593,7 +593,7 @@ fn a_queue_created_or_dropped_while_a_checkpoint_is_written_is_as_it_should_be()
     node.want_checkpoint(place.1);
     let later = node.declare(ANN, "later", Kind::default());
     node.publish(ANN, later, &["b"]);
-    node.inputs.push(Input::DropQueue { group: place.1, queue: place.0 });
+    node.inputs.push(Input::DropQueue { group: place.1, queue: place.0, then: None });
     node.step();
     node.sync(usize::MAX);
     node.checkpoint();

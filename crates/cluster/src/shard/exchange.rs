@@ -67,6 +67,7 @@ pub enum Input {
     DropQueue {
         group: GroupId,
         queue: QueueId,
+        then: Option<Then>,
     },
     /// From any shard: the last consumer of an auto-delete queue is gone, by a detach that is answered
     /// once the queue is, too.
