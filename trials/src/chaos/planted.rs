@@ -22,10 +22,21 @@ pub struct Planted {
     trial: &'static str,
     make: MakeHarm,
     rounds: u32,
-    /// It shows where log files are recycled: such seeds are tried.
-    needs_small_files: bool,
-    /// What it breaks, seen by clients; a broker that breaks down visibly is caught as well.
+    /// With small log files, which are recycled all the time, it shows sooner; or it breaks an
+    /// assertion before any promise.
+    files: Files,
+    /// What it breaks, seen by clients.
     breaks: Promise,
+    /// Whether a broker that does not start any more is what it leads to as well.
+    may_refuse: bool,
+}
+
+/// What the size of log files is to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Files {
+    Any,
+    Small,
+    Large,
 }
 
 /// All of them.
@@ -35,32 +46,36 @@ pub const PLANTED: [Planted; 4] = [
         trial: "powercut",
         make: |dir| Ok(Box::new(PowerCut::new(dir)?)),
         rounds: 4,
-        needs_small_files: false,
+        files: Files::Large,
         breaks: Promise::Lost,
+        may_refuse: false,
     },
     Planted {
         name: "bug_skip_dir_sync",
         trial: "powercut",
         make: |dir| Ok(Box::new(PowerCut::new(dir)?)),
         rounds: 6,
-        needs_small_files: true,
+        files: Files::Small,
         breaks: Promise::Lost,
+        may_refuse: true,
     },
     Planted {
         name: "bug_truncate_on_crc",
         trial: "bitflip",
         make: |_| Ok(Box::new(BitFlip)),
         rounds: 1,
-        needs_small_files: false,
+        files: Files::Any,
         breaks: Promise::Lost,
+        may_refuse: false,
     },
     Planted {
         name: "bug_requeue_unflagged",
         trial: "kill9",
         make: |_| Ok(Box::new(Kill)),
         rounds: 2,
-        needs_small_files: false,
+        files: Files::Any,
         breaks: Promise::Unflagged,
+        may_refuse: false,
     },
 ];
 
@@ -103,12 +118,16 @@ impl Planted {
     fn hunt(&self, options: &Options) -> Result<Option<Outcome>, Failure> {
         for nth in options.seed..options.seed + SEEDS {
             // Even seeds run with small files.
-            let seed = if self.needs_small_files { nth * 2 } else { nth };
+            let seed = match self.files {
+                Files::Any => nth,
+                Files::Small => nth * 2,
+                Files::Large => nth * 2 + 1,
+            };
             let dir = options.dir.join(self.name);
             let options = Options { seed, dir, rounds: self.rounds, ..options.clone() };
             let outcome = run(&options, self.trial, self.make)?;
             let seen = !outcome.report.broken(self.breaks).is_empty();
-            if seen || !outcome.broken.is_empty() {
+            if seen || (self.may_refuse && !outcome.broken.is_empty()) {
                 // Everything it left was wanted: only a bug that escapes is worth keeping.
                 std::fs::remove_dir_all(&outcome.dir)?;
                 return Ok(Some(outcome));
