@@ -10,7 +10,9 @@ pub mod catalog_group;
 pub mod checkpoint;
 pub mod copying;
 pub mod io;
+
 pub mod limits;
+pub mod peer;
 mod proposals;
 pub mod queue_group;
 mod queues;

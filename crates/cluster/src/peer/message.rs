@@ -1,0 +1,51 @@
+//! Messages between two nodes.
+//!
+//! For every group there is an origin (a node with sessions) and a leader. The origin joins the
+//! leader under an epoch, which it counts up whenever it begins anew; everything that belongs to
+//! another epoch is dropped by who receives it. Parcels are numbered and may be repeated: machines
+//! apply each once.
+
+use bytes::Bytes;
+use machine::{ConsumerId, ConsumerSpec, GroupId, NodeId, QueueId, Ranges, SessionId};
+
+use crate::request::{Answer, Request};
+
+/// A consumer, or somebody who fetched single messages, as its own node knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attachment {
+    pub queue: QueueId,
+    pub consumer: ConsumerId,
+    /// With the credit that is left.
+    pub spec: ConsumerSpec,
+    /// False: it only holds what it fetched or got before it was detached.
+    pub is_attached: bool,
+    /// Sequence numbers that it was given and has not settled.
+    pub held: Ranges,
+}
+
+/// What one node tells another.
+#[derive(Debug)]
+pub enum Message {
+    /// The `raft` crate's, for one group.
+    Raft { group: GroupId, message: raft::eraftpb::Message },
+    /// Origin to leader: from here on this epoch. All that the origin's sessions have in the group.
+    Join { group: GroupId, epoch: u64, attachments: Vec<Attachment> },
+    /// Origin to leader: everything but appends, catalog changes and goodbyes.
+    Requests { group: GroupId, epoch: u64, session: SessionId, requests: Vec<Request> },
+    /// Origin to leader: what the session held is ready again.
+    SessionGone { group: GroupId, epoch: u64, session: SessionId },
+    /// Origin to leader: commands as in an entry, without its head.
+    Parcel { group: GroupId, epoch: u64, boot: u64, seq: u64, commands: Bytes },
+    /// Leader to origin. Answers with a ticket hold in every epoch.
+    Answers { group: GroupId, epoch: u64, answers: Vec<(SessionId, Answer)> },
+    /// Leader to origin: parcels up to `seq` are on a majority's disks.
+    Committed { group: GroupId, epoch: u64, boot: u64, seq: u64 },
+    /// To an origin that joined: look for another leader.
+    NotLeader { group: GroupId, epoch: u64 },
+    /// From the leader of a group, to all, at every tick of silence and at its election: who leads.
+    Leads { group: GroupId, term: u64 },
+    /// A part of a snapshot on the bulk connection; the bytes are `snapshot`'s.
+    Snapshot { group: GroupId, chunk: Bytes },
+    /// Receiver to sender: so many bytes of the snapshot are written.
+    SnapshotTaken { group: GroupId, index: u64, bytes: u64 },
+}
