@@ -49,6 +49,13 @@ const SETTINGS: &[Setting] = &[
         about: "address and port for AMQP clients",
     },
     Setting {
+        key: "loopback_users",
+        variable: "MILLRACE_LOOPBACK_USERS",
+        accepts: Accepts::Text,
+        default: "guest",
+        about: "users that may only connect from the same machine, with commas between; none: nobody",
+    },
+    Setting {
         key: "groups",
         variable: "MILLRACE_GROUPS",
         accepts: Accepts::Count(1..=64),
@@ -118,6 +125,7 @@ const SETTINGS: &[Setting] = &[
 pub(crate) struct Config {
     pub(crate) data_dir: PathBuf,
     pub(crate) amqp: String,
+    pub(crate) loopback_users: Vec<String>,
     pub(crate) groups: u32,
     pub(crate) wal_file_bytes: u64,
     /// `None`: a share of the machine's memory.
@@ -297,12 +305,19 @@ fn bytes(text: &str) -> Option<u64> {
     digits.trim().parse::<u64>().ok()?.checked_mul(unit)
 }
 
+/// Names with commas between; `none` is the empty list.
+fn names(text: &str) -> Vec<String> {
+    let names = text.split(',').map(str::trim).filter(|name| !name.is_empty() && *name != "none");
+    names.map(str::to_owned).collect()
+}
+
 fn build(found: &BTreeMap<&'static str, Found>) -> Config {
     let text = |key: &str| found[key].text.clone();
     let number = |key: &str| bytes(&found[key].text).unwrap_or(0);
     Config {
         data_dir: text("data_dir").into(),
         amqp: text("amqp"),
+        loopback_users: names(&text("loopback_users")),
         groups: number("groups").try_into().unwrap_or(u32::MAX),
         wal_file_bytes: number("wal_file_bytes"),
         memory_limit: bytes(&found["memory_limit"].text),
@@ -365,6 +380,14 @@ mod tests {
     fn sizes_may_have_units() {
         let config = from_file("wal_file_bytes = \"65MiB\"\ndisk_free_limit = 5\n").unwrap();
         assert_eq!((config.wal_file_bytes, config.disk_free_limit), (65 * MIB, 5));
+    }
+
+    #[test]
+    fn names_have_commas_between_and_none_is_nobody() {
+        let users = |text: &str| from_file(text).unwrap().loopback_users;
+        assert_eq!(users(""), ["guest"]);
+        assert_eq!(users("loopback_users = \"guest, admin\"\n"), ["guest", "admin"]);
+        assert!(users("loopback_users = \"none\"\n").is_empty());
     }
 
     #[test]

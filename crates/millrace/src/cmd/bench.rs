@@ -53,6 +53,9 @@ pub(crate) struct Args {
     /// The broker: amqp://user:password@host:port/vhost
     #[arg(long, env = "AMQP_URL", default_value = "amqp://guest:guest@localhost:5672/%2F")]
     url: Url,
+    /// Where consumers connect, if not where publishers do: another node of the same cluster
+    #[arg(long, value_name = "URL")]
+    consumer_url: Option<Url>,
     /// Publishing connections; 0 only drains
     #[arg(long, short = 'x', default_value_t = 1, value_parser = clap::value_parser!(u32).range(..=4096))]
     publishers: u32,

@@ -152,6 +152,7 @@ async fn listen(config: &Config, cluster: &ClusterHandle) -> Result<(), String> 
         channel_max: config.channel_max,
         heartbeat_seconds: config.heartbeat_s,
         message_bytes_max: config.message_bytes_max,
+        loopback_users: config.loopback_users.clone(),
         ..broker::Config::default()
     };
     let (stop, stopped) = tokio::sync::watch::channel(false);

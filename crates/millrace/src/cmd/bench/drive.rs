@@ -190,7 +190,7 @@ impl Run<'_> {
 
     fn start_consumer(&self, index: u32) -> Result<(Worker, Arc<Counters>), String> {
         let parameters = &self.plan.parameters;
-        let mut connection = self.plan.connect(&format!("consumer {}", index + 1))?;
+        let mut connection = self.plan.connect_consumer(&format!("consumer {}", index + 1))?;
         let refused = |error: client::Error| error.to_string();
         let channel = connection.open_channel().map_err(refused)?;
         let qos =

@@ -14,6 +14,7 @@ const WARMUP: Duration = Duration::from_secs(2);
 /// A run, checked.
 pub(super) struct Plan {
     pub(super) url: Url,
+    consumer_url: Url,
     pub(super) queues: Vec<String>,
     pub(super) warmup: Duration,
     pub(super) duration: Duration,
@@ -91,6 +92,7 @@ impl Plan {
         };
         Ok(Self {
             url: args.url.clone(),
+            consumer_url: args.consumer_url.as_ref().unwrap_or(&args.url).clone(),
             queues,
             warmup,
             duration: args.duration,
@@ -137,8 +139,17 @@ impl Plan {
 
     /// Opens a connection that never pauses for heartbeats.
     pub(super) fn connect(&self, role: &str) -> Result<Blocking, String> {
+        self.connect_to(&self.url, role)
+    }
+
+    /// The same, to the node where consumers connect.
+    pub(super) fn connect_consumer(&self, role: &str) -> Result<Blocking, String> {
+        self.connect_to(&self.consumer_url, role)
+    }
+
+    fn connect_to(&self, url: &Url, role: &str) -> Result<Blocking, String> {
         let options = Options { heartbeat: 0, ..Options::named(format!("millrace bench {role}")) };
-        Blocking::open(&self.url, &options).map_err(|error| error.to_string())
+        Blocking::open(url, &options).map_err(|error| error.to_string())
     }
 
     /// Declares what the run needs; gives how many messages lie in the queues before it.
