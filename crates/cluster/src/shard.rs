@@ -88,7 +88,7 @@ impl Shard {
         sizes: Sizes,
     ) -> Self {
         let local = (number == 0).then(|| Local {
-            queues: Queues::new(GroupId::LOCAL, machine::QueueMachine::new()),
+            queues: Queues::new(GroupId::local(node), machine::QueueMachine::new()),
             index: 0,
         });
         let mut shard = Self {
@@ -120,7 +120,7 @@ impl Shard {
 
     /// The shard that serves `group`.
     pub fn of(group: GroupId, shards: usize) -> usize {
-        if group == GroupId::LOCAL { 0 } else { group.0 as usize % shards }
+        if group.is_local() { 0 } else { group.0 as usize % shards }
     }
 
     /// Proposes that this node's earlier life is over; then the groups are held against the catalog.
@@ -285,7 +285,11 @@ impl Shard {
                 self.session_ended(now, session, ticket, unused, outputs);
             }
             Input::Reconcile { queues } => self.reconcile(now, &queues, outputs),
-            Input::TimePassed => {}
+            Input::PeerUp { .. }
+            | Input::PeerDown { .. }
+            | Input::Peers { .. }
+            | Input::EntriesRead { .. }
+            | Input::TimePassed => {}
         }
     }
 
@@ -301,7 +305,7 @@ impl Shard {
         let refused = match self.groups.get_mut(&group) {
             Some(_) if bytes > self.sizes.batch_bytes => vec![waiter],
             Some(found) => found.proposals.add(&mut found.replica, now.wall_ms, batch, waiter),
-            None if group == GroupId::LOCAL && self.local.is_some() => {
+            None if group == GroupId::local(self.node) && self.local.is_some() => {
                 self.apply_local(now, batch, waiter, outputs);
                 return;
             }
@@ -330,7 +334,7 @@ impl Shard {
             local.queues.settled_by_entry(settles, &mut self.wishes);
         }
         tell(waiter, outputs);
-        self.grant(GroupId::LOCAL, outputs);
+        self.grant(GroupId::local(self.node), outputs);
     }
 
     fn create_queue(
@@ -367,7 +371,7 @@ impl Shard {
             }
         }
         for ((group, queue), settings) in wanted {
-            if !have.contains(&(group, queue)) && group != GroupId::LOCAL {
+            if !have.contains(&(group, queue)) && !group.is_local() {
                 self.create_queue(now, group, queue, settings, None, outputs);
             }
         }
@@ -477,7 +481,7 @@ impl Shard {
             let applied = local.queues.apply(at, &entry, Origin::Memory, &mut self.wishes);
             assert!(applied.is_ok(), "a batch of our own making cannot be read");
         }
-        self.grant(GroupId::LOCAL, outputs);
+        self.grant(GroupId::local(self.node), outputs);
     }
 
     /// Once every group leads and agrees with the catalog, the node may serve.
@@ -563,7 +567,7 @@ impl Shard {
     }
 
     fn queues(&mut self, group: GroupId) -> Option<&mut Queues> {
-        if group == GroupId::LOCAL {
+        if group == GroupId::local(self.node) {
             return self.local.as_mut().map(|local| &mut local.queues);
         }
         self.groups.get_mut(&group).map(|found| &mut found.queues)

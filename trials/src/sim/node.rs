@@ -178,6 +178,7 @@ impl Node {
                 Output::CatalogApplied { .. } => {}
                 Output::Checkpoint(job) => self.store.jobs.push_back(job),
                 Output::Reconciled => reconciled += 1,
+                Output::Send { .. } | Output::ReadEntries { .. } => {}
             }
         }
         reconciled

@@ -72,6 +72,7 @@ fn perform(
             }
             Output::Checkpoint(job) => store.flush(Flush::Checkpoint(job)),
             Output::Reconciled => store.reconciled(),
+            Output::Send { .. } | Output::ReadEntries { .. } => {}
         }
     }
     answers.send(node);

@@ -6,7 +6,7 @@
 //! apply each once.
 
 use bytes::Bytes;
-use machine::{ConsumerId, ConsumerSpec, GroupId, NodeId, QueueId, Ranges, SessionId};
+use machine::{ConsumerId, ConsumerSpec, GroupId, QueueId, Ranges, SessionId};
 
 use crate::request::{Answer, Request};
 

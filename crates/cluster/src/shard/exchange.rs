@@ -1,11 +1,13 @@
 //! What a shard is told and what it wants done.
 
 use bytes::Bytes;
-use machine::{Applied, CatalogReply, GroupId, QueueId, QueueSettings, SessionId};
-use wal::{CommitBatch, Place};
+use machine::{Applied, CatalogReply, GroupId, NodeId, QueueId, QueueSettings, SessionId};
+use raft::eraftpb::Entry;
+use wal::{CommitBatch, EntryAt, Place};
 
 use crate::bodies::{FetchPart, Run};
 use crate::checkpoint::{Job, Stored};
+use crate::peer::message::Message;
 use crate::request::{Answer, Request, Ticket};
 
 /// The time, as a shard is told it.
@@ -90,6 +92,25 @@ pub enum Input {
     Reconcile {
         queues: Vec<(GroupId, QueueId, QueueSettings)>,
     },
+    /// A node can be reached, over a connection that is new.
+    PeerUp {
+        node: NodeId,
+    },
+    /// A node's connection is closed, or it was silent for too long.
+    PeerDown {
+        node: NodeId,
+    },
+    /// What one read from a node's connection brought for this shard, in order.
+    Peers {
+        from: NodeId,
+        messages: Vec<Message>,
+    },
+    /// Entries that [`Output::ReadEntries`] asked for: from the first on as many as were still there.
+    EntriesRead {
+        group: GroupId,
+        number: u64,
+        entries: Vec<Entry>,
+    },
     /// Nothing but time.
     TimePassed,
 }
@@ -142,6 +163,18 @@ pub enum Output {
     Checkpoint(Job),
     /// The groups agree with the catalog: the node may accept sessions.
     Reconciled,
+    /// All messages of one step to one node are one write, in order.
+    Send {
+        to: NodeId,
+        message: Message,
+    },
+    /// Entries for a replica that is behind: index, term and place of each. To be answered with
+    /// [`Input::EntriesRead`], if with nothing.
+    ReadEntries {
+        group: GroupId,
+        number: u64,
+        entries: Vec<EntryAt>,
+    },
 }
 
 /// A part of a fetch, with the place of its entry.

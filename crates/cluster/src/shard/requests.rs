@@ -129,7 +129,7 @@ impl Shard {
         // What is purged must get into the log, or nobody would ever see it again.
         let may_log = match self.groups.get(&group) {
             Some(found) => found.replica.is_leader(),
-            None => group == GroupId::LOCAL && self.local.is_some(),
+            None => group == GroupId::local(self.node) && self.local.is_some(),
         };
         let waiter = |count| Waiter::Purged { session, ticket, count };
         if !may_log {
@@ -158,7 +158,8 @@ impl Shard {
         outputs: &mut Vec<Output>,
     ) {
         let (mut unused, mut wishes) = (Vec::new(), Vec::new());
-        let groups: Vec<GroupId> = self.groups.keys().copied().chain([GroupId::LOCAL]).collect();
+        let local = GroupId::local(self.node);
+        let groups: Vec<GroupId> = self.groups.keys().copied().chain([local]).collect();
         for group in groups {
             if let Some(queues) = self.queues(group) {
                 queues.end_session(session, &mut wishes);

@@ -159,6 +159,7 @@ impl Node {
                 Output::CatalogApplied { .. } => {}
                 Output::Checkpoint(job) => self.jobs.push_back(job),
                 Output::Reconciled => self.is_reconciled = true,
+                Output::Send { .. } | Output::ReadEntries { .. } => panic!("there is one node"),
             }
         }
     }
