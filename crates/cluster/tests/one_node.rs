@@ -189,7 +189,7 @@ fn a_queue_in_memory_returns_what_its_dead_consumer_held() {
     run(async {
         let mut owner = Session::open(&cluster);
         let (queue, group) = owner.declare("scratch", false).await;
-        assert_eq!(group, GroupId::LOCAL);
+        assert!(group.is_local());
         owner.publish(group, queue, &["a", "b"]).await;
         let mut first = Session::open(&cluster);
         first.attach(group, queue, 10).await;

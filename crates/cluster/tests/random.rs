@@ -224,7 +224,7 @@ impl World {
                 continue;
             }
             let is_of = |queue: &Queue| match group {
-                0 => queue.place.1 == GroupId::LOCAL,
+                0 => queue.place.1.is_local(),
                 group => queue.place.1 == GroupId(group),
             };
             let known: Vec<usize> = (0..QUEUES).filter(|nth| is_of(&self.queues[*nth])).collect();

@@ -326,7 +326,7 @@ fn a_queue_that_its_session_closed_and_did_not_delete_is_open_again() {
 fn a_queue_in_memory_needs_no_log() {
     let mut node = Node::new(1);
     let place = node.declare(ANN, "scratch", Kind { transient: true, ..Kind::default() });
-    assert_eq!(place.1, GroupId::LOCAL);
+    assert!(place.1.is_local());
     node.ask(ANN, append(Ticket(1), place.1, place.0, &["a", "b", "c"]));
     assert_eq!(appended(&node.told(ANN)), [1]);
     let consumer = node.attach(BOB, place, credit(2));

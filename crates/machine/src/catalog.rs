@@ -56,7 +56,7 @@ pub enum CatalogEffect {
     QueueCreated {
         queue: QueueId,
         group: GroupId,
-        /// Of a queue in `GroupId::LOCAL`: the node whose memory it lives in.
+        /// Of a queue in a local group: the node whose memory it lives in.
         node: Option<NodeId>,
         settings: QueueSettings,
     },

@@ -1,15 +1,32 @@
 //! The names of things: groups, queues, nodes, sessions, consumers, and the place of an entry in the log.
 
-/// A Raft group. 0 is the catalog, 1 and up hold queues.
+/// A group: what is led by one node at a time. 0 is the catalog, 1 and up hold queues; the upper half
+/// of the numbers is the nodes' own memories.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupId(pub u32);
 
 impl GroupId {
     /// The catalog's group: vhosts, users, exchanges, bindings, queues.
     pub const CATALOG: Self = Self(0);
-    /// Not replicated: queues in the memory of one node only (transient or exclusive).
-    pub const LOCAL: Self = Self(u32::MAX);
+
+    /// Not replicated: queues in the memory of this node only (transient or exclusive). A node above
+    /// `limits::NODE_ID_MAX` has none of its own.
+    pub fn local(node: NodeId) -> Self {
+        Self(LOCAL | (node.0 as u32 & !LOCAL))
+    }
+
+    pub fn is_local(self) -> bool {
+        self.0 & LOCAL != 0
+    }
+
+    /// Whose memory it is.
+    pub fn local_node(self) -> Option<NodeId> {
+        self.is_local().then_some(NodeId(u64::from(self.0 & !LOCAL)))
+    }
 }
+
+/// Says that a group is a node's memory; the rest of the number is the node's.
+const LOCAL: u32 = 1 << 31;
 
 /// A queue, for ever: the catalog counts them and never uses a number twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -2,6 +2,8 @@
 
 /// Bytes of a name: vhost, user, exchange, queue, routing key. UTF-8, no NUL.
 pub const NAME_BYTES_MAX: usize = 255;
+/// Highest number of a node: a session's number carries its node in 16 bits.
+pub const NODE_ID_MAX: u64 = u16::MAX as u64;
 /// Groups of queues of a cluster.
 pub const GROUPS_MAX: u32 = 4_096;
 /// Vhosts of a cluster.

@@ -69,11 +69,12 @@ fn durable_queues_are_spread_over_the_groups_and_others_live_with_their_node() {
     world.effects.clear();
     world.apply(transient);
     let queue = world.catalog.queue("/", "t").unwrap();
-    assert_eq!((queue.group, queue.node), (GroupId::LOCAL, Some(NodeId(1))));
+    assert_eq!((queue.group, queue.node), (GroupId::local(NodeId(1)), Some(NodeId(1))));
     let node = Some(NodeId(1));
     assert!(matches!(
         world.effects[..],
-        [CatalogEffect::QueueCreated { group: GroupId::LOCAL, node: found, .. }] if found == node
+        [CatalogEffect::QueueCreated { group, node: found, .. }]
+            if found == node && group.local_node() == node
     ));
 }
 

@@ -465,9 +465,10 @@ impl Channel {
         trunk.appends.flush(&mut trunk.tickets, &mut turn.out.requests);
         if trunk.tickets.last_append().is_some() {
             // Any question will do: it is asked once everything before it is logged.
+            let group = GroupId::local(trunk.node);
             trunk.ask_after_appends(turn, self.at, |ticket| Request::Status {
                 ticket,
-                group: GroupId::LOCAL,
+                group,
                 queue: QueueId(0),
             });
             unanswered += 1;

@@ -41,7 +41,7 @@ pub struct Queue {
     pub auto_delete: bool,
     /// The session that alone may use it, and with which it goes.
     pub exclusive: Option<SessionOwner>,
-    /// Of a queue in `GroupId::LOCAL`: the node whose memory it lives in.
+    /// Of a queue in a local group: the node whose memory it lives in.
     pub node: Option<NodeId>,
     pub arguments: Arguments,
 }
@@ -167,7 +167,7 @@ impl Catalog {
         let is_local = exclusive || !durable;
         let queue = Queue {
             id: QueueId(self.next_queue),
-            group: if is_local { GroupId::LOCAL } else { self.emptiest_group() },
+            group: if is_local { GroupId::local(by.node) } else { self.emptiest_group() },
             vhost,
             name,
             durable,

@@ -13,6 +13,8 @@ use crate::limits::{GROUPS_MAX, SEQ_MAX};
 use crate::value::Arguments;
 
 const VERSION: u8 = 1;
+/// How the group of every node's memory was written at first.
+const LOCAL_OF_ANY: GroupId = GroupId(u32::MAX);
 
 impl Catalog {
     /// Everything that is replicated, versioned.
@@ -78,10 +80,11 @@ impl Catalog {
         self.vhosts.insert(name.clone(), vhost);
         for _ in 0..reader.u32()? {
             let queue = read_queue(reader, &name)?;
-            let is_known_group =
-                queue.group == GroupId::LOCAL || (1..=self.group_count).contains(&queue.group.0);
+            let is_known_group = match queue.node {
+                Some(node) => queue.group == GroupId::local(node),
+                None => (1..=self.group_count).contains(&queue.group.0),
+            };
             if !is_known_group
-                || (queue.group == GroupId::LOCAL) != queue.node.is_some()
                 || queue.id.0 >= self.next_queue
                 || self.queue_names.contains_key(&queue.id)
                 || self.queue(&name, &queue.name).is_some()
@@ -150,7 +153,7 @@ fn read_exchange(reader: &mut Reader<'_>) -> Result<Exchange, Corrupt> {
 }
 
 fn read_queue(reader: &mut Reader<'_>, vhost: &str) -> Result<Queue, Corrupt> {
-    Ok(Queue {
+    let mut queue = Queue {
         vhost: vhost.to_owned(),
         name: reader.string()?,
         id: QueueId(reader.u64()?),
@@ -160,7 +163,13 @@ fn read_queue(reader: &mut Reader<'_>, vhost: &str) -> Result<Queue, Corrupt> {
         exclusive: read_owner_option(reader)?,
         node: read_node(reader)?,
         arguments: Arguments::read(reader)?,
-    })
+    };
+    if let Some(node) = queue.node
+        && queue.group == LOCAL_OF_ANY
+    {
+        queue.group = GroupId::local(node);
+    }
+    Ok(queue)
 }
 
 fn put_node(out: &mut Vec<u8>, node: Option<NodeId>) {
