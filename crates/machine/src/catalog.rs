@@ -28,8 +28,9 @@ pub use routing::Target;
 pub use users::{Pattern, Permissions, User};
 pub use vhosts::Vhost;
 
-use crate::ids::{Applied, GroupId, NodeId, QueueId, SessionOwner};
+use crate::ids::{Applied, GroupId, NodeId, Origin, QueueId, SessionOwner};
 use crate::limits::{GROUPS_MAX, NAME_BYTES_MAX};
+use crate::origins::Origins;
 use crate::settings::QueueSettings;
 
 /// What became of a command.
@@ -78,6 +79,8 @@ pub struct Catalog {
     next_queue: u64,
     vhosts: BTreeMap<String, Vhost>,
     users: BTreeMap<String, User>,
+    /// Which parcels were applied.
+    origins: Origins,
     // Derived from the above.
     /// Vhost and name of every queue.
     queue_names: BTreeMap<QueueId, (String, String)>,
@@ -109,11 +112,18 @@ impl Catalog {
             next_queue: 1,
             vhosts: BTreeMap::new(),
             users: BTreeMap::new(),
+            origins: Origins::default(),
             queue_names: BTreeMap::new(),
             exclusive: BTreeSet::new(),
             local: BTreeSet::new(),
             group_queues: vec![0; group_count as usize],
         }
+    }
+
+    /// A parcel begins in an entry: whether the commands behind it, up to the next, are to be applied.
+    /// If not, they were applied before, or come again.
+    pub fn begin_parcel(&mut self, origin: Origin, seq: u64) -> bool {
+        self.origins.begin(origin, seq)
     }
 
     /// Applies one committed command: on every replica, in order of the log.
@@ -225,6 +235,16 @@ impl Catalog {
     /// The last entry applied.
     pub fn applied_index(&self) -> u64 {
         self.applied_index
+    }
+
+    /// The last parcel of an origin that was applied; 0: none of that boot.
+    pub fn last_parcel(&self, origin: Origin) -> u64 {
+        self.origins.last(origin)
+    }
+
+    /// Parcels skipped because they had been applied before, and because one before them was missing.
+    pub fn skipped_parcels(&self) -> (u64, u64) {
+        self.origins.skipped()
     }
 
     /// Groups of queues are 1 to this.

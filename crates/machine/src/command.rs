@@ -8,18 +8,24 @@
 //! 3        queue u64, settings
 //! 4        queue u64
 //! 5        a catalog command
+//! 6        node u64, boot u64, number u64: opens a parcel, which ends where the next one begins
 //! ```
 //!
 //! Little-endian. Segments keep enqueue commands exactly as they stand here, so this is also a format
 //! on disk: `tests/golden` holds bytes of every version. The attribute mask announces optional
 //! attributes of a message (priority, expiry); version 1 knows none, so the mask is 0.
 
+mod batch;
+mod messages;
+
 use std::ops::Range;
 
+pub use batch::Batch;
+pub use messages::Messages;
+
 use crate::catalog::CatalogCommand;
-use crate::encoding::{Corrupt, Reader, length, put_u32, put_u64};
-use crate::ids::QueueId;
-use crate::limits::QUEUES_PER_ENQUEUE_MAX;
+use crate::encoding::{Corrupt, Reader};
+use crate::ids::{NodeId, Origin, QueueId};
 use crate::ranges::Ranges;
 use crate::settings::QueueSettings;
 
@@ -32,6 +38,7 @@ pub(crate) const SETTLE: u8 = 2;
 pub(crate) const CREATE_QUEUE: u8 = 3;
 pub(crate) const DROP_QUEUE: u8 = 4;
 pub(crate) const CATALOG: u8 = 5;
+pub(crate) const FROM: u8 = 6;
 
 /// What became of messages that were out with a consumer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -79,130 +86,46 @@ impl Outcome {
     }
 }
 
-/// Commands for one group on their way into one log entry.
-#[derive(Clone, Debug, Default)]
-pub struct Batch {
-    /// Empty, or room for the head and then commands.
-    bytes: Vec<u8>,
-    commands: usize,
-}
-
-impl Batch {
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// A message for queues of this group. The parts of the head are joined; head and body are the
-    /// broker's and mean nothing here. Together they must stay below 4 GiB.
-    pub fn enqueue(&mut self, queues: &[QueueId], head: &[&[u8]], body: &[u8]) {
-        for queues in queues.chunks(QUEUES_PER_ENQUEUE_MAX) {
-            let head_bytes: usize = head.iter().map(|part| part.len()).sum();
-            let bytes = 2 + 8 * queues.len() + 1 + 4 + head_bytes + body.len();
-            let out = self.start(ENQUEUE, 5 + bytes);
-            put_u32(out, length(bytes));
-            out.extend_from_slice(&(queues.len() as u16).to_le_bytes());
-            for queue in queues {
-                put_u64(out, queue.0);
-            }
-            out.push(0);
-            put_u32(out, head_bytes as u32);
-            for part in head {
-                out.extend_from_slice(part);
-            }
-            out.extend_from_slice(body);
-        }
-    }
-
-    /// Messages that were out with a consumer. `Requeue` and `Undelivered` may stand in a
-    /// transaction; the log keeps them and nothing replicated comes of them yet.
-    pub fn settle(&mut self, queue: QueueId, outcome: Outcome, ranges: &Ranges) {
-        self.with(SETTLE, |out| {
-            put_u64(out, queue.0);
-            out.push(outcome.number());
-            ranges.encode(out);
-        });
-    }
-
-    /// Creating a queue that exists changes nothing.
-    pub fn create_queue(&mut self, queue: QueueId, settings: &QueueSettings) {
-        self.with(CREATE_QUEUE, |out| {
-            put_u64(out, queue.0);
-            settings.encode(out);
-        });
-    }
-
-    pub fn drop_queue(&mut self, queue: QueueId) {
-        self.with(DROP_QUEUE, |out| put_u64(out, queue.0));
-    }
-
-    pub fn catalog(&mut self, command: &CatalogCommand) {
-        self.with(CATALOG, |out| command.encode(out));
-    }
-
-    /// Appends all commands of another batch.
-    pub fn join(&mut self, other: Self) {
-        if self.bytes.is_empty() {
-            *self = other;
-            return;
-        }
-        self.bytes.extend_from_slice(other.bytes.get(ENTRY_HEAD_BYTES..).unwrap_or_default());
-        self.commands += other.commands;
-    }
-
-    /// The entry: these commands under version and the leader's time.
-    pub fn stamp(mut self, time_ms: u64) -> Vec<u8> {
-        self.reserve_head(ENTRY_HEAD_BYTES);
-        self.bytes[0] = ENTRY_VERSION;
-        self.bytes[8..ENTRY_HEAD_BYTES].copy_from_slice(&time_ms.to_le_bytes());
-        self.bytes
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.commands == 0
-    }
-
-    /// How long the entry would be now.
-    pub fn bytes(&self) -> usize {
-        self.bytes.len().max(ENTRY_HEAD_BYTES)
-    }
-
-    pub fn commands(&self) -> usize {
-        self.commands
-    }
-
-    fn with(&mut self, kind: u8, write: impl FnOnce(&mut Vec<u8>)) {
-        let out = self.start(kind, 64);
-        let at = out.len();
-        put_u32(out, 0);
-        write(out);
-        let bytes = length(out.len() - at - 4);
-        out[at..at + 4].copy_from_slice(&bytes.to_le_bytes());
-    }
-
-    fn start(&mut self, kind: u8, bytes: usize) -> &mut Vec<u8> {
-        self.reserve_head(bytes);
-        self.bytes.reserve(bytes);
-        self.bytes.push(kind);
-        self.commands += 1;
-        &mut self.bytes
-    }
-
-    fn reserve_head(&mut self, more: usize) {
-        if self.bytes.is_empty() {
-            self.bytes.reserve(ENTRY_HEAD_BYTES + more);
-            self.bytes.resize(ENTRY_HEAD_BYTES, 0);
-        }
-    }
-}
-
 /// One command of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command<'a> {
     Enqueue(Enqueue<'a>),
-    Settle { queue: QueueId, outcome: Outcome, ranges: Ranges },
-    CreateQueue { queue: QueueId, settings: QueueSettings },
-    DropQueue { queue: QueueId },
+    Settle {
+        queue: QueueId,
+        outcome: Outcome,
+        ranges: Ranges,
+    },
+    CreateQueue {
+        queue: QueueId,
+        settings: QueueSettings,
+    },
+    DropQueue {
+        queue: QueueId,
+    },
     Catalog(Box<CatalogCommand>),
+    /// Opens a parcel: what follows, up to the next of these, is applied together or not at all.
+    From {
+        origin: Origin,
+        seq: u64,
+    },
+}
+
+/// Whether a machine can apply commands that came from another node, without the head of an entry:
+/// those of a catalog, or those of queues. Parcels do not hold parcels.
+pub fn check_commands(bytes: &[u8], is_catalog: bool) -> Result<(), Corrupt> {
+    let mut commands = RawCommands::new(bytes);
+    while let Some(raw) = commands.next()? {
+        let may_be = match raw.kind {
+            ENQUEUE | SETTLE | CREATE_QUEUE | DROP_QUEUE => !is_catalog,
+            CATALOG => is_catalog,
+            _ => false,
+        };
+        if !may_be {
+            return Err(Corrupt { what: "a command of the wrong kind in a parcel" });
+        }
+        raw.decode()?;
+    }
+    Ok(())
 }
 
 /// A message and the queues of this group that get it.
@@ -313,6 +236,11 @@ pub(crate) struct RawCommand<'a> {
 }
 
 impl<'a> RawCommands<'a> {
+    /// Without the head of an entry.
+    fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, at: 0 }
+    }
+
     #[inline]
     pub(crate) fn next(&mut self) -> Result<Option<RawCommand<'a>>, Corrupt> {
         let rest = &self.bytes[self.at..];
@@ -349,71 +277,13 @@ impl<'a> RawCommand<'a> {
             }
             DROP_QUEUE => Command::DropQueue { queue: QueueId(reader.u64()?) },
             CATALOG => Command::Catalog(Box::new(CatalogCommand::read(&mut reader)?)),
+            FROM => {
+                let origin = Origin { node: NodeId(reader.u64()?), boot: reader.u64()? };
+                Command::From { origin, seq: reader.u64()? }
+            }
             _ => return Err(Corrupt { what: "a command of an unknown kind" }),
         };
         reader.end()?;
         Ok(command)
-    }
-}
-
-/// The messages of one queue within bytes that hold commands, as `Effect::Enqueued` and segments
-/// delimit them: what a delivery carries. Skips what is for other queues; ends at bytes that are not
-/// commands.
-#[derive(Clone, Debug)]
-pub struct Messages<'a> {
-    queue: QueueId,
-    commands: RawCommands<'a>,
-    /// Of the last message.
-    span: Range<usize>,
-    /// A message that is in the queue more than once.
-    again: Option<(Enqueue<'a>, usize)>,
-}
-
-impl<'a> Messages<'a> {
-    pub fn of(queue: QueueId, bytes: &'a [u8]) -> Self {
-        Self { queue, commands: RawCommands { bytes, at: 0 }, span: 0..0, again: None }
-    }
-
-    /// Where the bytes of the first `count` messages end, with what is for others in between.
-    pub fn offset_after(mut self, count: usize) -> usize {
-        self.by_ref().take(count).for_each(drop);
-        self.commands.at
-    }
-
-    /// The bytes of each message's command.
-    pub fn spans(mut self) -> impl Iterator<Item = Range<usize>> + 'a {
-        std::iter::from_fn(move || {
-            self.next()?;
-            Some(self.span.clone())
-        })
-    }
-}
-
-impl<'a> Iterator for Messages<'a> {
-    /// Head and body.
-    type Item = (&'a [u8], &'a [u8]);
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if let Some((message, times)) = self.again.take() {
-            if times > 1 {
-                self.again = Some((message, times - 1));
-            }
-            return Some((message.head, message.body));
-        }
-        while let Ok(Some(raw)) = self.commands.next() {
-            if raw.kind != ENQUEUE {
-                continue;
-            }
-            let message = raw.enqueue().ok()?;
-            let times = message.queues.iter().filter(|queue| *queue == self.queue).count();
-            if times > 1 {
-                self.again = Some((message, times - 1));
-            }
-            if times > 0 {
-                self.span = raw.span;
-                return Some((message.head, message.body));
-            }
-        }
-        None
     }
 }

@@ -47,6 +47,14 @@ pub struct SessionOwner {
     pub session: SessionId,
 }
 
+/// One life of a node, as a sender of parcels: see `Batch::parcel`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Origin {
+    pub node: NodeId,
+    /// Greater with every start of the node's process.
+    pub boot: u64,
+}
+
 /// Somebody who may hold messages of a queue: a consumer, or a single fetch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConsumerId {

@@ -51,6 +51,7 @@ mod command;
 mod encoding;
 mod ids;
 pub mod limits;
+mod origins;
 pub mod password;
 mod queue;
 mod ranges;
@@ -65,9 +66,10 @@ pub use catalog::{
 };
 pub use command::{
     Batch, Command, ENTRY_HEAD_BYTES, Enqueue, EntryReader, Messages, Outcome, QueueIds,
+    check_commands,
 };
 pub use encoding::Corrupt;
-pub use ids::{Applied, ConsumerId, GroupId, NodeId, QueueId, SessionId, SessionOwner};
+pub use ids::{Applied, ConsumerId, GroupId, NodeId, Origin, QueueId, SessionId, SessionOwner};
 pub use queue::{
     AttachError, CloseError, ConsumerSpec, Counters, Effect, GetReply, QueueMachine, QueueStatus,
 };

@@ -2,7 +2,8 @@
 
 use machine::{
     Applied, Arguments, Batch, Catalog, CatalogCommand, ConsumerId, ConsumerSpec, EntryReader,
-    Messages, Outcome, QueueId, QueueMachine, QueueSettings, Ranges, SessionId, Value, password,
+    Messages, NodeId, Origin, Outcome, QueueId, QueueMachine, QueueSettings, Ranges, SessionId,
+    Value, check_commands, password,
 };
 use proptest::prelude::*;
 
@@ -18,6 +19,9 @@ fn some_entry() -> Vec<u8> {
         batch.enqueue(&[QueueId(1), QueueId(2), QueueId(1)], &[b"head"], &[number]);
     }
     batch.settle(QueueId(1), Outcome::Done, &[1..2, 4..6].into_iter().collect());
+    batch.parcel(Origin { node: NodeId(1), boot: 1 }, 1);
+    batch.enqueue(&[QueueId(1)], &[], b"once");
+    batch.parcel(Origin { node: NodeId(1), boot: 1 }, 3);
     batch.drop_queue(QueueId(2));
     batch.stamp(5)
 }
@@ -66,6 +70,18 @@ fn read_everything(bytes: &[u8]) {
         assert!(reader.take(bytes.len() + 1).count() <= bytes.len());
     }
     assert!(Messages::of(QueueId(1), bytes).take(bytes.len() + 1).count() <= bytes.len());
+    for (is_catalog, head) in [(false, 0), (false, 16), (true, 0)] {
+        let commands = bytes.get(head..).unwrap_or_default();
+        if check_commands(commands, is_catalog).is_err() {
+            continue;
+        }
+        let mut batch = Batch::new();
+        batch.append_parcel(Origin { node: NodeId(7), boot: 1 }, 1, commands);
+        assert!(
+            is_catalog || apply_all(&mut leader(), &batch.stamp(0)),
+            "what was checked applies"
+        );
+    }
     if let Ok((ranges, rest)) = Ranges::decode(bytes) {
         let mut again = Vec::new();
         ranges.encode(&mut again);
@@ -96,7 +112,7 @@ fn read_everything(bytes: &[u8]) {
 fn some_catalog() -> Vec<u8> {
     let mut catalog = Catalog::new(2);
     let at = Applied { index: 1, time_ms: 0 };
-    let by = machine::SessionOwner { node: machine::NodeId(1), session: SessionId(1) };
+    let by = machine::SessionOwner { node: NodeId(1), session: SessionId(1) };
     for (name, durable) in [("a", true), ("b", false)] {
         let command = CatalogCommand::DeclareQueue {
             vhost: "/".into(),

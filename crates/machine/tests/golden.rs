@@ -13,8 +13,8 @@ use std::path::PathBuf;
 
 use machine::{
     Applied, Arguments, Batch, Catalog, CatalogCommand, Command, ConsumerId, ConsumerSpec,
-    Destination, EntryReader, ExchangeKind, NoHeaders, NodeId, Outcome, QueueId, QueueMachine,
-    QueueSettings, Ranges, SessionId, SessionOwner, Value,
+    Destination, EntryReader, ExchangeKind, NoHeaders, NodeId, Origin, Outcome, QueueId,
+    QueueMachine, QueueSettings, Ranges, SessionId, SessionOwner, Value,
 };
 use world::World;
 
@@ -30,12 +30,18 @@ fn golden(name: &str, bytes: &[u8]) -> Vec<u8> {
         }
         std::fs::write(&path, text).expect("writing a golden file");
     }
+    let read = golden_of_before(name);
+    assert_eq!(read, bytes, "{name}: what is written now differs from what was written");
+    read
+}
+
+/// What an earlier version wrote, and this one only reads.
+fn golden_of_before(name: &str) -> Vec<u8> {
+    let path: PathBuf = [env!("CARGO_MANIFEST_DIR"), "tests/golden", name].iter().collect();
     let text = std::fs::read_to_string(&path).expect("UPDATE=1 writes what is missing");
     let digits: Vec<u8> = text.bytes().filter(u8::is_ascii_hexdigit).collect();
     let pairs = digits.chunks(2).map(|pair| std::str::from_utf8(pair).expect("ASCII"));
-    let read: Vec<u8> = pairs.map(|pair| u8::from_str_radix(pair, 16).expect("hex")).collect();
-    assert_eq!(read, bytes, "{name}: what is written now differs from what was written");
-    read
+    pairs.map(|pair| u8::from_str_radix(pair, 16).expect("hex")).collect()
 }
 
 fn every_value() -> Arguments {
@@ -174,7 +180,21 @@ fn catalog_commands_of_version_1_are_read() {
 }
 
 #[test]
-fn snapshots_of_queues_of_version_1_are_read() {
+fn parcels_in_entries_of_version_1_are_read() {
+    let origin = Origin { node: NodeId(3), boot: 12 };
+    let mut batch = Batch::new();
+    batch.settle(QueueId(1), Outcome::Done, &ranges());
+    batch.parcel(origin, 1 << 33);
+    batch.enqueue(&[QueueId(1)], &[b"head"], b"body");
+    let entry = golden("parcel-entry-v1.hex", &batch.stamp(1));
+    let reader = EntryReader::new(&entry).expect("a golden entry");
+    let commands: Vec<_> = reader.map(|command| command.expect("a golden command").1).collect();
+    assert_eq!(commands[1], Command::From { origin, seq: 1 << 33 });
+    assert!(matches!(commands[2], Command::Enqueue(_)));
+}
+
+/// Five live messages of ten, in one of two queues.
+fn queues(has_parcels: bool) -> QueueMachine {
     let mut machine = QueueMachine::new();
     machine.lead();
     let mut batch = Batch::new();
@@ -190,11 +210,17 @@ fn snapshots_of_queues_of_version_1_are_read() {
     batch.settle(QueueId(5), Outcome::Purged, &Ranges::from(1..11));
     batch.drop_queue(QueueId(9));
     batch.enqueue(&[QueueId(9)], &[], b"late");
+    if has_parcels {
+        for (node, seq) in [(1, 1), (1, 2), (1, 2), (2, 1), (2, 3)] {
+            batch.parcel(Origin { node: NodeId(node), boot: 9 }, seq);
+        }
+    }
     let at = Applied { index: 77, time_ms: 1_700_000_000_000 };
     machine.apply(at, &batch.stamp(at.time_ms), &mut Vec::new()).expect("our own entry");
-    let bytes = golden("queues-v1.hex", &machine.snapshot());
-    let mut restored = QueueMachine::restore(&bytes).expect("a golden snapshot");
-    assert_eq!(restored.digest(), machine.digest());
+    machine
+}
+
+fn check_queues(mut restored: QueueMachine) {
     assert_eq!(restored.applied_index(), 77);
     assert_eq!(restored.ignored(), 1);
     restored.lead();
@@ -208,7 +234,26 @@ fn snapshots_of_queues_of_version_1_are_read() {
 }
 
 #[test]
-fn snapshots_of_the_catalog_of_version_1_are_read() {
+fn snapshots_of_queues_of_version_1_are_read() {
+    let bytes = golden_of_before("queues-v1.hex");
+    let restored = QueueMachine::restore(&bytes).expect("a golden snapshot");
+    assert_eq!(restored.digest(), queues(false).digest());
+    check_queues(restored);
+}
+
+#[test]
+fn snapshots_of_queues_of_version_2_are_read() {
+    let bytes = golden("queues-v2.hex", &queues(true).snapshot());
+    let restored = QueueMachine::restore(&bytes).expect("a golden snapshot");
+    assert_eq!(restored.digest(), queues(true).digest());
+    assert_eq!(restored.last_parcel(Origin { node: NodeId(1), boot: 9 }), 2);
+    assert_eq!(restored.last_parcel(Origin { node: NodeId(2), boot: 9 }), 1);
+    assert_eq!(restored.skipped_parcels(), (1, 1));
+    check_queues(restored);
+}
+
+/// Some of everything that a catalog of one node knows.
+fn catalog() -> Catalog {
     let mut world = World::new();
     world.apply(CatalogCommand::CreateVhost { name: "v".into() });
     world.apply(World::permissions("guest", "v", ["^a", "", ".*"]));
@@ -225,13 +270,22 @@ fn snapshots_of_the_catalog_of_version_1_are_read() {
     let any = every_value().with("x-match", Value::LongStr(b"any".to_vec()));
     let command = World::binding(true, "amq.headers", queue, "", any, None);
     world.apply(command);
-    let bytes = golden("catalog-v1.hex", &world.catalog.snapshot());
-    let restored = Catalog::restore(&bytes).expect("a golden snapshot");
-    assert_eq!(restored.digest(), world.catalog.digest());
+    world.catalog
+}
+
+fn check_catalog(restored: &Catalog) {
     let mut targets = Vec::new();
     restored.route("/", "amq.direct", "a.b", &NoHeaders, &mut targets).expect("a known exchange");
     assert_eq!(targets.len(), 1);
     restored.route("/", "amq.headers", "", &every_value(), &mut targets).expect("a known exchange");
     assert_eq!(targets.len(), 1);
     assert!(restored.has_exclusive(World::owner(1)));
+}
+
+#[test]
+fn snapshots_of_the_catalog_of_version_1_are_read() {
+    let bytes = golden_of_before("catalog-v1.hex");
+    let restored = Catalog::restore(&bytes).expect("a golden snapshot");
+    assert_eq!(restored.digest(), catalog().digest());
+    check_catalog(&restored);
 }

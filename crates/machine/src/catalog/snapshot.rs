@@ -10,9 +10,11 @@ use super::{Catalog, Exchange, ExchangeKind, Queue};
 use crate::encoding::{Corrupt, Reader, digest, put_bool, put_text, put_u32, put_u64};
 use crate::ids::{GroupId, NodeId, QueueId};
 use crate::limits::{GROUPS_MAX, SEQ_MAX};
+use crate::origins::Origins;
 use crate::value::Arguments;
 
-const VERSION: u8 = 1;
+/// 2 knows origins of parcels, and nodes.
+const VERSION: u8 = 2;
 /// How the group of every node's memory was written at first.
 const LOCAL_OF_ANY: GroupId = GroupId(u32::MAX);
 
@@ -24,6 +26,7 @@ impl Catalog {
         put_u64(&mut out, self.applied_index);
         put_u32(&mut out, self.group_count);
         put_u64(&mut out, self.next_queue);
+        self.origins.encode(&mut out);
         put_u32(&mut out, self.vhosts.len() as u32);
         for vhost in self.vhosts.values() {
             put_vhost(&mut out, vhost);
@@ -38,7 +41,8 @@ impl Catalog {
     /// Total on any bytes.
     pub fn restore(bytes: &[u8]) -> Result<Self, Corrupt> {
         let mut reader = Reader::new(bytes, "a snapshot of the catalog");
-        if reader.u8()? != VERSION {
+        let format = reader.u8()?;
+        if !(1..=VERSION).contains(&format) {
             return Err(Corrupt { what: "a snapshot of the catalog of another version" });
         }
         let version = reader.u64()?;
@@ -53,6 +57,9 @@ impl Catalog {
         catalog.next_queue = reader.u64()?;
         if catalog.next_queue > SEQ_MAX {
             return Err(reader.corrupt());
+        }
+        if format >= 2 {
+            catalog.origins = Origins::read(&mut reader)?;
         }
         for _ in 0..reader.u32()? {
             catalog.read_vhost(&mut reader)?;

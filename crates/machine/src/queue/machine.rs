@@ -6,10 +6,11 @@ mod snapshot;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{ConsumerSpec, Counters, Effect, Queue, QueueStatus, Run};
-use crate::command::{Command, ENQUEUE, EntryReader, RawCommand};
+use crate::command::{Command, ENQUEUE, EntryReader, FROM, RawCommand};
 use crate::encoding::Corrupt;
-use crate::ids::{Applied, ConsumerId, QueueId, SessionId};
+use crate::ids::{Applied, ConsumerId, Origin, QueueId, SessionId};
 use crate::limits::FOREIGN_COMMANDS_MAX;
+use crate::origins::Origins;
 use crate::ranges::Ranges;
 use crate::settings::QueueSettings;
 
@@ -26,6 +27,8 @@ pub struct QueueMachine {
     time_ms: u64,
     /// Where in `slots` a queue is.
     places: BTreeMap<QueueId, usize>,
+    /// Which parcels were applied.
+    origins: Origins,
     /// Messages for queues that are gone.
     ignored: u64,
     /// The books of queues that are gone.
@@ -49,6 +52,7 @@ impl Default for QueueMachine {
             applied_index: 0,
             time_ms: 0,
             places: BTreeMap::new(),
+            origins: Origins::default(),
             ignored: 0,
             retired: Counters::default(),
             slots: Vec::new(),
@@ -90,13 +94,22 @@ impl QueueMachine {
     fn apply_commands(&mut self, entry: &[u8], effects: &mut Vec<Effect>) -> Result<(), Corrupt> {
         let mut commands = EntryReader::new(entry)?.raw();
         let mut number = 0;
+        let mut is_skipping = false;
         while let Some(raw) = commands.next()? {
-            if raw.kind == ENQUEUE {
+            if raw.kind == FROM {
+                let Command::From { origin, seq } = raw.decode()? else { continue };
+                is_skipping = !self.origins.begin(origin, seq);
+                // No run may reach over what is skipped: its messages would be read as live ones.
+                number += if is_skipping { FOREIGN_COMMANDS_MAX + 2 } else { 1 };
+            } else if is_skipping {
+                continue;
+            } else if raw.kind == ENQUEUE {
                 self.enqueue(number, &raw, effects)?;
+                number += 1;
             } else {
                 self.apply_command(raw.decode()?, effects)?;
+                number += 1;
             }
-            number += 1;
         }
         Ok(())
     }
@@ -151,6 +164,7 @@ impl QueueMachine {
             }
             Command::CreateQueue { queue, settings } => self.create(queue, settings, effects),
             Command::DropQueue { queue } => self.drop_queue(queue, effects),
+            Command::From { .. } => unreachable!("parcels are opened before"),
             Command::Catalog(_) => {
                 return Err(Corrupt { what: "a catalog command in a group of queues" });
             }
@@ -263,6 +277,16 @@ impl QueueMachine {
     /// All queues, by id.
     pub fn queues(&self) -> impl Iterator<Item = QueueId> + '_ {
         self.places.keys().copied()
+    }
+
+    /// The last parcel of an origin that was applied; 0: none of that boot.
+    pub fn last_parcel(&self, origin: Origin) -> u64 {
+        self.origins.last(origin)
+    }
+
+    /// Parcels skipped because they had been applied before, and because one before them was missing.
+    pub fn skipped_parcels(&self) -> (u64, u64) {
+        self.origins.skipped()
     }
 
     /// Messages that came for queues that are gone.

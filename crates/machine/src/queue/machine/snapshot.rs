@@ -2,9 +2,11 @@
 
 use super::QueueMachine;
 use crate::encoding::{Corrupt, Reader, digest, put_u32, put_u64};
+use crate::origins::Origins;
 use crate::queue::{Counters, Queue};
 
-const VERSION: u8 = 1;
+/// 2 knows origins of parcels.
+const VERSION: u8 = 2;
 
 impl QueueMachine {
     /// The replicated half, versioned.
@@ -14,6 +16,7 @@ impl QueueMachine {
         put_u64(&mut out, self.time_ms);
         put_u64(&mut out, self.ignored);
         self.retired.encode(&mut out);
+        self.origins.encode(&mut out);
         put_u32(&mut out, self.places.len() as u32);
         for place in self.places.values() {
             if let Some(queue) = &self.slots[*place] {
@@ -26,7 +29,8 @@ impl QueueMachine {
     /// A replica that has applied what the snapshot's had, and follows. Total on any bytes.
     pub fn restore(bytes: &[u8]) -> Result<Self, Corrupt> {
         let mut reader = Reader::new(bytes, "a snapshot of queues");
-        if reader.u8()? != VERSION {
+        let version = reader.u8()?;
+        if !(1..=VERSION).contains(&version) {
             return Err(Corrupt { what: "a snapshot of queues of another version" });
         }
         let mut machine = Self {
@@ -36,6 +40,9 @@ impl QueueMachine {
             ..Self::default()
         };
         machine.retired = Counters::read(&mut reader)?;
+        if version >= 2 {
+            machine.origins = Origins::read(&mut reader)?;
+        }
         let mut before = None;
         for _ in 0..reader.u32()? {
             let queue = Queue::read(&mut reader)?;

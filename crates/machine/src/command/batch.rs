@@ -1,0 +1,164 @@
+//! Writes commands: what sessions, shards and leaders make entries of.
+
+use super::{
+    CATALOG, CREATE_QUEUE, DROP_QUEUE, ENQUEUE, ENTRY_HEAD_BYTES, ENTRY_VERSION, FROM, Outcome,
+    SETTLE,
+};
+use crate::catalog::CatalogCommand;
+use crate::encoding::{length, put_u32, put_u64};
+use crate::ids::{Origin, QueueId};
+use crate::limits::QUEUES_PER_ENQUEUE_MAX;
+use crate::ranges::Ranges;
+use crate::settings::QueueSettings;
+
+/// Commands for one group on their way into one log entry.
+#[derive(Clone, Debug, Default)]
+pub struct Batch {
+    /// Empty, or room for the head and then commands.
+    bytes: Vec<u8>,
+    commands: usize,
+    has_parcels: bool,
+}
+
+impl Batch {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A message for queues of this group. The parts of the head are joined; head and body are the
+    /// broker's and mean nothing here. Together they must stay below 4 GiB.
+    pub fn enqueue(&mut self, queues: &[QueueId], head: &[&[u8]], body: &[u8]) {
+        for queues in queues.chunks(QUEUES_PER_ENQUEUE_MAX) {
+            let head_bytes: usize = head.iter().map(|part| part.len()).sum();
+            let bytes = 2 + 8 * queues.len() + 1 + 4 + head_bytes + body.len();
+            let out = self.start(ENQUEUE, 5 + bytes);
+            put_u32(out, length(bytes));
+            out.extend_from_slice(&(queues.len() as u16).to_le_bytes());
+            for queue in queues {
+                put_u64(out, queue.0);
+            }
+            out.push(0);
+            put_u32(out, head_bytes as u32);
+            for part in head {
+                out.extend_from_slice(part);
+            }
+            out.extend_from_slice(body);
+        }
+    }
+
+    /// Messages that were out with a consumer. `Requeue` and `Undelivered` may stand in a
+    /// transaction; the log keeps them and nothing replicated comes of them yet.
+    pub fn settle(&mut self, queue: QueueId, outcome: Outcome, ranges: &Ranges) {
+        self.with(SETTLE, |out| {
+            put_u64(out, queue.0);
+            out.push(outcome.number());
+            ranges.encode(out);
+        });
+    }
+
+    /// Creating a queue that exists changes nothing.
+    pub fn create_queue(&mut self, queue: QueueId, settings: &QueueSettings) {
+        self.with(CREATE_QUEUE, |out| {
+            put_u64(out, queue.0);
+            settings.encode(out);
+        });
+    }
+
+    pub fn drop_queue(&mut self, queue: QueueId) {
+        self.with(DROP_QUEUE, |out| put_u64(out, queue.0));
+    }
+
+    pub fn catalog(&mut self, command: &CatalogCommand) {
+        self.with(CATALOG, |out| command.encode(out));
+    }
+
+    /// Opens a parcel: everything behind it belongs to it, up to the next one. What belongs to none
+    /// must stand before the first.
+    ///
+    /// Parcels of one origin are numbered from 1. A machine applies the one that follows the last
+    /// it applied, and the first of a greater boot; it skips every other, so a parcel may be sent
+    /// again and again, to one leader or several.
+    pub fn parcel(&mut self, origin: Origin, seq: u64) {
+        self.with(FROM, |out| {
+            for value in [origin.node.0, origin.boot, seq] {
+                put_u64(out, value);
+            }
+        });
+        self.has_parcels = true;
+    }
+
+    /// A whole parcel: what `into_commands` gave on its origin, and `check_commands` allows. Counts
+    /// as two commands, whatever it holds.
+    pub fn append_parcel(&mut self, origin: Origin, seq: u64, commands: &[u8]) {
+        self.parcel(origin, seq);
+        self.bytes.extend_from_slice(commands);
+        self.commands += 1;
+    }
+
+    /// Appends all commands of another batch, which must begin with a parcel if this one has any.
+    pub fn join(&mut self, other: Self) {
+        if self.bytes.is_empty() {
+            *self = other;
+            return;
+        }
+        let more = other.bytes.get(ENTRY_HEAD_BYTES..).unwrap_or_default();
+        assert!(
+            !self.has_parcels || more.first().is_none_or(|kind| *kind == FROM),
+            "commands of no parcel would become part of the last one"
+        );
+        self.bytes.extend_from_slice(more);
+        self.commands += other.commands;
+        self.has_parcels |= other.has_parcels;
+    }
+
+    /// The commands alone, without the head of an entry.
+    pub fn into_commands(mut self) -> Vec<u8> {
+        self.bytes.drain(..ENTRY_HEAD_BYTES.min(self.bytes.len()));
+        self.bytes
+    }
+
+    /// The entry: these commands under version and the leader's time.
+    pub fn stamp(mut self, time_ms: u64) -> Vec<u8> {
+        self.reserve_head(ENTRY_HEAD_BYTES);
+        self.bytes[0] = ENTRY_VERSION;
+        self.bytes[8..ENTRY_HEAD_BYTES].copy_from_slice(&time_ms.to_le_bytes());
+        self.bytes
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.commands == 0
+    }
+
+    /// How long the entry would be now.
+    pub fn bytes(&self) -> usize {
+        self.bytes.len().max(ENTRY_HEAD_BYTES)
+    }
+
+    pub fn commands(&self) -> usize {
+        self.commands
+    }
+
+    fn with(&mut self, kind: u8, write: impl FnOnce(&mut Vec<u8>)) {
+        let out = self.start(kind, 64);
+        let at = out.len();
+        put_u32(out, 0);
+        write(out);
+        let bytes = length(out.len() - at - 4);
+        out[at..at + 4].copy_from_slice(&bytes.to_le_bytes());
+    }
+
+    fn start(&mut self, kind: u8, bytes: usize) -> &mut Vec<u8> {
+        self.reserve_head(bytes);
+        self.bytes.reserve(bytes);
+        self.bytes.push(kind);
+        self.commands += 1;
+        &mut self.bytes
+    }
+
+    fn reserve_head(&mut self, more: usize) {
+        if self.bytes.is_empty() {
+            self.bytes.reserve(ENTRY_HEAD_BYTES + more);
+            self.bytes.resize(ENTRY_HEAD_BYTES, 0);
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! Which parcels were applied: each takes effect once, however often it comes.
+//!
+//! What a node's sessions append to a group travels in numbered parcels. A parcel whose leader died
+//! is sent again to the next one, so it may stand in the log twice, or behind a gap that its
+//! predecessor will fill by coming again itself. This is the replicated memory that tells.
+
+use std::collections::BTreeMap;
+
+use crate::encoding::{Corrupt, Reader, put_u32, put_u64};
+use crate::ids::{NodeId, Origin};
+
+/// The last parcel of every node that ever sent one, and how many were skipped.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Origins {
+    last: BTreeMap<NodeId, Last>,
+    repeated: u64,
+    early: u64,
+}
+
+/// Parcels count from 1 in every boot; a node that sent none stands at 0 of boot 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Last {
+    boot: u64,
+    seq: u64,
+}
+
+impl Origins {
+    /// Whether what the parcel holds is to be applied. Counts it either way.
+    pub(crate) fn begin(&mut self, origin: Origin, seq: u64) -> bool {
+        let last = self.last.get(&origin.node).copied().unwrap_or_default();
+        if origin.boot < last.boot || (origin.boot == last.boot && seq <= last.seq) {
+            self.repeated = self.repeated.wrapping_add(1);
+            return false;
+        }
+        let before = if origin.boot == last.boot { last.seq } else { 0 };
+        if before.checked_add(1) != Some(seq) {
+            self.early = self.early.wrapping_add(1);
+            return false;
+        }
+        self.last.insert(origin.node, Last { boot: origin.boot, seq });
+        true
+    }
+
+    pub(crate) fn last(&self, origin: Origin) -> u64 {
+        let last = self.last.get(&origin.node).filter(|last| last.boot == origin.boot);
+        last.map_or(0, |last| last.seq)
+    }
+
+    /// Parcels that had been applied before, and parcels that came before one they follow.
+    pub(crate) fn skipped(&self) -> (u64, u64) {
+        (self.repeated, self.early)
+    }
+
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        put_u64(out, self.repeated);
+        put_u64(out, self.early);
+        put_u32(out, self.last.len() as u32);
+        for (node, last) in &self.last {
+            for value in [node.0, last.boot, last.seq] {
+                put_u64(out, value);
+            }
+        }
+    }
+
+    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, Corrupt> {
+        let mut origins =
+            Self { last: BTreeMap::new(), repeated: reader.u64()?, early: reader.u64()? };
+        let mut before = None;
+        for _ in 0..reader.u32()? {
+            let node = NodeId(reader.u64()?);
+            if before >= Some(node) {
+                return Err(reader.corrupt());
+            }
+            before = Some(node);
+            origins.last.insert(node, Last { boot: reader.u64()?, seq: reader.u64()? });
+        }
+        Ok(origins)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of_boot(boot: u64) -> Origin {
+        Origin { node: NodeId(1), boot }
+    }
+
+    #[test]
+    fn a_parcel_is_applied_once_and_only_behind_its_predecessor() {
+        let mut origins = Origins::default();
+        assert!(!origins.begin(of_boot(1), 2), "its predecessor is missing");
+        assert!(origins.begin(of_boot(1), 1));
+        assert!(!origins.begin(of_boot(1), 1), "it was applied");
+        assert!(!origins.begin(of_boot(1), 3), "its predecessor is missing");
+        assert!(origins.begin(of_boot(1), 2));
+        assert_eq!((origins.last(of_boot(1)), origins.skipped()), (2, (1, 2)));
+    }
+
+    #[test]
+    fn a_later_boot_begins_at_one_and_ends_the_earlier() {
+        let mut origins = Origins::default();
+        assert!(origins.begin(of_boot(1), 1));
+        assert!(!origins.begin(of_boot(4), 2), "the first of its boot is missing");
+        assert!(origins.begin(of_boot(4), 1));
+        assert!(!origins.begin(of_boot(1), 2), "its process is dead");
+        assert!(!origins.begin(of_boot(3), 1), "its process is dead");
+        assert_eq!(origins.last(of_boot(1)), 0);
+        assert_eq!((origins.last(of_boot(4)), origins.last(of_boot(5))), (1, 0));
+    }
+
+    #[test]
+    fn no_number_of_a_parcel_overflows() {
+        let mut origins = Origins::default();
+        assert!(!origins.begin(of_boot(0), 0));
+        origins.last.insert(NodeId(1), Last { boot: u64::MAX, seq: u64::MAX });
+        for seq in [0, 1, u64::MAX] {
+            assert!(!origins.begin(of_boot(u64::MAX), seq));
+        }
+    }
+}
