@@ -14,13 +14,19 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// For log files of `file_bytes`: half of one for the largest batch, an eighth (at most 8 MiB) for
-    /// what is gathered before it, and the rest for what rides along.
+    /// For log files of `file_bytes`: half of one for the largest batch (at most [`BATCH_BYTES_MAX`]), an
+    /// eighth (at most 8 MiB) for what is gathered before it, and the rest for what rides along.
     pub fn of(file_bytes: u64) -> Self {
         let file_bytes = usize::try_from(file_bytes).unwrap_or(usize::MAX);
-        Self { batch_bytes: file_bytes / 2, append_bytes: (file_bytes / 8).min(8 << 20) }
+        let batch_bytes = (file_bytes / 2).min(BATCH_BYTES_MAX);
+        Self { batch_bytes, append_bytes: (file_bytes / 8).min(8 << 20) }
     }
 }
+
+/// Bytes of the largest batch: one entry has to fit a frame between nodes, with what is around it.
+pub const BATCH_BYTES_MAX: usize = 48 << 20;
+
+const _: () = assert!(BATCH_BYTES_MAX + (1 << 20) < crate::peer::limits::FRAME_BYTES_MAX);
 
 /// Bytes of proposals that may wait for their sync in one shard before it takes no more requests.
 pub const UNSYNCED_BYTES: usize = 32 << 20;
@@ -86,3 +92,21 @@ pub const GATHERED_BYTES: usize = 32 << 20;
 
 /// Bytes of segments from which a group is asked how much of them is alive.
 pub const SEGMENT_BYTES_REVIEWED: u64 = 1 << 20;
+
+/// Entries that one read for a replica that is behind looks for.
+pub const ENTRIES_READ: u64 = 256;
+
+/// Milliseconds that a new leader waits for nodes that can be reached to say what their sessions hold.
+pub const JOIN_WAIT_MS: u64 = 1000;
+
+/// Milliseconds after which a node that cannot be reached holds nothing any more.
+pub const LOST_MS: u64 = 2000;
+
+/// Milliseconds without a majority in reach after which publishers are told so.
+pub const MINORITY_MS: u64 = 1000;
+
+/// Milliseconds that something waits for a leader although a majority is in reach.
+pub const LEADERLESS_MS: u64 = 30_000;
+
+/// Milliseconds after a refused join before the next.
+pub const REJOIN_MS: u64 = 100;

@@ -8,7 +8,7 @@
 use bytes::Bytes;
 use machine::{ConsumerId, ConsumerSpec, GroupId, QueueId, Ranges, SessionId};
 
-use crate::request::{Answer, Request};
+use crate::request::{Answer, Held, Request};
 
 /// A consumer, or somebody who fetched single messages, as its own node knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,7 +35,17 @@ pub enum Message {
     /// Origin to leader: what the session held is ready again.
     SessionGone { group: GroupId, epoch: u64, session: SessionId },
     /// Origin to leader: commands as in an entry, without its head.
-    Parcel { group: GroupId, epoch: u64, boot: u64, seq: u64, commands: Bytes },
+    Parcel {
+        group: GroupId,
+        epoch: u64,
+        boot: u64,
+        seq: u64,
+        commands: Bytes,
+        /// What consumers let go of once it is applied.
+        settles: Vec<Held>,
+        /// It is answered when the leader has applied it, not as soon as it is committed.
+        needs_apply: bool,
+    },
     /// Leader to origin. Answers with a ticket hold in every epoch.
     Answers { group: GroupId, epoch: u64, answers: Vec<(SessionId, Answer)> },
     /// Leader to origin: parcels up to `seq` are on a majority's disks.

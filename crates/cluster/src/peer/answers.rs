@@ -1,0 +1,218 @@
+//! Answers of a group's leader on their way to the node of the session that asked.
+
+use machine::{AttachError, CloseError, Counters, GroupId, QueueStatus};
+
+use super::Error;
+use super::gather::Gather;
+use super::reader::Reader;
+use super::requests::{put_consumer, take_consumer, take_ticket};
+use crate::request::{Alarms, Answer, Delivery};
+
+const APPENDED: u8 = 1;
+const APPEND_FAILED: u8 = 2;
+const ATTACHED: u8 = 4;
+const DETACHED: u8 = 5;
+const DELIVERED: u8 = 6;
+const GOT: u8 = 7;
+const PURGED: u8 = 8;
+const STATUS: u8 = 9;
+const CLOSED: u8 = 10;
+const CANCELLED: u8 = 11;
+const SESSION_ENDED: u8 = 12;
+const ALARMS: u8 = 13;
+const STOPPING: u8 = 14;
+
+/// A node answers changes of the catalog itself, when it has applied them: one here would be a bug
+/// of ours.
+pub(super) fn encode(out: &mut Gather, answer: &Answer) {
+    match answer {
+        Answer::Catalog { ticket, .. } => {
+            unreachable!("the catalog's answer to {ticket:?} is given where it was asked")
+        }
+        Answer::Appended { ticket } => ticketed(out, APPENDED, ticket.0),
+        Answer::AppendFailed { ticket } => ticketed(out, APPEND_FAILED, ticket.0),
+        Answer::Attached { ticket, result } => {
+            ticketed(out, ATTACHED, ticket.0);
+            out.u8(match result {
+                Ok(()) => 0,
+                Err(AttachError::NoQueue) => 1,
+                Err(AttachError::ExclusiveUse) => 2,
+                Err(AttachError::NotLeading) => 3,
+            });
+        }
+        Answer::Detached { ticket } => ticketed(out, DETACHED, ticket.0),
+        Answer::Delivered(delivery) => {
+            out.u8(DELIVERED);
+            encode_delivery(out, delivery);
+        }
+        Answer::Got { ticket, delivery, ready } => {
+            ticketed(out, GOT, ticket.0);
+            out.number(*ready);
+            out.bool(delivery.is_some());
+            if let Some(delivery) = delivery {
+                encode_delivery(out, delivery);
+            }
+        }
+        Answer::Purged { ticket, count } => {
+            ticketed(out, PURGED, ticket.0);
+            out.number(*count);
+        }
+        Answer::Status { ticket, status } => {
+            ticketed(out, STATUS, ticket.0);
+            out.bool(status.is_some());
+            if let Some(status) = status {
+                encode_status(out, status);
+            }
+        }
+        Answer::Closed { ticket, result } => {
+            ticketed(out, CLOSED, ticket.0);
+            match result {
+                Ok(count) => {
+                    out.u8(0);
+                    out.number(*count);
+                }
+                Err(CloseError::NoQueue) => out.u8(1),
+                Err(CloseError::InUse) => out.u8(2),
+                Err(CloseError::NotEmpty) => out.u8(3),
+            }
+        }
+        Answer::Cancelled { queue, consumer } => {
+            out.u8(CANCELLED);
+            put_consumer(out, *queue, *consumer);
+        }
+        Answer::SessionEnded { ticket } => ticketed(out, SESSION_ENDED, ticket.0),
+        Answer::Alarms(Alarms { memory, disk }) => {
+            out.u8(ALARMS);
+            out.bool(*memory);
+            out.bool(*disk);
+        }
+        Answer::Stopping => out.u8(STOPPING),
+    }
+}
+
+pub(super) fn decode(reader: &mut Reader, group: GroupId) -> Result<Answer, Error> {
+    Ok(match reader.u8()? {
+        APPENDED => Answer::Appended { ticket: take_ticket(reader)? },
+        APPEND_FAILED => Answer::AppendFailed { ticket: take_ticket(reader)? },
+        ATTACHED => {
+            let ticket = take_ticket(reader)?;
+            let result = match reader.u8()? {
+                0 => Ok(()),
+                1 => Err(AttachError::NoQueue),
+                2 => Err(AttachError::ExclusiveUse),
+                3 => Err(AttachError::NotLeading),
+                _ => return Err(reader.malformed()),
+            };
+            Answer::Attached { ticket, result }
+        }
+        DETACHED => Answer::Detached { ticket: take_ticket(reader)? },
+        DELIVERED => Answer::Delivered(decode_delivery(reader, group)?),
+        GOT => {
+            let ticket = take_ticket(reader)?;
+            let ready = reader.number()?;
+            let is_some = reader.bool()?;
+            let delivery = if is_some { Some(decode_delivery(reader, group)?) } else { None };
+            Answer::Got { ticket, delivery, ready }
+        }
+        PURGED => Answer::Purged { ticket: take_ticket(reader)?, count: reader.number()? },
+        STATUS => {
+            let ticket = take_ticket(reader)?;
+            let status = if reader.bool()? { Some(decode_status(reader)?) } else { None };
+            Answer::Status { ticket, status }
+        }
+        CLOSED => {
+            let ticket = take_ticket(reader)?;
+            let result = match reader.u8()? {
+                0 => Ok(reader.number()?),
+                1 => Err(CloseError::NoQueue),
+                2 => Err(CloseError::InUse),
+                3 => Err(CloseError::NotEmpty),
+                _ => return Err(reader.malformed()),
+            };
+            Answer::Closed { ticket, result }
+        }
+        CANCELLED => {
+            let (queue, consumer) = take_consumer(reader)?;
+            Answer::Cancelled { queue, consumer }
+        }
+        SESSION_ENDED => Answer::SessionEnded { ticket: take_ticket(reader)? },
+        ALARMS => Answer::Alarms(Alarms { memory: reader.bool()?, disk: reader.bool()? }),
+        STOPPING => Answer::Stopping,
+        _ => return Err(reader.malformed()),
+    })
+}
+
+/// Bytes of the messages that it brings.
+pub(super) fn payload(answer: &Answer) -> usize {
+    match answer {
+        Answer::Delivered(delivery) | Answer::Got { delivery: Some(delivery), .. } => {
+            delivery.bytes.len()
+        }
+        Answer::Got { delivery: None, .. }
+        | Answer::Appended { .. }
+        | Answer::AppendFailed { .. }
+        | Answer::Catalog { .. }
+        | Answer::Attached { .. }
+        | Answer::Detached { .. }
+        | Answer::Purged { .. }
+        | Answer::Status { .. }
+        | Answer::Closed { .. }
+        | Answer::Cancelled { .. }
+        | Answer::SessionEnded { .. }
+        | Answer::Alarms(_)
+        | Answer::Stopping => 0,
+    }
+}
+
+fn ticketed(out: &mut Gather, kind: u8, ticket: u64) {
+    out.u8(kind);
+    out.number(ticket);
+}
+
+fn encode_delivery(out: &mut Gather, delivery: &Delivery) {
+    let Delivery { group: _, queue, consumer, first_seq, count, redelivered, bytes } = delivery;
+    put_consumer(out, *queue, *consumer);
+    out.number(*first_seq);
+    out.number(u64::from(*count));
+    out.bool(*redelivered);
+    out.payload(bytes);
+}
+
+fn decode_delivery(reader: &mut Reader, group: GroupId) -> Result<Delivery, Error> {
+    let (queue, consumer) = take_consumer(reader)?;
+    Ok(Delivery {
+        group,
+        queue,
+        consumer,
+        first_seq: reader.number()?,
+        count: reader.u32()?,
+        redelivered: reader.bool()?,
+        bytes: reader.payload()?,
+    })
+}
+
+fn encode_status(out: &mut Gather, status: &QueueStatus) {
+    let QueueStatus { ready, unsettled, consumers, counters } = *status;
+    let Counters { enqueued, enqueued_bytes, settled, purged, dropped, checksum } = counters;
+    let consumers = u64::from(consumers);
+    for value in [ready, unsettled, consumers, enqueued, enqueued_bytes, settled, purged, dropped] {
+        out.number(value);
+    }
+    out.array(&checksum.to_le_bytes());
+}
+
+fn decode_status(reader: &mut Reader) -> Result<QueueStatus, Error> {
+    Ok(QueueStatus {
+        ready: reader.number()?,
+        unsettled: reader.number()?,
+        consumers: reader.u32()?,
+        counters: Counters {
+            enqueued: reader.number()?,
+            enqueued_bytes: reader.number()?,
+            settled: reader.number()?,
+            purged: reader.number()?,
+            dropped: reader.number()?,
+            checksum: u64::from_le_bytes(reader.array()?),
+        },
+    })
+}

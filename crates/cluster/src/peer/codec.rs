@@ -1,0 +1,297 @@
+//! Messages to frames and back.
+//!
+//! One message is one frame; requests and answers that are long together are several, in order.
+
+use bytes::Bytes;
+use machine::{GroupId, SessionId};
+use raft::eraftpb::MessageType;
+
+use super::frame::{Frame, Kind};
+use super::gather::Gather;
+use super::limits::FRAME_BYTES_FILLED;
+use super::message::Message;
+use super::reader::Reader;
+use super::{Error, answers, raft_message, requests};
+
+/// What a message weighs besides its payload, in bytes.
+const MESSAGE_BYTES: usize = 64;
+
+impl Message {
+    /// The group that it is about.
+    pub fn group(&self) -> GroupId {
+        match self {
+            Self::Raft { group, .. }
+            | Self::Join { group, .. }
+            | Self::Requests { group, .. }
+            | Self::SessionGone { group, .. }
+            | Self::Parcel { group, .. }
+            | Self::Answers { group, .. }
+            | Self::Committed { group, .. }
+            | Self::NotLeader { group, .. }
+            | Self::Leads { group, .. }
+            | Self::Snapshot { group, .. }
+            | Self::SnapshotTaken { group, .. } => *group,
+        }
+    }
+
+    /// Whether it may overtake others: what elections hang on must not wait behind bodies, and Raft
+    /// does not depend on the order.
+    pub fn is_urgent(&self) -> bool {
+        match self {
+            Self::Raft { message, .. } => match message.msg_type {
+                MessageType::MsgHeartbeat
+                | MessageType::MsgHeartbeatResponse
+                | MessageType::MsgRequestVote
+                | MessageType::MsgRequestVoteResponse
+                | MessageType::MsgRequestPreVote
+                | MessageType::MsgRequestPreVoteResponse => true,
+                MessageType::MsgAppend
+                | MessageType::MsgAppendResponse
+                | MessageType::MsgSnapshot
+                | MessageType::MsgTransferLeader
+                | MessageType::MsgTimeoutNow
+                | MessageType::MsgReadIndex
+                | MessageType::MsgReadIndexResp
+                | MessageType::MsgHup
+                | MessageType::MsgBeat
+                | MessageType::MsgPropose
+                | MessageType::MsgUnreachable
+                | MessageType::MsgSnapStatus
+                | MessageType::MsgCheckQuorum => false,
+            },
+            Self::Join { .. }
+            | Self::Requests { .. }
+            | Self::SessionGone { .. }
+            | Self::Parcel { .. }
+            | Self::Answers { .. }
+            | Self::Committed { .. }
+            | Self::NotLeader { .. }
+            | Self::Leads { .. }
+            | Self::Snapshot { .. }
+            | Self::SnapshotTaken { .. } => false,
+        }
+    }
+
+    /// What it takes in memory and on the wire, roughly, in bytes.
+    pub fn weight(&self) -> usize {
+        let payload = match self {
+            Self::Raft { message, .. } => {
+                let entries = message.entries.iter();
+                entries.map(|entry| entry.data.len() + MESSAGE_BYTES).sum()
+            }
+            Self::Join { attachments, .. } => {
+                let held = attachments.iter();
+                held.map(|attachment| MESSAGE_BYTES + 8 * attachment.held.range_count()).sum()
+            }
+            Self::Requests { requests, .. } => MESSAGE_BYTES * requests.len(),
+            Self::Parcel { commands, .. } => commands.len(),
+            Self::Answers { answers, .. } => {
+                answers.iter().map(|(_, answer)| MESSAGE_BYTES + answers::payload(answer)).sum()
+            }
+            Self::Snapshot { chunk, .. } => chunk.len(),
+            Self::SessionGone { .. }
+            | Self::Committed { .. }
+            | Self::NotLeader { .. }
+            | Self::Leads { .. }
+            | Self::SnapshotTaken { .. } => 0,
+        };
+        MESSAGE_BYTES + payload
+    }
+}
+
+/// Appends the frames of `message`. An error says that it does not fit a frame.
+pub fn encode(out: &mut Gather, message: &Message) -> Result<(), Error> {
+    match message {
+        Message::Raft { group, message } => {
+            start(out, Kind::Raft, *group);
+            raft_message::encode(out, message);
+        }
+        Message::Join { group, epoch, attachments } => {
+            start_epoch(out, Kind::Join, *group, *epoch);
+            out.count(attachments.len());
+            for attachment in attachments {
+                requests::encode_attachment(out, attachment);
+            }
+        }
+        Message::Requests { group, epoch, session, requests } => {
+            let begin = |out: &mut Gather| {
+                start_epoch(out, Kind::Requests, *group, *epoch);
+                out.number(session.0);
+            };
+            begin(out);
+            for request in requests {
+                if out.open_bytes() > FRAME_BYTES_FILLED {
+                    out.end()?;
+                    begin(out);
+                }
+                requests::encode(out, request);
+            }
+        }
+        Message::SessionGone { group, epoch, session } => {
+            start_epoch(out, Kind::SessionGone, *group, *epoch);
+            out.number(session.0);
+        }
+        Message::Parcel { group, epoch, boot, seq, commands } => {
+            start_epoch(out, Kind::Parcel, *group, *epoch);
+            out.number(*boot);
+            out.number(*seq);
+            out.payload(commands);
+        }
+        Message::Answers { group, epoch, answers } => {
+            start_epoch(out, Kind::Answers, *group, *epoch);
+            for (session, answer) in answers {
+                if out.open_bytes() > FRAME_BYTES_FILLED {
+                    out.end()?;
+                    start_epoch(out, Kind::Answers, *group, *epoch);
+                }
+                out.number(session.0);
+                answers::encode(out, answer);
+            }
+        }
+        Message::Committed { group, epoch, boot, seq } => {
+            start_epoch(out, Kind::Committed, *group, *epoch);
+            out.number(*boot);
+            out.number(*seq);
+        }
+        Message::NotLeader { group, epoch } => start_epoch(out, Kind::NotLeader, *group, *epoch),
+        Message::Leads { group, term } => {
+            start(out, Kind::Leads, *group);
+            out.number(*term);
+        }
+        Message::Snapshot { group, chunk } => {
+            start(out, Kind::Snapshot, *group);
+            out.payload(chunk);
+        }
+        Message::SnapshotTaken { group, index, bytes } => {
+            start(out, Kind::SnapshotTaken, *group);
+            out.number(*index);
+            out.number(*bytes);
+        }
+    }
+    out.end()
+}
+
+/// Appends an empty frame: the sender is there.
+pub fn encode_ping(out: &mut Gather) {
+    out.begin(Kind::Ping);
+    out.end().expect("an empty frame is not too large");
+}
+
+fn start(out: &mut Gather, kind: Kind, group: GroupId) {
+    out.begin(kind);
+    out.number(u64::from(group.0));
+}
+
+fn start_epoch(out: &mut Gather, kind: Kind, group: GroupId, epoch: u64) {
+    start(out, kind, group);
+    out.number(epoch);
+}
+
+/// What a frame says; `None` for a ping. Frames of the handshake have no place after it.
+pub fn decode(frame: Frame) -> Result<Option<Message>, Error> {
+    let Frame { kind, body } = frame;
+    let message = match kind {
+        Kind::Ping if body.is_empty() => return Ok(None),
+        Kind::Ping => return Err(Error::Malformed("a ping")),
+        Kind::Hello | Kind::Proof | Kind::Refused => {
+            return Err(Error::Malformed("a handshake that is over"));
+        }
+        Kind::Raft => decode_raft(body)?,
+        Kind::Join => decode_join(body)?,
+        Kind::Requests => decode_requests(body)?,
+        Kind::SessionGone => {
+            let (mut reader, group, epoch) = open_epoch(body, "a session's goodbye")?;
+            let session = SessionId(reader.number()?);
+            reader.end()?;
+            Message::SessionGone { group, epoch, session }
+        }
+        Kind::Parcel => {
+            let (mut reader, group, epoch) = open_epoch(body, "a parcel")?;
+            let (boot, seq) = (reader.number()?, reader.number()?);
+            let commands = reader.payload()?;
+            reader.end()?;
+            Message::Parcel { group, epoch, boot, seq, commands }
+        }
+        Kind::Answers => decode_answers(body)?,
+        Kind::Committed => {
+            let (mut reader, group, epoch) = open_epoch(body, "a receipt of parcels")?;
+            let (boot, seq) = (reader.number()?, reader.number()?);
+            reader.end()?;
+            Message::Committed { group, epoch, boot, seq }
+        }
+        Kind::NotLeader => {
+            let (reader, group, epoch) = open_epoch(body, "a leader's goodbye")?;
+            reader.end()?;
+            Message::NotLeader { group, epoch }
+        }
+        Kind::Leads => {
+            let (mut reader, group) = open(body, "a leader's word")?;
+            let term = reader.number()?;
+            reader.end()?;
+            Message::Leads { group, term }
+        }
+        Kind::Snapshot => {
+            let (mut reader, group) = open(body, "a chunk of a snapshot")?;
+            let chunk = reader.payload()?;
+            reader.end()?;
+            Message::Snapshot { group, chunk }
+        }
+        Kind::SnapshotTaken => {
+            let (mut reader, group) = open(body, "a receipt of a snapshot")?;
+            let (index, bytes) = (reader.number()?, reader.number()?);
+            reader.end()?;
+            Message::SnapshotTaken { group, index, bytes }
+        }
+    };
+    Ok(Some(message))
+}
+
+fn open(body: Bytes, what: &'static str) -> Result<(Reader, GroupId), Error> {
+    let mut reader = Reader::new(body, what);
+    let group = GroupId(reader.u32()?);
+    Ok((reader, group))
+}
+
+fn open_epoch(body: Bytes, what: &'static str) -> Result<(Reader, GroupId, u64), Error> {
+    let (mut reader, group) = open(body, what)?;
+    let epoch = reader.number()?;
+    Ok((reader, group, epoch))
+}
+
+fn decode_raft(body: Bytes) -> Result<Message, Error> {
+    let (mut reader, group) = open(body, "a message of Raft")?;
+    let message = raft_message::decode(&mut reader)?;
+    reader.end()?;
+    Ok(Message::Raft { group, message })
+}
+
+fn decode_join(body: Bytes) -> Result<Message, Error> {
+    /// Queue, consumer, spec, whether attached, ranges.
+    const ATTACHMENT_BYTES_MIN: usize = 3 + 7 + 1 + 1;
+    let (mut reader, group, epoch) = open_epoch(body, "a join")?;
+    let count = reader.count(ATTACHMENT_BYTES_MIN)?;
+    let attachments: Result<Vec<_>, _> =
+        (0..count).map(|_| requests::decode_attachment(&mut reader)).collect();
+    reader.end()?;
+    Ok(Message::Join { group, epoch, attachments: attachments? })
+}
+
+fn decode_requests(body: Bytes) -> Result<Message, Error> {
+    let (mut reader, group, epoch) = open_epoch(body, "requests")?;
+    let session = SessionId(reader.number()?);
+    let mut requests = Vec::new();
+    while reader.end().is_err() {
+        requests.push(requests::decode(&mut reader, group)?);
+    }
+    Ok(Message::Requests { group, epoch, session, requests })
+}
+
+fn decode_answers(body: Bytes) -> Result<Message, Error> {
+    let (mut reader, group, epoch) = open_epoch(body, "answers")?;
+    let mut answers = Vec::new();
+    while reader.end().is_err() {
+        let session = SessionId(reader.number()?);
+        answers.push((session, answers::decode(&mut reader, group)?));
+    }
+    Ok(Message::Answers { group, epoch, answers })
+}

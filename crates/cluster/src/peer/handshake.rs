@@ -1,0 +1,326 @@
+//! Who is at the other end: two hellos, then two proofs.
+//!
+//! ```text
+//! dialer                         acceptor
+//!   Hello  ───────────────────────>         judged: cluster, node, incarnation, version
+//!          <───────────────────────  Hello  (or Refused, with a sentence for the operator)
+//!   Proof  ───────────────────────>         HMAC-SHA256 of both hellos under the cluster's secret
+//!          <───────────────────────  Proof  (or Refused)
+//! ```
+//!
+//! Both hellos hold a nonce, so that a proof is good for one connection only. Without a configured
+//! secret the key comes from the cluster's id, which every hello shows: that protects against
+//! mistakes, not against anybody who can reach the port.
+
+use bytes::Bytes;
+use hmac::{Hmac, Mac};
+use machine::NodeId;
+use sha2::{Digest, Sha256};
+
+use super::Error;
+use super::frame::{Frame, Kind};
+use super::gather::Gather;
+use super::limits::REFUSAL_BYTES_MAX;
+use super::reader::Reader;
+
+/// Versions of the protocol that this program speaks: the lowest and the highest.
+pub const PROTOCOLS: (u16, u16) = (1, 1);
+
+const MAGIC: [u8; 8] = *b"millrace";
+const NONCE_BYTES: usize = 16;
+
+/// What both sides draw anew for every connection.
+pub type Nonce = [u8; NONCE_BYTES];
+
+/// Shows that its sender knows the cluster's secret.
+pub type Proof = [u8; 32];
+
+/// What a connection is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// Everything but snapshots. The node with the greater id dials.
+    Data,
+    /// Snapshots, from the dialer to the acceptor.
+    Bulk,
+    /// Nothing: a node with a smaller id has started and wants to be dialed.
+    Knock,
+}
+
+/// How a node introduces itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hello {
+    /// Lowest and highest version of the protocol.
+    pub protocols: (u16, u16),
+    pub cluster: u128,
+    pub node: NodeId,
+    /// Drawn when the node's data directory was made.
+    pub incarnation: u64,
+    /// How often the node has started with that directory.
+    pub boot: u64,
+    pub purpose: Purpose,
+    pub nonce: Nonce,
+}
+
+/// What is known of a member from earlier connections.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Acquaintance {
+    /// `None`: it was never met.
+    pub incarnation: Option<u64>,
+    /// Of its latest connection.
+    pub boot: u64,
+}
+
+/// Why a node is not talked to: a sentence that says what to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    Protocol { node: NodeId, theirs: (u16, u16) },
+    OtherCluster { node: NodeId, theirs: u128, ours: u128 },
+    SameNode { node: NodeId },
+    UnknownNode { node: NodeId },
+    OtherIncarnation { node: NodeId, theirs: u64, known: u64 },
+    EarlierBoot { node: NodeId, theirs: u64, known: u64 },
+    OtherNode { node: NodeId, expected: NodeId },
+    WrongSecret { node: NodeId },
+}
+
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Protocol { node, theirs: (low, high) } => write!(
+                out,
+                "node {} speaks versions {low} to {high} of the peer protocol, this node {} to {}: \
+                 upgrade the older of both, one version at a time",
+                node.0, PROTOCOLS.0, PROTOCOLS.1
+            ),
+            Self::OtherCluster { node, theirs, ours } => write!(
+                out,
+                "node {} belongs to cluster {theirs:032x}, this node to cluster {ours:032x}: give all \
+                 nodes the same --peers list, and each the data directory that is its own",
+                node.0
+            ),
+            Self::SameNode { node } => write!(
+                out,
+                "two nodes have the id {}: give each node its own --node-id and data directory",
+                node.0
+            ),
+            Self::UnknownNode { node } => write!(
+                out,
+                "node {} is not a member of this cluster: add it with `millrace cluster add`, or name \
+                 it in the --peers list of every node",
+                node.0
+            ),
+            Self::OtherIncarnation { node, theirs, known } => write!(
+                out,
+                "node {} comes with incarnation {theirs:016x}, but {known:016x} is known: a wiped node \
+                 under an old identity would forget what it has promised; start it with its old data \
+                 directory, or run `millrace cluster replace {}` on another member",
+                node.0, node.0
+            ),
+            Self::EarlierBoot { node, theirs, known } => write!(
+                out,
+                "node {} has started {theirs} times, but was here with its start number {known}: its \
+                 data directory is an old copy; start it with the newest one, or run `millrace cluster \
+                 replace {}` on another member",
+                node.0, node.0
+            ),
+            Self::OtherNode { node, expected } => write!(
+                out,
+                "the address of node {} is answered by node {}: correct the --peers list",
+                expected.0, node.0
+            ),
+            Self::WrongSecret { node } => write!(
+                out,
+                "node {} does not know the cluster's secret: set the same cluster_secret on all nodes",
+                node.0
+            ),
+        }
+    }
+}
+
+/// Whether a node that introduces itself as `theirs` may be talked to by `ours`. `known`: it is a
+/// member, and this is what is known of it.
+pub fn judge(ours: &Hello, known: Option<Acquaintance>, theirs: &Hello) -> Result<(), Refusal> {
+    let node = theirs.node;
+    let (low, high) = theirs.protocols;
+    if low > ours.protocols.1 || high < ours.protocols.0 {
+        return Err(Refusal::Protocol { node, theirs: theirs.protocols });
+    }
+    if theirs.cluster != ours.cluster {
+        let (theirs, ours) = (theirs.cluster, ours.cluster);
+        return Err(Refusal::OtherCluster { node, theirs, ours });
+    }
+    if node == ours.node {
+        return Err(Refusal::SameNode { node });
+    }
+    let Some(Acquaintance { incarnation, boot }) = known else {
+        return Err(Refusal::UnknownNode { node });
+    };
+    match incarnation {
+        Some(known) if known != theirs.incarnation => {
+            Err(Refusal::OtherIncarnation { node, theirs: theirs.incarnation, known })
+        }
+        Some(_) if theirs.boot < boot => {
+            Err(Refusal::EarlierBoot { node, theirs: theirs.boot, known: boot })
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// The cluster's secret, as a key.
+#[derive(Clone)]
+pub struct Secret([u8; 32]);
+
+impl Secret {
+    /// From what is configured.
+    pub fn new(text: &str) -> Self {
+        Self(Sha256::new().chain_update("millrace secret\0").chain_update(text).finalize().into())
+    }
+
+    /// Where none is configured. Protects against mistakes only.
+    pub fn of_cluster(cluster: u128) -> Self {
+        let digest = Sha256::new().chain_update("millrace cluster\0");
+        Self(digest.chain_update(cluster.to_le_bytes()).finalize().into())
+    }
+
+    /// What the dialer or the acceptor sends after both have said hello.
+    pub fn prove(&self, is_dialer: bool, dialer: &Hello, acceptor: &Hello) -> Proof {
+        self.mac(is_dialer, dialer, acceptor).finalize().into_bytes().into()
+    }
+
+    /// Whether a proof is right. Takes as long for a wrong one.
+    pub fn is_proof(
+        &self,
+        proof: &Proof,
+        is_dialer: bool,
+        dialer: &Hello,
+        acceptor: &Hello,
+    ) -> bool {
+        self.mac(is_dialer, dialer, acceptor).verify_slice(proof).is_ok()
+    }
+
+    fn mac(&self, is_dialer: bool, dialer: &Hello, acceptor: &Hello) -> Hmac<Sha256> {
+        let mac = Hmac::new_from_slice(&self.0).expect("a key of HMAC may have any length");
+        mac.chain_update([u8::from(is_dialer)])
+            .chain_update(dialer.bytes())
+            .chain_update(acceptor.bytes())
+    }
+}
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str("Secret")
+    }
+}
+
+impl Hello {
+    const BYTES: usize = 8 + 2 + 2 + 16 + 8 + 8 + 8 + 1 + NONCE_BYTES;
+
+    /// Always as long, so that two of them in a row are read in one way only.
+    fn bytes(&self) -> [u8; Self::BYTES] {
+        let Self { protocols, cluster, node, incarnation, boot, purpose, nonce } = self;
+        let purpose = match purpose {
+            Purpose::Data => 1,
+            Purpose::Bulk => 2,
+            Purpose::Knock => 3,
+        };
+        let mut bytes = [0; Self::BYTES];
+        let mut rest = &mut bytes[..];
+        let mut put = |field: &[u8]| {
+            let (place, after) = std::mem::take(&mut rest).split_at_mut(field.len());
+            place.copy_from_slice(field);
+            rest = after;
+        };
+        put(&MAGIC);
+        put(&protocols.0.to_le_bytes());
+        put(&protocols.1.to_le_bytes());
+        put(&cluster.to_le_bytes());
+        put(&node.0.to_le_bytes());
+        put(&incarnation.to_le_bytes());
+        put(&boot.to_le_bytes());
+        put(&[purpose]);
+        put(nonce);
+        bytes
+    }
+
+    pub fn encode(&self, out: &mut Gather) {
+        frame(out, Kind::Hello, &self.bytes());
+    }
+
+    fn decode(body: Bytes) -> Result<Self, Error> {
+        let mut reader = Reader::new(body, "a hello");
+        if reader.array()? != MAGIC {
+            return Err(reader.malformed());
+        }
+        let protocols = (u16::from_le_bytes(reader.array()?), u16::from_le_bytes(reader.array()?));
+        let cluster = u128::from_le_bytes(reader.array()?);
+        let node = NodeId(u64::from_le_bytes(reader.array()?));
+        let incarnation = u64::from_le_bytes(reader.array()?);
+        let boot = u64::from_le_bytes(reader.array()?);
+        let purpose = match reader.u8()? {
+            1 => Purpose::Data,
+            2 => Purpose::Bulk,
+            3 => Purpose::Knock,
+            _ => return Err(reader.malformed()),
+        };
+        let hello =
+            Self { protocols, cluster, node, incarnation, boot, purpose, nonce: reader.array()? };
+        reader.end()?;
+        Ok(hello)
+    }
+}
+
+/// What may come before a connection is used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Greeting {
+    Hello(Hello),
+    Proof(Proof),
+    /// The sentence, with nothing in it that is not printable.
+    Refused(String),
+}
+
+impl Greeting {
+    pub fn decode(frame: Frame) -> Result<Self, Error> {
+        let Frame { kind, body } = frame;
+        match kind {
+            Kind::Hello => Hello::decode(body).map(Self::Hello),
+            Kind::Proof => {
+                let mut reader = Reader::new(body, "a proof");
+                let proof = reader.array()?;
+                reader.end()?;
+                Ok(Self::Proof(proof))
+            }
+            Kind::Refused => {
+                let text = String::from_utf8_lossy(&body);
+                let is_plain = |letter: &char| matches!(letter, ' '..='~');
+                Ok(Self::Refused(text.chars().filter(is_plain).take(REFUSAL_BYTES_MAX).collect()))
+            }
+            Kind::Raft
+            | Kind::Join
+            | Kind::Requests
+            | Kind::SessionGone
+            | Kind::Parcel
+            | Kind::Answers
+            | Kind::Committed
+            | Kind::NotLeader
+            | Kind::Leads
+            | Kind::Snapshot
+            | Kind::SnapshotTaken
+            | Kind::Ping => Err(Error::Malformed("a message before the handshake")),
+        }
+    }
+}
+
+pub fn encode_proof(out: &mut Gather, proof: &Proof) {
+    frame(out, Kind::Proof, proof);
+}
+
+pub fn encode_refusal(out: &mut Gather, refusal: &Refusal) {
+    let text = refusal.to_string();
+    frame(out, Kind::Refused, &text.as_bytes()[..text.len().min(REFUSAL_BYTES_MAX)]);
+}
+
+fn frame(out: &mut Gather, kind: Kind, body: &[u8]) {
+    out.begin(kind);
+    out.array(body);
+    out.end().expect("what a handshake says is short");
+}

@@ -1,0 +1,210 @@
+//! Questions of a session to the leader of a group, and what a leader is told when it is joined.
+//!
+//! A request names its group in memory; on the wire the message around it does.
+
+use machine::{CatalogCommand, ConsumerId, ConsumerSpec, GroupId, Outcome, QueueId, SessionId};
+
+use super::Error;
+use super::gather::Gather;
+use super::message::Attachment;
+use super::reader::Reader;
+use crate::request::{Request, Ticket};
+
+const CATALOG: u8 = 2;
+const ATTACH: u8 = 3;
+const DETACH: u8 = 4;
+const CREDIT: u8 = 5;
+const SETTLE: u8 = 6;
+const GET: u8 = 7;
+const PURGE: u8 = 8;
+const STATUS: u8 = 9;
+const CLOSE_QUEUE: u8 = 10;
+const END_SESSION: u8 = 11;
+
+/// Appends travel as parcels, which are numbered: one here would be a bug of ours.
+pub(super) fn encode(out: &mut Gather, request: &Request) {
+    match request {
+        Request::Append { group, .. } => {
+            unreachable!("appends to group {} travel as parcels", group.0)
+        }
+        Request::Catalog { ticket, command } => {
+            out.u8(CATALOG);
+            out.number(ticket.0);
+            let mut bytes = Vec::new();
+            command.encode(&mut bytes);
+            out.blob(&bytes);
+        }
+        Request::Attach { ticket, group: _, queue, consumer, spec } => {
+            out.u8(ATTACH);
+            out.number(ticket.0);
+            put_consumer(out, *queue, *consumer);
+            put_spec(out, spec);
+        }
+        Request::Detach { ticket, group: _, queue, consumer } => {
+            out.u8(DETACH);
+            out.number(ticket.0);
+            put_consumer(out, *queue, *consumer);
+        }
+        Request::Credit { group: _, queue, consumer, add } => {
+            out.u8(CREDIT);
+            put_consumer(out, *queue, *consumer);
+            out.number(u64::from(*add));
+        }
+        Request::Settle { group: _, queue, consumer, ranges, outcome, credit } => {
+            out.u8(SETTLE);
+            put_consumer(out, *queue, *consumer);
+            out.ranges(ranges);
+            out.u8(outcome_number(*outcome));
+            out.number(u64::from(*credit));
+        }
+        Request::Get { ticket, group: _, queue, consumer, no_ack } => {
+            out.u8(GET);
+            out.number(ticket.0);
+            put_consumer(out, *queue, *consumer);
+            out.bool(*no_ack);
+        }
+        Request::Purge { ticket, group: _, queue } => {
+            out.u8(PURGE);
+            out.number(ticket.0);
+            out.number(queue.0);
+        }
+        Request::Status { ticket, group: _, queue } => {
+            out.u8(STATUS);
+            out.number(ticket.0);
+            out.number(queue.0);
+        }
+        Request::CloseQueue { ticket, group: _, queue, if_unused, if_empty } => {
+            out.u8(CLOSE_QUEUE);
+            out.number(ticket.0);
+            out.number(queue.0);
+            out.bool(*if_unused);
+            out.bool(*if_empty);
+        }
+        Request::EndSession { ticket } => {
+            out.u8(END_SESSION);
+            out.number(ticket.0);
+        }
+    }
+}
+
+pub(super) fn decode(reader: &mut Reader, group: GroupId) -> Result<Request, Error> {
+    Ok(match reader.u8()? {
+        CATALOG => {
+            let ticket = take_ticket(reader)?;
+            let bytes = reader.payload()?;
+            let command = CatalogCommand::decode(&bytes).map_err(|_| reader.malformed())?;
+            Request::Catalog { ticket, command }
+        }
+        ATTACH => {
+            let ticket = take_ticket(reader)?;
+            let (queue, consumer) = take_consumer(reader)?;
+            Request::Attach { ticket, group, queue, consumer, spec: take_spec(reader)? }
+        }
+        DETACH => {
+            let ticket = take_ticket(reader)?;
+            let (queue, consumer) = take_consumer(reader)?;
+            Request::Detach { ticket, group, queue, consumer }
+        }
+        CREDIT => {
+            let (queue, consumer) = take_consumer(reader)?;
+            Request::Credit { group, queue, consumer, add: reader.u32()? }
+        }
+        SETTLE => {
+            let (queue, consumer) = take_consumer(reader)?;
+            let ranges = reader.ranges()?;
+            let outcome = outcome_of(reader.u8()?).ok_or(reader.malformed())?;
+            Request::Settle { group, queue, consumer, ranges, outcome, credit: reader.u32()? }
+        }
+        GET => {
+            let ticket = take_ticket(reader)?;
+            let (queue, consumer) = take_consumer(reader)?;
+            Request::Get { ticket, group, queue, consumer, no_ack: reader.bool()? }
+        }
+        PURGE => {
+            let ticket = take_ticket(reader)?;
+            Request::Purge { ticket, group, queue: QueueId(reader.number()?) }
+        }
+        STATUS => {
+            let ticket = take_ticket(reader)?;
+            Request::Status { ticket, group, queue: QueueId(reader.number()?) }
+        }
+        CLOSE_QUEUE => Request::CloseQueue {
+            ticket: take_ticket(reader)?,
+            group,
+            queue: QueueId(reader.number()?),
+            if_unused: reader.bool()?,
+            if_empty: reader.bool()?,
+        },
+        END_SESSION => Request::EndSession { ticket: take_ticket(reader)? },
+        _ => return Err(reader.malformed()),
+    })
+}
+
+pub(super) fn encode_attachment(out: &mut Gather, attachment: &Attachment) {
+    let Attachment { queue, consumer, spec, is_attached, held } = attachment;
+    put_consumer(out, *queue, *consumer);
+    put_spec(out, spec);
+    out.bool(*is_attached);
+    out.ranges(held);
+}
+
+pub(super) fn decode_attachment(reader: &mut Reader) -> Result<Attachment, Error> {
+    let (queue, consumer) = take_consumer(reader)?;
+    let spec = take_spec(reader)?;
+    let is_attached = reader.bool()?;
+    Ok(Attachment { queue, consumer, spec, is_attached, held: reader.ranges()? })
+}
+
+pub(super) fn put_consumer(out: &mut Gather, queue: QueueId, consumer: ConsumerId) {
+    out.number(queue.0);
+    out.number(consumer.session.0);
+    out.number(consumer.number);
+}
+
+pub(super) fn take_consumer(reader: &mut Reader) -> Result<(QueueId, ConsumerId), Error> {
+    let queue = QueueId(reader.number()?);
+    let session = SessionId(reader.number()?);
+    Ok((queue, ConsumerId { session, number: reader.number()? }))
+}
+
+pub(super) fn take_ticket(reader: &mut Reader) -> Result<Ticket, Error> {
+    reader.number().map(Ticket)
+}
+
+fn put_spec(out: &mut Gather, spec: &ConsumerSpec) {
+    let ConsumerSpec { credit, no_ack, exclusive, priority } = *spec;
+    out.number(u64::from(credit));
+    out.bool(no_ack);
+    out.bool(exclusive);
+    out.array(&priority.to_le_bytes());
+}
+
+fn take_spec(reader: &mut Reader) -> Result<ConsumerSpec, Error> {
+    Ok(ConsumerSpec {
+        credit: reader.u32()?,
+        no_ack: reader.bool()?,
+        exclusive: reader.bool()?,
+        priority: i32::from_le_bytes(reader.array()?),
+    })
+}
+
+fn outcome_number(outcome: Outcome) -> u8 {
+    match outcome {
+        Outcome::Done => 1,
+        Outcome::Rejected => 2,
+        Outcome::Purged => 3,
+        Outcome::Requeue => 4,
+        Outcome::Undelivered => 5,
+    }
+}
+
+fn outcome_of(number: u8) -> Option<Outcome> {
+    Some(match number {
+        1 => Outcome::Done,
+        2 => Outcome::Rejected,
+        3 => Outcome::Purged,
+        4 => Outcome::Requeue,
+        5 => Outcome::Undelivered,
+        _ => return None,
+    })
+}

@@ -1,0 +1,6 @@
+//! Every message comes back as it was sent; bytes that are anything else are refused.
+
+mod any_bytes;
+mod greetings;
+mod round_trip;
+mod samples;

@@ -1,0 +1,129 @@
+//! Who is talked to, and what the others are told.
+
+use bytes::BytesMut;
+use machine::NodeId;
+
+use super::round_trip::written;
+use crate::peer::frame::take;
+use crate::peer::gather::Gather;
+use crate::peer::handshake::{
+    Acquaintance, Greeting, Hello, PROTOCOLS, Purpose, Refusal, Secret, encode_proof,
+    encode_refusal, judge,
+};
+use crate::peer::limits::FRAME_BYTES_MAX_UNPROVED;
+
+fn hello(node: u64) -> Hello {
+    Hello {
+        protocols: PROTOCOLS,
+        cluster: 0xfeed,
+        node: NodeId(node),
+        incarnation: 70 + node,
+        boot: 5,
+        purpose: Purpose::Data,
+        nonce: [node as u8; 16],
+    }
+}
+
+const STRANGER: Option<Acquaintance> = Some(Acquaintance { incarnation: None, boot: 0 });
+
+fn known(incarnation: u64, boot: u64) -> Option<Acquaintance> {
+    Some(Acquaintance { incarnation: Some(incarnation), boot })
+}
+
+fn greeting(gather: &Gather) -> Greeting {
+    let mut bytes: BytesMut = written(gather, usize::MAX);
+    let frame = take(&mut bytes, FRAME_BYTES_MAX_UNPROVED).unwrap().unwrap();
+    Greeting::decode(frame).unwrap()
+}
+
+#[test]
+fn a_member_is_talked_to() {
+    assert_eq!(judge(&hello(1), STRANGER, &hello(2)), Ok(()));
+    assert_eq!(judge(&hello(1), known(72, 5), &hello(2)), Ok(()), "it lost its connection");
+    assert_eq!(judge(&hello(1), known(72, 4), &hello(2)), Ok(()), "it started again");
+}
+
+#[test]
+fn every_refusal_says_what_to_do() {
+    let node = NodeId(2);
+    let table = [
+        (
+            Hello { protocols: (2, 3), ..hello(2) },
+            STRANGER,
+            Refusal::Protocol { node, theirs: (2, 3) },
+            "upgrade the older",
+        ),
+        (
+            Hello { cluster: 0xbeef, ..hello(2) },
+            STRANGER,
+            Refusal::OtherCluster { node, theirs: 0xbeef, ours: 0xfeed },
+            "the same --peers list",
+        ),
+        (
+            Hello { incarnation: 9, ..hello(1) },
+            STRANGER,
+            Refusal::SameNode { node: NodeId(1) },
+            "its own --node-id",
+        ),
+        (hello(2), None, Refusal::UnknownNode { node }, "`millrace cluster add`"),
+        (
+            hello(2),
+            known(9, 1),
+            Refusal::OtherIncarnation { node, theirs: 72, known: 9 },
+            "`millrace cluster replace 2`",
+        ),
+        (
+            hello(2),
+            known(72, 6),
+            Refusal::EarlierBoot { node, theirs: 5, known: 6 },
+            "is an old copy",
+        ),
+    ];
+    for (theirs, known, refusal, words) in table {
+        assert_eq!(judge(&hello(1), known, &theirs), Err(refusal.clone()));
+        assert!(refusal.to_string().contains(words), "{refusal}");
+    }
+    let more = [
+        (Refusal::WrongSecret { node }, "the same cluster_secret"),
+        (Refusal::OtherNode { node, expected: NodeId(3) }, "correct the --peers list"),
+    ];
+    for (refusal, words) in more {
+        assert!(refusal.to_string().contains(words), "{refusal}");
+    }
+}
+
+#[test]
+fn what_is_said_comes_back_as_it_was_said() {
+    for purpose in [Purpose::Data, Purpose::Bulk, Purpose::Knock] {
+        let hello = Hello { purpose, ..hello(3) };
+        let mut gather = Gather::default();
+        hello.encode(&mut gather);
+        assert_eq!(greeting(&gather), Greeting::Hello(hello));
+    }
+    let mut gather = Gather::default();
+    encode_proof(&mut gather, &[3; 32]);
+    assert_eq!(greeting(&gather), Greeting::Proof([3; 32]));
+    let refusal = Refusal::UnknownNode { node: NodeId(9) };
+    let mut gather = Gather::default();
+    encode_refusal(&mut gather, &refusal);
+    assert_eq!(greeting(&gather), Greeting::Refused(refusal.to_string()));
+}
+
+#[test]
+fn a_proof_is_good_for_its_secret_its_side_and_its_connection_only() {
+    let (dialer, acceptor) = (hello(2), hello(1));
+    let secret = Secret::new("s3cret");
+    let proof = secret.prove(true, &dialer, &acceptor);
+    assert!(secret.is_proof(&proof, true, &dialer, &acceptor));
+    assert!(!secret.is_proof(&proof, false, &dialer, &acceptor));
+    assert!(!Secret::new("other").is_proof(&proof, true, &dialer, &acceptor));
+    assert!(!Secret::of_cluster(0xfeed).is_proof(&proof, true, &dialer, &acceptor));
+    let again = Hello { nonce: [9; 16], ..hello(1) };
+    assert!(!secret.is_proof(&proof, true, &dialer, &again));
+    assert!(!secret.is_proof(&proof, true, &Hello { boot: 6, ..hello(2) }, &acceptor));
+}
+
+#[test]
+fn a_secret_is_not_printed() {
+    assert_eq!(format!("{:?}", Secret::new("s3cret")), "Secret");
+}

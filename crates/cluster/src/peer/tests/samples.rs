@@ -1,0 +1,323 @@
+//! Messages of every kind, drawn by proptest.
+
+use bytes::Bytes;
+use machine::{
+    AttachError, CatalogCommand, CloseError, ConsumerId, ConsumerSpec, Counters, GroupId, Outcome,
+    QueueId, QueueStatus, Ranges, SessionId,
+};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use raft::eraftpb::{self, ConfState, Entry, EntryType, MessageType, Snapshot, SnapshotMetadata};
+
+use crate::peer::message::{Attachment, Message};
+use crate::request::{Alarms, Answer, Delivery, Request, Ticket};
+
+/// Any message that a node may send.
+pub(super) fn message() -> impl Strategy<Value = Message> {
+    let group = number().prop_map(|group| GroupId(group as u32));
+    (group, number()).prop_flat_map(|(group, epoch)| {
+        prop_oneof![
+            raft().prop_map(move |message| Message::Raft { group, message }),
+            vec(attachment(), 0..4).prop_map(move |attachments| Message::Join {
+                group,
+                epoch,
+                attachments
+            }),
+            (session(), vec(request(group), 0..4)).prop_map(move |(session, requests)| {
+                Message::Requests { group, epoch, session, requests }
+            }),
+            session().prop_map(move |session| Message::SessionGone { group, epoch, session }),
+            (number(), number(), payload()).prop_map(move |(boot, seq, commands)| {
+                Message::Parcel { group, epoch, boot, seq, commands }
+            }),
+            vec((session(), answer(group)), 0..4).prop_map(move |answers| Message::Answers {
+                group,
+                epoch,
+                answers
+            }),
+            (number(), number()).prop_map(move |(boot, seq)| Message::Committed {
+                group,
+                epoch,
+                boot,
+                seq
+            }),
+            Just(()).prop_map(move |()| Message::NotLeader { group, epoch }),
+            number().prop_map(move |term| Message::Leads { group, term }),
+            payload().prop_map(move |chunk| Message::Snapshot { group, chunk }),
+            (number(), number()).prop_map(move |(index, bytes)| Message::SnapshotTaken {
+                group,
+                index,
+                bytes
+            }),
+        ]
+    })
+}
+
+/// Small and large numbers alike.
+fn number() -> impl Strategy<Value = u64> {
+    prop_oneof![Just(0), 0..200u64, any::<u64>(), Just(u64::MAX)]
+}
+
+/// What is copied, and what is referenced.
+fn payload() -> impl Strategy<Value = Bytes> {
+    prop_oneof![vec(any::<u8>(), 0..40), (0..9000usize).prop_map(|bytes| vec![7; bytes])]
+        .prop_map(Bytes::from)
+}
+
+fn raft() -> impl Strategy<Value = eraftpb::Message> {
+    let kind = prop::sample::select(vec![
+        MessageType::MsgAppend,
+        MessageType::MsgAppendResponse,
+        MessageType::MsgRequestVote,
+        MessageType::MsgRequestVoteResponse,
+        MessageType::MsgSnapshot,
+        MessageType::MsgHeartbeat,
+        MessageType::MsgHeartbeatResponse,
+        MessageType::MsgTransferLeader,
+        MessageType::MsgTimeoutNow,
+        MessageType::MsgReadIndex,
+        MessageType::MsgReadIndexResp,
+        MessageType::MsgRequestPreVote,
+        MessageType::MsgRequestPreVoteResponse,
+    ]);
+    let numbers = prop::array::uniform10(number());
+    let rest = (any::<bool>(), any::<i64>(), payload(), vec(entry(), 0..4));
+    (kind, numbers, rest, prop::option::of(snapshot())).prop_map(
+        |(msg_type, numbers, (reject, priority, context, entries), snapshot)| {
+            let [to, from, term, log_term, index, commit, commit_term, ask, hint, old] = numbers;
+            eraftpb::Message {
+                msg_type,
+                to,
+                from,
+                term,
+                log_term,
+                index,
+                commit,
+                commit_term,
+                request_snapshot: ask,
+                reject_hint: hint,
+                deprecated_priority: old,
+                reject,
+                priority,
+                context,
+                entries: entries.into(),
+                snapshot: snapshot.into(),
+                ..eraftpb::Message::default()
+            }
+        },
+    )
+}
+
+fn entry() -> impl Strategy<Value = Entry> {
+    let kind = prop::sample::select(vec![
+        EntryType::EntryNormal,
+        EntryType::EntryConfChange,
+        EntryType::EntryConfChangeV2,
+    ]);
+    (kind, number(), number(), payload(), payload(), any::<bool>()).prop_map(
+        |(entry_type, term, index, data, context, sync_log)| Entry {
+            entry_type,
+            term,
+            index,
+            data,
+            context,
+            sync_log,
+            ..Entry::default()
+        },
+    )
+}
+
+fn snapshot() -> impl Strategy<Value = Snapshot> {
+    let conf_state =
+        (prop::array::uniform4(vec(number(), 0..4)), any::<bool>()).prop_map(|(nodes, leave)| {
+            let [voters, learners, voters_outgoing, learners_next] = nodes;
+            ConfState {
+                voters,
+                learners,
+                voters_outgoing,
+                learners_next,
+                auto_leave: leave,
+                ..ConfState::default()
+            }
+        });
+    let metadata =
+        (number(), number(), prop::option::of(conf_state)).prop_map(|(index, term, conf_state)| {
+            SnapshotMetadata {
+                index,
+                term,
+                conf_state: conf_state.into(),
+                ..SnapshotMetadata::default()
+            }
+        });
+    (payload(), prop::option::of(metadata)).prop_map(|(data, metadata)| Snapshot {
+        data,
+        metadata: metadata.into(),
+        ..Snapshot::default()
+    })
+}
+
+fn session() -> impl Strategy<Value = SessionId> {
+    number().prop_map(SessionId)
+}
+
+fn ticket() -> impl Strategy<Value = Ticket> {
+    number().prop_map(Ticket)
+}
+
+fn queue() -> impl Strategy<Value = QueueId> {
+    number().prop_map(QueueId)
+}
+
+fn consumer() -> impl Strategy<Value = ConsumerId> {
+    (session(), number()).prop_map(|(session, number)| ConsumerId { session, number })
+}
+
+fn ranges() -> impl Strategy<Value = Ranges> {
+    vec((0..1000u64, 1..50u64), 0..5)
+        .prop_map(|parts| parts.into_iter().map(|(start, count)| start..start + count).collect())
+}
+
+fn spec() -> impl Strategy<Value = ConsumerSpec> {
+    (any::<u32>(), any::<bool>(), any::<bool>(), any::<i32>()).prop_map(
+        |(credit, no_ack, exclusive, priority)| ConsumerSpec {
+            credit,
+            no_ack,
+            exclusive,
+            priority,
+        },
+    )
+}
+
+fn attachment() -> impl Strategy<Value = Attachment> {
+    (queue(), consumer(), spec(), any::<bool>(), ranges()).prop_map(
+        |(queue, consumer, spec, is_attached, held)| Attachment {
+            queue,
+            consumer,
+            spec,
+            is_attached,
+            held,
+        },
+    )
+}
+
+fn outcome() -> impl Strategy<Value = Outcome> {
+    prop::sample::select(vec![
+        Outcome::Done,
+        Outcome::Rejected,
+        Outcome::Purged,
+        Outcome::Requeue,
+        Outcome::Undelivered,
+    ])
+}
+
+fn request(group: GroupId) -> impl Strategy<Value = Request> {
+    let who = || (queue(), consumer());
+    prop_oneof![
+        (ticket(), ".{0,20}").prop_map(|(ticket, name)| Request::Catalog {
+            ticket,
+            command: CatalogCommand::CreateVhost { name }
+        }),
+        (ticket(), who(), spec()).prop_map(move |(ticket, (queue, consumer), spec)| {
+            Request::Attach { ticket, group, queue, consumer, spec }
+        }),
+        (ticket(), who()).prop_map(move |(ticket, (queue, consumer))| Request::Detach {
+            ticket,
+            group,
+            queue,
+            consumer
+        }),
+        (who(), any::<u32>()).prop_map(move |((queue, consumer), add)| Request::Credit {
+            group,
+            queue,
+            consumer,
+            add
+        }),
+        (who(), ranges(), outcome(), any::<u32>()).prop_map(
+            move |((queue, consumer), ranges, outcome, credit)| Request::Settle {
+                group,
+                queue,
+                consumer,
+                ranges,
+                outcome,
+                credit
+            }
+        ),
+        (ticket(), who(), any::<bool>()).prop_map(move |(ticket, (queue, consumer), no_ack)| {
+            Request::Get { ticket, group, queue, consumer, no_ack }
+        }),
+        (ticket(), queue()).prop_map(move |(ticket, queue)| Request::Purge {
+            ticket,
+            group,
+            queue
+        }),
+        (ticket(), queue()).prop_map(move |(ticket, queue)| Request::Status {
+            ticket,
+            group,
+            queue
+        }),
+        (ticket(), queue(), any::<bool>(), any::<bool>()).prop_map(
+            move |(ticket, queue, if_unused, if_empty)| Request::CloseQueue {
+                ticket,
+                group,
+                queue,
+                if_unused,
+                if_empty
+            }
+        ),
+        ticket().prop_map(|ticket| Request::EndSession { ticket }),
+    ]
+}
+
+fn delivery(group: GroupId) -> impl Strategy<Value = Delivery> {
+    (queue(), consumer(), number(), any::<u32>(), any::<bool>(), payload()).prop_map(
+        move |(queue, consumer, first_seq, count, redelivered, bytes)| Delivery {
+            group,
+            queue,
+            consumer,
+            first_seq,
+            count,
+            redelivered,
+            bytes,
+        },
+    )
+}
+
+fn status() -> impl Strategy<Value = QueueStatus> {
+    (prop::array::uniform8(number()), any::<u32>()).prop_map(|(numbers, consumers)| {
+        let [ready, unsettled, enqueued, enqueued_bytes, settled, purged, dropped, checksum] =
+            numbers;
+        let counters = Counters { enqueued, enqueued_bytes, settled, purged, dropped, checksum };
+        QueueStatus { ready, unsettled, consumers, counters }
+    })
+}
+
+fn answer(group: GroupId) -> impl Strategy<Value = Answer> {
+    let attached = prop::sample::select(vec![
+        Ok(()),
+        Err(AttachError::NoQueue),
+        Err(AttachError::ExclusiveUse),
+        Err(AttachError::NotLeading),
+    ]);
+    let closed = prop_oneof![
+        number().prop_map(Ok),
+        prop::sample::select(vec![CloseError::NoQueue, CloseError::InUse, CloseError::NotEmpty])
+            .prop_map(Err),
+    ];
+    prop_oneof![
+        ticket().prop_map(|ticket| Answer::Appended { ticket }),
+        ticket().prop_map(|ticket| Answer::AppendFailed { ticket }),
+        (ticket(), attached).prop_map(|(ticket, result)| Answer::Attached { ticket, result }),
+        ticket().prop_map(|ticket| Answer::Detached { ticket }),
+        delivery(group).prop_map(Answer::Delivered),
+        (ticket(), prop::option::of(delivery(group)), number())
+            .prop_map(|(ticket, delivery, ready)| Answer::Got { ticket, delivery, ready }),
+        (ticket(), number()).prop_map(|(ticket, count)| Answer::Purged { ticket, count }),
+        (ticket(), prop::option::of(status()))
+            .prop_map(|(ticket, status)| Answer::Status { ticket, status }),
+        (ticket(), closed).prop_map(|(ticket, result)| Answer::Closed { ticket, result }),
+        (queue(), consumer()).prop_map(|(queue, consumer)| Answer::Cancelled { queue, consumer }),
+        ticket().prop_map(|ticket| Answer::SessionEnded { ticket }),
+        any::<(bool, bool)>().prop_map(|(memory, disk)| Answer::Alarms(Alarms { memory, disk })),
+        Just(()).prop_map(|()| Answer::Stopping),
+    ]
+}
