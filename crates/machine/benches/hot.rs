@@ -33,6 +33,7 @@ fn consumer(number: u64) -> ConsumerId {
 fn machine(queues: u64) -> QueueMachine {
     let mut machine = QueueMachine::new();
     machine.lead();
+    machine.start_dispatch(&mut Vec::new());
     let mut batch = Batch::new();
     for queue in 1..=queues {
         batch.create_queue(QueueId(queue), &QueueSettings::default());

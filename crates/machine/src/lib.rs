@@ -39,6 +39,7 @@
 //! let mut queues = QueueMachine::new();
 //! let mut effects = Vec::new();
 //! queues.lead();
+//! queues.start_dispatch(&mut effects);
 //! queues.apply(at, &entry, &mut effects).unwrap();
 //! let consumer = ConsumerId { session, number: 1 };
 //! let spec = ConsumerSpec { credit: 10, ..Default::default() };
@@ -71,7 +72,8 @@ pub use command::{
 pub use encoding::Corrupt;
 pub use ids::{Applied, ConsumerId, GroupId, NodeId, Origin, QueueId, SessionId, SessionOwner};
 pub use queue::{
-    AttachError, CloseError, ConsumerSpec, Counters, Effect, GetReply, QueueMachine, QueueStatus,
+    AttachError, Attached, CloseError, ConsumerSpec, Counters, Effect, GetReply, QueueMachine,
+    QueueStatus,
 };
 pub use ranges::Ranges;
 pub use settings::QueueSettings;

@@ -21,7 +21,7 @@ pub(crate) mod unsettled;
 use std::ops::Range;
 
 pub use consumers::{AttachError, ConsumerSpec};
-pub use machine::QueueMachine;
+pub use machine::{Attached, QueueMachine};
 pub use reconcile::Counters;
 
 use crate::command::Outcome;
@@ -76,6 +76,9 @@ pub enum GetReply {
     Delivered { ready: u64 },
     /// Nothing is ready.
     Empty,
+    /// This replica leads, and does not know yet what others hold: ask again once
+    /// `QueueMachine::is_dispatching`.
+    NotYet,
     /// No such queue, or this replica does not lead.
     NoQueue,
 }

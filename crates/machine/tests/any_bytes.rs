@@ -52,6 +52,7 @@ fn apply_all(machine: &mut QueueMachine, entry: &[u8]) -> bool {
 fn leader() -> QueueMachine {
     let mut machine = QueueMachine::new();
     machine.lead();
+    machine.start_dispatch(&mut Vec::new());
     apply_all(&mut machine, &some_entry());
     let consumer = ConsumerId { session: SessionId(1), number: 1 };
     let spec = ConsumerSpec { credit: 3, ..Default::default() };
@@ -99,6 +100,7 @@ fn read_everything(bytes: &[u8]) {
     }
     if let Ok(mut machine) = QueueMachine::restore(bytes) {
         machine.lead();
+        machine.start_dispatch(&mut Vec::new());
         assert!(apply_all(&mut machine, &some_entry()));
     }
     if let Ok(catalog) = Catalog::restore(bytes) {

@@ -224,6 +224,7 @@ fn check_queues(mut restored: QueueMachine) {
     assert_eq!(restored.applied_index(), 77);
     assert_eq!(restored.ignored(), 1);
     restored.lead();
+    restored.start_dispatch(&mut Vec::new());
     let status = restored.status(QueueId(1)).expect("a golden queue");
     assert_eq!((status.ready, status.counters.settled, status.counters.dropped), (6, 3, 1));
     let consumer = ConsumerId { session: SessionId(1), number: 1 };

@@ -173,6 +173,7 @@ fn routing_one_message_takes_at_most_so_many_steps() {
 fn machine_with(queues: u64) -> QueueMachine {
     let mut machine = QueueMachine::new();
     machine.lead();
+    machine.start_dispatch(&mut Vec::new());
     let mut batch = Batch::new();
     for queue in 1..=queues {
         batch.create_queue(QueueId(queue), &QueueSettings::default());

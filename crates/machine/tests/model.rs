@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 
 use machine::{
-    Applied, AttachError, Batch, CloseError, ConsumerId, ConsumerSpec, Effect, GetReply, Messages,
-    Outcome, QueueId, QueueMachine, QueueSettings, Ranges, SessionId,
+    Applied, AttachError, Attached, Batch, CloseError, ConsumerId, ConsumerSpec, Effect, GetReply,
+    Messages, Outcome, QueueId, QueueMachine, QueueSettings, Ranges, SessionId,
 };
 use proptest::prelude::*;
 
@@ -66,6 +66,33 @@ impl ModelQueue {
         live.map(|(index, _)| index as u64 + 1..index as u64 + 2).collect()
     }
 
+    /// Says whether it may consume.
+    fn attach(&mut self, who: ConsumerId, spec: ConsumerSpec) -> bool {
+        let mut others = self.consumers.iter().filter(|(other, _)| **other != who).peekable();
+        let clash = match others.peek() {
+            None => false,
+            Some(_) => spec.exclusive || others.any(|(_, other)| other.spec.exclusive),
+        };
+        if !clash {
+            self.consumers.insert(who, Consumer { spec, credit: spec.credit });
+        }
+        !clash
+    }
+
+    /// The sessions are gone for now: what they held, and whether one consumed.
+    fn let_go(&mut self, is_of: &impl Fn(SessionId) -> bool) -> (Vec<usize>, bool) {
+        let mut held = Vec::new();
+        for (index, message) in self.messages.iter_mut().enumerate() {
+            if matches!(message.state, State::Held(consumer) if is_of(consumer.session)) {
+                message.state = State::Ready;
+                held.push(index);
+            }
+        }
+        let before = self.consumers.len();
+        self.consumers.retain(|consumer, _| !is_of(consumer.session));
+        (held, self.consumers.len() < before)
+    }
+
     /// What an outcome means for messages that `consumer` holds.
     fn settle(&mut self, consumer: ConsumerId, ranges: &Ranges, outcome: Outcome, logged: bool) {
         for message in ranges.iter().collect::<Vec<_>>() {
@@ -91,9 +118,17 @@ struct World {
     index: u64,
     bodies: u64,
     effects: Vec<Effect>,
+    is_dispatching: bool,
+    /// Of the leader before: whose node has not joined the new one yet.
+    away: Vec<Attached>,
 }
 
 const SESSIONS: u64 = 3;
+
+/// Sessions are on two nodes.
+fn is_of_node(node: u64) -> impl Fn(SessionId) -> bool {
+    move |session| session.0 % 2 == node
+}
 
 fn consumer(byte: u8) -> ConsumerId {
     let session = SessionId(u64::from(byte) % SESSIONS);
@@ -104,8 +139,11 @@ impl World {
     fn new() -> Self {
         let mut leader = QueueMachine::new();
         leader.lead();
+        leader.start_dispatch(&mut Vec::new());
         Self {
             leader,
+            is_dispatching: true,
+            away: Vec::new(),
             follower: QueueMachine::new(),
             queues: BTreeMap::new(),
             next_queue: 1,
@@ -200,7 +238,7 @@ impl World {
     fn step(&mut self, [op, a, b, c]: [u8; 4]) {
         let id = self.queue(a);
         let who = consumer(b);
-        match op % 20 {
+        match op % 22 {
             0 => self.create(a),
             1..=4 => {
                 let mut batch = Batch::new();
@@ -244,6 +282,8 @@ impl World {
             16 => self.end_session(who.session),
             17 => self.purge_or_close(id, c),
             18 => self.transaction(id, who, c),
+            19 => self.join(u64::from(c % 2), [a, b]),
+            20 if !self.is_dispatching => self.start_dispatch(),
             _ => match c % 4 {
                 0 => self.drop_queue(id),
                 1 => self.change_leader(),
@@ -266,17 +306,70 @@ impl World {
             assert_eq!(result, Err(AttachError::NoQueue));
             return;
         };
-        let mut others = queue.consumers.iter().filter(|(other, _)| **other != who).peekable();
-        let clash = match others.peek() {
-            None => false,
-            Some(_) => spec.exclusive || others.any(|(_, other)| other.spec.exclusive),
-        };
-        if clash {
-            assert_eq!(result, Err(AttachError::ExclusiveUse));
-        } else {
+        if queue.attach(who, spec) {
             assert_eq!(result, Ok(()));
-            queue.consumers.insert(who, Consumer { spec, credit: spec.credit });
+        } else {
+            assert_eq!(result, Err(AttachError::ExclusiveUse));
         }
+    }
+
+    /// A node says what its sessions have: what it had at the leader before, or has at this one. Some
+    /// of it got lost on the way, or never was.
+    fn join(&mut self, node: u64, [a, b]: [u8; 2]) {
+        let is_of_node = is_of_node(node);
+        let (mut attachments, away) = std::mem::take(&mut self.away)
+            .into_iter()
+            .partition(|it| is_of_node(it.consumer.session));
+        self.away = away;
+        if Vec::is_empty(&attachments) {
+            attachments = self.leader.attachments();
+        }
+        for (number, attached) in attachments.iter_mut().enumerate() {
+            match (usize::from(a) + number) % 5 {
+                0 => attached.held.pop_front(u64::from(b) % 4).is_some(),
+                1 => attached.held.insert_all(&some_ranges(b)) > 0,
+                _ => true,
+            };
+        }
+        attachments.retain(|attached| attached.consumer.number != u64::from(b % 7));
+        self.leader.join(&is_of_node, &attachments, &mut self.effects);
+        let before: BTreeMap<QueueId, (Vec<usize>, bool)> =
+            self.queues.iter_mut().map(|(id, queue)| (*id, queue.let_go(&is_of_node))).collect();
+        for attached in &attachments {
+            let Attached { queue: id, consumer, spec, is_attached, ref held } = *attached;
+            if !is_of_node(consumer.session) {
+                continue;
+            }
+            let mut is_refused = is_attached;
+            if let Some(queue) = self.queues.get_mut(&id) {
+                for seq in held.iter() {
+                    if let Some(message) = queue.messages.get_mut(seq as usize - 1)
+                        && message.state == State::Ready
+                    {
+                        message.state = State::Held(consumer);
+                    }
+                }
+                is_refused = is_attached && !queue.attach(consumer, spec);
+            }
+            let effect = Effect::Cancelled { queue: id, consumer };
+            assert_eq!(self.effects.contains(&effect), is_refused);
+        }
+        for (id, (held, was_attached)) in before {
+            let Some(queue) = self.queues.get_mut(&id) else { continue };
+            for index in held {
+                let message = &mut queue.messages[index];
+                message.was_seen |= message.state == State::Ready;
+            }
+            if was_attached {
+                self.expect_unused(id);
+            }
+        }
+        assert!(!self.effects.iter().any(|effect| matches!(effect, Effect::Unused { .. })));
+    }
+
+    fn start_dispatch(&mut self) {
+        self.is_dispatching = true;
+        self.leader.start_dispatch(&mut self.effects);
     }
 
     fn get(&mut self, id: QueueId, who: ConsumerId, c: u8) {
@@ -286,6 +379,10 @@ impl World {
             assert_eq!(reply, GetReply::NoQueue);
             return;
         };
+        if !self.is_dispatching {
+            assert_eq!(reply, GetReply::NotYet);
+            return;
+        }
         let Some(seq) = queue.first_ready() else {
             assert_eq!(reply, GetReply::Empty);
             return;
@@ -419,6 +516,8 @@ impl World {
 
     /// The follower leads, with nothing but what was in the log.
     fn change_leader(&mut self) {
+        self.away = self.leader.attachments();
+        self.is_dispatching = false;
         std::mem::swap(&mut self.leader, &mut self.follower);
         self.leader.lead();
         self.follower.follow();
@@ -475,9 +574,33 @@ impl World {
             assert_eq!(self.leader.live(*id), Some(&queue.live()));
             assert_eq!(self.follower.live(*id), Some(&queue.live()));
             let has_credit = queue.consumers.values().any(|consumer| consumer.credit > 0);
-            assert!(ready == 0 || !has_credit, "a message waits beside a consumer with credit");
+            let may_wait = !self.is_dispatching || ready == 0 || !has_credit;
+            assert!(may_wait, "a message waits beside a consumer with credit");
         }
+        self.check_attachments();
         assert_eq!(self.leader.queues().count(), self.queues.len());
+    }
+}
+
+impl World {
+    /// What the leader says that somebody has is what the model knows, and is nobody else's.
+    fn check_attachments(&self) {
+        let attachments = self.leader.attachments();
+        for attached in &attachments {
+            let queue = &self.queues[&attached.queue];
+            let consumer = queue.consumers.get(&attached.consumer);
+            let credit = consumer.map(|consumer| consumer.credit);
+            assert_eq!(credit, Some(attached.spec.credit).filter(|_| attached.is_attached));
+            assert!(attached.is_attached || !attached.held.is_empty());
+            for seq in attached.held.iter() {
+                let state = queue.messages[seq as usize - 1].state;
+                assert_eq!(state, State::Held(attached.consumer));
+            }
+        }
+        let held: u64 = attachments.iter().map(|attached| attached.held.len()).sum();
+        let is_held = |state| matches!(state, State::Held(_));
+        let expected: u64 = self.queues.values().map(|queue| queue.count(is_held)).sum();
+        assert_eq!(held, expected);
     }
 }
 
@@ -505,6 +628,8 @@ proptest! {
         for op in ops {
             world.step(op);
         }
+        world.start_dispatch();
+        world.deliver();
         world.log_settles();
         world.deliver();
         world.check();

@@ -28,6 +28,7 @@ impl Leader {
     fn with(settings: QueueSettings) -> Self {
         let mut leader = Self { machine: QueueMachine::new(), effects: Vec::new() };
         leader.machine.lead();
+        leader.machine.start_dispatch(&mut leader.effects);
         let mut batch = Batch::new();
         batch.create_queue(Q, &settings);
         leader.apply(batch);
@@ -217,6 +218,10 @@ fn a_new_leader_flags_all_it_finds_and_nothing_that_comes_later() {
     leader.publish(2);
     leader.effects.clear();
     leader.attach(1, 9);
+    assert_eq!(leader.machine.get(Q, who(2), true, &mut leader.effects), GetReply::NotYet);
+    assert_eq!(leader.effects, []);
+    leader.machine.start_dispatch(&mut leader.effects);
+    assert!(leader.machine.is_dispatching());
     assert_eq!(leader.delivered(), [(1, 1..4, true), (1, 4..6, false)]);
 }
 

@@ -26,6 +26,7 @@ impl FakeCluster {
     pub(crate) fn new() -> Self {
         let mut queues = QueueMachine::new();
         queues.lead();
+        queues.start_dispatch(&mut Vec::new());
         Self {
             catalog: Catalog::new(4),
             queues,
@@ -184,7 +185,7 @@ impl FakeCluster {
                 let delivery = self.perform(Some(consumer));
                 let ready = match reply {
                     GetReply::Delivered { ready } => ready,
-                    GetReply::Empty | GetReply::NoQueue => 0,
+                    GetReply::Empty | GetReply::NotYet | GetReply::NoQueue => 0,
                 };
                 self.answer(session, Answer::Got { ticket, delivery, ready });
             }

@@ -122,6 +122,12 @@ impl Consumers {
         self.held_count += self.holders.entry(consumer).or_default().held.insert(seq..seq + 1);
     }
 
+    /// Messages that somebody, who need not be attached, says it has.
+    pub(crate) fn hold_all(&mut self, consumer: ConsumerId, seqs: &Ranges) {
+        let holder = self.holders.entry(consumer).or_default();
+        self.held_count += holder.held.insert_all(seqs);
+    }
+
     /// Moves what the consumer really holds of `ranges` to `into`. None: it holds nothing here.
     pub(crate) fn release(
         &mut self,

@@ -1,9 +1,12 @@
 //! The machine of a group: finds the queue, lets it act, and keeps the order of effects.
 
+mod attachments;
 mod leader;
 mod snapshot;
 
 use std::collections::{BTreeMap, BTreeSet};
+
+pub use attachments::Attached;
 
 use super::{ConsumerSpec, Counters, Effect, Queue, QueueStatus, Run};
 use crate::command::{Command, ENQUEUE, EntryReader, FROM, RawCommand};
@@ -40,6 +43,8 @@ pub struct QueueMachine {
     /// Queues that the entry being applied changed.
     touched: Vec<usize>,
     is_leading: bool,
+    /// Leading, and messages go out.
+    is_dispatching: bool,
     /// Where a session consumes or holds something.
     sessions: BTreeSet<(SessionId, QueueId)>,
     /// Queues with settles that wait for the log.
@@ -60,6 +65,7 @@ impl Default for QueueMachine {
             cache: [NOWHERE; CACHE],
             touched: Vec::new(),
             is_leading: false,
+            is_dispatching: false,
             sessions: BTreeSet::new(),
             unlogged: BTreeSet::new(),
         }
@@ -221,7 +227,7 @@ impl QueueMachine {
             }
         }
         let mut touched = std::mem::take(&mut self.touched);
-        if self.is_leading {
+        if self.is_dispatching {
             for place in &touched {
                 if let Some(queue) = &mut self.slots[*place] {
                     queue.dispatch(effects);

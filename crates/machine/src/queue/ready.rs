@@ -34,6 +34,18 @@ impl Ready {
         }
     }
 
+    /// Those of them that wait may have been seen by a client.
+    pub(crate) fn flag_waiting(&mut self, ranges: &Ranges) {
+        if cfg!(not(bug_requeue_unflagged)) {
+            self.returned.insert_all(&ranges.intersect(&self.waiting));
+        }
+    }
+
+    /// Moves what waits of a range to somebody who holds it.
+    pub(crate) fn take(&mut self, range: Range<u64>, into: &mut Ranges) {
+        self.waiting.take(range, into);
+    }
+
     /// The longest run at the front, at most `max` messages, that is all flagged or all not.
     pub(crate) fn pop(&mut self, max: u64) -> Option<(Range<u64>, bool)> {
         let front = self.waiting.first_range()?;

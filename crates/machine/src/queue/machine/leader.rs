@@ -12,9 +12,11 @@ use crate::ranges::Ranges;
 
 impl QueueMachine {
     /// This replica leads now, and has applied every entry of earlier leaders: everything live is
-    /// ready, flagged as redelivered, because nobody knows who saw it.
+    /// ready, flagged as redelivered, because nobody knows who saw it. Nothing goes out before
+    /// `start_dispatch`: consumers may come with what they hold, by `join`.
     pub fn lead(&mut self) {
         self.is_leading = true;
+        self.is_dispatching = false;
         self.sessions.clear();
         self.unlogged.clear();
         self.slots.iter_mut().flatten().for_each(Queue::lead);
@@ -23,13 +25,37 @@ impl QueueMachine {
     /// This replica leads no longer: consumers, and settles that are not in the log, are forgotten.
     pub fn follow(&mut self) {
         self.is_leading = false;
+        self.is_dispatching = false;
         self.sessions.clear();
         self.unlogged.clear();
         self.slots.iter_mut().flatten().for_each(Queue::follow);
     }
 
+    /// Everybody who holds something has come, or had the time to: what is ready goes out. Without
+    /// effect on a machine that does not lead, or does this already.
+    pub fn start_dispatch(&mut self, effects: &mut Vec<Effect>) {
+        if !self.is_leading || self.is_dispatching {
+            return;
+        }
+        self.is_dispatching = true;
+        for place in self.places.values() {
+            let Some(queue) = &mut self.slots[*place] else { continue };
+            queue.dispatch(effects);
+            if !queue.gathered.is_empty() {
+                self.unlogged.insert(queue.id);
+            }
+        }
+    }
+
     pub fn is_leading(&self) -> bool {
         self.is_leading
+    }
+
+    /// Whether ready messages go out. Until then consumers may attach and settle, but what is ready,
+    /// unused or empty is not known: `get` is answered by `NotYet`, and `purge`, `close_queue` and
+    /// `status` should wait.
+    pub fn is_dispatching(&self) -> bool {
+        self.is_dispatching
     }
 
     /// Lets somebody consume. Attaching again replaces spec and credit. Deliveries may follow at once.
@@ -43,10 +69,13 @@ impl QueueMachine {
         if !self.is_leading {
             return Err(AttachError::NotLeading);
         }
+        let is_dispatching = self.is_dispatching;
         let found = self.queue_mut(queue).filter(|queue| !queue.is_closing);
         let found = found.ok_or(AttachError::NoQueue)?;
         found.consumers.attach(consumer, spec)?;
-        found.dispatch(effects);
+        if is_dispatching {
+            found.dispatch(effects);
+        }
         self.sessions.insert((consumer.session, queue));
         self.note_unlogged(queue);
         Ok(())
@@ -69,9 +98,12 @@ impl QueueMachine {
         add: u32,
         effects: &mut Vec<Effect>,
     ) {
+        let is_dispatching = self.is_dispatching;
         let Some(found) = self.queue_mut(queue) else { return };
         found.consumers.add_credit(consumer, add);
-        found.dispatch(effects);
+        if is_dispatching {
+            found.dispatch(effects);
+        }
         self.note_unlogged(queue);
     }
 
@@ -86,7 +118,11 @@ impl QueueMachine {
         if !self.is_leading {
             return GetReply::NoQueue;
         }
+        let is_dispatching = self.is_dispatching;
         let Some(found) = self.queue_mut(queue) else { return GetReply::NoQueue };
+        if !is_dispatching {
+            return GetReply::NotYet;
+        }
         let Some((run, redelivered)) = found.ready.pop(1) else { return GetReply::Empty };
         let first_seq = run.start;
         if no_ack {
@@ -116,9 +152,10 @@ impl QueueMachine {
         outcome: Outcome,
         effects: &mut Vec<Effect>,
     ) {
+        let is_dispatching = self.is_dispatching;
         let Some(found) = self.queue_mut(queue) else { return };
         found.settle(consumer, ranges, outcome);
-        if !outcome.is_final() {
+        if is_dispatching && !outcome.is_final() {
             found.dispatch(effects);
         }
         self.note_unlogged(queue);
@@ -181,6 +218,7 @@ impl QueueMachine {
         let first = (session, QueueId(0));
         let last = (session, QueueId(u64::MAX));
         let queues: Vec<QueueId> = self.sessions.range(first..=last).map(|(_, id)| *id).collect();
+        let is_dispatching = self.is_dispatching;
         for id in queues {
             self.sessions.remove(&(session, id));
             let Some(queue) = self.queue_mut(id) else { continue };
@@ -189,7 +227,9 @@ impl QueueMachine {
             if was_attached {
                 queue.close_if_unused(effects);
             }
-            queue.dispatch(effects);
+            if is_dispatching {
+                queue.dispatch(effects);
+            }
             self.note_unlogged(id);
         }
     }
@@ -228,7 +268,7 @@ impl QueueMachine {
         }
     }
 
-    fn note_unlogged(&mut self, id: QueueId) {
+    pub(super) fn note_unlogged(&mut self, id: QueueId) {
         if self.queue_mut(id).is_some_and(|queue| !queue.gathered.is_empty()) {
             self.unlogged.insert(id);
         }

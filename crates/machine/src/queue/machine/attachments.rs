@@ -1,0 +1,129 @@
+//! Consumers that come back with what they hold: to a new leader, or over a new connection.
+//!
+//! The node of a session knows best what its consumers hold, so its word replaces what the leader
+//! knew of them. Nothing changes hands by that: what a consumer names and nobody else has is its own
+//! again; what it does not name never reached it, and is ready.
+
+use std::collections::BTreeMap;
+
+use super::QueueMachine;
+use crate::ids::{ConsumerId, QueueId, SessionId};
+use crate::queue::{ConsumerSpec, Effect, Queue};
+use crate::ranges::Ranges;
+
+/// Somebody who consumes from a queue or holds messages of it, for another leader to go on with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attached {
+    pub queue: QueueId,
+    pub consumer: ConsumerId,
+    /// With the credit that is left.
+    pub spec: ConsumerSpec,
+    /// False: it takes no more and only holds what it fetched, or got before it was detached.
+    pub is_attached: bool,
+    /// Messages it was given and has not settled.
+    pub held: Ranges,
+}
+
+/// What a queue had of the sessions that join again.
+#[derive(Default)]
+struct Before {
+    held: Ranges,
+    was_attached: bool,
+}
+
+impl QueueMachine {
+    /// Everybody who consumes or holds something here, by queue: leader only. Settles that wait for
+    /// the log are not in it: take those first, or their messages go out again.
+    pub fn attachments(&self) -> Vec<Attached> {
+        let places = self.places.values();
+        let queues = places.filter_map(|place| self.slots[*place].as_ref());
+        queues.flat_map(Queue::attachments).collect()
+    }
+
+    /// The sessions that `is_joining` names (all of one node) are where `attachments` says, and
+    /// nowhere else. Each takes what is live and ready of what it says it holds. What they held and
+    /// do not name is ready again, flagged.
+    ///
+    /// Whoever cannot be attached is told by `Effect::Cancelled`: its queue is gone, or somebody else
+    /// consumes exclusively. An auto-delete queue that loses its last consumer by this is `Unused`.
+    /// Others' consumers, and a machine that does not lead, are left alone.
+    pub fn join(
+        &mut self,
+        is_joining: impl Fn(SessionId) -> bool,
+        attachments: &[Attached],
+        effects: &mut Vec<Effect>,
+    ) {
+        if !self.is_leading {
+            return;
+        }
+        let mut touched = self.let_go(&is_joining);
+        for attached in attachments.iter().filter(|it| is_joining(it.consumer.session)) {
+            let Some(queue) = self.queue_mut(attached.queue) else {
+                if attached.is_attached {
+                    let Attached { queue, consumer, .. } = *attached;
+                    effects.push(Effect::Cancelled { queue, consumer });
+                }
+                continue;
+            };
+            if queue.rejoin(attached, effects) {
+                self.sessions.insert((attached.consumer.session, attached.queue));
+            }
+            touched.entry(attached.queue).or_default();
+        }
+        let is_dispatching = self.is_dispatching;
+        for (id, before) in touched {
+            let Some(queue) = self.queue_mut(id) else { continue };
+            queue.ready.flag_waiting(&before.held);
+            if before.was_attached {
+                queue.close_if_unused(effects);
+            }
+            if is_dispatching {
+                queue.dispatch(effects);
+            }
+            self.note_unlogged(id);
+        }
+    }
+
+    /// Forgets the sessions. What they held is ready, and not flagged yet.
+    fn let_go(&mut self, is_joining: &impl Fn(SessionId) -> bool) -> BTreeMap<QueueId, Before> {
+        let mut touched: BTreeMap<QueueId, Before> = BTreeMap::new();
+        let joining: Vec<_> =
+            self.sessions.extract_if(.., |(session, _)| is_joining(*session)).collect();
+        for (session, id) in joining {
+            let Some(queue) = self.queue_mut(id) else { continue };
+            let (held, was_attached) = queue.consumers.end_session(session);
+            queue.give_back(&held, false);
+            let before = touched.entry(id).or_default();
+            before.held.insert_all(&held);
+            before.was_attached |= was_attached;
+        }
+        touched
+    }
+}
+
+impl Queue {
+    fn attachments(&self) -> impl Iterator<Item = Attached> + '_ {
+        self.consumers.holders().map(|(consumer, holder, is_attached)| Attached {
+            queue: self.id,
+            consumer,
+            spec: ConsumerSpec { credit: holder.credit, ..holder.spec },
+            is_attached,
+            held: holder.held.clone(),
+        })
+    }
+
+    /// Says whether it is a holder now. A queue that is about to be deleted takes it too: it is
+    /// cancelled with the queue, or stays where the deletion is refused.
+    fn rejoin(&mut self, attached: &Attached, effects: &mut Vec<Effect>) -> bool {
+        let Attached { queue, consumer, spec, is_attached, ref held } = *attached;
+        let mut taken = Ranges::new();
+        for range in held.ranges() {
+            self.ready.take(range, &mut taken);
+        }
+        self.consumers.hold_all(consumer, &taken);
+        if is_attached && self.consumers.attach(consumer, spec).is_err() {
+            effects.push(Effect::Cancelled { queue, consumer });
+        }
+        !self.consumers.forget_if_idle(consumer)
+    }
+}
