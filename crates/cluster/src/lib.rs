@@ -9,6 +9,7 @@ pub mod bodies;
 pub mod catalog_group;
 pub mod checkpoint;
 pub mod copying;
+mod entry;
 pub mod io;
 
 pub mod limits;

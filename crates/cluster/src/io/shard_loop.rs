@@ -8,7 +8,7 @@ use machine::SessionId;
 
 use super::handle::Node;
 use super::mailbox::AnswerBox;
-use super::store::{Append, Fetch, Flush, Store};
+use super::store::{Append, Fetch, Flush, Read, Store};
 use crate::catalog_group::apply;
 use crate::limits::UNSYNCED_BYTES;
 use crate::request::Answer;
@@ -63,7 +63,7 @@ fn perform(
             }
             Output::Answer { session, answer } => answers.add(session, answer, node),
             Output::Fetch { group, queue, from_seq, parts } => {
-                store.fetch(Fetch { group, queue, from_seq, parts });
+                store.read(Read::Fetch(Fetch { group, queue, from_seq, parts }));
             }
             Output::Forward { shard, input } => node.shards[shard].push(input),
             Output::CatalogApplied { at, entry } => {
@@ -72,7 +72,10 @@ fn perform(
             }
             Output::Checkpoint(job) => store.flush(Flush::Checkpoint(job)),
             Output::Reconciled => store.reconciled(),
-            Output::Send { .. } | Output::ReadEntries { .. } => {}
+            Output::ReadEntries { group, number, entries } => {
+                store.read(Read::Entries { group, number, entries });
+            }
+            Output::Send { .. } => {}
         }
     }
     answers.send(node);

@@ -9,17 +9,22 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
 
 use bytes::{Bytes, BytesMut};
 use machine::{GroupId, QueueId};
-use wal::{CommitBatch, Error, FileDisk, Reader, Wal, segments};
+use raft::eraftpb::Entry;
+use wal::{CommitBatch, EntryAt, Error, FileDisk, Reader, Wal, segments};
 
 use super::handle::{Counters, Node};
 use super::mailbox::Mailbox;
 use super::start::Failure;
 use crate::bodies::{Run, Source, cut_out};
 use crate::checkpoint::Job;
+use crate::entry;
 use crate::shard::{Input, Located};
 
 /// Scheduling priority of the thread that writes the log; others run at 0.
 const LOG_NICENESS: i32 = -10;
+
+/// Bytes of entries after which one read for a replica that is behind reads no more: one message.
+const ENTRIES_BYTES: usize = 1 << 20;
 
 /// Something to be written to the log.
 #[derive(Debug)]
@@ -39,6 +44,18 @@ pub(crate) struct Fetch {
     pub(crate) parts: Vec<Located>,
 }
 
+/// Something for the thread that reads.
+#[derive(Debug)]
+pub(crate) enum Read {
+    Fetch(Fetch),
+    /// Entries for a replica that is behind.
+    Entries {
+        group: GroupId,
+        number: u64,
+        entries: Vec<EntryAt>,
+    },
+}
+
 /// Something for the flusher.
 #[derive(Debug)]
 pub(crate) enum Flush {
@@ -50,7 +67,7 @@ pub(crate) enum Flush {
 /// The mailboxes of the disk's threads.
 pub(crate) struct Store {
     appends: Arc<Mailbox<Append>>,
-    fetches: Arc<Mailbox<Fetch>>,
+    reads: Arc<Mailbox<Read>>,
     flushes: Arc<Mailbox<Flush>>,
     reconciled: (Mutex<usize>, Condvar),
     writers: AtomicUsize,
@@ -61,7 +78,7 @@ impl Store {
     pub(crate) fn new(shards: usize) -> Self {
         Self {
             appends: Mailbox::new(usize::MAX),
-            fetches: Mailbox::new(usize::MAX),
+            reads: Mailbox::new(usize::MAX),
             flushes: Mailbox::new(usize::MAX),
             reconciled: (Mutex::new(0), Condvar::new()),
             writers: AtomicUsize::new(shards),
@@ -72,8 +89,8 @@ impl Store {
         self.appends.push(append);
     }
 
-    pub(crate) fn fetch(&self, fetch: Fetch) {
-        self.fetches.push(fetch);
+    pub(crate) fn read(&self, read: Read) {
+        self.reads.push(read);
     }
 
     pub(crate) fn flush(&self, flush: Flush) {
@@ -101,7 +118,7 @@ impl Store {
     pub(crate) fn shard_ended(&self) {
         if self.writers.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.appends.close();
-            self.fetches.close();
+            self.reads.close();
             self.flushes.close();
         }
     }
@@ -149,7 +166,7 @@ pub(crate) fn write(mut wal: Wal<FileDisk>, node: &Node, store: &Store, failure:
     }
 }
 
-/// Reads for deliveries until the shards are gone.
+/// Reads for deliveries and for replicas that are behind, until the shards are gone.
 pub(crate) fn read(
     reader: &Reader<FileDisk>,
     segments: &Segments,
@@ -157,13 +174,24 @@ pub(crate) fn read(
     store: &Store,
     failure: &Failure,
 ) {
-    let mut fetches = Vec::new();
+    let mut reads = Vec::new();
     loop {
-        store.fetches.take(&mut fetches, None, true);
-        if fetches.is_empty() {
+        store.reads.take(&mut reads, None, true);
+        if reads.is_empty() {
             return;
         }
-        for Fetch { group, queue, from_seq, parts } in fetches.drain(..) {
+        for read in reads.drain(..) {
+            let Fetch { group, queue, from_seq, parts } = match read {
+                Read::Fetch(fetch) => fetch,
+                Read::Entries { group, number, entries } => {
+                    let entries = match read_entries(reader, group, &entries) {
+                        Ok(entries) => entries,
+                        Err(error) => failure.tell(&error),
+                    };
+                    node.shard_of(group).push(Input::EntriesRead { group, number, entries });
+                    continue;
+                }
+            };
             Counters::add(&node.counters.fetches, 1);
             let mut runs = Vec::new();
             for located in parts {
@@ -177,6 +205,30 @@ pub(crate) fn read(
             node.shard_of(group).push(Input::Fetched { group, queue, runs });
         }
     }
+}
+
+/// From the first on, until that is enough for a message or one was moved to a segment meanwhile.
+fn read_entries(
+    reader: &Reader<FileDisk>,
+    group: GroupId,
+    wanted: &[EntryAt],
+) -> Result<Vec<Entry>, Error> {
+    let (mut entries, mut bytes) = (Vec::new(), 0);
+    for at in wanted {
+        bytes += at.place.bytes as usize;
+        if bytes > ENTRIES_BYTES && !entries.is_empty() {
+            break;
+        }
+        let data = match reader.read(at.place) {
+            Err(Error::Gone) => break,
+            other => other?,
+        };
+        entries.push(entry::from_disk(at, data).ok_or_else(|| Error::Refused {
+            path: format!("group {}", group.0),
+            why: format!("a newer program wrote its entry {}; use that one", at.index),
+        })?);
+    }
+    Ok(entries)
 }
 
 fn read_part(
