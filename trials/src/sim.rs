@@ -1,33 +1,48 @@
-//! One node from one seed, on one thread: the real shards on the real log, on a disk that forgets.
+//! A cluster from one seed, on one thread: the real shards on the real log, on disks that forget,
+//! with a network between them that is cut, slowed and broken.
 //!
-//! Chance picks what moves next: a client, a shard, the log's writer, a fetch, a checkpoint, or the
-//! power. Time moves with every step. What clients see is a history like any other, and the same
-//! checker judges it. The same seed gives the same history, line for line; a test runs each twice.
-//! Several nodes and the network between them are to come; clients and checker stay.
+//! Chance decides when everything happens and what harm is done. What clients see is a history like
+//! any other, and the same checker judges it; a watcher sees what happens inside, and holds every
+//! write, message and confirm against what consensus promises. The same seed gives the same history
+//! and the same hash over all events; tests run seeds twice.
 
+mod agenda;
 mod clients;
+pub mod command;
+mod nemesis;
+mod network;
 mod node;
 mod store;
+#[cfg(test)]
+mod tests;
+mod watch;
+mod world;
 
-use machine::SessionId;
-use wal::sim::{Fault, SimDisk};
+use std::collections::BTreeMap;
+
+use cluster::shard::Shard;
 
 use crate::checker::{Report, Rules, check};
 use crate::history::{Event, History, Nanos, What};
-use crate::workload::Chance;
-use clients::Clients;
-use node::Node;
+use agenda::{Event as Occasion, Micros};
+use watch::Status;
+use world::{Death, World};
 
-/// How long a run is.
+/// The vhost of all queues.
+const VHOST: &str = "/";
+
+/// How large and how long a run is.
 #[derive(Clone, Copy, Debug)]
-pub struct Length {
-    /// Steps with load and crashes.
-    pub steps: u64,
+pub struct Size {
+    /// Nodes, each a replica of every group.
+    pub nodes: usize,
+    /// Milliseconds under load and harm.
+    pub load_ms: u64,
 }
 
-impl Default for Length {
+impl Default for Size {
     fn default() -> Self {
-        Self { steps: 4_000 }
+        Self { nodes: 3, load_ms: 10_000 }
     }
 }
 
@@ -38,59 +53,141 @@ pub struct Outcome {
     /// The history as it would stand in a file.
     pub events: Vec<Event>,
     pub report: Report,
-    /// Crashes, and those of them in which the disk forgot.
-    pub crashes: u64,
-    pub power_cuts: u64,
-    /// Checkpoints that were written.
-    pub checkpoints: u64,
+    /// Over everything that happened.
+    pub hash: u64,
+    pub counts: Counts,
+    /// What was done how often.
+    pub harms: BTreeMap<&'static str, u64>,
+    /// The story in short: harm, starts, leaders, violations.
+    pub lines: Vec<String>,
 }
 
-/// Longest time that one step takes, in milliseconds.
-const STEP_MS: u64 = 20;
-/// A crash in so many steps.
-const CRASH_STEPS: u64 = 350;
-/// How many crashes of a hundred wait for calm, and for how many steps at most.
-const CALM_PERCENT: u64 = 30;
-const CALM_STEPS: u64 = 6_000;
-/// Steps until everything must be drained.
-const DRAIN_STEPS: u64 = 60_000;
-/// What was settled this long before a crash must stay settled.
-const HORIZON: Nanos = 3_000_000_000;
+/// What happened how often.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counts {
+    pub events: u64,
+    /// Processes that died, and those of them whose disk forgot.
+    pub crashes: u64,
+    pub power_cuts: u64,
+    pub checkpoints: u64,
+    /// Terms of groups with a leader.
+    pub elections: u64,
+    /// Messages between nodes, and those lost with their connection.
+    pub messages: u64,
+    pub lost: u64,
+    pub breaks: u64,
+    /// Simulated milliseconds.
+    pub ms: u64,
+}
+
+/// All nodes serve within this time after the first start, and after everything is healed.
+const SERVES: Micros = 15_000_000;
+/// Load goes on for so long after the heal.
+const HEALED: Micros = 3_000_000;
+/// After the load every queue is empty within this time.
+const DRAINS: Micros = 30_000_000;
+/// All replicas have applied the same within this time.
+const AGREES: Micros = 10_000_000;
+/// What was settled this long before a fault must stay settled.
+const HORIZON: Nanos = 5_000_000_000;
 
 /// Runs one seed.
-pub fn run(seed: u64, length: Length) -> Outcome {
-    let mut world = World::new(seed);
-    world.load(length.steps);
-    world.heal(length.steps / 2);
-    world.drain();
-    // Long after the last settle: nothing may come back.
-    world.clock.ms += 2 * HORIZON / 1_000_000;
-    world.settle_down(400);
-    world.crash(Crash::PowerCut);
-    world.drain();
-    let World { clock, crashes, power_cuts, checkpoints, .. } = world;
+pub fn run(seed: u64, size: Size) -> Outcome {
+    let mut world = World::new(seed, size.nodes);
+    live(&mut world, size);
+    let World { diary, agenda, network, watch, nemesis, lines, .. } = world;
+    let counts = Counts {
+        events: agenda.count(),
+        crashes: world.crashes,
+        power_cuts: world.power_cuts,
+        checkpoints: world.checkpoints,
+        elections: watch.elections(),
+        messages: network.sent,
+        lost: network.lost,
+        breaks: network.breaks,
+        ms: agenda.now() / 1000,
+    };
     let rules = Rules {
         confirmed_min: 50,
         faults_min: 1,
         settle_horizon: HORIZON,
-        stuck_after: Nanos::MAX / 2,
+        stuck_after: (SERVES + HEALED + DRAINS) * 1000,
+        order_of_flagged: false,
         ..Rules::default()
     };
-    let report = check(&History::of(clock.events.clone()), &rules);
-    Outcome { seed, events: clock.events, report, crashes, power_cuts, checkpoints }
+    let report = check(&History::of(diary.events.clone()), &rules);
+    let harms = nemesis.done;
+    Outcome { seed, events: diary.events, report, hash: agenda.hash(), counts, harms, lines }
+}
+
+/// From the first start to the last look.
+fn live(world: &mut World, size: Size) {
+    if !wait(world, SERVES, "the nodes do not serve", World::is_whole) {
+        return;
+    }
+    world.diary.saw("world", What::Load { on: true });
+    world.agenda.after(500_000, Occasion::Harm);
+    let end = world.agenda.now() + size.load_ms * 1000;
+    world.run_until(end, |_| false);
+    world.heal();
+    world.clients.stay();
+    if !wait(world, SERVES, "the nodes do not serve after the heal", World::is_whole) {
+        return;
+    }
+    let end = world.agenda.now() + HEALED;
+    world.run_until(end, |_| false);
+    world.diary.saw("world", What::Load { on: false });
+    drain(world);
+    // Long after the last settle: nothing may come back.
+    let end = world.agenda.now() + 2 * HORIZON / 1000;
+    world.run_until(end, |_| false);
+    for node in 0..size.nodes {
+        world.crash(node, Death::PowerCut);
+    }
+    if wait(world, SERVES, "the nodes do not serve after a power cut", World::is_whole) {
+        drain(world);
+    }
+}
+
+/// Everything is answered, every queue is empty, and all replicas are the same.
+fn drain(world: &mut World) {
+    world.clients.drain();
+    let end = world.agenda.now() + DRAINS;
+    if !world.run_until(end, |world| world.clients.is_drained()) {
+        world.complain("the queues do not drain");
+    }
+    world.clients.drained(world.agenda.now(), &mut world.diary);
+    let end = world.agenda.now() + AGREES;
+    while !world.agree() {
+        let soon = world.agenda.now() + 100_000;
+        world.run_until(soon, |_| false);
+        if world.agenda.now() > end {
+            return world.complain("the replicas do not come to the same index");
+        }
+    }
+}
+
+fn wait(world: &mut World, time: Micros, text: &str, enough: fn(&World) -> bool) -> bool {
+    let end = world.agenda.now() + time;
+    let comes = world.run_until(end, enough);
+    if !comes {
+        world.complain(text);
+    }
+    comes
 }
 
 /// Time, and what was seen when.
 #[derive(Debug, Default)]
-struct Clock {
-    ms: u64,
+struct Diary {
+    now: Micros,
     events: Vec<Event>,
 }
 
-impl Clock {
+impl Diary {
     /// Every event has a time of its own.
     fn nanos(&self) -> Nanos {
-        self.ms * 1_000_000 + self.events.len() as Nanos
+        let last = self.events.last().map_or(0, |event| event.t);
+        (self.now * 1000).max(last + 1)
     }
 
     fn saw(&mut self, p: &str, what: What) {
@@ -99,228 +196,7 @@ impl Clock {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Crash {
-    /// The process dies; what it wrote stays.
-    Kill,
-    /// The power goes: unsynced sectors and names are lost or torn.
-    PowerCut,
-}
-
-struct World {
-    chance: Chance,
-    clock: Clock,
-    disk: SimDisk,
-    node: Node,
-    clients: Clients,
-    crashes: u64,
-    power_cuts: u64,
-    checkpoints: u64,
-    /// The node does not start any more: there is nothing left to do.
-    is_over: bool,
-}
-
-/// What the disk was told to do before long.
-const FAULTS: [Fault; 3] = [Fault::PowerOff, Fault::PowerOff, Fault::Broken];
-
-impl World {
-    fn new(seed: u64) -> Self {
-        let mut chance = Chance::new(seed);
-        let disk = SimDisk::new(chance.number());
-        let shards = chance.within(1, 3) as usize;
-        let mut clock = Clock::default();
-        let node = Node::start(&disk, shards, clock.ms).expect("a new disk starts");
-        let clients = Clients::new(&mut clock);
-        let mut world = Self {
-            chance,
-            clock,
-            disk,
-            node,
-            clients,
-            crashes: 0,
-            power_cuts: 0,
-            checkpoints: 0,
-            is_over: false,
-        };
-        world.clients.connect(&mut world.clock);
-        world
-    }
-
-    /// Load, with crashes.
-    fn load(&mut self, steps: u64) {
-        self.clock.saw("world", What::Load { on: true });
-        for step in 0..steps {
-            let due = step == steps / 2 || self.chance.within(0, CRASH_STEPS) == 0;
-            if due {
-                self.trouble();
-            }
-            self.clients.publish(&mut self.chance, &mut self.clock);
-            self.step();
-        }
-    }
-
-    /// A crash now, or a disk that fails soon.
-    fn trouble(&mut self) {
-        if self.chance.percent(CALM_PERCENT) {
-            self.calm();
-        }
-        match self.chance.within(0, 4) {
-            0 => self.crash(Crash::Kill),
-            1 => self.crash(Crash::PowerCut),
-            _ => {
-                let fault = FAULTS[self.chance.within(0, FAULTS.len() as u64) as usize];
-                self.disk.fail_at(self.chance.within(1, 25), fault);
-            }
-        }
-    }
-
-    /// Nothing comes in, everything is settled: a queue that has stalled is found out before the
-    /// crash that would free it.
-    fn calm(&mut self) {
-        self.clients.calm();
-        for _ in 0..CALM_STEPS {
-            self.step();
-            if self.clients.is_drained() {
-                break;
-            }
-        }
-        self.clients.calmed(&mut self.clock);
-    }
-
-    /// No more harm, and no session ends: a queue that stalls now stays so, and is found out.
-    fn heal(&mut self, steps: u64) {
-        self.disk.heal();
-        self.clients.stay();
-        self.clock.saw("world", What::Heal);
-        for _ in 0..steps {
-            self.clients.publish(&mut self.chance, &mut self.clock);
-            self.step();
-        }
-        self.clock.saw("world", What::Load { on: false });
-    }
-
-    fn settle_down(&mut self, steps: u64) {
-        for _ in 0..steps {
-            self.step();
-        }
-    }
-
-    /// Consumes until every queue is empty, and asks what is left.
-    fn drain(&mut self) {
-        self.clients.drain(&mut self.clock);
-        for _ in 0..DRAIN_STEPS {
-            self.step();
-            if self.clients.is_drained() {
-                break;
-            }
-        }
-        self.clients.drained(&mut self.clock);
-    }
-
-    /// One thing happens.
-    fn step(&mut self) {
-        if self.is_over {
-            return;
-        }
-        self.clock.ms += self.chance.within(0, STEP_MS + 1);
-        let Self { chance, clock, node, clients, .. } = self;
-        clients.settle(chance, clock);
-        for (session, requests) in clients.take_requests() {
-            node.submit(session, requests);
-        }
-        let done = node.step(chance, clock.ms);
-        self.checkpoints += u64::from(matches!(done, Ok(true)));
-        match done {
-            Ok(_) => {
-                let answers: Vec<_> = self.node.take_answers().collect();
-                for (session, answer) in answers {
-                    self.clients.answered(session, answer, &mut self.clock);
-                }
-            }
-            // A node stops at the first failure of its disk; the process is then gone.
-            Err(_) => {
-                let cut = self.chance.percent(70);
-                self.crash(if cut { Crash::PowerCut } else { Crash::Kill });
-            }
-        }
-    }
-
-    /// The node is gone and comes back, perhaps after more than one attempt.
-    fn crash(&mut self, crash: Crash) {
-        if self.is_over {
-            return;
-        }
-        let t0 = self.clock.nanos();
-        self.clients.disconnected(&mut self.clock);
-        let mut crash = crash;
-        loop {
-            self.crashes += 1;
-            match crash {
-                Crash::Kill => self.disk.kill(),
-                Crash::PowerCut => {
-                    self.power_cuts += 1;
-                    self.disk.power_cut(self.chance.number());
-                }
-            }
-            if self.chance.percent(25) {
-                self.disk.fail_at(self.chance.within(1, 40), Fault::PowerOff);
-            }
-            self.clock.ms += self.chance.within(0, 500);
-            match Node::start(&self.disk, self.node.shards(), self.clock.ms) {
-                Ok(node) => {
-                    self.node = node;
-                    break;
-                }
-                // The power went again, in the middle of the recovery.
-                Err(wal::Error::Disk { .. }) => crash = Crash::PowerCut,
-                Err(error) => {
-                    let text = format!("the node does not start: {error}");
-                    self.clock.saw("world", What::Protocol { text });
-                    self.is_over = true;
-                    return;
-                }
-            }
-        }
-        let t1 = self.clock.nanos();
-        let kind = format!("{crash:?}");
-        self.clock.saw("world", What::Fault { kind, node: 1, t0, t1, sectors: 0 });
-        self.clients.connect(&mut self.clock);
-    }
-}
-
-/// The sessions of the clients, by number.
-fn session(number: u64) -> SessionId {
-    SessionId(number)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::checker::Verdict;
-
-    /// Seeds that every test run takes.
-    const SEEDS: u64 = 20;
-    const LENGTH: Length = Length { steps: 2_000 };
-
-    #[test]
-    fn what_is_confirmed_survives_crashes_and_power_cuts() {
-        let (mut crashes, mut cuts, mut checkpoints) = (0, 0, 0);
-        for seed in 1..=SEEDS {
-            let outcome = run(seed, LENGTH);
-            assert_eq!(outcome.report.verdict(), Verdict::Valid, "seed {seed}: {}", outcome.report);
-            crashes += outcome.crashes;
-            cuts += outcome.power_cuts;
-            checkpoints += outcome.checkpoints;
-        }
-        assert!(crashes > SEEDS && cuts > SEEDS, "{crashes} crashes, {cuts} power cuts");
-        assert!(checkpoints > SEEDS, "{checkpoints} checkpoints");
-    }
-
-    #[test]
-    fn the_same_seed_gives_the_same_history() {
-        for seed in 1..=SEEDS / 4 {
-            let (one, two) = (run(seed, LENGTH), run(seed, LENGTH));
-            assert_eq!(one.events, two.events, "seed {seed}");
-        }
-    }
+/// How a shard stands with its groups.
+fn states(_shard: &Shard, _with_digests: bool) -> Vec<Status> {
+    Vec::new()
 }

@@ -67,7 +67,8 @@ impl CommitBatch {
         self.payload_bytes + (self.items.len() * RECORD_HEADER_BYTES) as u64
     }
 
-    pub(crate) fn items(&self) -> &[(u32, Item)] {
+    /// In the order in which they were added.
+    pub fn items(&self) -> &[(u32, Item)] {
         &self.items
     }
 }

@@ -1,10 +1,8 @@
 //! The command line.
 
 use std::io::BufReader;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use clap::{Args, Parser, Subcommand};
 
@@ -18,7 +16,7 @@ use super::trial::{MakeHarm, Options, run as run_trial};
 use super::{Failure, flaky_disk};
 use crate::checker::{Rules, Verdict, check};
 use crate::history::History;
-use crate::sim;
+use crate::sim::command::Simulation;
 
 /// Harm to a real broker, and a verdict on what its clients saw.
 #[derive(Parser)]
@@ -38,21 +36,8 @@ enum Trial {
     Diskfault(Common),
     /// All of the above, one after the other
     Chaos(Common),
-    /// One simulated node: crashes, power cuts and failing disks, decided by the seed alone
-    Sim {
-        /// The first seed
-        #[arg(long, default_value_t = 1)]
-        seed: u64,
-        /// How many seeds, one after the other
-        #[arg(long, default_value_t = 200)]
-        seeds: u64,
-        /// Steps under load
-        #[arg(long, default_value_t = 4000)]
-        steps: u64,
-        /// Write the history of a failed seed, or of a single one, to this file
-        #[arg(long)]
-        history: Option<PathBuf>,
-    },
+    /// Simulated clusters: crashes, partitions, bad disks and clocks, decided by the seed alone
+    Sim(Simulation),
     /// Build brokers with bugs planted on purpose, and show that each is caught
     Planted {
         /// Only those whose name holds this
@@ -144,9 +129,7 @@ pub fn run() -> ExitCode {
         Trial::Planted { bug, root, common } => {
             common.options().and_then(|options| hunt_all(&options, root, bug))
         }
-        Trial::Sim { seed, seeds, steps, history } => {
-            simulate(*seed..seed + seeds, sim::Length { steps: *steps }, history.as_deref())
-        }
+        Trial::Sim(simulation) => simulation.run().map_err(Failure::from),
         Trial::Flakydisk { image, mount } => {
             flaky_disk::serve(image, mount).map(|()| true).map_err(Failure::from)
         }
@@ -182,53 +165,6 @@ fn run_all(common: &Common, trials: &[(&str, MakeHarm)]) -> Result<bool, Failure
     }
     Ok(passed)
 }
-
-/// Runs seed after seed, each of them twice now and then. True if all were valid.
-fn simulate(
-    seeds: std::ops::Range<u64>,
-    length: sim::Length,
-    history: Option<&Path>,
-) -> Result<bool, Failure> {
-    let (mut crashes, mut cuts, mut checkpoints, mut failed) = (0, 0, 0, 0);
-    let (count, mut confirmed) = (seeds.end - seeds.start, 0);
-    // A broken assertion ends the process: its seed must be known then.
-    let current = Arc::new(AtomicU64::new(seeds.start));
-    let (told, usual) = (Arc::clone(&current), std::panic::take_hook());
-    std::panic::set_hook(Box::new(move |panic| {
-        println!("seed {} panicked", told.load(Ordering::Relaxed));
-        usual(panic);
-    }));
-    for seed in seeds {
-        current.store(seed, Ordering::Relaxed);
-        let outcome = sim::run(seed, length);
-        crashes += outcome.crashes;
-        cuts += outcome.power_cuts;
-        checkpoints += outcome.checkpoints;
-        confirmed += outcome.report.counts.confirmed;
-        let is_valid = outcome.report.verdict() == Verdict::Valid;
-        if !is_valid {
-            failed += 1;
-            println!("seed {seed}: {}", outcome.report);
-        }
-        if let Some(path) = history.filter(|_| !is_valid || count == 1) {
-            let lines = outcome.events.iter().map(serde_json::to_string);
-            let lines = lines.collect::<Result<Vec<_>, _>>().map_err(std::io::Error::from)?;
-            std::fs::write(path, lines.join("\n"))?;
-        }
-        if seed % REPEATED == 0 && sim::run(seed, length).events != outcome.events {
-            failed += 1;
-            println!("seed {seed} does not repeat");
-        }
-    }
-    println!(
-        "sim: {count} seeds, {failed} failed; {crashes} crashes, {cuts} of them power cuts, \
-         {checkpoints} checkpoint steps, {confirmed} confirmed"
-    );
-    Ok(failed == 0)
-}
-
-/// Every so many seeds, one is run twice and compared.
-const REPEATED: u64 = 10;
 
 fn check_files(paths: &[PathBuf]) -> Result<bool, Failure> {
     let mut history = History::default();

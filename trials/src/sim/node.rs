@@ -1,192 +1,221 @@
-//! The node: shards, the mailboxes between them, and the store under them.
+//! A node: its disk, which outlives everything, and its process, which does not.
 
 use std::collections::BTreeMap;
 
+use cluster::Request;
 use cluster::limits::Sizes;
+use cluster::peer::message::Message;
 use cluster::recovery::Groups;
-use cluster::shard::{Input, Now, Output, Shard};
-use cluster::{Answer, Request};
-use machine::{GroupId, NodeId, SessionId};
+use cluster::shard::{Input, Now, Shard};
+use machine::{Applied, Catalog, Command, EntryReader, GroupId, NodeId, SessionId};
 use wal::sim::SimDisk;
-use wal::{Config, Error, Identity, Wal};
+use wal::{Config, Error, Identity, Recovered, Wal};
 
-use super::store::{Append, Fetch, Store};
-use crate::workload::Chance;
+use super::agenda::Micros;
+use super::store::Store;
 
 /// Data groups.
-const GROUPS: u32 = 3;
+pub(super) const GROUPS: u32 = 3;
 /// Small log files, so that they are recycled all the time.
 const FILE_BYTES: u64 = 48 << 10;
 /// The wall clock when the simulation begins.
 const WALL_MS: u64 = 1_700_000_000_000;
-/// Appends written with one sync.
-const COMMIT_COUNT: u64 = 6;
+/// The bits of a session's number that say which node it lives on.
+const NODE_SHIFT: u32 = 48;
 
 pub(super) struct Node {
-    shards: Vec<Shard>,
-    inboxes: Vec<Vec<Input>>,
-    answers: Vec<(SessionId, Answer)>,
-    store: Store,
-    started_ms: u64,
+    pub(super) id: NodeId,
+    pub(super) disk: SimDisk,
+    pub(super) shards: usize,
+    pub(super) life: Option<Life>,
+    /// Counts starts.
+    pub(super) lives: u64,
+    pub(super) is_paused: bool,
+    /// How wrong its clock on the wall is, in milliseconds.
+    pub(super) wall_error_ms: i64,
+    /// A sync takes from and to so long.
+    pub(super) sync: (Micros, Micros),
 }
 
+/// The process.
+pub(super) struct Life {
+    pub(super) shards: Vec<Shard>,
+    pub(super) inboxes: Vec<Vec<Input>>,
+    pub(super) store: Store,
+    /// What its sessions route by.
+    pub(super) catalog: Catalog,
+    /// When each shard's thread takes its next turn.
+    pub(super) turns: Vec<Micros>,
+    /// Shards whose groups agree with the catalog.
+    pub(super) reconciled: usize,
+    started: Micros,
+    sessions: u64,
+}
+
+/// What was found on the disk at a start.
+pub(super) struct Found {
+    pub(super) life: Life,
+    /// The entries of each group: index, term, data.
+    pub(super) logs: Logs,
+}
+
+/// Per group: the index of the checkpoint, and the entries above it.
+pub(super) type Logs = BTreeMap<u32, (u64, Vec<(u64, u64, bytes::Bytes)>)>;
+
 impl Node {
-    /// Recovers what the disk has, and runs until its groups serve.
-    pub(super) fn start(disk: &SimDisk, shards: usize, ms: u64) -> Result<Self, Error> {
-        let fresh = Identity { cluster: 7, node: 1, incarnation: 1 };
-        let identity = Identity::load(disk)?.unwrap_or(fresh);
-        let mut config = Config::new(identity);
+    pub(super) fn new(id: NodeId, disk: SimDisk, shards: usize, sync: (Micros, Micros)) -> Self {
+        Self { id, disk, shards, life: None, lives: 0, is_paused: false, wall_error_ms: 0, sync }
+    }
+
+    /// Recovers what the disk has.
+    pub(super) fn recover(&mut self, members: &[NodeId], now: Micros) -> Result<Found, Error> {
+        self.lives += 1;
+        let fresh = Identity { cluster: 7, node: self.id.0, incarnation: 1 };
+        let mut config = Config::new(Identity::load(&self.disk)?.unwrap_or(fresh));
         config.file_bytes = FILE_BYTES;
         config.ballast_bytes = 0;
-        let (wal, recovered) = Wal::open(disk.clone(), config)?;
+        let (wal, recovered) = Wal::open(self.disk.clone(), config)?;
         let metas = recovered.groups.iter().filter_map(|(group, found)| {
             Some((GroupId(*group), found.checkpoint.as_ref()?.segments.clone()))
         });
         let metas: BTreeMap<_, _> = metas.collect();
-        let id = NodeId(identity.node);
-        let groups = Groups::recover(id, &wal.reader(), recovered, GROUPS)?;
-        let shards = groups.into_shards(id, shards, Sizes::of(FILE_BYTES));
-        let mut node = Self {
+        let logs = logs(&wal, &recovered)?;
+        let groups = self.groups(members, &wal, recovered)?;
+        let catalog = groups.catalog()?;
+        let shards = groups.into_shards(self.id, self.shards, Sizes::of(FILE_BYTES));
+        let life = Life {
             inboxes: shards.iter().map(|_| Vec::new()).collect(),
+            turns: vec![Micros::MAX; shards.len()],
             shards,
-            answers: Vec::new(),
             store: Store::new(wal, metas)?,
-            started_ms: ms,
+            catalog,
+            reconciled: 0,
+            started: now,
+            sessions: 0,
         };
-        node.serve(ms)?;
-        Ok(node)
+        Ok(Found { life, logs })
     }
 
-    /// Until every shard's groups agree with the catalog.
-    fn serve(&mut self, ms: u64) -> Result<(), Error> {
-        let mut reconciled = 0;
-        for number in 0..self.shards.len() {
-            let mut outputs = Vec::new();
-            let now = self.now(ms);
-            self.shards[number].start(now, &mut outputs);
-            reconciled += self.perform(number, outputs);
-        }
-        for _ in 0..STARTS_MAX {
-            if reconciled == self.shards.len() {
-                return Ok(());
-            }
-            self.commit(usize::MAX)?;
-            for number in 0..self.shards.len() {
-                reconciled += self.step_shard(number, ms);
-            }
-        }
-        panic!("the node's groups do not agree with the catalog");
+    fn groups(
+        &self,
+        _members: &[NodeId],
+        wal: &Wal<SimDisk>,
+        recovered: Recovered,
+    ) -> Result<Groups, Error> {
+        Groups::recover(self.id, &wal.reader(), recovered, GROUPS)
     }
 
-    pub(super) fn shards(&self) -> usize {
-        self.shards.len()
+    /// The time as this node's process sees it.
+    pub(super) fn now(&self, now: Micros) -> Now {
+        let started = self.life.as_ref().map_or(0, |life| life.started);
+        let wall_ms = (WALL_MS + now / 1000).saturating_add_signed(self.wall_error_ms);
+        Now { mono_ms: (now - started) / 1000, wall_ms }
     }
 
-    fn now(&self, ms: u64) -> Now {
-        Now { mono_ms: ms - self.started_ms, wall_ms: WALL_MS + ms }
+    /// Whether clients can connect.
+    pub(super) fn is_serving(&self) -> bool {
+        self.life.as_ref().is_some_and(|life| life.reconciled >= life.shards.len())
     }
 
-    /// Hands requests over as the node's handle does: each to its shard, ends to all.
+    pub(super) fn open_session(&mut self) -> Option<SessionId> {
+        let node = self.id.0;
+        let life = self.life.as_mut()?;
+        life.sessions += 1;
+        Some(SessionId(node << NODE_SHIFT | life.sessions))
+    }
+}
+
+/// The node that `session` lives on, counted from 0.
+pub(super) fn home(session: SessionId) -> usize {
+    usize::try_from(session.0 >> NODE_SHIFT).expect("16 bits").saturating_sub(1)
+}
+
+impl Life {
+    /// When a shard wants its next turn if nothing comes before, on the simulator's clock.
+    pub(super) fn deadline(&self, shard: usize) -> Micros {
+        self.shards[shard].deadline_ms().saturating_mul(1000).saturating_add(self.started)
+    }
+
+    /// Hands requests over as the node's handle does: each to its shard, goodbyes to all.
     pub(super) fn submit(&mut self, session: SessionId, requests: Vec<Request>) {
         let count = self.shards.len();
         let mut parts: Vec<Vec<Request>> = (0..count).map(|_| Vec::new()).collect();
+        let mut goodbye = None;
         for request in requests {
-            if matches!(request, Request::EndSession { .. }) {
-                for inbox in &mut self.inboxes {
-                    inbox.push(Input::SessionGone { session });
+            match request {
+                Request::EndSession { ticket } => goodbye = Some(ticket),
+                other => {
+                    parts[group_of(&other).map_or(0, |group| Shard::of(group, count))].push(other);
                 }
             }
-            parts[group_of(&request).map_or(0, |group| Shard::of(group, count))].push(request);
         }
         for (inbox, requests) in self.inboxes.iter_mut().zip(parts) {
             if !requests.is_empty() {
                 inbox.push(Input::Requests { session, requests });
             }
+            if let Some(ticket) = goodbye {
+                inbox.push(Input::EndSession { session, ticket });
+            }
+        }
+    }
+
+    /// The session's task is gone without a word.
+    pub(super) fn abandon(&mut self, session: SessionId) {
+        for inbox in &mut self.inboxes {
+            inbox.push(Input::SessionGone { session });
         }
     }
 
-    pub(super) fn take_answers(&mut self) -> impl Iterator<Item = (SessionId, Answer)> + use<> {
-        std::mem::take(&mut self.answers).into_iter()
+    /// A connection came up or went.
+    pub(super) fn tell(&mut self, node: NodeId, is_up: bool) {
+        for inbox in &mut self.inboxes {
+            inbox.push(if is_up { Input::PeerUp { node } } else { Input::PeerDown { node } });
+        }
     }
 
-    /// One thread of the node does one thing. True if that was a checkpoint. An error is the
-    /// disk's: the process would end.
-    pub(super) fn step(&mut self, chance: &mut Chance, ms: u64) -> Result<bool, Error> {
-        match chance.within(0, 100) {
-            0..30 => {
-                let count = chance.within(1, COMMIT_COUNT + 1);
-                self.commit(usize::try_from(count).expect("a few"))?;
-            }
-            30..45 => {
-                if let Some((group, input)) = self.store.fetch()? {
-                    self.push(group, input);
-                }
-            }
-            45..50 => {
-                if let Some((group, input)) = self.store.checkpoint()? {
-                    self.push(group, input);
-                    return Ok(true);
-                }
-            }
-            50..58 => {
-                for (group, input) in self.store.keep()? {
-                    self.push(group, input);
-                }
-            }
-            _ => {
-                let number = chance.within(0, self.shards.len() as u64) as usize;
-                self.step_shard(number, ms);
+    /// What one read from a peer's connection brought, each message to its group's shard.
+    pub(super) fn hear(&mut self, from: NodeId, messages: Vec<Message>) {
+        let count = self.shards.len();
+        let mut parts: Vec<Vec<Message>> = (0..count).map(|_| Vec::new()).collect();
+        for message in messages {
+            parts[Shard::of(group_of_message(&message), count)].push(message);
+        }
+        for (inbox, messages) in self.inboxes.iter_mut().zip(parts) {
+            if !messages.is_empty() {
+                inbox.push(Input::Peers { from, messages });
             }
         }
-        Ok(false)
     }
 
-    fn commit(&mut self, count: usize) -> Result<(), Error> {
-        if !self.store.appends.is_empty() {
-            for (shard, input) in self.store.commit(count)? {
-                self.inboxes[shard].push(input);
-            }
-        }
-        Ok(())
-    }
-
-    fn push(&mut self, group: GroupId, input: Input) {
+    /// Something for a group's shard.
+    pub(super) fn tell_group(&mut self, group: GroupId, input: Input) {
         self.inboxes[Shard::of(group, self.shards.len())].push(input);
     }
 
-    fn step_shard(&mut self, number: usize, ms: u64) -> usize {
-        let now = self.now(ms);
-        let mut outputs = Vec::new();
-        self.shards[number].step(now, &mut self.inboxes[number], &mut outputs);
-        self.perform(number, outputs)
-    }
-
-    /// Does what a shard wants. Counts the shards that came to agree with the catalog.
-    fn perform(&mut self, shard: usize, outputs: Vec<Output>) -> usize {
-        let mut reconciled = 0;
-        for output in outputs {
-            match output {
-                Output::Append { number, batch, entries } => {
-                    self.store.appends.push_back(Append { shard, number, batch, entries });
-                }
-                Output::Answer { session, answer } => self.answers.push((session, answer)),
-                Output::Fetch { group, queue, from_seq, parts } => {
-                    self.store.fetches.push_back(Fetch { group, queue, from_seq, parts });
-                }
-                Output::Forward { shard, input } => self.inboxes[shard].push(input),
-                // Sessions route by a copy of the catalog; these clients know their queues.
-                Output::CatalogApplied { .. } => {}
-                Output::Checkpoint(job) => self.store.jobs.push_back(job),
-                Output::Reconciled => reconciled += 1,
-                Output::Send { .. } | Output::ReadEntries { .. } => {}
+    /// Sessions route by this entry from now on.
+    pub(super) fn route_by(&mut self, at: Applied, entry: &[u8]) {
+        let commands = EntryReader::new(entry).expect("the shard has just applied it");
+        for command in commands {
+            if let (_, Command::Catalog(command)) = command.expect("the shard has applied it") {
+                self.catalog.apply(at, *command, &mut Vec::new());
             }
         }
-        reconciled
     }
 }
 
-/// Rounds that a start may take.
-const STARTS_MAX: u32 = 1_000;
+fn logs(wal: &Wal<SimDisk>, recovered: &Recovered) -> Result<Logs, Error> {
+    let reader = wal.reader();
+    let mut logs = Logs::new();
+    for (group, found) in &recovered.groups {
+        let mut entries = Vec::new();
+        for entry in &found.entries {
+            entries.push((entry.index, entry.term, reader.read(entry.place)?));
+        }
+        let index = found.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.index);
+        logs.insert(*group, (index, entries));
+    }
+    Ok(logs)
+}
 
 fn group_of(request: &Request) -> Option<GroupId> {
     match request {
@@ -200,5 +229,21 @@ fn group_of(request: &Request) -> Option<GroupId> {
         | Request::Status { group, .. }
         | Request::CloseQueue { group, .. } => Some(*group),
         Request::Catalog { .. } | Request::EndSession { .. } => None,
+    }
+}
+
+pub(super) fn group_of_message(message: &Message) -> GroupId {
+    match message {
+        Message::Raft { group, .. }
+        | Message::Join { group, .. }
+        | Message::Requests { group, .. }
+        | Message::SessionGone { group, .. }
+        | Message::Parcel { group, .. }
+        | Message::Answers { group, .. }
+        | Message::Committed { group, .. }
+        | Message::NotLeader { group, .. }
+        | Message::Leads { group, .. }
+        | Message::Snapshot { group, .. }
+        | Message::SnapshotTaken { group, .. } => *group,
     }
 }

@@ -4,13 +4,17 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::{Bytes, BytesMut};
 use cluster::bodies::{Run, Source};
-use cluster::checkpoint::{Job, LiveMessages, Stored};
+use cluster::checkpoint::{Job, Stored};
+use cluster::copying;
 use cluster::limits::{FETCH_BYTES, LOG_FILES_KEPT};
-use cluster::shard::{Input, Located};
-use machine::{GroupId, Messages, QueueId, Ranges};
+use cluster::shard::{Input, Located, SegmentExtent};
+use machine::{GroupId, QueueId};
+use raft::eraftpb::Entry;
 use wal::segments::{self, SegmentMeta};
 use wal::sim::SimDisk;
-use wal::{Checkpoint, CommitBatch, Error, Keeper, Reader, Wal};
+use wal::{Checkpoint, CommitBatch, EntryAt, Error, Keeper, Reader, Wal};
+
+use super::watch::Mark;
 
 /// Something to be written, by whom, and how many entries are in it.
 pub(super) struct Append {
@@ -18,14 +22,16 @@ pub(super) struct Append {
     pub(super) number: u64,
     pub(super) batch: CommitBatch,
     pub(super) entries: usize,
+    /// What it does to the logs, for the watcher.
+    pub(super) marks: Vec<(u32, Mark)>,
 }
 
-/// Something to be read for deliveries.
-pub(super) struct Fetch {
-    pub(super) group: GroupId,
-    pub(super) queue: QueueId,
-    pub(super) from_seq: u64,
-    pub(super) parts: Vec<Located>,
+/// Something to be read.
+pub(super) enum Reading {
+    /// For deliveries.
+    Bodies { group: GroupId, queue: QueueId, from_seq: u64, parts: Vec<Located> },
+    /// For a peer that is behind.
+    Entries { group: GroupId, number: u64, entries: Vec<EntryAt> },
 }
 
 pub(super) struct Store {
@@ -36,8 +42,14 @@ pub(super) struct Store {
     metas: BTreeMap<GroupId, Vec<SegmentMeta>>,
     asked: Vec<GroupId>,
     pub(super) appends: VecDeque<Append>,
-    pub(super) fetches: VecDeque<Fetch>,
+    /// What the writer has in hand.
+    pub(super) writing: Option<Vec<Append>>,
+    /// What shards are to hear of the writing.
+    pub(super) told: Vec<(usize, Input)>,
+    pub(super) readings: VecDeque<Reading>,
+    pub(super) is_reading: bool,
     pub(super) jobs: VecDeque<Job>,
+    pub(super) checkpoints: u64,
 }
 
 /// Zero-filled per step of housekeeping.
@@ -63,46 +75,91 @@ impl Store {
             metas,
             asked: Vec::new(),
             appends: VecDeque::new(),
-            fetches: VecDeque::new(),
+            writing: None,
+            told: Vec::new(),
+            readings: VecDeque::new(),
+            is_reading: false,
             jobs: VecDeque::new(),
+            checkpoints: 0,
         })
     }
 
-    /// One write and one sync for the first `count` that wait.
-    pub(super) fn commit(&mut self, count: usize) -> Result<Vec<(usize, Input)>, Error> {
-        let waiting: Vec<Append> = self.appends.drain(..count.min(self.appends.len())).collect();
-        let mut owners = Vec::new();
-        let mut batches = Vec::new();
-        for Append { shard, number, batch, entries } in waiting {
-            owners.push((shard, number, entries));
-            batches.push(batch);
-        }
-        let mut places = self.wal.commit(batches)?.into_places().into_iter();
-        let synced = owners.into_iter().map(|(shard, number, entries)| {
-            let places = places.by_ref().take(entries).collect();
-            (shard, Input::Synced { number, places })
-        });
-        Ok(synced.collect())
+    /// The writer takes the first `count` that wait.
+    pub(super) fn take(&mut self, count: usize) {
+        self.writing = Some(self.appends.drain(..count.min(self.appends.len())).collect());
     }
 
-    /// Reads for the first delivery that waits.
-    pub(super) fn fetch(&mut self) -> Result<Option<(GroupId, Input)>, Error> {
-        let Some(Fetch { group, queue, from_seq, parts }) = self.fetches.pop_front() else {
-            return Ok(None);
-        };
+    /// One write and one sync for what the writer has in hand. Says what is durable now.
+    pub(super) fn write(&mut self) -> Result<Vec<(u32, Mark)>, Error> {
+        let waiting = self.writing.as_mut().map(std::mem::take).unwrap_or_default();
+        if waiting.is_empty() {
+            return Ok(Vec::new());
+        }
+        let (mut owners, mut batches, mut durable) = (Vec::new(), Vec::new(), Vec::new());
+        for Append { shard, number, batch, entries, marks } in waiting {
+            owners.push((shard, number, entries));
+            batches.push(batch);
+            durable.extend(marks);
+        }
+        let mut places = self.wal.commit(batches)?.into_places().into_iter();
+        for (shard, number, entries) in owners {
+            let places = places.by_ref().take(entries).collect();
+            self.told.push((shard, Input::Synced { number, places }));
+        }
+        Ok(durable)
+    }
+
+    /// Reads what waits first.
+    pub(super) fn read(&mut self) -> Result<Option<(GroupId, Input)>, Error> {
+        Ok(match self.readings.pop_front() {
+            None => None,
+            Some(Reading::Bodies { group, queue, from_seq, parts }) => {
+                let runs = self.bodies(group, queue, from_seq, parts)?;
+                Some((group, Input::Fetched { group, queue, runs }))
+            }
+            Some(Reading::Entries { group, number, entries }) => {
+                let entries = self.entries(entries)?;
+                Some((group, Input::EntriesRead { group, number, entries }))
+            }
+        })
+    }
+
+    fn bodies(
+        &self,
+        group: GroupId,
+        queue: QueueId,
+        from_seq: u64,
+        parts: Vec<Located>,
+    ) -> Result<Vec<Run>, Error> {
         let mut runs = Vec::new();
         for located in parts {
-            match self.read(group, queue, from_seq, &located) {
+            match self.part(group, queue, from_seq, &located) {
                 Ok(mut read) => runs.append(&mut read),
                 // Moved to a segment meanwhile: the shard asks again.
                 Err(Error::Gone) => break,
                 Err(error) => return Err(error),
             }
         }
-        Ok(Some((group, Input::Fetched { group, queue, runs })))
+        Ok(runs)
     }
 
-    fn read(
+    /// From the first on, as many as are still in the log.
+    fn entries(&self, wanted: Vec<EntryAt>) -> Result<Vec<Entry>, Error> {
+        let mut entries = Vec::new();
+        for EntryAt { index, term, place } in wanted {
+            let data = match self.reader.read(place) {
+                Ok(data) => data,
+                Err(Error::Gone) => break,
+                Err(error) => return Err(error),
+            };
+            let mut entry = Entry::default();
+            (entry.index, entry.term, entry.data) = (index, term, data);
+            entries.push(entry);
+        }
+        Ok(entries)
+    }
+
+    fn part(
         &self,
         group: GroupId,
         queue: QueueId,
@@ -127,8 +184,9 @@ impl Store {
         }
     }
 
-    /// A little housekeeping: the next log file, and groups that must let go of the oldest.
-    pub(super) fn keep(&mut self) -> Result<Vec<(GroupId, Input)>, Error> {
+    /// A little housekeeping: the next log file, groups that must let go of the oldest, and one
+    /// group's segments, which may be mostly dead.
+    pub(super) fn keep(&mut self, nth: usize) -> Result<Vec<(GroupId, Input)>, Error> {
         if self.keeper.prepare_next(FILL_BYTES)? {
             self.keeper.remove_spare()?;
         }
@@ -143,6 +201,18 @@ impl Store {
                 }
             }
         }
+        let groups: Vec<_> = self.metas.iter().filter(|(_, metas)| !metas.is_empty()).collect();
+        if let Some((group, metas)) = groups.get(nth % groups.len().max(1)) {
+            let extents = metas.iter().flat_map(|meta| &meta.extents);
+            let held = extents.map(|extent| SegmentExtent {
+                queue: QueueId(extent.queue),
+                first_seq: extent.first_seq,
+                last_seq: extent.last_seq,
+                count: extent.count,
+            });
+            let (group, held) = (**group, held.collect());
+            inputs.push((group, Input::ReviewSegments { group, held }));
+        }
         Ok(inputs)
     }
 
@@ -152,63 +222,36 @@ impl Store {
             return Ok(None);
         };
         self.asked.retain(|asked| *asked != group);
-        let live: BTreeMap<QueueId, Ranges> = live.into_iter().collect();
-        let mut metas = self.metas.remove(&group).unwrap_or_default();
-        let dead: Vec<u64> =
-            metas.iter().filter(|meta| is_dead(meta, &live)).map(|meta| meta.number).collect();
-        metas.retain(|meta| !dead.contains(&meta.number));
-        if !messages.is_empty() {
-            let meta = self.write(group, messages)?;
-            let reader = self.keeper.open_segment(group.0, &meta)?;
-            self.segments.insert((group, meta.number), reader);
-            metas.push(meta);
-        }
+        let before = self.metas.remove(&group).unwrap_or_default();
+        let live = live.into_iter().map(|(queue, live)| (queue.0, live.ranges().collect()));
+        let mut metas = self.keeper.compact(group.0, before, &live.collect())?;
+        metas.extend(copying::copy(&mut self.keeper, &self.reader, group, &messages)?);
         let segments = metas.clone();
         self.keeper.install(Checkpoint { group: group.0, index, term, state, segments })?;
+        self.checkpoints += 1;
+        self.segments.retain(|(of, _), _| *of != group);
+        for meta in &metas {
+            let reader = self.keeper.open_segment(group.0, meta)?;
+            self.segments.insert((group, meta.number), reader);
+        }
         let stored = stored(&metas);
         self.metas.insert(group, metas);
-        for number in dead {
-            self.segments.remove(&(group, number));
-        }
         Ok(Some((group, Input::Checkpointed { group, index, stored })))
-    }
-
-    fn write(&mut self, group: GroupId, messages: Vec<LiveMessages>) -> Result<SegmentMeta, Error> {
-        let mut writer = self.keeper.segment(group.0)?;
-        for LiveMessages { queue, first_seq, place, range, live, .. } in messages {
-            let entry = self.reader.read(place)?;
-            let bytes = entry.slice(range.start as usize..range.end as usize);
-            for (seq, span) in (first_seq..).zip(Messages::of(queue, &bytes).spans()) {
-                if live.contains(seq) {
-                    writer.add(queue.0, seq, &bytes[span])?;
-                }
-            }
-        }
-        writer.finish()
     }
 }
 
 fn stored(metas: &[SegmentMeta]) -> Vec<Stored> {
     let of = |meta: &SegmentMeta| {
         let segment = meta.number;
-        meta.extents
-            .iter()
-            .map(|extent| Stored {
-                queue: QueueId(extent.queue),
-                first_seq: extent.first_seq,
-                last_seq: extent.last_seq,
-                segment,
-            })
-            .collect::<Vec<_>>()
+        let stored = meta.extents.iter().map(move |extent| Stored {
+            queue: QueueId(extent.queue),
+            first_seq: extent.first_seq,
+            last_seq: extent.last_seq,
+            segment,
+        });
+        stored.collect::<Vec<_>>()
     };
     metas.iter().flat_map(of).collect()
-}
-
-fn is_dead(meta: &SegmentMeta, live: &BTreeMap<QueueId, Ranges>) -> bool {
-    meta.extents.iter().all(|extent| {
-        let ranges = live.get(&QueueId(extent.queue));
-        ranges.is_none_or(|ranges| !ranges.intersects(extent.first_seq..extent.last_seq + 1))
-    })
 }
 
 /// Messages that follow each other without a gap become one run.

@@ -1,0 +1,284 @@
+//! One consumer with its own session.
+
+use std::collections::BTreeMap;
+
+use cluster::{Answer, Delivery, Request, Ticket};
+use machine::{
+    Arguments, AttachError, CatalogCommand, ConsumerId, ConsumerSpec, GroupId, Messages, Outcome,
+    QueueId, Ranges, SessionOwner,
+};
+
+use super::{Home, Kind, Outside, QUEUES};
+use crate::history::What;
+use crate::sim::agenda::Micros;
+use crate::sim::{Diary, VHOST};
+use crate::workload::crc32;
+
+/// Messages that a consumer may hold, at most.
+const CREDIT_MAX: u64 = 40;
+/// An attachment is answered within this time where all is well.
+const ANSWERS: Micros = 5_000_000;
+const ATTACH: Ticket = Ticket(1);
+const DECLARE: Ticket = Ticket(2);
+const GET: Ticket = Ticket(3);
+
+pub(super) struct Consumer {
+    name: String,
+    pub(super) queue: usize,
+    pub(super) home: Option<Home>,
+    /// How often it came back.
+    generation: u64,
+    state: State,
+    at: Option<(QueueId, GroupId)>,
+    held: Vec<(u64, String)>,
+    /// A question for a single message that is not answered.
+    is_getting: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Idle,
+    Declaring,
+    Attaching { since: Micros },
+    Attached,
+}
+
+impl Consumer {
+    pub(super) fn new(queue: usize, nth: usize) -> Self {
+        Self {
+            name: format!("con-{}-{nth}", QUEUES[queue].name),
+            queue,
+            home: None,
+            generation: 0,
+            state: State::Idle,
+            at: None,
+            held: Vec::new(),
+            is_getting: false,
+        }
+    }
+
+    fn ep(&self) -> String {
+        format!("{}.{}", self.name, self.generation)
+    }
+
+    pub(super) fn act(&mut self, is_draining: bool, may_leave: bool, outside: &mut Outside<'_>) {
+        let Some(home) = self.home else { return self.connect(outside) };
+        match self.state {
+            State::Idle => self.attach(home, outside),
+            State::Declaring | State::Attaching { .. } => {}
+            State::Attached => self.settle(home, is_draining, outside),
+        }
+        let leaves = match self.state {
+            State::Attached => outside.chance.within(0, 250) == 0,
+            _ => outside.chance.within(0, 1_500) == 0,
+        };
+        if leaves && may_leave {
+            // Some say goodbye, some just go.
+            if outside.chance.percent(60) {
+                outside.ask(home, vec![Request::EndSession { ticket: Ticket(9) }]);
+            } else {
+                outside.leave(home);
+            }
+            self.end();
+        }
+    }
+
+    fn connect(&mut self, outside: &mut Outside<'_>) {
+        self.home = outside.connect();
+        if self.home.is_none() {
+            return;
+        }
+        self.generation += 1;
+        let q = QUEUES[self.queue].name.to_owned();
+        outside.diary.saw(&self.name, What::Open { q, ep: self.ep() });
+    }
+
+    fn attach(&mut self, home: Home, outside: &mut Outside<'_>) {
+        let kind = QUEUES[self.queue].kind;
+        let found = outside.queue(home, QUEUES[self.queue].name);
+        let Some((queue, group)) = found.filter(|_| kind != Kind::Exclusive) else {
+            if kind != Kind::Durable {
+                self.declare(home, kind, outside);
+            }
+            return;
+        };
+        self.attach_to(home, queue, group, outside);
+    }
+
+    fn attach_to(&mut self, home: Home, queue: QueueId, group: GroupId, outside: &mut Outside<'_>) {
+        let credit = outside.chance.within(1, CREDIT_MAX + 1) as u32;
+        let spec = ConsumerSpec { credit, ..ConsumerSpec::default() };
+        let consumer = self.id(home);
+        self.state = State::Attaching { since: outside.now };
+        self.at = Some((queue, group));
+        let attach = Request::Attach { ticket: ATTACH, group, queue, consumer, spec };
+        outside.ask(home, vec![attach]);
+    }
+
+    fn declare(&mut self, home: Home, kind: Kind, outside: &mut Outside<'_>) {
+        let command = CatalogCommand::DeclareQueue {
+            vhost: VHOST.to_owned(),
+            name: QUEUES[self.queue].name.to_owned(),
+            durable: false,
+            auto_delete: false,
+            exclusive: kind == Kind::Exclusive,
+            server_named: false,
+            arguments: Arguments::new(),
+            by: SessionOwner { node: outside.nodes[home.node].id, session: home.session },
+        };
+        self.state = State::Declaring;
+        outside.ask(home, vec![Request::Catalog { ticket: DECLARE, command }]);
+    }
+
+    fn id(&self, home: Home) -> ConsumerId {
+        ConsumerId { session: home.session, number: 1 }
+    }
+
+    /// Perhaps settles some of what it holds.
+    fn settle(&mut self, home: Home, is_draining: bool, outside: &mut Outside<'_>) {
+        let Some((queue, group)) = self.at else { return };
+        let plan = QUEUES[self.queue];
+        let single = plan.consumers <= 1;
+        // Some settle one by one, others many at once; some put much back.
+        let alone = outside.chance.percent(50);
+        let mut settled: BTreeMap<Outcome, Ranges> = BTreeMap::new();
+        let (ep, name) = (self.ep(), self.name.clone());
+        let mut outcome = draw(single || is_draining, outside);
+        self.held.retain(|(seq, id)| {
+            if !is_draining && outside.chance.percent(if alone { 60 } else { 30 }) {
+                return true;
+            }
+            if alone {
+                outcome = draw(single || is_draining, outside);
+            }
+            let (q, m, ep) = (plan.name.to_owned(), id.clone(), ep.clone());
+            let what = match outcome {
+                Outcome::Requeue => What::Nack { q, m, ep },
+                Outcome::Rejected => What::Reject { q, m, ep },
+                Outcome::Done | Outcome::Purged | Outcome::Undelivered => What::Ack { q, m, ep },
+            };
+            outside.diary.saw(&name, what);
+            settled.entry(outcome).or_default().insert(*seq..seq + 1);
+            false
+        });
+        let consumer = self.id(home);
+        let mut requests = Vec::new();
+        for (outcome, ranges) in settled {
+            let credit = u32::try_from(ranges.len()).expect("credit is small");
+            requests.push(Request::Settle { group, queue, consumer, ranges, outcome, credit });
+        }
+        // Where there are many consumers, some also fetch single messages.
+        if !single && !is_draining && !self.is_getting && outside.chance.percent(5) {
+            self.is_getting = true;
+            let consumer = ConsumerId { session: home.session, number: 2 };
+            requests.push(Request::Get { ticket: GET, group, queue, consumer, no_ack: true });
+        }
+        if !requests.is_empty() {
+            outside.ask(home, requests);
+        }
+    }
+
+    pub(super) fn answered(&mut self, answer: Answer, outside: &mut Outside<'_>) {
+        let Some(home) = self.home else { return };
+        let is_durable = QUEUES[self.queue].kind == Kind::Durable;
+        match answer {
+            Answer::Attached { result: Ok(()), .. } => self.state = State::Attached,
+            // The declaration's group knows the queue a moment later, or it is gone with its node.
+            Answer::Attached { result: Err(AttachError::NoQueue), .. } => self.state = State::Idle,
+            Answer::Attached { result: Err(error), .. } => {
+                self.complain_of(format!("cannot consume: {error:?}"), outside.diary);
+                self.state = State::Idle;
+            }
+            Answer::Catalog { .. } => match outside.queue(home, QUEUES[self.queue].name) {
+                Some((queue, group)) => self.attach_to(home, queue, group, outside),
+                None => self.state = State::Idle,
+            },
+            Answer::Delivered(delivery) => self.delivered(&delivery, outside),
+            Answer::Got { delivery, .. } => {
+                self.is_getting = false;
+                if let Some(delivery) = delivery {
+                    let held = self.held.len();
+                    self.delivered(&delivery, outside);
+                    // It came without the need to settle it.
+                    for (_, id) in self.held.split_off(held) {
+                        let (q, ep) = (QUEUES[self.queue].name.to_owned(), self.ep());
+                        outside.diary.saw(&self.name, What::Ack { q, m: id, ep });
+                    }
+                }
+            }
+            Answer::Cancelled { .. } if is_durable => {
+                self.complain_of("was cancelled".to_owned(), outside.diary);
+            }
+            Answer::Cancelled { .. } => {
+                self.state = State::Idle;
+                self.held.clear();
+            }
+            Answer::AppendFailed { .. } => {
+                self.is_getting = false;
+                if self.state == State::Declaring || matches!(self.state, State::Attaching { .. }) {
+                    self.state = State::Idle;
+                }
+            }
+            other => self.complain_of(format!("was told {other:?}"), outside.diary),
+        }
+    }
+
+    fn delivered(&mut self, delivery: &Delivery, outside: &mut Outside<'_>) {
+        let messages: Vec<_> = Messages::of(delivery.queue, &delivery.bytes).collect();
+        let is_right = messages.len() == delivery.count as usize
+            && self.at.is_some_and(|(queue, _)| queue == delivery.queue);
+        if !is_right {
+            self.complain_of(format!("{delivery:?} is not what it says"), outside.diary);
+        }
+        for (seq, (head, body)) in (delivery.first_seq..).zip(messages) {
+            let m = String::from_utf8_lossy(head).into_owned();
+            outside.watch.delivered(delivery.queue, seq, &m);
+            let what = What::Dlv {
+                q: QUEUES[self.queue].name.to_owned(),
+                m: m.clone(),
+                tag: seq,
+                red: delivery.redelivered,
+                h: crc32(body),
+                ep: self.ep(),
+            };
+            outside.diary.saw(&self.name, what);
+            self.held.push((seq, m));
+        }
+    }
+
+    fn complain_of(&self, text: String, diary: &mut Diary) {
+        diary.saw(&self.name, What::Protocol { text: format!("{} {text}", self.name) });
+    }
+
+    pub(super) fn disconnected(&mut self, node: usize) {
+        if self.home.is_some_and(|home| home.node == node) {
+            self.end();
+        }
+    }
+
+    fn end(&mut self) {
+        self.home = None;
+        self.state = State::Idle;
+        self.at = None;
+        self.held.clear();
+        self.is_getting = false;
+    }
+
+    /// At the end: an answer that never came.
+    pub(super) fn complain(&self, now: Micros, diary: &mut Diary) {
+        if let State::Attaching { since } = self.state
+            && now - since > ANSWERS
+        {
+            let home = self.home;
+            self.complain_of(format!("attaches since {} ms at {home:?}", since / 1000), diary);
+        }
+    }
+}
+
+fn draw(keeps: bool, outside: &mut Outside<'_>) -> Outcome {
+    match outside.chance.within(0, 100) {
+        0..20 if !keeps => Outcome::Requeue,
+        20..24 if !keeps => Outcome::Rejected,
+        _ => Outcome::Done,
+    }
+}

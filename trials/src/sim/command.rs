@@ -1,0 +1,158 @@
+//! `trials sim`: seed after seed, as many as there is time for.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::print_stdout,
+    reason = "the command line has a terminal and writes histories to files"
+)]
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use clap::Args;
+
+use super::{Counts, Outcome, Size, run};
+use crate::checker::Verdict;
+
+/// What to run.
+#[derive(Args, Clone, Debug)]
+pub struct Simulation {
+    /// The first seed
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// How many seeds, one after the other
+    #[arg(long, default_value_t = 200)]
+    seeds: u64,
+    /// Nodes of the cluster
+    #[arg(long, default_value_t = 3)]
+    nodes: usize,
+    /// Milliseconds under load and harm, simulated
+    #[arg(long, default_value_t = 10_000)]
+    load_ms: u64,
+    /// Write the history of a failed seed, or of a single one, to this file
+    #[arg(long)]
+    history: Option<PathBuf>,
+    /// Tell the story of a single seed
+    #[arg(long)]
+    story: bool,
+}
+
+/// Every so many seeds, one is run twice and compared.
+const REPEATED: u64 = 10;
+/// A line of progress after so many seeds.
+const PROGRESS: u64 = 100;
+/// Lines of its story that are shown of a seed that failed.
+const LINES_SHOWN: usize = 40;
+
+/// Totals over all seeds.
+#[derive(Default)]
+struct Totals {
+    counts: Counts,
+    confirmed: u64,
+    failed: Vec<u64>,
+    harms: BTreeMap<&'static str, u64>,
+}
+
+impl Simulation {
+    /// Runs seed after seed, some of them twice. True if all were valid.
+    pub fn run(&self) -> std::io::Result<bool> {
+        // A broken assertion ends the process: its seed must be known then.
+        let current = Arc::new(AtomicU64::new(self.seed));
+        let (told, usual, nodes) = (Arc::clone(&current), std::panic::take_hook(), self.nodes);
+        std::panic::set_hook(Box::new(move |panic| {
+            println!(
+                "seed {} panicked: {}",
+                told.load(Ordering::Relaxed),
+                again(told.load(Ordering::Relaxed), nodes)
+            );
+            usual(panic);
+        }));
+        let size = Size { nodes: self.nodes, load_ms: self.load_ms };
+        let mut totals = Totals::default();
+        for seed in self.seed..self.seed + self.seeds {
+            current.store(seed, Ordering::Relaxed);
+            let outcome = run(seed, size);
+            let is_valid = self.judge(&outcome)?;
+            if !is_valid {
+                totals.failed.push(seed);
+            }
+            totals.add(&outcome);
+            if seed % REPEATED == 0 && run(seed, size).hash != outcome.hash {
+                totals.failed.push(seed);
+                println!("seed {seed} does not repeat");
+            }
+            let done = seed - self.seed + 1;
+            if done % PROGRESS == 0 && done < self.seeds {
+                println!("{done} seeds, {} failed", totals.failed.len());
+            }
+        }
+        totals.print(self.seeds, self.nodes);
+        Ok(totals.failed.is_empty())
+    }
+
+    fn judge(&self, outcome: &Outcome) -> std::io::Result<bool> {
+        let is_valid = outcome.report.verdict() == Verdict::Valid;
+        if !is_valid {
+            println!("seed {}: {}", outcome.seed, outcome.report);
+        }
+        if !is_valid || (self.story && self.seeds == 1) {
+            let shown = if self.story { outcome.lines.len() } else { LINES_SHOWN };
+            for line in &outcome.lines[outcome.lines.len().saturating_sub(shown)..] {
+                println!("  {line}");
+            }
+        }
+        if !is_valid {
+            println!("  again: {}", again(outcome.seed, self.nodes));
+        }
+        if let Some(path) = self.history.as_ref().filter(|_| !is_valid || self.seeds == 1) {
+            let lines = outcome.events.iter().map(serde_json::to_string);
+            let lines = lines.collect::<Result<Vec<_>, _>>()?;
+            std::fs::write(path, lines.join("\n"))?;
+        }
+        Ok(is_valid)
+    }
+}
+
+fn again(seed: u64, nodes: usize) -> String {
+    format!("trials sim --nodes {nodes} --seed {seed} --seeds 1 --story")
+}
+
+impl Totals {
+    fn add(&mut self, outcome: &Outcome) {
+        let (all, one) = (&mut self.counts, &outcome.counts);
+        all.events += one.events;
+        all.crashes += one.crashes;
+        all.power_cuts += one.power_cuts;
+        all.checkpoints += one.checkpoints;
+        all.elections += one.elections;
+        all.messages += one.messages;
+        all.lost += one.lost;
+        all.breaks += one.breaks;
+        all.ms += one.ms;
+        self.confirmed += outcome.report.counts.confirmed;
+        for (harm, count) in &outcome.harms {
+            *self.harms.entry(harm).or_default() += count;
+        }
+    }
+
+    fn print(&self, seeds: u64, nodes: usize) {
+        let Counts { events, crashes, power_cuts, checkpoints, elections, .. } = self.counts;
+        let Counts { messages, lost, breaks, ms, .. } = self.counts;
+        println!(
+            "sim: {seeds} seeds of {nodes} nodes, {} failed {:?}; {} confirmed in {} simulated \
+             seconds, {events} events",
+            self.failed.len(),
+            self.failed,
+            self.confirmed,
+            ms / 1000,
+        );
+        println!(
+            "  {crashes} crashes, {power_cuts} of them power cuts; {elections} leaders elected; \
+             {checkpoints} checkpoints; {messages} messages, {lost} lost with {breaks} connections"
+        );
+        let harms: Vec<String> =
+            self.harms.iter().map(|(harm, count)| format!("{harm} {count}")).collect();
+        println!("  {}", harms.join(", "));
+    }
+}

@@ -1,0 +1,262 @@
+//! Harm: what is done to nodes, disks, clocks and the network, and for how long.
+
+use std::collections::BTreeMap;
+
+use wal::sim::Fault;
+
+use super::agenda::{Event, Micros};
+use super::world::{Death, World};
+use crate::history::{Nanos, What};
+
+/// Harms that last at the same time, at most.
+const WOUNDS_MAX: usize = 3;
+/// Time between two harms, from and to.
+const PAUSE: (Micros, Micros) = (100_000, 1_600_000);
+
+/// Harm that is to be undone.
+#[derive(Debug, Default)]
+struct Wound {
+    kind: &'static str,
+    node: usize,
+    t0: Nanos,
+    cut: Vec<(usize, usize)>,
+    /// A flapping connection: it is mended and cut this often more.
+    flaps: u32,
+    is_mended: bool,
+    slow: Vec<((usize, usize), Micros)>,
+    disk: Option<(Micros, Micros)>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Nemesis {
+    count: u64,
+    wounds: BTreeMap<u64, Wound>,
+    /// What was done how often.
+    pub(super) done: BTreeMap<&'static str, u64>,
+    pub(super) is_over: bool,
+}
+
+impl World {
+    /// The next harm, and when the one after it comes.
+    pub(super) fn harm(&mut self) {
+        if self.nemesis.is_over {
+            return;
+        }
+        let pause = self.chance.within(PAUSE.0, PAUSE.1);
+        self.agenda.after(pause, Event::Harm);
+        if self.nemesis.wounds.len() >= WOUNDS_MAX {
+            return;
+        }
+        let nodes = self.nodes.len() as u64;
+        let node = self.chance.within(0, nodes) as usize;
+        match self.chance.within(0, if nodes > 1 { 100 } else { 40 }) {
+            0..8 => self.crash(node, Death::Kill),
+            8..18 => self.crash(node, Death::PowerCut),
+            18..20 => self.crash_all(),
+            20..26 => self.break_disk(node, Fault::PowerOff),
+            26..30 => self.break_disk(node, Fault::Broken),
+            30..34 => self.slow_disk(node),
+            34..40 => self.wrong_clock(node),
+            40..48 => self.pause(node),
+            48..56 => self.break_connection(node),
+            56..60 => self.slow_link(node),
+            _ => self.partition(node),
+        }
+    }
+
+    fn note(&mut self, kind: &'static str, node: usize) {
+        *self.nemesis.done.entry(kind).or_default() += 1;
+        self.line(&format!("{kind}, node {}", node + 1));
+    }
+
+    fn wound(&mut self, wound: Wound, lasts: (Micros, Micros)) {
+        self.note(wound.kind, wound.node);
+        self.nemesis.count += 1;
+        let number = self.nemesis.count;
+        let wound = Wound { t0: self.diary.nanos(), ..wound };
+        for way in &wound.cut {
+            self.network.cut(*way);
+        }
+        for (way, by) in &wound.slow {
+            self.network.slow_down(*way, *by);
+        }
+        self.nemesis.wounds.insert(number, wound);
+        let lasts = self.chance.within(lasts.0, lasts.1);
+        self.agenda.after(lasts, Event::Undo { number });
+    }
+
+    /// A harm is over, or a flapping connection changes its mind.
+    pub(super) fn undo(&mut self, number: u64) {
+        let Some(mut wound) = self.nemesis.wounds.remove(&number) else { return };
+        if wound.flaps > 0 && !self.nemesis.is_over {
+            wound.flaps -= 1;
+            for way in &wound.cut {
+                match wound.is_mended {
+                    true => self.network.cut(*way),
+                    false => self.network.mend(*way, &mut self.chance, &mut self.agenda),
+                }
+            }
+            wound.is_mended = !wound.is_mended;
+            self.nemesis.wounds.insert(number, wound);
+            let next = self.chance.within(50_000, 1_000_000);
+            self.agenda.after(next, Event::Undo { number });
+            return;
+        }
+        if !wound.is_mended {
+            for way in &wound.cut {
+                self.network.mend(*way, &mut self.chance, &mut self.agenda);
+            }
+        }
+        for (way, by) in &wound.slow {
+            self.network.speed_up(*way, *by);
+        }
+        if let Some(sync) = wound.disk {
+            self.nodes[wound.node].sync = sync;
+        }
+        let (kind, node) = (wound.kind.to_owned(), wound.node as u32 + 1);
+        let (t0, t1) = (wound.t0, self.diary.nanos());
+        self.line(&format!("{kind}, node {node}: over"));
+        self.diary.saw("world", What::Fault { kind, node, t0, t1, sectors: 0 });
+    }
+
+    /// No more harm, and all that was done is undone.
+    pub(super) fn heal(&mut self) {
+        self.nemesis.is_over = true;
+        let numbers: Vec<u64> = self.nemesis.wounds.keys().copied().collect();
+        for number in numbers {
+            self.undo(number);
+        }
+        for node in &mut self.nodes {
+            node.disk.heal();
+            node.wall_error_ms = 0;
+        }
+        self.line("healed");
+        self.diary.saw("world", What::Heal);
+    }
+
+    fn crash_all(&mut self) {
+        for node in 0..self.nodes.len() {
+            let death = if self.chance.percent(50) { Death::PowerCut } else { Death::Kill };
+            self.crash(node, death);
+        }
+    }
+
+    /// The disk fails before long, in the middle of something.
+    fn break_disk(&mut self, node: usize, fault: Fault) {
+        let kind = if fault == Fault::Broken { "disk fails" } else { "power off while writing" };
+        self.note(kind, node);
+        let count = self.chance.within(1, 25);
+        self.nodes[node].disk.fail_at(count, fault);
+    }
+
+    fn slow_disk(&mut self, node: usize) {
+        if self.nemesis.wounds.values().any(|wound| wound.node == node && wound.disk.is_some()) {
+            return;
+        }
+        let disk = Some(self.nodes[node].sync);
+        let sync = self.chance.within(20_000, 600_000);
+        self.nodes[node].sync = (sync / 2, sync);
+        let wound = Wound { kind: "slow disk", node, disk, ..Wound::default() };
+        self.wound(wound, (500_000, 5_000_000));
+    }
+
+    fn wrong_clock(&mut self, node: usize) {
+        let ms = [-300_000, 300_000, 31_536_000_000, -31_536_000_000, -40, 700];
+        let by = ms[self.chance.within(0, ms.len() as u64) as usize];
+        self.note("clock jumps", node);
+        self.nodes[node].wall_error_ms += by;
+    }
+
+    fn pause(&mut self, node: usize) {
+        if self.nodes[node].life.is_none() || self.nodes[node].is_paused {
+            return;
+        }
+        self.note("stopped", node);
+        let lasts = match self.chance.percent(30) {
+            true => self.chance.within(10_000, 400_000),
+            false => self.chance.within(400_000, 5_000_000),
+        };
+        let node_ = &mut self.nodes[node];
+        node_.is_paused = true;
+        let life = node_.lives;
+        self.network.set_mute(node, true);
+        self.agenda.after(lasts, Event::Resume { node, life });
+        let (kind, t0) = ("stopped".to_owned(), self.diary.nanos());
+        let (node, t1) = (node as u32 + 1, t0 + lasts * 1000);
+        self.diary.saw("world", What::Fault { kind, node, t0, t1, sectors: 0 });
+    }
+
+    fn break_connection(&mut self, node: usize) {
+        let peer = self.other(node);
+        self.note("connection breaks", node);
+        let told = self.network.give_up((node, peer), &mut self.chance, &mut self.agenda);
+        let (kind, t0) = ("connection breaks".to_owned(), self.diary.nanos());
+        let (number, t1) = (node as u32 + 1, t0 + 1_000_000);
+        self.diary.saw("world", What::Fault { kind, node: number, t0, t1, sectors: 0 });
+        told.into_iter().for_each(|told| self.tell(told));
+    }
+
+    fn slow_link(&mut self, node: usize) {
+        let peer = self.other(node);
+        let by = self.chance.within(5_000, 250_000);
+        let mut slow = vec![((node, peer), by)];
+        if self.chance.percent(70) {
+            slow.push(((peer, node), by));
+        }
+        let wound = Wound { kind: "slow link", node, slow, ..Wound::default() };
+        self.wound(wound, (500_000, 4_000_000));
+    }
+
+    fn other(&mut self, node: usize) -> usize {
+        let nodes = self.nodes.len();
+        (node + 1 + self.chance.within(0, nodes as u64 - 1) as usize) % nodes
+    }
+
+    fn partition(&mut self, node: usize) {
+        let nodes = self.nodes.len();
+        let all = || (0..nodes).flat_map(move |a| (0..nodes).map(move |b| (a, b)));
+        let all = || all().filter(|(a, b)| a != b);
+        let peer = self.other(node);
+        let (kind, flaps, cut): (_, _, Vec<(usize, usize)>) = match self.chance.within(0, 8) {
+            0 | 1 => ("isolated", 0, all().filter(|(a, b)| *a == node || *b == node).collect()),
+            2 => {
+                let side = self.chance.within(1, 1 << nodes);
+                let differ = |(a, b): &(usize, usize)| (side >> a & 1) != (side >> b & 1);
+                ("halves", 0, all().filter(differ).collect())
+            }
+            // The others see the node between them, and not each other.
+            3 => ("bridge", 0, all().filter(|(a, b)| *a != node && *b != node).collect()),
+            4 => {
+                // Each sees its neighbours in a ring: majorities, and all of them different.
+                let far = |(a, b): &(usize, usize)| {
+                    let apart = (a + nodes - b) % nodes;
+                    nodes > 3 && apart > 1 && apart < nodes - 1
+                };
+                let mut cut: Vec<_> = all().filter(far).collect();
+                if cut.is_empty() {
+                    cut = vec![(node, peer), (peer, node)];
+                }
+                ("ring", 0, cut)
+            }
+            5 => ("one way", 0, vec![(node, peer)]),
+            6 => {
+                let is_deaf = self.chance.percent(50);
+                let concerns =
+                    |(a, b): &(usize, usize)| if is_deaf { *b == node } else { *a == node };
+                (if is_deaf { "deaf" } else { "dumb" }, 0, all().filter(concerns).collect())
+            }
+            _ => {
+                let cut = match self.chance.percent(50) {
+                    true => vec![(node, peer), (peer, node)],
+                    false => all().filter(|(a, b)| *a == node || *b == node).collect(),
+                };
+                ("flapping", self.chance.within(2, 9) as u32, cut)
+            }
+        };
+        let lasts = match self.chance.percent(30) {
+            true => (20_000, 900_000),
+            false => (900_000, 6_000_000),
+        };
+        self.wound(Wound { kind, node, cut, flaps, ..Wound::default() }, lasts);
+    }
+}

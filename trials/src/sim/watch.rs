@@ -1,0 +1,336 @@
+//! What must hold inside, at every moment: the watcher sees every write, every message and every
+//! confirm, and knows nothing of how the nodes come to them.
+
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::rc::Rc;
+
+use cluster::peer::message::Message;
+use machine::{Command, EntryReader, GroupId, QueueId};
+use raft::eraftpb::MessageType;
+use wal::{CommitBatch, Item};
+
+use super::node::Logs;
+
+/// An entry, as far as it matters here.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Record {
+    term: u64,
+    hash: u64,
+    /// The messages in it.
+    ids: Vec<String>,
+}
+
+/// What an append does to a group's log.
+#[derive(Clone, Debug)]
+pub(super) enum Mark {
+    Entry { index: u64, record: Rc<Record> },
+    Truncated { from: u64 },
+    Voted { term: u64, vote: u64 },
+}
+
+/// What a shard says of a group.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Status {
+    pub(super) group: GroupId,
+    pub(super) term: u64,
+    pub(super) is_leader: bool,
+    pub(super) commit: u64,
+    pub(super) applied: u64,
+    /// Of the machine, if it was asked for.
+    pub(super) digest: Option<u64>,
+}
+
+/// One node's log of one group.
+#[derive(Debug, Default)]
+struct Log {
+    /// With what is being written.
+    appended: BTreeMap<u64, Rc<Record>>,
+    synced: BTreeMap<u64, Rc<Record>>,
+    /// Everything up to here is in a checkpoint on its disk.
+    checkpoint: u64,
+    /// The term and vote on its disk.
+    voted: (u64, u64),
+    commit: u64,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Watch {
+    nodes: usize,
+    logs: BTreeMap<(usize, u32), Log>,
+    /// How many synced entries of each node hold a message of a group.
+    holders: BTreeMap<(u32, String), BTreeMap<usize, u32>>,
+    committed: BTreeMap<(u32, u64), Rc<Record>>,
+    leaders: BTreeMap<(u32, u64), usize>,
+    digests: BTreeMap<(u32, u64), (usize, u64)>,
+    places: BTreeMap<(QueueId, u64), String>,
+    copies: BTreeMap<(QueueId, String), u64>,
+    violations: Vec<String>,
+}
+
+/// Different violations that are kept: one bug shows in many places.
+const VIOLATIONS_MAX: usize = 40;
+
+impl Watch {
+    pub(super) fn new(nodes: usize) -> Self {
+        Self { nodes, ..Self::default() }
+    }
+
+    pub(super) fn take_violations(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.violations)
+    }
+
+    fn violated(&mut self, text: String) {
+        if self.violations.len() < VIOLATIONS_MAX {
+            self.violations.push(text);
+        }
+    }
+
+    /// Groups that had a leader in more terms than one.
+    pub(super) fn elections(&self) -> u64 {
+        self.leaders.len() as u64
+    }
+
+    /// A shard of `node` wants `batch` written.
+    pub(super) fn appended(&mut self, node: usize, batch: &CommitBatch) -> Vec<(u32, Mark)> {
+        let marks: Vec<(u32, Mark)> =
+            batch.items().iter().map(|(group, item)| (*group, mark(item))).collect();
+        for (group, mark) in &marks {
+            let log = self.logs.entry((node, *group)).or_default();
+            match mark {
+                Mark::Entry { index, record } => {
+                    log.appended.split_off(index);
+                    log.appended.insert(*index, Rc::clone(record));
+                }
+                Mark::Truncated { from } => drop(log.appended.split_off(from)),
+                Mark::Voted { .. } => {}
+            }
+        }
+        marks
+    }
+
+    /// That is on the disk of `node` now.
+    pub(super) fn synced(&mut self, node: usize, marks: Vec<(u32, Mark)>) {
+        for (group, mark) in marks {
+            match mark {
+                Mark::Entry { index, record } => {
+                    self.cut(node, group, index);
+                    self.hold(node, group, index, record);
+                }
+                Mark::Truncated { from } => self.cut(node, group, from),
+                Mark::Voted { term, vote } => {
+                    self.logs.entry((node, group)).or_default().voted = (term, vote);
+                }
+            }
+        }
+    }
+
+    fn hold(&mut self, node: usize, group: u32, index: u64, record: Rc<Record>) {
+        for id in &record.ids {
+            let holders = self.holders.entry((group, id.clone())).or_default();
+            *holders.entry(node).or_default() += 1;
+        }
+        self.logs.entry((node, group)).or_default().synced.insert(index, record);
+    }
+
+    fn cut(&mut self, node: usize, group: u32, from: u64) {
+        let gone = self.logs.entry((node, group)).or_default().synced.split_off(&from);
+        for id in gone.values().flat_map(|record| &record.ids) {
+            let Some(holders) = self.holders.get_mut(&(group, id.clone())) else { continue };
+            if let Some(count) = holders.get_mut(&node) {
+                *count -= 1;
+                if *count == 0 {
+                    holders.remove(&node);
+                }
+            }
+        }
+    }
+
+    /// The log of `node` was read after a start: what was synced must be there.
+    pub(super) fn recovered(&mut self, node: usize, logs: &Logs) {
+        let groups: Vec<u32> =
+            self.logs.keys().filter(|(of, _)| *of == node).map(|(_, group)| *group).collect();
+        for group in groups {
+            let empty = (0, Vec::new());
+            let (checkpoint, entries) = logs.get(&group).unwrap_or(&empty);
+            let found: BTreeMap<u64, Rc<Record>> =
+                entries.iter().map(|(at, term, data)| (*at, record(*term, data))).collect();
+            let log = self.logs.entry((node, group)).or_default();
+            log.checkpoint = *checkpoint;
+            log.commit = 0;
+            let lost = log.synced.range(checkpoint + 1..).find(|(index, record)| {
+                let now = found.get(index);
+                // What was being written when the power went may have replaced it.
+                now != Some(record) && (now.is_none() || now != log.appended.get(index))
+            });
+            let lost = lost.map(|(index, record)| (*index, record.term));
+            log.appended.split_off(&(checkpoint + 1));
+            log.appended.extend(found.iter().map(|(at, record)| (*at, Rc::clone(record))));
+            if let Some((index, term)) = lost {
+                let is = found.get(&index).map(|record| record.term);
+                self.violated(format!(
+                    "node {}: entry {index} of term {term} of group {group} was synced; after the \
+                     start there is {is:?}",
+                    node + 1
+                ));
+            }
+            self.cut(node, group, checkpoint + 1);
+            for (index, record) in found {
+                self.hold(node, group, index, record);
+            }
+        }
+    }
+
+    #[expect(dead_code, reason = "snapshots are not simulated yet")]
+    /// A snapshot up to `index` is on the disk of `node`: as good as the entries.
+    pub(super) fn installed(&mut self, node: usize, group: u32, index: u64) {
+        self.cut(node, group, 0);
+        let committed: Vec<(u64, Rc<Record>)> = self
+            .committed
+            .range((group, 0)..=(group, index))
+            .map(|((_, at), record)| (*at, Rc::clone(record)))
+            .collect();
+        for (at, record) in committed {
+            self.hold(node, group, at, record);
+        }
+        let log = self.logs.entry((node, group)).or_default();
+        log.checkpoint = index;
+        log.appended = log.synced.clone();
+    }
+
+    /// A publisher hears that its message is safe in `group`: it must be on a majority's disks.
+    pub(super) fn confirmed(&mut self, group: GroupId, id: &str) {
+        if group.is_local() {
+            return;
+        }
+        let holders = self.holders.get(&(group.0, id.to_owned()));
+        let count = holders.map_or(0, BTreeMap::len);
+        if count * 2 <= self.nodes {
+            let on: Vec<usize> =
+                holders.into_iter().flat_map(BTreeMap::keys).map(|node| node + 1).collect();
+            self.violated(format!("{id} was confirmed, and synced in group {} on {on:?}", group.0));
+        }
+    }
+
+    /// What `node` says must not be more than what its disk knows.
+    pub(super) fn said(&mut self, node: usize, to: u64, message: &Message) {
+        let Message::Raft { group, message } = message else { return };
+        let empty = Log::default();
+        let log = self.logs.get(&(node, group.0)).unwrap_or(&empty);
+        let is_false = match message.get_msg_type() {
+            MessageType::MsgAppendResponse if !message.reject => {
+                let last = log.synced.last_key_value().map_or(0, |(index, _)| *index);
+                message.index > last.max(log.checkpoint)
+            }
+            MessageType::MsgRequestVoteResponse if !message.reject => {
+                let (term, vote) = log.voted;
+                term < message.term || (term == message.term && vote != to)
+            }
+            _ => false,
+        };
+        if is_false {
+            let (kind, term, index) = (message.get_msg_type(), message.term, message.index);
+            let (node, group) = (node + 1, group.0);
+            self.violated(format!(
+                "node {node}: {kind:?} (group {group}, term {term}, index {index}) before the sync"
+            ));
+        }
+    }
+
+    /// How `node` stands with a group. True if it has just become its leader.
+    pub(super) fn stands(&mut self, node: usize, status: &Status) -> bool {
+        let Status { group, term, is_leader, commit, applied, digest } = *status;
+        let mut is_new = false;
+        if is_leader {
+            let leader = *self.leaders.entry((group.0, term)).or_insert_with(|| {
+                is_new = true;
+                node
+            });
+            if leader != node {
+                self.violated(format!(
+                    "nodes {} and {} both lead group {} in term {term}",
+                    leader + 1,
+                    node + 1,
+                    group.0
+                ));
+            }
+        }
+        self.commits(node, group.0, commit);
+        if let Some(digest) = digest {
+            let (other, expected) =
+                *self.digests.entry((group.0, applied)).or_insert((node, digest));
+            if expected != digest {
+                self.violated(format!(
+                    "nodes {} and {} differ in group {} at {applied}",
+                    other + 1,
+                    node + 1,
+                    group.0
+                ));
+            }
+        }
+        is_new
+    }
+
+    fn commits(&mut self, node: usize, group: u32, commit: u64) {
+        let log = self.logs.entry((node, group)).or_default();
+        if commit <= log.commit {
+            return;
+        }
+        let mut differs = None;
+        for (index, record) in log.appended.range(log.commit + 1..=commit) {
+            let first = self.committed.entry((group, *index)).or_insert_with(|| Rc::clone(record));
+            if first != record {
+                differs = Some((*index, first.term, record.term));
+            }
+        }
+        log.commit = commit;
+        if let Some((index, one, other)) = differs {
+            self.violated(format!(
+                "group {group}: entry {index} is committed with term {one}, on node {} with {other}",
+                node + 1
+            ));
+        }
+    }
+
+    /// A message was delivered from its place in the queue: it has one, for good.
+    pub(super) fn delivered(&mut self, queue: QueueId, seq: u64, id: &str) {
+        let place = self.places.entry((queue, seq)).or_insert_with(|| id.to_owned());
+        if place != id {
+            let text = format!("queue {} has {place} and {id} at {seq}", queue.0);
+            self.violated(text);
+        }
+        let copy = *self.copies.entry((queue, id.to_owned())).or_insert(seq);
+        if copy != seq {
+            self.violated(format!("{id} is in queue {} twice: {copy} and {seq}", queue.0));
+        }
+    }
+}
+
+fn mark(item: &Item) -> Mark {
+    match item {
+        Item::Entry { index, term, data } => {
+            Mark::Entry { index: *index, record: record(*term, data) }
+        }
+        Item::TruncateFrom(from) => Mark::Truncated { from: *from },
+        Item::HardState(state) => {
+            // Version, term, vote, commit.
+            let field = |at: usize| {
+                let bytes = state.get(at..at + 8).and_then(|bytes| bytes.try_into().ok());
+                bytes.map_or(0, u64::from_le_bytes)
+            };
+            Mark::Voted { term: field(1), vote: field(9) }
+        }
+    }
+}
+
+fn record(term: u64, data: &[u8]) -> Rc<Record> {
+    let mut hasher = DefaultHasher::new();
+    data.hash(&mut hasher);
+    let mut ids = Vec::new();
+    for (_, command) in EntryReader::new(data).into_iter().flatten().flatten() {
+        if let Command::Enqueue(enqueue) = command {
+            ids.push(String::from_utf8_lossy(enqueue.head).into_owned());
+        }
+    }
+    Rc::new(Record { term, hash: hasher.finish(), ids })
+}

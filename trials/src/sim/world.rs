@@ -1,0 +1,580 @@
+//! The cluster, its clients and the harm done to them, on one thread: one event after the other.
+
+use cluster::Answer;
+use cluster::shard::Output;
+use machine::{NodeId, SessionId};
+use wal::sim::{Fault, SimDisk};
+
+use super::agenda::{Agenda, Event, Micros};
+use super::clients::{Clients, Outside};
+use super::nemesis::Nemesis;
+use super::network::{Network, Told};
+use super::node::{Node, home};
+use super::store::{Append, Reading};
+use super::watch::Watch;
+use super::{Diary, states};
+use crate::history::What;
+use crate::workload::Chance;
+
+/// A shard's thread takes its turn so soon after something came for it, from and to.
+const TURN: (Micros, Micros) = (5, 120);
+/// A sync of a healthy disk, from and to.
+const SYNC: (Micros, Micros) = (150, 2_500);
+/// Appends written with one sync.
+const WRITE_COUNT: u64 = 8;
+const READ: (Micros, Micros) = (50, 900);
+const FLUSH: (Micros, Micros) = (2_000, 25_000);
+const LOOK: Micros = 50_000;
+/// A node that cannot reach a majority answers its publishers within this time.
+const ANSWERS_ALONE: Micros = 2_300_000;
+/// Lines that are kept for the story of a seed that fails.
+const LINES_MAX: usize = 400;
+
+/// How a process ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Death {
+    /// What it wrote stays.
+    Kill,
+    /// Unsynced sectors and names are lost or torn, and nobody hears a goodbye.
+    PowerCut,
+}
+
+pub(super) struct World {
+    pub(super) chance: Chance,
+    pub(super) agenda: Agenda,
+    pub(super) diary: Diary,
+    pub(super) nodes: Vec<Node>,
+    pub(super) network: Network,
+    pub(super) nemesis: Nemesis,
+    pub(super) watch: Watch,
+    pub(super) clients: Clients,
+    /// Since when each node cannot reach a majority, both ways.
+    alone: Vec<Option<Micros>>,
+    complained: Vec<bool>,
+    answers: Vec<(usize, SessionId, Answer)>,
+    pub(super) lines: Vec<String>,
+    pub(super) crashes: u64,
+    pub(super) power_cuts: u64,
+    pub(super) checkpoints: u64,
+}
+
+impl World {
+    pub(super) fn new(seed: u64, nodes: usize) -> Self {
+        let mut chance = Chance::new(seed);
+        let mut agenda = Agenda::default();
+        let mut diary = Diary::default();
+        let network = Network::new(nodes, &mut chance, &mut agenda);
+        let clients = Clients::new(&mut diary);
+        let mut all = Vec::new();
+        for number in 0..nodes {
+            let disk = SimDisk::new(chance.number());
+            let shards = chance.within(1, 3) as usize;
+            all.push(Node::new(NodeId(number as u64 + 1), disk, shards, SYNC));
+            agenda.after(chance.within(0, 200_000), Event::Start { node: number });
+        }
+        agenda.after(LOOK, Event::Look);
+        for number in 0..clients.publishers() {
+            agenda.after(chance.within(0, 50_000), Event::Publisher { number });
+        }
+        for number in 0..clients.consumers() {
+            agenda.after(chance.within(0, 50_000), Event::Consumer { number });
+        }
+        agenda.after(1_000, Event::Control);
+        let mut network = network;
+        (0..nodes).for_each(|node| network.set_mute(node, true));
+        Self {
+            chance,
+            agenda,
+            diary,
+            network,
+            nemesis: Nemesis::default(),
+            watch: Watch::new(nodes),
+            clients,
+            alone: vec![None; nodes],
+            complained: vec![false; nodes],
+            nodes: all,
+            answers: Vec::new(),
+            lines: Vec::new(),
+            crashes: 0,
+            power_cuts: 0,
+            checkpoints: 0,
+        }
+    }
+
+    /// A line of the story.
+    pub(super) fn line(&mut self, text: &str) {
+        if self.lines.len() >= LINES_MAX {
+            self.lines.drain(..LINES_MAX / 2);
+        }
+        self.lines.push(format!("{:>9.3} {text}", self.agenda.now() as f64 / 1e6));
+    }
+
+    /// What must not be, seen from outside.
+    pub(super) fn complain(&mut self, text: &str) {
+        self.protocol(text.to_owned());
+    }
+
+    fn protocol(&mut self, text: String) {
+        self.line(&text);
+        self.diary.saw("world", What::Protocol { text });
+    }
+
+    /// Goes on until `time`, or until `enough`.
+    pub(super) fn run_until(&mut self, time: Micros, enough: impl Fn(&Self) -> bool) -> bool {
+        while self.agenda.now() < time {
+            if enough(self) {
+                return true;
+            }
+            self.one();
+        }
+        enough(self)
+    }
+
+    /// One thing happens.
+    fn one(&mut self) {
+        let Some(event) = self.agenda.next() else { return };
+        self.diary.now = self.agenda.now();
+        match event {
+            Event::Step { node, shard, life } => self.step(node, shard, life),
+            Event::Written { node, life } => self.written(node, life),
+            Event::Read { node, life } => self.read(node, life),
+            Event::Flush { node, life } => self.flush(node, life),
+            Event::Arrive { from, to, generation } => self.arrive(from, to, generation),
+            Event::Dial { one, other } => {
+                let told = self.network.dial((one, other), &mut self.chance, &mut self.agenda);
+                told.into_iter().for_each(|told| self.tell(told));
+            }
+            Event::Closed { at, peer, generation } => {
+                if let Some(told) = self.network.closed(at, peer, generation) {
+                    self.tell(told);
+                }
+            }
+            Event::Look => self.look(),
+            Event::Start { node } => self.start(node),
+            Event::Resume { node, life } => self.resume(node, life),
+            Event::Publisher { number } => {
+                let next = self.chance.within(2_000, 90_000);
+                self.agenda.after(next, event);
+                self.ask_clients(|clients, outside| clients.publisher_acts(number, outside));
+            }
+            Event::Consumer { number } => {
+                let next = self.chance.within(2_000, 60_000);
+                self.agenda.after(next, event);
+                self.ask_clients(|clients, outside| clients.consumer_acts(number, outside));
+            }
+            Event::Control => {
+                let next = self.chance.within(5_000, 100_000);
+                self.agenda.after(next, event);
+                self.ask_clients(Clients::control_acts);
+            }
+            Event::Harm => self.harm(),
+            Event::Undo { number } => self.undo(number),
+        }
+        self.deliver_answers();
+    }
+
+    /// Lets clients do something, and wakes the nodes that they asked.
+    fn ask_clients(&mut self, act: impl FnOnce(&mut Clients, &mut Outside<'_>)) {
+        let Self { chance, diary, nodes, watch, clients, agenda, .. } = self;
+        let touched = std::collections::BTreeSet::new();
+        let mut outside = Outside { nodes, chance, diary, watch, now: agenda.now(), touched };
+        act(clients, &mut outside);
+        for node in outside.touched {
+            self.wake(node);
+        }
+    }
+
+    fn deliver_answers(&mut self) {
+        while !self.answers.is_empty() {
+            for (node, session, answer) in std::mem::take(&mut self.answers) {
+                let life = self.nodes[node].lives;
+                if home(session) != node {
+                    let text = format!("node {} answers {session:?}", node + 1);
+                    self.protocol(text);
+                    continue;
+                }
+                self.ask_clients(|clients, outside| {
+                    clients.answered(session, life, answer, outside);
+                });
+            }
+        }
+        for text in self.watch.take_violations() {
+            self.protocol(text);
+        }
+    }
+
+    /// Every shard of `node` that has something to do takes a turn soon.
+    pub(super) fn wake(&mut self, node: usize) {
+        let soon = self.agenda.now() + self.chance.within(TURN.0, TURN.1);
+        let Some(life) = &self.nodes[node].life else { return };
+        let waiting: Vec<usize> =
+            (0..life.shards.len()).filter(|shard| !life.inboxes[*shard].is_empty()).collect();
+        for shard in waiting {
+            self.turn(node, shard, soon);
+        }
+    }
+
+    fn turn(&mut self, node: usize, shard: usize, at: Micros) {
+        let number = self.nodes[node].lives;
+        let Some(life) = &mut self.nodes[node].life else { return };
+        if at < life.turns[shard] {
+            life.turns[shard] = at;
+            self.agenda.at(at, Event::Step { node, shard, life: number });
+        }
+    }
+
+    /// Whether an event of `life` still means something to `node`.
+    fn is_live(&self, node: usize, life: u64) -> bool {
+        let found = &self.nodes[node];
+        found.lives == life && found.life.is_some()
+    }
+
+    fn step(&mut self, node: usize, shard: usize, number: u64) {
+        if !self.is_live(node, number) || self.nodes[node].is_paused {
+            return;
+        }
+        let time = self.agenda.now();
+        let now = self.nodes[node].now(time);
+        let Some(life) = &mut self.nodes[node].life else { return };
+        if life.turns[shard] != time {
+            return;
+        }
+        life.turns[shard] = Micros::MAX;
+        let mut outputs = Vec::new();
+        life.shards[shard].step(now, &mut life.inboxes[shard], &mut outputs);
+        self.perform(node, shard, outputs);
+        self.after_step(node, shard);
+    }
+
+    /// Looks at the shard's groups, and plans its next turn.
+    fn after_step(&mut self, node: usize, shard: usize) {
+        let Some(life) = &self.nodes[node].life else { return };
+        let deadline = life.deadline(shard).max(self.agenda.now() + 1_000);
+        let states = states(&life.shards[shard], false);
+        self.turn(node, shard, deadline);
+        for state in states {
+            if self.watch.stands(node, &state) {
+                let (group, term) = (state.group.0, state.term);
+                self.line(&format!("node {} leads group {group} in term {term}", node + 1));
+            }
+        }
+    }
+
+    /// Does what a shard wants.
+    fn perform(&mut self, node: usize, shard: usize, outputs: Vec<Output>) {
+        let number = self.nodes[node].lives;
+        let mut forwarded = false;
+        for output in outputs {
+            let Some(life) = &mut self.nodes[node].life else { return };
+            match output {
+                Output::Append { number, batch, entries } => {
+                    let marks = self.watch.appended(node, &batch);
+                    let append = Append { shard, number, batch, entries, marks };
+                    life.store.appends.push_back(append);
+                }
+                Output::Answer { session, answer } => self.answers.push((node, session, answer)),
+                Output::Fetch { group, queue, from_seq, parts } => {
+                    let reading = Reading::Bodies { group, queue, from_seq, parts };
+                    life.store.readings.push_back(reading);
+                }
+                Output::ReadEntries { group, number, entries } => {
+                    let reading = Reading::Entries { group, number, entries };
+                    life.store.readings.push_back(reading);
+                }
+                Output::Forward { shard, input } => {
+                    life.inboxes[shard].push(input);
+                    forwarded = true;
+                }
+                Output::CatalogApplied { at, entry } => life.route_by(at, &entry),
+                Output::Checkpoint(job) => {
+                    life.store.jobs.push_back(job);
+                    let soon = self.chance.within(FLUSH.0, FLUSH.1);
+                    self.agenda.after(soon, Event::Flush { node, life: number });
+                }
+                Output::Reconciled => {
+                    life.reconciled += 1;
+                    if self.nodes[node].is_serving() {
+                        self.line(&format!("node {} serves", node + 1));
+                    }
+                }
+                Output::Send { to, message } => {
+                    self.watch.said(node, to.0, &message);
+                    let to = to.0 as usize - 1;
+                    self.network.send((node, to), message, &mut self.chance, &mut self.agenda);
+                }
+            }
+        }
+        if forwarded {
+            self.wake(node);
+        }
+        self.start_writing(node);
+        self.start_reading(node);
+    }
+
+    /// The writer takes what waits, unless it has something in hand. Some of what it writes is on
+    /// disk long before anybody hears of it.
+    fn start_writing(&mut self, node: usize) {
+        let (number, sync) = (self.nodes[node].lives, self.nodes[node].sync);
+        let Some(life) = &mut self.nodes[node].life else { return };
+        if life.store.writing.is_some() || life.store.appends.is_empty() {
+            return;
+        }
+        life.store.take(self.chance.within(1, WRITE_COUNT + 1) as usize);
+        let takes = self.chance.within(sync.0, sync.1);
+        self.agenda.after(takes, Event::Written { node, life: number });
+        if self.chance.percent(50) {
+            self.write(node);
+        }
+    }
+
+    fn write(&mut self, node: usize) {
+        let Some(life) = &mut self.nodes[node].life else { return };
+        match life.store.write() {
+            Ok(marks) => self.watch.synced(node, marks),
+            Err(_) => self.disk_failed(node),
+        }
+    }
+
+    fn written(&mut self, node: usize, number: u64) {
+        if !self.is_live(node, number) {
+            return;
+        }
+        if self.nodes[node].is_paused {
+            // The call returns, and the thread hears of it when the process goes on.
+            return self.agenda.after(50_000, Event::Written { node, life: number });
+        }
+        self.write(node);
+        let Some(life) = &mut self.nodes[node].life else { return };
+        life.store.writing = None;
+        for (shard, input) in std::mem::take(&mut life.store.told) {
+            life.inboxes[shard].push(input);
+        }
+        self.wake(node);
+        self.start_writing(node);
+    }
+
+    fn start_reading(&mut self, node: usize) {
+        let number = self.nodes[node].lives;
+        let Some(life) = &mut self.nodes[node].life else { return };
+        if !life.store.is_reading && !life.store.readings.is_empty() {
+            life.store.is_reading = true;
+            let soon = self.chance.within(READ.0, READ.1);
+            self.agenda.after(soon, Event::Read { node, life: number });
+        }
+    }
+
+    fn read(&mut self, node: usize, number: u64) {
+        if !self.is_live(node, number) {
+            return;
+        }
+        if self.nodes[node].is_paused {
+            return self.agenda.after(50_000, Event::Read { node, life: number });
+        }
+        let Some(life) = &mut self.nodes[node].life else { return };
+        life.store.is_reading = false;
+        match life.store.read() {
+            Ok(read) => {
+                read.into_iter().for_each(|(group, input)| life.tell_group(group, input));
+                self.wake(node);
+                self.start_reading(node);
+            }
+            Err(_) => self.disk_failed(node),
+        }
+    }
+
+    /// The flusher writes a checkpoint if one waits, and keeps house.
+    fn flush(&mut self, node: usize, number: u64) {
+        if !self.is_live(node, number) || self.nodes[node].is_paused {
+            return;
+        }
+        let nth = self.chance.within(0, 1 << 16) as usize;
+        let Some(life) = &mut self.nodes[node].life else { return };
+        let flushed = life.store.checkpoint().and_then(|done| {
+            let kept = life.store.keep(nth)?;
+            Ok((done, kept))
+        });
+        match flushed {
+            Ok((done, kept)) => {
+                self.checkpoints += u64::from(done.is_some());
+                for (group, input) in done.into_iter().chain(kept) {
+                    life.tell_group(group, input);
+                }
+                self.wake(node);
+            }
+            Err(_) => self.disk_failed(node),
+        }
+    }
+
+    fn arrive(&mut self, from: usize, to: usize, generation: u64) {
+        let messages = self.network.arrive((from, to), generation, self.agenda.now());
+        let peer = self.nodes[from].id;
+        let Some(life) = &mut self.nodes[to].life else { return };
+        if !messages.is_empty() {
+            life.hear(peer, messages);
+            self.wake(to);
+        }
+    }
+
+    /// An end of a connection hears that it is up, or down.
+    pub(super) fn tell(&mut self, Told { node, peer, is_up }: Told) {
+        let id = self.nodes[peer].id;
+        self.agenda.mix(&(node, peer, is_up));
+        if let Some(life) = &mut self.nodes[node].life {
+            life.tell(id, is_up);
+            self.wake(node);
+        }
+    }
+
+    /// A node stops at the first failure of its disk; the process is then gone.
+    fn disk_failed(&mut self, node: usize) {
+        let is_cut = self.chance.percent(70);
+        self.crash(node, if is_cut { Death::PowerCut } else { Death::Kill });
+    }
+
+    pub(super) fn crash(&mut self, node: usize, death: Death) {
+        if self.nodes[node].life.take().is_none() {
+            return;
+        }
+        self.crashes += 1;
+        self.nodes[node].is_paused = false;
+        self.line(&format!("node {} dies: {death:?}", node + 1));
+        let says_goodbye = death == Death::Kill;
+        self.network.died(node, says_goodbye, &mut self.chance, &mut self.agenda);
+        self.clients.disconnected(node, &mut self.diary);
+        self.fall(node, death);
+        let down = match self.chance.percent(60) {
+            true => self.chance.within(20_000, 900_000),
+            false => self.chance.within(900_000, 5_000_000),
+        };
+        let down = if self.nemesis.is_over { down.min(300_000) } else { down };
+        self.agenda.after(down, Event::Start { node });
+        let (kind, t0) = (format!("{death:?}"), self.diary.nanos());
+        let (number, t1) = (node as u32 + 1, t0 + down * 1000);
+        self.diary.saw("world", What::Fault { kind, node: number, t0, t1, sectors: 0 });
+    }
+
+    fn fall(&mut self, node: usize, death: Death) {
+        match death {
+            Death::Kill => self.nodes[node].disk.kill(),
+            Death::PowerCut => {
+                self.power_cuts += 1;
+                self.nodes[node].disk.power_cut(self.chance.number());
+            }
+        }
+    }
+
+    fn start(&mut self, node: usize) {
+        if self.nodes[node].life.is_some() {
+            return;
+        }
+        if !self.nemesis.is_over && self.chance.percent(10) {
+            let count = self.chance.within(1, 40);
+            self.nodes[node].disk.fail_at(count, Fault::PowerOff);
+        }
+        let members: Vec<NodeId> = self.nodes.iter().map(|node| node.id).collect();
+        let now = self.agenda.now();
+        match self.nodes[node].recover(&members, now) {
+            Ok(found) => {
+                self.watch.recovered(node, &found.logs);
+                self.nodes[node].life = Some(found.life);
+                self.network.set_mute(node, false);
+                self.line(&format!("node {} starts", node + 1));
+                self.started(node);
+            }
+            // The power went again, in the middle of the recovery.
+            Err(wal::Error::Disk { .. }) => {
+                self.fall(node, Death::PowerCut);
+                let soon = self.chance.within(20_000, 500_000);
+                self.agenda.after(soon, Event::Start { node });
+            }
+            Err(error) => self.protocol(format!("node {} does not start: {error}", node + 1)),
+        }
+    }
+
+    fn started(&mut self, node: usize) {
+        let now = self.nodes[node].now(self.agenda.now());
+        let number = self.nodes[node].lives;
+        for shard in 0..self.nodes[node].shards {
+            let Some(life) = &mut self.nodes[node].life else { return };
+            let mut outputs = Vec::new();
+            life.shards[shard].start(now, &mut outputs);
+            self.perform(node, shard, outputs);
+            self.after_step(node, shard);
+        }
+        self.agenda.after(FLUSH.1, Event::Flush { node, life: number });
+    }
+
+    fn resume(&mut self, node: usize, life: u64) {
+        if !self.is_live(node, life) || !self.nodes[node].is_paused {
+            return;
+        }
+        self.line(&format!("node {} goes on", node + 1));
+        self.nodes[node].is_paused = false;
+        self.network.resumed(node, &mut self.chance, &mut self.agenda);
+        let soon = self.agenda.now() + TURN.1;
+        for shard in 0..self.nodes[node].shards {
+            if let Some(life) = &mut self.nodes[node].life {
+                life.turns[shard] = Micros::MAX;
+            }
+            self.turn(node, shard, soon);
+        }
+    }
+
+    /// Silence, housekeeping, and what takes too long.
+    fn look(&mut self) {
+        self.agenda.after(LOOK, Event::Look);
+        let told = self.network.look(&mut self.chance, &mut self.agenda);
+        told.into_iter().for_each(|told| self.tell(told));
+        let now = self.agenda.now();
+        for node in 0..self.nodes.len() {
+            let life = self.nodes[node].lives;
+            if self.nodes[node].life.is_some() && self.chance.percent(70) {
+                let soon = self.chance.within(0, LOOK);
+                self.agenda.after(soon, Event::Flush { node, life });
+            }
+            if !self.is_alone(node) {
+                self.alone[node] = None;
+                self.complained[node] = false;
+                continue;
+            }
+            let since = *self.alone[node].get_or_insert(now);
+            let before = now.saturating_sub(ANSWERS_ALONE);
+            if since < before
+                && !self.complained[node]
+                && let Some(text) = self.clients.waits_since(node, before)
+            {
+                self.complained[node] = true;
+                self.protocol(format!("node {} has no majority, and {text}", node + 1));
+            }
+        }
+    }
+
+    /// Whether `node` runs and cannot reach a majority, itself included, both ways.
+    fn is_alone(&self, node: usize) -> bool {
+        let runs = |node: usize| self.nodes[node].life.is_some() && !self.nodes[node].is_paused;
+        let reaches = |other: usize| runs(other) && self.network.is_open_between(node, other);
+        let reached = (0..self.nodes.len()).filter(|other| *other == node || reaches(*other));
+        runs(node) && reached.count() * 2 <= self.nodes.len()
+    }
+
+    /// Whether every node runs and serves.
+    pub(super) fn is_whole(&self) -> bool {
+        self.nodes.iter().all(|node| node.is_serving() && !node.is_paused)
+    }
+
+    /// Whether all replicas of every group have applied the same; with their digests.
+    pub(super) fn agree(&mut self) -> bool {
+        let mut applied = std::collections::BTreeMap::new();
+        let mut agrees = true;
+        for node in 0..self.nodes.len() {
+            let Some(life) = &self.nodes[node].life else { return false };
+            let all: Vec<_> = life.shards.iter().flat_map(|shard| states(shard, true)).collect();
+            for state in all {
+                agrees &= *applied.entry(state.group).or_insert(state.applied) == state.applied;
+                self.watch.stands(node, &state);
+            }
+        }
+        self.deliver_answers();
+        agrees
+    }
+}
