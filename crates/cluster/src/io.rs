@@ -9,6 +9,7 @@ mod alarms;
 mod flusher;
 pub mod handle;
 mod mailbox;
+pub mod peers;
 mod sessions;
 mod shard_loop;
 mod start;

@@ -130,7 +130,7 @@ impl Drop for Alive {
     }
 }
 
-fn spawn(name: String, run: impl FnOnce() + Send + 'static) -> thread::JoinHandle<()> {
+pub(super) fn spawn(name: String, run: impl FnOnce() + Send + 'static) -> thread::JoinHandle<()> {
     let builder = thread::Builder::new().name(name);
     let run = || {
         let alive = Alive;

@@ -12,6 +12,7 @@ use super::limits::FRAME_BYTES_FILLED;
 use super::message::Message;
 use super::reader::Reader;
 use super::{Error, answers, raft_message, requests};
+use crate::request::Held;
 
 /// What a message weighs besides its payload, in bytes.
 const MESSAGE_BYTES: usize = 64;
@@ -84,7 +85,9 @@ impl Message {
                 held.map(|attachment| MESSAGE_BYTES + 8 * attachment.held.range_count()).sum()
             }
             Self::Requests { requests, .. } => MESSAGE_BYTES * requests.len(),
-            Self::Parcel { commands, .. } => commands.len(),
+            Self::Parcel { commands, settles, .. } => {
+                commands.len() + settles.iter().map(held_bytes).sum::<usize>()
+            }
             Self::Answers { answers, .. } => {
                 answers.iter().map(|(_, answer)| MESSAGE_BYTES + answers::payload(answer)).sum()
             }
@@ -97,6 +100,10 @@ impl Message {
         };
         MESSAGE_BYTES + payload
     }
+}
+
+fn held_bytes(held: &Held) -> usize {
+    MESSAGE_BYTES + 8 * held.ranges.range_count()
 }
 
 /// Appends the frames of `message`. An error says that it does not fit a frame.
@@ -131,10 +138,15 @@ pub fn encode(out: &mut Gather, message: &Message) -> Result<(), Error> {
             start_epoch(out, Kind::SessionGone, *group, *epoch);
             out.number(session.0);
         }
-        Message::Parcel { group, epoch, boot, seq, commands } => {
+        Message::Parcel { group, epoch, boot, seq, commands, settles, needs_apply } => {
             start_epoch(out, Kind::Parcel, *group, *epoch);
             out.number(*boot);
             out.number(*seq);
+            out.bool(*needs_apply);
+            out.count(settles.len());
+            for held in settles {
+                requests::encode_held(out, held);
+            }
             out.payload(commands);
         }
         Message::Answers { group, epoch, answers } => {
@@ -205,13 +217,7 @@ pub fn decode(frame: Frame) -> Result<Option<Message>, Error> {
             reader.end()?;
             Message::SessionGone { group, epoch, session }
         }
-        Kind::Parcel => {
-            let (mut reader, group, epoch) = open_epoch(body, "a parcel")?;
-            let (boot, seq) = (reader.number()?, reader.number()?);
-            let commands = reader.payload()?;
-            reader.end()?;
-            Message::Parcel { group, epoch, boot, seq, commands }
-        }
+        Kind::Parcel => decode_parcel(body)?,
         Kind::Answers => decode_answers(body)?,
         Kind::Committed => {
             let (mut reader, group, epoch) = open_epoch(body, "a receipt of parcels")?;
@@ -274,6 +280,21 @@ fn decode_join(body: Bytes) -> Result<Message, Error> {
         (0..count).map(|_| requests::decode_attachment(&mut reader)).collect();
     reader.end()?;
     Ok(Message::Join { group, epoch, attachments: attachments? })
+}
+
+fn decode_parcel(body: Bytes) -> Result<Message, Error> {
+    /// Queue, consumer, ranges, outcome, credit.
+    const HELD_BYTES_MIN: usize = 3 + 1 + 1 + 1;
+    let (mut reader, group, epoch) = open_epoch(body, "a parcel")?;
+    let (boot, seq) = (reader.number()?, reader.number()?);
+    let needs_apply = reader.bool()?;
+    let count = reader.count(HELD_BYTES_MIN)?;
+    let settles: Result<Vec<_>, _> =
+        (0..count).map(|_| requests::decode_held(&mut reader)).collect();
+    let settles = settles?;
+    let commands = reader.payload()?;
+    reader.end()?;
+    Ok(Message::Parcel { group, epoch, boot, seq, commands, settles, needs_apply })
 }
 
 fn decode_requests(body: Bytes) -> Result<Message, Error> {

@@ -2,13 +2,15 @@
 //!
 //! A request names its group in memory; on the wire the message around it does.
 
-use machine::{CatalogCommand, ConsumerId, ConsumerSpec, GroupId, Outcome, QueueId, SessionId};
+use machine::{
+    CatalogCommand, ConsumerId, ConsumerSpec, GroupId, Outcome, QueueId, Ranges, SessionId,
+};
 
 use super::Error;
 use super::gather::Gather;
 use super::message::Attachment;
 use super::reader::Reader;
-use crate::request::{Request, Ticket};
+use crate::request::{Held, Request, Ticket};
 
 const CATALOG: u8 = 2;
 const ATTACH: u8 = 3;
@@ -53,9 +55,7 @@ pub(super) fn encode(out: &mut Gather, request: &Request) {
         Request::Settle { group: _, queue, consumer, ranges, outcome, credit } => {
             out.u8(SETTLE);
             put_consumer(out, *queue, *consumer);
-            out.ranges(ranges);
-            out.u8(outcome_number(*outcome));
-            out.number(u64::from(*credit));
+            put_outcome(out, ranges, *outcome, *credit);
         }
         Request::Get { ticket, group: _, queue, consumer, no_ack } => {
             out.u8(GET);
@@ -110,10 +110,8 @@ pub(super) fn decode(reader: &mut Reader, group: GroupId) -> Result<Request, Err
             Request::Credit { group, queue, consumer, add: reader.u32()? }
         }
         SETTLE => {
-            let (queue, consumer) = take_consumer(reader)?;
-            let ranges = reader.ranges()?;
-            let outcome = outcome_of(reader.u8()?).ok_or(reader.malformed())?;
-            Request::Settle { group, queue, consumer, ranges, outcome, credit: reader.u32()? }
+            let Held { queue, consumer, ranges, outcome, credit } = decode_held(reader)?;
+            Request::Settle { group, queue, consumer, ranges, outcome, credit }
         }
         GET => {
             let ticket = take_ticket(reader)?;
@@ -138,6 +136,25 @@ pub(super) fn decode(reader: &mut Reader, group: GroupId) -> Result<Request, Err
         END_SESSION => Request::EndSession { ticket: take_ticket(reader)? },
         _ => return Err(reader.malformed()),
     })
+}
+
+pub(super) fn encode_held(out: &mut Gather, held: &Held) {
+    let Held { queue, consumer, ranges, outcome, credit } = held;
+    put_consumer(out, *queue, *consumer);
+    put_outcome(out, ranges, *outcome, *credit);
+}
+
+pub(super) fn decode_held(reader: &mut Reader) -> Result<Held, Error> {
+    let (queue, consumer) = take_consumer(reader)?;
+    let ranges = reader.ranges()?;
+    let outcome = outcome_of(reader.u8()?).ok_or(reader.malformed())?;
+    Ok(Held { queue, consumer, ranges, outcome, credit: reader.u32()? })
+}
+
+fn put_outcome(out: &mut Gather, ranges: &Ranges, outcome: Outcome, credit: u32) {
+    out.ranges(ranges);
+    out.u8(outcome_number(outcome));
+    out.number(u64::from(credit));
 }
 
 pub(super) fn encode_attachment(out: &mut Gather, attachment: &Attachment) {

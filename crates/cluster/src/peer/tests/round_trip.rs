@@ -59,6 +59,11 @@ proptest! {
     }
 }
 
+fn parcel(commands: Bytes) -> Message {
+    let (group, settles, needs_apply) = (GroupId(1), Vec::new(), false);
+    Message::Parcel { group, epoch: 1, boot: 1, seq: 1, commands, settles, needs_apply }
+}
+
 fn raft(message: eraftpb::Message) -> Message {
     Message::Raft { group: GroupId(17), message }
 }
@@ -82,8 +87,7 @@ fn a_heartbeat_takes_less_than_thirty_bytes() {
 fn a_body_is_referenced_on_the_way_out_and_on_the_way_in() {
     let body = Bytes::from(vec![5; 100_000]);
     let mut gather = Gather::default();
-    let parcel =
-        Message::Parcel { group: GroupId(1), epoch: 1, boot: 1, seq: 1, commands: body.clone() };
+    let parcel = parcel(body.clone());
     encode(&mut gather, &parcel).unwrap();
     let mut slices = [IoSlice::new(&[]); 4];
     let count = gather.slices(0, &mut slices);
@@ -100,17 +104,10 @@ fn a_body_is_referenced_on_the_way_out_and_on_the_way_in() {
 
 #[test]
 fn a_frame_that_is_too_large_is_taken_back_and_the_others_stay() {
-    let parcel = |bytes| Message::Parcel {
-        group: GroupId(1),
-        epoch: 1,
-        boot: 1,
-        seq: 1,
-        commands: Bytes::from(vec![0; bytes]),
-    };
     let mut gather = Gather::default();
-    encode(&mut gather, &parcel(5000)).unwrap();
+    encode(&mut gather, &parcel(Bytes::from(vec![0; 5000]))).unwrap();
     let before = gather.bytes();
-    let refused = encode(&mut gather, &parcel(FRAME_BYTES_MAX));
+    let refused = encode(&mut gather, &parcel(Bytes::from(vec![0; FRAME_BYTES_MAX])));
     assert!(matches!(refused, Err(Error::TooLarge { .. })));
     assert_eq!(gather.bytes(), before);
     assert_eq!(read(&mut written(&gather, usize::MAX)).unwrap().len(), 1);

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use raft::eraftpb::{self, ConfState, Entry, EntryType, MessageType, Snapshot, SnapshotMetadata};
 
 use crate::peer::message::{Attachment, Message};
-use crate::request::{Alarms, Answer, Delivery, Request, Ticket};
+use crate::request::{Alarms, Answer, Delivery, Held, Request, Ticket};
 
 /// Any message that a node may send.
 pub(super) fn message() -> impl Strategy<Value = Message> {
@@ -27,9 +27,11 @@ pub(super) fn message() -> impl Strategy<Value = Message> {
                 Message::Requests { group, epoch, session, requests }
             }),
             session().prop_map(move |session| Message::SessionGone { group, epoch, session }),
-            (number(), number(), payload()).prop_map(move |(boot, seq, commands)| {
-                Message::Parcel { group, epoch, boot, seq, commands }
-            }),
+            (number(), number(), payload(), vec(held(), 0..3), any::<bool>()).prop_map(
+                move |(boot, seq, commands, settles, needs_apply)| {
+                    Message::Parcel { group, epoch, boot, seq, commands, settles, needs_apply }
+                }
+            ),
             vec((session(), answer(group)), 0..4).prop_map(move |answers| Message::Answers {
                 group,
                 epoch,
@@ -208,6 +210,18 @@ fn outcome() -> impl Strategy<Value = Outcome> {
         Outcome::Requeue,
         Outcome::Undelivered,
     ])
+}
+
+fn held() -> impl Strategy<Value = Held> {
+    (queue(), consumer(), ranges(), outcome(), any::<u32>()).prop_map(
+        |(queue, consumer, ranges, outcome, credit)| Held {
+            queue,
+            consumer,
+            ranges,
+            outcome,
+            credit,
+        },
+    )
 }
 
 fn request(group: GroupId) -> impl Strategy<Value = Request> {

@@ -1,0 +1,366 @@
+//! The other nodes: connections to them, on a thread of their own.
+//!
+//! One data connection per pair of nodes, which the node with the greater id makes; it carries both
+//! directions in order. Nothing here knows what the messages mean, but for what may overtake bodies.
+//! Elections hang on this thread, so nothing else runs on it.
+
+mod bulk;
+mod greet;
+mod line;
+mod link;
+mod listener;
+mod member;
+mod outbox;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use bytes::BytesMut;
+use machine::NodeId;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+use tokio::task::{AbortHandle, JoinSet};
+
+pub use bulk::{Bulk, BulkBroken};
+
+use self::bulk::Throttle;
+use self::line::{Broken, Line};
+use self::member::Member;
+use super::mailbox::Mailbox;
+use crate::peer::handshake::{Acquaintance, Hello, PROTOCOLS, Purpose, Secret};
+use crate::peer::message::Message;
+use crate::shard::Input;
+
+/// Bytes of snapshots that a node sends in a second, where nothing else is configured.
+pub const BULK_BYTES_PER_SECOND: u64 = 100_000_000;
+
+/// The same kind of refusal is not told again for so long.
+const QUIET: Duration = Duration::from_secs(60);
+
+/// How to reach the others.
+pub(crate) struct Config {
+    pub(crate) node: NodeId,
+    pub(crate) cluster: u128,
+    pub(crate) incarnation: u64,
+    pub(crate) boot: u64,
+    pub(crate) secret: Secret,
+    /// Address and port to listen on.
+    pub(crate) listen: String,
+    pub(crate) members: Vec<Address>,
+    pub(crate) bulk_bytes_per_second: u64,
+    /// Keeps what is known of the members, by node, beyond the next start.
+    pub(crate) remember: Box<dyn Fn(&BTreeMap<NodeId, u64>) + Send + Sync>,
+}
+
+/// Another node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Address {
+    pub node: NodeId,
+    /// `HOST:PORT` of its peer port.
+    pub address: String,
+    /// That of its data directory; `None`: whatever it comes with at first.
+    pub incarnation: Option<u64>,
+}
+
+/// How it stands with another node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerStatus {
+    pub node: NodeId,
+    pub address: String,
+    pub is_up: bool,
+    /// Why there is no connection, as far as is known.
+    pub trouble: Option<String>,
+    /// Bytes that wait to be sent.
+    pub queued_bytes: usize,
+}
+
+/// Totals since the node started.
+#[derive(Debug, Default)]
+pub struct PeerCounters {
+    /// Data connections made, in either direction.
+    pub connections: AtomicU64,
+    /// Connections to the peer port.
+    pub accepted: AtomicU64,
+    /// Those that did not prove to come from a member.
+    pub refused: AtomicU64,
+    /// Those for which there was no room.
+    pub turned_away: AtomicU64,
+    /// Messages of Raft that were not from who sent them, or not for this node.
+    pub misdirected: AtomicU64,
+    /// Messages that were not sent, for want of a connection or of room.
+    pub dropped: AtomicU64,
+    pub bytes_in: AtomicU64,
+    pub bytes_out: AtomicU64,
+}
+
+/// The connections to all other nodes.
+pub struct Peers {
+    shared: Arc<Shared>,
+    orders: mpsc::UnboundedSender<Order>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    local: SocketAddr,
+}
+
+/// What the thread is asked for.
+enum Order {
+    Keep(Arc<Member>, mpsc::Receiver<(Line, Hello)>),
+    Drop(NodeId),
+    Bulk(std::pin::Pin<Box<dyn Future<Output = ()> + Send>>),
+    Stop,
+}
+
+/// What all tasks need.
+struct Shared {
+    /// As we introduce ourselves, but for purpose and nonce.
+    hello: Hello,
+    secret: Secret,
+    shards: Vec<Arc<Mailbox<Input>>>,
+    members: RwLock<BTreeMap<NodeId, Arc<Member>>>,
+    counters: PeerCounters,
+    throttle: Throttle,
+    remember: Box<dyn Fn(&BTreeMap<NodeId, u64>) + Send + Sync>,
+    told: Mutex<Option<Instant>>,
+}
+
+impl Peers {
+    /// Listens, and connects to all members. What comes from them goes to `shards`.
+    pub(crate) fn start(config: Config, shards: Vec<Arc<Mailbox<Input>>>) -> Result<Self, String> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| format!("the thread of the peer port cannot start: {error}"))?;
+        let listen = &config.listen;
+        let listener = runtime.block_on(TcpListener::bind(listen)).map_err(|error| {
+            format!(
+                "the peer port cannot listen on {listen}: {error}; choose another address with \
+                 --peer-listen ADDR:PORT"
+            )
+        })?;
+        let local = listener.local_addr().map_err(|error| error.to_string())?;
+        let hello = Hello {
+            protocols: PROTOCOLS,
+            cluster: config.cluster,
+            node: config.node,
+            incarnation: config.incarnation,
+            boot: config.boot,
+            purpose: Purpose::Data,
+            nonce: Default::default(),
+        };
+        let shared = Arc::new(Shared {
+            hello,
+            secret: config.secret,
+            shards,
+            members: RwLock::default(),
+            counters: PeerCounters::default(),
+            throttle: Throttle::new(config.bulk_bytes_per_second),
+            remember: config.remember,
+            told: Mutex::new(None),
+        });
+        let (orders, taken) = mpsc::unbounded_channel();
+        let thread = {
+            let shared = Arc::clone(&shared);
+            super::start::spawn("peers".to_owned(), move || {
+                runtime.block_on(serve(listener, shared, taken));
+            })
+        };
+        let peers = Self { shared, orders, thread: Mutex::new(Some(thread)), local };
+        peers.set_members(&config.members);
+        Ok(peers)
+    }
+
+    /// Sends `messages`, in order, if there is a connection. Never waits: what the connection does not
+    /// take in time closes it.
+    pub(crate) fn send(&self, to: NodeId, messages: Vec<Message>) {
+        let count = messages.len();
+        let dropped = match self.shared.members().get(&to) {
+            Some(member) => member.outbox.push(messages),
+            None => count,
+        };
+        if dropped > 0 {
+            self.shared.counters.dropped.fetch_add(dropped as u64, Ordering::Relaxed);
+        }
+    }
+
+    /// A connection for a snapshot. `None`: no such member.
+    pub(crate) fn open_bulk(&self, to: NodeId) -> Option<Bulk> {
+        let member = self.shared.members().get(&to).cloned()?;
+        let (bulk, task) = bulk::open(member, Arc::clone(&self.shared));
+        // A thread that has stopped drops the task, and the handle says that it is broken.
+        let _ = self.orders.send(Order::Bulk(Box::pin(task)));
+        Some(bulk)
+    }
+
+    /// These are the other nodes from now on; this node itself is passed over.
+    pub(crate) fn set_members(&self, addresses: &[Address]) {
+        let mut members = self.shared.members.write().unwrap_or_else(PoisonError::into_inner);
+        let gone: Vec<NodeId> = members
+            .keys()
+            .filter(|node| addresses.iter().all(|address| address.node != **node))
+            .copied()
+            .collect();
+        for node in gone {
+            members.remove(&node);
+            let _ = self.orders.send(Order::Drop(node));
+        }
+        for Address { node, address, incarnation } in addresses {
+            if *node == self.shared.hello.node {
+                continue;
+            }
+            if let Some(member) = members.get(node) {
+                member.set_address(address);
+                if incarnation.is_some() && member.known().incarnation != *incarnation {
+                    member.set_known(Acquaintance { incarnation: *incarnation, boot: 0 });
+                }
+                continue;
+            }
+            let (calls, receiver) = mpsc::channel(1);
+            let known = Acquaintance { incarnation: *incarnation, boot: 0 };
+            let member = Arc::new(Member::new(*node, address.clone(), known, calls));
+            members.insert(*node, Arc::clone(&member));
+            let _ = self.orders.send(Order::Keep(member, receiver));
+        }
+    }
+
+    /// Forgets with which data directory a member came: the operator says that it has a new one.
+    pub(crate) fn forget(&self, node: NodeId) {
+        if let Some(member) = self.shared.members().get(&node) {
+            member.set_known(Acquaintance::default());
+        }
+        self.shared.keep_known();
+    }
+
+    pub(crate) fn status(&self) -> Vec<PeerStatus> {
+        let status = |member: &Arc<Member>| PeerStatus {
+            node: member.node,
+            address: member.address(),
+            is_up: member.is_up(),
+            trouble: member.trouble(),
+            queued_bytes: member.outbox.bytes(),
+        };
+        self.shared.members().values().map(status).collect()
+    }
+
+    pub(crate) fn counters(&self) -> &PeerCounters {
+        &self.shared.counters
+    }
+
+    /// Where the peer port listens.
+    pub(crate) fn local(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// Closes every connection; the shards hear that all nodes are gone.
+    pub(crate) fn stop(&self) {
+        let _ = self.orders.send(Order::Stop);
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread {
+            thread.join().expect("a thread that panics ends the process");
+        }
+    }
+}
+
+impl std::fmt::Debug for Peers {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "Peers of node {}", self.shared.hello.node.0)
+    }
+}
+
+/// What the thread does.
+async fn serve(
+    listener: TcpListener,
+    shared: Arc<Shared>,
+    mut orders: mpsc::UnboundedReceiver<Order>,
+) {
+    let mut tasks = JoinSet::new();
+    let mut keepers: BTreeMap<NodeId, AbortHandle> = BTreeMap::new();
+    tasks.spawn(listener::run(listener, Arc::clone(&shared)));
+    loop {
+        tokio::select! {
+            order = orders.recv() => match order {
+                Some(Order::Keep(member, calls)) => {
+                    if !member.is_dialed_by(&shared) {
+                        tasks.spawn(knock(Arc::clone(&member), Arc::clone(&shared)));
+                    }
+                    let (node, shared) = (member.node, Arc::clone(&shared));
+                    let keeper = tasks.spawn(async move { member.keep(&shared, calls).await });
+                    keepers.insert(node, keeper);
+                }
+                Some(Order::Drop(node)) => {
+                    if let Some(keeper) = keepers.remove(&node) {
+                        keeper.abort();
+                    }
+                }
+                Some(Order::Bulk(task)) => drop(tasks.spawn(task)),
+                Some(Order::Stop) | None => break,
+            },
+            Some(ended) = tasks.join_next() => {
+                if let Err(error) = ended && error.is_panic() {
+                    std::panic::resume_unwind(error.into_panic());
+                }
+            }
+        }
+    }
+    tasks.shutdown().await;
+}
+
+/// Lets a node that dials us know that we are there.
+async fn knock(member: Arc<Member>, shared: Arc<Shared>) {
+    if let Err(why) = member.dial(&shared, Purpose::Knock).await {
+        tracing::debug!("node {} does not hear: {why}", member.node.0);
+    }
+}
+
+impl Shared {
+    fn members(&self) -> RwLockReadGuard<'_, BTreeMap<NodeId, Arc<Member>>> {
+        self.members.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A socket that we dialed, as bytes go through it.
+    async fn dialed(&self, stream: TcpStream) -> Result<Line, Broken> {
+        Ok(Line { socket: Box::new(stream), read: BytesMut::new() })
+    }
+
+    /// A socket that was accepted, as bytes go through it.
+    async fn accepted(&self, stream: TcpStream) -> Result<Line, Broken> {
+        Ok(Line { socket: Box::new(stream), read: BytesMut::new() })
+    }
+
+    fn tell_shards(&self, input: impl Fn() -> Input) {
+        for shard in &self.shards {
+            shard.push(input());
+        }
+    }
+
+    /// What a member said of itself holds from now on.
+    fn remember(&self, member: &Member, hello: &Hello) {
+        let known = Acquaintance { incarnation: Some(hello.incarnation), boot: hello.boot };
+        let is_new = member.known().incarnation.is_none();
+        member.set_known(known);
+        if is_new {
+            self.keep_known();
+        }
+    }
+
+    fn keep_known(&self) {
+        let members = self.members();
+        let known = members.values().filter_map(|member| {
+            member.known().incarnation.map(|incarnation| (member.node, incarnation))
+        });
+        (self.remember)(&known.collect());
+    }
+
+    /// One line a minute about strangers; the counters have them all.
+    fn tell(&self, text: &str) {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.is_none_or(|when| when.elapsed() >= QUIET) {
+            *told = Some(Instant::now());
+            tracing::warn!("{text}");
+        }
+    }
+}

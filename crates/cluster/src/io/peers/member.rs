@@ -1,0 +1,193 @@
+//! One other node: its address, what is known of it, and the task that keeps the connection to it.
+//!
+//! ```text
+//! away ── dialed (the greater id dials) or called ──> here ── closed, silent, full ──> away
+//! ```
+//!
+//! Shards hear `PeerUp` and `PeerDown` in turn. A new connection replaces the old one.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use machine::NodeId;
+use tokio::sync::{Notify, mpsc};
+
+use super::Shared;
+use super::line::{Broken, Line, dial, jitter, name};
+use super::outbox::Outbox;
+use super::{greet, link};
+use crate::peer::handshake::{Acquaintance, Hello, Purpose};
+use crate::shard::Input;
+
+const BACKOFF_MIN: Duration = Duration::from_millis(50);
+const BACKOFF_MAX: Duration = Duration::from_secs(1);
+
+/// How long a dialed address may take to answer.
+const DIAL: Duration = Duration::from_secs(1);
+
+/// The same trouble is not told again for so long.
+const QUIET: Duration = Duration::from_secs(60);
+
+pub(super) struct Member {
+    pub(super) node: NodeId,
+    address: Mutex<String>,
+    pub(super) outbox: Outbox,
+    known: Mutex<Acquaintance>,
+    is_up: AtomicBool,
+    /// Connections that the node made to us, proved.
+    pub(super) calls: mpsc::Sender<(Line, Hello)>,
+    /// Says that the node can be dialed now.
+    pub(super) knocked: Notify,
+    trouble: Mutex<Option<(String, Instant)>>,
+}
+
+impl Member {
+    pub(super) fn new(
+        node: NodeId,
+        address: String,
+        known: Acquaintance,
+        calls: mpsc::Sender<(Line, Hello)>,
+    ) -> Self {
+        Self {
+            node,
+            address: Mutex::new(address),
+            outbox: Outbox::default(),
+            known: Mutex::new(known),
+            is_up: AtomicBool::new(false),
+            calls,
+            knocked: Notify::new(),
+            trouble: Mutex::new(None),
+        }
+    }
+
+    pub(super) fn address(&self) -> String {
+        self.address.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn set_address(&self, address: &str) {
+        address.clone_into(&mut self.address.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    pub(super) fn known(&self) -> Acquaintance {
+        *self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn set_known(&self, known: Acquaintance) {
+        *self.known.lock().unwrap_or_else(PoisonError::into_inner) = known;
+    }
+
+    pub(super) fn is_up(&self) -> bool {
+        self.is_up.load(Ordering::Relaxed)
+    }
+
+    /// Why it is not there, as far as is known.
+    pub(super) fn trouble(&self) -> Option<String> {
+        let trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        trouble.as_ref().map(|(text, _)| text.clone())
+    }
+
+    /// Tells the operator, unless that was told a moment ago.
+    pub(super) fn tell(&self, why: &Broken) {
+        let text = why.to_string();
+        let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_news = match &*trouble {
+            Some((told, when)) => *told != text || when.elapsed() >= QUIET,
+            None => true,
+        };
+        if is_news {
+            tracing::warn!("no connection to {} at {}: {text}", name(self.node), self.address());
+            *trouble = Some((text, Instant::now()));
+        }
+    }
+
+    /// Keeps the connection. Never returns; to be dropped.
+    pub(super) async fn keep(&self, shared: &Shared, mut calls: mpsc::Receiver<(Line, Hello)>) {
+        let mut waiting = None;
+        loop {
+            let (line, hello) = match waiting.take() {
+                Some(call) => call,
+                None => self.connect(shared, &mut calls).await,
+            };
+            let up = Up::new(self, shared, &hello);
+            let why = tokio::select! {
+                why = link::run(line, self.node, &self.outbox, shared) => why,
+                Some(call) = calls.recv() => {
+                    waiting = Some(call);
+                    Broken::Replaced
+                }
+            };
+            drop(up);
+            tracing::warn!("{} is gone: {why}", name(self.node));
+        }
+    }
+
+    /// A connection, however long it takes.
+    async fn connect(
+        &self,
+        shared: &Shared,
+        calls: &mut mpsc::Receiver<(Line, Hello)>,
+    ) -> (Line, Hello) {
+        let mut backoff = BACKOFF_MIN;
+        loop {
+            tokio::select! {
+                Some(call) = calls.recv() => return call,
+                dialed = self.dial(shared, Purpose::Data), if self.is_dialed_by(shared) => {
+                    match dialed {
+                        Ok(call) => return call,
+                        Err(why) => self.tell(&why),
+                    }
+                }
+            }
+            tokio::select! {
+                () = tokio::time::sleep(jitter(backoff)) => backoff = (backoff * 2).min(BACKOFF_MAX),
+                () = self.knocked.notified() => backoff = BACKOFF_MIN,
+            }
+        }
+    }
+
+    /// Of two nodes the one with the greater id dials.
+    pub(super) fn is_dialed_by(&self, shared: &Shared) -> bool {
+        shared.hello.node > self.node
+    }
+
+    /// One connection to the node.
+    pub(super) async fn dial(
+        &self,
+        shared: &Shared,
+        purpose: Purpose,
+    ) -> Result<(Line, Hello), Broken> {
+        let stream = dial(&self.address(), DIAL).await?;
+        let mut line = shared.dialed(stream).await?;
+        let hello = greet::dialer(&mut line, shared, self.node, self.known(), purpose).await?;
+        Ok((line, hello))
+    }
+}
+
+/// A connection that the shards know of.
+struct Up<'a> {
+    member: &'a Member,
+    shared: &'a Shared,
+}
+
+impl<'a> Up<'a> {
+    fn new(member: &'a Member, shared: &'a Shared, hello: &Hello) -> Self {
+        shared.remember(member, hello);
+        *member.trouble.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        tracing::info!("{} is here", name(member.node));
+        // Before the shards hear of it: what they send then must find it open.
+        member.outbox.open();
+        member.is_up.store(true, Ordering::Relaxed);
+        shared.counters.connections.fetch_add(1, Ordering::Relaxed);
+        shared.tell_shards(|| Input::PeerUp { node: member.node });
+        Self { member, shared }
+    }
+}
+
+impl Drop for Up<'_> {
+    fn drop(&mut self) {
+        self.member.outbox.close();
+        self.member.is_up.store(false, Ordering::Relaxed);
+        self.shared.tell_shards(|| Input::PeerDown { node: self.member.node });
+    }
+}

@@ -1,0 +1,195 @@
+//! Data connections: order, ends, silence, overflow, and who is refused.
+
+use raft::eraftpb;
+
+use super::proxy::Proxy;
+use super::*;
+use crate::io::peers::link::SILENCE;
+use crate::io::peers::outbox::OUTBOX_BYTES_MAX;
+
+/// Node 1 and node 2, with a network between them.
+fn pair_through_proxy() -> (Node, Node, Proxy) {
+    let (mut one, mut two) = (Start::node(1).start(), Start::node(2).start());
+    let proxy = Proxy::to(one.peers.local());
+    one.peers.set_members(&[two.address()]);
+    // The greater id dials.
+    let address = Address { address: proxy.address.to_string(), ..one.address() };
+    two.peers.set_members(&[address]);
+    one.expect_up(2);
+    two.expect_up(1);
+    (one, two, proxy)
+}
+
+#[test]
+fn messages_arrive_in_order_in_both_directions() {
+    let (mut one, mut two) = pair();
+    for seq in 0..500 {
+        let bytes = [0, 100, 5000, 300_000][seq as usize % 4];
+        one.peers.send(NodeId(2), vec![parcel(2 * seq, bytes), parcel(2 * seq + 1, 10)]);
+        two.peers.send(NodeId(1), vec![parcel(2 * seq, 10), parcel(2 * seq + 1, bytes)]);
+    }
+    for (node, peer) in [(&mut one, 2), (&mut two, 1)] {
+        let messages = node.messages(peer, 1000);
+        let numbers: Vec<u64> = messages.iter().map(number).collect();
+        assert_eq!(numbers, (0..1000).collect::<Vec<_>>());
+        assert!(messages.iter().all(|message| match message {
+            Message::Snapshot { group, chunk } => chunk.iter().all(|byte| *byte == group.0 as u8),
+            _ => false,
+        }));
+    }
+}
+
+#[test]
+fn a_node_that_ends_is_missed_at_once() {
+    let (one, mut two) = pair();
+    let stopped = Instant::now();
+    one.peers.stop();
+    two.expect_down(1);
+    assert!(stopped.elapsed() < SILENCE / 2, "{:?}", stopped.elapsed());
+}
+
+#[test]
+fn a_connection_that_is_cut_is_made_again() {
+    let (mut one, mut two, proxy) = pair_through_proxy();
+    for round in 0..3 {
+        proxy.cut();
+        for (node, peer) in [(&mut one, 2), (&mut two, 1)] {
+            node.expect_down(peer);
+            node.expect_up(peer);
+        }
+        one.peers.send(NodeId(2), vec![parcel(round, 10)]);
+        assert_eq!(number(&two.messages(1, 1)[0]), round);
+    }
+}
+
+#[test]
+fn a_silent_node_is_taken_for_gone_and_found_again() {
+    let (mut one, mut two, proxy) = pair_through_proxy();
+    let held = Instant::now();
+    proxy.hold(true);
+    one.expect_down(2);
+    two.expect_down(1);
+    assert!(held.elapsed() >= SILENCE / 2, "{:?}", held.elapsed());
+    proxy.hold(false);
+    proxy.cut();
+    one.expect_up(2);
+    two.expect_up(1);
+}
+
+#[test]
+fn an_idle_connection_stays() {
+    let (mut one, mut two) = pair();
+    std::thread::sleep(SILENCE * 3 / 2);
+    assert!(one.is_quiet() && two.is_quiet());
+}
+
+#[test]
+fn when_too_much_waits_the_connection_is_made_anew() {
+    let (mut one, mut two) = pair();
+    let chunk = 1 << 20;
+    let many = (0..=OUTBOX_BYTES_MAX / chunk).map(|seq| parcel(seq as u64, chunk)).collect();
+    one.peers.send(NodeId(2), many);
+    one.expect_down(2);
+    two.expect_down(1);
+    one.expect_up(2);
+    two.expect_up(1);
+    one.peers.send(NodeId(2), vec![parcel(7, 10)]);
+    assert_eq!(number(&two.messages(1, 1)[0]), 7);
+}
+
+#[test]
+fn a_message_of_raft_under_a_wrong_name_is_dropped() {
+    let (one, mut two) = pair();
+    let raft = |from, to| Message::Raft {
+        group: GroupId(1),
+        message: eraftpb::Message { from, to, ..append() },
+    };
+    one.peers.send(NodeId(2), vec![raft(3, 2), raft(1, 1), raft(1, 2)]);
+    let [Message::Raft { message, .. }] = &two.messages(1, 1)[..] else { panic!() };
+    assert_eq!((message.from, message.to), (1, 2));
+    assert_eq!(two.peers.counters().misdirected.load(Ordering::Relaxed), 2);
+}
+
+fn append() -> eraftpb::Message {
+    eraftpb::Message { msg_type: eraftpb::MessageType::MsgAppend, ..eraftpb::Message::default() }
+}
+
+#[test]
+fn a_node_that_starts_again_is_known_again() {
+    let (mut one, two) = pair();
+    two.peers.stop();
+    one.expect_down(2);
+    let mut again = Start { boot: 2, ..Start::node(2) }.start();
+    again.peers.set_members(&[one.address()]);
+    one.expect_up(2);
+    again.expect_up(1);
+    assert_eq!(*one.remembered.lock().unwrap(), BTreeMap::from([(NodeId(2), 72)]));
+}
+
+#[test]
+fn a_wiped_node_is_refused_until_the_operator_says_so() {
+    let (mut one, two) = pair();
+    two.peers.stop();
+    one.expect_down(2);
+    let mut wiped = Start { incarnation: 99, ..Start::node(2) }.start();
+    wiped.peers.set_members(&[one.address()]);
+    let why = wiped.await_trouble(1);
+    assert!(why.contains("`millrace cluster replace 2`"), "{why}");
+    assert!(one.is_quiet() && wiped.is_quiet());
+    one.peers.forget(NodeId(2));
+    assert!(one.remembered.lock().unwrap().is_empty());
+    one.expect_up(2);
+    wiped.expect_up(1);
+}
+
+#[test]
+fn an_old_copy_of_a_data_directory_is_refused() {
+    let (mut one, mut two) = (Start::node(1).start(), Start { boot: 5, ..Start::node(2) }.start());
+    introduce(&[&one, &two]);
+    one.expect_up(2);
+    two.expect_up(1);
+    two.peers.stop();
+    one.expect_down(2);
+    let old = Start { boot: 4, ..Start::node(2) }.start();
+    old.peers.set_members(&[one.address()]);
+    let why = old.await_trouble(1);
+    assert!(why.contains("an old copy"), "{why}");
+}
+
+#[test]
+fn nodes_of_another_cluster_or_without_the_secret_are_refused() {
+    let one = Start::node(1).start();
+    let table = [
+        (Start { cluster: 0xbeef, ..Start::node(2) }, "the same --peers list"),
+        (Start { secret: "other", ..Start::node(2) }, "the same cluster_secret"),
+        (Start::node(3), "`millrace cluster add`"),
+    ];
+    for (start, words) in table {
+        let mut other = start.start();
+        other.peers.set_members(&[one.address()]);
+        one.peers.set_members(&[Address { node: NodeId(2), ..other.address() }]);
+        let why = other.await_trouble(1);
+        assert!(why.contains(words), "{why}");
+        assert!(other.is_quiet());
+    }
+}
+
+#[test]
+fn two_nodes_with_one_id_are_refused() {
+    let one = Start::node(2).start();
+    let other = Start { incarnation: 5, ..Start::node(2) }.start();
+    // It takes the other for node 1, and dials it.
+    other.peers.set_members(&[Address { node: NodeId(1), ..one.address() }]);
+    let why = other.await_trouble(1);
+    assert!(why.contains("its own --node-id") || why.contains("correct the --peers"), "{why}");
+}
+
+#[test]
+fn a_member_that_is_removed_is_gone() {
+    let (mut one, mut two) = pair();
+    one.peers.set_members(&[]);
+    one.expect_down(2);
+    two.expect_down(1);
+    let why = two.await_trouble(1);
+    assert!(why.contains("`millrace cluster add`"), "{why}");
+}
