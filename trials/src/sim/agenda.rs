@@ -113,7 +113,7 @@ impl Agenda {
     }
 
     /// What happened besides belongs to the hash, too.
-    pub(super) fn mix(&mut self, what: &impl Hash) {
+    pub(super) fn mix(&mut self, what: &(impl Hash + ?Sized)) {
         what.hash(&mut self.hasher);
     }
 

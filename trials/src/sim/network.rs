@@ -1,14 +1,19 @@
 //! What lies between the nodes: one connection per pair, each way a queue of messages that keeps
 //! its order.
 //!
+//! Messages are carried as the bytes that nodes write on sockets, so what arrives is what the codec
+//! makes of them. What elections hang on may overtake the rest, as it does in the peers' queues.
 //! A message is lost with its connection and in no other way, as with TCP. Where a direction is cut
 //! nothing arrives and nobody is told: messages wait, and arrive late if the cut is over before
 //! somebody gives up. Each end learns by itself that a connection is over: by the other's goodbye
 //! if that comes through, by silence if not.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io::IoSlice;
 
+use bytes::{Bytes, BytesMut};
 use cluster::peer::message::Message;
+use cluster::peer::{codec, frame, gather::Gather, limits::FRAME_BYTES_MAX};
 
 use super::agenda::{Agenda, Event, Micros};
 use crate::workload::Chance;
@@ -33,11 +38,40 @@ pub(super) struct Told {
     pub(super) is_up: bool,
 }
 
+/// One direction of a connection.
 #[derive(Debug, Default)]
 struct Line {
-    /// In order, with the instant from which they may arrive.
-    messages: VecDeque<(Micros, Message)>,
+    urgent: Lane,
+    plain: Lane,
+}
+
+/// Messages in order, with the instant from which they may arrive.
+#[derive(Debug, Default)]
+struct Lane {
+    messages: VecDeque<(Micros, Bytes)>,
     last: Micros,
+}
+
+impl Lane {
+    /// Says when it arrives.
+    fn push(&mut self, due: Micros, message: Bytes) -> Micros {
+        self.last = self.last.max(due);
+        self.messages.push_back((self.last, message));
+        self.last
+    }
+
+    /// Nothing arrives before `time`. Says whether anything waits.
+    fn hold(&mut self, time: Micros) -> bool {
+        self.messages.iter_mut().for_each(|(due, _)| *due = (*due).max(time));
+        self.last = self.last.max(time);
+        !self.messages.is_empty()
+    }
+
+    fn take(&mut self, now: Micros, arrived: &mut Vec<Bytes>) {
+        while self.messages.front().is_some_and(|(due, _)| *due <= now) {
+            arrived.extend(self.messages.pop_front().map(|(_, message)| message));
+        }
+    }
 }
 
 /// One node's end of a connection.
@@ -97,15 +131,10 @@ impl Network {
         let (from, to) = way;
         let generation = self.ends.get(&way).and_then(|end| end.generation);
         let (Some(line), Some(generation)) = (self.lines.get_mut(&way), generation) else { return };
-        let from_then = agenda.now() + chance.within(RETRANSMIT.0, RETRANSMIT.1);
-        let mut late = 0;
-        for (due, _) in line.messages.iter_mut().filter(|(due, _)| *due <= from_then) {
-            late += 1;
-            *due = from_then;
-        }
-        line.last = line.last.max(from_then);
-        for _ in 0..late {
-            agenda.at(from_then, Event::Arrive { from, to, generation });
+        let time = agenda.now() + chance.within(RETRANSMIT.0, RETRANSMIT.1);
+        // Those that were to arrive later still have their own events.
+        if line.urgent.hold(time) | line.plain.hold(time) {
+            agenda.at(time, Event::Arrive { from, to, generation });
         }
     }
 
@@ -134,7 +163,7 @@ impl Network {
     pub(super) fn send(
         &mut self,
         way: Way,
-        message: Message,
+        message: &Message,
         chance: &mut Chance,
         agenda: &mut Agenda,
     ) {
@@ -145,11 +174,12 @@ impl Network {
             return;
         };
         let slow: Micros = self.slow.get(&way).map_or(0, |slow| slow.iter().sum());
-        let delay = chance.within(DELAY.0, DELAY.1) + slow;
+        let due = agenda.now() + chance.within(DELAY.0, DELAY.1) + slow;
         let line = self.lines.entry(way).or_default();
-        line.last = line.last.max(agenda.now() + delay);
-        line.messages.push_back((line.last, message));
-        agenda.at(line.last, Event::Arrive { from, to, generation });
+        let lane = if message.is_urgent() { &mut line.urgent } else { &mut line.plain };
+        let bytes = encoded(message);
+        agenda.mix(&bytes[..]);
+        agenda.at(lane.push(due, bytes), Event::Arrive { from, to, generation });
     }
 
     /// Messages that have come all the way, in order; none where the way is cut meanwhile.
@@ -161,10 +191,9 @@ impl Network {
         }
         let Some(line) = self.lines.get_mut(&way) else { return Vec::new() };
         let mut arrived = Vec::new();
-        while line.messages.front().is_some_and(|(due, _)| *due <= now) {
-            arrived.extend(line.messages.pop_front().map(|(_, message)| message));
-        }
-        arrived
+        line.urgent.take(now, &mut arrived);
+        line.plain.take(now, &mut arrived);
+        decoded(&arrived)
     }
 
     /// One of the two tries to connect. A connection replaces the one before it; an end that did not
@@ -199,8 +228,9 @@ impl Network {
 
     fn forget(&mut self, way: Way) {
         if let Some(line) = self.lines.get_mut(&way) {
-            self.lost += line.messages.len() as u64;
-            line.messages.clear();
+            self.lost += (line.urgent.messages.len() + line.plain.messages.len()) as u64;
+            line.urgent.messages.clear();
+            line.plain.messages.clear();
         }
     }
 
@@ -278,7 +308,8 @@ impl Network {
             self.forget((node, peer));
         }
         if self.is_open((node, peer)) {
-            let last = self.lines.get(&(node, peer)).map_or(0, |line| line.last);
+            let line = self.lines.get(&(node, peer));
+            let last = line.map_or(0, |line| line.urgent.last.max(line.plain.last));
             let at = last.max(agenda.now() + chance.within(DELAY.0, DELAY.1));
             agenda.at(at, Event::Closed { at: peer, peer: node, generation });
         }
@@ -308,15 +339,176 @@ impl Network {
             if let Some(end) = self.ends.get_mut(&(node, peer)) {
                 end.heard = agenda.now();
             }
-            let count = self.lines.get(&(peer, node)).map_or(0, |line| line.messages.len());
-            for _ in 0..count.min(1) {
-                agenda.after(0, Event::Arrive { from: peer, to: node, generation });
-            }
+            agenda.after(0, Event::Arrive { from: peer, to: node, generation });
             let theirs = self.ends.get(&(peer, node)).and_then(|end| end.generation);
             if theirs != Some(generation) {
                 let at = chance.within(0, 2_000);
                 agenda.after(at, Event::Closed { at: node, peer, generation });
             }
         }
+    }
+}
+
+/// As it is written on a socket.
+fn encoded(message: &Message) -> Bytes {
+    let mut gather = Gather::default();
+    codec::encode(&mut gather, message).expect("what a shard says fits a frame");
+    let mut bytes = BytesMut::with_capacity(gather.bytes());
+    let mut slices = [IoSlice::new(&[]); 16];
+    while bytes.len() < gather.bytes() {
+        let count = gather.slices(bytes.len(), &mut slices);
+        slices[..count].iter().for_each(|slice| bytes.extend_from_slice(slice));
+    }
+    bytes.freeze()
+}
+
+/// As it is read from a socket.
+fn decoded(arrived: &[Bytes]) -> Vec<Message> {
+    let mut input: BytesMut = arrived.iter().flat_map(|bytes| bytes.iter().copied()).collect();
+    let mut messages = Vec::new();
+    while let Some(frame) = frame::take(&mut input, FRAME_BYTES_MAX).expect("frames of our own") {
+        messages.extend(codec::decode(frame).expect("a frame of our own can be read"));
+    }
+    assert!(input.is_empty(), "a frame was cut short");
+    messages
+}
+
+#[cfg(test)]
+mod tests {
+    use machine::GroupId;
+
+    use super::*;
+
+    fn word(term: u64) -> Message {
+        Message::Leads { group: GroupId(1), term }
+    }
+
+    struct Bench {
+        network: Network,
+        chance: Chance,
+        agenda: Agenda,
+        heard: Vec<u64>,
+        told: Vec<Told>,
+    }
+
+    impl Bench {
+        /// Two nodes, connected.
+        fn new(seed: u64) -> Self {
+            let (mut chance, mut agenda) = (Chance::new(seed), Agenda::default());
+            let network = Network::new(2, &mut chance, &mut agenda);
+            let mut bench = Self { network, chance, agenda, heard: Vec::new(), told: Vec::new() };
+            agenda_looks(&mut bench.agenda);
+            bench.run(DIAL.1);
+            assert_eq!(bench.told.iter().filter(|told| told.is_up).count(), 2);
+            bench.told.clear();
+            bench
+        }
+
+        fn say(&mut self, term: u64) {
+            self.network.send((0, 1), &word(term), &mut self.chance, &mut self.agenda);
+        }
+
+        fn run(&mut self, time: Micros) {
+            let end = self.agenda.now() + time;
+            while self.agenda.now() < end {
+                let (network, chance, agenda) =
+                    (&mut self.network, &mut self.chance, &mut self.agenda);
+                match agenda.next() {
+                    Some(Event::Arrive { from, to, generation }) => {
+                        let now = agenda.now();
+                        for message in network.arrive((from, to), generation, now) {
+                            let Message::Leads { term, .. } = message else { panic!() };
+                            self.heard.push(term);
+                        }
+                    }
+                    Some(Event::Dial { one, other }) => {
+                        self.told.extend(network.dial((one, other), chance, agenda));
+                    }
+                    Some(Event::Closed { at, peer, generation }) => {
+                        self.told.extend(network.closed(at, peer, generation));
+                    }
+                    Some(Event::Look) => {
+                        agenda_looks(agenda);
+                        self.told.extend(network.look(chance, agenda));
+                    }
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+    }
+
+    fn agenda_looks(agenda: &mut Agenda) {
+        agenda.after(50_000, Event::Look);
+    }
+
+    #[test]
+    fn messages_arrive_in_their_order() {
+        let mut bench = Bench::new(1);
+        (0..50).for_each(|term| bench.say(term));
+        bench.run(100_000);
+        assert_eq!(bench.heard, (0..50).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn what_a_short_cut_held_up_comes_late_and_in_order() {
+        for seed in 1..20 {
+            let mut bench = Bench::new(seed);
+            bench.say(1);
+            bench.network.cut((0, 1));
+            (2..9).for_each(|term| bench.say(term));
+            bench.run(500_000);
+            assert_eq!(bench.heard, [0; 0]);
+            bench.network.mend((0, 1), &mut bench.chance, &mut bench.agenda);
+            bench.say(9);
+            bench.run(RETRANSMIT.1 + DELAY.1);
+            assert_eq!(bench.heard, (1..10).collect::<Vec<_>>());
+            assert_eq!(bench.told, [], "nobody noticed");
+        }
+    }
+
+    #[test]
+    fn a_long_cut_of_one_way_breaks_the_connection_and_loses_what_waited() {
+        let mut bench = Bench::new(3);
+        bench.network.cut((0, 1));
+        (1..9).for_each(|term| bench.say(term));
+        bench.run(SILENCE + 200_000);
+        let down: Vec<_> = bench.told.iter().filter(|told| !told.is_up).collect();
+        assert_eq!(down.len(), 2, "the other way still carries the goodbye: {:?}", bench.told);
+        bench.network.mend((0, 1), &mut bench.chance, &mut bench.agenda);
+        bench.run(1_000_000);
+        assert_eq!(bench.heard, [0; 0]);
+        bench.say(9);
+        bench.run(100_000);
+        assert_eq!(bench.heard, [9], "they are connected again");
+    }
+
+    #[test]
+    fn a_node_without_power_says_no_goodbye() {
+        let mut bench = Bench::new(4);
+        bench.network.died(0, false, &mut bench.chance, &mut bench.agenda);
+        bench.run(SILENCE / 2);
+        assert_eq!(bench.told, []);
+        bench.run(SILENCE);
+        assert_eq!(bench.told, [Told { node: 1, peer: 0, is_up: false }]);
+    }
+
+    #[test]
+    fn a_process_that_dies_is_missed_at_once() {
+        let mut bench = Bench::new(5);
+        bench.network.died(0, true, &mut bench.chance, &mut bench.agenda);
+        bench.run(10_000);
+        assert_eq!(bench.told, [Told { node: 1, peer: 0, is_up: false }]);
+    }
+
+    #[test]
+    fn a_stopped_node_hears_everything_at_once_when_it_goes_on() {
+        let mut bench = Bench::new(6);
+        bench.network.set_mute(1, true);
+        (1..9).for_each(|term| bench.say(term));
+        bench.run(700_000);
+        assert_eq!(bench.heard, [0; 0]);
+        bench.network.resumed(1, &mut bench.chance, &mut bench.agenda);
+        bench.run(1_000);
+        assert_eq!(bench.heard, (1..9).collect::<Vec<_>>());
     }
 }

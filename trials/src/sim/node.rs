@@ -178,7 +178,7 @@ impl Life {
         let count = self.shards.len();
         let mut parts: Vec<Vec<Message>> = (0..count).map(|_| Vec::new()).collect();
         for message in messages {
-            parts[Shard::of(group_of_message(&message), count)].push(message);
+            parts[Shard::of(message.group(), count)].push(message);
         }
         for (inbox, messages) in self.inboxes.iter_mut().zip(parts) {
             if !messages.is_empty() {
@@ -229,21 +229,5 @@ fn group_of(request: &Request) -> Option<GroupId> {
         | Request::Status { group, .. }
         | Request::CloseQueue { group, .. } => Some(*group),
         Request::Catalog { .. } | Request::EndSession { .. } => None,
-    }
-}
-
-pub(super) fn group_of_message(message: &Message) -> GroupId {
-    match message {
-        Message::Raft { group, .. }
-        | Message::Join { group, .. }
-        | Message::Requests { group, .. }
-        | Message::SessionGone { group, .. }
-        | Message::Parcel { group, .. }
-        | Message::Answers { group, .. }
-        | Message::Committed { group, .. }
-        | Message::NotLeader { group, .. }
-        | Message::Leads { group, .. }
-        | Message::Snapshot { group, .. }
-        | Message::SnapshotTaken { group, .. } => *group,
     }
 }

@@ -334,3 +334,6 @@ fn record(term: u64, data: &[u8]) -> Rc<Record> {
     }
     Rc::new(Record { term, hash: hasher.finish(), ids })
 }
+
+#[cfg(test)]
+mod tests;

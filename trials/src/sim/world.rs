@@ -300,7 +300,7 @@ impl World {
                 Output::Send { to, message } => {
                     self.watch.said(node, to.0, &message);
                     let to = to.0 as usize - 1;
-                    self.network.send((node, to), message, &mut self.chance, &mut self.agenda);
+                    self.network.send((node, to), &message, &mut self.chance, &mut self.agenda);
                 }
             }
         }
