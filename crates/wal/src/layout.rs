@@ -9,11 +9,14 @@ use std::io;
 use crate::disk::Disk;
 use crate::error::{Context, Error};
 use crate::identity::{IDENTITY_FILE, IDENTITY_TEMPORARY};
+use crate::notes::{BOOT_FILE, BOOT_TEMPORARY, MEMBERS_FILE, MEMBERS_TEMPORARY};
 use crate::scan;
 use crate::shared::{GROUPS_DIR, NEXT_TEMPORARY, URGENT_TEMPORARY, WAL_DIR};
 
 pub(crate) const BALLAST_FILE: &str = "ballast";
 pub(crate) const BALLAST_TEMPORARY: &str = "ballast.new";
+/// Where a running node takes commands.
+const CONTROL_SOCKET: &str = "control.sock";
 /// What ext4 puts into the root of a file system.
 const LOST_AND_FOUND: &str = "lost+found/";
 
@@ -66,7 +69,10 @@ pub(crate) fn survey<D: Disk>(disk: &D) -> Result<Layout, Error> {
         match name.as_str() {
             IDENTITY_FILE => layout.has_identity = true,
             BALLAST_FILE => layout.has_ballast = true,
-            IDENTITY_TEMPORARY | BALLAST_TEMPORARY => layout.temporaries.push(name),
+            IDENTITY_TEMPORARY | BALLAST_TEMPORARY | BOOT_TEMPORARY | MEMBERS_TEMPORARY => {
+                layout.temporaries.push(name);
+            }
+            BOOT_FILE | MEMBERS_FILE | CONTROL_SOCKET => {}
             "wal/" | "groups/" | LOST_AND_FOUND => {}
             _ => layout.unknown.push(name),
         }

@@ -1,0 +1,190 @@
+//! Two small files beside the log: how often the node has started, and whom it has met.
+//!
+//! Text with a checksum, like `IDENTITY`; each is replaced as a whole, and durable before the call
+//! returns. The directory must be locked: call these while the [`Wal`](crate::Wal) is open.
+
+use std::io::{self, IoSlice};
+
+use crate::disk::{Access, Disk, DiskFile};
+use crate::error::{Context, Error};
+
+pub(crate) const BOOT_FILE: &str = "BOOT";
+pub(crate) const BOOT_TEMPORARY: &str = "BOOT.new";
+pub(crate) const MEMBERS_FILE: &str = "MEMBERS";
+pub(crate) const MEMBERS_TEMPORARY: &str = "MEMBERS.new";
+
+const BOOT_TITLE: &str = "millrace starts 1";
+const MEMBERS_TITLE: &str = "millrace members 1";
+
+/// Far more than a cluster of the largest size needs.
+const BYTES_MAX: u64 = 1 << 20;
+
+/// How often the node has started with this directory.
+#[derive(Debug)]
+pub struct Boot;
+
+impl Boot {
+    /// Counts this start, and makes that durable: no two starts get the same number. The first is 1.
+    pub fn next<D: Disk>(disk: &D) -> Result<u64, Error> {
+        let last = match read(disk, BOOT_FILE, BOOT_TITLE)? {
+            Some(body) => {
+                let number = body.trim_end().parse::<u64>().ok().filter(|boot| *boot < u64::MAX);
+                number.ok_or_else(|| Error::damaged(BOOT_FILE, 0, "it has no number"))?
+            }
+            None => 0,
+        };
+        let boot = last + 1;
+        write(disk, BOOT_FILE, BOOT_TEMPORARY, BOOT_TITLE, &format!("{boot}\n"))?;
+        Ok(boot)
+    }
+}
+
+/// Another node of the cluster, as it was last known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    pub node: u64,
+    /// `None`: it was never met.
+    pub incarnation: Option<u64>,
+    /// Where its peer port is: without spaces.
+    pub address: String,
+}
+
+impl Member {
+    /// The members that were last written; none if there never were any.
+    pub fn load<D: Disk>(disk: &D) -> Result<Vec<Self>, Error> {
+        let Some(body) = read(disk, MEMBERS_FILE, MEMBERS_TITLE)? else { return Ok(Vec::new()) };
+        let damaged = || Error::damaged(MEMBERS_FILE, 0, "it has a line that is no member");
+        body.lines().map(|line| Self::decode(line).ok_or_else(damaged)).collect()
+    }
+
+    /// Writes down the members in place of those before.
+    pub fn store<D: Disk>(disk: &D, members: &[Self]) -> Result<(), Error> {
+        let body: String = members.iter().map(Self::encode).collect();
+        write(disk, MEMBERS_FILE, MEMBERS_TEMPORARY, MEMBERS_TITLE, &body)
+    }
+
+    fn encode(&self) -> String {
+        let Self { node, incarnation, address } = self;
+        let incarnation = incarnation.map_or("-".to_owned(), |number| format!("{number:016x}"));
+        format!("{node} {incarnation} {address}\n")
+    }
+
+    fn decode(line: &str) -> Option<Self> {
+        let mut words = line.split(' ');
+        let node = words.next()?.parse().ok()?;
+        let incarnation = match words.next()? {
+            "-" => None,
+            number => Some(u64::from_str_radix(number, 16).ok()?),
+        };
+        let address = words.next()?.to_owned();
+        words.next().is_none().then_some(Self { node, incarnation, address })
+    }
+}
+
+/// What stands between title and checksum; `None`: there is no such file.
+fn read<D: Disk>(disk: &D, path: &str, title: &str) -> Result<Option<String>, Error> {
+    let file = match disk.open(path, Access::Read) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        other => other.at("open", path)?,
+    };
+    let bytes = file.bytes().at("read", path)?;
+    let damaged = |what: &str| Error::damaged(path, 0, what);
+    if bytes > BYTES_MAX {
+        return Err(damaged("it is too long"));
+    }
+    let mut text = vec![0; usize::try_from(bytes).map_err(|_| damaged("it is too long"))?];
+    let count = file.read_at(0, &mut text).at("read", path)?;
+    text.truncate(count);
+    let text = String::from_utf8(text).map_err(|_| damaged("it is not text"))?;
+    let end = text.rfind("checksum ").ok_or_else(|| damaged("it has no checksum"))?;
+    let (body, checksum) = text.split_at(end);
+    if checksum != format!("checksum {:08x}\n", crc32c::crc32c(body.as_bytes())) {
+        return Err(damaged("its checksum does not fit"));
+    }
+    let body = body.strip_prefix(title).and_then(|body| body.strip_prefix('\n'));
+    match body {
+        Some(body) => Ok(Some(body.to_owned())),
+        None => Err(Error::refused(
+            path,
+            "another version of this program wrote it; use that one or a newer one",
+        )),
+    }
+}
+
+fn write<D: Disk>(
+    disk: &D,
+    path: &str,
+    temporary: &str,
+    title: &str,
+    body: &str,
+) -> Result<(), Error> {
+    let body = format!("{title}\n{body}");
+    let text = format!("{body}checksum {:08x}\n", crc32c::crc32c(body.as_bytes()));
+    let file = disk.create(temporary).at("create", temporary)?;
+    file.write_at(0, &[IoSlice::new(text.as_bytes())]).at("write", temporary)?;
+    file.sync_data().at("sync", temporary)?;
+    disk.rename(temporary, path).at("rename", temporary)?;
+    disk.sync_dir("").at("sync", "the data directory")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sim::SimDisk;
+
+    fn member(node: u64, incarnation: Option<u64>) -> Member {
+        Member { node, incarnation, address: format!("10.0.0.{node}:7000") }
+    }
+
+    #[test]
+    fn starts_are_counted_from_one() {
+        let disk = SimDisk::new(1);
+        assert_eq!(Boot::next(&disk), Ok(1));
+        assert_eq!(Boot::next(&disk), Ok(2));
+        assert_eq!(Boot::next(&disk), Ok(3));
+    }
+
+    #[test]
+    fn members_read_back_as_they_were_written() {
+        let disk = SimDisk::new(1);
+        assert_eq!(Member::load(&disk), Ok(vec![]));
+        for members in
+            [vec![member(2, Some(0xfeed)), member(3, None)], vec![member(4, None)], vec![]]
+        {
+            Member::store(&disk, &members).unwrap();
+            assert_eq!(Member::load(&disk), Ok(members));
+        }
+    }
+
+    #[test]
+    fn the_text_of_version_1_does_not_change() {
+        let disk = SimDisk::new(1);
+        Member::store(&disk, &[member(2, Some(0xfeed)), member(3, None)]).unwrap();
+        let file = disk.open(MEMBERS_FILE, Access::Read).unwrap();
+        let mut text = vec![0; 200];
+        let count = file.read_at(0, &mut text).unwrap();
+        let text = str::from_utf8(&text[..count]).unwrap();
+        let (body, checksum) = text.split_at(text.find("checksum").unwrap());
+        assert_eq!(
+            body,
+            "millrace members 1\n2 000000000000feed 10.0.0.2:7000\n3 - 10.0.0.3:7000\n"
+        );
+        assert_eq!(checksum.len(), "checksum 00000000\n".len());
+    }
+
+    #[test]
+    fn a_changed_digit_is_noticed() {
+        let disk = SimDisk::new(1);
+        Boot::next(&disk).unwrap();
+        let file = disk.open(BOOT_FILE, Access::Write).unwrap();
+        file.write_at(BOOT_TITLE.len() as u64 + 1, &[IoSlice::new(b"7")]).unwrap();
+        assert!(matches!(Boot::next(&disk), Err(Error::Damaged { .. })));
+    }
+
+    #[test]
+    fn another_version_is_refused() {
+        let disk = SimDisk::new(1);
+        write(&disk, BOOT_FILE, BOOT_TEMPORARY, "millrace starts 2", "1\n").unwrap();
+        assert!(matches!(Boot::next(&disk), Err(Error::Refused { .. })));
+    }
+}
