@@ -10,6 +10,8 @@
 mod bindings;
 mod command;
 mod exchanges;
+mod nodes;
+mod placement;
 mod queues;
 mod refusal;
 mod routing;
@@ -22,11 +24,15 @@ use std::collections::{BTreeMap, BTreeSet};
 pub use bindings::Binding;
 pub use command::{CatalogCommand, Destination};
 pub use exchanges::{Exchange, ExchangeKind};
+pub use nodes::{MembershipProblem, NodeInfo};
+pub use placement::{Goal, Standing};
 pub use queues::{Queue, QueueType};
 pub use refusal::{ArgumentProblem, Compared, Difference, Kind, Property, Refusal, RouteError};
 pub use routing::Target;
 pub use users::{Pattern, Permissions, User};
 pub use vhosts::Vhost;
+
+use nodes::Membership;
 
 use crate::ids::{Applied, GroupId, NodeId, Origin, QueueId, SessionOwner};
 use crate::limits::{GROUPS_MAX, NAME_BYTES_MAX};
@@ -76,12 +82,15 @@ pub struct Catalog {
     applied_index: u64,
     /// Groups of queues: 1 to this.
     group_count: u32,
+    membership: Membership,
     next_queue: u64,
     vhosts: BTreeMap<String, Vhost>,
     users: BTreeMap<String, User>,
     /// Which parcels were applied.
     origins: Origins,
     // Derived from the above.
+    /// The version of the last change of nodes, groups or voters, or of the start.
+    membership_version: u64,
     /// Vhost and name of every queue.
     queue_names: BTreeMap<QueueId, (String, String)>,
     /// Exclusive queues, by owner.
@@ -93,22 +102,34 @@ pub struct Catalog {
 }
 
 impl Catalog {
-    /// The catalog of a first start: vhost `/`, and user `guest` with password `guest`, administrator,
-    /// all permissions. Durable queues are spread over groups 1 to `group_count` (at least 1, at most
-    /// `limits::GROUPS_MAX`); all nodes of a cluster must begin with the same count.
+    /// The catalog of a first start of node 1 alone: see `genesis`.
     pub fn new(group_count: u32) -> Self {
-        let mut catalog = Self::empty(group_count);
+        let alone = NodeInfo { node: NodeId(1), address: String::new(), incarnation: 0 };
+        Self::genesis(&[alone], group_count)
+    }
+
+    /// The catalog of a first start: vhost `/`, and user `guest` with password `guest`, administrator,
+    /// all permissions. Durable queues are spread over `groups_per_node` groups for every node (in all
+    /// at least 1, at most `limits::GROUPS_MAX`). All nodes of a cluster must begin with the same
+    /// nodes, of which there must be one, and the same count.
+    pub fn genesis(nodes: &[NodeInfo], groups_per_node: u32) -> Self {
+        assert!(!nodes.is_empty(), "a cluster begins with a node");
+        let groups_per_node = groups_per_node.clamp(1, GROUPS_MAX);
+        let group_count = groups_per_node.saturating_mul(nodes.len() as u32).min(GROUPS_MAX);
+        let membership = Membership::genesis(nodes, group_count, groups_per_node);
+        let mut catalog = Self::empty(group_count, membership);
         catalog.vhosts.insert("/".to_owned(), Vhost::new("/"));
         catalog.users.insert(users::GUEST.to_owned(), User::guest());
         catalog
     }
 
-    fn empty(group_count: u32) -> Self {
-        let group_count = group_count.clamp(1, GROUPS_MAX);
+    fn empty(group_count: u32, membership: Membership) -> Self {
         Self {
             version: 1,
             applied_index: 0,
             group_count,
+            membership,
+            membership_version: 1,
             next_queue: 1,
             vhosts: BTreeMap::new(),
             users: BTreeMap::new(),
@@ -164,6 +185,7 @@ impl Catalog {
             }
             C::SessionEnded { .. }
             | C::NodeStarted { .. }
+            | C::NodeGone { .. }
             | C::DeleteVhost { .. }
             | C::DeleteUser { .. }
             | C::ClearPermissions { .. } => Ok(()),
@@ -174,6 +196,11 @@ impl Catalog {
             C::SetPermissions { user, vhost, configure, write, read } => {
                 self.check_set_permissions(user, vhost, [configure, write, read])
             }
+            C::AddNode { node, address, incarnation } => {
+                self.check_add_node(*node, address, *incarnation)
+            }
+            C::RemoveNode { node } => self.check_remove_node(*node),
+            C::SetVoters { group, voters } => self.check_set_voters(*group, voters),
         }
     }
 
@@ -214,7 +241,7 @@ impl Catalog {
             C::SessionEnded { node, session } => {
                 self.end_session(SessionOwner { node, session }, effects)
             }
-            C::NodeStarted { node } => self.start_node(node, effects),
+            C::NodeStarted { node } | C::NodeGone { node } => self.start_node(node, effects),
             C::CreateVhost { name } => self.create_vhost(name),
             C::DeleteVhost { name } => self.delete_vhost(&name, effects),
             C::PutUser { name, password_hash, tags } => self.put_user(name, password_hash, tags),
@@ -223,13 +250,37 @@ impl Catalog {
                 self.set_permissions(&user, &vhost, [&configure, &write, &read])
             }
             C::ClearPermissions { user, vhost } => self.clear_permissions(&user, &vhost),
+            C::AddNode { node, address, incarnation } => {
+                let has_changed = self.add_node(NodeInfo { node, address, incarnation });
+                self.note_membership(has_changed)
+            }
+            C::RemoveNode { node } => {
+                let has_changed = self.remove_node(node, effects);
+                self.note_membership(has_changed)
+            }
+            C::SetVoters { group, voters } => {
+                let has_changed = self.set_voters(group, voters);
+                self.note_membership(has_changed)
+            }
         };
         (CatalogReply::Done, has_changed)
+    }
+
+    fn note_membership(&mut self, has_changed: bool) -> bool {
+        if has_changed {
+            self.membership_version = self.version + 1;
+        }
+        has_changed
     }
 
     /// Grows with every change: what was looked up at the same version is still true.
     pub fn version(&self) -> u64 {
         self.version
+    }
+
+    /// Queues from this one on do not exist yet.
+    pub fn next_queue(&self) -> u64 {
+        self.next_queue
     }
 
     /// The last entry applied.

@@ -62,12 +62,13 @@ mod value;
 
 pub use catalog::{
     ArgumentProblem, Binding, Catalog, CatalogCommand, CatalogEffect, CatalogReply, Compared,
-    Destination, Difference, Exchange, ExchangeKind, Kind, Pattern, Permissions, Property, Queue,
-    QueueType, Refusal, RouteError, Target, User, Vhost,
+    Destination, Difference, Exchange, ExchangeKind, Goal, Kind, MembershipProblem, NodeInfo,
+    Pattern, Permissions, Property, Queue, QueueType, Refusal, RouteError, Standing, Target, User,
+    Vhost,
 };
 pub use command::{
-    Batch, Command, ENTRY_HEAD_BYTES, Enqueue, EntryReader, Messages, Outcome, QueueIds,
-    check_commands,
+    Batch, Command, ENTRY_HEAD_BYTES, Enqueue, EntryReader, Messages, Outcome, PARCEL_HEAD_BYTES,
+    QueueIds, check_commands,
 };
 pub use encoding::Corrupt;
 pub use ids::{Applied, ConsumerId, GroupId, NodeId, Origin, QueueId, SessionId, SessionOwner};

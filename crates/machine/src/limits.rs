@@ -4,6 +4,12 @@
 pub const NAME_BYTES_MAX: usize = 255;
 /// Highest number of a node: a session's number carries its node in 16 bits.
 pub const NODE_ID_MAX: u64 = u16::MAX as u64;
+/// Nodes of a cluster.
+pub const NODES_MAX: usize = 64;
+/// Nodes that keep a group of queues, where there are as many.
+pub const REPLICAS: usize = 3;
+/// Bytes of a node's address.
+pub const ADDRESS_BYTES_MAX: usize = 255;
 /// Groups of queues of a cluster.
 pub const GROUPS_MAX: u32 = 4_096;
 /// Vhosts of a cluster.

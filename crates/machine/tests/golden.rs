@@ -13,7 +13,7 @@ use std::path::PathBuf;
 
 use machine::{
     Applied, Arguments, Batch, Catalog, CatalogCommand, Command, ConsumerId, ConsumerSpec,
-    Destination, EntryReader, ExchangeKind, NoHeaders, NodeId, Origin, Outcome, QueueId,
+    Destination, EntryReader, ExchangeKind, GroupId, NoHeaders, NodeId, Origin, Outcome, QueueId,
     QueueMachine, QueueSettings, Ranges, SessionId, SessionOwner, Value,
 };
 use world::World;
@@ -281,6 +281,53 @@ fn check_catalog(restored: &Catalog) {
     restored.route("/", "amq.headers", "", &every_value(), &mut targets).expect("a known exchange");
     assert_eq!(targets.len(), 1);
     assert!(restored.has_exclusive(World::owner(1)));
+}
+
+#[test]
+fn catalog_commands_about_nodes_are_read() {
+    let voters = vec![NodeId(3), NodeId(1), NodeId(1 << 40)];
+    let commands = [
+        CatalogCommand::AddNode { node: NodeId(3), address: "host:5680".into(), incarnation: 7 },
+        CatalogCommand::RemoveNode { node: NodeId(3) },
+        CatalogCommand::SetVoters { group: GroupId(24), voters },
+        CatalogCommand::NodeGone { node: NodeId(3) },
+    ];
+    let mut batch = Batch::new();
+    commands.iter().for_each(|command| batch.catalog(command));
+    let entry = golden("node-entry-v1.hex", &batch.stamp(0));
+    let read = EntryReader::new(&entry).expect("a golden entry").map(|command| match command {
+        Ok((_, Command::Catalog(command))) => *command,
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(read.collect::<Vec<_>>(), commands);
+}
+
+#[test]
+fn snapshots_of_the_catalog_of_version_2_are_read() {
+    let mut catalog = catalog();
+    let at = Applied { index: 99, time_ms: 0 };
+    for node in 1..=4 {
+        let (node, address, incarnation) = (NodeId(node), format!("node-{node}:5680"), node);
+        let command = CatalogCommand::AddNode { node, address, incarnation };
+        catalog.apply(at, command, &mut Vec::new());
+    }
+    // Not what the policy of the day would choose.
+    for group in 1..=16 {
+        let voters = vec![NodeId(1 + u64::from(group) % 4), NodeId(1 + u64::from(group + 2) % 4)];
+        let command = CatalogCommand::SetVoters { group: GroupId(group), voters };
+        catalog.apply(at, command, &mut Vec::new());
+    }
+    let origin = Origin { node: NodeId(2), boot: 5 };
+    for seq in [1, 1, 3] {
+        catalog.begin_parcel(origin, seq);
+    }
+    let bytes = golden("catalog-v2.hex", &catalog.snapshot());
+    let restored = Catalog::restore(&bytes).expect("a golden snapshot");
+    assert_eq!(restored.digest(), catalog.digest());
+    assert_eq!((restored.last_parcel(origin), restored.skipped_parcels()), (1, (1, 1)));
+    assert_eq!(restored.voters(GroupId(16)), catalog.voters(GroupId(16)));
+    assert_eq!((restored.nodes().count(), restored.group_count()), (4, 16));
+    check_catalog(&restored);
 }
 
 #[test]

@@ -5,9 +5,10 @@ mod world;
 
 use machine::limits::*;
 use machine::{
-    Applied, Arguments, Batch, CatalogCommand, CatalogReply, ConsumerId, ConsumerSpec, Destination,
-    Effect, EntryReader, ExchangeKind, Kind, NoHeaders, Outcome, Pattern, QueueId, QueueMachine,
-    QueueSettings, Ranges, Refusal, RouteError, SessionId, Value,
+    Applied, Arguments, Batch, Catalog, CatalogCommand, CatalogReply, ConsumerId, ConsumerSpec,
+    Destination, Effect, EntryReader, ExchangeKind, GroupId, Kind, MembershipProblem, NoHeaders,
+    NodeId, NodeInfo, Outcome, Pattern, QueueId, QueueMachine, QueueSettings, Ranges, Refusal,
+    RouteError, SessionId, Value,
 };
 use world::World;
 
@@ -260,4 +261,52 @@ fn sequence_numbers_of_a_snapshot_stay_below_their_bound() {
     assert_eq!(with(1), Ok(Some(2)));
     assert_eq!(with(SEQ_MAX), Ok(Some(SEQ_MAX + 1)));
     assert!(with(SEQ_MAX + 1).is_err());
+}
+
+#[test]
+fn nodes_their_numbers_and_their_addresses_are_bounded() {
+    let mut world = World::new();
+    let add = |number: u64, address: String| CatalogCommand::AddNode {
+        node: NodeId(number),
+        address,
+        incarnation: 1,
+    };
+    let problem = |reply| match reply {
+        CatalogReply::Refused(Refusal::Membership(problem)) => problem,
+        other => panic!("{other:?}"),
+    };
+    for number in [0, NODE_ID_MAX + 1] {
+        let expected = MembershipProblem::InvalidNode { node: NodeId(number) };
+        assert_eq!(problem(world.apply(add(number, "a:1".into()))), expected);
+    }
+    let long = problem(world.apply(add(2, "a".repeat(ADDRESS_BYTES_MAX + 1))));
+    assert!(matches!(long, MembershipProblem::InvalidAddress { .. }));
+    let long = add(NODE_ID_MAX, "a".repeat(ADDRESS_BYTES_MAX));
+    assert_eq!(world.apply(long), CatalogReply::Done);
+    for number in 2..NODES_MAX as u64 {
+        let added = world.apply_unchecked(add(number, format!("node-{number}:1")));
+        assert_eq!(added, CatalogReply::Done);
+    }
+    assert_eq!(world.catalog.nodes().count(), NODES_MAX);
+    let expected = MembershipProblem::TooManyNodes { max: NODES_MAX };
+    assert_eq!(problem(world.apply(add(1_000, "node-1000:1".into()))), expected);
+    let voters = (2..).map(NodeId);
+    let group = GroupId(1);
+    let (fit, many) = (REPLICAS, REPLICAS + 1);
+    let set =
+        |count| CatalogCommand::SetVoters { group, voters: voters.clone().take(count).collect() };
+    assert_eq!(world.apply(set(fit)), CatalogReply::Done);
+    assert_eq!(problem(world.apply(set(many))), MembershipProblem::InvalidVoters { group });
+    let many = Catalog::genesis(
+        &[1, 2].map(|number| NodeInfo {
+            node: NodeId(number),
+            address: format!("node-{number}:1"),
+            incarnation: 1,
+        }),
+        GROUPS_MAX,
+    );
+    assert_eq!(many.group_count(), GROUPS_MAX);
+    world.catalog = many;
+    world.apply(add(3, "node-3:1".into()));
+    assert_eq!(world.catalog.group_count(), GROUPS_MAX);
 }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use machine::{
     Applied, Batch, Catalog, CatalogCommand, CatalogReply, Command, Corrupt, Effect, Enqueue,
-    EntryReader, Messages, NodeId, Origin, Outcome, QueueId, QueueMachine, QueueSettings, Ranges,
-    check_commands,
+    EntryReader, Messages, NodeId, Origin, Outcome, PARCEL_HEAD_BYTES, QueueId, QueueMachine,
+    QueueSettings, Ranges, check_commands,
 };
 use proptest::prelude::*;
 
@@ -195,6 +195,9 @@ fn commands_of_no_parcel_are_not_joined_behind_a_parcel() {
 
 #[test]
 fn batches_of_parcels_are_joined() {
+    let mut head = Batch::new();
+    head.parcel(origin(1, 1), 1);
+    assert_eq!(head.into_commands().len(), PARCEL_HEAD_BYTES);
     let mut batch = Batch::new();
     batch.drop_queue(QueueId(9));
     let mut parcel = Batch::new();

@@ -66,6 +66,7 @@ pub(crate) fn failure(refusal: &Refusal) -> Failure {
                 other => text(other),
             }
         )),
+        Refusal::Membership(problem) => precondition(problem.to_string()),
         Refusal::TooLarge { what, max } => precondition(format!("{what}: at most {max}")),
         Refusal::LimitReached { kind, max } => {
             precondition(format!("there are {max} of kind {} already", kind_name(*kind)))

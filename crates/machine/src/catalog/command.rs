@@ -4,7 +4,7 @@
 
 use super::exchanges::ExchangeKind;
 use crate::encoding::{Corrupt, Reader, put_bool, put_text, put_u32, put_u64};
-use crate::ids::{NodeId, QueueId, SessionId, SessionOwner};
+use crate::ids::{GroupId, NodeId, QueueId, SessionId, SessionOwner};
 use crate::value::Arguments;
 
 /// Where a binding leads.
@@ -125,6 +125,25 @@ pub enum CatalogCommand {
         user: String,
         vhost: String,
     },
+    /// A node joins, has moved, or tells its incarnation for the first time.
+    AddNode {
+        node: NodeId,
+        address: String,
+        incarnation: u64,
+    },
+    /// With what lives in its memory. A missing node is success.
+    RemoveNode {
+        node: NodeId,
+    },
+    /// Who is to keep a group, and who is to lead it: the first.
+    SetVoters {
+        group: GroupId,
+        voters: Vec<NodeId>,
+    },
+    /// What lives in this node's memory is out of reach: it is taken for gone.
+    NodeGone {
+        node: NodeId,
+    },
 }
 
 impl CatalogCommand {
@@ -223,6 +242,25 @@ impl CatalogCommand {
                 out.push(14);
                 put_texts(out, &[user, vhost]);
             }
+            Self::AddNode { node, address, incarnation } => {
+                out.push(15);
+                put_u64(out, node.0);
+                put_text(out, address);
+                put_u64(out, *incarnation);
+            }
+            Self::RemoveNode { node } => {
+                out.push(16);
+                put_u64(out, node.0);
+            }
+            Self::SetVoters { group, voters } => {
+                out.push(17);
+                put_u32(out, group.0);
+                put_nodes(out, voters);
+            }
+            Self::NodeGone { node } => {
+                out.push(18);
+                put_u64(out, node.0);
+            }
         }
     }
 
@@ -304,6 +342,14 @@ impl CatalogCommand {
                 read: reader.string()?,
             },
             14 => Self::ClearPermissions { user: reader.string()?, vhost: reader.string()? },
+            15 => Self::AddNode {
+                node: NodeId(reader.u64()?),
+                address: reader.string()?,
+                incarnation: reader.u64()?,
+            },
+            16 => Self::RemoveNode { node: NodeId(reader.u64()?) },
+            17 => Self::SetVoters { group: GroupId(reader.u32()?), voters: read_nodes(reader)? },
+            18 => Self::NodeGone { node: NodeId(reader.u64()?) },
             _ => return Err(Corrupt { what: "a catalog command of an unknown kind" }),
         })
     }
@@ -369,6 +415,21 @@ pub(crate) fn put_owner_option(out: &mut Vec<u8>, owner: Option<SessionOwner>) {
 
 pub(crate) fn read_owner_option(reader: &mut Reader<'_>) -> Result<Option<SessionOwner>, Corrupt> {
     if reader.bool()? { read_owner(reader).map(Some) } else { Ok(None) }
+}
+
+pub(crate) fn put_nodes(out: &mut Vec<u8>, nodes: &[NodeId]) {
+    put_u32(out, nodes.len() as u32);
+    for node in nodes {
+        put_u64(out, node.0);
+    }
+}
+
+pub(crate) fn read_nodes(reader: &mut Reader<'_>) -> Result<Vec<NodeId>, Corrupt> {
+    let mut nodes = Vec::new();
+    for _ in 0..reader.u32()? {
+        nodes.push(NodeId(reader.u64()?));
+    }
+    Ok(nodes)
 }
 
 pub(crate) fn read_texts(reader: &mut Reader<'_>) -> Result<Vec<String>, Corrupt> {

@@ -2,6 +2,8 @@
 
 mod arguments;
 
+use std::collections::BTreeMap;
+
 use super::exchanges::plain;
 use super::refusal::{Difference, Kind, Property, Refusal};
 use super::routing::{Dest, Target};
@@ -184,11 +186,17 @@ impl Catalog {
         (CatalogReply::QueueDeclared { queue: id, group, created: true }, true)
     }
 
-    /// The group with the fewest queues, the first of several.
+    /// The group with the fewest queues; of several the one whose leader-to-be leads the fewest, so
+    /// that a few queues use all nodes; then the first.
     fn emptiest_group(&self) -> GroupId {
-        let counts = self.group_queues.iter().enumerate();
-        let emptiest = counts.min_by_key(|(_, count)| **count).map_or(0, |(index, _)| index);
-        GroupId(emptiest as u32 + 1)
+        let counts = || (1..).map(GroupId).zip(self.group_queues.iter().copied());
+        let mut led: BTreeMap<Option<NodeId>, u64> = BTreeMap::new();
+        for (group, count) in counts() {
+            *led.entry(self.preferred_leader(group)).or_default() += u64::from(count);
+        }
+        let emptiest = counts()
+            .min_by_key(|(group, count)| (*count, led.get(&self.preferred_leader(*group)), *group));
+        emptiest.map_or(GroupId(1), |(group, _)| group)
     }
 
     fn group_count_mut(&mut self, group: GroupId) -> Option<&mut u32> {

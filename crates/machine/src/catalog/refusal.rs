@@ -1,5 +1,6 @@
 //! Why a change of the catalog, or a route, was refused: typed, so that each door says it in its own words.
 
+use super::nodes::MembershipProblem;
 use crate::value::Value;
 
 /// What a refusal is about.
@@ -51,6 +52,8 @@ pub enum Refusal {
     InvalidMatch { value: Value },
     /// A text that is too long, or too many of them: what, and how many there may be.
     TooLarge { what: &'static str, max: usize },
+    /// Nodes, or who keeps a group.
+    Membership(MembershipProblem),
     /// There are as many as there may be.
     LimitReached { kind: Kind, max: usize },
 }

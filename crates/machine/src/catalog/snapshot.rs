@@ -1,9 +1,13 @@
 //! The catalog to bytes and back. What is derived (routes, indexes) is built again.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use super::bindings::Binding;
 use super::command::{
-    put_destination, put_owner_option, read_destination, read_owner_option, read_texts,
+    put_destination, put_nodes, put_owner_option, read_destination, read_nodes, read_owner_option,
+    read_texts,
 };
+use super::nodes::{Membership, NodeInfo};
 use super::users::{Permissions, User};
 use super::vhosts::Vhost;
 use super::{Catalog, Exchange, ExchangeKind, Queue};
@@ -27,6 +31,7 @@ impl Catalog {
         put_u32(&mut out, self.group_count);
         put_u64(&mut out, self.next_queue);
         self.origins.encode(&mut out);
+        put_membership(&mut out, &self.membership);
         put_u32(&mut out, self.vhosts.len() as u32);
         for vhost in self.vhosts.values() {
             put_vhost(&mut out, vhost);
@@ -51,16 +56,19 @@ impl Catalog {
         if !(1..=GROUPS_MAX).contains(&group_count) || version > SEQ_MAX {
             return Err(reader.corrupt());
         }
-        let mut catalog = Self::empty(group_count);
-        catalog.version = version;
-        catalog.applied_index = applied_index;
-        catalog.next_queue = reader.u64()?;
-        if catalog.next_queue > SEQ_MAX {
+        let next_queue = reader.u64()?;
+        if next_queue > SEQ_MAX {
             return Err(reader.corrupt());
         }
-        if format >= 2 {
-            catalog.origins = Origins::read(&mut reader)?;
-        }
+        let (origins, membership) = match format {
+            // One node, which did not know that it could be more.
+            1 => (Origins::default(), Self::new(group_count).membership),
+            _ => (Origins::read(&mut reader)?, read_membership(&mut reader, group_count)?),
+        };
+        let mut catalog = Self::empty(group_count, membership);
+        (catalog.version, catalog.membership_version) = (version, version);
+        (catalog.applied_index, catalog.next_queue) = (applied_index, next_queue);
+        catalog.origins = origins;
         for _ in 0..reader.u32()? {
             catalog.read_vhost(&mut reader)?;
         }
@@ -114,6 +122,43 @@ impl Catalog {
         }
         Ok(())
     }
+}
+
+fn put_membership(out: &mut Vec<u8>, membership: &Membership) {
+    put_u32(out, membership.groups_per_node);
+    put_u32(out, membership.nodes.len() as u32);
+    for NodeInfo { node, address, incarnation } in membership.nodes.values() {
+        put_u64(out, node.0);
+        put_text(out, address);
+        put_u64(out, *incarnation);
+    }
+    for voters in &membership.voters {
+        put_nodes(out, voters);
+    }
+}
+
+fn read_membership(reader: &mut Reader<'_>, group_count: u32) -> Result<Membership, Corrupt> {
+    let groups_per_node = reader.u32()?;
+    if !(1..=GROUPS_MAX).contains(&groups_per_node) {
+        return Err(reader.corrupt());
+    }
+    let mut nodes = BTreeMap::new();
+    for _ in 0..reader.u32()? {
+        let node = NodeId(reader.u64()?);
+        let (address, incarnation) = (reader.string()?, reader.u64()?);
+        nodes.insert(node, NodeInfo { node, address, incarnation });
+    }
+    let mut voters = Vec::new();
+    for _ in 0..=group_count {
+        let of_group = read_nodes(reader)?;
+        let is_distinct = of_group.iter().collect::<BTreeSet<_>>().len() == of_group.len();
+        let are_nodes = of_group.iter().all(|node| nodes.contains_key(node));
+        if of_group.is_empty() || !is_distinct || !are_nodes {
+            return Err(reader.corrupt());
+        }
+        voters.push(of_group);
+    }
+    Ok(Membership { groups_per_node, nodes, voters })
 }
 
 fn put_vhost(out: &mut Vec<u8>, vhost: &Vhost) {

@@ -108,7 +108,7 @@ impl Catalog {
         self.delete_queues_by_id(&queues, effects)
     }
 
-    /// Queues first, then exchanges: all in order of ids and names.
+    /// What lived in the node's memory is gone. Queues first, then exchanges: all in order of ids and names.
     pub(super) fn start_node(&mut self, node: NodeId, effects: &mut Vec<CatalogEffect>) -> bool {
         let first = (node, QueueId(0));
         let last = (node, QueueId(u64::MAX));

@@ -1,0 +1,280 @@
+//! The nodes of the cluster, and which of them keep which group.
+//!
+//! The catalog says who should: carrying it out, one change of a Raft group's members after the
+//! other, is the cluster's.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use super::placement::{Goal, Standing, lead, place};
+use super::refusal::Refusal;
+use super::{Catalog, CatalogCommand, CatalogEffect};
+use crate::ids::{GroupId, NodeId};
+use crate::limits::{ADDRESS_BYTES_MAX, GROUPS_MAX, NODE_ID_MAX, NODES_MAX, REPLICAS};
+
+/// A node as the cluster knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeInfo {
+    pub node: NodeId,
+    /// Where its peers reach it. Empty: not told yet, a node alone.
+    pub address: String,
+    /// Which life of its data directory. 0: not told yet.
+    pub incarnation: u64,
+}
+
+/// Why nodes, or the voters of a group, were not changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MembershipProblem {
+    /// The number is in use by another life of the node, or by another node.
+    OtherIncarnation {
+        node: NodeId,
+        known: u64,
+    },
+    /// Another node has the address.
+    AddressInUse {
+        address: String,
+        by: NodeId,
+    },
+    /// Not a number from 1 to `limits::NODE_ID_MAX`.
+    InvalidNode {
+        node: NodeId,
+    },
+    /// Empty, or longer than `limits::ADDRESS_BYTES_MAX`.
+    InvalidAddress {
+        address: String,
+    },
+    TooManyNodes {
+        max: usize,
+    },
+    /// A cluster has at least one.
+    LastNode {
+        node: NodeId,
+    },
+    NoGroup {
+        group: GroupId,
+    },
+    /// None, more than `limits::REPLICAS`, one twice, one that is no node; or of the catalog, where
+    /// all nodes vote, not all.
+    InvalidVoters {
+        group: GroupId,
+    },
+}
+
+impl fmt::Display for MembershipProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OtherIncarnation { node: NodeId(node), known } => write!(
+                f,
+                "node {node} is known as another incarnation ({known}): if its disk is lost, remove \
+                 node {node} first or take a new number"
+            ),
+            Self::AddressInUse { address, by: NodeId(by) } => write!(
+                f,
+                "address {address} is node {by}'s: give this node another, or remove node {by} first"
+            ),
+            Self::InvalidNode { node: NodeId(node) } => {
+                write!(f, "{node} is no number of a node: take one from 1 to {NODE_ID_MAX}")
+            }
+            Self::InvalidAddress { address } => {
+                write!(f, "'{address}' is no address of a node: give HOST:PORT")
+            }
+            Self::TooManyNodes { max } => write!(f, "a cluster has at most {max} nodes"),
+            Self::LastNode { node: NodeId(node) } => {
+                write!(f, "node {node} is the last: add another before it is removed")
+            }
+            Self::NoGroup { group: GroupId(group) } => write!(f, "there is no group {group}"),
+            Self::InvalidVoters { group: GroupId(0) } => {
+                write!(f, "every node votes in group 0, the catalog")
+            }
+            Self::InvalidVoters { group: GroupId(group) } => write!(
+                f,
+                "the voters of group {group} must be from 1 to {REPLICAS} different nodes"
+            ),
+        }
+    }
+}
+
+/// Who is in the cluster, and who keeps what. Replicated.
+#[derive(Clone, Debug)]
+pub(super) struct Membership {
+    pub(super) groups_per_node: u32,
+    pub(super) nodes: BTreeMap<NodeId, NodeInfo>,
+    /// By group, from the catalog's; the first is to lead.
+    pub(super) voters: Vec<Vec<NodeId>>,
+}
+
+impl Membership {
+    /// A first start: groups of queues go round the nodes in order of their numbers, at most three
+    /// voters each, so that each node has as many and leads as many.
+    pub(super) fn genesis(nodes: &[NodeInfo], group_count: u32, groups_per_node: u32) -> Self {
+        let nodes: BTreeMap<_, _> = nodes.iter().map(|it| (it.node, it.clone())).collect();
+        let ids: Vec<NodeId> = nodes.keys().copied().collect();
+        let replicas = REPLICAS.min(ids.len());
+        let of_group = |group: usize| {
+            let round = ids.iter().copied().cycle();
+            round.skip(group % ids.len()).take(replicas).collect()
+        };
+        let mut voters = vec![ids.clone()];
+        voters.extend((0..group_count as usize).map(of_group));
+        Self { groups_per_node, nodes, voters }
+    }
+
+    /// Moves what must be moved so that all groups have their voters among the nodes.
+    fn repair(&mut self) {
+        let standings = self.nodes.keys().map(|node| (*node, Standing::Serving)).collect();
+        let groups = self.voters.split_off(1);
+        self.voters.extend(place(&standings, groups, Goal::Repair));
+    }
+}
+
+impl Catalog {
+    /// The nodes, by number.
+    pub fn nodes(&self) -> impl Iterator<Item = &NodeInfo> {
+        self.membership.nodes.values()
+    }
+
+    pub fn node(&self, node: NodeId) -> Option<&NodeInfo> {
+        self.membership.nodes.get(&node)
+    }
+
+    /// The nodes that are to keep a group, the one first that is to lead it. Empty: no such group, or
+    /// one of a node's memory.
+    pub fn voters(&self, group: GroupId) -> &[NodeId] {
+        self.membership.voters.get(group.0 as usize).map_or(&[], Vec::as_slice)
+    }
+
+    /// The voter that is to lead a group while it can.
+    pub fn preferred_leader(&self, group: GroupId) -> Option<NodeId> {
+        self.voters(group).first().copied()
+    }
+
+    /// Grows when nodes, groups or voters change.
+    pub fn membership_version(&self) -> u64 {
+        self.membership_version
+    }
+
+    /// How many groups of queues each node brings with it.
+    pub fn groups_per_node(&self) -> u32 {
+        self.membership.groups_per_node
+    }
+
+    /// The commands that bring the groups where they should be, the nodes standing as they do. Each
+    /// is for one group and holds for itself.
+    pub fn placement_changes(
+        &self,
+        standing: impl Fn(NodeId) -> Standing,
+        goal: Goal,
+    ) -> Vec<CatalogCommand> {
+        let nodes: BTreeMap<_, _> =
+            self.membership.nodes.keys().map(|node| (*node, standing(*node))).collect();
+        let current = &self.membership.voters;
+        let mut catalog = current[0].clone();
+        let can_lead = |node: &NodeId| nodes.get(node) == Some(&Standing::Serving);
+        if !catalog.first().is_some_and(can_lead)
+            && let Some(fit) = catalog.iter().copied().find(can_lead)
+        {
+            lead(&mut catalog, fit);
+        }
+        let mut wished = vec![catalog];
+        wished.extend(place(&nodes, current[1..].to_vec(), goal));
+        let groups = (0..).map(GroupId).zip(wished).zip(current);
+        let changed = groups.filter(|((_, wished), current)| wished != *current);
+        changed.map(|((group, voters), _)| CatalogCommand::SetVoters { group, voters }).collect()
+    }
+
+    pub(super) fn check_add_node(
+        &self,
+        node: NodeId,
+        address: &str,
+        incarnation: u64,
+    ) -> Result<(), Refusal> {
+        let refuse = |problem| Err(Refusal::Membership(problem));
+        if !(1..=NODE_ID_MAX).contains(&node.0) {
+            return refuse(MembershipProblem::InvalidNode { node });
+        }
+        if address.is_empty() || address.len() > ADDRESS_BYTES_MAX {
+            return refuse(MembershipProblem::InvalidAddress { address: address.to_owned() });
+        }
+        match self.node(node) {
+            Some(&NodeInfo { incarnation: known, .. }) if known != 0 && known != incarnation => {
+                return refuse(MembershipProblem::OtherIncarnation { node, known });
+            }
+            None if self.membership.nodes.len() >= NODES_MAX => {
+                return refuse(MembershipProblem::TooManyNodes { max: NODES_MAX });
+            }
+            Some(_) | None => {}
+        }
+        match self.nodes().find(|other| other.address == address && other.node != node) {
+            Some(other) => {
+                let (address, by) = (address.to_owned(), other.node);
+                refuse(MembershipProblem::AddressInUse { address, by })
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// A node that is known may have moved, or tell its incarnation at last. A new one brings groups.
+    pub(super) fn add_node(&mut self, added: NodeInfo) -> bool {
+        let node = added.node;
+        let membership = &mut self.membership;
+        let before = membership.nodes.insert(node, added);
+        if let Some(before) = before {
+            return self.node(node) != Some(&before);
+        }
+        membership.voters[0].push(node);
+        let grown = membership.groups_per_node.saturating_mul(membership.nodes.len() as u32);
+        self.group_count = self.group_count.max(grown.min(GROUPS_MAX));
+        membership.voters.resize(self.group_count as usize + 1, Vec::new());
+        membership.repair();
+        self.group_queues.resize(self.group_count as usize, 0);
+        true
+    }
+
+    pub(super) fn check_remove_node(&self, node: NodeId) -> Result<(), Refusal> {
+        if self.membership.nodes.len() == 1 && self.node(node).is_some() {
+            return Err(Refusal::Membership(MembershipProblem::LastNode { node }));
+        }
+        Ok(())
+    }
+
+    /// What lives in its memory goes with it. Its groups stay, with other voters.
+    pub(super) fn remove_node(&mut self, node: NodeId, effects: &mut Vec<CatalogEffect>) -> bool {
+        if self.membership.nodes.remove(&node).is_none() {
+            return false;
+        }
+        self.membership.voters[0].retain(|voter| *voter != node);
+        self.membership.repair();
+        self.start_node(node, effects);
+        true
+    }
+
+    pub(super) fn check_set_voters(
+        &self,
+        group: GroupId,
+        voters: &[NodeId],
+    ) -> Result<(), Refusal> {
+        let refuse = |problem| Err(Refusal::Membership(problem));
+        if self.voters(group).is_empty() {
+            return refuse(MembershipProblem::NoGroup { group });
+        }
+        let mut distinct = voters.to_vec();
+        distinct.sort_unstable();
+        distinct.dedup();
+        let is_whole = match group {
+            GroupId::CATALOG => distinct.len() == self.membership.nodes.len(),
+            _ => (1..=REPLICAS).contains(&voters.len()),
+        };
+        let are_nodes = distinct.iter().all(|node| self.node(*node).is_some());
+        if !is_whole || !are_nodes || distinct.len() != voters.len() {
+            return refuse(MembershipProblem::InvalidVoters { group });
+        }
+        Ok(())
+    }
+
+    pub(super) fn set_voters(&mut self, group: GroupId, voters: Vec<NodeId>) -> bool {
+        let Some(current) = self.membership.voters.get_mut(group.0 as usize) else { return false };
+        let has_changed = *current != voters;
+        *current = voters;
+        has_changed
+    }
+}

@@ -1,0 +1,273 @@
+//! Nodes join and leave; groups get voters and leaders; what lived in a node's memory goes with it.
+
+#[path = "support/world.rs"]
+mod world;
+
+use std::collections::BTreeMap;
+
+use machine::{
+    Catalog, CatalogCommand, CatalogEffect, CatalogReply, ExchangeKind, Goal, GroupId,
+    MembershipProblem, NodeId, NodeInfo, Refusal, Standing,
+};
+use proptest::prelude::*;
+use world::World;
+
+fn node(number: u64) -> NodeInfo {
+    NodeInfo { node: NodeId(number), address: format!("node-{number}:5680"), incarnation: 1 }
+}
+
+fn add(number: u64) -> CatalogCommand {
+    let NodeInfo { node, address, incarnation } = node(number);
+    CatalogCommand::AddNode { node, address, incarnation }
+}
+
+fn remove(number: u64) -> CatalogCommand {
+    CatalogCommand::RemoveNode { node: NodeId(number) }
+}
+
+fn set_voters(group: u32, voters: &[u64]) -> CatalogCommand {
+    let voters = voters.iter().copied().map(NodeId).collect();
+    CatalogCommand::SetVoters { group: GroupId(group), voters }
+}
+
+fn cluster(count: u64, groups_per_node: u32) -> World {
+    let nodes: Vec<NodeInfo> = (1..=count).map(node).collect();
+    let mut world = World::new();
+    world.catalog = Catalog::genesis(&nodes, groups_per_node);
+    world
+}
+
+fn voters(catalog: &Catalog, group: u32) -> Vec<u64> {
+    catalog.voters(GroupId(group)).iter().map(|node| node.0).collect()
+}
+
+/// Replicas and leaders-to-be of every node, groups of queues only.
+fn loads(catalog: &Catalog) -> BTreeMap<u64, (u32, u32)> {
+    let mut loads: BTreeMap<u64, (u32, u32)> =
+        catalog.nodes().map(|it| (it.node.0, (0, 0))).collect();
+    for group in 1..=catalog.group_count() {
+        for (index, node) in voters(catalog, group).into_iter().enumerate() {
+            let (replicas, leads) = loads.entry(node).or_default();
+            *replicas += 1;
+            *leads += u32::from(index == 0);
+        }
+    }
+    loads
+}
+
+fn problem(reply: CatalogReply) -> MembershipProblem {
+    let CatalogReply::Refused(Refusal::Membership(problem)) = reply else { panic!("{reply:?}") };
+    assert!(problem.to_string().len() > 10);
+    problem
+}
+
+#[test]
+fn a_cluster_begins_with_as_many_replicas_and_leaders_on_every_node() {
+    for count in 1..=9 {
+        let world = cluster(count, 8);
+        let replicas = 8 * count.min(3) as u32;
+        assert!(loads(&world.catalog).values().all(|load| *load == (replicas, 8)));
+        assert_eq!(voters(&world.catalog, 0), (1..=count).collect::<Vec<_>>());
+        assert_eq!(world.catalog.group_count(), 8 * count as u32);
+        assert_eq!(world.catalog.preferred_leader(GroupId(2)), Some(NodeId(count.min(2))));
+        let standing = |_| Standing::Serving;
+        assert_eq!(world.catalog.placement_changes(standing, Goal::Balance), []);
+    }
+    let alone = Catalog::new(8);
+    assert_eq!((voters(&alone, 8), voters(&alone, 9)), (vec![1], vec![]));
+    assert_eq!(alone.voters(GroupId::local(NodeId(1))), []);
+    assert_eq!(alone.preferred_leader(GroupId(9)), None);
+}
+
+#[test]
+fn a_node_that_joins_brings_groups_and_leads_them() {
+    let mut world = cluster(1, 2);
+    let before = world.catalog.membership_version();
+    for number in 2..=5 {
+        assert_eq!(world.apply(add(number)), CatalogReply::Done);
+        assert_eq!(world.catalog.group_count(), 2 * number as u32);
+        let leads: Vec<u32> = loads(&world.catalog).values().map(|(_, leads)| *leads).collect();
+        assert_eq!(leads, vec![2; number as usize]);
+    }
+    assert!(world.catalog.membership_version() > before);
+    // Old groups got the voters they lacked and stay where they are.
+    assert_eq!(
+        (voters(&world.catalog, 1), voters(&world.catalog, 6)),
+        (vec![1, 2, 3], vec![3, 1, 2])
+    );
+    assert_eq!(voters(&world.catalog, 0), [1, 2, 3, 4, 5]);
+    let standing = |_| Standing::Serving;
+    for change in world.catalog.placement_changes(standing, Goal::Balance) {
+        assert_eq!(world.apply(change), CatalogReply::Done);
+    }
+    assert!(loads(&world.catalog).values().all(|load| *load == (6, 2)));
+    let version = world.catalog.version();
+    world.apply(add(3));
+    assert_eq!(world.catalog.version(), version, "nothing new");
+}
+
+#[test]
+fn a_node_that_leaves_takes_its_memory_along_and_no_group() {
+    let mut world = cluster(3, 2);
+    let durable = world.queue("durable");
+    let mut transient = world.with_flags(world.declare("transient"), false, false, false);
+    let mut exchange = world.exchange("x", ExchangeKind::Direct, false);
+    for command in [&mut transient, &mut exchange] {
+        let (CatalogCommand::DeclareQueue { by, .. } | CatalogCommand::DeclareExchange { by, .. }) =
+            command
+        else {
+            panic!()
+        };
+        by.node = NodeId(2);
+    }
+    let all = [transient, exchange];
+    let gone = CatalogCommand::NodeGone { node: NodeId(2) };
+    for command in [gone, remove(2)] {
+        all.iter().for_each(|command| {
+            assert!(!matches!(world.apply(command.clone()), CatalogReply::Refused(_)))
+        });
+        let queue = world.catalog.queue("/", "transient").unwrap().id;
+        world.effects.clear();
+        assert_eq!(world.apply(command), CatalogReply::Done);
+        let (group, node) = (GroupId::local(NodeId(2)), Some(NodeId(2)));
+        assert_eq!(world.effects, [CatalogEffect::QueueDeleted { queue, group, node }]);
+        assert!(world.catalog.exchange("/", "x").is_none());
+    }
+    assert!(world.catalog.queue_by_id(durable).is_some());
+    assert_eq!(world.catalog.group_count(), 6);
+    assert_eq!(loads(&world.catalog), BTreeMap::from([(1, (6, 3)), (3, (6, 3))]));
+    assert_eq!(voters(&world.catalog, 0), [1, 3]);
+    // Who takes its place brings no more groups.
+    world.apply(add(4));
+    assert_eq!(world.catalog.group_count(), 6);
+    assert_eq!(loads(&world.catalog)[&4].0, 6);
+    assert_eq!(world.apply(remove(2)), CatalogReply::Done, "a missing node is success");
+    world.apply(remove(1));
+    world.apply(remove(3));
+    assert_eq!(problem(world.apply(remove(4))), MembershipProblem::LastNode { node: NodeId(4) });
+}
+
+#[test]
+fn a_number_or_address_in_use_is_refused() {
+    let mut world = cluster(2, 1);
+    let add = |number, address: &str, incarnation| CatalogCommand::AddNode {
+        node: NodeId(number),
+        address: address.into(),
+        incarnation,
+    };
+    let again = problem(world.apply(add(2, "elsewhere:1", 2)));
+    assert_eq!(again, MembershipProblem::OtherIncarnation { node: NodeId(2), known: 1 });
+    let address = "node-1:5680".to_owned();
+    let taken = problem(world.apply(add(3, &address, 1)));
+    assert_eq!(taken, MembershipProblem::AddressInUse { address, by: NodeId(1) });
+    assert!(matches!(
+        problem(world.apply(add(3, "", 1))),
+        MembershipProblem::InvalidAddress { .. }
+    ));
+    // The same life may move.
+    world.apply(add(2, "elsewhere:1", 1));
+    assert_eq!(world.catalog.node(NodeId(2)).unwrap().address, "elsewhere:1");
+    // A number that was removed may come back as another life.
+    world.apply(remove(2));
+    assert_eq!(world.apply(add(2, "node-2:5680", 9)), CatalogReply::Done);
+}
+
+#[test]
+fn a_node_alone_tells_its_address_when_it_is_no_longer() {
+    let mut world = World::new();
+    assert_eq!(world.catalog.nodes().next().unwrap().incarnation, 0);
+    assert_eq!(world.apply(add(1)), CatalogReply::Done);
+    assert_eq!(world.catalog.node(NodeId(1)), Some(&node(1)));
+    assert_eq!(world.catalog.group_count(), 4);
+}
+
+#[test]
+fn voters_are_set_among_nodes_and_the_catalog_has_all() {
+    let mut world = cluster(4, 1);
+    assert_eq!(world.apply(set_voters(1, &[4, 3])), CatalogReply::Done);
+    assert_eq!(voters(&world.catalog, 1), [4, 3]);
+    for wrong in [&[][..], &[1, 1], &[1, 9], &[1, 2, 3, 4]] {
+        let group = GroupId(1);
+        let expected = MembershipProblem::InvalidVoters { group };
+        assert_eq!(problem(world.apply(set_voters(1, wrong))), expected);
+    }
+    for unknown in [5, GroupId::local(NodeId(1)).0] {
+        let expected = MembershipProblem::NoGroup { group: GroupId(unknown) };
+        assert_eq!(problem(world.apply(set_voters(unknown, &[1]))), expected);
+    }
+    assert_eq!(world.apply(set_voters(0, &[2, 1, 4, 3])), CatalogReply::Done);
+    assert_eq!(world.catalog.preferred_leader(GroupId::CATALOG), Some(NodeId(2)));
+    let expected = MembershipProblem::InvalidVoters { group: GroupId::CATALOG };
+    assert_eq!(problem(world.apply(set_voters(0, &[1, 2, 3]))), expected);
+}
+
+#[test]
+fn a_draining_node_hands_on_what_it_leads_and_what_it_keeps() {
+    let mut world = cluster(4, 2);
+    let draining = |node| if node == NodeId(1) { Standing::Draining } else { Standing::Serving };
+    for change in world.catalog.placement_changes(draining, Goal::Repair) {
+        world.apply(change);
+    }
+    assert_eq!(loads(&world.catalog)[&1], (0, 0));
+    assert_eq!(voters(&world.catalog, 0), [2, 1, 3, 4]);
+    assert_eq!(world.catalog.placement_changes(draining, Goal::Repair), []);
+}
+
+#[test]
+fn a_few_queues_use_all_nodes() {
+    let mut world = cluster(1, 2);
+    world.apply(add(2));
+    world.apply(add(3));
+    for number in 0..6 {
+        world.queue(&format!("q{number}"));
+    }
+    let led = |group| world.catalog.preferred_leader(group).unwrap().0;
+    let leaders: Vec<u64> = world.catalog.queues().map(|queue| led(queue.group)).collect();
+    assert_eq!(leaders, [1, 2, 3, 1, 2, 3]);
+    let mut groups: Vec<GroupId> = world.catalog.queues().map(|queue| queue.group).collect();
+    groups.sort_unstable();
+    groups.dedup();
+    assert_eq!(groups.len(), 6, "each went to a group that had none");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn nodes_come_and_go_and_every_group_keeps_its_voters(
+        ops in proptest::collection::vec((0u8..5, 1u64..9, 1u64..3), 0..30),
+        count in 1u64..5,
+    ) {
+        let mut world = cluster(count, 2);
+        for (op, number, incarnation) in ops {
+            let catalog = &world.catalog;
+            let groups = catalog.group_count();
+            let commands = match op {
+                0 | 1 => {
+                    let NodeInfo { node, address, .. } = node(number);
+                    vec![CatalogCommand::AddNode { node, address, incarnation }]
+                }
+                2 => vec![remove(number)],
+                3 => vec![set_voters(number as u32, &[number, incarnation])],
+                _ => catalog.placement_changes(
+                    |node| if node.0 == number { Standing::Draining } else { Standing::Serving },
+                    if incarnation == 1 { Goal::Balance } else { Goal::Repair },
+                ),
+            };
+            let is_plan = op == 4;
+            for command in commands {
+                let reply = world.apply(command);
+                prop_assert!(!is_plan || reply == CatalogReply::Done);
+            }
+            let catalog = &world.catalog;
+            prop_assert!(catalog.group_count() >= groups);
+            prop_assert!(catalog.group_count() >= 2 * catalog.nodes().count() as u32);
+            prop_assert_eq!(voters(catalog, 0).len(), catalog.nodes().count());
+            for group in 1..=catalog.group_count() {
+                let voters = catalog.voters(GroupId(group));
+                prop_assert!(!voters.is_empty() && voters.len() <= 3);
+                prop_assert!(voters.iter().all(|node| catalog.node(*node).is_some()));
+            }
+        }
+    }
+}
