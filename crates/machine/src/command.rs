@@ -33,8 +33,6 @@ use crate::settings::QueueSettings;
 pub const ENTRY_HEAD_BYTES: usize = 16;
 /// Bytes that [`Batch::parcel`] adds.
 pub const PARCEL_HEAD_BYTES: usize = 5 + 24;
-/// Bytes of the command that opens a parcel.
-pub const PARCEL_HEAD_BYTES: usize = 5 + 3 * 8;
 const ENTRY_VERSION: u8 = 1;
 
 pub(crate) const ENQUEUE: u8 = 1;
