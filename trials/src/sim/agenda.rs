@@ -65,6 +65,9 @@ pub(super) enum Event {
     Consumer {
         number: usize,
     },
+    Visitor {
+        number: usize,
+    },
     Control,
     /// The next harm.
     Harm,

@@ -5,6 +5,7 @@
 mod consumer;
 mod control;
 mod publisher;
+mod visitor;
 
 use std::collections::BTreeSet;
 
@@ -20,6 +21,7 @@ use crate::workload::Chance;
 use consumer::Consumer;
 use control::Control;
 use publisher::Publisher;
+use visitor::Visitor;
 
 /// A queue of the load.
 #[derive(Clone, Copy, Debug)]
@@ -56,11 +58,15 @@ pub(super) const QUEUES: [Plan; 7] = [
 /// Where each publisher's messages go.
 const PUBLISHERS: [&[usize]; 6] = [&[0], &[1, 2], &[3], &[3, 0], &[4], &[5, 6, 3]];
 
+/// Those who come and go with queues of their own.
+const VISITORS: usize = 2;
+
 /// Somebody who has sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Who {
     Publisher(usize),
     Consumer(usize),
+    Visitor(usize),
     Control,
 }
 
@@ -126,6 +132,7 @@ struct Home {
 pub(super) struct Clients {
     publishers: Vec<Publisher>,
     consumers: Vec<Consumer>,
+    visitors: Vec<Visitor>,
     control: Control,
     /// Nobody leaves of his own will.
     is_steady: bool,
@@ -149,6 +156,7 @@ impl Clients {
         Self {
             publishers: (0..PUBLISHERS.len()).map(Publisher::new).collect(),
             consumers,
+            visitors: (0..VISITORS).map(Visitor::new).collect(),
             control: Control::default(),
             is_steady: false,
             is_draining: false,
@@ -175,6 +183,14 @@ impl Clients {
         }
     }
 
+    pub(super) fn visitors(&self) -> usize {
+        self.visitors.len()
+    }
+
+    pub(super) fn visitor_acts(&mut self, number: usize, outside: &mut Outside<'_>) {
+        self.visitors[number].act(!self.is_draining, outside);
+    }
+
     pub(super) fn control_acts(&mut self, outside: &mut Outside<'_>) {
         let is_quiet = self.publishers.iter().all(Publisher::is_quiet);
         self.control.act(self.is_draining && is_quiet, outside);
@@ -190,6 +206,7 @@ impl Clients {
         match self.who(session, life) {
             Some(Who::Publisher(number)) => self.publishers[number].answered(answer, outside),
             Some(Who::Consumer(number)) => self.consumers[number].answered(answer, outside),
+            Some(Who::Visitor(number)) => self.visitors[number].answered(answer, outside),
             Some(Who::Control) => self.control.answered(answer, outside),
             // An older session's answers are on a connection that nobody reads.
             None => {}
@@ -205,7 +222,9 @@ impl Clients {
         }
         let publisher = self.publishers.iter().position(|publisher| is_home(publisher.home));
         let consumer = || self.consumers.iter().position(|consumer| is_home(consumer.home));
-        publisher.map(Who::Publisher).or_else(|| consumer().map(Who::Consumer))
+        let visitor = || self.visitors.iter().position(|visitor| is_home(visitor.home));
+        let publisher = publisher.map(Who::Publisher);
+        publisher.or_else(|| consumer().map(Who::Consumer)).or_else(|| visitor().map(Who::Visitor))
     }
 
     /// A node is gone, and with it the sessions on it.
@@ -215,6 +234,9 @@ impl Clients {
         }
         for consumer in &mut self.consumers {
             consumer.disconnected(node);
+        }
+        for visitor in &mut self.visitors {
+            visitor.disconnected(node);
         }
         self.control.disconnected(node);
     }
@@ -244,7 +266,15 @@ impl Clients {
         for consumer in &self.consumers {
             consumer.complain(now, diary);
         }
+        for visitor in &self.visitors {
+            visitor.stalled(now, diary);
+        }
         self.control.drained(diary);
+    }
+
+    /// Visits that came to their end.
+    pub(super) fn visits(&self) -> u64 {
+        self.visitors.iter().map(|visitor| visitor.finished).sum()
     }
 
     /// Whether a publisher on `node` has waited too long: its question was asked before `before`.

@@ -126,6 +126,7 @@ impl Totals {
         all.power_cuts += one.power_cuts;
         all.checkpoints += one.checkpoints;
         all.elections += one.elections;
+        all.visits += one.visits;
         all.messages += one.messages;
         all.lost += one.lost;
         all.breaks += one.breaks;
@@ -138,7 +139,7 @@ impl Totals {
 
     fn print(&self, seeds: u64, nodes: usize) {
         let Counts { events, crashes, power_cuts, checkpoints, elections, .. } = self.counts;
-        let Counts { messages, lost, breaks, ms, .. } = self.counts;
+        let Counts { messages, lost, breaks, ms, visits, .. } = self.counts;
         println!(
             "sim: {seeds} seeds of {nodes} nodes, {} failed {:?}; {} confirmed in {} simulated \
              seconds, {events} events",
@@ -149,7 +150,7 @@ impl Totals {
         );
         println!(
             "  {crashes} crashes, {power_cuts} of them power cuts; {elections} leaders elected; \
-             {checkpoints} checkpoints; {messages} messages, {lost} lost with {breaks} connections"
+             {checkpoints} checkpoints; {visits} queues came and went; {messages} messages, {lost} lost with {breaks} connections"
         );
         let harms: Vec<String> =
             self.harms.iter().map(|(harm, count)| format!("{harm} {count}")).collect();

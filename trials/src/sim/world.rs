@@ -79,6 +79,9 @@ impl World {
         for number in 0..clients.consumers() {
             agenda.after(chance.within(0, 50_000), Event::Consumer { number });
         }
+        for number in 0..clients.visitors() {
+            agenda.after(chance.within(0, 500_000), Event::Visitor { number });
+        }
         agenda.after(1_000, Event::Control);
         let mut network = network;
         (0..nodes).for_each(|node| network.set_mute(node, true));
@@ -161,6 +164,11 @@ impl World {
                 let next = self.chance.within(2_000, 60_000);
                 self.agenda.after(next, event);
                 self.ask_clients(|clients, outside| clients.consumer_acts(number, outside));
+            }
+            Event::Visitor { number } => {
+                let next = self.chance.within(10_000, 150_000);
+                self.agenda.after(next, event);
+                self.ask_clients(|clients, outside| clients.visitor_acts(number, outside));
             }
             Event::Control => {
                 let next = self.chance.within(5_000, 100_000);
