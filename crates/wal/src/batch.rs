@@ -7,7 +7,7 @@ use bytes::Bytes;
 use crate::limits::SECTOR_BYTES;
 use crate::place::Place;
 use crate::record::{
-    self, BATCH_HEADER_BYTES, BatchHeader, Groups, Kind, Position, RECORD_HEADER_BYTES,
+    self, BATCH_HEADER_BYTES, BatchHeader, Forgot, Groups, Kind, Position, RECORD_HEADER_BYTES,
     RecordHeader, Seed,
 };
 
@@ -28,6 +28,10 @@ pub enum Item {
     HardState(Bytes),
     /// Entries from this index on are no more.
     TruncateFrom(u64),
+    /// The group begins anew, with nothing but its hard state: its files were set aside.
+    Reset(Forgot),
+    /// What the group forgot is made up for.
+    Rejoined,
 }
 
 /// Items that become durable together or not at all.
@@ -47,7 +51,8 @@ impl CommitBatch {
     pub fn add(&mut self, group: u32, item: Item) {
         self.payload_bytes += match &item {
             Item::Entry { data, .. } | Item::HardState(data) => data.len() as u64,
-            Item::TruncateFrom(_) => 0,
+            Item::Reset(_) => 1,
+            Item::TruncateFrom(_) | Item::Rejoined => 0,
         };
         self.items.push((group, item));
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 
+use crate::aside::segment_of;
 use crate::checkpoint::Stored;
 use crate::disk::{Access, Disk, DiskFile};
 use crate::error::{Context, Error};
@@ -46,7 +47,8 @@ impl GroupFiles {
         }
         files.next_segment = files.stored.as_ref().map_or(1, |stored| stored.next_segment);
         files.check_segments(disk, identity, group)?;
-        let used = files.on_disk.last().map_or(0, |last| last + 1);
+        let aside = names.aside.iter().filter_map(|name| segment_of(name));
+        let used = files.on_disk.iter().copied().chain(aside).max().map_or(0, |last| last + 1);
         files.next_segment = files.next_segment.max(used);
         Ok(files)
     }

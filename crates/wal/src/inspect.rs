@@ -132,8 +132,8 @@ fn inspect_group<D: Disk>(
     }
     let replayed = scan.replay.groups.get(&group);
     let mut entries =
-        replayed.iter().flat_map(|group| &group.entries).map(|found| found.entry.index);
-    let first = entries.find(|index| *index > at.0);
+        replayed.iter().flat_map(|group| group.above(at)).map(|found| found.entry.index);
+    let first = entries.next();
     Ok(GroupReport {
         group,
         checkpoint: checkpoint.map(|_| at),

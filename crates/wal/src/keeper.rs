@@ -313,7 +313,7 @@ impl<D: Disk> Keeper<D> {
         }
     }
 
-    fn make_group_dir(&mut self, group: u32) -> Result<(), Error> {
+    pub(crate) fn make_group_dir(&mut self, group: u32) -> Result<(), Error> {
         if self.groups.contains_key(&group) {
             return Ok(());
         }

@@ -17,6 +17,8 @@ pub(crate) const BALLAST_FILE: &str = "ballast";
 pub(crate) const BALLAST_TEMPORARY: &str = "ballast.new";
 /// Where a running node takes commands.
 const CONTROL_SOCKET: &str = "control.sock";
+/// How the names of files begin that were damaged and set aside. They are never touched again.
+pub(crate) const ASIDE: &str = "damaged-";
 /// What ext4 puts into the root of a file system.
 const LOST_AND_FOUND: &str = "lost+found/";
 
@@ -40,6 +42,8 @@ pub(crate) struct GroupNames {
     pub(crate) has_checkpoint: bool,
     /// Segment files, in order.
     pub(crate) segments: Vec<u64>,
+    /// Names of files that were set aside.
+    pub(crate) aside: Vec<String>,
 }
 
 /// Directory of a group.
@@ -84,6 +88,7 @@ pub(crate) fn survey<D: Disk>(disk: &D) -> Result<Layout, Error> {
             let path = format!("{WAL_DIR}/{name}");
             match path == NEXT_TEMPORARY || path == URGENT_TEMPORARY {
                 true => layout.temporaries.push(path),
+                false if name.starts_with(ASIDE) => {}
                 false => layout.unknown.push(path),
             }
         }
@@ -106,6 +111,7 @@ fn survey_group<D: Disk>(disk: &D, group: u32, layout: &mut Layout) -> Result<()
         match name.as_str() {
             "checkpoint" => names.has_checkpoint = true,
             "checkpoint.new" => {}
+            other if other.starts_with(ASIDE) => names.aside.push(name),
             other => match other.strip_prefix("seg-").and_then(canonical::<u64>) {
                 Some(number) => names.segments.push(number),
                 None => layout.unknown.push(format!("{dir}/{name}")),

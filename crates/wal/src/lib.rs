@@ -23,6 +23,7 @@
 //! # Ok::<(), wal::Error>(())
 //! ```
 
+mod aside;
 mod batch;
 mod checkpoint;
 mod compaction;
@@ -46,7 +47,9 @@ mod scan;
 pub mod segments;
 mod shared;
 pub mod sim;
+mod standing;
 mod stats;
+mod terms;
 mod wal;
 
 pub use batch::{CommitBatch, Item, Synced};
@@ -62,6 +65,7 @@ pub use keeper::{FileStatus, Keeper};
 pub use notes::{Boot, Member};
 pub use place::Place;
 pub use reader::Reader;
+pub use record::Forgot;
 pub use recovery::{Recovered, RecoveredGroup};
 pub use replay::{Damage, EntryAt};
 pub use stats::Stats;

@@ -191,6 +191,44 @@ pub(crate) enum Kind {
     Truncate = 3,
     /// Where the group stands: `index` and `term` of its last entry; the payload is a `Standing`.
     Standing = 4,
+    /// Everything of the group but its hard state was set aside; the payload is a `Forgot`.
+    Reset = 5,
+    /// What was set aside is made up for.
+    Rejoined = 6,
+}
+
+/// What this node knew of a group, promised others to know, and knows no more. Until that is made
+/// up for it must not help anybody to a majority.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Forgot {
+    /// Entries that others may have counted on. It may vote again once its log holds everything
+    /// that was committed when it came back.
+    pub log: bool,
+    /// Terms and votes: moreover it may vote in no term in which it may have voted before.
+    pub vote: bool,
+}
+
+impl Forgot {
+    /// Whether anything was forgotten.
+    pub fn any(self) -> bool {
+        self.log || self.vote
+    }
+
+    pub(crate) fn or(self, other: Self) -> Self {
+        Self { log: self.log || other.log, vote: self.vote || other.vote }
+    }
+
+    pub(crate) fn encode(self) -> u8 {
+        u8::from(self.log) | u8::from(self.vote) << 1
+    }
+
+    /// What cannot be read may be anything.
+    pub(crate) fn decode(bytes: Option<&[u8]>) -> Self {
+        match bytes {
+            Some(&[flags]) if flags < 4 => Self { log: flags & 1 != 0, vote: flags & 2 != 0 },
+            Some(_) | None => Self { log: true, vote: true },
+        }
+    }
 }
 
 impl Kind {
@@ -200,6 +238,8 @@ impl Kind {
             2 => Some(Kind::HardState),
             3 => Some(Kind::Truncate),
             4 => Some(Kind::Standing),
+            5 => Some(Kind::Reset),
+            6 => Some(Kind::Rejoined),
             _ => None,
         }
     }
@@ -263,6 +303,7 @@ pub(crate) struct Standing<'a> {
     pub(crate) hard_state: Option<&'a [u8]>,
     /// A start found damage, and the group was not rebuilt since.
     pub(crate) is_damaged: bool,
+    pub(crate) forgot: Forgot,
 }
 
 impl<'a> Standing<'a> {
@@ -270,7 +311,8 @@ impl<'a> Standing<'a> {
         let mut out = Vec::with_capacity(17 + self.hard_state.map_or(0, <[u8]>::len));
         out.extend_from_slice(&self.floor.0.to_le_bytes());
         out.extend_from_slice(&self.floor.1.to_le_bytes());
-        out.push(u8::from(self.hard_state.is_some()) | u8::from(self.is_damaged) << 1);
+        let flags = u8::from(self.hard_state.is_some()) | u8::from(self.is_damaged) << 1;
+        out.push(flags | self.forgot.encode() << 2);
         out.extend_from_slice(self.hard_state.unwrap_or_default());
         out
     }
@@ -281,8 +323,9 @@ impl<'a> Standing<'a> {
         let floor = (u64::from_le_bytes(*index), u64::from_le_bytes(*term));
         let (flags, rest) = rest.split_first()?;
         let hard_state = (flags & 1 != 0).then_some(rest);
-        let is_sound = *flags < 4 && (hard_state.is_some() || rest.is_empty());
-        is_sound.then_some(Self { floor, hard_state, is_damaged: flags & 2 != 0 })
+        let is_sound = *flags < 16 && (hard_state.is_some() || rest.is_empty());
+        let forgot = Forgot::decode(Some(&[flags >> 2]));
+        is_sound.then_some(Self { floor, hard_state, is_damaged: flags & 2 != 0, forgot })
     }
 }
 

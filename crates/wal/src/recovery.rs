@@ -15,13 +15,15 @@ use crate::identity::{IDENTITY_FILE, Identity};
 use crate::keeper::Keeper;
 use crate::layout::{self, Layout, group_dir};
 use crate::limits::{DATA_START, FILE_BYTES_MAX, FILE_BYTES_MIN, SECTOR_BYTES};
-use crate::record::{BATCH_HEADER_BYTES, BATCH_MAGIC, Groups, Position, Seed};
-use crate::replay::{Damage, EntryAt};
+use crate::record::{BATCH_HEADER_BYTES, BATCH_MAGIC, Forgot, Groups, Position, Seed};
+use crate::replay::{Damage, EntryAt, Replayed};
 use crate::scan::{Scan, scan};
 use crate::shared::{
     Floor, GROUPS_DIR, LogFile, Ready, Shared, Table, WAL_DIR, make_file, sync_dir, wal_path,
 };
-use crate::wal::{Active, Group, Parts};
+use crate::standing::Group;
+use crate::terms::Terms;
+use crate::wal::{Active, Parts};
 
 /// What a start found, by group.
 #[derive(Debug, Default)]
@@ -45,8 +47,11 @@ pub struct RecoveredGroup {
     pub entries: Vec<EntryAt>,
     /// The newest one.
     pub checkpoint: Option<Checkpoint>,
-    /// If set, the group must not serve, vote or be written: something promised is missing.
+    /// If set, the group must not serve, vote or be written: something promised is missing. With
+    /// peers, [`Wal::set_aside`](crate::Wal::set_aside) makes it empty, to be filled by a snapshot.
     pub damage: Option<Damage>,
+    /// What it would forget, or forgot, when its files are set aside.
+    pub forgot: Forgot,
 }
 
 pub(crate) fn open<D: Disk>(disk: D, config: Config) -> Result<(Parts<D>, Recovered), Error> {
@@ -243,27 +248,35 @@ fn assemble_group<F>(
         .or_else(|| scan.replay.damage(number, (index, term), &wal_path));
     let replayed = scan.replay.groups.get(&number);
     let mut entries = Vec::new();
-    for found in replayed.iter().flat_map(|group| &group.entries) {
+    for found in replayed.iter().flat_map(|group| group.above((index, term))) {
         let is_next = found.entry.index == index + 1 + entries.len() as u64;
-        if found.entry.index > index && (found.is_damaged || !is_next) {
+        if found.is_damaged || !is_next {
             break;
         }
-        if is_next {
-            entries.push(found.entry);
-        }
+        entries.push(found.entry);
     }
+    let continues = replayed.is_none_or(|group| group.continues((index, term)));
     let last = replayed.map_or((0, 0), |group| group.last);
+    let mut terms = Terms::default();
+    entries.iter().for_each(|entry| terms.push(entry.index, entry.term));
+    let mut forgot = replayed.map_or(Forgot::default(), |group| group.forgot);
     let group = Group {
         hard_state: replayed.and_then(|group| group.hard_state.clone()),
         floor: (index, term).max(replayed.map_or((0, 0), |group| group.floor)),
-        last: if last.0 < index { (index, term) } else { last },
+        last: if last.0 < index || !continues { (index, term) } else { last },
+        terms,
         is_damaged: damage.is_some(),
+        forgot,
     };
+    if damage.is_some() {
+        let nothing = Forgot { log: true, vote: true };
+        forgot = forgot.or(replayed.map_or(nothing, Replayed::forgets));
+    }
     let is_logged = replayed
         .is_some_and(|group| group.floor == (index, term) && group.is_damaged == damage.is_some());
     let floor = Floor { index, term, is_logged, is_new: false };
     let hard_state = group.hard_state.clone();
-    (RecoveredGroup { hard_state, entries, checkpoint, damage }, group, floor)
+    (RecoveredGroup { hard_state, entries, checkpoint, damage, forgot }, group, floor)
 }
 
 fn table_of<F>(scan: &Scan<F>, floors: BTreeMap<u32, Floor>) -> Table<F> {
@@ -276,7 +289,8 @@ fn table_of<F>(scan: &Scan<F>, floors: BTreeMap<u32, Floor>) -> Table<F> {
         table.files.insert(*number, LogFile { file, bytes, holds: BTreeMap::new() });
     }
     for (group, replayed) in &scan.replay.groups {
-        for found in &replayed.entries {
+        let checkpoint = table.floors.get(group).map_or((0, 0), |floor| (floor.index, floor.term));
+        for found in replayed.above(checkpoint) {
             table.hold(found.entry.place.file, *group, found.entry.index);
         }
     }

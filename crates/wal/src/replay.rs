@@ -13,7 +13,7 @@ use std::fmt;
 use bytes::Bytes;
 
 use crate::place::Place;
-use crate::record::{Groups, Kind, Position, RecordHeader, Standing};
+use crate::record::{Forgot, Groups, Kind, Position, RecordHeader, Standing};
 
 /// An entry that recovery found; its data stays on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,6 +84,9 @@ pub(crate) struct Replayed {
     pub(crate) last: (u64, u64),
     /// The hard state in the log's last record of one is unreadable.
     hard_state_lost: Option<Position>,
+    /// Something was lost since the last readable hard state that may have been one.
+    is_vote_in_doubt: bool,
+    pub(crate) forgot: Forgot,
     /// Losses up to here were looked at.
     losses_seen: usize,
     doubt: Option<Doubt>,
@@ -112,6 +115,8 @@ impl Replay {
         let group = self.groups.entry(header.group).or_default();
         group.see(header.group, &self.lost);
         match header.kind {
+            // It was on its way when a snapshot came that covers it.
+            Kind::Entry if header.index <= group.floor.0 => {}
             Kind::Entry => {
                 group.mix();
                 group.truncate(header.index);
@@ -122,11 +127,14 @@ impl Replay {
             }
             Kind::Truncate => {
                 group.mix();
-                if header.index <= group.last.0 {
-                    group.truncate(header.index);
-                    group.last = last_below(group.entries.last(), header.index);
+                let index = header.index.max(group.floor.0 + 1);
+                if index <= group.last.0 {
+                    group.truncate(index);
+                    group.last = last_below(group.entries.last(), index);
                 }
             }
+            Kind::Reset => group.reset(payload),
+            Kind::Rejoined => group.forgot = Forgot::default(),
             Kind::HardState => group.hard_state(batch, payload),
             Kind::Standing => match payload.and_then(Standing::decode) {
                 Some(standing) => group.standing(header, standing),
@@ -158,6 +166,8 @@ impl Replay {
         }
     }
     /// What is wrong with a group whose newest checkpoint is at this index and term, if anything.
+    ///
+    /// Entries that a snapshot from a peer has made void are not missed.
     pub(crate) fn damage(
         &self,
         group: u32,
@@ -195,7 +205,7 @@ impl Replay {
             return at(position, None, "the group's hard state is unreadable");
         }
         let mut expected = checkpoint + 1;
-        for found in state.entries.iter().filter(|found| found.entry.index > checkpoint) {
+        for found in state.above((checkpoint, term)) {
             let place = found.entry.place;
             let position = Position { file: place.file, offset: place.offset };
             if found.entry.index != expected {
@@ -206,7 +216,7 @@ impl Replay {
             }
             expected += 1;
         }
-        if state.last.0 >= expected {
+        if state.last.0 >= expected && state.continues((checkpoint, term)) {
             return Some(Damage {
                 path: "wal".to_owned(),
                 offset: 0,
@@ -224,6 +234,37 @@ impl Replay {
 }
 
 impl Replayed {
+    /// Whether the log goes on above a checkpoint. If it has another entry in the place of the
+    /// checkpoint's last one, the checkpoint is a snapshot from a peer and the log is void.
+    pub(crate) fn continues(&self, (index, term): (u64, u64)) -> bool {
+        let at = self.entries.partition_point(|found| found.entry.index < index);
+        let own = self.entries.get(at).map(|found| found.entry).filter(|own| own.index == index);
+        own.is_none_or(|own| own.term == term)
+    }
+
+    /// The entries above a checkpoint that belong to it.
+    pub(crate) fn above(&self, checkpoint: (u64, u64)) -> &[Found] {
+        if !self.continues(checkpoint) {
+            return &[];
+        }
+        let first = self.entries.partition_point(|found| found.entry.index <= checkpoint.0);
+        &self.entries[first..]
+    }
+
+    /// What of the hard state and the log may be missing if the group is damaged.
+    pub(crate) fn forgets(&self) -> Forgot {
+        Forgot { log: true, vote: self.hard_state_lost.is_some() || self.is_vote_in_doubt }
+    }
+
+    fn reset(&mut self, payload: Option<&[u8]>) {
+        *self = Self {
+            hard_state: self.hard_state.take(),
+            forgot: self.forgot.or(Forgot::decode(payload)),
+            losses_seen: self.losses_seen,
+            ..Self::default()
+        };
+    }
+
     fn truncate(&mut self, index: u64) {
         while self.entries.last().is_some_and(|found| found.entry.index >= index) {
             self.entries.pop();
@@ -235,6 +276,7 @@ impl Replayed {
             Some(bytes) => {
                 self.hard_state = Some(Bytes::copy_from_slice(bytes));
                 self.hard_state_lost = None;
+                self.is_vote_in_doubt = false;
             }
             None => self.hard_state_lost = Some(batch),
         }
@@ -246,6 +288,7 @@ impl Replayed {
         if let Some(loss) = new.iter().rev().find(|loss| loss.groups.may_hold(group)) {
             let is_mixed = self.doubt.is_some();
             self.doubt = Some(Doubt { loss: *loss, is_mixed, bound: None });
+            self.is_vote_in_doubt = true;
         }
         self.losses_seen = lost.len();
     }
@@ -272,8 +315,13 @@ impl Replayed {
         self.is_damaged = standing.is_damaged;
         self.damaged_at = (standing.floor.0, says.0);
         self.floor = self.floor.max(standing.floor);
+        // Those below are in the checkpoint, or void.
+        let covered = self.entries.partition_point(|found| found.entry.index <= self.floor.0);
+        self.entries.drain(..covered);
         self.hard_state = standing.hard_state.map(Bytes::copy_from_slice);
         self.hard_state_lost = None;
+        self.is_vote_in_doubt = false;
+        self.forgot = standing.forgot;
     }
 }
 

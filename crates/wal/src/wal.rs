@@ -16,6 +16,7 @@ use crate::reader::Reader;
 use crate::record::{Groups, Kind, Position, RECORD_HEADER_BYTES, Seed, Standing, aligned};
 use crate::recovery::{self, Recovered};
 use crate::shared::{LogFile, Ready, Shared, make_file, release_ballast, wal_path};
+use crate::standing::Group;
 use crate::stats::Stats;
 
 /// The log of one node, for all its groups. Owned by the one thread that writes it; others read
@@ -45,17 +46,6 @@ pub(crate) struct Active<F> {
     pub(crate) durable: Position,
     /// Groups of the last batch.
     pub(crate) groups: Groups,
-}
-
-/// What every new file begins with, for each group, so that older files hold nothing but entries.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Group {
-    pub(crate) hard_state: Option<Bytes>,
-    pub(crate) floor: (u64, u64),
-    /// Index and term of the last entry; term 0: not known.
-    pub(crate) last: (u64, u64),
-    /// The start found damage, and no checkpoint has covered it since.
-    pub(crate) is_damaged: bool,
 }
 
 /// What recovery hands to the writer.
@@ -118,6 +108,27 @@ impl<D: Disk> Wal<D> {
         self.stats.batches += batches.len() as u64;
         self.stats.entries += places.len() as u64;
         Ok(Synced::new(self.sequence, places))
+    }
+
+    /// Takes another file if the active one has no room for what `batches` need at least. Then a
+    /// commit of them does not fail for want of space. If there is none now, this says so
+    /// ([`Error::is_full`]) and nothing is lost: it may be tried again. Any other failure latches.
+    pub fn make_room(&mut self, batches: &[CommitBatch]) -> Result<(), Error> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        self.check_sizes(batches)?;
+        let bytes: u64 = batches.iter().map(CommitBatch::bytes).sum();
+        let bytes_max = self.shared.config.file_bytes - DATA_START;
+        let needed = aligned(bytes + self.standings_bytes() + size_of_batch(0, 0)).min(bytes_max);
+        if self.active.offset + needed <= self.active.bytes {
+            return Ok(());
+        }
+        self.roll(needed).inspect_err(|error| {
+            if !error.is_full() {
+                self.failed = Some(error.clone());
+            }
+        })
     }
 
     /// Writes a last batch, which proves that the one before it was durable: a later start can
@@ -184,7 +195,7 @@ impl<D: Disk> Wal<D> {
     fn write(&mut self, batches: &[CommitBatch], places: &mut Vec<Place>) -> Result<(), Error> {
         let first_place = places.len();
         let payload: u64 = batches.iter().map(CommitBatch::bytes).sum();
-        let dirty = self.adopt_floors();
+        let (dirty, void) = self.adopt_floors();
         let needed = |standings: u64| aligned(payload + standings + size_of_batch(0, 0));
         let mut is_fresh = self.active.offset == DATA_START;
         let all = self.standings_bytes();
@@ -196,16 +207,16 @@ impl<D: Disk> Wal<D> {
         draft.clear();
         for (number, group) in &self.groups {
             if is_fresh || dirty.contains(number) {
-                let Group { floor, is_damaged, .. } = *group;
+                let Group { floor, is_damaged, forgot, .. } = *group;
                 let hard_state = group.hard_state.as_deref();
-                let standing = Standing { floor, hard_state, is_damaged };
+                let standing = Standing { floor, hard_state, is_damaged, forgot };
                 let (index, term) = group.last;
                 draft.add(*number, Kind::Standing, index, term, standing.encode().into());
             }
         }
         for batch in batches {
             for (group, item) in batch.items() {
-                self.note(*group, item);
+                self.groups.entry(*group).or_default().note(*group, item);
                 match item {
                     Item::Entry { index, term, data } => {
                         draft.add(*group, Kind::Entry, *index, *term, data.clone());
@@ -216,6 +227,11 @@ impl<D: Disk> Wal<D> {
                     Item::TruncateFrom(index) => {
                         draft.add(*group, Kind::Truncate, *index, 0, Bytes::new());
                     }
+                    Item::Reset(forgot) => {
+                        let payload = Bytes::copy_from_slice(&[forgot.encode()]);
+                        draft.add(*group, Kind::Reset, 0, 0, payload);
+                    }
+                    Item::Rejoined => draft.add(*group, Kind::Rejoined, 0, 0, Bytes::new()),
                 }
             }
         }
@@ -229,7 +245,7 @@ impl<D: Disk> Wal<D> {
         draft.clear();
         self.draft = draft;
         result?;
-        self.publish(batches, &dirty, places[first_place..].iter());
+        self.publish(batches, (&dirty, &void), places[first_place..].iter());
         Ok(())
     }
 
@@ -250,72 +266,66 @@ impl<D: Disk> Wal<D> {
         Ok(())
     }
 
-    /// Keeps what the next file will begin with.
-    fn note(&mut self, number: u32, item: &Item) {
-        let group = self.groups.entry(number).or_default();
-        match item {
-            Item::Entry { index, term, .. } => {
-                assert!(*index > 0, "the first entry of a log has index 1");
-                assert!(
-                    *index <= group.last.0 + 1,
-                    "entries of group {number} follow each other: {index} came after {}",
-                    group.last.0
-                );
-                group.last = (*index, *term);
-            }
-            Item::HardState(state) => group.hard_state = Some(state.clone()),
-            Item::TruncateFrom(index) => {
-                if *index <= group.last.0 {
-                    group.last = (index.saturating_sub(1), 0);
-                }
-            }
-        }
-    }
-
-    /// Takes over the checkpoints that the log does not know yet.
-    fn adopt_floors(&mut self) -> Vec<u32> {
+    /// Takes over the checkpoints that the log does not know yet. Gives their groups, and those of
+    /// them whose log above the checkpoint is void.
+    fn adopt_floors(&mut self) -> (Vec<u32>, Vec<u32>) {
         let mut table = self.shared.table.lock();
-        let mut dirty = Vec::new();
+        let (mut dirty, mut void) = (Vec::new(), Vec::new());
         for (number, floor) in table.floors.iter_mut().filter(|(_, floor)| !floor.is_logged) {
             let group = self.groups.entry(*number).or_default();
-            group.floor = group.floor.max((floor.index, floor.term));
-            if floor.is_new && floor.index >= group.last.0 {
-                group.is_damaged = false;
-            }
-            if floor.index > group.last.0 {
-                // A snapshot from a peer: the log goes on above it.
-                group.last = group.floor;
+            if !group.adopt(floor.index, floor.term, floor.is_new) {
+                void.push(*number);
             }
             dirty.push(*number);
         }
-        dirty
+        (dirty, void)
     }
 
     /// Tells the readers and the keeper what is durable now.
     fn publish<'a>(
         &self,
         batches: &[CommitBatch],
-        dirty: &[u32],
+        (dirty, void): (&[u32], &[u32]),
         mut places: impl Iterator<Item = &'a Place>,
     ) {
         let mut table = self.shared.table.lock();
+        for number in void {
+            table.truncate(*number, 0);
+        }
         for (group, item) in batches.iter().flat_map(CommitBatch::items) {
             match item {
                 Item::Entry { index, .. } => {
                     let place = places.next().expect("every entry has a place");
-                    table.truncate(*group, *index);
-                    table.hold(place.file, *group, *index);
+                    let floor = self.groups.get(group).map_or(0, |group| group.floor.0);
+                    if *index > floor {
+                        table.truncate(*group, *index);
+                        table.hold(place.file, *group, *index);
+                    }
                 }
                 Item::TruncateFrom(index) => table.truncate(*group, *index),
-                Item::HardState(_) => {}
+                Item::Reset(_) => {
+                    table.truncate(*group, 0);
+                    table.floors.remove(group);
+                }
+                Item::HardState(_) | Item::Rejoined => {}
             }
         }
         for number in dirty {
             let group = &self.groups[number];
-            let floor = table.floors.get_mut(number).expect("floors are never removed");
-            floor.is_logged = floor.index <= group.floor.0;
+            if let Some(floor) = table.floors.get_mut(number) {
+                floor.is_logged = floor.index <= group.floor.0;
+            }
         }
         table.active = self.active.number;
+    }
+
+    /// Goes on in another file whatever room there is.
+    pub(crate) fn take_next_file(&mut self) -> Result<(), Error> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        let needed = aligned(self.standings_bytes() + size_of_batch(0, 0));
+        self.roll(needed).inspect_err(|error| self.failed = Some(error.clone()))
     }
 
     /// Goes on in the next file; makes a small one if none is ready.

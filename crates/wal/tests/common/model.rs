@@ -46,6 +46,12 @@ impl Group {
         let mut mixed = other.clone();
         mixed.hard_state = self.hard_state.clone();
         mixed.entries = self.entries.clone();
+        if let Some((index, term, _)) = &other.checkpoint
+            && mixed.entries.iter().any(|entry| entry.0 == *index && entry.1 != *term)
+        {
+            // A snapshot made them void.
+            mixed.entries.clear();
+        }
         mixed.entries.retain(|entry| entry.0 > other.floor());
         mixed
     }
@@ -66,6 +72,7 @@ impl Group {
             }
             Item::HardState(state) => self.hard_state = Some(state.clone()),
             Item::TruncateFrom(index) => self.entries.retain(|entry| entry.0 < *index),
+            Item::Reset(_) | Item::Rejoined => {}
         }
     }
 }
@@ -192,7 +199,8 @@ impl Life {
             0..60 => self.commit(random),
             60..75 => self.keeper.prepare_next(random.below(12 << 10)).map(|_| ()),
             75..80 => self.keeper.remove_spare().map(|_| ()),
-            80..95 => self.checkpoint(random),
+            80..92 => self.checkpoint(random),
+            92..95 => self.snapshot(random),
             _ => self.read_one(random),
         }
     }
@@ -292,6 +300,35 @@ impl Life {
         }
         if random.chance(40) {
             (metas, after.messages) = self.compact(number, metas, &after.messages, random)?;
+        }
+        let mut world = self.world.clone();
+        world.insert(number, after);
+        self.maybe = vec![world.clone()];
+        let checkpoint = Checkpoint { group: number, index, term, state, segments: metas.clone() };
+        self.keeper.install(checkpoint)?;
+        self.world = world;
+        self.metas.insert(number, metas);
+        Ok(())
+    }
+
+    /// A snapshot from a peer: it may lie ahead of the log, and what lies above it is void.
+    pub fn snapshot(&mut self, random: &mut Random) -> Result<(), Error> {
+        let number = 1 + random.below(GROUPS) as u32;
+        let before = self.world.get(&number).cloned().unwrap_or_default();
+        let index = before.floor() + 1 + random.below(before.last() - before.floor() + 10);
+        self.term += 1;
+        let (term, state) = (self.term, payload(random, 400));
+        let mut after = Group { hard_state: before.hard_state.clone(), ..Group::default() };
+        after.checkpoint = Some((index, term, state.clone()));
+        let mut metas = Vec::new();
+        if random.chance(60) {
+            let mut segment = self.keeper.segment(number)?;
+            for seq in 0..1 + random.below(5) {
+                let message = payload(random, 300);
+                segment.add(1, seq, &message)?;
+                after.messages.push((1, seq, message));
+            }
+            metas.push(segment.finish()?);
         }
         let mut world = self.world.clone();
         world.insert(number, after);

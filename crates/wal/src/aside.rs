@@ -1,0 +1,140 @@
+//! Setting aside what is left of a damaged group, so that it can be rebuilt from its peers.
+//!
+//! Nothing is deleted: the group's files get other names, and of a damaged log file, which other
+//! groups need too, a copy is kept. Then the log says that the group begins anew. What it forgot by
+//! that stays noted until [`Item::Rejoined`].
+
+use std::io::IoSlice;
+
+use crate::batch::{CommitBatch, Item};
+use crate::disk::{Access, Disk, DiskFile};
+use crate::error::{Context, Error};
+use crate::groups::GroupFiles;
+use crate::keeper::Keeper;
+use crate::layout::{ASIDE, checkpoint_path, group_dir};
+use crate::limits::FILL_STEP_BYTES;
+use crate::record::Forgot;
+use crate::recovery::{Recovered, RecoveredGroup};
+use crate::replay::Damage;
+use crate::shared::{WAL_DIR, sync_dir};
+use crate::wal::Wal;
+
+impl<D: Disk> Wal<D> {
+    /// Sets aside every group of `groups` that is damaged, or of which nothing is left although
+    /// something of some group was lost. See [`Wal::set_aside`].
+    pub fn set_aside_damaged(
+        &mut self,
+        keeper: &mut Keeper<D>,
+        recovered: &mut Recovered,
+        groups: impl IntoIterator<Item = u32>,
+    ) -> Result<(), Error> {
+        let losses = std::mem::take(&mut recovered.losses);
+        for group in groups {
+            if !losses.is_empty() && !recovered.groups.contains_key(&group) {
+                let forgot = Forgot { log: true, vote: true };
+                let lost = RecoveredGroup { forgot, ..RecoveredGroup::default() };
+                let found = self.set_aside(keeper, group, &lost)?;
+                recovered.groups.insert(group, found);
+            }
+        }
+        for (group, found) in &mut recovered.groups {
+            if found.damage.is_some() {
+                *found = self.set_aside(keeper, *group, found)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes a damaged group empty but for its hard state; gives it as a next start would find it.
+    /// For a node with peers only: what was durable is theirs to give back.
+    ///
+    /// Interrupted, it leaves the group as damaged as it was.
+    pub fn set_aside(
+        &mut self,
+        keeper: &mut Keeper<D>,
+        group: u32,
+        found: &RecoveredGroup,
+    ) -> Result<RecoveredGroup, Error> {
+        let forgot = Forgot { log: true, ..found.forgot };
+        if let Some(damage) = &found.damage {
+            keeper.keep_copy(damage)?;
+            keeper.rename_aside(group, damage)?;
+        }
+        if self.stats().rollovers == 0 {
+            // What is wrong with the end of the active file is not to be found again.
+            self.take_next_file()?;
+        }
+        let mut batch = CommitBatch::new();
+        batch.add(group, Item::Reset(forgot));
+        self.commit(vec![batch])?;
+        let hard_state = found.hard_state.clone();
+        Ok(RecoveredGroup { hard_state, forgot, ..RecoveredGroup::default() })
+    }
+}
+
+impl<D: Disk> Keeper<D> {
+    /// Keeps a copy of the log file in which something is damaged, once for all groups.
+    fn keep_copy(&self, damage: &Damage) -> Result<(), Error> {
+        let disk = &self.shared.disk;
+        let Some(name) = damage.path.strip_prefix("wal/") else { return Ok(()) };
+        let kept = format!("{ASIDE}{}-{name}", damage.offset);
+        let names = disk.list(WAL_DIR).at("list", WAL_DIR)?;
+        if names.contains(&kept) || !names.iter().any(|other| other == name) {
+            return Ok(());
+        }
+        let temporary = crate::shared::URGENT_TEMPORARY;
+        let from = disk.open(&damage.path, Access::Read).at("open", &damage.path)?;
+        let to = disk.create(temporary).at("create", temporary)?;
+        let bytes = from.bytes().at("size", &damage.path)?;
+        let (mut buffer, mut offset) = (vec![0; FILL_STEP_BYTES], 0);
+        while offset < bytes {
+            let count = from.read_at(offset, &mut buffer).at("read", &damage.path)?;
+            if count == 0 {
+                break;
+            }
+            to.write_at(offset, &[IoSlice::new(&buffer[..count])]).at("write", temporary)?;
+            offset += count as u64;
+        }
+        to.sync_data().at("sync", temporary)?;
+        let kept = format!("{WAL_DIR}/{kept}");
+        disk.rename(temporary, &kept).at("rename", temporary)?;
+        sync_dir(disk, WAL_DIR)
+    }
+
+    /// Gives the group's files names that say that they are damaged, and why.
+    fn rename_aside(&mut self, group: u32, damage: &Damage) -> Result<(), Error> {
+        self.make_group_dir(group)?;
+        let disk = self.shared.disk.clone();
+        let dir = group_dir(group);
+        let names = disk.list(&dir).at("list", &dir)?;
+        let number = |name: &String| name.strip_prefix(ASIDE)?.split('-').next()?.parse().ok();
+        let number = names.iter().filter_map(number).max().map_or(1, |last: u64| last + 1);
+        let aside = |name: &str| format!("{dir}/{ASIDE}{number}-{name}");
+        let why = aside("why");
+        let file = disk.create(&why).at("create", &why)?;
+        let text = format!("{damage}\n");
+        file.write_at(0, &[IoSlice::new(text.as_bytes())]).at("write", &why)?;
+        file.sync_data().at("sync", &why)?;
+        // The checkpoint last: without it a segment would not be known any more.
+        for segment in names.iter().filter(|name| name.starts_with("seg-")) {
+            let path = format!("{dir}/{segment}");
+            disk.rename(&path, &aside(segment)).at("rename", &path)?;
+        }
+        sync_dir(&disk, &dir)?;
+        let path = checkpoint_path(group);
+        if names.iter().any(|name| name == "checkpoint") {
+            disk.rename(&path, &aside("checkpoint")).at("rename", &path)?;
+            sync_dir(&disk, &dir)?;
+        }
+        tracing::warn!(group, "set aside as {dir}/{ASIDE}{number}-*: {damage}");
+        let next_segment = self.groups.get(&group).map_or(1, |files| files.next_segment);
+        self.groups.insert(group, GroupFiles { next_segment, ..GroupFiles::default() });
+        Ok(())
+    }
+}
+
+/// The number of the segment that a file that was set aside has been.
+pub(crate) fn segment_of(name: &str) -> Option<u64> {
+    let (_, segment) = name.split_once("-seg-")?;
+    segment.parse().ok()
+}
