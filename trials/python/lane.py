@@ -1,6 +1,6 @@
 """One lane of a trial with pika: a publisher that counts every confirm itself, or a consumer.
 
-    lane.py publish|consume PORT QUEUE NAME FILE RATE
+    lane.py publish|consume ADDRESS:PORT,... QUEUE NAME FILE RATE
 
 Writes a history as trials/src/history.rs describes it. SIGTERM: the publisher waits for what is
 outstanding, both write their last line and end.
@@ -39,16 +39,27 @@ class History:
         self.file.close()
 
 
-def parameters(port):
-    return pika.ConnectionParameters("127.0.0.1", port, heartbeat=10, socket_timeout=5,
-                                     stack_timeout=10, blocked_connection_timeout=60)
+class Nodes:
+    """Stays with a node while it answers."""
+
+    def __init__(self, addresses):
+        self.addresses = [address.rsplit(":", 1) for address in addresses.split(",")]
+        self.turn = random.randrange(len(self.addresses))
+
+    def parameters(self):
+        host, port = self.addresses[self.turn % len(self.addresses)]
+        return pika.ConnectionParameters(host, int(port), heartbeat=10, socket_timeout=5,
+                                         stack_timeout=10, blocked_connection_timeout=60)
+
+    def failed(self):
+        self.turn += 1
 
 
 class Publisher:
     """Confirms as they come over the wire: each tag once, `multiple` expanded here."""
 
-    def __init__(self, port, queue, name, path, rate):
-        self.port, self.queue, self.name = port, queue, name
+    def __init__(self, nodes, queue, name, path, rate):
+        self.nodes, self.queue, self.name = nodes, queue, name
         self.batch = max(1, int(rate * TICK_S))
         self.history = History(path, name)
         self.generation = 0
@@ -65,9 +76,9 @@ class Publisher:
         while not self.ended:
             self.generation += 1
             connection = pika.SelectConnection(
-                parameters(self.port),
+                self.nodes.parameters(),
                 on_open_callback=self.opened,
-                on_open_error_callback=lambda connection, _: connection.ioloop.stop(),
+                on_open_error_callback=self.not_opened,
                 on_close_callback=self.closed)
             self.ended = self.stopping_since is not None
             connection.ioloop.start()
@@ -80,6 +91,10 @@ class Publisher:
 
     def opened(self, connection):
         connection.channel(on_open_callback=self.channel_opened)
+
+    def not_opened(self, connection, _reason):
+        self.nodes.failed()
+        connection.ioloop.stop()
 
     def closed(self, connection, reason):
         code = getattr(reason, "reply_code", 0)
@@ -153,8 +168,8 @@ class Publisher:
 
 
 class Consumer:
-    def __init__(self, port, queue, name, path):
-        self.port, self.queue, self.name = port, queue, name
+    def __init__(self, nodes, queue, name, path):
+        self.nodes, self.queue, self.name = nodes, queue, name
         self.history = History(path, name)
         self.go_on = True
 
@@ -175,7 +190,11 @@ class Consumer:
         self.go_on = False
 
     def session(self):
-        connection = pika.BlockingConnection(parameters(self.port))
+        try:
+            connection = pika.BlockingConnection(self.nodes.parameters())
+        except (pika.exceptions.AMQPError, OSError):
+            self.nodes.failed()
+            raise
         channel = connection.channel()
         channel.basic_qos(prefetch_count=50)
         ep = f"{self.name}.{time.monotonic_ns()}"
@@ -195,11 +214,11 @@ class Consumer:
 
 
 def main():
-    role, port, queue, name, path, rate = sys.argv[1:]
+    role, addresses, queue, name, path, rate = sys.argv[1:]
     if role == "publish":
-        Publisher(int(port), queue, name, path, int(rate)).run()
+        Publisher(Nodes(addresses), queue, name, path, int(rate)).run()
     else:
-        Consumer(int(port), queue, name, path).run()
+        Consumer(Nodes(addresses), queue, name, path).run()
 
 
 main()

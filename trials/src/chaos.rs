@@ -12,12 +12,18 @@
 
 pub mod bitflip;
 pub mod broker;
+pub mod cluster;
+pub mod cluster_trial;
 pub mod command;
 pub mod diskfault;
+pub mod faults;
 mod flaky_disk;
 pub mod kill9;
+pub mod measure;
+pub mod net;
 pub mod planted;
 pub mod powercut;
+pub mod status;
 pub mod table;
 pub mod trial;
 

@@ -164,6 +164,15 @@ impl Plan {
         }
     }
 
+    /// The same for a cluster: a publisher and a consumer more, so that every node has some of each.
+    pub fn everywhere(seed: u64) -> Self {
+        let mut plan = Self::everyday(seed);
+        let third = plan.publishers[0].clone();
+        plan.publishers.push(third);
+        plan.window = 128;
+        plan
+    }
+
     /// What the checker has to know of the queues.
     pub fn queue_facts(&self) -> impl Iterator<Item = What> + '_ {
         self.queues.iter().map(|queue| What::Queue {

@@ -5,6 +5,7 @@
 //! is confirmed. What is not comparable is said in the table: Millrace syncs before it confirms.
 
 mod backlog;
+mod cluster;
 mod generator;
 mod load;
 mod report;
@@ -23,7 +24,9 @@ const MILLRACE_PORT: u16 = 5672;
 const RABBITMQ_PORT: u16 = 5673;
 
 const USAGE: &str = "cargo xtask bench [backlog [--messages N]] [--seconds S] [--runs N] \
-                     [--only WORDS] [--broker millrace|rabbitmq] [--generator millrace|perftest]";
+                     [--only WORDS] [--broker millrace|rabbitmq] [--generator millrace|perftest]\n\
+                     \x20      cargo xtask bench cluster [--only throughput,failover,slow-disk] [--rounds N] \
+                     [--quick] [--brokers millrace,rabbitmq] [--json FILE]";
 
 struct Options {
     seconds: u32,
@@ -39,6 +42,10 @@ struct Options {
 
 /// `cargo xtask bench`
 pub(crate) fn command(words: &[String]) -> Outcome {
+    if let Some(("cluster", words)) = words.split_first().map(|(word, rest)| (word.as_str(), rest))
+    {
+        return cluster::measure(words);
+    }
     let options = parse(words)?;
     if !namespace::is_inside() {
         run(&mut cargo(&["build", "--quiet", "--release", "--package", "millrace"]))?;

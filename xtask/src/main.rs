@@ -46,10 +46,18 @@ const COMMANDS: &[Command] = &[
         about: "[client…] [--reference] real clients' own tests",
         run: conformance::command,
     },
-    Command { name: "bench", about: "[backlog] measured beside RabbitMQ", run: bench::command },
+    Command {
+        name: "bench",
+        about: "[backlog|cluster] measured beside RabbitMQ",
+        run: bench::command,
+    },
     Command { name: "tidy", about: "arrows, io bans, charters, leftovers", run: tidy::run },
     Command { name: "sim", about: "a simulated node, from a seed", run: trials::sim },
-    Command { name: "chaos", about: "[kill9|…] harm to a real broker", run: trials::chaos },
+    Command {
+        name: "chaos",
+        about: "[kill9|…] [--nodes 3] harm to real brokers",
+        run: trials::chaos,
+    },
     Command { name: "run", about: "a throwaway broker", run: throwaway::command },
     Command { name: "gen", about: "writes generated code", run: |_| r#gen::run(false) },
 ];

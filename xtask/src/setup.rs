@@ -24,6 +24,16 @@ const PACKAGES: &[Package] = &[
     Package { name: "iproute2", file: "/sbin/ip", skips: "conformance, chaos, bench" },
     Package { name: "util-linux", file: "/usr/bin/unshare", skips: "conformance, chaos, bench" },
     Package { name: "fuse3", file: "/usr/bin/fusermount3", skips: "disks that fail in chaos" },
+    Package {
+        name: "iptables",
+        file: "/usr/sbin/iptables-legacy",
+        skips: "chaos with three nodes, bench cluster",
+    },
+    Package {
+        name: "libfaketime",
+        file: "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1",
+        skips: "clocks that jump in chaos",
+    },
     Package { name: "strace", file: "/usr/bin/strace", skips: "the test that sees every sync" },
     Package {
         name: "rabbitmq-server",

@@ -11,7 +11,7 @@ pub(crate) fn sim(words: &[String]) -> Outcome {
     run(trials("sim").args(words))
 }
 
-/// `cargo xtask chaos [kill9|powercut|diskfault|planted] [options]`
+/// `cargo xtask chaos [kill9|powercut|diskfault|planted] [options]`; `--nodes 3` is for clusters.
 pub(crate) fn chaos(words: &[String]) -> Outcome {
     run(&mut cargo(&["build", "--quiet", "--release", "--package", "millrace"]))?;
     let (harm, words) = match words.split_first() {
@@ -25,6 +25,7 @@ pub(crate) fn chaos(words: &[String]) -> Outcome {
     run(trials.args(words))
 }
 
-fn trials(name: &str) -> std::process::Command {
+/// The program of the trials, about to do what `name` says.
+pub(crate) fn trials(name: &str) -> std::process::Command {
     cargo(&["run", "--quiet", "--release", "--package", "trials", "--", name])
 }

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::Failure;
+use super::net::{self, NODES, PEER_PORT, host};
 
 /// Whose broker it is. The other one is a reference: the harness itself is tried on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -24,6 +25,8 @@ pub enum Kind {
 pub struct Setup {
     pub kind: Kind,
     pub path: PathBuf,
+    /// Its number among the nodes of a cluster, each of which has a host of its own.
+    pub node: Option<u32>,
     pub port: u16,
     pub data: PathBuf,
     pub log: PathBuf,
@@ -72,7 +75,7 @@ impl Broker {
                     "the broker does not start: {status}\n{last}"
                 )));
             }
-            if speaks_amqp(self.setup.port) {
+            if speaks_amqp(self.setup.address()) {
                 return Ok(self.started.elapsed());
             }
             if self.started.elapsed() > within {
@@ -108,6 +111,24 @@ impl Broker {
     /// SIGSTOP: from here on it says nothing.
     pub fn stop(&mut self) -> Result<(), Failure> {
         self.signal(Signal::STOP)
+    }
+
+    /// SIGCONT: it goes on as if no time had passed.
+    pub fn go_on(&mut self) -> Result<(), Failure> {
+        self.signal(Signal::CONT)
+    }
+
+    /// The process that does the work, which is not always the one that was started.
+    pub fn working_pid(&self) -> Option<u32> {
+        let written = std::fs::read_to_string(self.setup.data.join("pid")).ok();
+        written.and_then(|text| text.trim().parse().ok()).or(self.pid())
+    }
+
+    /// Whether every thread of it stands still.
+    pub fn is_stopped(&self) -> bool {
+        let stat = self.working_pid().map(|pid| format!("/proc/{pid}/stat"));
+        let stat = stat.and_then(|path| std::fs::read_to_string(path).ok()).unwrap_or_default();
+        stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with('T'))
     }
 
     /// SIGTERM, and wait for its end.
@@ -147,39 +168,86 @@ impl Drop for Broker {
 }
 
 impl Setup {
+    /// Where clients reach it.
+    pub fn address(&self) -> SocketAddr {
+        (self.node.map_or(Ipv4Addr::LOCALHOST, host), self.port).into()
+    }
+
+    /// A command on its host.
+    pub fn on_host(&self, program: &Path) -> Command {
+        let Some(node) = self.node else { return Command::new(program) };
+        let on = net::on(node);
+        let mut command = Command::new(&on[0]);
+        command.args(&on[1..]).arg(program);
+        command
+    }
+
     fn command(&self) -> Command {
-        let mut command = Command::new(&self.path);
+        let mut command = self.on_host(&self.path);
         match self.kind {
             Kind::Millrace => {
                 command.arg("serve").arg("--data-dir").arg(&self.data);
-                command.arg("--amqp").arg(format!("127.0.0.1:{}", self.port));
+                command.arg("--amqp").arg(self.address().to_string());
+                if let Some(node) = self.node {
+                    command.args(["--node-id", &node.to_string()]);
+                    command.args(["--peer-listen", &peer(node)]).args(["--peers", &peers()]);
+                    command.args(["--set", "loopback_users=none"]);
+                }
             }
-            Kind::Rabbitmq => self.rabbitmq(&mut command),
+            Kind::Rabbitmq => drop(command.envs(self.rabbitmq())),
         }
         command.args(&self.arguments);
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         command
     }
 
-    /// One node of Debian's package, with everything below the data directory, on loopback.
-    fn rabbitmq(&self, command: &mut Command) {
-        let dir = &self.data;
-        let node = format!("trials{}@localhost", self.port);
-        let path = |name: &str| dir.join(name);
-        let home = self.log.parent().unwrap_or(dir);
-        command.env("HOME", home).env("RABBITMQ_NODENAME", node);
-        command.env("ERL_EPMD_ADDRESS", "127.0.0.1").env("ERL_EPMD_PORT", "24369");
-        command.env("RABBITMQ_NODE_IP_ADDRESS", "127.0.0.1");
-        command.env("RABBITMQ_NODE_PORT", self.port.to_string());
-        command.env("RABBITMQ_DIST_PORT", (self.port + 20_000).to_string());
-        command.env("RABBITMQ_MNESIA_BASE", path("mnesia")).env("RABBITMQ_LOG_BASE", path("log"));
-        command.env("RABBITMQ_PID_FILE", path("pid"));
-        command.env("RABBITMQ_ENABLED_PLUGINS_FILE", path("plugins"));
-        command.env(
-            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS",
-            "-kernel inet_dist_use_interface {127,0,0,1}",
-        );
+    /// One node of Debian's package, with everything below the data directory. Also what its own
+    /// programs need to find it.
+    pub fn rabbitmq(&self) -> Vec<(&'static str, String)> {
+        let file = |name: &str| self.data.join(name).to_string_lossy().into_owned();
+        let address = self.address().ip().to_string();
+        // Nodes of a cluster know each other by a secret in their common home.
+        let home = self.log.parent().unwrap_or(&self.data).to_string_lossy().into_owned();
+        let node = match self.node {
+            Some(node) => rabbitmq_node(node),
+            None => format!("trials{}@localhost", self.port),
+        };
+        let interface = address.replace('.', ",");
+        let interface = format!("-kernel inet_dist_use_interface {{{interface}}}");
+        vec![
+            ("HOME", home),
+            ("RABBITMQ_NODENAME", node),
+            ("RABBITMQ_USE_LONGNAME", self.node.is_some().to_string()),
+            ("ERL_EPMD_ADDRESS", address.clone()),
+            ("ERL_EPMD_PORT", "24369".to_owned()),
+            ("RABBITMQ_NODE_IP_ADDRESS", address),
+            ("RABBITMQ_NODE_PORT", self.port.to_string()),
+            ("RABBITMQ_DIST_PORT", (self.port + 20_000).to_string()),
+            ("RABBITMQ_CONFIG_FILE", file("rabbitmq")),
+            ("RABBITMQ_CONF_ENV_FILE", file("environment")),
+            ("RABBITMQ_MNESIA_BASE", file("mnesia")),
+            ("RABBITMQ_LOG_BASE", file("log")),
+            ("RABBITMQ_PID_FILE", file("pid")),
+            ("RABBITMQ_ENABLED_PLUGINS_FILE", file("plugins")),
+            ("RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS", interface),
+            ("ERL_CRASH_DUMP", file("erl_crash.dump")),
+        ]
     }
+}
+
+/// The name that a node of a RabbitMQ cluster has.
+pub fn rabbitmq_node(node: u32) -> String {
+    format!("trials@{}", host(node))
+}
+
+fn peer(node: u32) -> String {
+    format!("{}:{PEER_PORT}", host(node))
+}
+
+/// The members of a Millrace cluster, as `--peers` takes them.
+fn peers() -> String {
+    let members: Vec<String> = (1..=NODES).map(|node| format!("{node}={}", peer(node))).collect();
+    members.join(",")
 }
 
 /// A port that nobody listens on just now.
@@ -189,8 +257,7 @@ pub fn free_port() -> Result<u16, Failure> {
 }
 
 /// Whether somebody answers the protocol header with a method frame.
-fn speaks_amqp(port: u16) -> bool {
-    let address = std::net::SocketAddr::from(([127, 0, 0, 1], port));
+fn speaks_amqp(address: SocketAddr) -> bool {
     let Ok(mut socket) = TcpStream::connect_timeout(&address, PROBE) else { return false };
     let _ = socket.set_read_timeout(Some(PROBE));
     let mut kind = [0];

@@ -4,16 +4,19 @@ use std::io::BufReader;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::builder::TypedValueParser;
 use clap::{Args, Parser, Subcommand};
 
 use super::bitflip::BitFlip;
 use super::broker::Kind;
+use super::cluster_trial::{self, Schedule};
 use super::diskfault::{DiskFull, FailingFlush, FailingSync};
+use super::faults::{self, FAULTS, Fault, MIX};
 use super::kill9::Kill;
 use super::planted::hunt_all;
 use super::powercut::PowerCut;
 use super::trial::{MakeHarm, Options, run as run_trial};
-use super::{Failure, flaky_disk};
+use super::{Failure, flaky_disk, measure, net};
 use crate::checker::{Rules, Verdict, check};
 use crate::history::History;
 use crate::sim::command::Simulation;
@@ -34,8 +37,8 @@ enum Trial {
     Powercut(Common),
     /// Failing syncs, a failing disk, a full disk, a flipped bit
     Diskfault(Common),
-    /// All of the above, one after the other
-    Chaos(Common),
+    /// All of the above, one after the other; with three nodes every fault of a cluster
+    Chaos(Chaos),
     /// Simulated clusters: crashes, partitions, bad disks and clocks, decided by the seed alone
     Sim(Simulation),
     /// Build brokers with bugs planted on purpose, and show that each is caught
@@ -49,6 +52,8 @@ enum Trial {
         #[command(flatten)]
         common: Common,
     },
+    /// Three nodes beside three nodes of RabbitMQ: throughput, failover, slow disks; needs root
+    Bench(measure::Options),
     /// Serve an image as a disk with a volatile cache (the trials start this by themselves)
     Flakydisk { image: PathBuf, mount: PathBuf },
     /// Check histories written before
@@ -56,6 +61,37 @@ enum Trial {
         #[arg(required = true)]
         histories: Vec<PathBuf>,
     },
+}
+
+/// What is done to whom.
+#[derive(Args, Clone, Debug)]
+struct Chaos {
+    /// Nodes: 1, or 3 on hosts of their own (which needs root)
+    #[arg(long, default_value_t = 1, value_parser = clap::builder::PossibleValuesParser::new(["1", "3"])
+        .map(|text| text.parse::<u32>().unwrap_or(1)))]
+    nodes: u32,
+    /// Three nodes: these faults, a run for each (mix: all of them by chance) [default: all]
+    #[arg(long, value_delimiter = ',')]
+    fault: Vec<String>,
+    /// Three nodes: one run for all of the faults, each of which strikes in its turn
+    #[arg(long)]
+    together: bool,
+    /// Three nodes: show the faults there are
+    #[arg(long)]
+    list: bool,
+    #[command(flatten)]
+    common: Common,
+}
+
+impl Trial {
+    /// Whether it runs three nodes, each on a host of its own.
+    fn needs_hosts(&self) -> bool {
+        match self {
+            Self::Chaos(chaos) => chaos.nodes > 1 && !chaos.list,
+            Self::Bench(_) => true,
+            _ => false,
+        }
+    }
 }
 
 /// The trials of each kind of disk fault.
@@ -121,11 +157,24 @@ impl Common {
 /// Does what the command line asks. 0: everything was valid (or skipped, and said so).
 pub fn run() -> ExitCode {
     let command = Command::parse();
+    if command.trial.needs_hosts() && !net::is_inside() {
+        return net::enter().unwrap_or_else(|failure| {
+            println!("{failure}");
+            // What this machine cannot do is skipped, and said so.
+            let is_skipped = matches!(failure, Failure::Skipped(_));
+            if is_skipped { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        });
+    }
     let passed = match &command.trial {
+        Trial::Bench(options) => measure::run(options),
         Trial::Kill9(common) => run_all(common, &KILL9),
         Trial::Powercut(common) => run_all(common, &POWERCUT),
         Trial::Diskfault(common) => run_all(common, &DISKFAULTS),
-        Trial::Chaos(common) => run_all(common, &[&KILL9[..], &POWERCUT, &DISKFAULTS].concat()),
+        Trial::Chaos(chaos) if chaos.list => list_faults(),
+        Trial::Chaos(chaos) if chaos.nodes > 1 => run_cluster(chaos),
+        Trial::Chaos(Chaos { common, .. }) => {
+            run_all(common, &[&KILL9[..], &POWERCUT, &DISKFAULTS].concat())
+        }
         Trial::Planted { bug, root, common } => {
             common.options().and_then(|options| hunt_all(&options, root, bug))
         }
@@ -143,6 +192,63 @@ pub fn run() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn list_faults() -> Result<bool, Failure> {
+    for fault in FAULTS.iter().chain([&MIX]) {
+        println!("{:4} {}", fault.row, fault.name);
+    }
+    Ok(true)
+}
+
+/// Runs of three nodes. True if none failed; what was skipped is said.
+fn run_cluster(chaos: &Chaos) -> Result<bool, Failure> {
+    let options = chaos.common.options()?;
+    let mut faults = Vec::new();
+    for name in &chaos.fault {
+        let fault = faults::named(name);
+        faults.push(fault.ok_or(Failure::Trial(format!("there is no fault {name} (see --list)")))?);
+    }
+    if faults.is_empty() {
+        faults.extend(FAULTS);
+    }
+    let mut possible = Vec::new();
+    for fault in faults {
+        if options.kind != Kind::Millrace && !fault.for_all {
+            println!("{}: skipped: only done to Millrace", fault.name);
+        } else if let Err(why) = cluster_trial::is_possible(fault) {
+            println!("{}: {why}", fault.name);
+        } else {
+            possible.push(fault);
+        }
+    }
+    let rounds = options.rounds;
+    let schedules: Vec<Schedule> = if chaos.together {
+        vec![Schedule { name: "together".to_owned(), faults: possible, rounds }]
+    } else {
+        let alone = |fault: &'static Fault| Schedule {
+            name: fault.name.to_owned(),
+            faults: vec![fault],
+            rounds,
+        };
+        possible.into_iter().map(alone).collect()
+    };
+    let mut passed = true;
+    for schedule in schedules.iter().filter(|schedule| !schedule.faults.is_empty()) {
+        println!("{}, three nodes: seed {}, {rounds} rounds", schedule.name, options.seed);
+        match cluster_trial::run(&options, schedule) {
+            Ok(outcome) => {
+                println!("{outcome}");
+                passed &= outcome.passed();
+            }
+            Err(skipped @ Failure::Skipped(_)) => println!("{}: {skipped}", schedule.name),
+            Err(failure) => {
+                println!("{}: {failure}", schedule.name);
+                passed = false;
+            }
+        }
+    }
+    Ok(passed)
 }
 
 /// Runs trial after trial. True if none failed; what was skipped is said.

@@ -17,7 +17,7 @@ use crate::workload::io::now;
 const STOPS: Duration = Duration::from_secs(20);
 
 /// Holds the broker to it: it ends by itself, not with success, and names the file.
-fn must_stop(broker: &mut Broker) -> Result<(), Failure> {
+pub(super) fn must_stop(broker: &mut Broker) -> Result<(), Failure> {
     let status = broker.wait_exit(STOPS).map_err(|failure| match failure {
         Failure::Broken(_) => Failure::Broken("the broker goes on after a failed sync".to_owned()),
         other => other,
@@ -155,6 +155,8 @@ pub struct DiskFull {
     disk: MountedDisk,
 }
 
+/// A disk with so little left is full: whole blocks that nobody gets.
+const FULL_LEAVES: u64 = 1 << 20;
 /// How long there is no space.
 const FULL: Duration = Duration::from_secs(4);
 
@@ -162,23 +164,39 @@ impl DiskFull {
     pub fn new(dir: &Path) -> Result<Self, Failure> {
         Ok(Self { disk: MountedDisk::create(dir)? })
     }
+}
 
-    fn filler(&self) -> PathBuf {
-        self.disk.data().join("filler")
+/// Leaves no space on the disk of `dir` for so long. Gives back how little was left at the fullest.
+pub(super) fn fill_for(dir: &Path, time: Duration) -> Result<u64, Failure> {
+    let filler = dir.join("filler");
+    let file = File::create(&filler)?;
+    let (mut end, mut least) = (0, u64::MAX);
+    let until = now() + time.as_nanos() as Nanos;
+    while now() < until {
+        end = fill(&file, end);
+        let space = rustix::fs::statvfs(dir).map_err(std::io::Error::from)?;
+        least = least.min(space.f_bavail * space.f_frsize);
+        std::thread::sleep(Duration::from_millis(50));
     }
+    drop(file);
+    std::fs::remove_file(filler)?;
+    if least > FULL_LEAVES {
+        return Err(Failure::Trial(format!("the disk was never full: {least} bytes were left")));
+    }
+    Ok(least)
+}
 
-    /// Takes all space that is left, again and again: others may free some in between.
-    fn fill(&self, file: &File, from: u64) -> u64 {
-        let (mut end, mut step) = (from, 256_u64 << 20);
-        while step >= 4096 {
-            let flags = rustix::fs::FallocateFlags::empty();
-            match rustix::fs::fallocate(file, flags, end, step) {
-                Ok(()) => end += step,
-                Err(_) => step /= 2,
-            }
+/// Takes all space that is left, again and again: others may free some in between.
+fn fill(file: &File, from: u64) -> u64 {
+    let (mut end, mut step) = (from, 256_u64 << 20);
+    while step >= 4096 {
+        let flags = rustix::fs::FallocateFlags::empty();
+        match rustix::fs::fallocate(file, flags, end, step) {
+            Ok(()) => end += step,
+            Err(_) => step /= 2,
         }
-        end
     }
+    end
 }
 
 impl Harm for DiskFull {
@@ -203,16 +221,8 @@ impl Harm for DiskFull {
 
     fn strike(&mut self, broker: &mut Broker, _: &mut Chance) -> Result<Struck, Failure> {
         let t0 = now();
-        let file = File::create(self.filler())?;
-        let mut end = 0;
-        let until = t0 + FULL.as_nanos() as Nanos;
-        while now() < until {
-            end = self.fill(&file, end);
-            std::thread::sleep(Duration::from_millis(50));
-        }
+        fill_for(self.disk.data(), FULL)?;
         let ended = broker.exited()?;
-        drop(file);
-        std::fs::remove_file(self.filler())?;
         match ended {
             Some(status) if status.success() => {
                 Err(Failure::Broken("a full disk ended the broker with success".to_owned()))

@@ -174,6 +174,7 @@ impl Trial {
         let setup = Setup {
             kind: options.kind,
             path: options.broker.clone(),
+            node: None,
             port: free_port()?,
             data: harm.data(dir),
             log: dir.join("broker.log"),
@@ -213,10 +214,12 @@ impl Trial {
         }
         let port = self.broker.setup.port;
         let target = Target::local(port);
-        let starting = Load::start(plan, target, self.recorder.clone());
+        let starting = Load::start(plan, target.clone(), self.recorder.clone());
         self.load = Some(self.runtime.block_on(starting).map_err(Failure::Broken)?);
         match pika {
-            Ok(()) => self.lane = Some(pika::Lane::start(&options.python, port, &self.dir)?),
+            Ok(()) => {
+                self.lane = Some(pika::Lane::start(&options.python, &target.addresses, &self.dir)?)
+            }
             Err(why) => self.notes.push(format!("skipped the lane with pika: {why}")),
         }
         for _ in 0..options.rounds {

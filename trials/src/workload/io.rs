@@ -13,7 +13,9 @@ pub mod pika;
 mod publisher;
 mod recorder;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -25,30 +27,52 @@ use crate::history::What;
 pub use drain::Drained;
 pub use recorder::{Recorder, Writing, now};
 
-/// Where the broker listens.
+/// Where the broker listens, or every node of it.
 #[derive(Clone, Debug)]
 pub struct Target {
-    pub port: u16,
+    pub addresses: Vec<SocketAddr>,
     pub user: String,
     pub password: String,
+    /// Which of the addresses comes next.
+    turn: Arc<AtomicUsize>,
 }
 
 impl Target {
     /// `guest` on the loopback address.
     pub fn local(port: u16) -> Self {
-        Self { port, user: "guest".into(), password: "guest".into() }
+        Self::nodes(vec![SocketAddr::from(([127, 0, 0, 1], port))])
+    }
+
+    /// `guest` on any of these.
+    pub fn nodes(addresses: Vec<SocketAddr>) -> Self {
+        assert!(!addresses.is_empty(), "there is at least one node");
+        Self { addresses, user: "guest".into(), password: "guest".into(), turn: Arc::default() }
+    }
+
+    /// The same, for one client: it begins with the address of that number and stays with it while
+    /// it answers.
+    pub fn beginning_at(&self, number: usize) -> Self {
+        Self { turn: Arc::new(AtomicUsize::new(number)), ..self.clone() }
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.addresses[self.turn.load(Ordering::Relaxed) % self.addresses.len()]
+    }
+
+    fn next(&self) {
+        self.turn.fetch_add(1, Ordering::Relaxed);
     }
 
     fn uri(&self) -> String {
-        let Self { port, user, password } = self;
-        format!("amqp://{user}:{password}@127.0.0.1:{port}/%2f?heartbeat=10")
+        let (user, password, address) = (&self.user, &self.password, self.address());
+        format!("amqp://{user}:{password}@{address}/%2f?heartbeat=10")
     }
 }
 
 /// Publishers and consumers at work. They come back by themselves when the broker does.
 pub struct Load {
     plan: Arc<Plan>,
-    target: Arc<Target>,
+    target: Target,
     recorder: Recorder,
     publishers: JoinSet<()>,
     consumers: JoinSet<()>,
@@ -62,7 +86,7 @@ const REST: Duration = Duration::from_secs(40);
 impl Load {
     /// Declares what the plan needs and starts every client; waits for a broker that answers.
     pub async fn start(plan: Plan, target: Target, recorder: Recorder) -> Result<Self, String> {
-        let (plan, target) = (Arc::new(plan), Arc::new(target));
+        let plan = Arc::new(plan);
         link::declare(&plan, &target).await?;
         for fact in plan.queue_facts() {
             recorder.saw("plan", fact);
@@ -82,7 +106,7 @@ impl Load {
                 name: format!("pub-{index}"),
                 channels: channels.clone(),
                 plan: load.plan.clone(),
-                target: load.target.clone(),
+                target: load.target.beginning_at(index),
                 recorder: load.recorder.clone(),
                 go_on: load.publish.subscribe(),
             };
@@ -105,7 +129,7 @@ impl Load {
                 name: format!("con-{}-{index}", queue.name),
                 queue: queue.clone(),
                 seed: self.plan.seed,
-                target: self.target.clone(),
+                target: self.target.beginning_at(self.consumers.len()),
                 recorder: self.recorder.clone(),
                 go_on: self.consume.subscribe(),
             };

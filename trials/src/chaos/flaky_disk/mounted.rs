@@ -110,7 +110,7 @@ impl MountedDisk {
     }
 
     /// Cuts the power. The broker must be stopped, so that it says nothing more.
-    pub(in crate::chaos) fn cut(&mut self, cut: Cut) -> Result<(), Failure> {
+    pub(in crate::chaos) fn cut(&self, cut: Cut) -> Result<(), Failure> {
         match cut {
             Cut::Drop => self.control("drop"),
             Cut::Tear { seed } => self.control(&format!("tear {seed}")),
@@ -118,12 +118,17 @@ impl MountedDisk {
     }
 
     /// Makes every flush this slow, so that a cut often comes in the middle of one.
-    pub(in crate::chaos) fn slow_flushes(&mut self, ms: u64) -> Result<(), Failure> {
+    pub(in crate::chaos) fn slow_flushes(&self, ms: u64) -> Result<(), Failure> {
         self.control(&format!("delay {ms}"))
     }
 
+    /// Flushes since it was made.
+    pub(in crate::chaos) fn flushes(&self) -> Result<u64, Failure> {
+        self.status("flushes")
+    }
+
     /// From now on flushes fail, or no longer.
-    pub(in crate::chaos) fn fail_flushes(&mut self, fail: bool) -> Result<(), Failure> {
+    pub(in crate::chaos) fn fail_flushes(&self, fail: bool) -> Result<(), Failure> {
         self.control(if fail { "eio on" } else { "eio off" })
     }
 

@@ -1,6 +1,5 @@
 //! Consumes with manual acks, for ever; each reconnect is a session of its own.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use lapin::message::Delivery;
@@ -21,7 +20,7 @@ pub(super) struct Consumer {
     pub(super) name: String,
     pub(super) queue: QueuePlan,
     pub(super) seed: u64,
-    pub(super) target: Arc<Target>,
+    pub(super) target: Target,
     pub(super) recorder: Recorder,
     pub(super) go_on: watch::Receiver<bool>,
 }

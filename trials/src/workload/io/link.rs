@@ -21,7 +21,12 @@ pub(super) async fn connect(target: &Target, name: &str) -> Result<Connection, l
     let properties = ConnectionProperties::default().with_connection_name(name.into());
     let uri = target.uri();
     let opening = Connection::connect(&uri, properties);
-    tokio::time::timeout(ANSWER, opening).await.unwrap_or_else(|_| Err(too_late()))
+    let opened = tokio::time::timeout(ANSWER, opening).await.unwrap_or_else(|_| Err(too_late()));
+    if opened.is_err() {
+        // The next attempt is at another node, where there is one.
+        target.next();
+    }
+    opened
 }
 
 /// The error of an answer that did not come in time.

@@ -1,5 +1,6 @@
 //! The lane of another language: pika publishes to a queue of its own and consumes from it.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -48,7 +49,9 @@ pub fn is_possible(python: &Path) -> Result<(), String> {
 
 impl Lane {
     /// Starts both; their histories go below `dir`.
-    pub fn start(python: &Path, port: u16, dir: &Path) -> std::io::Result<Self> {
+    pub fn start(python: &Path, nodes: &[SocketAddr], dir: &Path) -> std::io::Result<Self> {
+        let nodes: Vec<String> = nodes.iter().map(SocketAddr::to_string).collect();
+        let nodes = nodes.join(",");
         let script = dir.join("lane.py");
         std::fs::write(&script, SCRIPT)?;
         let start = |role: &str, name: &str| {
@@ -56,7 +59,7 @@ impl Lane {
             let log = std::fs::File::create(dir.join(format!("{name}.log")))?;
             let child = Command::new(python)
                 .arg(&script)
-                .args([role, &port.to_string(), QUEUE, name])
+                .args([role, &nodes, QUEUE, name])
                 .arg(&history)
                 .arg(RATE.to_string())
                 .stdin(Stdio::null())

@@ -18,7 +18,7 @@ pub(super) struct Publisher {
     pub(super) name: String,
     pub(super) channels: Vec<ChannelPlan>,
     pub(super) plan: Arc<Plan>,
-    pub(super) target: Arc<Target>,
+    pub(super) target: Target,
     pub(super) recorder: Recorder,
     pub(super) go_on: watch::Receiver<bool>,
 }
@@ -81,6 +81,10 @@ impl Publisher {
         let mut next = vec![VecDeque::new(); self.channels.len()];
         while let Some(Ok((index, again))) = lanes.join_next().await {
             next[index] = again;
+            // A node may close one channel alone. Then all of them begin anew.
+            if *self.go_on.borrow() {
+                let _ = link::answered(connection.close(200, "again".into())).await;
+            }
         }
         // It may be gone already; either way nothing more is expected of it.
         let _ = link::answered(connection.close(200, "done".into())).await;

@@ -1,0 +1,128 @@
+//! What a node says about its cluster: `millrace cluster status --json`.
+
+use std::collections::BTreeMap;
+use std::process::Stdio;
+
+use serde::Deserialize;
+
+use super::broker::Setup;
+
+/// One node's view.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Status {
+    pub node: u32,
+    pub groups: Vec<Group>,
+    #[serde(default)]
+    pub queues: Vec<Queue>,
+}
+
+/// One group, as a member sees it.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Group {
+    pub group: u32,
+    pub leader: Option<u32>,
+    pub term: u64,
+    /// The last entry that this member has applied.
+    pub applied: u64,
+    /// Of its state at that entry, where it tells.
+    #[serde(default)]
+    pub digest: Option<String>,
+}
+
+/// Where a queue lives.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Queue {
+    pub name: String,
+    pub group: u32,
+}
+
+impl Status {
+    pub fn leader_of(&self, queue: &str) -> Option<u32> {
+        let group = self.queues.iter().find(|known| known.name == queue)?.group;
+        self.groups.iter().find(|known| known.group == group)?.leader
+    }
+
+    /// How many groups each node leads.
+    pub fn leaders(&self) -> BTreeMap<u32, usize> {
+        let mut leaders = BTreeMap::new();
+        for leader in self.groups.iter().filter_map(|group| group.leader) {
+            *leaders.entry(leader).or_default() += 1;
+        }
+        leaders
+    }
+}
+
+/// Asks the node that was started with `setup`.
+pub fn ask(setup: &Setup) -> Result<Status, String> {
+    let mut command = setup.on_host(&setup.path);
+    command.args(["cluster", "status", "--json", "--data-dir"]).arg(&setup.data);
+    let output = command.stdin(Stdio::null()).output().map_err(|error| error.to_string())?;
+    let node = setup.node.unwrap_or(0);
+    if !output.status.success() {
+        let complaint = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        return Err(format!("node {node} does not tell its status: {complaint}"));
+    }
+    serde_json::from_slice(&output.stdout).map_err(|error| format!("node {node}, status: {error}"))
+}
+
+/// Whether all views are the same: one leader and one last applied entry for every group, and the
+/// same state there.
+pub fn agree(views: &[Status]) -> Result<(), String> {
+    let Some((first, rest)) = views.split_first() else {
+        return Err("nobody tells".to_owned());
+    };
+    for group in &first.groups {
+        let name = group.group;
+        if group.leader.is_none() {
+            return Err(format!("node {} knows no leader of group {name}", first.node));
+        }
+        for view in rest {
+            let Some(other) = view.groups.iter().find(|other| other.group == name) else {
+                return Err(format!("node {} has no group {name}", view.node));
+            };
+            if (other.leader, other.applied) != (group.leader, group.applied) {
+                return Err(format!(
+                    "group {name}: node {} sees leader {:?} at {}, node {} sees {:?} at {}",
+                    first.node, group.leader, group.applied, view.node, other.leader, other.applied
+                ));
+            }
+            if other.digest != group.digest {
+                return Err(format!(
+                    "group {name} at {}: node {} has state {:?}, node {} has {:?}",
+                    group.applied, first.node, group.digest, view.node, other.digest
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn view(node: u32, leader: &str, applied: u64, digest: &str) -> Status {
+        let text = format!(
+            r#"{{"node":{node},"more":1,"groups":[{{"group":3,"leader":{leader},"term":2,
+                "applied":{applied},"digest":"{digest}"}}],"queues":[{{"name":"q","group":3}}]}}"#
+        );
+        serde_json::from_str(&text).unwrap()
+    }
+
+    #[test]
+    fn the_leader_of_a_queue_is_its_groups() {
+        assert_eq!(view(1, "2", 7, "a").leader_of("q"), Some(2));
+        assert_eq!(view(1, "null", 7, "a").leader_of("q"), None);
+        assert_eq!(view(1, "2", 7, "a").leader_of("other"), None);
+    }
+
+    #[test]
+    fn nodes_agree_when_leader_place_and_state_are_the_same() {
+        let same = [view(1, "2", 7, "a"), view(2, "2", 7, "a")];
+        assert_eq!(agree(&same), Ok(()));
+        for other in [view(2, "1", 7, "a"), view(2, "2", 6, "a"), view(2, "2", 7, "b")] {
+            assert!(agree(&[view(1, "2", 7, "a"), other]).is_err());
+        }
+        assert!(agree(&[view(1, "null", 7, "a"), view(2, "null", 7, "a")]).is_err());
+    }
+}
