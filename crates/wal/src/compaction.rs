@@ -6,16 +6,14 @@
 //! all of them live, so that a slow queue does not leave thousands of small files. The files that
 //! were merged stay until a checkpoint without them is installed.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-
-use bytes::Bytes;
 
 use crate::disk::Disk;
 use crate::error::Error;
 use crate::keeper::Keeper;
-use crate::limits::{LIKE_SIZED_MAX, MERGED_BYTES_MAX, SEGMENT_BUFFER_BYTES};
-use crate::segments::{Reader, SegmentMeta};
+use crate::limits::{LIKE_SIZED_MAX, MERGED_BYTES_MAX};
+use crate::segments::{Merged, Reader, SegmentMeta};
 
 /// Sequence numbers that are alive, by queue: sorted ranges that do not touch.
 pub type Live = BTreeMap<u64, Vec<Range<u64>>>;
@@ -163,58 +161,14 @@ impl<D: Disk> Keeper<D> {
         let mut writer = self.segment(group)?;
         for queue in queues {
             let Some(ranges) = live.get(&queue) else { continue };
-            let mut cursors: Vec<Cursor<'_, D>> =
-                sources.iter().map(|source| Cursor::new(source, queue)).collect();
-            while let Some((seq, message)) = lowest(&mut cursors)? {
+            let mut merged = Merged::new(&sources, queue, 0);
+            while let Some((seq, message)) = merged.next()? {
                 if is_alive(ranges, seq) {
                     writer.add(queue, seq, &message)?;
                 }
             }
         }
         if writer.is_empty() { Ok(None) } else { writer.finish().map(Some) }
-    }
-}
-
-/// Takes the lowest sequence number of all cursors: segments of one queue may interleave.
-fn lowest<D: Disk>(cursors: &mut [Cursor<'_, D>]) -> Result<Option<(u64, Bytes)>, Error> {
-    let mut best: Option<(u64, usize)> = None;
-    for (at, cursor) in cursors.iter_mut().enumerate() {
-        if let Some(seq) = cursor.seq()? {
-            match best {
-                // The same message twice: one is enough.
-                Some((lowest, _)) if lowest == seq => drop(cursor.waiting.pop_front()),
-                Some((lowest, _)) if lowest < seq => {}
-                Some(_) | None => best = Some((seq, at)),
-            }
-        }
-    }
-    Ok(best.and_then(|(_, at)| cursors[at].waiting.pop_front()))
-}
-
-/// Messages of one queue in one segment, a buffer at a time.
-struct Cursor<'a, D: Disk> {
-    segment: &'a Reader<D>,
-    queue: u64,
-    next_seq: u64,
-    waiting: VecDeque<(u64, Bytes)>,
-    is_at_end: bool,
-}
-
-impl<'a, D: Disk> Cursor<'a, D> {
-    fn new(segment: &'a Reader<D>, queue: u64) -> Self {
-        Self { segment, queue, next_seq: 0, waiting: VecDeque::new(), is_at_end: false }
-    }
-
-    fn seq(&mut self) -> Result<Option<u64>, Error> {
-        if self.waiting.is_empty() && !self.is_at_end {
-            let bytes_max = SEGMENT_BUFFER_BYTES as u64;
-            self.waiting = self.segment.read(self.queue, self.next_seq, bytes_max)?.into();
-            match self.waiting.back() {
-                Some((last, _)) if *last < u64::MAX => self.next_seq = last + 1,
-                Some(_) | None => self.is_at_end = true,
-            }
-        }
-        Ok(self.waiting.front().map(|(seq, _)| *seq))
     }
 }
 

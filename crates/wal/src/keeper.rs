@@ -198,6 +198,11 @@ impl<D: Disk> Keeper<D> {
         self.shared.table.lock().files.values().map(|file| file.bytes).sum::<u64>() + prepared
     }
 
+    /// The newest checkpoint of a group.
+    pub fn checkpoint(&self, group: u32) -> Option<&Checkpoint> {
+        Some(&self.groups.get(&group)?.stored.as_ref()?.checkpoint)
+    }
+
     /// Begins a segment of a group. Messages are added in order; `finish` makes it durable.
     pub fn segment(&mut self, group: u32) -> Result<segments::Writer<D>, Error> {
         self.make_group_dir(group)?;

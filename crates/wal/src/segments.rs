@@ -5,10 +5,12 @@
 //! read is one or two calls. A message is opaque here.
 
 mod format;
+mod merged;
 mod reader;
 mod writer;
 
 pub use format::{Extent, SegmentMeta};
+pub use merged::Merged;
 pub use reader::Reader;
 pub use writer::Writer;
 

@@ -1,3 +1,5 @@
+use bytes::Bytes;
+
 use super::*;
 use crate::segments::Extent;
 use crate::sim::{Random, SimDisk};

@@ -1,0 +1,92 @@
+//! One queue's messages in several segments, in order.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+
+use crate::disk::Disk;
+use crate::error::Error;
+use crate::limits::SEGMENT_BUFFER_BYTES;
+use crate::segments::Reader;
+
+/// Messages of one queue in some segments, which may interleave. One that is in two of them comes
+/// once. A buffer is kept for each segment whose messages have begun and are not over.
+pub struct Merged<D: Disk> {
+    cursors: Vec<Cursor<D>>,
+}
+
+impl<D: Disk> Merged<D> {
+    /// Begins with the first message that is not below `from_seq`.
+    pub fn new(segments: &[Reader<D>], queue: u64, from_seq: u64) -> Self {
+        let cursor = |segment: &Reader<D>| {
+            let extent = segment.extents().find(|extent| extent.queue == queue)?;
+            (extent.last_seq >= from_seq).then(|| Cursor {
+                segment: segment.clone(),
+                queue,
+                next_seq: extent.first_seq.max(from_seq),
+                last_seq: extent.last_seq,
+                waiting: VecDeque::new(),
+            })
+        };
+        Self { cursors: segments.iter().filter_map(cursor).collect() }
+    }
+
+    /// The next message with its sequence number.
+    #[expect(clippy::should_implement_trait, reason = "it may fail")]
+    pub fn next(&mut self) -> Result<Option<(u64, Bytes)>, Error> {
+        loop {
+            let lowest = self.cursors.iter().map(Cursor::seq_at_least).min();
+            let Some(lowest) = lowest else { return Ok(None) };
+            let mut found = None;
+            let mut has_read = false;
+            for cursor in self.cursors.iter_mut().filter(|c| c.seq_at_least() == lowest) {
+                if cursor.waiting.is_empty() {
+                    cursor.read()?;
+                    has_read = true;
+                }
+            }
+            if !has_read {
+                // The same message twice: one is enough.
+                for cursor in self.cursors.iter_mut().filter(|c| c.seq_at_least() == lowest) {
+                    found = cursor.waiting.pop_front().or(found);
+                }
+            }
+            self.cursors.retain(|cursor| !cursor.is_over());
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+    }
+}
+
+/// Messages of one queue in one segment, a buffer at a time.
+struct Cursor<D: Disk> {
+    segment: Reader<D>,
+    queue: u64,
+    /// Where the next read begins.
+    next_seq: u64,
+    last_seq: u64,
+    waiting: VecDeque<(u64, Bytes)>,
+}
+
+impl<D: Disk> Cursor<D> {
+    /// Exactly the next sequence number, once it is read.
+    fn seq_at_least(&self) -> u64 {
+        self.waiting.front().map_or(self.next_seq, |(seq, _)| *seq)
+    }
+
+    fn is_over(&self) -> bool {
+        self.waiting.is_empty() && self.next_seq > self.last_seq
+    }
+
+    fn read(&mut self) -> Result<(), Error> {
+        let bytes_max = SEGMENT_BUFFER_BYTES as u64;
+        self.waiting = self.segment.read(self.queue, self.next_seq, bytes_max)?.into();
+        let last = self.waiting.back().map_or(self.last_seq, |(seq, _)| *seq);
+        self.next_seq = last.saturating_add(1);
+        if last == u64::MAX {
+            self.last_seq = u64::MAX - 1;
+        }
+        Ok(())
+    }
+}
