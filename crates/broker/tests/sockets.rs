@@ -48,6 +48,7 @@ impl Node {
             memory_limit: u64::MAX,
             disk_free_limit: 0,
             new_cluster: 7,
+            peers: None,
         };
         let cluster =
             cluster::start(&start, &cluster::Failure::new(|why| panic!("{why}"))).unwrap();

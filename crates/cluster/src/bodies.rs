@@ -275,11 +275,26 @@ impl Bodies {
         }
     }
 
-    /// Nothing is sent to `session` any more. Gives the queues that may go on without it.
-    pub(crate) fn end_session(&mut self, session: SessionId, freed: &mut Vec<QueueId>) {
+    /// Nothing waits to leave any more: what did.
+    pub(crate) fn take_waiting(&mut self) -> Vec<(QueueId, Outgoing)> {
+        let mut taken = Vec::new();
+        for (&queue, bodies) in &mut self.queues {
+            taken.extend(bodies.outbox.take_all().into_iter().map(|outgoing| (queue, outgoing)));
+            bodies.has_waited = false;
+        }
+        self.waiting.clear();
+        taken
+    }
+
+    /// Nothing is sent to these sessions any more. Gives the queues that may go on without them.
+    pub(crate) fn end_sessions(
+        &mut self,
+        is_over: impl Fn(SessionId) -> bool,
+        freed: &mut Vec<QueueId>,
+    ) {
         for &queue in &self.waiting {
             let Some(bodies) = self.queues.get_mut(&queue) else { continue };
-            if bodies.outbox.end_session(session) {
+            if bodies.outbox.end_sessions(&is_over) {
                 freed.push(queue);
             }
         }

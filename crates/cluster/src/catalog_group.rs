@@ -2,26 +2,35 @@
 
 use bytes::Bytes;
 use machine::{
-    Applied, Batch, Catalog, CatalogCommand, CatalogEffect, CatalogReply, Command, Corrupt,
-    EntryReader, GroupId, QueueId, QueueSettings, SessionId,
+    Applied, Catalog, CatalogCommand, CatalogEffect, CatalogReply, Command, Corrupt, EntryReader,
+    GroupId, NodeId, Origin, QueueId, QueueSettings,
 };
-use raft::eraftpb::Entry;
+use raft::eraftpb::{Entry, EntryType};
 
 use crate::checkpoint::Job;
-use crate::proposals::{Fates, Proposals, Waiter};
-use crate::queue_group::Progress;
-use crate::replica::Replica;
+use crate::intake::{Intake, Taken, Verdict};
+use crate::parcels::Parcels;
+use crate::peer::message::Message;
+use crate::queue_group::{Progress, stamp};
+use crate::replica::{NotLeader, Replica};
 use crate::request::Answer;
-use crate::shard::{Input, Output, Then, refuse};
+use crate::shard::{Input, Output, Then};
+use crate::waiter::Waiter;
 
 /// The catalog on this node.
 pub struct CatalogGroup {
     pub(crate) replica: Replica,
     catalog: Catalog,
-    proposals: Proposals,
+    pub(crate) intake: Intake,
     applied: u64,
     checkpoint: Progress,
     start: Start,
+    /// The term in which it leads, once an entry of that term is applied.
+    leads: Option<u64>,
+    /// What came before this leader could serve.
+    pub(crate) early: Vec<(NodeId, Message)>,
+    /// A snapshot takes the place of everything here before long.
+    pub(crate) freeze: Option<u64>,
 }
 
 /// How far the node's start got in the catalog.
@@ -38,10 +47,13 @@ impl CatalogGroup {
         Self {
             replica,
             catalog,
-            proposals: Proposals::default(),
+            intake: Intake::default(),
             applied,
             checkpoint: Progress::default(),
             start: Start::Waiting,
+            leads: None,
+            early: Vec::new(),
+            freeze: None,
         }
     }
 
@@ -49,106 +61,115 @@ impl CatalogGroup {
         &self.catalog
     }
 
-    /// Adds a command to the next entry. Says how many bytes that is.
-    pub(crate) fn propose(
+    pub(crate) fn applied(&self) -> u64 {
+        self.applied
+    }
+
+    /// Whether parcels are taken.
+    pub(crate) fn serves(&self) -> bool {
+        self.replica.is_leader() && self.leads == Some(self.replica.term())
+    }
+
+    /// A snapshot at `index` took the place of everything.
+    pub(crate) fn restore(
+        &mut self,
+        index: u64,
+        term: u64,
+        members: raft::eraftpb::ConfState,
+        catalog: Catalog,
+    ) {
+        self.leads = None;
+        self.intake.clear();
+        self.early.clear();
+        self.replica.restore(index, term, members);
+        self.catalog = catalog;
+        self.applied = index;
+    }
+
+    pub(crate) fn is_checkpointing(&self) -> bool {
+        self.checkpoint.is_under_way()
+    }
+
+    /// Whether it waits for a snapshot to be installed.
+    pub(crate) fn is_frozen(&self) -> bool {
+        self.freeze.is_some()
+    }
+
+    /// Begins or ceases to lead, if that is due. Says whether anything changed.
+    pub(crate) fn review_leadership(&mut self) -> bool {
+        use raft::Storage;
+        if self.leads.is_some() && !self.serves() {
+            self.leads = None;
+            self.intake.clear();
+            self.early.clear();
+            return true;
+        }
+        let term = self.replica.term();
+        if self.leads.is_none()
+            && self.replica.is_leader()
+            && self.replica.log().term(self.applied).is_ok_and(|at| at == term)
+        {
+            self.leads = Some(term);
+            self.intake.clear();
+            return true;
+        }
+        false
+    }
+
+    /// Takes a parcel into the log.
+    pub(crate) fn take(
         &mut self,
         wall_ms: u64,
-        command: CatalogCommand,
-        waiter: Waiter,
-        outputs: &mut Vec<Output>,
-    ) -> usize {
-        let mut batch = Batch::new();
-        batch.catalog(&command);
-        let bytes = batch.bytes();
-        refuse(self.proposals.add(&mut self.replica, wall_ms, batch, waiter), outputs);
-        bytes
+        parcel: Taken,
+        commands: &Bytes,
+        entry: Option<Bytes>,
+    ) -> Result<Verdict, Taken> {
+        let last = self.catalog.last_parcel(parcel.origin);
+        let verdict = self.intake.judge(parcel.origin, parcel.seq, last);
+        if verdict != Verdict::Propose {
+            return Ok(verdict);
+        }
+        let entry = entry.unwrap_or_else(|| stamp(wall_ms, parcel.origin, parcel.seq, commands));
+        match self.replica.propose(entry) {
+            Ok(index) => {
+                self.intake.proposed(index, parcel);
+                Ok(verdict)
+            }
+            Err(NotLeader) => Err(parcel),
+        }
     }
 
-    /// Deletes the auto-delete queue `queue`. If it is not there any more, the waiter is handed back.
-    pub(crate) fn delete_unused(
-        &mut self,
-        wall_ms: u64,
-        queue: QueueId,
-        waiter: Waiter,
-        outputs: &mut Vec<Output>,
-    ) -> Option<Waiter> {
-        let Some(found) = self.catalog.queue_by_id(queue) else { return Some(waiter) };
-        let (vhost, name) = (found.vhost.clone(), found.name.clone());
-        let command = CatalogCommand::DeleteQueue { vhost, name, queue: Some(queue), by: None };
-        self.propose(wall_ms, command, waiter, outputs);
-        None
-    }
-
-    pub(crate) fn is_waiting(&self) -> bool {
-        self.proposals.is_waiting()
-    }
-
-    /// Whether something that `session` asked for is not committed yet.
-    pub(crate) fn is_waiting_for(&self, session: SessionId) -> bool {
-        self.proposals.is_waiting_for(session)
-    }
-
-    pub(crate) fn flush(&mut self, wall_ms: u64) -> Vec<Waiter> {
-        self.proposals.propose(&mut self.replica, wall_ms)
-    }
-
-    /// Applies a committed entry; what it means for other groups goes to `inputs`.
+    /// Applies a committed entry; what it means for other groups goes to `inputs`, and has to be
+    /// handed on before the outputs are.
     pub(crate) fn commit(
         &mut self,
         entry: &Entry,
+        parcels: &mut Parcels,
         inputs: &mut Vec<(GroupId, Input)>,
         outputs: &mut Vec<Output>,
     ) {
         self.applied = entry.index;
+        if entry.get_entry_type() != EntryType::EntryNormal {
+            self.replica.apply_members(entry);
+        }
         self.replica.applied(entry.index);
-        let Fates { committed, lost } = self.proposals.committed(entry.index, entry.term);
-        refuse(lost, outputs);
-        if entry.data.is_empty() {
+        if entry.data.is_empty() || entry.get_entry_type() != EntryType::EntryNormal {
             return;
         }
         let (at, results) = apply(&mut self.catalog, entry.index, &entry.data)
             .expect("an entry of our own making that passed its checksum");
         outputs.push(Output::CatalogApplied { at, entry: entry.data.clone() });
-        let mut waiters = committed.into_iter();
-        for (reply, effects, started) in results {
-            if started && self.start == Start::Waiting {
-                self.start = Start::Applied;
-            }
-            let waiter = waiters.next().unwrap_or(Waiter::Nobody);
-            self.answer(waiter, reply, effects, inputs, outputs);
-        }
-    }
-
-    fn answer(
-        &mut self,
-        waiter: Waiter,
-        reply: CatalogReply,
-        effects: Vec<CatalogEffect>,
-        inputs: &mut Vec<(GroupId, Input)>,
-        outputs: &mut Vec<Output>,
-    ) {
-        let mut answer = match waiter {
-            Waiter::Catalog { session, ticket } => Some(Then { session, ticket, reply }),
-            other => {
-                crate::shard::tell(other, outputs);
-                None
-            }
-        };
-        for effect in effects {
-            match effect {
-                CatalogEffect::QueueCreated { queue, group, settings, .. } => {
-                    let then = answer.take();
-                    inputs.push((group, Input::CreateQueue { group, queue, settings, then }));
+        for Applications { parcel, results } in results {
+            let ours = parcel.filter(|(origin, _)| *origin == parcels.origin());
+            let waiters = ours.map_or_else(Vec::new, |(_, seq)| parcels.committed(seq));
+            let mut waiters = waiters.into_iter();
+            for (reply, effects, started) in results {
+                if started && ours.is_some() && self.start == Start::Waiting {
+                    self.start = Start::Applied;
                 }
-                CatalogEffect::QueueDeleted { queue, group, .. } => {
-                    // Answered once its consumers are told.
-                    let then = answer.take();
-                    inputs.push((group, Input::DropQueue { group, queue, then }));
-                }
+                let waiter = waiters.next().unwrap_or(Waiter::Nobody);
+                answer(waiter, reply, effects, inputs, outputs);
             }
-        }
-        if let Some(Then { session, ticket, reply }) = answer {
-            outputs.push(Output::Answer { session, answer: Answer::Catalog { ticket, reply } });
         }
     }
 
@@ -166,6 +187,13 @@ impl CatalogGroup {
         Some(queues.map(|queue| (queue.group, queue.id, queue.settings())).collect())
     }
 
+    /// The catalog jumped: what it has now is handed out again, once this node's start is in it.
+    pub(crate) fn reconcile_again(&mut self) {
+        if self.start == Start::HandedOut {
+            self.start = Start::Applied;
+        }
+    }
+
     /// A checkpoint is due as soon as there is something for it.
     pub(crate) fn want_checkpoint(&mut self) {
         self.checkpoint.is_wanted = true;
@@ -177,7 +205,12 @@ impl CatalogGroup {
         if !self.checkpoint.begin(self.applied > compacted) {
             return None;
         }
-        Some(Job::new(GroupId::CATALOG, self.applied, &self.replica, &self.catalog.snapshot()))
+        Some(self.job())
+    }
+
+    /// The catalog as it is now, for a checkpoint or a snapshot.
+    pub(crate) fn job(&self) -> Job {
+        Job::new(GroupId::CATALOG, self.applied, &self.replica, &self.catalog.snapshot())
     }
 
     pub(crate) fn checkpointed(&mut self, index: u64) {
@@ -191,26 +224,74 @@ impl CatalogGroup {
     }
 }
 
-/// Replies, effects, and whether the command was a node's start, in the order of the commands.
-type Results = Vec<(CatalogReply, Vec<CatalogEffect>, bool)>;
+/// Hands on what a command means. Who waits is told once the queue's group has it, too.
+fn answer(
+    waiter: Waiter,
+    reply: CatalogReply,
+    effects: Vec<CatalogEffect>,
+    inputs: &mut Vec<(GroupId, Input)>,
+    outputs: &mut Vec<Output>,
+) {
+    let mut answer = match waiter {
+        Waiter::Catalog { session, ticket } => Some(Then { session, ticket, reply }),
+        other => {
+            crate::shard::tell(other, outputs);
+            None
+        }
+    };
+    for effect in effects {
+        match effect {
+            CatalogEffect::QueueCreated { queue, group, settings, .. } => {
+                let then = answer.take();
+                inputs.push((group, Input::CreateQueue { group, queue, settings, then }));
+            }
+            CatalogEffect::QueueDeleted { queue, group, .. } => {
+                // Answered once its consumers are told.
+                let then = answer.take();
+                inputs.push((group, Input::DropQueue { group, queue, then }));
+            }
+        }
+    }
+    if let Some(Then { session, ticket, reply }) = answer {
+        outputs.push(Output::Answer { session, answer: Answer::Catalog { ticket, reply } });
+    }
+}
+
+/// What became of the commands of one parcel, in their order: replies, effects, and whether it was a
+/// node's start.
+pub(crate) struct Applications {
+    parcel: Option<(Origin, u64)>,
+    results: Vec<(CatalogReply, Vec<CatalogEffect>, bool)>,
+}
 
 /// Applies an entry of the catalog's log. Sessions' copies are kept by the same function.
 pub(crate) fn apply(
     catalog: &mut Catalog,
     index: u64,
     entry: &Bytes,
-) -> Result<(Applied, Results), Corrupt> {
+) -> Result<(Applied, Vec<Applications>), Corrupt> {
     let reader = EntryReader::new(entry)?;
     let at = Applied { index, time_ms: reader.time_ms() };
-    let mut results = Vec::new();
+    let mut all = vec![Applications { parcel: None, results: Vec::new() }];
+    let mut is_skipped = false;
     for command in reader {
-        let (_, Command::Catalog(command)) = command? else {
-            return Err(Corrupt { what: "a command of a group of queues in the catalog" });
-        };
-        let started = matches!(*command, CatalogCommand::NodeStarted { .. });
-        let mut effects = Vec::new();
-        let reply = catalog.apply(at, *command, &mut effects);
-        results.push((reply, effects, started));
+        match command?.1 {
+            Command::From { origin, seq } => {
+                is_skipped = !catalog.begin_parcel(origin, seq);
+                if !is_skipped {
+                    let parcel = Some((origin, seq));
+                    all.push(Applications { parcel, results: Vec::new() });
+                }
+            }
+            Command::Catalog(_) if is_skipped => {}
+            Command::Catalog(command) => {
+                let started = matches!(*command, CatalogCommand::NodeStarted { .. });
+                let mut effects = Vec::new();
+                let reply = catalog.apply(at, *command, &mut effects);
+                all.last_mut().expect("it began with one").results.push((reply, effects, started));
+            }
+            _ => return Err(Corrupt { what: "a command of a group of queues in the catalog" }),
+        }
     }
-    Ok((at, results))
+    Ok((at, all))
 }

@@ -3,6 +3,7 @@
 
 use bytes::Bytes;
 use machine::{GroupId, QueueId, Ranges};
+use raft::eraftpb::ConfState;
 use wal::Place;
 
 use crate::bodies::{FetchPart, Source};
@@ -49,7 +50,7 @@ impl Job {
     pub(crate) fn new(group: GroupId, index: u64, replica: &Replica, machine: &[u8]) -> Self {
         use raft::Storage;
         let term = replica.log().term(index).expect("an applied entry has a term");
-        let state = State::encode(replica.log().voters(), machine);
+        let state = State::encode(replica.log().members(), machine);
         Self { group, index, term, state, messages: Vec::new(), live: Vec::new() }
     }
 
@@ -74,44 +75,83 @@ impl Job {
     }
 }
 
-/// Version of the encoding of [`State`].
-const STATE_VERSION: u8 = 1;
+/// Version of the encoding of [`State`]. Version 1 had voters only.
+const STATE_VERSION: u8 = 2;
 
-/// What a checkpoint says of a group besides index and term: who votes, and the machine.
+/// What a checkpoint says of a group besides index and term: who belongs to it, and the machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
     pub voters: Vec<u64>,
+    pub learners: Vec<u64>,
+    /// Voters until a change of membership that is under way is over.
+    pub voters_outgoing: Vec<u64>,
+    /// Learners as soon as it is over.
+    pub learners_next: Vec<u64>,
+    pub auto_leave: bool,
     pub machine: Bytes,
 }
 
 impl State {
-    /// Version, count of voters, voters, machine.
-    pub fn encode(voters: &[u64], machine: &[u8]) -> Bytes {
-        let mut bytes = Vec::with_capacity(3 + voters.len() * 8 + machine.len());
+    /// Version, four lists (count u16, nodes u64), whether a change ends by itself, machine.
+    pub(crate) fn encode(members: &ConfState, machine: &[u8]) -> Bytes {
+        let lists =
+            [&members.voters, &members.learners, &members.voters_outgoing, &members.learners_next];
+        let mut bytes = Vec::with_capacity(64 + machine.len());
         bytes.push(STATE_VERSION);
-        let count = u16::try_from(voters.len()).expect("a group has few voters");
-        bytes.extend_from_slice(&count.to_le_bytes());
-        for voter in voters {
-            bytes.extend_from_slice(&voter.to_le_bytes());
+        for nodes in lists {
+            let count = u16::try_from(nodes.len()).expect("a group has few members");
+            bytes.extend_from_slice(&count.to_le_bytes());
+            for node in nodes {
+                bytes.extend_from_slice(&node.to_le_bytes());
+            }
         }
+        bytes.push(u8::from(members.auto_leave));
         bytes.extend_from_slice(machine);
         bytes.into()
     }
 
     /// `None`: of another version, or too short.
     pub fn decode(bytes: &Bytes) -> Option<Self> {
-        if *bytes.first()? != STATE_VERSION {
-            return None;
+        let version = *bytes.first()?;
+        let mut at = 1;
+        let mut list = || {
+            let count = usize::from(u16::from_le_bytes(bytes.get(at..at + 2)?.try_into().ok()?));
+            let end = at + 2 + count * 8;
+            let nodes = bytes
+                .get(at + 2..end)?
+                .chunks_exact(8)
+                .map(|node| node.try_into().map(u64::from_le_bytes))
+                .collect::<Result<Vec<u64>, _>>()
+                .ok()?;
+            at = end;
+            Some(nodes)
+        };
+        let voters = list()?;
+        let (mut learners, mut voters_outgoing, mut learners_next) =
+            (Vec::new(), Vec::new(), Vec::new());
+        let mut auto_leave = false;
+        match version {
+            1 => {}
+            STATE_VERSION => {
+                (learners, voters_outgoing, learners_next) = (list()?, list()?, list()?);
+                auto_leave = *bytes.get(at)? != 0;
+                at += 1;
+            }
+            _ => return None,
         }
-        let count = usize::from(u16::from_le_bytes(bytes.get(1..3)?.try_into().ok()?));
-        let end = 3 + count * 8;
-        let voters = bytes
-            .get(3..end)?
-            .chunks_exact(8)
-            .map(|voter| voter.try_into().map(u64::from_le_bytes))
-            .collect::<Result<_, _>>()
-            .ok()?;
-        Some(Self { voters, machine: bytes.slice(end..) })
+        let machine = bytes.slice(at..);
+        Some(Self { voters, learners, voters_outgoing, learners_next, auto_leave, machine })
+    }
+
+    /// Who belongs to the group.
+    pub(crate) fn members(&self) -> ConfState {
+        let mut members = ConfState::default();
+        members.voters.clone_from(&self.voters);
+        members.learners.clone_from(&self.learners);
+        members.voters_outgoing.clone_from(&self.voters_outgoing);
+        members.learners_next.clone_from(&self.learners_next);
+        members.auto_leave = self.auto_leave;
+        members
     }
 }
 
@@ -121,9 +161,13 @@ mod tests {
 
     #[test]
     fn a_state_survives_its_encoding_and_another_version_is_refused() {
-        let bytes = State::encode(&[1, 7], b"machine");
+        let mut members = ConfState::default();
+        members.voters = vec![1, 7];
+        members.learners = vec![9];
+        let bytes = State::encode(&members, b"machine");
         let state = State::decode(&bytes).unwrap();
-        assert_eq!(state, State { voters: vec![1, 7], machine: Bytes::from_static(b"machine") });
+        assert_eq!(state.members(), members);
+        assert_eq!(state.machine, b"machine"[..]);
         let mut other = bytes.to_vec();
         other[0] = 9;
         assert_eq!(State::decode(&other.into()), None);

@@ -28,6 +28,11 @@ pub(crate) fn to_disk(entry: &Entry) -> Bytes {
     bytes.into()
 }
 
+/// Whether these bytes on disk are a change of membership.
+pub(crate) fn is_change(bytes: &[u8]) -> bool {
+    bytes.first() == Some(&MARKER)
+}
+
 /// The entry at `at`, whose bytes on disk are `bytes`. `None`: a newer program wrote them.
 pub(crate) fn from_disk(at: &EntryAt, bytes: Bytes) -> Option<Entry> {
     let mut entry = Entry::default();

@@ -9,6 +9,7 @@ mod alarms;
 mod flusher;
 pub mod handle;
 mod mailbox;
+mod neighbours;
 pub mod peers;
 mod sessions;
 mod shard_loop;
@@ -16,4 +17,4 @@ mod start;
 mod store;
 
 pub use handle::{AnswerReceiver, ClusterHandle, Counters};
-pub use start::{Config, Failure, start};
+pub use start::{Config, Failure, StartError, start};

@@ -12,16 +12,21 @@ pub mod copying;
 mod entry;
 pub mod io;
 
+mod intake;
 pub mod limits;
+pub mod membership;
+mod parcels;
 pub mod peer;
-mod proposals;
 pub mod queue_group;
 mod queues;
 mod raft_log;
 pub mod recovery;
+mod remote;
 mod replica;
 mod request;
 pub mod shard;
+mod waiter;
 
-pub use io::{AnswerReceiver, ClusterHandle, Config, Failure, start};
+pub use io::{AnswerReceiver, ClusterHandle, Config, Failure, StartError, start};
+pub use membership::PeerConfig;
 pub use request::{Alarms, Answer, Delivery, Held, Request, Ticket};

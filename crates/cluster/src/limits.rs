@@ -110,3 +110,15 @@ pub const LEADERLESS_MS: u64 = 30_000;
 
 /// Milliseconds after a refused join before the next.
 pub const REJOIN_MS: u64 = 100;
+
+/// Milliseconds after which what lives in the memory of a node that cannot be reached is deleted.
+pub const GONE_MS: u64 = 6000;
+
+/// Entries that a replica may lack and still be given leadership.
+pub const LAG_NEAR: u64 = 8;
+
+/// Milliseconds that a node can be reached before leadership goes back to it.
+pub const SETTLED_IN_MS: u64 = 3000;
+
+/// Ticks, more or less in a row, that a leader's disk is behind the majority's before it hands over.
+pub const SLOW_TICKS: u32 = 40;

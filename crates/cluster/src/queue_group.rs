@@ -1,79 +1,131 @@
-//! A replicated group of queues: its consensus, its queues, and who waits for what.
+//! A replicated group of queues: its consensus, its queues, and what a leader took into its log.
 
-use machine::{Applied, EntryReader, GroupId};
-use raft::eraftpb::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+use machine::{Applied, Batch, EntryReader, GroupId, NodeId, Origin, SessionId};
+use raft::eraftpb::{Entry, EntryType};
 
 use crate::checkpoint::{Job, Stored};
-use crate::proposals::{Fates, Proposals, Waiter};
-use crate::queues::{Origin, Queues, Wish};
-use crate::replica::Replica;
-use crate::shard::{Now, Output, SegmentExtent, refuse, tell};
+use crate::intake::{Intake, Taken, Verdict};
+use crate::limits::JOIN_WAIT_MS;
+use crate::peer::message::Message;
+use crate::queues::{self, Queues, Wish};
+use crate::replica::{NotLeader, Replica};
+use crate::request::{Held, Request};
+use crate::shard::SegmentExtent;
 
 /// One data group on this node.
 pub struct QueueGroup {
     pub(crate) group: GroupId,
     pub(crate) replica: Replica,
     pub(crate) queues: Queues,
-    pub(crate) proposals: Proposals,
-    applied: u64,
+    pub(crate) intake: Intake,
+    pub(crate) applied: u64,
     checkpoint: Progress,
-    /// Whether an entry of this node's own term is applied: everything before it is, too.
-    leads: bool,
+    /// The term in which it leads, once an entry of that term is applied: everything before it is, too.
+    leads: Option<u64>,
+    /// Nodes whose sessions have joined this leader, and under which epoch.
+    pub(crate) joined: BTreeMap<NodeId, u64>,
+    gathering: Option<Awaiting>,
+    /// What came before this leader could serve.
+    pub(crate) early: Vec<(NodeId, Message)>,
+    /// What sessions of this node asked and cannot be answered before deliveries begin.
+    pub(crate) early_asked: Vec<(SessionId, Request)>,
+    /// Ticks at which this leader's disk was behind the majority's.
+    pub(crate) slow_ticks: u32,
+    /// A snapshot takes the place of everything here before long.
+    pub(crate) freeze: Option<u64>,
+}
+
+/// A new leader delivers nothing before it knows what is held.
+#[derive(Debug)]
+struct Awaiting {
+    nodes: BTreeSet<NodeId>,
+    until_ms: u64,
+    /// What was taken into the log before the last of them joined may settle what is live.
+    index: u64,
 }
 
 impl QueueGroup {
     /// The group as recovered up to `applied`.
     pub(crate) fn new(replica: Replica, queues: Queues, group: GroupId, applied: u64) -> Self {
-        let proposals = Proposals::default();
-        let checkpoint = Progress::default();
-        Self { group, replica, queues, proposals, applied, checkpoint, leads: false }
-    }
-
-    /// Whether the group takes consumers.
-    pub(crate) fn is_serving(&self) -> bool {
-        self.leads && !self.proposals.is_waiting()
+        Self {
+            group,
+            replica,
+            queues,
+            intake: Intake::default(),
+            applied,
+            checkpoint: Progress::default(),
+            leads: None,
+            joined: BTreeMap::new(),
+            gathering: None,
+            early: Vec::new(),
+            early_asked: Vec::new(),
+            slow_ticks: 0,
+            freeze: None,
+        }
     }
 
     pub(crate) fn settle_deadline_ms(&self) -> Option<u64> {
-        self.queues.settle_deadline_ms()
+        self.queues.settle_deadline_ms().filter(|_| self.serves())
     }
 
-    /// Proposes what was gathered. Settles ride along with whatever else there is, or go alone when
-    /// they have waited long enough, or `at_once`.
-    pub(crate) fn flush(&mut self, now: Now, at_once: bool) -> Vec<Waiter> {
-        let due = self.queues.settle_deadline_ms();
-        // What is taken must get into the log: nobody would gather it again.
-        if self.replica.is_leader()
-            && due.is_some_and(|at| self.proposals.is_gathering() || at_once || at <= now.mono_ms)
-        {
-            self.queues.take_settled(self.proposals.batch_mut());
-        }
-        self.proposals.propose(&mut self.replica, now.wall_ms)
-    }
-
-    /// Applies a committed entry and tells who waited for it.
-    pub(crate) fn commit(
-        &mut self,
-        entry: Entry,
-        wishes: &mut Vec<Wish>,
-        outputs: &mut Vec<Output>,
-    ) {
-        self.applied = entry.index;
-        if !self.leads && self.replica.is_leader() && entry.term == self.replica.term() {
-            self.leads = true;
-            self.queues.lead();
-        }
-        let Fates { committed, lost } = self.proposals.committed(entry.index, entry.term);
-        refuse(lost, outputs);
-        if !entry.data.is_empty() {
-            self.apply(&entry, wishes);
-        }
-        for waiter in committed {
-            if let Waiter::Appended { settles, .. } = &waiter {
-                self.queues.settled_by_entry(settles, wishes);
+    /// Proposes settles that have waited long enough, or that can follow what is proposed anyway.
+    pub(crate) fn flush_settles(&mut self, now_ms: u64, wall_ms: u64, at_once: bool) -> usize {
+        let mut bytes = 0;
+        while self.settle_deadline_ms().is_some_and(|due| at_once || due <= now_ms) {
+            let mut batch = Batch::new();
+            self.queues.take_settled(&mut batch);
+            if batch.is_empty() {
+                break;
             }
-            // Wishes come after: a confirm waits for the commit and for nothing else.
-            tell(waiter, outputs);
+            bytes += batch.bytes();
+            if self.replica.propose(Bytes::from(batch.stamp(wall_ms))).is_err() {
+                break;
+            }
+            if !at_once {
+                break;
+            }
+        }
+        bytes
+    }
+
+    /// Takes a parcel into the log. `entry`: the whole of it, if there is one ready made. `Err`: not
+    /// now, because leadership is about to move.
+    pub(crate) fn take(
+        &mut self,
+        wall_ms: u64,
+        parcel: Taken,
+        commands: &Bytes,
+        entry: Option<Bytes>,
+    ) -> Result<Verdict, Taken> {
+        let last = self.queues.machine().last_parcel(parcel.origin);
+        let verdict = self.intake.judge(parcel.origin, parcel.seq, last);
+        if verdict != Verdict::Propose {
+            return Ok(verdict);
+        }
+        let entry = entry.unwrap_or_else(|| stamp(wall_ms, parcel.origin, parcel.seq, commands));
+        match self.replica.propose(entry) {
+            Ok(index) => {
+                self.intake.proposed(index, parcel);
+                Ok(verdict)
+            }
+            Err(NotLeader) => Err(parcel),
+        }
+    }
+
+    /// Applies a committed entry.
+    pub(crate) fn commit(&mut self, entry: &Entry, wishes: &mut Vec<Wish>) {
+        self.applied = entry.index;
+        if entry.get_entry_type() != EntryType::EntryNormal {
+            self.replica.apply_members(entry);
+        } else if !entry.data.is_empty() {
+            self.apply(entry, wishes);
+        }
+        let settles = self.intake.take_settles(entry.index);
+        if !settles.is_empty() {
+            self.queues.settled_by_entry(&settles, wishes);
         }
         self.replica.applied(entry.index);
     }
@@ -81,8 +133,88 @@ impl QueueGroup {
     fn apply(&mut self, entry: &Entry, wishes: &mut Vec<Wish>) {
         let reader = EntryReader::new(&entry.data).expect("an entry of our own making");
         let at = Applied { index: entry.index, time_ms: reader.time_ms() };
-        let applied = self.queues.apply(at, &entry.data, Origin::Committed, wishes);
+        let origin =
+            if self.serves() { queues::Origin::Committed } else { queues::Origin::Replayed };
+        let applied = self.queues.apply(at, &entry.data, origin, wishes);
         assert!(applied.is_ok(), "an entry of group {:?} cannot be applied", self.group);
+    }
+
+    /// Settles of a parcel that was applied before it came again.
+    pub(crate) fn settled_before(&mut self, settles: &[Held], wishes: &mut Vec<Wish>) {
+        self.queues.settled_by_entry(settles, wishes);
+    }
+
+    /// Whether it leads and has applied everything of earlier terms.
+    pub(crate) fn serves(&self) -> bool {
+        self.replica.is_leader() && self.leads == Some(self.replica.term())
+    }
+
+    /// Whether this replica became able to lead: everything of earlier terms is applied.
+    pub(crate) fn begins_to_lead(&self) -> bool {
+        use raft::Storage;
+        let term = self.replica.term();
+        self.leads.is_none()
+            && self.replica.is_leader()
+            && self.replica.log().term(self.applied).is_ok_and(|at| at == term)
+    }
+
+    /// Whether it led in a term that is over.
+    pub(crate) fn ceases_to_lead(&self) -> bool {
+        self.leads.is_some() && !self.serves()
+    }
+
+    /// Leads from here on. `nodes` are expected to join before anything is delivered.
+    pub(crate) fn lead(&mut self, now_ms: u64, nodes: BTreeSet<NodeId>) {
+        self.leads = Some(self.replica.term());
+        self.intake.clear();
+        self.joined.clear();
+        self.queues.lead();
+        let index = self.replica.last_index();
+        self.gathering = Some(Awaiting { nodes, until_ms: now_ms + JOIN_WAIT_MS, index });
+    }
+
+    /// Another leads, or nobody does.
+    pub(crate) fn follow(&mut self) {
+        self.leads = None;
+        self.intake.clear();
+        self.joined.clear();
+        self.gathering = None;
+        self.early.clear();
+    }
+
+    /// A node's sessions have joined.
+    pub(crate) fn has_joined(&mut self, node: NodeId, epoch: u64) {
+        self.joined.insert(node, epoch);
+        let index = self.replica.last_index();
+        if let Some(awaiting) = &mut self.gathering
+            && awaiting.nodes.remove(&node)
+        {
+            awaiting.index = index;
+        }
+    }
+
+    /// Nobody waits for a node that cannot be reached.
+    pub(crate) fn does_not_join(&mut self, node: NodeId) {
+        if let Some(awaiting) = &mut self.gathering {
+            awaiting.nodes.remove(&node);
+        }
+    }
+
+    /// Whether deliveries are to begin now.
+    pub(crate) fn may_dispatch(&mut self, now_ms: u64) -> bool {
+        let is_due = self.gathering.as_ref().is_some_and(|awaiting| {
+            (awaiting.nodes.is_empty() && self.applied >= awaiting.index)
+                || awaiting.until_ms <= now_ms
+        });
+        if is_due {
+            self.gathering = None;
+        }
+        is_due
+    }
+
+    /// When deliveries begin at the latest, if they have not yet.
+    pub(crate) fn dispatch_deadline_ms(&self) -> Option<u64> {
+        self.gathering.as_ref().map(|awaiting| awaiting.until_ms)
     }
 
     /// The log below is not needed for long: a checkpoint is due as soon as there is something for it.
@@ -110,6 +242,11 @@ impl QueueGroup {
         if !self.checkpoint.begin(self.applied > compacted) {
             return None;
         }
+        Some(self.job())
+    }
+
+    /// The group as it is now, for a checkpoint or a snapshot.
+    pub(crate) fn job(&self) -> Job {
         let machine = self.queues.machine();
         let bodies = self.queues.bodies();
         // A delivery that waits for its bytes needs them even if it is settled already.
@@ -126,7 +263,7 @@ impl QueueGroup {
                 job.add(queue, &live, parts, self.replica.log());
             }
         }
-        Some(job)
+        job
     }
 
     /// The checkpoint at `index` is synced, and `stored` says which segments hold what.
@@ -140,6 +277,53 @@ impl QueueGroup {
     pub(crate) fn checkpoint_failed(&mut self) {
         self.checkpoint.end();
     }
+
+    pub(crate) fn is_checkpointing(&self) -> bool {
+        self.checkpoint.is_under_way()
+    }
+
+    /// A snapshot at `index` took the place of everything.
+    pub(crate) fn restore(
+        &mut self,
+        index: u64,
+        term: u64,
+        members: raft::eraftpb::ConfState,
+        queues: Queues,
+    ) {
+        self.follow();
+        self.replica.restore(index, term, members);
+        self.queues = queues;
+        self.applied = index;
+    }
+
+    /// Whether it waits for a snapshot to be installed.
+    pub(crate) fn is_frozen(&self) -> bool {
+        self.freeze.is_some()
+    }
+
+    /// At a tick: whether the majority has what this leader's own disk has not.
+    pub(crate) fn note_slowness(&mut self) {
+        let is_behind = self.serves() && self.replica.committed() > self.replica.persisted();
+        if is_behind {
+            self.slow_ticks += 1;
+        } else if !self.serves() {
+            self.slow_ticks = 0;
+        } else {
+            self.slow_ticks = self.slow_ticks.saturating_sub(2);
+        }
+    }
+
+    /// Whether everything taken is confirmed and settles are in the log.
+    pub(crate) fn is_idle(&self) -> bool {
+        !self.intake.is_waiting() && self.settle_deadline_ms().is_none()
+    }
+}
+
+/// The entry of a parcel that comes from elsewhere, or again.
+pub(crate) fn stamp(wall_ms: u64, origin: Origin, seq: u64, commands: &[u8]) -> Bytes {
+    let mut batch = Batch::new();
+    batch.append_parcel(origin, seq, commands);
+    Bytes::from(batch.stamp(wall_ms))
 }
 
 /// Whether a checkpoint is wanted or under way. One that is wanted comes, if not now then later:
@@ -158,6 +342,10 @@ impl Progress {
             *self = Self { is_wanted: false, is_under_way: true };
         }
         begins
+    }
+
+    pub(crate) fn is_under_way(self) -> bool {
+        self.is_under_way
     }
 
     pub(crate) fn end(&mut self) {

@@ -8,13 +8,14 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use machine::{
-    Applied, AttachError, Batch, CloseError, ConsumerId, ConsumerSpec, Corrupt, Effect, GetReply,
-    GroupId, Outcome, QueueId, QueueMachine, Ranges, SessionId,
+    Applied, AttachError, Attached, Batch, CloseError, ConsumerId, ConsumerSpec, Corrupt, Effect,
+    GetReply, GroupId, Outcome, QueueId, QueueMachine, Ranges, SessionId,
 };
 
 use crate::bodies::{Bodies, FetchPart, Got, Outgoing, Readers, Run, Source, Step, cut_out};
 use crate::checkpoint::Stored;
-use crate::request::{Answer, Delivery, Held, Ticket};
+use crate::peer::message::Attachment;
+use crate::request::{Answer, Delivery, Held, Request, Ticket};
 
 /// What queues ask of their shard.
 #[derive(Debug)]
@@ -27,6 +28,25 @@ pub(crate) enum Wish {
     },
     /// The last consumer of an auto-delete queue went away.
     Unused(QueueId),
+}
+
+/// What a leader leaves behind when it leads no longer.
+#[derive(Debug, Default)]
+pub(crate) struct Left {
+    pub(crate) consumers: Vec<Attachment>,
+    pub(crate) asked: Vec<(SessionId, Request)>,
+    pub(crate) detached: Vec<(SessionId, Ticket)>,
+    pub(crate) settled: Vec<Batch>,
+}
+
+fn attached(attachment: Attachment) -> Attached {
+    let Attachment { queue, consumer, spec, is_attached, held } = attachment;
+    Attached { queue, consumer, spec, is_attached, held }
+}
+
+fn attachment(attached: Attached) -> Attachment {
+    let Attached { queue, consumer, spec, is_attached, held } = attached;
+    Attachment { queue, consumer, spec, is_attached, held }
 }
 
 /// When a consumer's detach is answered.
@@ -102,9 +122,77 @@ impl Queues {
         self.now_ms = now_ms;
     }
 
-    /// Everything that lives may have been delivered by an earlier leader.
+    /// Everything that lives may have been delivered by an earlier leader. Nothing is delivered before
+    /// [`Queues::start_dispatch`].
     pub(crate) fn lead(&mut self) {
         self.machine.lead();
+    }
+
+    /// Consumers may be served.
+    pub(crate) fn start_dispatch(&mut self, wishes: &mut Vec<Wish>) {
+        self.machine.start_dispatch(&mut self.effects);
+        self.perform(0, None, wishes);
+    }
+
+    /// These sessions have `attachments` in the group, and nothing else.
+    pub(crate) fn join(
+        &mut self,
+        is_of_node: impl Fn(SessionId) -> bool,
+        attachments: Vec<Attachment>,
+        wishes: &mut Vec<Wish>,
+    ) {
+        self.bodies.end_sessions(&is_of_node, &mut self.touched);
+        let attached: Vec<Attached> = attachments.into_iter().map(attached).collect();
+        self.machine.join(&is_of_node, &attached, &mut self.effects);
+        for (queue, _) in self.closing.extract_if(.., |_, by| is_of_node(*by)) {
+            self.machine.reopen_queue(queue);
+        }
+        self.perform(0, None, wishes);
+    }
+
+    /// This node leads no longer. What the sessions that `is_ours` have here, what they asked that is
+    /// not answered, whose detach is to be answered now, and settles that did not get into the log.
+    pub(crate) fn follow(&mut self, is_ours: impl Fn(SessionId) -> bool) -> Left {
+        let mut left = Left::default();
+        let mut batch = Batch::new();
+        while self.machine.settled_waiting() > 0 && self.machine.take_settled(&mut batch) {
+            left.settled.push(std::mem::take(&mut batch));
+        }
+        self.gathered = 0;
+        self.gathered_since_ms = None;
+        let mut consumers: BTreeMap<(QueueId, ConsumerId), Attachment> = self
+            .machine
+            .attachments()
+            .into_iter()
+            .filter(|attached| is_ours(attached.consumer.session))
+            .map(|attached| ((attached.queue, attached.consumer), attachment(attached)))
+            .collect();
+        // What waits for its bytes was never sent.
+        for (queue, outgoing) in self.bodies.take_waiting() {
+            let Outgoing { consumer, first_seq, count, no_ack, got, detached, .. } = outgoing;
+            if !is_ours(consumer.session) {
+                continue;
+            }
+            if let Some(found) = consumers.get_mut(&(queue, consumer)) {
+                found.held.remove(first_seq..first_seq + u64::from(count));
+                if got.is_none() {
+                    found.spec.credit = found.spec.credit.saturating_add(count);
+                }
+            }
+            if let Some(Got { ticket, .. }) = got {
+                let group = self.group;
+                let request = Request::Get { ticket, group, queue, consumer, no_ack };
+                left.asked.push((consumer.session, request));
+            }
+            left.detached.extend(detached.into_iter().map(|ticket| (consumer.session, ticket)));
+        }
+        left.consumers = consumers
+            .into_values()
+            .filter(|found| found.is_attached || !found.held.is_empty())
+            .collect();
+        self.closing.clear();
+        self.machine.follow();
+        left
     }
 
     /// Applies an entry.
@@ -206,6 +294,7 @@ impl Queues {
         self.perform(0, None, wishes);
     }
 
+    /// False: deliveries have not begun; it is to be asked again.
     pub(crate) fn get(
         &mut self,
         queue: QueueId,
@@ -213,9 +302,10 @@ impl Queues {
         no_ack: bool,
         ticket: Ticket,
         wishes: &mut Vec<Wish>,
-    ) {
+    ) -> bool {
         let session = consumer.session;
         match self.machine.get(queue, consumer, no_ack, &mut self.effects) {
+            GetReply::NotYet => return false,
             GetReply::Empty | GetReply::NoQueue => {
                 let answer = Answer::Got { ticket, delivery: None, ready: 0 };
                 wishes.push(Wish::Answer(session, answer));
@@ -251,6 +341,7 @@ impl Queues {
             }
         }
         self.perform(0, None, wishes);
+        true
     }
 
     /// Forgets every ready message of `queue`; the count is told once that is logged.
@@ -274,7 +365,7 @@ impl Queues {
     }
 
     pub(crate) fn end_session(&mut self, session: SessionId, wishes: &mut Vec<Wish>) {
-        self.bodies.end_session(session, &mut self.touched);
+        self.bodies.end_sessions(|other| other == session, &mut self.touched);
         self.machine.end_session(session, &mut self.effects);
         for (queue, _) in self.closing.extract_if(.., |_, by| *by == session) {
             self.machine.reopen_queue(queue);

@@ -1,8 +1,11 @@
 //! The `raft` crate's view of one group's log.
 //!
 //! The log proper is on the `wal`. Here are the entries that were not applied yet (the `raft` crate
-//! asks for them once they are committed), the terms, and where each synced entry lies.
+//! asks for them once they are committed) and a few more for followers, the terms, and where each
+//! synced entry lies. What a follower needs and is not in memory is asked for and comes later; what
+//! the log has not any more comes as a snapshot.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 
 use bytes::Bytes;
@@ -10,55 +13,92 @@ use raft::eraftpb::{ConfState, Entry, HardState, Snapshot};
 use raft::{GetEntriesContext, RaftState, Result, Storage, StorageError};
 use wal::Place;
 
+/// Bytes of applied entries that a group with followers keeps in memory, for those a little behind.
+const CACHE_BYTES: usize = 2 << 20;
+/// What an entry weighs in memory besides its data.
+const ENTRY_WEIGHT: usize = 96;
+
 /// One group's log, as `raft` sees it.
 #[derive(Debug)]
 pub(crate) struct RaftLog {
     hard_state: HardState,
-    voters: Vec<u64>,
+    members: ConfState,
     /// Everything up to here is in the checkpoint.
     compacted: (u64, u64),
     /// The term of each entry above `compacted`, as runs: (first index, term), ascending.
     terms: VecDeque<(u64, u64)>,
     last_index: u64,
-    /// Entries that were appended and not applied yet, ascending and without a gap up to the last.
-    unapplied: VecDeque<Entry>,
+    applied: u64,
+    /// The newest entries without a gap up to the last: those not applied yet, and some more.
+    cached: VecDeque<Entry>,
+    cached_bytes: usize,
     /// Where the synced entries above `compacted` lie, without a gap.
     places: VecDeque<Place>,
+    /// What `raft` asked for and is not in memory.
+    wanted: RefCell<Vec<Wanted>>,
+    /// The answer to one of these, while `raft` looks at it.
+    fetched: Vec<Entry>,
+    /// Followers that need more than the log has.
+    behind: RefCell<Vec<u64>>,
+}
+
+/// Entries that a follower needs and that are on the disk only.
+#[derive(Debug)]
+pub(crate) struct Wanted {
+    pub(crate) context: GetEntriesContext,
+    pub(crate) low: u64,
+    pub(crate) high: u64,
 }
 
 impl RaftLog {
     /// A log whose checkpoint is at `index` and `term` (0 and 0: none), before recovered entries.
-    pub(crate) fn new(hard_state: HardState, voters: Vec<u64>, index: u64, term: u64) -> Self {
+    pub(crate) fn new(hard_state: HardState, members: ConfState, index: u64, term: u64) -> Self {
         Self {
             hard_state,
-            voters,
+            members,
             compacted: (index, term),
             terms: VecDeque::new(),
             last_index: index,
-            unapplied: VecDeque::new(),
+            applied: index,
+            cached: VecDeque::new(),
+            cached_bytes: 0,
             places: VecDeque::new(),
+            wanted: RefCell::default(),
+            fetched: Vec::new(),
+            behind: RefCell::default(),
         }
     }
 
     /// Takes back an entry that was found on disk and is already applied.
     pub(crate) fn recover(&mut self, index: u64, term: u64, place: Place) {
         assert_eq!(index, self.last_index + 1, "a recovered log has a hole");
+        assert!(self.cached.is_empty(), "what is applied comes first");
         self.push_term(index, term);
         self.last_index = index;
+        self.applied = index;
         self.places.push_back(place);
+    }
+
+    /// Takes back an entry that was found on disk and may be committed or not.
+    pub(crate) fn recover_tail(&mut self, entry: Entry, place: Place) {
+        let index = entry.index;
+        self.append(&[entry]);
+        self.synced(index, place);
     }
 
     /// Takes what `raft` hands out for writing. A conflicting suffix is replaced.
     pub(crate) fn append(&mut self, entries: &[Entry]) {
         let Some(first) = entries.first() else { return };
         if first.index <= self.last_index {
+            assert!(first.index > self.applied, "an applied entry is replaced");
             self.truncate_from(first.index);
         }
         for entry in entries {
             assert_eq!(entry.index, self.last_index + 1, "an appended log has a hole");
             self.push_term(entry.index, entry.term);
             self.last_index = entry.index;
-            self.unapplied.push_back(entry.clone());
+            self.cached_bytes += weight(entry);
+            self.cached.push_back(entry.clone());
         }
     }
 
@@ -68,11 +108,9 @@ impl RaftLog {
             return;
         }
         let next = self.compacted.0 + 1 + self.places.len() as u64;
-        if index == next {
-            self.places.push_back(place);
-        } else {
-            // An entry that a new leader replaced while the old one was being written.
-            assert!(index < next, "an entry was synced before the one below it");
+        // While entries are written a new leader may replace them. Those that were replaced are heard
+        // of first, so what is heard of last for an index stands.
+        if index <= next {
             self.places.truncate((index - self.compacted.0 - 1) as usize);
             self.places.push_back(place);
         }
@@ -80,8 +118,12 @@ impl RaftLog {
 
     /// Entries up to `index` are applied and need not be kept in memory.
     pub(crate) fn applied(&mut self, index: u64) {
-        while self.unapplied.front().is_some_and(|entry| entry.index <= index) {
-            self.unapplied.pop_front();
+        self.applied = index;
+        let keep = if self.is_alone() { 0 } else { CACHE_BYTES };
+        while self.cached_bytes > keep
+            && self.cached.front().is_some_and(|entry| entry.index <= index)
+        {
+            self.cached_bytes -= self.cached.pop_front().map_or(0, |entry| weight(&entry));
         }
     }
 
@@ -97,8 +139,28 @@ impl RaftLog {
         self.compacted = (index, term);
     }
 
+    /// A snapshot took the place of the log.
+    pub(crate) fn restore(&mut self, index: u64, term: u64, members: ConfState) {
+        self.members = members;
+        self.compacted = (index, term);
+        self.last_index = index;
+        self.applied = index;
+        self.terms.clear();
+        self.cached.clear();
+        self.cached_bytes = 0;
+        self.places.clear();
+    }
+
     pub(crate) fn set_hard_state(&mut self, hard_state: HardState) {
         self.hard_state = hard_state;
+    }
+
+    pub(crate) fn set_members(&mut self, members: ConfState) {
+        self.members = members;
+    }
+
+    pub(crate) fn members(&self) -> &ConfState {
+        &self.members
     }
 
     pub(crate) fn place(&self, index: u64) -> Option<Place> {
@@ -111,17 +173,36 @@ impl RaftLog {
         self.compacted
     }
 
-    pub(crate) fn voters(&self) -> &[u64] {
-        &self.voters
+    /// What `raft` wants to read from the disk.
+    pub(crate) fn take_wanted(&mut self) -> Vec<Wanted> {
+        std::mem::take(self.wanted.get_mut())
+    }
+
+    /// Followers that need a snapshot.
+    pub(crate) fn take_behind(&mut self) -> Vec<u64> {
+        std::mem::take(self.behind.get_mut())
+    }
+
+    /// What was read, while `raft` is told of it.
+    pub(crate) fn set_fetched(&mut self, entries: Vec<Entry>) {
+        self.fetched = entries;
+    }
+
+    /// Whether this node is the only one that votes.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.members.voters.len() == 1
+            && self.members.voters_outgoing.is_empty()
+            && self.members.learners.is_empty()
     }
 
     fn truncate_from(&mut self, index: u64) {
-        while self.unapplied.back().is_some_and(|entry| entry.index >= index) {
-            self.unapplied.pop_back();
+        while self.cached.back().is_some_and(|entry| entry.index >= index) {
+            self.cached_bytes -= self.cached.pop_back().map_or(0, |entry| weight(&entry));
         }
         while self.terms.back().is_some_and(|&(first, _)| first >= index) {
             self.terms.pop_back();
         }
+        self.places.truncate((index - self.compacted.0 - 1) as usize);
         self.last_index = index - 1;
     }
 
@@ -132,11 +213,25 @@ impl RaftLog {
     }
 }
 
+fn weight(entry: &Entry) -> usize {
+    entry.data.len() + ENTRY_WEIGHT
+}
+
+fn cut(entries: impl Iterator<Item = Entry>, limit: u64) -> Vec<Entry> {
+    let (mut size, mut taken) = (0u64, Vec::new());
+    for entry in entries {
+        size += entry.data.len() as u64;
+        if size > limit && !taken.is_empty() {
+            break;
+        }
+        taken.push(entry);
+    }
+    taken
+}
+
 impl Storage for RaftLog {
     fn initial_state(&self) -> Result<RaftState> {
-        let mut members = ConfState::default();
-        members.set_voters(self.voters.clone());
-        Ok(RaftState { hard_state: self.hard_state.clone(), conf_state: members })
+        Ok(RaftState { hard_state: self.hard_state.clone(), conf_state: self.members.clone() })
     }
 
     fn entries(
@@ -144,25 +239,28 @@ impl Storage for RaftLog {
         low: u64,
         high: u64,
         max_size: impl Into<Option<u64>>,
-        _context: GetEntriesContext,
+        context: GetEntriesContext,
     ) -> Result<Vec<Entry>> {
-        let first = self.unapplied.front().map_or(self.last_index + 1, |entry| entry.index);
-        if low < first {
+        if low <= self.compacted.0 {
             return Err(StorageError::Compacted.into());
         }
         if high > self.last_index + 1 || low > high {
             return Err(StorageError::Unavailable.into());
         }
         let limit = max_size.into().unwrap_or(u64::MAX);
-        let (mut size, mut entries) = (0u64, Vec::new());
-        for entry in self.unapplied.range((low - first) as usize..(high - first) as usize) {
-            size += entry.data.len() as u64;
-            if size > limit && !entries.is_empty() {
-                break;
-            }
-            entries.push(entry.clone());
+        let first = self.cached.front().map_or(self.last_index + 1, |entry| entry.index);
+        if low >= first {
+            let range = (low - first) as usize..(high - first) as usize;
+            return Ok(cut(self.cached.range(range).cloned(), limit));
         }
-        Ok(entries)
+        if self.fetched.first().is_some_and(|entry| entry.index == low) {
+            let fetched = self.fetched.iter().take_while(|entry| entry.index < high);
+            return Ok(cut(fetched.cloned(), limit));
+        }
+        if context.can_async() {
+            self.wanted.borrow_mut().push(Wanted { context, low, high });
+        }
+        Err(StorageError::LogTemporarilyUnavailable.into())
     }
 
     fn term(&self, index: u64) -> Result<u64> {
@@ -187,7 +285,12 @@ impl Storage for RaftLog {
         Ok(self.last_index)
     }
 
-    fn snapshot(&self, _request_index: u64, _to: u64) -> Result<Snapshot> {
+    fn snapshot(&self, _request_index: u64, to: u64) -> Result<Snapshot> {
+        // It goes on a connection of its own; the follower tells when it has it.
+        let mut behind = self.behind.borrow_mut();
+        if !behind.contains(&to) {
+            behind.push(to);
+        }
         Err(StorageError::SnapshotTemporarilyUnavailable.into())
     }
 }
@@ -235,6 +338,12 @@ mod tests {
         assert_eq!(decode_hard_state(&bytes), None);
     }
 
+    fn voters(voters: &[u64]) -> ConfState {
+        let mut members = ConfState::default();
+        members.voters = voters.to_vec();
+        members
+    }
+
     fn entry(index: u64, term: u64) -> Entry {
         let mut entry = Entry::default();
         (entry.index, entry.term) = (index, term);
@@ -243,7 +352,7 @@ mod tests {
 
     #[test]
     fn terms_are_known_from_the_checkpoint_to_the_last_entry() {
-        let mut log = RaftLog::new(HardState::default(), vec![1], 4, 2);
+        let mut log = RaftLog::new(HardState::default(), voters(&[1]), 4, 2);
         log.append(&[entry(5, 2), entry(6, 3), entry(7, 3)]);
         let terms: Vec<_> = (4..8).map(|index| log.term(index).unwrap()).collect();
         assert_eq!(terms, [2, 2, 3, 3]);
@@ -253,7 +362,7 @@ mod tests {
 
     #[test]
     fn a_conflicting_suffix_is_replaced() {
-        let mut log = RaftLog::new(HardState::default(), vec![1], 0, 0);
+        let mut log = RaftLog::new(HardState::default(), voters(&[1]), 0, 0);
         log.append(&[entry(1, 1), entry(2, 1), entry(3, 1)]);
         log.append(&[entry(2, 2)]);
         assert_eq!(log.last_index().unwrap(), 2);
@@ -266,7 +375,7 @@ mod tests {
 
     #[test]
     fn entries_that_are_not_there_are_refused_and_not_a_panic() {
-        let mut log = RaftLog::new(HardState::default(), vec![1], 4, 1);
+        let mut log = RaftLog::new(HardState::default(), voters(&[1]), 4, 1);
         log.append(&[entry(5, 1), entry(6, 1), entry(7, 1)]);
         log.applied(5);
         let context = || GetEntriesContext::empty(false);
@@ -280,7 +389,7 @@ mod tests {
 
     #[test]
     fn a_size_limit_lets_at_least_one_entry_through() {
-        let mut log = RaftLog::new(HardState::default(), vec![1], 0, 0);
+        let mut log = RaftLog::new(HardState::default(), voters(&[1]), 0, 0);
         let mut large = entry(1, 1);
         large.data = vec![0; 100].into();
         log.append(&[large, entry(2, 1)]);
@@ -290,7 +399,7 @@ mod tests {
 
     #[test]
     fn places_follow_entries_through_truncation_and_compaction() {
-        let mut log = RaftLog::new(HardState::default(), vec![1], 0, 0);
+        let mut log = RaftLog::new(HardState::default(), voters(&[1]), 0, 0);
         log.append(&[entry(1, 1), entry(2, 1), entry(3, 1)]);
         log.synced(1, place(10));
         log.synced(2, place(20));
@@ -319,7 +428,7 @@ mod tests {
 
     #[test]
     fn a_recovered_log_goes_on_where_its_checkpoint_ends() {
-        let mut log = RaftLog::new(HardState::default(), vec![1], 7, 3);
+        let mut log = RaftLog::new(HardState::default(), voters(&[1]), 7, 3);
         log.recover(8, 3, place(1));
         log.recover(9, 4, place(2));
         assert_eq!(

@@ -1,20 +1,21 @@
 //! Brings a node's groups back to where they were: checkpoints, then the entries above them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use machine::{Applied, Catalog, EntryReader, GroupId, NodeId, QueueMachine};
-use raft::eraftpb::HardState;
+use machine::{Applied, Catalog, EntryReader, GroupId, NodeId, NodeInfo, QueueMachine};
+use raft::eraftpb::{ConfState, HardState};
 use wal::{Disk, EntryAt, Error, Reader, Recovered, RecoveredGroup};
 
 use crate::catalog_group::{self, CatalogGroup};
 use crate::checkpoint::State;
+use crate::entry;
 use crate::limits::Sizes;
 use crate::queue_group::QueueGroup;
 use crate::queues::{Origin, Queues};
 use crate::raft_log::{RaftLog, decode_hard_state};
 use crate::replica::Replica;
-use crate::shard::Shard;
+use crate::shard::{Member, Shard};
 
 /// All groups of a node, as its disk has them.
 pub struct Groups {
@@ -23,15 +24,15 @@ pub struct Groups {
 }
 
 impl Groups {
-    /// Restores every group from its checkpoint and applies every entry above it. A directory that
-    /// is new gets `groups` data groups.
+    /// Restores every group from its checkpoint and applies every entry above it that is known to be
+    /// committed. A group that has nothing begins as `genesis` says.
     pub fn recover<D: Disk>(
-        id: NodeId,
+        me: Member,
+        genesis: &Genesis,
         reader: &Reader<D>,
         recovered: Recovered,
-        groups: u32,
     ) -> Result<Self, Error> {
-        Recovery { id, reader }.groups(recovered, groups)
+        Recovery { me, genesis, reader }.groups(recovered)
     }
 
     /// A copy of the catalog, for sessions to route by.
@@ -41,7 +42,7 @@ impl Groups {
     }
 
     /// The groups as `shards` cores on a log of such sizes.
-    pub fn into_shards(self, id: NodeId, shards: usize, sizes: Sizes) -> Vec<Shard> {
+    pub fn into_shards(self, me: Member, shards: usize, sizes: Sizes) -> Vec<Shard> {
         let mut catalog = Some(self.catalog);
         let mut parts: Vec<BTreeMap<GroupId, QueueGroup>> =
             (0..shards).map(|_| BTreeMap::new()).collect();
@@ -49,18 +50,56 @@ impl Groups {
             parts[Shard::of(group, shards)].insert(group, queues);
         }
         let shard =
-            |(number, groups)| Shard::new(id, number, shards, catalog.take(), groups, sizes);
+            |(number, groups)| Shard::new(me, number, shards, catalog.take(), groups, sizes);
         parts.into_iter().enumerate().map(shard).collect()
     }
 }
 
+/// How a cluster begins: the same on each of its first nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Genesis {
+    /// Its first nodes.
+    pub nodes: Vec<NodeInfo>,
+    /// Data groups of each.
+    pub groups_per_node: u32,
+}
+
+impl Genesis {
+    /// One node by itself.
+    pub fn alone(node: NodeId, groups: u32) -> Self {
+        let node = NodeInfo { node, address: String::new(), incarnation: 1 };
+        Self { nodes: vec![node], groups_per_node: groups }
+    }
+
+    fn catalog(&self) -> Catalog {
+        Catalog::genesis(&self.nodes, self.groups_per_node)
+    }
+
+    fn members(&self, group: GroupId) -> ConfState {
+        let mut members = ConfState::default();
+        members.voters = self.catalog().voters(group).iter().map(|node| node.0).collect();
+        members
+    }
+}
+
 struct Recovery<'a, D: Disk> {
-    id: NodeId,
+    me: Member,
+    genesis: &'a Genesis,
     reader: &'a Reader<D>,
 }
 
+/// A group's log as it was found.
+struct Found {
+    log: RaftLog,
+    machine: Option<Bytes>,
+    /// Known to be committed, to be applied at once.
+    entries: Vec<EntryAt>,
+    /// Committed or not: `raft` finds out.
+    tail: Vec<EntryAt>,
+}
+
 impl<D: Disk> Recovery<'_, D> {
-    fn groups(&self, mut recovered: Recovered, groups: u32) -> Result<Groups, Error> {
+    fn groups(&self, mut recovered: Recovered) -> Result<Groups, Error> {
         for (group, found) in &recovered.groups {
             if let Some(damage) = &found.damage {
                 return Err(Error::Refused {
@@ -88,9 +127,16 @@ impl<D: Disk> Recovery<'_, D> {
         };
         let found = recovered.groups.remove(&0);
         begin(0, &found)?;
-        let catalog = self.catalog(found, groups)?;
+        let catalog = self.catalog(found)?;
         let mut data = BTreeMap::new();
-        for group in 1..=catalog.catalog().group_count() {
+        let known = catalog.catalog();
+        let is_member = |group: &u32| known.voters(GroupId(*group)).contains(&self.me.node);
+        let mut members: BTreeSet<u32> = (1..=known.group_count()).filter(is_member).collect();
+        if self.genesis.nodes.len() > 1 {
+            // This node may not have heard yet what the cluster made of it.
+            members.extend(recovered.groups.keys().copied());
+        }
+        for group in members {
             let found = recovered.groups.remove(&group);
             begin(group, &found)?;
             data.insert(GroupId(group), self.queues(GroupId(group), found)?);
@@ -104,11 +150,11 @@ impl<D: Disk> Recovery<'_, D> {
         Ok(Groups { catalog, data })
     }
 
-    fn catalog(&self, found: Option<RecoveredGroup>, groups: u32) -> Result<CatalogGroup, Error> {
-        let (mut log, state, entries) = self.log(GroupId::CATALOG, found)?;
-        let mut catalog = match state {
+    fn catalog(&self, found: Option<RecoveredGroup>) -> Result<CatalogGroup, Error> {
+        let Found { mut log, machine, entries, tail } = self.log(GroupId::CATALOG, found)?;
+        let mut catalog = match machine {
             Some(state) => Catalog::restore(&state).map_err(|corrupt| unreadable(0, &corrupt))?,
-            None => Catalog::new(groups),
+            None => self.genesis.catalog(),
         };
         let mut applied = log.compacted().0;
         for entry in entries {
@@ -120,15 +166,16 @@ impl<D: Disk> Recovery<'_, D> {
             log.recover(entry.index, entry.term, entry.place);
             applied = entry.index;
         }
-        let replica = Replica::new(GroupId::CATALOG, self.id, log, applied);
+        self.tail(0, &mut log, tail)?;
+        let replica = Replica::new(GroupId::CATALOG, self.me.node, log, applied, self.me.seed);
         Ok(CatalogGroup::new(replica, catalog, applied))
     }
 
     fn queues(&self, group: GroupId, found: Option<RecoveredGroup>) -> Result<QueueGroup, Error> {
         let segments = found.as_ref().and_then(|found| found.checkpoint.as_ref());
         let segments = segments.map(|found| found.segments.clone()).unwrap_or_default();
-        let (mut log, state, entries) = self.log(group, found)?;
-        let machine = match state {
+        let Found { mut log, machine, entries, tail } = self.log(group, found)?;
+        let machine = match machine {
             Some(state) => {
                 QueueMachine::restore(&state).map_err(|corrupt| unreadable(group.0, &corrupt))?
             }
@@ -157,39 +204,55 @@ impl<D: Disk> Recovery<'_, D> {
             applied = index;
         }
         assert!(wishes.is_empty(), "a replayed log asks for nothing");
-        let replica = Replica::new(group, self.id, log, applied);
+        self.tail(group.0, &mut log, tail)?;
+        let replica = Replica::new(group, self.me.node, log, applied, self.me.seed);
         Ok(QueueGroup::new(replica, queues, group, applied))
     }
 
-    /// The group's log before its entries, the machine's state, and the entries to be applied.
-    ///
-    /// The only voter's disk is the majority, so every entry on it is committed.
-    fn log(
-        &self,
-        group: GroupId,
-        found: Option<RecoveredGroup>,
-    ) -> Result<(RaftLog, Option<Bytes>, Vec<EntryAt>), Error> {
+    fn tail(&self, group: u32, log: &mut RaftLog, tail: Vec<EntryAt>) -> Result<(), Error> {
+        for at in tail {
+            let data = self.reader.read(at.place)?;
+            let entry = entry::from_disk(&at, data)
+                .ok_or_else(|| unreadable(group, &"an entry of a newer version"))?;
+            log.recover_tail(entry, at.place);
+        }
+        Ok(())
+    }
+
+    /// The group's log before its entries, the machine's state, and the entries.
+    fn log(&self, group: GroupId, found: Option<RecoveredGroup>) -> Result<Found, Error> {
         let found = found.unwrap_or_default();
         let mut hard_state = match &found.hard_state {
             Some(bytes) => decode_hard_state(bytes)
                 .ok_or_else(|| unreadable(group.0, &"its hard state is of another version"))?,
             None => HardState::default(),
         };
-        let (mut index, mut term, mut state) = (0, 0, None);
-        let mut voters = vec![self.id.0];
+        let (mut index, mut term, mut machine) = (0, 0, None);
+        let mut members = self.genesis.members(group);
         if let Some(checkpoint) = &found.checkpoint {
             let decoded = State::decode(&checkpoint.state)
                 .ok_or_else(|| unreadable(checkpoint.group, &"the checkpoint's state"))?;
             (index, term) = (checkpoint.index, checkpoint.term);
-            voters = decoded.voters;
-            state = Some(decoded.machine);
+            members = decoded.members();
+            machine = Some(decoded.machine);
         }
-        let last = found.entries.last().map_or(index, |entry| entry.index);
-        assert_eq!(voters, [self.id.0], "one node is its own majority");
-        hard_state.commit = last.max(index);
+        let last = found.entries.last().map_or(index, |entry| entry.index).max(index);
+        // The only voter's disk is the majority, so every entry on it is committed.
+        let is_alone = members.voters == [self.me.node.0] && members.learners.is_empty();
+        hard_state.commit = if is_alone { last } else { hard_state.commit.clamp(index, last) };
         hard_state.term = hard_state.term.max(found.entries.last().map_or(term, |last| last.term));
-        let entries = found.entries.into_iter().filter(|entry| entry.index > index).collect();
-        Ok((RaftLog::new(hard_state, voters, index, term), state, entries))
+        let (mut entries, mut tail) = (Vec::new(), Vec::new());
+        for at in found.entries.into_iter().filter(|entry| entry.index > index) {
+            // From a change of membership on, `raft` has to see what is applied.
+            let is_known = at.index <= hard_state.commit && tail.is_empty();
+            if is_known && !entry::is_change(&self.reader.read(at.place)?) {
+                entries.push(at);
+            } else {
+                tail.push(at);
+            }
+        }
+        let log = RaftLog::new(hard_state, members, index, term);
+        Ok(Found { log, machine, entries, tail })
     }
 }
 

@@ -2,106 +2,259 @@
 //! entries mean.
 //!
 //! Appending is asynchronous: what [`Replica::ready`] hands out for writing counts as persisted only
-//! after [`Replica::synced`], and only then can it commit. Confirms hang on that and on nothing else.
+//! after [`Replica::synced`]. Until then a follower says nothing of it to anybody; a leader sends its
+//! entries at once and counts itself in only then.
 
 use std::collections::VecDeque;
 
+use bytes::Bytes;
 use machine::{GroupId, NodeId};
-use raft::eraftpb::{Entry, EntryType, HardState};
-use raft::{Config, RawNode, StateRole};
-use wal::{CommitBatch, Item, Place};
+use raft::eraftpb::{ConfChangeV2, ConfState, Entry, HardState, Message, MessageType};
+use raft::{Config, ProgressState, RawNode, StateRole};
+use wal::{CommitBatch, EntryAt, Item, Place};
 
-use crate::raft_log::{RaftLog, encode_hard_state};
+use crate::entry;
+use crate::limits::ENTRIES_READ;
+use crate::raft_log::{RaftLog, Wanted, encode_hard_state};
 
-/// Ticks without a leader before an election; see `limits::TICK_MS`.
+/// Ticks without a leader before an election, at least; see `limits::TICK_MS`.
 const ELECTION_TICKS: usize = 10;
 const HEARTBEAT_TICKS: usize = 2;
 /// Bytes of entries in one message to a peer.
 const MESSAGE_BYTES: u64 = 1 << 20;
+/// Messages with entries on their way to one follower.
+const MESSAGES_IN_FLIGHT: usize = 64;
+/// Bytes that a leader takes before they are committed.
+const UNCOMMITTED_BYTES: u64 = 256 << 20;
 /// Bytes of committed entries taken in one go.
 const COMMITTED_BYTES: u64 = 4 << 20;
 
 /// One group's consensus on this node.
 pub(crate) struct Replica {
     group: GroupId,
+    node: NodeId,
     raw: RawNode<RaftLog>,
     /// What is being written: (append number, ready number).
     unsynced: VecDeque<(u64, u64)>,
+    /// Messages that say what is being written, by append number.
+    held_back: VecDeque<(u64, Vec<Message>)>,
     synced_hard_state: HardState,
+    /// The append with a term or vote that is not on the disk yet.
+    voting: Option<u64>,
+    seed: u64,
+    reads: u64,
+    reading: VecDeque<(u64, Wanted)>,
+    /// Who led before a snapshot was installed.
+    before: Option<NodeId>,
 }
 
 /// This node does not lead the group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NotLeader;
 
+/// What a step of one replica brings.
+#[derive(Debug, Default)]
+pub(crate) struct Harvest {
+    pub(crate) committed: Vec<Entry>,
+    /// To be sent at once.
+    pub(crate) messages: Vec<Message>,
+}
+
 impl Replica {
-    /// A replica whose log is recovered and applied up to `applied`.
-    pub(crate) fn new(group: GroupId, node: NodeId, log: RaftLog, applied: u64) -> Self {
+    /// A replica whose log is recovered and applied up to `applied`. `seed` decides when it runs for
+    /// election.
+    pub(crate) fn new(group: GroupId, node: NodeId, log: RaftLog, applied: u64, seed: u64) -> Self {
         let config = Config {
             id: node.0,
             election_tick: ELECTION_TICKS,
             heartbeat_tick: HEARTBEAT_TICKS,
             applied,
             max_size_per_msg: MESSAGE_BYTES,
-            max_inflight_msgs: 64,
+            max_inflight_msgs: MESSAGES_IN_FLIGHT,
             check_quorum: true,
             pre_vote: true,
+            max_uncommitted_size: UNCOMMITTED_BYTES,
             max_committed_size_per_ready: COMMITTED_BYTES,
             ..Config::default()
         };
         let logger = slog::Logger::root(slog::Discard, slog::o!());
         let raw = RawNode::new(&config, log, &logger).expect("a fixed and valid configuration");
         let synced_hard_state = raw.raft.hard_state();
-        Self { group, raw, unsynced: VecDeque::new(), synced_hard_state }
+        let mut replica = Self {
+            group,
+            node,
+            raw,
+            unsynced: VecDeque::new(),
+            held_back: VecDeque::new(),
+            synced_hard_state,
+            voting: None,
+            seed,
+            reads: 0,
+            reading: VecDeque::new(),
+            before: None,
+        };
+        replica.choose_timeout();
+        replica
     }
 
-    /// Asks for leadership at once: the only voter need not wait for a timeout.
+    /// Asks for leadership at once.
     pub(crate) fn campaign(&mut self) {
-        // An error means that an election is not possible now; the next tick asks again.
+        // An error means that an election is not possible now; a later tick asks again.
         let _ = self.raw.campaign();
+        self.choose_timeout();
     }
 
     pub(crate) fn tick(&mut self) {
         self.raw.tick();
+        self.choose_timeout();
+    }
+
+    /// A message of another replica.
+    pub(crate) fn step(&mut self, message: Message) {
+        // What does not fit the replica's state is to be ignored, says the crate by an error.
+        let _ = self.raw.step(message);
+        self.choose_timeout();
+    }
+
+    /// `raft` draws timeouts by chance; a simulated cluster has none but its seed's.
+    fn choose_timeout(&mut self) {
+        let mut hash = self.seed ^ (u64::from(self.group.0) << 32) ^ (self.node.0 << 48);
+        hash ^= self.raw.raft.term;
+        // The finalizer of splitmix64.
+        hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        hash ^= hash >> 31;
+        let ticks = ELECTION_TICKS + (hash % ELECTION_TICKS as u64) as usize;
+        self.raw.raft.set_randomized_election_timeout(ticks);
+    }
+
+    /// The leader can not be reached: it is not waited for.
+    pub(crate) fn forget_leader(&mut self) {
+        if self.raw.raft.state == StateRole::Follower {
+            self.raw.raft.leader_id = raft::INVALID_ID;
+        }
     }
 
     pub(crate) fn is_leader(&self) -> bool {
         self.raw.raft.state == StateRole::Leader
     }
 
+    /// Who leads, as far as this replica knows.
+    pub(crate) fn leader(&self) -> Option<NodeId> {
+        let leader = self.raw.raft.leader_id;
+        (leader != raft::INVALID_ID).then_some(NodeId(leader))
+    }
+
     pub(crate) fn term(&self) -> u64 {
         self.raw.raft.term
     }
 
+    /// On a majority's disks, as far as this replica knows.
+    pub(crate) fn committed(&self) -> u64 {
+        self.raw.raft.raft_log.committed
+    }
+
+    /// On this node's disk.
+    pub(crate) fn persisted(&self) -> u64 {
+        self.raw.raft.raft_log.persisted
+    }
+
+    pub(crate) fn last_index(&self) -> u64 {
+        self.raw.raft.raft_log.last_index()
+    }
+
+    /// Who votes.
+    pub(crate) fn voters(&self) -> &[u64] {
+        &self.log().members().voters
+    }
+
+    /// Whether this node votes.
+    pub(crate) fn is_voter(&self) -> bool {
+        self.voters().contains(&self.node.0)
+    }
+
+    /// How far behind the last entry `node` is, if this replica leads it and hears from it.
+    pub(crate) fn lag(&self, node: NodeId) -> Option<u64> {
+        let progress = self.raw.raft.prs().get(node.0)?;
+        let is_near = progress.recent_active && progress.state == ProgressState::Replicate;
+        is_near.then(|| self.last_index().saturating_sub(progress.matched))
+    }
+
+    /// The last entry that `node` is known to have on its disk, on the leader.
+    pub(crate) fn matched(&self, node: NodeId) -> Option<u64> {
+        self.raw.raft.prs().get(node.0).map(|progress| progress.matched)
+    }
+
+    /// Hands leadership to a replica that is near.
+    pub(crate) fn transfer(&mut self, node: NodeId) {
+        self.raw.transfer_leader(node.0);
+    }
+
+    pub(crate) fn is_transferring(&self) -> bool {
+        self.raw.raft.lead_transferee.is_some()
+    }
+
+    pub(crate) fn unreachable(&mut self, node: NodeId) {
+        self.raw.report_unreachable(node.0);
+    }
+
     /// Appends an entry, and says its index. It is committed, or lost with its leader, later.
-    pub(crate) fn propose(&mut self, data: Vec<u8>) -> Result<u64, NotLeader> {
+    pub(crate) fn propose(&mut self, data: Bytes) -> Result<u64, NotLeader> {
         if !self.is_leader() {
             return Err(NotLeader);
         }
-        self.raw.propose(Vec::new(), data).map_err(|_| NotLeader)?;
-        Ok(self.raw.raft.raft_log.last_index())
+        let mut entry = Entry::default();
+        entry.data = data;
+        let mut message = Message::default();
+        message.set_msg_type(MessageType::MsgPropose);
+        message.from = self.node.0;
+        message.set_entries(vec![entry].into());
+        self.raw.raft.step(message).map_err(|_| NotLeader)?;
+        Ok(self.last_index())
+    }
+
+    /// Proposes that others vote from now on. False: not now.
+    pub(crate) fn propose_members(&mut self, change: ConfChangeV2) -> bool {
+        self.is_leader() && self.raw.propose_conf_change(Vec::new(), change).is_ok()
+    }
+
+    /// A committed entry changes who votes.
+    pub(crate) fn apply_members(&mut self, entry: &Entry) -> &ConfState {
+        let change = read_change(&entry.data);
+        if let Ok(members) = self.raw.apply_conf_change(&change) {
+            self.raw.mut_store().set_members(members);
+        }
+        self.log().members()
     }
 
     /// Moves what is to be written into `batch` (under `number`, with the indexes of the entries in
-    /// `written`) and what is committed into `committed`. Says how many bytes are to be written.
+    /// `written`), and what is committed or to be sent into `harvest`. Says how many bytes are to be
+    /// written.
     pub(crate) fn ready(
         &mut self,
         number: u64,
         batch: &mut CommitBatch,
         written: &mut Vec<(GroupId, u64)>,
-        committed: &mut Vec<Entry>,
+        harvest: &mut Harvest,
     ) -> usize {
         let mut bytes = 0;
         while self.raw.has_ready() {
             let mut ready = self.raw.ready();
-            committed.append(&mut ready.take_committed_entries());
+            harvest.committed.append(&mut ready.take_committed_entries());
+            harvest.messages.append(&mut ready.take_messages());
             let entries = ready.take_entries();
             self.raw.mut_store().append(&entries);
             let hard_state = self.raw.raft.hard_state();
             // A vote or term must be synced; a commit index rides along with entries.
             let voted = hard_state.term != self.synced_hard_state.term
                 || hard_state.vote != self.synced_hard_state.vote;
+            let committed = !entries.is_empty()
+                && !self.raw.store().is_alone()
+                && hard_state.commit != self.synced_hard_state.commit;
             if voted {
+                self.voting = Some(number);
+            }
+            if voted || committed {
                 batch.add(self.group.0, Item::HardState(encode_hard_state(&hard_state)));
                 self.raw.mut_store().set_hard_state(hard_state.clone());
                 self.synced_hard_state = hard_state;
@@ -112,6 +265,7 @@ impl Replica {
                 batch.add(self.group.0, item(entry));
             }
             let ready_number = ready.number();
+            let promises = ready.take_persisted_messages();
             self.raw.advance_append_async(ready);
             if voted || !entries.is_empty() {
                 match self.unsynced.back_mut() {
@@ -121,12 +275,45 @@ impl Replica {
             } else if self.unsynced.is_empty() {
                 self.raw.on_persist_ready(ready_number);
             }
+            self.hold_back(promises, harvest);
         }
         bytes
     }
 
-    /// Everything handed out under append `number` and before is on this node's disk.
-    pub(crate) fn synced(&mut self, number: u64) {
+    /// What says that something is on the disk waits until it is. That a leader was heard does not
+    /// hang on the disk, once the term is there.
+    fn hold_back(&mut self, promises: Vec<Message>, harvest: &mut Harvest) {
+        if promises.is_empty() {
+            return;
+        }
+        #[cfg(bug_vote_not_synced)]
+        {
+            harvest.messages.extend(promises);
+        }
+        #[cfg(not(bug_vote_not_synced))]
+        {
+            let Some(&(number, _)) = self.unsynced.back() else {
+                harvest.messages.extend(promises);
+                return;
+            };
+            let mut held = Vec::new();
+            for message in promises {
+                let is_free = message.get_msg_type() == MessageType::MsgHeartbeatResponse
+                    && self.held_back.is_empty()
+                    && self.voting.is_none();
+                if is_free { harvest.messages.push(message) } else { held.push(message) }
+            }
+            match self.held_back.back_mut() {
+                _ if held.is_empty() => {}
+                Some((at, messages)) if *at == number => messages.extend(held),
+                _ => self.held_back.push_back((number, held)),
+            }
+        }
+    }
+
+    /// Everything handed out under append `number` and before is on this node's disk: what may be
+    /// said now.
+    pub(crate) fn synced(&mut self, number: u64, messages: &mut Vec<Message>) {
         let mut last = None;
         while let Some(&(append, ready)) = self.unsynced.front() {
             if append > number {
@@ -137,6 +324,10 @@ impl Replica {
         }
         if let Some(ready) = last {
             self.raw.on_persist_ready(ready);
+        }
+        self.voting = self.voting.filter(|at| *at > number);
+        while self.held_back.front().is_some_and(|(append, _)| *append <= number) {
+            messages.extend(self.held_back.pop_front().into_iter().flat_map(|(_, held)| held));
         }
     }
 
@@ -156,12 +347,79 @@ impl Replica {
         self.raw.mut_store().compact(index);
     }
 
+    /// Entries that followers need and that must be read: (number, index, term and place of each).
+    pub(crate) fn take_reads(&mut self) -> Vec<(u64, Vec<EntryAt>)> {
+        use raft::Storage;
+        let mut reads = Vec::new();
+        for wanted in self.raw.mut_store().take_wanted() {
+            let log = self.raw.store();
+            let (low, high) = (wanted.low, wanted.high.min(wanted.low + ENTRIES_READ));
+            let at = |index| {
+                Some(EntryAt { index, term: log.term(index).ok()?, place: log.place(index)? })
+            };
+            let entries: Vec<EntryAt> = (low..high).map_while(at).collect();
+            self.reads += 1;
+            self.reading.push_back((self.reads, wanted));
+            reads.push((self.reads, entries));
+        }
+        reads
+    }
+
+    /// What was read. Nothing: it is not there any more, and `raft` asks again or sends a snapshot.
+    pub(crate) fn read(&mut self, number: u64, entries: Vec<Entry>) {
+        let Some(nth) = self.reading.iter().position(|(at, _)| *at == number) else { return };
+        let Some((_, wanted)) = self.reading.remove(nth) else { return };
+        self.raw.mut_store().set_fetched(entries);
+        self.raw.on_entries_fetched(wanted.context);
+        self.raw.mut_store().set_fetched(Vec::new());
+        // Whatever more it wants from there on comes with the follower's next answer.
+        self.raw.mut_store().take_wanted();
+    }
+
+    /// Whether nothing of it is being written, and nothing is to be.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.unsynced.is_empty() && !self.raw.has_ready()
+    }
+
+    /// A snapshot at `index` took the place of the log. Term and vote stay.
+    pub(crate) fn restore(&mut self, index: u64, term: u64, members: ConfState) {
+        let mut hard_state = self.raw.raft.hard_state();
+        hard_state.commit = index;
+        hard_state.term = hard_state.term.max(term);
+        let leader = self.last_leader();
+        let log = RaftLog::new(hard_state, members, index, term);
+        let held_back = std::mem::take(&mut self.held_back);
+        *self = Self::new(self.group, self.node, log, index, self.seed);
+        self.held_back = held_back;
+        self.before = leader;
+    }
+
+    /// The leader that was heard last, even if it was lost since.
+    pub(crate) fn last_leader(&self) -> Option<NodeId> {
+        self.leader().or(self.before)
+    }
+
+    /// Followers that need a snapshot.
+    pub(crate) fn take_behind(&mut self) -> Vec<u64> {
+        self.raw.mut_store().take_behind()
+    }
+
     pub(crate) fn log(&self) -> &RaftLog {
         self.raw.store()
     }
 }
 
 fn item(entry: &Entry) -> Item {
-    assert_eq!(entry.get_entry_type(), EntryType::EntryNormal, "membership is fixed on one node");
-    Item::Entry { index: entry.index, term: entry.term, data: entry.data.clone() }
+    Item::Entry { index: entry.index, term: entry.term, data: entry::to_disk(entry) }
+}
+
+/// What an entry that changes who votes says.
+pub(crate) fn read_change(data: &[u8]) -> ConfChangeV2 {
+    use protobuf::Message as _;
+    let mut change = ConfChangeV2::default();
+    // The leader wrote it and `raft` has read it before; nothing is changed by what cannot be read.
+    if change.merge_from_bytes(data).is_err() {
+        return ConfChangeV2::default();
+    }
+    change
 }

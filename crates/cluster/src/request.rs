@@ -26,7 +26,7 @@ pub struct Held {
 }
 
 /// What a session asks.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum Request {
     /// Log `batch` in `group`: [`Answer::Appended`] once a majority has synced it. `settles` says which
     /// consumers hold the messages that settle commands inside the batch (a transaction's acks) name.
@@ -66,6 +66,24 @@ pub enum Request {
     /// The session is over: what it holds is ready again, its exclusive queues are deleted.
     /// [`Answer::SessionEnded`] when that is done. Dropping the session's receiver does the same.
     EndSession { ticket: Ticket },
+}
+
+impl Request {
+    /// The number under which it is answered, if it is.
+    pub(crate) fn ticket(&self) -> Option<Ticket> {
+        match self {
+            Self::Append { ticket, .. }
+            | Self::Catalog { ticket, .. }
+            | Self::Attach { ticket, .. }
+            | Self::Detach { ticket, .. }
+            | Self::Get { ticket, .. }
+            | Self::Purge { ticket, .. }
+            | Self::Status { ticket, .. }
+            | Self::CloseQueue { ticket, .. }
+            | Self::EndSession { ticket } => Some(*ticket),
+            Self::Credit { .. } | Self::Settle { .. } => None,
+        }
+    }
 }
 
 /// Messages on their way to a consumer.

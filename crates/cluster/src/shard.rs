@@ -1,49 +1,76 @@
 //! A shard: the core that owns some of the node's groups.
 //!
-//! It is told the time, takes what happened, and says what to do: append, fetch, answer. One step
-//! drains everything that waited, and everything that its groups want written in that step is one
-//! append. It never waits and never asks.
+//! It is told the time, takes what happened, and says what to do: append, fetch, send, answer. One
+//! step drains everything that waited, and everything that its groups want written in that step is
+//! one append. It never waits and never asks.
+//!
+//! For every group it plays up to two parts. As the *origin* it gathers what its own sessions append
+//! into numbered parcels and keeps track of what they hold, whoever leads. As the *leader* it takes
+//! parcels and questions of all nodes, its own among them.
 
 mod answers;
+mod catalog;
 mod exchange;
+mod leading;
+mod local;
+mod origin;
+mod peers;
+mod report;
 mod requests;
+mod snapshots;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
-use bytes::Bytes;
-use machine::{
-    Applied, Batch, Catalog, CatalogCommand, GroupId, NodeId, QueueId, QueueSettings, SessionId,
-};
-use raft::eraftpb::Entry;
+use machine::{Catalog, CatalogCommand, GroupId, NodeId, Origin, QueueId, SessionId};
 use wal::{CommitBatch, Place};
 
 pub(crate) use answers::{refuse, tell};
 pub use exchange::{Input, Located, Now, Output, SegmentExtent, Then};
+pub use report::{GroupReport, Report};
 
 use crate::bodies::{FetchPart, Source};
 use crate::catalog_group::CatalogGroup;
 use crate::limits::{Sizes, TICK_MS};
-use crate::proposals::Waiter;
 use crate::queue_group::QueueGroup;
-use crate::queues::{Origin, Queues, Wish};
+use crate::queues::{Queues, Wish};
+use crate::replica::Replica;
 use crate::request::Ticket;
+use crate::waiter::Waiter;
+use local::Local;
+use origin::Outbound;
+use peers::Peers;
+
+/// Who a shard's node is.
+#[derive(Clone, Copy, Debug)]
+pub struct Member {
+    pub node: NodeId,
+    /// Grows with every start of the node.
+    pub boot: u64,
+    /// Decides what elsewhere is left to chance.
+    pub seed: u64,
+}
 
 /// Some of a node's groups.
 pub struct Shard {
-    node: NodeId,
+    me: Member,
     number: usize,
     shards: usize,
     catalog: Option<CatalogGroup>,
     groups: BTreeMap<GroupId, QueueGroup>,
     /// Queues of this node's memory only; in shard 0.
     local: Option<Local>,
+    /// What this node's sessions have in each group, wherever it is led.
+    out: BTreeMap<GroupId, Outbound>,
+    peers: Peers,
+    /// Questions of other nodes' sessions that are not answered yet, and the group they are about.
+    asked: BTreeMap<(SessionId, Ticket), GroupId>,
     appends: u64,
     /// The entries of each append that is being written.
     writing: VecDeque<(u64, Vec<(GroupId, u64)>)>,
     unsynced_bytes: VecDeque<(u64, usize)>,
     next_tick_ms: u64,
+    ticks: u64,
     wishes: Vec<Wish>,
-    committed: Vec<Entry>,
     own: VecDeque<Input>,
     /// Whether the groups are still being held against the catalog.
     reconciling: bool,
@@ -51,8 +78,8 @@ pub struct Shard {
     ending: BTreeMap<(SessionId, Option<Ticket>), Ending>,
     /// Bytes proposed since something was last handed out for writing.
     gathered_bytes: usize,
-    /// Settles wait for nothing any more.
-    is_closing: bool,
+    /// Settles wait for nothing any more; leadership moves away, until then at the latest.
+    closing: Option<u64>,
     sizes: Sizes,
 }
 
@@ -71,50 +98,47 @@ struct Ending {
     unused: Vec<QueueId>,
 }
 
-/// The group without a log.
-struct Local {
-    queues: Queues,
-    index: u64,
-}
-
 impl Shard {
-    /// Shard `number` of `shards` on `node`, with the groups recovered for it.
+    /// Shard `number` of `shards` on a node, with the groups recovered for it.
     pub fn new(
-        node: NodeId,
+        me: Member,
         number: usize,
         shards: usize,
         catalog: Option<CatalogGroup>,
         groups: BTreeMap<GroupId, QueueGroup>,
         sizes: Sizes,
     ) -> Self {
-        let local = (number == 0).then(|| Local {
-            queues: Queues::new(GroupId::local(node), machine::QueueMachine::new()),
-            index: 0,
-        });
         let mut shard = Self {
-            node,
+            me,
             number,
             shards,
             catalog,
             groups,
-            local,
+            local: (number == 0).then(|| Local::new(me.node)),
+            out: BTreeMap::new(),
+            peers: Peers::default(),
+            asked: BTreeMap::new(),
             appends: 0,
             writing: VecDeque::new(),
             unsynced_bytes: VecDeque::new(),
             next_tick_ms: 0,
+            ticks: 0,
             wishes: Vec::new(),
-            committed: Vec::new(),
             own: VecDeque::new(),
             reconciling: false,
             ending: BTreeMap::new(),
             gathered_bytes: 0,
-            is_closing: false,
+            closing: None,
             sizes,
         };
-        if let Some(local) = &mut shard.local {
-            local.queues.lead();
+        for group in shard.with_replicas() {
+            shard.outbound(group);
+            let replica = shard.replica(group).expect("it was just listed");
+            // The only voter need not wait for a timeout.
+            if replica.log().is_alone() && replica.is_voter() {
+                replica.campaign();
+            }
         }
-        shard.campaign();
         shard
     }
 
@@ -123,31 +147,47 @@ impl Shard {
         if group.is_local() { 0 } else { group.0 as usize % shards }
     }
 
+    /// The node that a session is connected to.
+    pub fn node_of(session: SessionId) -> Option<NodeId> {
+        let node = session.0 >> SESSION_BITS;
+        (node != 0).then_some(NodeId(node))
+    }
+
+    /// The first session of a node.
+    pub fn first_session(node: NodeId) -> SessionId {
+        SessionId((node.0 << SESSION_BITS) + 1)
+    }
+
     /// Proposes that this node's earlier life is over; then the groups are held against the catalog.
     pub fn start(&mut self, now: Now, outputs: &mut Vec<Output>) {
-        let node = self.node;
-        if let Some(catalog) = &mut self.catalog {
-            let command = CatalogCommand::NodeStarted { node };
-            catalog.propose(now.wall_ms, command, Waiter::Nobody, outputs);
+        if self.number == 0 {
+            let command = CatalogCommand::NodeStarted { node: self.me.node };
+            self.change(now, &command, Waiter::Nobody, outputs);
         }
         self.finish(now, outputs);
     }
 
-    /// The node stops: what was gathered is not to wait any longer. To be stepped on until
-    /// [`Shard::is_idle`].
-    pub fn close(&mut self) {
-        self.is_closing = true;
+    /// The node stops: what was gathered is not to wait any longer, and others are to lead. To be
+    /// stepped on until [`Shard::is_idle`].
+    pub fn close(&mut self, now: Now) {
+        if self.closing.is_none() {
+            self.closing = Some(now.mono_ms + CLOSING_MS);
+            self.next_tick_ms = now.mono_ms;
+        }
     }
 
-    /// Whether everything taken is synced and answered.
-    pub fn is_idle(&self) -> bool {
-        let is_idle = |group: &QueueGroup| {
-            !group.proposals.is_waiting() && group.settle_deadline_ms().is_none()
-        };
+    /// Whether everything taken is synced and answered, as far as that is possible.
+    pub fn is_idle(&self, now: Now) -> bool {
+        let is_over = self.closing.is_some_and(|until| until <= now.mono_ms);
+        let is_led_elsewhere = |replica: &Replica| replica.log().is_alone() || !replica.is_leader();
         self.writing.is_empty()
             && self.own.is_empty()
-            && !self.catalog.as_ref().is_some_and(CatalogGroup::is_waiting)
-            && self.groups.values().all(is_idle)
+            && self.out.values().all(Outbound::is_idle)
+            && self.groups.values().all(QueueGroup::is_idle)
+            && (is_over
+                || (self.catalog.iter().all(|catalog| is_led_elsewhere(&catalog.replica))
+                    && self.groups.values().all(|group| is_led_elsewhere(&group.replica))))
+            || (is_over && self.writing.is_empty() && !self.is_alone())
     }
 
     /// Takes everything in `inputs`, in order.
@@ -163,20 +203,25 @@ impl Shard {
         }
         if now.mono_ms >= self.next_tick_ms {
             self.next_tick_ms = now.mono_ms + TICK_MS;
-            self.tick();
+            self.tick(now, outputs);
         }
+        self.campaign_where_due(now);
         self.finish(now, outputs);
     }
 
     /// When the shard wants to be stepped at the latest, in `Now::mono_ms`.
     pub fn deadline_ms(&self) -> u64 {
         let settles = self.groups.values().filter_map(QueueGroup::settle_deadline_ms);
-        settles.min().unwrap_or(u64::MAX).min(self.next_tick_ms)
+        let dispatches = self.groups.values().filter_map(QueueGroup::dispatch_deadline_ms);
+        let campaigns = self.peers.next_campaign_ms();
+        let due = settles.chain(dispatches).chain(campaigns).min().unwrap_or(u64::MAX);
+        due.min(self.next_tick_ms)
     }
 
-    /// Bytes that were handed out for writing and are not synced.
+    /// Bytes that were handed out for writing and are not synced, or wait for a leader elsewhere.
     pub fn unsynced_bytes(&self) -> usize {
-        self.unsynced_bytes.iter().map(|&(_, bytes)| bytes).sum()
+        let away = self.out.values().map(Outbound::bytes_away).sum::<usize>();
+        self.unsynced_bytes.iter().map(|&(_, bytes)| bytes).sum::<usize>() + away
     }
 
     /// The catalog, if this shard has it.
@@ -196,24 +241,6 @@ impl Shard {
         logged.chain(local).for_each(Queues::check);
     }
 
-    fn campaign(&mut self) {
-        if let Some(catalog) = &mut self.catalog {
-            catalog.replica.campaign();
-        }
-        for group in self.groups.values_mut() {
-            group.replica.campaign();
-        }
-    }
-
-    fn tick(&mut self) {
-        if let Some(catalog) = &mut self.catalog {
-            catalog.replica.tick();
-        }
-        for group in self.groups.values_mut() {
-            group.replica.tick();
-        }
-    }
-
     fn take(&mut self, now: Now, input: Input, outputs: &mut Vec<Output>) {
         match input {
             Input::Requests { session, requests } => {
@@ -222,7 +249,7 @@ impl Shard {
                 }
             }
             Input::SessionGone { session } => self.end_session(session, None, outputs),
-            Input::Synced { number, places } => self.synced(number, places),
+            Input::Synced { number, places } => self.synced(number, places, outputs),
             Input::Fetched { group, queue, runs } => {
                 if let Some(found) = self.groups.get_mut(&group) {
                     found.queues.fetched(queue, runs, &mut self.wishes);
@@ -262,21 +289,10 @@ impl Shard {
                 self.create_queue(now, group, queue, &settings, then, outputs);
             }
             Input::DropQueue { group, queue, then } => {
-                let waiter = created(then);
-                let mut batch = Batch::new();
-                batch.drop_queue(queue);
-                self.append(now, group, batch, waiter, outputs);
+                self.drop_queue(now, group, queue, then, outputs);
             }
             Input::DeleteUnused { queue, detached } => {
-                let waiter = match detached {
-                    Some((session, ticket)) => Waiter::Detached { session, ticket },
-                    None => Waiter::Nobody,
-                };
-                let kept = match &mut self.catalog {
-                    Some(catalog) => catalog.delete_unused(now.wall_ms, queue, waiter, outputs),
-                    None => Some(waiter),
-                };
-                kept.into_iter().for_each(|waiter| tell(waiter, outputs));
+                self.unused(now, queue, detached, outputs);
             }
             Input::EndSession { session, ticket } => {
                 self.end_session(session, Some(ticket), outputs);
@@ -284,35 +300,26 @@ impl Shard {
             Input::SessionEnded { session, ticket, unused } => {
                 self.session_ended(now, session, ticket, unused, outputs);
             }
-            Input::Reconcile { queues } => self.reconcile(now, &queues, outputs),
-            Input::PeerUp { .. }
-            | Input::PeerDown { .. }
-            | Input::Peers { .. }
-            | Input::EntriesRead { .. }
-            | Input::TimePassed => {}
-        }
-    }
-
-    fn append(
-        &mut self,
-        now: Now,
-        group: GroupId,
-        batch: Batch,
-        waiter: Waiter,
-        outputs: &mut Vec<Output>,
-    ) {
-        let bytes = batch.bytes();
-        let refused = match self.groups.get_mut(&group) {
-            Some(_) if bytes > self.sizes.batch_bytes => vec![waiter],
-            Some(found) => found.proposals.add(&mut found.replica, now.wall_ms, batch, waiter),
-            None if group == GroupId::local(self.node) && self.local.is_some() => {
-                self.apply_local(now, batch, waiter, outputs);
-                return;
+            Input::Reconcile { queues, next_queue } => {
+                self.reconcile(now, &queues, next_queue, outputs);
             }
-            None => vec![waiter],
-        };
-        refuse(refused, outputs);
-        self.gathered(now, bytes, outputs);
+            Input::PeerUp { node } => self.peer_up(now, node, outputs),
+            Input::PeerDown { node } => self.peer_down(now, node, outputs),
+            Input::Peers { from, messages } => {
+                for message in messages {
+                    self.peer(now, from, message, outputs);
+                }
+            }
+            Input::EntriesRead { group, number, entries } => {
+                if let Some(replica) = self.replica(group) {
+                    replica.read(number, entries);
+                }
+            }
+            Input::SnapshotSent { .. }
+            | Input::SnapshotArrived { .. }
+            | Input::SnapshotInstalled { .. } => self.snapshot(now, input, outputs),
+            Input::TimePassed => {}
+        }
     }
 
     /// So much more is gathered: once that is enough for an append, it is handed out.
@@ -323,62 +330,7 @@ impl Shard {
         }
     }
 
-    fn apply_local(&mut self, now: Now, batch: Batch, waiter: Waiter, outputs: &mut Vec<Output>) {
-        let Some(local) = &mut self.local else { return };
-        local.index += 1;
-        let at = Applied { index: local.index, time_ms: now.wall_ms };
-        let entry = Bytes::from(batch.stamp(now.wall_ms));
-        let applied = local.queues.apply(at, &entry, Origin::Memory, &mut self.wishes);
-        assert!(applied.is_ok(), "a batch of our own making cannot be read");
-        if let Waiter::Appended { settles, .. } = &waiter {
-            local.queues.settled_by_entry(settles, &mut self.wishes);
-        }
-        tell(waiter, outputs);
-        self.grant(GroupId::local(self.node), outputs);
-    }
-
-    fn create_queue(
-        &mut self,
-        now: Now,
-        group: GroupId,
-        queue: QueueId,
-        settings: &QueueSettings,
-        then: Option<Then>,
-        outputs: &mut Vec<Output>,
-    ) {
-        let mut batch = Batch::new();
-        batch.create_queue(queue, settings);
-        self.append(now, group, batch, created(then), outputs);
-    }
-
-    fn reconcile(
-        &mut self,
-        now: Now,
-        queues: &[(GroupId, QueueId, QueueSettings)],
-        outputs: &mut Vec<Output>,
-    ) {
-        let wanted: BTreeMap<(GroupId, QueueId), &QueueSettings> =
-            queues.iter().map(|(group, queue, settings)| ((*group, *queue), settings)).collect();
-        let mut have = BTreeSet::new();
-        for (&group, found) in &self.groups {
-            have.extend(found.queues.machine().queues().map(|queue| (group, queue)));
-        }
-        for &(group, queue) in &have {
-            if !wanted.contains_key(&(group, queue)) {
-                let mut batch = Batch::new();
-                batch.drop_queue(queue);
-                self.append(now, group, batch, Waiter::Nobody, outputs);
-            }
-        }
-        for ((group, queue), settings) in wanted {
-            if !have.contains(&(group, queue)) && !group.is_local() {
-                self.create_queue(now, group, queue, settings, None, outputs);
-            }
-        }
-        self.reconciling = true;
-    }
-
-    fn synced(&mut self, number: u64, places: Vec<Place>) {
+    fn synced(&mut self, number: u64, places: Vec<Place>, outputs: &mut Vec<Output>) {
         let mut places = places.into_iter();
         while self.writing.front().is_some_and(|&(append, _)| append <= number) {
             let Some((append, entries)) = self.writing.pop_front() else { break };
@@ -393,11 +345,16 @@ impl Shard {
         while self.unsynced_bytes.front().is_some_and(|&(append, _)| append <= number) {
             self.unsynced_bytes.pop_front();
         }
-        if let Some(catalog) = &mut self.catalog {
-            catalog.replica.synced(number);
-        }
-        for group in self.groups.values_mut() {
-            group.replica.synced(number);
+        self.persisted(number, outputs);
+    }
+
+    fn persisted(&mut self, number: u64, outputs: &mut Vec<Output>) {
+        let mut messages = Vec::new();
+        for group in self.with_replicas() {
+            if let Some(replica) = self.replica(group) {
+                replica.synced(number, &mut messages);
+                self.send_raft(group, &mut messages, outputs);
+            }
         }
     }
 
@@ -408,40 +365,22 @@ impl Shard {
             let Some(input) = self.own.pop_front() else { break };
             self.take(now, input, outputs);
         }
+        self.answer_others(outputs);
     }
 
     fn finish_once(&mut self, now: Now, outputs: &mut Vec<Output>) {
         self.gathered_bytes = 0;
+        self.send_all_parcels(now, outputs);
         let mut gathered = Gathered::default();
-        if let Some(catalog) = &mut self.catalog {
-            refuse(catalog.flush(now.wall_ms), outputs);
-            let mut committed = std::mem::take(&mut self.committed);
-            let Gathered { batch, written, bytes } = &mut gathered;
-            *bytes += catalog.replica.ready(self.appends + 1, batch, written, &mut committed);
-            for entry in committed.drain(..) {
-                self.apply_catalog(entry, outputs);
-            }
-            self.committed = committed;
-        }
-        if let Some(catalog) = &mut self.catalog {
-            outputs.extend(catalog.due_checkpoint().map(Output::Checkpoint));
+        if self.catalog.is_some() {
+            self.finish_catalog(now, &mut gathered, outputs);
             if gathered.bytes > self.sizes.append_bytes {
                 self.hand_out(std::mem::take(&mut gathered), outputs);
             }
         }
         let groups: Vec<GroupId> = self.groups.keys().copied().collect();
         for group in groups {
-            let Some(found) = self.groups.get_mut(&group) else { continue };
-            refuse(found.flush(now, self.is_closing), outputs);
-            let mut committed = std::mem::take(&mut self.committed);
-            let Gathered { batch, written, bytes } = &mut gathered;
-            *bytes += found.replica.ready(self.appends + 1, batch, written, &mut committed);
-            for entry in committed.drain(..) {
-                found.commit(entry, &mut self.wishes, outputs);
-            }
-            self.committed = committed;
-            outputs.extend(found.due_checkpoint().map(Output::Checkpoint));
-            self.grant(group, outputs);
+            self.finish_group(now, group, &mut gathered, outputs);
             // Many groups with much to write each need not fit one append.
             if gathered.bytes > self.sizes.append_bytes {
                 self.hand_out(std::mem::take(&mut gathered), outputs);
@@ -463,71 +402,10 @@ impl Shard {
         self.unsynced_bytes.push_back((number, bytes));
         outputs.push(Output::Append { number, batch, entries });
         #[cfg(bug_ack_before_fsync)]
-        self.pretend_synced(number);
-    }
-
-    /// Settles of queues that have no log need not wait for anything.
-    fn settle_local(&mut self, now: Now, outputs: &mut Vec<Output>) {
-        let Some(local) = &mut self.local else { return };
-        while local.queues.settle_deadline_ms().is_some() {
-            let mut batch = Batch::new();
-            local.queues.take_settled(&mut batch);
-            if batch.is_empty() {
-                break;
-            }
-            local.index += 1;
-            let at = Applied { index: local.index, time_ms: now.wall_ms };
-            let entry = Bytes::from(batch.stamp(now.wall_ms));
-            let applied = local.queues.apply(at, &entry, Origin::Memory, &mut self.wishes);
-            assert!(applied.is_ok(), "a batch of our own making cannot be read");
-        }
-        self.grant(GroupId::local(self.node), outputs);
-    }
-
-    /// Once every group leads and agrees with the catalog, the node may serve.
-    fn tell_reconciled(&mut self, outputs: &mut Vec<Output>) {
-        if self.reconciling && self.groups.values().all(QueueGroup::is_serving) {
-            self.reconciling = false;
-            outputs.push(Output::Reconciled);
-        }
-    }
-
-    /// The planted bug: what was only handed out for writing counts as synced.
-    #[cfg(bug_ack_before_fsync)]
-    fn pretend_synced(&mut self, number: u64) {
-        if let Some(catalog) = &mut self.catalog {
-            catalog.replica.synced(number);
-        }
-        for group in self.groups.values_mut() {
-            group.replica.synced(number);
-        }
-        self.own.push_back(Input::TimePassed);
-    }
-
-    fn apply_catalog(&mut self, entry: Entry, outputs: &mut Vec<Output>) {
-        let Some(catalog) = &mut self.catalog else { return };
-        let mut inputs = Vec::new();
-        catalog.commit(&entry, &mut inputs, outputs);
-        for (group, input) in inputs {
-            self.forward(Self::of(group, self.shards), input, outputs);
-        }
-        if !self.catalog.as_ref().is_some_and(|catalog| catalog.is_started()) {
-            return;
-        }
-        self.hand_out_reconciliation(outputs);
-    }
-
-    /// Once, after this node's start is in the catalog: what each shard's groups should have.
-    fn hand_out_reconciliation(&mut self, outputs: &mut Vec<Output>) {
-        let Some(catalog) = &mut self.catalog else { return };
-        let Some(queues) = catalog.take_reconciliation() else { return };
-        for shard in 0..self.shards {
-            let queues = queues
-                .iter()
-                .filter(|(group, _, _)| Self::of(*group, self.shards) == shard)
-                .cloned()
-                .collect();
-            self.forward(shard, Input::Reconcile { queues }, outputs);
+        {
+            // The planted bug: what was only handed out for writing counts as synced.
+            self.persisted(number, outputs);
+            self.own.push_back(Input::TimePassed);
         }
     }
 
@@ -544,7 +422,9 @@ impl Shard {
         let mut wishes = std::mem::take(&mut self.wishes);
         for wish in wishes.drain(..) {
             match wish {
-                Wish::Answer(session, answer) => outputs.push(Output::Answer { session, answer }),
+                Wish::Answer(session, answer) => {
+                    self.answer(group, session, answer, outputs);
+                }
                 Wish::Fetch { queue, from_seq, parts } => {
                     let log = self.groups.get(&group).map(|found| found.replica.log());
                     let locate = |part: FetchPart| {
@@ -567,24 +447,43 @@ impl Shard {
     }
 
     fn queues(&mut self, group: GroupId) -> Option<&mut Queues> {
-        if group == GroupId::local(self.node) {
-            return self.local.as_mut().map(|local| &mut local.queues);
+        if group.is_local() {
+            let local = self.local.as_mut().filter(|local| local.group == group);
+            return local.map(|local| &mut local.queues);
         }
         self.groups.get_mut(&group).map(|found| &mut found.queues)
     }
 
-    fn replica(&mut self, group: GroupId) -> Option<&mut crate::replica::Replica> {
+    fn replica(&mut self, group: GroupId) -> Option<&mut Replica> {
         if group == GroupId::CATALOG {
             return self.catalog.as_mut().map(|catalog| &mut catalog.replica);
         }
         self.groups.get_mut(&group).map(|found| &mut found.replica)
     }
-}
 
-/// Who waits for a queue to be created in its group, or dropped from it.
-fn created(then: Option<Then>) -> Waiter {
-    match then {
-        Some(Then { session, ticket, reply }) => Waiter::Created { session, ticket, reply },
-        None => Waiter::Nobody,
+    /// Every group that this shard has a replica of.
+    fn with_replicas(&self) -> Vec<GroupId> {
+        let catalog = self.catalog.iter().map(|_| GroupId::CATALOG);
+        catalog.chain(self.groups.keys().copied()).collect()
+    }
+
+    /// Whether no group of this shard has other replicas.
+    fn is_alone(&self) -> bool {
+        let catalog = self.catalog.iter().map(|catalog| &catalog.replica);
+        let groups = self.groups.values().map(|group| &group.replica);
+        catalog.chain(groups).all(|replica| replica.log().is_alone())
+    }
+
+    fn origin(&self) -> Origin {
+        Origin { node: self.me.node, boot: self.me.boot }
+    }
+
+    fn is_ours(me: NodeId, session: SessionId) -> bool {
+        Self::node_of(session).is_none_or(|node| node == me)
     }
 }
+
+/// A session's number begins with its node's.
+const SESSION_BITS: u32 = 48;
+/// Milliseconds that a node which stops tries to hand over what it leads.
+const CLOSING_MS: u64 = 2000;

@@ -31,8 +31,8 @@ use crate::settings::QueueSettings;
 
 /// Bytes before the first command of an entry.
 pub const ENTRY_HEAD_BYTES: usize = 16;
-/// Bytes that [`Batch::parcel`] adds.
-pub const PARCEL_HEAD_BYTES: usize = 5 + 24;
+/// Bytes of the command that opens a parcel.
+pub const PARCEL_HEAD_BYTES: usize = 5 + 3 * 8;
 const ENTRY_VERSION: u8 = 1;
 
 pub(crate) const ENQUEUE: u8 = 1;
@@ -255,6 +255,19 @@ impl<'a> RawCommands<'a> {
         let start = self.at;
         self.at += 5 + payload.len();
         Ok(Some(RawCommand { span: start..self.at, kind, payload }))
+    }
+
+    /// Goes on at the next parcel, or at the end.
+    pub(crate) fn skip_parcel(&mut self) -> Result<(), Corrupt> {
+        let mut here = self.at;
+        while let Some(raw) = self.next()? {
+            if raw.kind == FROM {
+                self.at = here;
+                break;
+            }
+            here = self.at;
+        }
+        Ok(())
     }
 }
 

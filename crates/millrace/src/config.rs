@@ -7,6 +7,9 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
+use cluster::PeerConfig;
+use cluster::membership::NODE_ID_MAX;
+use machine::NodeId;
 use toml::de::{DeTable, DeValue};
 
 /// What a setting accepts.
@@ -14,6 +17,10 @@ use toml::de::{DeTable, DeValue};
 enum Accepts {
     Path,
     Address,
+    /// An address, or `none`.
+    AddressOrNone,
+    /// `1=ADDRESS:PORT,2=ADDRESS:PORT`, or `none`.
+    Nodes,
     Count(RangeInclusive<u64>),
     /// A number of bytes, or text with a unit: `64MiB`, `2GB`.
     Bytes(RangeInclusive<u64>),
@@ -31,6 +38,9 @@ struct Setting {
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
+
+/// The value of a setting that is not set.
+const NONE: &str = "none";
 
 /// All settings of the broker.
 const SETTINGS: &[Setting] = &[
@@ -112,6 +122,41 @@ const SETTINGS: &[Setting] = &[
         about: "largest message",
     },
     Setting {
+        key: "node_id",
+        variable: "MILLRACE_NODE_ID",
+        accepts: Accepts::Count(0..=NODE_ID_MAX),
+        default: "0",
+        about: "number of this node in its cluster; 0: as the data directory says, or no cluster",
+    },
+    Setting {
+        key: "peer_listen",
+        variable: "MILLRACE_PEER_LISTEN",
+        accepts: Accepts::AddressOrNone,
+        default: "none",
+        about: "address and port for the other nodes of the cluster",
+    },
+    Setting {
+        key: "peers",
+        variable: "MILLRACE_PEERS",
+        accepts: Accepts::Nodes,
+        default: "none",
+        about: "all nodes that make a new cluster, this one too: 1=ADDRESS:PORT,2=ADDRESS:PORT,...",
+    },
+    Setting {
+        key: "cluster_secret",
+        variable: "MILLRACE_CLUSTER_SECRET",
+        accepts: Accepts::Text,
+        default: "none",
+        about: "what nodes prove to each other to know; none: no protection but against mistakes",
+    },
+    Setting {
+        key: "snapshot_bytes_per_second",
+        variable: "MILLRACE_SNAPSHOT_BYTES_PER_SECOND",
+        accepts: Accepts::Bytes(100_000..=u64::MAX),
+        default: "100MB",
+        about: "what snapshots for other nodes may take of the network",
+    },
+    Setting {
         key: "log",
         variable: "MILLRACE_LOG",
         accepts: Accepts::Text,
@@ -135,6 +180,8 @@ pub(crate) struct Config {
     pub(crate) frame_bytes_max: u32,
     pub(crate) channel_max: u16,
     pub(crate) message_bytes_max: u64,
+    /// `None`: this node is alone.
+    pub(crate) peers: Option<PeerConfig>,
     pub(crate) log: String,
 }
 
@@ -186,6 +233,9 @@ pub(crate) fn load(
         return Err(problems);
     }
     let config = build(&found);
+    if let Some(Err(why)) = config.peers.as_ref().map(PeerConfig::check) {
+        return Err(vec![format!("{}: {why}", found["peers"].place)]);
+    }
     if config.message_bytes_max > config.wal_file_bytes / 4 {
         let Found { text, place } = &found["message_bytes_max"];
         return Err(vec![format!(
@@ -217,7 +267,11 @@ pub(crate) fn reference() -> String {
                 format!(" (bytes, at least {})", range.start())
             }
             Accepts::Bytes(range) => format!(" (bytes, {} to {})", range.start(), range.end()),
-            Accepts::Path | Accepts::Address | Accepts::Text => String::new(),
+            Accepts::Path
+            | Accepts::Address
+            | Accepts::AddressOrNone
+            | Accepts::Nodes
+            | Accepts::Text => String::new(),
         };
         text.push_str(&format!("# {about}{range}; {variable}\n{key} = {value}\n\n"));
     }
@@ -274,6 +328,9 @@ fn check(accepts: &Accepts, text: &str, default: &str) -> Result<(), String> {
             Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => Ok(()),
             _ => Err("it must be ADDRESS:PORT, for instance 127.0.0.1:5672".to_owned()),
         },
+        Accepts::AddressOrNone if text == NONE => Ok(()),
+        Accepts::AddressOrNone => check(&Accepts::Address, text, default),
+        Accepts::Nodes => nodes(text).map(|_| ()),
         Accepts::Count(range) => match text.parse::<u64>() {
             Ok(count) if range.contains(&count) => Ok(()),
             _ => Err(format!("it must be a number from {} to {}", range.start(), range.end())),
@@ -305,6 +362,43 @@ fn bytes(text: &str) -> Option<u64> {
     digits.trim().parse::<u64>().ok()?.checked_mul(unit)
 }
 
+/// `1=ADDRESS:PORT` with commas between; `none` is the empty list.
+fn nodes(text: &str) -> Result<Vec<(NodeId, String)>, String> {
+    if text == NONE {
+        return Ok(Vec::new());
+    }
+    let node = |item: &str| {
+        let (number, address) = item.trim().split_once('=')?;
+        check(&Accepts::Address, address, NONE).ok()?;
+        let is_plain = !address.contains(char::is_whitespace);
+        is_plain.then_some((NodeId(number.parse().ok()?), address.to_owned()))
+    };
+    text.split(',')
+        .map(|item| {
+            node(item).ok_or_else(|| {
+                format!(
+                    "\"{}\" must be NUMBER=ADDRESS:PORT, for instance 1=10.0.0.1:7000",
+                    item.trim()
+                )
+            })
+        })
+        .collect()
+}
+
+/// What the settings say of a cluster, if anything.
+fn peers(found: &BTreeMap<&'static str, Found>) -> Option<PeerConfig> {
+    let given = |key: &str| Some(found[key].text.clone()).filter(|text| text != NONE);
+    let config = PeerConfig {
+        node: given("node_id").and_then(|text| text.parse().ok()).filter(|id| *id > 0).map(NodeId),
+        listen: given("peer_listen"),
+        peers: nodes(&found["peers"].text).unwrap_or_default(),
+        secret: given("cluster_secret"),
+        bulk_bytes_per_second: bytes(&found["snapshot_bytes_per_second"].text).unwrap_or(u64::MAX),
+    };
+    let is_meant = config.node.is_some() || config.listen.is_some() || !config.peers.is_empty();
+    is_meant.then_some(config)
+}
+
 /// Names with commas between; `none` is the empty list.
 fn names(text: &str) -> Vec<String> {
     let names = text.split(',').map(str::trim).filter(|name| !name.is_empty() && *name != "none");
@@ -326,6 +420,7 @@ fn build(found: &BTreeMap<&'static str, Found>) -> Config {
         frame_bytes_max: number("frame_bytes_max").try_into().unwrap_or(u32::MAX),
         channel_max: number("channel_max").try_into().unwrap_or(u16::MAX),
         message_bytes_max: number("message_bytes_max"),
+        peers: peers(found),
         log: text("log"),
     }
 }
@@ -388,6 +483,32 @@ mod tests {
         assert_eq!(users(""), ["guest"]);
         assert_eq!(users("loopback_users = \"guest, admin\"\n"), ["guest", "admin"]);
         assert!(users("loopback_users = \"none\"\n").is_empty());
+    }
+
+    #[test]
+    fn a_node_is_alone_until_something_says_that_it_is_not() {
+        assert_eq!(from_file("").unwrap().peers, None);
+        let file = "node_id = 2\npeers = \"1=10.0.0.1:7000, 2=b.example:7000\"\n";
+        let peers = from_file(file).unwrap().peers.unwrap();
+        assert_eq!(peers.node, Some(NodeId(2)));
+        let addresses: Vec<_> = peers.peers.iter().map(|(_, address)| &address[..]).collect();
+        assert_eq!(addresses, ["10.0.0.1:7000", "b.example:7000"]);
+        assert_eq!((peers.secret, peers.listen), (None, None));
+        assert_eq!(peers.bulk_bytes_per_second, 100_000_000);
+    }
+
+    #[test]
+    fn a_wrong_list_of_nodes_is_told_with_its_place() {
+        for (list, words) in [
+            ("1=a", "\"1=a\" must be NUMBER=ADDRESS:PORT"),
+            ("a:7000", "must be NUMBER=ADDRESS:PORT"),
+            ("1=a:1,1=b:1", "names node 1 twice"),
+            ("1=a:1,40000=b:1", "it must be from 1 to"),
+        ] {
+            let problems = from_file(&format!("peers = \"{list}\"\n")).unwrap_err();
+            assert!(problems[0].starts_with("m.toml:1: "), "{problems:?}");
+            assert!(problems[0].contains(words), "{problems:?}");
+        }
     }
 
     #[test]

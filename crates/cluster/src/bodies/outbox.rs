@@ -116,11 +116,16 @@ impl Outbox {
         (withdrawn, true)
     }
 
-    /// Takes out everything for `session`. Says whether that was anything.
-    pub(super) fn end_session(&mut self, session: SessionId) -> bool {
+    /// Takes out everything for these sessions. Says whether that was anything.
+    pub(super) fn end_sessions(&mut self, is_over: &impl Fn(SessionId) -> bool) -> bool {
         let before = self.all.len();
-        self.all.retain(|outgoing| outgoing.consumer.session != session);
+        self.all.retain(|outgoing| !is_over(outgoing.consumer.session));
         self.all.len() != before
+    }
+
+    /// Takes out everything.
+    pub(super) fn take_all(&mut self) -> Vec<Outgoing> {
+        std::mem::take(&mut self.all).into()
     }
 
     pub(super) fn into_all(self) -> Vec<Outgoing> {

@@ -7,6 +7,7 @@ use std::thread::JoinHandle;
 use machine::{Catalog, GroupId, NodeId, SessionId};
 
 use super::mailbox::{AnswerBox, Mailbox};
+use super::peers::Peers;
 use super::sessions::Sessions;
 use crate::limits::REQUEST_BYTES;
 use crate::request::{Alarms, Answer, Request};
@@ -23,6 +24,8 @@ pub struct ClusterHandle {
 pub(crate) struct Node {
     pub(crate) id: NodeId,
     pub(crate) shards: Vec<Arc<Mailbox<Input>>>,
+    /// The connections to the other nodes, if there may be any.
+    pub(crate) peers: Option<Peers>,
     pub(crate) catalog: RwLock<Catalog>,
     pub(crate) sessions: Sessions,
     pub(crate) counters: Counters,
@@ -56,15 +59,21 @@ impl Counters {
 }
 
 impl Node {
-    pub(crate) fn new(id: NodeId, shards: Vec<Arc<Mailbox<Input>>>, catalog: Catalog) -> Self {
+    pub(crate) fn new(
+        id: NodeId,
+        shards: Vec<Arc<Mailbox<Input>>>,
+        peers: Option<Peers>,
+        catalog: Catalog,
+    ) -> Self {
         Self {
             id,
             shards,
+            peers,
             catalog: RwLock::new(catalog),
             sessions: Sessions::default(),
             counters: Counters::default(),
             alarms: AtomicU8::new(0),
-            next_session: AtomicU64::new(1),
+            next_session: AtomicU64::new(Shard::first_session(id).0),
             is_stopping: AtomicBool::new(false),
             threads: Mutex::new(Vec::new()),
         }
@@ -175,6 +184,9 @@ impl ClusterHandle {
         for thread in threads {
             // A thread that panicked has said so; the others are stopped all the same.
             let _ = thread.join();
+        }
+        if let Some(peers) = &self.node.peers {
+            peers.stop();
         }
         self.node.sessions.close_all();
     }

@@ -28,6 +28,7 @@ use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 
 pub use bulk::{Bulk, BulkBroken};
+pub(super) use line::draw;
 
 use self::bulk::Throttle;
 use self::line::{Broken, Line};
@@ -54,9 +55,12 @@ pub(crate) struct Config {
     pub(crate) listen: String,
     pub(crate) members: Vec<Address>,
     pub(crate) bulk_bytes_per_second: u64,
-    /// Keeps what is known of the members, by node, beyond the next start.
-    pub(crate) remember: Box<dyn Fn(&BTreeMap<NodeId, u64>) + Send + Sync>,
+    /// Keeps what is known of the members beyond the next start.
+    pub(crate) remember: Remember,
 }
+
+/// Told of all members whenever something new is known of them.
+pub(crate) type Remember = Box<dyn Fn(&[Address]) + Send + Sync>;
 
 /// Another node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -124,7 +128,7 @@ struct Shared {
     members: RwLock<BTreeMap<NodeId, Arc<Member>>>,
     counters: PeerCounters,
     throttle: Throttle,
-    remember: Box<dyn Fn(&BTreeMap<NodeId, u64>) + Send + Sync>,
+    remember: Remember,
     told: Mutex<Option<Instant>>,
 }
 
@@ -225,6 +229,8 @@ impl Peers {
             members.insert(*node, Arc::clone(&member));
             let _ = self.orders.send(Order::Keep(member, receiver));
         }
+        drop(members);
+        self.shared.keep_known();
     }
 
     /// Forgets with which data directory a member came: the operator says that it has a new one.
@@ -348,11 +354,8 @@ impl Shared {
     }
 
     fn keep_known(&self) {
-        let members = self.members();
-        let known = members.values().filter_map(|member| {
-            member.known().incarnation.map(|incarnation| (member.node, incarnation))
-        });
-        (self.remember)(&known.collect());
+        let members: Vec<_> = self.members().values().map(|member| member.to_address()).collect();
+        (self.remember)(&members);
     }
 
     /// One line a minute about strangers; the counters have them all.

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use machine::SessionId;
+use machine::{NodeId, SessionId};
 
 use super::handle::Node;
 use super::mailbox::AnswerBox;
 use super::store::{Append, Fetch, Flush, Read, Store};
 use crate::catalog_group::apply;
 use crate::limits::UNSYNCED_BYTES;
+use crate::peer::message::Message;
 use crate::request::Answer;
 use crate::shard::{Now, Output, Shard};
 
@@ -28,7 +29,7 @@ pub(crate) fn run(number: usize, mut shard: Shard, node: Arc<Node>, store: Arc<S
     loop {
         let is_closed = mailbox.is_closed();
         if is_closed {
-            shard.close();
+            shard.close(now(started));
         }
         let time = now(started);
         let until_due = Duration::from_millis(shard.deadline_ms().saturating_sub(time.mono_ms));
@@ -38,7 +39,7 @@ pub(crate) fn run(number: usize, mut shard: Shard, node: Arc<Node>, store: Arc<S
         let is_last = is_closed && inputs.is_empty();
         shard.step(now(started), &mut inputs, &mut outputs);
         perform(number, &mut outputs, &node, &store, &mut answers);
-        if is_last && shard.is_idle() {
+        if is_last && shard.is_idle(now(started)) {
             return;
         }
     }
@@ -56,6 +57,8 @@ fn perform(
     store: &Store,
     answers: &mut Answers,
 ) {
+    // One push per node, whatever there is.
+    let mut letters: BTreeMap<NodeId, Vec<Message>> = BTreeMap::new();
     for output in outputs.drain(..) {
         match output {
             Output::Append { number: append, batch, entries } => {
@@ -70,12 +73,21 @@ fn perform(
                 let mut catalog = node.catalog.write().unwrap_or_else(PoisonError::into_inner);
                 apply(&mut catalog, at.index, &entry).expect("the shard has just applied it");
             }
+            Output::CatalogReplaced { catalog } => {
+                *node.catalog.write().unwrap_or_else(PoisonError::into_inner) = *catalog;
+            }
+            Output::SendSnapshot { .. } | Output::InstallSnapshot { .. } => {}
             Output::Checkpoint(job) => store.flush(Flush::Checkpoint(job)),
             Output::Reconciled => store.reconciled(),
             Output::ReadEntries { group, number, entries } => {
                 store.read(Read::Entries { group, number, entries });
             }
-            Output::Send { .. } => {}
+            Output::Send { to, message } => letters.entry(to).or_default().push(message),
+        }
+    }
+    if let Some(peers) = &node.peers {
+        for (to, messages) in letters {
+            peers.send(to, messages);
         }
     }
     answers.send(node);

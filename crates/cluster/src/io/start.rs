@@ -5,14 +5,17 @@ use std::sync::Arc;
 use std::thread;
 
 use machine::{GroupId, NodeId};
-use wal::{Error, FileDisk, Identity, Wal};
+use wal::{Boot, Error, FileDisk, Wal};
 
 use super::flusher::Flusher;
 use super::handle::{ClusterHandle, Node};
 use super::mailbox::Mailbox;
-use super::{shard_loop, store};
+use super::peers::draw;
+use super::{neighbours, shard_loop, store};
 use crate::limits::{MAILBOX_BYTES, Sizes};
+use crate::membership::PeerConfig;
 use crate::recovery::Groups;
+use crate::shard::Member;
 use store::{Segments, Store};
 
 /// How to start a node.
@@ -29,9 +32,37 @@ pub struct Config {
     pub memory_limit: u64,
     /// Publishers wait while the disk has less free than this, in bytes.
     pub disk_free_limit: u64,
-    /// Drawn by the caller; the identity of a directory that is new.
+    /// Drawn by the caller; the identity of a directory that is new and of no cluster.
     pub new_cluster: u128,
+    /// The other nodes. `None`: this one is alone.
+    pub peers: Option<PeerConfig>,
 }
+
+/// Why a node does not start: a sentence that says what to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StartError {
+    /// The data directory cannot be used.
+    Directory(Error),
+    /// The configuration does not fit the data directory, or the peer port is not free.
+    Cluster(String),
+}
+
+impl From<Error> for StartError {
+    fn from(error: Error) -> Self {
+        Self::Directory(error)
+    }
+}
+
+impl std::fmt::Display for StartError {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Directory(error) => write!(out, "the data directory cannot be used: {error}"),
+            Self::Cluster(why) => out.write_str(why),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
 
 /// Told of the first failure of the disk; is expected to end the process.
 #[derive(Clone)]
@@ -57,16 +88,17 @@ impl std::fmt::Debug for Failure {
 }
 
 /// Opens the data directory and starts the node. Returns when its groups can serve.
-pub fn start(config: &Config, failure: &Failure) -> Result<ClusterHandle, Error> {
+pub fn start(config: &Config, failure: &Failure) -> Result<ClusterHandle, StartError> {
     let disk = FileDisk::new(&config.data_dir).map_err(|error| Error::Refused {
         path: config.data_dir.display().to_string(),
         why: format!("cannot be opened or made: {error}"),
     })?;
-    let fresh = Identity { cluster: config.new_cluster, node: 1, incarnation: 1 };
-    let identity = Identity::load(&disk)?.unwrap_or(fresh);
+    let identity = neighbours::identify(config, &disk)?;
     let mut log_config = wal::Config::new(identity);
     log_config.file_bytes = config.wal_file_bytes;
-    let (mut wal, recovered) = Wal::open(disk, log_config)?;
+    let (mut wal, recovered) = Wal::open(disk.clone(), log_config)?;
+    // Before anything is done under it: no two starts have the same number.
+    let boot = Boot::next(&disk)?;
     let reader = wal.reader();
     let keeper = wal.keeper();
     let id = NodeId(identity.node);
@@ -77,16 +109,26 @@ pub fn start(config: &Config, failure: &Failure) -> Result<ClusterHandle, Error>
             Some((GroupId(group), found.checkpoint.as_ref()?.segments.clone()))
         })
         .collect();
-    let groups = Groups::recover(id, &reader, recovered, config.groups)?;
+    let me = Member { node: id, boot, seed: u64::from_le_bytes(draw()) };
+    let members = neighbours::members(config, id, &disk)?;
+    let genesis = neighbours::genesis(config, id, &members);
+    let groups = Groups::recover(me, &genesis, &reader, recovered)?;
     let segments = Arc::new(Segments::default());
     let flusher = Flusher::new(keeper, reader.clone(), Arc::clone(&segments), metas)?;
     let catalog = groups.catalog()?;
     let mailboxes: Vec<_> = (0..config.shards).map(|_| Mailbox::new(MAILBOX_BYTES)).collect();
-    let node = Arc::new(Node::new(id, mailboxes, catalog));
+    let peers = match &config.peers {
+        Some(peers) => {
+            let members = &members;
+            Some(neighbours::connect(peers, identity, boot, members, &disk, failure, &mailboxes)?)
+        }
+        None => None,
+    };
+    let node = Arc::new(Node::new(id, mailboxes, peers, catalog));
     let store = Arc::new(Store::new(config.shards));
     let mut threads = Vec::new();
     let sizes = Sizes::of(config.wal_file_bytes);
-    for (number, shard) in groups.into_shards(id, config.shards, sizes).into_iter().enumerate() {
+    for (number, shard) in groups.into_shards(me, config.shards, sizes).into_iter().enumerate() {
         let (node, store) = (Arc::clone(&node), Arc::clone(&store));
         threads.push(spawn(format!("shard-{number}"), move || {
             shard_loop::run(number, shard, Arc::clone(&node), Arc::clone(&store));

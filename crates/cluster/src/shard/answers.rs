@@ -1,13 +1,16 @@
-//! Answers to those who waited for an entry.
+//! Answers to those who wait: sessions of this node, and those of others by way of their nodes.
 
-use super::Output;
-use crate::proposals::Waiter;
-use crate::request::Answer;
+use machine::{GroupId, SessionId};
+
+use super::{Output, Shard};
+use crate::peer::message::Message;
+use crate::request::{Answer, Ticket};
+use crate::waiter::Waiter;
 
 /// Tells a waiter that its entry is committed.
 pub(crate) fn tell(waiter: Waiter, outputs: &mut Vec<Output>) {
     let (session, answer) = match waiter {
-        Waiter::Appended { session, ticket, .. } => (session, Answer::Appended { ticket }),
+        Waiter::Appended { session, ticket } => (session, Answer::Appended { ticket }),
         Waiter::Purged { session, ticket, count } => (session, Answer::Purged { ticket, count }),
         Waiter::Created { session, ticket, reply } => (session, Answer::Catalog { ticket, reply }),
         Waiter::Detached { session, ticket } => (session, Answer::Detached { ticket }),
@@ -32,3 +35,107 @@ pub(crate) fn refuse(waiters: Vec<Waiter>, outputs: &mut Vec<Output>) {
         outputs.push(Output::Answer { session, answer: Answer::AppendFailed { ticket } });
     }
 }
+
+fn ticket_of(answer: &Answer) -> Option<Ticket> {
+    match answer {
+        Answer::Appended { ticket }
+        | Answer::AppendFailed { ticket }
+        | Answer::Catalog { ticket, .. }
+        | Answer::Attached { ticket, .. }
+        | Answer::Detached { ticket }
+        | Answer::Got { ticket, .. }
+        | Answer::Purged { ticket, .. }
+        | Answer::Status { ticket, .. }
+        | Answer::Closed { ticket, .. }
+        | Answer::SessionEnded { ticket } => Some(*ticket),
+        Answer::Delivered(_) | Answer::Cancelled { .. } | Answer::Alarms(_) | Answer::Stopping => {
+            None
+        }
+    }
+}
+
+impl Shard {
+    /// Answers a session, wherever it is, about `group`.
+    pub(super) fn answer(
+        &mut self,
+        group: GroupId,
+        session: SessionId,
+        answer: Answer,
+        outputs: &mut Vec<Output>,
+    ) {
+        if Self::is_ours(self.me.node, session) {
+            outputs.push(Output::Answer { session, answer });
+        } else if let Some((to, message)) = self.abroad(Some(group), session, answer) {
+            send_answer(to, message, outputs);
+        }
+    }
+
+    /// Answers of this step to sessions of other nodes, that were not known to be that.
+    pub(super) fn answer_others(&mut self, outputs: &mut Vec<Output>) {
+        if self.peers.is_empty() {
+            return;
+        }
+        let me = self.me.node;
+        let is_foreign = |output: &Output| matches!(output, Output::Answer { session, .. } if !Self::is_ours(me, *session));
+        if !outputs.iter().any(is_foreign) {
+            return;
+        }
+        let mut all = Vec::with_capacity(outputs.len());
+        for output in outputs.drain(..) {
+            match output {
+                Output::Answer { session, answer } if !Self::is_ours(me, session) => {
+                    if let Some((to, message)) = self.abroad(None, session, answer) {
+                        send_answer(to, message, &mut all);
+                    }
+                }
+                other => all.push(other),
+            }
+        }
+        *outputs = all;
+    }
+
+    fn abroad(
+        &mut self,
+        group: Option<GroupId>,
+        session: SessionId,
+        answer: Answer,
+    ) -> Option<(machine::NodeId, Message)> {
+        let node = Self::node_of(session)?;
+        let group = match ticket_of(&answer) {
+            Some(ticket) => self.asked.remove(&(session, ticket))?,
+            None => group?,
+        };
+        let epoch = self.joined(group, node)?;
+        self.peers
+            .is_up(node)
+            .then_some((node, Message::Answers { group, epoch, answers: vec![(session, answer)] }))
+    }
+
+    /// Under which epoch `node` has joined this leader of `group`.
+    pub(super) fn joined(&self, group: GroupId, node: machine::NodeId) -> Option<u64> {
+        if group.is_local() {
+            return self.local.as_ref()?.joined.get(&node).copied();
+        }
+        self.groups.get(&group)?.joined.get(&node).copied()
+    }
+}
+
+/// Answers to one node about one group that follow each other are one message.
+fn send_answer(to: machine::NodeId, message: Message, outputs: &mut Vec<Output>) {
+    if let Message::Answers { group, epoch, answers } = &message
+        && let Some(Output::Send { to: last_to, message: last }) = outputs.last_mut()
+        && *last_to == to
+        && let Message::Answers { group: last_group, epoch: last_epoch, answers: before } = last
+        && (*last_group, *last_epoch) == (*group, *epoch)
+        && before.len() < ANSWERS_PER_MESSAGE
+        && !answers.is_empty()
+    {
+        let Message::Answers { answers, .. } = message else { return };
+        before.extend(answers);
+        return;
+    }
+    outputs.push(Output::Send { to, message });
+}
+
+/// Answers that one message to another node holds.
+const ANSWERS_PER_MESSAGE: usize = 256;

@@ -1,12 +1,12 @@
 //! What a shard is told and what it wants done.
 
 use bytes::Bytes;
-use machine::{Applied, CatalogReply, GroupId, NodeId, QueueId, QueueSettings, SessionId};
+use machine::{Applied, Catalog, CatalogReply, GroupId, NodeId, QueueId, QueueSettings, SessionId};
 use raft::eraftpb::Entry;
 use wal::{CommitBatch, EntryAt, Place};
 
 use crate::bodies::{FetchPart, Run};
-use crate::checkpoint::{Job, Stored};
+use crate::checkpoint::{Job, State, Stored};
 use crate::peer::message::Message;
 use crate::request::{Answer, Request, Ticket};
 
@@ -91,6 +91,8 @@ pub enum Input {
     /// At the start: these are the queues that the catalog has in this shard's groups.
     Reconcile {
         queues: Vec<(GroupId, QueueId, QueueSettings)>,
+        /// Queues from this one on are not known to the catalog yet.
+        next_queue: u64,
     },
     /// A node can be reached, over a connection that is new.
     PeerUp {
@@ -110,6 +112,30 @@ pub enum Input {
         group: GroupId,
         number: u64,
         entries: Vec<Entry>,
+    },
+    /// What came of [`Output::SendSnapshot`]: the receiver has installed it, or it broke off.
+    SnapshotSent {
+        group: GroupId,
+        to: NodeId,
+        index: u64,
+        term: u64,
+        done: bool,
+    },
+    /// Everything of a snapshot is in segments here, and nothing is installed yet: to be answered with
+    /// [`Output::InstallSnapshot`].
+    SnapshotArrived {
+        group: GroupId,
+        from: NodeId,
+        index: u64,
+        term: u64,
+    },
+    /// A snapshot that was accepted is the group's checkpoint now, and its log is void.
+    SnapshotInstalled {
+        group: GroupId,
+        index: u64,
+        term: u64,
+        state: State,
+        stored: Vec<Stored>,
     },
     /// Nothing but time.
     TimePassed,
@@ -160,6 +186,10 @@ pub enum Output {
         at: Applied,
         entry: Bytes,
     },
+    /// A snapshot took the catalog's place: sessions route by this one.
+    CatalogReplaced {
+        catalog: Box<Catalog>,
+    },
     Checkpoint(Job),
     /// The groups agree with the catalog: the node may accept sessions.
     Reconciled,
@@ -167,6 +197,18 @@ pub enum Output {
     Send {
         to: NodeId,
         message: Message,
+    },
+    /// The newest checkpoint of a group that is led here, for a replica that the log cannot help.
+    SendSnapshot {
+        group: GroupId,
+        to: NodeId,
+    },
+    /// Answers [`Input::SnapshotArrived`]. What is accepted is installed, and the group is not touched
+    /// until [`Input::SnapshotInstalled`].
+    InstallSnapshot {
+        group: GroupId,
+        index: u64,
+        accept: bool,
     },
     /// Entries for a replica that is behind: index, term and place of each. To be answered with
     /// [`Input::EntriesRead`], if with nothing.

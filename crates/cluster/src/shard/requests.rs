@@ -2,12 +2,16 @@
 
 use machine::{Batch, CatalogCommand, GroupId, QueueId, SessionId, SessionOwner};
 
-use super::{Input, Now, Output, Shard, refuse, tell};
-use crate::proposals::Waiter;
+use super::{Input, Now, Output, Shard, tell};
+use crate::catalog_group::CatalogGroup;
+use crate::peer::message::Message;
 use crate::queues::{Detached, NO_QUEUE, Wish};
-use crate::request::{Answer, Request, Ticket};
+use crate::remote::Route;
+use crate::request::{Answer, Held, Request, Ticket};
+use crate::waiter::Waiter;
 
 impl Shard {
+    /// A session of this node asks.
     pub(super) fn request(
         &mut self,
         now: Now,
@@ -15,36 +19,119 @@ impl Shard {
         request: Request,
         outputs: &mut Vec<Output>,
     ) {
-        match request {
-            Request::Append { group, ticket, batch, settles } => {
-                let waiter = Waiter::Appended { session, ticket, settles };
-                self.append(now, group, batch, waiter, outputs);
+        let group = match &request {
+            Request::Append { .. } => {
+                let Request::Append { group, ticket, batch, settles } = request else { return };
+                return self.append_for(now, session, ticket, group, batch, settles, outputs);
             }
-            Request::Catalog { ticket, command } => match &mut self.catalog {
-                Some(catalog) => {
-                    let waiter = Waiter::Catalog { session, ticket };
-                    let bytes = catalog.propose(now.wall_ms, command, waiter, outputs);
-                    self.gathered(now, bytes, outputs);
+            Request::Catalog { .. } if self.number == 0 => {
+                let Request::Catalog { ticket, command } = request else { return };
+                let waiter = Waiter::Catalog { session, ticket };
+                return self.change(now, &command, waiter, outputs);
+            }
+            Request::Catalog { .. } => {
+                let input = Input::Requests { session, requests: vec![request] };
+                return self.forward(0, input, outputs);
+            }
+            Request::EndSession { ticket } => {
+                for shard in 0..self.shards {
+                    self.forward(shard, Input::EndSession { session, ticket: *ticket }, outputs);
                 }
+                return;
+            }
+            Request::Attach { group, .. }
+            | Request::Detach { group, .. }
+            | Request::Credit { group, .. }
+            | Request::Settle { group, .. }
+            | Request::Get { group, .. }
+            | Request::Purge { group, .. }
+            | Request::Status { group, .. }
+            | Request::CloseQueue { group, .. } => *group,
+        };
+        if self.is_local_here(group) {
+            return self.request_here(now, session, group, request, outputs);
+        }
+        let out = self.outbound(group);
+        let epoch = out.remote.epoch();
+        match out.remote.route {
+            Route::Here => self.request_here(now, session, group, request, outputs),
+            Route::There { node, .. } => {
+                out.remote.ask(session, &request);
+                let requests = vec![request];
+                self.send(node, Message::Requests { group, epoch, session, requests }, outputs);
+            }
+            Route::Nowhere => {
+                // A settle that no leader hears is appended: it must not be lost with the next.
+                if let Request::Settle { queue, ranges, outcome, .. } = &request
+                    && outcome.is_final()
+                {
+                    let mut batch = Batch::new();
+                    batch.settle(*queue, *outcome, ranges);
+                    out.parcels.add(now.wall_ms, batch, Waiter::Nobody, Vec::new());
+                }
+                self.outbound(group).remote.ask(session, &request);
+            }
+        }
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "they are the fields of one request")]
+    fn append_for(
+        &mut self,
+        now: Now,
+        session: SessionId,
+        ticket: Ticket,
+        group: GroupId,
+        batch: Batch,
+        settles: Vec<Held>,
+        outputs: &mut Vec<Output>,
+    ) {
+        if !self.is_local_here(group) && !settles.is_empty() {
+            let remote = &mut self.outbound(group).remote;
+            if remote.route != Route::Here {
+                for held in &settles {
+                    remote.let_go(held.queue, held.consumer, &held.ranges);
+                    remote.add_credit(held.queue, held.consumer, held.credit);
+                }
+            }
+        }
+        let waiter = Waiter::Appended { session, ticket };
+        self.append(now, group, batch, settles, waiter, outputs);
+    }
+
+    /// A session of any node asks something of a group that is led here.
+    pub(super) fn request_here(
+        &mut self,
+        now: Now,
+        session: SessionId,
+        group: GroupId,
+        request: Request,
+        outputs: &mut Vec<Output>,
+    ) {
+        // Before it is known who holds what, it is not known what is ready.
+        if let Some(found) = self.groups.get_mut(&group)
+            && !found.queues.machine().is_dispatching()
+            && matches!(
+                request,
+                Request::Get { .. }
+                    | Request::Purge { .. }
+                    | Request::Status { .. }
+                    | Request::CloseQueue { .. }
+            )
+        {
+            found.early_asked.push((session, request));
+            return;
+        }
+        let mut wishes = Vec::new();
+        match request {
+            Request::Append { .. } | Request::Catalog { .. } | Request::EndSession { .. } => {}
+            Request::Attach { ticket, queue, consumer, spec, .. } => match self.queues(group) {
+                Some(queues) => queues.attach(queue, consumer, spec, ticket, &mut wishes),
                 None => {
-                    let request = Request::Catalog { ticket, command };
-                    let input = Input::Requests { session, requests: vec![request] };
-                    self.forward(0, input, outputs);
+                    let answer = Answer::Attached { ticket, result: Err(NO_QUEUE) };
+                    wishes.push(Wish::Answer(session, answer));
                 }
             },
-            Request::Attach { ticket, group, queue, consumer, spec } => {
-                if let Some(queues) = self.queues(group) {
-                    let mut wishes = Vec::new();
-                    queues.attach(queue, consumer, spec, ticket, &mut wishes);
-                    self.wishes.append(&mut wishes);
-                } else {
-                    let answer = Answer::Attached { ticket, result: Err(NO_QUEUE) };
-                    outputs.push(Output::Answer { session, answer });
-                }
-                self.grant(group, outputs);
-            }
-            Request::Detach { ticket, group, queue, consumer } => {
-                let mut wishes = Vec::new();
+            Request::Detach { ticket, queue, consumer, .. } => {
                 let detached = match self.queues(group) {
                     Some(queues) => queues.detach(queue, consumer, ticket, &mut wishes),
                     None => Detached::Now,
@@ -54,7 +141,7 @@ impl Shard {
                 match detached {
                     Detached::Now => {
                         let answer = Answer::Detached { ticket };
-                        outputs.push(Output::Answer { session, answer });
+                        self.answer(group, session, answer, outputs);
                     }
                     Detached::QueueIsOver => {
                         let detached = Some((session, ticket));
@@ -63,58 +150,42 @@ impl Shard {
                     Detached::AfterDeliveries => {}
                 }
             }
-            Request::Credit { group, queue, consumer, add } => {
-                let mut wishes = Vec::new();
+            Request::Credit { queue, consumer, add, .. } => {
                 if let Some(queues) = self.queues(group) {
                     queues.credit(queue, consumer, add, &mut wishes);
                 }
-                self.wishes.append(&mut wishes);
-                self.grant(group, outputs);
             }
-            Request::Settle { group, queue, consumer, ranges, outcome, credit } => {
-                let mut wishes = Vec::new();
+            Request::Settle { queue, consumer, ranges, outcome, credit, .. } => {
                 if let Some(queues) = self.queues(group) {
                     queues.settle(queue, consumer, &ranges, outcome, credit, &mut wishes);
                 }
-                self.wishes.append(&mut wishes);
-                self.grant(group, outputs);
             }
-            Request::Get { ticket, group, queue, consumer, no_ack } => {
-                let mut wishes = Vec::new();
-                match self.queues(group) {
-                    Some(queues) => {
-                        queues.get(queue, consumer, no_ack, ticket, &mut wishes);
-                    }
-                    None => {
-                        let answer = Answer::Got { ticket, delivery: None, ready: 0 };
-                        wishes.push(Wish::Answer(session, answer));
-                    }
+            Request::Get { ticket, queue, consumer, no_ack, .. } => match self.queues(group) {
+                Some(queues) => {
+                    queues.get(queue, consumer, no_ack, ticket, &mut wishes);
                 }
-                self.wishes.append(&mut wishes);
-                self.grant(group, outputs);
-            }
-            Request::Purge { ticket, group, queue } => {
+                None => {
+                    let answer = Answer::Got { ticket, delivery: None, ready: 0 };
+                    wishes.push(Wish::Answer(session, answer));
+                }
+            },
+            Request::Purge { ticket, queue, .. } => {
                 self.purge(now, session, ticket, group, queue, outputs);
             }
-            Request::Status { ticket, group, queue } => {
+            Request::Status { ticket, queue, .. } => {
                 let status = self.queues(group).and_then(|queues| queues.machine().status(queue));
-                let answer = Answer::Status { ticket, status };
-                outputs.push(Output::Answer { session, answer });
+                wishes.push(Wish::Answer(session, Answer::Status { ticket, status }));
             }
-            Request::CloseQueue { ticket, group, queue, if_unused, if_empty } => {
+            Request::CloseQueue { ticket, queue, if_unused, if_empty, .. } => {
                 let result = match self.queues(group) {
                     Some(queues) => queues.close_queue(session, queue, if_unused, if_empty),
                     None => Ok(0),
                 };
-                let answer = Answer::Closed { ticket, result };
-                outputs.push(Output::Answer { session, answer });
-            }
-            Request::EndSession { ticket } => {
-                for shard in 0..self.shards {
-                    self.forward(shard, Input::EndSession { session, ticket }, outputs);
-                }
+                wishes.push(Wish::Answer(session, Answer::Closed { ticket, result }));
             }
         }
+        self.wishes.append(&mut wishes);
+        self.grant(group, outputs);
     }
 
     fn purge(
@@ -126,28 +197,23 @@ impl Shard {
         queue: QueueId,
         outputs: &mut Vec<Output>,
     ) {
-        // What is purged must get into the log, or nobody would ever see it again.
-        let may_log = match self.groups.get(&group) {
-            Some(found) => found.replica.is_leader(),
-            None => group == GroupId::local(self.node) && self.local.is_some(),
-        };
-        let waiter = |count| Waiter::Purged { session, ticket, count };
-        if !may_log {
-            return refuse(vec![waiter(0)], outputs);
-        }
         let Some(queues) = self.queues(group) else { return };
         let count = queues.purge(queue);
         let mut batches = Vec::new();
         while queues.settle_deadline_ms().is_some() {
             let mut batch = Batch::new();
             queues.take_settled(&mut batch);
+            if batch.is_empty() {
+                break;
+            }
             batches.push(batch);
         }
         let last = batches.pop().unwrap_or_default();
         for batch in batches {
-            self.append(now, group, batch, Waiter::Nobody, outputs);
+            self.append(now, group, batch, Vec::new(), Waiter::Nobody, outputs);
         }
-        self.append(now, group, last, waiter(count), outputs);
+        let waiter = Waiter::Purged { session, ticket, count };
+        self.append(now, group, last, Vec::new(), waiter, outputs);
     }
 
     /// Ends the session's part in this shard; shard 0 hears of it.
@@ -158,9 +224,12 @@ impl Shard {
         outputs: &mut Vec<Output>,
     ) {
         let (mut unused, mut wishes) = (Vec::new(), Vec::new());
-        let local = GroupId::local(self.node);
-        let groups: Vec<GroupId> = self.groups.keys().copied().chain([local]).collect();
+        let local = self.local.iter().map(|local| local.group);
+        let groups: Vec<GroupId> = self.groups.keys().copied().chain(local).collect();
         for group in groups {
+            if let Some(found) = self.groups.get_mut(&group) {
+                found.early_asked.retain(|(by, _)| *by != session);
+            }
             if let Some(queues) = self.queues(group) {
                 queues.end_session(session, &mut wishes);
             }
@@ -172,7 +241,23 @@ impl Shard {
             }
             self.grant(group, outputs);
         }
+        self.leave_others(session, outputs);
         self.forward(0, Input::SessionEnded { session, ticket, unused }, outputs);
+    }
+
+    /// Groups that are led elsewhere hear that the session is over.
+    fn leave_others(&mut self, session: SessionId, outputs: &mut Vec<Output>) {
+        let mut gone = Vec::new();
+        for (&group, out) in &mut self.out {
+            if out.remote.end_session(session)
+                && let Route::There { node, .. } = out.remote.route
+            {
+                gone.push((node, group, out.remote.epoch()));
+            }
+        }
+        for (node, group, epoch) in gone {
+            self.send(node, Message::SessionGone { group, epoch, session }, outputs);
+        }
     }
 
     /// Once every shard has ended the session, what goes with it is deleted, then it is answered.
@@ -191,25 +276,24 @@ impl Shard {
             return;
         }
         let Some(ending) = self.ending.remove(&(session, ticket)) else { return };
-        let Some(catalog) = &mut self.catalog else { return };
         let mut waiter = ticket.map(|ticket| Waiter::SessionEnded { session, ticket });
-        let owner = SessionOwner { node: self.node, session };
-        // A declaration that is under way may still make it an owner.
-        let has_exclusive =
-            catalog.catalog().has_exclusive(owner) || catalog.is_waiting_for(session);
+        let owner = SessionOwner { node: self.me.node, session };
+        let is_owner = |catalog: &CatalogGroup| catalog.catalog().has_exclusive(owner);
+        // A declaration that is under way may still make it one.
+        let has_exclusive = self.catalog.as_ref().is_some_and(is_owner)
+            || self.outbound(GroupId::CATALOG).parcels.is_waiting_for(session);
         let last = ending.unused.len().saturating_sub(1);
         for (nth, queue) in ending.unused.into_iter().enumerate() {
             let is_last = nth == last && !has_exclusive;
             let told = if is_last { waiter.take() } else { None };
-            waiter = catalog
-                .delete_unused(now.wall_ms, queue, told.unwrap_or(Waiter::Nobody), outputs)
+            waiter = self
+                .delete_unused(now, queue, told.unwrap_or(Waiter::Nobody), outputs)
                 .filter(|waiter| !matches!(waiter, Waiter::Nobody))
                 .or(waiter);
         }
         if has_exclusive {
             let command = CatalogCommand::SessionEnded { node: owner.node, session };
-            let waiter = waiter.unwrap_or(Waiter::Nobody);
-            catalog.propose(now.wall_ms, command, waiter, outputs);
+            self.change(now, &command, waiter.unwrap_or(Waiter::Nobody), outputs);
         } else if let Some(waiter) = waiter {
             tell(waiter, outputs);
         }

@@ -31,6 +31,7 @@ pub(crate) fn node(path: &Path) -> ClusterHandle {
         memory_limit: u64::MAX,
         disk_free_limit: 0,
         new_cluster: 7,
+        peers: None,
     };
     start(&config, &Failure::new(|why| panic!("{why}"))).unwrap()
 }

@@ -8,8 +8,8 @@ use bytes::{Bytes, BytesMut};
 use cluster::bodies::{Run, Source};
 use cluster::checkpoint::{Job, Stored};
 use cluster::limits::{FETCH_BYTES, Sizes};
-use cluster::recovery::Groups;
-use cluster::shard::{Input, Located, Now, Output, SegmentExtent, Shard};
+use cluster::recovery::{Genesis, Groups};
+use cluster::shard::{Input, Located, Member, Now, Output, SegmentExtent, Shard};
 use cluster::{Answer, Request, Ticket, copying};
 use machine::{
     Arguments, Batch, CatalogCommand, CatalogReply, ConsumerId, ConsumerSpec, GroupId, Messages,
@@ -17,7 +17,7 @@ use machine::{
 };
 use wal::segments::{self, SegmentMeta};
 use wal::sim::SimDisk;
-use wal::{Checkpoint, CommitBatch, Config, Error, Identity, Keeper, Reader, Wal};
+use wal::{Boot, Checkpoint, CommitBatch, Config, Error, Identity, Keeper, Reader, Wal};
 
 pub(crate) const FILE_BYTES: u64 = 64 << 10;
 const NODE: NodeId = NodeId(1);
@@ -82,8 +82,11 @@ impl Node {
         });
         let metas: BTreeMap<GroupId, Vec<SegmentMeta>> = metas.collect();
         let (reader, keeper) = (wal.reader(), wal.keeper());
-        let groups = Groups::recover(NODE, &reader, recovered, groups).unwrap();
-        let shard = groups.into_shards(NODE, 1, Sizes::of(FILE_BYTES)).remove(0);
+        let boot = Boot::next(disk).unwrap();
+        let me = Member { node: NODE, boot, seed: 1 };
+        let genesis = Genesis::alone(NODE, groups);
+        let groups = Groups::recover(me, &genesis, &reader, recovered).unwrap();
+        let shard = groups.into_shards(me, 1, Sizes::of(FILE_BYTES)).remove(0);
         let mut segments = BTreeMap::new();
         for (group, metas) in &metas {
             for meta in metas {
@@ -122,7 +125,7 @@ impl Node {
         Self::start(&disk, groups)
     }
 
-    fn now(&self) -> Now {
+    pub(crate) fn now(&self) -> Now {
         Now { mono_ms: self.ms, wall_ms: 1_700_000_000_000 + self.ms }
     }
 
@@ -159,7 +162,11 @@ impl Node {
                 Output::CatalogApplied { .. } => {}
                 Output::Checkpoint(job) => self.jobs.push_back(job),
                 Output::Reconciled => self.is_reconciled = true,
-                Output::Send { .. } | Output::ReadEntries { .. } => panic!("there is one node"),
+                Output::CatalogReplaced { .. }
+                | Output::SendSnapshot { .. }
+                | Output::InstallSnapshot { .. }
+                | Output::Send { .. }
+                | Output::ReadEntries { .. } => panic!("there is one node"),
             }
         }
     }
@@ -279,7 +286,7 @@ impl Node {
             let is_quiet = self.appends.is_empty() && self.fetches.is_empty();
             self.sync(usize::MAX);
             self.fetch();
-            if is_quiet && self.shard.is_idle() {
+            if is_quiet && self.shard.is_idle(self.now()) {
                 return;
             }
         }
@@ -375,7 +382,7 @@ impl Node {
     }
 
     pub(crate) fn status(&mut self, (queue, group): (QueueId, GroupId)) -> Option<QueueStatus> {
-        let asker = SessionId(u64::MAX);
+        let asker = SessionId((1 << 48) - 1);
         self.ask(asker, Request::Status { ticket: Ticket(1), group, queue });
         match self.told(asker).pop() {
             Some(Answer::Status { status, .. }) => status,

@@ -111,6 +111,13 @@ impl Batch {
         self.has_parcels |= other.has_parcels;
     }
 
+    /// Puts the commands of another batch, which has no parcels, into the parcel that is open.
+    pub fn fill(&mut self, other: Self) {
+        assert!(self.has_parcels && !other.has_parcels, "a parcel is filled with commands");
+        self.bytes.extend_from_slice(other.bytes.get(ENTRY_HEAD_BYTES..).unwrap_or_default());
+        self.commands += other.commands;
+    }
+
     /// The commands alone, without the head of an entry.
     pub fn into_commands(mut self) -> Vec<u8> {
         self.bytes.drain(..ENTRY_HEAD_BYTES.min(self.bytes.len()));

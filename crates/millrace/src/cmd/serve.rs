@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use cluster::{ClusterHandle, Failure};
+use cluster::{ClusterHandle, Failure, StartError};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -35,6 +35,15 @@ pub(crate) struct Args {
     /// Address and port for AMQP clients [default: 127.0.0.1:5672]
     #[arg(long, value_name = "ADDR:PORT")]
     amqp: Option<String>,
+    /// Number of this node in its cluster, which no other node has [default: no cluster]
+    #[arg(long, value_name = "N")]
+    node_id: Option<u64>,
+    /// Address and port for the other nodes [default: as --peers has it for this node]
+    #[arg(long, value_name = "ADDR:PORT")]
+    peer_listen: Option<String>,
+    /// All nodes that make a new cluster, the same list on each: 1=ADDR:PORT,2=ADDR:PORT,3=ADDR:PORT
+    #[arg(long, value_name = "LIST")]
+    peers: Option<String>,
     /// A configuration file
     #[arg(long, value_name = "FILE", env = "MILLRACE_CONFIG")]
     config: Option<PathBuf>,
@@ -77,8 +86,15 @@ fn load(args: &Args) -> Result<Config, Vec<String>> {
     if let Some(dir) = &args.data_dir {
         flags.push(("data_dir", dir.display().to_string()));
     }
-    if let Some(amqp) = &args.amqp {
-        flags.push(("amqp", amqp.clone()));
+    let node_id = args.node_id.map(|number| number.to_string());
+    let texts = [
+        ("amqp", &args.amqp),
+        ("node_id", &node_id),
+        ("peer_listen", &args.peer_listen),
+        ("peers", &args.peers),
+    ];
+    for (key, text) in texts {
+        flags.extend(text.clone().map(|text| (key, text)));
     }
     let mut problems = Vec::new();
     for set in &args.set {
@@ -123,9 +139,13 @@ fn serve(config: &Config) -> Result<(), String> {
         memory_limit: config.memory_limit.unwrap_or_else(memory_share),
         disk_free_limit: config.disk_free_limit,
         new_cluster: draw(),
+        peers: config.peers.clone(),
     };
-    let cluster = cluster::start(&start, &failure).map_err(|error| {
-        format!("The data directory {} cannot be used: {error}", config.data_dir.display())
+    let cluster = cluster::start(&start, &failure).map_err(|error| match error {
+        StartError::Directory(error) => {
+            format!("The data directory {} cannot be used: {error}", config.data_dir.display())
+        }
+        StartError::Cluster(why) => why,
     })?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(cores.max(2))

@@ -126,8 +126,8 @@ pub(super) async fn write<W: AsyncWrite + Unpin>(
     Ok(())
 }
 
-/// A number of `T` bytes that nobody can guess.
-pub(super) fn draw<const N: usize>() -> [u8; N] {
+/// `N` bytes that nobody can guess.
+pub(in crate::io) fn draw<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     let mut filled = 0;
     while filled < N {

@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 use machine::NodeId;
 use tokio::sync::{Notify, mpsc};
 
-use super::Shared;
 use super::line::{Broken, Line, dial, jitter, name};
 use super::outbox::Outbox;
+use super::{Address, Shared};
 use super::{greet, link};
 use crate::peer::handshake::{Acquaintance, Hello, Purpose};
 use crate::shard::Input;
@@ -63,6 +63,11 @@ impl Member {
 
     pub(super) fn address(&self) -> String {
         self.address.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn to_address(&self) -> Address {
+        let incarnation = self.known().incarnation;
+        Address { node: self.node, address: self.address(), incarnation }
     }
 
     pub(super) fn set_address(&self, address: &str) {

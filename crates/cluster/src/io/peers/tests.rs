@@ -25,7 +25,7 @@ struct Node {
     shard: Arc<Mailbox<Input>>,
     /// Taken from the mailbox, not looked at yet.
     inputs: Vec<Input>,
-    remembered: Arc<Mutex<BTreeMap<NodeId, u64>>>,
+    remembered: Arc<Mutex<Vec<Address>>>,
 }
 
 struct Start {
@@ -53,7 +53,7 @@ impl Start {
 
     fn start(self) -> Node {
         let shard = Mailbox::new(self.mailbox_bytes);
-        let remembered = Arc::new(Mutex::new(BTreeMap::new()));
+        let remembered = Arc::new(Mutex::new(Vec::new()));
         let config = Config {
             node: NodeId(self.node),
             cluster: self.cluster,
@@ -65,7 +65,7 @@ impl Start {
             bulk_bytes_per_second: self.bulk_bytes_per_second,
             remember: {
                 let remembered = Arc::clone(&remembered);
-                Box::new(move |known| remembered.lock().unwrap().clone_from(known))
+                Box::new(move |known| *remembered.lock().unwrap() = known.to_vec())
             },
         };
         let peers = Peers::start(config, vec![Arc::clone(&shard)]).unwrap();
@@ -120,6 +120,13 @@ impl Node {
         }
         assert_eq!(all.len(), count);
         all
+    }
+
+    /// What is kept of the only other member's incarnation.
+    fn kept_incarnation(&self) -> Option<u64> {
+        let remembered = self.remembered.lock().unwrap();
+        assert_eq!(remembered.len(), 1);
+        remembered[0].incarnation
     }
 
     /// Nothing has come so far.

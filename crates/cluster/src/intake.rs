@@ -1,0 +1,89 @@
+//! What a group's leader took into its log, of which origin, and whether that is committed.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use machine::{NodeId, Origin};
+
+use crate::request::Held;
+
+/// The parcels that the leader of one group proposed in its term.
+#[derive(Debug, Default)]
+pub(crate) struct Intake {
+    /// Per node: boot, and number of the last one proposed.
+    taken: BTreeMap<NodeId, (u64, u64)>,
+    /// Proposed and not confirmed, by index.
+    proposed: VecDeque<(u64, Taken)>,
+}
+
+/// A parcel in the log.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    pub(crate) origin: Origin,
+    pub(crate) seq: u64,
+    pub(crate) needs_apply: bool,
+    pub(crate) settles: Vec<Held>,
+}
+
+/// What to do with a parcel that comes in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Propose,
+    /// It was applied before: tell its origin.
+    Applied,
+    /// It is in the log, or another must come first: its origin hears of it, or sends again.
+    Ignore,
+}
+
+impl Intake {
+    /// `applied`: the last number of that origin that the machine has applied.
+    pub(crate) fn judge(&self, origin: Origin, seq: u64, applied: u64) -> Verdict {
+        let last = match self.taken.get(&origin.node) {
+            Some(&(boot, _)) if boot > origin.boot => return Verdict::Ignore,
+            Some(&(boot, last)) if boot == origin.boot => last.max(applied),
+            Some(_) | None => applied,
+        };
+        if seq <= applied {
+            Verdict::Applied
+        } else if seq == last + 1 {
+            Verdict::Propose
+        } else {
+            Verdict::Ignore
+        }
+    }
+
+    /// A parcel was proposed at `index`.
+    pub(crate) fn proposed(&mut self, index: u64, taken: Taken) {
+        self.taken.insert(taken.origin.node, (taken.origin.boot, taken.seq));
+        self.proposed.push_back((index, taken));
+    }
+
+    /// What consumers let go of now that the entry at `index` is applied.
+    pub(crate) fn take_settles(&mut self, index: u64) -> Vec<Held> {
+        let found = self.proposed.binary_search_by_key(&index, |(at, _)| *at);
+        match found {
+            Ok(nth) => std::mem::take(&mut self.proposed[nth].1.settles),
+            Err(_) => Vec::new(),
+        }
+    }
+
+    /// What may be confirmed: committed, and applied where that is needed. In order.
+    pub(crate) fn confirm(&mut self, committed: u64, applied: u64) -> Option<(Origin, u64)> {
+        let (index, taken) = self.proposed.front()?;
+        if *index > committed || (taken.needs_apply && *index > applied) {
+            return None;
+        }
+        let (_, taken) = self.proposed.pop_front()?;
+        Some((taken.origin, taken.seq))
+    }
+
+    /// Whether something proposed is not confirmed yet.
+    pub(crate) fn is_waiting(&self) -> bool {
+        !self.proposed.is_empty()
+    }
+
+    /// Leadership is lost: origins send again.
+    pub(crate) fn clear(&mut self) {
+        self.taken.clear();
+        self.proposed.clear();
+    }
+}

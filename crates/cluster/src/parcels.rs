@@ -1,0 +1,158 @@
+//! What this node's sessions append to one group, in numbered parcels.
+//!
+//! Many appends become one parcel. A parcel is kept until the group's leader says that a majority has
+//! it, and is sent again to every new leader: machines apply each number of an origin once.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use machine::{Batch, ENTRY_HEAD_BYTES, Origin, PARCEL_HEAD_BYTES, SessionId};
+
+use crate::limits::ENTRY_BYTES;
+use crate::request::Held;
+use crate::waiter::Waiter;
+
+/// The parcels of one origin for one group that are not known to be committed.
+#[derive(Debug)]
+pub(crate) struct Parcels {
+    origin: Origin,
+    gathering: Option<Gathering>,
+    /// Closed, by number, without a gap.
+    closed: VecDeque<Parcel>,
+    /// The number of the next one to close.
+    next_seq: u64,
+    /// The first that the present leader was not sent.
+    unsent: u64,
+    bytes: usize,
+}
+
+#[derive(Debug, Default)]
+struct Gathering {
+    batch: Batch,
+    waiters: Vec<Waiter>,
+    settles: Vec<Held>,
+}
+
+/// One of them.
+#[derive(Debug)]
+pub(crate) struct Parcel {
+    pub(crate) seq: u64,
+    /// Without the head that numbers it.
+    pub(crate) commands: Bytes,
+    /// The whole entry, if it was never sent: head, time and number included.
+    pub(crate) entry: Option<Bytes>,
+    /// What consumers let go of once it is applied.
+    pub(crate) settles: Vec<Held>,
+    /// It is answered when the leader has applied it, not as soon as it is committed.
+    pub(crate) needs_apply: bool,
+    waiters: Vec<Waiter>,
+}
+
+impl Parcels {
+    pub(crate) fn new(origin: Origin) -> Self {
+        Self { origin, gathering: None, closed: VecDeque::new(), next_seq: 1, unsent: 1, bytes: 0 }
+    }
+
+    pub(crate) fn origin(&self) -> Origin {
+        self.origin
+    }
+
+    /// Adds `batch` to the parcel that is being gathered, or begins one if both would be too large.
+    pub(crate) fn add(&mut self, wall_ms: u64, batch: Batch, waiter: Waiter, settles: Vec<Held>) {
+        let gathered = self.gathering.as_ref().map_or(0, |it| it.batch.bytes());
+        if gathered > 0 && gathered + batch.bytes() > ENTRY_BYTES {
+            self.close(wall_ms);
+        }
+        let gathering = self.gathering.get_or_insert_with(|| {
+            let mut gathering = Gathering::default();
+            gathering.batch.parcel(self.origin, self.next_seq);
+            gathering
+        });
+        gathering.batch.fill(batch);
+        gathering.waiters.push(waiter);
+        gathering.settles.extend(settles);
+    }
+
+    pub(crate) fn is_gathering(&self) -> bool {
+        self.gathering.is_some()
+    }
+
+    /// Closes what was gathered, with this node's time in case it leads.
+    pub(crate) fn close(&mut self, wall_ms: u64) {
+        let Some(Gathering { batch, waiters, settles }) = self.gathering.take() else { return };
+        let entry = Bytes::from(batch.stamp(wall_ms));
+        let commands = entry.slice(ENTRY_HEAD_BYTES + PARCEL_HEAD_BYTES..);
+        self.bytes += commands.len();
+        let needs_apply = !settles.is_empty() || waiters.iter().any(Waiter::needs_apply);
+        let entry = Some(entry);
+        let seq = self.next_seq;
+        self.next_seq += 1;
+        self.closed.push_back(Parcel { seq, commands, entry, settles, needs_apply, waiters });
+    }
+
+    /// Everything is to be sent again, to a leader that is new.
+    pub(crate) fn rewind(&mut self) {
+        self.unsent = self.closed.front().map_or(self.next_seq, |parcel| parcel.seq);
+    }
+
+    /// The next one to send; it counts as sent.
+    pub(crate) fn next_to_send(&mut self) -> Option<&mut Parcel> {
+        let first = self.closed.front()?.seq;
+        let nth = self.unsent.max(first) - first;
+        let parcel = self.closed.get_mut(nth as usize)?;
+        self.unsent = parcel.seq + 1;
+        Some(parcel)
+    }
+
+    /// It was not taken: it is the next one to send.
+    pub(crate) fn unsend(&mut self, seq: u64) {
+        self.unsent = seq;
+    }
+
+    /// Parcels up to `seq` are on a majority's disks. Who waited for them.
+    pub(crate) fn committed(&mut self, seq: u64) -> Vec<Waiter> {
+        let mut waiters = Vec::new();
+        while self.closed.front().is_some_and(|parcel| parcel.seq <= seq) {
+            let Some(parcel) = self.closed.pop_front() else { break };
+            self.bytes -= parcel.commands.len();
+            if waiters.is_empty() {
+                waiters = parcel.waiters;
+            } else {
+                waiters.extend(parcel.waiters);
+            }
+        }
+        waiters
+    }
+
+    /// No leader can be had: who waits is told, and the parcels go on without what was in them, so
+    /// that their numbers have no gap. One that was sent may be committed all the same.
+    pub(crate) fn give_up(&mut self, wall_ms: u64) -> Vec<Waiter> {
+        self.close(wall_ms);
+        let mut waiters = Vec::new();
+        for parcel in &mut self.closed {
+            waiters.append(&mut parcel.waiters);
+            parcel.settles.clear();
+            parcel.entry = None;
+            self.bytes -= parcel.commands.len();
+            parcel.commands = Bytes::new();
+        }
+        waiters
+    }
+
+    /// Bytes that were gathered or sent and are not known to be committed.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes + self.gathering.as_ref().map_or(0, |it| it.batch.bytes())
+    }
+
+    /// Whether nothing waits to be committed.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.closed.is_empty() && self.gathering.is_none()
+    }
+
+    /// Whether something that `session` asked for is not committed yet.
+    pub(crate) fn is_waiting_for(&self, session: SessionId) -> bool {
+        let gathering = self.gathering.iter().flat_map(|it| &it.waiters);
+        let closed = self.closed.iter().flat_map(|parcel| &parcel.waiters);
+        gathering.chain(closed).any(|waiter| waiter.session() == Some(session))
+    }
+}

@@ -1,0 +1,235 @@
+//! A group that another node leads, as this node's sessions see it.
+//!
+//! Here is kept what a new leader must be told: who consumes with what credit, who holds which
+//! messages, and which questions are not answered yet. Every time a leader is joined a new epoch
+//! begins; what was said in an older one is not heard any more.
+
+use std::collections::BTreeMap;
+
+use machine::{ConsumerId, NodeId, QueueId, Ranges, SessionId};
+
+use crate::peer::message::Attachment;
+use crate::request::{Answer, Request, Ticket};
+
+/// Where a group is led.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Route {
+    Here,
+    /// And joined, in that term.
+    There {
+        node: NodeId,
+        term: u64,
+    },
+    /// No leader is known, or it cannot be reached.
+    Nowhere,
+}
+
+/// What this node's sessions have in one group.
+#[derive(Debug)]
+pub(crate) struct Remote {
+    pub(crate) route: Route,
+    epoch: u64,
+    consumers: BTreeMap<(QueueId, ConsumerId), Attachment>,
+    asked: BTreeMap<(SessionId, Ticket), Request>,
+}
+
+impl Remote {
+    pub(crate) fn new() -> Self {
+        Self { route: Route::Nowhere, epoch: 0, consumers: BTreeMap::new(), asked: BTreeMap::new() }
+    }
+
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// Begins a new epoch with the leader `node`: what it is to be told.
+    pub(crate) fn join(&mut self, node: NodeId, term: u64) -> Vec<Attachment> {
+        self.epoch += 1;
+        self.route = Route::There { node, term };
+        self.consumers.values().cloned().collect()
+    }
+
+    /// This node leads: its groups take over what was kept here.
+    pub(crate) fn come_home(&mut self) -> (Vec<Attachment>, Vec<(SessionId, Request)>) {
+        self.epoch += 1;
+        self.route = Route::Here;
+        let consumers = std::mem::take(&mut self.consumers).into_values().collect();
+        let asked = std::mem::take(&mut self.asked);
+        (consumers, asked.into_iter().map(|((session, _), request)| (session, request)).collect())
+    }
+
+    /// This node led until now.
+    pub(crate) fn leave_home(
+        &mut self,
+        consumers: Vec<Attachment>,
+        asked: Vec<(SessionId, Request)>,
+    ) {
+        self.route = Route::Nowhere;
+        for attachment in consumers {
+            self.consumers.insert((attachment.queue, attachment.consumer), attachment);
+        }
+        for (session, request) in asked {
+            self.ask(session, &request);
+        }
+    }
+
+    /// What is not answered yet, to be asked again.
+    pub(crate) fn asked(&self) -> impl Iterator<Item = (SessionId, Request)> + '_ {
+        self.asked.iter().map(|((session, _), request)| (*session, request.clone()))
+    }
+
+    pub(crate) fn is_asking(&self) -> bool {
+        !self.asked.is_empty()
+    }
+
+    /// Nobody answers: who asked, to be told so.
+    pub(crate) fn give_up(&mut self) -> Vec<(SessionId, Ticket)> {
+        std::mem::take(&mut self.asked).into_keys().collect()
+    }
+
+    /// Takes note of a question before it is sent, if it can be.
+    pub(crate) fn ask(&mut self, session: SessionId, request: &Request) {
+        match request {
+            Request::Detach { ticket, queue, consumer, .. } => {
+                if let Some(found) = self.consumers.get_mut(&(*queue, *consumer)) {
+                    found.is_attached = false;
+                }
+                self.asked.insert((session, *ticket), request.clone());
+            }
+            Request::Attach { ticket, .. }
+            | Request::Get { ticket, .. }
+            | Request::Purge { ticket, .. }
+            | Request::Status { ticket, .. }
+            | Request::CloseQueue { ticket, .. } => {
+                self.asked.insert((session, *ticket), request.clone());
+            }
+            Request::Credit { queue, consumer, add, .. } => {
+                self.add_credit(*queue, *consumer, *add);
+            }
+            Request::Settle { queue, consumer, ranges, credit, .. } => {
+                self.let_go(*queue, *consumer, ranges);
+                self.add_credit(*queue, *consumer, *credit);
+            }
+            Request::Append { .. } | Request::Catalog { .. } | Request::EndSession { .. } => {}
+        }
+    }
+
+    /// A consumer does not hold these any more.
+    pub(crate) fn let_go(&mut self, queue: QueueId, consumer: ConsumerId, ranges: &Ranges) {
+        let Some(found) = self.consumers.get_mut(&(queue, consumer)) else { return };
+        found.held.remove_all(ranges);
+        self.forget_idle(queue, consumer);
+    }
+
+    pub(crate) fn add_credit(&mut self, queue: QueueId, consumer: ConsumerId, add: u32) {
+        if let Some(found) = self.consumers.get_mut(&(queue, consumer)) {
+            found.spec.credit = found.spec.credit.saturating_add(add);
+            return;
+        }
+        for request in self.asked.values_mut() {
+            if let Request::Attach { queue: asked, consumer: by, spec, .. } = request
+                && (*asked, *by) == (queue, consumer)
+            {
+                spec.credit = spec.credit.saturating_add(add);
+            }
+        }
+    }
+
+    /// Takes note of an answer of epoch `epoch`. False: nobody is to hear it.
+    pub(crate) fn answer(&mut self, epoch: u64, session: SessionId, answer: &Answer) -> bool {
+        match answer {
+            Answer::Attached { ticket, result } => {
+                let Some(Request::Attach { queue, consumer, spec, .. }) =
+                    self.asked.remove(&(session, *ticket))
+                else {
+                    return false;
+                };
+                if result.is_ok() {
+                    let (is_attached, held) = (true, Ranges::new());
+                    let attachment = Attachment { queue, consumer, spec, is_attached, held };
+                    self.consumers.insert((queue, consumer), attachment);
+                }
+                true
+            }
+            Answer::Detached { ticket } => {
+                let asked = self.asked.remove(&(session, *ticket));
+                if let Some(Request::Detach { queue, consumer, .. }) = &asked {
+                    self.forget_idle(*queue, *consumer);
+                }
+                asked.is_some()
+            }
+            Answer::Delivered(delivery) => {
+                let key = (delivery.queue, delivery.consumer);
+                let found = self.consumers.get_mut(&key).filter(|_| epoch == self.epoch);
+                let Some(found) = found else { return false };
+                found.spec.credit = found.spec.credit.saturating_sub(delivery.count);
+                if !found.spec.no_ack {
+                    let end = delivery.first_seq + u64::from(delivery.count);
+                    found.held.insert(delivery.first_seq..end);
+                }
+                true
+            }
+            Answer::Got { ticket, delivery, .. } => {
+                if delivery.is_some() && epoch != self.epoch {
+                    // Its leader let it go since; it is asked for again.
+                    return false;
+                }
+                let Some(Request::Get { no_ack, .. }) = self.asked.remove(&(session, *ticket))
+                else {
+                    return false;
+                };
+                if let Some(delivery) = delivery.as_ref().filter(|_| !no_ack) {
+                    let (queue, consumer) = (delivery.queue, delivery.consumer);
+                    let found = self.consumers.entry((queue, consumer)).or_insert(Attachment {
+                        queue,
+                        consumer,
+                        spec: machine::ConsumerSpec::default(),
+                        is_attached: false,
+                        held: Ranges::new(),
+                    });
+                    found.held.insert(delivery.first_seq..delivery.first_seq + 1);
+                }
+                true
+            }
+            Answer::Purged { ticket, .. }
+            | Answer::Status { ticket, .. }
+            | Answer::Closed { ticket, .. }
+            | Answer::AppendFailed { ticket } => self.asked.remove(&(session, *ticket)).is_some(),
+            Answer::Cancelled { queue, consumer } => {
+                epoch == self.epoch && self.consumers.remove(&(*queue, *consumer)).is_some()
+            }
+            Answer::Appended { .. }
+            | Answer::Catalog { .. }
+            | Answer::SessionEnded { .. }
+            | Answer::Alarms(_)
+            | Answer::Stopping => false,
+        }
+    }
+
+    /// The session is over. Says whether it had anything here.
+    pub(crate) fn end_session(&mut self, session: SessionId) -> bool {
+        let before = self.consumers.len() + self.asked.len();
+        self.consumers.retain(|(_, consumer), _| consumer.session != session);
+        self.asked.retain(|(by, _), _| *by != session);
+        self.consumers.len() + self.asked.len() != before
+    }
+
+    /// The queue went with its node: who consumed from it.
+    pub(crate) fn dropped(&mut self, queue: QueueId) -> Vec<ConsumerId> {
+        let mut attached = Vec::new();
+        self.consumers.retain(|(of, consumer), attachment| {
+            if *of == queue && attachment.is_attached {
+                attached.push(*consumer);
+            }
+            *of != queue
+        });
+        attached
+    }
+
+    fn forget_idle(&mut self, queue: QueueId, consumer: ConsumerId) {
+        let found = self.consumers.get(&(queue, consumer));
+        if found.is_some_and(|found| !found.is_attached && found.held.is_empty()) {
+            self.consumers.remove(&(queue, consumer));
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! Group 0 on this node, and what its entries mean for the other groups.
+
+use std::collections::BTreeSet;
+
+use machine::{Batch, CatalogCommand, GroupId, NodeId, QueueId, QueueSettings, SessionId};
+
+use super::{Gathered, Input, Now, Output, Shard, Then, tell};
+use crate::limits::GONE_MS;
+use crate::peer::message::Message;
+use crate::queue_group::QueueGroup;
+use crate::replica::Harvest;
+use crate::request::{Answer, Ticket};
+use crate::waiter::Waiter;
+
+impl Shard {
+    /// Everything that the catalog has to do in a step.
+    pub(super) fn finish_catalog(
+        &mut self,
+        now: Now,
+        gathered: &mut Gathered,
+        outputs: &mut Vec<Output>,
+    ) {
+        let Some(catalog) = &mut self.catalog else { return };
+        if catalog.is_frozen() {
+            return;
+        }
+        let mut harvest = Harvest::default();
+        let Gathered { batch, written, bytes } = gathered;
+        *bytes += catalog.replica.ready(self.appends + 1, batch, written, &mut harvest);
+        let Harvest { committed, mut messages } = harvest;
+        self.send_raft(GroupId::CATALOG, &mut messages, outputs);
+        for entry in &committed {
+            self.apply_catalog(entry, outputs);
+        }
+        self.hand_out_reconciliation(outputs);
+        let Some(catalog) = &mut self.catalog else { return };
+        if !catalog.replica.is_leader() {
+            catalog.early.clear();
+        }
+        if catalog.review_leadership() {
+            self.own.push_back(Input::TimePassed);
+        }
+        self.confirm_catalog(outputs);
+        self.route(now, GroupId::CATALOG, outputs);
+        self.lead_early(now, GroupId::CATALOG, outputs);
+        let Some(catalog) = &mut self.catalog else { return };
+        if let Some(job) = catalog.due_checkpoint() {
+            outputs.push(Output::Checkpoint(job));
+        }
+        let reads = catalog.replica.take_reads();
+        let behind = catalog.replica.take_behind();
+        for (number, entries) in reads {
+            outputs.push(Output::ReadEntries { group: GroupId::CATALOG, number, entries });
+        }
+        self.send_snapshots(GroupId::CATALOG, &behind, outputs);
+    }
+
+    fn apply_catalog(&mut self, entry: &raft::eraftpb::Entry, outputs: &mut Vec<Output>) {
+        self.outbound(GroupId::CATALOG);
+        let Some(catalog) = &mut self.catalog else { return };
+        let Some(out) = self.out.get_mut(&GroupId::CATALOG) else { return };
+        let (mut inputs, mut told) = (Vec::new(), Vec::new());
+        catalog.commit(entry, &mut out.parcels, &mut inputs, &mut told);
+        // Before this node's sessions may route to a queue, its group hears of it.
+        for (group, input) in inputs {
+            self.forward(Self::of(group, self.shards), input, outputs);
+        }
+        outputs.append(&mut told);
+    }
+
+    /// Origins resend what a leader does not confirm; they answer their sessions when they apply.
+    fn confirm_catalog(&mut self, outputs: &mut Vec<Output>) {
+        let Some(catalog) = &mut self.catalog else { return };
+        let (committed, applied) = (catalog.replica.committed(), catalog.applied());
+        let mut confirmed = Vec::new();
+        while let Some(done) = catalog.intake.confirm(committed, applied) {
+            confirmed.push(done);
+        }
+        for (origin, seq) in confirmed {
+            if origin.node != self.me.node {
+                let (group, boot) = (GroupId::CATALOG, origin.boot);
+                let message = Message::Committed { group, epoch: 0, boot, seq };
+                self.send(origin.node, message, outputs);
+            }
+        }
+    }
+
+    /// Once, after this node's start is in the catalog: what each shard's groups should have.
+    fn hand_out_reconciliation(&mut self, outputs: &mut Vec<Output>) {
+        let Some(catalog) = &mut self.catalog else { return };
+        if !catalog.is_started() {
+            return;
+        }
+        let next_queue = catalog.catalog().next_queue();
+        let Some(queues) = catalog.take_reconciliation() else { return };
+        for shard in 0..self.shards {
+            let queues = queues
+                .iter()
+                .filter(|(group, _, _)| Self::of(*group, self.shards) == shard)
+                .cloned()
+                .collect();
+            self.forward(shard, Input::Reconcile { queues, next_queue }, outputs);
+        }
+    }
+
+    /// The groups are held against the catalog: what it has is created, what it had is dropped. A
+    /// queue that it has not heard of yet is left alone.
+    pub(super) fn reconcile(
+        &mut self,
+        now: Now,
+        queues: &[(GroupId, QueueId, QueueSettings)],
+        next_queue: u64,
+        outputs: &mut Vec<Output>,
+    ) {
+        let wanted: BTreeSet<(GroupId, QueueId)> =
+            queues.iter().map(|(group, queue, _)| (*group, *queue)).collect();
+        let mut have = BTreeSet::new();
+        for (&group, found) in &self.groups {
+            have.extend(found.queues.machine().queues().map(|queue| (group, queue)));
+        }
+        for &(group, queue) in &have {
+            if !wanted.contains(&(group, queue)) && queue.0 < next_queue {
+                self.drop_queue(now, group, queue, None, outputs);
+            }
+        }
+        for (group, queue, settings) in queues {
+            if !have.contains(&(*group, *queue)) && !group.is_local() {
+                self.create_queue(now, *group, *queue, settings, None, outputs);
+            }
+        }
+        self.reconciling = true;
+    }
+
+    /// Once what it has to say is on its way to the groups' leaders, the node may serve.
+    pub(super) fn tell_reconciled(&mut self, outputs: &mut Vec<Output>) {
+        let is_ready = |found: &QueueGroup| {
+            !found.replica.log().is_alone() || (found.serves() && !found.intake.is_waiting())
+        };
+        if self.reconciling && self.groups.values().all(is_ready) {
+            self.reconciling = false;
+            outputs.push(Output::Reconciled);
+        }
+    }
+
+    pub(super) fn create_queue(
+        &mut self,
+        now: Now,
+        group: GroupId,
+        queue: QueueId,
+        settings: &QueueSettings,
+        then: Option<Then>,
+        outputs: &mut Vec<Output>,
+    ) {
+        let waiter = created(then);
+        if group.is_local() && !self.is_local_here(group) {
+            // Its own node makes it, and is the only one that may have asked for it.
+            return tell(waiter, outputs);
+        }
+        let mut batch = Batch::new();
+        batch.create_queue(queue, settings);
+        self.append(now, group, batch, Vec::new(), waiter, outputs);
+    }
+
+    pub(super) fn drop_queue(
+        &mut self,
+        now: Now,
+        group: GroupId,
+        queue: QueueId,
+        then: Option<Then>,
+        outputs: &mut Vec<Output>,
+    ) {
+        let waiter = created(then);
+        if group.is_local() && !self.is_local_here(group) {
+            let gone = self.outbound(group).remote.dropped(queue);
+            for consumer in gone {
+                let answer = Answer::Cancelled { queue, consumer };
+                outputs.push(Output::Answer { session: consumer.session, answer });
+            }
+            return tell(waiter, outputs);
+        }
+        let mut batch = Batch::new();
+        batch.drop_queue(queue);
+        self.append(now, group, batch, Vec::new(), waiter, outputs);
+    }
+
+    /// The last consumer of an auto-delete queue went: the queue goes, too.
+    pub(super) fn unused(
+        &mut self,
+        now: Now,
+        queue: QueueId,
+        detached: Option<(SessionId, Ticket)>,
+        outputs: &mut Vec<Output>,
+    ) {
+        let waiter = match detached {
+            Some((session, ticket)) => Waiter::Detached { session, ticket },
+            None => Waiter::Nobody,
+        };
+        if let Some(waiter) = self.delete_unused(now, queue, waiter, outputs) {
+            tell(waiter, outputs);
+        }
+    }
+
+    /// Deletes the auto-delete queue `queue`. If it is not there any more, the waiter is handed back.
+    pub(super) fn delete_unused(
+        &mut self,
+        now: Now,
+        queue: QueueId,
+        waiter: Waiter,
+        outputs: &mut Vec<Output>,
+    ) -> Option<Waiter> {
+        let found = self.catalog.as_ref().and_then(|it| it.catalog().queue_by_id(queue));
+        let Some(found) = found else { return Some(waiter) };
+        let (vhost, name) = (found.vhost.clone(), found.name.clone());
+        let command = CatalogCommand::DeleteQueue { vhost, name, queue: Some(queue), by: None };
+        self.change(now, &command, waiter, outputs);
+        None
+    }
+
+    /// What lives in the memory of a node that is gone for long is gone.
+    pub(super) fn mourn(&mut self, now: Now, outputs: &mut Vec<Output>) {
+        let is_leader = self.catalog.as_ref().is_some_and(super::CatalogGroup::serves);
+        if !is_leader {
+            return;
+        }
+        let gone: Vec<NodeId> = self.peers.take_gone(now.mono_ms, GONE_MS);
+        for node in gone {
+            self.change(now, &CatalogCommand::NodeGone { node }, Waiter::Nobody, outputs);
+        }
+    }
+}
+
+/// Who waits for a queue to be created in its group, or dropped from it.
+fn created(then: Option<Then>) -> Waiter {
+    match then {
+        Some(Then { session, ticket, reply }) => Waiter::Created { session, ticket, reply },
+        None => Waiter::Nobody,
+    }
+}

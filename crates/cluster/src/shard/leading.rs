@@ -1,0 +1,227 @@
+//! A group's leadership on this node: taken up, given up, handed on.
+
+use std::collections::BTreeMap;
+
+use machine::{GroupId, NodeId, Origin, SessionId};
+
+use super::{Gathered, Input, Now, Output, Shard};
+use crate::limits::{LAG_NEAR, SETTLED_IN_MS, SLOW_TICKS};
+use crate::peer::message::Message;
+use crate::queue_group::QueueGroup;
+use crate::replica::Harvest;
+use crate::waiter::Waiter;
+
+impl Shard {
+    /// Everything that a data group has to do in a step.
+    pub(super) fn finish_group(
+        &mut self,
+        now: Now,
+        group: GroupId,
+        gathered: &mut Gathered,
+        outputs: &mut Vec<Output>,
+    ) {
+        let Some(found) = self.groups.get_mut(&group) else { return };
+        if found.is_frozen() {
+            return;
+        }
+        let rides = found.intake.is_waiting();
+        let at_once = self.closing.is_some() || rides;
+        found.flush_settles(now.mono_ms, now.wall_ms, at_once);
+        let mut harvest = Harvest::default();
+        let Gathered { batch, written, bytes } = gathered;
+        *bytes += found.replica.ready(self.appends + 1, batch, written, &mut harvest);
+        let Harvest { committed, mut messages } = harvest;
+        self.send_raft(group, &mut messages, outputs);
+        // Confirms hang on the commit alone; what follows from applying comes after.
+        self.confirm(group, outputs);
+        if let Some(found) = self.groups.get_mut(&group) {
+            for entry in &committed {
+                found.commit(entry, &mut self.wishes);
+            }
+        }
+        self.review_leadership(now, group, outputs);
+        self.confirm(group, outputs);
+        self.grant(group, outputs);
+        self.begin_dispatch(now, group, outputs);
+        self.lead_early(now, group, outputs);
+        let Some(found) = self.groups.get_mut(&group) else { return };
+        if let Some(job) = found.due_checkpoint() {
+            outputs.push(Output::Checkpoint(job));
+        }
+        let reads = found.replica.take_reads();
+        let behind = found.replica.take_behind();
+        for (number, entries) in reads {
+            outputs.push(Output::ReadEntries { group, number, entries });
+        }
+        self.send_snapshots(group, &behind, outputs);
+    }
+
+    /// Takes up or gives up leadership where that is due.
+    fn review_leadership(&mut self, now: Now, group: GroupId, outputs: &mut Vec<Output>) {
+        let Some(found) = self.groups.get_mut(&group) else { return };
+        if !found.replica.is_leader() {
+            found.early.clear();
+        }
+        if found.ceases_to_lead() {
+            self.cease_to_lead(now, group, outputs);
+        }
+        let Some(found) = self.groups.get_mut(&group) else { return };
+        if found.begins_to_lead() {
+            let nodes = self.reachable();
+            let Some(found) = self.groups.get_mut(&group) else { return };
+            found.lead(now.mono_ms, nodes);
+            // Its own sessions' parcels, and what others sent early.
+            self.own.push_back(Input::TimePassed);
+            let nodes: Vec<NodeId> = self.reachable().into_iter().collect();
+            for node in nodes {
+                let Some(found) = self.groups.get(&group) else { return };
+                let term = found.replica.term();
+                self.send(node, Message::Leads { group, term }, outputs);
+            }
+        }
+        self.route(now, group, outputs);
+    }
+
+    /// What this node's sessions have in the group is its leader's business now.
+    pub(super) fn come_home(&mut self, now: Now, group: GroupId, outputs: &mut Vec<Output>) {
+        let out = self.outbound(group);
+        let (consumers, asked) = out.remote.come_home();
+        out.parcels.rewind();
+        if group == GroupId::CATALOG {
+            return;
+        }
+        let me = self.me.node;
+        let mut wishes = Vec::new();
+        if let Some(queues) = self.queues(group) {
+            queues.join(|session| Self::is_ours(me, session), consumers, &mut wishes);
+        }
+        self.wishes.append(&mut wishes);
+        self.grant(group, outputs);
+        for (session, request) in asked {
+            self.request_here(now, session, group, request, outputs);
+        }
+    }
+
+    fn cease_to_lead(&mut self, now: Now, group: GroupId, outputs: &mut Vec<Output>) {
+        let me = self.me.node;
+        let is_ours = |session: SessionId| Self::is_ours(me, session);
+        self.asked.retain(|_, of| *of != group);
+        let Some(found) = self.groups.get_mut(&group) else { return };
+        let mut left = found.queues.follow(is_ours);
+        let early_asked = std::mem::take(&mut found.early_asked);
+        found.follow();
+        left.asked.extend(early_asked.into_iter().filter(|(session, _)| is_ours(*session)));
+        let out = self.outbound(group);
+        out.remote.leave_home(left.consumers, left.asked);
+        for batch in left.settled {
+            out.parcels.add(now.wall_ms, batch, Waiter::Nobody, Vec::new());
+        }
+        for (session, ticket) in left.detached {
+            let answer = crate::request::Answer::Detached { ticket };
+            outputs.push(Output::Answer { session, answer });
+        }
+    }
+
+    /// Tells origins what is on a majority's disks.
+    fn confirm(&mut self, group: GroupId, outputs: &mut Vec<Output>) {
+        let Some(found) = self.groups.get_mut(&group) else { return };
+        if !found.serves() {
+            return;
+        }
+        let committed = committed_by(found);
+        let mut last: BTreeMap<Origin, u64> = BTreeMap::new();
+        while let Some((origin, seq)) = found.intake.confirm(committed, found.applied) {
+            last.insert(origin, seq);
+        }
+        for (origin, seq) in last {
+            if origin == self.origin() {
+                self.parcels_committed(group, seq, outputs);
+            } else if origin.node != self.me.node {
+                let epoch = self.joined(group, origin.node).unwrap_or(0);
+                let message = Message::Committed { group, epoch, boot: origin.boot, seq };
+                self.send(origin.node, message, outputs);
+            }
+        }
+    }
+
+    /// Once it is known who holds what, the others may have the rest.
+    fn begin_dispatch(&mut self, now: Now, group: GroupId, outputs: &mut Vec<Output>) {
+        let Some(found) = self.groups.get_mut(&group) else { return };
+        if !found.serves() || !found.may_dispatch(now.mono_ms) {
+            return;
+        }
+        found.queues.start_dispatch(&mut self.wishes);
+        let asked = std::mem::take(&mut found.early_asked);
+        self.grant(group, outputs);
+        for (session, request) in asked {
+            self.request_here(now, session, group, request, outputs);
+        }
+    }
+
+    /// The node that leads `group` when all is well.
+    pub(super) fn preferred_leader(&mut self, group: GroupId) -> Option<NodeId> {
+        let replica = self.replica(group)?;
+        let mut voters = replica.voters().to_vec();
+        voters.sort_unstable();
+        let nth = (group.0 as usize).checked_rem(voters.len())?;
+        voters.get(nth).copied().map(NodeId)
+    }
+
+    /// Leaders go where they belong, away from slow disks, and away from a node that stops.
+    pub(super) fn balance(&mut self, now: Now) {
+        let is_closing = self.closing.is_some();
+        let is_review = self.ticks.is_multiple_of(TICKS_PER_REVIEW);
+        for group in self.with_replicas() {
+            let preferred = self.preferred_leader(group);
+            let me = self.me.node;
+            let up: Vec<(NodeId, u64)> = self
+                .peers
+                .up()
+                .filter_map(|node| Some((node, self.peers.up_since(node)?)))
+                .collect();
+            let is_slow = self.is_slow(group);
+            let Some(replica) = self.replica(group) else { continue };
+            if !replica.is_leader() || replica.is_transferring() || replica.log().is_alone() {
+                continue;
+            }
+            let voters: Vec<NodeId> = replica.voters().iter().map(|voter| NodeId(*voter)).collect();
+            let near = up
+                .iter()
+                .filter(|(node, _)| voters.contains(node))
+                .filter_map(|(node, since)| Some((replica.lag(*node)?, *node, *since)))
+                .filter(|(lag, _, _)| *lag <= LAG_NEAR);
+            let target = if is_closing || is_slow {
+                near.min().map(|(_, node, _)| node)
+            } else if is_review && preferred != Some(me) {
+                // It has been there for a while, so that nothing is moved to a node that comes and goes.
+                near.filter(|(_, node, _)| Some(*node) == preferred)
+                    .find(|(_, _, since)| now.mono_ms >= since + SETTLED_IN_MS)
+                    .map(|(_, node, _)| node)
+            } else {
+                None
+            };
+            if let Some(node) = target {
+                replica.transfer(node);
+            }
+        }
+    }
+
+    /// Whether this leader's disk was behind the majority's for long.
+    fn is_slow(&mut self, group: GroupId) -> bool {
+        let Some(found) = self.groups.get_mut(&group) else { return false };
+        found.note_slowness();
+        found.slow_ticks >= SLOW_TICKS
+    }
+}
+
+/// Ticks between two looks at who should lead.
+const TICKS_PER_REVIEW: u64 = 10;
+
+fn committed_by(found: &QueueGroup) -> u64 {
+    #[cfg(bug_confirm_before_majority)]
+    {
+        found.replica.persisted()
+    }
+    #[cfg(not(bug_confirm_before_majority))]
+    found.replica.committed()
+}

@@ -1,0 +1,80 @@
+//! The group without a log: queues that live in this node's memory and go with it.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use machine::{Applied, Batch, GroupId, NodeId, QueueMachine};
+
+use super::{Now, Output, Shard, tell};
+use crate::queues::{Origin, Queues};
+use crate::request::Held;
+use crate::waiter::Waiter;
+
+pub(super) struct Local {
+    pub(super) group: GroupId,
+    pub(super) queues: Queues,
+    /// Nodes whose sessions have joined, and under which epoch.
+    pub(super) joined: BTreeMap<NodeId, u64>,
+    index: u64,
+}
+
+impl Local {
+    pub(super) fn new(node: NodeId) -> Self {
+        let group = GroupId::local(node);
+        let mut queues = Queues::new(group, QueueMachine::new());
+        queues.lead();
+        queues.start_dispatch(&mut Vec::new());
+        Self { group, queues, joined: BTreeMap::new(), index: 0 }
+    }
+}
+
+impl Shard {
+    pub(super) fn is_local_here(&self, group: GroupId) -> bool {
+        group == GroupId::local(self.me.node)
+    }
+
+    pub(super) fn apply_local(
+        &mut self,
+        now: Now,
+        batch: Batch,
+        settles: &[Held],
+        waiter: Waiter,
+        outputs: &mut Vec<Output>,
+    ) {
+        if self.local.is_none() {
+            return;
+        }
+        self.apply_local_entry(now, Bytes::from(batch.stamp(now.wall_ms)));
+        if let Some(local) = &mut self.local {
+            local.queues.settled_by_entry(settles, &mut self.wishes);
+        }
+        tell(waiter, outputs);
+        self.grant(GroupId::local(self.me.node), outputs);
+    }
+
+    /// What it brings is still to be granted.
+    pub(super) fn apply_local_entry(&mut self, now: Now, entry: Bytes) {
+        let Some(local) = &mut self.local else { return };
+        local.index += 1;
+        let at = Applied { index: local.index, time_ms: now.wall_ms };
+        let applied = local.queues.apply(at, &entry, Origin::Memory, &mut self.wishes);
+        assert!(applied.is_ok(), "a batch of our own making cannot be read");
+    }
+
+    /// Settles of queues that have no log need not wait for anything.
+    pub(super) fn settle_local(&mut self, now: Now, outputs: &mut Vec<Output>) {
+        while let Some(local) = &mut self.local
+            && local.queues.settle_deadline_ms().is_some()
+        {
+            let mut batch = Batch::new();
+            local.queues.take_settled(&mut batch);
+            if batch.is_empty() {
+                break;
+            }
+            self.apply_local_entry(now, Bytes::from(batch.stamp(now.wall_ms)));
+        }
+        if self.local.is_some() {
+            self.grant(GroupId::local(self.me.node), outputs);
+        }
+    }
+}

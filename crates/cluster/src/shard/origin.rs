@@ -1,0 +1,270 @@
+//! What this node's sessions have in a group, and how it gets to whoever leads the group.
+
+use machine::{Batch, CatalogCommand, GroupId, NodeId};
+
+use super::{Now, Output, Shard, refuse, tell};
+use crate::intake::{Taken, Verdict};
+use crate::limits::{LEADERLESS_MS, MINORITY_MS};
+use crate::parcels::Parcels;
+use crate::peer::message::Message;
+use crate::remote::{Remote, Route};
+use crate::request::{Answer, Held};
+use crate::waiter::Waiter;
+
+/// This node as the origin of what a group is asked.
+pub(super) struct Outbound {
+    pub(super) parcels: Parcels,
+    pub(super) remote: Remote,
+    /// Since when something waits and no leader can be had.
+    stuck_since_ms: Option<u64>,
+    /// A leader that was joined was none: it is not joined again before.
+    pub(super) refused_until_ms: u64,
+}
+
+impl Outbound {
+    pub(super) fn is_idle(&self) -> bool {
+        self.parcels.is_empty() && !self.remote.is_asking()
+    }
+
+    /// Bytes that wait for a leader on another node, or for any.
+    pub(super) fn bytes_away(&self) -> usize {
+        match self.remote.route {
+            Route::Here => 0,
+            Route::There { .. } | Route::Nowhere => self.parcels.bytes(),
+        }
+    }
+}
+
+impl Shard {
+    pub(super) fn outbound(&mut self, group: GroupId) -> &mut Outbound {
+        let origin = self.origin();
+        self.out.entry(group).or_insert_with(|| Outbound {
+            parcels: Parcels::new(origin),
+            remote: Remote::new(),
+            stuck_since_ms: None,
+            refused_until_ms: 0,
+        })
+    }
+
+    /// Appends for a session of this node, or for the node itself.
+    pub(super) fn append(
+        &mut self,
+        now: Now,
+        group: GroupId,
+        batch: Batch,
+        settles: Vec<Held>,
+        waiter: Waiter,
+        outputs: &mut Vec<Output>,
+    ) {
+        if self.is_local_here(group) {
+            return self.apply_local(now, batch, &settles, waiter, outputs);
+        }
+        let bytes = batch.bytes();
+        if bytes > self.sizes.batch_bytes {
+            return refuse(vec![waiter], outputs);
+        }
+        self.outbound(group).parcels.add(now.wall_ms, batch, waiter, settles);
+        self.gathered(now, bytes, outputs);
+    }
+
+    /// Changes the catalog; in shard 0.
+    pub(super) fn change(
+        &mut self,
+        now: Now,
+        command: &CatalogCommand,
+        waiter: Waiter,
+        outputs: &mut Vec<Output>,
+    ) {
+        let mut batch = Batch::new();
+        batch.catalog(command);
+        self.append(now, GroupId::CATALOG, batch, Vec::new(), waiter, outputs);
+    }
+
+    pub(super) fn send_all_parcels(&mut self, now: Now, outputs: &mut Vec<Output>) {
+        let groups: Vec<GroupId> = self.out.keys().copied().collect();
+        for group in groups {
+            self.send_parcels(now, group, outputs);
+        }
+    }
+
+    /// Gives the leader of `group` the parcels that it was not given.
+    pub(super) fn send_parcels(&mut self, now: Now, group: GroupId, outputs: &mut Vec<Output>) {
+        let Some(out) = self.out.get_mut(&group) else { return };
+        let route = out.remote.route;
+        if route == Route::Nowhere {
+            return;
+        }
+        out.parcels.close(now.wall_ms);
+        loop {
+            let Some(out) = self.out.get_mut(&group) else { return };
+            let (origin, epoch) = (out.parcels.origin(), out.remote.epoch());
+            let Some(parcel) = out.parcels.next_to_send() else { return };
+            let (seq, needs_apply) = (parcel.seq, parcel.needs_apply);
+            let (commands, settles) = (parcel.commands.clone(), parcel.settles.clone());
+            match route {
+                Route::There { node, .. } => {
+                    // The bytes are kept for another leader; the ready made entry is not needed.
+                    parcel.entry = None;
+                    let message = Message::Parcel {
+                        group,
+                        epoch,
+                        boot: origin.boot,
+                        seq,
+                        commands,
+                        settles,
+                        needs_apply,
+                    };
+                    self.send(node, message, outputs);
+                }
+                Route::Here => {
+                    let entry = parcel.entry.take();
+                    let taken = Taken { origin, seq, needs_apply, settles };
+                    let verdict = match (&mut self.catalog, self.groups.get_mut(&group)) {
+                        (_, Some(found)) => found.take(now.wall_ms, taken, &commands, entry),
+                        (Some(catalog), None) if group == GroupId::CATALOG => {
+                            catalog.take(now.wall_ms, taken, &commands, entry)
+                        }
+                        (_, None) => Err(taken),
+                    };
+                    let Some(out) = self.out.get_mut(&group) else { return };
+                    match verdict {
+                        Ok(Verdict::Propose | Verdict::Ignore) => {}
+                        Ok(Verdict::Applied) => {
+                            let waiters = out.parcels.committed(seq);
+                            waiters.into_iter().for_each(|waiter| tell(waiter, outputs));
+                        }
+                        Err(_) => {
+                            out.parcels.unsend(seq);
+                            return;
+                        }
+                    }
+                }
+                Route::Nowhere => return,
+            }
+        }
+    }
+
+    /// The group's leader says that parcels up to `seq` are on a majority's disks.
+    pub(super) fn parcels_committed(
+        &mut self,
+        group: GroupId,
+        seq: u64,
+        outputs: &mut Vec<Output>,
+    ) {
+        // A change of the catalog is answered once this node has applied it.
+        if group == GroupId::CATALOG {
+            return;
+        }
+        let Some(out) = self.out.get_mut(&group) else { return };
+        let waiters = out.parcels.committed(seq);
+        waiters.into_iter().for_each(|waiter| tell(waiter, outputs));
+    }
+
+    /// Finds out who leads `group` now, and goes there if that is new.
+    pub(super) fn route(&mut self, now: Now, group: GroupId, outputs: &mut Vec<Output>) {
+        if self.is_local_here(group) {
+            return;
+        }
+        let wanted = self.leader_of(group);
+        let out = self.outbound(group);
+        if out.remote.route == wanted {
+            return;
+        }
+        match wanted {
+            Route::Here => self.come_home(now, group, outputs),
+            Route::There { node, term } => {
+                if now.mono_ms < out.refused_until_ms {
+                    out.remote.route = Route::Nowhere;
+                } else {
+                    self.join(now, group, node, term, outputs);
+                }
+            }
+            Route::Nowhere => out.remote.route = Route::Nowhere,
+        }
+    }
+
+    fn leader_of(&mut self, group: GroupId) -> Route {
+        let there = |shard: &Self, node: NodeId, term| {
+            if shard.peers.is_up(node) { Route::There { node, term } } else { Route::Nowhere }
+        };
+        if let Some(node) = group.local_node() {
+            return there(self, node, 0);
+        }
+        let me = self.me.node;
+        let serves = match (&self.catalog, self.groups.get(&group)) {
+            (_, Some(found)) => found.serves(),
+            (Some(catalog), None) if group == GroupId::CATALOG => catalog.serves(),
+            (_, None) => false,
+        };
+        if serves {
+            return Route::Here;
+        }
+        match self.replica(group).map(|replica| (replica.leader(), replica.term())) {
+            Some((Some(node), term)) if node != me => there(self, node, term),
+            Some(_) => Route::Nowhere,
+            None => match self.peers.leader(group) {
+                Some((term, node)) => there(self, node, term),
+                None => Route::Nowhere,
+            },
+        }
+    }
+
+    /// Tells a leader that is new all that this node's sessions have and want in its group. Parcels
+    /// come first: what they settle is not to be delivered.
+    fn join(
+        &mut self,
+        now: Now,
+        group: GroupId,
+        node: NodeId,
+        term: u64,
+        outputs: &mut Vec<Output>,
+    ) {
+        let out = self.outbound(group);
+        let attachments = out.remote.join(node, term);
+        let epoch = out.remote.epoch();
+        out.parcels.rewind();
+        self.send_parcels(now, group, outputs);
+        if group == GroupId::CATALOG {
+            return;
+        }
+        self.send(node, Message::Join { group, epoch, attachments }, outputs);
+        let asked: Vec<_> = self.outbound(group).remote.asked().collect();
+        for (session, request) in asked {
+            let requests = vec![request];
+            self.send(node, Message::Requests { group, epoch, session, requests }, outputs);
+        }
+    }
+
+    /// Sessions that wait for what cannot be had for now are told so.
+    pub(super) fn give_up_where_stuck(&mut self, now: Now, outputs: &mut Vec<Output>) {
+        let groups: Vec<GroupId> = self.out.keys().copied().collect();
+        for group in groups {
+            let has_majority = self.has_majority(group);
+            let Some(out) = self.out.get_mut(&group) else { continue };
+            if out.remote.route != Route::Nowhere || out.is_idle() {
+                out.stuck_since_ms = None;
+                continue;
+            }
+            let since = *out.stuck_since_ms.get_or_insert(now.mono_ms);
+            let patience = if has_majority { LEADERLESS_MS } else { MINORITY_MS };
+            if now.mono_ms < since + patience {
+                continue;
+            }
+            let waiters = out.parcels.give_up(now.wall_ms);
+            let asked = out.remote.give_up();
+            refuse(waiters, outputs);
+            for (session, ticket) in asked {
+                outputs.push(Output::Answer { session, answer: Answer::AppendFailed { ticket } });
+            }
+        }
+    }
+
+    /// Whether a majority of a group's voters can be reached, this node among them.
+    pub(super) fn has_majority(&mut self, group: GroupId) -> bool {
+        let me = self.me.node;
+        let Some(replica) = self.replica(group) else { return true };
+        let voters: Vec<NodeId> = replica.voters().iter().map(|voter| NodeId(*voter)).collect();
+        let reached = voters.iter().filter(|voter| **voter == me || self.peers.is_up(**voter));
+        reached.count() * 2 > voters.len()
+    }
+}

@@ -1,0 +1,479 @@
+//! The other nodes: which can be reached, and what they say.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use machine::{GroupId, NodeId, Origin};
+
+use super::{Input, Now, Output, Shard};
+use crate::intake::{Taken, Verdict};
+use crate::limits::{LOST_MS, REJOIN_MS};
+use crate::peer::message::Message;
+use crate::queue_group;
+use crate::remote::Route;
+
+/// What a shard knows of other nodes.
+#[derive(Debug, Default)]
+pub(super) struct Peers {
+    up: BTreeMap<NodeId, u64>,
+    /// Since when a node cannot be reached that could be.
+    lost: BTreeMap<NodeId, u64>,
+    /// The same, until the catalog is told.
+    missing: BTreeMap<NodeId, u64>,
+    /// Who leads groups that this node has no replica of, and in which term.
+    leaders: BTreeMap<GroupId, (u64, NodeId)>,
+    /// Groups whose leader cannot be reached: when this node runs for election.
+    campaigns: BTreeMap<GroupId, u64>,
+    /// Snapshots on their way.
+    snapshots: BTreeSet<(GroupId, NodeId)>,
+}
+
+impl Peers {
+    pub(super) fn is_up(&self, node: NodeId) -> bool {
+        self.up.contains_key(&node)
+    }
+
+    /// Since when a node can be reached, in `Now::mono_ms`.
+    pub(super) fn up_since(&self, node: NodeId) -> Option<u64> {
+        self.up.get(&node).copied()
+    }
+
+    pub(super) fn up(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.up.keys().copied()
+    }
+
+    /// Whether there never was another node.
+    pub(super) fn is_empty(&self) -> bool {
+        self.up.is_empty() && self.lost.is_empty()
+    }
+
+    pub(super) fn leader(&self, group: GroupId) -> Option<(u64, NodeId)> {
+        self.leaders.get(&group).copied()
+    }
+
+    /// Nodes that cannot be reached for so long; each is named once.
+    pub(super) fn take_gone(&mut self, now_ms: u64, after_ms: u64) -> Vec<NodeId> {
+        let is_gone = |_: &NodeId, since: &mut u64| now_ms >= *since + after_ms;
+        self.missing.extract_if(.., is_gone).map(|(node, _)| node).collect()
+    }
+
+    /// False: one is on its way.
+    pub(super) fn begin_snapshot(&mut self, group: GroupId, to: NodeId) -> bool {
+        self.snapshots.insert((group, to))
+    }
+
+    pub(super) fn end_snapshot(&mut self, group: GroupId, to: NodeId) {
+        self.snapshots.remove(&(group, to));
+    }
+
+    pub(super) fn next_campaign_ms(&self) -> Option<u64> {
+        self.campaigns.values().min().copied()
+    }
+}
+
+/// Milliseconds between the replicas of a group that run for election after its leader is gone.
+const STAGGER_MS: u64 = 60;
+/// Ticks after which a leader says again that it leads.
+const TICKS_PER_ANNOUNCEMENT: u64 = 20;
+
+impl Shard {
+    /// Says something to a node, if it can be reached.
+    pub(super) fn send(&self, to: NodeId, message: Message, outputs: &mut Vec<Output>) {
+        if self.peers.is_up(to) {
+            outputs.push(Output::Send { to, message });
+        }
+    }
+
+    pub(super) fn send_raft(
+        &mut self,
+        group: GroupId,
+        messages: &mut Vec<raft::eraftpb::Message>,
+        outputs: &mut Vec<Output>,
+    ) {
+        for message in messages.drain(..) {
+            let to = NodeId(message.to);
+            self.send(to, Message::Raft { group, message }, outputs);
+        }
+    }
+
+    pub(super) fn peer_up(&mut self, now: Now, node: NodeId, outputs: &mut Vec<Output>) {
+        self.peers.up.insert(node, now.mono_ms);
+        self.peers.lost.remove(&node);
+        self.peers.missing.remove(&node);
+        // What was said over the connection before is void, whoever said it.
+        for out in self.out.values_mut() {
+            if matches!(out.remote.route, Route::There { node: at, .. } if at == node) {
+                out.remote.route = Route::Nowhere;
+            }
+        }
+        for group in self.with_replicas() {
+            let is_majority = self.has_majority(group);
+            let is_preferred = self.preferred_leader(group) == Some(self.me.node);
+            let Some(replica) = self.replica(group) else { continue };
+            // A cluster that starts need not wait for a timeout.
+            if is_majority && is_preferred && replica.leader().is_none() && replica.is_voter() {
+                replica.campaign();
+            }
+        }
+        self.announce(&[node], outputs);
+        self.route_all(now, outputs);
+    }
+
+    pub(super) fn peer_down(&mut self, now: Now, node: NodeId, outputs: &mut Vec<Output>) {
+        if self.peers.up.remove(&node).is_some() {
+            self.peers.lost.insert(node, now.mono_ms);
+            self.peers.missing.insert(node, now.mono_ms);
+        }
+        let me = self.me.node;
+        for group in self.with_replicas() {
+            if let Some(found) = self.groups.get_mut(&group) {
+                found.does_not_join(node);
+            }
+            let Some(replica) = self.replica(group) else { continue };
+            replica.unreachable(node);
+            if replica.leader() != Some(node) || !replica.is_voter() {
+                continue;
+            }
+            replica.forget_leader();
+            let mut others: Vec<u64> =
+                replica.voters().iter().copied().filter(|voter| *voter != node.0).collect();
+            others.sort_unstable();
+            let turn = u64::from(group.0) % others.len().max(1) as u64;
+            others.rotate_left(turn as usize);
+            let place = others.iter().position(|voter| *voter == me.0).unwrap_or(others.len());
+            self.peers.campaigns.insert(group, now.mono_ms + place as u64 * STAGGER_MS);
+        }
+        self.route_all(now, outputs);
+    }
+
+    pub(super) fn campaign_where_due(&mut self, now: Now) {
+        if self.peers.campaigns.is_empty() {
+            return;
+        }
+        let is_due = |_: &GroupId, at: &mut u64| *at <= now.mono_ms;
+        let due: Vec<GroupId> =
+            self.peers.campaigns.extract_if(.., is_due).map(|(group, _)| group).collect();
+        for group in due {
+            if let Some(replica) = self.replica(group)
+                && replica.leader().is_none()
+            {
+                replica.campaign();
+            }
+        }
+    }
+
+    pub(super) fn route_all(&mut self, now: Now, outputs: &mut Vec<Output>) {
+        let groups: Vec<GroupId> = self.out.keys().copied().collect();
+        for group in groups {
+            self.route(now, group, outputs);
+        }
+    }
+
+    /// Raft's time, and what is looked at now and then.
+    pub(super) fn tick(&mut self, now: Now, outputs: &mut Vec<Output>) {
+        self.ticks += 1;
+        for group in self.with_replicas() {
+            if !self.is_frozen(group)
+                && let Some(replica) = self.replica(group)
+            {
+                replica.tick();
+            }
+        }
+        if self.peers.is_empty() && self.is_alone() {
+            return;
+        }
+        self.balance(now);
+        self.let_go_of_lost(now, outputs);
+        self.give_up_where_stuck(now, outputs);
+        self.mourn(now, outputs);
+        self.route_all(now, outputs);
+        if self.ticks.is_multiple_of(TICKS_PER_ANNOUNCEMENT) {
+            let nodes: Vec<NodeId> = self.peers.up().collect();
+            self.announce(&nodes, outputs);
+        }
+    }
+
+    pub(super) fn is_frozen(&self, group: GroupId) -> bool {
+        match (&self.catalog, self.groups.get(&group)) {
+            (_, Some(found)) => found.is_frozen(),
+            (Some(catalog), None) => group == GroupId::CATALOG && catalog.is_frozen(),
+            (None, None) => false,
+        }
+    }
+
+    /// Tells nodes which groups this one leads: they may have no replica that would know.
+    pub(super) fn announce(&self, nodes: &[NodeId], outputs: &mut Vec<Output>) {
+        for (group, found) in self.groups.iter().filter(|(_, found)| found.serves()) {
+            for node in nodes {
+                let term = found.replica.term();
+                self.send(*node, Message::Leads { group: *group, term }, outputs);
+            }
+        }
+    }
+
+    /// What nodes held that are gone for too long is ready again.
+    pub(super) fn let_go_of_lost(&mut self, now: Now, outputs: &mut Vec<Output>) {
+        let is_gone = |_: &NodeId, since: &mut u64| now.mono_ms >= *since + LOST_MS;
+        let gone: Vec<NodeId> =
+            self.peers.lost.extract_if(.., is_gone).map(|(node, _)| node).collect();
+        for node in gone {
+            self.asked.retain(|(session, _), _| Self::node_of(*session) != Some(node));
+            let mut groups: Vec<GroupId> = self.groups.keys().copied().collect();
+            groups.extend(self.local.iter().map(|local| local.group));
+            for group in groups {
+                if let Some(found) = self.groups.get_mut(&group) {
+                    found.joined.remove(&node);
+                    found.early_asked.retain(|(by, _)| Self::node_of(*by) != Some(node));
+                }
+                if let Some(local) = &mut self.local {
+                    local.joined.remove(&node);
+                }
+                let mut wishes = Vec::new();
+                if let Some(queues) = self.queues(group) {
+                    queues.join(|by| Self::node_of(by) == Some(node), Vec::new(), &mut wishes);
+                }
+                self.wishes.append(&mut wishes);
+                self.grant(group, outputs);
+            }
+        }
+    }
+
+    /// What another node says.
+    pub(super) fn peer(
+        &mut self,
+        now: Now,
+        from: NodeId,
+        message: Message,
+        outputs: &mut Vec<Output>,
+    ) {
+        match message {
+            Message::Raft { group, message } => {
+                if message.from == from.0
+                    && message.to == self.me.node.0
+                    && !self.is_frozen(group)
+                    && let Some(replica) = self.replica(group)
+                {
+                    replica.step(message);
+                }
+            }
+            Message::Leads { group, term } => {
+                let known = self.peers.leaders.get(&group).map_or(0, |(term, _)| *term);
+                if term >= known {
+                    self.peers.leaders.insert(group, (term, from));
+                    self.route(now, group, outputs);
+                }
+            }
+            Message::Answers { group, epoch, answers } => {
+                let Some(out) = self.out.get_mut(&group) else { return };
+                for (session, answer) in answers {
+                    if out.remote.answer(epoch, session, &answer) {
+                        outputs.push(Output::Answer { session, answer });
+                    }
+                }
+            }
+            Message::Committed { group, boot, seq, .. } => {
+                if boot == self.me.boot {
+                    self.parcels_committed(group, seq, outputs);
+                }
+            }
+            Message::NotLeader { group, epoch } => {
+                let Some(out) = self.out.get_mut(&group) else { return };
+                if out.remote.epoch() == epoch && out.remote.route != Route::Here {
+                    out.remote.route = Route::Nowhere;
+                    out.refused_until_ms = now.mono_ms + REJOIN_MS;
+                }
+            }
+            Message::Join { group, .. }
+            | Message::Requests { group, .. }
+            | Message::SessionGone { group, .. }
+            | Message::Parcel { group, .. } => {
+                self.ask_of_leader(now, from, group, message, outputs);
+            }
+            #[allow(unreachable_patterns, reason = "parts of snapshots do not come here")]
+            _ => {}
+        }
+    }
+
+    /// Something that only the group's leader can do.
+    fn ask_of_leader(
+        &mut self,
+        now: Now,
+        from: NodeId,
+        group: GroupId,
+        message: Message,
+        outputs: &mut Vec<Output>,
+    ) {
+        if self.is_local_here(group) {
+            return self.lead_peer(now, from, group, message, outputs);
+        }
+        if let Some(found) = self.groups.get_mut(&group) {
+            if found.serves() && found.early.is_empty() && !found.replica.is_transferring() {
+                return self.lead_peer(now, from, group, message, outputs);
+            }
+            if found.replica.is_leader() {
+                found.early.push((from, message));
+                return;
+            }
+        } else if let Some(catalog) = self.catalog.as_mut().filter(|_| group == GroupId::CATALOG) {
+            if catalog.serves() && catalog.early.is_empty() && !catalog.replica.is_transferring() {
+                return self.lead_peer(now, from, group, message, outputs);
+            }
+            if catalog.replica.is_leader() {
+                catalog.early.push((from, message));
+                return;
+            }
+        }
+        if let Message::Join { epoch, .. } | Message::Parcel { epoch, .. } = message {
+            self.send(from, Message::NotLeader { group, epoch }, outputs);
+        }
+    }
+
+    /// What came too early to be done, or while leadership was about to move.
+    pub(super) fn lead_early(&mut self, now: Now, group: GroupId, outputs: &mut Vec<Output>) {
+        let early = match (&mut self.catalog, self.groups.get_mut(&group)) {
+            (_, Some(found)) if found.serves() && !found.replica.is_transferring() => {
+                std::mem::take(&mut found.early)
+            }
+            (Some(catalog), None)
+                if group == GroupId::CATALOG
+                    && catalog.serves()
+                    && !catalog.replica.is_transferring() =>
+            {
+                std::mem::take(&mut catalog.early)
+            }
+            _ => return,
+        };
+        if early.is_empty() {
+            return;
+        }
+        for (from, message) in early {
+            self.ask_of_leader(now, from, group, message, outputs);
+        }
+        self.own.push_back(Input::TimePassed);
+    }
+
+    /// Serves another node's sessions in a group that is led here.
+    fn lead_peer(
+        &mut self,
+        now: Now,
+        from: NodeId,
+        group: GroupId,
+        message: Message,
+        outputs: &mut Vec<Output>,
+    ) {
+        match message {
+            Message::Join { epoch, attachments, .. } => {
+                let is_theirs = |session| Self::node_of(session) == Some(from);
+                self.asked.retain(|(session, _), of| !is_theirs(*session) || *of != group);
+                if let Some(found) = self.groups.get_mut(&group) {
+                    found.has_joined(from, epoch);
+                    found.early_asked.retain(|(by, _)| !is_theirs(*by));
+                } else if let Some(local) = &mut self.local {
+                    local.joined.insert(from, epoch);
+                }
+                let mut wishes = Vec::new();
+                if let Some(queues) = self.queues(group) {
+                    queues.join(is_theirs, attachments, &mut wishes);
+                }
+                self.wishes.append(&mut wishes);
+                self.grant(group, outputs);
+            }
+            Message::Requests { epoch, session, requests, .. } => {
+                if Self::node_of(session) != Some(from) || self.joined(group, from) != Some(epoch) {
+                    return;
+                }
+                for request in requests {
+                    if let Some(ticket) = request.ticket() {
+                        self.asked.insert((session, ticket), group);
+                    }
+                    self.request_here(now, session, group, request, outputs);
+                }
+            }
+            Message::SessionGone { epoch, session, .. } => {
+                if Self::node_of(session) != Some(from) || self.joined(group, from) != Some(epoch) {
+                    return;
+                }
+                self.asked.retain(|(by, _), of| *by != session || *of != group);
+                let mut wishes = Vec::new();
+                if let Some(found) = self.groups.get_mut(&group) {
+                    found.early_asked.retain(|(by, _)| *by != session);
+                }
+                if let Some(queues) = self.queues(group) {
+                    queues.end_session(session, &mut wishes);
+                }
+                self.wishes.append(&mut wishes);
+                self.grant(group, outputs);
+            }
+            Message::Parcel { epoch, boot, seq, commands, settles, needs_apply, .. } => {
+                let is_catalog = group == GroupId::CATALOG;
+                if machine::check_commands(&commands, is_catalog).is_err() {
+                    // Not of this cluster's making: it would stop every replica.
+                    return;
+                }
+                let origin = Origin { node: from, boot };
+                let taken = Taken { origin, seq, needs_apply, settles };
+                self.take_parcel(now, group, epoch, taken, commands, outputs);
+            }
+            _ => {}
+        }
+    }
+
+    fn take_parcel(
+        &mut self,
+        now: Now,
+        group: GroupId,
+        epoch: u64,
+        taken: Taken,
+        commands: bytes::Bytes,
+        outputs: &mut Vec<Output>,
+    ) {
+        let (origin, seq) = (taken.origin, taken.seq);
+        let from = origin.node;
+        let committed = Message::Committed { group, epoch, boot: origin.boot, seq };
+        if group.is_local() {
+            let Some(local) = &self.local else { return };
+            if local.queues.machine().last_parcel(origin) + 1 == seq {
+                let entry = queue_group::stamp(now.wall_ms, origin, seq, &commands);
+                self.apply_local_entry(now, entry);
+                if let Some(local) = &mut self.local {
+                    local.queues.settled_by_entry(&taken.settles, &mut self.wishes);
+                }
+                self.grant(group, outputs);
+            }
+            return self.send(from, committed, outputs);
+        }
+        let bytes = commands.len();
+        let (settles, needs_apply) = (taken.settles.clone(), taken.needs_apply);
+        let verdict = match (&mut self.catalog, self.groups.get_mut(&group)) {
+            (_, Some(found)) => found.take(now.wall_ms, taken, &commands, None),
+            (Some(catalog), None) => catalog.take(now.wall_ms, taken, &commands, None),
+            (None, None) => return,
+        };
+        match verdict {
+            Ok(Verdict::Propose) => self.gathered(now, bytes, outputs),
+            Ok(Verdict::Applied) => {
+                if let Some(found) = self.groups.get_mut(&group) {
+                    found.settled_before(&settles, &mut self.wishes);
+                }
+                self.grant(group, outputs);
+                self.send(from, committed, outputs);
+            }
+            Ok(Verdict::Ignore) => {}
+            Err(_) => {
+                // Leadership is about to move, or too much is under way: it is taken later.
+                let boot = origin.boot;
+                let message =
+                    Message::Parcel { group, epoch, boot, seq, commands, settles, needs_apply };
+                match (&mut self.catalog, self.groups.get_mut(&group)) {
+                    (_, Some(found)) => found.early.push((from, message)),
+                    (Some(catalog), None) => catalog.early.push((from, message)),
+                    (None, None) => {}
+                }
+            }
+        }
+    }
+
+    /// Nodes that can be reached now.
+    pub(super) fn reachable(&self) -> BTreeSet<NodeId> {
+        self.peers.up().collect()
+    }
+}

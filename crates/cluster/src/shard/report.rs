@@ -1,0 +1,77 @@
+//! How a shard's groups stand, for people and for tools.
+
+use machine::{GroupId, NodeId};
+
+use super::Shard;
+
+/// How one node sees its cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Nodes that can be reached.
+    pub up: Vec<NodeId>,
+    pub groups: Vec<GroupReport>,
+}
+
+/// How one replica of a group stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupReport {
+    pub group: GroupId,
+    /// As far as this replica knows.
+    pub leader: Option<NodeId>,
+    pub term: u64,
+    /// On a majority's disks, as far as this replica knows.
+    pub committed: u64,
+    pub applied: u64,
+    /// On this node's disk.
+    pub persisted: u64,
+    pub voters: Vec<NodeId>,
+    pub learners: Vec<NodeId>,
+    /// What each replica has on its disk: known to the leader only.
+    pub matched: Vec<(NodeId, u64)>,
+    /// Of the machine's replicated state at `applied`.
+    pub digest: u64,
+}
+
+impl Shard {
+    /// How the groups stand now.
+    pub fn report(&self) -> Report {
+        let mut groups = Vec::new();
+        if let Some(catalog) = &self.catalog {
+            let digest = catalog.catalog().digest();
+            groups.push(report(GroupId::CATALOG, &catalog.replica, catalog.applied(), digest));
+        }
+        for (&group, found) in &self.groups {
+            let digest = found.queues.machine().digest();
+            groups.push(report(group, &found.replica, found.applied, digest));
+        }
+        Report { up: self.peers.up().collect(), groups }
+    }
+}
+
+fn report(
+    group: GroupId,
+    replica: &crate::replica::Replica,
+    applied: u64,
+    digest: u64,
+) -> GroupReport {
+    let nodes = |nodes: &[u64]| nodes.iter().map(|node| NodeId(*node)).collect::<Vec<_>>();
+    let members = replica.log().members();
+    let voters = nodes(&members.voters);
+    let matched = voters
+        .iter()
+        .filter(|_| replica.is_leader())
+        .filter_map(|node| Some((*node, replica.matched(*node)?)))
+        .collect();
+    GroupReport {
+        group,
+        leader: replica.leader(),
+        term: replica.term(),
+        committed: replica.committed(),
+        applied,
+        persisted: replica.persisted(),
+        voters,
+        learners: nodes(&members.learners),
+        matched,
+        digest,
+    }
+}

@@ -1,0 +1,108 @@
+//! Replicas that the log cannot help any more: they get the leader's newest checkpoint.
+
+use machine::{Catalog, GroupId, NodeId, QueueMachine};
+use raft::eraftpb::{Message as RaftMessage, MessageType};
+
+use super::{Input, Now, Output, Shard, refuse};
+use crate::checkpoint::State;
+use crate::queues::Queues;
+
+impl Shard {
+    pub(super) fn send_snapshots(
+        &mut self,
+        group: GroupId,
+        behind: &[u64],
+        outputs: &mut Vec<Output>,
+    ) {
+        for &node in behind {
+            let to = NodeId(node);
+            if self.peers.is_up(to) && self.peers.begin_snapshot(group, to) {
+                outputs.push(Output::SendSnapshot { group, to });
+            }
+        }
+    }
+
+    pub(super) fn snapshot(&mut self, _now: Now, input: Input, outputs: &mut Vec<Output>) {
+        match input {
+            // The receiver itself tells the leader's `raft` how far it is.
+            Input::SnapshotSent { group, to, .. } => self.peers.end_snapshot(group, to),
+            Input::SnapshotArrived { group, index, .. } => {
+                let accept = self.accepts_snapshot(group, index);
+                if accept {
+                    self.freeze(group, Some(index));
+                }
+                outputs.push(Output::InstallSnapshot { group, index, accept });
+            }
+            Input::SnapshotInstalled { group, index, term, state, stored } => {
+                self.freeze(group, None);
+                if group == GroupId::CATALOG {
+                    self.install_catalog(index, term, &state, outputs);
+                } else if let Some(found) = self.groups.get_mut(&group) {
+                    // Checked when it was sent and when it was received.
+                    let machine = QueueMachine::restore(&state.machine)
+                        .expect("a snapshot that passed its checksums");
+                    let mut queues = Queues::new(group, machine);
+                    for stored in &stored {
+                        queues.stored(
+                            stored.queue,
+                            stored.first_seq,
+                            stored.last_seq,
+                            stored.segment,
+                        );
+                    }
+                    found.restore(index, term, state.members(), queues);
+                }
+                self.acknowledge_snapshot(group, index, outputs);
+            }
+            _ => {}
+        }
+    }
+
+    fn accepts_snapshot(&mut self, group: GroupId, index: u64) -> bool {
+        let is_writing =
+            self.writing.iter().any(|(_, entries)| entries.iter().any(|(of, _)| *of == group));
+        let (applied, is_busy) = match (&self.catalog, self.groups.get(&group)) {
+            (_, Some(found)) => (found.applied, found.is_checkpointing() || found.is_frozen()),
+            (Some(catalog), None) if group == GroupId::CATALOG => {
+                (catalog.applied(), catalog.is_checkpointing() || catalog.is_frozen())
+            }
+            (_, None) => return false,
+        };
+        let Some(replica) = self.replica(group) else { return false };
+        !is_writing && !is_busy && applied < index && !replica.is_leader() && replica.is_quiet()
+    }
+
+    /// The catalog jumps: sessions route by the new one, and the groups are held against it.
+    fn install_catalog(&mut self, index: u64, term: u64, state: &State, outputs: &mut Vec<Output>) {
+        let catalog =
+            Catalog::restore(&state.machine).expect("a snapshot that passed its checksums");
+        let last = catalog.last_parcel(self.origin());
+        let Some(group) = &mut self.catalog else { return };
+        group.restore(index, term, state.members(), catalog.clone());
+        group.reconcile_again();
+        outputs.push(Output::CatalogReplaced { catalog: Box::new(catalog) });
+        // What of this node's is in there is answered nowhere else.
+        let waiters = self.outbound(GroupId::CATALOG).parcels.committed(last);
+        refuse(waiters, outputs);
+    }
+
+    fn freeze(&mut self, group: GroupId, index: Option<u64>) {
+        match (&mut self.catalog, self.groups.get_mut(&group)) {
+            (_, Some(found)) => found.freeze = index,
+            (Some(catalog), None) if group == GroupId::CATALOG => catalog.freeze = index,
+            (_, None) => {}
+        }
+    }
+
+    /// The leader goes on from there.
+    fn acknowledge_snapshot(&mut self, group: GroupId, index: u64, outputs: &mut Vec<Output>) {
+        let me = self.me.node.0;
+        let Some(replica) = self.replica(group) else { return };
+        let Some(leader) = replica.last_leader() else { return };
+        let mut message = RaftMessage::default();
+        message.set_msg_type(MessageType::MsgAppendResponse);
+        (message.from, message.to) = (me, leader.0);
+        (message.term, message.index) = (replica.term(), index);
+        self.send_raft(group, &mut vec![message], outputs);
+    }
+}
