@@ -9,8 +9,8 @@ use std::time::Instant;
 
 use machine::{
     Applied, Arguments, Batch, Catalog, CatalogCommand, ConsumerId, ConsumerSpec, Destination,
-    Effect, Messages, NoHeaders, NodeId, Outcome, QueueId, QueueMachine, QueueSettings, Ranges,
-    SessionId, SessionOwner,
+    ENTRY_HEAD_BYTES, Effect, Messages, NoHeaders, NodeId, Origin, Outcome, QueueId, QueueMachine,
+    QueueSettings, Ranges, SessionId, SessionOwner, check_commands,
 };
 
 /// The best of several rounds, per item.
@@ -66,6 +66,20 @@ fn enqueues() {
     };
     let one = entry(300, |_| vec![QueueId(1)]);
     apply("apply 300 enqueues to one queue, per message", &mut machine(1), &one, 300);
+    let origin = Origin { node: NodeId(1), boot: 1 };
+    let mut parcels = machine(1);
+    let commands = one[ENTRY_HEAD_BYTES..].to_vec();
+    let mut seq = 0;
+    measure("one parcel of 300, appended and applied, per message", 300, || {
+        seq += 1;
+        let mut batch = Batch::new();
+        batch.append_parcel(origin, seq, &commands);
+        let at = Applied { index: seq, time_ms: 0 };
+        parcels.apply(at, &batch.stamp(0), &mut Vec::new()).unwrap();
+    });
+    measure("check_commands over 300, per message", 300, || {
+        check_commands(black_box(&commands), false).unwrap();
+    });
     let of_100 = entry(300, |number| vec![QueueId(number % 100 + 1)]);
     apply("apply 300 enqueues to 100 queues in turn, per message", &mut machine(100), &of_100, 300);
     let fan_out = entry(300, |_| (1..=3).map(QueueId).collect());

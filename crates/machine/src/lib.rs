@@ -3,7 +3,8 @@
 //! Two machines: [`Catalog`] (group 0: vhosts, users, exchanges, bindings, queues; routes messages)
 //! and [`QueueMachine`] (all queues of a group: which messages are live, who gets them next). Both are
 //! pure: time and order come from the entry, nothing is read from outside, and `apply` is total on any
-//! bytes. They know nothing of AMQP, Raft, clocks, chance or files.
+//! bytes. They know nothing of AMQP, Raft, clocks, chance or files. What a node sent as a parcel they
+//! apply once, however often it stands in the log.
 //!
 //! ```
 //! use machine::*;

@@ -2,8 +2,8 @@
 
 use machine::{
     Applied, Arguments, Batch, Catalog, CatalogCommand, ConsumerId, ConsumerSpec, EntryReader,
-    Messages, NodeId, Origin, Outcome, QueueId, QueueMachine, QueueSettings, Ranges, SessionId,
-    Value, check_commands, password,
+    Goal, GroupId, Messages, NodeId, Origin, Outcome, QueueId, QueueMachine, QueueSettings, Ranges,
+    SessionId, Standing, Value, check_commands, password,
 };
 use proptest::prelude::*;
 
@@ -103,11 +103,18 @@ fn read_everything(bytes: &[u8]) {
         machine.start_dispatch(&mut Vec::new());
         assert!(apply_all(&mut machine, &some_entry()));
     }
-    if let Ok(catalog) = Catalog::restore(bytes) {
+    if let Ok(mut catalog) = Catalog::restore(bytes) {
         assert_eq!(
             Catalog::restore(&catalog.snapshot()).map(|it| it.digest()),
             Ok(catalog.digest())
         );
+        let changes = catalog.placement_changes(|_| Standing::Serving, Goal::Balance);
+        let join =
+            CatalogCommand::AddNode { node: NodeId(9), address: "node-9:1".into(), incarnation: 1 };
+        for command in changes.into_iter().chain([join]) {
+            let at = Applied { index: 1, time_ms: 0 };
+            catalog.apply(at, command, &mut Vec::new());
+        }
     }
 }
 
@@ -137,6 +144,12 @@ fn some_catalog() -> Vec<u8> {
         };
         catalog.apply(at, command, &mut Vec::new());
     }
+    for number in 1..=4 {
+        let (node, address) = (NodeId(number), format!("node-{number}:1"));
+        let command = CatalogCommand::AddNode { node, address, incarnation: number };
+        catalog.apply(at, command, &mut Vec::new());
+    }
+    catalog.begin_parcel(Origin { node: NodeId(2), boot: 1 }, 1);
     catalog.snapshot()
 }
 
@@ -150,6 +163,13 @@ fn some_command() -> Vec<u8> {
         read: String::new(),
     }
     .encode(&mut bytes);
+    bytes
+}
+
+fn some_membership() -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let voters = vec![NodeId(1), NodeId(2)];
+    CatalogCommand::SetVoters { group: GroupId(1), voters }.encode(&mut bytes);
     bytes
 }
 
@@ -175,10 +195,12 @@ proptest! {
         queues in damaged(leader().snapshot()),
         catalog in damaged(some_catalog()),
         command in damaged(some_command()),
+        membership in damaged(some_membership()),
     ) {
         read_everything(&queues);
         read_everything(&catalog);
         read_everything(&command);
+        read_everything(&membership);
     }
 
     #[test]

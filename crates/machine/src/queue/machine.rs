@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub use attachments::Attached;
 
 use super::{ConsumerSpec, Counters, Effect, Queue, QueueStatus, Run};
-use crate::command::{Command, ENQUEUE, EntryReader, FROM, RawCommand};
+use crate::command::{Command, ENQUEUE, EntryReader, RawCommand};
 use crate::encoding::Corrupt;
 use crate::ids::{Applied, ConsumerId, Origin, QueueId, SessionId};
 use crate::limits::FOREIGN_COMMANDS_MAX;
@@ -100,22 +100,15 @@ impl QueueMachine {
     fn apply_commands(&mut self, entry: &[u8], effects: &mut Vec<Effect>) -> Result<(), Corrupt> {
         let mut commands = EntryReader::new(entry)?.raw();
         let mut number = 0;
-        let mut is_skipping = false;
         while let Some(raw) = commands.next()? {
-            if raw.kind == FROM {
-                let Command::From { origin, seq } = raw.decode()? else { continue };
-                is_skipping = !self.origins.begin(origin, seq);
-                // No run may reach over what is skipped: its messages would be read as live ones.
-                number += if is_skipping { FOREIGN_COMMANDS_MAX + 2 } else { 1 };
-            } else if is_skipping {
-                continue;
-            } else if raw.kind == ENQUEUE {
+            if raw.kind == ENQUEUE {
                 self.enqueue(number, &raw, effects)?;
-                number += 1;
-            } else {
-                self.apply_command(raw.decode()?, effects)?;
-                number += 1;
+            } else if !self.apply_command(raw.decode()?, effects)? {
+                commands.skip_parcel()?;
+                // No run may reach over what is skipped: its messages would be read as live ones.
+                number += FOREIGN_COMMANDS_MAX + 1;
             }
+            number += 1;
         }
         Ok(())
     }
@@ -152,11 +145,12 @@ impl QueueMachine {
         Ok(())
     }
 
+    /// False: the parcel that begins here is not to be applied.
     fn apply_command(
         &mut self,
         command: Command<'_>,
         effects: &mut Vec<Effect>,
-    ) -> Result<(), Corrupt> {
+    ) -> Result<bool, Corrupt> {
         match command {
             Command::Enqueue(_) => unreachable!("enqueues take the short way"),
             Command::Settle { queue, outcome, ranges } => {
@@ -170,12 +164,12 @@ impl QueueMachine {
             }
             Command::CreateQueue { queue, settings } => self.create(queue, settings, effects),
             Command::DropQueue { queue } => self.drop_queue(queue, effects),
-            Command::From { .. } => unreachable!("parcels are opened before"),
+            Command::From { origin, seq } => return Ok(self.origins.begin(origin, seq)),
             Command::Catalog(_) => {
                 return Err(Corrupt { what: "a catalog command in a group of queues" });
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     fn create(&mut self, id: QueueId, settings: QueueSettings, effects: &mut Vec<Effect>) {
