@@ -194,6 +194,21 @@ fn commands_of_no_parcel_are_not_joined_behind_a_parcel() {
 }
 
 #[test]
+fn a_parcel_is_filled_batch_by_batch() {
+    let mut batch = Batch::new();
+    batch.parcel(origin(1, 1), 1);
+    for body in [&b"a"[..], b"b"] {
+        let mut own = Batch::new();
+        own.enqueue(&[Q], &[], body);
+        batch.fill(own);
+    }
+    let mut whole = Batch::new();
+    whole.append_parcel(origin(1, 1), 1, &messages(Q, &["a", "b"]));
+    assert_eq!((batch.commands(), batch.bytes()), (3, whole.bytes()));
+    assert_eq!(batch.stamp(4), whole.stamp(4));
+}
+
+#[test]
 fn batches_of_parcels_are_joined() {
     let mut head = Batch::new();
     head.parcel(origin(1, 1), 1);
