@@ -60,7 +60,7 @@ pub(crate) struct Config {
 }
 
 /// Told of all members whenever something new is known of them.
-pub(crate) type Remember = Box<dyn Fn(&[Address]) + Send + Sync>;
+pub(crate) type Remember = Box<dyn Fn(&[Address]) + Send>;
 
 /// Another node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -128,7 +128,8 @@ struct Shared {
     members: RwLock<BTreeMap<NodeId, Arc<Member>>>,
     counters: PeerCounters,
     throttle: Throttle,
-    remember: Remember,
+    /// Locked while it is told, so that the last one told knows most.
+    remember: Mutex<Remember>,
     told: Mutex<Option<Instant>>,
 }
 
@@ -163,18 +164,17 @@ impl Peers {
             members: RwLock::default(),
             counters: PeerCounters::default(),
             throttle: Throttle::new(config.bulk_bytes_per_second),
-            remember: config.remember,
+            remember: Mutex::new(config.remember),
             told: Mutex::new(None),
         });
         let (orders, taken) = mpsc::unbounded_channel();
-        let thread = {
-            let shared = Arc::clone(&shared);
-            super::start::spawn("peers".to_owned(), move || {
-                runtime.block_on(serve(listener, shared, taken));
-            })
-        };
-        let peers = Self { shared, orders, thread: Mutex::new(Some(thread)), local };
+        let peers = Self { shared: Arc::clone(&shared), orders, thread: Mutex::new(None), local };
+        // Before anybody is let in: members are not to be taken for strangers.
         peers.set_members(&config.members);
+        let thread = super::start::spawn("peers".to_owned(), move || {
+            runtime.block_on(serve(listener, shared, taken));
+        });
+        *peers.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
         Ok(peers)
     }
 
@@ -354,8 +354,9 @@ impl Shared {
     }
 
     fn keep_known(&self) {
+        let remember = self.remember.lock().unwrap_or_else(PoisonError::into_inner);
         let members: Vec<_> = self.members().values().map(|member| member.to_address()).collect();
-        (self.remember)(&members);
+        remember(&members);
     }
 
     /// One line a minute about strangers; the counters have them all.
