@@ -11,10 +11,11 @@ pub mod handle;
 mod mailbox;
 mod neighbours;
 pub mod peers;
+mod reports;
 mod sessions;
 mod shard_loop;
 mod start;
 mod store;
 
-pub use handle::{AnswerReceiver, ClusterHandle, Counters};
+pub use handle::{AnswerReceiver, ClusterHandle, Counters, Status};
 pub use start::{Config, Failure, StartError, start};

@@ -27,6 +27,6 @@ mod request;
 pub mod shard;
 mod waiter;
 
-pub use io::{AnswerReceiver, ClusterHandle, Config, Failure, StartError, start};
+pub use io::{AnswerReceiver, ClusterHandle, Config, Failure, StartError, Status, start};
 pub use membership::PeerConfig;
 pub use request::{Alarms, Answer, Delivery, Held, Request, Ticket};

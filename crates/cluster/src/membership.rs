@@ -1,11 +1,9 @@
 //! Whose data directory this is, and which cluster the configuration means. Decides; reads nothing.
 
 use machine::NodeId;
+use machine::limits::NODE_ID_MAX;
 use sha2::{Digest, Sha256};
 use wal::Identity;
-
-/// Nodes are numbered from 1; sessions have the rest of their number's 64 bits.
-pub const NODE_ID_MAX: u64 = (1 << 15) - 1;
 
 /// What the configuration says of this node's place in a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -92,6 +90,14 @@ impl PeerConfig {
             (None, None) => Err("a node of a cluster needs --peer-listen ADDR:PORT, where the \
                                  other nodes reach it"
                 .to_owned()),
+        }
+    }
+
+    /// Where the others are to find this node.
+    pub fn advertised_address(&self, node: NodeId) -> Result<String, String> {
+        match self.peers.iter().find(|(peer, _)| *peer == node) {
+            Some((_, address)) => Ok(address.clone()),
+            None => self.listen_address(node),
         }
     }
 

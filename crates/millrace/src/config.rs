@@ -8,8 +8,8 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use cluster::PeerConfig;
-use cluster::membership::NODE_ID_MAX;
 use machine::NodeId;
+use machine::limits::NODE_ID_MAX;
 use toml::de::{DeTable, DeValue};
 
 /// What a setting accepts.
@@ -503,7 +503,7 @@ mod tests {
             ("1=a", "\"1=a\" must be NUMBER=ADDRESS:PORT"),
             ("a:7000", "must be NUMBER=ADDRESS:PORT"),
             ("1=a:1,1=b:1", "names node 1 twice"),
-            ("1=a:1,40000=b:1", "it must be from 1 to"),
+            ("1=a:1,70000=b:1", "it must be from 1 to"),
         ] {
             let problems = from_file(&format!("peers = \"{list}\"\n")).unwrap_err();
             assert!(problems[0].starts_with("m.toml:1: "), "{problems:?}");

@@ -3,15 +3,18 @@
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
-use machine::{Catalog, GroupId, NodeId, SessionId};
+use machine::{Catalog, GroupId, NodeId, NodeInfo, SessionId};
+use wal::Identity;
 
 use super::mailbox::{AnswerBox, Mailbox};
-use super::peers::Peers;
+use super::peers::{PeerStatus, Peers};
+use super::reports::Reports;
 use super::sessions::Sessions;
 use crate::limits::REQUEST_BYTES;
 use crate::request::{Alarms, Answer, Request};
-use crate::shard::{Input, Shard};
+use crate::shard::{GroupReport, Input, Shard};
 
 /// A node's groups, for those who ask something of them. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -23,6 +26,8 @@ pub struct ClusterHandle {
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) id: NodeId,
+    pub(crate) identity: Identity,
+    pub(crate) reports: Reports,
     pub(crate) shards: Vec<Arc<Mailbox<Input>>>,
     /// The connections to the other nodes, if there may be any.
     pub(crate) peers: Option<Peers>,
@@ -33,6 +38,20 @@ pub(crate) struct Node {
     next_session: AtomicU64,
     pub(crate) is_stopping: AtomicBool,
     pub(crate) threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// How long the shards may take to say how they stand.
+const REPORT: Duration = Duration::from_secs(2);
+
+/// How a node sees its cluster.
+#[derive(Clone, Debug)]
+pub struct Status {
+    /// Whose data directory it is.
+    pub identity: Identity,
+    /// Without this node.
+    pub peers: Vec<PeerStatus>,
+    /// Of which this node has a replica.
+    pub groups: Vec<GroupReport>,
 }
 
 /// Totals since the node started.
@@ -60,13 +79,16 @@ impl Counters {
 
 impl Node {
     pub(crate) fn new(
-        id: NodeId,
+        identity: Identity,
         shards: Vec<Arc<Mailbox<Input>>>,
         peers: Option<Peers>,
         catalog: Catalog,
     ) -> Self {
+        let id = NodeId(identity.node);
         Self {
             id,
+            identity,
+            reports: Reports::new(shards.len()),
             shards,
             peers,
             catalog: RwLock::new(catalog),
@@ -153,6 +175,23 @@ impl ClusterHandle {
     /// This node.
     pub fn node(&self) -> NodeId {
         self.node.id
+    }
+
+    /// How the cluster looks from here. Blocks for as long as the shards take for a step; `None`: one
+    /// of them does not come to it.
+    pub fn status(&self) -> Option<Status> {
+        let groups = self.node.reports.ask(&self.node.shards, REPORT)?.groups;
+        let peers = self.node.peers.as_ref().map(Peers::status).unwrap_or_default();
+        Some(Status { identity: self.node.identity, peers, groups })
+    }
+
+    /// What the other nodes are told of this one; `None`: it has no peer port, or they know.
+    pub fn unannounced(&self) -> Option<NodeInfo> {
+        let address = self.node.peers.as_ref()?.advertised().to_owned();
+        let Identity { node, incarnation, .. } = self.node.identity;
+        let ours = NodeInfo { node: NodeId(node), address, incarnation };
+        let catalog = self.catalog();
+        catalog.node(ours.node).is_some_and(|known| *known != ours).then_some(ours)
     }
 
     /// Totals since the node started.

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use machine::{NodeId, NodeInfo};
+use machine::{Catalog, NodeId, NodeInfo};
 use wal::{Error, FileDisk, Identity, Member};
 
+use super::handle::Node;
 use super::mailbox::Mailbox;
 use super::peers::{self, Address, Peers, draw};
 use super::start::{Config, Failure, StartError};
@@ -60,7 +61,7 @@ pub(super) fn members(
 pub(super) fn genesis(config: &Config, node: NodeId, members: &[Address]) -> Genesis {
     let Some(peers) = &config.peers else { return Genesis::alone(node, config.groups) };
     let info = |node, address: &str| NodeInfo { node, address: address.to_owned(), incarnation: 0 };
-    let ours = peers.listen_address(node).unwrap_or_default();
+    let ours = peers.advertised_address(node).unwrap_or_default();
     let mut nodes: Vec<_> = if peers.peers.is_empty() {
         let others = members.iter().map(|member| info(member.node, &member.address));
         others.chain([info(node, &ours)]).collect()
@@ -69,6 +70,21 @@ pub(super) fn genesis(config: &Config, node: NodeId, members: &[Address]) -> Gen
     };
     nodes.sort_by_key(|info| info.node);
     Genesis { nodes, groups_per_node: config.groups }
+}
+
+/// Connects to the nodes that the catalog has, and to no others. A catalog without this node is that
+/// of one that has not joined yet, or is a member no longer: it knows nothing better.
+pub(super) fn follow(node: &Node, catalog: &Catalog) {
+    let Some(peers) = &node.peers else { return };
+    if catalog.node(node.id).is_some() {
+        let address = |info: &NodeInfo| Address {
+            node: info.node,
+            address: info.address.clone(),
+            incarnation: Some(info.incarnation).filter(|incarnation| *incarnation != 0),
+        };
+        let addresses: Vec<_> = catalog.nodes().map(address).collect();
+        peers.set_members(&addresses);
+    }
 }
 
 /// Opens the peer port, and connects to the members.
@@ -102,6 +118,7 @@ pub(super) fn connect(
             None => Secret::of_cluster(identity.cluster),
         },
         listen: config.listen_address(node).map_err(StartError::Cluster)?,
+        advertised: config.advertised_address(node).map_err(StartError::Cluster)?,
         members: members.to_vec(),
         bulk_bytes_per_second: config.bulk_bytes_per_second,
         remember: Box::new(remember),

@@ -53,6 +53,8 @@ pub(crate) struct Config {
     pub(crate) secret: Secret,
     /// Address and port to listen on.
     pub(crate) listen: String,
+    /// Where the others are told to find this node.
+    pub(crate) advertised: String,
     pub(crate) members: Vec<Address>,
     pub(crate) bulk_bytes_per_second: u64,
     /// Keeps what is known of the members beyond the next start.
@@ -109,6 +111,7 @@ pub struct Peers {
     orders: mpsc::UnboundedSender<Order>,
     thread: Mutex<Option<JoinHandle<()>>>,
     local: SocketAddr,
+    advertised: String,
 }
 
 /// What the thread is asked for.
@@ -168,7 +171,14 @@ impl Peers {
             told: Mutex::new(None),
         });
         let (orders, taken) = mpsc::unbounded_channel();
-        let peers = Self { shared: Arc::clone(&shared), orders, thread: Mutex::new(None), local };
+        let advertised = config.advertised;
+        let peers = Self {
+            shared: Arc::clone(&shared),
+            orders,
+            thread: Mutex::new(None),
+            local,
+            advertised,
+        };
         // Before anybody is let in: members are not to be taken for strangers.
         peers.set_members(&config.members);
         let thread = super::start::spawn("peers".to_owned(), move || {
@@ -254,6 +264,11 @@ impl Peers {
 
     pub(crate) fn counters(&self) -> &PeerCounters {
         &self.shared.counters
+    }
+
+    /// Where the others are told to find this node.
+    pub(crate) fn advertised(&self) -> &str {
+        &self.advertised
     }
 
     /// Where the peer port listens.

@@ -8,6 +8,7 @@ use machine::{NodeId, SessionId};
 
 use super::handle::Node;
 use super::mailbox::AnswerBox;
+use super::neighbours;
 use super::store::{Append, Fetch, Flush, Read, Store};
 use crate::catalog_group::apply;
 use crate::limits::UNSYNCED_BYTES;
@@ -24,6 +25,7 @@ pub(crate) fn run(number: usize, mut shard: Shard, node: Arc<Node>, store: Arc<S
     let started = Instant::now();
     let mut answers = Answers::default();
     let (mut inputs, mut outputs) = (Vec::new(), Vec::new());
+    let mut reported = 0;
     shard.start(now(started), &mut outputs);
     perform(number, &mut outputs, &node, &store, &mut answers);
     loop {
@@ -39,6 +41,7 @@ pub(crate) fn run(number: usize, mut shard: Shard, node: Arc<Node>, store: Arc<S
         let is_last = is_closed && inputs.is_empty();
         shard.step(now(started), &mut inputs, &mut outputs);
         perform(number, &mut outputs, &node, &store, &mut answers);
+        node.reports.answer(number, &mut reported, &shard);
         if is_last && shard.is_idle(now(started)) {
             return;
         }
@@ -71,9 +74,14 @@ fn perform(
             Output::Forward { shard, input } => node.shards[shard].push(input),
             Output::CatalogApplied { at, entry } => {
                 let mut catalog = node.catalog.write().unwrap_or_else(PoisonError::into_inner);
+                let before = catalog.membership_version();
                 apply(&mut catalog, at.index, &entry).expect("the shard has just applied it");
+                if catalog.membership_version() != before {
+                    neighbours::follow(node, &catalog);
+                }
             }
             Output::CatalogReplaced { catalog } => {
+                neighbours::follow(node, &catalog);
                 *node.catalog.write().unwrap_or_else(PoisonError::into_inner) = *catalog;
             }
             Output::SendSnapshot { .. } | Output::InstallSnapshot { .. } => {}

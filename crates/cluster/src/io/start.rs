@@ -1,7 +1,7 @@
 //! Opens a data directory, brings every group back to where it was, and starts the threads.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::thread;
 
 use machine::{GroupId, NodeId};
@@ -124,7 +124,8 @@ pub fn start(config: &Config, failure: &Failure) -> Result<ClusterHandle, StartE
         }
         None => None,
     };
-    let node = Arc::new(Node::new(id, mailboxes, peers, catalog));
+    let node = Arc::new(Node::new(identity, mailboxes, peers, catalog));
+    neighbours::follow(&node, &node.catalog.read().unwrap_or_else(PoisonError::into_inner));
     let store = Arc::new(Store::new(config.shards));
     let mut threads = Vec::new();
     let sizes = Sizes::of(config.wal_file_bytes);
@@ -155,7 +156,7 @@ pub fn start(config: &Config, failure: &Failure) -> Result<ClusterHandle, StartE
         let (node, config) = (Arc::clone(&node), config.clone());
         threads.push(spawn("alarms".to_owned(), move || super::alarms::run(&node, &config)));
     }
-    node.threads.lock().unwrap_or_else(std::sync::PoisonError::into_inner).extend(threads);
+    node.threads.lock().unwrap_or_else(PoisonError::into_inner).extend(threads);
     store.wait_reconciled(config.shards);
     Ok(ClusterHandle { node })
 }

@@ -61,6 +61,7 @@ impl Start {
             boot: self.boot,
             secret: Secret::new(self.secret),
             listen: "127.0.0.1:0".to_owned(),
+            advertised: String::new(),
             members: Vec::new(),
             bulk_bytes_per_second: self.bulk_bytes_per_second,
             remember: {
