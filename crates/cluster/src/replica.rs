@@ -139,6 +139,11 @@ impl Replica {
         self.raw.raft.state == StateRole::Leader
     }
 
+    /// Whether votes for this node are being counted.
+    pub(crate) fn is_candidate(&self) -> bool {
+        self.raw.raft.state == StateRole::Candidate
+    }
+
     /// Who leads, as far as this replica knows.
     pub(crate) fn leader(&self) -> Option<NodeId> {
         let leader = self.raw.raft.leader_id;

@@ -11,6 +11,14 @@ use crate::peer::message::Message;
 use crate::queue_group;
 use crate::remote::Route;
 
+/// An election that is not left to a timeout.
+#[derive(Clone, Copy, Debug)]
+struct Campaign {
+    at_ms: u64,
+    /// Until the next attempt; it grows. The others may have to find out first that the leader is gone.
+    patience_ms: u64,
+}
+
 /// What a shard knows of other nodes.
 #[derive(Debug, Default)]
 pub(super) struct Peers {
@@ -22,7 +30,7 @@ pub(super) struct Peers {
     /// Who leads groups that this node has no replica of, and in which term.
     leaders: BTreeMap<GroupId, (u64, NodeId)>,
     /// Groups whose leader cannot be reached: when this node runs for election.
-    campaigns: BTreeMap<GroupId, u64>,
+    campaigns: BTreeMap<GroupId, Campaign>,
     /// Snapshots on their way.
     snapshots: BTreeSet<(GroupId, NodeId)>,
 }
@@ -66,12 +74,15 @@ impl Peers {
     }
 
     pub(super) fn next_campaign_ms(&self) -> Option<u64> {
-        self.campaigns.values().min().copied()
+        self.campaigns.values().map(|campaign| campaign.at_ms).min()
     }
 }
 
 /// Milliseconds between the replicas of a group that run for election after its leader is gone.
-const STAGGER_MS: u64 = 60;
+const STAGGER_MS: u64 = 40;
+/// Milliseconds until it is tried again; doubled each time, up to the larger one.
+const PATIENCE_MS: u64 = 80;
+const PATIENCE_MAX_MS: u64 = 400;
 /// Ticks after which a leader says again that it leads.
 const TICKS_PER_ANNOUNCEMENT: u64 = 20;
 
@@ -140,7 +151,8 @@ impl Shard {
             let turn = u64::from(group.0) % others.len().max(1) as u64;
             others.rotate_left(turn as usize);
             let place = others.iter().position(|voter| *voter == me.0).unwrap_or(others.len());
-            self.peers.campaigns.insert(group, now.mono_ms + place as u64 * STAGGER_MS);
+            let at_ms = now.mono_ms + place as u64 * STAGGER_MS;
+            self.peers.campaigns.insert(group, Campaign { at_ms, patience_ms: PATIENCE_MS });
         }
         self.route_all(now, outputs);
     }
@@ -149,14 +161,18 @@ impl Shard {
         if self.peers.campaigns.is_empty() {
             return;
         }
-        let is_due = |_: &GroupId, at: &mut u64| *at <= now.mono_ms;
-        let due: Vec<GroupId> =
-            self.peers.campaigns.extract_if(.., is_due).map(|(group, _)| group).collect();
-        for group in due {
-            if let Some(replica) = self.replica(group)
-                && replica.leader().is_none()
-            {
-                replica.campaign();
+        let is_due = |_: &GroupId, it: &mut Campaign| it.at_ms <= now.mono_ms;
+        let due: Vec<_> = self.peers.campaigns.extract_if(.., is_due).collect();
+        for (group, Campaign { patience_ms, .. }) in due {
+            let Some(replica) = self.replica(group) else { continue };
+            if replica.leader().is_some() || replica.is_candidate() {
+                continue;
+            }
+            replica.campaign();
+            if patience_ms <= PATIENCE_MAX_MS {
+                let at_ms = now.mono_ms + patience_ms;
+                let next = Campaign { at_ms, patience_ms: patience_ms * 2 };
+                self.peers.campaigns.insert(group, next);
             }
         }
     }
