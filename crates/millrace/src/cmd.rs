@@ -1,6 +1,7 @@
 //! The list of commands, and nothing else: each is its own file.
 
 mod bench;
+mod cluster;
 mod consume;
 mod doctor;
 mod publish;
@@ -28,6 +29,8 @@ enum Command {
     Publish(Box<publish::Args>),
     /// Examine a data directory: what it holds, and whether it is whole
     Doctor(doctor::Args),
+    /// Show and change a cluster: status, add, remove, replace, rebalance, drain
+    Cluster(cluster::Args),
     /// Consume a queue to standard output
     Consume(Box<consume::Args>),
 }
@@ -36,6 +39,7 @@ enum Command {
 pub(crate) fn run() -> ExitCode {
     match Cli::parse().command {
         Command::Serve(args) => serve::run(args),
+        Command::Cluster(args) => cluster::run(args),
         Command::Bench(args) => bench::run(*args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Publish(args) => publish::run(*args),

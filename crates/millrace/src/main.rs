@@ -2,6 +2,7 @@
 
 mod cmd;
 mod config;
+mod control;
 
 use std::process::ExitCode;
 

@@ -15,6 +15,7 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::config::{self, Config};
+use crate::control::Control;
 
 /// How long sessions may take to say goodbye when the node stops.
 const GOODBYE: Duration = Duration::from_secs(10);
@@ -175,6 +176,7 @@ async fn listen(config: &Config, cluster: &ClusterHandle) -> Result<(), String> 
         loopback_users: config.loopback_users.clone(),
         ..broker::Config::default()
     };
+    let control = tokio::spawn(Control::open(&config.data_dir)?.serve(cluster.clone()));
     let (stop, stopped) = tokio::sync::watch::channel(false);
     let serving = broker::io::listener::serve(listener, cluster.clone(), sessions, stopped);
     let serving = tokio::spawn(serving);
@@ -190,6 +192,7 @@ async fn listen(config: &Config, cluster: &ClusterHandle) -> Result<(), String> 
         }
     }
     tracing::info!("stopping");
+    control.abort();
     // Connections are closed with 320 by their own tasks; the listener's task ends with the last.
     stop.send_replace(true);
     cluster.announce_stop();

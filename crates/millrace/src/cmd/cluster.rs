@@ -1,0 +1,102 @@
+//! `millrace cluster`: how the nodes stand, and who is one.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Subcommand;
+
+use crate::control::{self, Answer, Request};
+
+/// What `millrace cluster` takes.
+#[derive(clap::Args)]
+#[command(
+    arg_required_else_help = true,
+    after_help = "\
+Three nodes from nothing, the same list on each:
+  millrace serve --node-id 1 --peers 1=10.0.0.1:7000,2=10.0.0.2:7000,3=10.0.0.3:7000
+A fourth:
+  millrace cluster add 4 10.0.0.4:7000
+  (on 10.0.0.4) millrace serve --node-id 4 --peer-listen 10.0.0.4:7000 --join 10.0.0.1:7000
+A node that lost its disk:
+  millrace cluster replace 2
+  (on its machine, with an empty data directory) millrace serve --node-id 2 ... --join 10.0.0.1:7000
+
+Every command talks to a running node of this machine, through the socket in its data directory."
+)]
+pub(crate) struct Args {
+    /// The data directory of a running node of this machine
+    #[arg(long, value_name = "DIR", default_value = "millrace-data", global = true)]
+    data_dir: PathBuf,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Show nodes and groups: who is up, who leads, who is behind
+    Status {
+        /// One line of JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Make a node a member; it gets its share of the groups once it is started with --join
+    Add {
+        /// A number that no node has
+        node: u64,
+        /// Where the others reach its peer port: ADDR:PORT
+        address: String,
+    },
+    /// Take a node out for good; its groups go to others first
+    Remove {
+        /// Its number
+        node: u64,
+    },
+    /// Forget a node whose disk is lost, so that a new one can come under its number
+    Replace {
+        /// Its number
+        node: u64,
+    },
+    /// Spread groups and leaders evenly over the nodes that are up
+    Rebalance,
+    /// Move leaders and replicas away from a node, before it is stopped for long
+    Drain {
+        /// Its number
+        node: u64,
+    },
+}
+
+/// Asks, and prints what is answered.
+pub(crate) fn run(args: Args) -> ExitCode {
+    let mut is_json = false;
+    let request = match args.command {
+        Command::Status { json } => {
+            is_json = json;
+            Request::Status
+        }
+        Command::Add { node, address } => Request::Add { node, address },
+        Command::Remove { node } => Request::Remove { node },
+        Command::Replace { node } => Request::Replace { node },
+        Command::Rebalance => Request::Rebalance,
+        Command::Drain { node } => Request::Drain { node },
+    };
+    let answered = match control::ask(&args.data_dir, &request) {
+        Ok(Answer::Status(status)) if is_json => {
+            serde_json::to_string(&status).map_err(|error| error.to_string())
+        }
+        Ok(Answer::Status(status)) => Ok(status.to_string().trim_end().to_owned()),
+        Ok(Answer::Done(said)) => Ok(said),
+        Ok(Answer::Refused(why)) | Err(why) => Err(why),
+    };
+    // Nobody is left to tell if these are gone.
+    match answered {
+        Ok(said) => {
+            let _ = writeln!(std::io::stdout(), "{said}");
+            ExitCode::SUCCESS
+        }
+        Err(why) => {
+            let _ = writeln!(std::io::stderr(), "millrace: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}

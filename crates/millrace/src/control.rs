@@ -1,0 +1,159 @@
+//! What a running node can be asked on its own machine: the socket `control.sock` in its data
+//! directory, one line of JSON each way.
+//!
+//! Whoever may open the socket may do everything; only the user that runs the node may.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "a shell of the binary: opens the socket, starts a task per request, and waits"
+)]
+
+mod orders;
+mod status;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{UnixListener, UnixStream};
+
+use cluster::ClusterHandle;
+
+pub(crate) use status::{Group, Node, Status};
+
+const SOCKET: &str = "control.sock";
+
+/// Bytes of a request; answers are ours.
+const REQUEST_BYTES_MAX: u64 = 64 << 10;
+
+/// Requests that are carried out at once.
+const CONNECTIONS_MAX: usize = 16;
+
+/// How long somebody who connects may take to ask.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// After a failure the same is tried again.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// What may be asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "command", rename_all = "snake_case", deny_unknown_fields)]
+pub(crate) enum Request {
+    Status,
+    Add { node: u64, address: String },
+    Remove { node: u64 },
+    Replace { node: u64 },
+    Rebalance,
+    Drain { node: u64 },
+}
+
+/// What is answered: a sentence that says what happened, or what to do.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Answer {
+    Status(Status),
+    Done(String),
+    Refused(String),
+}
+
+/// Serves the socket until it is dropped.
+pub(crate) struct Control {
+    listener: UnixListener,
+    path: PathBuf,
+}
+
+impl Control {
+    /// Opens the socket. The data directory is locked: one that is left there is of a process that
+    /// ended without removing it.
+    pub(crate) fn open(data_dir: &Path) -> Result<Self, String> {
+        use std::os::unix::fs::PermissionsExt as _;
+        let path = data_dir.join(SOCKET);
+        let fail = |error: std::io::Error| {
+            format!("The control socket {} cannot be made: {error}", path.display())
+        };
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(fail(error)),
+            Ok(()) | Err(_) => {}
+        }
+        let listener = UnixListener::bind(&path).map_err(fail)?;
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).map_err(fail)?;
+        Ok(Self { listener, path })
+    }
+
+    /// Answers for ever; to be dropped.
+    pub(crate) async fn serve(self, cluster: ClusterHandle) {
+        let mut tasks = tokio::task::JoinSet::new();
+        tasks.spawn(announce(cluster.clone()));
+        loop {
+            tokio::select! {
+                accepted = self.listener.accept() => match accepted {
+                    Ok((stream, _)) if tasks.len() <= CONNECTIONS_MAX => {
+                        let cluster = cluster.clone();
+                        tasks.spawn(async move {
+                            if let Err(error) = converse(stream, &cluster).await {
+                                tracing::debug!("a control connection ended: {error}");
+                            }
+                        });
+                    }
+                    Ok(_) => tracing::warn!("too many control connections at once"),
+                    Err(error) => {
+                        tracing::warn!("the control socket accepts nothing: {error}");
+                        tokio::time::sleep(PAUSE).await;
+                    }
+                },
+                Some(_) = tasks.join_next() => {}
+            }
+        }
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        // The next start removes it if this does not.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+async fn converse(stream: UnixStream, cluster: &ClusterHandle) -> std::io::Result<()> {
+    let (reader, mut writer) = stream.into_split();
+    let mut line = String::new();
+    let mut reader = BufReader::new(reader.take(REQUEST_BYTES_MAX));
+    tokio::time::timeout(PATIENCE, reader.read_line(&mut line)).await??;
+    let answer = match serde_json::from_str(&line) {
+        Ok(request) => orders::carry_out(request, cluster).await,
+        Err(error) => Answer::Refused(format!("this is no request: {error}")),
+    };
+    let mut text = serde_json::to_vec(&answer)?;
+    text.push(b'\n');
+    writer.write_all(&text).await
+}
+
+/// Tells the cluster where this node is and which life it lives, until everybody knows.
+async fn announce(cluster: ClusterHandle) {
+    while let Some(ours) = cluster.unannounced() {
+        match orders::announce(&cluster, ours).await {
+            Ok(()) => return,
+            Err(why) => tracing::debug!("the cluster does not know this node yet: {why}"),
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// Asks the node that runs in `data_dir`.
+pub(crate) fn ask(data_dir: &Path, request: &Request) -> Result<Answer, String> {
+    use std::io::{Read as _, Write as _};
+    let path = data_dir.join(SOCKET);
+    let mut stream = std::os::unix::net::UnixStream::connect(&path).map_err(|error| {
+        format!(
+            "No node answers at {}: {error}. Name the data directory of a running node of this machine \
+             with --data-dir DIR",
+            path.display()
+        )
+    })?;
+    let mut text = serde_json::to_vec(request).map_err(|error| error.to_string())?;
+    text.push(b'\n');
+    let mut answer = String::new();
+    let asked = stream.write_all(&text).and_then(|()| stream.read_to_string(&mut answer));
+    asked.map_err(|error| format!("The node does not answer: {error}"))?;
+    serde_json::from_str(&answer).map_err(|error| format!("The node's answer is not read: {error}"))
+}

@@ -1,0 +1,184 @@
+//! How the cluster stands, as one node sees it: for programs as JSON, for people as a table.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use cluster::ClusterHandle;
+use cluster::shard::GroupReport;
+use machine::Catalog;
+use serde::{Deserialize, Serialize};
+
+/// What `millrace cluster status --json` prints.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Status {
+    /// Who says so.
+    pub(crate) node: u64,
+    /// In hexadecimal.
+    pub(crate) cluster: String,
+    pub(crate) nodes: Vec<Node>,
+    /// Of which the node has a replica.
+    pub(crate) groups: Vec<Group>,
+    pub(crate) queues: Vec<Queue>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Node {
+    pub(crate) id: u64,
+    pub(crate) address: String,
+    pub(crate) connected: bool,
+    /// Why it is not connected, as far as is known.
+    pub(crate) trouble: Option<String>,
+    /// Groups that it leads, as far as the node that was asked knows.
+    pub(crate) leads: usize,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Group {
+    pub(crate) group: u32,
+    pub(crate) leader: Option<u64>,
+    pub(crate) term: u64,
+    pub(crate) applied: u64,
+    pub(crate) committed: u64,
+    pub(crate) persisted: u64,
+    pub(crate) voters: Vec<u64>,
+    pub(crate) learners: Vec<u64>,
+    /// Entries that each replica has not on its disk yet; the leader knows.
+    pub(crate) lag: BTreeMap<u64, u64>,
+    /// Of the state at `applied`, in hexadecimal.
+    pub(crate) digest: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Queue {
+    pub(crate) vhost: String,
+    pub(crate) name: String,
+    pub(crate) group: u32,
+}
+
+impl Status {
+    /// How it stands now. Blocks for a step of the shards; `None`: they do not come to it.
+    pub(super) fn of(cluster: &ClusterHandle) -> Option<Self> {
+        let cluster::Status { identity, peers, groups } = cluster.status()?;
+        let groups: Vec<Group> = groups.iter().map(Group::of).collect();
+        let leads = |id| groups.iter().filter(|group| group.leader == Some(id)).count();
+        let catalog = cluster.catalog();
+        let address = |id| catalog.node(machine::NodeId(id)).map(|info| info.address.clone());
+        let mut nodes: Vec<Node> = peers
+            .into_iter()
+            .map(|peer| Node {
+                id: peer.node.0,
+                address: peer.address,
+                connected: peer.is_up,
+                trouble: peer.trouble.filter(|_| !peer.is_up),
+                leads: leads(peer.node.0),
+            })
+            .collect();
+        nodes.push(Node {
+            id: identity.node,
+            address: address(identity.node).unwrap_or_default(),
+            connected: true,
+            trouble: None,
+            leads: leads(identity.node),
+        });
+        nodes.sort_by_key(|node| node.id);
+        Some(Self {
+            node: identity.node,
+            cluster: format!("{:032x}", identity.cluster),
+            nodes,
+            groups,
+            queues: queues(&catalog),
+        })
+    }
+}
+
+fn queues(catalog: &Catalog) -> Vec<Queue> {
+    let queue = |queue: &machine::Queue| Queue {
+        vhost: queue.vhost.clone(),
+        name: queue.name.clone(),
+        group: queue.group.0,
+    };
+    catalog.queues().map(queue).collect()
+}
+
+impl Group {
+    fn of(report: &GroupReport) -> Self {
+        let last = report.matched.iter().map(|(_, matched)| *matched).max().unwrap_or(0);
+        let last = last.max(report.persisted);
+        let ids = |nodes: &[machine::NodeId]| {
+            let mut ids: Vec<u64> = nodes.iter().map(|node| node.0).collect();
+            ids.sort_unstable();
+            ids
+        };
+        Self {
+            group: report.group.0,
+            leader: report.leader.map(|node| node.0),
+            term: report.term,
+            applied: report.applied,
+            committed: report.committed,
+            persisted: report.persisted,
+            voters: ids(&report.voters),
+            learners: ids(&report.learners),
+            lag: report.matched.iter().map(|(node, at)| (node.0, last - at)).collect(),
+            digest: format!("{:016x}", report.digest),
+        }
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { node, cluster, nodes, groups, queues } = self;
+        writeln!(out, "Cluster {cluster}, as node {node} sees it: {} queue(s)\n", queues.len())?;
+        writeln!(out, "{:<6}{:<24}{:<8}Leads", "Node", "Address", "State")?;
+        for node in nodes {
+            let state = if node.connected { "up" } else { "DOWN" };
+            writeln!(out, "{:<6}{:<24}{state:<8}{}", node.id, node.address, node.leads)?;
+            if let Some(trouble) = &node.trouble {
+                writeln!(out, "      {trouble}")?;
+            }
+        }
+        let heads = ["Group", "Leader", "Term", "Committed", "Applied", "Voters"];
+        writeln!(out)?;
+        for head in heads {
+            write!(out, "{head:<11}")?;
+        }
+        writeln!(out, "Behind")?;
+        for group in groups {
+            let leader =
+                group.leader.map_or_else(|| "none".to_owned(), |leader| leader.to_string());
+            let mut voters = list(&group.voters);
+            if !group.learners.is_empty() {
+                voters.push_str(&format!("+{}", list(&group.learners)));
+            }
+            let columns = [
+                if group.group == 0 { "catalog".to_owned() } else { group.group.to_string() },
+                leader,
+                group.term.to_string(),
+                group.committed.to_string(),
+                group.applied.to_string(),
+                voters,
+            ];
+            for column in columns {
+                write!(out, "{column:<11}")?;
+            }
+            writeln!(out, "{}", behind(group))?;
+        }
+        Ok(())
+    }
+}
+
+fn list(nodes: &[u64]) -> String {
+    nodes.iter().map(u64::to_string).collect::<Vec<_>>().join(",")
+}
+
+/// Who is how far behind; only a group's leader can say.
+fn behind(group: &Group) -> String {
+    if group.lag.is_empty() {
+        return "ask its leader".to_owned();
+    }
+    let late: Vec<_> = group.lag.iter().filter(|(_, lag)| **lag > 0).collect();
+    if late.is_empty() {
+        return "nobody".to_owned();
+    }
+    let say = |(node, lag): &(&u64, &u64)| format!("node {node} by {lag}");
+    late.iter().map(say).collect::<Vec<_>>().join(", ")
+}
