@@ -23,6 +23,8 @@ struct Campaign {
 #[derive(Debug, Default)]
 pub(super) struct Peers {
     up: BTreeMap<NodeId, u64>,
+    /// Every node that could ever be reached.
+    known: BTreeSet<NodeId>,
     /// Since when a node cannot be reached that could be.
     lost: BTreeMap<NodeId, u64>,
     /// The same, until the catalog is told.
@@ -47,6 +49,11 @@ impl Peers {
 
     pub(super) fn up(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.up.keys().copied()
+    }
+
+    /// Whether most nodes can be reached, this one among them.
+    pub(super) fn has_most(&self) -> bool {
+        (self.up.len() + 1) * 2 > self.known.len() + 1
     }
 
     /// Whether there never was another node.
@@ -108,6 +115,7 @@ impl Shard {
 
     pub(super) fn peer_up(&mut self, now: Now, node: NodeId, outputs: &mut Vec<Output>) {
         self.peers.up.insert(node, now.mono_ms);
+        self.peers.known.insert(node);
         self.peers.lost.remove(&node);
         self.peers.missing.remove(&node);
         // What was said over the connection before is void, whoever said it.

@@ -33,18 +33,28 @@ pub struct GroupReport {
 }
 
 impl Shard {
-    /// How the groups stand now.
+    /// How the groups stand now. Digests cost a walk over everything the machines know.
     pub fn report(&self) -> Report {
+        Report { up: self.peers.up().collect(), groups: self.report_groups(true) }
+    }
+
+    /// The same without other nodes; digests are 0 unless they are wanted.
+    pub fn report_groups(&self, with_digests: bool) -> Vec<GroupReport> {
         let mut groups = Vec::new();
         if let Some(catalog) = &self.catalog {
-            let digest = catalog.catalog().digest();
+            let digest = if with_digests { catalog.catalog().digest() } else { 0 };
             groups.push(report(GroupId::CATALOG, &catalog.replica, catalog.applied(), digest));
         }
         for (&group, found) in &self.groups {
-            let digest = found.queues.machine().digest();
+            let digest = if with_digests { found.queues.machine().digest() } else { 0 };
             groups.push(report(group, &found.replica, found.applied, digest));
         }
-        Report { up: self.peers.up().collect(), groups }
+        groups
+    }
+
+    /// The node that this shard is of.
+    pub fn node(&self) -> NodeId {
+        self.me.node
     }
 }
 
