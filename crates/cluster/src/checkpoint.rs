@@ -5,6 +5,7 @@ use bytes::Bytes;
 use machine::{GroupId, QueueId, Ranges};
 use raft::eraftpb::ConfState;
 use wal::Place;
+use wal::segments::SegmentMeta;
 
 use crate::bodies::{FetchPart, Source};
 use crate::raft_log::RaftLog;
@@ -44,6 +45,22 @@ pub struct Stored {
     pub first_seq: u64,
     pub last_seq: u64,
     pub segment: u64,
+}
+
+impl Stored {
+    /// What segments hold, in their order.
+    pub(crate) fn of(segments: &[SegmentMeta]) -> Vec<Self> {
+        let of_segment = |meta: &SegmentMeta| {
+            let segment = meta.number;
+            meta.extents.clone().into_iter().map(move |extent| Self {
+                queue: QueueId(extent.queue),
+                first_seq: extent.first_seq,
+                last_seq: extent.last_seq,
+                segment,
+            })
+        };
+        segments.iter().flat_map(of_segment).collect()
+    }
 }
 
 impl Job {

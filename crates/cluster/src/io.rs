@@ -14,6 +14,7 @@ pub mod peers;
 mod reports;
 mod sessions;
 mod shard_loop;
+mod snapshots;
 mod start;
 mod store;
 

@@ -25,6 +25,7 @@ mod remote;
 mod replica;
 mod request;
 pub mod shard;
+pub mod snapshot;
 mod waiter;
 
 pub use io::{AnswerReceiver, ClusterHandle, Config, Failure, StartError, Status, start};

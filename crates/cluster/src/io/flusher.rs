@@ -11,11 +11,12 @@ use wal::{Checkpoint, Error, FileDisk, Keeper, Live, Reader};
 
 use super::handle::{Counters, Node};
 use super::start::Failure;
-use super::store::{Flush, Segments, Store};
+use super::store::{Flush, Segments, Sending, Store};
 use crate::checkpoint::{Job, LiveMessages, Stored};
 use crate::copying;
 use crate::limits::{FILL_BYTES, LOG_FILES_KEPT, SEGMENT_BYTES_REVIEWED};
 use crate::shard::{Input, SegmentExtent};
+use crate::snapshot::{Event, Incoming, Installed, Source};
 
 /// How often is looked whether a disk that was full has room, and files that may go.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -28,14 +29,10 @@ pub(crate) fn run(mut flusher: Flusher, node: &Node, store: &Store, failure: &Fa
     let mut reviewed = Instant::now();
     loop {
         for flush in flushes.drain(..) {
-            if let Flush::Checkpoint(job) = flush {
-                let group = job.group;
-                let done = flusher.checkpoint(job, node);
-                if flusher.tolerate(done, failure).is_none() {
-                    node.shard_of(group).push(Input::CheckpointFailed { group });
-                }
-            }
+            flusher.flush(flush, node, store, failure);
         }
+        let installed = flusher.install(node);
+        flusher.tolerate(installed, failure);
         let prepared = flusher.prepare();
         flusher.tolerate(prepared, failure);
         flusher.ask(node);
@@ -59,6 +56,9 @@ pub(crate) struct Flusher {
     metas: BTreeMap<GroupId, Vec<SegmentMeta>>,
     /// Groups that were asked for a checkpoint and did not answer yet.
     asked: Vec<GroupId>,
+    /// Snapshots on their way in.
+    incoming: Incoming<FileDisk>,
+    started: Instant,
     /// The disk was full when it was last needed.
     is_full: bool,
 }
@@ -76,7 +76,95 @@ impl Flusher {
                 segments.add(group, meta.number, keeper.open_segment(group.0, meta)?);
             }
         }
-        Ok(Self { keeper, reader, segments, metas, asked: Vec::new(), is_full: false })
+        let (asked, incoming, started) = (Vec::new(), Incoming::default(), Instant::now());
+        Ok(Self { keeper, reader, segments, metas, asked, incoming, started, is_full: false })
+    }
+
+    fn flush(&mut self, flush: Flush, node: &Node, store: &Store, failure: &Failure) {
+        match flush {
+            // It is done once the snapshot is there, or has failed.
+            Flush::Checkpoint(job) if self.incoming.is_receiving(job.group) => {
+                let group = job.group;
+                node.shard_of(group).push(Input::CheckpointFailed { group });
+            }
+            Flush::Checkpoint(job) => {
+                let group = job.group;
+                let done = self.checkpoint(job, node);
+                if self.tolerate(done, failure).is_none() {
+                    node.shard_of(group).push(Input::CheckpointFailed { group });
+                }
+            }
+            Flush::SendSnapshot { group, to } => match self.source(group) {
+                Some(source) => store.sendings().push(Sending::Begin { to, source }),
+                None => {
+                    let sent = Input::SnapshotSent { group, to, index: 0, term: 0, done: false };
+                    node.shard_of(group).push(sent);
+                }
+            },
+            Flush::Chunk { from, chunk } => {
+                let now_ms = self.started.elapsed().as_millis() as u64;
+                let mut events = Vec::new();
+                let (keeper, incoming) = (&mut self.keeper, &mut self.incoming);
+                let taken = incoming.chunk(now_ms, keeper, from, &chunk, &mut events);
+                self.tolerate(taken, failure);
+                tell(events, node);
+            }
+            Flush::InstallSnapshot { group, index, accept } => {
+                let mut events = Vec::new();
+                self.incoming.decide(group, index, accept, &mut events);
+                tell(events, node);
+            }
+            Flush::RolledOver => {}
+        }
+    }
+
+    /// The newest checkpoint of `group`, with its segments open.
+    fn source(&self, group: GroupId) -> Option<Source<FileDisk>> {
+        let checkpoint = self.keeper.checkpoint(group.0)?.clone();
+        let open = |meta: &SegmentMeta| self.segments.find(group, meta.number);
+        let segments: Option<Vec<_>> = checkpoint.segments.iter().map(open).collect();
+        let segments = segments?.iter().map(|segment| (**segment).clone()).collect();
+        Some(Source { checkpoint, segments })
+    }
+
+    /// Makes snapshots that their groups have accepted their checkpoints.
+    fn install(&mut self, node: &Node) -> Result<(), Error> {
+        let mut events = Vec::new();
+        while let Some(installed) = self.incoming.install(&mut self.keeper, &mut events)? {
+            let Installed { group, index, term, state, stored, segments, before } = installed;
+            self.asked.retain(|asked| *asked != group);
+            self.take_over(group, &before, segments, || {
+                let installed = Input::SnapshotInstalled { group, index, term, state, stored };
+                node.shard_of(group).push(installed);
+            })?;
+            tell(std::mem::take(&mut events), node);
+        }
+        Ok(())
+    }
+
+    /// Opens a group's new segments and lets go of those that it has no more, with `tell` in between:
+    /// a fetch that finds one gone asks again of the new ones.
+    fn take_over(
+        &mut self,
+        group: GroupId,
+        before: &[SegmentMeta],
+        metas: Vec<SegmentMeta>,
+        tell: impl FnOnce(),
+    ) -> Result<(), Error> {
+        for meta in &metas {
+            if self.segments.find(group, meta.number).is_none() {
+                let reader = self.keeper.open_segment(group.0, meta)?;
+                self.segments.add(group, meta.number, reader);
+            }
+        }
+        tell();
+        for old in before {
+            if metas.iter().all(|meta| meta.number != old.number) {
+                self.segments.remove(group, old.number);
+            }
+        }
+        self.metas.insert(group, metas);
+        Ok(())
     }
 
     /// A full disk leaves everything as it was: the alarm holds publishers back, and it is tried again
@@ -148,29 +236,10 @@ impl Flusher {
         let segments = metas.clone();
         self.keeper.install(Checkpoint { group: group.0, index, term, state, segments })?;
         // Nothing below can fail for want of room: the checkpoint counts from here on.
-        for meta in &metas {
-            if self.segments.find(group, meta.number).is_none() {
-                let reader = self.keeper.open_segment(group.0, meta)?;
-                self.segments.add(group, meta.number, reader);
-            }
-        }
-        let stored = metas.iter().flat_map(|meta| {
-            meta.extents.iter().map(|extent| Stored {
-                queue: QueueId(extent.queue),
-                first_seq: extent.first_seq,
-                last_seq: extent.last_seq,
-                segment: meta.number,
-            })
-        });
-        let stored = stored.collect();
-        // Before the old ones go: a fetch that finds one gone asks again of the new ones.
-        node.shard_of(group).push(Input::Checkpointed { group, index, stored });
-        for old in &before {
-            if metas.iter().all(|meta| meta.number != old.number) {
-                self.segments.remove(group, old.number);
-            }
-        }
-        self.metas.insert(group, metas);
+        let stored = Stored::of(&metas);
+        self.take_over(group, &before, metas, || {
+            node.shard_of(group).push(Input::Checkpointed { group, index, stored });
+        })?;
         let count = messages.iter().map(|messages| messages.live.len()).sum();
         Counters::add(&node.counters.segment_messages, count);
         Ok(())
@@ -201,5 +270,21 @@ impl Flusher {
         let live: Live =
             live.into_iter().map(|(queue, live)| (queue.0, live.ranges().collect())).collect();
         self.keeper.compact(group.0, metas, &live)
+    }
+}
+
+/// Does what snapshots that come in ask for.
+fn tell(events: Vec<Event>, node: &Node) {
+    for event in events {
+        match event {
+            Event::Tell { to, message } => {
+                if let Some(peers) = &node.peers {
+                    peers.send(to, vec![message]);
+                }
+            }
+            Event::Arrived { group, from, index, term } => {
+                node.shard_of(group).push(Input::SnapshotArrived { group, from, index, term });
+            }
+        }
     }
 }

@@ -15,6 +15,7 @@ use crate::limits::UNSYNCED_BYTES;
 use crate::peer::message::Message;
 use crate::request::Answer;
 use crate::shard::{Now, Output, Shard};
+use crate::snapshot::divert;
 
 /// How often a shard that waits for its last syncs looks.
 const CLOSING: Duration = Duration::from_millis(5);
@@ -39,6 +40,9 @@ pub(crate) fn run(number: usize, mut shard: Shard, node: Arc<Node>, store: Arc<S
         let release = shard.unsynced_bytes() < UNSYNCED_BYTES;
         mailbox.take(&mut inputs, Some(patience), release);
         let is_last = is_closed && inputs.is_empty();
+        for (from, message) in divert(&mut inputs) {
+            store.snapshot(from, message);
+        }
         shard.step(now(started), &mut inputs, &mut outputs);
         perform(number, &mut outputs, &node, &store, &mut answers);
         node.reports.answer(number, &mut reported, &shard);
@@ -84,7 +88,10 @@ fn perform(
                 neighbours::follow(node, &catalog);
                 *node.catalog.write().unwrap_or_else(PoisonError::into_inner) = *catalog;
             }
-            Output::SendSnapshot { .. } | Output::InstallSnapshot { .. } => {}
+            Output::SendSnapshot { group, to } => store.flush(Flush::SendSnapshot { group, to }),
+            Output::InstallSnapshot { group, index, accept } => {
+                store.flush(Flush::InstallSnapshot { group, index, accept });
+            }
             Output::Checkpoint(job) => store.flush(Flush::Checkpoint(job)),
             Output::Reconciled => store.reconciled(),
             Output::ReadEntries { group, number, entries } => {

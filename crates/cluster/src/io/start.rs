@@ -96,12 +96,20 @@ pub fn start(config: &Config, failure: &Failure) -> Result<ClusterHandle, StartE
     let identity = neighbours::identify(config, &disk)?;
     let mut log_config = wal::Config::new(identity);
     log_config.file_bytes = config.wal_file_bytes;
-    let (mut wal, recovered) = Wal::open(disk.clone(), log_config)?;
+    let (mut wal, mut recovered) = Wal::open(disk.clone(), log_config)?;
     // Before anything is done under it: no two starts have the same number.
     let boot = Boot::next(&disk)?;
     let reader = wal.reader();
-    let keeper = wal.keeper();
+    let mut keeper = wal.keeper();
     let id = NodeId(identity.node);
+    let me = Member { node: id, boot, seed: u64::from_le_bytes(draw()) };
+    let members = neighbours::members(config, id, &disk)?;
+    let genesis = neighbours::genesis(config, id, &members);
+    if genesis.nodes.len() > 1 {
+        // What is damaged here is whole on the other nodes.
+        let groups = genesis.groups_per_node * genesis.nodes.len() as u32;
+        wal.set_aside_damaged(&mut keeper, &mut recovered, 0..=groups)?;
+    }
     let metas = recovered
         .groups
         .iter()
@@ -109,9 +117,6 @@ pub fn start(config: &Config, failure: &Failure) -> Result<ClusterHandle, StartE
             Some((GroupId(group), found.checkpoint.as_ref()?.segments.clone()))
         })
         .collect();
-    let me = Member { node: id, boot, seed: u64::from_le_bytes(draw()) };
-    let members = neighbours::members(config, id, &disk)?;
-    let genesis = neighbours::genesis(config, id, &members);
     let groups = Groups::recover(me, &genesis, &reader, recovered)?;
     let segments = Arc::new(Segments::default());
     let flusher = Flusher::new(keeper, reader.clone(), Arc::clone(&segments), metas)?;
@@ -150,6 +155,12 @@ pub fn start(config: &Config, failure: &Failure) -> Result<ClusterHandle, StartE
         let (node, store, failure) = (Arc::clone(&node), Arc::clone(&store), failure.clone());
         threads.push(spawn("flusher".to_owned(), move || {
             super::flusher::run(flusher, &node, &store, &failure);
+        }));
+    }
+    {
+        let (node, store, failure) = (Arc::clone(&node), Arc::clone(&store), failure.clone());
+        threads.push(spawn("snapshots".to_owned(), move || {
+            super::snapshots::run(&node, &store, &failure);
         }));
     }
     {

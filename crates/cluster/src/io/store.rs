@@ -6,9 +6,10 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use machine::{GroupId, QueueId};
+use machine::{GroupId, NodeId, QueueId};
 use raft::eraftpb::Entry;
 use wal::{CommitBatch, EntryAt, Error, FileDisk, Reader, Wal, segments};
 
@@ -18,10 +19,15 @@ use super::start::Failure;
 use crate::bodies::{Run, Source, cut_out};
 use crate::checkpoint::Job;
 use crate::entry;
+use crate::peer::message::Message;
 use crate::shard::{Input, Located};
+use crate::snapshot::{self, Chunk};
 
 /// Scheduling priority of the thread that writes the log; others run at 0.
 const LOG_NICENESS: i32 = -10;
+
+/// How often is looked whether a full disk has room.
+const FULL_PAUSE: Duration = Duration::from_millis(100);
 
 /// Bytes of entries after which one read for a replica that is behind reads no more: one message.
 const ENTRIES_BYTES: usize = 1 << 20;
@@ -60,8 +66,44 @@ pub(crate) enum Read {
 #[derive(Debug)]
 pub(crate) enum Flush {
     Checkpoint(Job),
+    /// `to` is to get the newest checkpoint of `group`.
+    SendSnapshot {
+        group: GroupId,
+        to: NodeId,
+    },
+    /// A part of a snapshot that comes in.
+    Chunk {
+        from: NodeId,
+        chunk: Bytes,
+    },
+    /// Whether a group takes the snapshot that has come.
+    InstallSnapshot {
+        group: GroupId,
+        index: u64,
+        accept: bool,
+    },
     /// The log went on to another file.
     RolledOver,
+}
+
+/// Something for the thread that sends snapshots.
+pub(crate) enum Sending {
+    Begin {
+        to: NodeId,
+        source: snapshot::Source<FileDisk>,
+    },
+    /// What a receiver says.
+    Answer {
+        from: NodeId,
+        chunk: Bytes,
+    },
+    /// A receiver has so many bytes of the snapshot at `index`.
+    Taken {
+        from: NodeId,
+        group: GroupId,
+        index: u64,
+        bytes: u64,
+    },
 }
 
 /// The mailboxes of the disk's threads.
@@ -69,6 +111,7 @@ pub(crate) struct Store {
     appends: Arc<Mailbox<Append>>,
     reads: Arc<Mailbox<Read>>,
     flushes: Arc<Mailbox<Flush>>,
+    sendings: Arc<Mailbox<Sending>>,
     reconciled: (Mutex<usize>, Condvar),
     writers: AtomicUsize,
 }
@@ -80,6 +123,7 @@ impl Store {
             appends: Mailbox::new(usize::MAX),
             reads: Mailbox::new(usize::MAX),
             flushes: Mailbox::new(usize::MAX),
+            sendings: Mailbox::new(usize::MAX),
             reconciled: (Mutex::new(0), Condvar::new()),
             writers: AtomicUsize::new(shards),
         }
@@ -101,6 +145,24 @@ impl Store {
         &self.flushes
     }
 
+    pub(crate) fn sendings(&self) -> &Mailbox<Sending> {
+        &self.sendings
+    }
+
+    /// Something of a snapshot came from a node.
+    pub(crate) fn snapshot(&self, from: NodeId, message: Message) {
+        match message {
+            Message::Snapshot { chunk, .. } if Chunk::is_answer(&chunk) => {
+                self.sendings.push(Sending::Answer { from, chunk });
+            }
+            Message::Snapshot { chunk, .. } => self.flushes.push(Flush::Chunk { from, chunk }),
+            Message::SnapshotTaken { group, index, bytes } => {
+                self.sendings.push(Sending::Taken { from, group, index, bytes });
+            }
+            _ => {}
+        }
+    }
+
     /// One shard's groups agree with the catalog.
     pub(crate) fn reconciled(&self) {
         *self.reconciled.0.lock().unwrap_or_else(PoisonError::into_inner) += 1;
@@ -120,6 +182,7 @@ impl Store {
             self.appends.close();
             self.reads.close();
             self.flushes.close();
+            self.sendings.close();
         }
     }
 }
@@ -141,6 +204,7 @@ pub(crate) fn write(mut wal: Wal<FileDisk>, node: &Node, store: &Store, failure:
             batches.push(batch);
             owners.push((shard, number, entries));
         }
+        wait_for_room(&mut wal, &batches, store, failure);
         let synced = match wal.commit(batches) {
             Ok(synced) => synced,
             Err(error) => failure.tell(&error),
@@ -163,6 +227,30 @@ pub(crate) fn write(mut wal: Wal<FileDisk>, node: &Node, store: &Store, failure:
     }
     if let Err(error) = wal.close() {
         failure.tell(&error);
+    }
+}
+
+/// A full disk holds everything back until there is room: nothing is written, and nothing confirmed.
+fn wait_for_room(
+    wal: &mut Wal<FileDisk>,
+    batches: &[CommitBatch],
+    store: &Store,
+    failure: &Failure,
+) {
+    let mut is_told = false;
+    loop {
+        match wal.make_room(batches) {
+            Err(error) if error.is_full() && !store.appends.is_closed() => {
+                if !is_told {
+                    tracing::error!("the log waits for room on the disk: {error}");
+                }
+                is_told = true;
+                std::thread::sleep(FULL_PAUSE);
+            }
+            Err(error) if error.is_full() => failure.tell(&error),
+            // If there is anything else to say, the commit says it.
+            Ok(()) | Err(_) => return,
+        }
     }
 }
 
