@@ -9,7 +9,9 @@ use std::io;
 use crate::disk::Disk;
 use crate::error::{Context, Error};
 use crate::identity::{IDENTITY_FILE, IDENTITY_TEMPORARY};
-use crate::notes::{BOOT_FILE, BOOT_TEMPORARY, MEMBERS_FILE, MEMBERS_TEMPORARY};
+use crate::notes::{
+    BOOT_FILE, BOOT_TEMPORARY, FOUNDING_FILE, FOUNDING_TEMPORARY, MEMBERS_FILE, MEMBERS_TEMPORARY,
+};
 use crate::scan;
 use crate::shared::{GROUPS_DIR, NEXT_TEMPORARY, URGENT_TEMPORARY, WAL_DIR};
 
@@ -73,10 +75,11 @@ pub(crate) fn survey<D: Disk>(disk: &D) -> Result<Layout, Error> {
         match name.as_str() {
             IDENTITY_FILE => layout.has_identity = true,
             BALLAST_FILE => layout.has_ballast = true,
-            IDENTITY_TEMPORARY | BALLAST_TEMPORARY | BOOT_TEMPORARY | MEMBERS_TEMPORARY => {
+            IDENTITY_TEMPORARY | BALLAST_TEMPORARY | BOOT_TEMPORARY | MEMBERS_TEMPORARY
+            | FOUNDING_TEMPORARY => {
                 layout.temporaries.push(name);
             }
-            BOOT_FILE | MEMBERS_FILE | CONTROL_SOCKET => {}
+            BOOT_FILE | FOUNDING_FILE | MEMBERS_FILE | CONTROL_SOCKET => {}
             "wal/" | "groups/" | LOST_AND_FOUND => {}
             _ => layout.unknown.push(name),
         }

@@ -62,7 +62,7 @@ pub use identity::{FORMAT_VERSION, Identity};
 pub use inspect::{FileReport, GroupReport, Report, inspect};
 pub use io::files::{FileDisk, OpenFile};
 pub use keeper::{FileStatus, Keeper};
-pub use notes::{Boot, Member};
+pub use notes::{Boot, Founding, Member};
 pub use place::Place;
 pub use reader::Reader;
 pub use record::Forgot;

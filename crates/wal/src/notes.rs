@@ -1,4 +1,4 @@
-//! Two small files beside the log: how often the node has started, and whom it has met.
+//! Small files beside the log: how the cluster began, how often the node has started, whom it met.
 //!
 //! Text with a checksum, like `IDENTITY`; each is replaced as a whole, and durable before the call
 //! returns. The directory must be locked: call these while the [`Wal`](crate::Wal) is open.
@@ -13,6 +13,10 @@ pub(crate) const BOOT_TEMPORARY: &str = "BOOT.new";
 pub(crate) const MEMBERS_FILE: &str = "MEMBERS";
 pub(crate) const MEMBERS_TEMPORARY: &str = "MEMBERS.new";
 
+pub(crate) const FOUNDING_FILE: &str = "FOUNDING";
+pub(crate) const FOUNDING_TEMPORARY: &str = "FOUNDING.new";
+
+const FOUNDING_TITLE: &str = "millrace founding 1";
 const BOOT_TITLE: &str = "millrace starts 1";
 const MEMBERS_TITLE: &str = "millrace members 1";
 
@@ -78,6 +82,43 @@ impl Member {
         };
         let address = words.next()?.to_owned();
         words.next().is_none().then_some(Self { node, incarnation, address })
+    }
+}
+
+/// How the cluster began: what every replay of its first log begins with. Never changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Founding {
+    /// Groups of queues that each node brings.
+    pub groups_per_node: u32,
+    /// The first nodes, by number, and their addresses: without spaces.
+    pub nodes: Vec<(u64, String)>,
+}
+
+impl Founding {
+    /// `None`: it was never written down.
+    pub fn load<D: Disk>(disk: &D) -> Result<Option<Self>, Error> {
+        let Some(body) = read(disk, FOUNDING_FILE, FOUNDING_TITLE)? else { return Ok(None) };
+        let founding = Self::decode(&body);
+        founding.map(Some).ok_or_else(|| Error::damaged(FOUNDING_FILE, 0, "it has a wrong line"))
+    }
+
+    /// Writes it down.
+    pub fn store<D: Disk>(&self, disk: &D) -> Result<(), Error> {
+        let mut body = format!("groups {}\n", self.groups_per_node);
+        for (node, address) in &self.nodes {
+            body.push_str(&format!("{node} {address}\n"));
+        }
+        write(disk, FOUNDING_FILE, FOUNDING_TEMPORARY, FOUNDING_TITLE, &body)
+    }
+
+    fn decode(body: &str) -> Option<Self> {
+        let mut lines = body.lines();
+        let groups_per_node = lines.next()?.strip_prefix("groups ")?.parse().ok()?;
+        let node = |line: &str| {
+            let (node, address) = line.split_once(' ')?;
+            Some((node.parse().ok()?, address.to_owned()))
+        };
+        Some(Self { groups_per_node, nodes: lines.map(node).collect::<Option<_>>()? })
     }
 }
 
@@ -170,6 +211,16 @@ mod tests {
             "millrace members 1\n2 000000000000feed 10.0.0.2:7000\n3 - 10.0.0.3:7000\n"
         );
         assert_eq!(checksum.len(), "checksum 00000000\n".len());
+    }
+
+    #[test]
+    fn the_founding_reads_back_as_it_was_written() {
+        let disk = SimDisk::new(1);
+        assert_eq!(Founding::load(&disk), Ok(None));
+        let nodes = vec![(1, String::new()), (2, "b:7000".to_owned())];
+        let founding = Founding { groups_per_node: 8, nodes };
+        founding.store(&disk).unwrap();
+        assert_eq!(Founding::load(&disk), Ok(Some(founding)));
     }
 
     #[test]
