@@ -28,6 +28,6 @@ pub mod shard;
 pub mod snapshot;
 mod waiter;
 
-pub use io::{AnswerReceiver, ClusterHandle, Config, Failure, StartError, Status, start};
+pub use io::{Admission, AnswerReceiver, ClusterHandle, Config, Failure, StartError, Status, start};
 pub use membership::PeerConfig;
 pub use request::{Alarms, Answer, Delivery, Held, Request, Ticket};

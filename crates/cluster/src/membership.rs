@@ -1,7 +1,7 @@
 //! Whose data directory this is, and which cluster the configuration means. Decides; reads nothing.
 
-use machine::NodeId;
 use machine::limits::NODE_ID_MAX;
+use machine::{NodeId, NodeInfo};
 use sha2::{Digest, Sha256};
 use wal::Identity;
 
@@ -15,6 +15,8 @@ pub struct PeerConfig {
     /// All nodes that make the cluster, this one too, with their addresses. Empty: the data directory
     /// knows them.
     pub peers: Vec<(NodeId, String)>,
+    /// A member that is asked to take this node in, if its data directory is new.
+    pub join: Option<String>,
     /// Proves that a node belongs to the cluster. `None`: no protection but against mistakes.
     pub secret: Option<String>,
     /// What snapshots may take of the network, in bytes per second.
@@ -99,6 +101,15 @@ impl PeerConfig {
             Some((_, address)) => Ok(address.clone()),
             None => self.listen_address(node),
         }
+    }
+
+    /// How this node asks to be taken in, `fresh` being its incarnation.
+    pub fn joiner(&self, fresh: u64) -> Result<NodeInfo, String> {
+        self.check()?;
+        let node = self.node.ok_or_else(|| {
+            "a node that joins a cluster needs --node-id, a number that no member has".to_owned()
+        })?;
+        Ok(NodeInfo { node, address: self.advertised_address(node)?, incarnation: fresh })
     }
 
     /// What can be told without the data directory.

@@ -4,6 +4,7 @@
 //! is judged field by field: what cannot be read closes the connection, and nothing on the peer port
 //! asks for more than Raft, forwarding and snapshots.
 
+pub mod admission;
 mod answers;
 pub mod codec;
 pub mod frame;

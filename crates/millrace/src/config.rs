@@ -143,6 +143,13 @@ const SETTINGS: &[Setting] = &[
         about: "all nodes that make a new cluster, this one too: 1=ADDRESS:PORT,2=ADDRESS:PORT,...",
     },
     Setting {
+        key: "join",
+        variable: "MILLRACE_JOIN",
+        accepts: Accepts::AddressOrNone,
+        default: "none",
+        about: "peer port of a member that takes this node in, if its data directory is new",
+    },
+    Setting {
         key: "cluster_secret",
         variable: "MILLRACE_CLUSTER_SECRET",
         accepts: Accepts::Text,
@@ -392,10 +399,14 @@ fn peers(found: &BTreeMap<&'static str, Found>) -> Option<PeerConfig> {
         node: given("node_id").and_then(|text| text.parse().ok()).filter(|id| *id > 0).map(NodeId),
         listen: given("peer_listen"),
         peers: nodes(&found["peers"].text).unwrap_or_default(),
+        join: given("join"),
         secret: given("cluster_secret"),
         bulk_bytes_per_second: bytes(&found["snapshot_bytes_per_second"].text).unwrap_or(u64::MAX),
     };
-    let is_meant = config.node.is_some() || config.listen.is_some() || !config.peers.is_empty();
+    let is_meant = config.node.is_some()
+        || config.listen.is_some()
+        || config.join.is_some()
+        || !config.peers.is_empty();
     is_meant.then_some(config)
 }
 

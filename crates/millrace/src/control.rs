@@ -17,9 +17,9 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 
-use cluster::ClusterHandle;
+use cluster::{Admission, ClusterHandle};
 
-pub(crate) use status::{Group, Node, Status};
+pub(crate) use status::{Group, Status};
 
 const SOCKET: &str = "control.sock";
 
@@ -84,6 +84,7 @@ impl Control {
     pub(crate) async fn serve(self, cluster: ClusterHandle) {
         let mut tasks = tokio::task::JoinSet::new();
         tasks.spawn(announce(cluster.clone()));
+        tasks.spawn(admit(cluster.clone()));
         loop {
             tokio::select! {
                 accepted = self.listener.accept() => match accepted {
@@ -136,6 +137,16 @@ async fn announce(cluster: ClusterHandle) {
             Err(why) => tracing::debug!("the cluster does not know this node yet: {why}"),
         }
         tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// Takes in nodes that want to join.
+async fn admit(cluster: ClusterHandle) {
+    let Some(mut admissions) = cluster.admissions() else { return };
+    while let Some(Admission { node, reply }) = admissions.recv().await {
+        let answer = orders::admit(&cluster, node).await;
+        // It may have gone meanwhile; then it asks again.
+        let _ = reply.send(answer);
     }
 }
 

@@ -9,7 +9,7 @@ use machine::{Catalog, GroupId, NodeId, NodeInfo, SessionId};
 use wal::Identity;
 
 use super::mailbox::{AnswerBox, Mailbox};
-use super::peers::{PeerStatus, Peers};
+use super::peers::{Admission, PeerStatus, Peers};
 use super::reports::Reports;
 use super::sessions::Sessions;
 use crate::limits::REQUEST_BYTES;
@@ -192,6 +192,11 @@ impl ClusterHandle {
         let ours = NodeInfo { node: NodeId(node), address, incarnation };
         let catalog = self.catalog();
         catalog.node(ours.node).is_some_and(|known| *known != ours).then_some(ours)
+    }
+
+    /// Where nodes that want to join come in, once. `None`: taken, or there is no peer port.
+    pub fn admissions(&self) -> Option<tokio::sync::mpsc::Receiver<Admission>> {
+        self.node.peers.as_ref()?.admissions()
     }
 
     /// Totals since the node started.

@@ -3,31 +3,72 @@
 use std::sync::Arc;
 
 use machine::{Catalog, NodeId, NodeInfo};
-use wal::{Error, FileDisk, Identity, Member};
+use wal::{Error, FileDisk, Founding, Identity, Member};
 
 use super::handle::Node;
 use super::mailbox::Mailbox;
 use super::peers::{self, Address, Peers, draw};
 use super::start::{Config, Failure, StartError};
 use crate::membership::{PeerConfig, refuse_alone};
+use crate::peer::admission::Admitted;
 use crate::peer::handshake::Secret;
 use crate::recovery::Genesis;
 use crate::shard::Input;
 
-/// Who this node is: as its directory says, or, if that is new, as the configuration does.
-pub(super) fn identify(config: &Config, disk: &FileDisk) -> Result<Identity, StartError> {
+/// The incarnation of a node that is not of a cluster: nobody could take it for another.
+const ALONE: u64 = 1;
+
+/// Who this node is: as its directory says, or, if that is new, as the configuration does, or as the
+/// member says that took it in.
+pub(super) fn identify(
+    config: &Config,
+    disk: &FileDisk,
+) -> Result<(Identity, Option<Admitted>), StartError> {
     let existing = Identity::load(disk)?;
     let fresh = u64::from_le_bytes(draw());
-    if let Some(peers) = &config.peers {
-        return peers.identify(existing, fresh).map_err(StartError::Cluster);
-    }
-    match existing {
-        Some(identity) if !Member::load(disk)?.is_empty() => {
-            Err(StartError::Cluster(refuse_alone(&identity)))
+    let Some(peers) = &config.peers else {
+        return match existing {
+            Some(identity) if !Member::load(disk)?.is_empty() => {
+                Err(StartError::Cluster(refuse_alone(&identity)))
+            }
+            Some(identity) => Ok((identity, None)),
+            None => {
+                let identity =
+                    Identity { cluster: config.new_cluster, node: 1, incarnation: ALONE };
+                Ok((identity, None))
+            }
+        };
+    };
+    match (&peers.join, existing) {
+        (Some(member), None) => {
+            let ours = peers.joiner(fresh).map_err(StartError::Cluster)?;
+            let asked = peers::ask(member, &ours, peers.secret.as_deref());
+            let (cluster, admitted) = asked.map_err(StartError::Cluster)?;
+            let identity = Identity { cluster, node: ours.node.0, incarnation: fresh };
+            Ok((identity, Some(admitted)))
         }
-        Some(identity) => Ok(identity),
-        None => Ok(Identity { cluster: config.new_cluster, node: 1, incarnation: fresh }),
+        (Some(_) | None, existing) => {
+            let identity = peers.identify(existing, fresh).map_err(StartError::Cluster)?;
+            Ok((identity, None))
+        }
     }
+}
+
+/// Keeps what the member said that took this node in.
+pub(super) fn settle(admitted: &Admitted, node: NodeId, disk: &FileDisk) -> Result<(), Error> {
+    let founders = admitted.founders.iter();
+    let founding = Founding {
+        groups_per_node: admitted.groups_per_node,
+        nodes: founders.map(|(node, address)| (node.0, address.clone())).collect(),
+    };
+    founding.store(disk)?;
+    let others = admitted.members.iter().filter(|info| info.node != node);
+    let member = |info: &NodeInfo| Member {
+        node: info.node.0,
+        incarnation: Some(info.incarnation).filter(|incarnation| *incarnation != 0),
+        address: info.address.clone(),
+    };
+    Member::store(disk, &others.map(member).collect::<Vec<_>>())
 }
 
 /// The other nodes: those of the configuration, or, if it names none, those that were known last.
@@ -38,7 +79,7 @@ pub(super) fn members(
 ) -> Result<Vec<Address>, Error> {
     let Some(config) = &config.peers else { return Ok(Vec::new()) };
     let known = Member::load(disk)?;
-    if config.peers.is_empty() {
+    if config.peers.is_empty() || config.join.is_some() {
         let address = |known: Member| Address {
             node: NodeId(known.node),
             address: known.address,
@@ -57,19 +98,39 @@ pub(super) fn members(
     Ok(config.peers.iter().filter(|(peer, _)| *peer != node).map(address).collect())
 }
 
-/// How the cluster began, told the same way by all its first nodes.
-pub(super) fn genesis(config: &Config, node: NodeId, members: &[Address]) -> Genesis {
-    let Some(peers) = &config.peers else { return Genesis::alone(node, config.groups) };
-    let info = |node, address: &str| NodeInfo { node, address: address.to_owned(), incarnation: 0 };
-    let ours = peers.advertised_address(node).unwrap_or_default();
-    let mut nodes: Vec<_> = if peers.peers.is_empty() {
-        let others = members.iter().map(|member| info(member.node, &member.address));
-        others.chain([info(node, &ours)]).collect()
-    } else {
-        peers.peers.iter().map(|(node, address)| info(*node, address)).collect()
+/// How the cluster began. Written down at the first start, and then never changed: every replay of
+/// the catalog's first log begins with it.
+pub(super) fn founding(
+    config: &Config,
+    node: NodeId,
+    disk: &FileDisk,
+) -> Result<Founding, StartError> {
+    if let Some(founding) = Founding::load(disk)? {
+        return Ok(founding);
+    }
+    let mut nodes: Vec<_> = match &config.peers {
+        Some(peers) if !peers.peers.is_empty() => {
+            peers.peers.iter().map(|(node, address)| (node.0, address.clone())).collect()
+        }
+        Some(_) | None => vec![(node.0, String::new())],
     };
-    nodes.sort_by_key(|info| info.node);
-    Genesis { nodes, groups_per_node: config.groups }
+    nodes.sort();
+    let founding = Founding { groups_per_node: config.groups, nodes };
+    founding.store(disk)?;
+    Ok(founding)
+}
+
+/// The catalog that the cluster began with.
+pub(super) fn genesis(founding: &Founding) -> Genesis {
+    let info = |(node, address): &(u64, String)| NodeInfo {
+        node: NodeId(*node),
+        address: address.clone(),
+        incarnation: if address.is_empty() { ALONE } else { 0 },
+    };
+    Genesis {
+        nodes: founding.nodes.iter().map(info).collect(),
+        groups_per_node: founding.groups_per_node,
+    }
 }
 
 /// Connects to the nodes that the catalog has, and to no others. A catalog without this node is that
@@ -92,7 +153,7 @@ pub(super) fn connect(
     config: &PeerConfig,
     identity: Identity,
     boot: u64,
-    members: &[Address],
+    (members, founding): (&[Address], &Founding),
     disk: &FileDisk,
     failure: &Failure,
     mailboxes: &[Arc<Mailbox<Input>>],
@@ -120,6 +181,11 @@ pub(super) fn connect(
         listen: config.listen_address(node).map_err(StartError::Cluster)?,
         advertised: config.advertised_address(node).map_err(StartError::Cluster)?,
         members: members.to_vec(),
+        founding: {
+            let founders = founding.nodes.iter();
+            let founders = founders.map(|(node, address)| (NodeId(*node), address.clone()));
+            (founding.groups_per_node, founders.collect())
+        },
         bulk_bytes_per_second: config.bulk_bytes_per_second,
         remember: Box::new(remember),
     };

@@ -6,6 +6,7 @@
 
 mod bulk;
 mod greet;
+mod join;
 mod line;
 mod link;
 mod listener;
@@ -28,6 +29,8 @@ use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 
 pub use bulk::{Bulk, BulkBroken};
+pub use join::Admission;
+pub(super) use join::ask;
 pub(super) use line::draw;
 
 use self::bulk::Throttle;
@@ -40,6 +43,9 @@ use crate::shard::Input;
 
 /// Bytes of snapshots that a node sends in a second, where nothing else is configured.
 pub const BULK_BYTES_PER_SECOND: u64 = 100_000_000;
+
+/// Nodes that may wait to be taken in.
+const ADMISSIONS_MAX: usize = 4;
 
 /// The same kind of refusal is not told again for so long.
 const QUIET: Duration = Duration::from_secs(60);
@@ -56,6 +62,8 @@ pub(crate) struct Config {
     /// Where the others are told to find this node.
     pub(crate) advertised: String,
     pub(crate) members: Vec<Address>,
+    /// How the cluster began: for those who join.
+    pub(crate) founding: (u32, Vec<(NodeId, String)>),
     pub(crate) bulk_bytes_per_second: u64,
     /// Keeps what is known of the members beyond the next start.
     pub(crate) remember: Remember,
@@ -112,6 +120,8 @@ pub struct Peers {
     thread: Mutex<Option<JoinHandle<()>>>,
     local: SocketAddr,
     advertised: String,
+    /// Until somebody takes them.
+    wishes: Mutex<Option<mpsc::Receiver<Admission>>>,
 }
 
 /// What the thread is asked for.
@@ -130,6 +140,8 @@ struct Shared {
     shards: Vec<Arc<Mailbox<Input>>>,
     members: RwLock<BTreeMap<NodeId, Arc<Member>>>,
     counters: PeerCounters,
+    founding: (u32, Vec<(NodeId, String)>),
+    admissions: mpsc::Sender<Admission>,
     throttle: Throttle,
     /// Locked while it is told, so that the last one told knows most.
     remember: Mutex<Remember>,
@@ -160,12 +172,15 @@ impl Peers {
             purpose: Purpose::Data,
             nonce: Default::default(),
         };
+        let (admissions, wishes) = mpsc::channel(ADMISSIONS_MAX);
         let shared = Arc::new(Shared {
             hello,
             secret: config.secret,
             shards,
             members: RwLock::default(),
             counters: PeerCounters::default(),
+            founding: config.founding,
+            admissions,
             throttle: Throttle::new(config.bulk_bytes_per_second),
             remember: Mutex::new(config.remember),
             told: Mutex::new(None),
@@ -178,6 +193,7 @@ impl Peers {
             thread: Mutex::new(None),
             local,
             advertised,
+            wishes: Mutex::new(Some(wishes)),
         };
         // Before anybody is let in: members are not to be taken for strangers.
         peers.set_members(&config.members);
@@ -269,6 +285,11 @@ impl Peers {
     /// Where the others are told to find this node.
     pub(crate) fn advertised(&self) -> &str {
         &self.advertised
+    }
+
+    /// Where nodes that want to join come in. Can be taken once.
+    pub(crate) fn admissions(&self) -> Option<mpsc::Receiver<Admission>> {
+        self.wishes.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// Where the peer port listens.

@@ -93,7 +93,7 @@ pub fn start(config: &Config, failure: &Failure) -> Result<ClusterHandle, StartE
         path: config.data_dir.display().to_string(),
         why: format!("cannot be opened or made: {error}"),
     })?;
-    let identity = neighbours::identify(config, &disk)?;
+    let (identity, admitted) = neighbours::identify(config, &disk)?;
     let mut log_config = wal::Config::new(identity);
     log_config.file_bytes = config.wal_file_bytes;
     let (mut wal, mut recovered) = Wal::open(disk.clone(), log_config)?;
@@ -103,8 +103,12 @@ pub fn start(config: &Config, failure: &Failure) -> Result<ClusterHandle, StartE
     let mut keeper = wal.keeper();
     let id = NodeId(identity.node);
     let me = Member { node: id, boot, seed: u64::from_le_bytes(draw()) };
+    if let Some(admitted) = &admitted {
+        neighbours::settle(admitted, id, &disk)?;
+    }
     let members = neighbours::members(config, id, &disk)?;
-    let genesis = neighbours::genesis(config, id, &members);
+    let founding = neighbours::founding(config, id, &disk)?;
+    let genesis = neighbours::genesis(&founding);
     if genesis.nodes.len() > 1 {
         // What is damaged here is whole on the other nodes.
         let groups = genesis.groups_per_node * genesis.nodes.len() as u32;
@@ -124,7 +128,7 @@ pub fn start(config: &Config, failure: &Failure) -> Result<ClusterHandle, StartE
     let mailboxes: Vec<_> = (0..config.shards).map(|_| Mailbox::new(MAILBOX_BYTES)).collect();
     let peers = match &config.peers {
         Some(peers) => {
-            let members = &members;
+            let members = (&members[..], &founding);
             Some(neighbours::connect(peers, identity, boot, members, &disk, failure, &mailboxes)?)
         }
         None => None,

@@ -31,6 +31,9 @@ pub enum Kind {
     Proof,
     /// A sentence for the operator, and the connection's end.
     Refused,
+    /// The address of a node that wants to join, and what it needs to begin.
+    Enter,
+    Entered,
 }
 
 impl Kind {
@@ -51,6 +54,8 @@ impl Kind {
             Self::Hello => 33,
             Self::Proof => 34,
             Self::Refused => 35,
+            Self::Enter => 36,
+            Self::Entered => 37,
         }
     }
 
@@ -71,6 +76,8 @@ impl Kind {
             33 => Self::Hello,
             34 => Self::Proof,
             35 => Self::Refused,
+            36 => Self::Enter,
+            37 => Self::Entered,
             _ => return None,
         })
     }

@@ -44,6 +44,8 @@ pub enum Purpose {
     Bulk,
     /// Nothing: a node with a smaller id has started and wants to be dialed.
     Knock,
+    /// A node of no cluster wants to be taken in.
+    Join,
 }
 
 /// How a node introduces itself.
@@ -145,12 +147,17 @@ pub fn judge(ours: &Hello, known: Option<Acquaintance>, theirs: &Hello) -> Resul
     if low > ours.protocols.1 || high < ours.protocols.0 {
         return Err(Refusal::Protocol { node, theirs: theirs.protocols });
     }
-    if theirs.cluster != ours.cluster {
+    // Who wants to join has no cluster yet.
+    let is_joining = theirs.purpose == Purpose::Join;
+    if theirs.cluster != ours.cluster && !(is_joining && theirs.cluster == 0) {
         let (theirs, ours) = (theirs.cluster, ours.cluster);
         return Err(Refusal::OtherCluster { node, theirs, ours });
     }
     if node == ours.node {
         return Err(Refusal::SameNode { node });
+    }
+    if is_joining {
+        return Ok(());
     }
     let Some(Acquaintance { incarnation, boot }) = known else {
         return Err(Refusal::UnknownNode { node });
@@ -222,6 +229,7 @@ impl Hello {
             Purpose::Data => 1,
             Purpose::Bulk => 2,
             Purpose::Knock => 3,
+            Purpose::Join => 4,
         };
         let mut bytes = [0; Self::BYTES];
         let mut rest = &mut bytes[..];
@@ -260,6 +268,7 @@ impl Hello {
             1 => Purpose::Data,
             2 => Purpose::Bulk,
             3 => Purpose::Knock,
+            4 => Purpose::Join,
             _ => return Err(reader.malformed()),
         };
         let hello =
@@ -305,6 +314,8 @@ impl Greeting {
             | Kind::Leads
             | Kind::Snapshot
             | Kind::SnapshotTaken
+            | Kind::Enter
+            | Kind::Entered
             | Kind::Ping => Err(Error::Malformed("a message before the handshake")),
         }
     }
@@ -315,7 +326,11 @@ pub fn encode_proof(out: &mut Gather, proof: &Proof) {
 }
 
 pub fn encode_refusal(out: &mut Gather, refusal: &Refusal) {
-    let text = refusal.to_string();
+    encode_sentence(out, &refusal.to_string());
+}
+
+/// A refusal that has nothing to do with who is asking.
+pub fn encode_sentence(out: &mut Gather, text: &str) {
     frame(out, Kind::Refused, &text.as_bytes()[..text.len().min(REFUSAL_BYTES_MAX)]);
 }
 

@@ -45,6 +45,9 @@ pub(crate) struct Args {
     /// All nodes that make a new cluster, the same list on each: 1=ADDR:PORT,2=ADDR:PORT,3=ADDR:PORT
     #[arg(long, value_name = "LIST")]
     peers: Option<String>,
+    /// Peer port of a member that takes this node in; needs --node-id and --peer-listen
+    #[arg(long, value_name = "ADDR:PORT")]
+    join: Option<String>,
     /// A configuration file
     #[arg(long, value_name = "FILE", env = "MILLRACE_CONFIG")]
     config: Option<PathBuf>,
@@ -93,6 +96,7 @@ fn load(args: &Args) -> Result<Config, Vec<String>> {
         ("node_id", &node_id),
         ("peer_listen", &args.peer_listen),
         ("peers", &args.peers),
+        ("join", &args.join),
     ];
     for (key, text) in texts {
         flags.extend(text.clone().map(|text| (key, text)));

@@ -39,6 +39,32 @@ pub(super) async fn announce(cluster: &ClusterHandle, ours: NodeInfo) -> Result<
     change(cluster, CatalogCommand::AddNode { node, address, incarnation }).await
 }
 
+/// Takes in a node that wants to join. Says who the members are then.
+pub(super) async fn admit(
+    cluster: &ClusterHandle,
+    joiner: NodeInfo,
+) -> Result<Vec<NodeInfo>, String> {
+    let NodeInfo { node, address, incarnation } = joiner;
+    let known = cluster.catalog().node(node).map(|known| known.incarnation);
+    if known.is_some_and(|known| known != 0 && known != incarnation) {
+        return Err(format!(
+            "node {} is a member, and this is not its data directory: take a number that no member has,              or, if the old node's disk is lost, run `millrace cluster replace {}` on a member first",
+            node.0, node.0
+        ));
+    }
+    // Groups in which its number still votes count on what an earlier node of that number promised.
+    let votes = |group: &super::Group| group.voters.contains(&node.0);
+    if known.is_none() && status(cluster).await?.groups.iter().any(votes) {
+        return Err(format!(
+            "groups still count on an earlier node {}: run `millrace cluster remove {}` on a member,              and ask again when it is done",
+            node.0, node.0
+        ));
+    }
+    change(cluster, CatalogCommand::AddNode { node, address, incarnation }).await?;
+    tracing::info!("node {} joins", node.0);
+    Ok(cluster.catalog().nodes().cloned().collect())
+}
+
 async fn status(cluster: &ClusterHandle) -> Result<Status, String> {
     let cluster = cluster.clone();
     let asked = tokio::task::spawn_blocking(move || Status::of(&cluster)).await;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use machine::NodeId;
 
 use super::Shared;
+use super::join::key;
 use super::line::{Broken, Line, draw, read_frame, write};
 use crate::peer::Error;
 use crate::peer::gather::Gather;
@@ -38,11 +39,39 @@ pub(super) async fn dialer(
         } else {
             Err(Refusal::OtherNode { node: theirs.node, expected })
         };
-        verdict.map_err(Broken::Refused)?;
+        if let Err(refusal) = verdict {
+            // So that it is told there, too.
+            encode_refusal(&mut out, &refusal);
+            let _ = write(&mut line.socket, &mut out).await;
+            return Err(Broken::Refused(refusal));
+        }
         encode_proof(&mut out, &shared.secret.prove(true, &ours, &theirs));
         write(&mut line.socket, &mut out).await?;
         let proof = proof(line).await?;
         if !shared.secret.is_proof(&proof, false, &ours, &theirs) {
+            return Err(Broken::Refused(Refusal::WrongSecret { node: theirs.node }));
+        }
+        Ok(theirs)
+    };
+    in_time(greeting).await
+}
+
+/// Introduces a node that has no cluster yet to a member of one.
+pub(super) async fn joiner(
+    line: &mut Line,
+    ours: Hello,
+    secret: Option<&str>,
+) -> Result<Hello, Broken> {
+    let greeting = async {
+        let mut out = Gather::default();
+        ours.encode(&mut out);
+        write(&mut line.socket, &mut out).await?;
+        let theirs = hello(line).await?;
+        let secret = key(secret, theirs.cluster);
+        encode_proof(&mut out, &secret.prove(true, &ours, &theirs));
+        write(&mut line.socket, &mut out).await?;
+        let proof = proof(line).await?;
+        if !secret.is_proof(&proof, false, &ours, &theirs) {
             return Err(Broken::Refused(Refusal::WrongSecret { node: theirs.node }));
         }
         Ok(theirs)

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 
 use super::Shared;
 use super::line::{Broken, name};
-use super::{bulk, greet};
+use super::{bulk, greet, join};
 use crate::peer::handshake::Purpose;
 
 /// Connections that have not proved anything yet.
@@ -73,6 +73,13 @@ async fn serve(
             return;
         }
     };
+    if hello.purpose == Purpose::Join {
+        let mut line = line;
+        if let Err(why) = join::serve(&mut line, &hello, shared).await {
+            tracing::warn!("{} did not join: {why}", name(hello.node));
+        }
+        return;
+    }
     let Some(member) = shared.members().get(&hello.node).cloned() else { return };
     match hello.purpose {
         // Whoever is not to dial is dialed: two connections would replace each other for ever.
@@ -80,6 +87,7 @@ async fn serve(
         // The task of a member that was removed takes none any more.
         Purpose::Data => drop(member.calls.send((line, hello)).await),
         Purpose::Knock => member.knocked.notify_one(),
+        Purpose::Join => unreachable!("who wants to join was served"),
         Purpose::Bulk => {
             let Ok(_permit) = bulk.try_acquire() else {
                 shared.counters.turned_away.fetch_add(1, Ordering::Relaxed);

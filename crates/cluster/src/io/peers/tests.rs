@@ -1,6 +1,7 @@
 //! Real sockets on this machine: nodes that find, lose and refuse each other, and strangers.
 
 mod bulk;
+mod joining;
 mod links;
 mod proxy;
 mod strangers;
@@ -63,6 +64,7 @@ impl Start {
             listen: "127.0.0.1:0".to_owned(),
             advertised: String::new(),
             members: Vec::new(),
+            founding: (8, vec![(NodeId(1), "a:7000".to_owned())]),
             bulk_bytes_per_second: self.bulk_bytes_per_second,
             remember: {
                 let remembered = Arc::clone(&remembered);

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use super::round_trip::{read, written};
 use super::samples;
 use crate::peer::Error;
+use crate::peer::admission::{Admitted, decode_enter};
 use crate::peer::codec::encode;
 use crate::peer::frame::{FRAME_HEAD_BYTES, VERSION, take};
 use crate::peer::gather::Gather;
@@ -38,7 +39,9 @@ proptest! {
     ) {
         let _ = read(&mut framed(VERSION, kind, &body));
         if let Ok(Some(frame)) = take(&mut framed(VERSION, kind, &body), FRAME_BYTES_MAX) {
-            let _ = Greeting::decode(frame);
+            let _ = Greeting::decode(frame.clone());
+            let _ = Admitted::decode(frame.clone());
+            let _ = decode_enter(frame);
         }
     }
 

@@ -1,9 +1,10 @@
 //! Who is talked to, and what the others are told.
 
 use bytes::BytesMut;
-use machine::NodeId;
+use machine::{NodeId, NodeInfo};
 
 use super::round_trip::written;
+use crate::peer::admission::{Admitted, decode_enter, encode_enter};
 use crate::peer::frame::take;
 use crate::peer::gather::Gather;
 use crate::peer::handshake::{
@@ -94,7 +95,7 @@ fn every_refusal_says_what_to_do() {
 
 #[test]
 fn what_is_said_comes_back_as_it_was_said() {
-    for purpose in [Purpose::Data, Purpose::Bulk, Purpose::Knock] {
+    for purpose in [Purpose::Data, Purpose::Bulk, Purpose::Knock, Purpose::Join] {
         let hello = Hello { purpose, ..hello(3) };
         let mut gather = Gather::default();
         hello.encode(&mut gather);
@@ -121,6 +122,39 @@ fn a_proof_is_good_for_its_secret_its_side_and_its_connection_only() {
     let again = Hello { nonce: [9; 16], ..hello(1) };
     assert!(!secret.is_proof(&proof, true, &dialer, &again));
     assert!(!secret.is_proof(&proof, true, &Hello { boot: 6, ..hello(2) }, &acceptor));
+}
+
+#[test]
+fn who_wants_to_join_needs_no_cluster_and_no_name() {
+    let joiner = Hello { cluster: 0, purpose: Purpose::Join, ..hello(2) };
+    assert_eq!(judge(&hello(1), None, &joiner), Ok(()));
+    let elsewhere = Hello { cluster: 0xbeef, ..joiner.clone() };
+    assert!(matches!(judge(&hello(1), None, &elsewhere), Err(Refusal::OtherCluster { .. })));
+    let double = Hello { node: NodeId(1), ..joiner };
+    assert!(matches!(judge(&hello(1), None, &double), Err(Refusal::SameNode { .. })));
+    let nobody = Hello { cluster: 0, ..hello(2) };
+    assert!(matches!(judge(&hello(1), STRANGER, &nobody), Err(Refusal::OtherCluster { .. })));
+}
+
+#[test]
+fn what_a_joiner_needs_comes_back_as_it_was_said() {
+    let node = |node| NodeInfo { node: NodeId(node), address: "a:1".to_owned(), incarnation: 7 };
+    let admitted = Admitted {
+        groups_per_node: 8,
+        founders: vec![(NodeId(1), "a:1".to_owned()), (NodeId(2), String::new())],
+        members: vec![node(1), node(3)],
+    };
+    let mut gather = Gather::default();
+    admitted.encode(&mut gather).unwrap();
+    encode_enter(&mut gather, "c.example:7000").unwrap();
+    let mut bytes = written(&gather, usize::MAX);
+    let mut next = || take(&mut bytes, FRAME_BYTES_MAX_UNPROVED).unwrap().unwrap();
+    assert_eq!(Admitted::decode(next()), Ok(admitted));
+    assert_eq!(decode_enter(next()), Ok("c.example:7000".to_owned()));
+    let mut gather = Gather::default();
+    encode_enter(&mut gather, "two words").unwrap();
+    let frame = take(&mut written(&gather, 9), FRAME_BYTES_MAX_UNPROVED).unwrap().unwrap();
+    assert!(decode_enter(frame).is_err());
 }
 
 #[test]
