@@ -23,12 +23,16 @@ pub(crate) struct Parcels {
     next_seq: u64,
     /// The first that the present leader was not sent.
     unsent: u64,
+    /// The first that no leader ever was sent.
+    unseen: u64,
     bytes: usize,
 }
 
 #[derive(Debug, Default)]
 struct Gathering {
     batch: Batch,
+    /// Of that, what is not given up with those who wait.
+    lasting: Batch,
     waiters: Vec<Waiter>,
     settles: Vec<Held>,
 }
@@ -45,12 +49,22 @@ pub(crate) struct Parcel {
     pub(crate) settles: Vec<Held>,
     /// It is answered when the leader has applied it, not as soon as it is committed.
     pub(crate) needs_apply: bool,
+    /// What stays of the commands if who waits for the others is told that they failed.
+    lasting: Bytes,
     waiters: Vec<Waiter>,
 }
 
 impl Parcels {
     pub(crate) fn new(origin: Origin) -> Self {
-        Self { origin, gathering: None, closed: VecDeque::new(), next_seq: 1, unsent: 1, bytes: 0 }
+        Self {
+            origin,
+            gathering: None,
+            closed: VecDeque::new(),
+            next_seq: 1,
+            unsent: 1,
+            unseen: 1,
+            bytes: 0,
+        }
     }
 
     pub(crate) fn origin(&self) -> Origin {
@@ -68,6 +82,9 @@ impl Parcels {
             gathering.batch.parcel(self.origin, self.next_seq);
             gathering
         });
+        if waiter.lasts() {
+            gathering.lasting.join(batch.clone());
+        }
         gathering.batch.fill(batch);
         gathering.waiters.push(waiter);
         gathering.settles.extend(settles);
@@ -79,15 +96,17 @@ impl Parcels {
 
     /// Closes what was gathered, with this node's time in case it leads.
     pub(crate) fn close(&mut self, wall_ms: u64) {
-        let Some(Gathering { batch, waiters, settles }) = self.gathering.take() else { return };
+        let Some(gathering) = self.gathering.take() else { return };
+        let Gathering { batch, lasting, waiters, settles } = gathering;
         let entry = Bytes::from(batch.stamp(wall_ms));
         let commands = entry.slice(ENTRY_HEAD_BYTES + PARCEL_HEAD_BYTES..);
         self.bytes += commands.len();
         let needs_apply = !settles.is_empty() || waiters.iter().any(Waiter::needs_apply);
-        let entry = Some(entry);
+        let (entry, lasting) = (Some(entry), Bytes::from(lasting.into_commands()));
         let seq = self.next_seq;
         self.next_seq += 1;
-        self.closed.push_back(Parcel { seq, commands, entry, settles, needs_apply, waiters });
+        let parcel = Parcel { seq, commands, entry, settles, needs_apply, lasting, waiters };
+        self.closed.push_back(parcel);
     }
 
     /// Everything is to be sent again, to a leader that is new.
@@ -101,6 +120,7 @@ impl Parcels {
         let nth = self.unsent.max(first) - first;
         let parcel = self.closed.get_mut(nth as usize)?;
         self.unsent = parcel.seq + 1;
+        self.unseen = self.unseen.max(self.unsent);
         Some(parcel)
     }
 
@@ -124,8 +144,9 @@ impl Parcels {
         waiters
     }
 
-    /// No leader can be had: who waits is told, and the parcels go on without what was in them, so
-    /// that their numbers have no gap. One that was sent may be committed all the same.
+    /// No leader can be had: who waits is told, and the parcels go on without what was asked for, so
+    /// that their numbers have no gap. One that was sent may be committed all the same. What the node
+    /// itself has to say stays.
     pub(crate) fn give_up(&mut self, wall_ms: u64) -> Vec<Waiter> {
         self.close(wall_ms);
         let mut waiters = Vec::new();
@@ -134,8 +155,16 @@ impl Parcels {
             parcel.settles.clear();
             parcel.entry = None;
             self.bytes -= parcel.commands.len();
-            parcel.commands = Bytes::new();
+            parcel.commands = parcel.lasting.clone();
+            self.bytes += parcel.commands.len();
         }
+        // A number that nobody knows of can be given again.
+        let is_void = |parcel: &Parcel, unseen| parcel.seq >= unseen && parcel.commands.is_empty();
+        while self.closed.back().is_some_and(|parcel| is_void(parcel, self.unseen)) {
+            self.next_seq -= 1;
+            self.closed.pop_back();
+        }
+        self.unsent = self.unsent.min(self.next_seq);
         waiters
     }
 
@@ -154,5 +183,62 @@ impl Parcels {
         let gathering = self.gathering.iter().flat_map(|it| &it.waiters);
         let closed = self.closed.iter().flat_map(|parcel| &parcel.waiters);
         gathering.chain(closed).any(|waiter| waiter.session() == Some(session))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use machine::{NodeId, QueueId};
+
+    use super::*;
+    use crate::request::Ticket;
+
+    fn parcels() -> Parcels {
+        Parcels::new(Origin { node: NodeId(1), boot: 3 })
+    }
+
+    fn dropped(queue: u64) -> Batch {
+        let mut batch = Batch::new();
+        batch.drop_queue(QueueId(queue));
+        batch
+    }
+
+    fn publisher() -> Waiter {
+        Waiter::Appended { session: SessionId(1), ticket: Ticket(1) }
+    }
+
+    #[test]
+    fn what_the_node_itself_has_to_say_is_not_given_up_with_those_who_wait() {
+        let mut parcels = parcels();
+        parcels.add(0, dropped(1), publisher(), Vec::new());
+        parcels.add(0, dropped(2), Waiter::Nobody, Vec::new());
+        for _ in 0..2 {
+            assert!(parcels.give_up(0).len() <= 2);
+            parcels.rewind();
+            let parcel = parcels.next_to_send().unwrap();
+            assert_eq!((parcel.seq, &parcel.commands[..]), (1, &dropped(2).into_commands()[..]));
+        }
+        assert_eq!(parcels.committed(1).len(), 0, "nobody waits any more");
+        assert_eq!(parcels.bytes(), 0);
+    }
+
+    #[test]
+    fn a_number_that_was_sent_stays_and_one_that_was_not_is_given_again() {
+        let mut parcels = parcels();
+        parcels.add(0, dropped(1), publisher(), Vec::new());
+        parcels.close(0);
+        assert_eq!(parcels.next_to_send().unwrap().seq, 1);
+        for _ in 0..3 {
+            parcels.add(0, dropped(2), publisher(), Vec::new());
+            parcels.give_up(0);
+        }
+        parcels.add(0, dropped(3), publisher(), Vec::new());
+        parcels.close(0);
+        parcels.rewind();
+        let first = parcels.next_to_send().unwrap();
+        assert_eq!((first.seq, first.commands.len()), (1, 0), "a leader may have it");
+        let second = parcels.next_to_send().unwrap();
+        assert_eq!((second.seq, &second.commands[..]), (2, &dropped(3).into_commands()[..]));
+        assert!(parcels.next_to_send().is_none());
     }
 }

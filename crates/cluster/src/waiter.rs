@@ -53,6 +53,18 @@ impl Waiter {
         }
     }
 
+    /// Whether what is asked for must come to be, whatever is told to who waits: it is the node's own
+    /// affair, and nobody would ask for it again.
+    pub(crate) fn lasts(&self) -> bool {
+        match self {
+            Self::Created { .. }
+            | Self::Detached { .. }
+            | Self::SessionEnded { .. }
+            | Self::Nobody => true,
+            Self::Appended { .. } | Self::Purged { .. } | Self::Catalog { .. } => false,
+        }
+    }
+
     /// Whether a commit is not enough: what follows needs the entry applied by the leader.
     pub(crate) fn needs_apply(&self) -> bool {
         match self {

@@ -241,7 +241,13 @@ impl Shard {
         for group in groups {
             let has_majority = self.has_majority(group);
             let Some(out) = self.out.get_mut(&group) else { continue };
-            if out.remote.route != Route::Nowhere || out.is_idle() {
+            // A leader that cannot reach a majority does not know yet that it leads no more.
+            let is_led = match out.remote.route {
+                Route::Here => has_majority,
+                Route::There { .. } => true,
+                Route::Nowhere => false,
+            };
+            if is_led || out.is_idle() {
                 out.stuck_since_ms = None;
                 continue;
             }
