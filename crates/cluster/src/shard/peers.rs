@@ -124,13 +124,12 @@ impl Shard {
                 out.remote.route = Route::Nowhere;
             }
         }
+        // A cluster that starts need not wait for a timeout.
         for group in self.with_replicas() {
-            let is_majority = self.has_majority(group);
-            let is_preferred = self.preferred_leader(group) == Some(self.me.node);
-            let Some(replica) = self.replica(group) else { continue };
-            // A cluster that starts need not wait for a timeout.
-            if is_majority && is_preferred && replica.leader().is_none() && replica.is_voter() {
-                replica.campaign();
+            if self.has_majority(group)
+                && self.replica(group).is_some_and(|replica| replica.leader().is_none())
+            {
+                self.campaign_soon(now, group, None);
             }
         }
         self.announce(&[node], outputs);
@@ -153,16 +152,28 @@ impl Shard {
                 continue;
             }
             replica.forget_leader();
-            let mut others: Vec<u64> =
-                replica.voters().iter().copied().filter(|voter| *voter != node.0).collect();
-            others.sort_unstable();
-            let turn = u64::from(group.0) % others.len().max(1) as u64;
-            others.rotate_left(turn as usize);
-            let place = others.iter().position(|voter| *voter == me.0).unwrap_or(others.len());
-            let at_ms = now.mono_ms + place as u64 * STAGGER_MS;
-            self.peers.campaigns.insert(group, Campaign { at_ms, patience_ms: PATIENCE_MS });
+            self.campaign_soon(now, group, Some(node));
         }
         self.route_all(now, outputs);
+    }
+
+    /// The replicas of a group that has no leader run for election one after the other, the one that is
+    /// to lead first. `gone` led until now.
+    fn campaign_soon(&mut self, now: Now, group: GroupId, gone: Option<NodeId>) {
+        let preferred = self.preferred_leader(group);
+        let me = self.me.node;
+        let Some(replica) = self.replica(group).filter(|replica| replica.is_voter()) else {
+            return;
+        };
+        let mut voters: Vec<NodeId> = replica.voters().iter().map(|voter| NodeId(*voter)).collect();
+        voters.retain(|voter| Some(*voter) != gone);
+        voters.sort_unstable();
+        let first = voters.iter().position(|voter| Some(*voter) == preferred);
+        let turn = first.unwrap_or(group.0 as usize % voters.len().max(1));
+        voters.rotate_left(turn);
+        let place = voters.iter().position(|voter| *voter == me).unwrap_or(voters.len());
+        let at_ms = now.mono_ms + place as u64 * STAGGER_MS;
+        self.peers.campaigns.insert(group, Campaign { at_ms, patience_ms: PATIENCE_MS });
     }
 
     pub(super) fn campaign_where_due(&mut self, now: Now) {
