@@ -20,7 +20,7 @@ mod world;
 
 use std::collections::BTreeMap;
 
-use cluster::shard::Shard;
+use cluster::shard::{GroupReport, Shard};
 
 use crate::checker::{Report, Rules, check};
 use crate::history::{Event, History, Nanos, What};
@@ -70,6 +70,8 @@ pub struct Counts {
     pub crashes: u64,
     pub power_cuts: u64,
     pub checkpoints: u64,
+    /// Queues that were declared, used and deleted.
+    pub visits: u64,
     /// Terms of groups with a leader.
     pub elections: u64,
     /// Messages between nodes, and those lost with their connection.
@@ -95,18 +97,20 @@ const HORIZON: Nanos = 5_000_000_000;
 pub fn run(seed: u64, size: Size) -> Outcome {
     let mut world = World::new(seed, size.nodes);
     live(&mut world, size);
-    let World { diary, agenda, network, watch, nemesis, lines, .. } = world;
+    let World { agenda, network, watch, .. } = &world;
     let counts = Counts {
         events: agenda.count(),
         crashes: world.crashes,
         power_cuts: world.power_cuts,
         checkpoints: world.checkpoints,
+        visits: world.clients.visits(),
         elections: watch.elections(),
         messages: network.sent,
         lost: network.lost,
         breaks: network.breaks,
         ms: agenda.now() / 1000,
     };
+    let World { diary, agenda, nemesis, lines, .. } = world;
     let rules = Rules {
         confirmed_min: 50,
         faults_min: 1,
@@ -197,6 +201,15 @@ impl Diary {
 }
 
 /// How a shard stands with its groups.
-fn states(_shard: &Shard, _with_digests: bool) -> Vec<Status> {
-    Vec::new()
+fn states(shard: &Shard, with_digests: bool) -> Vec<Status> {
+    let me = shard.node();
+    let status = |report: GroupReport| Status {
+        group: report.group,
+        term: report.term,
+        is_leader: report.leader == Some(me),
+        commit: report.committed,
+        applied: report.applied,
+        digest: with_digests.then_some(report.digest),
+    };
+    shard.report_groups(with_digests).into_iter().map(status).collect()
 }

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use cluster::Request;
 use cluster::limits::Sizes;
 use cluster::peer::message::Message;
-use cluster::recovery::Groups;
-use cluster::shard::{Input, Now, Shard};
-use machine::{Applied, Catalog, Command, EntryReader, GroupId, NodeId, SessionId};
+use cluster::recovery::{Genesis, Groups};
+use cluster::shard::{Input, Member, Now, Shard};
+use machine::{Applied, Catalog, Command, EntryReader, GroupId, NodeId, NodeInfo, SessionId};
 use wal::sim::SimDisk;
-use wal::{Config, Error, Identity, Recovered, Wal};
+use wal::{Boot, Config, Error, Identity, Recovered, Wal};
 
 use super::agenda::Micros;
 use super::store::Store;
@@ -17,7 +17,7 @@ use super::store::Store;
 /// Data groups.
 pub(super) const GROUPS: u32 = 3;
 /// Small log files, so that they are recycled all the time.
-const FILE_BYTES: u64 = 48 << 10;
+const FILE_BYTES: u64 = 8 << 20;
 /// The wall clock when the simulation begins.
 const WALL_MS: u64 = 1_700_000_000_000;
 /// The bits of a session's number that say which node it lives on.
@@ -27,6 +27,8 @@ pub(super) struct Node {
     pub(super) id: NodeId,
     pub(super) disk: SimDisk,
     pub(super) shards: usize,
+    /// Decides when it runs for election.
+    seed: u64,
     pub(super) life: Option<Life>,
     /// Counts starts.
     pub(super) lives: u64,
@@ -63,8 +65,24 @@ pub(super) struct Found {
 pub(super) type Logs = BTreeMap<u32, (u64, Vec<(u64, u64, bytes::Bytes)>)>;
 
 impl Node {
-    pub(super) fn new(id: NodeId, disk: SimDisk, shards: usize, sync: (Micros, Micros)) -> Self {
-        Self { id, disk, shards, life: None, lives: 0, is_paused: false, wall_error_ms: 0, sync }
+    pub(super) fn new(
+        id: NodeId,
+        disk: SimDisk,
+        shards: usize,
+        seed: u64,
+        sync: (Micros, Micros),
+    ) -> Self {
+        Self {
+            id,
+            disk,
+            shards,
+            seed,
+            life: None,
+            lives: 0,
+            is_paused: false,
+            wall_error_ms: 0,
+            sync,
+        }
     }
 
     /// Recovers what the disk has.
@@ -80,9 +98,11 @@ impl Node {
         });
         let metas: BTreeMap<_, _> = metas.collect();
         let logs = logs(&wal, &recovered)?;
-        let groups = self.groups(members, &wal, recovered)?;
+        let boot = Boot::next(&self.disk)?;
+        let me = Member { node: self.id, boot, seed: self.seed };
+        let groups = Groups::recover(me, &genesis(members), &wal.reader(), recovered)?;
         let catalog = groups.catalog()?;
-        let shards = groups.into_shards(self.id, self.shards, Sizes::of(FILE_BYTES));
+        let shards = groups.into_shards(me, self.shards, Sizes::of(FILE_BYTES));
         let life = Life {
             inboxes: shards.iter().map(|_| Vec::new()).collect(),
             turns: vec![Micros::MAX; shards.len()],
@@ -94,15 +114,6 @@ impl Node {
             sessions: 0,
         };
         Ok(Found { life, logs })
-    }
-
-    fn groups(
-        &self,
-        _members: &[NodeId],
-        wal: &Wal<SimDisk>,
-        recovered: Recovered,
-    ) -> Result<Groups, Error> {
-        Groups::recover(self.id, &wal.reader(), recovered, GROUPS)
     }
 
     /// The time as this node's process sees it.
@@ -201,6 +212,17 @@ impl Life {
             }
         }
     }
+}
+
+/// How every cluster of these nodes begins.
+fn genesis(members: &[NodeId]) -> Genesis {
+    let info = |node: &NodeId| NodeInfo {
+        node: *node,
+        address: format!("node-{}:7000", node.0),
+        incarnation: 1,
+    };
+    let groups_per_node = (GROUPS / members.len() as u32).max(1);
+    Genesis { nodes: members.iter().map(info).collect(), groups_per_node }
 }
 
 fn logs(wal: &Wal<SimDisk>, recovered: &Recovered) -> Result<Logs, Error> {

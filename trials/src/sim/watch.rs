@@ -41,6 +41,14 @@ pub(super) struct Status {
     pub(super) digest: Option<u64>,
 }
 
+impl std::fmt::Display for Status {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { group, term, is_leader, commit, applied, .. } = self;
+        let leads = if *is_leader { " leads" } else { "" };
+        write!(f, "[group {}{leads} term {term} commit {commit} applied {applied}]", group.0)
+    }
+}
+
 /// One node's log of one group.
 #[derive(Debug, Default)]
 struct Log {
@@ -312,6 +320,8 @@ fn mark(item: &Item) -> Mark {
             Mark::Entry { index: *index, record: record(*term, data) }
         }
         Item::TruncateFrom(from) => Mark::Truncated { from: *from },
+        // Only after damage: not simulated yet.
+        Item::Reset(_) | Item::Rejoined => Mark::Truncated { from: u64::MAX },
         Item::HardState(state) => {
             // Version, term, vote, commit.
             let field = |at: usize| {

@@ -16,6 +16,8 @@ use crate::workload::crc32;
 
 /// Messages that a consumer may hold, at most.
 const CREDIT_MAX: u64 = 40;
+/// What it may hold besides while queues are drained.
+const CREDIT_DRAINING: u32 = 60;
 /// An attachment is answered within this time where all is well.
 const ANSWERS: Micros = 5_000_000;
 const ATTACH: Ticket = Ticket(1);
@@ -30,7 +32,10 @@ pub(super) struct Consumer {
     generation: u64,
     state: State,
     at: Option<(QueueId, GroupId)>,
-    held: Vec<(u64, String)>,
+    /// What it was given: by number of the consumer (2: fetched), sequence number and message.
+    held: Vec<(u64, u64, String)>,
+    /// It was given more credit, for the drain.
+    is_hurried: bool,
     /// A question for a single message that is not answered.
     is_getting: bool,
 }
@@ -53,6 +58,7 @@ impl Consumer {
             state: State::Idle,
             at: None,
             held: Vec::new(),
+            is_hurried: false,
             is_getting: false,
         }
     }
@@ -141,10 +147,10 @@ impl Consumer {
         let single = plan.consumers <= 1;
         // Some settle one by one, others many at once; some put much back.
         let alone = outside.chance.percent(50);
-        let mut settled: BTreeMap<Outcome, Ranges> = BTreeMap::new();
+        let mut settled: BTreeMap<(u64, Outcome), Ranges> = BTreeMap::new();
         let (ep, name) = (self.ep(), self.name.clone());
         let mut outcome = draw(single || is_draining, outside);
-        self.held.retain(|(seq, id)| {
+        self.held.retain(|(number, seq, id)| {
             if !is_draining && outside.chance.percent(if alone { 60 } else { 30 }) {
                 return true;
             }
@@ -158,20 +164,27 @@ impl Consumer {
                 Outcome::Done | Outcome::Purged | Outcome::Undelivered => What::Ack { q, m, ep },
             };
             outside.diary.saw(&name, what);
-            settled.entry(outcome).or_default().insert(*seq..seq + 1);
+            settled.entry((*number, outcome)).or_default().insert(*seq..seq + 1);
             false
         });
-        let consumer = self.id(home);
         let mut requests = Vec::new();
-        for (outcome, ranges) in settled {
+        for ((number, outcome), ranges) in settled {
+            let consumer = ConsumerId { session: home.session, number };
+            // What was fetched was no consumer's credit.
             let credit = u32::try_from(ranges.len()).expect("credit is small");
+            let credit = if number == 1 { credit } else { 0 };
             requests.push(Request::Settle { group, queue, consumer, ranges, outcome, credit });
         }
         // Where there are many consumers, some also fetch single messages.
         if !single && !is_draining && !self.is_getting && outside.chance.percent(5) {
             self.is_getting = true;
             let consumer = ConsumerId { session: home.session, number: 2 };
-            requests.push(Request::Get { ticket: GET, group, queue, consumer, no_ack: true });
+            requests.push(Request::Get { ticket: GET, group, queue, consumer, no_ack: false });
+        }
+        if is_draining && !self.is_hurried {
+            self.is_hurried = true;
+            let (consumer, add) = (self.id(home), CREDIT_DRAINING);
+            requests.push(Request::Credit { group, queue, consumer, add });
         }
         if !requests.is_empty() {
             outside.ask(home, requests);
@@ -196,15 +209,7 @@ impl Consumer {
             Answer::Delivered(delivery) => self.delivered(&delivery, outside),
             Answer::Got { delivery, .. } => {
                 self.is_getting = false;
-                if let Some(delivery) = delivery {
-                    let held = self.held.len();
-                    self.delivered(&delivery, outside);
-                    // It came without the need to settle it.
-                    for (_, id) in self.held.split_off(held) {
-                        let (q, ep) = (QUEUES[self.queue].name.to_owned(), self.ep());
-                        outside.diary.saw(&self.name, What::Ack { q, m: id, ep });
-                    }
-                }
+                delivery.iter().for_each(|delivery| self.delivered(delivery, outside));
             }
             Answer::Cancelled { .. } if is_durable => {
                 self.complain_of("was cancelled".to_owned(), outside.diary);
@@ -242,7 +247,7 @@ impl Consumer {
                 ep: self.ep(),
             };
             outside.diary.saw(&self.name, what);
-            self.held.push((seq, m));
+            self.held.push((delivery.consumer.number, seq, m));
         }
     }
 
@@ -262,6 +267,7 @@ impl Consumer {
         self.at = None;
         self.held.clear();
         self.is_getting = false;
+        self.is_hurried = false;
     }
 
     /// At the end: an answer that never came.

@@ -192,16 +192,14 @@ impl Visitor {
                 }
                 Err(error) => self.complain(&format!("cannot delete: {error:?}"), outside),
             },
-            (
-                Stage::Deleting,
-                Answer::Catalog { ticket: DELETE, .. } | Answer::Detached { ticket: DELETE },
-            ) => {
+            (Stage::Deleting, Answer::Catalog { ticket: DELETE, .. }) => {
                 if outside.queue(home, &self.queue_name()).is_some() {
                     self.complain("still routes to what is deleted", outside);
                 }
-                self.finished += 1;
-                self.goes_to(Stage::Idle, outside);
+                self.finish(outside);
             }
+            // Here the deletion may be known a moment later.
+            (Stage::Deleting, Answer::Detached { ticket: DELETE }) => self.finish(outside),
             (Stage::Leaving, Answer::SessionEnded { ticket: GOODBYE }) => self.end(),
             // A transient queue went with its node; or a deletion tells its consumer.
             (_, Answer::Cancelled { .. }) => {}
@@ -212,6 +210,11 @@ impl Visitor {
             }
             (stage, other) => self.complain(&format!("was told {other:?} in {stage:?}"), outside),
         }
+    }
+
+    fn finish(&mut self, outside: &Outside<'_>) {
+        self.finished += 1;
+        self.goes_to(Stage::Idle, outside);
     }
 
     fn complain(&mut self, text: &str, outside: &mut Outside<'_>) {
