@@ -18,6 +18,6 @@ mod snapshots;
 mod start;
 mod store;
 
-pub use peers::Admission;
 pub use handle::{AnswerReceiver, ClusterHandle, Counters, Status};
-pub use start::{Config, Failure, StartError, start};
+pub use peers::Admission;
+pub use start::{Config, Failure, StartError, launch, start};

@@ -28,6 +28,8 @@ pub mod shard;
 pub mod snapshot;
 mod waiter;
 
-pub use io::{Admission, AnswerReceiver, ClusterHandle, Config, Failure, StartError, Status, start};
+pub use io::{
+    Admission, AnswerReceiver, ClusterHandle, Config, Failure, StartError, Status, launch, start,
+};
 pub use membership::PeerConfig;
 pub use request::{Alarms, Answer, Delivery, Held, Request, Ticket};

@@ -12,14 +12,22 @@ use super::mailbox::{AnswerBox, Mailbox};
 use super::peers::{Admission, PeerStatus, Peers};
 use super::reports::Reports;
 use super::sessions::Sessions;
+use super::store::Store;
 use crate::limits::REQUEST_BYTES;
 use crate::request::{Alarms, Answer, Request};
 use crate::shard::{GroupReport, Input, Shard};
 
 /// A node's groups, for those who ask something of them. Cheap to clone.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct ClusterHandle {
     pub(crate) node: Arc<Node>,
+    pub(crate) store: Arc<Store>,
+}
+
+impl std::fmt::Debug for ClusterHandle {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "ClusterHandle of {}", self.node.identity)
+    }
 }
 
 /// What all parts of a running node share.
@@ -48,6 +56,8 @@ const REPORT: Duration = Duration::from_secs(2);
 pub struct Status {
     /// Whose data directory it is.
     pub identity: Identity,
+    /// Where the other nodes are told to find this one; empty: nowhere.
+    pub address: String,
     /// Without this node.
     pub peers: Vec<PeerStatus>,
     /// Of which this node has a replica.
@@ -128,6 +138,12 @@ impl ClusterHandle {
         (session, AnswerReceiver { session, answers, node: Arc::clone(&self.node) })
     }
 
+    /// Returns when the node's groups can serve: at once where it is alone, and with a majority of the
+    /// nodes elsewhere. Blocks.
+    pub fn wait_ready(&self) {
+        self.store.wait_reconciled(self.node.shards.len());
+    }
+
     /// Hands over `requests`, in order; waits while a shard has too much before it. `false`: the
     /// node is stopping.
     pub async fn submit(&self, session: SessionId, requests: &mut Vec<Request>) -> bool {
@@ -182,7 +198,9 @@ impl ClusterHandle {
     pub fn status(&self) -> Option<Status> {
         let groups = self.node.reports.ask(&self.node.shards, REPORT)?.groups;
         let peers = self.node.peers.as_ref().map(Peers::status).unwrap_or_default();
-        Some(Status { identity: self.node.identity, peers, groups })
+        let address = self.node.peers.as_ref().map(|peers| peers.advertised().to_owned());
+        let address = address.unwrap_or_default();
+        Some(Status { identity: self.node.identity, address, peers, groups })
     }
 
     /// What the other nodes are told of this one; `None`: it has no peer port, or they know.

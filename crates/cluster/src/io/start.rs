@@ -89,6 +89,14 @@ impl std::fmt::Debug for Failure {
 
 /// Opens the data directory and starts the node. Returns when its groups can serve.
 pub fn start(config: &Config, failure: &Failure) -> Result<ClusterHandle, StartError> {
+    let cluster = launch(config, failure)?;
+    cluster.wait_ready();
+    Ok(cluster)
+}
+
+/// Opens the data directory and starts the node. Its groups may have to wait for other nodes before
+/// they can serve: see [`ClusterHandle::wait_ready`].
+pub fn launch(config: &Config, failure: &Failure) -> Result<ClusterHandle, StartError> {
     let disk = FileDisk::new(&config.data_dir).map_err(|error| Error::Refused {
         path: config.data_dir.display().to_string(),
         why: format!("cannot be opened or made: {error}"),
@@ -172,8 +180,7 @@ pub fn start(config: &Config, failure: &Failure) -> Result<ClusterHandle, StartE
         threads.push(spawn("alarms".to_owned(), move || super::alarms::run(&node, &config)));
     }
     node.threads.lock().unwrap_or_else(PoisonError::into_inner).extend(threads);
-    store.wait_reconciled(config.shards);
-    Ok(ClusterHandle { node })
+    Ok(ClusterHandle { node, store })
 }
 
 /// Ends the process if a thread of the node panics: the others would wait for it for ever, and its

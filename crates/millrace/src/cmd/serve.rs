@@ -146,7 +146,7 @@ fn serve(config: &Config) -> Result<(), String> {
         new_cluster: draw(),
         peers: config.peers.clone(),
     };
-    let cluster = cluster::start(&start, &failure).map_err(|error| match error {
+    let cluster = cluster::launch(&start, &failure).map_err(|error| match error {
         StartError::Directory(error) => {
             format!("The data directory {} cannot be used: {error}", config.data_dir.display())
         }
@@ -158,9 +158,26 @@ fn serve(config: &Config) -> Result<(), String> {
         .enable_all()
         .build()
         .map_err(|error| format!("The runtime cannot start: {error}"))?;
-    let served = runtime.block_on(listen(config, &cluster));
+    let served = runtime.block_on(run_until_told(config, &cluster));
     runtime.shutdown_timeout(Duration::from_secs(1));
     cluster.stop();
+    served
+}
+
+/// The control socket answers from the start; AMQP when the node's groups can serve.
+async fn run_until_told(config: &Config, cluster: &ClusterHandle) -> Result<(), String> {
+    let control = tokio::spawn(Control::open(&config.data_dir)?.serve(cluster.clone()));
+    let waiting = cluster.clone();
+    let ready = tokio::task::spawn_blocking(move || waiting.wait_ready());
+    let mut terminate = signal(SignalKind::terminate()).map_err(|error| error.to_string())?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| error.to_string())?;
+    let is_told = tokio::select! {
+        _ = ready => false,
+        _ = terminate.recv() => true,
+        _ = interrupt.recv() => true,
+    };
+    let served = if is_told { Ok(()) } else { listen(config, cluster).await };
+    control.abort();
     served
 }
 
@@ -180,7 +197,6 @@ async fn listen(config: &Config, cluster: &ClusterHandle) -> Result<(), String> 
         loopback_users: config.loopback_users.clone(),
         ..broker::Config::default()
     };
-    let control = tokio::spawn(Control::open(&config.data_dir)?.serve(cluster.clone()));
     let (stop, stopped) = tokio::sync::watch::channel(false);
     let serving = broker::io::listener::serve(listener, cluster.clone(), sessions, stopped);
     let serving = tokio::spawn(serving);
@@ -196,7 +212,6 @@ async fn listen(config: &Config, cluster: &ClusterHandle) -> Result<(), String> 
         }
     }
     tracing::info!("stopping");
-    control.abort();
     // Connections are closed with 320 by their own tasks; the listener's task ends with the last.
     stop.send_replace(true);
     cluster.announce_stop();

@@ -48,7 +48,8 @@ pub(super) async fn admit(
     let known = cluster.catalog().node(node).map(|known| known.incarnation);
     if known.is_some_and(|known| known != 0 && known != incarnation) {
         return Err(format!(
-            "node {} is a member, and this is not its data directory: take a number that no member has,              or, if the old node's disk is lost, run `millrace cluster replace {}` on a member first",
+            "node {} is a member, and this is not its data directory: take a number that no member has, \
+             or, if the old node's disk is lost, run `millrace cluster replace {}` on a member first",
             node.0, node.0
         ));
     }
@@ -56,7 +57,8 @@ pub(super) async fn admit(
     let votes = |group: &super::Group| group.voters.contains(&node.0);
     if known.is_none() && status(cluster).await?.groups.iter().any(votes) {
         return Err(format!(
-            "groups still count on an earlier node {}: run `millrace cluster remove {}` on a member,              and ask again when it is done",
+            "groups still count on an earlier node {}: run `millrace cluster remove {}` on a member, \
+             and ask again when it is done",
             node.0, node.0
         ));
     }

@@ -58,11 +58,10 @@ pub(crate) struct Queue {
 impl Status {
     /// How it stands now. Blocks for a step of the shards; `None`: they do not come to it.
     pub(super) fn of(cluster: &ClusterHandle) -> Option<Self> {
-        let cluster::Status { identity, peers, groups } = cluster.status()?;
+        let cluster::Status { identity, address, peers, groups } = cluster.status()?;
         let groups: Vec<Group> = groups.iter().map(Group::of).collect();
         let leads = |id| groups.iter().filter(|group| group.leader == Some(id)).count();
         let catalog = cluster.catalog();
-        let address = |id| catalog.node(machine::NodeId(id)).map(|info| info.address.clone());
         let mut nodes: Vec<Node> = peers
             .into_iter()
             .map(|peer| Node {
@@ -75,7 +74,7 @@ impl Status {
             .collect();
         nodes.push(Node {
             id: identity.node,
-            address: address(identity.node).unwrap_or_default(),
+            address,
             connected: true,
             trouble: None,
             leads: leads(identity.node),
