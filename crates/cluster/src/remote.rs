@@ -137,6 +137,10 @@ impl Remote {
 
     /// Takes note of an answer of epoch `epoch`. False: nobody is to hear it.
     pub(crate) fn answer(&mut self, epoch: u64, session: SessionId, answer: &Answer) -> bool {
+        // What an earlier leader says is void: the present one was asked again.
+        if epoch != self.epoch {
+            return false;
+        }
         match answer {
             Answer::Attached { ticket, result } => {
                 let Some(Request::Attach { queue, consumer, spec, .. }) =
@@ -160,8 +164,7 @@ impl Remote {
             }
             Answer::Delivered(delivery) => {
                 let key = (delivery.queue, delivery.consumer);
-                let found = self.consumers.get_mut(&key).filter(|_| epoch == self.epoch);
-                let Some(found) = found else { return false };
+                let Some(found) = self.consumers.get_mut(&key) else { return false };
                 found.spec.credit = found.spec.credit.saturating_sub(delivery.count);
                 if !found.spec.no_ack {
                     let end = delivery.first_seq + u64::from(delivery.count);
@@ -170,10 +173,6 @@ impl Remote {
                 true
             }
             Answer::Got { ticket, delivery, .. } => {
-                if delivery.is_some() && epoch != self.epoch {
-                    // Its leader let it go since; it is asked for again.
-                    return false;
-                }
                 let Some(Request::Get { no_ack, .. }) = self.asked.remove(&(session, *ticket))
                 else {
                     return false;
@@ -196,7 +195,7 @@ impl Remote {
             | Answer::Closed { ticket, .. }
             | Answer::AppendFailed { ticket } => self.asked.remove(&(session, *ticket)).is_some(),
             Answer::Cancelled { queue, consumer } => {
-                epoch == self.epoch && self.consumers.remove(&(*queue, *consumer)).is_some()
+                self.consumers.remove(&(*queue, *consumer)).is_some()
             }
             Answer::Appended { .. }
             | Answer::Catalog { .. }

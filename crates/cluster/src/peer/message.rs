@@ -46,7 +46,7 @@ pub enum Message {
         /// It is answered when the leader has applied it, not as soon as it is committed.
         needs_apply: bool,
     },
-    /// Leader to origin. Answers with a ticket hold in every epoch.
+    /// Leader to origin.
     Answers { group: GroupId, epoch: u64, answers: Vec<(SessionId, Answer)> },
     /// Leader to origin: parcels up to `seq` are on a majority's disks.
     Committed { group: GroupId, epoch: u64, boot: u64, seq: u64 },

@@ -15,8 +15,10 @@ use crate::waiter::Waiter;
 pub(super) struct Outbound {
     pub(super) parcels: Parcels,
     pub(super) remote: Remote,
-    /// Since when something waits and no leader can be had.
+    /// Since when no leader can be had, or none that has a majority.
     stuck_since_ms: Option<u64>,
+    /// That was long ago: what sessions ask is refused at once.
+    pub(super) is_refusing: bool,
     /// A leader that was joined was none: it is not joined again before.
     pub(super) refused_until_ms: u64,
 }
@@ -42,6 +44,7 @@ impl Shard {
             parcels: Parcels::new(origin),
             remote: Remote::new(),
             stuck_since_ms: None,
+            is_refusing: false,
             refused_until_ms: 0,
         })
     }
@@ -63,7 +66,11 @@ impl Shard {
         if bytes > self.sizes.batch_bytes {
             return refuse(vec![waiter], outputs);
         }
-        self.outbound(group).parcels.add(now.wall_ms, batch, waiter, settles);
+        let out = self.outbound(group);
+        if out.is_refusing && waiter.session().is_some() {
+            return refuse(vec![waiter], outputs);
+        }
+        out.parcels.add(now.wall_ms, batch, waiter, settles);
         self.gathered(now, bytes, outputs);
     }
 
@@ -241,14 +248,9 @@ impl Shard {
         for group in groups {
             let has_majority = self.has_majority(group);
             let Some(out) = self.out.get_mut(&group) else { continue };
-            // A leader that cannot reach a majority does not know yet that it leads no more.
-            let is_led = match out.remote.route {
-                Route::Here => has_majority,
-                Route::There { .. } => true,
-                Route::Nowhere => false,
-            };
-            if is_led || out.is_idle() {
+            if out.remote.route != Route::Nowhere && has_majority {
                 out.stuck_since_ms = None;
+                out.is_refusing = false;
                 continue;
             }
             let since = *out.stuck_since_ms.get_or_insert(now.mono_ms);
@@ -256,6 +258,7 @@ impl Shard {
             if now.mono_ms < since + patience {
                 continue;
             }
+            out.is_refusing = true;
             let waiters = out.parcels.give_up(now.wall_ms);
             let asked = out.remote.give_up();
             refuse(waiters, outputs);

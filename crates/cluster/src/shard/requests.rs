@@ -69,7 +69,13 @@ impl Shard {
                     batch.settle(*queue, *outcome, ranges);
                     out.parcels.add(now.wall_ms, batch, Waiter::Nobody, Vec::new());
                 }
-                self.outbound(group).remote.ask(session, &request);
+                match request.ticket() {
+                    Some(ticket) if out.is_refusing => {
+                        let answer = Answer::AppendFailed { ticket };
+                        outputs.push(Output::Answer { session, answer });
+                    }
+                    Some(_) | None => out.remote.ask(session, &request),
+                }
             }
         }
     }
