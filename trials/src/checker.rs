@@ -120,7 +120,7 @@ pub struct Counts {
     pub settled_for_good: u64,
     pub faults: u64,
     pub sectors: u64,
-    /// A1: longest time without any confirm, around a fault and away from all.
+    /// A1: longest time without any confirm for one queue, around a fault and away from all.
     pub gap_in_fault: Nanos,
     pub gap_in_quiet: Nanos,
 }

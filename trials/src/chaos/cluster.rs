@@ -1,5 +1,6 @@
 //! Three brokers that form one cluster, each on a host of its own.
 
+use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -96,12 +97,21 @@ impl Cluster {
         self.nodes.iter().filter_map(Broker::working_pid).collect()
     }
 
-    /// Waits until every node answers clients and all agree who leads.
+    /// Waits until every node answers clients, all agree who leads, and none is behind what any had
+    /// when this was asked.
     pub fn wait_ready(&mut self, within: Duration) -> Result<(), Failure> {
         for node in &mut self.nodes {
             node.wait_ready(within)?;
         }
-        self.wait_agreed(within).map(drop)
+        if self.kind == Kind::Rabbitmq {
+            return self.wait_members(within);
+        }
+        let before = RefCell::new(None);
+        self.wait_views(within, |views| {
+            let mut before = before.borrow_mut();
+            status::are_whole(views, before.get_or_insert_with(|| status::furthest(views)))
+        })
+        .map(drop)
     }
 
     /// Starts whoever does not run.
@@ -117,16 +127,25 @@ impl Cluster {
         Ok(started)
     }
 
-    /// Waits until every node knows the same leaders and has applied the same.
+    /// Waits until every node knows the same leaders, has applied the same, and is in the same state:
+    /// where there is no load.
     pub fn wait_agreed(&mut self, within: Duration) -> Result<Vec<Status>, Failure> {
         if self.kind == Kind::Rabbitmq {
             return self.wait_members(within).map(|()| Vec::new());
         }
+        self.wait_views(within, status::agree)
+    }
+
+    fn wait_views(
+        &self,
+        within: Duration,
+        is_right: impl Fn(&[Status]) -> Result<(), String>,
+    ) -> Result<Vec<Status>, Failure> {
         let deadline = Instant::now() + within;
         loop {
             let seen: Result<Vec<Status>, String> =
                 self.nodes.iter().map(|node| status::ask(&node.setup)).collect();
-            let why = match seen.and_then(|seen| status::agree(&seen).map(|()| seen)) {
+            let why = match seen.and_then(|seen| is_right(&seen).map(|()| seen)) {
                 Ok(seen) => return Ok(seen),
                 Err(why) => why,
             };
@@ -170,7 +189,7 @@ impl Cluster {
     /// Waits until every replica of `queue` has what its leader has.
     pub fn wait_caught_up(&mut self, queue: &str, within: Duration) -> Result<(), Failure> {
         if self.kind == Kind::Millrace {
-            return self.wait_agreed(within).map(drop);
+            return self.wait_ready(within);
         }
         let deadline = Instant::now() + within;
         loop {

@@ -68,6 +68,11 @@ pub fn enter() -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(code.unwrap_or(1)))
 }
 
+/// What the process inside does first: the loopback interface is down in a fresh network.
+pub fn bring_up_loopback() -> Result<(), Failure> {
+    ip("link set lo up")
+}
+
 /// The address of node 1, 2 or 3.
 pub fn host(node: u32) -> Ipv4Addr {
     assert!((1..=NODES).contains(&node), "there is no node {node}");
@@ -94,7 +99,6 @@ impl Net {
         assert!(is_inside(), "hosts are made in namespaces of their own");
         if !Path::new("/run/netns/ml1").exists() {
             tool("mount", &["-t", "tmpfs", "tmpfs", "/run"])?;
-            ip("link set lo up")?;
             ip("link add mlbr type bridge")?;
             ip("link set mlbr up")?;
             ip(&format!("addr add {CLIENTS}/24 dev mlbr"))?;

@@ -7,20 +7,20 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::Failure;
 use super::bitflip::BitFlip;
+use super::cluster_trial::{self, Schedule};
 use super::kill9::Kill;
 use super::powercut::PowerCut;
 use super::table::Outcome;
 use super::trial::{MakeHarm, Options, run};
+use super::{Failure, faults};
 use crate::checker::Promise;
 
 /// One bug and the trial that must find it.
 #[derive(Clone, Copy, Debug)]
 pub struct Planted {
     pub name: &'static str,
-    trial: &'static str,
-    make: MakeHarm,
+    hunt: Hunt,
     rounds: u32,
     /// With small log files, which are recycled all the time, it shows sooner; or it breaks an
     /// assertion before any promise.
@@ -29,6 +29,15 @@ pub struct Planted {
     breaks: Promise,
     /// Whether a broker that does not start any more is what it leads to as well.
     may_refuse: bool,
+}
+
+/// Where it is looked for.
+#[derive(Clone, Copy, Debug)]
+enum Hunt {
+    /// One node, this trial.
+    Alone(&'static str, MakeHarm),
+    /// Three nodes, these faults one after the other.
+    Cluster(&'static [&'static str]),
 }
 
 /// What the size of log files is to be.
@@ -40,11 +49,10 @@ enum Files {
 }
 
 /// All of them.
-pub const PLANTED: [Planted; 4] = [
+pub const PLANTED: [Planted; 6] = [
     Planted {
         name: "bug_ack_before_fsync",
-        trial: "powercut",
-        make: |dir| Ok(Box::new(PowerCut::new(dir)?)),
+        hunt: Hunt::Alone("powercut", |dir| Ok(Box::new(PowerCut::new(dir)?))),
         rounds: 4,
         files: Files::Large,
         breaks: Promise::Lost,
@@ -52,8 +60,7 @@ pub const PLANTED: [Planted; 4] = [
     },
     Planted {
         name: "bug_skip_dir_sync",
-        trial: "powercut",
-        make: |dir| Ok(Box::new(PowerCut::new(dir)?)),
+        hunt: Hunt::Alone("powercut", |dir| Ok(Box::new(PowerCut::new(dir)?))),
         rounds: 6,
         files: Files::Small,
         breaks: Promise::Lost,
@@ -61,8 +68,7 @@ pub const PLANTED: [Planted; 4] = [
     },
     Planted {
         name: "bug_truncate_on_crc",
-        trial: "bitflip",
-        make: |_| Ok(Box::new(BitFlip)),
+        hunt: Hunt::Alone("bitflip", |_| Ok(Box::new(BitFlip))),
         rounds: 1,
         files: Files::Any,
         breaks: Promise::Lost,
@@ -70,17 +76,54 @@ pub const PLANTED: [Planted; 4] = [
     },
     Planted {
         name: "bug_requeue_unflagged",
-        trial: "kill9",
-        make: |_| Ok(Box::new(Kill)),
+        hunt: Hunt::Alone("kill9", |_| Ok(Box::new(Kill))),
         rounds: 2,
         files: Files::Any,
         breaks: Promise::Unflagged,
+        may_refuse: false,
+    },
+    Planted {
+        name: "bug_vote_not_synced",
+        hunt: Hunt::Cluster(&["power-all", "nats-7567", "power-one"]),
+        rounds: 3,
+        files: Files::Large,
+        breaks: Promise::Lost,
+        may_refuse: true,
+    },
+    Planted {
+        name: "bug_confirm_before_majority",
+        hunt: Hunt::Cluster(&["isolate-leader", "kill-leader"]),
+        rounds: 2,
+        files: Files::Any,
+        breaks: Promise::Lost,
         may_refuse: false,
     },
 ];
 
 /// Seeds tried before a bug counts as missed.
 const SEEDS: u64 = 4;
+
+impl Hunt {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Alone(trial, _) => trial,
+            Self::Cluster(_) => "three nodes",
+        }
+    }
+
+    fn run(self, options: &Options) -> Result<Outcome, Failure> {
+        let names = match self {
+            Self::Alone(trial, make) => return run(options, trial, make),
+            Self::Cluster(names) => names,
+        };
+        let faults: Vec<_> = names.iter().filter_map(|name| faults::named(name)).collect();
+        for fault in &faults {
+            cluster_trial::is_possible(fault)?;
+        }
+        let schedule = Schedule { name: "hunt".to_owned(), faults, rounds: options.rounds };
+        cluster_trial::run(options, &schedule)
+    }
+}
 
 impl Planted {
     /// Builds the broker with the bug, out of the workspace at `root`.
@@ -107,7 +150,7 @@ impl Planted {
     fn control(&self, options: &Options, seed: u64) -> Result<bool, Failure> {
         let dir = options.dir.join("control");
         let options = Options { seed, dir, rounds: self.rounds, ..options.clone() };
-        let outcome = run(&options, self.trial, self.make)?;
+        let outcome = self.hunt.run(&options)?;
         if !outcome.passed() {
             println!("{outcome}");
         }
@@ -125,7 +168,7 @@ impl Planted {
             };
             let dir = options.dir.join(self.name);
             let options = Options { seed, dir, rounds: self.rounds, ..options.clone() };
-            let outcome = run(&options, self.trial, self.make)?;
+            let outcome = self.hunt.run(&options)?;
             let seen = !outcome.report.broken(self.breaks).is_empty();
             if seen || (self.may_refuse && !outcome.broken.is_empty()) {
                 // Everything it left was wanted: only a bug that escapes is worth keeping.
@@ -145,7 +188,7 @@ pub fn hunt_all(options: &Options, root: &Path, word: &str) -> Result<bool, Fail
         let with_bug = Options { broker, ..options.clone() };
         match planted.hunt(&with_bug) {
             Ok(Some(outcome)) => {
-                let (trial, seed, caught) = (planted.trial, outcome.seed, outcome.caught());
+                let (trial, seed, caught) = (planted.hunt.name(), outcome.seed, outcome.caught());
                 println!("{}: caught by {trial}, seed {seed}: {caught}", planted.name);
                 if options.broker.exists() {
                     let passes = planted.control(options, seed)?;
@@ -156,7 +199,11 @@ pub fn hunt_all(options: &Options, root: &Path, word: &str) -> Result<bool, Fail
             }
             Ok(None) => {
                 all = false;
-                println!("{}: NOT CAUGHT by {} in {SEEDS} seeds", planted.name, planted.trial);
+                println!(
+                    "{}: NOT CAUGHT by {} in {SEEDS} seeds",
+                    planted.name,
+                    planted.hunt.name()
+                );
             }
             Err(skipped @ Failure::Skipped(_)) => println!("{}: {skipped}", planted.name),
             Err(failure) => return Err(failure),

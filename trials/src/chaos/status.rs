@@ -65,6 +65,40 @@ pub fn ask(setup: &Setup) -> Result<Status, String> {
     serde_json::from_slice(&output.stdout).map_err(|error| format!("node {node}, status: {error}"))
 }
 
+/// The last entry of every group that anybody has applied.
+pub fn furthest(views: &[Status]) -> BTreeMap<u32, u64> {
+    let mut furthest = BTreeMap::new();
+    for group in views.iter().flat_map(|view| &view.groups) {
+        let applied = furthest.entry(group.group).or_insert(0);
+        *applied = group.applied.max(*applied);
+    }
+    furthest
+}
+
+/// Whether all views have the same leaders, and every node has applied what somebody had `before`:
+/// as much as can be asked under load.
+pub fn are_whole(views: &[Status], before: &BTreeMap<u32, u64>) -> Result<(), String> {
+    for (name, applied) in before {
+        let mut leaders = Vec::new();
+        for view in views {
+            let Some(group) = view.groups.iter().find(|group| group.group == *name) else {
+                return Err(format!("node {} has no group {name}", view.node));
+            };
+            if group.applied < *applied {
+                return Err(format!(
+                    "group {name}: node {} is at {}, another was at {applied} before",
+                    view.node, group.applied
+                ));
+            }
+            leaders.push(group.leader);
+        }
+        if leaders.contains(&None) || leaders.windows(2).any(|pair| pair[0] != pair[1]) {
+            return Err(format!("group {name} is led by {leaders:?}, as nodes see it"));
+        }
+    }
+    Ok(())
+}
+
 /// Whether all views are the same: one leader and one last applied entry for every group, and the
 /// same state there.
 pub fn agree(views: &[Status]) -> Result<(), String> {
@@ -114,6 +148,15 @@ mod tests {
         assert_eq!(view(1, "2", 7, "a").leader_of("q"), Some(2));
         assert_eq!(view(1, "null", 7, "a").leader_of("q"), None);
         assert_eq!(view(1, "2", 7, "a").leader_of("other"), None);
+    }
+
+    #[test]
+    fn a_cluster_is_whole_when_all_have_what_somebody_had_before() {
+        let before = furthest(&[view(1, "2", 7, "a"), view(2, "2", 5, "b")]);
+        assert_eq!(are_whole(&[view(1, "2", 9, "a"), view(2, "2", 7, "b")], &before), Ok(()));
+        assert!(are_whole(&[view(1, "2", 9, "a"), view(2, "2", 6, "b")], &before).is_err());
+        assert!(are_whole(&[view(1, "2", 9, "a"), view(2, "1", 8, "b")], &before).is_err());
+        assert!(are_whole(&[view(1, "2", 9, "a"), view(2, "null", 8, "b")], &before).is_err());
     }
 
     #[test]

@@ -46,11 +46,16 @@ fn stuck(facts: &Facts, rules: &Rules, report: &mut Report) {
     }
 }
 
-/// A1: the longest times without a confirm while publishers tried.
+/// A1: the longest times without a confirm for one queue while publishers tried.
 fn gaps(facts: &Facts, report: &mut Report) {
-    for (start, end) in &facts.load {
+    let nothing = Vec::new();
+    let queues =
+        if facts.confirms.is_empty() { vec![&nothing] } else { facts.confirms.values().collect() };
+    for ((start, end), confirms) in
+        facts.load.iter().flat_map(|time| queues.iter().map(move |confirms| (time, *confirms)))
+    {
         let mut before = *start;
-        let within = facts.confirms.iter().filter(|t| (*start..=*end).contains(*t));
+        let within = confirms.iter().filter(|t| (*start..=*end).contains(*t));
         for t in within.chain([end]) {
             let gap = t.saturating_sub(before);
             let longest = if facts.harmed_within(before, *t) {

@@ -93,7 +93,8 @@ pub(super) struct Facts {
     /// Times in which nothing that began may be confirmed.
     pub(super) silences: Vec<(Nanos, Nanos)>,
     pub(super) closed: BTreeMap<u32, Nanos>,
-    pub(super) confirms: Vec<Nanos>,
+    /// By queue: one that nobody leads is silent while others are served.
+    pub(super) confirms: BTreeMap<u32, Vec<Nanos>>,
     /// Times in which publishers tried.
     pub(super) load: Vec<(Nanos, Nanos)>,
     pub(super) healed: Option<Nanos>,
@@ -194,7 +195,9 @@ impl Facts {
             Stage::Ok => {
                 publish.outcomes.push((n, t, true));
                 publish.was_returned |= returned;
-                self.confirms.push(t);
+                for queue in &publish.queues {
+                    self.confirms.entry(*queue).or_default().push(t);
+                }
                 if self.healed.is_some() {
                     for queue in &publish.queues {
                         self.confirmed_after_heal.entry(*queue).or_insert(t);

@@ -1,0 +1,75 @@
+//! One short run of every fault of a cluster, on three real processes.
+//!
+//! The faults of a run strike one after the other on one cluster, under one load, before one verdict.
+//! Long ones: `cargo xtask chaos --nodes 3 --rounds 20`, and `--fault mix` for hours.
+#![allow(clippy::disallowed_methods, reason = "starts the trials, and builds the broker for them")]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, PoisonError};
+
+/// One run at a time: each of them wants the whole machine.
+static MACHINE: Mutex<()> = Mutex::new(());
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the package lies in the repository")
+}
+
+/// The broker of the build that the trials belong to.
+fn broker() -> PathBuf {
+    let trials = Path::new(env!("CARGO_BIN_EXE_trials"));
+    let folder = trials.parent().expect("a program lies in a folder");
+    let is_release = folder.ends_with("release");
+    let target = folder.parent().expect("a profile lies in the target directory");
+    let mut build = Command::new(env!("CARGO"));
+    build.args(["build", "--quiet", "--package", "millrace", "--target-dir"]).arg(target);
+    if is_release {
+        build.arg("--release");
+    }
+    assert!(build.current_dir(root()).status().expect("cargo starts").success());
+    folder.join("millrace")
+}
+
+/// What is skipped is printed with its reason; anything else that is not valid fails.
+#[track_caller]
+fn survives(faults: &str) {
+    let _machine = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
+    let broker = broker();
+    let dir = broker.with_file_name("cluster-chaos");
+    let output = Command::new(env!("CARGO_BIN_EXE_trials"))
+        .args(["chaos", "--nodes", "3", "--together", "--rounds", "1", "--seconds", "2"])
+        .args(["--fault", faults, "--broker"])
+        .arg(broker)
+        .arg("--dir")
+        .arg(dir)
+        .current_dir(root())
+        .output()
+        .expect("the trials start");
+    println!("{}", String::from_utf8_lossy(&output.stdout));
+    assert!(output.status.success(), "{faults}: see above");
+}
+
+#[test]
+fn a_cluster_survives_partitions_of_every_kind() {
+    survives("isolate-leader,isolate-follower,halves,ring,one-way,clients-cut,flapping");
+}
+
+#[test]
+fn a_cluster_survives_processes_that_die_or_stand_still() {
+    survives("kill-leader,kill-one,kill-loop,stop-leader,stop-follower,stop-all,slow-cpu");
+}
+
+#[test]
+fn a_cluster_survives_bad_links_and_clocks_that_jump() {
+    survives("loss,narrow,resets,clock");
+}
+
+#[test]
+fn a_cluster_survives_disks_that_forget_fail_fill_or_are_slow() {
+    survives("power-one,eio,badflush,disk-full,slow-disk");
+}
+
+#[test]
+fn a_cluster_survives_the_loss_of_all_nodes_at_once() {
+    survives("kill-all,power-all,nats-7567,outage");
+}
