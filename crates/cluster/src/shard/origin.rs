@@ -2,7 +2,7 @@
 
 use machine::{Batch, CatalogCommand, GroupId, NodeId};
 
-use super::{Now, Output, Shard, refuse, tell};
+use super::{Input, Now, Output, Shard, refuse, tell};
 use crate::intake::{Taken, Verdict};
 use crate::limits::{LEADERLESS_MS, MINORITY_MS};
 use crate::parcels::Parcels;
@@ -67,10 +67,18 @@ impl Shard {
             return refuse(vec![waiter], outputs);
         }
         let out = self.outbound(group);
-        if out.is_refusing && waiter.session().is_some() {
-            return refuse(vec![waiter], outputs);
-        }
-        out.parcels.add(now.wall_ms, batch, waiter, settles);
+        let waiter = if out.is_refusing && waiter.session().is_some() {
+            let lasts = waiter.lasts();
+            refuse(vec![waiter], outputs);
+            if !lasts {
+                return;
+            }
+            // Nobody waits for it any more, and it has to be done all the same.
+            Waiter::Nobody
+        } else {
+            waiter
+        };
+        self.outbound(group).parcels.add(now.wall_ms, batch, waiter, settles);
         self.gathered(now, bytes, outputs);
     }
 
@@ -102,12 +110,14 @@ impl Shard {
             return;
         }
         out.parcels.close(now.wall_ms);
+        let mut proposed = 0;
         loop {
             let Some(out) = self.out.get_mut(&group) else { return };
             let (origin, epoch) = (out.parcels.origin(), out.remote.epoch());
             let Some(parcel) = out.parcels.next_to_send() else { return };
             let (seq, needs_apply) = (parcel.seq, parcel.needs_apply);
             let (commands, settles) = (parcel.commands.clone(), parcel.settles.clone());
+            let bytes = commands.len();
             match route {
                 Route::There { node, .. } => {
                     // The bytes are kept for another leader; the ready made entry is not needed.
@@ -135,7 +145,14 @@ impl Shard {
                     };
                     let Some(out) = self.out.get_mut(&group) else { return };
                     match verdict {
-                        Ok(Verdict::Propose | Verdict::Ignore) => {}
+                        Ok(Verdict::Propose | Verdict::Ignore) => {
+                            proposed += bytes;
+                            if proposed > self.sizes.append_bytes {
+                                // The rest is for the next append.
+                                self.own.push_back(Input::TimePassed);
+                                return;
+                            }
+                        }
                         Ok(Verdict::Applied) => {
                             let waiters = out.parcels.committed(seq);
                             waiters.into_iter().for_each(|waiter| tell(waiter, outputs));
