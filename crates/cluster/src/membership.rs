@@ -1,5 +1,7 @@
 //! Whose data directory this is, and which cluster the configuration means. Decides; reads nothing.
 
+use std::path::PathBuf;
+
 use machine::limits::NODE_ID_MAX;
 use machine::{NodeId, NodeInfo};
 use sha2::{Digest, Sha256};
@@ -19,8 +21,20 @@ pub struct PeerConfig {
     pub join: Option<String>,
     /// Proves that a node belongs to the cluster. `None`: no protection but against mistakes.
     pub secret: Option<String>,
+    /// Certificates for the connections between nodes. `None`: no TLS.
+    pub tls: Option<TlsFiles>,
     /// What snapshots may take of the network, in bytes per second.
     pub bulk_bytes_per_second: u64,
+}
+
+/// PEM files for TLS between nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The cluster's authority: both sides of a connection show a certificate that it signed.
+    pub authority: PathBuf,
+    /// This node's; it names the host of the node's address.
+    pub certificate: PathBuf,
+    pub key: PathBuf,
 }
 
 /// The id of the cluster that these nodes make. The same wherever the list is read.

@@ -8,6 +8,7 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use cluster::PeerConfig;
+use cluster::membership::TlsFiles;
 use machine::NodeId;
 use machine::limits::NODE_ID_MAX;
 use toml::de::{DeTable, DeValue};
@@ -157,6 +158,27 @@ const SETTINGS: &[Setting] = &[
         about: "what nodes prove to each other to know; none: no protection but against mistakes",
     },
     Setting {
+        key: "peer_tls_authority",
+        variable: "MILLRACE_PEER_TLS_AUTHORITY",
+        accepts: Accepts::Path,
+        default: "none",
+        about: "PEM file with the authority that signed all nodes' certificates; none: no TLS between nodes",
+    },
+    Setting {
+        key: "peer_tls_certificate",
+        variable: "MILLRACE_PEER_TLS_CERTIFICATE",
+        accepts: Accepts::Path,
+        default: "none",
+        about: "PEM file with this node's certificate, which names the host of its address",
+    },
+    Setting {
+        key: "peer_tls_key",
+        variable: "MILLRACE_PEER_TLS_KEY",
+        accepts: Accepts::Path,
+        default: "none",
+        about: "PEM file with the certificate's key",
+    },
+    Setting {
         key: "snapshot_bytes_per_second",
         variable: "MILLRACE_SNAPSHOT_BYTES_PER_SECOND",
         accepts: Accepts::Bytes(100_000..=u64::MAX),
@@ -238,6 +260,12 @@ pub(crate) fn load(
     }
     if !problems.is_empty() {
         return Err(problems);
+    }
+    let (given, missing): (Vec<_>, Vec<_>) =
+        TLS_KEYS.into_iter().partition(|key| found[key].text != NONE);
+    if let ([given, ..], [missing, ..]) = (&given[..], &missing[..]) {
+        let place = &found[given].place;
+        return Err(vec![format!("{place}: {given} is set, and {missing} is not: TLS needs both")]);
     }
     let config = build(&found);
     if let Some(Err(why)) = config.peers.as_ref().map(PeerConfig::check) {
@@ -392,6 +420,19 @@ fn nodes(text: &str) -> Result<Vec<(NodeId, String)>, String> {
         .collect()
 }
 
+/// The files for TLS between nodes: all three, or none.
+const TLS_KEYS: [&str; 3] = ["peer_tls_authority", "peer_tls_certificate", "peer_tls_key"];
+
+fn tls(found: &BTreeMap<&'static str, Found>) -> Option<TlsFiles> {
+    let [authority, certificate, key] = TLS_KEYS.map(|key| &found[key].text);
+    let is_given = [authority, certificate, key].iter().all(|text| *text != NONE);
+    is_given.then(|| TlsFiles {
+        authority: authority.into(),
+        certificate: certificate.into(),
+        key: key.into(),
+    })
+}
+
 /// What the settings say of a cluster, if anything.
 fn peers(found: &BTreeMap<&'static str, Found>) -> Option<PeerConfig> {
     let given = |key: &str| Some(found[key].text.clone()).filter(|text| text != NONE);
@@ -401,6 +442,7 @@ fn peers(found: &BTreeMap<&'static str, Found>) -> Option<PeerConfig> {
         peers: nodes(&found["peers"].text).unwrap_or_default(),
         join: given("join"),
         secret: given("cluster_secret"),
+        tls: tls(found),
         bulk_bytes_per_second: bytes(&found["snapshot_bytes_per_second"].text).unwrap_or(u64::MAX),
     };
     let is_meant = config.node.is_some()
@@ -520,6 +562,16 @@ mod tests {
             assert!(problems[0].starts_with("m.toml:1: "), "{problems:?}");
             assert!(problems[0].contains(words), "{problems:?}");
         }
+    }
+
+    #[test]
+    fn tls_between_nodes_needs_all_its_files() {
+        let problems = from_file("peer_tls_key = \"k.pem\"\n").unwrap_err();
+        assert!(problems[0].contains("and peer_tls_authority is not"), "{problems:?}");
+        let file = "node_id = 1\npeer_tls_authority = \"ca.pem\"\n\
+                    peer_tls_certificate = \"c.pem\"\npeer_tls_key = \"k.pem\"\n";
+        let tls = from_file(file).unwrap().peers.unwrap().tls.unwrap();
+        assert_eq!(tls.key, Path::new("k.pem"));
     }
 
     #[test]

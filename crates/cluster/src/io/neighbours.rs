@@ -7,7 +7,7 @@ use wal::{Error, FileDisk, Founding, Identity, Member};
 
 use super::handle::Node;
 use super::mailbox::Mailbox;
-use super::peers::{self, Address, Peers, draw};
+use super::peers::{self, Address, Peers, Tls, draw};
 use super::start::{Config, Failure, StartError};
 use crate::membership::{PeerConfig, refuse_alone};
 use crate::peer::admission::Admitted;
@@ -42,7 +42,8 @@ pub(super) fn identify(
     match (&peers.join, existing) {
         (Some(member), None) => {
             let ours = peers.joiner(fresh).map_err(StartError::Cluster)?;
-            let asked = peers::ask(member, &ours, peers.secret.as_deref());
+            let tls = tls(peers)?;
+            let asked = peers::ask(member, &ours, peers.secret.as_deref(), tls.as_ref());
             let (cluster, admitted) = asked.map_err(StartError::Cluster)?;
             let identity = Identity { cluster, node: ours.node.0, incarnation: fresh };
             Ok((identity, Some(admitted)))
@@ -52,6 +53,10 @@ pub(super) fn identify(
             Ok((identity, None))
         }
     }
+}
+
+fn tls(config: &PeerConfig) -> Result<Option<Tls>, StartError> {
+    config.tls.as_ref().map(Tls::load).transpose().map_err(StartError::Cluster)
 }
 
 /// Keeps what the member said that took this node in.
@@ -187,6 +192,7 @@ pub(super) fn connect(
             (founding.groups_per_node, founders.collect())
         },
         bulk_bytes_per_second: config.bulk_bytes_per_second,
+        tls: tls(config)?,
         remember: Box::new(remember),
     };
     Peers::start(config, mailboxes.to_vec()).map_err(StartError::Cluster)

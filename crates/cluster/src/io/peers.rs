@@ -14,6 +14,7 @@ mod member;
 mod outbox;
 #[cfg(test)]
 mod tests;
+mod tls;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -32,6 +33,7 @@ pub use bulk::{Bulk, BulkBroken};
 pub use join::Admission;
 pub(super) use join::ask;
 pub(super) use line::draw;
+pub(super) use tls::Tls;
 
 use self::bulk::Throttle;
 use self::line::{Broken, Line};
@@ -65,6 +67,7 @@ pub(crate) struct Config {
     /// How the cluster began: for those who join.
     pub(crate) founding: (u32, Vec<(NodeId, String)>),
     pub(crate) bulk_bytes_per_second: u64,
+    pub(super) tls: Option<Tls>,
     /// Keeps what is known of the members beyond the next start.
     pub(crate) remember: Remember,
 }
@@ -143,6 +146,7 @@ struct Shared {
     founding: (u32, Vec<(NodeId, String)>),
     admissions: mpsc::Sender<Admission>,
     throttle: Throttle,
+    tls: Option<Tls>,
     /// Locked while it is told, so that the last one told knows most.
     remember: Mutex<Remember>,
     told: Mutex<Option<Instant>>,
@@ -182,6 +186,7 @@ impl Peers {
             founding: config.founding,
             admissions,
             throttle: Throttle::new(config.bulk_bytes_per_second),
+            tls: config.tls,
             remember: Mutex::new(config.remember),
             told: Mutex::new(None),
         });
@@ -364,13 +369,17 @@ impl Shared {
     }
 
     /// A socket that we dialed, as bytes go through it.
-    async fn dialed(&self, stream: TcpStream) -> Result<Line, Broken> {
-        Ok(Line { socket: Box::new(stream), read: BytesMut::new() })
+    async fn dialed(&self, stream: TcpStream, address: &str) -> Result<Line, Broken> {
+        join::line(stream, address, self.tls.as_ref()).await
     }
 
     /// A socket that was accepted, as bytes go through it.
     async fn accepted(&self, stream: TcpStream) -> Result<Line, Broken> {
-        Ok(Line { socket: Box::new(stream), read: BytesMut::new() })
+        let socket = match &self.tls {
+            Some(tls) => tls.accept(stream).await?,
+            None => Box::new(stream),
+        };
+        Ok(Line { socket, read: BytesMut::new() })
     }
 
     fn tell_shards(&self, input: impl Fn() -> Input) {

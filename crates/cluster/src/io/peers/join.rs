@@ -4,12 +4,14 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use machine::NodeInfo;
+use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::Shared;
 use super::greet::{self, GREETING};
 use super::line::{Broken, Line, dial, draw, read_frame, write};
+use super::tls::Tls;
 use crate::peer::admission::{Admitted, decode_enter, encode_enter};
 use crate::peer::frame::Kind;
 use crate::peer::gather::Gather;
@@ -34,6 +36,7 @@ pub(in crate::io) fn ask(
     address: &str,
     ours: &NodeInfo,
     secret: Option<&str>,
+    tls: Option<&Tls>,
 ) -> Result<(u128, Admitted), String> {
     let fail = |why: &dyn std::fmt::Display| {
         format!(
@@ -45,7 +48,7 @@ pub(in crate::io) fn ask(
         .enable_all()
         .build()
         .map_err(|error| fail(&error))?;
-    runtime.block_on(enter(address, ours, secret)).map_err(|why| match why {
+    runtime.block_on(enter(address, ours, secret, tls)).map_err(|why| match why {
         Broken::RefusedByPeer(sentence) => sentence,
         why => fail(&why),
     })
@@ -55,9 +58,11 @@ async fn enter(
     address: &str,
     ours: &NodeInfo,
     secret: Option<&str>,
+    tls: Option<&Tls>,
 ) -> Result<(u128, Admitted), Broken> {
     let stream = dial(address, GREETING).await?;
-    let mut line = Line { socket: Box::new(stream), read: BytesMut::new() };
+    let secured = timeout(GREETING, line(stream, address, tls)).await;
+    let mut line = secured.unwrap_or(Err(Broken::Silent(GREETING)))?;
     let hello = Hello {
         protocols: PROTOCOLS,
         cluster: 0,
@@ -79,6 +84,19 @@ async fn enter(
         return Err(Broken::RefusedByPeer(sentence));
     }
     Ok((theirs.cluster, Admitted::decode(frame).map_err(Broken::Input)?))
+}
+
+/// A socket that was dialed, as bytes go through it.
+pub(super) async fn line(
+    stream: TcpStream,
+    address: &str,
+    tls: Option<&Tls>,
+) -> Result<Line, Broken> {
+    let socket = match tls {
+        Some(tls) => tls.connect(stream, address).await?,
+        None => Box::new(stream),
+    };
+    Ok(Line { socket, read: BytesMut::new() })
 }
 
 /// The key for a cluster of that id.

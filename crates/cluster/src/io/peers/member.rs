@@ -12,7 +12,9 @@ use std::time::{Duration, Instant};
 
 use machine::NodeId;
 use tokio::sync::{Notify, mpsc};
+use tokio::time::timeout;
 
+use super::greet::GREETING;
 use super::line::{Broken, Line, dial, jitter, name};
 use super::outbox::Outbox;
 use super::{Address, Shared};
@@ -162,8 +164,10 @@ impl Member {
         shared: &Shared,
         purpose: Purpose,
     ) -> Result<(Line, Hello), Broken> {
-        let stream = dial(&self.address(), DIAL).await?;
-        let mut line = shared.dialed(stream).await?;
+        let address = self.address();
+        let stream = dial(&address, DIAL).await?;
+        let secured = timeout(GREETING, shared.dialed(stream, &address)).await;
+        let mut line = secured.unwrap_or(Err(Broken::Silent(GREETING)))?;
         let hello = greet::dialer(&mut line, shared, self.node, self.known(), purpose).await?;
         Ok((line, hello))
     }

@@ -5,6 +5,7 @@ mod joining;
 mod links;
 mod proxy;
 mod strangers;
+mod tls;
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -37,6 +38,7 @@ struct Start {
     cluster: u128,
     mailbox_bytes: usize,
     bulk_bytes_per_second: u64,
+    tls: Option<Tls>,
 }
 
 impl Start {
@@ -49,6 +51,7 @@ impl Start {
             cluster: CLUSTER,
             mailbox_bytes: MAILBOX_BYTES,
             bulk_bytes_per_second: BULK_BYTES_PER_SECOND,
+            tls: None,
         }
     }
 
@@ -66,6 +69,7 @@ impl Start {
             members: Vec::new(),
             founding: (8, vec![(NodeId(1), "a:7000".to_owned())]),
             bulk_bytes_per_second: self.bulk_bytes_per_second,
+            tls: self.tls,
             remember: {
                 let remembered = Arc::clone(&remembered);
                 Box::new(move |known| *remembered.lock().unwrap() = known.to_vec())
