@@ -68,7 +68,8 @@ impl QueueGroup {
     }
 
     pub(crate) fn settle_deadline_ms(&self) -> Option<u64> {
-        self.queues.settle_deadline_ms().filter(|_| self.serves())
+        let can_be_logged = || self.serves() && self.replica.can_propose();
+        self.queues.settle_deadline_ms().filter(|_| can_be_logged())
     }
 
     /// Proposes settles that have waited long enough, or that can follow what is proposed anyway.

@@ -14,7 +14,7 @@ use raft::{Config, ProgressState, RawNode, StateRole};
 use wal::{CommitBatch, EntryAt, Item, Place};
 
 use crate::entry;
-use crate::limits::ENTRIES_READ;
+use crate::limits::{BATCH_BYTES_MAX, ENTRIES_READ};
 use crate::raft_log::{RaftLog, Wanted, encode_hard_state};
 
 /// Ticks without a leader before an election, at least; see `limits::TICK_MS`.
@@ -197,6 +197,14 @@ impl Replica {
 
     pub(crate) fn is_transferring(&self) -> bool {
         self.raw.raft.lead_transferee.is_some()
+    }
+
+    /// Whether an entry of any size would be taken now.
+    pub(crate) fn can_propose(&self) -> bool {
+        let uncommitted = self.raw.raft.uncommitted_size() as u64;
+        self.is_leader()
+            && !self.is_transferring()
+            && uncommitted + BATCH_BYTES_MAX as u64 <= UNCOMMITTED_BYTES
     }
 
     pub(crate) fn unreachable(&mut self, node: NodeId) {

@@ -78,6 +78,8 @@ pub struct Shard {
     ending: BTreeMap<(SessionId, Option<Ticket>), Ending>,
     /// Bytes proposed since something was last handed out for writing.
     gathered_bytes: usize,
+    /// What an append is to hold is being put together: not to be begun again within.
+    is_finishing: bool,
     /// Settles wait for nothing any more; leadership moves away, until then at the latest.
     closing: Option<u64>,
     sizes: Sizes,
@@ -128,6 +130,7 @@ impl Shard {
             reconciling: false,
             ending: BTreeMap::new(),
             gathered_bytes: 0,
+            is_finishing: false,
             closing: None,
             sizes,
         };
@@ -325,7 +328,7 @@ impl Shard {
     /// So much more is gathered: once that is enough for an append, it is handed out.
     fn gathered(&mut self, now: Now, bytes: usize, outputs: &mut Vec<Output>) {
         self.gathered_bytes += bytes;
-        if self.gathered_bytes > self.sizes.append_bytes {
+        if self.gathered_bytes > self.sizes.append_bytes && !self.is_finishing {
             self.finish_once(now, outputs);
         }
     }
@@ -362,14 +365,20 @@ impl Shard {
     fn finish(&mut self, now: Now, outputs: &mut Vec<Output>) {
         loop {
             self.finish_once(now, outputs);
-            let Some(input) = self.own.pop_front() else { break };
-            self.take(now, input, outputs);
+            self.lead_early();
+            if self.own.is_empty() {
+                break;
+            }
+            while let Some(input) = self.own.pop_front() {
+                self.take(now, input, outputs);
+            }
         }
         self.answer_others(outputs);
     }
 
     fn finish_once(&mut self, now: Now, outputs: &mut Vec<Output>) {
         self.gathered_bytes = 0;
+        self.is_finishing = true;
         self.send_all_parcels(now, outputs);
         let mut gathered = Gathered::default();
         if self.catalog.is_some() {
@@ -389,6 +398,7 @@ impl Shard {
         self.settle_local(now, outputs);
         self.tell_reconciled(outputs);
         self.hand_out(gathered, outputs);
+        self.is_finishing = false;
     }
 
     fn hand_out(&mut self, gathered: Gathered, outputs: &mut Vec<Output>) {

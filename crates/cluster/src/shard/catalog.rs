@@ -42,7 +42,6 @@ impl Shard {
         }
         self.confirm_catalog(outputs);
         self.route(now, GroupId::CATALOG, outputs);
-        self.lead_early(now, GroupId::CATALOG, outputs);
         let Some(catalog) = &mut self.catalog else { return };
         if let Some(job) = catalog.due_checkpoint() {
             outputs.push(Output::Checkpoint(job));

@@ -43,7 +43,6 @@ impl Shard {
         self.confirm(group, outputs);
         self.grant(group, outputs);
         self.begin_dispatch(now, group, outputs);
-        self.lead_early(now, group, outputs);
         let Some(found) = self.groups.get_mut(&group) else { return };
         if let Some(job) = found.due_checkpoint() {
             outputs.push(Output::Checkpoint(job));

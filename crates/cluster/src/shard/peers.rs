@@ -341,7 +341,7 @@ impl Shard {
             return self.lead_peer(now, from, group, message, outputs);
         }
         if let Some(found) = self.groups.get_mut(&group) {
-            if found.serves() && found.early.is_empty() && !found.replica.is_transferring() {
+            if found.serves() && found.early.is_empty() && found.replica.can_propose() {
                 return self.lead_peer(now, from, group, message, outputs);
             }
             if found.replica.is_leader() {
@@ -349,7 +349,7 @@ impl Shard {
                 return;
             }
         } else if let Some(catalog) = self.catalog.as_mut().filter(|_| group == GroupId::CATALOG) {
-            if catalog.serves() && catalog.early.is_empty() && !catalog.replica.is_transferring() {
+            if catalog.serves() && catalog.early.is_empty() && catalog.replica.can_propose() {
                 return self.lead_peer(now, from, group, message, outputs);
             }
             if catalog.replica.is_leader() {
@@ -362,28 +362,23 @@ impl Shard {
         }
     }
 
-    /// What came too early to be done, or while leadership was about to move.
-    pub(super) fn lead_early(&mut self, now: Now, group: GroupId, outputs: &mut Vec<Output>) {
-        let early = match (&mut self.catalog, self.groups.get_mut(&group)) {
-            (_, Some(found)) if found.serves() && !found.replica.is_transferring() => {
-                std::mem::take(&mut found.early)
+    /// What came too early to be done, while leadership was about to move, or while too much was under
+    /// way: it comes again, before anything that is still to come.
+    pub(super) fn lead_early(&mut self) {
+        let mut early = Vec::new();
+        for found in self.groups.values_mut().filter(|found| !found.early.is_empty()) {
+            if found.serves() && found.replica.can_propose() {
+                early.append(&mut found.early);
             }
-            (Some(catalog), None)
-                if group == GroupId::CATALOG
-                    && catalog.serves()
-                    && !catalog.replica.is_transferring() =>
-            {
-                std::mem::take(&mut catalog.early)
+        }
+        for catalog in self.catalog.iter_mut().filter(|catalog| !catalog.early.is_empty()) {
+            if catalog.serves() && catalog.replica.can_propose() {
+                early.append(&mut catalog.early);
             }
-            _ => return,
-        };
-        if early.is_empty() {
-            return;
         }
         for (from, message) in early {
-            self.ask_of_leader(now, from, group, message, outputs);
+            self.own.push_back(Input::Peers { from, messages: vec![message] });
         }
-        self.own.push_back(Input::TimePassed);
     }
 
     /// Serves another node's sessions in a group that is led here.
