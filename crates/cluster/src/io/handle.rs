@@ -9,7 +9,7 @@ use machine::{Catalog, GroupId, NodeId, NodeInfo, SessionId};
 use wal::Identity;
 
 use super::mailbox::{AnswerBox, Mailbox};
-use super::peers::{Admission, PeerStatus, Peers};
+use super::peers::{Admission, PeerCounters, PeerStatus, Peers};
 use super::reports::Reports;
 use super::sessions::Sessions;
 use super::store::Store;
@@ -210,6 +210,11 @@ impl ClusterHandle {
         let ours = NodeInfo { node: NodeId(node), address, incarnation };
         let catalog = self.catalog();
         catalog.node(ours.node).is_some_and(|known| *known != ours).then_some(ours)
+    }
+
+    /// Totals of the connections to other nodes, if there may be any.
+    pub fn peer_counters(&self) -> Option<&PeerCounters> {
+        self.node.peers.as_ref().map(Peers::counters)
     }
 
     /// Where nodes that want to join come in, once. `None`: taken, or there is no peer port.

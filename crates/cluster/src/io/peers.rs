@@ -17,6 +17,7 @@ mod tests;
 mod tls;
 
 use std::collections::BTreeMap;
+#[cfg(test)]
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
@@ -121,6 +122,7 @@ pub struct Peers {
     shared: Arc<Shared>,
     orders: mpsc::UnboundedSender<Order>,
     thread: Mutex<Option<JoinHandle<()>>>,
+    #[cfg(test)]
     local: SocketAddr,
     advertised: String,
     /// Until somebody takes them.
@@ -167,6 +169,7 @@ impl Peers {
             )
         })?;
         let local = listener.local_addr().map_err(|error| error.to_string())?;
+        tracing::info!("the peer port listens on {local}");
         let hello = Hello {
             protocols: PROTOCOLS,
             cluster: config.cluster,
@@ -196,6 +199,7 @@ impl Peers {
             shared: Arc::clone(&shared),
             orders,
             thread: Mutex::new(None),
+            #[cfg(test)]
             local,
             advertised,
             wishes: Mutex::new(Some(wishes)),
@@ -264,14 +268,6 @@ impl Peers {
         self.shared.keep_known();
     }
 
-    /// Forgets with which data directory a member came: the operator says that it has a new one.
-    pub(crate) fn forget(&self, node: NodeId) {
-        if let Some(member) = self.shared.members().get(&node) {
-            member.set_known(Acquaintance::default());
-        }
-        self.shared.keep_known();
-    }
-
     pub(crate) fn status(&self) -> Vec<PeerStatus> {
         let status = |member: &Arc<Member>| PeerStatus {
             node: member.node,
@@ -298,7 +294,8 @@ impl Peers {
     }
 
     /// Where the peer port listens.
-    pub(crate) fn local(&self) -> SocketAddr {
+    #[cfg(test)]
+    fn local(&self) -> SocketAddr {
         self.local
     }
 

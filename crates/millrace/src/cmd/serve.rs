@@ -241,6 +241,18 @@ fn announce(config: &Config, address: &std::net::SocketAddr) {
 fn tell_counters(cluster: &ClusterHandle) {
     let counters = cluster.counters();
     let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    let peers = cluster.peer_counters().map(|peers| {
+        serde_json::json!({
+            "connections": load(&peers.connections),
+            "accepted": load(&peers.accepted),
+            "refused": load(&peers.refused),
+            "turned_away": load(&peers.turned_away),
+            "misdirected": load(&peers.misdirected),
+            "dropped": load(&peers.dropped),
+            "bytes_in": load(&peers.bytes_in),
+            "bytes_out": load(&peers.bytes_out),
+        })
+    });
     let line = serde_json::json!({
         "syncs": load(&counters.syncs),
         "sync_micros": load(&counters.sync_micros),
@@ -249,6 +261,7 @@ fn tell_counters(cluster: &ClusterHandle) {
         "segment_messages": load(&counters.segment_messages),
         "fetches": load(&counters.fetches),
         "sessions": cluster.session_count(),
+        "peers": peers,
     });
     // Nobody is left to tell if standard error is gone.
     let _ = writeln!(std::io::stderr(), "{line}");

@@ -47,8 +47,6 @@ pub(super) enum Broken {
     RefusedByPeer(String),
     /// The same node has connected again.
     Replaced,
-    /// It was told to go.
-    Stopped,
     Tls(String),
 }
 
@@ -64,7 +62,6 @@ impl std::fmt::Display for Broken {
             Self::Refused(refusal) => write!(out, "{refusal}"),
             Self::RefusedByPeer(text) => write!(out, "it refuses this node: {text}"),
             Self::Replaced => out.write_str("it has connected again"),
-            Self::Stopped => out.write_str("this node is stopping, or it is no member any more"),
             Self::Tls(text) => write!(out, "TLS: {text}"),
         }
     }

@@ -53,12 +53,14 @@ impl Outbox {
         for message in messages {
             let bytes = message.weight();
             let is_raft = matches!(message, Message::Raft { .. });
-            if !state.is_open || state.has_overflowed {
-                dropped += 1;
-            } else if is_raft && state.bytes + bytes > OUTBOX_BYTES_RAFT && state.bytes > 0 {
-                dropped += 1;
-            } else if state.bytes + bytes > OUTBOX_BYTES_MAX && state.bytes > 0 {
-                state.has_overflowed = true;
+            let is_over = |bytes_max| state.bytes > 0 && state.bytes + bytes > bytes_max;
+            let is_full = !is_raft && is_over(OUTBOX_BYTES_MAX);
+            if !state.is_open
+                || state.has_overflowed
+                || is_full
+                || is_raft && is_over(OUTBOX_BYTES_RAFT)
+            {
+                state.has_overflowed |= is_full;
                 dropped += 1;
             } else {
                 state.bytes += bytes;

@@ -86,10 +86,6 @@ impl Node {
         Address { node, address: self.peers.local().to_string(), incarnation: None }
     }
 
-    fn id(&self) -> NodeId {
-        self.peers.shared.hello.node
-    }
-
     /// The next thing that the shard is told.
     fn next(&mut self) -> Input {
         let deadline = Instant::now() + PATIENCE;

@@ -137,7 +137,8 @@ fn a_wiped_node_is_refused_until_the_operator_says_so() {
     assert!(why.contains("`millrace cluster replace 2`"), "{why}");
     assert!(one.is_quiet() && wiped.is_quiet());
     assert_eq!(one.kept_incarnation(), Some(72));
-    one.peers.forget(NodeId(2));
+    one.peers.set_members(&[]);
+    one.peers.set_members(&[wiped.address()]);
     one.expect_up(2);
     wiped.expect_up(1);
     assert_eq!(one.kept_incarnation(), Some(99));
