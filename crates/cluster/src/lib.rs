@@ -21,6 +21,7 @@ pub mod queue_group;
 mod queues;
 mod raft_log;
 pub mod recovery;
+mod rejoining;
 mod remote;
 mod replica;
 mod request;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use machine::{Applied, Catalog, EntryReader, GroupId, NodeId, NodeInfo, QueueMachine};
 use raft::eraftpb::{ConfState, HardState};
-use wal::{Disk, EntryAt, Error, Reader, Recovered, RecoveredGroup};
+use wal::{Disk, EntryAt, Error, Forgot, Reader, Recovered, RecoveredGroup};
 
 use crate::catalog_group::{self, CatalogGroup};
 use crate::checkpoint::State;
@@ -151,6 +151,7 @@ impl<D: Disk> Recovery<'_, D> {
     }
 
     fn catalog(&self, found: Option<RecoveredGroup>) -> Result<CatalogGroup, Error> {
+        let forgot = found.as_ref().map_or(Forgot::default(), |found| found.forgot);
         let Found { mut log, machine, entries, tail } = self.log(GroupId::CATALOG, found)?;
         let mut catalog = match machine {
             Some(state) => Catalog::restore(&state).map_err(|corrupt| unreadable(0, &corrupt))?,
@@ -167,13 +168,15 @@ impl<D: Disk> Recovery<'_, D> {
             applied = entry.index;
         }
         self.tail(0, &mut log, tail)?;
-        let replica = Replica::new(GroupId::CATALOG, self.me.node, log, applied, self.me.seed);
+        let mut replica = Replica::new(GroupId::CATALOG, self.me.node, log, applied, self.me.seed);
+        replica.set_forgot(forgot);
         Ok(CatalogGroup::new(replica, catalog, applied))
     }
 
     fn queues(&self, group: GroupId, found: Option<RecoveredGroup>) -> Result<QueueGroup, Error> {
         let segments = found.as_ref().and_then(|found| found.checkpoint.as_ref());
         let segments = segments.map(|found| found.segments.clone()).unwrap_or_default();
+        let forgot = found.as_ref().map_or(Forgot::default(), |found| found.forgot);
         let Found { mut log, machine, entries, tail } = self.log(group, found)?;
         let machine = match machine {
             Some(state) => {
@@ -205,7 +208,8 @@ impl<D: Disk> Recovery<'_, D> {
         }
         assert!(wishes.is_empty(), "a replayed log asks for nothing");
         self.tail(group.0, &mut log, tail)?;
-        let replica = Replica::new(group, self.me.node, log, applied, self.me.seed);
+        let mut replica = Replica::new(group, self.me.node, log, applied, self.me.seed);
+        replica.set_forgot(forgot);
         Ok(QueueGroup::new(replica, queues, group, applied))
     }
 

@@ -11,11 +11,12 @@ use bytes::Bytes;
 use machine::{GroupId, NodeId};
 use raft::eraftpb::{ConfChangeV2, ConfState, Entry, HardState, Message, MessageType};
 use raft::{Config, ProgressState, RawNode, StateRole};
-use wal::{CommitBatch, EntryAt, Item, Place};
+use wal::{CommitBatch, EntryAt, Forgot, Item, Place};
 
 use crate::entry;
 use crate::limits::{BATCH_BYTES_MAX, ENTRIES_READ};
 use crate::raft_log::{RaftLog, Wanted, encode_hard_state};
+use crate::rejoining::{self, Rejoining, Standing};
 
 /// Ticks without a leader before an election, at least; see `limits::TICK_MS`.
 const ELECTION_TICKS: usize = 10;
@@ -46,6 +47,12 @@ pub(crate) struct Replica {
     reading: VecDeque<(u64, Wanted)>,
     /// Who led before a snapshot was installed.
     before: Option<NodeId>,
+    /// Something was forgotten, and is not made up for.
+    rejoining: Option<Rejoining>,
+    /// It is, and the log does not know yet.
+    has_rejoined: bool,
+    /// To be sent with what `raft` has to say.
+    questions: Vec<Message>,
 }
 
 /// This node does not lead the group.
@@ -92,28 +99,87 @@ impl Replica {
             reads: 0,
             reading: VecDeque::new(),
             before: None,
+            rejoining: None,
+            has_rejoined: false,
+            questions: Vec::new(),
         };
         replica.choose_timeout();
         replica
     }
 
+    /// It has forgotten something that it had promised to remember.
+    pub(crate) fn set_forgot(&mut self, forgot: Forgot) {
+        self.rejoining = Rejoining::new(forgot);
+    }
+
     /// Asks for leadership at once.
     pub(crate) fn campaign(&mut self) {
+        if self.rejoining.is_some() {
+            return;
+        }
         // An error means that an election is not possible now; a later tick asks again.
         let _ = self.raw.campaign();
         self.choose_timeout();
     }
 
     pub(crate) fn tick(&mut self) {
+        if self.rejoining.is_some() {
+            // All that time would bring is an election.
+            return;
+        }
         self.raw.tick();
         self.choose_timeout();
     }
 
     /// A message of another replica.
-    pub(crate) fn step(&mut self, message: Message) {
+    pub(crate) fn step(&mut self, mut message: Message) {
+        if rejoining::is_question(&message) {
+            self.begin_anew(&message);
+            return;
+        }
+        let last_index = self.last_index();
+        if message.get_msg_type() == MessageType::MsgHeartbeat && message.commit > last_index {
+            // The leader knows of entries that this replica had and has not any more.
+            message.commit = last_index;
+            let forgot = Forgot { log: true, vote: false };
+            self.rejoining = self.rejoining.take().or_else(|| Rejoining::new(forgot));
+        }
+        if !self.may_take(&message) {
+            return;
+        }
         // What does not fit the replica's state is to be ignored, says the crate by an error.
         let _ = self.raw.step(message);
         self.choose_timeout();
+    }
+
+    /// Whether `raft` may see a message, after what this replica has forgotten.
+    fn may_take(&mut self, message: &Message) -> bool {
+        let Some(mut rejoining) = self.rejoining.take() else { return true };
+        let takes = rejoining.see(message, self.standing());
+        self.questions.extend(rejoining.question(message, self.standing()));
+        self.rejoining = Some(rejoining);
+        takes
+    }
+
+    fn standing(&self) -> Standing<'_> {
+        Standing {
+            node: self.node.0,
+            term: self.term(),
+            last_index: self.last_index(),
+            voters: self.voters(),
+        }
+    }
+
+    /// A follower has lost its log: what is known of it does not hold any more.
+    fn begin_anew(&mut self, question: &Message) {
+        if !self.is_leader() || question.term != self.term() {
+            return;
+        }
+        if let Some(progress) = self.raw.raft.mut_prs().get_mut(question.from) {
+            progress.matched = 0;
+            progress.become_probe();
+            progress.next_idx = 1;
+        }
     }
 
     /// `raft` draws timeouts by chance; a simulated cluster has none but its seed's.
@@ -251,6 +317,10 @@ impl Replica {
         harvest: &mut Harvest,
     ) -> usize {
         let mut bytes = 0;
+        harvest.messages.append(&mut self.questions);
+        if std::mem::take(&mut self.has_rejoined) {
+            batch.add(self.group.0, Item::Rejoined);
+        }
         while self.raw.has_ready() {
             let mut ready = self.raw.ready();
             harvest.committed.append(&mut ready.take_committed_entries());
@@ -353,6 +423,14 @@ impl Replica {
     pub(crate) fn applied(&mut self, index: u64) {
         self.raw.advance_apply_to(index);
         self.raw.mut_store().applied(index);
+        let Some(mut rejoining) = self.rejoining.take() else { return };
+        let term = raft::Storage::term(self.log(), index).unwrap_or(0);
+        if rejoining.applied(index, term, self.standing()) {
+            tracing::info!(group = self.group.0, "what was forgotten is made up for");
+            self.has_rejoined = true;
+        } else {
+            self.rejoining = Some(rejoining);
+        }
     }
 
     /// A checkpoint at `index` is synced: the log below is not needed any more.
@@ -402,8 +480,11 @@ impl Replica {
         let leader = self.last_leader();
         let log = RaftLog::new(hard_state, members, index, term);
         let held_back = std::mem::take(&mut self.held_back);
+        let mut rejoining = self.rejoining.take();
         *self = Self::new(self.group, self.node, log, index, self.seed);
         self.held_back = held_back;
+        rejoining.iter_mut().for_each(Rejoining::restored);
+        self.rejoining = rejoining;
         self.before = leader;
     }
 

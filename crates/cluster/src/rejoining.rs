@@ -1,0 +1,182 @@
+//! What a replica may not do that has forgotten something which it had promised to remember.
+//!
+//! Its files were damaged and set aside, or are older than what the leader knows of them. Entries
+//! that it had acknowledged may be missing, so until it has them again it helps nobody to leadership.
+//! It has them once it applied everything that was committed when the leader began with it anew, and
+//! an entry of that leader's own term: before that one come all that were committed in earlier terms.
+//!
+//! If its vote is lost too, it moreover waits until it heard from all other voters. Whoever it may
+//! have voted for has voted for itself, and so is in that term or a later one: in terms above all of
+//! these it has never voted.
+
+use std::collections::BTreeMap;
+
+use raft::eraftpb::{Message, MessageType};
+use wal::Forgot;
+
+/// In `request_snapshot` of an answer to the leader: forget what you know of my log.
+const NOTHING_LEFT: u64 = u64::MAX;
+
+/// A replica on its way back.
+#[derive(Clone, Debug)]
+pub(crate) struct Rejoining {
+    forgot: Forgot,
+    /// The leader does not know yet that the log is gone.
+    asks: bool,
+    /// Term of the leader that began anew, and what was committed then.
+    contact: Option<(u64, u64)>,
+    /// A term of each of the others.
+    heard: BTreeMap<u64, u64>,
+    /// The highest of them, once all were heard: it has not voted in any term above.
+    bar: Option<u64>,
+}
+
+/// What the replica knows of itself.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Standing<'a> {
+    pub(crate) node: u64,
+    pub(crate) term: u64,
+    pub(crate) last_index: u64,
+    pub(crate) voters: &'a [u64],
+}
+
+impl Rejoining {
+    /// `None`: nothing was forgotten.
+    pub(crate) fn new(forgot: Forgot) -> Option<Self> {
+        let heard = BTreeMap::new();
+        forgot.any().then_some(Self { forgot, asks: true, contact: None, heard, bar: None })
+    }
+
+    /// Sees a message before `raft` does. False: `raft` must not get it.
+    pub(crate) fn see(&mut self, message: &Message, own: Standing<'_>) -> bool {
+        use MessageType::{MsgAppend, MsgRequestPreVote, MsgRequestVote, MsgTimeoutNow};
+        let kind = message.get_msg_type();
+        // A pre-candidate names a term that it is not in.
+        if kind != MsgRequestPreVote && message.term > 0 && self.bar.is_none() {
+            let heard = self.heard.entry(message.from).or_default();
+            *heard = message.term.max(*heard);
+            let others = own.voters.iter().filter(|voter| **voter != own.node);
+            let terms = others.map(|voter| self.heard.get(voter).copied());
+            self.bar = terms.collect::<Option<Vec<u64>>>().and_then(|all| all.into_iter().max());
+        }
+        match kind {
+            MsgAppend if message.term >= own.term && message.index <= own.last_index => {
+                self.asks = false;
+                if self.contact.is_none_or(|(term, _)| term < message.term) {
+                    self.contact = Some((message.term, message.commit));
+                }
+                true
+            }
+            MsgRequestPreVote => !self.forgot.log,
+            MsgRequestVote => {
+                !self.forgot.log
+                    && (!self.forgot.vote || self.bar.is_some_and(|bar| message.term > bar))
+            }
+            MsgTimeoutNow => false,
+            _ => true,
+        }
+    }
+
+    /// What the leader is to be told when it was heard in `message`, if anything.
+    pub(crate) fn question(&self, message: &Message, own: Standing<'_>) -> Option<Message> {
+        let is_heard = message.get_msg_type() == MessageType::MsgHeartbeat
+            && message.term >= own.term
+            && self.asks;
+        is_heard.then(|| {
+            let mut question = Message::default();
+            question.set_msg_type(MessageType::MsgAppendResponse);
+            (question.from, question.to) = (own.node, message.from);
+            (question.term, question.reject) = (message.term, true);
+            question.request_snapshot = NOTHING_LEFT;
+            question
+        })
+    }
+
+    /// The entry `index` of `term` is applied. True: everything that was forgotten is made up for.
+    pub(crate) fn applied(&mut self, index: u64, term: u64, own: Standing<'_>) -> bool {
+        if self.contact.is_some_and(|(at, committed)| term >= at && index >= committed) {
+            self.forgot.log = false;
+        }
+        if self.bar.is_some_and(|bar| own.term > bar) {
+            self.forgot.vote = false;
+        }
+        !self.forgot.any()
+    }
+
+    /// A snapshot took the place of the log: the leader knows.
+    pub(crate) fn restored(&mut self) {
+        self.asks = false;
+    }
+}
+
+/// Whether `message` asks its leader to forget what it knows of the sender's log.
+pub(crate) fn is_question(message: &Message) -> bool {
+    message.get_msg_type() == MessageType::MsgAppendResponse
+        && message.reject
+        && message.request_snapshot == NOTHING_LEFT
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const VOTERS: [u64; 3] = [1, 2, 3];
+    const ALL: Forgot = Forgot { log: true, vote: true };
+
+    fn own(term: u64) -> Standing<'static> {
+        Standing { node: 2, term, last_index: 10, voters: &VOTERS }
+    }
+
+    fn message(kind: MessageType, from: u64, term: u64) -> Message {
+        let mut message = Message::default();
+        message.set_msg_type(kind);
+        (message.from, message.to, message.term) = (from, 2, term);
+        message
+    }
+
+    fn append(term: u64, index: u64, commit: u64) -> Message {
+        let mut append = message(MessageType::MsgAppend, 1, term);
+        (append.index, append.commit) = (index, commit);
+        append
+    }
+
+    #[test]
+    fn it_does_not_vote_before_it_has_what_was_committed_when_it_came_back() {
+        let mut rejoining = Rejoining::new(Forgot { log: true, vote: false }).unwrap();
+        let vote = message(MessageType::MsgRequestVote, 3, 9);
+        assert!(!rejoining.see(&vote, own(5)));
+        assert!(rejoining.question(&message(MessageType::MsgHeartbeat, 1, 5), own(5)).is_some());
+        // An append that does not fit yet says nothing.
+        assert!(rejoining.see(&append(5, 40, 40), own(5)));
+        assert!(rejoining.see(&append(5, 10, 30), own(5)));
+        assert!(rejoining.question(&message(MessageType::MsgHeartbeat, 1, 5), own(5)).is_none());
+        assert!(rejoining.see(&append(5, 10, 90), own(5)), "later commits do not matter");
+        assert!(!rejoining.applied(29, 5, own(5)));
+        assert!(!rejoining.applied(30, 4, own(5)), "an entry of an earlier term is not enough");
+        assert!(!rejoining.see(&vote, own(5)));
+        assert!(rejoining.applied(31, 5, own(5)));
+    }
+
+    #[test]
+    fn a_lost_vote_is_not_given_again_in_any_term_that_somebody_is_in() {
+        let mut rejoining = Rejoining::new(ALL).unwrap();
+        rejoining.see(&append(5, 10, 10), own(5));
+        assert!(!rejoining.applied(10, 5, own(5)));
+        let vote = |term| message(MessageType::MsgRequestVote, 1, term);
+        assert!(!rejoining.see(&vote(6), own(5)), "node 3 may be in any term");
+        rejoining.see(&message(MessageType::MsgHeartbeatResponse, 3, 7), own(5));
+        assert!(!rejoining.see(&vote(7), own(5)));
+        assert!(!rejoining.see(&message(MessageType::MsgTimeoutNow, 1, 7), own(7)));
+        assert!(!rejoining.applied(11, 7, own(7)), "it may have voted in term 7");
+        assert!(rejoining.see(&vote(8), own(7)));
+        assert!(rejoining.applied(12, 8, own(8)));
+    }
+
+    #[test]
+    fn questions_are_told_from_other_answers() {
+        let rejoining = Rejoining::new(ALL).unwrap();
+        let question = rejoining.question(&message(MessageType::MsgHeartbeat, 1, 5), own(5));
+        assert!(is_question(&question.unwrap()));
+        assert!(!is_question(&message(MessageType::MsgAppendResponse, 1, 5)));
+    }
+}
