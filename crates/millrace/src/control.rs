@@ -9,6 +9,8 @@
 
 mod orders;
 mod status;
+#[cfg(test)]
+mod tests;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

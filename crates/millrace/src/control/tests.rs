@@ -1,0 +1,107 @@
+//! A node alone, asked through its socket.
+
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixStream;
+
+use super::*;
+
+/// A node in a directory of the test's own, with its socket.
+struct Asked {
+    dir: PathBuf,
+    cluster: ClusterHandle,
+    runtime: tokio::runtime::Runtime,
+}
+
+impl Asked {
+    fn start(name: &str) -> Self {
+        let dir = std::env::temp_dir().join(format!("millrace-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        let config = cluster::Config {
+            data_dir: dir.clone(),
+            groups: 2,
+            shards: 1,
+            wal_file_bytes: 4 << 20,
+            memory_limit: u64::MAX,
+            disk_free_limit: 0,
+            new_cluster: 7,
+            peers: None,
+        };
+        let failure = cluster::Failure::new(|why| panic!("{why}"));
+        let cluster = cluster::start(&config, &failure).unwrap();
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let control = runtime.block_on(async { Control::open(&dir) }).unwrap();
+        runtime.spawn(control.serve(cluster.clone()));
+        Self { dir, cluster, runtime }
+    }
+
+    fn ask(&self, request: &Request) -> Answer {
+        ask(&self.dir, request).unwrap()
+    }
+
+    fn say(&self, bytes: &[u8]) -> String {
+        let mut stream = UnixStream::connect(self.dir.join(SOCKET)).unwrap();
+        stream.write_all(bytes).unwrap();
+        let mut answer = String::new();
+        // A reset is an end, too: the node does not read on.
+        let _ = stream.read_to_string(&mut answer);
+        answer
+    }
+
+    fn stop(self) {
+        self.runtime.shutdown_timeout(Duration::from_secs(1));
+        self.cluster.stop();
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+#[test]
+fn a_node_says_how_it_stands() {
+    let node = Asked::start("control-status");
+    let Answer::Status(status) = node.ask(&Request::Status) else { panic!("no status") };
+    assert_eq!((status.node, status.nodes.len(), status.groups.len()), (1, 1, 3));
+    assert_eq!(status.nodes[0].leads, 3);
+    assert!(status.groups.iter().all(|group| group.leader == Some(1) && group.voters == [1]));
+    let table = status.to_string();
+    assert!(table.contains("catalog") && table.contains("nobody"), "{table}");
+    node.stop();
+}
+
+#[test]
+fn only_the_nodes_user_may_ask_and_a_node_that_is_gone_is_told() {
+    let node = Asked::start("control-mode");
+    let mode = std::fs::metadata(node.dir.join(SOCKET)).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let dir = node.dir.clone();
+    node.stop();
+    let why = ask(&dir, &Request::Status).unwrap_err();
+    assert!(why.contains("--data-dir DIR"), "{why}");
+}
+
+#[test]
+fn what_is_no_request_is_refused_and_what_is_too_long_is_not_read() {
+    let node = Asked::start("control-bad");
+    for text in ["status\n", "{}\n", "{\"command\":\"launch\"}\n", "\n", "\u{0}\n"] {
+        let answer = node.say(text.as_bytes());
+        assert!(answer.contains("this is no request"), "{text:?}: {answer}");
+    }
+    let answer = node.say(&vec![b'['; 2 * REQUEST_BYTES_MAX as usize]);
+    assert!(answer.is_empty() || answer.contains("this is no request"), "{answer}");
+    assert!(matches!(node.ask(&Request::Status), Answer::Status(_)), "others are served");
+    node.stop();
+}
+
+#[test]
+fn orders_that_cannot_be_carried_out_say_why() {
+    let node = Asked::start("control-orders");
+    let refused = |request| match node.ask(&request) {
+        Answer::Refused(why) => why,
+        other => panic!("{other:?}"),
+    };
+    assert!(refused(Request::Remove { node: 9 }).contains("the members are 1"));
+    assert!(refused(Request::Replace { node: 1 }).contains("ask another node"));
+    assert!(refused(Request::Drain { node: 9 }).contains("is not a member"));
+    let why = refused(Request::Add { node: 0, address: "a:1".to_owned() });
+    assert!(why.contains("no number of a node"), "{why}");
+    node.stop();
+}
