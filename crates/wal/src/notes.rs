@@ -30,16 +30,22 @@ pub struct Boot;
 impl Boot {
     /// Counts this start, and makes that durable: no two starts get the same number. The first is 1.
     pub fn next<D: Disk>(disk: &D) -> Result<u64, Error> {
-        let last = match read(disk, BOOT_FILE, BOOT_TITLE)? {
-            Some(body) => {
-                let number = body.trim_end().parse::<u64>().ok().filter(|boot| *boot < u64::MAX);
-                number.ok_or_else(|| Error::damaged(BOOT_FILE, 0, "it has no number"))?
-            }
-            None => 0,
-        };
-        let boot = last + 1;
+        Self::next_from(disk, 1)
+    }
+
+    /// The same, but at least `least`: a node whose directory was replaced must not count again what it
+    /// counted in the one before.
+    pub fn next_from<D: Disk>(disk: &D, least: u64) -> Result<u64, Error> {
+        let boot = least.max(Self::last(disk)? + 1);
         write(disk, BOOT_FILE, BOOT_TEMPORARY, BOOT_TITLE, &format!("{boot}\n"))?;
         Ok(boot)
+    }
+
+    /// The number of the last start; 0: there was none.
+    pub fn last<D: Disk>(disk: &D) -> Result<u64, Error> {
+        let Some(body) = read(disk, BOOT_FILE, BOOT_TITLE)? else { return Ok(0) };
+        let number = body.trim_end().parse::<u64>().ok().filter(|boot| *boot < u64::MAX);
+        number.ok_or_else(|| Error::damaged(BOOT_FILE, 0, "it has no number"))
     }
 }
 
@@ -183,6 +189,8 @@ mod tests {
         assert_eq!(Boot::next(&disk), Ok(1));
         assert_eq!(Boot::next(&disk), Ok(2));
         assert_eq!(Boot::next(&disk), Ok(3));
+        assert_eq!(Boot::next_from(&disk, 100), Ok(100));
+        assert_eq!(Boot::next_from(&disk, 90), Ok(101), "the clock went back");
     }
 
     #[test]

@@ -157,7 +157,7 @@ pub(super) fn follow(node: &Node, catalog: &Catalog) {
 pub(super) fn connect(
     config: &PeerConfig,
     identity: Identity,
-    boot: u64,
+    (boot, last_boot): (u64, u64),
     (members, founding): (&[Address], &Founding),
     disk: &FileDisk,
     failure: &Failure,
@@ -172,13 +172,18 @@ pub(super) fn connect(
             address: address.address.clone(),
         };
         let members: Vec<_> = members.iter().map(member).collect();
-        Member::store(&disk, &members).unwrap_or_else(|error| failure.tell(&error));
+        match Member::store(&disk, &members) {
+            // It is told again with the next news.
+            Err(error) if error.is_full() => tracing::warn!("no room to note the members: {error}"),
+            stored => stored.unwrap_or_else(|error| failure.tell(&error)),
+        }
     };
     let config = peers::Config {
         node,
         cluster: identity.cluster,
         incarnation: identity.incarnation,
         boot,
+        last_boot,
         secret: match &config.secret {
             Some(secret) => Secret::new(secret),
             None => Secret::of_cluster(identity.cluster),

@@ -59,6 +59,7 @@ pub(crate) struct Config {
     pub(crate) cluster: u128,
     pub(crate) incarnation: u64,
     pub(crate) boot: u64,
+    pub(crate) last_boot: u64,
     pub(crate) secret: Secret,
     /// Address and port to listen on.
     pub(crate) listen: String,
@@ -176,6 +177,7 @@ impl Peers {
             node: config.node,
             incarnation: config.incarnation,
             boot: config.boot,
+            last_boot: config.last_boot,
             purpose: Purpose::Data,
             nonce: Default::default(),
         };

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 use std::thread;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use machine::{GroupId, NodeId};
 use wal::{Boot, Error, FileDisk, Wal};
@@ -106,9 +107,18 @@ pub fn launch(config: &Config, failure: &Failure) -> Result<ClusterHandle, Start
     log_config.file_bytes = config.wal_file_bytes;
     let (mut wal, mut recovered) = Wal::open(disk.clone(), log_config)?;
     // Before anything is done under it: no two starts have the same number.
-    let boot = Boot::next(&disk)?;
+    // A directory that replaces another under the same number begins above it: by the clock.
+    let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let reader = wal.reader();
     let mut keeper = wal.keeper();
+    let last_boot = Boot::last(&disk)?;
+    let boot = match Boot::next_from(&disk, wall.as_millis() as u64) {
+        // The ballast is there for what must be written to a full disk.
+        Err(error) if error.is_full() && keeper.release_ballast()? => {
+            Boot::next_from(&disk, wall.as_millis() as u64)?
+        }
+        counted => counted?,
+    };
     let id = NodeId(identity.node);
     let me = Member { node: id, boot, seed: u64::from_le_bytes(draw()) };
     if let Some(admitted) = &admitted {
@@ -137,7 +147,8 @@ pub fn launch(config: &Config, failure: &Failure) -> Result<ClusterHandle, Start
     let peers = match &config.peers {
         Some(peers) => {
             let members = (&members[..], &founding);
-            Some(neighbours::connect(peers, identity, boot, members, &disk, failure, &mailboxes)?)
+            let boots = (boot, last_boot);
+            Some(neighbours::connect(peers, identity, boots, members, &disk, failure, &mailboxes)?)
         }
         None => None,
     };

@@ -57,8 +57,10 @@ pub struct Hello {
     pub node: NodeId,
     /// Drawn when the node's data directory was made.
     pub incarnation: u64,
-    /// How often the node has started with that directory.
+    /// Number of the node's start: grows with every start.
     pub boot: u64,
+    /// That of the start before, as its data directory has it.
+    pub last_boot: u64,
     pub purpose: Purpose,
     pub nonce: Nonce,
 }
@@ -120,8 +122,8 @@ impl std::fmt::Display for Refusal {
             ),
             Self::EarlierBoot { node, theirs, known } => write!(
                 out,
-                "node {} has started {theirs} times, but was here with its start number {known}: its \
-                 data directory is an old copy; start it with the newest one, or run `millrace cluster \
+                "node {} knows of its start {theirs}, but was here with start {known}: its data \
+                 directory is an old copy; start it with the newest one, or run `millrace cluster \
                  replace {}` on another member",
                 node.0, node.0
             ),
@@ -166,8 +168,9 @@ pub fn judge(ours: &Hello, known: Option<Acquaintance>, theirs: &Hello) -> Resul
         Some(known) if known != theirs.incarnation => {
             Err(Refusal::OtherIncarnation { node, theirs: theirs.incarnation, known })
         }
-        Some(_) if theirs.boot < boot => {
-            Err(Refusal::EarlierBoot { node, theirs: theirs.boot, known: boot })
+        // The same process again, or one that was started after it.
+        Some(_) if theirs.boot != boot && theirs.last_boot < boot => {
+            Err(Refusal::EarlierBoot { node, theirs: theirs.last_boot, known: boot })
         }
         Some(_) | None => Ok(()),
     }
@@ -220,11 +223,11 @@ impl std::fmt::Debug for Secret {
 }
 
 impl Hello {
-    const BYTES: usize = 8 + 2 + 2 + 16 + 8 + 8 + 8 + 1 + NONCE_BYTES;
+    const BYTES: usize = 8 + 2 + 2 + 16 + 4 * 8 + 1 + NONCE_BYTES;
 
     /// Always as long, so that two of them in a row are read in one way only.
     fn bytes(&self) -> [u8; Self::BYTES] {
-        let Self { protocols, cluster, node, incarnation, boot, purpose, nonce } = self;
+        let Self { protocols, cluster, node, incarnation, boot, last_boot, purpose, nonce } = self;
         let purpose = match purpose {
             Purpose::Data => 1,
             Purpose::Bulk => 2,
@@ -245,6 +248,7 @@ impl Hello {
         put(&node.0.to_le_bytes());
         put(&incarnation.to_le_bytes());
         put(&boot.to_le_bytes());
+        put(&last_boot.to_le_bytes());
         put(&[purpose]);
         put(nonce);
         bytes
@@ -264,6 +268,7 @@ impl Hello {
         let node = NodeId(u64::from_le_bytes(reader.array()?));
         let incarnation = u64::from_le_bytes(reader.array()?);
         let boot = u64::from_le_bytes(reader.array()?);
+        let last_boot = u64::from_le_bytes(reader.array()?);
         let purpose = match reader.u8()? {
             1 => Purpose::Data,
             2 => Purpose::Bulk,
@@ -271,8 +276,8 @@ impl Hello {
             4 => Purpose::Join,
             _ => return Err(reader.malformed()),
         };
-        let hello =
-            Self { protocols, cluster, node, incarnation, boot, purpose, nonce: reader.array()? };
+        let nonce = reader.array()?;
+        let hello = Self { protocols, cluster, node, incarnation, boot, last_boot, purpose, nonce };
         reader.end()?;
         Ok(hello)
     }

@@ -69,6 +69,7 @@ async fn enter(
         node: ours.node,
         incarnation: ours.incarnation,
         boot: 0,
+        last_boot: 0,
         purpose: Purpose::Join,
         nonce: draw(),
     };

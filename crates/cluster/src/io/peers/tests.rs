@@ -63,6 +63,7 @@ impl Start {
             cluster: self.cluster,
             incarnation: self.incarnation,
             boot: self.boot,
+            last_boot: self.boot - 1,
             secret: Secret::new(self.secret),
             listen: "127.0.0.1:0".to_owned(),
             advertised: String::new(),

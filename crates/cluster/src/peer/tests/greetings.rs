@@ -20,6 +20,7 @@ fn hello(node: u64) -> Hello {
         node: NodeId(node),
         incarnation: 70 + node,
         boot: 5,
+        last_boot: 4,
         purpose: Purpose::Data,
         nonce: [node as u8; 16],
     }
@@ -76,7 +77,7 @@ fn every_refusal_says_what_to_do() {
         (
             hello(2),
             known(72, 6),
-            Refusal::EarlierBoot { node, theirs: 5, known: 6 },
+            Refusal::EarlierBoot { node, theirs: 4, known: 6 },
             "is an old copy",
         ),
     ];
