@@ -201,7 +201,7 @@ impl CatalogGroup {
 
     /// What is to be written so that the log below is not needed, if that is due.
     pub(crate) fn due_checkpoint(&mut self) -> Option<Job> {
-        let (compacted, _) = self.replica.log().compacted();
+        let (compacted, _) = self.replica.log().checkpoint();
         if !self.checkpoint.begin(self.applied > compacted) {
             return None;
         }

@@ -239,7 +239,7 @@ impl QueueGroup {
 
     /// What is to be written so that the log below is not needed, if that is due.
     pub(crate) fn due_checkpoint(&mut self) -> Option<Job> {
-        let (compacted, _) = self.replica.log().compacted();
+        let (compacted, _) = self.replica.log().checkpoint();
         if !self.checkpoint.begin(self.applied > compacted) {
             return None;
         }

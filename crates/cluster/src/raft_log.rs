@@ -15,6 +15,8 @@ use wal::Place;
 
 /// Bytes of applied entries that a group with followers keeps in memory, for those a little behind.
 const CACHE_BYTES: usize = 2 << 20;
+/// Entries below the checkpoint whose places a group with followers keeps.
+const ENTRIES_KEPT: u64 = 8192;
 /// What an entry weighs in memory besides its data.
 const ENTRY_WEIGHT: usize = 96;
 
@@ -24,6 +26,9 @@ pub(crate) struct RaftLog {
     hard_state: HardState,
     members: ConfState,
     /// Everything up to here is in the checkpoint.
+    checkpoint: (u64, u64),
+    /// Entries up to here are not asked for any more. Some below the checkpoint are, by followers a
+    /// little behind, as long as they are still on the disk.
     compacted: (u64, u64),
     /// The term of each entry above `compacted`, as runs: (first index, term), ascending.
     terms: VecDeque<(u64, u64)>,
@@ -56,6 +61,7 @@ impl RaftLog {
         Self {
             hard_state,
             members,
+            checkpoint: (index, term),
             compacted: (index, term),
             terms: VecDeque::new(),
             last_index: index,
@@ -130,6 +136,21 @@ impl RaftLog {
     /// Everything up to `index` is in a checkpoint that is synced.
     pub(crate) fn compact(&mut self, index: u64) {
         let Ok(term) = self.term(index) else { return };
+        if index < self.checkpoint.0 {
+            return;
+        }
+        self.checkpoint = (index, term);
+        let keep = if self.is_alone() { 0 } else { ENTRIES_KEPT };
+        self.forget_to(index.saturating_sub(keep));
+    }
+
+    /// Entries below the checkpoint that were to be read were not there any more.
+    pub(crate) fn forget_what_is_covered(&mut self) {
+        self.forget_to(self.checkpoint.0);
+    }
+
+    fn forget_to(&mut self, index: u64) {
+        let Ok(term) = self.term(index) else { return };
         let gone = (index - self.compacted.0) as usize;
         assert!(gone <= self.places.len(), "an entry was compacted before it was synced");
         self.places.drain(..gone);
@@ -142,6 +163,7 @@ impl RaftLog {
     /// A snapshot took the place of the log.
     pub(crate) fn restore(&mut self, index: u64, term: u64, members: ConfState) {
         self.members = members;
+        self.checkpoint = (index, term);
         self.compacted = (index, term);
         self.last_index = index;
         self.applied = index;
@@ -169,6 +191,11 @@ impl RaftLog {
     }
 
     /// Index and term of the checkpoint.
+    pub(crate) fn checkpoint(&self) -> (u64, u64) {
+        self.checkpoint
+    }
+
+    /// Index and term of the last entry that is not asked for any more.
     pub(crate) fn compacted(&self) -> (u64, u64) {
         self.compacted
     }
@@ -437,5 +464,23 @@ mod tests {
         );
         log.compact(8);
         assert_eq!((log.term(8).unwrap(), log.term(9).unwrap()), (3, 4));
+    }
+
+    #[test]
+    fn followers_a_little_behind_need_no_snapshot_while_the_entries_are_there() {
+        let mut log = RaftLog::new(HardState::default(), voters(&[1, 2]), 0, 0);
+        for index in 1..=20 {
+            log.append(&[entry(index, 1 + index / 10)]);
+            log.synced(index, place(index));
+        }
+        log.applied(20);
+        log.compact(15);
+        assert_eq!((log.checkpoint(), log.compacted()), ((15, 2), (0, 0)));
+        assert_eq!((log.place(3), log.term(3).unwrap()), (Some(place(3)), 1));
+        log.compact(14);
+        assert_eq!(log.checkpoint(), (15, 2), "checkpoints go forward");
+        log.forget_what_is_covered();
+        assert_eq!((log.checkpoint(), log.compacted()), ((15, 2), (15, 2)));
+        assert_eq!((log.place(15), log.place(16)), (None, Some(place(16))));
     }
 }

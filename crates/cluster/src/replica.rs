@@ -458,6 +458,7 @@ impl Replica {
 
     /// What was read. Nothing: it is not there any more, and `raft` asks again or sends a snapshot.
     pub(crate) fn read(&mut self, number: u64, entries: Vec<Entry>) {
+        let is_gone = entries.is_empty();
         let Some(nth) = self.reading.iter().position(|(at, _)| *at == number) else { return };
         let Some((_, wanted)) = self.reading.remove(nth) else { return };
         self.raw.mut_store().set_fetched(entries);
@@ -465,6 +466,10 @@ impl Replica {
         self.raw.mut_store().set_fetched(Vec::new());
         // Whatever more it wants from there on comes with the follower's next answer.
         self.raw.mut_store().take_wanted();
+        if is_gone {
+            // Asked again, it says so, and the follower gets a snapshot.
+            self.raw.mut_store().forget_what_is_covered();
+        }
     }
 
     /// Whether nothing of it is being written, and nothing is to be.
