@@ -74,6 +74,12 @@ async fn status(cluster: &ClusterHandle) -> Result<Status, String> {
 }
 
 async fn add(cluster: &ClusterHandle, node: u64, address: String) -> Result<String, String> {
+    let ours = status(cluster).await?.nodes.into_iter().find(|ours| ours.id == cluster.node().0);
+    if ours.is_none_or(|ours| ours.address.is_empty()) {
+        return Err("this node has no peer port, so nobody can join it: start it again with \
+                    --peer-listen ADDR:PORT"
+            .to_owned());
+    }
     let said = format!(
         "Node {node} at {address} is a member. Start it with an empty data directory: millrace serve \
          --node-id {node} --peer-listen {address} --join {}",
