@@ -167,9 +167,11 @@ fn a_number_or_address_in_use_is_refused() {
     // The same life may move.
     world.apply(add(2, "elsewhere:1", 1));
     assert_eq!(world.catalog.node(NodeId(2)).unwrap().address, "elsewhere:1");
-    // A number that was removed may come back as another life.
+    // A number that was removed never comes back, and its address may.
     world.apply(remove(2));
-    assert_eq!(world.apply(add(2, "node-2:5680", 9)), CatalogReply::Done);
+    let retired = problem(world.apply(add(2, "node-2:5680", 9)));
+    assert_eq!(retired, MembershipProblem::Retired { node: NodeId(2) });
+    assert_eq!(world.apply(add(3, "node-2:5680", 9)), CatalogReply::Done);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! The catalog says who should: carrying it out, one change of a Raft group's members after the
 //! other, is the cluster's.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use super::placement::{Goal, Standing, lead, place};
@@ -46,6 +46,10 @@ pub enum MembershipProblem {
     TooManyNodes {
         max: usize,
     },
+    /// A node of that number was removed: what it promised must not be forgotten by another.
+    Retired {
+        node: NodeId,
+    },
     /// A cluster has at least one.
     LastNode {
         node: NodeId,
@@ -79,6 +83,11 @@ impl fmt::Display for MembershipProblem {
                 write!(f, "'{address}' is no address of a node: give HOST:PORT")
             }
             Self::TooManyNodes { max } => write!(f, "a cluster has at most {max} nodes"),
+            Self::Retired { node: NodeId(node) } => write!(
+                f,
+                "the number {node} was that of a node that is removed, and is never given again: take \
+                 another number"
+            ),
             Self::LastNode { node: NodeId(node) } => {
                 write!(f, "node {node} is the last: add another before it is removed")
             }
@@ -99,8 +108,12 @@ impl fmt::Display for MembershipProblem {
 pub(super) struct Membership {
     pub(super) groups_per_node: u32,
     pub(super) nodes: BTreeMap<NodeId, NodeInfo>,
+    /// Numbers of nodes that were removed.
+    pub(super) retired: BTreeSet<NodeId>,
     /// By group, from the catalog's; the first is to lead.
     pub(super) voters: Vec<Vec<NodeId>>,
+    /// By group: those it began with.
+    pub(super) founders: Vec<Vec<NodeId>>,
 }
 
 impl Membership {
@@ -116,7 +129,8 @@ impl Membership {
         };
         let mut voters = vec![ids.clone()];
         voters.extend((0..group_count as usize).map(of_group));
-        Self { groups_per_node, nodes, voters }
+        let founders = voters.clone();
+        Self { groups_per_node, nodes, retired: BTreeSet::new(), voters, founders }
     }
 
     /// Moves what must be moved so that all groups have their voters among the nodes.
@@ -141,6 +155,12 @@ impl Catalog {
     /// one of a node's memory.
     pub fn voters(&self, group: GroupId) -> &[NodeId] {
         self.membership.voters.get(group.0 as usize).map_or(&[], Vec::as_slice)
+    }
+
+    /// The voters that a group began with, on every node the same: a log that is read from its first
+    /// entry on is read with these.
+    pub fn founders(&self, group: GroupId) -> &[NodeId] {
+        self.membership.founders.get(group.0 as usize).map_or(&[], Vec::as_slice)
     }
 
     /// The voter that is to lead a group while it can.
@@ -199,6 +219,9 @@ impl Catalog {
             Some(&NodeInfo { incarnation: known, .. }) if known != 0 && known != incarnation => {
                 return refuse(MembershipProblem::OtherIncarnation { node, known });
             }
+            None if self.membership.retired.contains(&node) => {
+                return refuse(MembershipProblem::Retired { node });
+            }
             None if self.membership.nodes.len() >= NODES_MAX => {
                 return refuse(MembershipProblem::TooManyNodes { max: NODES_MAX });
             }
@@ -226,6 +249,8 @@ impl Catalog {
         self.group_count = self.group_count.max(grown.min(GROUPS_MAX));
         membership.voters.resize(self.group_count as usize + 1, Vec::new());
         membership.repair();
+        let begun = membership.founders.len();
+        membership.founders.extend_from_slice(&membership.voters[begun..]);
         self.group_queues.resize(self.group_count as usize, 0);
         true
     }
@@ -242,6 +267,7 @@ impl Catalog {
         if self.membership.nodes.remove(&node).is_none() {
             return false;
         }
+        self.membership.retired.insert(node);
         self.membership.voters[0].retain(|voter| *voter != node);
         self.membership.repair();
         self.start_node(node, effects);

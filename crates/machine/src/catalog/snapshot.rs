@@ -132,9 +132,10 @@ fn put_membership(out: &mut Vec<u8>, membership: &Membership) {
         put_text(out, address);
         put_u64(out, *incarnation);
     }
-    for voters in &membership.voters {
+    for voters in membership.voters.iter().chain(&membership.founders) {
         put_nodes(out, voters);
     }
+    put_nodes(out, &membership.retired.iter().copied().collect::<Vec<_>>());
 }
 
 fn read_membership(reader: &mut Reader<'_>, group_count: u32) -> Result<Membership, Corrupt> {
@@ -149,16 +150,23 @@ fn read_membership(reader: &mut Reader<'_>, group_count: u32) -> Result<Membersh
         nodes.insert(node, NodeInfo { node, address, incarnation });
     }
     let mut voters = Vec::new();
-    for _ in 0..=group_count {
+    let mut founders = Vec::new();
+    for nth in 0..2 * (u64::from(group_count) + 1) {
+        let is_now = nth <= u64::from(group_count);
         let of_group = read_nodes(reader)?;
         let is_distinct = of_group.iter().collect::<BTreeSet<_>>().len() == of_group.len();
-        let are_nodes = of_group.iter().all(|node| nodes.contains_key(node));
+        let are_nodes = !is_now || of_group.iter().all(|node| nodes.contains_key(node));
         if of_group.is_empty() || !is_distinct || !are_nodes {
             return Err(reader.corrupt());
         }
-        voters.push(of_group);
+        if is_now { voters.push(of_group) } else { founders.push(of_group) }
     }
-    Ok(Membership { groups_per_node, nodes, voters })
+    let retired = read_nodes(reader)?;
+    if !retired.is_sorted_by(|one, next| one < next) {
+        return Err(reader.corrupt());
+    }
+    let retired = retired.into_iter().collect();
+    Ok(Membership { groups_per_node, nodes, retired, voters, founders })
 }
 
 fn put_vhost(out: &mut Vec<u8>, vhost: &Vhost) {
