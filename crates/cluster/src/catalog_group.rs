@@ -124,6 +124,10 @@ impl CatalogGroup {
         commands: &Bytes,
         entry: Option<Bytes>,
     ) -> Result<Verdict, Taken> {
+        if self.catalog.is_over(parcel.origin) {
+            // It would be skipped: it must not be confirmed.
+            return Ok(Verdict::Ignore);
+        }
         let last = self.catalog.last_parcel(parcel.origin);
         let verdict = self.intake.judge(parcel.origin, parcel.seq, last);
         if verdict != Verdict::Propose {
@@ -188,8 +192,8 @@ impl CatalogGroup {
     }
 
     /// The catalog jumped: what it has now is handed out again, once this node's start is in it.
-    pub(crate) fn reconcile_again(&mut self) {
-        if self.start == Start::HandedOut {
+    pub(crate) fn reconcile_again(&mut self, has_started: bool) {
+        if self.start == Start::HandedOut || has_started {
             self.start = Start::Applied;
         }
     }

@@ -11,6 +11,8 @@ use crate::request::Held;
 pub(crate) struct Intake {
     /// Per node: boot, and number of the last one proposed.
     taken: BTreeMap<NodeId, (u64, u64)>,
+    /// The same of the last one confirmed: it may be applied only later.
+    confirmed: BTreeMap<NodeId, (u64, u64)>,
     /// Proposed and not confirmed, by index.
     proposed: VecDeque<(u64, Taken)>,
 }
@@ -28,7 +30,7 @@ pub(crate) struct Taken {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Propose,
-    /// It was applied before: tell its origin.
+    /// It was confirmed or applied before: tell its origin.
     Applied,
     /// It is in the log, or another must come first: its origin hears of it, or sends again.
     Ignore,
@@ -42,7 +44,8 @@ impl Intake {
             Some(&(boot, last)) if boot == origin.boot => last.max(applied),
             Some(_) | None => applied,
         };
-        if seq <= applied {
+        let confirmed = self.confirmed.get(&origin.node).filter(|(boot, _)| *boot == origin.boot);
+        if seq <= applied || confirmed.is_some_and(|(_, last)| seq <= *last) {
             Verdict::Applied
         } else if seq == last + 1 {
             Verdict::Propose
@@ -73,6 +76,7 @@ impl Intake {
             return None;
         }
         let (_, taken) = self.proposed.pop_front()?;
+        self.confirmed.insert(taken.origin.node, (taken.origin.boot, taken.seq));
         Some((taken.origin, taken.seq))
     }
 
@@ -84,6 +88,32 @@ impl Intake {
     /// Leadership is lost: origins send again.
     pub(crate) fn clear(&mut self) {
         self.taken.clear();
+        self.confirmed.clear();
         self.proposed.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parcel(boot: u64, seq: u64) -> Taken {
+        let origin = Origin { node: NodeId(2), boot };
+        Taken { origin, seq, needs_apply: false, settles: Vec::new() }
+    }
+
+    #[test]
+    fn a_parcel_that_comes_again_after_its_confirm_is_confirmed_again_though_not_applied() {
+        let mut intake = Intake::default();
+        let origin = Origin { node: NodeId(2), boot: 1 };
+        assert_eq!(intake.judge(origin, 1, 0), Verdict::Propose);
+        intake.proposed(10, parcel(1, 1));
+        assert_eq!(intake.judge(origin, 1, 0), Verdict::Ignore, "it is under way");
+        assert_eq!(intake.confirm(10, 9), Some((origin, 1)));
+        // The link broke, and the confirm with it.
+        assert_eq!(intake.judge(origin, 1, 0), Verdict::Applied);
+        assert_eq!(intake.judge(origin, 2, 0), Verdict::Propose);
+        let later = Origin { node: NodeId(2), boot: 2 };
+        assert_eq!(intake.judge(later, 1, 0), Verdict::Propose);
     }
 }

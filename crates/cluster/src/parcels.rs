@@ -25,6 +25,8 @@ pub(crate) struct Parcels {
     unsent: u64,
     /// The first that no leader ever was sent.
     unseen: u64,
+    /// The last that was given up and that a leader may have all the same.
+    given_up: u64,
     bytes: usize,
 }
 
@@ -63,6 +65,7 @@ impl Parcels {
             next_seq: 1,
             unsent: 1,
             unseen: 1,
+            given_up: 0,
             bytes: 0,
         }
     }
@@ -165,6 +168,7 @@ impl Parcels {
             self.closed.pop_back();
         }
         self.unsent = self.unsent.min(self.next_seq);
+        self.given_up = self.closed.back().map_or(self.given_up, |parcel| parcel.seq);
         waiters
     }
 
@@ -178,11 +182,12 @@ impl Parcels {
         self.closed.is_empty() && self.gathering.is_none()
     }
 
-    /// Whether something that `session` asked for is not committed yet.
-    pub(crate) fn is_waiting_for(&self, session: SessionId) -> bool {
+    /// Whether something that `session` asked for is not committed yet, or may be though it was given up.
+    pub(crate) fn may_bring(&self, session: SessionId) -> bool {
         let gathering = self.gathering.iter().flat_map(|it| &it.waiters);
         let closed = self.closed.iter().flat_map(|parcel| &parcel.waiters);
-        gathering.chain(closed).any(|waiter| waiter.session() == Some(session))
+        self.closed.front().is_some_and(|parcel| parcel.seq <= self.given_up)
+            || gathering.chain(closed).any(|waiter| waiter.session() == Some(session))
     }
 }
 

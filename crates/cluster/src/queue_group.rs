@@ -101,6 +101,10 @@ impl QueueGroup {
         commands: &Bytes,
         entry: Option<Bytes>,
     ) -> Result<Verdict, Taken> {
+        if self.queues.machine().is_over(parcel.origin) {
+            // It would be skipped: it must not be confirmed.
+            return Ok(Verdict::Ignore);
+        }
         let last = self.queues.machine().last_parcel(parcel.origin);
         let verdict = self.intake.judge(parcel.origin, parcel.seq, last);
         if verdict != Verdict::Propose {
@@ -325,6 +329,13 @@ pub(crate) fn stamp(wall_ms: u64, origin: Origin, seq: u64, commands: &[u8]) -> 
     let mut batch = Batch::new();
     batch.append_parcel(origin, seq, commands);
     Bytes::from(batch.stamp(wall_ms))
+}
+
+/// The entry of commands that belong to no parcel.
+pub(crate) fn stamp_alone(wall_ms: u64, commands: &[u8]) -> Bytes {
+    let mut entry = Batch::new().stamp(wall_ms);
+    entry.extend_from_slice(commands);
+    Bytes::from(entry)
 }
 
 /// Whether a checkpoint is wanted or under way. One that is wanted comes, if not now then later:

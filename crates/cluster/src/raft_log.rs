@@ -41,6 +41,8 @@ pub(crate) struct RaftLog {
     places: VecDeque<Place>,
     /// What `raft` asked for and is not in memory.
     wanted: RefCell<Vec<Wanted>>,
+    /// The first entries of what is being read. A leader wants them again with every proposal.
+    reading: Vec<u64>,
     /// The answer to one of these, while `raft` looks at it.
     fetched: Vec<Entry>,
     /// Followers that need more than the log has.
@@ -70,6 +72,7 @@ impl RaftLog {
             cached_bytes: 0,
             places: VecDeque::new(),
             wanted: RefCell::default(),
+            reading: Vec::new(),
             fetched: Vec::new(),
             behind: RefCell::default(),
         }
@@ -205,6 +208,14 @@ impl RaftLog {
         std::mem::take(self.wanted.get_mut())
     }
 
+    /// Entries from `low` on are being read, or are no more.
+    pub(crate) fn set_reading(&mut self, low: u64, is_reading: bool) {
+        self.reading.retain(|at| *at != low);
+        if is_reading {
+            self.reading.push(low);
+        }
+    }
+
     /// Followers that need a snapshot.
     pub(crate) fn take_behind(&mut self) -> Vec<u64> {
         std::mem::take(self.behind.get_mut())
@@ -284,8 +295,10 @@ impl Storage for RaftLog {
             let fetched = self.fetched.iter().take_while(|entry| entry.index < high);
             return Ok(cut(fetched.cloned(), limit));
         }
-        if context.can_async() {
-            self.wanted.borrow_mut().push(Wanted { context, low, high });
+        let mut wanted = self.wanted.borrow_mut();
+        let is_asked = self.reading.contains(&low) || wanted.iter().any(|it| it.low == low);
+        if context.can_async() && !is_asked {
+            wanted.push(Wanted { context, low, high });
         }
         Err(StorageError::LogTemporarilyUnavailable.into())
     }
@@ -412,6 +425,25 @@ mod tests {
         assert!(log.entries(5, 7, None, context()).is_err(), "it is applied and forgotten");
         assert!(log.entries(6, 9, None, context()).is_err());
         assert!(log.entries(9, 10, None, context()).is_err());
+    }
+
+    #[test]
+    fn entries_that_are_being_read_are_not_asked_for_again() {
+        let mut log = RaftLog::new(HardState::default(), voters(&[1]), 0, 0);
+        log.append(&[entry(1, 1), entry(2, 1)]);
+        log.applied(2);
+        let ask = |log: &RaftLog| {
+            assert!(log.entries(1, 3, None, GetEntriesContext::empty(true)).is_err());
+        };
+        ask(&log);
+        ask(&log);
+        assert_eq!(log.take_wanted().len(), 1);
+        log.set_reading(1, true);
+        ask(&log);
+        assert!(log.take_wanted().is_empty());
+        log.set_reading(1, false);
+        ask(&log);
+        assert_eq!(log.take_wanted().len(), 1);
     }
 
     #[test]

@@ -243,7 +243,8 @@ impl<D: Disk> Recovery<'_, D> {
         let last = found.entries.last().map_or(index, |entry| entry.index).max(index);
         // The only voter's disk is the majority, so every entry on it is committed.
         let is_alone = members.voters == [self.me.node.0] && members.learners.is_empty();
-        hard_state.commit = if is_alone { last } else { hard_state.commit.clamp(index, last) };
+        let known = hard_state.commit.clamp(index, last);
+        hard_state.commit = if is_alone { last } else { known };
         hard_state.term = hard_state.term.max(found.entries.last().map_or(term, |last| last.term));
         let (mut entries, mut tail) = (Vec::new(), Vec::new());
         for at in found.entries.into_iter().filter(|entry| entry.index > index) {
@@ -251,9 +252,13 @@ impl<D: Disk> Recovery<'_, D> {
             let is_known = at.index <= hard_state.commit && tail.is_empty();
             if is_known && !entry::is_change(&self.reader.read(at.place)?) {
                 entries.push(at);
-            } else {
-                tail.push(at);
+                continue;
             }
+            if is_known && is_alone {
+                // It was alone up to here: of what follows, others have to have it, too.
+                hard_state.commit = known.max(at.index);
+            }
+            tail.push(at);
         }
         let log = RaftLog::new(hard_state, members, index, term);
         Ok(Found { log, machine, entries, tail })

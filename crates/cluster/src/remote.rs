@@ -90,13 +90,10 @@ impl Remote {
     /// Takes note of a question before it is sent, if it can be.
     pub(crate) fn ask(&mut self, session: SessionId, request: &Request) {
         match request {
-            Request::Detach { ticket, queue, consumer, .. } => {
-                if let Some(found) = self.consumers.get_mut(&(*queue, *consumer)) {
-                    found.is_attached = false;
-                }
-                self.asked.insert((session, *ticket), request.clone());
-            }
-            Request::Attach { ticket, .. }
+            // It stays attached until the leader says otherwise: what is on its way is still for it, and
+            // a new leader is asked to detach it as this one was.
+            Request::Detach { ticket, .. }
+            | Request::Attach { ticket, .. }
             | Request::Get { ticket, .. }
             | Request::Purge { ticket, .. }
             | Request::Status { ticket, .. }
@@ -158,6 +155,9 @@ impl Remote {
             Answer::Detached { ticket } => {
                 let asked = self.asked.remove(&(session, *ticket));
                 if let Some(Request::Detach { queue, consumer, .. }) = &asked {
+                    if let Some(found) = self.consumers.get_mut(&(*queue, *consumer)) {
+                        found.is_attached = false;
+                    }
                     self.forget_idle(*queue, *consumer);
                 }
                 asked.is_some()
@@ -230,5 +230,43 @@ impl Remote {
         if found.is_some_and(|found| !found.is_attached && found.held.is_empty()) {
             self.consumers.remove(&(queue, consumer));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use machine::{ConsumerSpec, GroupId, Outcome};
+
+    use super::*;
+    use crate::request::Delivery;
+
+    const ANN: SessionId = SessionId(1 << 48 | 1);
+    const QUEUE: QueueId = QueueId(7);
+    const GROUP: GroupId = GroupId(1);
+
+    fn delivery(consumer: ConsumerId, first_seq: u64) -> Answer {
+        let (group, queue, bytes) = (GROUP, QUEUE, bytes::Bytes::new());
+        let (count, redelivered) = (1, false);
+        Answer::Delivered(Delivery { group, queue, consumer, first_seq, count, redelivered, bytes })
+    }
+
+    #[test]
+    fn what_is_on_its_way_to_a_consumer_that_is_being_detached_reaches_it() {
+        let mut remote = Remote::new();
+        remote.join(NodeId(2), 1);
+        let consumer = ConsumerId { session: ANN, number: 1 };
+        let (group, queue) = (GROUP, QUEUE);
+        let spec = ConsumerSpec { credit: 10, ..ConsumerSpec::default() };
+        remote.ask(ANN, &Request::Attach { ticket: Ticket(1), group, queue, consumer, spec });
+        assert!(remote.answer(1, ANN, &Answer::Attached { ticket: Ticket(1), result: Ok(()) }));
+        assert!(remote.answer(1, ANN, &delivery(consumer, 1)));
+        remote.ask(ANN, &Request::Detach { ticket: Ticket(2), group, queue, consumer });
+        let (ranges, outcome) = (Ranges::from(1..2), Outcome::Done);
+        remote.ask(ANN, &Request::Settle { group, queue, consumer, ranges, outcome, credit: 1 });
+        assert!(remote.answer(1, ANN, &delivery(consumer, 2)), "the leader had sent it before");
+        assert!(remote.answer(1, ANN, &Answer::Detached { ticket: Ticket(2) }));
+        let attachments = remote.join(NodeId(3), 2);
+        assert_eq!(attachments.len(), 1);
+        assert!(!attachments[0].is_attached && attachments[0].held.contains(2));
     }
 }

@@ -147,6 +147,7 @@ impl Replica {
         if !self.may_take(&message) {
             return;
         }
+        let Some(message) = Self::heed(message) else { return };
         // What does not fit the replica's state is to be ignored, says the crate by an error.
         let _ = self.raw.step(message);
         self.choose_timeout();
@@ -180,6 +181,25 @@ impl Replica {
             progress.become_probe();
             progress.next_idx = 1;
         }
+    }
+
+    /// What other replicas have reason to send. `raft` trusts its messages and panics over some that
+    /// they have not.
+    fn heed(message: Message) -> Option<Message> {
+        use MessageType as M;
+        let is_expected = match message.get_msg_type() {
+            M::MsgAppend
+            | M::MsgAppendResponse
+            | M::MsgRequestVote
+            | M::MsgRequestVoteResponse
+            | M::MsgRequestPreVote
+            | M::MsgRequestPreVoteResponse
+            | M::MsgHeartbeat
+            | M::MsgHeartbeatResponse
+            | M::MsgTimeoutNow => message.term > 0,
+            _ => false,
+        };
+        is_expected.then_some(message)
     }
 
     /// `raft` draws timeouts by chance; a simulated cluster has none but its seed's.
@@ -450,6 +470,7 @@ impl Replica {
             };
             let entries: Vec<EntryAt> = (low..high).map_while(at).collect();
             self.reads += 1;
+            self.raw.mut_store().set_reading(low, true);
             self.reading.push_back((self.reads, wanted));
             reads.push((self.reads, entries));
         }
@@ -461,6 +482,7 @@ impl Replica {
         let is_gone = entries.is_empty();
         let Some(nth) = self.reading.iter().position(|(at, _)| *at == number) else { return };
         let Some((_, wanted)) = self.reading.remove(nth) else { return };
+        self.raw.mut_store().set_reading(wanted.low, false);
         self.raw.mut_store().set_fetched(entries);
         self.raw.on_entries_fetched(wanted.context);
         self.raw.mut_store().set_fetched(Vec::new());

@@ -46,6 +46,11 @@ impl Origins {
         last.map_or(0, |last| last.seq)
     }
 
+    /// Whether a later boot of its node has begun: nothing of this one is applied any more.
+    pub(crate) fn is_over(&self, origin: Origin) -> bool {
+        self.last.get(&origin.node).is_some_and(|last| last.boot > origin.boot)
+    }
+
     /// Parcels that had been applied before, and parcels that came before one they follow.
     pub(crate) fn skipped(&self) -> (u64, u64) {
         (self.repeated, self.early)
@@ -106,6 +111,10 @@ mod tests {
         assert!(!origins.begin(of_boot(1), 2), "its process is dead");
         assert!(!origins.begin(of_boot(3), 1), "its process is dead");
         assert_eq!(origins.last(of_boot(1)), 0);
+        assert_eq!(
+            [1, 3, 4, 5].map(|boot| origins.is_over(of_boot(boot))),
+            [true, true, false, false]
+        );
         assert_eq!((origins.last(of_boot(4)), origins.last(of_boot(5))), (1, 0));
     }
 

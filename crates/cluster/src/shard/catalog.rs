@@ -85,7 +85,7 @@ impl Shard {
     }
 
     /// Once, after this node's start is in the catalog: what each shard's groups should have.
-    fn hand_out_reconciliation(&mut self, outputs: &mut Vec<Output>) {
+    pub(super) fn hand_out_reconciliation(&mut self, outputs: &mut Vec<Output>) {
         let Some(catalog) = &mut self.catalog else { return };
         if !catalog.is_started() {
             return;

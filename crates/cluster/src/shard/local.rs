@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use machine::{Applied, Batch, GroupId, NodeId, QueueMachine};
+use machine::{Applied, Batch, GroupId, NodeId, Origin as ParcelOrigin, QueueMachine};
 
 use super::{Now, Output, Shard, tell};
 use crate::queues::{Origin, Queues};
@@ -16,15 +16,28 @@ pub(super) struct Local {
     /// Nodes whose sessions have joined, and under which epoch.
     pub(super) joined: BTreeMap<NodeId, u64>,
     index: u64,
+    /// Boot and number of the last parcel of each node. They begin anywhere: what came before was taken
+    /// by this node's earlier life, and went with it.
+    taken: BTreeMap<NodeId, (u64, u64)>,
 }
 
 impl Local {
+    /// Whether this parcel is new.
+    pub(super) fn takes(&mut self, origin: ParcelOrigin, seq: u64) -> bool {
+        let parcel = (origin.boot, seq);
+        let is_new = self.taken.get(&origin.node).is_none_or(|last| *last < parcel);
+        if is_new {
+            self.taken.insert(origin.node, parcel);
+        }
+        is_new
+    }
+
     pub(super) fn new(node: NodeId) -> Self {
         let group = GroupId::local(node);
         let mut queues = Queues::new(group, QueueMachine::new());
         queues.lead();
         queues.start_dispatch(&mut Vec::new());
-        Self { group, queues, joined: BTreeMap::new(), index: 0 }
+        Self { group, queues, joined: BTreeMap::new(), index: 0, taken: BTreeMap::new() }
     }
 }
 

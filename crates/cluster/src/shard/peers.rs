@@ -124,6 +124,10 @@ impl Shard {
                 out.remote.route = Route::Nowhere;
             }
         }
+        // Its queues in memory have to hear what of an earlier life of this node is over.
+        if self.number == 0 {
+            self.outbound(GroupId::local(node));
+        }
         // A cluster that starts need not wait for a timeout.
         for group in self.with_replicas() {
             if self.has_majority(group)
@@ -287,7 +291,9 @@ impl Shard {
                     && !self.is_frozen(group)
                     && let Some(replica) = self.replica(group)
                 {
+                    let bytes = message.entries.iter().map(|entry| entry.data.len()).sum();
                     replica.step(message);
+                    self.gathered(now, bytes, outputs);
                 }
             }
             Message::Leads { group, term } => {
@@ -357,7 +363,10 @@ impl Shard {
                 return;
             }
         }
-        if let Message::Join { epoch, .. } | Message::Parcel { epoch, .. } = message {
+        if let Message::Join { epoch, .. }
+        | Message::Parcel { epoch, .. }
+        | Message::Requests { epoch, .. } = message
+        {
             self.send(from, Message::NotLeader { group, epoch }, outputs);
         }
     }
@@ -460,9 +469,9 @@ impl Shard {
         let from = origin.node;
         let committed = Message::Committed { group, epoch, boot: origin.boot, seq };
         if group.is_local() {
-            let Some(local) = &self.local else { return };
-            if local.queues.machine().last_parcel(origin) + 1 == seq {
-                let entry = queue_group::stamp(now.wall_ms, origin, seq, &commands);
+            let Some(local) = &mut self.local else { return };
+            if local.takes(origin, seq) {
+                let entry = queue_group::stamp_alone(now.wall_ms, &commands);
                 self.apply_local_entry(now, entry);
                 if let Some(local) = &mut self.local {
                     local.queues.settled_by_entry(&taken.settles, &mut self.wishes);

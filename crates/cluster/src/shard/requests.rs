@@ -149,6 +149,12 @@ impl Shard {
                         let answer = Answer::Detached { ticket };
                         self.answer(group, session, answer, outputs);
                     }
+                    Detached::QueueIsOver if !Self::is_ours(self.me.node, session) => {
+                        // The catalog's shard knows nothing of what other nodes ask.
+                        self.forward(0, Input::DeleteUnused { queue, detached: None }, outputs);
+                        let answer = Answer::Detached { ticket };
+                        self.answer(group, session, answer, outputs);
+                    }
                     Detached::QueueIsOver => {
                         let detached = Some((session, ticket));
                         self.forward(0, Input::DeleteUnused { queue, detached }, outputs);
@@ -285,9 +291,9 @@ impl Shard {
         let mut waiter = ticket.map(|ticket| Waiter::SessionEnded { session, ticket });
         let owner = SessionOwner { node: self.me.node, session };
         let is_owner = |catalog: &CatalogGroup| catalog.catalog().has_exclusive(owner);
-        // A declaration that is under way may still make it one.
+        // A declaration that is under way may still make it one, though it was given up.
         let has_exclusive = self.catalog.as_ref().is_some_and(is_owner)
-            || self.outbound(GroupId::CATALOG).parcels.is_waiting_for(session);
+            || self.outbound(GroupId::CATALOG).parcels.may_bring(session);
         let last = ending.unused.len().saturating_sub(1);
         for (nth, queue) in ending.unused.into_iter().enumerate() {
             let is_last = nth == last && !has_exclusive;

@@ -79,7 +79,10 @@ impl Shard {
         let last = catalog.last_parcel(self.origin());
         let Some(group) = &mut self.catalog else { return };
         group.restore(index, term, state.members(), catalog.clone());
-        group.reconcile_again();
+        // This node's start is the first thing that it says.
+        group.reconcile_again(last > 0);
+        // Before sessions may route to a queue, its group hears of it.
+        self.hand_out_reconciliation(outputs);
         outputs.push(Output::CatalogReplaced { catalog: Box::new(catalog) });
         // What of this node's is in there is answered nowhere else.
         let waiters = self.outbound(GroupId::CATALOG).parcels.committed(last);

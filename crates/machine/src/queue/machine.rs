@@ -284,6 +284,11 @@ impl QueueMachine {
         self.origins.last(origin)
     }
 
+    /// Whether the process that this is the origin of is known to be dead: its parcels are skipped.
+    pub fn is_over(&self, origin: Origin) -> bool {
+        self.origins.is_over(origin)
+    }
+
     /// Parcels skipped because they had been applied before, and because one before them was missing.
     pub fn skipped_parcels(&self) -> (u64, u64) {
         self.origins.skipped()

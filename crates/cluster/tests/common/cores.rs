@@ -1,0 +1,297 @@
+//! The cores of a few nodes on one thread: wires that can be cut, disks that can be held up.
+#![allow(dead_code, reason = "each test uses its part")]
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use cluster::bodies::{Run, Source};
+use cluster::limits::Sizes;
+use cluster::peer::message::Message;
+use cluster::recovery::{Genesis, Groups};
+use cluster::shard::{Input, Located, Member, Now, Output, Shard};
+use cluster::{Answer, Request, Ticket};
+use machine::{
+    Arguments, CatalogCommand, CatalogReply, GroupId, NodeId, NodeInfo, QueueId, SessionId,
+    SessionOwner,
+};
+use raft::eraftpb::Entry;
+use wal::sim::SimDisk;
+use wal::{Boot, CommitBatch, Config, Identity, Reader, Wal};
+
+const FILE_BYTES: u64 = 4 << 20;
+
+pub(crate) struct Core {
+    pub(crate) id: NodeId,
+    disk: SimDisk,
+    pub(crate) shards: Vec<Shard>,
+    inboxes: Vec<Vec<Input>>,
+    /// Shard, number, what is to be written, entries.
+    pub(crate) appends: VecDeque<(usize, u64, CommitBatch, usize)>,
+    wal: Wal<SimDisk>,
+    reader: Reader<SimDisk>,
+    pub(crate) answers: Vec<(SessionId, Answer)>,
+    reconciled: usize,
+}
+
+pub(crate) struct Cluster {
+    pub(crate) cores: Vec<Core>,
+    wires: BTreeMap<(NodeId, NodeId), VecDeque<Message>>,
+    up: BTreeSet<(NodeId, NodeId)>,
+    /// Nodes whose disk takes its time.
+    pub(crate) stalled: BTreeSet<NodeId>,
+    pub(crate) ms: u64,
+    shards: usize,
+}
+
+impl Cluster {
+    /// `nodes` nodes that have met and serve.
+    pub(crate) fn new(nodes: u64, shards: usize) -> Self {
+        let ids: Vec<NodeId> = (1..=nodes).map(NodeId).collect();
+        let cores = ids.iter().map(|id| Core::start(*id, SimDisk::new(id.0), nodes, shards));
+        let mut cluster = Self {
+            cores: cores.collect(),
+            wires: BTreeMap::new(),
+            up: BTreeSet::new(),
+            stalled: BTreeSet::new(),
+            ms: 0,
+            shards,
+        };
+        for a in &ids {
+            for b in ids.iter().filter(|b| *b > a) {
+                cluster.heal(*a, *b);
+            }
+        }
+        cluster.run(3000);
+        assert!(cluster.cores.iter().all(|core| core.reconciled == shards), "all serve");
+        cluster
+    }
+
+    pub(crate) fn heal(&mut self, a: NodeId, b: NodeId) {
+        for (from, to) in [(a, b), (b, a)] {
+            self.up.insert((from, to));
+            self.wires.insert((from, to), VecDeque::new());
+            self.core(from).tell_all(|| Input::PeerUp { node: to });
+        }
+    }
+
+    pub(crate) fn cut(&mut self, a: NodeId, b: NodeId) {
+        for (from, to) in [(a, b), (b, a)] {
+            self.up.remove(&(from, to));
+            self.wires.remove(&(from, to));
+            self.core(from).tell_all(|| Input::PeerDown { node: to });
+        }
+    }
+
+    /// The process dies and starts again on the same disk; the wires come back at once.
+    pub(crate) fn restart(&mut self, id: NodeId) {
+        let others: Vec<NodeId> =
+            self.cores.iter().map(|core| core.id).filter(|other| *other != id).collect();
+        for other in &others {
+            if self.up.contains(&(id, *other)) {
+                self.cut(id, *other);
+            }
+        }
+        let nth = self.cores.iter().position(|core| core.id == id).unwrap();
+        let core = self.cores.remove(nth);
+        let disk = core.disk.clone();
+        drop(core);
+        let nodes = self.cores.len() as u64 + 1;
+        self.cores.insert(nth, Core::start(id, disk, nodes, self.shards));
+        for other in others {
+            self.heal(id, other);
+        }
+    }
+
+    pub(crate) fn core(&mut self, id: NodeId) -> &mut Core {
+        self.cores.iter_mut().find(|core| core.id == id).unwrap()
+    }
+
+    /// Every node takes a turn per millisecond.
+    pub(crate) fn run(&mut self, ms: u64) {
+        for _ in 0..ms {
+            self.ms += 1;
+            self.turn();
+        }
+    }
+
+    pub(crate) fn turn(&mut self) {
+        let now = Now { mono_ms: self.ms, wall_ms: 1_700_000_000_000 + self.ms };
+        for ((from, to), wire) in &mut self.wires {
+            let core = self.cores.iter_mut().find(|core| core.id == *to).unwrap();
+            for message in wire.drain(..) {
+                let shard = Shard::of(message.group(), core.shards.len());
+                let messages = vec![message];
+                core.inboxes[shard].push(Input::Peers { from: *from, messages });
+            }
+        }
+        for core in &mut self.cores {
+            if !self.stalled.contains(&core.id) {
+                core.sync();
+            }
+            for (to, message) in core.step(now) {
+                if let Some(wire) = self.wires.get_mut(&(core.id, to)) {
+                    wire.push_back(message);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn leader(&mut self, group: GroupId) -> NodeId {
+        let shard = Shard::of(group, self.shards);
+        let leads = |core: &&Core| {
+            let reports = core.shards[shard].report_groups(false);
+            reports.iter().any(|it| it.group == group && it.leader == Some(core.id))
+        };
+        self.cores.iter().find(leads).expect("somebody leads").id
+    }
+
+    pub(crate) fn ask(&mut self, session: SessionId, request: Request) {
+        let home = Shard::node_of(session).unwrap();
+        let group = match &request {
+            Request::Append { group, .. }
+            | Request::Attach { group, .. }
+            | Request::Detach { group, .. }
+            | Request::Credit { group, .. }
+            | Request::Settle { group, .. }
+            | Request::Get { group, .. }
+            | Request::Purge { group, .. }
+            | Request::Status { group, .. }
+            | Request::CloseQueue { group, .. } => *group,
+            Request::Catalog { .. } | Request::EndSession { .. } => GroupId::CATALOG,
+        };
+        let shard = Shard::of(group, self.shards);
+        let requests = vec![request];
+        self.core(home).inboxes[shard].push(Input::Requests { session, requests });
+    }
+
+    /// What `session` was told since the last time.
+    pub(crate) fn told(&mut self, session: SessionId) -> Vec<Answer> {
+        let core = self.core(Shard::node_of(session).unwrap());
+        let is_its = |(to, _): &mut (SessionId, Answer)| *to == session;
+        core.answers.extract_if(.., is_its).map(|(_, answer)| answer).collect()
+    }
+
+    pub(crate) fn declare(
+        &mut self,
+        session: SessionId,
+        name: &str,
+        (durable, auto_delete): (bool, bool),
+    ) -> (QueueId, GroupId) {
+        let command = CatalogCommand::DeclareQueue {
+            vhost: "/".to_owned(),
+            name: name.to_owned(),
+            durable,
+            auto_delete,
+            exclusive: false,
+            server_named: false,
+            arguments: Arguments::new(),
+            by: SessionOwner { node: Shard::node_of(session).unwrap(), session },
+        };
+        self.ask(session, Request::Catalog { ticket: Ticket(5), command });
+        self.run(100);
+        match &self.told(session)[..] {
+            [Answer::Catalog { reply: CatalogReply::QueueDeclared { queue, group, .. }, .. }] => {
+                (*queue, *group)
+            }
+            other => panic!("not declared: {other:?}"),
+        }
+    }
+}
+
+impl Core {
+    fn start(id: NodeId, disk: SimDisk, nodes: u64, shards: usize) -> Self {
+        let fresh = Identity { cluster: 7, node: id.0, incarnation: 1 };
+        let mut config = Config::new(Identity::load(&disk).unwrap().unwrap_or(fresh));
+        config.file_bytes = FILE_BYTES;
+        config.ballast_bytes = 0;
+        let (wal, recovered) = Wal::open(disk.clone(), config).unwrap();
+        let boot = Boot::next(&disk).unwrap();
+        let me = Member { node: id, boot, seed: id.0 };
+        let info = |node| NodeInfo { node: NodeId(node), address: String::new(), incarnation: 1 };
+        let genesis = Genesis { nodes: (1..=nodes).map(info).collect(), groups_per_node: 2 };
+        let reader = wal.reader();
+        let groups = Groups::recover(me, &genesis, &reader, recovered).unwrap();
+        let shards = groups.into_shards(me, shards, Sizes::of(FILE_BYTES));
+        let inboxes = shards.iter().map(|_| Vec::new()).collect();
+        let (appends, answers) = (VecDeque::new(), Vec::new());
+        let mut core =
+            Self { id, disk, shards, inboxes, appends, wal, reader, answers, reconciled: 0 };
+        for number in 0..core.shards.len() {
+            let mut outputs = Vec::new();
+            core.shards[number].start(Now::default(), &mut outputs);
+            assert!(core.perform(number, outputs).is_empty(), "nobody is known yet");
+        }
+        core
+    }
+
+    fn tell_all(&mut self, input: impl Fn() -> Input) {
+        self.inboxes.iter_mut().for_each(|inbox| inbox.push(input()));
+    }
+
+    /// Takes one step of every shard; what is to be sent.
+    fn step(&mut self, now: Now) -> Vec<(NodeId, Message)> {
+        let mut letters = Vec::new();
+        for number in 0..self.shards.len() {
+            let mut outputs = Vec::new();
+            let mut inputs = std::mem::take(&mut self.inboxes[number]);
+            self.shards[number].step(now, &mut inputs, &mut outputs);
+            self.shards[number].check();
+            letters.extend(self.perform(number, outputs));
+        }
+        letters
+    }
+
+    fn perform(&mut self, shard: usize, outputs: Vec<Output>) -> Vec<(NodeId, Message)> {
+        let mut letters = Vec::new();
+        for output in outputs {
+            match output {
+                Output::Append { number, batch, entries } => {
+                    let before = self.appends.iter().filter(|(of, ..)| *of == shard);
+                    assert!(before.clone().all(|(_, at, ..)| *at < number), "numbers go up");
+                    self.appends.push_back((shard, number, batch, entries));
+                }
+                Output::Answer { session, answer } => self.answers.push((session, answer)),
+                Output::Fetch { group, queue, parts, .. } => {
+                    let runs = parts.iter().map(|part| self.read(part)).collect();
+                    self.inboxes[shard].push(Input::Fetched { group, queue, runs });
+                }
+                Output::Forward { shard, input } => self.inboxes[shard].push(input),
+                Output::Reconciled => self.reconciled += 1,
+                Output::Send { to, message } => letters.push((to, message)),
+                Output::ReadEntries { group, number, entries } => {
+                    let entry = |at: &wal::EntryAt| {
+                        let mut entry = Entry::default();
+                        (entry.index, entry.term) = (at.index, at.term);
+                        entry.data = self.reader.read(at.place).unwrap();
+                        entry
+                    };
+                    let entries = entries.iter().map(entry).collect();
+                    self.inboxes[shard].push(Input::EntriesRead { group, number, entries });
+                }
+                Output::CatalogApplied { .. } | Output::CatalogReplaced { .. } => {}
+                other => panic!("not here: {other:?}"),
+            }
+        }
+        letters
+    }
+
+    fn read(&self, Located { part, place }: &Located) -> Run {
+        let Source::Entry { range, .. } = &part.source else { panic!("there is no checkpoint") };
+        let entry = self.reader.read(place.unwrap()).unwrap();
+        let bytes = entry.slice(range.start as usize..range.end as usize);
+        Run { first_seq: part.first_seq, count: part.count as u32, bytes }
+    }
+
+    /// Writes and syncs what waits.
+    pub(crate) fn sync(&mut self) {
+        let waiting: Vec<_> = self.appends.drain(..).collect();
+        if waiting.is_empty() {
+            return;
+        }
+        let batches = waiting.iter().map(|(_, _, batch, _)| batch.clone()).collect();
+        let mut places = self.wal.commit(batches).unwrap().into_places().into_iter();
+        for (shard, number, _, entries) in waiting {
+            let places = places.by_ref().take(entries).collect();
+            self.inboxes[shard].push(Input::Synced { number, places });
+        }
+    }
+}
