@@ -31,11 +31,20 @@ pub struct QueueGroup {
     /// What came before this leader could serve.
     pub(crate) early: Vec<(NodeId, Message)>,
     /// What sessions of this node asked and cannot be answered before deliveries begin.
-    pub(crate) early_asked: Vec<(SessionId, Request)>,
+    pub(crate) early_asked: Vec<Asked>,
     /// Ticks at which this leader's disk was behind the majority's.
     pub(crate) slow_ticks: u32,
     /// A snapshot takes the place of everything here before long.
     pub(crate) freeze: Option<u64>,
+}
+
+/// A question about what is ready, that waits for it to be known.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    pub(crate) session: SessionId,
+    pub(crate) request: Request,
+    /// What was committed when it came may have been confirmed to who asks.
+    index: u64,
 }
 
 /// A new leader delivers nothing before it knows what is held.
@@ -215,6 +224,26 @@ impl QueueGroup {
             self.gathering = None;
         }
         is_due
+    }
+
+    /// Keeps a question about what is ready until that is known: deliveries have begun, and what was
+    /// confirmed is applied. Gives it back if it can be answered now.
+    pub(crate) fn ask(&mut self, session: SessionId, request: Request) -> Option<Request> {
+        let index = self.replica.committed();
+        if self.queues.machine().is_dispatching() && self.applied >= index {
+            return Some(request);
+        }
+        self.early_asked.push(Asked { session, request, index });
+        None
+    }
+
+    /// The questions that can be answered now.
+    pub(crate) fn take_asked(&mut self) -> Vec<Asked> {
+        if !self.queues.machine().is_dispatching() {
+            return Vec::new();
+        }
+        let applied = self.applied;
+        self.early_asked.extract_if(.., |asked| asked.index <= applied).collect()
     }
 
     /// When deliveries begin at the latest, if they have not yet.

@@ -86,6 +86,7 @@ impl Shard {
         let out = self.outbound(group);
         let (consumers, asked) = out.remote.come_home();
         out.parcels.rewind();
+        out.tell_again(now);
         if group == GroupId::CATALOG {
             return;
         }
@@ -109,7 +110,8 @@ impl Shard {
         let mut left = found.queues.follow(is_ours);
         let early_asked = std::mem::take(&mut found.early_asked);
         found.follow();
-        left.asked.extend(early_asked.into_iter().filter(|(session, _)| is_ours(*session)));
+        let early_asked = early_asked.into_iter().map(|asked| (asked.session, asked.request));
+        left.asked.extend(early_asked.filter(|(session, _)| is_ours(*session)));
         let out = self.outbound(group);
         out.remote.leave_home(left.consumers, left.asked);
         for batch in left.settled {
@@ -146,14 +148,19 @@ impl Shard {
     /// Once it is known who holds what, the others may have the rest.
     fn begin_dispatch(&mut self, now: Now, group: GroupId, outputs: &mut Vec<Output>) {
         let Some(found) = self.groups.get_mut(&group) else { return };
-        if !found.serves() || !found.may_dispatch(now.mono_ms) {
+        if !found.serves() {
             return;
         }
-        found.queues.start_dispatch(&mut self.wishes);
-        let asked = std::mem::take(&mut found.early_asked);
-        self.grant(group, outputs);
-        for (session, request) in asked {
-            self.request_here(now, session, group, request, outputs);
+        if found.may_dispatch(now.mono_ms) {
+            found.queues.start_dispatch(&mut self.wishes);
+            self.grant(group, outputs);
+        }
+        let Some(found) = self.groups.get_mut(&group) else { return };
+        if found.early_asked.is_empty() {
+            return;
+        }
+        for asked in found.take_asked() {
+            self.request_now(now, asked.session, group, asked.request, outputs);
         }
     }
 

@@ -9,12 +9,15 @@ use crate::parcels::Parcels;
 use crate::peer::message::Message;
 use crate::remote::{Remote, Route};
 use crate::request::{Answer, Held};
+use crate::told::Told;
 use crate::waiter::Waiter;
 
 /// This node as the origin of what a group is asked.
 pub(super) struct Outbound {
     pub(super) parcels: Parcels,
     pub(super) remote: Remote,
+    /// What a leader elsewhere may not have logged yet.
+    pub(super) told: Told,
     /// Since when no leader can be had, or none that has a majority.
     stuck_since_ms: Option<u64>,
     /// That was long ago: what sessions ask is refused at once.
@@ -24,6 +27,13 @@ pub(super) struct Outbound {
 }
 
 impl Outbound {
+    /// Whoever leads next is told again what the last leader may have forgotten.
+    pub(super) fn tell_again(&mut self, now: Now) {
+        for batch in self.told.take(now.mono_ms) {
+            self.parcels.add(now.wall_ms, batch, Waiter::Nobody, Vec::new());
+        }
+    }
+
     pub(super) fn is_idle(&self) -> bool {
         self.parcels.is_empty() && !self.remote.is_asking()
     }
@@ -43,6 +53,7 @@ impl Shard {
         self.out.entry(group).or_insert_with(|| Outbound {
             parcels: Parcels::new(origin),
             remote: Remote::new(),
+            told: Told::default(),
             stuck_since_ms: None,
             is_refusing: false,
             refused_until_ms: 0,
@@ -247,6 +258,7 @@ impl Shard {
         let attachments = out.remote.join(node, term);
         let epoch = out.remote.epoch();
         out.parcels.rewind();
+        out.tell_again(now);
         self.send_parcels(now, group, outputs);
         if group == GroupId::CATALOG {
             return;

@@ -261,7 +261,7 @@ impl Shard {
             for group in groups {
                 if let Some(found) = self.groups.get_mut(&group) {
                     found.joined.remove(&node);
-                    found.early_asked.retain(|(by, _)| Self::node_of(*by) != Some(node));
+                    found.early_asked.retain(|it| Self::node_of(it.session) != Some(node));
                 }
                 if let Some(local) = &mut self.local {
                     local.joined.remove(&node);
@@ -405,7 +405,7 @@ impl Shard {
                 self.asked.retain(|(session, _), of| !is_theirs(*session) || *of != group);
                 if let Some(found) = self.groups.get_mut(&group) {
                     found.has_joined(from, epoch);
-                    found.early_asked.retain(|(by, _)| !is_theirs(*by));
+                    found.early_asked.retain(|asked| !is_theirs(asked.session));
                 } else if let Some(local) = &mut self.local {
                     local.joined.insert(from, epoch);
                 }
@@ -434,7 +434,7 @@ impl Shard {
                 self.asked.retain(|(by, _), of| *by != session || *of != group);
                 let mut wishes = Vec::new();
                 if let Some(found) = self.groups.get_mut(&group) {
-                    found.early_asked.retain(|(by, _)| *by != session);
+                    found.early_asked.retain(|asked| asked.session != session);
                 }
                 if let Some(queues) = self.queues(group) {
                     queues.end_session(session, &mut wishes);

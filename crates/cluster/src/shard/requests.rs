@@ -57,6 +57,9 @@ impl Shard {
             Route::Here => self.request_here(now, session, group, request, outputs),
             Route::There { node, .. } => {
                 out.remote.ask(session, &request);
+                if let Request::Settle { queue, ranges, outcome, .. } = &request {
+                    out.told.note(now.mono_ms, *queue, *outcome, ranges);
+                }
                 let requests = vec![request];
                 self.send(node, Message::Requests { group, epoch, session, requests }, outputs);
             }
@@ -113,20 +116,32 @@ impl Shard {
         request: Request,
         outputs: &mut Vec<Output>,
     ) {
-        // Before it is known who holds what, it is not known what is ready.
-        if let Some(found) = self.groups.get_mut(&group)
-            && !found.queues.machine().is_dispatching()
-            && matches!(
-                request,
-                Request::Get { .. }
-                    | Request::Purge { .. }
-                    | Request::Status { .. }
-                    | Request::CloseQueue { .. }
-            )
-        {
-            found.early_asked.push((session, request));
-            return;
+        let is_about_ready = matches!(
+            request,
+            Request::Get { .. }
+                | Request::Purge { .. }
+                | Request::Status { .. }
+                | Request::CloseQueue { .. }
+        );
+        match self.groups.get_mut(&group).filter(|_| is_about_ready) {
+            Some(found) => {
+                if let Some(request) = found.ask(session, request) {
+                    self.request_now(now, session, group, request, outputs);
+                }
+            }
+            None => self.request_now(now, session, group, request, outputs),
         }
+    }
+
+    /// The same, when everything that it is about is known.
+    pub(super) fn request_now(
+        &mut self,
+        now: Now,
+        session: SessionId,
+        group: GroupId,
+        request: Request,
+        outputs: &mut Vec<Output>,
+    ) {
         let mut wishes = Vec::new();
         match request {
             Request::Append { .. } | Request::Catalog { .. } | Request::EndSession { .. } => {}
@@ -240,7 +255,7 @@ impl Shard {
         let groups: Vec<GroupId> = self.groups.keys().copied().chain(local).collect();
         for group in groups {
             if let Some(found) = self.groups.get_mut(&group) {
-                found.early_asked.retain(|(by, _)| *by != session);
+                found.early_asked.retain(|asked| asked.session != session);
             }
             if let Some(queues) = self.queues(group) {
                 queues.end_session(session, &mut wishes);
