@@ -27,6 +27,7 @@ mod replica;
 mod request;
 pub mod shard;
 pub mod snapshot;
+mod told;
 mod waiter;
 
 pub use io::{
