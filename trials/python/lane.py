@@ -19,6 +19,8 @@ WINDOW = 64
 TICK_S = 0.02
 RETRY_S = 0.05
 REST_S = 15
+# Codes of a close that are nobody's mistake; 541: a node without a majority.
+NO_MISTAKES = (0, 200, 320, 541)
 
 
 class History:
@@ -98,7 +100,7 @@ class Publisher:
 
     def closed(self, connection, reason):
         code = getattr(reason, "reply_code", 0)
-        if code not in (0, 200, 320):
+        if code not in NO_MISTAKES:
             self.history.saw("protocol", text=f"{self.name}: closed with {reason}")
         connection.ioloop.stop()
 
@@ -111,7 +113,7 @@ class Publisher:
 
     def channel_closed(self, channel, reason):
         code = getattr(reason, "reply_code", 0)
-        if code not in (0, 200, 320):
+        if code not in NO_MISTAKES:
             self.history.saw("protocol", text=f"{self.name}: channel closed with {reason}")
         if channel.connection.is_open:
             channel.connection.close()
@@ -181,7 +183,7 @@ class Consumer:
             except (pika.exceptions.AMQPError, OSError) as error:
                 self.history.disconnected()
                 code = getattr(error, "reply_code", 0)
-                if code not in (0, 200, 320):
+                if code not in NO_MISTAKES:
                     self.history.saw("protocol", text=f"{self.name}: closed with {error!r}")
                 time.sleep(RETRY_S)
         self.history.end()

@@ -41,15 +41,16 @@ pub(super) async fn answered<T>(
     tokio::time::timeout(ANSWER, what).await.unwrap_or_else(|_| Err(too_late()))
 }
 
-/// `connection-forced`: an operator or a shutdown, not a mistake of anybody.
-const CONNECTION_FORCED: u16 = 320;
+/// `connection-forced`: an operator or a shutdown, not a mistake of anybody. `internal-error`: what a
+/// node has to say that is without a majority.
+const NO_MISTAKES: [u16; 2] = [320, 541];
 
 /// Writes down what no client of a right broker sees: bytes that do not parse, confirms for
 /// nothing, and being told off although it kept to the protocol.
 pub(super) fn note_error(recorder: &Recorder, name: &str, error: &lapin::Error) {
     let is_violation = match error.kind() {
         ErrorKind::ParsingError(_) | ErrorKind::InvalidChannel(_) => true,
-        ErrorKind::ProtocolError(told) => told.get_id() != CONNECTION_FORCED,
+        ErrorKind::ProtocolError(told) => !NO_MISTAKES.contains(&told.get_id()),
         _ => false,
     };
     if is_violation {
