@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 use machine::NodeId;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio::task::{AbortHandle, JoinSet};
 
 pub use bulk::{Bulk, BulkBroken};
@@ -46,6 +46,11 @@ use crate::shard::Input;
 
 /// Bytes of snapshots that a node sends in a second, where nothing else is configured.
 pub const BULK_BYTES_PER_SECOND: u64 = 100_000_000;
+
+/// What the thread may be asked before it comes to it: all nodes, out and in again, and more.
+const ORDERS_MAX: usize = 256;
+
+const _: () = assert!(ORDERS_MAX > 3 * machine::limits::NODES_MAX);
 
 /// Nodes that may wait to be taken in.
 const ADMISSIONS_MAX: usize = 4;
@@ -121,7 +126,7 @@ pub struct PeerCounters {
 /// The connections to all other nodes.
 pub struct Peers {
     shared: Arc<Shared>,
-    orders: mpsc::UnboundedSender<Order>,
+    orders: mpsc::Sender<Order>,
     thread: Mutex<Option<JoinHandle<()>>>,
     #[cfg(test)]
     local: SocketAddr,
@@ -135,7 +140,6 @@ enum Order {
     Keep(Arc<Member>, mpsc::Receiver<(Line, Hello)>),
     Drop(NodeId),
     Bulk(std::pin::Pin<Box<dyn Future<Output = ()> + Send>>),
-    Stop,
 }
 
 /// What all tasks need.
@@ -153,6 +157,7 @@ struct Shared {
     /// Locked while it is told, so that the last one told knows most.
     remember: Mutex<Remember>,
     told: Mutex<Option<Instant>>,
+    stopping: Notify,
 }
 
 impl Peers {
@@ -194,8 +199,9 @@ impl Peers {
             tls: config.tls,
             remember: Mutex::new(config.remember),
             told: Mutex::new(None),
+            stopping: Notify::new(),
         });
-        let (orders, taken) = mpsc::unbounded_channel();
+        let (orders, taken) = mpsc::channel(ORDERS_MAX);
         let advertised = config.advertised;
         let peers = Self {
             shared: Arc::clone(&shared),
@@ -233,7 +239,7 @@ impl Peers {
         let member = self.shared.members().get(&to).cloned()?;
         let (bulk, task) = bulk::open(member, Arc::clone(&self.shared));
         // A thread that has stopped drops the task, and the handle says that it is broken.
-        let _ = self.orders.send(Order::Bulk(Box::pin(task)));
+        let _ = self.orders.blocking_send(Order::Bulk(Box::pin(task)));
         Some(bulk)
     }
 
@@ -247,7 +253,7 @@ impl Peers {
             .collect();
         for node in gone {
             members.remove(&node);
-            let _ = self.orders.send(Order::Drop(node));
+            let _ = self.orders.blocking_send(Order::Drop(node));
         }
         for Address { node, address, incarnation } in addresses {
             if *node == self.shared.hello.node {
@@ -264,7 +270,7 @@ impl Peers {
             let known = Acquaintance { incarnation: *incarnation, boot: 0 };
             let member = Arc::new(Member::new(*node, address.clone(), known, calls));
             members.insert(*node, Arc::clone(&member));
-            let _ = self.orders.send(Order::Keep(member, receiver));
+            let _ = self.orders.blocking_send(Order::Keep(member, receiver));
         }
         drop(members);
         self.shared.keep_known();
@@ -303,7 +309,7 @@ impl Peers {
 
     /// Closes every connection; the shards hear that all nodes are gone.
     pub(crate) fn stop(&self) {
-        let _ = self.orders.send(Order::Stop);
+        self.shared.stopping.notify_one();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
             thread.join().expect("a thread that panics ends the process");
@@ -318,11 +324,7 @@ impl std::fmt::Debug for Peers {
 }
 
 /// What the thread does.
-async fn serve(
-    listener: TcpListener,
-    shared: Arc<Shared>,
-    mut orders: mpsc::UnboundedReceiver<Order>,
-) {
+async fn serve(listener: TcpListener, shared: Arc<Shared>, mut orders: mpsc::Receiver<Order>) {
     let mut tasks = JoinSet::new();
     let mut keepers: BTreeMap<NodeId, AbortHandle> = BTreeMap::new();
     tasks.spawn(listener::run(listener, Arc::clone(&shared)));
@@ -343,8 +345,9 @@ async fn serve(
                     }
                 }
                 Some(Order::Bulk(task)) => drop(tasks.spawn(task)),
-                Some(Order::Stop) | None => break,
+                None => break,
             },
+            () = shared.stopping.notified() => break,
             Some(ended) = tasks.join_next() => {
                 if let Err(error) = ended && error.is_panic() {
                     std::panic::resume_unwind(error.into_panic());
