@@ -7,6 +7,9 @@ use machine::{NodeId, NodeInfo};
 use sha2::{Digest, Sha256};
 use wal::Identity;
 
+/// Beginnings of addresses that one can listen on, and not dial.
+const EVERYWHERE: [&str; 2] = ["0.0.0.0:", "[::]:"];
+
 /// What the configuration says of this node's place in a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PeerConfig {
@@ -109,12 +112,13 @@ impl PeerConfig {
         }
     }
 
-    /// Where the others are to find this node.
-    pub fn advertised_address(&self, node: NodeId) -> Result<String, String> {
-        match self.peers.iter().find(|(peer, _)| *peer == node) {
-            Some((_, address)) => Ok(address.clone()),
-            None => self.listen_address(node),
-        }
+    /// Where the others are to find this node. `None`: where they found it so far.
+    pub fn advertised_address(&self, node: NodeId) -> Option<String> {
+        let listed = self.peers.iter().find(|(peer, _)| *peer == node);
+        let listed = listed.map(|(_, address)| address.clone());
+        let is_somewhere =
+            |address: &String| !EVERYWHERE.iter().any(|all| address.starts_with(all));
+        listed.or_else(|| self.listen.clone().filter(is_somewhere))
     }
 
     /// How this node asks to be taken in, `fresh` being its incarnation.
@@ -123,7 +127,12 @@ impl PeerConfig {
         let node = self.node.ok_or_else(|| {
             "a node that joins a cluster needs --node-id, a number that no member has".to_owned()
         })?;
-        Ok(NodeInfo { node, address: self.advertised_address(node)?, incarnation: fresh })
+        let address = self.advertised_address(node).ok_or_else(|| {
+            "a node that joins a cluster needs --peer-listen ADDR:PORT with the address at which the \
+             other nodes reach it"
+                .to_owned()
+        })?;
+        Ok(NodeInfo { node, address, incarnation: fresh })
     }
 
     /// What can be told without the data directory.
@@ -224,5 +233,17 @@ mod tests {
         let told = PeerConfig { listen: Some("0.0.0.0:1".to_owned()), ..config(3) };
         assert_eq!(told.listen_address(NodeId(3)), Ok("0.0.0.0:1".to_owned()));
         assert!(PeerConfig::default().listen_address(NodeId(3)).is_err());
+        assert_eq!(told.advertised_address(NodeId(3)), Some("c:7000".to_owned()));
+    }
+
+    #[test]
+    fn who_joins_says_where_it_can_be_reached() {
+        let joins = |listen: &str| {
+            let (node, listen) = (Some(NodeId(4)), Some(listen.to_owned()));
+            PeerConfig { node, listen, ..PeerConfig::default() }.joiner(7)
+        };
+        assert_eq!(joins("10.0.0.4:7000").unwrap().address, "10.0.0.4:7000");
+        assert!(joins("0.0.0.0:7000").unwrap_err().contains("--peer-listen"));
+        assert!(PeerConfig::default().joiner(7).unwrap_err().contains("--node-id"));
     }
 }

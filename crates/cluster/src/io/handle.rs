@@ -198,18 +198,21 @@ impl ClusterHandle {
     pub fn status(&self) -> Option<Status> {
         let groups = self.node.reports.ask(&self.node.shards, REPORT)?.groups;
         let peers = self.node.peers.as_ref().map(Peers::status).unwrap_or_default();
-        let address = self.node.peers.as_ref().map(|peers| peers.advertised().to_owned());
-        let address = address.unwrap_or_default();
+        let advertised = self.node.peers.as_ref().and_then(Peers::advertised);
+        let known = self.catalog().node(self.node.id).map(|known| known.address.clone());
+        let address = advertised.map(str::to_owned).or(known).unwrap_or_default();
         Some(Status { identity: self.node.identity, address, peers, groups })
     }
 
     /// What the other nodes are told of this one; `None`: it has no peer port, or they know.
     pub fn unannounced(&self) -> Option<NodeInfo> {
-        let address = self.node.peers.as_ref()?.advertised().to_owned();
+        let advertised = self.node.peers.as_ref()?.advertised();
         let Identity { node, incarnation, .. } = self.node.identity;
-        let ours = NodeInfo { node: NodeId(node), address, incarnation };
         let catalog = self.catalog();
-        catalog.node(ours.node).is_some_and(|known| *known != ours).then_some(ours)
+        let known = catalog.node(NodeId(node))?;
+        let address = advertised.unwrap_or(&known.address).to_owned();
+        let ours = NodeInfo { node: NodeId(node), address, incarnation };
+        (*known != ours).then_some(ours)
     }
 
     /// Totals of the connections to other nodes, if there may be any.

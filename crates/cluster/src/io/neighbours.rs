@@ -189,7 +189,7 @@ pub(super) fn connect(
             None => Secret::of_cluster(identity.cluster),
         },
         listen: config.listen_address(node).map_err(StartError::Cluster)?,
-        advertised: config.advertised_address(node).map_err(StartError::Cluster)?,
+        advertised: config.advertised_address(node),
         members: members.to_vec(),
         founding: {
             let founders = founding.nodes.iter();

@@ -68,8 +68,8 @@ pub(crate) struct Config {
     pub(crate) secret: Secret,
     /// Address and port to listen on.
     pub(crate) listen: String,
-    /// Where the others are told to find this node.
-    pub(crate) advertised: String,
+    /// Where the others are told to find this node. `None`: they know.
+    pub(crate) advertised: Option<String>,
     pub(crate) members: Vec<Address>,
     /// How the cluster began: for those who join.
     pub(crate) founding: (u32, Vec<(NodeId, String)>),
@@ -130,7 +130,7 @@ pub struct Peers {
     thread: Mutex<Option<JoinHandle<()>>>,
     #[cfg(test)]
     local: SocketAddr,
-    advertised: String,
+    advertised: Option<String>,
     /// Until somebody takes them.
     wishes: Mutex<Option<mpsc::Receiver<Admission>>>,
 }
@@ -291,9 +291,9 @@ impl Peers {
         &self.shared.counters
     }
 
-    /// Where the others are told to find this node.
-    pub(crate) fn advertised(&self) -> &str {
-        &self.advertised
+    /// Where the others are told to find this node. `None`: they know.
+    pub(crate) fn advertised(&self) -> Option<&str> {
+        self.advertised.as_deref()
     }
 
     /// Where nodes that want to join come in. Can be taken once.

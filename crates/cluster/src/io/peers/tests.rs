@@ -66,7 +66,7 @@ impl Start {
             last_boot: self.boot - 1,
             secret: Secret::new(self.secret),
             listen: "127.0.0.1:0".to_owned(),
-            advertised: String::new(),
+            advertised: None,
             members: Vec::new(),
             founding: (8, vec![(NodeId(1), "a:7000".to_owned())]),
             bulk_bytes_per_second: self.bulk_bytes_per_second,
