@@ -11,7 +11,7 @@ use crate::disk::{Access, Disk, DiskFile};
 use crate::error::{Context, Error};
 use crate::groups::GroupFiles;
 use crate::keeper::Keeper;
-use crate::layout::{ASIDE, checkpoint_path, group_dir};
+use crate::layout::{ASIDE, SUSPECT, checkpoint_path, group_dir};
 use crate::limits::FILL_STEP_BYTES;
 use crate::record::Forgot;
 use crate::recovery::{Recovered, RecoveredGroup};
@@ -116,7 +116,8 @@ impl<D: Disk> Keeper<D> {
         file.write_at(0, &[IoSlice::new(text.as_bytes())]).at("write", &why)?;
         file.sync_data().at("sync", &why)?;
         // The checkpoint last: without it a segment would not be known any more.
-        for segment in names.iter().filter(|name| name.starts_with("seg-")) {
+        let is_ours = |name: &&String| name.starts_with("seg-") || *name == SUSPECT;
+        for segment in names.iter().filter(is_ours) {
             let path = format!("{dir}/{segment}");
             disk.rename(&path, &aside(segment)).at("rename", &path)?;
         }

@@ -46,7 +46,7 @@ impl GroupFiles {
             }
         }
         files.next_segment = files.stored.as_ref().map_or(1, |stored| stored.next_segment);
-        files.check_segments(disk, identity, group)?;
+        files.check_segments(disk, identity, group, names.is_suspect)?;
         let aside = names.aside.iter().filter_map(|name| segment_of(name));
         let used = files.on_disk.iter().copied().chain(aside).max().map_or(0, |last| last + 1);
         files.next_segment = files.next_segment.max(used);
@@ -58,6 +58,7 @@ impl GroupFiles {
         disk: &D,
         identity: &Identity,
         group: u32,
+        is_suspect: bool,
     ) -> Result<(), Error> {
         let Some(stored) = &self.stored else { return Ok(()) };
         let damage = |number: u64, what: String| {
@@ -70,8 +71,13 @@ impl GroupFiles {
                 self.damage = damage(meta.number, "the checkpoint needs it and it is gone".into());
                 return Ok(());
             }
-            match crate::segments::Reader::open(disk, identity, group, meta) {
-                Ok(_) => {}
+            let opened = crate::segments::Reader::open(disk, identity, group, meta);
+            let checked = match is_suspect {
+                true => opened.and_then(|segment| segment.verify()),
+                false => opened.map(|_| ()),
+            };
+            match checked {
+                Ok(()) => {}
                 Err(Error::Damaged { path, offset, what }) => {
                     self.damage = Some(Damage { path, offset, index: None, what });
                     return Ok(());

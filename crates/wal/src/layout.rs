@@ -19,6 +19,8 @@ pub(crate) const BALLAST_FILE: &str = "ballast";
 pub(crate) const BALLAST_TEMPORARY: &str = "ballast.new";
 /// Where a running node takes commands.
 const CONTROL_SOCKET: &str = "control.sock";
+/// Name of a file that says that a group's segments are to be read as a whole at the next start.
+pub(crate) const SUSPECT: &str = "suspect";
 /// How the names of files begin that were damaged and set aside. They are never touched again.
 pub(crate) const ASIDE: &str = "damaged-";
 /// What ext4 puts into the root of a file system.
@@ -46,6 +48,8 @@ pub(crate) struct GroupNames {
     pub(crate) segments: Vec<u64>,
     /// Names of files that were set aside.
     pub(crate) aside: Vec<String>,
+    /// Something in a segment was found unreadable while it was used.
+    pub(crate) is_suspect: bool,
 }
 
 /// Directory of a group.
@@ -66,6 +70,17 @@ pub(crate) fn checkpoint_temporary(group: u32) -> String {
 /// Path of a segment.
 pub(crate) fn segment_path(group: u32, number: u64) -> String {
     format!("{GROUPS_DIR}/{group}/seg-{number}")
+}
+
+/// Path of the file that makes a group's segments suspect.
+pub(crate) fn suspect_path(group: u32) -> String {
+    format!("{GROUPS_DIR}/{group}/{SUSPECT}")
+}
+
+/// The group whose segment this is.
+pub(crate) fn group_of_segment(path: &str) -> Option<u32> {
+    let (group, name) = path.strip_prefix(GROUPS_DIR)?.strip_prefix('/')?.split_once('/')?;
+    name.starts_with("seg-").then(|| canonical(group)).flatten()
 }
 
 /// Lists the directory.
@@ -114,6 +129,7 @@ fn survey_group<D: Disk>(disk: &D, group: u32, layout: &mut Layout) -> Result<()
         match name.as_str() {
             "checkpoint" => names.has_checkpoint = true,
             "checkpoint.new" => {}
+            SUSPECT => names.is_suspect = true,
             other if other.starts_with(ASIDE) => names.aside.push(name),
             other => match other.strip_prefix("seg-").and_then(canonical::<u64>) {
                 Some(number) => names.segments.push(number),

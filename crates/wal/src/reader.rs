@@ -6,8 +6,9 @@ use bytes::{Bytes, BytesMut};
 
 use crate::disk::{Disk, DiskFile};
 use crate::error::{Context, Error};
+use crate::layout::{group_dir, group_of_segment, suspect_path};
 use crate::place::Place;
-use crate::shared::{Shared, wal_path};
+use crate::shared::{Shared, sync_dir, wal_path};
 
 /// Reads entries of the log by place. Cheap to clone; each thread has its own.
 pub struct Reader<D: Disk> {
@@ -42,6 +43,17 @@ impl<D: Disk> Reader<D> {
             }
             None => Err(Error::Gone),
         }
+    }
+
+    /// Notes durably that reading a segment failed with `error`, if it was because of what lies
+    /// there: the next start reads all segments of that group and finds the damage. Without this it
+    /// would look at footers only.
+    pub fn suspect(&self, error: &Error) -> Result<(), Error> {
+        let Error::Damaged { path, .. } = error else { return Ok(()) };
+        let Some(group) = group_of_segment(path) else { return Ok(()) };
+        let (disk, path) = (&self.shared.disk, suspect_path(group));
+        disk.create(&path).at("create", &path)?;
+        sync_dir(disk, &group_dir(group))
     }
 
     fn file(&self, number: u64) -> Option<Arc<D::File>> {

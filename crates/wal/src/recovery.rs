@@ -13,7 +13,7 @@ use crate::error::{Context, Error};
 use crate::groups::GroupFiles;
 use crate::identity::{IDENTITY_FILE, Identity};
 use crate::keeper::Keeper;
-use crate::layout::{self, Layout, group_dir};
+use crate::layout::{self, Layout, group_dir, suspect_path};
 use crate::limits::{DATA_START, FILE_BYTES_MAX, FILE_BYTES_MIN, SECTOR_BYTES};
 use crate::record::{BATCH_HEADER_BYTES, BATCH_MAGIC, Forgot, Groups, Position, Seed};
 use crate::replay::{Damage, EntryAt, Replayed};
@@ -82,6 +82,7 @@ pub(crate) fn open<D: Disk>(disk: D, config: Config) -> Result<(Parts<D>, Recove
     }
     let files = load_groups(&disk, &config, &layout)?;
     repair(&disk, &scan, &layout)?;
+    clear_suspicions(&disk, &layout, &files)?;
     Ok(assemble(disk, config, lock, scan, files))
 }
 
@@ -188,6 +189,22 @@ fn repair<D: Disk>(disk: &D, scan: &Scan<D::File>, layout: &Layout) -> Result<()
     sync_dir(disk, GROUPS_DIR)?;
     layout.groups.keys().try_for_each(|group| sync_dir(disk, &group_dir(*group)))?;
     sync_dir(disk, "")
+}
+
+/// Segments that were read as a whole and are sound are not suspect any more.
+fn clear_suspicions<D: Disk>(
+    disk: &D,
+    layout: &Layout,
+    files: &BTreeMap<u32, GroupFiles>,
+) -> Result<(), Error> {
+    for (group, _) in layout.groups.iter().filter(|(_, names)| names.is_suspect) {
+        if files.get(group).is_some_and(|files| files.damage.is_none()) {
+            let path = suspect_path(*group);
+            disk.remove(&path).at("remove", &path)?;
+            sync_dir(disk, &group_dir(*group))?;
+        }
+    }
+    Ok(())
 }
 
 fn assemble<D: Disk>(

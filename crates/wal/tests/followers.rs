@@ -375,6 +375,44 @@ fn setting_aside_may_be_interrupted_anywhere() {
 }
 
 #[test]
+fn damage_that_is_found_in_use_is_found_again_at_the_next_start() {
+    for is_harmed in [true, false] {
+        let disk = SimDisk::new(1);
+        let (mut wal, _) = open(&disk);
+        let mut keeper = wal.keeper();
+        append(&mut wal, 1, 1..=3).unwrap();
+        install(&mut keeper, 3, 1, "a message in a segment").unwrap();
+        wal.commit(Vec::new()).unwrap();
+        let (path, reader) = ("groups/1/seg-1", wal.reader());
+        let meta = keeper.checkpoint(GROUP).unwrap().segments[0].clone();
+        if is_harmed {
+            let bytes = disk.contents(path).unwrap();
+            let at = bytes.windows(7).position(|window| window == b"message").unwrap();
+            disk.flip_bit(path, at as u64 * 8);
+            let read = keeper.open_segment(GROUP, &meta).unwrap().read(7, 0, 100);
+            reader.suspect(&read.unwrap_err()).unwrap();
+        } else {
+            let (path, what) = (path.to_owned(), "the disk was mistaken".to_owned());
+            reader.suspect(&Error::Damaged { path, offset: 0, what }).unwrap();
+        }
+        drop((wal, keeper, reader));
+        disk.power_cut(1);
+        let (mut wal, mut recovered) = open(&disk);
+        assert_eq!(recovered.groups[&GROUP].damage.is_some(), is_harmed);
+        let is_suspect = |disk: &SimDisk| disk.paths().contains(&"groups/1/suspect".to_owned());
+        assert_eq!(is_suspect(&disk), is_harmed);
+        if is_harmed {
+            let mut keeper = wal.keeper();
+            wal.set_aside_damaged(&mut keeper, &mut recovered, 0..=2).unwrap();
+            assert!(!is_suspect(&disk));
+            drop((wal, keeper));
+            disk.power_cut(2);
+            assert_eq!(open(&disk).1.groups[&GROUP].damage, None);
+        }
+    }
+}
+
+#[test]
 fn a_lost_hard_state_is_told_apart_from_a_lost_entry() {
     let disk = SimDisk::new(1);
     let (mut wal, _) = open(&disk);

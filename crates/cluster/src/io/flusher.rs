@@ -11,7 +11,7 @@ use wal::{Checkpoint, Error, FileDisk, Keeper, Live, Reader};
 
 use super::handle::{Counters, Node};
 use super::start::Failure;
-use super::store::{Flush, Segments, Sending, Store};
+use super::store::{Flush, Segments, Sending, Store, fail_reading};
 use crate::checkpoint::{Job, LiveMessages, Stored};
 use crate::copying;
 use crate::limits::{FILL_BYTES, LOG_FILES_KEPT, SEGMENT_BYTES_REVIEWED};
@@ -32,9 +32,9 @@ pub(crate) fn run(mut flusher: Flusher, node: &Node, store: &Store, failure: &Fa
             flusher.flush(flush, node, store, failure);
         }
         let installed = flusher.install(node);
-        flusher.tolerate(installed, failure);
+        flusher.tolerate(installed, node, failure);
         let prepared = flusher.prepare();
-        flusher.tolerate(prepared, failure);
+        flusher.tolerate(prepared, node, failure);
         flusher.ask(node);
         if reviewed.elapsed() >= REVIEW_PERIOD {
             reviewed = Instant::now();
@@ -90,7 +90,7 @@ impl Flusher {
             Flush::Checkpoint(job) => {
                 let group = job.group;
                 let done = self.checkpoint(job, node);
-                if self.tolerate(done, failure).is_none() {
+                if self.tolerate(done, node, failure).is_none() {
                     node.shard_of(group).push(Input::CheckpointFailed { group });
                 }
             }
@@ -106,7 +106,7 @@ impl Flusher {
                 let mut events = Vec::new();
                 let (keeper, incoming) = (&mut self.keeper, &mut self.incoming);
                 let taken = incoming.chunk(now_ms, keeper, from, &chunk, &mut events);
-                self.tolerate(taken, failure);
+                self.tolerate(taken, node, failure);
                 tell(events, node);
             }
             Flush::InstallSnapshot { group, index, accept } => {
@@ -169,7 +169,7 @@ impl Flusher {
 
     /// A full disk leaves everything as it was: the alarm holds publishers back, and it is tried again
     /// before long. Any other failure ends the process.
-    fn tolerate<T>(&mut self, done: Result<T, Error>, failure: &Failure) -> Option<T> {
+    fn tolerate<T>(&mut self, done: Result<T, Error>, node: &Node, failure: &Failure) -> Option<T> {
         match done {
             Ok(done) => {
                 self.is_full = false;
@@ -182,7 +182,7 @@ impl Flusher {
                 self.is_full = true;
                 None
             }
-            Err(error) => failure.tell(&error),
+            Err(error) => fail_reading(&self.reader, &error, node, failure),
         }
     }
 

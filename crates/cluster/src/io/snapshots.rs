@@ -5,11 +5,11 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use machine::NodeId;
-use wal::FileDisk;
+use wal::{FileDisk, Reader};
 
 use super::handle::Node;
 use super::start::Failure;
-use super::store::{Sending, Store};
+use super::store::{Sending, Store, fail_reading};
 use crate::peer::message::Message;
 use crate::shard::Input;
 use crate::snapshot::{Answer, Sender, Source, WINDOW_BYTES};
@@ -20,8 +20,9 @@ const SILENCE: Duration = Duration::from_secs(20);
 const INSTALLING: Duration = Duration::from_secs(120);
 
 /// Sends until the shards are gone.
-pub(crate) fn run(node: &Node, store: &Store, failure: &Failure) {
-    let mut desk = Desk { node, store, failure, waiting: VecDeque::new(), arrived: Vec::new() };
+pub(crate) fn run(reader: &Reader<FileDisk>, node: &Node, store: &Store, failure: &Failure) {
+    let (waiting, arrived) = (VecDeque::new(), Vec::new());
+    let mut desk = Desk { reader, node, store, failure, waiting, arrived };
     loop {
         if desk.waiting.is_empty() {
             let none: Option<&mut Sender<FileDisk>> = None;
@@ -37,6 +38,7 @@ pub(crate) fn run(node: &Node, store: &Store, failure: &Failure) {
 }
 
 struct Desk<'a> {
+    reader: &'a Reader<FileDisk>,
     node: &'a Node,
     store: &'a Store,
     failure: &'a Failure,
@@ -90,7 +92,7 @@ impl Desk<'_> {
             let chunk = match sender.next_chunk() {
                 Ok(Some(chunk)) => chunk,
                 Ok(None) => break,
-                Err(error) => self.failure.tell(&error),
+                Err(error) => fail_reading(self.reader, &error, self.node, self.failure),
             };
             if bulk.send(message(chunk)).is_err() {
                 return false;

@@ -155,6 +155,7 @@ pub fn launch(config: &Config, failure: &Failure) -> Result<ClusterHandle, Start
     let node = Arc::new(Node::new(identity, mailboxes, peers, catalog));
     neighbours::follow(&node, &node.catalog.read().unwrap_or_else(PoisonError::into_inner));
     let store = Arc::new(Store::new(config.shards));
+    let sources = reader.clone();
     let mut threads = Vec::new();
     let sizes = Sizes::of(config.wal_file_bytes);
     for (number, shard) in groups.into_shards(me, config.shards, sizes).into_iter().enumerate() {
@@ -183,7 +184,7 @@ pub fn launch(config: &Config, failure: &Failure) -> Result<ClusterHandle, Start
     {
         let (node, store, failure) = (Arc::clone(&node), Arc::clone(&store), failure.clone());
         threads.push(spawn("snapshots".to_owned(), move || {
-            super::snapshots::run(&node, &store, &failure);
+            super::snapshots::run(&sources, &node, &store, &failure);
         }));
     }
     {

@@ -287,12 +287,26 @@ pub(crate) fn read(
                     Ok(mut read) => runs.append(&mut read),
                     // Moved to a segment meanwhile: the shard asks again, and by then knows where.
                     Err(Error::Gone) => break,
-                    Err(error) => failure.tell(&error),
+                    Err(error) => fail_reading(reader, &error, node, failure),
                 }
             }
             node.shard_of(group).push(Input::Fetched { group, queue, runs });
         }
     }
+}
+
+/// What is damaged in a segment is found again at the next start, and given back by the other nodes.
+pub(crate) fn fail_reading(
+    reader: &Reader<FileDisk>,
+    error: &Error,
+    node: &Node,
+    failure: &Failure,
+) -> ! {
+    if node.peers.is_some() {
+        // If this fails too, the first failure is still the one to tell of.
+        let _ = reader.suspect(error);
+    }
+    failure.tell(error)
 }
 
 /// From the first on, until that is enough for a message or one was moved to a segment meanwhile.
