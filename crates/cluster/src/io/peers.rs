@@ -243,6 +243,11 @@ impl Peers {
         Some(bulk)
     }
 
+    /// Number of the connection to a node, another for each. `None`: there is none now.
+    pub(crate) fn connection(&self, to: NodeId) -> Option<u64> {
+        self.shared.members().get(&to)?.connection()
+    }
+
     /// These are the other nodes from now on; this node itself is passed over.
     pub(crate) fn set_members(&self, addresses: &[Address]) {
         let mut members = self.shared.members.write().unwrap_or_else(PoisonError::into_inner);

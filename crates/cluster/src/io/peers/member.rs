@@ -6,7 +6,7 @@
 //!
 //! Shards hear `PeerUp` and `PeerDown` in turn. A new connection replaces the old one.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -37,6 +37,8 @@ pub(super) struct Member {
     pub(super) outbox: Outbox,
     known: Mutex<Acquaintance>,
     is_up: AtomicBool,
+    /// How many connections there were, this one too.
+    connections: AtomicU64,
     /// Connections that the node made to us, proved.
     pub(super) calls: mpsc::Sender<(Line, Hello)>,
     /// Says that the node can be dialed now.
@@ -57,6 +59,7 @@ impl Member {
             outbox: Outbox::default(),
             known: Mutex::new(known),
             is_up: AtomicBool::new(false),
+            connections: AtomicU64::new(0),
             calls,
             knocked: Notify::new(),
             trouble: Mutex::new(None),
@@ -86,6 +89,12 @@ impl Member {
 
     pub(super) fn is_up(&self) -> bool {
         self.is_up.load(Ordering::Relaxed)
+    }
+
+    /// Number of the connection that there is.
+    pub(super) fn connection(&self) -> Option<u64> {
+        let number = self.connections.load(Ordering::Relaxed);
+        self.is_up().then_some(number)
     }
 
     /// Why it is not there, as far as is known.
@@ -186,6 +195,7 @@ impl<'a> Up<'a> {
         tracing::info!("{} is here", name(member.node));
         // Before the shards hear of it: what they send then must find it open.
         member.outbox.open();
+        member.connections.fetch_add(1, Ordering::Relaxed);
         member.is_up.store(true, Ordering::Relaxed);
         shared.counters.connections.fetch_add(1, Ordering::Relaxed);
         shared.tell_shards(|| Input::PeerUp { node: member.node });

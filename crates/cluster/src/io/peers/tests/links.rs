@@ -56,6 +56,7 @@ fn a_connection_that_is_cut_is_made_again() {
         for (node, peer) in [(&mut one, 2), (&mut two, 1)] {
             node.expect_down(peer);
             node.expect_up(peer);
+            assert_eq!(node.peers.connection(NodeId(peer)), Some(round + 2));
         }
         one.peers.send(NodeId(2), vec![parcel(round, 10)]);
         assert_eq!(number(&two.messages(1, 1)[0]), round);
