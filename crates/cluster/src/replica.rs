@@ -214,6 +214,15 @@ impl Replica {
         self.raw.raft.set_randomized_election_timeout(ticks);
     }
 
+    /// Leads no longer, as if nothing had been heard of a majority for long.
+    pub(crate) fn step_down(&mut self) {
+        if self.is_leader() {
+            let term = self.term();
+            self.raw.raft.become_follower(term, raft::INVALID_ID);
+            self.choose_timeout();
+        }
+    }
+
     /// The leader can not be reached: it is not waited for.
     pub(crate) fn forget_leader(&mut self) {
         if self.raw.raft.state == StateRole::Follower {

@@ -145,13 +145,17 @@ impl Shard {
             self.peers.lost.insert(node, now.mono_ms);
             self.peers.missing.insert(node, now.mono_ms);
         }
-        let me = self.me.node;
         for group in self.with_replicas() {
             if let Some(found) = self.groups.get_mut(&group) {
                 found.does_not_join(node);
             }
+            let has_majority = self.has_majority(group);
             let Some(replica) = self.replica(group) else { continue };
             replica.unreachable(node);
+            if !has_majority {
+                // Others may have another leader at once, and this one would go on delivering.
+                replica.step_down();
+            }
             if replica.leader() != Some(node) || !replica.is_voter() {
                 continue;
             }

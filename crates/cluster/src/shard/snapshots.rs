@@ -22,11 +22,13 @@ impl Shard {
         }
     }
 
-    pub(super) fn snapshot(&mut self, _now: Now, input: Input, outputs: &mut Vec<Output>) {
+    pub(super) fn snapshot(&mut self, now: Now, input: Input, outputs: &mut Vec<Output>) {
         match input {
             // The receiver itself tells the leader's `raft` how far it is.
             Input::SnapshotSent { group, to, .. } => self.peers.end_snapshot(group, to),
             Input::SnapshotArrived { group, index, .. } => {
+                // What came just before is no reason to send it all again.
+                self.finish_once(now, outputs);
                 let accept = self.accepts_snapshot(group, index);
                 if accept {
                     self.freeze(group, Some(index));

@@ -101,6 +101,16 @@ impl Cluster {
         }
     }
 
+    pub(crate) fn is_up(&self, a: NodeId, b: NodeId) -> bool {
+        self.up.contains(&(a, b))
+    }
+
+    /// A session says goodbye to every shard.
+    pub(crate) fn end_session(&mut self, session: SessionId, ticket: Ticket) {
+        let home = Shard::node_of(session).unwrap();
+        self.core(home).tell_all(|| Input::EndSession { session, ticket });
+    }
+
     pub(crate) fn core(&mut self, id: NodeId) -> &mut Core {
         self.cores.iter_mut().find(|core| core.id == id).unwrap()
     }
