@@ -19,6 +19,7 @@ mod config;
 pub mod io;
 pub mod limits;
 mod metrics;
+mod pace;
 pub mod session;
 
 pub use config::Config;

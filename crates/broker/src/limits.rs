@@ -20,6 +20,12 @@ pub const WRITE_STALL: Duration = Duration::from_secs(30);
 /// Connections that have not finished the handshake, on the node.
 pub const UNAUTHENTICATED_MAX: usize = 1000;
 
+/// New connections per second that a listener lets in, after a burst; the others wait in the kernel's queue.
+pub const ACCEPTED_PER_SECOND: u32 = 500;
+
+/// New connections that a listener lets in at once.
+pub const ACCEPTED_AT_ONCE: u32 = 200;
+
 /// Connections of the node, whatever their state.
 pub const CONNECTIONS_MAX: usize = 100_000;
 

@@ -18,6 +18,7 @@ use super::reply_to::Registry;
 use crate::config::Config;
 use crate::limits;
 use crate::metrics::Metrics;
+use crate::pace::Pace;
 use crate::session::Session;
 
 /// How long accepting rests when it fails: the usual reason is too many open files.
@@ -105,9 +106,15 @@ pub async fn serve(
 /// As [`serve`], with a broker that other listeners or the management share.
 pub async fn accept(listener: TcpListener, broker: Arc<Broker>, mut stop: watch::Receiver<bool>) {
     let mut connections = JoinSet::new();
+    let (rate, burst) = (limits::ACCEPTED_PER_SECOND, limits::ACCEPTED_AT_ONCE);
+    let mut pace = Pace::new(rate, burst, Instant::now());
     loop {
+        let paced = async {
+            tokio::time::sleep(pace.wait(Instant::now())).await;
+            listener.accept().await
+        };
         let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
+            accepted = paced => accepted,
             Some(_) = connections.join_next() => continue,
             changed = stop.changed() => match changed.is_err() || *stop.borrow() {
                 true => break,
@@ -116,6 +123,7 @@ pub async fn accept(listener: TcpListener, broker: Arc<Broker>, mut stop: watch:
         };
         match accepted {
             Ok((stream, peer)) => {
+                pace.take(Instant::now());
                 if let Some(places) = Places::take(&broker) {
                     connections.spawn(serve_one(
                         stream,
