@@ -40,7 +40,7 @@ fn bytes_that_are_no_hello_are_closed_at_once_and_counted() {
         let mut stream = connect(&node);
         stream.write_all(input).unwrap();
         assert_eq!(read_to_end(&mut stream), b"");
-        assert!(started.elapsed() < GREETING / 2, "input {number}: {:?}", started.elapsed());
+        assert!(started.elapsed() < GREETING, "input {number}: {:?}", started.elapsed());
         wait_for(|| (refused(&node) == number as u64 + 1).then_some(()));
     }
     assert!(node.is_quiet());
@@ -71,7 +71,7 @@ fn who_says_nothing_or_dribbles_is_closed_in_time() {
     assert_eq!(read_to_end(&mut silent), b"");
     dribble.join().unwrap();
     assert!(started.elapsed() >= GREETING / 2);
-    assert!(started.elapsed() < GREETING * 2, "{:?}", started.elapsed());
+    assert!(started.elapsed() < PATIENCE, "{:?}", started.elapsed());
 }
 
 #[test]
