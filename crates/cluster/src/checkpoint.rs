@@ -49,7 +49,7 @@ pub struct Stored {
 
 impl Stored {
     /// What segments hold, in their order.
-    pub(crate) fn of(segments: &[SegmentMeta]) -> Vec<Self> {
+    pub fn of(segments: &[SegmentMeta]) -> Vec<Self> {
         let of_segment = |meta: &SegmentMeta| {
             let segment = meta.number;
             meta.extents.clone().into_iter().map(move |extent| Self {

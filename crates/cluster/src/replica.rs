@@ -122,6 +122,11 @@ impl Replica {
         self.choose_timeout();
     }
 
+    /// Messages to peers have at most so many bytes of entries: each is one append there.
+    pub(crate) fn bound_messages(&mut self, bytes: usize) {
+        self.raw.raft.max_msg_size = MESSAGE_BYTES.min(bytes as u64);
+    }
+
     pub(crate) fn tick(&mut self) {
         if self.rejoining.is_some() {
             // All that time would bring is an election.
@@ -515,9 +520,11 @@ impl Replica {
         hard_state.term = hard_state.term.max(term);
         let leader = self.last_leader();
         let log = RaftLog::new(hard_state, members, index, term);
+        let message_bytes = self.raw.raft.max_msg_size;
         let held_back = std::mem::take(&mut self.held_back);
         let mut rejoining = self.rejoining.take();
         *self = Self::new(self.group, self.node, log, index, self.seed);
+        self.raw.raft.max_msg_size = message_bytes;
         self.held_back = held_back;
         rejoining.iter_mut().for_each(Rejoining::restored);
         self.rejoining = rejoining;

@@ -137,6 +137,7 @@ impl Shard {
         for group in shard.with_replicas() {
             shard.outbound(group);
             let replica = shard.replica(group).expect("it was just listed");
+            replica.bound_messages(sizes.append_bytes);
             // The only voter need not wait for a timeout.
             if replica.log().is_alone() && replica.is_voter() {
                 replica.campaign();

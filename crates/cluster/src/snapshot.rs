@@ -49,6 +49,11 @@ const HAVE_MAX: usize = 16 << 10;
 /// Milliseconds without a chunk after which a half of a snapshot is thrown away.
 const STALE_MS: u64 = 60_000;
 
+/// Whether a chunk is for the sender of a snapshot; others are for the receiver.
+pub fn is_answer(chunk: &Bytes) -> bool {
+    Chunk::is_answer(chunk)
+}
+
 /// Takes out of `inputs` what belongs here and not to a shard.
 pub fn divert(inputs: &mut [Input]) -> Vec<(NodeId, Message)> {
     let is_ours = |message: &mut Message| {
