@@ -12,6 +12,7 @@ pub mod command;
 mod nemesis;
 mod network;
 mod node;
+mod snapshots;
 mod store;
 #[cfg(test)]
 mod tests;
@@ -70,6 +71,8 @@ pub struct Counts {
     pub crashes: u64,
     pub power_cuts: u64,
     pub checkpoints: u64,
+    /// Snapshots that took a group's place on a node.
+    pub snapshots: u64,
     /// Queues that were declared, used and deleted.
     pub visits: u64,
     /// Terms of groups with a leader.
@@ -102,7 +105,8 @@ pub fn run(seed: u64, size: Size) -> Outcome {
         events: agenda.count(),
         crashes: world.crashes,
         power_cuts: world.power_cuts,
-        checkpoints: world.checkpoints,
+        checkpoints: world.checkpoints(),
+        snapshots: world.snapshots,
         visits: world.clients.visits(),
         elections: watch.elections(),
         messages: network.sent,

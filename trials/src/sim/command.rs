@@ -127,6 +127,7 @@ impl Totals {
         all.checkpoints += one.checkpoints;
         all.elections += one.elections;
         all.visits += one.visits;
+        all.snapshots += one.snapshots;
         all.messages += one.messages;
         all.lost += one.lost;
         all.breaks += one.breaks;
@@ -139,7 +140,7 @@ impl Totals {
 
     fn print(&self, seeds: u64, nodes: usize) {
         let Counts { events, crashes, power_cuts, checkpoints, elections, .. } = self.counts;
-        let Counts { messages, lost, breaks, ms, visits, .. } = self.counts;
+        let Counts { messages, lost, breaks, ms, visits, snapshots, .. } = self.counts;
         println!(
             "sim: {seeds} seeds of {nodes} nodes, {} failed {:?}; {} confirmed in {} simulated \
              seconds, {events} events",
@@ -150,7 +151,7 @@ impl Totals {
         );
         println!(
             "  {crashes} crashes, {power_cuts} of them power cuts; {elections} leaders elected; \
-             {checkpoints} checkpoints; {visits} queues came and went; {messages} messages, {lost} lost with {breaks} connections"
+             {checkpoints} checkpoints, {snapshots} snapshots installed; {visits} queues came and went; {messages} messages, {lost} lost with {breaks} connections"
         );
         let harms: Vec<String> =
             self.harms.iter().map(|(harm, count)| format!("{harm} {count}")).collect();

@@ -22,6 +22,8 @@ use crate::workload::Chance;
 pub(super) const SILENCE: Micros = 1_000_000;
 /// Delay of a message, one way, from and to.
 const DELAY: (Micros, Micros) = (60, 500);
+/// Delay of a part of a snapshot, from and to.
+const BULK: (Micros, Micros) = (500, 20_000);
 /// When a message that was held up by a cut comes through at last, from and to.
 const RETRANSMIT: (Micros, Micros) = (1_000, 200_000);
 /// Pause between two attempts to connect, from and to.
@@ -43,6 +45,15 @@ pub(super) struct Told {
 struct Line {
     urgent: Lane,
     plain: Lane,
+    /// A connection of its own, which breaks with the other.
+    bulk: Lane,
+}
+
+/// How a message goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum By {
+    Data,
+    Bulk,
 }
 
 /// Messages in order, with the instant from which they may arrive.
@@ -133,7 +144,7 @@ impl Network {
         let (Some(line), Some(generation)) = (self.lines.get_mut(&way), generation) else { return };
         let time = agenda.now() + chance.within(RETRANSMIT.0, RETRANSMIT.1);
         // Those that were to arrive later still have their own events.
-        if line.urgent.hold(time) | line.plain.hold(time) {
+        if line.urgent.hold(time) | line.plain.hold(time) | line.bulk.hold(time) {
             agenda.at(time, Event::Arrive { from, to, generation });
         }
     }
@@ -163,6 +174,7 @@ impl Network {
     pub(super) fn send(
         &mut self,
         way: Way,
+        by: By,
         message: &Message,
         chance: &mut Chance,
         agenda: &mut Agenda,
@@ -174,9 +186,14 @@ impl Network {
             return;
         };
         let slow: Micros = self.slow.get(&way).map_or(0, |slow| slow.iter().sum());
-        let due = agenda.now() + chance.within(DELAY.0, DELAY.1) + slow;
+        let delay = if by == By::Bulk { BULK } else { DELAY };
+        let due = agenda.now() + chance.within(delay.0, delay.1) + slow;
         let line = self.lines.entry(way).or_default();
-        let lane = if message.is_urgent() { &mut line.urgent } else { &mut line.plain };
+        let lane = match by {
+            By::Bulk => &mut line.bulk,
+            By::Data if message.is_urgent() => &mut line.urgent,
+            By::Data => &mut line.plain,
+        };
         let bytes = encoded(message);
         agenda.mix(&bytes[..]);
         agenda.at(lane.push(due, bytes), Event::Arrive { from, to, generation });
@@ -193,6 +210,7 @@ impl Network {
         let mut arrived = Vec::new();
         line.urgent.take(now, &mut arrived);
         line.plain.take(now, &mut arrived);
+        line.bulk.take(now, &mut arrived);
         decoded(&arrived)
     }
 
@@ -228,9 +246,10 @@ impl Network {
 
     fn forget(&mut self, way: Way) {
         if let Some(line) = self.lines.get_mut(&way) {
-            self.lost += (line.urgent.messages.len() + line.plain.messages.len()) as u64;
-            line.urgent.messages.clear();
-            line.plain.messages.clear();
+            for lane in [&mut line.urgent, &mut line.plain, &mut line.bulk] {
+                self.lost += lane.messages.len() as u64;
+                lane.messages.clear();
+            }
         }
     }
 
@@ -405,7 +424,7 @@ mod tests {
         }
 
         fn say(&mut self, term: u64) {
-            self.network.send((0, 1), &word(term), &mut self.chance, &mut self.agenda);
+            self.network.send((0, 1), By::Data, &word(term), &mut self.chance, &mut self.agenda);
         }
 
         fn run(&mut self, time: Micros) {

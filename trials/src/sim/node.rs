@@ -17,7 +17,7 @@ use super::store::Store;
 /// Data groups.
 pub(super) const GROUPS: u32 = 3;
 /// Small log files, so that they are recycled all the time.
-const FILE_BYTES: u64 = 8 << 20;
+const FILE_BYTES: u64 = 48 << 10;
 /// The wall clock when the simulation begins.
 const WALL_MS: u64 = 1_700_000_000_000;
 /// The bits of a session's number that say which node it lives on.

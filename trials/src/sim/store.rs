@@ -3,17 +3,20 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::{Bytes, BytesMut};
-use cluster::bodies::{Run, Source};
+use cluster::bodies::{Run, Source as Body};
 use cluster::checkpoint::{Job, Stored};
 use cluster::copying;
 use cluster::limits::{FETCH_BYTES, LOG_FILES_KEPT};
+use cluster::peer::message::Message;
 use cluster::shard::{Input, Located, SegmentExtent};
-use machine::{GroupId, QueueId};
+use cluster::snapshot::{Event, Incoming, Installed, Source};
+use machine::{GroupId, NodeId, QueueId};
 use raft::eraftpb::Entry;
 use wal::segments::{self, SegmentMeta};
 use wal::sim::SimDisk;
 use wal::{Checkpoint, CommitBatch, EntryAt, Error, Keeper, Reader, Wal};
 
+use super::snapshots::Desk;
 use super::watch::Mark;
 
 /// Something to be written, by whom, and how many entries are in it.
@@ -24,6 +27,38 @@ pub(super) struct Append {
     pub(super) entries: usize,
     /// What it does to the logs, for the watcher.
     pub(super) marks: Vec<(u32, Mark)>,
+}
+
+/// Something for the flusher.
+pub(super) enum Flush {
+    Checkpoint(Job),
+    /// `to` is to get the newest checkpoint of `group`.
+    SendSnapshot {
+        group: GroupId,
+        to: NodeId,
+    },
+    /// A part of a snapshot that comes in.
+    Chunk {
+        from: NodeId,
+        chunk: Bytes,
+    },
+    /// Whether a group takes the snapshot that has come.
+    InstallSnapshot {
+        group: GroupId,
+        index: u64,
+        accept: bool,
+    },
+}
+
+/// What came of it.
+pub(super) enum Flushed {
+    Tell(GroupId, Input),
+    Say(NodeId, Message),
+    /// A snapshot is the group's checkpoint now.
+    Installed {
+        group: GroupId,
+        index: u64,
+    },
 }
 
 /// Something to be read.
@@ -48,7 +83,9 @@ pub(super) struct Store {
     pub(super) told: Vec<(usize, Input)>,
     pub(super) readings: VecDeque<Reading>,
     pub(super) is_reading: bool,
-    pub(super) jobs: VecDeque<Job>,
+    pub(super) flushes: VecDeque<Flush>,
+    incoming: Incoming<SimDisk>,
+    pub(super) desk: Desk,
     pub(super) checkpoints: u64,
 }
 
@@ -79,7 +116,9 @@ impl Store {
             told: Vec::new(),
             readings: VecDeque::new(),
             is_reading: false,
-            jobs: VecDeque::new(),
+            flushes: VecDeque::new(),
+            incoming: Incoming::default(),
+            desk: Desk::default(),
             checkpoints: 0,
         })
     }
@@ -169,12 +208,12 @@ impl Store {
         let count = u32::try_from(part.count).expect("a run is bounded");
         let run = |bytes| vec![Run { first_seq: part.first_seq, count, bytes }];
         match &part.source {
-            Source::Memory(bytes) => Ok(run(bytes.clone())),
-            Source::Entry { range, .. } => {
+            Body::Memory(bytes) => Ok(run(bytes.clone())),
+            Body::Entry { range, .. } => {
                 let entry = self.reader.read(place.ok_or(Error::Gone)?)?;
                 Ok(run(entry.slice(range.start as usize..range.end as usize)))
             }
-            Source::Segment { segment } => {
+            Body::Segment { segment } => {
                 let segment = self.segments.get(&(group, *segment)).ok_or(Error::Gone)?;
                 let from = from_seq.max(part.first_seq);
                 let found = segment.read(queue.0, from, FETCH_BYTES)?;
@@ -216,11 +255,51 @@ impl Store {
         Ok(inputs)
     }
 
-    /// Writes the first checkpoint that waits.
-    pub(super) fn checkpoint(&mut self) -> Result<Option<(GroupId, Input)>, Error> {
-        let Some(Job { group, index, term, state, messages, live }) = self.jobs.pop_front() else {
-            return Ok(None);
-        };
+    /// Does what waits first, and installs what was accepted.
+    pub(super) fn flush(&mut self, now_ms: u64) -> Result<Vec<Flushed>, Error> {
+        let mut flushed = Vec::new();
+        match self.flushes.pop_front() {
+            None => {}
+            // It is done once the snapshot is there, or has failed.
+            Some(Flush::Checkpoint(job)) if self.incoming.is_receiving(job.group) => {
+                let group = job.group;
+                flushed.push(Flushed::Tell(group, Input::CheckpointFailed { group }));
+            }
+            Some(Flush::Checkpoint(job)) => flushed.push(self.checkpoint(job)?),
+            Some(Flush::SendSnapshot { group, to }) => match self.source(group)? {
+                Some(source) => self.desk.begin(to, source),
+                None => {
+                    let (index, term, done) = (0, 0, false);
+                    let sent = Input::SnapshotSent { group, to, index, term, done };
+                    flushed.push(Flushed::Tell(group, sent));
+                }
+            },
+            Some(Flush::Chunk { from, chunk }) => {
+                let mut events = Vec::new();
+                self.incoming.chunk(now_ms, &mut self.keeper, from, &chunk, &mut events)?;
+                flushed.extend(events.into_iter().map(heard));
+            }
+            Some(Flush::InstallSnapshot { group, index, accept }) => {
+                let mut events = Vec::new();
+                self.incoming.decide(group, index, accept, &mut events);
+                flushed.extend(events.into_iter().map(heard));
+            }
+        }
+        let mut events = Vec::new();
+        while let Some(installed) = self.incoming.install(&mut self.keeper, &mut events)? {
+            let Installed { group, index, term, state, stored, segments, .. } = installed;
+            self.asked.retain(|asked| *asked != group);
+            self.open(group, segments)?;
+            flushed.push(Flushed::Installed { group, index });
+            let installed = Input::SnapshotInstalled { group, index, term, state, stored };
+            flushed.push(Flushed::Tell(group, installed));
+            flushed.extend(events.drain(..).map(heard));
+        }
+        Ok(flushed)
+    }
+
+    fn checkpoint(&mut self, job: Job) -> Result<Flushed, Error> {
+        let Job { group, index, term, state, messages, live } = job;
         self.asked.retain(|asked| *asked != group);
         let before = self.metas.remove(&group).unwrap_or_default();
         let live = live.into_iter().map(|(queue, live)| (queue.0, live.ranges().collect()));
@@ -229,29 +308,38 @@ impl Store {
         let segments = metas.clone();
         self.keeper.install(Checkpoint { group: group.0, index, term, state, segments })?;
         self.checkpoints += 1;
+        let stored = Stored::of(&metas);
+        self.open(group, metas)?;
+        Ok(Flushed::Tell(group, Input::Checkpointed { group, index, stored }))
+    }
+
+    /// The segments of `group` from now on.
+    fn open(&mut self, group: GroupId, metas: Vec<SegmentMeta>) -> Result<(), Error> {
         self.segments.retain(|(of, _), _| *of != group);
         for meta in &metas {
             let reader = self.keeper.open_segment(group.0, meta)?;
             self.segments.insert((group, meta.number), reader);
         }
-        let stored = stored(&metas);
         self.metas.insert(group, metas);
-        Ok(Some((group, Input::Checkpointed { group, index, stored })))
+        Ok(())
+    }
+
+    /// The newest checkpoint of `group`, with its segments open.
+    fn source(&self, group: GroupId) -> Result<Option<Source<SimDisk>>, Error> {
+        let Some(checkpoint) = self.keeper.checkpoint(group.0).cloned() else { return Ok(None) };
+        let open = |meta| self.keeper.open_segment(group.0, meta);
+        let segments = checkpoint.segments.iter().map(open).collect::<Result<_, _>>()?;
+        Ok(Some(Source { checkpoint, segments }))
     }
 }
 
-fn stored(metas: &[SegmentMeta]) -> Vec<Stored> {
-    let of = |meta: &SegmentMeta| {
-        let segment = meta.number;
-        let stored = meta.extents.iter().map(move |extent| Stored {
-            queue: QueueId(extent.queue),
-            first_seq: extent.first_seq,
-            last_seq: extent.last_seq,
-            segment,
-        });
-        stored.collect::<Vec<_>>()
-    };
-    metas.iter().flat_map(of).collect()
+fn heard(event: Event) -> Flushed {
+    match event {
+        Event::Tell { to, message } => Flushed::Say(to, message),
+        Event::Arrived { group, from, index, term } => {
+            Flushed::Tell(group, Input::SnapshotArrived { group, from, index, term })
+        }
+    }
 }
 
 /// Messages that follow each other without a gap become one run.

@@ -189,7 +189,6 @@ impl Watch {
         }
     }
 
-    #[expect(dead_code, reason = "snapshots are not simulated yet")]
     /// A snapshot up to `index` is on the disk of `node`: as good as the entries.
     pub(super) fn installed(&mut self, node: usize, group: u32, index: u64) {
         self.cut(node, group, 0);

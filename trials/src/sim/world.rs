@@ -1,16 +1,19 @@
 //! The cluster, its clients and the harm done to them, on one thread: one event after the other.
 
 use cluster::Answer;
-use cluster::shard::{Input, Output};
+use cluster::peer::message::Message;
+use cluster::shard::Output;
+use cluster::snapshot;
 use machine::{NodeId, SessionId};
 use wal::sim::{Fault, SimDisk};
 
 use super::agenda::{Agenda, Event, Micros};
 use super::clients::{Clients, Outside};
 use super::nemesis::Nemesis;
-use super::network::{Network, Told};
+use super::network::{By, Network, Told};
 use super::node::{Node, home};
-use super::store::{Append, Reading};
+use super::snapshots::Errand;
+use super::store::{Append, Flush, Flushed, Reading};
 use super::watch::Watch;
 use super::{Diary, states};
 use crate::history::What;
@@ -55,7 +58,9 @@ pub(super) struct World {
     pub(super) lines: Vec<String>,
     pub(super) crashes: u64,
     pub(super) power_cuts: u64,
-    pub(super) checkpoints: u64,
+    /// Of processes that are no more.
+    checkpoints: u64,
+    pub(super) snapshots: u64,
 }
 
 impl World {
@@ -102,6 +107,7 @@ impl World {
             crashes: 0,
             power_cuts: 0,
             checkpoints: 0,
+            snapshots: 0,
         }
     }
 
@@ -261,7 +267,23 @@ impl World {
         }
         life.turns[shard] = Micros::MAX;
         let mut outputs = Vec::new();
+        let (mut chunks, mut is_heard) = (Vec::new(), false);
+        for (from, message) in snapshot::divert(&mut life.inboxes[shard]) {
+            match message {
+                Message::Snapshot { chunk, .. } if !snapshot::is_answer(&chunk) => {
+                    chunks.push(Flush::Chunk { from, chunk });
+                }
+                answer => {
+                    life.store.desk.hear(from, answer, time);
+                    is_heard = true;
+                }
+            }
+        }
         life.shards[shard].step(now, &mut life.inboxes[shard], &mut outputs);
+        chunks.into_iter().for_each(|chunk| self.flush_soon(node, chunk));
+        if is_heard {
+            self.agenda.after(READ.0, Event::Flush { node, life: number });
+        }
         self.perform(node, shard, outputs);
         self.after_step(node, shard);
     }
@@ -282,7 +304,6 @@ impl World {
 
     /// Does what a shard wants.
     fn perform(&mut self, node: usize, shard: usize, outputs: Vec<Output>) {
-        let number = self.nodes[node].lives;
         let mut forwarded = false;
         for output in outputs {
             let Some(life) = &mut self.nodes[node].life else { return };
@@ -306,19 +327,14 @@ impl World {
                     forwarded = true;
                 }
                 Output::CatalogReplaced { catalog } => life.catalog = *catalog,
-                // Not simulated yet: the snapshot breaks off.
                 Output::SendSnapshot { group, to } => {
-                    let (index, term, done) = (0, 0, false);
-                    life.tell_group(group, Input::SnapshotSent { group, to, index, term, done });
-                    forwarded = true;
+                    self.flush_soon(node, Flush::SendSnapshot { group, to });
                 }
-                Output::InstallSnapshot { .. } => {}
+                Output::InstallSnapshot { group, index, accept } => {
+                    self.flush_soon(node, Flush::InstallSnapshot { group, index, accept });
+                }
                 Output::CatalogApplied { at, entry } => life.route_by(at, &entry),
-                Output::Checkpoint(job) => {
-                    life.store.jobs.push_back(job);
-                    let soon = self.chance.within(FLUSH.0, FLUSH.1);
-                    self.agenda.after(soon, Event::Flush { node, life: number });
-                }
+                Output::Checkpoint(job) => self.flush_soon(node, Flush::Checkpoint(job)),
                 Output::Reconciled => {
                     life.reconciled += 1;
                     if self.nodes[node].is_serving() {
@@ -327,8 +343,7 @@ impl World {
                 }
                 Output::Send { to, message } => {
                     self.watch.said(node, to.0, &message);
-                    let to = to.0 as usize - 1;
-                    self.network.send((node, to), &message, &mut self.chance, &mut self.agenda);
+                    self.say(node, to, By::Data, &message);
                 }
             }
         }
@@ -337,6 +352,22 @@ impl World {
         }
         self.start_writing(node);
         self.start_reading(node);
+    }
+
+    fn flush_soon(&mut self, node: usize, flush: Flush) {
+        let soon = match flush {
+            Flush::Checkpoint(_) => self.chance.within(FLUSH.0, FLUSH.1),
+            _ => self.chance.within(READ.0, READ.1),
+        };
+        let number = self.nodes[node].lives;
+        let Some(life) = &mut self.nodes[node].life else { return };
+        life.store.flushes.push_back(flush);
+        self.agenda.after(soon, Event::Flush { node, life: number });
+    }
+
+    fn say(&mut self, node: usize, to: NodeId, by: By, message: &Message) {
+        let to = to.0 as usize - 1;
+        self.network.send((node, to), by, message, &mut self.chance, &mut self.agenda);
     }
 
     /// The writer takes what waits, unless it has something in hand. Some of what it writes is on
@@ -359,7 +390,7 @@ impl World {
         let Some(life) = &mut self.nodes[node].life else { return };
         match life.store.write() {
             Ok(marks) => self.watch.synced(node, marks),
-            Err(_) => self.disk_failed(node),
+            Err(error) => self.disk_failed(node, &error),
         }
     }
 
@@ -406,31 +437,66 @@ impl World {
                 self.wake(node);
                 self.start_reading(node);
             }
-            Err(_) => self.disk_failed(node),
+            Err(error) => self.disk_failed(node, &error),
         }
     }
 
-    /// The flusher writes a checkpoint if one waits, and keeps house.
+    /// The flusher does what waits, the sender of snapshots goes on, and the house is kept.
     fn flush(&mut self, node: usize, number: u64) {
         if !self.is_live(node, number) || self.nodes[node].is_paused {
             return;
         }
-        let nth = self.chance.within(0, 1 << 16) as usize;
+        let (now, nth) = (self.agenda.now(), self.chance.within(0, 1 << 16) as usize);
+        let keeps = self.chance.percent(30);
         let Some(life) = &mut self.nodes[node].life else { return };
-        let flushed = life.store.checkpoint().and_then(|done| {
-            let kept = life.store.keep(nth)?;
-            Ok((done, kept))
-        });
-        match flushed {
-            Ok((done, kept)) => {
-                self.checkpoints += u64::from(done.is_some());
-                for (group, input) in done.into_iter().chain(kept) {
-                    life.tell_group(group, input);
-                }
-                self.wake(node);
-            }
-            Err(_) => self.disk_failed(node),
+        let mut errands = Vec::new();
+        let mut work = || {
+            let mut flushed = life.store.flush(now / 1000)?;
+            life.store.desk.go_on(now, &mut errands)?;
+            let kept = if keeps { life.store.keep(nth)? } else { Vec::new() };
+            flushed.extend(kept.into_iter().map(|(group, input)| Flushed::Tell(group, input)));
+            Ok::<_, wal::Error>(flushed)
+        };
+        let flushed = match work() {
+            Ok(flushed) => flushed,
+            Err(error) => return self.disk_failed(node, &error),
+        };
+        if life.store.desk.is_busy() {
+            // Unless it is called before: patience ends some time.
+            let soon = if errands.is_empty() { FLUSH.1 } else { READ.1 };
+            self.agenda.after(soon, Event::Flush { node, life: number });
         }
+        for flushed in flushed {
+            match flushed {
+                Flushed::Tell(group, input) => {
+                    if let Some(life) = &mut self.nodes[node].life {
+                        life.tell_group(group, input);
+                    }
+                }
+                Flushed::Say(to, message) => self.say(node, to, By::Data, &message),
+                Flushed::Installed { group, index } => {
+                    self.line(&format!(
+                        "node {} has a snapshot of group {} at {index}",
+                        node + 1,
+                        group.0
+                    ));
+                    self.snapshots += 1;
+                    self.watch.installed(node, group.0, index);
+                }
+            }
+        }
+        for errand in errands {
+            match errand {
+                Errand::Say(to, message) => self.say(node, to, By::Data, &message),
+                Errand::Carry(to, message) => self.say(node, to, By::Bulk, &message),
+                Errand::Tell(group, input) => {
+                    if let Some(life) = &mut self.nodes[node].life {
+                        life.tell_group(group, input);
+                    }
+                }
+            }
+        }
+        self.wake(node);
     }
 
     fn arrive(&mut self, from: usize, to: usize, generation: u64) {
@@ -449,20 +515,26 @@ impl World {
         self.agenda.mix(&(node, peer, is_up));
         if let Some(life) = &mut self.nodes[node].life {
             life.tell(id, is_up);
+            life.store.desk.broken(id);
             self.wake(node);
         }
     }
 
     /// A node stops at the first failure of its disk; the process is then gone.
-    fn disk_failed(&mut self, node: usize) {
+    fn disk_failed(&mut self, node: usize, error: &wal::Error) {
+        self.line(&format!("node {}: {error}", node + 1));
+        // A disk that nobody broke does not fail.
+        if self.nemesis.is_over || !matches!(error, wal::Error::Disk { .. }) {
+            self.protocol(format!("node {} stops: {error}", node + 1));
+        }
         let is_cut = self.chance.percent(70);
         self.crash(node, if is_cut { Death::PowerCut } else { Death::Kill });
     }
 
     pub(super) fn crash(&mut self, node: usize, death: Death) {
-        if self.nodes[node].life.take().is_none() {
-            return;
-        }
+        let Some(life) = self.nodes[node].life.take() else { return };
+        self.checkpoints += life.store.checkpoints;
+        drop(life);
         self.crashes += 1;
         self.nodes[node].is_paused = false;
         self.line(&format!("node {} dies: {death:?}", node + 1));
@@ -583,6 +655,11 @@ impl World {
         let reaches = |other: usize| runs(other) && self.network.is_open_between(node, other);
         let reached = (0..self.nodes.len()).filter(|other| *other == node || reaches(*other));
         runs(node) && reached.count() * 2 <= self.nodes.len()
+    }
+
+    pub(super) fn checkpoints(&self) -> u64 {
+        let living = self.nodes.iter().filter_map(|node| node.life.as_ref());
+        self.checkpoints + living.map(|life| life.store.checkpoints).sum::<u64>()
     }
 
     /// Whether every node runs and serves.
