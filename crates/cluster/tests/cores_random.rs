@@ -46,6 +46,9 @@ struct World {
     durable: Vec<Place>,
     others: Vec<Place>,
     consumers: Vec<(ConsumerId, Place)>,
+    attaching: BTreeMap<Ticket, QueueId>,
+    /// Queues that had a consumer.
+    used: BTreeSet<QueueId>,
     bodies: u64,
     names: u64,
     /// Bodies for queues that stay.
@@ -69,6 +72,8 @@ impl World {
             durable: Vec::new(),
             others: Vec::new(),
             consumers: Vec::new(),
+            attaching: BTreeMap::new(),
+            used: BTreeSet::new(),
             bodies: 0,
             names: 0,
             lasting: BTreeSet::new(),
@@ -125,6 +130,7 @@ impl World {
                 let consumer = ConsumerId { session, number };
                 let spec = ConsumerSpec { credit: 3, ..ConsumerSpec::default() };
                 self.consumers.push((consumer, (queue, group)));
+                self.attaching.insert(ticket, queue);
                 let request = Request::Attach { ticket, group, queue, consumer, spec };
                 self.cluster.ask(session, request);
             }
@@ -178,6 +184,16 @@ impl World {
                 self.pending.retain(|(by, _), _| Shard::node_of(*by) != Some(node));
                 self.consumers.retain(|(by, _)| Shard::node_of(by.session) != Some(node));
                 self.open(node);
+            }
+            870..890 => {
+                let other = self.chance.pick(&NODES).unwrap();
+                if node != other && self.cluster.is_up(node, other) {
+                    let ms = self.cluster.ms;
+                    self.cluster.silent.entry((node, other)).or_insert(ms);
+                }
+            }
+            890..930 => {
+                self.cluster.silent.pop_first();
             }
             855..870 => {
                 if !self.cluster.stalled.remove(&node) {
@@ -247,6 +263,9 @@ impl World {
                         reply: CatalogReply::QueueDeclared { queue, group, .. },
                         ..
                     } if is_open => self.others.push((queue, group)),
+                    Answer::Attached { ticket, result: Ok(()) } => {
+                        self.used.insert(self.attaching[&ticket]);
+                    }
                     Answer::Got { delivery: Some(delivery), .. } if is_open => {
                         self.got(&delivery, true);
                     }
@@ -258,6 +277,7 @@ impl World {
 
     fn calm(&mut self) {
         self.cluster.stalled.clear();
+        self.cluster.silent.clear();
         for a in NODES {
             for b in NODES.into_iter().filter(|b| *b > a) {
                 if !self.cluster.is_up(a, b) {
@@ -310,6 +330,18 @@ impl World {
             .filter(|body| self.lasting.contains(body) && !self.seen.contains(body))
             .collect();
         assert!(lost.is_empty(), "confirmed and lost: {lost:?}");
+        assert!(self.confirmed.len() > 50, "the test does not test much");
+        for core in &self.cluster.cores {
+            let catalog = core.shards[0].catalog().unwrap();
+            let left: Vec<_> = catalog
+                .queues()
+                .filter(|it| {
+                    it.exclusive.is_some() || (it.auto_delete && self.used.contains(&it.id))
+                })
+                .map(|it| (it.id, it.exclusive.is_some()))
+                .collect();
+            assert!(left.is_empty(), "their sessions are over: {left:?}");
+        }
     }
 }
 

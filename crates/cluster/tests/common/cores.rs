@@ -18,6 +18,8 @@ use wal::sim::SimDisk;
 use wal::{Boot, CommitBatch, Config, Identity, Reader, Wal};
 
 const FILE_BYTES: u64 = 4 << 20;
+/// A connection that is silent for so long is closed.
+const SILENCE_MS: u64 = 1500;
 
 pub(crate) struct Core {
     pub(crate) id: NodeId,
@@ -36,6 +38,8 @@ pub(crate) struct Cluster {
     pub(crate) cores: Vec<Core>,
     wires: BTreeMap<(NodeId, NodeId), VecDeque<Message>>,
     up: BTreeSet<(NodeId, NodeId)>,
+    /// Wires on which nothing arrives for now, and since when.
+    pub(crate) silent: BTreeMap<(NodeId, NodeId), u64>,
     /// Nodes whose disk takes its time.
     pub(crate) stalled: BTreeSet<NodeId>,
     pub(crate) ms: u64,
@@ -51,6 +55,7 @@ impl Cluster {
             cores: cores.collect(),
             wires: BTreeMap::new(),
             up: BTreeSet::new(),
+            silent: BTreeMap::new(),
             stalled: BTreeSet::new(),
             ms: 0,
             shards,
@@ -77,6 +82,7 @@ impl Cluster {
         for (from, to) in [(a, b), (b, a)] {
             self.up.remove(&(from, to));
             self.wires.remove(&(from, to));
+            self.silent.remove(&(from, to));
             self.core(from).tell_all(|| Input::PeerDown { node: to });
         }
     }
@@ -125,7 +131,13 @@ impl Cluster {
 
     pub(crate) fn turn(&mut self) {
         let now = Now { mono_ms: self.ms, wall_ms: 1_700_000_000_000 + self.ms };
+        let is_long = |_: &_, since: &mut u64| *since + SILENCE_MS <= self.ms;
+        let closed: Vec<_> = self.silent.extract_if(.., is_long).map(|(wire, _)| wire).collect();
+        closed.into_iter().for_each(|(a, b)| self.cut(a, b));
         for ((from, to), wire) in &mut self.wires {
+            if self.silent.contains_key(&(*from, *to)) {
+                continue;
+            }
             let core = self.cores.iter_mut().find(|core| core.id == *to).unwrap();
             for message in wire.drain(..) {
                 let shard = Shard::of(message.group(), core.shards.len());
