@@ -119,6 +119,8 @@ struct Queue {
     consumers: Consumers,
     gathered: Gathered,
     is_closing: bool,
+    /// A consumer went before all that there may be had come.
+    has_lost: bool,
 }
 
 /// Messages of one queue close to each other in an entry.
@@ -145,6 +147,7 @@ impl Queue {
             consumers: Consumers::default(),
             gathered: Gathered::default(),
             is_closing: false,
+            has_lost: false,
         }
     }
 
@@ -199,6 +202,15 @@ impl Queue {
         self.consumers = Consumers::default();
         self.gathered = Gathered::default();
         self.is_closing = false;
+        self.has_lost = false;
+    }
+
+    /// All that may have come have: consumers are served, or the queue is over.
+    fn begin(&mut self, effects: &mut Vec<Effect>) {
+        if self.has_lost {
+            self.close_if_unused(true, effects);
+        }
+        self.dispatch(effects);
     }
 
     fn dispatch(&mut self, effects: &mut Vec<Effect>) {
@@ -224,8 +236,13 @@ impl Queue {
         }
     }
 
-    /// After a consumer went: an auto-delete queue is over with its last one.
-    fn close_if_unused(&mut self, effects: &mut Vec<Effect>) {
+    /// After a consumer went: an auto-delete queue is over with its last one. Which that was is not known
+    /// before all have joined, so until then it is only noted.
+    fn close_if_unused(&mut self, have_all_joined: bool, effects: &mut Vec<Effect>) {
+        self.has_lost = !have_all_joined;
+        if self.has_lost {
+            return;
+        }
         if self.settings.is_auto_delete && self.consumers.attached() == 0 && !self.is_closing {
             self.is_closing = true;
             effects.push(Effect::Unused { queue: self.id });

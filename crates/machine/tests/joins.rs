@@ -171,3 +171,24 @@ fn a_node_speaks_for_its_own_sessions_only_and_to_leaders() {
     machine.join(only(&[1]), &[attached(1, 0, 1..2)], &mut effects);
     assert_eq!((effects.len(), machine.attachments().len()), (0, 0));
 }
+
+#[test]
+fn an_auto_delete_queue_is_not_over_before_all_its_consumers_had_the_time_to_come() {
+    let unused = Effect::Unused { queue: Q };
+    for (comes_back, expected) in [(true, vec![]), (false, vec![unused])] {
+        let mut machine = leader(true);
+        // Another leads from here on, and the first to come back goes at once.
+        machine.lead();
+        let mut effects = Vec::new();
+        machine.join(only(&[1]), &[attached(1, 0, 1..4)], &mut effects);
+        machine.end_session(SessionId(1), &mut effects);
+        assert_eq!(effects, [], "nobody knows who else consumes");
+        if comes_back {
+            machine.join(only(&[2]), &[attached(2, 0, 4..7)], &mut effects);
+        }
+        machine.start_dispatch(&mut effects);
+        assert_eq!(effects, expected);
+        let again = machine.attach(Q, who(3), spec(0), &mut effects);
+        assert_eq!(again.is_ok(), comes_back);
+    }
+}

@@ -38,6 +38,8 @@ struct Consumer {
 struct ModelQueue {
     is_auto_delete: bool,
     is_closing: bool,
+    /// A consumer went before dispatch began.
+    has_lost: bool,
     /// Sequence number is index + 1.
     messages: Vec<Message>,
     consumers: BTreeMap<ConsumerId, Consumer>,
@@ -370,6 +372,9 @@ impl World {
     fn start_dispatch(&mut self) {
         self.is_dispatching = true;
         self.leader.start_dispatch(&mut self.effects);
+        let lost: Vec<_> =
+            self.queues.iter().filter(|(_, it)| it.has_lost).map(|(id, _)| *id).collect();
+        lost.into_iter().for_each(|id| self.expect_unused(id));
     }
 
     fn get(&mut self, id: QueueId, who: ConsumerId, c: u8) {
@@ -464,6 +469,10 @@ impl World {
 
     fn expect_unused(&mut self, id: QueueId) {
         let Some(queue) = self.queues.get_mut(&id) else { return };
+        queue.has_lost = !self.is_dispatching;
+        if queue.has_lost {
+            return;
+        }
         if queue.is_auto_delete && queue.consumers.is_empty() && !queue.is_closing {
             queue.is_closing = true;
             let effect = Effect::Unused { queue: id };
@@ -525,6 +534,7 @@ impl World {
         for queue in self.queues.values_mut() {
             queue.consumers.clear();
             queue.is_closing = false;
+            queue.has_lost = false;
             for message in &mut queue.messages {
                 if message.state != State::Gone {
                     message.state = State::Ready;

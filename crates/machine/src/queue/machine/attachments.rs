@@ -75,7 +75,7 @@ impl QueueMachine {
             let Some(queue) = self.queue_mut(id) else { continue };
             queue.ready.flag_waiting(&before.held);
             if before.was_attached {
-                queue.close_if_unused(effects);
+                queue.close_if_unused(is_dispatching, effects);
             }
             if is_dispatching {
                 queue.dispatch(effects);

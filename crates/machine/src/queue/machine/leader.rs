@@ -40,7 +40,7 @@ impl QueueMachine {
         self.is_dispatching = true;
         for place in self.places.values() {
             let Some(queue) = &mut self.slots[*place] else { continue };
-            queue.dispatch(effects);
+            queue.begin(effects);
             if !queue.gathered.is_empty() {
                 self.unlogged.insert(queue.id);
             }
@@ -83,9 +83,10 @@ impl QueueMachine {
 
     /// No more deliveries. What the consumer holds stays with it until it is settled or its session ends.
     pub fn detach(&mut self, queue: QueueId, consumer: ConsumerId, effects: &mut Vec<Effect>) {
+        let is_dispatching = self.is_dispatching;
         let Some(found) = self.queue_mut(queue) else { return };
         if found.consumers.detach(consumer) {
-            found.close_if_unused(effects);
+            found.close_if_unused(is_dispatching, effects);
         }
         self.forget_if_idle(queue, consumer);
     }
@@ -225,7 +226,7 @@ impl QueueMachine {
             let (held, was_attached) = queue.consumers.end_session(session);
             queue.give_back(&held, true);
             if was_attached {
-                queue.close_if_unused(effects);
+                queue.close_if_unused(is_dispatching, effects);
             }
             if is_dispatching {
                 queue.dispatch(effects);
