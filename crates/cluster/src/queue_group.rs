@@ -36,6 +36,8 @@ pub struct QueueGroup {
     pub(crate) slow_ticks: u32,
     /// A snapshot takes the place of everything here before long.
     pub(crate) freeze: Option<u64>,
+    /// The group does not count on this replica.
+    pub(crate) is_dismissed: bool,
 }
 
 /// A question about what is ready, that waits for it to be known.
@@ -73,6 +75,7 @@ impl QueueGroup {
             early_asked: Vec::new(),
             slow_ticks: 0,
             freeze: None,
+            is_dismissed: false,
         }
     }
 

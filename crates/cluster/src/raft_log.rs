@@ -233,6 +233,11 @@ impl RaftLog {
             && self.members.learners.is_empty()
     }
 
+    /// Nothing above what is applied is there any more.
+    pub(crate) fn cut_tail(&mut self) {
+        self.truncate_from(self.applied + 1);
+    }
+
     fn truncate_from(&mut self, index: u64) {
         while self.cached.back().is_some_and(|entry| entry.index >= index) {
             self.cached_bytes -= self.cached.pop_back().map_or(0, |entry| weight(&entry));

@@ -74,12 +74,6 @@ impl Genesis {
     fn catalog(&self) -> Catalog {
         Catalog::genesis(&self.nodes, self.groups_per_node)
     }
-
-    fn members(&self, group: GroupId) -> ConfState {
-        let mut members = ConfState::default();
-        members.voters = self.catalog().voters(group).iter().map(|node| node.0).collect();
-        members
-    }
 }
 
 struct Recovery<'a, D: Disk> {
@@ -127,19 +121,20 @@ impl<D: Disk> Recovery<'_, D> {
         };
         let found = recovered.groups.remove(&0);
         begin(0, &found)?;
-        let catalog = self.catalog(found)?;
+        let (catalog, outlook) = self.catalog(found)?;
         let mut data = BTreeMap::new();
         let known = catalog.catalog();
         let is_member = |group: &u32| known.voters(GroupId(*group)).contains(&self.me.node);
         let mut members: BTreeSet<u32> = (1..=known.group_count()).filter(is_member).collect();
-        if self.genesis.nodes.len() > 1 {
+        if outlook.nodes().count().max(self.genesis.nodes.len()) > 1 {
             // This node may not have heard yet what the cluster made of it.
             members.extend(recovered.groups.keys().copied());
         }
         for group in members {
             let found = recovered.groups.remove(&group);
             begin(group, &found)?;
-            data.insert(GroupId(group), self.queues(GroupId(group), found)?);
+            let group = GroupId(group);
+            data.insert(group, self.queues(group, outlook.founders(group), found)?);
         }
         if let Some(group) = recovered.groups.keys().next() {
             return Err(Error::Refused {
@@ -150,9 +145,13 @@ impl<D: Disk> Recovery<'_, D> {
         Ok(Groups { catalog, data })
     }
 
-    fn catalog(&self, found: Option<RecoveredGroup>) -> Result<CatalogGroup, Error> {
+    /// The catalog as far as it is known to be committed, and as it is with all that the log has.
+    fn catalog(&self, found: Option<RecoveredGroup>) -> Result<(CatalogGroup, Catalog), Error> {
         let forgot = found.as_ref().map_or(Forgot::default(), |found| found.forgot);
-        let Found { mut log, machine, entries, tail } = self.log(GroupId::CATALOG, found)?;
+        let genesis = self.genesis.catalog();
+        let founders = genesis.founders(GroupId::CATALOG);
+        let Found { mut log, machine, entries, tail } =
+            self.log(GroupId::CATALOG, founders, found)?;
         let mut catalog = match machine {
             Some(state) => Catalog::restore(&state).map_err(|corrupt| unreadable(0, &corrupt))?,
             None => self.genesis.catalog(),
@@ -167,17 +166,32 @@ impl<D: Disk> Recovery<'_, D> {
             log.recover(entry.index, entry.term, entry.place);
             applied = entry.index;
         }
+        // What this node did before it stopped may hang on entries that it does not know any more to
+        // be committed: with which voters a group began, whose replica it has.
+        let mut outlook = catalog.clone();
+        for at in &tail {
+            let data = self.reader.read(at.place)?;
+            if !data.is_empty() && !entry::is_change(&data) {
+                catalog_group::apply(&mut outlook, at.index, &data)
+                    .map_err(|corrupt| unreadable(0, &corrupt))?;
+            }
+        }
         self.tail(0, &mut log, tail)?;
         let mut replica = Replica::new(GroupId::CATALOG, self.me.node, log, applied, self.me.seed);
         replica.set_forgot(forgot);
-        Ok(CatalogGroup::new(replica, catalog, applied))
+        Ok((CatalogGroup::new(replica, catalog, applied), outlook))
     }
 
-    fn queues(&self, group: GroupId, found: Option<RecoveredGroup>) -> Result<QueueGroup, Error> {
+    fn queues(
+        &self,
+        group: GroupId,
+        founders: &[NodeId],
+        found: Option<RecoveredGroup>,
+    ) -> Result<QueueGroup, Error> {
         let segments = found.as_ref().and_then(|found| found.checkpoint.as_ref());
         let segments = segments.map(|found| found.segments.clone()).unwrap_or_default();
         let forgot = found.as_ref().map_or(Forgot::default(), |found| found.forgot);
-        let Found { mut log, machine, entries, tail } = self.log(group, found)?;
+        let Found { mut log, machine, entries, tail } = self.log(group, founders, found)?;
         let machine = match machine {
             Some(state) => {
                 QueueMachine::restore(&state).map_err(|corrupt| unreadable(group.0, &corrupt))?
@@ -224,7 +238,12 @@ impl<D: Disk> Recovery<'_, D> {
     }
 
     /// The group's log before its entries, the machine's state, and the entries.
-    fn log(&self, group: GroupId, found: Option<RecoveredGroup>) -> Result<Found, Error> {
+    fn log(
+        &self,
+        group: GroupId,
+        founders: &[NodeId],
+        found: Option<RecoveredGroup>,
+    ) -> Result<Found, Error> {
         let found = found.unwrap_or_default();
         let mut hard_state = match &found.hard_state {
             Some(bytes) => decode_hard_state(bytes)
@@ -232,7 +251,8 @@ impl<D: Disk> Recovery<'_, D> {
             None => HardState::default(),
         };
         let (mut index, mut term, mut machine) = (0, 0, None);
-        let mut members = self.genesis.members(group);
+        let mut members = ConfState::default();
+        members.voters = founders.iter().map(|node| node.0).collect();
         if let Some(checkpoint) = &found.checkpoint {
             let decoded = State::decode(&checkpoint.state)
                 .ok_or_else(|| unreadable(checkpoint.group, &"the checkpoint's state"))?;

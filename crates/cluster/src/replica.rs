@@ -331,6 +331,21 @@ impl Replica {
         self.is_leader() && self.raw.propose_conf_change(Vec::new(), change).is_ok()
     }
 
+    /// Whether a change of members is under way, or may be.
+    pub(crate) fn is_changing_members(&self) -> bool {
+        self.raw.raft.has_pending_conf()
+    }
+
+    /// Nothing above `applied` is there any more, and nothing of that is being written.
+    pub(crate) fn cut_tail(&mut self, applied: u64) {
+        let empty = RaftLog::new(HardState::default(), ConfState::default(), 0, 0);
+        let mut log = std::mem::replace(self.raw.mut_store(), empty);
+        log.cut_tail();
+        let rejoining = self.rejoining.take();
+        *self = Self::new(self.group, self.node, log, applied, self.seed);
+        self.rejoining = rejoining;
+    }
+
     /// A committed entry changes who votes.
     pub(crate) fn apply_members(&mut self, entry: &Entry) -> &ConfState {
         let change = read_change(&entry.data);

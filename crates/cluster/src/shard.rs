@@ -13,6 +13,7 @@ mod catalog;
 mod exchange;
 mod leading;
 mod local;
+mod members;
 mod origin;
 mod peers;
 mod report;
@@ -26,6 +27,7 @@ use wal::{CommitBatch, Place};
 
 pub(crate) use answers::{refuse, tell};
 pub use exchange::{Input, Located, Now, Output, SegmentExtent, Then};
+pub use members::Placement;
 pub use report::{GroupReport, Report};
 
 use crate::bodies::{FetchPart, Source};
@@ -37,6 +39,7 @@ use crate::replica::Replica;
 use crate::request::Ticket;
 use crate::waiter::Waiter;
 use local::Local;
+use members::Members;
 use origin::Outbound;
 use peers::Peers;
 
@@ -62,6 +65,7 @@ pub struct Shard {
     /// What this node's sessions have in each group, wherever it is led.
     out: BTreeMap<GroupId, Outbound>,
     peers: Peers,
+    members: Members,
     /// Questions of other nodes' sessions that are not answered yet, and the group they are about.
     asked: BTreeMap<(SessionId, Ticket), GroupId>,
     appends: u64,
@@ -119,6 +123,7 @@ impl Shard {
             local: (number == 0).then(|| Local::new(me.node)),
             out: BTreeMap::new(),
             peers: Peers::default(),
+            members: Members::default(),
             asked: BTreeMap::new(),
             appends: 0,
             writing: VecDeque::new(),
@@ -307,6 +312,7 @@ impl Shard {
             Input::Reconcile { queues, next_queue } => {
                 self.reconcile(now, &queues, next_queue, outputs);
             }
+            Input::Membership { nodes, groups } => self.place(now, &nodes, groups),
             Input::PeerUp { node } => self.peer_up(now, node, outputs),
             Input::PeerDown { node } => self.peer_down(now, node, outputs),
             Input::Peers { from, messages } => {

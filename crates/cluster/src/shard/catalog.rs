@@ -32,6 +32,7 @@ impl Shard {
         for entry in &committed {
             self.apply_catalog(entry, outputs);
         }
+        self.hand_out_membership(outputs);
         self.hand_out_reconciliation(outputs);
         let Some(catalog) = &mut self.catalog else { return };
         if !catalog.replica.is_leader() {

@@ -9,6 +9,7 @@ use crate::bodies::{FetchPart, Run};
 use crate::checkpoint::{Job, State, Stored};
 use crate::peer::message::Message;
 use crate::request::{Answer, Request, Ticket};
+use crate::shard::Placement;
 
 /// The time, as a shard is told it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -93,6 +94,11 @@ pub enum Input {
         queues: Vec<(GroupId, QueueId, QueueSettings)>,
         /// Queues from this one on are not known to the catalog yet.
         next_queue: u64,
+    },
+    /// From the catalog's shard: the nodes there are, and who is to keep this shard's groups.
+    Membership {
+        nodes: Vec<NodeId>,
+        groups: Vec<Placement>,
     },
     /// A node can be reached, over a connection that is new.
     PeerUp {

@@ -166,6 +166,10 @@ impl Shard {
 
     /// The node that leads `group` when all is well.
     pub(super) fn preferred_leader(&mut self, group: GroupId) -> Option<NodeId> {
+        if let Some(node) = self.members.preferred(group) {
+            return Some(node);
+        }
+        // The catalog is not heard yet.
         let replica = self.replica(group)?;
         let mut voters = replica.voters().to_vec();
         voters.sort_unstable();

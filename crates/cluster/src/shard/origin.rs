@@ -234,7 +234,9 @@ impl Shard {
         if serves {
             return Route::Here;
         }
-        match self.replica(group).map(|replica| (replica.leader(), replica.term())) {
+        let is_dismissed = self.is_dismissed(group);
+        let replica = self.replica(group).filter(|_| !is_dismissed);
+        match replica.map(|replica| (replica.leader(), replica.term())) {
             Some((Some(node), term)) if node != me => there(self, node, term),
             Some(_) => Route::Nowhere,
             None => match self.peers.leader(group) {

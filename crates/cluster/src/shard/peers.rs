@@ -56,6 +56,11 @@ impl Peers {
         (self.up.len() + 1) * 2 > self.known.len() + 1
     }
 
+    /// There are no other nodes than these.
+    pub(super) fn keep_known(&mut self, nodes: &[NodeId]) {
+        self.known.retain(|node| nodes.contains(node));
+    }
+
     /// Whether there never was another node.
     pub(super) fn is_empty(&self) -> bool {
         self.up.is_empty() && self.lost.is_empty()
@@ -216,6 +221,7 @@ impl Shard {
         self.ticks += 1;
         for group in self.with_replicas() {
             if !self.is_frozen(group)
+                && !self.is_dismissed(group)
                 && let Some(replica) = self.replica(group)
             {
                 replica.tick();
@@ -225,6 +231,7 @@ impl Shard {
             return;
         }
         self.balance(now);
+        self.bring_members(outputs);
         self.let_go_of_lost(now, outputs);
         self.give_up_where_stuck(now, outputs);
         self.mourn(now, outputs);
@@ -290,17 +297,17 @@ impl Shard {
     ) {
         match message {
             Message::Raft { group, message } => {
-                if message.from == from.0
-                    && message.to == self.me.node.0
-                    && !self.is_frozen(group)
-                    && let Some(replica) = self.replica(group)
+                if message.from == from.0 && message.to == self.me.node.0 && !self.is_frozen(group)
                 {
+                    self.hears_leader(group, message.get_msg_type());
+                    let Some(replica) = self.replica(group) else { return };
                     let bytes = message.entries.iter().map(|entry| entry.data.len()).sum();
                     replica.step(message);
                     self.gathered(now, bytes, outputs);
                 }
             }
             Message::Leads { group, term } => {
+                self.hears_announcement(group);
                 let known = self.peers.leaders.get(&group).map_or(0, |(term, _)| *term);
                 if term >= known {
                     self.peers.leaders.insert(group, (term, from));

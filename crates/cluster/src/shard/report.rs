@@ -45,7 +45,7 @@ impl Shard {
             let digest = if with_digests { catalog.catalog().digest() } else { 0 };
             groups.push(report(GroupId::CATALOG, &catalog.replica, catalog.applied(), digest));
         }
-        for (&group, found) in &self.groups {
+        for (&group, found) in self.groups.iter().filter(|(_, found)| !found.is_dismissed) {
             let digest = if with_digests { found.queues.machine().digest() } else { 0 };
             groups.push(report(group, &found.replica, found.applied, digest));
         }
@@ -66,9 +66,10 @@ fn report(
 ) -> GroupReport {
     let nodes = |nodes: &[u64]| nodes.iter().map(|node| NodeId(*node)).collect::<Vec<_>>();
     let members = replica.log().members();
-    let voters = nodes(&members.voters);
+    let (voters, learners) = (nodes(&members.voters), nodes(&members.learners));
     let matched = voters
         .iter()
+        .chain(&learners)
         .filter(|_| replica.is_leader())
         .filter_map(|node| Some((*node, replica.matched(*node)?)))
         .collect();
@@ -80,7 +81,7 @@ fn report(
         applied,
         persisted: replica.persisted(),
         voters,
-        learners: nodes(&members.learners),
+        learners,
         matched,
         digest,
     }

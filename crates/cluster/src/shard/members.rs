@@ -1,0 +1,328 @@
+//! Who keeps which group: the catalog wishes it, and the group's leader brings Raft's own members
+//! there, one change after the other.
+//!
+//! ```text
+//! learners added ── near for a while ──> joint: old and new voters ── applied ──> new voters only
+//! ```
+//!
+//! Whoever is to go and leads hands leadership over first. What a replica that was let go has on its
+//! disk stays there: nothing is deleted that could be the last of its kind.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use machine::{GroupId, NodeId, QueueMachine};
+use raft::eraftpb::{
+    ConfChangeSingle, ConfChangeTransition, ConfChangeType, ConfChangeV2, ConfState, HardState,
+    MessageType,
+};
+use wal::{CommitBatch, Item};
+
+use super::{Gathered, Input, Now, Output, Shard};
+use crate::queue_group::QueueGroup;
+use crate::queues::Queues;
+use crate::raft_log::RaftLog;
+use crate::replica::Replica;
+
+/// Entries that a learner may lack and still become a voter: they are on their way.
+const LEARNER_NEAR: u64 = 128;
+/// Ticks for which that must be so.
+const NEAR_TICKS: u32 = 3;
+/// Announcements of a leader, without a word to the replica here, after which it is let go. A leader
+/// that counts on a replica says more than ten times as much to it.
+const UNHEARD_MAX: u32 = 3;
+
+/// The nodes that are to keep a group, and those that it began with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placement {
+    pub group: GroupId,
+    /// The first is to lead.
+    pub voters: Vec<NodeId>,
+    pub founders: Vec<NodeId>,
+}
+
+/// What a shard knows of that.
+#[derive(Debug, Default)]
+pub(super) struct Members {
+    /// Of the catalog's membership that was handed out; in shard 0.
+    version: Option<u64>,
+    wished: BTreeMap<GroupId, Vec<NodeId>>,
+    /// For how many ticks all learners of a group were near.
+    near: BTreeMap<GroupId, u32>,
+    /// How often a leader announced itself since it last spoke to the replica here.
+    unheard: BTreeMap<GroupId, u32>,
+}
+
+impl Members {
+    /// The voter that is to lead `group`, as far as the catalog is known.
+    pub(super) fn preferred(&self, group: GroupId) -> Option<NodeId> {
+        self.wished.get(&group)?.first().copied()
+    }
+}
+
+/// What is to be done next for the members of a group.
+#[derive(Clone, Debug, PartialEq)]
+enum Step {
+    Nothing,
+    Transfer(u64),
+    Change(ConfChangeV2),
+    /// Once it was due for a while.
+    Join(ConfChangeV2),
+}
+
+impl Shard {
+    /// Tells every shard what the catalog wishes, if that is new.
+    pub(super) fn hand_out_membership(&mut self, outputs: &mut Vec<Output>) {
+        let Some(catalog) = self.catalog.as_ref().map(super::CatalogGroup::catalog) else { return };
+        let version = Some(catalog.membership_version());
+        if self.members.version == version {
+            return;
+        }
+        self.members.version = version;
+        let nodes: Vec<NodeId> = catalog.nodes().map(|info| info.node).collect();
+        let placement = |group| Placement {
+            group,
+            voters: catalog.voters(group).to_vec(),
+            founders: catalog.founders(group).to_vec(),
+        };
+        let all: Vec<_> = (0..=catalog.group_count()).map(GroupId).map(placement).collect();
+        for shard in 0..self.shards {
+            let is_theirs = |it: &&Placement| Self::of(it.group, self.shards) == shard;
+            let groups = all.iter().filter(is_theirs).cloned().collect();
+            self.forward(shard, Input::Membership { nodes: nodes.clone(), groups }, outputs);
+        }
+    }
+
+    /// The catalog wishes this.
+    pub(super) fn place(&mut self, now: Now, nodes: &[NodeId], groups: Vec<Placement>) {
+        self.peers.keep_known(nodes);
+        for Placement { group, voters, founders } in groups {
+            let is_new = group != GroupId::CATALOG && !self.groups.contains_key(&group);
+            if is_new && voters.contains(&self.me.node) {
+                self.begin_replica(now, group, &founders);
+            }
+            self.members.wished.insert(group, voters);
+        }
+    }
+
+    /// An empty replica. Unless the group is as new, its leader brings it where the others are.
+    fn begin_replica(&mut self, now: Now, group: GroupId, founders: &[NodeId]) {
+        let mut members = ConfState::default();
+        members.voters = founders.iter().map(|node| node.0).collect();
+        let log = RaftLog::new(HardState::default(), members, 0, 0);
+        let mut replica = Replica::new(group, self.me.node, log, 0, self.me.seed);
+        if replica.log().is_alone() && replica.is_voter() {
+            replica.campaign();
+        }
+        let mut queues = Queues::new(group, QueueMachine::new());
+        queues.set_now(now.mono_ms);
+        self.groups.insert(group, QueueGroup::new(replica, queues, group, 0));
+        self.outbound(group);
+    }
+
+    /// At every tick: the groups that are led here get nearer to what is wished.
+    pub(super) fn bring_members(&mut self, outputs: &mut Vec<Output>) {
+        let up: BTreeSet<u64> = self.peers.up().chain([self.me.node]).map(|node| node.0).collect();
+        let me = self.me.node.0;
+        for group in self.with_replicas() {
+            self.let_go_of_replica(group, outputs);
+            let Some(wished) = self.members.wished.get(&group) else { continue };
+            let wished: Vec<u64> = wished.iter().map(|node| node.0).collect();
+            let Some(replica) = self.replica(group) else { continue };
+            if !replica.is_leader() || replica.is_transferring() || replica.is_changing_members() {
+                continue;
+            }
+            let near = |node| {
+                let lag = replica.lag(NodeId(node));
+                node == me || (up.contains(&node) && lag.is_some_and(|lag| lag <= LEARNER_NEAR))
+            };
+            let step = next_step(replica.log().members(), &wished, me, &up, near);
+            let ticks = match step {
+                Step::Join(_) => self.members.near.get(&group).map_or(1, |ticks| ticks + 1),
+                Step::Nothing | Step::Transfer(_) | Step::Change(_) => 0,
+            };
+            self.members.near.insert(group, ticks);
+            let Some(replica) = self.replica(group) else { continue };
+            match step {
+                Step::Nothing => {}
+                Step::Transfer(node) => replica.transfer(NodeId(node)),
+                Step::Join(_) if ticks < NEAR_TICKS => {}
+                // Refused: the next tick tries again.
+                Step::Change(change) | Step::Join(change) => {
+                    replica.propose_members(change);
+                }
+            }
+        }
+    }
+
+    /// A leader speaks to a replica here.
+    pub(super) fn hears_leader(&mut self, group: GroupId, kind: MessageType) {
+        use MessageType::{MsgAppend, MsgHeartbeat, MsgSnapshot};
+        if !matches!(kind, MsgAppend | MsgHeartbeat | MsgSnapshot) {
+            return;
+        }
+        self.members.unheard.remove(&group);
+        if let Some(found) = self.groups.get_mut(&group) {
+            found.is_dismissed = false;
+        }
+    }
+
+    /// A leader says to everybody that it leads.
+    pub(super) fn hears_announcement(&mut self, group: GroupId) {
+        *self.members.unheard.entry(group).or_default() += 1;
+    }
+
+    /// Whether a replica is there that its group does not count on.
+    pub(super) fn is_dismissed(&self, group: GroupId) -> bool {
+        self.groups.get(&group).is_some_and(|found| found.is_dismissed)
+    }
+
+    /// A replica that neither the catalog nor its leader counts on rests: it runs for no election, and
+    /// what it was never told to be committed does not keep the log from being recycled.
+    fn let_go_of_replica(&mut self, group: GroupId, outputs: &mut Vec<Output>) {
+        let Some(wished) = self.members.wished.get(&group) else { return };
+        let unheard = self.members.unheard.get(&group).copied().unwrap_or(0);
+        let is_wished = wished.contains(&self.me.node);
+        let is_writing =
+            self.writing.iter().any(|(_, entries)| entries.iter().any(|(of, _)| *of == group));
+        let Some(found) = self.groups.get_mut(&group) else { return };
+        let replica = &mut found.replica;
+        if is_wished || replica.is_leader() || found.freeze.is_some() || unheard < UNHEARD_MAX {
+            return;
+        }
+        found.is_dismissed = true;
+        replica.forget_leader();
+        let has_tail = replica.last_index() > found.applied;
+        let is_still = replica.is_quiet() && !is_writing && replica.committed() == found.applied;
+        if has_tail && is_still {
+            replica.cut_tail(found.applied);
+            let mut batch = CommitBatch::default();
+            batch.add(group.0, Item::TruncateFrom(found.applied + 1));
+            self.hand_out(Gathered { batch, ..Gathered::default() }, outputs);
+        }
+    }
+}
+
+/// What brings `members` nearer to `wished`, seen by the leader `me`.
+fn next_step(
+    members: &ConfState,
+    wished: &[u64],
+    me: u64,
+    up: &BTreeSet<u64>,
+    is_near: impl Fn(u64) -> bool,
+) -> Step {
+    let voters = &members.voters;
+    let heir = |among: &[u64]| {
+        let fit = |node: &&u64| **node != me && voters.contains(node) && is_near(**node);
+        among.iter().find(fit).copied()
+    };
+    if !members.voters_outgoing.is_empty() {
+        // Who does not belong to the new voters does not lead them out.
+        return match (voters.contains(&me), heir(voters)) {
+            (true, _) => Step::Change(ConfChangeV2::default()),
+            (false, Some(node)) => Step::Transfer(node),
+            (false, None) => Step::Nothing,
+        };
+    }
+    let is_member = |node: &u64| voters.contains(node) || members.learners.contains(node);
+    if let Some(node) = wished.iter().find(|node| !is_member(node)) {
+        return Step::Change(change(&[(ConfChangeType::AddLearnerNode, *node)]));
+    }
+    if let Some(node) = members.learners.iter().find(|node| !wished.contains(node)) {
+        return Step::Change(change(&[(ConfChangeType::RemoveNode, *node)]));
+    }
+    let joining = wished.iter().filter(|node| !voters.contains(node));
+    let leaving = voters.iter().filter(|node| !wished.contains(node));
+    let mut changes: Vec<_> = joining.map(|node| (ConfChangeType::AddNode, *node)).collect();
+    let are_near = changes.iter().all(|(_, node)| is_near(*node));
+    changes.extend(leaving.map(|node| (ConfChangeType::RemoveNode, *node)));
+    let reached = wished.iter().filter(|node| up.contains(node)).count();
+    if changes.is_empty() || !are_near || reached * 2 <= wished.len() {
+        return Step::Nothing;
+    }
+    if !wished.contains(&me)
+        && let Some(node) = heir(wished)
+    {
+        return Step::Transfer(node);
+    }
+    let mut joint = change(&changes);
+    joint.set_transition(ConfChangeTransition::Explicit);
+    Step::Join(joint)
+}
+
+fn change(changes: &[(ConfChangeType, u64)]) -> ConfChangeV2 {
+    let single = |(kind, node): &(ConfChangeType, u64)| {
+        let mut single = ConfChangeSingle::default();
+        single.set_change_type(*kind);
+        single.node_id = *node;
+        single
+    };
+    let mut change = ConfChangeV2::default();
+    change.set_changes(changes.iter().map(single).collect::<Vec<_>>().into());
+    change
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn members(voters: &[u64], learners: &[u64], outgoing: &[u64]) -> ConfState {
+        let mut members = ConfState::default();
+        members.voters = voters.to_vec();
+        members.learners = learners.to_vec();
+        members.voters_outgoing = outgoing.to_vec();
+        members
+    }
+
+    fn step(members: &ConfState, wished: &[u64], me: u64, near: &[u64]) -> Step {
+        let up = (1..=9).collect();
+        next_step(members, wished, me, &up, |node| node == me || near.contains(&node))
+    }
+
+    fn kinds(step: &Step) -> Vec<(ConfChangeType, u64)> {
+        let (Step::Change(change) | Step::Join(change)) = step else { return Vec::new() };
+        change.changes.iter().map(|it| (it.get_change_type(), it.node_id)).collect()
+    }
+
+    #[test]
+    fn a_new_voter_is_a_learner_first_and_waits_until_it_is_near() {
+        use ConfChangeType::{AddLearnerNode, AddNode, RemoveNode};
+        let wished = [2, 3, 4];
+        let first = step(&members(&[1, 2, 3], &[], &[]), &wished, 2, &[1, 3]);
+        assert_eq!(kinds(&first), [(AddLearnerNode, 4)]);
+        let learning = members(&[1, 2, 3], &[4], &[]);
+        assert_eq!(step(&learning, &wished, 2, &[1, 3]), Step::Nothing);
+        let joint = step(&learning, &wished, 2, &[1, 3, 4]);
+        assert!(matches!(joint, Step::Join(_)));
+        assert_eq!(kinds(&joint), [(AddNode, 4), (RemoveNode, 1)]);
+        let leave = step(&members(&[2, 3, 4], &[], &[1, 2, 3]), &wished, 2, &[3, 4]);
+        assert_eq!(leave, Step::Change(ConfChangeV2::default()));
+        assert_eq!(step(&members(&[2, 3, 4], &[], &[]), &wished, 2, &[3, 4]), Step::Nothing);
+    }
+
+    #[test]
+    fn a_leader_that_is_to_go_hands_over_first() {
+        let learning = members(&[1, 2, 3], &[4], &[]);
+        assert_eq!(step(&learning, &[2, 3, 4], 1, &[3, 4]), Step::Transfer(3));
+        // Nobody is left of the old ones: both lead together, and then one of the new.
+        let apart = members(&[1], &[2], &[]);
+        assert!(matches!(step(&apart, &[2], 1, &[2]), Step::Join(_)));
+        assert_eq!(step(&members(&[2], &[], &[1]), &[2], 1, &[2]), Step::Transfer(2));
+        assert_eq!(step(&members(&[2], &[], &[1]), &[2], 1, &[]), Step::Nothing);
+    }
+
+    #[test]
+    fn no_change_is_made_that_would_leave_a_minority() {
+        let up = BTreeSet::from([1]);
+        let all = members(&[1, 2, 3], &[], &[]);
+        assert_eq!(next_step(&all, &[1, 2], 1, &up, |_| true), Step::Nothing);
+        let up = BTreeSet::from([1, 2]);
+        assert!(matches!(next_step(&all, &[1, 2], 1, &up, |_| true), Step::Join(_)));
+    }
+
+    #[test]
+    fn a_learner_that_is_not_wished_any_more_goes() {
+        let learning = members(&[1, 2, 3], &[4], &[]);
+        let step = step(&learning, &[1, 2, 3], 1, &[2, 3, 4]);
+        assert_eq!(kinds(&step), [(ConfChangeType::RemoveNode, 4)]);
+    }
+}
