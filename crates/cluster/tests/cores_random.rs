@@ -46,9 +46,6 @@ struct World {
     durable: Vec<Place>,
     others: Vec<Place>,
     consumers: Vec<(ConsumerId, Place)>,
-    attaching: BTreeMap<Ticket, QueueId>,
-    /// Queues that had a consumer.
-    used: BTreeSet<QueueId>,
     bodies: u64,
     names: u64,
     /// Bodies for queues that stay.
@@ -72,8 +69,6 @@ impl World {
             durable: Vec::new(),
             others: Vec::new(),
             consumers: Vec::new(),
-            attaching: BTreeMap::new(),
-            used: BTreeSet::new(),
             bodies: 0,
             names: 0,
             lasting: BTreeSet::new(),
@@ -130,7 +125,6 @@ impl World {
                 let consumer = ConsumerId { session, number };
                 let spec = ConsumerSpec { credit: 3, ..ConsumerSpec::default() };
                 self.consumers.push((consumer, (queue, group)));
-                self.attaching.insert(ticket, queue);
                 let request = Request::Attach { ticket, group, queue, consumer, spec };
                 self.cluster.ask(session, request);
             }
@@ -263,9 +257,6 @@ impl World {
                         reply: CatalogReply::QueueDeclared { queue, group, .. },
                         ..
                     } if is_open => self.others.push((queue, group)),
-                    Answer::Attached { ticket, result: Ok(()) } => {
-                        self.used.insert(self.attaching[&ticket]);
-                    }
                     Answer::Got { delivery: Some(delivery), .. } if is_open => {
                         self.got(&delivery, true);
                     }
@@ -333,13 +324,8 @@ impl World {
         assert!(self.confirmed.len() > 50, "the test does not test much");
         for core in &self.cluster.cores {
             let catalog = core.shards[0].catalog().unwrap();
-            let left: Vec<_> = catalog
-                .queues()
-                .filter(|it| {
-                    it.exclusive.is_some() || (it.auto_delete && self.used.contains(&it.id))
-                })
-                .map(|it| (it.id, it.exclusive.is_some()))
-                .collect();
+            let owned = catalog.queues().filter(|it| it.exclusive.is_some());
+            let left: Vec<_> = owned.map(|it| it.id).collect();
             assert!(left.is_empty(), "their sessions are over: {left:?}");
         }
     }
