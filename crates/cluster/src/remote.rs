@@ -31,11 +31,19 @@ pub(crate) struct Remote {
     epoch: u64,
     consumers: BTreeMap<(QueueId, ConsumerId), Attachment>,
     asked: BTreeMap<(SessionId, Ticket), Request>,
+    /// Queues that a leader takes no consumers for, because a session is about to delete them.
+    closed: BTreeMap<QueueId, SessionId>,
 }
 
 impl Remote {
     pub(crate) fn new() -> Self {
-        Self { route: Route::Nowhere, epoch: 0, consumers: BTreeMap::new(), asked: BTreeMap::new() }
+        Self {
+            route: Route::Nowhere,
+            epoch: 0,
+            consumers: BTreeMap::new(),
+            asked: BTreeMap::new(),
+            closed: BTreeMap::new(),
+        }
     }
 
     pub(crate) fn epoch(&self) -> u64 {
@@ -190,9 +198,17 @@ impl Remote {
                 }
                 true
             }
+            Answer::Closed { ticket, result } => {
+                let asked = self.asked.remove(&(session, *ticket));
+                if let Some(Request::CloseQueue { queue, .. }) = &asked
+                    && result.is_ok()
+                {
+                    self.closed.insert(*queue, session);
+                }
+                asked.is_some()
+            }
             Answer::Purged { ticket, .. }
             | Answer::Status { ticket, .. }
-            | Answer::Closed { ticket, .. }
             | Answer::AppendFailed { ticket } => self.asked.remove(&(session, *ticket)).is_some(),
             Answer::Cancelled { queue, consumer } => {
                 self.consumers.remove(&(*queue, *consumer)).is_some()
@@ -207,10 +223,16 @@ impl Remote {
 
     /// The session is over. Says whether it had anything here.
     pub(crate) fn end_session(&mut self, session: SessionId) -> bool {
-        let before = self.consumers.len() + self.asked.len();
+        let before = self.consumers.len() + self.asked.len() + self.closed.len();
         self.consumers.retain(|(_, consumer), _| consumer.session != session);
         self.asked.retain(|(by, _), _| *by != session);
-        self.consumers.len() + self.asked.len() != before
+        self.closed.retain(|_, by| *by != session);
+        self.consumers.len() + self.asked.len() + self.closed.len() != before
+    }
+
+    /// The queue is deleted: it need not be opened again.
+    pub(crate) fn deleted(&mut self, queue: QueueId) {
+        self.closed.remove(&queue);
     }
 
     /// The queue went with its node: who consumed from it.
@@ -248,6 +270,22 @@ mod tests {
         let (group, queue, bytes) = (GROUP, QUEUE, bytes::Bytes::new());
         let (count, redelivered) = (1, false);
         Answer::Delivered(Delivery { group, queue, consumer, first_seq, count, redelivered, bytes })
+    }
+
+    #[test]
+    fn a_session_that_closed_a_queue_and_goes_without_deleting_it_leaves_something() {
+        let mut remote = Remote::new();
+        remote.join(NodeId(2), 1);
+        for is_deleted in [true, false] {
+            let (ticket, group, queue) = (Ticket(1), GROUP, QUEUE);
+            let (if_unused, if_empty) = (false, false);
+            remote.ask(ANN, &Request::CloseQueue { ticket, group, queue, if_unused, if_empty });
+            assert!(remote.answer(1, ANN, &Answer::Closed { ticket, result: Ok(0) }));
+            if is_deleted {
+                remote.deleted(QUEUE);
+            }
+            assert_eq!(remote.end_session(ANN), !is_deleted, "its leader is to hear of it");
+        }
     }
 
     #[test]

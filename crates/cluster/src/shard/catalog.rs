@@ -170,6 +170,9 @@ impl Shard {
         outputs: &mut Vec<Output>,
     ) {
         let waiter = created(then);
+        if !self.is_local_here(group) {
+            self.outbound(group).remote.deleted(queue);
+        }
         if group.is_local() && !self.is_local_here(group) {
             let gone = self.outbound(group).remote.dropped(queue);
             for consumer in gone {
