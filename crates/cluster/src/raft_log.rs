@@ -236,6 +236,8 @@ impl RaftLog {
     /// Nothing above what is applied is there any more.
     pub(crate) fn cut_tail(&mut self) {
         self.truncate_from(self.applied + 1);
+        // What is applied was committed, whether or not that was written down since.
+        self.hard_state.commit = self.applied;
     }
 
     fn truncate_from(&mut self, index: u64) {
@@ -488,6 +490,21 @@ mod tests {
         log.compact(2);
         log.compact(1);
         assert_eq!(log.compacted(), (2, 2));
+    }
+
+    #[test]
+    fn a_log_that_is_cut_ends_with_what_is_applied_and_that_is_committed() {
+        let mut hard_state = HardState::default();
+        (hard_state.term, hard_state.commit) = (1, 1);
+        let mut log = RaftLog::new(hard_state, voters(&[1, 2]), 0, 0);
+        log.append(&[entry(1, 1), entry(2, 1), entry(3, 1)]);
+        (1..4).for_each(|index| log.synced(index, place(index)));
+        log.applied(2);
+        log.cut_tail();
+        assert_eq!((log.last_index().unwrap(), log.place(3)), (2, None));
+        assert_eq!(log.initial_state().unwrap().hard_state.commit, 2);
+        log.append(&[entry(3, 2)]);
+        assert_eq!(log.term(3).unwrap(), 2);
     }
 
     #[test]

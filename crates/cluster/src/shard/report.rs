@@ -66,7 +66,12 @@ fn report(
 ) -> GroupReport {
     let nodes = |nodes: &[u64]| nodes.iter().map(|node| NodeId(*node)).collect::<Vec<_>>();
     let members = replica.log().members();
-    let (voters, learners) = (nodes(&members.voters), nodes(&members.learners));
+    let learners = nodes(&members.learners);
+    let mut voters = nodes(&members.voters);
+    // Until a change is over they vote, too.
+    voters.extend(nodes(&members.voters_outgoing));
+    voters.sort_unstable();
+    voters.dedup();
     let matched = voters
         .iter()
         .chain(&learners)
