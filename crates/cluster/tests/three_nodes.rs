@@ -1,0 +1,291 @@
+//! Three nodes with real threads, files and connections: one that was away too long, or whose disk
+//! lost something, is again what the others are.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    clippy::unwrap_used,
+    reason = "a test of the shell: it starts nodes in directories of its own"
+)]
+
+use std::collections::BTreeSet;
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use cluster::{
+    Answer, AnswerReceiver, ClusterHandle, Config, Failure, PeerConfig, Request, Ticket, launch,
+};
+use machine::{
+    Arguments, Batch, CatalogCommand, CatalogReply, ConsumerId, ConsumerSpec, GroupId, Messages,
+    NodeId, QueueId, SessionId, SessionOwner,
+};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Three nodes, some of which run.
+struct Cluster {
+    root: PathBuf,
+    peers: Vec<(NodeId, String)>,
+    nodes: [Option<ClusterHandle>; 3],
+}
+
+impl Cluster {
+    fn new(name: &str) -> Self {
+        let root = std::env::temp_dir().join(format!("millrace-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&root);
+        let free: Vec<_> = (0..3).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+        let address = |(at, free): (usize, &TcpListener)| {
+            (NodeId(at as u64 + 1), free.local_addr().unwrap().to_string())
+        };
+        let peers = free.iter().enumerate().map(address).collect();
+        drop(free);
+        let mut cluster = Self { root, peers, nodes: [None, None, None] };
+        (1..=3).for_each(|node| cluster.start(node));
+        cluster.nodes.iter().flatten().for_each(ClusterHandle::wait_ready);
+        cluster
+    }
+
+    fn directory(&self, node: usize) -> PathBuf {
+        self.root.join(format!("{node}"))
+    }
+
+    fn start(&mut self, node: usize) {
+        let peers = PeerConfig {
+            node: Some(NodeId(node as u64)),
+            peers: self.peers.clone(),
+            bulk_bytes_per_second: 1 << 30,
+            ..PeerConfig::default()
+        };
+        let config = Config {
+            data_dir: self.directory(node),
+            groups: 1,
+            shards: 2,
+            wal_file_bytes: 1 << 20,
+            memory_limit: u64::MAX,
+            disk_free_limit: 0,
+            new_cluster: 7,
+            peers: Some(peers),
+        };
+        let handle = launch(&config, &Failure::new(|why| panic!("{why}"))).unwrap();
+        self.nodes[node - 1] = Some(handle);
+    }
+
+    fn node(&self, node: usize) -> &ClusterHandle {
+        self.nodes[node - 1].as_ref().expect("it runs")
+    }
+
+    fn stop(&mut self, node: usize) {
+        self.nodes[node - 1].take().expect("it runs").stop();
+    }
+
+    /// Waits until all nodes have applied the same in every group, and it is the same.
+    fn agree(&self) {
+        let started = Instant::now();
+        loop {
+            let seen: Vec<_> = self.nodes.iter().flatten().filter_map(digests).collect();
+            if seen.len() == 3 && seen[0].len() == 4 && seen.iter().all(|one| *one == seen[0]) {
+                return;
+            }
+            assert!(started.elapsed() < PATIENCE, "they do not agree: {seen:?}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+/// Group, applied index and digest.
+fn digests(node: &ClusterHandle) -> Option<Vec<(GroupId, u64, u64)>> {
+    let groups = node.status()?.groups;
+    Some(groups.iter().map(|found| (found.group, found.applied, found.digest)).collect())
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.nodes.iter().flatten().for_each(ClusterHandle::stop);
+        let _ = std::fs::remove_dir_all(&self.root);
+    }
+}
+
+/// A session that asks one thing at a time.
+struct Session {
+    cluster: ClusterHandle,
+    id: SessionId,
+    answers: AnswerReceiver,
+    waiting: Vec<Answer>,
+}
+
+impl Session {
+    fn open(cluster: &ClusterHandle) -> Self {
+        let (id, answers) = cluster.open_session();
+        Self { cluster: cluster.clone(), id, answers, waiting: Vec::new() }
+    }
+
+    async fn ask(&mut self, request: Request) {
+        assert!(self.cluster.submit(self.id, &mut vec![request]).await);
+    }
+
+    async fn next(&mut self) -> Answer {
+        while self.waiting.is_empty() {
+            let heard = tokio::time::timeout(PATIENCE, self.answers.recv(&mut self.waiting));
+            assert!(heard.await.expect("an answer"));
+        }
+        self.waiting.remove(0)
+    }
+
+    async fn declare(&mut self, name: &str) -> (QueueId, GroupId) {
+        let command = CatalogCommand::DeclareQueue {
+            vhost: "/".to_owned(),
+            name: name.to_owned(),
+            durable: true,
+            auto_delete: false,
+            exclusive: false,
+            server_named: false,
+            arguments: Arguments::new(),
+            by: SessionOwner { node: self.cluster.node(), session: self.id },
+        };
+        self.ask(Request::Catalog { ticket: Ticket(1), command }).await;
+        match self.next().await {
+            Answer::Catalog { reply: CatalogReply::QueueDeclared { queue, group, .. }, .. } => {
+                (queue, group)
+            }
+            other => panic!("not declared: {other:?}"),
+        }
+    }
+
+    /// Publishes messages with these numbers, each of about a kilobyte, and waits for the confirms.
+    async fn publish(&mut self, place: (QueueId, GroupId), numbers: std::ops::Range<u64>) {
+        let (queue, group) = place;
+        for number in numbers {
+            let mut batch = Batch::new();
+            batch.enqueue(&[queue], &[], body(queue, number).as_bytes());
+            let settles = Vec::new();
+            self.ask(Request::Append { group, ticket: Ticket(2), batch, settles }).await;
+            if number % 100 == 99 {
+                for _ in 0..100 {
+                    let answer = self.next().await;
+                    assert!(matches!(answer, Answer::Appended { .. }), "{answer:?}");
+                }
+            }
+        }
+    }
+
+    /// The bodies of everything in the queue, which holds `count` messages.
+    async fn consume(&mut self, place: (QueueId, GroupId), count: usize) -> BTreeSet<String> {
+        let (queue, group) = place;
+        let consumer = ConsumerId { session: self.id, number: queue.0 };
+        let spec = ConsumerSpec { credit: u32::MAX, ..ConsumerSpec::default() };
+        self.ask(Request::Attach { ticket: Ticket(3), group, queue, consumer, spec }).await;
+        let mut bodies = BTreeSet::new();
+        while bodies.len() < count {
+            let Answer::Delivered(delivery) = self.next().await else { continue };
+            for (_, body) in Messages::of(queue, &delivery.bytes) {
+                bodies.insert(String::from_utf8(body.to_vec()).unwrap());
+            }
+        }
+        bodies
+    }
+}
+
+fn body(queue: QueueId, number: u64) -> String {
+    format!("{}-{number}-{}", queue.0, "x".repeat(1000))
+}
+
+fn bodies(queue: QueueId, count: u64) -> BTreeSet<String> {
+    (0..count).map(|number| body(queue, number)).collect()
+}
+
+fn run<T>(test: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(test)
+}
+
+/// Queues in different groups.
+fn declare(cluster: &Cluster) -> Vec<(QueueId, GroupId)> {
+    run(async {
+        let mut session = Session::open(cluster.node(1));
+        let mut places = Vec::new();
+        for name in ["a", "b", "c"] {
+            places.push(session.declare(name).await);
+        }
+        places
+    })
+}
+
+fn publish(node: &ClusterHandle, places: &[(QueueId, GroupId)], numbers: std::ops::Range<u64>) {
+    run(async {
+        let mut session = Session::open(node);
+        for place in places {
+            session.publish(*place, numbers.clone()).await;
+        }
+    });
+}
+
+fn assert_all_there(node: &ClusterHandle, places: &[(QueueId, GroupId)], count: u64) {
+    run(async {
+        let mut session = Session::open(node);
+        for place in places {
+            let found = session.consume(*place, count as usize).await;
+            assert!(found == bodies(place.0, count));
+        }
+    });
+}
+
+#[test]
+fn a_node_that_was_away_for_longer_than_the_log_reaches_catches_up() {
+    let mut cluster = Cluster::new("away");
+    let places = declare(&cluster);
+    publish(cluster.node(1), &places, 0..500);
+    cluster.agree();
+    cluster.stop(3);
+    // Many times what the log keeps.
+    publish(cluster.node(1), &places, 500..6000);
+    run(async {
+        let mut session = Session::open(cluster.node(2));
+        session.declare("declared meanwhile").await;
+    });
+    cluster.start(3);
+    cluster.agree();
+    // Everything that it now has in segments it was sent, but for what it had.
+    publish(cluster.node(3), &places, 6000..6100);
+    cluster.stop(1);
+    assert_all_there(cluster.node(3), &places, 6100);
+}
+
+#[test]
+fn a_node_whose_log_is_damaged_is_rebuilt_from_the_others() {
+    let mut cluster = Cluster::new("damaged");
+    let places = declare(&cluster);
+    publish(cluster.node(1), &places, 0..2000);
+    cluster.agree();
+    cluster.stop(3);
+    publish(cluster.node(1), &places, 2000..2200);
+    let log = cluster.directory(3).join("wal");
+    let mut files: Vec<PathBuf> =
+        std::fs::read_dir(&log).unwrap().map(|file| file.unwrap().path()).collect();
+    files.sort();
+    let mut harmed = 0;
+    for path in files.iter().rev() {
+        let mut bytes = std::fs::read(path).unwrap();
+        let mut at = 0;
+        while let Some(found) = bytes[at..].windows(64).position(|part| part == [b'x'; 64]) {
+            bytes[at + found] ^= 1;
+            at += found + (100 << 10);
+            harmed += 1;
+            if at >= bytes.len() {
+                break;
+            }
+        }
+        std::fs::write(path, bytes).unwrap();
+    }
+    assert!(harmed > 10, "{harmed}");
+    cluster.start(3);
+    cluster.agree();
+    let groups = cluster.directory(3).join("groups");
+    let is_kept = |place: &(QueueId, GroupId)| {
+        let names = std::fs::read_dir(groups.join(format!("{}", place.1.0))).unwrap();
+        names.flatten().any(|name| name.file_name().to_string_lossy().starts_with("damaged-"))
+    };
+    assert!(places.iter().any(is_kept), "what was damaged is kept");
+    // It may vote again: with one of the others gone, the two that are left go on.
+    cluster.stop(1);
+    publish(cluster.node(3), &places, 2200..2300);
+    assert_all_there(cluster.node(3), &places, 2300);
+}
