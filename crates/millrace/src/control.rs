@@ -44,7 +44,7 @@ pub(crate) enum Request {
     Status,
     Add { node: u64, address: String },
     Remove { node: u64 },
-    Replace { node: u64 },
+    Replace { node: u64, by: u64 },
     Rebalance,
     Drain { node: u64 },
 }

@@ -151,6 +151,11 @@ impl Catalog {
         self.membership.nodes.get(&node)
     }
 
+    /// Whether a node of that number was removed: it is never given again.
+    pub fn is_retired(&self, node: NodeId) -> bool {
+        self.membership.retired.contains(&node)
+    }
+
     /// The nodes that are to keep a group, the one first that is to lead it. Empty: no such group, or
     /// one of a node's memory.
     pub fn voters(&self, group: GroupId) -> &[NodeId] {

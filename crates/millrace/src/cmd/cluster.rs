@@ -19,8 +19,8 @@ A fourth:
   millrace cluster add 4 10.0.0.4:7000
   (on 10.0.0.4) millrace serve --node-id 4 --peer-listen 10.0.0.4:7000 --join 10.0.0.1:7000
 A node that lost its disk:
-  millrace cluster replace 2
-  (on its machine, with an empty data directory) millrace serve --node-id 2 ... --join 10.0.0.1:7000
+  millrace cluster replace 2 4
+  (on its machine, with an empty data directory) millrace serve --node-id 4 ... --join 10.0.0.1:7000
 
 Every command talks to a running node of this machine, through the socket in its data directory."
 )]
@@ -52,10 +52,12 @@ enum Command {
         /// Its number
         node: u64,
     },
-    /// Forget a node whose disk is lost, so that a new one can come under its number
+    /// Take a node out whose disk is lost, and say how to start the one that takes its place
     Replace {
-        /// Its number
+        /// Its number, which is never given again
         node: u64,
+        /// The new node's: one that no node ever had
+        by: u64,
     },
     /// Spread groups and leaders evenly over the nodes that are up
     Rebalance,
@@ -76,7 +78,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
         }
         Command::Add { node, address } => Request::Add { node, address },
         Command::Remove { node } => Request::Remove { node },
-        Command::Replace { node } => Request::Replace { node },
+        Command::Replace { node, by } => Request::Replace { node, by },
         Command::Rebalance => Request::Rebalance,
         Command::Drain { node } => Request::Drain { node },
     };

@@ -26,7 +26,7 @@ pub(super) async fn carry_out(request: Request, cluster: &ClusterHandle) -> Answ
         }
         Request::Add { node, address } => add(cluster, node, address).await,
         Request::Remove { node } => remove(cluster, node).await,
-        Request::Replace { node } => replace(cluster, node).await,
+        Request::Replace { node, by } => replace(cluster, node, by).await,
         Request::Rebalance => rebalance(cluster).await,
         Request::Drain { node } => drain(cluster, node).await,
     };
@@ -49,16 +49,7 @@ pub(super) async fn admit(
     if known.is_some_and(|known| known != 0 && known != incarnation) {
         return Err(format!(
             "node {} is a member, and this is not its data directory: take a number that no member has, \
-             or, if the old node's disk is lost, run `millrace cluster replace {}` on a member first",
-            node.0, node.0
-        ));
-    }
-    // Groups in which its number still votes count on what an earlier node of that number promised.
-    let votes = |group: &super::Group| group.voters.contains(&node.0);
-    if known.is_none() && status(cluster).await?.groups.iter().any(votes) {
-        return Err(format!(
-            "groups still count on an earlier node {}: run `millrace cluster remove {}` on a member, \
-             and ask again when it is done",
+             and, if the old node's disk is lost, run `millrace cluster replace {} NEW` on a member first",
             node.0, node.0
         ));
     }
@@ -96,12 +87,21 @@ async fn remove(cluster: &ClusterHandle, node: u64) -> Result<String, String> {
     Ok(format!("Node {node} is no member any more. Its process can be stopped, its data removed."))
 }
 
-async fn replace(cluster: &ClusterHandle, node: u64) -> Result<String, String> {
+async fn replace(cluster: &ClusterHandle, node: u64, by: u64) -> Result<String, String> {
+    let is_taken = |catalog: &machine::Catalog| {
+        catalog.node(NodeId(by)).is_some() || catalog.is_retired(NodeId(by))
+    };
+    if by == node || is_taken(&cluster.catalog()) {
+        return Err(format!(
+            "node {by} cannot take the place of node {node}: take another number, one that no node ever \
+             had. Who comes without what node {node} has promised must not be taken for it"
+        ));
+    }
     let address = address_of(cluster, NodeId(node));
     take_out(cluster, node).await?;
     Ok(format!(
         "The old node {node} is forgotten: it votes nowhere, and what others have of its messages is \
-         complete. Start the new one with an empty data directory: millrace serve --node-id {node} \
+         complete. Start the new one with an empty data directory: millrace serve --node-id {by} \
          --peer-listen {address} --join {}",
         address_of(cluster, cluster.node())
     ))
@@ -109,23 +109,15 @@ async fn replace(cluster: &ClusterHandle, node: u64) -> Result<String, String> {
 
 async fn rebalance(cluster: &ClusterHandle) -> Result<String, String> {
     let down = down(cluster).await?;
-    let standing = |node: NodeId| match down.contains(&node.0) {
-        true => Standing::Down,
-        false => Standing::Serving,
-    };
-    let count = place(cluster, standing).await?;
+    let count = place(cluster, |node| standing(&down, node, None), Goal::Balance).await?;
     Ok(format!("{count} group(s) get other voters or leaders; see millrace cluster status"))
 }
 
 async fn drain(cluster: &ClusterHandle, node: u64) -> Result<String, String> {
     known(cluster, node)?;
     let down = down(cluster).await?;
-    let standing = |other: NodeId| match other.0 {
-        other if other == node => Standing::Draining,
-        other if down.contains(&other) => Standing::Down,
-        _ => Standing::Serving,
-    };
-    let count = place(cluster, standing).await?;
+    let draining = |other| standing(&down, other, Some(node));
+    let count = place(cluster, draining, Goal::Balance).await?;
     Ok(format!(
         "{count} group(s) move away from node {node}. When millrace cluster status shows that it leads \
          none, it can be stopped; millrace cluster rebalance brings them back."
@@ -136,8 +128,9 @@ async fn drain(cluster: &ClusterHandle, node: u64) -> Result<String, String> {
 async fn place(
     cluster: &ClusterHandle,
     standing: impl Fn(NodeId) -> Standing,
+    goal: Goal,
 ) -> Result<usize, String> {
-    let changes = cluster.catalog().placement_changes(standing, Goal::Balance);
+    let changes = cluster.catalog().placement_changes(standing, goal);
     let count = changes.len();
     for command in changes {
         change(cluster, command).await?;
@@ -153,19 +146,59 @@ async fn take_out(cluster: &ClusterHandle, node: u64) -> Result<(), String> {
             "this is node {node} itself: ask another node, with --data-dir of that one"
         ));
     }
+    let down = down(cluster).await?;
+    let rest: Vec<u64> =
+        cluster.catalog().nodes().map(|info| info.node.0).filter(|other| *other != node).collect();
+    let reached = rest.iter().filter(|other| !down.contains(other)).count();
+    if reached * 2 <= rest.len() && !rest.is_empty() {
+        return Err(format!(
+            "without node {node} only {reached} of {} nodes could be reached, which is no majority: \
+             bring the others back first",
+            rest.len()
+        ));
+    }
+    if !down.contains(&node) {
+        // What it has goes to others while it can still give it.
+        place(cluster, |other| standing(&down, other, Some(node)), Goal::Repair).await?;
+        until_nobody_counts_on(cluster, node, "is still a member").await?;
+    }
     change(cluster, CatalogCommand::RemoveNode { node: NodeId(node) }).await?;
+    until_nobody_counts_on(cluster, node, "is no member any more").await
+}
+
+/// How `node` may be used.
+fn standing(down: &[u64], node: NodeId, draining: Option<u64>) -> Standing {
+    if draining == Some(node.0) {
+        Standing::Draining
+    } else if down.contains(&node.0) {
+        Standing::Down
+    } else {
+        Standing::Serving
+    }
+}
+
+/// Waits until no group that is kept here has a voter that the catalog does not want.
+async fn until_nobody_counts_on(
+    cluster: &ClusterHandle,
+    node: u64,
+    state: &str,
+) -> Result<(), String> {
     let deadline = tokio::time::Instant::now() + LEAVE;
     loop {
         let status = status(cluster).await?;
-        let counts = |group: &&super::Group| group.voters.contains(&node);
+        let is_wanted =
+            |group: u32| cluster.catalog().voters(machine::GroupId(group)).contains(&NodeId(node));
+        let counts =
+            |group: &&super::Group| group.voters.contains(&node) && !is_wanted(group.group);
         let left = status.groups.iter().filter(counts).count();
         if left == 0 {
             return Ok(());
         }
         if tokio::time::Instant::now() >= deadline {
             return Err(format!(
-                "node {node} is no member any more, but {left} group(s) still count on it: most of \
-                 their voters cannot be reached; see millrace cluster status, and ask again"
+                "node {node} {state}, but {left} group(s) still count on it: those who take over are \
+                 not near yet, or most voters cannot be reached; see millrace cluster status, and ask \
+                 again"
             ));
         }
         tokio::time::sleep(LOOK).await;

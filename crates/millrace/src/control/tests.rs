@@ -99,7 +99,8 @@ fn orders_that_cannot_be_carried_out_say_why() {
         other => panic!("{other:?}"),
     };
     assert!(refused(Request::Remove { node: 9 }).contains("the members are 1"));
-    assert!(refused(Request::Replace { node: 1 }).contains("ask another node"));
+    assert!(refused(Request::Replace { node: 1, by: 2 }).contains("ask another node"));
+    assert!(refused(Request::Replace { node: 1, by: 1 }).contains("take another number"));
     assert!(refused(Request::Drain { node: 9 }).contains("is not a member"));
     let why = refused(Request::Add { node: 2, address: "a:1".to_owned() });
     assert!(why.contains("has no peer port"), "{why}");
