@@ -253,7 +253,10 @@ fn a_node_that_was_away_for_longer_than_the_log_reaches_catches_up() {
 fn a_node_whose_log_is_damaged_is_rebuilt_from_the_others() {
     let mut cluster = Cluster::new("damaged");
     let places = declare(&cluster);
-    publish(cluster.node(1), &places, 0..2000);
+    publish(cluster.node(1), &places, 0..1800);
+    cluster.agree();
+    // No checkpoint covers these: the log goes on to other files less often than that.
+    publish(cluster.node(1), &places, 1800..2000);
     cluster.agree();
     cluster.stop(3);
     publish(cluster.node(1), &places, 2000..2200);
@@ -267,7 +270,7 @@ fn a_node_whose_log_is_damaged_is_rebuilt_from_the_others() {
         let mut at = 0;
         while let Some(found) = bytes[at..].windows(64).position(|part| part == [b'x'; 64]) {
             bytes[at + found] ^= 1;
-            at += found + (100 << 10);
+            at += found + (2 << 10);
             harmed += 1;
             if at >= bytes.len() {
                 break;
