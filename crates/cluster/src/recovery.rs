@@ -251,8 +251,8 @@ impl<D: Disk> Recovery<'_, D> {
             None => HardState::default(),
         };
         let (mut index, mut term, mut machine) = (0, 0, None);
-        let mut members = ConfState::default();
-        members.voters = founders.iter().map(|node| node.0).collect();
+        let voters = founders.iter().map(|node| node.0).collect();
+        let mut members = ConfState { voters, ..ConfState::default() };
         if let Some(checkpoint) = &found.checkpoint {
             let decoded = State::decode(&checkpoint.state)
                 .ok_or_else(|| unreadable(checkpoint.group, &"the checkpoint's state"))?;

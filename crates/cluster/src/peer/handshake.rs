@@ -117,14 +117,14 @@ impl std::fmt::Display for Refusal {
                 out,
                 "node {} comes with incarnation {theirs:016x}, but {known:016x} is known: a wiped node \
                  under an old identity would forget what it has promised; start it with its old data \
-                 directory, or run `millrace cluster replace {}` on another member",
+                 directory, or run `millrace cluster replace {} NEW` on another member",
                 node.0, node.0
             ),
             Self::EarlierBoot { node, theirs, known } => write!(
                 out,
                 "node {} knows of its start {theirs}, but was here with start {known}: its data \
                  directory is an old copy; start it with the newest one, or run `millrace cluster \
-                 replace {}` on another member",
+                 replace {} NEW` on another member",
                 node.0, node.0
             ),
             Self::OtherNode { node, expected } => write!(

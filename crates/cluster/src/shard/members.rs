@@ -106,8 +106,8 @@ impl Shard {
 
     /// An empty replica. Unless the group is as new, its leader brings it where the others are.
     fn begin_replica(&mut self, now: Now, group: GroupId, founders: &[NodeId]) {
-        let mut members = ConfState::default();
-        members.voters = founders.iter().map(|node| node.0).collect();
+        let voters = founders.iter().map(|node| node.0).collect();
+        let members = ConfState { voters, ..ConfState::default() };
         let log = RaftLog::new(HardState::default(), members, 0, 0);
         let mut replica = Replica::new(group, self.me.node, log, 0, self.me.seed);
         if replica.log().is_alone() && replica.is_voter() {
@@ -251,9 +251,8 @@ fn next_step(
 
 fn change(changes: &[(ConfChangeType, u64)]) -> ConfChangeV2 {
     let single = |(kind, node): &(ConfChangeType, u64)| {
-        let mut single = ConfChangeSingle::default();
+        let mut single = ConfChangeSingle { node_id: *node, ..ConfChangeSingle::default() };
         single.set_change_type(*kind);
-        single.node_id = *node;
         single
     };
     let mut change = ConfChangeV2::default();
@@ -266,11 +265,12 @@ mod tests {
     use super::*;
 
     fn members(voters: &[u64], learners: &[u64], outgoing: &[u64]) -> ConfState {
-        let mut members = ConfState::default();
-        members.voters = voters.to_vec();
-        members.learners = learners.to_vec();
-        members.voters_outgoing = outgoing.to_vec();
-        members
+        ConfState {
+            voters: voters.to_vec(),
+            learners: learners.to_vec(),
+            voters_outgoing: outgoing.to_vec(),
+            ..ConfState::default()
+        }
     }
 
     fn step(members: &ConfState, wished: &[u64], me: u64, near: &[u64]) -> Step {

@@ -72,7 +72,7 @@ fn every_refusal_says_what_to_do() {
             hello(2),
             known(9, 1),
             Refusal::OtherIncarnation { node, theirs: 72, known: 9 },
-            "`millrace cluster replace 2`",
+            "`millrace cluster replace 2 NEW`",
         ),
         (
             hello(2),

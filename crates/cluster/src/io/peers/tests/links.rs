@@ -135,7 +135,7 @@ fn a_wiped_node_is_refused_until_the_operator_says_so() {
     let mut wiped = Start { incarnation: 99, ..Start::node(2) }.start();
     wiped.peers.set_members(&[one.address()]);
     let why = wiped.await_trouble(1);
-    assert!(why.contains("`millrace cluster replace 2`"), "{why}");
+    assert!(why.contains("`millrace cluster replace 2 NEW`"), "{why}");
     assert!(one.is_quiet() && wiped.is_quiet());
     assert_eq!(one.kept_incarnation(), Some(72));
     one.peers.set_members(&[]);
