@@ -8,7 +8,6 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use machine::{Batch, ENTRY_HEAD_BYTES, Origin, PARCEL_HEAD_BYTES, SessionId};
 
-use crate::limits::ENTRY_BYTES;
 use crate::request::Held;
 use crate::waiter::Waiter;
 
@@ -16,6 +15,8 @@ use crate::waiter::Waiter;
 #[derive(Debug)]
 pub(crate) struct Parcels {
     origin: Origin,
+    /// Bytes of a parcel that is joined from several batches.
+    entry_bytes: usize,
     gathering: Option<Gathering>,
     /// Closed, by number, without a gap.
     closed: VecDeque<Parcel>,
@@ -57,9 +58,10 @@ pub(crate) struct Parcel {
 }
 
 impl Parcels {
-    pub(crate) fn new(origin: Origin) -> Self {
+    pub(crate) fn new(origin: Origin, entry_bytes: usize) -> Self {
         Self {
             origin,
+            entry_bytes,
             gathering: None,
             closed: VecDeque::new(),
             next_seq: 1,
@@ -77,7 +79,7 @@ impl Parcels {
     /// Adds `batch` to the parcel that is being gathered, or begins one if both would be too large.
     pub(crate) fn add(&mut self, wall_ms: u64, batch: Batch, waiter: Waiter, settles: Vec<Held>) {
         let gathered = self.gathering.as_ref().map_or(0, |it| it.batch.bytes());
-        if gathered > 0 && gathered + batch.bytes() > ENTRY_BYTES {
+        if gathered > 0 && gathered + batch.bytes() > self.entry_bytes {
             self.close(wall_ms);
         }
         let gathering = self.gathering.get_or_insert_with(|| {
@@ -199,7 +201,7 @@ mod tests {
     use crate::request::Ticket;
 
     fn parcels() -> Parcels {
-        Parcels::new(Origin { node: NodeId(1), boot: 3 })
+        Parcels::new(Origin { node: NodeId(1), boot: 3 }, 1 << 20)
     }
 
     fn dropped(queue: u64) -> Batch {

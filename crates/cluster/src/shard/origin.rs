@@ -4,7 +4,7 @@ use machine::{Batch, CatalogCommand, GroupId, NodeId};
 
 use super::{Input, Now, Output, Shard, refuse, tell};
 use crate::intake::{Taken, Verdict};
-use crate::limits::{LEADERLESS_MS, MINORITY_MS};
+use crate::limits::{ENTRY_BYTES, LEADERLESS_MS, MINORITY_MS};
 use crate::parcels::Parcels;
 use crate::peer::message::Message;
 use crate::remote::{Remote, Route};
@@ -50,8 +50,9 @@ impl Outbound {
 impl Shard {
     pub(super) fn outbound(&mut self, group: GroupId) -> &mut Outbound {
         let origin = self.origin();
+        let entry_bytes = ENTRY_BYTES.min(self.sizes.append_bytes);
         self.out.entry(group).or_insert_with(|| Outbound {
-            parcels: Parcels::new(origin),
+            parcels: Parcels::new(origin, entry_bytes),
             remote: Remote::new(),
             told: Told::default(),
             stuck_since_ms: None,
