@@ -39,11 +39,13 @@ pub struct Size {
     pub nodes: usize,
     /// Milliseconds under load and harm.
     pub load_ms: u64,
+    /// Milliseconds under load after all is healed.
+    pub healed_ms: u64,
 }
 
 impl Default for Size {
     fn default() -> Self {
-        Self { nodes: 3, load_ms: 10_000 }
+        Self { nodes: 3, load_ms: 10_000, healed_ms: 3_000 }
     }
 }
 
@@ -87,8 +89,6 @@ pub struct Counts {
 
 /// All nodes serve within this time after the first start, and after everything is healed.
 const SERVES: Micros = 15_000_000;
-/// Load goes on for so long after the heal.
-const HEALED: Micros = 3_000_000;
 /// After the load every queue is empty within this time.
 const DRAINS: Micros = 30_000_000;
 /// All replicas have applied the same within this time.
@@ -119,7 +119,7 @@ pub fn run(seed: u64, size: Size) -> Outcome {
         confirmed_min: 50,
         faults_min: 1,
         settle_horizon: HORIZON,
-        stuck_after: (SERVES + HEALED + DRAINS) * 1000,
+        stuck_after: (SERVES + size.healed_ms * 1000 + DRAINS) * 1000,
         order_of_flagged: false,
         ..Rules::default()
     };
@@ -142,7 +142,7 @@ fn live(world: &mut World, size: Size) {
     if !wait(world, SERVES, "the nodes do not serve after the heal", World::is_whole) {
         return;
     }
-    let end = world.agenda.now() + HEALED;
+    let end = world.agenda.now() + size.healed_ms * 1000;
     world.run_until(end, |_| false);
     world.diary.saw("world", What::Load { on: false });
     drain(world);

@@ -30,6 +30,9 @@ pub struct Simulation {
     /// Milliseconds under load and harm, simulated
     #[arg(long, default_value_t = 10_000)]
     load_ms: u64,
+    /// Milliseconds under load after all is healed
+    #[arg(long, default_value_t = 3_000)]
+    healed_ms: u64,
     /// Write the history of a failed seed, or of a single one, to this file
     #[arg(long)]
     history: Option<PathBuf>,
@@ -68,7 +71,7 @@ impl Simulation {
             );
             usual(panic);
         }));
-        let size = Size { nodes: self.nodes, load_ms: self.load_ms };
+        let size = Size { nodes: self.nodes, load_ms: self.load_ms, healed_ms: self.healed_ms };
         let mut totals = Totals::default();
         for seed in self.seed..self.seed + self.seeds {
             current.store(seed, Ordering::Relaxed);

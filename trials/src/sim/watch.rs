@@ -76,6 +76,8 @@ pub(super) struct Watch {
     violations: Vec<String>,
 }
 
+/// Replicas of a data group, where there are so many nodes.
+const REPLICAS: usize = 3;
 /// Different violations that are kept: one bug shows in many places.
 const VIOLATIONS_MAX: usize = 40;
 
@@ -212,7 +214,7 @@ impl Watch {
         }
         let holders = self.holders.get(&(group.0, id.to_owned()));
         let count = holders.map_or(0, BTreeMap::len);
-        if count * 2 <= self.nodes {
+        if count * 2 <= self.nodes.min(REPLICAS) {
             let on: Vec<usize> =
                 holders.into_iter().flat_map(BTreeMap::keys).map(|node| node + 1).collect();
             self.violated(format!("{id} was confirmed, and synced in group {} on {on:?}", group.0));
