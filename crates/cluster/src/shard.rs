@@ -227,10 +227,13 @@ impl Shard {
         due.min(self.next_tick_ms)
     }
 
-    /// Bytes that were handed out for writing and are not synced, or wait for a leader elsewhere.
+    /// Bytes that are not on the disks of a majority, as far as this node waits for that.
     pub fn unsynced_bytes(&self) -> usize {
         let away = self.out.values().map(Outbound::bytes_away).sum::<usize>();
-        self.unsynced_bytes.iter().map(|&(_, bytes)| bytes).sum::<usize>() + away
+        let unsynced = self.unsynced_bytes.iter().map(|&(_, bytes)| bytes).sum::<usize>();
+        // What this node's disk has, others' may not have yet: for the most part these are the same.
+        let here = self.out.values().map(Outbound::bytes_here).sum::<usize>();
+        unsynced.max(here) + away
     }
 
     /// The catalog, if this shard has it.

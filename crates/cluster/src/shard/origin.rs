@@ -38,6 +38,11 @@ impl Outbound {
         self.parcels.is_empty() && !self.remote.is_asking()
     }
 
+    /// Bytes that wait for a majority, where this node leads.
+    pub(super) fn bytes_here(&self) -> usize {
+        self.parcels.bytes() - self.bytes_away()
+    }
+
     /// Bytes that wait for a leader on another node, or for any.
     pub(super) fn bytes_away(&self) -> usize {
         match self.remote.route {
