@@ -86,7 +86,7 @@ impl Simulation {
                 println!("seed {seed} does not repeat");
             }
             let done = seed - self.seed + 1;
-            if done % PROGRESS == 0 && done < self.seeds {
+            if done.is_multiple_of(PROGRESS) && done < self.seeds {
                 println!("{done} seeds, {} failed", totals.failed.len());
             }
         }
