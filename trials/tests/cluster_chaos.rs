@@ -2,7 +2,12 @@
 //!
 //! The faults of a run strike one after the other on one cluster, under one load, before one verdict.
 //! Long ones: `cargo xtask chaos --nodes 3 --rounds 20`, and `--fault mix` for hours.
-#![allow(clippy::disallowed_methods, reason = "starts the trials, and builds the broker for them")]
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    clippy::print_stdout,
+    reason = "starts the trials, builds the broker for them, and shows what they say"
+)]
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
