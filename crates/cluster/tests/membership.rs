@@ -1,0 +1,251 @@
+//! Nodes come and go under load, with real threads, files and connections: publishers see no error,
+//! and everything that was confirmed is there on those who stay.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    clippy::unwrap_used,
+    reason = "a test of the shell: it starts nodes in directories of its own"
+)]
+
+use std::collections::BTreeSet;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use cluster::{
+    Admission, Answer, AnswerReceiver, ClusterHandle, Config, Failure, PeerConfig, Request, Ticket,
+    launch,
+};
+use machine::{
+    Arguments, Batch, CatalogCommand, CatalogReply, ConsumerId, ConsumerSpec, Goal, GroupId,
+    Messages, NodeId, NodeInfo, QueueId, SessionId, SessionOwner, Standing,
+};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn start(root: &Path, node: u64, peers: PeerConfig) -> ClusterHandle {
+    let config = Config {
+        data_dir: root.join(format!("{node}")),
+        groups: 2,
+        shards: 2,
+        wal_file_bytes: 1 << 20,
+        memory_limit: u64::MAX,
+        disk_free_limit: 0,
+        new_cluster: 7,
+        peers: Some(PeerConfig {
+            node: Some(NodeId(node)),
+            bulk_bytes_per_second: 1 << 30,
+            ..peers
+        }),
+    };
+    launch(&config, &Failure::new(|why| panic!("{why}"))).unwrap()
+}
+
+/// A session that asks one thing at a time.
+struct Session {
+    cluster: ClusterHandle,
+    id: SessionId,
+    answers: AnswerReceiver,
+    waiting: Vec<Answer>,
+}
+
+impl Session {
+    fn open(cluster: &ClusterHandle) -> Self {
+        let (id, answers) = cluster.open_session();
+        Self { cluster: cluster.clone(), id, answers, waiting: Vec::new() }
+    }
+
+    async fn next(&mut self) -> Answer {
+        while self.waiting.is_empty() {
+            let heard = tokio::time::timeout(PATIENCE, self.answers.recv(&mut self.waiting));
+            assert!(heard.await.expect("an answer"));
+        }
+        self.waiting.remove(0)
+    }
+
+    async fn ask(&mut self, request: Request) -> Answer {
+        assert!(self.cluster.submit(self.id, &mut vec![request]).await);
+        self.next().await
+    }
+
+    async fn change(&mut self, command: CatalogCommand) -> CatalogReply {
+        match self.ask(Request::Catalog { ticket: Ticket(1), command }).await {
+            Answer::Catalog { reply, .. } => reply,
+            other => panic!("not changed: {other:?}"),
+        }
+    }
+
+    async fn declare(&mut self, name: &str) -> (QueueId, GroupId) {
+        let command = CatalogCommand::DeclareQueue {
+            vhost: "/".to_owned(),
+            name: name.to_owned(),
+            durable: true,
+            auto_delete: false,
+            exclusive: false,
+            server_named: false,
+            arguments: Arguments::new(),
+            by: SessionOwner { node: self.cluster.node(), session: self.id },
+        };
+        match self.change(command).await {
+            CatalogReply::QueueDeclared { queue, group, .. } => (queue, group),
+            other => panic!("not declared: {other:?}"),
+        }
+    }
+
+    async fn publish(&mut self, (queue, group): (QueueId, GroupId), number: u64) {
+        let (mut batch, settles) = (Batch::new(), Vec::new());
+        batch.enqueue(&[queue], &[], format!("{number}").as_bytes());
+        let append = Request::Append { group, ticket: Ticket(2), batch, settles };
+        let answer = self.ask(append).await;
+        assert!(matches!(answer, Answer::Appended { .. }), "{answer:?}");
+    }
+
+    async fn consume(&mut self, (queue, group): (QueueId, GroupId), count: u64) -> BTreeSet<u64> {
+        let consumer = ConsumerId { session: self.id, number: queue.0 };
+        let spec = ConsumerSpec { credit: u32::MAX, ..ConsumerSpec::default() };
+        let attach = Request::Attach { ticket: Ticket(3), group, queue, consumer, spec };
+        let mut answer = self.ask(attach).await;
+        let mut numbers = BTreeSet::new();
+        while (numbers.len() as u64) < count {
+            if let Answer::Delivered(delivery) = answer {
+                let bodies = Messages::of(queue, &delivery.bytes);
+                numbers.extend(
+                    bodies.map(|(_, body)| {
+                        std::str::from_utf8(body).unwrap().parse::<u64>().unwrap()
+                    }),
+                );
+            }
+            if (numbers.len() as u64) < count {
+                answer = self.next().await;
+            } else {
+                break;
+            }
+        }
+        numbers
+    }
+}
+
+fn run<T>(test: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(test)
+}
+
+/// Takes nodes in for as long as the node runs.
+fn admit(member: &ClusterHandle) {
+    let member = member.clone();
+    let mut admissions = member.admissions().unwrap();
+    std::thread::spawn(move || {
+        run(async {
+            while let Some(Admission { node: joiner, reply }) = admissions.recv().await {
+                let NodeInfo { node, address, incarnation } = joiner;
+                let command = CatalogCommand::AddNode { node, address, incarnation };
+                let taken = Session::open(&member).change(command).await;
+                assert_eq!(taken, CatalogReply::Done);
+                let _ = reply.send(Ok(member.catalog().nodes().cloned().collect()));
+            }
+        });
+    });
+}
+
+/// Waits until every group that `node` has a replica of has the voters that the catalog wishes.
+fn wait_for_voters(node: &ClusterHandle) {
+    let started = Instant::now();
+    loop {
+        let groups = node.status().map(|status| status.groups).unwrap_or_default();
+        let is_as_wished = |group: GroupId, voters: &[NodeId]| {
+            let wished: BTreeSet<NodeId> = node.catalog().voters(group).iter().copied().collect();
+            wished == voters.iter().copied().collect()
+        };
+        let is_settled = |found: &cluster::shard::GroupReport| {
+            is_as_wished(found.group, &found.voters) && found.learners.is_empty()
+        };
+        if !groups.is_empty() && groups.iter().all(is_settled) {
+            return;
+        }
+        assert!(started.elapsed() < PATIENCE, "{groups:?}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn a_node_comes_and_another_goes_and_publishers_see_no_error() {
+    let name = format!("millrace-membership-{}", std::process::id());
+    let root: PathBuf = std::env::temp_dir().join(name);
+    let _ = std::fs::remove_dir_all(&root);
+    let free: Vec<_> = (0..4).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+    let addresses: Vec<_> = free.iter().map(|it| it.local_addr().unwrap().to_string()).collect();
+    drop(free);
+    let peers: Vec<_> = (1..=3).map(NodeId).zip(addresses.iter().cloned()).collect();
+    let of_list = || PeerConfig { peers: peers.clone(), ..PeerConfig::default() };
+    let first: Vec<_> = (1..=3).map(|node| start(&root, node, of_list())).collect();
+    first.iter().for_each(ClusterHandle::wait_ready);
+    admit(&first[1]);
+    let places: Vec<_> = run(async {
+        let mut session = Session::open(&first[0]);
+        let mut places = Vec::new();
+        for name in ["a", "b", "c", "d", "e", "f"] {
+            places.push(session.declare(name).await);
+        }
+        places
+    });
+    let is_over = Arc::new(AtomicBool::new(false));
+    let publisher = {
+        let (node, places, is_over) = (first[1].clone(), places.clone(), Arc::clone(&is_over));
+        std::thread::spawn(move || {
+            run(async {
+                let mut session = Session::open(&node);
+                let mut rounds = 0;
+                while !is_over.load(Ordering::Relaxed) {
+                    for place in &places {
+                        session.publish(*place, rounds).await;
+                    }
+                    rounds += 1;
+                }
+                rounds
+            })
+        })
+    };
+    let join = Some(addresses[1].clone());
+    let listen = Some(addresses[3].clone());
+    let fourth = start(&root, 4, PeerConfig { join, listen, ..PeerConfig::default() });
+    fourth.wait_ready();
+    run(async {
+        let mut session = Session::open(&first[1]);
+        let changes = first[1].catalog().placement_changes(|_| Standing::Serving, Goal::Balance);
+        assert!(!changes.is_empty(), "the new node gets its share");
+        for change in changes {
+            assert_eq!(session.change(change).await, CatalogReply::Done);
+        }
+    });
+    first.iter().chain([&fourth]).for_each(wait_for_voters);
+    assert!(fourth.status().unwrap().groups.len() > 3);
+    // It goes while it leads and serves.
+    run(async {
+        let remove = CatalogCommand::RemoveNode { node: NodeId(1) };
+        let removed = Session::open(&first[1]).change(remove).await;
+        assert_eq!(removed, CatalogReply::Done);
+    });
+    [&first[1], &first[2], &fourth].into_iter().for_each(wait_for_voters);
+    is_over.store(true, Ordering::Relaxed);
+    let rounds = publisher.join().unwrap();
+    assert!(rounds > 10, "{rounds} rounds");
+    // Those who stay do not need it.
+    first[0].stop();
+    run(async {
+        let mut session = Session::open(&fourth);
+        for place in &places {
+            let found = session.consume(*place, rounds).await;
+            assert_eq!(found, (0..rounds).collect());
+        }
+        // Its number is never given again.
+        let again = CatalogCommand::AddNode {
+            node: NodeId(1),
+            address: addresses[0].clone(),
+            incarnation: 99,
+        };
+        assert!(matches!(session.change(again).await, CatalogReply::Refused(_)));
+    });
+    [&first[1], &first[2], &fourth].into_iter().for_each(ClusterHandle::stop);
+    let _ = std::fs::remove_dir_all(&root);
+}
