@@ -11,6 +11,7 @@ pub mod handle;
 mod mailbox;
 mod neighbours;
 pub mod peers;
+mod reading;
 mod reports;
 mod sessions;
 mod shard_loop;

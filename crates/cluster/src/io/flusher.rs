@@ -10,8 +10,9 @@ use wal::segments::SegmentMeta;
 use wal::{Checkpoint, Error, FileDisk, Keeper, Live, Reader};
 
 use super::handle::{Counters, Node};
+use super::reading::{Segments, fail_reading};
 use super::start::Failure;
-use super::store::{Flush, Segments, Sending, Store, fail_reading};
+use super::store::{Flush, Sending, Store};
 use crate::checkpoint::{Job, LiveMessages, Stored};
 use crate::copying;
 use crate::limits::{FILL_BYTES, LOG_FILES_KEPT, SEGMENT_BYTES_REVIEWED};

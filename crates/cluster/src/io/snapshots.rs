@@ -8,8 +8,9 @@ use machine::NodeId;
 use wal::{FileDisk, Reader};
 
 use super::handle::Node;
+use super::reading::fail_reading;
 use super::start::Failure;
-use super::store::{Sending, Store, fail_reading};
+use super::store::{Sending, Store};
 use crate::peer::message::Message;
 use crate::shard::Input;
 use crate::snapshot::{Answer, Sender, Source, WINDOW_BYTES};

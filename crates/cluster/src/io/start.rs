@@ -12,12 +12,13 @@ use super::flusher::Flusher;
 use super::handle::{ClusterHandle, Node};
 use super::mailbox::Mailbox;
 use super::peers::draw;
-use super::{neighbours, shard_loop, store};
+use super::{neighbours, reading, shard_loop, store};
 use crate::limits::{MAILBOX_BYTES, Sizes};
 use crate::membership::PeerConfig;
 use crate::recovery::Groups;
 use crate::shard::Member;
-use store::{Segments, Store};
+use reading::Segments;
+use store::Store;
 
 /// How to start a node.
 #[derive(Clone, Debug)]
@@ -172,7 +173,7 @@ pub fn launch(config: &Config, failure: &Failure) -> Result<ClusterHandle, Start
     {
         let (node, store, failure) = (Arc::clone(&node), Arc::clone(&store), failure.clone());
         threads.push(spawn("reader".to_owned(), move || {
-            store::read(&reader, &segments, &node, &store, &failure);
+            reading::run(&reader, &segments, &node, &store, &failure);
         }));
     }
     {

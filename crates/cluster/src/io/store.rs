@@ -1,24 +1,20 @@
-//! The threads that touch the disk: one writes the log, one reads for deliveries, one flushes.
+//! What the threads that touch the disk are handed, and the one that writes the log.
 //!
 //! The first failed write or sync ends the process: it is never retried, and nothing after it is
 //! confirmed.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use machine::{GroupId, NodeId, QueueId};
-use raft::eraftpb::Entry;
-use wal::{CommitBatch, EntryAt, Error, FileDisk, Reader, Wal, segments};
+use wal::{CommitBatch, EntryAt, FileDisk, Wal};
 
-use super::handle::{Counters, Node};
+use super::handle::Node;
 use super::mailbox::Mailbox;
 use super::start::Failure;
-use crate::bodies::{Run, Source, cut_out};
 use crate::checkpoint::Job;
-use crate::entry;
 use crate::peer::message::Message;
 use crate::shard::{Input, Located};
 use crate::snapshot::{self, Chunk};
@@ -28,9 +24,6 @@ const LOG_NICENESS: i32 = -10;
 
 /// How often is looked whether a full disk has room.
 const FULL_PAUSE: Duration = Duration::from_millis(100);
-
-/// Bytes of entries after which one read for a replica that is behind reads no more: one message.
-const ENTRIES_BYTES: usize = 1 << 20;
 
 /// Something to be written to the log.
 #[derive(Debug)]
@@ -135,6 +128,10 @@ impl Store {
 
     pub(crate) fn read(&self, read: Read) {
         self.reads.push(read);
+    }
+
+    pub(crate) fn reads(&self) -> &Mailbox<Read> {
+        &self.reads
     }
 
     pub(crate) fn flush(&self, flush: Flush) {
@@ -251,161 +248,5 @@ fn wait_for_room(
             // If there is anything else to say, the commit says it.
             Ok(()) | Err(_) => return,
         }
-    }
-}
-
-/// Reads for deliveries and for replicas that are behind, until the shards are gone.
-pub(crate) fn read(
-    reader: &Reader<FileDisk>,
-    segments: &Segments,
-    node: &Node,
-    store: &Store,
-    failure: &Failure,
-) {
-    let mut reads = Vec::new();
-    loop {
-        store.reads.take(&mut reads, None, true);
-        if reads.is_empty() {
-            return;
-        }
-        for read in reads.drain(..) {
-            let Fetch { group, queue, from_seq, parts } = match read {
-                Read::Fetch(fetch) => fetch,
-                Read::Entries { group, number, entries } => {
-                    let entries = match read_entries(reader, group, &entries) {
-                        Ok(entries) => entries,
-                        Err(error) => failure.tell(&error),
-                    };
-                    node.shard_of(group).push(Input::EntriesRead { group, number, entries });
-                    continue;
-                }
-            };
-            Counters::add(&node.counters.fetches, 1);
-            let mut runs = Vec::new();
-            for located in parts {
-                match read_part(reader, segments, group, queue, from_seq, &located) {
-                    Ok(mut read) => runs.append(&mut read),
-                    // Moved to a segment meanwhile: the shard asks again, and by then knows where.
-                    Err(Error::Gone) => break,
-                    Err(error) => fail_reading(reader, &error, node, failure),
-                }
-            }
-            node.shard_of(group).push(Input::Fetched { group, queue, runs });
-        }
-    }
-}
-
-/// What is damaged in a segment is found again at the next start, and given back by the other nodes.
-pub(crate) fn fail_reading(
-    reader: &Reader<FileDisk>,
-    error: &Error,
-    node: &Node,
-    failure: &Failure,
-) -> ! {
-    if node.peers.is_some() {
-        // If this fails too, the first failure is still the one to tell of.
-        let _ = reader.suspect(error);
-    }
-    failure.tell(error)
-}
-
-/// From the first on, until that is enough for a message or one was moved to a segment meanwhile.
-fn read_entries(
-    reader: &Reader<FileDisk>,
-    group: GroupId,
-    wanted: &[EntryAt],
-) -> Result<Vec<Entry>, Error> {
-    let (mut entries, mut bytes) = (Vec::new(), 0);
-    for at in wanted {
-        bytes += at.place.bytes as usize;
-        if bytes > ENTRIES_BYTES && !entries.is_empty() {
-            break;
-        }
-        let data = match reader.read(at.place) {
-            Err(Error::Gone) => break,
-            other => other?,
-        };
-        entries.push(entry::from_disk(at, data).ok_or_else(|| Error::Refused {
-            path: format!("group {}", group.0),
-            why: format!("a newer program wrote its entry {}; use that one", at.index),
-        })?);
-    }
-    Ok(entries)
-}
-
-fn read_part(
-    reader: &Reader<FileDisk>,
-    segments: &Segments,
-    group: GroupId,
-    queue: QueueId,
-    from_seq: u64,
-    located: &Located,
-) -> Result<Vec<Run>, Error> {
-    let Located { part, place } = located;
-    let run = |bytes: Bytes| Run { first_seq: part.first_seq, count: part.count as u32, bytes };
-    match &part.source {
-        Source::Memory(bytes) => Ok(vec![run(bytes.clone())]),
-        Source::Entry { range, .. } => {
-            let entry = reader.read((*place).ok_or(Error::Gone)?)?;
-            Ok(vec![run(cut_out(&entry, range.start as usize..range.end as usize).0)])
-        }
-        Source::Segment { segment } => {
-            let from = from_seq.max(part.first_seq);
-            let bytes_max = crate::limits::FETCH_BYTES;
-            let segment = segments.find(group, *segment).ok_or(Error::Gone)?;
-            let found = segment.read(queue.0, from, bytes_max)?;
-            let end = part.first_seq + part.count;
-            Ok(join(found.into_iter().filter(|(seq, _)| *seq < end)))
-        }
-    }
-}
-
-/// Messages that follow each other without a gap become one run.
-fn join(messages: impl Iterator<Item = (u64, Bytes)>) -> Vec<Run> {
-    let mut runs: Vec<Run> = Vec::new();
-    let mut open: Option<(u64, u32, BytesMut)> = None;
-    let close = |(first_seq, count, bytes): (u64, u32, BytesMut)| Run {
-        first_seq,
-        count,
-        bytes: bytes.freeze(),
-    };
-    for (seq, message) in messages {
-        match &mut open {
-            Some((first, count, bytes)) if *first + u64::from(*count) == seq => {
-                *count += 1;
-                bytes.extend_from_slice(&message);
-            }
-            _ => {
-                runs.extend(open.take().map(close));
-                open = Some((seq, 1, BytesMut::from(&message[..])));
-            }
-        }
-    }
-    runs.extend(open.map(close));
-    runs
-}
-
-type Segment = Arc<segments::Reader<FileDisk>>;
-
-/// The open segments of all groups.
-#[derive(Default)]
-pub(crate) struct Segments {
-    readers: RwLock<BTreeMap<(GroupId, u64), Segment>>,
-}
-
-impl Segments {
-    pub(crate) fn add(&self, group: GroupId, number: u64, reader: segments::Reader<FileDisk>) {
-        let mut readers = self.readers.write().unwrap_or_else(PoisonError::into_inner);
-        readers.insert((group, number), Arc::new(reader));
-    }
-
-    pub(crate) fn remove(&self, group: GroupId, number: u64) {
-        let mut readers = self.readers.write().unwrap_or_else(PoisonError::into_inner);
-        readers.remove(&(group, number));
-    }
-
-    pub(crate) fn find(&self, group: GroupId, number: u64) -> Option<Segment> {
-        let readers = self.readers.read().unwrap_or_else(PoisonError::into_inner);
-        readers.get(&(group, number)).cloned()
     }
 }
