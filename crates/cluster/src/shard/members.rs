@@ -223,6 +223,10 @@ fn next_step(
             (false, None) => Step::Nothing,
         };
     }
+    if !voters.contains(&me) {
+        // It was elected by those who did not know yet that it is to go.
+        return heir(voters).map_or(Step::Nothing, Step::Transfer);
+    }
     let is_member = |node: &u64| voters.contains(node) || members.learners.contains(node);
     if let Some(node) = wished.iter().find(|node| !is_member(node)) {
         return Step::Change(change(&[(ConfChangeType::AddLearnerNode, *node)]));
@@ -308,6 +312,7 @@ mod tests {
         assert!(matches!(step(&apart, &[2], 1, &[2]), Step::Join(_)));
         assert_eq!(step(&members(&[2], &[], &[1]), &[2], 1, &[2]), Step::Transfer(2));
         assert_eq!(step(&members(&[2], &[], &[1]), &[2], 1, &[]), Step::Nothing);
+        assert_eq!(step(&members(&[2, 3], &[], &[]), &[2, 3], 1, &[3]), Step::Transfer(3));
     }
 
     #[test]
