@@ -178,9 +178,8 @@ mod tests {
 
     #[test]
     fn a_state_survives_its_encoding_and_another_version_is_refused() {
-        let mut members = ConfState::default();
-        members.voters = vec![1, 7];
-        members.learners = vec![9];
+        let (voters, learners) = (vec![1, 7], vec![9]);
+        let members = ConfState { voters, learners, ..ConfState::default() };
         let bytes = State::encode(&members, b"machine");
         let state = State::decode(&bytes).unwrap();
         assert_eq!(state.members(), members);

@@ -95,10 +95,6 @@ impl Parcels {
         gathering.settles.extend(settles);
     }
 
-    pub(crate) fn is_gathering(&self) -> bool {
-        self.gathering.is_some()
-    }
-
     /// Closes what was gathered, with this node's time in case it leads.
     pub(crate) fn close(&mut self, wall_ms: u64) {
         let Some(gathering) = self.gathering.take() else { return };

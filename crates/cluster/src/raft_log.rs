@@ -163,19 +163,6 @@ impl RaftLog {
         self.compacted = (index, term);
     }
 
-    /// A snapshot took the place of the log.
-    pub(crate) fn restore(&mut self, index: u64, term: u64, members: ConfState) {
-        self.members = members;
-        self.checkpoint = (index, term);
-        self.compacted = (index, term);
-        self.last_index = index;
-        self.applied = index;
-        self.terms.clear();
-        self.cached.clear();
-        self.cached_bytes = 0;
-        self.places.clear();
-    }
-
     pub(crate) fn set_hard_state(&mut self, hard_state: HardState) {
         self.hard_state = hard_state;
     }
@@ -386,9 +373,7 @@ mod tests {
     }
 
     fn voters(voters: &[u64]) -> ConfState {
-        let mut members = ConfState::default();
-        members.voters = voters.to_vec();
-        members
+        ConfState { voters: voters.to_vec(), ..ConfState::default() }
     }
 
     fn entry(index: u64, term: u64) -> Entry {

@@ -316,8 +316,7 @@ impl Replica {
         if !self.is_leader() {
             return Err(NotLeader);
         }
-        let mut entry = Entry::default();
-        entry.data = data;
+        let entry = Entry { data, ..Entry::default() };
         let mut message = Message::default();
         message.set_msg_type(MessageType::MsgPropose);
         message.from = self.node.0;

@@ -189,10 +189,8 @@ impl World {
             890..930 => {
                 self.cluster.silent.pop_first();
             }
-            855..870 => {
-                if !self.cluster.stalled.remove(&node) {
-                    self.cluster.stalled.insert(node);
-                }
+            855..870 if !self.cluster.stalled.remove(&node) => {
+                self.cluster.stalled.insert(node);
             }
             _ => {}
         }

@@ -296,15 +296,16 @@ impl Shard {
         outputs: &mut Vec<Output>,
     ) {
         match message {
-            Message::Raft { group, message } => {
-                if message.from == from.0 && message.to == self.me.node.0 && !self.is_frozen(group)
-                {
-                    self.hears_leader(group, message.get_msg_type());
-                    let Some(replica) = self.replica(group) else { return };
-                    let bytes = message.entries.iter().map(|entry| entry.data.len()).sum();
-                    replica.step(message);
-                    self.gathered(now, bytes, outputs);
-                }
+            Message::Raft { group, message }
+                if message.from == from.0
+                    && message.to == self.me.node.0
+                    && !self.is_frozen(group) =>
+            {
+                self.hears_leader(group, message.get_msg_type());
+                let Some(replica) = self.replica(group) else { return };
+                let bytes = message.entries.iter().map(|entry| entry.data.len()).sum();
+                replica.step(message);
+                self.gathered(now, bytes, outputs);
             }
             Message::Leads { group, term } => {
                 self.hears_announcement(group);
@@ -322,10 +323,8 @@ impl Shard {
                     }
                 }
             }
-            Message::Committed { group, boot, seq, .. } => {
-                if boot == self.me.boot {
-                    self.parcels_committed(group, seq, outputs);
-                }
+            Message::Committed { group, boot, seq, .. } if boot == self.me.boot => {
+                self.parcels_committed(group, seq, outputs);
             }
             Message::NotLeader { group, epoch } => {
                 let Some(out) = self.out.get_mut(&group) else { return };
