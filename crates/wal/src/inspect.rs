@@ -12,6 +12,7 @@ use crate::error::{Context, Error};
 use crate::groups::GroupFiles;
 use crate::identity::Identity;
 use crate::layout::{self, Layout, segment_path};
+use crate::record::Forgot;
 use crate::replay::Damage;
 use crate::scan::{self, Scan};
 use crate::shared::wal_path;
@@ -69,6 +70,10 @@ pub struct GroupReport {
     pub segment_bytes: u64,
     /// Why it does not serve.
     pub damage: Option<Damage>,
+    /// What it must make up for before it votes.
+    pub forgot: Forgot,
+    /// Files that were set aside as damaged.
+    pub aside: usize,
 }
 
 /// Reads everything there is; changes nothing. `deep`: every message of every segment is read
@@ -143,6 +148,8 @@ fn inspect_group<D: Disk>(
         messages: metas.iter().map(crate::segments::SegmentMeta::count).sum(),
         segment_bytes: metas.iter().map(|meta| meta.bytes).sum(),
         damage,
+        forgot: replayed.map(|group| group.forgot).unwrap_or_default(),
+        aside: layout.groups.get(&group).map_or(0, |names| names.aside.len()),
     })
 }
 
@@ -193,6 +200,12 @@ impl fmt::Display for Report {
             writeln!(f, " segments {segments} with {messages} messages, {segment_bytes} bytes")?;
             if let Some(damage) = &group.damage {
                 writeln!(f, "  damaged: {damage}")?;
+            }
+            if group.forgot.any() {
+                writeln!(f, "  does not vote before it has caught up with the other nodes")?;
+            }
+            if group.aside > 0 {
+                writeln!(f, "  {} files were set aside as damaged", group.aside)?;
             }
         }
         for loss in &self.losses {

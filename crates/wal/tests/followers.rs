@@ -315,6 +315,10 @@ fn a_damaged_group_is_set_aside_and_the_others_are_as_they_were() {
         assert!(paths.iter().any(|path| path == kept), "{paths:?}");
     }
     assert!(paths.iter().any(|path| path.starts_with("wal/damaged-")), "{paths:?}");
+    let report = wal::inspect(&disk, true).unwrap();
+    let ours = report.groups.iter().find(|group| group.group == GROUP).unwrap();
+    assert_eq!((ours.forgot.log, ours.aside, &ours.damage), (true, 3, &None));
+    assert!(report.unknown.is_empty(), "{:?}", report.unknown);
     live_on(&mut wal, &mut keeper);
     drop((wal, keeper));
     disk.power_cut(1);
