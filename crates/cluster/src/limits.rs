@@ -122,3 +122,7 @@ pub const SETTLED_IN_MS: u64 = 3000;
 
 /// Ticks, more or less in a row, that a leader's disk is behind the majority's before it hands over.
 pub const SLOW_TICKS: u32 = 40;
+
+/// Milliseconds without a step after which a shard leads nothing any more that has other replicas: the
+/// process stood still, and others may lead. Less than the silence after which they look for another.
+pub const AWAY_MS: u64 = 700;

@@ -32,7 +32,7 @@ pub use report::{GroupReport, Report};
 
 use crate::bodies::{FetchPart, Source};
 use crate::catalog_group::CatalogGroup;
-use crate::limits::{Sizes, TICK_MS};
+use crate::limits::{AWAY_MS, Sizes, TICK_MS};
 use crate::queue_group::QueueGroup;
 use crate::queues::{Queues, Wish};
 use crate::replica::Replica;
@@ -73,6 +73,7 @@ pub struct Shard {
     writing: VecDeque<(u64, Vec<(GroupId, u64)>)>,
     unsynced_bytes: VecDeque<(u64, usize)>,
     next_tick_ms: u64,
+    last_step_ms: Option<u64>,
     ticks: u64,
     wishes: Vec<Wish>,
     own: VecDeque<Input>,
@@ -129,6 +130,7 @@ impl Shard {
             writing: VecDeque::new(),
             unsynced_bytes: VecDeque::new(),
             next_tick_ms: 0,
+            last_step_ms: None,
             ticks: 0,
             wishes: Vec::new(),
             own: VecDeque::new(),
@@ -201,6 +203,11 @@ impl Shard {
 
     /// Takes everything in `inputs`, in order.
     pub fn step(&mut self, now: Now, inputs: &mut Vec<Input>, outputs: &mut Vec<Output>) {
+        let was_away = self.last_step_ms.is_some_and(|last| now.mono_ms > last + AWAY_MS);
+        self.last_step_ms = Some(now.mono_ms);
+        if was_away {
+            self.was_away(now, outputs);
+        }
         for group in self.groups.values_mut() {
             group.queues.set_now(now.mono_ms);
         }

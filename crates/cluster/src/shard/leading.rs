@@ -55,6 +55,21 @@ impl Shard {
         self.send_snapshots(group, &behind, outputs);
     }
 
+    /// The process stood still for so long that others may lead what this node led: it must not deliver
+    /// as if nothing had happened.
+    pub(super) fn was_away(&mut self, now: Now, outputs: &mut Vec<Output>) {
+        for group in self.with_replicas() {
+            let Some(replica) = self.replica(group) else { continue };
+            if replica.log().is_alone() || !replica.is_leader() {
+                continue;
+            }
+            replica.step_down();
+            if group != GroupId::CATALOG {
+                self.review_leadership(now, group, outputs);
+            }
+        }
+    }
+
     /// Takes up or gives up leadership where that is due.
     fn review_leadership(&mut self, now: Now, group: GroupId, outputs: &mut Vec<Output>) {
         let Some(found) = self.groups.get_mut(&group) else { return };
