@@ -4,25 +4,25 @@
 //! declarations and consumers; all of them together must not keep the node from the clients it has.
 //! Who is not let in yet waits in the kernel's queue, and notices nothing but a moment's delay.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// So many at once, and so many per second from then on.
+/// So many at once, and so many per second from then on. Time counts from any moment on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
     per_second: f64,
     burst: f64,
     tokens: f64,
-    at: Instant,
+    at: Duration,
 }
 
 impl Pace {
-    pub(crate) fn new(per_second: u32, burst: u32, now: Instant) -> Self {
+    pub(crate) fn new(per_second: u32, burst: u32, now: Duration) -> Self {
         let (per_second, burst) = (f64::from(per_second.max(1)), f64::from(burst.max(1)));
         Self { per_second, burst, tokens: burst, at: now }
     }
 
     /// How long the next one has to wait.
-    pub(crate) fn wait(&mut self, now: Instant) -> Duration {
+    pub(crate) fn wait(&mut self, now: Duration) -> Duration {
         self.refill(now);
         if self.tokens >= 1.0 {
             return Duration::ZERO;
@@ -31,13 +31,13 @@ impl Pace {
     }
 
     /// One was let in.
-    pub(crate) fn take(&mut self, now: Instant) {
+    pub(crate) fn take(&mut self, now: Duration) {
         self.refill(now);
         self.tokens -= 1.0;
     }
 
-    fn refill(&mut self, now: Instant) {
-        let passed = now.saturating_duration_since(self.at).as_secs_f64();
+    fn refill(&mut self, now: Duration) {
+        let passed = now.saturating_sub(self.at).as_secs_f64();
         self.at = self.at.max(now);
         self.tokens = (self.tokens + passed * self.per_second).min(self.burst);
     }
@@ -49,7 +49,7 @@ mod tests {
 
     #[test]
     fn a_burst_is_let_in_at_once_and_the_others_one_after_the_other() {
-        let start = Instant::now();
+        let start = Duration::from_secs(7);
         let mut pace = Pace::new(100, 3, start);
         for _ in 0..3 {
             assert_eq!(pace.wait(start), Duration::ZERO);
@@ -64,7 +64,7 @@ mod tests {
 
     #[test]
     fn a_quiet_time_saves_up_no_more_than_a_burst() {
-        let start = Instant::now();
+        let start = Duration::from_secs(7);
         let mut pace = Pace::new(100, 3, start);
         let later = start + Duration::from_secs(60);
         for _ in 0..3 {

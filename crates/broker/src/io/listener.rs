@@ -107,10 +107,11 @@ pub async fn serve(
 pub async fn accept(listener: TcpListener, broker: Arc<Broker>, mut stop: watch::Receiver<bool>) {
     let mut connections = JoinSet::new();
     let (rate, burst) = (limits::ACCEPTED_PER_SECOND, limits::ACCEPTED_AT_ONCE);
-    let mut pace = Pace::new(rate, burst, Instant::now());
+    let started = Instant::now();
+    let mut pace = Pace::new(rate, burst, started.elapsed());
     loop {
         let paced = async {
-            tokio::time::sleep(pace.wait(Instant::now())).await;
+            tokio::time::sleep(pace.wait(started.elapsed())).await;
             listener.accept().await
         };
         let accepted = tokio::select! {
@@ -123,7 +124,7 @@ pub async fn accept(listener: TcpListener, broker: Arc<Broker>, mut stop: watch:
         };
         match accepted {
             Ok((stream, peer)) => {
-                pace.take(Instant::now());
+                pace.take(started.elapsed());
                 if let Some(places) = Places::take(&broker) {
                     connections.spawn(serve_one(
                         stream,
