@@ -244,7 +244,6 @@ impl Peers {
     }
 
     /// Number of the connection to a node, another for each. `None`: there is none now.
-    #[cfg(test)]
     pub(crate) fn connection(&self, to: NodeId) -> Option<u64> {
         self.shared.members().get(&to)?.connection()
     }

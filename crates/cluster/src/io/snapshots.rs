@@ -17,6 +17,8 @@ use crate::snapshot::{Answer, Sender, Source, WINDOW_BYTES};
 
 /// A receiver that says nothing for so long is given up.
 const SILENCE: Duration = Duration::from_secs(20);
+/// How often it is looked whether the receiver can still be reached.
+const GLANCE: Duration = Duration::from_millis(200);
 /// Installing may take longer: segments are rewritten for it.
 const INSTALLING: Duration = Duration::from_secs(120);
 
@@ -50,6 +52,8 @@ struct Desk<'a> {
 /// How far the receiver of one snapshot is.
 #[derive(Default)]
 struct Progress {
+    /// The one over which the snapshot was offered.
+    connection: Option<u64>,
     wants: bool,
     taken: u64,
     done: Option<bool>,
@@ -82,7 +86,8 @@ impl Desk<'_> {
         let Some(peers) = &self.node.peers else { return false };
         let group = sender.transfer().group;
         let message = |chunk: Bytes| Message::Snapshot { group, chunk };
-        let mut progress = Progress::default();
+        let connection = peers.connection(to);
+        let mut progress = Progress { connection, ..Progress::default() };
         peers.send(to, vec![message(sender.offer())]);
         let is_wanted = |progress: &Progress| progress.wants;
         if !self.wait(to, sender, &mut progress, SILENCE, is_wanted) {
@@ -126,10 +131,12 @@ impl Desk<'_> {
                 return true;
             }
             let left = patience.saturating_sub(started.elapsed());
-            if left.is_zero() {
+            let connection = self.node.peers.as_ref().and_then(|peers| peers.connection(to));
+            // What was said over a connection that broke is not answered any more.
+            if left.is_zero() || connection.is_none() || connection != progress.connection {
                 return false;
             }
-            self.listen(to, Some(sender), progress, Some(left));
+            self.listen(to, Some(sender), progress, Some(left.min(GLANCE)));
         }
         false
     }

@@ -92,7 +92,6 @@ impl Member {
     }
 
     /// Number of the connection that there is.
-    #[cfg(test)]
     pub(super) fn connection(&self) -> Option<u64> {
         let number = self.connections.load(Ordering::Relaxed);
         self.is_up().then_some(number)
