@@ -240,6 +240,22 @@ impl QueueGroup {
         None
     }
 
+    /// Keeps a consumer of a queue that is not there until everything is applied that came before it:
+    /// the queue's creation may be under way. Gives it back if it can be answered now.
+    pub(crate) fn ask_to_attach(
+        &mut self,
+        session: SessionId,
+        queue: machine::QueueId,
+        request: Request,
+    ) -> Option<Request> {
+        let index = self.replica.last_index();
+        if self.queues.machine().live(queue).is_some() || self.applied >= index {
+            return Some(request);
+        }
+        self.early_asked.push(Asked { session, request, index });
+        None
+    }
+
     /// The questions that can be answered now.
     pub(crate) fn take_asked(&mut self) -> Vec<Asked> {
         if !self.queues.machine().is_dispatching() {

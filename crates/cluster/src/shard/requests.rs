@@ -123,6 +123,14 @@ impl Shard {
                 | Request::Status { .. }
                 | Request::CloseQueue { .. }
         );
+        if let Request::Attach { queue, .. } = request
+            && let Some(found) = self.groups.get_mut(&group)
+        {
+            if let Some(request) = found.ask_to_attach(session, queue, request) {
+                self.request_now(now, session, group, request, outputs);
+            }
+            return;
+        }
         match self.groups.get_mut(&group).filter(|_| is_about_ready) {
             Some(found) => {
                 if let Some(request) = found.ask(session, request) {
