@@ -564,6 +564,7 @@ impl Session {
                 }
             }
             Answer::Alarms(_) => {} // The view has them.
+            Answer::Leaving(_) | Answer::Admitted { .. } => {}
             Answer::Stopping => {
                 let reason = "broker forced connection closure with reason 'shutdown'";
                 self.close_forced(turn, reason);

@@ -319,6 +319,7 @@ impl Queues {
                         count,
                         redelivered,
                         no_ack,
+                        returns,
                     } = effect
                     {
                         let outgoing = Outgoing {
@@ -327,6 +328,7 @@ impl Queues {
                             count: *count,
                             redelivered: *redelivered,
                             no_ack: *no_ack,
+                            returns: *returns,
                             got: Some(Got { ticket, ready }),
                             detached: Vec::new(),
                         };
@@ -349,6 +351,11 @@ impl Queues {
         let count = self.machine.purge(queue).unwrap_or(0);
         self.gather(count);
         count
+    }
+
+    /// Which of messages with so many bytes there is no room for; for the others it is kept.
+    pub(crate) fn admit(&mut self, queue: QueueId, sizes: &[u32]) -> Vec<u32> {
+        self.machine.admit(queue, sizes)
     }
 
     /// Takes no more consumers, if that is allowed; `session` is about to delete the queue.
@@ -433,13 +440,30 @@ impl Queues {
                     };
                     self.bodies.enqueued(queue, first_seq, count, source, hot);
                 }
-                Effect::Deliver { queue, consumer, first_seq, count, redelivered, no_ack } => {
+                Effect::Leave { .. } => {}
+                Effect::Deliver {
+                    queue,
+                    consumer,
+                    first_seq,
+                    count,
+                    redelivered,
+                    no_ack,
+                    returns,
+                } => {
                     if no_ack {
                         self.gather(u64::from(count));
                     }
                     let (got, detached) = (None, Vec::new());
-                    let outgoing =
-                        Outgoing { consumer, first_seq, count, redelivered, no_ack, got, detached };
+                    let outgoing = Outgoing {
+                        consumer,
+                        first_seq,
+                        count,
+                        redelivered,
+                        no_ack,
+                        returns,
+                        got,
+                        detached,
+                    };
                     self.bodies.deliver(queue, outgoing);
                     self.touched.push(queue);
                 }
@@ -504,8 +528,9 @@ fn deliver(
     bytes: Bytes,
     wishes: &mut Vec<Wish>,
 ) {
-    let Outgoing { consumer, first_seq, count, redelivered, got, detached, .. } = outgoing;
-    let delivery = Delivery { group, queue, consumer, first_seq, count, redelivered, bytes };
+    let Outgoing { consumer, first_seq, count, redelivered, returns, got, detached, .. } = outgoing;
+    let delivery =
+        Delivery { group, queue, consumer, first_seq, count, redelivered, returns, bytes };
     let answer = match got {
         None => Answer::Delivered(delivery),
         Some(Got { ticket, ready }) => Answer::Got { ticket, delivery: Some(delivery), ready },

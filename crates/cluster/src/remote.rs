@@ -105,6 +105,7 @@ impl Remote {
             | Request::Get { ticket, .. }
             | Request::Purge { ticket, .. }
             | Request::Status { ticket, .. }
+            | Request::Admit { ticket, .. }
             | Request::CloseQueue { ticket, .. } => {
                 self.asked.insert((session, *ticket), request.clone());
             }
@@ -209,12 +210,14 @@ impl Remote {
             }
             Answer::Purged { ticket, .. }
             | Answer::Status { ticket, .. }
+            | Answer::Admitted { ticket, .. }
             | Answer::AppendFailed { ticket } => self.asked.remove(&(session, *ticket)).is_some(),
             Answer::Cancelled { queue, consumer } => {
                 self.consumers.remove(&(*queue, *consumer)).is_some()
             }
             Answer::Appended { .. }
             | Answer::Catalog { .. }
+            | Answer::Leaving(_)
             | Answer::SessionEnded { .. }
             | Answer::Alarms(_)
             | Answer::Stopping => false,

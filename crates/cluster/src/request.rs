@@ -63,6 +63,9 @@ pub enum Request {
     /// Check that a queue may be deleted, and take no more consumers: [`Answer::Closed`]. The
     /// catalog's `DeleteQueue` is to follow.
     CloseQueue { ticket: Ticket, group: GroupId, queue: QueueId, if_unused: bool, if_empty: bool },
+    /// Before messages for a queue that refuses what it has no room for: is there room for messages
+    /// whose bodies have so many bytes each? [`Answer::Admitted`]. Room is kept for those it has.
+    Admit { ticket: Ticket, group: GroupId, queue: QueueId, sizes: Vec<u32> },
     /// The session is over: what it holds is ready again, its exclusive queues are deleted.
     /// [`Answer::SessionEnded`] when that is done. Dropping the session's receiver does the same.
     EndSession { ticket: Ticket },
@@ -80,6 +83,7 @@ impl Request {
             | Self::Purge { ticket, .. }
             | Self::Status { ticket, .. }
             | Self::CloseQueue { ticket, .. }
+            | Self::Admit { ticket, .. }
             | Self::EndSession { ticket } => Some(*ticket),
             Self::Credit { .. } | Self::Settle { .. } => None,
         }
@@ -96,8 +100,28 @@ pub struct Delivery {
     pub first_seq: u64,
     pub count: u32,
     pub redelivered: bool,
+    /// How often each of them came back before; always 0 in a queue that does not count that.
+    pub returns: u32,
     /// `machine::Messages::of(queue, &bytes)` yields exactly `count` messages.
     pub bytes: Bytes,
+}
+
+/// Dead messages on their way to where they are to be stored. Who does that settles them as
+/// `Outcome::DeadLettered`, under any consumer's name.
+#[derive(Clone, Debug)]
+pub struct Leaving {
+    pub group: GroupId,
+    /// With the lane that they are in.
+    pub queue: QueueId,
+    /// Why they are dead.
+    pub reason: Outcome,
+    /// The sequence number of the first; the others follow without a gap.
+    pub first_seq: u64,
+    pub count: u32,
+    /// `machine::Messages::of(queue, &bytes)` yields exactly `count` messages.
+    pub bytes: Bytes,
+    /// The group's time, milliseconds since 1970.
+    pub time_ms: u64,
 }
 
 /// What a session is told.
@@ -143,6 +167,13 @@ pub enum Answer {
         ticket: Ticket,
         result: Result<u64, CloseError>,
     },
+    /// Which of the messages that were asked about there is no room for, by their place.
+    Admitted {
+        ticket: Ticket,
+        refused: Vec<u32>,
+    },
+    /// To the node's porter only.
+    Leaving(Leaving),
     /// The consumer's queue is gone.
     Cancelled {
         queue: QueueId,

@@ -166,7 +166,13 @@ impl Shard {
 
     /// The first session of a node.
     pub fn first_session(node: NodeId) -> SessionId {
+        // The one before is the node's porter.
         SessionId((node.0 << SESSION_BITS) + 1)
+    }
+
+    /// The session of a node that is given what leaves the queues that the node leads.
+    pub fn porter(node: NodeId) -> SessionId {
+        SessionId(node.0 << SESSION_BITS)
     }
 
     /// Proposes that this node's earlier life is over; then the groups are held against the catalog.

@@ -58,7 +58,7 @@ pub enum CatalogReply {
 }
 
 /// What a change means for the groups of queues.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CatalogEffect {
     QueueCreated {
         queue: QueueId,

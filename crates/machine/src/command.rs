@@ -3,23 +3,27 @@
 //! ```text
 //! entry    version u8 = 1, seven zero bytes, leader's time u64 ms, commands
 //! command  kind u8, bytes that follow u32, what the kind says
-//! 1        queue count u16, queue ids u64 each, attribute mask u8, head length u32, head, body
+//! 1        queue count u16, queue ids u64 each, attribute mask u8, attributes, head length u32, head,
+//!          body
 //! 2        queue u64, outcome u8, ranges
 //! 3        queue u64, settings
 //! 4        queue u64
 //! 5        a catalog command
 //! 6        node u64, boot u64, number u64: opens a parcel, which ends where the next one begins
+//! 7        queue count u16, queue ids u64 each, key u128
 //! ```
 //!
 //! Little-endian. Segments keep enqueue commands exactly as they stand here, so this is also a format
-//! on disk: `tests/golden` holds bytes of every version. The attribute mask announces optional
-//! attributes of a message (priority, expiry); version 1 knows none, so the mask is 0.
+//! on disk: `tests/golden` holds bytes of every version. The attribute mask announces the attributes
+//! that follow it: 1 time to live u64 ms, 2 delay u64 ms, 4 key u128. Most messages have none.
 
+mod attributes;
 mod batch;
 mod messages;
 
 use std::ops::Range;
 
+pub use attributes::Attributes;
 pub use batch::Batch;
 pub use messages::Messages;
 
@@ -41,50 +45,81 @@ pub(crate) const CREATE_QUEUE: u8 = 3;
 pub(crate) const DROP_QUEUE: u8 = 4;
 pub(crate) const CATALOG: u8 = 5;
 pub(crate) const FROM: u8 = 6;
+pub(crate) const CANCEL: u8 = 7;
 
-/// What became of messages that were out with a consumer.
+/// What became of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Outcome {
     /// Handled: gone.
     Done,
-    /// Refused for good: gone (dead-lettered, once queues can).
+    /// Refused for good by a consumer: dead.
     Rejected,
     /// Thrown away unseen: gone.
     Purged,
-    /// Back to its place, flagged as redelivered.
+    /// Given back by a client: back to its place, flagged as redelivered.
     Requeue,
     /// Never reached the client: back to its place, not flagged.
     Undelivered,
+    /// Its time to live is over: dead.
+    Expired,
+    /// There was no room for it: dead.
+    Overflowed,
+    /// It came back more often than its queue allows: dead.
+    Exhausted,
+    /// A dead one is stored where it was to go: gone.
+    DeadLettered,
+    /// Its consumer, channel or connection ended: like `Requeue`.
+    Returned,
 }
 
 impl Outcome {
-    fn number(self) -> u8 {
+    /// The reasons to be dead.
+    pub const DEAD: [Self; 4] = [Self::Rejected, Self::Expired, Self::Overflowed, Self::Exhausted];
+
+    /// As it is written: in logs, snapshots and between nodes.
+    pub fn number(self) -> u8 {
         match self {
             Self::Done => 1,
             Self::Rejected => 2,
             Self::Purged => 3,
             Self::Requeue => 4,
             Self::Undelivered => 5,
+            Self::Expired => 6,
+            Self::Overflowed => 7,
+            Self::Exhausted => 8,
+            Self::DeadLettered => 9,
+            Self::Returned => 10,
         }
     }
 
-    fn from_number(number: u8) -> Option<Self> {
+    pub fn from_number(number: u8) -> Option<Self> {
         Some(match number {
             1 => Self::Done,
             2 => Self::Rejected,
             3 => Self::Purged,
             4 => Self::Requeue,
             5 => Self::Undelivered,
+            6 => Self::Expired,
+            7 => Self::Overflowed,
+            8 => Self::Exhausted,
+            9 => Self::DeadLettered,
+            10 => Self::Returned,
             _ => return None,
         })
     }
 
-    /// Whether the messages leave the queue.
+    /// Whether consumers see the messages no more.
     pub fn is_final(self) -> bool {
         match self {
-            Self::Done | Self::Rejected | Self::Purged => true,
-            Self::Requeue | Self::Undelivered => false,
+            Self::Done | Self::Purged | Self::DeadLettered => true,
+            Self::Rejected | Self::Expired | Self::Overflowed | Self::Exhausted => true,
+            Self::Requeue | Self::Returned | Self::Undelivered => false,
         }
+    }
+
+    /// Whether the messages are dead letters, if their queue has a use for those.
+    pub fn is_dead(self) -> bool {
+        Self::DEAD.contains(&self)
     }
 }
 
@@ -105,6 +140,11 @@ pub enum Command<'a> {
         queue: QueueId,
     },
     Catalog(Box<CatalogCommand>),
+    /// Delayed messages that came with this key go, if they are not due.
+    Cancel {
+        queues: QueueIds<'a>,
+        key: u128,
+    },
     /// Opens a parcel: what follows, up to the next of these, is applied together or not at all.
     From {
         origin: Origin,
@@ -118,7 +158,7 @@ pub fn check_commands(bytes: &[u8], is_catalog: bool) -> Result<(), Corrupt> {
     let mut commands = RawCommands::new(bytes);
     while let Some(raw) = commands.next()? {
         let may_be = match raw.kind {
-            ENQUEUE | SETTLE | CREATE_QUEUE | DROP_QUEUE => !is_catalog,
+            ENQUEUE | SETTLE | CREATE_QUEUE | DROP_QUEUE | CANCEL => !is_catalog,
             CATALOG => is_catalog,
             _ => false,
         };
@@ -134,6 +174,7 @@ pub fn check_commands(bytes: &[u8], is_catalog: bool) -> Result<(), Corrupt> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Enqueue<'a> {
     pub queues: QueueIds<'a>,
+    pub attributes: Attributes,
     pub head: &'a [u8],
     pub body: &'a [u8],
 }
@@ -145,12 +186,12 @@ impl<'a> Enqueue<'a> {
         let mut reader = Reader::new(payload, "an enqueue command");
         let queue_count = usize::from(reader.u16()?);
         let queues = QueueIds(reader.take(queue_count * 8)?);
-        let attributes = reader.u8()?;
-        if attributes != 0 {
-            return Err(Corrupt { what: "message attributes of a newer version" });
-        }
+        let attributes = match reader.u8()? {
+            0 => Attributes::default(),
+            mask => Attributes::read(mask, &mut reader)?,
+        };
         let head = reader.blob()?;
-        Ok(Self { queues, head, body: reader.rest() })
+        Ok(Self { queues, attributes, head, body: reader.rest() })
     }
 }
 
@@ -292,6 +333,11 @@ impl<'a> RawCommand<'a> {
             }
             DROP_QUEUE => Command::DropQueue { queue: QueueId(reader.u64()?) },
             CATALOG => Command::Catalog(Box::new(CatalogCommand::read(&mut reader)?)),
+            CANCEL => {
+                let queue_count = usize::from(reader.u16()?);
+                let queues = QueueIds(reader.take(queue_count * 8)?);
+                Command::Cancel { queues, key: reader.u128()? }
+            }
             FROM => {
                 let origin = Origin { node: NodeId(reader.u64()?), boot: reader.u64()? };
                 Command::From { origin, seq: reader.u64()? }

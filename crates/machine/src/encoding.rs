@@ -77,6 +77,10 @@ impl<'a> Reader<'a> {
         Ok(u64::from_le_bytes(self.array()?))
     }
 
+    pub(crate) fn u128(&mut self) -> Result<u128, Corrupt> {
+        Ok(u128::from_le_bytes(self.array()?))
+    }
+
     pub(crate) fn bool(&mut self) -> Result<bool, Corrupt> {
         match self.u8()? {
             0 => Ok(false),

@@ -29,8 +29,31 @@ impl GroupId {
 const LOCAL: u32 = 1 << 31;
 
 /// A queue, for ever: the catalog counts them and never uses a number twice.
+///
+/// The top byte names a lane of it. A queue with priorities has one lane for each; for messages a lane
+/// is a queue of its own, with sequence numbers, bytes and books of its own. Every other queue has lane
+/// 0 alone, and its id is that of the lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QueueId(pub u64);
+
+impl QueueId {
+    /// The lane of this queue that messages of a priority are in.
+    pub fn lane(self, priority: u8) -> Self {
+        Self(self.base().0 | u64::from(priority) << LANE_SHIFT)
+    }
+
+    /// The queue that this is a lane of.
+    pub fn base(self) -> Self {
+        Self(self.0 & !(u64::MAX << LANE_SHIFT))
+    }
+
+    /// Which lane of its queue this is.
+    pub fn priority(self) -> u8 {
+        (self.0 >> LANE_SHIFT) as u8
+    }
+}
+
+const LANE_SHIFT: u32 = 56;
 
 /// A node of the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -68,8 +68,8 @@ pub use catalog::{
     Vhost,
 };
 pub use command::{
-    Batch, Command, ENTRY_HEAD_BYTES, Enqueue, EntryReader, Messages, Outcome, PARCEL_HEAD_BYTES,
-    QueueIds, check_commands,
+    Attributes, Batch, Command, ENTRY_HEAD_BYTES, Enqueue, EntryReader, Messages, Outcome,
+    PARCEL_HEAD_BYTES, QueueIds, check_commands,
 };
 pub use encoding::Corrupt;
 pub use ids::{Applied, ConsumerId, GroupId, NodeId, Origin, QueueId, SessionId, SessionOwner};
@@ -78,5 +78,5 @@ pub use queue::{
     QueueStatus,
 };
 pub use ranges::Ranges;
-pub use settings::QueueSettings;
+pub use settings::{Dedup, Features, Overflow, QueueSettings, Retry};
 pub use value::{Arguments, Headers, NoHeaders, Value, ValueView};

@@ -62,6 +62,16 @@ pub enum Effect {
         redelivered: bool,
         /// They are settled already.
         no_ack: bool,
+        /// How often each of them came back before, in a queue that counts that.
+        returns: u32,
+    },
+    /// Dead messages are to be stored elsewhere, then settled as `Outcome::DeadLettered`: leader only.
+    Leave {
+        queue: QueueId,
+        first_seq: u64,
+        count: u32,
+        /// Why they are dead.
+        reason: Outcome,
     },
     /// A consumer's queue is gone.
     Cancelled { queue: QueueId, consumer: ConsumerId },
@@ -100,6 +110,10 @@ pub struct QueueStatus {
     /// Out with consumers.
     pub unsettled: u64,
     pub consumers: u32,
+    /// Not due yet.
+    pub delayed: u64,
+    /// Dead, and not stored yet where they are to go.
+    pub leaving: u64,
     pub counters: Counters,
 }
 
@@ -183,9 +197,7 @@ impl Queue {
             Outcome::Done => self.counters.settled += gone.len(),
             Outcome::Rejected => self.counters.dropped += gone.len(),
             Outcome::Purged => self.counters.purged += gone.len(),
-            Outcome::Requeue | Outcome::Undelivered => {
-                unreachable!("only final outcomes are applied")
-            }
+            _ => self.counters.dropped += gone.len(),
         }
         assert_eq!(self.counters.live(), Some(self.live.len()), "the books of a queue are wrong");
         self.ready.remove(&gone);
@@ -254,6 +266,8 @@ impl Queue {
             ready: self.ready.len(),
             unsettled: self.consumers.held_count(),
             consumers: self.consumers.attached(),
+            delayed: 0,
+            leaving: 0,
             counters: self.counters,
         }
     }
@@ -266,11 +280,11 @@ impl Queue {
         self.live.encode(out);
     }
 
-    fn read(reader: &mut Reader<'_>) -> Result<Self, Corrupt> {
+    fn read(reader: &mut Reader<'_>, is_old: bool) -> Result<Self, Corrupt> {
         let id = QueueId(reader.u64()?);
         let mut queue = Self::new(id, QueueSettings::read(reader)?);
         queue.next_seq = reader.u64()?;
-        queue.counters = Counters::read(reader)?;
+        queue.counters = Counters::read(reader, is_old)?;
         queue.live = Ranges::read(reader)?;
         let is_right = queue.counters.enqueued.checked_add(1) == Some(queue.next_seq)
             && queue.counters.live() == Some(queue.live.len())

@@ -1,41 +1,220 @@
 //! What a queue's machine has to know about the queue, as its group's log keeps it.
 
-use crate::encoding::{Corrupt, Reader};
+use crate::encoding::{Corrupt, Reader, put_u32, put_u64};
 
-const VERSION: u8 = 1;
+/// 2 knows features.
+const VERSION: u8 = 2;
 const DURABLE: u8 = 1;
 const AUTO_DELETE: u8 = 2;
+const FEATURES: u8 = 4;
 
-/// How a queue behaves. Encoded with a version of its own, so that bounds, expiry and priorities can
-/// join it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// How a queue behaves.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QueueSettings {
     /// Whether it outlives its node's process.
     pub is_durable: bool,
     /// Whether it goes when its last consumer does: asks for `Effect::Unused`.
     pub is_auto_delete: bool,
+    /// What its arguments ask for; None: a plain queue, which pays nothing for those that are not.
+    pub features: Option<Box<Features>>,
+}
+
+/// What arguments make of a queue. The default asks for nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Features {
+    /// How long a message may wait, from when it was logged; held messages do not expire.
+    pub message_ttl_ms: Option<u64>,
+    /// How long the queue may be without consumers and unused before it goes: asks for `Effect::Unused`.
+    pub expires_ms: Option<u64>,
+    /// Ready messages.
+    pub max_length: Option<u64>,
+    /// Bytes of the bodies of ready messages.
+    pub max_length_bytes: Option<u64>,
+    pub overflow: Overflow,
+    /// Whether what is rejected, expires or overflows is handed to the porter; else it is dropped.
+    pub dead_letters: bool,
+    /// Highest priority: the queue has a lane for each from 0 on.
+    pub max_priority: u8,
+    /// One consumer at a time is served; the next when it is gone.
+    pub single_active: bool,
+    /// How often a message may come back; the next time it is handed to the porter.
+    pub delivery_limit: Option<u32>,
+    /// Whether it is logged how often a message came back.
+    pub counts_returns: bool,
+    /// Whether a message that comes back waits, and for how long.
+    pub retry: Option<Retry>,
+    /// Whether a message whose key came lately is left out.
+    pub dedup: Option<Dedup>,
+}
+
+/// What happens at the limit of a queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Overflow {
+    /// The first messages go.
+    #[default]
+    DropHead,
+    /// New ones are refused before they are logged: see `QueueMachine::admit`.
+    RejectPublish,
+    /// The same, and who publishes hands them to the dead-letter exchange.
+    RejectPublishDlx,
+}
+
+/// Which messages wait before they are ready again, as RabbitMQ 4.3 has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retry {
+    /// Those that a client gave back.
+    pub failed: bool,
+    /// Those whose consumer, channel or connection ended.
+    pub returned: bool,
+    /// Wait after the first return; after the nth, n times as long.
+    pub min_ms: u64,
+    /// No longer than this.
+    pub max_ms: u64,
+}
+
+/// For how long and for how many messages keys are remembered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dedup {
+    pub window_ms: u64,
+    pub entries_max: u32,
 }
 
 impl QueueSettings {
     pub fn encode(&self, out: &mut Vec<u8>) {
         let mut flags = 0;
-        if self.is_durable {
-            flags |= DURABLE;
+        for (is_set, flag) in [
+            (self.is_durable, DURABLE),
+            (self.is_auto_delete, AUTO_DELETE),
+            (self.features.is_some(), FEATURES),
+        ] {
+            if is_set {
+                flags |= flag;
+            }
         }
-        if self.is_auto_delete {
-            flags |= AUTO_DELETE;
+        // A plain queue is written as the first version wrote it.
+        let version = if self.features.is_some() { VERSION } else { 1 };
+        out.extend_from_slice(&[version, flags]);
+        if let Some(features) = &self.features {
+            features.encode(out);
         }
-        out.extend_from_slice(&[VERSION, flags]);
     }
 
     pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, Corrupt> {
-        if reader.u8()? != VERSION {
-            return Err(Corrupt { what: "queue settings of another version" });
+        let version = reader.u8()?;
+        if !(1..=VERSION).contains(&version) {
+            return Err(OTHER_VERSION);
         }
+        let known = if version == 1 { DURABLE | AUTO_DELETE } else { KNOWN };
         let flags = reader.u8()?;
-        if flags & !(DURABLE | AUTO_DELETE) != 0 {
-            return Err(Corrupt { what: "queue settings of another version" });
+        if flags & !known != 0 {
+            return Err(OTHER_VERSION);
         }
-        Ok(Self { is_durable: flags & DURABLE != 0, is_auto_delete: flags & AUTO_DELETE != 0 })
+        let features = match flags & FEATURES {
+            0 => None,
+            _ => Some(Box::new(Features::read(reader)?)),
+        };
+        let (is_durable, is_auto_delete) = (flags & DURABLE != 0, flags & AUTO_DELETE != 0);
+        Ok(Self { is_durable, is_auto_delete, features })
+    }
+}
+
+const KNOWN: u8 = DURABLE | AUTO_DELETE | FEATURES;
+const OTHER_VERSION: Corrupt = Corrupt { what: "queue settings of another version" };
+
+// Which optional parts follow, and what is so: one bit each.
+const TTL: u32 = 1;
+const EXPIRES: u32 = 1 << 1;
+const LENGTH: u32 = 1 << 2;
+const LENGTH_BYTES: u32 = 1 << 3;
+const REJECTS: u32 = 1 << 4;
+const REJECTS_DLX: u32 = 1 << 5;
+const DEAD_LETTERS: u32 = 1 << 6;
+const SINGLE_ACTIVE: u32 = 1 << 7;
+const LIMIT: u32 = 1 << 8;
+const COUNTS: u32 = 1 << 9;
+const RETRY_FAILED: u32 = 1 << 10;
+const RETRY_RETURNED: u32 = 1 << 11;
+const DEDUP: u32 = 1 << 12;
+const BITS: u32 = (1 << 13) - 1;
+
+impl Features {
+    /// Bits, highest priority, then the numbers that the bits announce.
+    fn encode(&self, out: &mut Vec<u8>) {
+        let Self { retry, dedup, .. } = self;
+        let bits = [
+            (self.message_ttl_ms.is_some(), TTL),
+            (self.expires_ms.is_some(), EXPIRES),
+            (self.max_length.is_some(), LENGTH),
+            (self.max_length_bytes.is_some(), LENGTH_BYTES),
+            (self.overflow == Overflow::RejectPublish, REJECTS),
+            (self.overflow == Overflow::RejectPublishDlx, REJECTS_DLX),
+            (self.dead_letters, DEAD_LETTERS),
+            (self.single_active, SINGLE_ACTIVE),
+            (self.delivery_limit.is_some(), LIMIT),
+            (self.counts_returns, COUNTS),
+            (retry.is_some_and(|retry| retry.failed), RETRY_FAILED),
+            (retry.is_some_and(|retry| retry.returned), RETRY_RETURNED),
+            (dedup.is_some(), DEDUP),
+        ];
+        put_u32(out, bits.iter().filter(|(is_set, _)| *is_set).map(|(_, bit)| bit).sum());
+        out.push(self.max_priority);
+        let limit = self.delivery_limit.map(u64::from);
+        let numbers =
+            [self.message_ttl_ms, self.expires_ms, self.max_length, self.max_length_bytes, limit];
+        numbers.into_iter().flatten().for_each(|number| put_u64(out, number));
+        if let Some(retry) = retry.filter(|retry| retry.failed || retry.returned) {
+            put_u64(out, retry.min_ms);
+            put_u64(out, retry.max_ms);
+        }
+        if let Some(dedup) = dedup {
+            put_u64(out, dedup.window_ms);
+            put_u32(out, dedup.entries_max);
+        }
+    }
+
+    fn read(reader: &mut Reader<'_>) -> Result<Self, Corrupt> {
+        let bits = reader.u32()?;
+        let has = |bit| bits & bit != 0;
+        if bits & !BITS != 0 || (has(REJECTS) && has(REJECTS_DLX)) {
+            return Err(OTHER_VERSION);
+        }
+        let max_priority = reader.u8()?;
+        let mut number = |bit| if has(bit) { reader.u64().map(Some) } else { Ok(None) };
+        let message_ttl_ms = number(TTL)?;
+        let expires_ms = number(EXPIRES)?;
+        let max_length = number(LENGTH)?;
+        let max_length_bytes = number(LENGTH_BYTES)?;
+        let delivery_limit = number(LIMIT)?;
+        let delivery_limit = delivery_limit
+            .map(|limit| u32::try_from(limit).map_err(|_| OTHER_VERSION))
+            .transpose()?;
+        let (failed, returned) = (has(RETRY_FAILED), has(RETRY_RETURNED));
+        let retry = match failed || returned {
+            true => Some(Retry { failed, returned, min_ms: reader.u64()?, max_ms: reader.u64()? }),
+            false => None,
+        };
+        let dedup = match has(DEDUP) {
+            true => Some(Dedup { window_ms: reader.u64()?, entries_max: reader.u32()? }),
+            false => None,
+        };
+        let overflow = match (has(REJECTS), has(REJECTS_DLX)) {
+            (true, _) => Overflow::RejectPublish,
+            (_, true) => Overflow::RejectPublishDlx,
+            (false, false) => Overflow::DropHead,
+        };
+        Ok(Self {
+            message_ttl_ms,
+            expires_ms,
+            max_length,
+            max_length_bytes,
+            overflow,
+            dead_letters: has(DEAD_LETTERS),
+            max_priority,
+            single_active: has(SINGLE_ACTIVE),
+            delivery_limit,
+            counts_returns: has(COUNTS),
+            retry,
+            dedup,
+        })
     }
 }

@@ -14,7 +14,10 @@ fn config() -> ProptestConfig {
 fn some_entry() -> Vec<u8> {
     let mut batch = Batch::new();
     batch.create_queue(QueueId(1), &QueueSettings::default());
-    batch.create_queue(QueueId(2), &QueueSettings { is_durable: true, is_auto_delete: true });
+    batch.create_queue(
+        QueueId(2),
+        &QueueSettings { is_durable: true, is_auto_delete: true, features: None },
+    );
     for number in 0..5u8 {
         batch.enqueue(&[QueueId(1), QueueId(2), QueueId(1)], &[b"head"], &[number]);
     }

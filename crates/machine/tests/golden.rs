@@ -135,8 +135,8 @@ fn ranges() -> Ranges {
 
 #[test]
 fn entries_of_version_1_are_read() {
-    let durable = QueueSettings { is_durable: true, is_auto_delete: false };
-    let auto_delete = QueueSettings { is_durable: false, is_auto_delete: true };
+    let durable = QueueSettings { is_durable: true, ..Default::default() };
+    let auto_delete = QueueSettings { is_auto_delete: true, ..Default::default() };
     let mut batch = Batch::new();
     batch.create_queue(QueueId(1), &durable);
     batch.create_queue(QueueId(2), &auto_delete);
@@ -200,7 +200,10 @@ fn queues(has_parcels: bool) -> QueueMachine {
     let mut batch = Batch::new();
     for queue in [1, 5, 9] {
         let is_auto_delete = queue == 5;
-        batch.create_queue(QueueId(queue), &QueueSettings { is_durable: true, is_auto_delete });
+        batch.create_queue(
+            QueueId(queue),
+            &QueueSettings { is_durable: true, is_auto_delete, features: None },
+        );
     }
     for _ in 0..10 {
         batch.enqueue(&[QueueId(1), QueueId(5)], &[b"head"], b"body");

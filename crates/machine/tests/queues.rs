@@ -22,7 +22,7 @@ fn who(number: u64) -> ConsumerId {
 
 impl Leader {
     fn new() -> Self {
-        Self::with(QueueSettings { is_durable: true, is_auto_delete: false })
+        Self::with(QueueSettings { is_durable: true, ..Default::default() })
     }
 
     fn with(settings: QueueSettings) -> Self {
@@ -308,7 +308,7 @@ fn a_queue_closes_only_as_asked_and_then_takes_no_consumers() {
 
 #[test]
 fn an_auto_delete_queue_is_unused_with_its_last_consumer_and_not_by_a_fetch() {
-    let mut leader = Leader::with(QueueSettings { is_durable: false, is_auto_delete: true });
+    let mut leader = Leader::with(QueueSettings { is_auto_delete: true, ..Default::default() });
     leader.publish(1);
     leader.machine.get(Q, who(1), false, &mut leader.effects);
     leader.machine.end_session(SessionId(1), &mut leader.effects);

@@ -126,7 +126,8 @@ impl FakeCluster {
             batch.enqueue(&[queue], &[head], body);
         }
         let bytes = Bytes::from(batch.stamp(0)).slice(machine::ENTRY_HEAD_BYTES..);
-        Delivery { group: GroupId(1), queue, consumer, first_seq, count, redelivered, bytes }
+        let (group, returns) = (GroupId(1), 0);
+        Delivery { group, queue, consumer, first_seq, count, redelivered, returns, bytes }
     }
 
     fn answer(&mut self, session: SessionId, answer: Answer) {

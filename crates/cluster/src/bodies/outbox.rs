@@ -16,6 +16,7 @@ pub(crate) struct Outgoing {
     pub(crate) redelivered: bool,
     /// Settled already: nobody gives it back if it does not leave.
     pub(crate) no_ack: bool,
+    pub(crate) returns: u32,
     /// Asked for by `basic.get`: answered by number, not as a consumer's delivery.
     pub(crate) got: Option<Got>,
     /// `Answer::Detached`s that follow the last message.

@@ -296,6 +296,7 @@ fn group_of(request: &Request) -> Option<GroupId> {
         | Request::Get { group, .. }
         | Request::Purge { group, .. }
         | Request::Status { group, .. }
+        | Request::Admit { group, .. }
         | Request::CloseQueue { group, .. } => Some(*group),
         Request::Catalog { .. } | Request::EndSession { .. } => None,
     }
@@ -304,6 +305,7 @@ fn group_of(request: &Request) -> Option<GroupId> {
 fn weight(request: &Request) -> usize {
     match request {
         Request::Append { batch, .. } => REQUEST_BYTES + batch.bytes(),
+        Request::Admit { sizes, .. } => REQUEST_BYTES + sizes.len() * 4,
         _ => REQUEST_BYTES,
     }
 }

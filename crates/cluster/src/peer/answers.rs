@@ -5,7 +5,7 @@ use machine::{AttachError, CloseError, Counters, GroupId, QueueStatus};
 use super::Error;
 use super::gather::Gather;
 use super::reader::Reader;
-use super::requests::{put_consumer, take_consumer, take_ticket};
+use super::requests::{put_consumer, take_consumer, take_numbers, take_ticket};
 use crate::request::{Alarms, Answer, Delivery};
 
 const APPENDED: u8 = 1;
@@ -21,6 +21,7 @@ const CANCELLED: u8 = 11;
 const SESSION_ENDED: u8 = 12;
 const ALARMS: u8 = 13;
 const STOPPING: u8 = 14;
+const ADMITTED: u8 = 15;
 
 /// A node answers changes of the catalog itself, when it has applied them: one here would be a bug
 /// of ours.
@@ -28,6 +29,14 @@ pub(super) fn encode(out: &mut Gather, answer: &Answer) {
     match answer {
         Answer::Catalog { ticket, .. } => {
             unreachable!("the catalog's answer to {ticket:?} is given where it was asked")
+        }
+        Answer::Leaving(leaving) => {
+            unreachable!("a node's own porter takes what leaves {:?}", leaving.queue)
+        }
+        Answer::Admitted { ticket, refused } => {
+            ticketed(out, ADMITTED, ticket.0);
+            out.number(refused.len() as u64);
+            refused.iter().for_each(|place| out.number(u64::from(*place)));
         }
         Answer::Appended { ticket } => ticketed(out, APPENDED, ticket.0),
         Answer::AppendFailed { ticket } => ticketed(out, APPEND_FAILED, ticket.0),
@@ -131,6 +140,9 @@ pub(super) fn decode(reader: &mut Reader, group: GroupId) -> Result<Answer, Erro
             };
             Answer::Closed { ticket, result }
         }
+        ADMITTED => {
+            Answer::Admitted { ticket: take_ticket(reader)?, refused: take_numbers(reader)? }
+        }
         CANCELLED => {
             let (queue, consumer) = take_consumer(reader)?;
             Answer::Cancelled { queue, consumer }
@@ -148,6 +160,7 @@ pub(super) fn payload(answer: &Answer) -> usize {
         Answer::Delivered(delivery) | Answer::Got { delivery: Some(delivery), .. } => {
             delivery.bytes.len()
         }
+        Answer::Leaving(leaving) => leaving.bytes.len(),
         Answer::Got { delivery: None, .. }
         | Answer::Appended { .. }
         | Answer::AppendFailed { .. }
@@ -157,6 +170,7 @@ pub(super) fn payload(answer: &Answer) -> usize {
         | Answer::Purged { .. }
         | Answer::Status { .. }
         | Answer::Closed { .. }
+        | Answer::Admitted { .. }
         | Answer::Cancelled { .. }
         | Answer::SessionEnded { .. }
         | Answer::Alarms(_)
@@ -170,11 +184,13 @@ fn ticketed(out: &mut Gather, kind: u8, ticket: u64) {
 }
 
 fn encode_delivery(out: &mut Gather, delivery: &Delivery) {
-    let Delivery { group: _, queue, consumer, first_seq, count, redelivered, bytes } = delivery;
+    let Delivery { group: _, queue, consumer, first_seq, count, redelivered, returns, bytes } =
+        delivery;
     put_consumer(out, *queue, *consumer);
     out.number(*first_seq);
     out.number(u64::from(*count));
     out.bool(*redelivered);
+    out.number(u64::from(*returns));
     out.payload(bytes);
 }
 
@@ -187,15 +203,28 @@ fn decode_delivery(reader: &mut Reader, group: GroupId) -> Result<Delivery, Erro
         first_seq: reader.number()?,
         count: reader.u32()?,
         redelivered: reader.bool()?,
+        returns: reader.u32()?,
         bytes: reader.payload()?,
     })
 }
 
 fn encode_status(out: &mut Gather, status: &QueueStatus) {
-    let QueueStatus { ready, unsettled, consumers, counters } = *status;
-    let Counters { enqueued, enqueued_bytes, settled, purged, dropped, checksum } = counters;
+    let QueueStatus { ready, unsettled, consumers, delayed, leaving, counters } = *status;
+    let Counters {
+        enqueued,
+        enqueued_bytes,
+        settled,
+        purged,
+        dropped,
+        dead_lettered,
+        duplicates,
+        checksum,
+    } = counters;
     let consumers = u64::from(consumers);
-    for value in [ready, unsettled, consumers, enqueued, enqueued_bytes, settled, purged, dropped] {
+    for value in [ready, unsettled, consumers, delayed, leaving] {
+        out.number(value);
+    }
+    for value in [enqueued, enqueued_bytes, settled, purged, dropped, dead_lettered, duplicates] {
         out.number(value);
     }
     out.array(&checksum.to_le_bytes());
@@ -206,12 +235,16 @@ fn decode_status(reader: &mut Reader) -> Result<QueueStatus, Error> {
         ready: reader.number()?,
         unsettled: reader.number()?,
         consumers: reader.u32()?,
+        delayed: reader.number()?,
+        leaving: reader.number()?,
         counters: Counters {
             enqueued: reader.number()?,
             enqueued_bytes: reader.number()?,
             settled: reader.number()?,
             purged: reader.number()?,
             dropped: reader.number()?,
+            dead_lettered: reader.number()?,
+            duplicates: reader.number()?,
             checksum: u64::from_le_bytes(reader.array()?),
         },
     })

@@ -22,6 +22,7 @@ const PURGE: u8 = 8;
 const STATUS: u8 = 9;
 const CLOSE_QUEUE: u8 = 10;
 const END_SESSION: u8 = 11;
+const ADMIT: u8 = 12;
 
 /// Appends travel as parcels, which are numbered: one here would be a bug of ours.
 pub(super) fn encode(out: &mut Gather, request: &Request) {
@@ -80,6 +81,13 @@ pub(super) fn encode(out: &mut Gather, request: &Request) {
             out.bool(*if_unused);
             out.bool(*if_empty);
         }
+        Request::Admit { ticket, group: _, queue, sizes } => {
+            out.u8(ADMIT);
+            out.number(ticket.0);
+            out.number(queue.0);
+            out.number(sizes.len() as u64);
+            sizes.iter().for_each(|size| out.number(u64::from(*size)));
+        }
         Request::EndSession { ticket } => {
             out.u8(END_SESSION);
             out.number(ticket.0);
@@ -133,9 +141,20 @@ pub(super) fn decode(reader: &mut Reader, group: GroupId) -> Result<Request, Err
             if_unused: reader.bool()?,
             if_empty: reader.bool()?,
         },
+        ADMIT => {
+            let ticket = take_ticket(reader)?;
+            let queue = QueueId(reader.number()?);
+            Request::Admit { ticket, group, queue, sizes: take_numbers(reader)? }
+        }
         END_SESSION => Request::EndSession { ticket: take_ticket(reader)? },
         _ => return Err(reader.malformed()),
     })
+}
+
+/// Numbers behind their count. None is reserved for before it is there.
+pub(super) fn take_numbers(reader: &mut Reader) -> Result<Vec<u32>, Error> {
+    let count = reader.u32()?;
+    (0..count).map(|_| reader.u32()).collect()
 }
 
 pub(super) fn encode_held(out: &mut Gather, held: &Held) {
@@ -147,13 +166,13 @@ pub(super) fn encode_held(out: &mut Gather, held: &Held) {
 pub(super) fn decode_held(reader: &mut Reader) -> Result<Held, Error> {
     let (queue, consumer) = take_consumer(reader)?;
     let ranges = reader.ranges()?;
-    let outcome = outcome_of(reader.u8()?).ok_or(reader.malformed())?;
+    let outcome = Outcome::from_number(reader.u8()?).ok_or(reader.malformed())?;
     Ok(Held { queue, consumer, ranges, outcome, credit: reader.u32()? })
 }
 
 fn put_outcome(out: &mut Gather, ranges: &Ranges, outcome: Outcome, credit: u32) {
     out.ranges(ranges);
-    out.u8(outcome_number(outcome));
+    out.u8(outcome.number());
     out.number(u64::from(credit));
 }
 
@@ -202,26 +221,5 @@ fn take_spec(reader: &mut Reader) -> Result<ConsumerSpec, Error> {
         no_ack: reader.bool()?,
         exclusive: reader.bool()?,
         priority: i32::from_le_bytes(reader.array()?),
-    })
-}
-
-fn outcome_number(outcome: Outcome) -> u8 {
-    match outcome {
-        Outcome::Done => 1,
-        Outcome::Rejected => 2,
-        Outcome::Purged => 3,
-        Outcome::Requeue => 4,
-        Outcome::Undelivered => 5,
-    }
-}
-
-fn outcome_of(number: u8) -> Option<Outcome> {
-    Some(match number {
-        1 => Outcome::Done,
-        2 => Outcome::Rejected,
-        3 => Outcome::Purged,
-        4 => Outcome::Requeue,
-        5 => Outcome::Undelivered,
-        _ => return None,
     })
 }

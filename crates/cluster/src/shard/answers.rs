@@ -47,10 +47,13 @@ fn ticket_of(answer: &Answer) -> Option<Ticket> {
         | Answer::Purged { ticket, .. }
         | Answer::Status { ticket, .. }
         | Answer::Closed { ticket, .. }
+        | Answer::Admitted { ticket, .. }
         | Answer::SessionEnded { ticket } => Some(*ticket),
-        Answer::Delivered(_) | Answer::Cancelled { .. } | Answer::Alarms(_) | Answer::Stopping => {
-            None
-        }
+        Answer::Delivered(_)
+        | Answer::Leaving(_)
+        | Answer::Cancelled { .. }
+        | Answer::Alarms(_)
+        | Answer::Stopping => None,
     }
 }
 

@@ -46,6 +46,7 @@ impl Shard {
             | Request::Get { group, .. }
             | Request::Purge { group, .. }
             | Request::Status { group, .. }
+            | Request::Admit { group, .. }
             | Request::CloseQueue { group, .. } => *group,
         };
         if self.is_local_here(group) {
@@ -121,6 +122,7 @@ impl Shard {
             Request::Get { .. }
                 | Request::Purge { .. }
                 | Request::Status { .. }
+                | Request::Admit { .. }
                 | Request::CloseQueue { .. }
         );
         if let Request::Attach { queue, .. } = request
@@ -210,6 +212,13 @@ impl Shard {
             Request::Status { ticket, queue, .. } => {
                 let status = self.queues(group).and_then(|queues| queues.machine().status(queue));
                 wishes.push(Wish::Answer(session, Answer::Status { ticket, status }));
+            }
+            Request::Admit { ticket, queue, sizes, .. } => {
+                let refused = match self.queues(group) {
+                    Some(queues) => queues.admit(queue, &sizes),
+                    None => Vec::new(),
+                };
+                wishes.push(Wish::Answer(session, Answer::Admitted { ticket, refused }));
             }
             Request::CloseQueue { ticket, queue, if_unused, if_empty, .. } => {
                 let result = match self.queues(group) {

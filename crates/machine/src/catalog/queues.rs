@@ -58,7 +58,7 @@ impl Queue {
 
     /// What its group has to know.
     pub fn settings(&self) -> QueueSettings {
-        QueueSettings { is_durable: self.durable, is_auto_delete: self.auto_delete }
+        QueueSettings { is_durable: self.durable, is_auto_delete: self.auto_delete, features: None }
     }
 
     /// Whether the session may use it: `by` is None for an operator, who may.

@@ -1,8 +1,8 @@
 //! Writes commands: what sessions, shards and leaders make entries of.
 
 use super::{
-    CATALOG, CREATE_QUEUE, DROP_QUEUE, ENQUEUE, ENTRY_HEAD_BYTES, ENTRY_VERSION, FROM, Outcome,
-    SETTLE,
+    Attributes, CANCEL, CATALOG, CREATE_QUEUE, DROP_QUEUE, ENQUEUE, ENTRY_HEAD_BYTES,
+    ENTRY_VERSION, FROM, Outcome, SETTLE,
 };
 use crate::catalog::CatalogCommand;
 use crate::encoding::{length, put_u32, put_u64};
@@ -28,16 +28,28 @@ impl Batch {
     /// A message for queues of this group. The parts of the head are joined; head and body are the
     /// broker's and mean nothing here. Together they must stay below 4 GiB.
     pub fn enqueue(&mut self, queues: &[QueueId], head: &[&[u8]], body: &[u8]) {
+        self.enqueue_with(queues, &Attributes::default(), head, body);
+    }
+
+    /// The same with attributes.
+    #[inline]
+    pub fn enqueue_with(
+        &mut self,
+        queues: &[QueueId],
+        attributes: &Attributes,
+        head: &[&[u8]],
+        body: &[u8],
+    ) {
         for queues in queues.chunks(QUEUES_PER_ENQUEUE_MAX) {
             let head_bytes: usize = head.iter().map(|part| part.len()).sum();
-            let bytes = 2 + 8 * queues.len() + 1 + 4 + head_bytes + body.len();
+            let bytes = 2 + 8 * queues.len() + attributes.bytes() + 4 + head_bytes + body.len();
             let out = self.start(ENQUEUE, 5 + bytes);
             put_u32(out, length(bytes));
             out.extend_from_slice(&(queues.len() as u16).to_le_bytes());
             for queue in queues {
                 put_u64(out, queue.0);
             }
-            out.push(0);
+            attributes.encode(out);
             put_u32(out, head_bytes as u32);
             for part in head {
                 out.extend_from_slice(part);
@@ -46,8 +58,19 @@ impl Batch {
         }
     }
 
-    /// Messages that were out with a consumer. `Requeue` and `Undelivered` may stand in a
-    /// transaction; the log keeps them and nothing replicated comes of them yet.
+    /// Delayed messages of these queues that came with `key` go, unless they are due.
+    pub fn cancel_delayed(&mut self, queues: &[QueueId], key: u128) {
+        for queues in queues.chunks(QUEUES_PER_ENQUEUE_MAX) {
+            self.with(CANCEL, |out| {
+                out.extend_from_slice(&(queues.len() as u16).to_le_bytes());
+                queues.iter().for_each(|queue| put_u64(out, queue.0));
+                out.extend_from_slice(&key.to_le_bytes());
+            });
+        }
+    }
+
+    /// What became of messages. What goes back to its place changes nothing replicated but in queues
+    /// that count returns.
     pub fn settle(&mut self, queue: QueueId, outcome: Outcome, ranges: &Ranges) {
         self.with(SETTLE, |out| {
             put_u64(out, queue.0);

@@ -164,6 +164,7 @@ impl QueueMachine {
             }
             Command::CreateQueue { queue, settings } => self.create(queue, settings, effects),
             Command::DropQueue { queue } => self.drop_queue(queue, effects),
+            Command::Cancel { .. } => {}
             Command::From { origin, seq } => return Ok(self.origins.begin(origin, seq)),
             Command::Catalog(_) => {
                 return Err(Corrupt { what: "a catalog command in a group of queues" });

@@ -14,8 +14,12 @@ pub struct Counters {
     pub settled: u64,
     /// Messages that were purged.
     pub purged: u64,
-    /// Messages that were refused for good, or went with their queue.
+    /// Dead messages that nobody wants, cancelled ones, and those that went with their queue.
     pub dropped: u64,
+    /// Dead messages that are stored where they were to go.
+    pub dead_lettered: u64,
+    /// Messages left out because their key had come lately. They did not come in.
+    pub duplicates: u64,
     /// Chained over (first sequence number, count, bytes) of every run.
     pub checksum: u64,
 }
@@ -30,7 +34,7 @@ impl Counters {
     /// What is left, if the books are right. None: they cannot be.
     pub(crate) fn live(&self) -> Option<u64> {
         let out = self.settled.checked_add(self.purged)?.checked_add(self.dropped)?;
-        self.enqueued.checked_sub(out)
+        self.enqueued.checked_sub(out.checked_add(self.dead_lettered)?)
     }
 
     /// Adds the books of a queue that is gone.
@@ -40,25 +44,35 @@ impl Counters {
         self.settled = self.settled.wrapping_add(gone.settled);
         self.purged = self.purged.wrapping_add(gone.purged);
         self.dropped = self.dropped.wrapping_add(gone.dropped);
+        self.dead_lettered = self.dead_lettered.wrapping_add(gone.dead_lettered);
+        self.duplicates = self.duplicates.wrapping_add(gone.duplicates);
         self.checksum = mix(self.checksum, gone.checksum);
     }
 
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
-        let Self { enqueued, enqueued_bytes, settled, purged, dropped, checksum } = *self;
+        let Self { enqueued, enqueued_bytes, settled, purged, dropped, checksum, .. } = *self;
         for value in [enqueued, enqueued_bytes, settled, purged, dropped, checksum] {
             put_u64(out, value);
         }
+        put_u64(out, self.dead_lettered);
+        put_u64(out, self.duplicates);
     }
 
-    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, Corrupt> {
-        let counters = Self {
+    /// `is_old`: as they were before there were dead letters.
+    pub(crate) fn read(reader: &mut Reader<'_>, is_old: bool) -> Result<Self, Corrupt> {
+        let mut counters = Self {
             enqueued: reader.u64()?,
             enqueued_bytes: reader.u64()?,
             settled: reader.u64()?,
             purged: reader.u64()?,
             dropped: reader.u64()?,
             checksum: reader.u64()?,
+            ..Self::default()
         };
+        if !is_old {
+            counters.dead_lettered = reader.u64()?;
+            counters.duplicates = reader.u64()?;
+        }
         if counters.enqueued > crate::limits::SEQ_MAX || counters.live().is_none() {
             return Err(Corrupt { what: "the counters of a queue" });
         }

@@ -44,6 +44,7 @@ pub(crate) fn dispatch(
             count,
             redelivered: was_returned,
             no_ack,
+            returns: 0,
         });
     }
 }

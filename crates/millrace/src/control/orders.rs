@@ -247,6 +247,8 @@ async fn change(cluster: &ClusterHandle, command: CatalogCommand) -> Result<(), 
                     | Told::Purged { .. }
                     | Told::Status { .. }
                     | Told::Closed { .. }
+                    | Told::Admitted { .. }
+                    | Told::Leaving(_)
                     | Told::Cancelled { .. }
                     | Told::SessionEnded { .. }
                     | Told::Alarms(_)

@@ -161,7 +161,7 @@ impl Consumer {
             let what = match outcome {
                 Outcome::Requeue => What::Nack { q, m, ep },
                 Outcome::Rejected => What::Reject { q, m, ep },
-                Outcome::Done | Outcome::Purged | Outcome::Undelivered => What::Ack { q, m, ep },
+                _ => What::Ack { q, m, ep },
             };
             outside.diary.saw(&name, what);
             settled.entry((*number, outcome)).or_default().insert(*seq..seq + 1);

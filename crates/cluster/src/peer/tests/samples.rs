@@ -291,17 +291,27 @@ fn delivery(group: GroupId) -> impl Strategy<Value = Delivery> {
             first_seq,
             count,
             redelivered,
+            returns: count / 2,
             bytes,
         },
     )
 }
 
 fn status() -> impl Strategy<Value = QueueStatus> {
-    (prop::array::uniform8(number()), any::<u32>()).prop_map(|(numbers, consumers)| {
-        let [ready, unsettled, enqueued, enqueued_bytes, settled, purged, dropped, checksum] =
-            numbers;
-        let counters = Counters { enqueued, enqueued_bytes, settled, purged, dropped, checksum };
-        QueueStatus { ready, unsettled, consumers, counters }
+    (prop::array::uniform12(number()), any::<u32>()).prop_map(|(numbers, consumers)| {
+        let [ready, unsettled, delayed, leaving, enqueued, enqueued_bytes, rest @ ..] = numbers;
+        let [settled, purged, dropped, dead_lettered, duplicates, checksum] = rest;
+        let counters = Counters {
+            enqueued,
+            enqueued_bytes,
+            settled,
+            purged,
+            dropped,
+            dead_lettered,
+            duplicates,
+            checksum,
+        };
+        QueueStatus { ready, unsettled, consumers, delayed, leaving, counters }
     })
 }
 

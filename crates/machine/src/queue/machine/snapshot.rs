@@ -5,8 +5,8 @@ use crate::encoding::{Corrupt, Reader, digest, put_u32, put_u64};
 use crate::origins::Origins;
 use crate::queue::{Counters, Queue};
 
-/// 2 knows origins of parcels.
-const VERSION: u8 = 2;
+/// 2 knows origins of parcels, 3 what arguments ask of a queue.
+const VERSION: u8 = 3;
 
 impl QueueMachine {
     /// The replicated half, versioned.
@@ -39,13 +39,13 @@ impl QueueMachine {
             ignored: reader.u64()?,
             ..Self::default()
         };
-        machine.retired = Counters::read(&mut reader)?;
+        machine.retired = Counters::read(&mut reader, version < 3)?;
         if version >= 2 {
             machine.origins = Origins::read(&mut reader)?;
         }
         let mut before = None;
         for _ in 0..reader.u32()? {
-            let queue = Queue::read(&mut reader)?;
+            let queue = Queue::read(&mut reader, version < 3)?;
             if before >= Some(queue.id) {
                 return Err(reader.corrupt());
             }
