@@ -343,8 +343,9 @@ impl Catalog {
         self.exclusive.range(first..).next().is_some_and(|(owner, _)| *owner == session)
     }
 
+    /// Of a queue or of one of its lanes.
     pub fn queue_by_id(&self, queue: QueueId) -> Option<&Queue> {
-        let (vhost, name) = self.queue_names.get(&queue)?;
+        let (vhost, name) = self.queue_names.get(&queue.base())?;
         self.queue(vhost, name)
     }
 

@@ -30,7 +30,7 @@
 //! // ... created in its group, and a message routed to it is one entry of that group's log.
 //! let mut targets = Vec::new();
 //! catalog.route("/", "", "orders", &NoHeaders, &mut targets).unwrap();
-//! assert_eq!(targets, [Target { queue, group }]);
+//! assert_eq!(targets, [Target::plain(queue, group)]);
 //! let mut batch = Batch::new();
 //! batch.create_queue(queue, &QueueSettings { is_durable: true, ..Default::default() });
 //! batch.enqueue(&[queue], &[b"head"], b"body");

@@ -48,6 +48,15 @@ pub const PASSWORD_MEMORY_KIB_MAX: u32 = 64 * 1024;
 /// Passes of one password check: what a stored hash may ask for.
 pub const PASSWORD_PASSES_MAX: u32 = 10;
 
+/// Longest time that an argument may name, ms: ten years, as in RabbitMQ.
+pub const TIME_MS_MAX: u64 = 315_360_000_000;
+/// Keys of messages that a queue may be told to remember.
+pub const DEDUP_ENTRIES_MAX: u32 = 1_000_000;
+/// Keys of messages that a queue remembers where it is not told how many.
+pub const DEDUP_ENTRIES_DEFAULT: u32 = 100_000;
+/// How long a queue remembers keys of messages where it is not told how long, ms.
+pub const DEDUP_MS_DEFAULT: u64 = 60_000;
+
 /// Queues that one enqueue command names; more become more commands.
 pub const QUEUES_PER_ENQUEUE_MAX: usize = u16::MAX as usize;
 /// Commands for other queues inside one run of a queue: what a reader of the run skips.

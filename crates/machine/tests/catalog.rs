@@ -4,9 +4,8 @@
 mod world;
 
 use machine::{
-    ArgumentProblem, Arguments, CatalogCommand, CatalogEffect, CatalogReply, Compared, Destination,
-    ExchangeKind, GroupId, Kind, NodeId, Pattern, Property, QueueId, QueueType, Refusal,
-    SessionOwner, Value, password,
+    Arguments, CatalogCommand, CatalogEffect, CatalogReply, Compared, Destination, ExchangeKind,
+    GroupId, Kind, NodeId, Pattern, QueueId, Refusal, SessionOwner, Value, password,
 };
 use world::World;
 
@@ -113,33 +112,6 @@ fn a_different_queue_of_the_same_name_is_refused_with_what_differs() {
 }
 
 #[test]
-fn no_queue_type_and_classic_are_the_same_and_quorum_is_another() {
-    let mut world = World::new();
-    world.queue("q");
-    let typed = |name: &str| world.with_argument(world.declare("q"), "x-queue-type", text(name));
-    assert_eq!(world.catalog.check(&typed("classic")), Ok(()));
-    let expected = ("x-queue-type".to_owned(), Compared::Typed(text("quorum")), Compared::Absent);
-    assert_eq!(difference(world.catalog.check(&typed("quorum"))), expected);
-    let quorum = world.with_argument(world.declare("r"), "x-queue-type", text("quorum"));
-    world.apply(quorum);
-    assert_eq!(world.catalog.queue("/", "r").unwrap().queue_type(), QueueType::Quorum);
-    let (_, received, current) = difference(world.catalog.check(&world.declare("r")));
-    assert_eq!((received, current), (Compared::Absent, Compared::Typed(text("quorum"))));
-}
-
-#[test]
-fn arguments_both_sides_have_are_equal_by_number_whatever_the_width() {
-    let mut world = World::new();
-    let mode = |value| world.with_argument(world.declare("q"), "x-queue-mode", text(value));
-    let (lazy, default) = (mode("lazy"), mode("default"));
-    world.apply(lazy);
-    let (_, received, current) = difference(world.catalog.check(&default));
-    let expected = (Compared::Plain(text("default")), Compared::Plain(text("lazy")));
-    assert_eq!((received, current), expected);
-    assert!(Value::I8(5).is_same(&Value::I64(5)) && !Value::I8(5).is_same(&Value::Bool(true)));
-}
-
-#[test]
 fn an_exclusive_queue_is_locked_for_everybody_else_and_checked_before_anything() {
     let mut world = World::new();
     let mine = world.with_flags(world.declare("q"), false, false, true);
@@ -227,107 +199,6 @@ fn reserved_and_impossible_names_are_refused() {
         by,
     };
     assert_eq!(world.catalog.check(&command), Ok(()));
-}
-
-#[test]
-fn wrong_arguments_of_queues_are_refused_with_what_is_wrong() {
-    use ArgumentProblem as P;
-    let cases = [
-        ("x-message-ttl", Value::I32(-1), P::Negative(-1)),
-        ("x-message-ttl", text("1"), P::ExpectedInteger { got: text("1") }),
-        ("x-message-ttl", Value::I64(1 << 40), P::TooLarge(1 << 40)),
-        ("x-expires", Value::U8(0), P::Zero),
-        ("x-expires", Value::I8(-5), P::Negative(-5)),
-        ("x-max-priority", Value::I32(256), P::MaxExceeded(256)),
-        ("x-max-length", Value::Bool(true), P::ExpectedInteger { got: Value::Bool(true) }),
-        ("x-max-length-bytes", Value::I16(-7), P::Negative(-7)),
-        ("x-overflow", text("zzz"), P::InvalidOverflow),
-        ("x-overflow", Value::I8(1), P::UnacceptableType { got: Value::I8(1) }),
-        ("x-queue-type", text("zzz"), P::UnsupportedQueueType("zzz".into())),
-        ("x-queue-mode", text("zzz"), P::InvalidQueueMode),
-        ("x-queue-version", Value::I32(3), P::UnsupportedVersion(3)),
-        ("x-queue-leader-locator", text("zzz"), P::InvalidLocator),
-        ("x-dead-letter-exchange", Value::I8(1), P::UnacceptableType { got: Value::I8(1) }),
-        ("x-dead-letter-routing-key", text("k"), P::RoutingKeyWithoutExchange),
-        ("x-dead-letter-strategy", text("zzz"), P::InvalidStrategy),
-        ("x-single-active-consumer", text("t"), P::UnacceptableType { got: text("t") }),
-        ("x-quorum-initial-group-size", Value::I32(0), P::Zero),
-    ];
-    let world = World::new();
-    for (argument, value, problem) in cases {
-        let command = world.with_argument(world.declare("q"), argument, value);
-        let refusal = Refusal::InvalidArgument {
-            kind: Kind::Queue,
-            name: "q".into(),
-            vhost: "/".into(),
-            argument: argument.into(),
-            problem,
-        };
-        assert_eq!(world.catalog.check(&command), Err(refusal));
-    }
-}
-
-#[test]
-fn valid_arguments_are_taken_or_named_as_not_implemented() {
-    let cases = [
-        ("x-message-ttl", Value::I32(0), false),
-        ("x-expires", Value::I64(1), false),
-        ("x-max-length", Value::I32(0), false),
-        ("x-max-length-bytes", Value::I32(1), false),
-        ("x-max-priority", Value::U8(255), false),
-        ("x-overflow", text("drop-head"), false),
-        ("x-dead-letter-exchange", text(""), false),
-        ("x-delivery-limit", Value::I32(20), false),
-        ("x-single-active-consumer", Value::Bool(true), false),
-        ("x-message-deduplication", Value::Bool(true), false),
-        ("x-queue-type", text("stream"), false),
-        ("x-single-active-consumer", Value::Bool(false), true),
-        ("x-queue-type", text("classic"), true),
-        ("x-queue-type", text("quorum"), true),
-        ("x-queue-mode", text("lazy"), true),
-        ("x-queue-version", Value::I32(2), true),
-        ("x-queue-leader-locator", text("client-local"), true),
-        ("x-quorum-initial-group-size", Value::I32(3), true),
-        ("x-initial-cluster-size", Value::I32(3), true),
-        ("x-whatever", Value::Void, true),
-        ("colour", text("blue"), true),
-    ];
-    let world = World::new();
-    for (argument, value, is_taken) in cases {
-        let command = world.with_argument(world.declare("q"), argument, value);
-        let expected = if is_taken {
-            Ok(())
-        } else {
-            Err(Refusal::NotImplemented { argument: argument.into() })
-        };
-        assert_eq!(world.catalog.check(&command), expected);
-    }
-}
-
-#[test]
-fn a_quorum_queue_is_durable_shared_and_stays() {
-    let world = World::new();
-    let quorum = |durable, auto_delete, exclusive| {
-        let command = world.with_flags(world.declare("q"), durable, auto_delete, exclusive);
-        let command = world.with_argument(command, "x-queue-type", text("quorum"));
-        match world.catalog.check(&command) {
-            Err(Refusal::InvalidProperty { property, .. }) => Some(property),
-            other => {
-                assert_eq!(other, Ok(()));
-                None
-            }
-        }
-    };
-    assert_eq!(quorum(true, false, false), None);
-    assert_eq!(quorum(false, false, false), Some(Property::NonDurable));
-    assert_eq!(quorum(true, true, false), Some(Property::AutoDelete));
-    assert_eq!(quorum(false, false, true), Some(Property::Exclusive));
-    let command = world.with_argument(world.declare("q"), "x-queue-type", text("quorum"));
-    let command = world.with_argument(command, "x-max-priority", Value::I8(5));
-    assert!(matches!(
-        world.catalog.check(&command),
-        Err(Refusal::InvalidArgument { problem: ArgumentProblem::NotForQuorum, .. })
-    ));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The catalog's refusals in RabbitMQ's words.
 
 use amqp::ReplyCode;
-use machine::{ArgumentProblem, Compared, Kind, Property, Refusal, Value};
+use machine::{ArgumentProblem, Compared, Difference, Kind, Property, Refusal, Value};
 
 use super::errors::{
     Failure, default_exchange, locked, no_exchange, no_queue, precondition, unknown_vhost,
@@ -17,13 +17,22 @@ pub(crate) fn failure(refusal: &Refusal) -> Failure {
             let text = format!("no {} '{name}' in vhost '{vhost}'", kind_name(*kind));
             Failure::channel(ReplyCode::NotFound, text)
         }
-        Refusal::Inequivalent { kind, name, vhost, difference } => precondition(format!(
-            "inequivalent arg '{}' for {} '{name}' in vhost '{vhost}': received {} but current is {}",
-            difference.argument,
-            kind_name(*kind),
-            compared(&difference.received),
-            compared(&difference.current),
-        )),
+        Refusal::Inequivalent { kind, name, vhost, difference } => {
+            let Difference { argument, received, current } = difference.as_ref();
+            let mut sides = [compared(received), compared(current)];
+            if *kind == Kind::Exchange && argument == "type" {
+                // RabbitMQ prints the type as an atom, and quotes one that has a hyphen once more.
+                for side in sides.iter_mut().filter(|side| side.contains('-')) {
+                    *side = format!("'{side}'");
+                }
+            }
+            let [received, current] = sides;
+            precondition(format!(
+                "inequivalent arg '{argument}' for {} '{name}' in vhost '{vhost}': received \
+                 {received} but current is {current}",
+                kind_name(*kind),
+            ))
+        }
         Refusal::Locked { name, vhost } => locked(name, vhost),
         Refusal::Reserved { kind, name } => Failure::channel(
             ReplyCode::AccessRefused,
@@ -40,6 +49,10 @@ pub(crate) fn failure(refusal: &Refusal) -> Failure {
         Refusal::InvalidArgument { kind, name, vhost, argument, problem } => {
             invalid_argument(*kind, name, vhost, argument, problem)
         }
+        Refusal::ServerNamed { queue_type } => precondition(format!(
+            "Cannot declare a server-named queue for type rabbit_{}_queue",
+            queue_type.name()
+        )),
         Refusal::InvalidProperty { name, vhost, property } => {
             let property = match property {
                 Property::AutoDelete => "auto-delete",
@@ -103,9 +116,11 @@ fn invalid_argument(
         ArgumentProblem::TooLarge(number) => format!("{{value_too_large,{number}}}"),
         ArgumentProblem::MaxExceeded(number) => format!("{{max_value_exceeded,{number}}}"),
         ArgumentProblem::InvalidOverflow => "invalid_overflow".to_owned(),
-        ArgumentProblem::InvalidQueueMode => "invalid_queue_mode".to_owned(),
+        ArgumentProblem::UnsupportedQueueMode(mode) => {
+            format!("\"unsupported queue mode '{mode}'\"")
+        }
         ArgumentProblem::UnsupportedVersion(number) => {
-            format!("{{unsupported_version,{number}}}")
+            format!("\"unsupported queue version '{number}'\"")
         }
         ArgumentProblem::UnsupportedQueueType(queue_type) => {
             format!("\"unsupported queue type '{queue_type}'\"")
@@ -113,11 +128,21 @@ fn invalid_argument(
         ArgumentProblem::InvalidLocator => "invalid_queue_locator_arg".to_owned(),
         ArgumentProblem::InvalidStrategy => "invalid_dlx_strategy".to_owned(),
         ArgumentProblem::RoutingKeyWithoutExchange => "routing_key_but_no_dlx_defined".to_owned(),
-        ArgumentProblem::NotForQuorum => {
+        ArgumentProblem::InvalidMaxAge => "invalid_max_age".to_owned(),
+        ArgumentProblem::InvalidRetryType => "invalid_delayed_retry_type".to_owned(),
+        ArgumentProblem::InvalidType { got } => {
+            return precondition(format!(
+                "invalid type '{}' for arg '{argument}' in {} '{name}' in vhost '{vhost}'",
+                type_name(got),
+                kind_name(kind)
+            ));
+        }
+        ArgumentProblem::NotForType(queue_type) => {
             return precondition(format!(
                 "invalid arg '{argument}' for {} '{name}' in vhost '{vhost}' of queue type \
-                 rabbit_quorum_queue",
-                kind_name(kind)
+                 rabbit_{}_queue",
+                kind_name(kind),
+                queue_type.name()
             ));
         }
     };
@@ -184,7 +209,7 @@ fn type_name(value: &Value) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use machine::Difference;
+    use machine::QueueType;
 
     #[test]
     fn a_difference_names_both_values_and_their_types_where_one_is_missing() {
@@ -224,8 +249,20 @@ mod tests {
             "invalid arg 'x-a' for queue 'q' in vhost '/': \"expected integer, got longstr\""
         );
         assert_eq!(
-            text(ArgumentProblem::NotForQuorum),
+            text(ArgumentProblem::NotForType(QueueType::Quorum)),
             "invalid arg 'x-a' for queue 'q' in vhost '/' of queue type rabbit_quorum_queue"
+        );
+        assert_eq!(
+            text(ArgumentProblem::InvalidType { got: Value::I64(1) }),
+            "invalid type 'long' for arg 'x-a' in queue 'q' in vhost '/'"
+        );
+        assert_eq!(
+            text(ArgumentProblem::UnsupportedQueueMode("zzz".into())),
+            "invalid arg 'x-a' for queue 'q' in vhost '/': \"unsupported queue mode 'zzz'\""
+        );
+        assert_eq!(
+            text(ArgumentProblem::UnsupportedVersion(3)),
+            "invalid arg 'x-a' for queue 'q' in vhost '/': \"unsupported queue version '3'\""
         );
     }
 }

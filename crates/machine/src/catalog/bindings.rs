@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::refusal::{Kind, Refusal};
+use super::routing::Dest;
 use super::routing::headers::is_known_match;
-use super::routing::{Dest, Target};
 use super::vhosts::Vhost;
 use super::{Catalog, Destination, ExchangeKind, not_found};
 use crate::ids::SessionOwner;
@@ -136,8 +136,7 @@ impl Vhost {
     fn dest(&self, destination: &Destination) -> Option<Dest> {
         match destination {
             Destination::Queue(name) => {
-                let queue = self.queues.get(name)?;
-                Some(Dest::Queue(Target { queue: queue.id, group: queue.group }))
+                self.queues.get(name).map(|queue| Dest::Queue(queue.target()))
             }
             Destination::Exchange(name) => self
                 .exchanges

@@ -210,7 +210,7 @@ impl Catalog {
                 name: name.clone(),
                 vhost: vhost_name.clone(),
                 argument: ALTERNATE.to_owned(),
-                problem: ArgumentProblem::UnacceptableType { got: got.clone() },
+                problem: ArgumentProblem::InvalidType { got: got.clone() },
             });
         }
         self.check_exchange_count(1)

@@ -16,11 +16,13 @@ use crate::limits::QUEUES_MAX;
 use crate::settings::QueueSettings;
 use crate::value::{Arguments, Value};
 
-/// What the declaration asked for. Both are kept in the same way.
+/// What a declaration asks for. Classic and quorum queues are kept in the same way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueType {
     Classic,
     Quorum,
+    /// Known, and not made.
+    Stream,
 }
 
 impl QueueType {
@@ -28,6 +30,7 @@ impl QueueType {
         match self {
             Self::Classic => "classic",
             Self::Quorum => "quorum",
+            Self::Stream => "stream",
         }
     }
 }
@@ -46,19 +49,38 @@ pub struct Queue {
     /// Of a queue in a local group: the node whose memory it lives in.
     pub node: Option<NodeId>,
     pub arguments: Arguments,
+    /// What who publishes to it must know.
+    pub(super) target: Target,
 }
 
 impl Queue {
     pub fn queue_type(&self) -> QueueType {
-        match self.arguments.find(arguments::TYPE).and_then(Value::text) {
-            Some("quorum") => QueueType::Quorum,
-            Some(_) | None => QueueType::Classic,
-        }
+        arguments::type_of(&self.arguments)
     }
 
     /// What its group has to know.
     pub fn settings(&self) -> QueueSettings {
-        QueueSettings { is_durable: self.durable, is_auto_delete: self.auto_delete, features: None }
+        QueueSettings {
+            is_durable: self.durable,
+            is_auto_delete: self.auto_delete,
+            features: arguments::features(&self.arguments),
+        }
+    }
+
+    /// Where its dead letters go; the empty name is the default exchange. None: they are dropped.
+    pub fn dead_letter_exchange(&self) -> Option<&str> {
+        self.arguments.find(arguments::DEAD_LETTER_EXCHANGE).and_then(Value::text)
+    }
+
+    /// None: they keep their keys.
+    pub fn dead_letter_key(&self) -> Option<&str> {
+        self.arguments.find(arguments::DEAD_LETTER_KEY).and_then(Value::text)
+    }
+
+    /// How long a consumer may hold a message. None: it is not said.
+    pub fn consumer_timeout_ms(&self) -> Option<u64> {
+        let value = self.arguments.find(arguments::CONSUMER_TIMEOUT)?;
+        u64::try_from(value.integer()?).ok()
     }
 
     /// Whether the session may use it: `by` is None for an operator, who may.
@@ -71,8 +93,9 @@ impl Queue {
         }
     }
 
-    fn target(&self) -> Target {
-        Target { queue: self.id, group: self.group }
+    /// Where a message for it goes, and what who publishes it must know.
+    pub fn target(&self) -> Target {
+        self.target
     }
 
     fn compare(
@@ -81,7 +104,10 @@ impl Queue {
         auto_delete: bool,
         declared: &Arguments,
     ) -> Result<(), Difference> {
-        plain("durable", Value::Bool(durable), Value::Bool(self.durable))?;
+        // An exclusive queue is not durable, whatever was asked for.
+        let is_exclusive = self.exclusive.is_some();
+        let [durable, current] = [durable, self.durable].map(|is_so| is_so && !is_exclusive);
+        plain("durable", Value::Bool(durable), Value::Bool(current))?;
         plain("auto_delete", Value::Bool(auto_delete), Value::Bool(self.auto_delete))?;
         arguments::compare(declared, &self.arguments)
     }
@@ -109,6 +135,10 @@ impl Catalog {
         if !arguments.is_within_limits() {
             return Err(Refusal::ArgumentsTooLarge);
         }
+        let queue_type = arguments::type_of(arguments);
+        if *server_named && queue_type != QueueType::Classic {
+            return Err(Refusal::ServerNamed { queue_type });
+        }
         if let Some(existing) = vhost.queues.get(name) {
             if existing.exclusive != exclusive.then_some(*by) {
                 let (name, vhost) = (name.clone(), vhost_name.clone());
@@ -124,8 +154,8 @@ impl Catalog {
             });
         }
         check_name(Kind::Queue, name)?;
-        let queue_type = arguments::validate(vhost_name, name, arguments)?;
-        if queue_type == QueueType::Quorum {
+        arguments::validate(vhost_name, name, arguments)?;
+        if queue_type != QueueType::Classic {
             for (is_so, property) in [
                 (*auto_delete, Property::AutoDelete),
                 (*exclusive, Property::Exclusive),
@@ -137,7 +167,9 @@ impl Catalog {
                 }
             }
         }
-        arguments::check_implemented(arguments)?;
+        if queue_type == QueueType::Stream {
+            return Err(Refusal::NotImplemented { argument: arguments::TYPE.to_owned() });
+        }
         if self.queue_names.len() >= QUEUES_MAX {
             return Err(Refusal::LimitReached { kind: Kind::Queue, max: QUEUES_MAX });
         }
@@ -167,20 +199,22 @@ impl Catalog {
             return (CatalogReply::QueueDeclared { queue, group, created: false }, false);
         }
         let is_local = exclusive || !durable;
+        let id = QueueId(self.next_queue);
+        let group = if is_local { GroupId::local(by.node) } else { self.emptiest_group() };
         let queue = Queue {
-            id: QueueId(self.next_queue),
-            group: if is_local { GroupId::local(by.node) } else { self.emptiest_group() },
+            id,
+            group,
             vhost,
             name,
-            durable,
+            durable: durable && !exclusive,
             auto_delete,
             exclusive: exclusive.then_some(by),
             node: is_local.then_some(by.node),
             arguments,
+            target: Target::plain(id, group),
         };
         self.next_queue += 1;
-        let Queue { id, group, node, .. } = queue;
-        let settings = queue.settings();
+        let (node, settings) = (queue.node, queue.settings());
         effects.push(CatalogEffect::QueueCreated { queue: id, group, node, settings });
         self.insert_queue(queue);
         (CatalogReply::QueueDeclared { queue: id, group, created: true }, true)
@@ -204,7 +238,8 @@ impl Catalog {
     }
 
     /// Puts it into its vhost, which must exist, and into the indexes.
-    pub(super) fn insert_queue(&mut self, queue: Queue) {
+    pub(super) fn insert_queue(&mut self, mut queue: Queue) {
+        queue.target = Target::of(&queue);
         if let Some(count) = self.group_count_mut(queue.group) {
             *count += 1;
         }

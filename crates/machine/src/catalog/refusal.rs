@@ -1,6 +1,7 @@
 //! Why a change of the catalog, or a route, was refused: typed, so that each door says it in its own words.
 
 use super::nodes::MembershipProblem;
+use super::queues::QueueType;
 use crate::value::Value;
 
 /// What a refusal is about.
@@ -38,6 +39,8 @@ pub enum Refusal {
         argument: String,
         problem: ArgumentProblem,
     },
+    /// A queue of this type cannot be given its name by the broker.
+    ServerNamed { queue_type: QueueType },
     /// A queue of this type cannot have this property.
     InvalidProperty { name: String, vhost: String, property: Property },
     /// A valid argument that changes behaviour, and whose behaviour does not exist yet.
@@ -89,6 +92,10 @@ pub enum ArgumentProblem {
     UnacceptableType {
         got: Value,
     },
+    /// The name of an exchange was due, which is looked at before all else.
+    InvalidType {
+        got: Value,
+    },
     Negative(i64),
     Zero,
     /// More than the largest time.
@@ -96,15 +103,17 @@ pub enum ArgumentProblem {
     /// More than the largest priority.
     MaxExceeded(i64),
     InvalidOverflow,
-    InvalidQueueMode,
+    UnsupportedQueueMode(String),
     UnsupportedVersion(i64),
     UnsupportedQueueType(String),
     InvalidLocator,
     InvalidStrategy,
+    InvalidMaxAge,
+    InvalidRetryType,
     /// `x-dead-letter-routing-key` without an exchange.
     RoutingKeyWithoutExchange,
-    /// A quorum queue does not take this argument.
-    NotForQuorum,
+    /// A queue of this type does not take this argument.
+    NotForType(QueueType),
 }
 
 /// What a quorum queue cannot be.

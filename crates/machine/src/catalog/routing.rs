@@ -11,16 +11,41 @@ mod topic;
 
 use std::collections::BTreeSet;
 
-use super::{Binding, Catalog, Exchange, ExchangeKind, RouteError};
+use super::{Binding, Catalog, Exchange, ExchangeKind, Queue, RouteError};
 use crate::ids::{GroupId, QueueId};
 use crate::limits::ROUTE_STEPS_MAX;
+use crate::settings::Overflow;
 use crate::value::Headers;
 
-/// A queue that gets a message.
+/// A queue that gets a message, and what who publishes the message must know of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Target {
     pub queue: QueueId,
     pub group: GroupId,
+    /// The queue has a lane for each priority up to this.
+    pub max_priority: u8,
+    /// It refuses messages at a limit: its leader is asked first.
+    pub is_guarded: bool,
+    /// It leaves out messages whose key came lately.
+    pub dedups: bool,
+}
+
+impl Target {
+    /// A queue without features.
+    pub fn plain(queue: QueueId, group: GroupId) -> Self {
+        Self { queue, group, max_priority: 0, is_guarded: false, dedups: false }
+    }
+
+    pub(super) fn of(queue: &Queue) -> Self {
+        let plain = Self::plain(queue.id, queue.group);
+        let Some(features) = queue.settings().features else { return plain };
+        Self {
+            max_priority: features.max_priority,
+            is_guarded: features.overflow != Overflow::DropHead,
+            dedups: features.dedup.is_some(),
+            ..plain
+        }
+    }
 }
 
 /// Where a binding leads.
@@ -141,9 +166,7 @@ impl Catalog {
     ) -> Result<(), RouteError> {
         out.clear();
         let vhost = self.vhosts.get(vhost).ok_or(RouteError::NoVhost)?;
-        let queue_named = |name: &str| {
-            vhost.queues.get(name).map(|queue| Target { queue: queue.id, group: queue.group })
-        };
+        let queue_named = |name: &str| vhost.queues.get(name).map(Queue::target);
         if exchange.is_empty() {
             out.extend(queue_named(key));
             return Ok(());

@@ -10,7 +10,7 @@ use super::command::{
 use super::nodes::{Membership, NodeInfo};
 use super::users::{Permissions, User};
 use super::vhosts::Vhost;
-use super::{Catalog, Exchange, ExchangeKind, Queue};
+use super::{Catalog, Exchange, ExchangeKind, Queue, Target};
 use crate::encoding::{Corrupt, Reader, digest, put_bool, put_text, put_u32, put_u64};
 use crate::ids::{GroupId, NodeId, QueueId};
 use crate::limits::{GROUPS_MAX, SEQ_MAX};
@@ -57,7 +57,7 @@ impl Catalog {
             return Err(reader.corrupt());
         }
         let next_queue = reader.u64()?;
-        if next_queue > SEQ_MAX {
+        if QueueId(next_queue).priority() != 0 {
             return Err(reader.corrupt());
         }
         let (origins, membership) = match format {
@@ -213,16 +213,18 @@ fn read_exchange(reader: &mut Reader<'_>) -> Result<Exchange, Corrupt> {
 }
 
 fn read_queue(reader: &mut Reader<'_>, vhost: &str) -> Result<Queue, Corrupt> {
+    let (name, id, group) = (reader.string()?, QueueId(reader.u64()?), GroupId(reader.u32()?));
     let mut queue = Queue {
         vhost: vhost.to_owned(),
-        name: reader.string()?,
-        id: QueueId(reader.u64()?),
-        group: GroupId(reader.u32()?),
+        name,
+        id,
+        group,
         durable: reader.bool()?,
         auto_delete: reader.bool()?,
         exclusive: read_owner_option(reader)?,
         node: read_node(reader)?,
         arguments: Arguments::read(reader)?,
+        target: Target::plain(id, group),
     };
     if let Some(node) = queue.node
         && queue.group == LOCAL_OF_ANY

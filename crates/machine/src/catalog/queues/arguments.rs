@@ -1,89 +1,149 @@
 //! The arguments of a queue: which are looked at, what they may be, and which are compared.
 //!
-//! Arguments that nobody knows are kept and ignored. Those that change behaviour which does not exist
-//! yet are validated first and then refused, so that a client learns of its own mistake before ours.
+//! Words, bounds and order are RabbitMQ's: first the type of the queue, then what its type knows, then
+//! what only another type knows. Arguments that nobody knows are kept and ignored. Behind them come
+//! those that RabbitMQ of that time does not have.
+
+mod checks;
+mod features;
 
 use super::super::exchanges::compare_argument;
 use super::super::refusal::{ArgumentProblem, Difference, Kind, Refusal};
 use super::QueueType;
 use crate::value::{Arguments, Value};
 
-pub(super) const TYPE: &str = "x-queue-type";
-const DEAD_LETTER_EXCHANGE: &str = "x-dead-letter-exchange";
-const SINGLE_ACTIVE: &str = "x-single-active-consumer";
+pub(super) use features::features;
 
-/// Longest time, ms: what fits a timer of 32 bits.
-const TIME_MS_MAX: i64 = 4_294_967_295;
-const PRIORITY_MAX: i64 = 255;
+pub(super) const TYPE: &str = "x-queue-type";
+pub(super) const DEAD_LETTER_EXCHANGE: &str = "x-dead-letter-exchange";
+pub(super) const DEAD_LETTER_KEY: &str = "x-dead-letter-routing-key";
+pub(super) const CONSUMER_TIMEOUT: &str = "x-consumer-timeout";
+const STRATEGY: &str = "x-dead-letter-strategy";
+const EXPIRES: &str = "x-expires";
+const TTL: &str = "x-message-ttl";
+const LENGTH: &str = "x-max-length";
+const LENGTH_BYTES: &str = "x-max-length-bytes";
+const MEMORY_LENGTH: &str = "x-max-in-memory-length";
+const MEMORY_BYTES: &str = "x-max-in-memory-bytes";
+const PRIORITY: &str = "x-max-priority";
+const OVERFLOW: &str = "x-overflow";
+const MODE: &str = "x-queue-mode";
+const QUEUE_VERSION: &str = "x-queue-version";
+const SINGLE_ACTIVE: &str = "x-single-active-consumer";
+const GROUP_SIZE: &str = "x-quorum-initial-group-size";
+const CLUSTER_SIZE: &str = "x-initial-cluster-size";
+const DELIVERY_LIMIT: &str = "x-delivery-limit";
+const MAX_AGE: &str = "x-max-age";
+const SEGMENT_BYTES: &str = "x-stream-max-segment-size-bytes";
+const LEADER_LOCATOR: &str = "x-queue-leader-locator";
+const MASTER_LOCATOR: &str = "x-queue-master-locator";
+const RETRY_TYPE: &str = "x-delayed-retry-type";
+const RETRY_MIN: &str = "x-delayed-retry-min";
+const RETRY_MAX: &str = "x-delayed-retry-max";
+const DEDUP: &str = "x-message-deduplication";
+const DEDUP_TTL: &str = "x-cache-ttl";
+const DEDUP_SIZE: &str = "x-cache-size";
 
 type Check = fn(&Value, &Arguments) -> Result<(), ArgumentProblem>;
 
-/// What is validated, in this order.
+/// What is validated, in this order, where the type of the queue knows it.
 const VALIDATED: &[(&str, Check)] = &[
-    ("x-expires", expires),
-    ("x-message-ttl", message_ttl),
-    (DEAD_LETTER_EXCHANGE, text),
-    ("x-dead-letter-routing-key", dead_letter_routing_key),
-    ("x-dead-letter-strategy", dead_letter_strategy),
-    ("x-max-length", not_negative),
-    ("x-max-length-bytes", not_negative),
-    ("x-max-in-memory-length", not_negative),
-    ("x-max-in-memory-bytes", not_negative),
-    ("x-max-priority", max_priority),
-    ("x-delivery-limit", integer),
-    ("x-overflow", overflow),
-    ("x-queue-mode", queue_mode),
-    ("x-queue-version", queue_version),
-    (SINGLE_ACTIVE, boolean),
-    (TYPE, queue_type),
-    ("x-quorum-initial-group-size", cluster_size),
-    ("x-max-age", text),
-    ("x-stream-max-segment-size-bytes", not_negative),
-    ("x-initial-cluster-size", cluster_size),
-    ("x-queue-leader-locator", leader_locator),
+    (EXPIRES, checks::expires),
+    (TTL, checks::time),
+    (DEAD_LETTER_EXCHANGE, checks::text),
+    (DEAD_LETTER_KEY, checks::dead_letter_key),
+    (STRATEGY, checks::strategy),
+    (LENGTH, checks::not_negative),
+    (LENGTH_BYTES, checks::not_negative),
+    (MEMORY_LENGTH, checks::not_negative),
+    (MEMORY_BYTES, checks::not_negative),
+    (PRIORITY, checks::max_priority),
+    (OVERFLOW, checks::overflow),
+    (MODE, checks::queue_mode),
+    (QUEUE_VERSION, checks::queue_version),
+    (SINGLE_ACTIVE, checks::boolean),
+    (GROUP_SIZE, checks::size),
+    (MAX_AGE, checks::max_age),
+    (SEGMENT_BYTES, checks::not_negative),
+    (CLUSTER_SIZE, checks::size),
+    (LEADER_LOCATOR, checks::leader_locator),
 ];
 
-/// What must agree when a queue is declared again. Its type is compared apart.
-const COMPARED: &[&str] = &[
-    "x-expires",
-    "x-message-ttl",
+/// What classic queues know, in the order it is compared in. The leader's locator is newer than the
+/// rest: RabbitMQ takes it since 3.12.
+const CLASSIC: &[&str] = &[
+    EXPIRES,
+    TTL,
     DEAD_LETTER_EXCHANGE,
-    "x-dead-letter-routing-key",
-    "x-dead-letter-strategy",
-    "x-max-length",
-    "x-max-length-bytes",
-    "x-max-priority",
-    "x-overflow",
-    "x-queue-mode",
+    DEAD_LETTER_KEY,
+    LENGTH,
+    LENGTH_BYTES,
+    PRIORITY,
+    OVERFLOW,
+    MODE,
+    QUEUE_VERSION,
     SINGLE_ACTIVE,
+    TYPE,
+    MASTER_LOCATOR,
+    LEADER_LOCATOR,
 ];
 
-/// What quorum queues refuse to be told.
-const NOT_FOR_QUORUM: &[&str] = &["x-max-priority", "x-queue-mode", "x-queue-version"];
-
-/// What changes behaviour and does not yet.
-const NOT_IMPLEMENTED: &[&str] = &[
-    "x-expires",
-    "x-message-ttl",
+/// What quorum queues know, in the order it is compared in.
+const QUORUM: &[&str] = &[
     DEAD_LETTER_EXCHANGE,
-    "x-dead-letter-routing-key",
-    "x-dead-letter-strategy",
-    "x-max-length",
-    "x-max-length-bytes",
-    "x-max-priority",
-    "x-delivery-limit",
-    "x-overflow",
-    "x-message-deduplication",
-    "x-cache-size",
-    "x-cache-ttl",
+    DEAD_LETTER_KEY,
+    STRATEGY,
+    EXPIRES,
+    LENGTH,
+    LENGTH_BYTES,
+    MEMORY_LENGTH,
+    MEMORY_BYTES,
+    OVERFLOW,
+    SINGLE_ACTIVE,
+    TYPE,
+    GROUP_SIZE,
+    DELIVERY_LIMIT,
+    TTL,
+    LEADER_LOCATOR,
 ];
 
-/// Whether the arguments of a new queue are valid, and which type they ask for. A stream is valid.
-pub(super) fn validate(
-    vhost: &str,
-    name: &str,
-    arguments: &Arguments,
-) -> Result<QueueType, Refusal> {
+/// What streams know.
+const STREAM: &[&str] = &[LENGTH_BYTES, TYPE, MAX_AGE, SEGMENT_BYTES, CLUSTER_SIZE, LEADER_LOCATOR];
+
+/// What every queue knows and RabbitMQ 3.10 takes for a name that nobody knows.
+const BEYOND: &[(&str, Check)] = &[
+    (CONSUMER_TIMEOUT, checks::time),
+    (RETRY_TYPE, checks::retry_type),
+    (RETRY_MIN, checks::time),
+    (RETRY_MAX, checks::time),
+    (DEDUP, checks::boolean),
+    (DEDUP_TTL, checks::expires),
+    (DEDUP_SIZE, checks::dedup_size),
+];
+
+/// Of these, what is compared: as later versions of RabbitMQ do. The plugin that knows the others does
+/// not compare them.
+const COMPARED_BEYOND: &[&str] = &[CONSUMER_TIMEOUT, RETRY_TYPE, RETRY_MIN, RETRY_MAX];
+
+fn known_to(queue_type: QueueType) -> &'static [&'static str] {
+    match queue_type {
+        QueueType::Classic => CLASSIC,
+        QueueType::Quorum => QUORUM,
+        QueueType::Stream => STREAM,
+    }
+}
+
+/// Which type the arguments ask for. What is no type is a classic queue.
+pub(super) fn type_of(arguments: &Arguments) -> QueueType {
+    match arguments.find(TYPE).and_then(Value::text) {
+        Some("quorum") => QueueType::Quorum,
+        Some("stream") => QueueType::Stream,
+        Some(_) | None => QueueType::Classic,
+    }
+}
+
+/// Whether the arguments of a new queue are valid. A stream is valid.
+pub(super) fn validate(vhost: &str, name: &str, arguments: &Arguments) -> Result<(), Refusal> {
     let invalid = |argument: &str, problem| Refusal::InvalidArgument {
         kind: Kind::Queue,
         name: name.to_owned(),
@@ -91,159 +151,44 @@ pub(super) fn validate(
         argument: argument.to_owned(),
         problem,
     };
-    for (argument, check) in VALIDATED {
-        if let Some(value) = arguments.find(argument) {
-            check(value, arguments).map_err(|problem| invalid(argument, problem))?;
-        }
+    let judge = |argument: &str, check: Check| match arguments.find(argument) {
+        Some(value) => check(value, arguments).map_err(|problem| invalid(argument, problem)),
+        None => Ok(()),
+    };
+    if let Some(got) = arguments.find(DEAD_LETTER_EXCHANGE).filter(|value| !is_text(value)) {
+        let problem = ArgumentProblem::InvalidType { got: got.clone() };
+        return Err(invalid(DEAD_LETTER_EXCHANGE, problem));
     }
-    let is_quorum = arguments.find(TYPE).and_then(Value::text) == Some("quorum");
-    if !is_quorum {
-        return Ok(QueueType::Classic);
+    judge(TYPE, checks::queue_type)?;
+    let queue_type = type_of(arguments);
+    let known = known_to(queue_type);
+    for (argument, check) in VALIDATED.iter().filter(|(argument, _)| known.contains(argument)) {
+        judge(argument, *check)?;
     }
-    for argument in NOT_FOR_QUORUM {
-        if arguments.find(argument).is_some() {
-            return Err(invalid(argument, ArgumentProblem::NotForQuorum));
-        }
+    let is_of_another = |argument: &str| {
+        let known_to_any = [CLASSIC, QUORUM, STREAM].iter().any(|all| all.contains(&argument));
+        known_to_any && !known.contains(&argument)
+    };
+    if let Some((argument, _)) = arguments.0.iter().find(|(argument, _)| is_of_another(argument)) {
+        return Err(invalid(argument, ArgumentProblem::NotForType(queue_type)));
     }
-    Ok(QueueType::Quorum)
+    BEYOND.iter().try_for_each(|(argument, check)| judge(argument, *check))
 }
 
-/// Refuses what would be promised and not kept.
-pub(super) fn check_implemented(arguments: &Arguments) -> Result<(), Refusal> {
-    let refuse = |argument: &str| Err(Refusal::NotImplemented { argument: argument.to_owned() });
-    for argument in NOT_IMPLEMENTED {
-        if arguments.find(argument).is_some() {
-            return refuse(argument);
-        }
-    }
-    if arguments.find(SINGLE_ACTIVE) == Some(&Value::Bool(true)) {
-        return refuse(SINGLE_ACTIVE);
-    }
-    if arguments.find(TYPE).and_then(Value::text) == Some("stream") {
-        return refuse(TYPE);
-    }
-    Ok(())
+fn is_text(value: &Value) -> bool {
+    matches!(value, Value::LongStr(_))
 }
 
 /// Whether a second declaration means the same queue. No type means classic.
 pub(super) fn compare(received: &Arguments, current: &Arguments) -> Result<(), Difference> {
-    for argument in COMPARED {
+    let is_classic = |arguments: &Arguments| {
+        arguments.find(TYPE).is_none_or(|value| value.text() == Some("classic"))
+    };
+    for argument in known_to(type_of(current)).iter().chain(COMPARED_BEYOND) {
+        if *argument == TYPE && is_classic(received) && is_classic(current) {
+            continue;
+        }
         compare_argument(argument, received, current)?;
     }
-    let type_of = |arguments: &Arguments| {
-        arguments.find(TYPE).cloned().unwrap_or_else(|| Value::LongStr(b"classic".to_vec()))
-    };
-    if type_of(received) == type_of(current) {
-        return Ok(());
-    }
-    compare_argument(TYPE, received, current)
-}
-
-fn integer(value: &Value, _: &Arguments) -> Result<(), ArgumentProblem> {
-    number(value).map(|_| ())
-}
-
-fn number(value: &Value) -> Result<i64, ArgumentProblem> {
-    value.integer().ok_or_else(|| ArgumentProblem::ExpectedInteger { got: value.clone() })
-}
-
-fn not_negative(value: &Value, _: &Arguments) -> Result<(), ArgumentProblem> {
-    match number(value)? {
-        negative @ ..0 => Err(ArgumentProblem::Negative(negative)),
-        0.. => Ok(()),
-    }
-}
-
-fn message_ttl(value: &Value, arguments: &Arguments) -> Result<(), ArgumentProblem> {
-    not_negative(value, arguments)?;
-    match number(value)? {
-        large if large > TIME_MS_MAX => Err(ArgumentProblem::TooLarge(large)),
-        _ => Ok(()),
-    }
-}
-
-fn expires(value: &Value, arguments: &Arguments) -> Result<(), ArgumentProblem> {
-    if number(value)? == 0 {
-        return Err(ArgumentProblem::Zero);
-    }
-    message_ttl(value, arguments)
-}
-
-fn cluster_size(value: &Value, arguments: &Arguments) -> Result<(), ArgumentProblem> {
-    if number(value)? == 0 {
-        return Err(ArgumentProblem::Zero);
-    }
-    not_negative(value, arguments)
-}
-
-fn max_priority(value: &Value, arguments: &Arguments) -> Result<(), ArgumentProblem> {
-    not_negative(value, arguments)?;
-    match number(value)? {
-        large if large > PRIORITY_MAX => Err(ArgumentProblem::MaxExceeded(large)),
-        _ => Ok(()),
-    }
-}
-
-fn boolean(value: &Value, _: &Arguments) -> Result<(), ArgumentProblem> {
-    match value {
-        Value::Bool(_) => Ok(()),
-        other => Err(ArgumentProblem::UnacceptableType { got: other.clone() }),
-    }
-}
-
-fn text(value: &Value, _: &Arguments) -> Result<(), ArgumentProblem> {
-    word(value).map(|_| ())
-}
-
-fn word(value: &Value) -> Result<String, ArgumentProblem> {
-    match value {
-        Value::LongStr(bytes) => Ok(String::from_utf8_lossy(bytes).into_owned()),
-        other => Err(ArgumentProblem::UnacceptableType { got: other.clone() }),
-    }
-}
-
-fn one_of(value: &Value, words: &[&str], problem: ArgumentProblem) -> Result<(), ArgumentProblem> {
-    if words.contains(&word(value)?.as_str()) { Ok(()) } else { Err(problem) }
-}
-
-fn dead_letter_routing_key(value: &Value, arguments: &Arguments) -> Result<(), ArgumentProblem> {
-    text(value, arguments)?;
-    match arguments.find(DEAD_LETTER_EXCHANGE) {
-        Some(_) => Ok(()),
-        None => Err(ArgumentProblem::RoutingKeyWithoutExchange),
-    }
-}
-
-fn dead_letter_strategy(value: &Value, _: &Arguments) -> Result<(), ArgumentProblem> {
-    one_of(value, &["at-most-once", "at-least-once"], ArgumentProblem::InvalidStrategy)
-}
-
-fn overflow(value: &Value, _: &Arguments) -> Result<(), ArgumentProblem> {
-    const WORDS: &[&str] = &["drop-head", "reject-publish", "reject-publish-dlx"];
-    one_of(value, WORDS, ArgumentProblem::InvalidOverflow)
-}
-
-fn queue_mode(value: &Value, _: &Arguments) -> Result<(), ArgumentProblem> {
-    one_of(value, &["default", "lazy"], ArgumentProblem::InvalidQueueMode)
-}
-
-fn leader_locator(value: &Value, _: &Arguments) -> Result<(), ArgumentProblem> {
-    const WORDS: &[&str] = &["client-local", "balanced", "random", "least-leaders", "min-masters"];
-    one_of(value, WORDS, ArgumentProblem::InvalidLocator)
-}
-
-fn queue_version(value: &Value, arguments: &Arguments) -> Result<(), ArgumentProblem> {
-    not_negative(value, arguments)?;
-    match number(value)? {
-        1 | 2 => Ok(()),
-        other => Err(ArgumentProblem::UnsupportedVersion(other)),
-    }
-}
-
-fn queue_type(value: &Value, _: &Arguments) -> Result<(), ArgumentProblem> {
-    let word = word(value)?;
-    match word.as_str() {
-        "classic" | "quorum" | "stream" => Ok(()),
-        _ => Err(ArgumentProblem::UnsupportedQueueType(word)),
-    }
+    Ok(())
 }
