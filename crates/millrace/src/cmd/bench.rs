@@ -10,7 +10,10 @@
 )]
 
 mod consumer;
+mod dead;
 mod drive;
+mod due;
+mod options;
 mod plan;
 mod process;
 mod publisher;
@@ -40,6 +43,14 @@ Examples:
   millrace bench --publishers 0                    ... and drain it
   millrace bench --url amqp://guest:guest@localhost:5673 --quorum --json
                                               another broker, one line of JSON
+  millrace bench --priorities 10              a queue with x-max-priority, random priorities
+  millrace bench --argument x-message-ttl=60000
+                                              a queue with any argument
+  millrace bench --count 1000000 --delay 15s..35s
+                                              a million delayed messages (x-delay): end to end is then
+                                              from when each was due, memory is in the report
+  millrace bench --count 1000000 --dead-letter expired
+                                              how fast a full queue goes to its dead-letter queue
 
 Latencies are in microseconds. Confirm: from the write that carried the message to the read that
 carried its confirm. End to end: from the write to the read of the delivery, by a time in the first
@@ -110,6 +121,27 @@ pub(crate) struct Args {
     /// Routing key, and key of the bindings
     #[arg(long, default_value = "bench", requires = "exchange")]
     routing_key: String,
+    /// An argument of the queues: a number, true, false or text (repeatable)
+    #[arg(long, value_name = "NAME=VALUE", value_parser = options::argument)]
+    argument: Vec<options::Argument>,
+    /// Declare queues with this x-max-priority; each message has a random one
+    #[arg(long, value_name = "HIGHEST")]
+    priorities: Option<u8>,
+    /// Messages with an expiration of so many milliseconds
+    #[arg(long, value_name = "MS")]
+    expiration: Option<u64>,
+    /// Messages with a message-id, each its own
+    #[arg(long)]
+    message_ids: bool,
+    /// Messages with an x-delay, each due at a random moment so long after the start
+    #[arg(long, value_name = "FROM..TO", value_parser = options::span, requires = "count")]
+    delay: Option<options::Span>,
+    /// Fill a queue and measure how fast all of it reaches the queue of its dead letters
+    #[arg(long, value_enum, value_name = "HOW", conflicts_with_all = ["delay", "exchange"])]
+    dead_letter: Option<options::Death>,
+    /// How long after the start all messages of --dead-letter expired expire: the fill must be over
+    #[arg(long, default_value = "15s", value_parser = duration)]
+    expire_after: Duration,
     /// Use queues, exchange and bindings as they are
     #[arg(long)]
     no_declare: bool,
@@ -132,7 +164,13 @@ pub(crate) struct Args {
 
 /// Measures, prints the report, and says with the exit code whether it was clean.
 pub(crate) fn run(args: Args) -> ExitCode {
-    let result = plan::Plan::new(&args).and_then(|plan| {
+    if let Some(how) = args.dead_letter {
+        return told(dead::run(&args, how).and_then(|report| {
+            println!("{}", if args.json { report.to_json() } else { report.to_string() });
+            report.complaint().map_or(Ok(()), Err)
+        }));
+    }
+    told(plan::Plan::new(&args).and_then(|plan| {
         let outcome = drive::run(&plan)?;
         let report = report::Report::new(&plan, &outcome);
         if args.json {
@@ -141,7 +179,10 @@ pub(crate) fn run(args: Args) -> ExitCode {
             println!("{report}");
         }
         report.complaint().map_or(Ok(()), Err)
-    });
+    }))
+}
+
+fn told(result: Result<(), String>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {

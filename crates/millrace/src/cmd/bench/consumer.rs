@@ -12,6 +12,9 @@ use super::stencil::STAMP_BYTES;
 use super::tally::{Conductor, Counters, Latencies, Phase, now_ns};
 use super::wire::{Notice, Wire, notice};
 
+/// Brokers count milliseconds: what comes less than one before its time comes in time.
+const EARLY_NS: u64 = 1_000_000;
+
 /// What one consumer is to do.
 pub(super) struct Task {
     pub(super) queues: Vec<String>,
@@ -45,6 +48,7 @@ pub(super) fn run(
         acked_tag: 0,
         redelivered: 0,
         wrong_size: 0,
+        early: 0,
         missing: 0,
         is_first_part: false,
         now_ns: 0,
@@ -52,7 +56,7 @@ pub(super) fn run(
         latencies: Latencies::new(),
         acks: BytesMut::new(),
     };
-    wire.send(&consume(task, channel, wire.frame_max))?;
+    wire.send(&consume(&task.queues, task.ack_every == 0, channel, wire.frame_max))?;
     while conductor.phase() < Phase::Ending && !conductor.has_failed() {
         deliveries.is_measuring = conductor.phase() == Phase::Measuring;
         if wire.read()? {
@@ -72,14 +76,14 @@ pub(super) fn run(
     Ok(deliveries.latencies.into_histogram())
 }
 
-fn consume(task: &Task, channel: u16, frame_max: u32) -> BytesMut {
+pub(super) fn consume(queues: &[String], no_ack: bool, channel: u16, frame_max: u32) -> BytesMut {
     let mut bytes = BytesMut::new();
-    for queue in &task.queues {
+    for queue in queues {
         let consume = basic::Consume {
             queue,
             consumer_tag: "",
             no_local: false,
-            no_ack: task.ack_every == 0,
+            no_ack,
             exclusive: false,
             no_wait: false,
             arguments: TableRef::default(),
@@ -107,6 +111,7 @@ struct Deliveries {
     acked_tag: u64,
     redelivered: u64,
     wrong_size: u64,
+    early: u64,
     /// Bytes of the current body that are still to come.
     missing: u64,
     is_first_part: bool,
@@ -132,6 +137,7 @@ impl Deliveries {
         counters.last_ns.store(self.now_ns, Relaxed);
         counters.redelivered.store(self.redelivered, Relaxed);
         counters.wrong_size.store(self.wrong_size, Relaxed);
+        counters.early.store(self.early, Relaxed);
         counters.consumed.store(self.complete_tag, Relaxed);
     }
 
@@ -196,8 +202,10 @@ impl Listener for Deliveries {
             && let Some(stamp) = part.first_chunk::<STAMP_BYTES>()
         {
             let sent_ns = u64::from_be_bytes(*stamp);
-            if (self.run_start_ns..=self.now_ns).contains(&sent_ns) {
+            if (self.run_start_ns..=self.now_ns + EARLY_NS).contains(&sent_ns) {
                 self.latencies.record(sent_ns, self.now_ns);
+            } else if sent_ns > self.now_ns {
+                self.early += 1;
             }
         }
         self.is_first_part = false;
@@ -238,6 +246,7 @@ mod tests {
             acked_tag: 0,
             redelivered: 0,
             wrong_size: 0,
+            early: 0,
             missing: 0,
             is_first_part: false,
             now_ns: 0,
@@ -313,7 +322,8 @@ mod tests {
         heard.now_ns = 5000;
         hear(&mut heard, 1..=2, &2000u64.to_be_bytes()).expect("in order");
         hear(&mut heard, 3..=3, &999u64.to_be_bytes()).expect("in order");
-        hear(&mut heard, 4..=4, &6000u64.to_be_bytes()).expect("in order");
+        hear(&mut heard, 4..=4, &2_000_000u64.to_be_bytes()).expect("in order");
+        assert_eq!(heard.early, 1, "it is due more than a millisecond later");
         let histogram = heard.latencies.into_histogram();
         assert_eq!((histogram.len(), histogram.max()), (2, 3));
     }

@@ -178,7 +178,12 @@ impl Run<'_> {
             exchange: parameters.exchange.as_deref().unwrap_or(""),
         };
         let task = publisher::Task {
-            stencil: Stencil::new(shape, &self.plan.routing_keys(index)),
+            stencil: Stencil::new(
+                shape,
+                &self.plan.routing_keys(index),
+                self.plan.extras(self.start_ns),
+                u64::from(index),
+            ),
             window: parameters.window,
             interval_ns: self.plan.interval_ns(),
             count: self.plan.count_of(index),
@@ -283,7 +288,8 @@ impl Run<'_> {
         }
         self.watch(|run, now| {
             // What never comes is told as lost or left, not waited for.
-            let is_stuck = now > run.last_ns().max(start_ns) + DRAIN_WAIT_NS;
+            let quiet_until_ns = run.plan.quiet_until_ns(run.start_ns);
+            let is_stuck = now > run.last_ns().max(start_ns).max(quiet_until_ns) + DRAIN_WAIT_NS;
             run.has_published() && (run.is_drained(waiting) || is_stuck)
         })
     }

@@ -8,6 +8,8 @@ use client::{Error, Options, Url};
 use serde::Serialize;
 
 use super::Args;
+use super::due::Due;
+use super::stencil::Extras;
 
 const WARMUP: Duration = Duration::from_secs(2);
 
@@ -25,6 +27,10 @@ pub(super) struct Plan {
     purge: bool,
     delete: bool,
     exchange_type: String,
+    /// Of the queues.
+    arguments: FieldTable,
+    /// When all messages are due, if that is known before the run.
+    due: Option<Due>,
 }
 
 /// What a reader of the results must know to repeat them.
@@ -47,6 +53,12 @@ pub(super) struct Parameters {
     pub(super) quorum: bool,
     pub(super) exchange: Option<String>,
     pub(super) routing_key: Option<String>,
+    pub(super) arguments: Vec<String>,
+    pub(super) priorities: Option<u8>,
+    pub(super) expiration_ms: Option<u64>,
+    pub(super) message_ids: bool,
+    /// From and to, in seconds after the start.
+    pub(super) delay_s: Option<(f64, f64)>,
 }
 
 impl Plan {
@@ -89,7 +101,22 @@ impl Plan {
             quorum: args.quorum,
             exchange: args.exchange.clone(),
             routing_key: args.exchange.as_ref().map(|_| args.routing_key.clone()),
+            arguments: args.argument.iter().map(ToString::to_string).collect(),
+            priorities: args.priorities,
+            expiration_ms: args.expiration,
+            message_ids: args.message_ids,
+            delay_s: args.delay.map(|span| (span.from.as_secs_f64(), span.to.as_secs_f64())),
         };
+        let mut arguments = FieldTable::new();
+        if args.quorum {
+            arguments.insert("x-queue-type", FieldValue::LongStr(b"quorum".to_vec()));
+        }
+        if let Some(highest) = args.priorities {
+            arguments.insert("x-max-priority", FieldValue::I32(highest.into()));
+        }
+        for argument in &args.argument {
+            arguments.insert(argument.name.clone(), argument.value.clone());
+        }
         Ok(Self {
             url: args.url.clone(),
             consumer_url: args.consumer_url.as_ref().unwrap_or(&args.url).clone(),
@@ -103,6 +130,8 @@ impl Plan {
             purge: args.purge,
             delete: args.delete,
             exchange_type: args.exchange_type.clone(),
+            arguments,
+            due: None,
         })
     }
 
@@ -135,6 +164,29 @@ impl Plan {
     pub(super) fn interval_ns(&self) -> f64 {
         let Parameters { rate, publishers, .. } = self.parameters;
         if rate == 0.0 { 0.0 } else { 1e9 * f64::from(publishers) / rate }
+    }
+
+    /// What messages have besides their body, in a run that began at `start_ns`.
+    pub(super) fn extras(&self, start_ns: u64) -> Extras {
+        let Parameters { priorities, expiration_ms, message_ids, .. } = self.parameters;
+        let due = self.due(start_ns);
+        Extras { priorities, expiration_ms, has_message_ids: message_ids, due }
+    }
+
+    /// When delayed messages of a run that began at `start_ns` are due.
+    fn due(&self, start_ns: u64) -> Option<Due> {
+        let at = |seconds: f64| start_ns + (seconds * 1e9) as u64;
+        self.due.or(self.parameters.delay_s.map(|(from, to)| Due::delayed(at(from), at(to))))
+    }
+
+    /// Messages are due then, whenever the run begins.
+    pub(super) fn set_due(&mut self, due: Due) {
+        self.due = Some(due);
+    }
+
+    /// Until when it is no wonder that nothing comes.
+    pub(super) fn quiet_until_ns(&self, start_ns: u64) -> u64 {
+        self.due(start_ns).map_or(0, |due| due.to_ns)
     }
 
     /// Opens a connection that never pauses for heartbeats.
@@ -199,11 +251,7 @@ impl Plan {
         channel: u16,
         name: &str,
     ) -> Result<u32, Error> {
-        let mut arguments = FieldTable::new();
-        if self.parameters.quorum {
-            arguments.insert("x-queue-type", FieldValue::LongStr(b"quorum".to_vec()));
-        }
-        let arguments = arguments.to_bytes();
+        let arguments = self.arguments.to_bytes();
         let declare = queue::Declare {
             queue: name,
             passive: self.no_declare,

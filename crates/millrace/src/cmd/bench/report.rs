@@ -24,6 +24,8 @@ pub(super) struct Report {
     returned: u64,
     redelivered: u64,
     wrong_size: u64,
+    /// Delivered before they were due.
+    early: u64,
     server: Option<Server>,
     generator: Generator,
     totals: Totals,
@@ -43,7 +45,7 @@ struct Percentiles {
 
 /// The processes named by `--pid`, while it was measured.
 #[derive(Debug, Serialize)]
-struct Server {
+pub(super) struct Server {
     cpu_s: f64,
     /// The same figure as microseconds per message.
     cpu_s_per_million: f64,
@@ -125,6 +127,7 @@ impl Report {
             returned: outcome.totals.returned,
             redelivered: outcome.totals.redelivered,
             wrong_size: outcome.totals.wrong_size,
+            early: outcome.totals.early,
             server: outcome.server.as_ref().map(|cost| Server::new(cost, outcome.cpu_s, messages)),
             generator: Generator {
                 cpu_s: round(outcome.generator_cpu_s, 3),
@@ -158,6 +161,7 @@ impl Report {
             (self.nacked, "were refused (basic.nack)"),
             (self.returned, "were returned"),
             (self.wrong_size, "came with another size than they were sent with"),
+            (self.early, "came before they were due"),
             (self.totals.unconfirmed, "were never confirmed"),
             (self.totals.lost.unwrap_or(0).unsigned_abs(), "were lost, or came twice unflagged"),
         ];
@@ -188,7 +192,7 @@ fn lost(plan: &Plan, outcome: &Outcome) -> i64 {
 }
 
 impl Server {
-    fn new(cost: &Cost, seconds: f64, messages: u64) -> Self {
+    pub(super) fn new(cost: &Cost, seconds: f64, messages: u64) -> Self {
         let user_s = cost.after.user_s - cost.before.user_s;
         let system_s = cost.after.system_s - cost.before.system_s;
         let cpu_s = user_s + system_s;
@@ -215,11 +219,26 @@ impl Server {
     }
 }
 
+impl fmt::Display for Server {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mebibytes = |bytes: u64| bytes / (1 << 20);
+        write!(
+            out,
+            "server: {:.2} µs CPU per message, {:.2} cores; memory {} -> {} MiB, at most {}",
+            self.cpu_s_per_million,
+            self.cores,
+            mebibytes(self.rss_start),
+            mebibytes(self.rss_end),
+            mebibytes(self.rss_max)
+        )
+    }
+}
+
 fn per_message(amount: f64, messages: u64) -> f64 {
     if messages == 0 { 0.0 } else { round(amount / messages as f64, 4) }
 }
 
-fn round(value: f64, digits: i32) -> f64 {
+pub(super) fn round(value: f64, digits: i32) -> f64 {
     let scale = 10f64.powi(digits);
     (value * scale).round() / scale
 }
@@ -246,16 +265,7 @@ impl fmt::Display for Report {
             }
         }
         if let Some(server) = &self.server {
-            let mebibytes = |bytes: u64| bytes / (1 << 20);
-            writeln!(
-                out,
-                "  server: {:.2} µs CPU per message, {:.2} cores; memory {} -> {} MiB, at most {}",
-                server.cpu_s_per_million,
-                server.cores,
-                mebibytes(server.rss_start),
-                mebibytes(server.rss_end),
-                mebibytes(server.rss_max)
-            )?;
+            writeln!(out, "  {server}")?;
             if let Some(syscalls) = server.write_syscalls_per_message {
                 let bytes = server.disk_write_bytes_per_message.unwrap_or(0.0);
                 writeln!(

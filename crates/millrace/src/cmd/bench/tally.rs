@@ -81,6 +81,8 @@ pub(super) struct Counters {
     pub(super) redelivered: AtomicU64,
     /// Bodies that are not as long as was published.
     pub(super) wrong_size: AtomicU64,
+    /// Messages that came before they were due.
+    pub(super) early: AtomicU64,
     /// When the last confirm or delivery came, in nanoseconds of `now_ns`.
     pub(super) last_ns: AtomicU64,
     /// When the first delivery came.
@@ -99,6 +101,7 @@ pub(super) struct Totals {
     pub(super) consumed: u64,
     pub(super) redelivered: u64,
     pub(super) wrong_size: u64,
+    pub(super) early: u64,
     pub(super) blocked: u64,
 }
 
@@ -114,6 +117,7 @@ impl Totals {
             totals.consumed += read(&worker.consumed);
             totals.redelivered += read(&worker.redelivered);
             totals.wrong_size += read(&worker.wrong_size);
+            totals.early += read(&worker.early);
             totals.blocked += u64::from(worker.is_blocked.load(Ordering::Relaxed));
         }
         totals
@@ -129,6 +133,7 @@ impl Totals {
             consumed: self.consumed - before.consumed,
             redelivered: self.redelivered - before.redelivered,
             wrong_size: self.wrong_size - before.wrong_size,
+            early: self.early - before.early,
             blocked: self.blocked,
         }
     }
