@@ -6,6 +6,7 @@
 
 mod backlog;
 mod cluster;
+mod features;
 mod generator;
 mod load;
 mod report;
@@ -26,7 +27,9 @@ const RABBITMQ_PORT: u16 = 5673;
 const USAGE: &str = "cargo xtask bench [backlog [--messages N]] [--seconds S] [--runs N] \
                      [--only WORDS] [--broker millrace|rabbitmq] [--generator millrace|perftest]\n\
                      \x20      cargo xtask bench cluster [--only throughput,failover,slow-disk] [--rounds N] \
-                     [--quick] [--brokers millrace,rabbitmq] [--json FILE]";
+                     [--quick] [--brokers millrace,rabbitmq] [--json FILE]\n\
+                     \x20      cargo xtask bench features [--only queues,delay,dead-letter] [--messages N] \
+                     [--seconds S] [--runs N] [--broker millrace|rabbitmq]";
 
 struct Options {
     seconds: u32,
@@ -46,14 +49,23 @@ pub(crate) fn command(words: &[String]) -> Outcome {
     {
         return cluster::measure(words);
     }
-    let options = parse(words)?;
+    let work: Box<dyn FnOnce() -> Outcome> = match words.split_first() {
+        Some((word, rest)) if word == "features" => Box::new(features::parse(rest)?),
+        _ => {
+            let options = parse(words)?;
+            Box::new(move || match options.is_backlog {
+                true => backlog::measure(&options),
+                false => measure(&options),
+            })
+        }
+    };
     if !namespace::is_inside() {
         run(&mut cargo(&["build", "--quiet", "--release", "--package", "millrace"]))?;
         let words = words.iter().map(String::as_str);
         return namespace::run_inside(&["bench"].into_iter().chain(words).collect::<Vec<_>>());
     }
     namespace::bring_up_loopback()?;
-    if options.is_backlog { backlog::measure(&options) } else { measure(&options) }
+    work()
 }
 
 fn parse(words: &[String]) -> Result<Options, String> {
