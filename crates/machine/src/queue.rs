@@ -9,14 +9,26 @@
 //! log yet. A settled message leaves the leader's books at once and the replicated ones when its
 //! `Settle` is applied.
 //!
-//! Sequence numbers count from 1 per queue and are never used twice. A message keeps its number
-//! wherever it goes, so a requeued one is back in its place by being ready again.
+//! Sequence numbers count from 1 per lane and are never used twice. A message keeps its number
+//! wherever it goes, so a requeued one is back in its place by being ready again. A queue has one lane,
+//! or one for each priority.
+//!
+//! Time is the entries': when a message expires or is due follows from the time of the entry that
+//! brought it. The leader's clock decides when that has come, and what then becomes of a message is
+//! logged.
 
 pub(crate) mod consumers;
+mod delayed;
+pub(crate) mod lane;
+pub(crate) mod lane_ready;
+mod leaving;
 mod machine;
+mod marks;
 pub(crate) mod ready;
 mod reconcile;
+mod served;
 pub(crate) mod unsettled;
+mod window;
 
 use std::ops::Range;
 
@@ -28,11 +40,10 @@ use crate::command::Outcome;
 use crate::encoding::{Corrupt, Reader, put_u64};
 use crate::ids::{ConsumerId, QueueId};
 use crate::ranges::Ranges;
-use crate::scheduler::dispatch::dispatch;
-use crate::settings::QueueSettings;
+use crate::settings::{Features, QueueSettings};
 use consumers::Consumers;
-use ready::Ready;
-use unsettled::Gathered;
+use lane::{Context, Lane};
+use window::KeyWindow;
 
 /// What follows from a command or call, in order, for whoever runs the machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -123,128 +134,117 @@ struct Queue {
     id: QueueId,
     // Replicated.
     settings: QueueSettings,
-    next_seq: u64,
-    live: Ranges,
-    counters: Counters,
-    // The run that the entry being applied adds.
-    run: Option<Run>,
+    /// Of priority 0: the only one of most queues.
+    main: Lane,
+    /// Of priorities from 1 on.
+    lanes: Vec<Lane>,
+    /// Which keys came lately, where that counts.
+    window: Option<Box<KeyWindow>>,
     // Leader-local.
-    ready: Ready,
     consumers: Consumers,
-    gathered: Gathered,
     is_closing: bool,
     /// A consumer went before all that there may be had come.
     has_lost: bool,
+    /// Since when it has no consumer and nobody asked for it, ms since 1970.
+    unused_since_ms: u64,
+    admitted: Admitted,
+    /// When it is looked at next: what the machine's timers say of it.
+    timer: Option<u64>,
 }
 
-/// Messages of one queue close to each other in an entry.
-#[derive(Clone, Debug)]
-struct Run {
-    count: u32,
-    /// Of heads and bodies.
-    message_bytes: u64,
-    span: Range<usize>,
-    /// Number in the entry of the last command in it.
-    last: u32,
+/// Room that is kept for messages that were admitted and have not come.
+#[derive(Clone, Copy, Debug, Default)]
+struct Admitted {
+    count: u64,
+    bytes: u64,
+    until_ms: u64,
 }
 
 impl Queue {
     fn new(id: QueueId, settings: QueueSettings) -> Self {
+        let features = settings.features.as_deref();
+        let max_priority = features.map_or(0, |features| features.max_priority);
+        let is_single = features.is_some_and(|features| features.single_active);
+        let has_window = features.is_some_and(|features| features.dedup.is_some());
         Self {
             id,
+            main: Lane::new(id),
+            lanes: (1..=max_priority).map(|priority| Lane::new(id.lane(priority))).collect(),
+            window: has_window.then(Box::default),
+            consumers: Consumers::new(is_single),
             settings,
-            next_seq: 1,
-            live: Ranges::new(),
-            counters: Counters::default(),
-            run: None,
-            ready: Ready::default(),
-            consumers: Consumers::default(),
-            gathered: Gathered::default(),
             is_closing: false,
             has_lost: false,
+            unused_since_ms: 0,
+            admitted: Admitted::default(),
+            timer: None,
         }
     }
 
-    /// Ends the run that is being gathered: its messages are in the queue now.
-    fn end_run(&mut self, is_leading: bool, effects: &mut Vec<Effect>) {
-        let Some(run) = self.run.take() else { return };
-        let first_seq = self.next_seq;
-        self.next_seq += u64::from(run.count);
-        let range = first_seq..self.next_seq;
-        self.counters.enqueue(first_seq, u64::from(run.count), run.message_bytes);
-        self.live.insert(range.clone());
-        if is_leading {
-            self.ready.push(range);
-        }
-        effects.push(Effect::Enqueued {
-            queue: self.id,
-            first_seq,
-            count: run.count,
-            bytes: run.span,
-        });
+    fn features(&self) -> Option<&Features> {
+        self.settings.features.as_deref()
     }
 
-    /// A settle from the log. What is not live was settled before and is not counted again.
-    fn apply_settle(&mut self, outcome: Outcome, ranges: &Ranges, effects: &mut Vec<Effect>) {
-        let mut gone = Ranges::new();
-        for range in ranges.ranges() {
-            self.live.take(range, &mut gone);
+    fn lane(&self, priority: u8) -> Option<&Lane> {
+        match usize::from(priority).checked_sub(1) {
+            None => Some(&self.main),
+            Some(place) => self.lanes.get(place),
         }
-        if gone.is_empty() {
-            return;
+    }
+
+    #[inline]
+    fn lane_mut(&mut self, priority: u8) -> Option<&mut Lane> {
+        match usize::from(priority).checked_sub(1) {
+            None => Some(&mut self.main),
+            Some(place) => self.lanes.get_mut(place),
         }
+    }
+
+    /// From the highest priority down.
+    fn lanes(&self) -> impl Iterator<Item = &Lane> {
+        self.lanes.iter().rev().chain([&self.main])
+    }
+
+    fn lanes_mut(&mut self) -> impl Iterator<Item = &mut Lane> {
+        self.lanes.iter_mut().rev().chain([&mut self.main])
+    }
+
+    /// Ends the runs that are being gathered: their messages are in the queue now.
+    fn end_runs(&mut self, time_ms: u64, is_leading: bool, effects: &mut Vec<Effect>) {
+        let cx = Context { features: self.settings.features.as_deref(), time_ms, is_leading };
+        for lane in self.lanes.iter_mut() {
+            lane.end_run(cx, effects);
+        }
+        self.main.end_run(cx, effects);
+    }
+
+    /// A settle from the log.
+    fn apply_settle(
+        &mut self,
+        lane: u8,
+        outcome: Outcome,
+        ranges: &Ranges,
+        (time_ms, is_leading): (u64, bool),
+        effects: &mut Vec<Effect>,
+    ) {
+        let held = match outcome {
+            Outcome::Requeue | Outcome::Returned if is_leading => {
+                self.consumers.held_of(lane, ranges)
+            }
+            _ => Ranges::new(),
+        };
+        let features = self.settings.features.as_deref();
+        let cx = Context { features, time_ms, is_leading };
+        let lane = match usize::from(lane).checked_sub(1) {
+            None => Some(&mut self.main),
+            Some(place) => self.lanes.get_mut(place),
+        };
+        let Some(lane) = lane else { return };
+        lane.end_run(cx, effects);
         match outcome {
-            Outcome::Done => self.counters.settled += gone.len(),
-            Outcome::Rejected => self.counters.dropped += gone.len(),
-            Outcome::Purged => self.counters.purged += gone.len(),
-            _ => self.counters.dropped += gone.len(),
-        }
-        assert_eq!(self.counters.live(), Some(self.live.len()), "the books of a queue are wrong");
-        self.ready.remove(&gone);
-        effects.push(Effect::Settled { queue: self.id, ranges: gone });
-    }
-
-    fn lead(&mut self) {
-        self.follow();
-        self.ready = Ready::lead(&self.live, self.next_seq);
-    }
-
-    fn follow(&mut self) {
-        self.ready = Ready::default();
-        self.consumers = Consumers::default();
-        self.gathered = Gathered::default();
-        self.is_closing = false;
-        self.has_lost = false;
-    }
-
-    /// All that may have come have: consumers are served, or the queue is over.
-    fn begin(&mut self, effects: &mut Vec<Effect>) {
-        if self.has_lost {
-            self.close_if_unused(true, effects);
-        }
-        self.dispatch(effects);
-    }
-
-    fn dispatch(&mut self, effects: &mut Vec<Effect>) {
-        dispatch(self.id, &mut self.ready, &mut self.consumers, &mut self.gathered, effects);
-    }
-
-    /// A consumer's outcome for what it holds of `ranges`.
-    fn settle(&mut self, consumer: ConsumerId, ranges: &Ranges, outcome: Outcome) {
-        let mut released = Ranges::new();
-        self.consumers.release(consumer, ranges, &mut released);
-        if outcome.is_final() {
-            self.ready.forget(&released);
-            self.gathered.of(outcome).insert_all(&released);
-        } else {
-            self.give_back(&released, outcome == Outcome::Requeue);
-        }
-    }
-
-    /// Back to their places, unless the log has settled them meanwhile.
-    fn give_back(&mut self, ranges: &Ranges, was_seen: bool) {
-        if !ranges.is_empty() {
-            self.ready.give_back(&ranges.intersect(&self.live), was_seen);
+            Outcome::Undelivered => {}
+            Outcome::Requeue | Outcome::Returned => lane.come_back(outcome, ranges, &held, cx),
+            _ => lane.apply_settle(outcome, ranges, cx, effects),
         }
     }
 
@@ -255,41 +255,77 @@ impl Queue {
         if self.has_lost {
             return;
         }
-        if self.settings.is_auto_delete && self.consumers.attached() == 0 && !self.is_closing {
+        if self.settings.is_auto_delete && self.consumers.attached() == 0 {
+            self.close(effects);
+        }
+    }
+
+    fn close(&mut self, effects: &mut Vec<Effect>) {
+        if !self.is_closing {
             self.is_closing = true;
             effects.push(Effect::Unused { queue: self.id });
         }
     }
 
+    fn ready_len(&self) -> u64 {
+        self.lanes().map(|lane| lane.ready.len()).sum()
+    }
+
+    fn ready_bytes(&self) -> u64 {
+        self.lanes().map(Lane::ready_bytes).sum()
+    }
+
+    fn live_len(&self) -> u64 {
+        self.lanes().map(|lane| lane.live.len()).sum()
+    }
+
+    fn has_settles(&self) -> bool {
+        self.lanes().any(|lane| !lane.gathered.is_empty())
+    }
+
+    /// The books of all lanes.
+    fn counters(&self) -> Counters {
+        let mut all = self.main.counters;
+        self.lanes.iter().for_each(|lane| all.add(&lane.counters));
+        all
+    }
+
     fn status(&self) -> QueueStatus {
+        let extras = || self.lanes().filter_map(|lane| lane.extras.as_ref());
         QueueStatus {
-            ready: self.ready.len(),
+            ready: self.ready_len(),
             unsettled: self.consumers.held_count(),
             consumers: self.consumers.attached(),
-            delayed: 0,
-            leaving: 0,
-            counters: self.counters,
+            delayed: extras().map(|extras| extras.delayed.waiting()).sum(),
+            leaving: extras().map(|extras| extras.leaving.len()).sum(),
+            counters: self.counters(),
         }
     }
 
     fn encode(&self, out: &mut Vec<u8>) {
         put_u64(out, self.id.0);
         self.settings.encode(out);
-        put_u64(out, self.next_seq);
-        self.counters.encode(out);
-        self.live.encode(out);
+        if let Some(window) = &self.window {
+            window.encode(out);
+        }
+        self.main.encode(out);
+        self.lanes.iter().for_each(|lane| lane.encode(out));
     }
 
+    /// `is_old`: as it was before there were features.
     fn read(reader: &mut Reader<'_>, is_old: bool) -> Result<Self, Corrupt> {
         let id = QueueId(reader.u64()?);
+        if id != id.base() {
+            return Err(Corrupt { what: "the number of a queue" });
+        }
         let mut queue = Self::new(id, QueueSettings::read(reader)?);
-        queue.next_seq = reader.u64()?;
-        queue.counters = Counters::read(reader, is_old)?;
-        queue.live = Ranges::read(reader)?;
-        let is_right = queue.counters.enqueued.checked_add(1) == Some(queue.next_seq)
-            && queue.counters.live() == Some(queue.live.len())
-            && queue.live.first() != Some(0)
-            && queue.live.last().is_none_or(|last| last < queue.next_seq);
-        if is_right { Ok(queue) } else { Err(Corrupt { what: "the books of a queue" }) }
+        if let Some(window) = &mut queue.window {
+            **window = KeyWindow::read(reader)?;
+        }
+        queue.main = Lane::read(id, reader, is_old)?;
+        for lane in &mut queue.lanes {
+            *lane = Lane::read(lane.id, reader, is_old)?;
+        }
+        Ok(queue)
     }
 }

@@ -247,7 +247,13 @@ fn snapshots_of_queues_of_version_1_are_read() {
 
 #[test]
 fn snapshots_of_queues_of_version_2_are_read() {
-    let bytes = golden("queues-v2.hex", &queues(true).snapshot());
+    let bytes = golden_of_before("queues-v2.hex");
+    check_queues(QueueMachine::restore(&bytes).expect("a golden snapshot"));
+}
+
+#[test]
+fn snapshots_of_queues_of_version_3_are_read() {
+    let bytes = golden("queues-v3.hex", &queues(true).snapshot());
     let restored = QueueMachine::restore(&bytes).expect("a golden snapshot");
     assert_eq!(restored.digest(), queues(true).digest());
     assert_eq!(restored.last_parcel(Origin { node: NodeId(1), boot: 9 }), 2);
@@ -339,4 +345,60 @@ fn snapshots_of_the_catalog_of_version_1_are_read() {
     let restored = Catalog::restore(&bytes).expect("a golden snapshot");
     assert_eq!(restored.digest(), catalog().digest());
     check_catalog(&restored);
+}
+
+/// An exchange of every kind that is not AMQP's own, and a queue with every argument.
+fn commands_of_kinds() -> Vec<CatalogCommand> {
+    let world = World::new();
+    let text = |text: &str| Value::LongStr(text.into());
+    let delayed = world.exchange("delayed", ExchangeKind::DelayedMessage, true);
+    let hash = world.exchange("hash", ExchangeKind::ConsistentHash, true);
+    let queue = [
+        ("x-message-ttl", Value::I32(60_000)),
+        ("x-max-length", Value::I64(1 << 40)),
+        ("x-overflow", text("reject-publish-dlx")),
+        ("x-dead-letter-exchange", text("")),
+        ("x-max-priority", Value::U8(9)),
+        ("x-single-active-consumer", Value::Bool(true)),
+        ("x-message-deduplication", Value::Bool(true)),
+    ];
+    let with = |command, (name, value)| world.with_argument(command, name, value);
+    vec![
+        world.with_argument(delayed, "x-delayed-type", text("topic")),
+        world.with_argument(hash, "hash-property", text("message_id")),
+        world.exchange("random", ExchangeKind::Random, true),
+        world.exchange("modulus", ExchangeKind::ModulusHash, true),
+        queue.into_iter().fold(world.declare("q"), with),
+        World::bind("delayed", Destination::Exchange("hash".into()), "a.#"),
+        World::bind("hash", Destination::Exchange("modulus".into()), "10"),
+        World::bind("modulus", Destination::Exchange("random".into()), ""),
+        World::bind("random", Destination::Queue("q".into()), ""),
+    ]
+}
+
+#[test]
+fn commands_about_all_kinds_of_exchanges_are_read() {
+    let mut batch = Batch::new();
+    commands_of_kinds().iter().for_each(|command| batch.catalog(command));
+    let entry = golden("kinds-entry-v1.hex", &batch.stamp(0));
+    let read = EntryReader::new(&entry).expect("a golden entry").map(|command| match command {
+        Ok((_, Command::Catalog(command))) => *command,
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(read.collect::<Vec<_>>(), commands_of_kinds());
+}
+
+#[test]
+fn snapshots_of_all_kinds_of_exchanges_are_read() {
+    let mut world = World::new();
+    for command in commands_of_kinds() {
+        world.apply_unchecked(command);
+    }
+    let bytes = golden("catalog-kinds-v2.hex", &world.catalog.snapshot());
+    let restored = Catalog::restore(&bytes).expect("a golden snapshot");
+    assert_eq!(restored.digest(), world.catalog.digest());
+    let mut targets = Vec::new();
+    restored.route("/", "delayed", "a.b", &NoHeaders, &mut targets).expect("a known exchange");
+    assert_eq!(targets, [restored.queue("/", "q").expect("a golden queue").target()]);
+    assert!(targets[0].is_guarded && targets[0].dedups && targets[0].max_priority == 9);
 }

@@ -32,6 +32,7 @@ fn delivery(number: u64, run: std::ops::Range<u64>, redelivered: bool) -> Effect
         count: (run.end - run.start) as u32,
         redelivered,
         no_ack: false,
+        returns: 0,
     }
 }
 

@@ -229,7 +229,7 @@ impl World {
                         Outcome::Done => queue.settled += 1,
                         Outcome::Rejected => queue.dropped += 1,
                         Outcome::Purged => queue.purged += 1,
-                        Outcome::Requeue | Outcome::Undelivered => unreachable!(),
+                        _ => unreachable!(),
                     }
                 }
             }
@@ -404,6 +404,7 @@ impl World {
             count: 1,
             redelivered,
             no_ack,
+            returns: 0,
         };
         assert_eq!(self.effects.pop(), Some(delivery));
     }
@@ -444,8 +445,8 @@ impl World {
                 queue.settled += held.len();
             }
         }
-        self.apply(batch);
         self.leader.settle_committed(id, who, &held, outcome, &mut self.effects);
+        self.apply(batch);
     }
 
     fn end_session(&mut self, session: SessionId) {
@@ -548,7 +549,8 @@ impl World {
     /// credit, and flagged if it was seen.
     fn deliver(&mut self) {
         for effect in std::mem::take(&mut self.effects) {
-            let Effect::Deliver { queue, consumer, first_seq, count, redelivered, no_ack } = effect
+            let Effect::Deliver { queue, consumer, first_seq, count, redelivered, no_ack, .. } =
+                effect
             else {
                 continue;
             };

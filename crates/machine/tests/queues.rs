@@ -352,7 +352,6 @@ fn a_transaction_that_commits_after_its_session_ended_still_settles_once() {
     // The entry is on its way when the session ends: the message goes to somebody else.
     leader.machine.end_session(SessionId(1), &mut leader.effects);
     leader.attach(2, 1);
-    leader.apply(batch);
     leader.machine.settle_committed(
         Q,
         who(1),
@@ -360,6 +359,7 @@ fn a_transaction_that_commits_after_its_session_ended_still_settles_once() {
         Outcome::Done,
         &mut leader.effects,
     );
+    leader.apply(batch);
     leader.settle(2, 1..2, Outcome::Requeue);
     let status = leader.machine.status(Q).expect("the queue exists");
     assert_eq!((status.ready, status.unsettled, status.counters.settled), (0, 0, 1));

@@ -1,7 +1,8 @@
 //! Who consumes from a queue, how much more each may hold, and whose turn it is.
 //!
 //! Leader-local. A holder is a consumer, or somebody who fetched single messages; it stays until it
-//! is detached and holds nothing. Consumers with credit stand in a line per priority.
+//! is detached and holds nothing. Consumers with credit stand in a line per priority. In a queue with a
+//! single active consumer one is served until it is gone, then the next in line.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -38,10 +39,49 @@ pub enum AttachError {
 pub(crate) struct Holder {
     pub(crate) spec: ConsumerSpec,
     pub(crate) credit: u32,
-    pub(crate) held: Ranges,
+    pub(crate) held: Held,
     is_attached: bool,
+    /// When it came, among all.
+    arrival: u64,
     /// Its place in the line.
     place: Option<Place>,
+}
+
+/// The messages that somebody holds, by the lane they are in.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Held {
+    main: Ranges,
+    /// Of lanes from 1 on, as far as there were any.
+    lanes: Vec<Ranges>,
+}
+
+impl Held {
+    pub(crate) fn of(&mut self, lane: u8) -> &mut Ranges {
+        let Some(place) = usize::from(lane).checked_sub(1) else { return &mut self.main };
+        if self.lanes.len() <= place {
+            self.lanes.resize_with(place + 1, Ranges::new);
+        }
+        &mut self.lanes[place]
+    }
+
+    /// By lane.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (u8, &Ranges)> {
+        (0..=u8::MAX).zip(std::iter::once(&self.main).chain(&self.lanes))
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.main.is_empty() && self.lanes.iter().all(Ranges::is_empty)
+    }
+
+    fn len(&self) -> u64 {
+        self.main.len() + self.lanes.iter().map(Ranges::len).sum::<u64>()
+    }
+
+    fn insert_all(&mut self, other: &Self) {
+        for (lane, held) in other.all() {
+            self.of(lane).insert_all(held);
+        }
+    }
 }
 
 /// Highest priority first, then who has waited longest.
@@ -56,9 +96,17 @@ pub(crate) struct Consumers {
     attached: u32,
     exclusive: Option<ConsumerId>,
     held_count: u64,
+    /// One is served at a time.
+    is_single: bool,
+    /// Which, if that is decided.
+    active: Option<ConsumerId>,
 }
 
 impl Consumers {
+    pub(crate) fn new(is_single: bool) -> Self {
+        Self { is_single, ..Self::default() }
+    }
+
     pub(crate) fn attach(
         &mut self,
         consumer: ConsumerId,
@@ -66,13 +114,15 @@ impl Consumers {
     ) -> Result<(), AttachError> {
         let others = self.attached - u32::from(self.is_attached(consumer));
         let exclusive_other = self.exclusive.is_some_and(|holder| holder != consumer);
-        if exclusive_other || (spec.exclusive && others > 0) {
+        if exclusive_other || (spec.exclusive && (others > 0 || self.is_single)) {
             return Err(AttachError::ExclusiveUse);
         }
         self.leave_line(consumer);
         let holder = self.holders.entry(consumer).or_default();
         if !holder.is_attached {
             self.attached += 1;
+            self.places += 1;
+            holder.arrival = self.places;
         }
         holder.spec = spec;
         holder.credit = 0;
@@ -92,6 +142,9 @@ impl Consumers {
         }
         if self.exclusive == Some(consumer) {
             self.exclusive = None;
+        }
+        if self.active == Some(consumer) {
+            self.active = None;
         }
         was_attached
     }
@@ -118,25 +171,39 @@ impl Consumers {
     }
 
     /// A single message for somebody who need not be attached.
-    pub(crate) fn hold(&mut self, consumer: ConsumerId, seq: u64) {
-        self.held_count += self.holders.entry(consumer).or_default().held.insert(seq..seq + 1);
+    pub(crate) fn hold(&mut self, consumer: ConsumerId, lane: u8, seq: u64) {
+        let holder = self.holders.entry(consumer).or_default();
+        self.held_count += holder.held.of(lane).insert(seq..seq + 1);
     }
 
     /// Messages that somebody, who need not be attached, says it has.
-    pub(crate) fn hold_all(&mut self, consumer: ConsumerId, seqs: &Ranges) {
+    pub(crate) fn hold_all(&mut self, consumer: ConsumerId, lane: u8, seqs: &Ranges) {
         let holder = self.holders.entry(consumer).or_default();
-        self.held_count += holder.held.insert_all(seqs);
+        self.held_count += holder.held.of(lane).insert_all(seqs);
+    }
+
+    /// What of `ranges` somebody holds.
+    pub(crate) fn held_of(&self, lane: u8, ranges: &Ranges) -> Ranges {
+        let mut found = Ranges::new();
+        for holder in self.holders.values() {
+            for (_, held) in holder.held.all().filter(|(of, _)| *of == lane) {
+                found.insert_all(&held.intersect(ranges));
+            }
+        }
+        found
     }
 
     /// Moves what the consumer really holds of `ranges` to `into`. None: it holds nothing here.
     pub(crate) fn release(
         &mut self,
         consumer: ConsumerId,
+        lane: u8,
         ranges: &Ranges,
         into: &mut Ranges,
     ) -> u64 {
         let Some(holder) = self.holders.get_mut(&consumer) else { return 0 };
-        let count = ranges.ranges().map(|range| holder.held.take(range, into)).sum();
+        let held = holder.held.of(lane);
+        let count = ranges.ranges().map(|range| held.take(range, into)).sum();
         self.held_count -= count;
         count
     }
@@ -154,11 +221,11 @@ impl Consumers {
     }
 
     /// Removes everybody of a session. Returns what they held, and whether one was attached.
-    pub(crate) fn end_session(&mut self, session: SessionId) -> (Ranges, bool) {
+    pub(crate) fn end_session(&mut self, session: SessionId) -> (Held, bool) {
         let first = ConsumerId { session, number: 0 };
         let last = ConsumerId { session, number: u64::MAX };
         let all: Vec<ConsumerId> = self.holders.range(first..=last).map(|(id, _)| *id).collect();
-        let mut held = Ranges::new();
+        let mut held = Held::default();
         let mut was_attached = false;
         for consumer in all {
             was_attached |= self.detach(consumer);
@@ -170,11 +237,29 @@ impl Consumers {
         (held, was_attached)
     }
 
+    /// The one to serve of a queue with a single active consumer: who is, or else who holds messages, or
+    /// has the highest priority, or came first.
+    fn active(&mut self) -> Option<ConsumerId> {
+        if self.active.is_none() {
+            let attached = self.holders.iter().filter(|(_, holder)| holder.is_attached);
+            let first = attached.min_by_key(|(_, holder)| {
+                (holder.held.is_empty(), Reverse(holder.spec.priority), holder.arrival)
+            });
+            self.active = first.map(|(consumer, _)| *consumer);
+        }
+        self.active
+    }
+
     /// The consumer to serve next.
     pub(crate) fn next_turn(&mut self) -> Option<Turn<'_>> {
-        let mut line = self.line.iter();
-        let (&place, &consumer) = line.next()?;
-        let is_alone = line.next().is_none_or(|((priority, _), _)| *priority != place.0);
+        let (place, consumer, is_alone) = if self.is_single {
+            let active = self.active()?;
+            (self.holders.get(&active)?.place?, active, true)
+        } else {
+            let mut line = self.line.iter();
+            let (&place, &consumer) = line.next()?;
+            (place, consumer, line.next().is_none_or(|((other, _), _)| *other != place.0))
+        };
         let entry = match self.holders.entry(consumer) {
             std::collections::btree_map::Entry::Occupied(entry) => entry,
             std::collections::btree_map::Entry::Vacant(_) => {

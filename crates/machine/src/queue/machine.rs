@@ -3,13 +3,15 @@
 mod attachments;
 mod leader;
 mod snapshot;
+mod timers;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use attachments::Attached;
 
-use super::{ConsumerSpec, Counters, Effect, Queue, QueueStatus, Run};
-use crate::command::{Command, ENQUEUE, EntryReader, RawCommand};
+use super::lane::{Context, Run};
+use super::{ConsumerSpec, Counters, Effect, Queue, QueueStatus};
+use crate::command::{Command, ENQUEUE, Enqueue, EntryReader, RawCommand};
 use crate::encoding::Corrupt;
 use crate::ids::{Applied, ConsumerId, Origin, QueueId, SessionId};
 use crate::limits::FOREIGN_COMMANDS_MAX;
@@ -49,6 +51,10 @@ pub struct QueueMachine {
     sessions: BTreeSet<(SessionId, QueueId)>,
     /// Queues with settles that wait for the log.
     unlogged: BTreeSet<QueueId>,
+    /// The leader's clock as it was told, ms since 1970.
+    now_ms: u64,
+    /// When queues that keep time are looked at next.
+    timers: BTreeSet<(u64, QueueId)>,
 }
 
 impl Default for QueueMachine {
@@ -68,6 +74,8 @@ impl Default for QueueMachine {
             is_dispatching: false,
             sessions: BTreeSet::new(),
             unlogged: BTreeSet::new(),
+            now_ms: 0,
+            timers: BTreeSet::new(),
         }
     }
 }
@@ -92,6 +100,7 @@ impl QueueMachine {
         self.applied_index = self.applied_index.max(at.index);
         // A new leader's clock may be behind the old one's: time stands still, it never goes back.
         self.time_ms = self.time_ms.max(at.time_ms);
+        self.now_ms = self.now_ms.max(self.time_ms);
         let result = self.apply_commands(entry, effects);
         self.end_entry(effects);
         result
@@ -120,29 +129,63 @@ impl QueueMachine {
         effects: &mut Vec<Effect>,
     ) -> Result<(), Corrupt> {
         let message = raw.enqueue()?;
-        let message_bytes = (message.head.len() + message.body.len()) as u64;
         for id in message.queues.iter() {
-            let Some(place) = self.place(id) else {
-                self.ignored = self.ignored.wrapping_add(1);
-                continue;
-            };
-            let Some(queue) = &mut self.slots[place] else { continue };
-            match &mut queue.run {
-                Some(run) if number <= run.last + 1 + FOREIGN_COMMANDS_MAX => {
-                    run.count += 1;
-                    run.message_bytes += message_bytes;
-                    run.span.end = raw.span.end;
-                    run.last = number;
-                }
-                Some(_) | None => {
-                    queue.end_run(self.is_leading, effects);
-                    self.touched.push(place);
-                    queue.run =
-                        Some(Run { count: 1, message_bytes, span: raw.span.clone(), last: number });
-                }
-            }
+            self.enqueue_one(id, number, raw, &message, effects);
         }
         Ok(())
+    }
+
+    #[inline]
+    fn enqueue_one(
+        &mut self,
+        id: QueueId,
+        number: u32,
+        raw: &RawCommand<'_>,
+        message: &Enqueue<'_>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let place = self.place(id);
+        let queue = place.and_then(|place| Some((place, self.slots[place].as_mut()?)));
+        let Some((place, queue)) = queue.filter(|(_, queue)| queue.lane(id.priority()).is_some())
+        else {
+            self.ignored = self.ignored.wrapping_add(1);
+            return;
+        };
+        let (time_ms, is_leading) = (self.time_ms, self.is_leading);
+        if queue.is_duplicate(message, time_ms) {
+            // Its bytes name this queue, so no run may reach over it.
+            queue.main.counters.duplicates += 1;
+            queue.end_runs(time_ms, is_leading, effects);
+            return;
+        }
+        let is_plain = queue.settings.features.is_none() && message.attributes.is_none();
+        let features = queue.settings.features.as_deref();
+        let cx = Context { features, time_ms, is_leading };
+        let lane = match usize::from(id.priority()).checked_sub(1) {
+            None => &mut queue.main,
+            Some(place) => &mut queue.lanes[place],
+        };
+        let message_bytes = (message.head.len() + message.body.len()) as u64;
+        match &mut lane.run {
+            Some(run) if number <= run.last + 1 + FOREIGN_COMMANDS_MAX => {
+                run.count += 1;
+                run.message_bytes += message_bytes;
+                run.span.end = raw.span.end;
+                run.last = number;
+            }
+            Some(_) | None => {
+                lane.end_run(cx, effects);
+                self.touched.push(place);
+                lane.run =
+                    Some(Run { count: 1, message_bytes, span: raw.span.clone(), last: number });
+            }
+        }
+        if !is_plain {
+            lane.mark(&message.attributes, message.body.len(), cx);
+            if is_leading {
+                queue.has_come(message.body.len());
+            }
+        }
     }
 
     /// False: the parcel that begins here is not to be applied.
@@ -154,17 +197,27 @@ impl QueueMachine {
         match command {
             Command::Enqueue(_) => unreachable!("enqueues take the short way"),
             Command::Settle { queue, outcome, ranges } => {
-                let is_leading = self.is_leading;
-                if outcome.is_final()
-                    && let Some(queue) = self.queue_mut(queue)
+                let at = (self.time_ms, self.is_leading);
+                if let Some(place) = self.place(queue)
+                    && let Some(found) = &mut self.slots[place]
                 {
-                    queue.end_run(is_leading, effects);
-                    queue.apply_settle(outcome, &ranges, effects);
+                    found.apply_settle(queue.priority(), outcome, &ranges, at, effects);
+                    // What came back, or made room for what is to leave, is seen to at the end.
+                    if found.settings.features.is_some() {
+                        self.touched.push(place);
+                    }
                 }
             }
             Command::CreateQueue { queue, settings } => self.create(queue, settings, effects),
             Command::DropQueue { queue } => self.drop_queue(queue, effects),
-            Command::Cancel { .. } => {}
+            Command::Cancel { queues, key } => {
+                let time_ms = self.time_ms;
+                for id in queues.iter() {
+                    if let Some(queue) = self.queue_mut(id) {
+                        queue.lanes_mut().for_each(|lane| lane.cancel(key, time_ms, effects));
+                    }
+                }
+            }
             Command::From { origin, seq } => return Ok(self.origins.begin(origin, seq)),
             Command::Catalog(_) => {
                 return Err(Corrupt { what: "a catalog command in a group of queues" });
@@ -174,6 +227,7 @@ impl QueueMachine {
     }
 
     fn create(&mut self, id: QueueId, settings: QueueSettings, effects: &mut Vec<Effect>) {
+        let id = id.base();
         if self.places.contains_key(&id) {
             return;
         }
@@ -181,7 +235,8 @@ impl QueueMachine {
         if self.is_leading
             && let Some(queue) = &mut self.slots[place]
         {
-            queue.lead();
+            queue.lead(self.now_ms);
+            self.touched.push(place);
         }
         effects.push(Effect::Created { queue: id });
     }
@@ -197,49 +252,54 @@ impl QueueMachine {
     }
 
     fn drop_queue(&mut self, id: QueueId, effects: &mut Vec<Effect>) {
+        let id = id.base();
         let Some(place) = self.places.remove(&id) else { return };
         self.cache = [NOWHERE; CACHE];
         self.free.push(place);
         self.unlogged.remove(&id);
         let Some(mut queue) = self.slots[place].take() else { return };
-        queue.end_run(self.is_leading, effects);
-        queue.counters.dropped += queue.live.len();
-        self.retired.add(&queue.counters);
+        queue.end_runs(self.time_ms, self.is_leading, effects);
+        if let Some(due_ms) = queue.timer {
+            self.timers.remove(&(due_ms, id));
+        }
+        let mut counters = queue.counters();
+        counters.dropped += queue.live_len();
+        self.retired.add(&counters);
         for (consumer, _, is_attached) in queue.consumers.holders() {
             self.sessions.remove(&(consumer.session, id));
             if is_attached {
                 effects.push(Effect::Cancelled { queue: id, consumer });
             }
         }
-        effects.push(Effect::Dropped { queue: id });
+        effects.extend(queue.lanes().map(|lane| Effect::Dropped { queue: lane.id }));
     }
 
     /// Runs end with their entry; then what is ready goes out.
     fn end_entry(&mut self, effects: &mut Vec<Effect>) {
+        let (time_ms, is_leading) = (self.time_ms, self.is_leading);
         for place in &self.touched {
             if let Some(queue) = &mut self.slots[*place] {
-                queue.end_run(self.is_leading, effects);
+                queue.end_runs(time_ms, is_leading, effects);
             }
         }
         let mut touched = std::mem::take(&mut self.touched);
         if self.is_dispatching {
             for place in &touched {
                 if let Some(queue) = &mut self.slots[*place] {
-                    queue.dispatch(effects);
-                    if !queue.gathered.is_empty() {
+                    queue.serve_entry(time_ms, effects);
+                    if queue.has_settles() {
                         self.unlogged.insert(queue.id);
+                    }
+                    let due_ms = queue.next_due();
+                    if due_ms != queue.timer {
+                        let id = queue.id;
+                        self.set_timer(id, due_ms);
                     }
                 }
             }
         }
         touched.clear();
         self.touched = touched;
-    }
-
-    /// When something falls due that an entry must tell, milliseconds since 1970: nothing yet, no
-    /// queue keeps time.
-    pub fn deadline(&self) -> Option<u64> {
-        None
     }
 }
 
@@ -249,19 +309,19 @@ impl QueueMachine {
         self.queue(queue).map(Queue::status)
     }
 
-    /// Which messages are in the queue, wherever they are.
+    /// Which messages are in the queue, or in a lane of it, wherever they are.
     pub fn live(&self, queue: QueueId) -> Option<&Ranges> {
-        self.queue(queue).map(|queue| &queue.live)
+        Some(&self.queue(queue)?.lane(queue.priority())?.live)
     }
 
     /// Which messages wait for a consumer: leader only.
     pub fn ready(&self, queue: QueueId) -> Option<&Ranges> {
-        self.queue(queue).map(|queue| queue.ready.waiting())
+        Some(self.queue(queue)?.lane(queue.priority())?.ready.waiting())
     }
 
     /// The number that the next message of the queue gets.
     pub fn next_seq(&self, queue: QueueId) -> Option<u64> {
-        self.queue(queue).map(|queue| queue.next_seq)
+        Some(self.queue(queue)?.lane(queue.priority())?.next_seq)
     }
 
     pub fn settings(&self, queue: QueueId) -> Option<&QueueSettings> {
@@ -278,6 +338,14 @@ impl QueueMachine {
     /// All queues, by id.
     pub fn queues(&self) -> impl Iterator<Item = QueueId> + '_ {
         self.places.keys().copied()
+    }
+
+    /// All lanes of all queues, by id.
+    pub fn lanes(&self) -> impl Iterator<Item = QueueId> + '_ {
+        let queues = self.places.values().filter_map(|place| self.slots[*place].as_ref());
+        let mut lanes: Vec<_> = queues.flat_map(|it| it.lanes().map(|lane| lane.id)).collect();
+        lanes.sort_unstable();
+        lanes.into_iter()
     }
 
     /// The last parcel of an origin that was applied; 0: none of that boot.
@@ -312,6 +380,7 @@ impl QueueMachine {
 
     #[inline]
     fn place(&mut self, id: QueueId) -> Option<usize> {
+        let id = id.base();
         let cached = &mut self.cache[id.0 as usize % CACHE];
         if cached.0 == id && id != NOWHERE.0 {
             return Some(cached.1);
@@ -327,6 +396,6 @@ impl QueueMachine {
     }
 
     fn queue(&self, id: QueueId) -> Option<&Queue> {
-        self.slots[*self.places.get(&id)?].as_ref()
+        self.slots[*self.places.get(&id.base())?].as_ref()
     }
 }

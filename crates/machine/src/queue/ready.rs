@@ -76,6 +76,11 @@ impl Ready {
         }
     }
 
+    /// They do not wait, for now.
+    pub(crate) fn remove_from_waiting(&mut self, ranges: &Ranges) {
+        self.waiting.remove_all(ranges);
+    }
+
     /// Settled by the log, wherever they are.
     pub(crate) fn remove(&mut self, ranges: &Ranges) {
         self.waiting.remove_all(ranges);

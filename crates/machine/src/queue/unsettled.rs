@@ -4,6 +4,7 @@
 //! until the log says so. Settles are gathered as ranges and ride in a later entry: an
 //! acknowledgement has no answer, so nothing waits for it.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use crate::command::{Batch, Outcome};
@@ -13,8 +14,8 @@ use crate::ranges::Ranges;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Gathered {
     done: Ranges,
-    rejected: Ranges,
-    purged: Ranges,
+    /// Every other outcome that the log hears of.
+    others: BTreeMap<Outcome, Ranges>,
 }
 
 impl Gathered {
@@ -22,22 +23,20 @@ impl Gathered {
         self.of(outcome).insert(range);
     }
 
-    /// Where messages of a final outcome wait for the log.
+    /// Where messages with an outcome wait for the log.
     pub(crate) fn of(&mut self, outcome: Outcome) -> &mut Ranges {
         match outcome {
             Outcome::Done => &mut self.done,
-            Outcome::Rejected => &mut self.rejected,
-            Outcome::Purged => &mut self.purged,
-            _ => unreachable!("what goes back to its place is not gathered for the log"),
+            other => self.others.entry(other).or_default(),
         }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.done.is_empty() && self.rejected.is_empty() && self.purged.is_empty()
+        self.done.is_empty() && self.others.values().all(Ranges::is_empty)
     }
 
     pub(crate) fn len(&self) -> u64 {
-        self.done.len() + self.rejected.len() + self.purged.len()
+        self.done.len() + self.others.values().map(Ranges::len).sum::<u64>()
     }
 
     /// Moves at most `ranges_max` ranges into the batch. Returns how many it took.
@@ -48,8 +47,9 @@ impl Gathered {
         batch: &mut Batch,
     ) -> usize {
         let before = ranges_max;
-        for outcome in [Outcome::Done, Outcome::Rejected, Outcome::Purged] {
-            let ranges = self.of(outcome);
+        let all = std::iter::once((Outcome::Done, &mut self.done));
+        let others = self.others.iter_mut().map(|(outcome, ranges)| (*outcome, ranges));
+        for (outcome, ranges) in all.chain(others) {
             if ranges.is_empty() || ranges_max == 0 {
                 continue;
             }
@@ -57,6 +57,7 @@ impl Gathered {
             ranges_max -= front.range_count();
             batch.settle(queue, outcome, &front);
         }
+        self.others.retain(|_, ranges| !ranges.is_empty());
         before - ranges_max
     }
 }

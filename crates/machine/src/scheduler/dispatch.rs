@@ -5,46 +5,41 @@
 //! backlog, so that a delivery costs less. A consumer that is alone gets as long a run as its credit.
 
 use crate::command::Outcome;
-use crate::ids::QueueId;
 use crate::limits::{SINGLE_TURNS_PER_CONSUMER, TURN_MESSAGES_MAX};
 use crate::queue::Effect;
 use crate::queue::consumers::Consumers;
-use crate::queue::ready::Ready;
-use crate::queue::unsettled::Gathered;
+use crate::queue::lane::Lane;
+use crate::queue::lane_ready::Popped;
 
 /// Delivers until nothing is ready or nobody has credit.
-pub(crate) fn dispatch(
-    queue: QueueId,
-    ready: &mut Ready,
-    consumers: &mut Consumers,
-    gathered: &mut Gathered,
-    effects: &mut Vec<Effect>,
-) {
-    while !ready.is_empty() {
+pub(crate) fn dispatch(lane: &mut Lane, consumers: &mut Consumers, effects: &mut Vec<Effect>) {
+    while !lane.ready.is_empty() {
         let waiting = consumers.waiting();
         let Some(mut turn) = consumers.next_turn() else { return };
-        let max = turn_messages(ready.len(), waiting, turn.is_alone(), turn.holder().credit);
-        let Some((range, was_returned)) = ready.pop(u64::from(max)) else { return };
+        let max = turn_messages(lane.ready.len(), waiting, turn.is_alone(), turn.holder().credit);
+        let Some(Popped { range, was_returned, returns }) = lane.pop(u64::from(max)) else {
+            return;
+        };
         let count = (range.end - range.start) as u32;
         let holder = turn.holder();
         let no_ack = holder.spec.no_ack;
         holder.credit -= count;
         if no_ack {
-            ready.forget_range(range.clone());
-            gathered.insert(Outcome::Done, range.clone());
+            lane.ready.forget_range(range.clone());
+            lane.gathered.insert(Outcome::Done, range.clone());
         } else {
-            holder.held.insert(range.clone());
+            holder.held.of(lane.id.priority()).insert(range.clone());
         }
         let consumer = turn.consumer();
         turn.end(if no_ack { 0 } else { u64::from(count) });
         effects.push(Effect::Deliver {
-            queue,
+            queue: lane.id,
             consumer,
             first_seq: range.start,
             count,
             redelivered: was_returned,
             no_ack,
-            returns: 0,
+            returns,
         });
     }
 }

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use super::QueueMachine;
 use crate::ids::{ConsumerId, QueueId, SessionId};
+use crate::queue::consumers::Held;
 use crate::queue::{ConsumerSpec, Effect, Queue};
 use crate::ranges::Ranges;
 
@@ -27,7 +28,7 @@ pub struct Attached {
 /// What a queue had of the sessions that join again.
 #[derive(Default)]
 struct Before {
-    held: Ranges,
+    held: Vec<Held>,
     was_attached: bool,
 }
 
@@ -37,7 +38,8 @@ impl QueueMachine {
     pub fn attachments(&self) -> Vec<Attached> {
         let places = self.places.values();
         let queues = places.filter_map(|place| self.slots[*place].as_ref());
-        queues.flat_map(Queue::attachments).collect()
+        let all = queues.flat_map(Queue::attachments);
+        all.filter(|attached| attached.is_attached || !attached.held.is_empty()).collect()
     }
 
     /// The sessions that `is_joining` names (all of one node) are where `attachments` says, and
@@ -66,21 +68,27 @@ impl QueueMachine {
                 continue;
             };
             if queue.rejoin(attached, effects) {
-                self.sessions.insert((attached.consumer.session, attached.queue));
+                self.sessions.insert((attached.consumer.session, attached.queue.base()));
             }
-            touched.entry(attached.queue).or_default();
+            touched.entry(attached.queue.base()).or_default();
         }
-        let is_dispatching = self.is_dispatching;
+        let (is_dispatching, now_ms) = (self.is_dispatching, self.now_ms);
         for (id, before) in touched {
             let Some(queue) = self.queue_mut(id) else { continue };
-            queue.ready.flag_waiting(&before.held);
+            for (lane, held) in before.held.iter().flat_map(Held::all) {
+                if let Some(lane) = queue.lane_mut(lane) {
+                    lane.ready.flag_waiting(held);
+                }
+            }
             if before.was_attached {
+                queue.touch(now_ms);
                 queue.close_if_unused(is_dispatching, effects);
             }
             if is_dispatching {
-                queue.dispatch(effects);
+                queue.trim();
+                queue.serve(now_ms, effects);
             }
-            self.note_unlogged(id);
+            self.look_after(id);
         }
     }
 
@@ -92,9 +100,13 @@ impl QueueMachine {
         for (session, id) in joining {
             let Some(queue) = self.queue_mut(id) else { continue };
             let (held, was_attached) = queue.consumers.end_session(session);
-            queue.give_back(&held, false);
+            for (lane, held) in held.all() {
+                if let Some(lane) = queue.lane_mut(lane) {
+                    lane.give_back(held, false);
+                }
+            }
             let before = touched.entry(id).or_default();
-            before.held.insert_all(&held);
+            before.held.push(held);
             before.was_attached |= was_attached;
         }
         touched
@@ -103,12 +115,17 @@ impl QueueMachine {
 
 impl Queue {
     fn attachments(&self) -> impl Iterator<Item = Attached> + '_ {
-        self.consumers.holders().map(|(consumer, holder, is_attached)| Attached {
-            queue: self.id,
-            consumer,
-            spec: ConsumerSpec { credit: holder.credit, ..holder.spec },
-            is_attached,
-            held: holder.held.clone(),
+        self.consumers.holders().flat_map(move |(consumer, holder, is_attached)| {
+            let spec = ConsumerSpec { credit: holder.credit, ..holder.spec };
+            let lanes = holder.held.all().filter(|(lane, held)| *lane == 0 || !held.is_empty());
+            lanes.map(move |(lane, held)| Attached {
+                queue: self.id.lane(lane),
+                consumer,
+                spec,
+                // It consumes from the queue, not from a lane of it.
+                is_attached: is_attached && lane == 0,
+                held: held.clone(),
+            })
         })
     }
 
@@ -117,10 +134,10 @@ impl Queue {
     fn rejoin(&mut self, attached: &Attached, effects: &mut Vec<Effect>) -> bool {
         let Attached { queue, consumer, spec, is_attached, ref held } = *attached;
         let mut taken = Ranges::new();
-        for range in held.ranges() {
-            self.ready.take(range, &mut taken);
+        if let Some(lane) = self.lane_mut(queue.priority()) {
+            held.ranges().for_each(|range| lane.take_ready(range, &mut taken));
         }
-        self.consumers.hold_all(consumer, &taken);
+        self.consumers.hold_all(consumer, queue.priority(), &taken);
         if is_attached && self.consumers.attach(consumer, spec).is_err() {
             effects.push(Effect::Cancelled { queue, consumer });
         }

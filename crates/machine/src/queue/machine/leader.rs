@@ -7,7 +7,8 @@ use super::QueueMachine;
 use crate::command::{Batch, Outcome};
 use crate::ids::{ConsumerId, QueueId, SessionId};
 use crate::limits::SETTLED_RANGES_PER_BATCH_MAX;
-use crate::queue::{AttachError, CloseError, ConsumerSpec, Effect, GetReply, Queue};
+use crate::queue::lane_ready::Popped;
+use crate::queue::{AttachError, CloseError, ConsumerSpec, Effect, GetReply};
 use crate::ranges::Ranges;
 
 impl QueueMachine {
@@ -19,7 +20,9 @@ impl QueueMachine {
         self.is_dispatching = false;
         self.sessions.clear();
         self.unlogged.clear();
-        self.slots.iter_mut().flatten().for_each(Queue::lead);
+        self.timers.clear();
+        let now_ms = self.now_ms;
+        self.slots.iter_mut().flatten().for_each(|queue| queue.lead(now_ms));
     }
 
     /// This replica leads no longer: consumers, and settles that are not in the log, are forgotten.
@@ -28,7 +31,8 @@ impl QueueMachine {
         self.is_dispatching = false;
         self.sessions.clear();
         self.unlogged.clear();
-        self.slots.iter_mut().flatten().for_each(Queue::follow);
+        self.timers.clear();
+        self.slots.iter_mut().flatten().for_each(|queue| queue.follow());
     }
 
     /// Everybody who holds something has come, or had the time to: what is ready goes out. Without
@@ -38,12 +42,12 @@ impl QueueMachine {
             return;
         }
         self.is_dispatching = true;
-        for place in self.places.values() {
-            let Some(queue) = &mut self.slots[*place] else { continue };
-            queue.begin(effects);
-            if !queue.gathered.is_empty() {
-                self.unlogged.insert(queue.id);
-            }
+        let queues: Vec<QueueId> = self.places.keys().copied().collect();
+        let now_ms = self.now_ms;
+        for id in queues {
+            let Some(queue) = self.queue_mut(id) else { continue };
+            queue.begin(now_ms, effects);
+            self.look_after(id);
         }
     }
 
@@ -69,24 +73,31 @@ impl QueueMachine {
         if !self.is_leading {
             return Err(AttachError::NotLeading);
         }
-        let is_dispatching = self.is_dispatching;
+        let (is_dispatching, now_ms) = (self.is_dispatching, self.now_ms);
         let found = self.queue_mut(queue).filter(|queue| !queue.is_closing);
         let found = found.ok_or(AttachError::NoQueue)?;
         found.consumers.attach(consumer, spec)?;
+        found.touch(now_ms);
         if is_dispatching {
-            found.dispatch(effects);
+            found.serve(now_ms, effects);
         }
         self.sessions.insert((consumer.session, queue));
-        self.note_unlogged(queue);
+        self.look_after(queue);
         Ok(())
     }
 
     /// No more deliveries. What the consumer holds stays with it until it is settled or its session ends.
     pub fn detach(&mut self, queue: QueueId, consumer: ConsumerId, effects: &mut Vec<Effect>) {
-        let is_dispatching = self.is_dispatching;
+        let (is_dispatching, now_ms) = (self.is_dispatching, self.now_ms);
         let Some(found) = self.queue_mut(queue) else { return };
         if found.consumers.detach(consumer) {
+            found.touch(now_ms);
             found.close_if_unused(is_dispatching, effects);
+            if is_dispatching {
+                // Another may be the active one now.
+                found.serve(now_ms, effects);
+            }
+            self.look_after(queue);
         }
         self.forget_if_idle(queue, consumer);
     }
@@ -99,13 +110,13 @@ impl QueueMachine {
         add: u32,
         effects: &mut Vec<Effect>,
     ) {
-        let is_dispatching = self.is_dispatching;
+        let (is_dispatching, now_ms) = (self.is_dispatching, self.now_ms);
         let Some(found) = self.queue_mut(queue) else { return };
         found.consumers.add_credit(consumer, add);
         if is_dispatching {
-            found.dispatch(effects);
+            found.serve(now_ms, effects);
         }
-        self.note_unlogged(queue);
+        self.look_after(queue);
     }
 
     /// Fetches the first ready message for somebody who need not be attached.
@@ -119,34 +130,46 @@ impl QueueMachine {
         if !self.is_leading {
             return GetReply::NoQueue;
         }
-        let is_dispatching = self.is_dispatching;
+        let (is_dispatching, now_ms) = (self.is_dispatching, self.now_ms);
         let Some(found) = self.queue_mut(queue) else { return GetReply::NoQueue };
         if !is_dispatching {
             return GetReply::NotYet;
         }
-        let Some((run, redelivered)) = found.ready.pop(1) else { return GetReply::Empty };
-        let first_seq = run.start;
-        if no_ack {
-            found.ready.forget_range(run.clone());
-            found.gathered.insert(Outcome::Done, run);
-        } else {
-            found.consumers.hold(consumer, first_seq);
+        found.touch(now_ms);
+        found.serve(now_ms, effects);
+        let mut popped = None;
+        for lane in found.lanes_mut() {
+            popped = lane.pop(1).map(|popped| (lane.id, popped));
+            if let Some((_, popped)) = &popped {
+                if no_ack {
+                    lane.ready.forget_range(popped.range.clone());
+                    lane.gathered.insert(Outcome::Done, popped.range.clone());
+                }
+                break;
+            }
         }
-        let ready = found.ready.len();
+        let Some((lane, Popped { range, was_returned, returns })) = popped else {
+            self.look_after(queue);
+            return GetReply::Empty;
+        };
+        let first_seq = range.start;
+        if !no_ack {
+            found.consumers.hold(consumer, lane.priority(), first_seq);
+        }
+        let ready = found.ready_len();
         effects.push(Effect::Deliver {
-            queue,
+            queue: lane,
             consumer,
             first_seq,
             count: 1,
-            redelivered,
+            redelivered: was_returned,
             no_ack,
-            returns: 0,
+            returns,
         });
-        if no_ack {
-            self.unlogged.insert(queue);
-        } else {
+        if !no_ack {
             self.sessions.insert((consumer.session, queue));
         }
+        self.look_after(queue);
         GetReply::Delivered { ready }
     }
 
@@ -161,18 +184,20 @@ impl QueueMachine {
         outcome: Outcome,
         effects: &mut Vec<Effect>,
     ) {
-        let is_dispatching = self.is_dispatching;
+        let (is_dispatching, now_ms) = (self.is_dispatching, self.now_ms);
         let Some(found) = self.queue_mut(queue) else { return };
-        found.settle(consumer, ranges, outcome);
+        found.settle(queue.priority(), consumer, ranges, outcome);
         if is_dispatching && !outcome.is_final() {
-            found.dispatch(effects);
+            // As in RabbitMQ: what comes back may be too much before anybody takes it.
+            found.trim();
+            found.serve(now_ms, effects);
         }
-        self.note_unlogged(queue);
+        self.look_after(queue);
         self.forget_if_idle(queue, consumer);
     }
 
-    /// The same for an outcome that a committed entry brought (a transaction): call it after `apply`.
-    /// Nothing is gathered.
+    /// The same for an outcome that a committed entry brings (a transaction): call it before `apply`,
+    /// so that nobody holds what the entry gives back or takes away. Nothing is gathered.
     pub fn settle_committed(
         &mut self,
         queue: QueueId,
@@ -181,12 +206,13 @@ impl QueueMachine {
         outcome: Outcome,
         effects: &mut Vec<Effect>,
     ) {
-        if !outcome.is_final() {
+        let Some(found) = self.queue_mut(queue) else { return };
+        let counts = found.features().is_some_and(|features| features.counts_returns);
+        if !outcome.is_final() && !counts {
             self.settle(queue, consumer, ranges, outcome, effects);
             return;
         }
-        let Some(found) = self.queue_mut(queue) else { return };
-        found.consumers.release(consumer, ranges, &mut Ranges::new());
+        found.consumers.release(consumer, queue.priority(), ranges, &mut Ranges::new());
         self.forget_if_idle(queue, consumer);
     }
 
@@ -203,12 +229,14 @@ impl QueueMachine {
                 self.unlogged.pop_first();
                 continue;
             };
-            let count = queue.gathered.drain(id, left, batch);
-            if queue.gathered.is_empty() {
+            for lane in queue.lanes_mut() {
+                let count = lane.gathered.drain(lane.id, left, batch);
+                taken |= count > 0;
+                left -= count;
+            }
+            if !queue.has_settles() {
                 self.unlogged.pop_first();
             }
-            taken |= count > 0;
-            left -= count;
         }
         taken
     }
@@ -218,8 +246,13 @@ impl QueueMachine {
         self.unlogged
             .iter()
             .filter_map(|id| self.queue(*id))
-            .map(|queue| queue.gathered.len())
+            .map(|queue| queue.lanes().map(|lane| lane.gathered.len()).sum::<u64>())
             .sum()
+    }
+
+    /// Whether anything is settled but not yet taken for the log.
+    pub fn has_settles(&self) -> bool {
+        !self.unlogged.is_empty()
     }
 
     /// A session is over: its consumers are gone, and what they held is back in place, flagged.
@@ -227,35 +260,46 @@ impl QueueMachine {
         let first = (session, QueueId(0));
         let last = (session, QueueId(u64::MAX));
         let queues: Vec<QueueId> = self.sessions.range(first..=last).map(|(_, id)| *id).collect();
-        let is_dispatching = self.is_dispatching;
+        let (is_dispatching, now_ms) = (self.is_dispatching, self.now_ms);
         for id in queues {
             self.sessions.remove(&(session, id));
             let Some(queue) = self.queue_mut(id) else { continue };
             let (held, was_attached) = queue.consumers.end_session(session);
-            queue.give_back(&held, true);
+            for (lane, held) in held.all() {
+                queue.let_go(lane, held, Outcome::Returned);
+            }
             if was_attached {
+                queue.touch(now_ms);
                 queue.close_if_unused(is_dispatching, effects);
             }
             if is_dispatching {
-                queue.dispatch(effects);
+                queue.trim();
+                queue.serve(now_ms, effects);
             }
-            self.note_unlogged(id);
+            self.look_after(id);
         }
     }
 
     /// Throws away what is ready; what is out stays out. The count, or None without the queue.
     pub fn purge(&mut self, queue: QueueId) -> Option<u64> {
         let found = self.queue_mut(queue)?;
-        let all = found.ready.take_all();
-        found.gathered.of(Outcome::Purged).insert_all(&all);
-        self.note_unlogged(queue);
-        Some(all.len())
+        let mut count = 0;
+        for lane in found.lanes_mut() {
+            let all = lane.take_all_ready();
+            if !all.is_empty() {
+                lane.gathered.of(Outcome::Purged).insert_all(&all);
+            }
+            count += all.len();
+        }
+        self.look_after(queue);
+        Some(count)
     }
 
     /// Which of messages with bodies of so many bytes a queue at its limit refuses, by their place. For
     /// the others room is kept until they come.
-    pub fn admit(&mut self, _queue: QueueId, _sizes: &[u32]) -> Vec<u32> {
-        Vec::new()
+    pub fn admit(&mut self, queue: QueueId, sizes: &[u32]) -> Vec<u32> {
+        let now_ms = self.now_ms;
+        self.queue_mut(queue).map(|queue| queue.admit(sizes, now_ms)).unwrap_or_default()
     }
 
     /// Asks whether a queue may be deleted, and if so lets nobody attach any more. The ready count.
@@ -269,11 +313,12 @@ impl QueueMachine {
         if if_unused && queue.consumers.attached() > 0 {
             return Err(CloseError::InUse);
         }
-        if if_empty && !queue.ready.is_empty() {
+        let ready = queue.ready_len();
+        if if_empty && ready > 0 {
             return Err(CloseError::NotEmpty);
         }
         queue.is_closing = true;
-        Ok(queue.ready.len())
+        Ok(ready)
     }
 
     /// The deletion was refused after all.
@@ -283,18 +328,12 @@ impl QueueMachine {
         }
     }
 
-    pub(super) fn note_unlogged(&mut self, id: QueueId) {
-        if self.queue_mut(id).is_some_and(|queue| !queue.gathered.is_empty()) {
-            self.unlogged.insert(id);
-        }
-    }
-
     fn forget_if_idle(&mut self, id: QueueId, consumer: ConsumerId) {
         let Some(queue) = self.queue_mut(id) else { return };
         if queue.consumers.forget_if_idle(consumer)
             && !queue.consumers.has_session(consumer.session)
         {
-            self.sessions.remove(&(consumer.session, id));
+            self.sessions.remove(&(consumer.session, id.base()));
         }
     }
 }

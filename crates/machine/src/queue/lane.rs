@@ -1,0 +1,346 @@
+//! The messages of a queue, or of one priority of it: which are live, which are ready, their books.
+
+use std::ops::Range;
+
+use super::delayed::DelayedMessages;
+use super::leaving::LeavingMessages;
+use super::marks::Marks;
+use super::ready::Ready;
+use super::unsettled::Gathered;
+use super::{Counters, Effect};
+use crate::command::{Attributes, Outcome};
+use crate::encoding::{Corrupt, Reader, put_u64};
+use crate::ids::QueueId;
+use crate::ranges::Ranges;
+use crate::settings::Features;
+
+/// Messages with sequence numbers of their own.
+#[derive(Clone, Debug)]
+pub(crate) struct Lane {
+    pub(crate) id: QueueId,
+    // Replicated.
+    pub(crate) next_seq: u64,
+    pub(crate) live: Ranges,
+    pub(crate) counters: Counters,
+    /// What some messages have beyond their place; None while no message had anything.
+    pub(crate) extras: Option<Box<Extras>>,
+    /// The run that the entry being applied adds.
+    pub(crate) run: Option<Run>,
+    // Leader-local.
+    pub(crate) ready: Ready,
+    pub(crate) gathered: Gathered,
+}
+
+/// What only messages of queues with arguments, or with attributes, have.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Extras {
+    // Replicated.
+    /// When they expire, ms since 1970.
+    pub(crate) expiry: Marks,
+    /// How often they came back.
+    pub(crate) returns: Marks,
+    /// Bytes of their bodies, where those count.
+    pub(crate) sizes: Marks,
+    pub(crate) delayed: DelayedMessages,
+    pub(crate) leaving: LeavingMessages,
+    // Leader-local.
+    /// Of the bodies of what is ready.
+    pub(crate) ready_bytes: u64,
+    /// Some of the run being gathered are not ready at once.
+    has_delayed_in_run: bool,
+}
+
+/// Messages of one lane close to each other in an entry.
+#[derive(Clone, Debug)]
+pub(crate) struct Run {
+    pub(crate) count: u32,
+    /// Of heads and bodies.
+    pub(crate) message_bytes: u64,
+    pub(crate) span: Range<usize>,
+    /// Number in the entry of the last command in it.
+    pub(crate) last: u32,
+}
+
+/// What a lane has to know of its surroundings when an entry is applied.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Context<'a> {
+    pub(crate) features: Option<&'a Features>,
+    /// The entry's time.
+    pub(crate) time_ms: u64,
+    pub(crate) is_leading: bool,
+}
+
+impl Lane {
+    pub(crate) fn new(id: QueueId) -> Self {
+        Self {
+            id,
+            next_seq: 1,
+            live: Ranges::new(),
+            counters: Counters::default(),
+            extras: None,
+            run: None,
+            ready: Ready::default(),
+            gathered: Gathered::default(),
+        }
+    }
+
+    pub(crate) fn extras_mut(&mut self) -> &mut Extras {
+        self.extras.get_or_insert_default()
+    }
+
+    /// Notes what the last message of the run has beyond its place.
+    pub(crate) fn mark(&mut self, attributes: &Attributes, body_bytes: usize, cx: Context<'_>) {
+        let Some(run) = &self.run else { return };
+        let seq = self.next_seq + u64::from(run.count) - 1;
+        let Attributes { ttl_ms, delay_ms, key } = *attributes;
+        let ready_ms = cx.time_ms.saturating_add(delay_ms.unwrap_or(0));
+        let queue_ttl = cx.features.and_then(|features| features.message_ttl_ms);
+        let ttl = [ttl_ms, queue_ttl].into_iter().flatten().min();
+        let counts_bytes = cx.features.is_some_and(|features| features.max_length_bytes.is_some());
+        let is_delayed = delay_ms.is_some_and(|delay| delay > 0);
+        if ttl.is_none() && !is_delayed && !counts_bytes {
+            return;
+        }
+        let extras = self.extras.get_or_insert_default();
+        if let Some(ttl) = ttl {
+            extras.expiry.set(seq..seq + 1, ready_ms.saturating_add(ttl));
+        }
+        if is_delayed {
+            extras.delayed.insert(seq, ready_ms, key, cx.is_leading);
+            extras.has_delayed_in_run = true;
+        }
+        if counts_bytes {
+            extras.sizes.set(seq..seq + 1, body_bytes as u64);
+        }
+    }
+
+    /// Ends the run that is being gathered: its messages are in the queue now.
+    pub(crate) fn end_run(&mut self, cx: Context<'_>, effects: &mut Vec<Effect>) {
+        let Some(run) = self.run.take() else { return };
+        let first_seq = self.next_seq;
+        self.next_seq += u64::from(run.count);
+        let range = first_seq..self.next_seq;
+        self.counters.enqueue(first_seq, u64::from(run.count), run.message_bytes);
+        self.live.insert(range.clone());
+        if cx.is_leading {
+            self.ready.push(range.clone());
+            if let Some(extras) = &mut self.extras {
+                if std::mem::take(&mut extras.has_delayed_in_run) {
+                    self.ready.remove_from_waiting(&extras.delayed.within(range.clone()));
+                }
+                if !extras.sizes.is_empty() {
+                    let added = self.ready.waiting().within(range);
+                    extras.ready_bytes += extras.bytes_of(&added);
+                }
+            }
+        }
+        effects.push(Effect::Enqueued {
+            queue: self.id,
+            first_seq,
+            count: run.count,
+            bytes: run.span,
+        });
+    }
+
+    /// A settle from the log. What is not live was settled before and is not counted again.
+    pub(crate) fn apply_settle(
+        &mut self,
+        outcome: Outcome,
+        ranges: &Ranges,
+        cx: Context<'_>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let keeps_dead = cx.features.is_some_and(|features| features.dead_letters);
+        if outcome == Outcome::Exhausted || (outcome.is_dead() && keeps_dead) {
+            return self.begin_to_leave(outcome, ranges, cx.is_leading);
+        }
+        let gone = match (&mut self.extras, outcome) {
+            (None, Outcome::DeadLettered) => return,
+            (Some(extras), Outcome::DeadLettered) => extras.leaving.take(ranges),
+            (Some(extras), _) if !extras.leaving.is_empty() => {
+                let mut gone = ranges.intersect(&self.live);
+                extras.leaving.exclude(&mut gone);
+                gone
+            }
+            (Some(_) | None, _) => {
+                let mut gone = Ranges::new();
+                for range in ranges.ranges() {
+                    self.live.take(range, &mut gone);
+                }
+                gone
+            }
+        };
+        if gone.is_empty() {
+            return;
+        }
+        self.live.remove_all(&gone);
+        match outcome {
+            Outcome::Done => self.counters.settled += gone.len(),
+            Outcome::Purged => self.counters.purged += gone.len(),
+            Outcome::DeadLettered => self.counters.dead_lettered += gone.len(),
+            _ => self.counters.dropped += gone.len(),
+        }
+        self.gone(gone, effects);
+    }
+
+    /// Messages that are not live any more.
+    fn gone(&mut self, gone: Ranges, effects: &mut Vec<Effect>) {
+        assert_eq!(self.counters.live(), Some(self.live.len()), "the books of a queue are wrong");
+        self.drop_ready(&gone);
+        if let Some(extras) = &mut self.extras {
+            extras.forget(&gone);
+        }
+        effects.push(Effect::Settled { queue: self.id, ranges: gone });
+    }
+
+    /// Consumers see these no more; the porter does.
+    fn begin_to_leave(&mut self, reason: Outcome, ranges: &Ranges, is_leading: bool) {
+        let mut dead = ranges.intersect(&self.live);
+        if let Some(extras) = &self.extras {
+            extras.leaving.exclude(&mut dead);
+        }
+        if dead.is_empty() {
+            return;
+        }
+        self.drop_ready(&dead);
+        let extras = self.extras_mut();
+        extras.delayed.forget_all(&dead);
+        extras.leaving.insert(reason, &dead, is_leading);
+    }
+
+    /// Messages that came back, in a queue that counts that: ready again, later, or for the last time.
+    /// `held` are those that somebody has, though they came back once.
+    pub(crate) fn come_back(
+        &mut self,
+        outcome: Outcome,
+        ranges: &Ranges,
+        held: &Ranges,
+        cx: Context<'_>,
+    ) {
+        let Some(features) = cx.features.filter(|features| features.counts_returns) else { return };
+        let mut found = ranges.intersect(&self.live);
+        let extras = self.extras.get_or_insert_default();
+        extras.leaving.exclude(&mut found);
+        let retry = features.retry.filter(|retry| match outcome {
+            Outcome::Requeue => retry.failed,
+            _ => retry.returned,
+        });
+        let (mut exhausted, mut ready, mut later) = (Ranges::new(), Ranges::new(), Vec::new());
+        for range in found.ranges() {
+            let parts: Vec<_> = extras.returns.parts(range).collect();
+            for (part, before) in parts {
+                let count = before.unwrap_or(0) + 1;
+                if features.delivery_limit.is_some_and(|limit| count > u64::from(limit)) {
+                    exhausted.insert(part);
+                    continue;
+                }
+                extras.returns.set(part.clone(), count);
+                match retry {
+                    Some(retry) => {
+                        let wait = count.saturating_mul(retry.min_ms).min(retry.max_ms);
+                        later.push((part, cx.time_ms.saturating_add(wait)));
+                    }
+                    None => {
+                        ready.insert(part);
+                    }
+                }
+            }
+        }
+        for (part, due_ms) in later {
+            for seq in part.clone() {
+                self.extras_mut().delayed.insert(seq, due_ms, None, cx.is_leading);
+            }
+            self.drop_ready(&Ranges::from(part));
+        }
+        if cx.is_leading {
+            ready.remove_all(held);
+            ready.remove_all(&self.ready.waiting().intersect(&ready));
+            self.give_back(&ready, true);
+        }
+        self.begin_to_leave(Outcome::Exhausted, &exhausted, cx.is_leading);
+    }
+
+    /// Delayed messages with a key that are not due are dropped.
+    pub(crate) fn cancel(&mut self, key: u128, time_ms: u64, effects: &mut Vec<Effect>) {
+        let Some(extras) = &self.extras else { return };
+        let mut gone = extras.delayed.with_key(key, time_ms).intersect(&self.live);
+        extras.leaving.exclude(&mut gone);
+        if gone.is_empty() {
+            return;
+        }
+        self.live.remove_all(&gone);
+        self.counters.dropped += gone.len();
+        self.gone(gone, effects);
+    }
+
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        put_u64(out, self.next_seq);
+        self.counters.encode(out);
+        self.live.encode(out);
+        out.push(u8::from(self.extras.is_some()));
+        if let Some(extras) = &self.extras {
+            extras.encode(out);
+        }
+    }
+
+    /// `is_old`: as it was before there were extras.
+    pub(crate) fn read(
+        id: QueueId,
+        reader: &mut Reader<'_>,
+        is_old: bool,
+    ) -> Result<Self, Corrupt> {
+        let mut lane = Self::new(id);
+        lane.next_seq = reader.u64()?;
+        lane.counters = Counters::read(reader, is_old)?;
+        lane.live = Ranges::read(reader)?;
+        if !is_old && reader.bool()? {
+            lane.extras = Some(Box::new(Extras::read(reader)?));
+        }
+        let is_right = lane.counters.enqueued.checked_add(1) == Some(lane.next_seq)
+            && lane.counters.live() == Some(lane.live.len())
+            && lane.live.first() != Some(0)
+            && lane.live.last().is_none_or(|last| last < lane.next_seq)
+            && lane.extras.as_ref().is_none_or(|extras| extras.is_of(&lane.live));
+        if is_right { Ok(lane) } else { Err(Corrupt { what: "the books of a queue" }) }
+    }
+}
+
+impl Extras {
+    pub(crate) fn bytes_of(&self, ranges: &Ranges) -> u64 {
+        if self.sizes.is_empty() {
+            return 0;
+        }
+        ranges.ranges().map(|range| self.sizes.sum(range)).sum()
+    }
+
+    fn forget(&mut self, gone: &Ranges) {
+        self.expiry.remove_all(gone);
+        self.returns.remove_all(gone);
+        self.sizes.remove_all(gone);
+        self.delayed.forget_all(gone);
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.expiry.encode(out);
+        self.returns.encode(out);
+        self.sizes.encode(out);
+        self.delayed.encode(out);
+        self.leaving.encode(out);
+    }
+
+    fn read(reader: &mut Reader<'_>) -> Result<Self, Corrupt> {
+        Ok(Self {
+            expiry: Marks::read(reader)?,
+            returns: Marks::read(reader)?,
+            sizes: Marks::read(reader)?,
+            delayed: DelayedMessages::read(reader)?,
+            leaving: LeavingMessages::read(reader)?,
+            ..Self::default()
+        })
+    }
+
+    /// Whether what is dead is live, and dead once.
+    fn is_of(&self, live: &Ranges) -> bool {
+        self.leaving.union().is_some_and(|dead| dead.intersect(live).len() == dead.len())
+    }
+}

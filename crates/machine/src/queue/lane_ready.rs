@@ -1,0 +1,175 @@
+//! What of a lane is ready, on the leader: given out, given back, expired, handed to the porter.
+
+use std::ops::Range;
+
+use super::Effect;
+use super::lane::Lane;
+use super::ready::Ready;
+use super::unsettled::Gathered;
+use crate::command::Outcome;
+use crate::limits::TIMED_RUNS_MAX;
+use crate::ranges::Ranges;
+
+/// Messages that are given out together.
+pub(crate) struct Popped {
+    pub(crate) range: Range<u64>,
+    pub(crate) was_returned: bool,
+    /// How often each came back.
+    pub(crate) returns: u32,
+}
+
+impl Lane {
+    /// Everything live waits, and may have been seen, but for what is dead or not due.
+    pub(crate) fn lead(&mut self, now_ms: u64) {
+        self.follow();
+        self.ready = Ready::lead(&self.live, self.next_seq);
+        let Some(extras) = &mut self.extras else { return };
+        extras.leaving.lead();
+        if let Some(dead) = extras.leaving.union() {
+            self.ready.remove(&dead);
+        }
+        let waiting = extras.delayed.lead(now_ms);
+        self.ready.remove_from_waiting(&waiting);
+        extras.ready_bytes = extras.bytes_of(self.ready.waiting());
+    }
+
+    pub(crate) fn follow(&mut self) {
+        self.ready = Ready::default();
+        self.gathered = Gathered::default();
+        if let Some(extras) = &mut self.extras {
+            extras.leaving.follow();
+            extras.delayed.follow();
+            extras.ready_bytes = 0;
+        }
+    }
+
+    /// The longest run at the front, at most `max` messages, that is alike for a consumer.
+    #[inline]
+    pub(crate) fn pop(&mut self, max: u64) -> Option<Popped> {
+        let Some(extras) = &mut self.extras else {
+            let (range, was_returned) = self.ready.pop(max)?;
+            return Some(Popped { range, was_returned, returns: 0 });
+        };
+        let front = self.ready.waiting().first_range()?;
+        let front = front.start..front.end.min(front.start.saturating_add(max));
+        let (end, returns) = extras.returns.uniform(&front);
+        let (range, was_returned) = self.ready.pop(end - front.start)?;
+        extras.ready_bytes = extras.ready_bytes.saturating_sub(extras.sizes.sum(range.clone()));
+        let returns = returns.map_or(0, |count| u32::try_from(count).unwrap_or(u32::MAX));
+        Some(Popped { range, was_returned, returns })
+    }
+
+    /// Back to their places, unless the log has settled them meanwhile.
+    pub(crate) fn give_back(&mut self, ranges: &Ranges, was_seen: bool) {
+        if ranges.is_empty() {
+            return;
+        }
+        let mut back = ranges.intersect(&self.live);
+        if let Some(extras) = &mut self.extras {
+            extras.leaving.exclude(&mut back);
+            extras.ready_bytes += extras.bytes_of(&back);
+        }
+        self.ready.give_back(&back, was_seen);
+    }
+
+    /// Moves what waits of a range to somebody who holds it.
+    pub(crate) fn take_ready(&mut self, range: Range<u64>, into: &mut Ranges) {
+        let Some(extras) = &mut self.extras else { return self.ready.take(range, into) };
+        let mut taken = Ranges::new();
+        self.ready.take(range, &mut taken);
+        extras.ready_bytes = extras.ready_bytes.saturating_sub(extras.bytes_of(&taken));
+        into.insert_all(&taken);
+    }
+
+    /// They do not wait any more, wherever they are.
+    pub(crate) fn drop_ready(&mut self, ranges: &Ranges) {
+        if let Some(extras) = &mut self.extras
+            && !extras.sizes.is_empty()
+        {
+            let bytes = extras.bytes_of(&self.ready.waiting().intersect(ranges));
+            extras.ready_bytes = extras.ready_bytes.saturating_sub(bytes);
+        }
+        self.ready.remove(ranges);
+    }
+
+    pub(crate) fn take_all_ready(&mut self) -> Ranges {
+        if let Some(extras) = &mut self.extras {
+            extras.ready_bytes = 0;
+        }
+        self.ready.take_all()
+    }
+
+    pub(crate) fn ready_bytes(&self) -> u64 {
+        self.extras.as_ref().map_or(0, |extras| extras.ready_bytes)
+    }
+
+    /// Throws away from the front for a reason that the log will hear.
+    pub(crate) fn drop_front(&mut self, max: u64, reason: Outcome) -> u64 {
+        let Some(Popped { range, .. }) = self.pop(max) else { return 0 };
+        let count = range.end - range.start;
+        self.ready.forget_range(range.clone());
+        self.gathered.insert(reason, range);
+        count
+    }
+
+    /// Throws away from the front what expired before `before_ms`: messages expire where they would be
+    /// given out next, as in RabbitMQ. So many runs at a time.
+    pub(crate) fn expire(&mut self, before_ms: u64) {
+        for _ in 0..TIMED_RUNS_MAX {
+            let Some(extras) = self.extras.as_ref().filter(|it| !it.expiry.is_empty()) else {
+                return;
+            };
+            let Some(front) = self.ready.waiting().first_range() else { return };
+            let (end, expires_ms) = extras.expiry.uniform(&front);
+            if expires_ms.is_none_or(|expires_ms| expires_ms >= before_ms) {
+                return;
+            }
+            let mut left = end - front.start;
+            while left > 0 {
+                match self.drop_front(left, Outcome::Expired) {
+                    0 => return,
+                    dropped => left -= dropped,
+                }
+            }
+        }
+    }
+
+    /// Makes ready what is due. So many messages at a time.
+    pub(crate) fn release_due(&mut self, now_ms: u64) {
+        let Some(extras) = &mut self.extras else { return };
+        if extras.delayed.next_due().is_none_or(|due_ms| due_ms > now_ms) {
+            return;
+        }
+        let due = extras.delayed.take_due(now_ms, TIMED_RUNS_MAX);
+        let (mut seen, mut fresh) = (Ranges::new(), Ranges::new());
+        for range in due.ranges() {
+            for (part, returns) in extras.returns.parts(range) {
+                if returns.is_some() {
+                    seen.insert(part)
+                } else {
+                    fresh.insert(part)
+                };
+            }
+        }
+        self.give_back(&seen, true);
+        self.give_back(&fresh, false);
+    }
+
+    /// When something falls due next.
+    pub(crate) fn next_due(&self) -> Option<u64> {
+        let extras = self.extras.as_ref()?;
+        let expires_ms = (!extras.expiry.is_empty())
+            .then(|| self.ready.waiting().first_range())
+            .flatten()
+            .and_then(|front| extras.expiry.uniform(&front).1);
+        [expires_ms, extras.delayed.next_due()].into_iter().flatten().min()
+    }
+
+    /// Gives the porter what it may have.
+    pub(crate) fn hand_out(&mut self, effects: &mut Vec<Effect>) {
+        let Some(extras) = &mut self.extras else { return };
+        while let Some((reason, first_seq, count)) = extras.leaving.next() {
+            effects.push(Effect::Leave { queue: self.id, first_seq, count, reason });
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! A queue on the node that leads it: what goes out, what is thrown away, what falls due.
+
+use super::lane::Lane;
+use super::{Admitted, Effect, Queue};
+use crate::command::{Enqueue, Outcome};
+use crate::ids::ConsumerId;
+use crate::limits::ADMITTED_MS_MAX;
+use crate::ranges::Ranges;
+use crate::scheduler::dispatch::dispatch;
+use crate::settings::Overflow;
+
+impl Queue {
+    pub(super) fn lead(&mut self, now_ms: u64) {
+        self.follow();
+        self.unused_since_ms = now_ms;
+        self.lanes_mut().for_each(|lane| lane.lead(now_ms));
+    }
+
+    pub(super) fn follow(&mut self) {
+        let is_single = self.features().is_some_and(|features| features.single_active);
+        self.consumers = super::Consumers::new(is_single);
+        self.lanes_mut().for_each(Lane::follow);
+        self.is_closing = false;
+        self.has_lost = false;
+        self.admitted = Admitted::default();
+        self.timer = None;
+    }
+
+    /// All that may have come have: consumers are served, or the queue is over.
+    pub(super) fn begin(&mut self, now_ms: u64, effects: &mut Vec<Effect>) {
+        if self.has_lost {
+            self.close_if_unused(true, effects);
+        }
+        self.serve(now_ms, effects);
+        self.trim();
+    }
+
+    /// Whether anything here has to do with time, limits or dead letters.
+    fn is_plain(&self) -> bool {
+        self.settings.features.is_none() && self.main.extras.is_none()
+    }
+
+    /// Gives out what may be given out at `now_ms`.
+    pub(super) fn serve(&mut self, now_ms: u64, effects: &mut Vec<Effect>) {
+        if self.is_plain() {
+            return dispatch(&mut self.main, &mut self.consumers, effects);
+        }
+        for lane in self.lanes.iter_mut().rev().chain([&mut self.main]) {
+            lane.release_due(now_ms);
+            lane.expire(now_ms.saturating_add(1));
+        }
+        self.dispatch(effects);
+    }
+
+    fn dispatch(&mut self, effects: &mut Vec<Effect>) {
+        for lane in self.lanes.iter_mut().rev().chain([&mut self.main]) {
+            dispatch(lane, &mut self.consumers, effects);
+            lane.hand_out(effects);
+        }
+    }
+
+    /// After an entry of `time_ms`: who waits gets what came, also what may not wait at all.
+    pub(super) fn serve_entry(&mut self, time_ms: u64, effects: &mut Vec<Effect>) {
+        if self.is_plain() {
+            return dispatch(&mut self.main, &mut self.consumers, effects);
+        }
+        self.lanes_mut().for_each(|lane| lane.expire(time_ms));
+        self.dispatch(effects);
+        self.trim();
+    }
+
+    /// What is too much at the front is thrown away.
+    pub(super) fn trim(&mut self) {
+        let Some(features) = self.settings.features.as_deref() else { return };
+        if features.overflow != Overflow::DropHead {
+            return;
+        }
+        let (max_length, max_bytes) = (features.max_length, features.max_length_bytes);
+        if let Some(max) = max_length {
+            let mut excess = self.ready_len().saturating_sub(max);
+            for lane in self.lanes_mut() {
+                while excess > 0 {
+                    match lane.drop_front(excess, Outcome::Overflowed) {
+                        0 => break,
+                        dropped => excess -= dropped,
+                    }
+                }
+            }
+        }
+        if let Some(max) = max_bytes {
+            let mut bytes = self.ready_bytes();
+            for lane in self.lanes_mut() {
+                while bytes > max {
+                    let before = lane.ready_bytes();
+                    if lane.drop_front(1, Outcome::Overflowed) == 0 {
+                        break;
+                    }
+                    bytes -= before - lane.ready_bytes();
+                }
+            }
+        }
+    }
+
+    /// A consumer's outcome for what it holds of `ranges` in a lane.
+    pub(super) fn settle(
+        &mut self,
+        lane: u8,
+        consumer: ConsumerId,
+        ranges: &Ranges,
+        outcome: Outcome,
+    ) {
+        if outcome == Outcome::DeadLettered {
+            // Whoever says so: it is stored elsewhere.
+            let Some(lane) = self.lane_mut(lane) else { return };
+            let Some(extras) = &lane.extras else { return };
+            let stored = extras.leaving.within(ranges);
+            lane.gathered.of(outcome).insert_all(&stored);
+            return;
+        }
+        let mut released = Ranges::new();
+        self.consumers.release(consumer, lane, ranges, &mut released);
+        self.let_go(lane, &released, outcome);
+    }
+
+    /// What becomes of messages that nobody holds any more.
+    pub(super) fn let_go(&mut self, lane: u8, released: &Ranges, outcome: Outcome) {
+        if released.is_empty() {
+            return;
+        }
+        let counts = self.features().is_some_and(|features| features.counts_returns);
+        let Some(lane) = self.lane_mut(lane) else { return };
+        if outcome.is_final() {
+            lane.ready.forget(released);
+            lane.gathered.of(outcome).insert_all(released);
+        } else if counts && outcome != Outcome::Undelivered {
+            lane.gathered.of(outcome).insert_all(released);
+        } else {
+            lane.give_back(released, outcome != Outcome::Undelivered);
+        }
+    }
+
+    /// The queue was asked for.
+    pub(super) fn touch(&mut self, now_ms: u64) {
+        self.unused_since_ms = self.unused_since_ms.max(now_ms);
+    }
+
+    /// Which of messages with so many bytes there is no room for. For the others it is kept.
+    pub(super) fn admit(&mut self, sizes: &[u32], now_ms: u64) -> Vec<u32> {
+        let Some(features) = self.features().filter(|it| it.overflow != Overflow::DropHead) else {
+            return Vec::new();
+        };
+        let max_length = features.max_length.unwrap_or(u64::MAX);
+        let max_bytes = features.max_length_bytes.unwrap_or(u64::MAX);
+        if self.admitted.until_ms <= now_ms {
+            self.admitted = Admitted::default();
+        }
+        let (mut length, mut bytes) = (self.ready_len(), self.ready_bytes());
+        length += self.admitted.count;
+        bytes += self.admitted.bytes;
+        let mut refused = Vec::new();
+        for (place, size) in (0..).zip(sizes) {
+            let size = u64::from(*size);
+            if length + 1 > max_length || bytes + size > max_bytes {
+                refused.push(place);
+                continue;
+            }
+            length += 1;
+            bytes += size;
+            self.admitted.count += 1;
+            self.admitted.bytes += size;
+            self.admitted.until_ms = now_ms + ADMITTED_MS_MAX;
+        }
+        refused
+    }
+
+    /// Whether a message's key came lately.
+    #[inline]
+    pub(super) fn is_duplicate(&mut self, message: &Enqueue<'_>, time_ms: u64) -> bool {
+        let Some(window) = &mut self.window else { return false };
+        let dedup = self.settings.features.as_ref().and_then(|features| features.dedup);
+        match (message.attributes.key, dedup) {
+            (Some(key), Some(bounds)) => window.is_known(key, time_ms, &bounds),
+            _ => false,
+        }
+    }
+
+    /// A message came for which room was kept.
+    pub(super) fn has_come(&mut self, body_bytes: usize) {
+        self.admitted.count = self.admitted.count.saturating_sub(1);
+        self.admitted.bytes = self.admitted.bytes.saturating_sub(body_bytes as u64);
+    }
+
+    /// What is due at `now_ms` is done.
+    pub(super) fn tick(&mut self, now_ms: u64, effects: &mut Vec<Effect>) {
+        self.serve(now_ms, effects);
+        self.trim();
+        if self.unused_until_ms().is_some_and(|until_ms| until_ms <= now_ms) {
+            self.close(effects);
+        }
+    }
+
+    fn unused_until_ms(&self) -> Option<u64> {
+        let expires_ms = self.features()?.expires_ms?;
+        (self.consumers.attached() == 0 && !self.is_closing)
+            .then(|| self.unused_since_ms.saturating_add(expires_ms))
+    }
+
+    /// When something falls due next.
+    pub(super) fn next_due(&self) -> Option<u64> {
+        if self.is_plain() {
+            return None;
+        }
+        let lanes = self.lanes().filter_map(Lane::next_due).min();
+        [lanes, self.unused_until_ms()].into_iter().flatten().min()
+    }
+}
