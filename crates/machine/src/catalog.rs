@@ -27,7 +27,9 @@ pub use exchanges::{Exchange, ExchangeKind};
 pub use nodes::{MembershipProblem, NodeInfo};
 pub use placement::{Goal, Standing};
 pub use queues::{Queue, QueueType};
-pub use refusal::{ArgumentProblem, Compared, Difference, Kind, Property, Refusal, RouteError};
+pub use refusal::{
+    ArgumentProblem, Compared, Difference, ExchangeProblem, Kind, Property, Refusal, RouteError,
+};
 pub use routing::Target;
 pub use users::{Pattern, Permissions, User};
 pub use vhosts::Vhost;

@@ -63,9 +63,9 @@ mod value;
 
 pub use catalog::{
     ArgumentProblem, Binding, Catalog, CatalogCommand, CatalogEffect, CatalogReply, Compared,
-    Destination, Difference, Exchange, ExchangeKind, Goal, Kind, MembershipProblem, NodeInfo,
-    Pattern, Permissions, Property, Queue, QueueType, Refusal, RouteError, Standing, Target, User,
-    Vhost,
+    Destination, Difference, Exchange, ExchangeKind, ExchangeProblem, Goal, Kind,
+    MembershipProblem, NodeInfo, Pattern, Permissions, Property, Queue, QueueType, Refusal,
+    RouteError, Standing, Target, User, Vhost,
 };
 pub use command::{
     Attributes, Batch, Command, ENTRY_HEAD_BYTES, Enqueue, EntryReader, Messages, Outcome,
@@ -79,4 +79,4 @@ pub use queue::{
 };
 pub use ranges::Ranges;
 pub use settings::{Dedup, Features, Overflow, QueueSettings, Retry};
-pub use value::{Arguments, Headers, NoHeaders, Value, ValueView};
+pub use value::{Arguments, HashProperty, Headers, NoHeaders, Value, ValueView};

@@ -147,10 +147,46 @@ pub enum ValueView<'a> {
     Nested(Value),
 }
 
-/// The headers of a message, as far as routing needs them.
+/// What routing may ask of a message, besides its key: its headers most of all. Few exchanges ask; whose
+/// message was asked has a route of its own.
 pub trait Headers {
     /// The first header of this name.
     fn find(&self, name: &str) -> Option<ValueView<'_>>;
+
+    /// A property, for an exchange that hashes it.
+    fn property(&self, _property: HashProperty) -> Option<ValueView<'_>> {
+        None
+    }
+
+    /// A number drawn for this message: the same however often it is asked for.
+    fn chance(&self) -> u64 {
+        0
+    }
+
+    /// Of a message that is routed by several keys the first: what exchanges hash.
+    fn first_key(&self) -> Option<&str> {
+        None
+    }
+}
+
+/// A property that can be hashed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HashProperty {
+    MessageId,
+    CorrelationId,
+    Timestamp,
+}
+
+impl HashProperty {
+    /// By RabbitMQ's name.
+    pub fn parse(name: &str) -> Option<Self> {
+        Some(match name {
+            "message_id" => Self::MessageId,
+            "correlation_id" => Self::CorrelationId,
+            "timestamp" => Self::Timestamp,
+            _ => return None,
+        })
+    }
 }
 
 /// A message without headers.

@@ -1,7 +1,9 @@
 //! The catalog's refusals in RabbitMQ's words.
 
 use amqp::ReplyCode;
-use machine::{ArgumentProblem, Compared, Difference, Kind, Property, Refusal, Value};
+use machine::{
+    ArgumentProblem, Compared, Difference, ExchangeProblem, Kind, Property, Refusal, Value,
+};
 
 use super::errors::{
     Failure, default_exchange, locked, no_exchange, no_queue, precondition, unknown_vhost,
@@ -67,17 +69,27 @@ pub(crate) fn failure(refusal: &Refusal) -> Failure {
             ReplyCode::NotImplemented,
             format!("argument '{argument}' is not implemented"),
         ),
+        Refusal::InvalidExchange(problem) => invalid_exchange(problem),
+        Refusal::InvalidWeight { is_number: true, .. } => {
+            precondition("The binding key must be greater than 0")
+        }
+        Refusal::InvalidWeight { key, is_number: false } => {
+            let key = term(&Value::LongStr(key.as_bytes().to_vec()));
+            precondition(format!("The binding key must be an integer: {key}"))
+        }
         Refusal::InvalidName { kind, name } => {
             precondition(format!("invalid {} name '{name}'", kind_name(*kind)))
         }
         Refusal::InvalidPattern { pattern } => precondition(format!("invalid pattern '{pattern}'")),
         Refusal::ArgumentsTooLarge => precondition("the table of arguments is too large"),
+        Refusal::InvalidMatch { value: value @ Value::LongStr(_) } => precondition(format!(
+            "Invalid x-match field value {}; expected all, any, all-with-x, or any-with-x",
+            term(value)
+        )),
         Refusal::InvalidMatch { value } => precondition(format!(
-            "Invalid x-match field value {}; expected all, any, all-with-x or any-with-x",
-            match value {
-                Value::LongStr(_) => format!("\"{}\"", text(value)),
-                other => text(other),
-            }
+            "Invalid x-match field type {} (value {}); expected longstr",
+            type_name(value),
+            term(value)
         )),
         Refusal::Membership(problem) => precondition(problem.to_string()),
         Refusal::TooLarge { what, max } => precondition(format!("{what}: at most {max}")),
@@ -150,6 +162,40 @@ fn invalid_argument(
         "invalid arg '{argument}' for {} '{name}' in vhost '{vhost}': {problem}",
         kind_name(kind)
     ))
+}
+
+fn invalid_exchange(problem: &ExchangeProblem) -> Failure {
+    match problem {
+        ExchangeProblem::NoDelayedType => {
+            precondition("Invalid argument, 'x-delayed-type' must be an existing exchange type")
+        }
+        ExchangeProblem::DelayedTwice => {
+            precondition("Invalid argument, 'x-delayed-message' can't be used for 'x-delayed-type'")
+        }
+        ExchangeProblem::UnknownType { name } => Failure::connection(
+            ReplyCode::CommandInvalid,
+            format!("unknown exchange type '{name}'"),
+        ),
+        ExchangeProblem::HeaderAndProperty => {
+            precondition("hash-header and hash-property are mutually exclusive")
+        }
+        ExchangeProblem::UnsupportedProperty { property } => {
+            precondition(format!("Unsupported property: {property}"))
+        }
+        ExchangeProblem::InvalidHistoryLength { got } => precondition(format!(
+            "Invalid argument {}, 'x-recent-history-length' must be a positive integer",
+            term(got)
+        )),
+    }
+}
+
+/// As Erlang prints it.
+fn term(value: &Value) -> String {
+    match value {
+        Value::LongStr(bytes) | Value::Bytes(bytes) if bytes.is_empty() => "<<>>".to_owned(),
+        Value::LongStr(_) | Value::Bytes(_) => format!("<<\"{}\">>", text(value)),
+        other => text(other),
+    }
 }
 
 fn compared(side: &Compared) -> String {
@@ -227,6 +273,59 @@ mod tests {
             failure(&refusal).error.text,
             "inequivalent arg 'x-message-ttl' for queue 'q' in vhost '/': received the value '1000' \
              of type 'signedint' but current is none"
+        );
+    }
+
+    #[test]
+    fn exchanges_and_bindings_are_refused_in_the_words_of_rabbitmqs_plugins() {
+        let text = |refusal| {
+            let Failure { error, .. } = failure(&refusal);
+            error.text
+        };
+        let exchange = |problem| text(Refusal::InvalidExchange(problem));
+        let got = Value::LongStr(b"abc".to_vec());
+        assert_eq!(
+            exchange(ExchangeProblem::InvalidHistoryLength { got }),
+            "Invalid argument <<\"abc\">>, 'x-recent-history-length' must be a positive integer"
+        );
+        assert_eq!(
+            exchange(ExchangeProblem::InvalidHistoryLength { got: Value::I32(-4) }),
+            "Invalid argument -4, 'x-recent-history-length' must be a positive integer"
+        );
+        assert_eq!(
+            exchange(ExchangeProblem::UnsupportedProperty { property: "nope".into() }),
+            "Unsupported property: nope"
+        );
+        let weight =
+            |key: &str, is_number| text(Refusal::InvalidWeight { key: key.to_owned(), is_number });
+        assert_eq!(weight("0", true), "The binding key must be greater than 0");
+        assert_eq!(weight("abc", false), "The binding key must be an integer: <<\"abc\">>");
+        assert_eq!(weight("", false), "The binding key must be an integer: <<>>");
+        let invalid_match = |value| text(Refusal::InvalidMatch { value });
+        assert_eq!(
+            invalid_match(Value::LongStr(b"some".to_vec())),
+            "Invalid x-match field value <<\"some\">>; expected all, any, all-with-x, or any-with-x"
+        );
+        assert_eq!(
+            invalid_match(Value::I64(1)),
+            "Invalid x-match field type long (value 1); expected longstr"
+        );
+    }
+
+    #[test]
+    fn the_type_of_an_exchange_is_quoted_twice_where_it_has_a_hyphen() {
+        let kind = |name: &str| Compared::Plain(Value::LongStr(name.as_bytes().to_vec()));
+        let difference = Box::new(Difference {
+            argument: "type".into(),
+            received: kind("x-random"),
+            current: kind("direct"),
+        });
+        let (name, vhost) = ("x".to_owned(), "/".to_owned());
+        let refusal = Refusal::Inequivalent { kind: Kind::Exchange, name, vhost, difference };
+        assert_eq!(
+            failure(&refusal).error.text,
+            "inequivalent arg 'type' for exchange 'x' in vhost '/': received ''x-random'' but \
+             current is 'direct'"
         );
     }
 

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use super::refusal::{Kind, Refusal};
 use super::routing::Dest;
+use super::routing::consistent_hash::{WeightProblem, weight};
 use super::routing::headers::is_known_match;
 use super::vhosts::Vhost;
-use super::{Catalog, Destination, ExchangeKind, not_found};
+use super::{Catalog, Destination, Exchange, ExchangeKind, not_found};
 use crate::ids::SessionOwner;
 use crate::limits::{BINDINGS_PER_SOURCE_MAX, NAME_BYTES_MAX};
 use crate::value::Arguments;
@@ -174,6 +175,31 @@ impl Vhost {
     }
 }
 
+impl Exchange {
+    /// Whether it can route by a binding with this key and these arguments.
+    fn check_binding(&self, key: &str, arguments: &Arguments) -> Result<(), Refusal> {
+        match self.routing {
+            ExchangeKind::Headers => match arguments.find("x-match") {
+                Some(value) if !is_known_match(value) => {
+                    Err(Refusal::InvalidMatch { value: value.clone() })
+                }
+                Some(_) | None => Ok(()),
+            },
+            ExchangeKind::ConsistentHash => weight(key).map(|_| ()).map_err(|problem| {
+                let is_number = problem == WeightProblem::NotPositive;
+                Refusal::InvalidWeight { key: key.to_owned(), is_number }
+            }),
+            ExchangeKind::Direct
+            | ExchangeKind::Fanout
+            | ExchangeKind::Topic
+            | ExchangeKind::DelayedMessage
+            | ExchangeKind::Random
+            | ExchangeKind::ModulusHash
+            | ExchangeKind::RecentHistory => Ok(()),
+        }
+    }
+}
+
 impl Catalog {
     pub(super) fn check_bind(
         &self,
@@ -204,11 +230,7 @@ impl Catalog {
         if !arguments.is_within_limits() {
             return Err(Refusal::ArgumentsTooLarge);
         }
-        if exchange.kind == ExchangeKind::Headers
-            && let Some(value) = arguments.find("x-match").filter(|value| !is_known_match(value))
-        {
-            return Err(Refusal::InvalidMatch { value: value.clone() });
-        }
+        exchange.check_binding(key, arguments)?;
         let max = BINDINGS_PER_SOURCE_MAX;
         if vhost.bindings.source_count(source) < max {
             return Ok(());

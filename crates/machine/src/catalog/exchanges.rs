@@ -1,5 +1,7 @@
 //! Exchanges: declaring, comparing, deleting, and who goes with whom.
 
+mod kind;
+
 use super::refusal::{ArgumentProblem, Compared, Difference, Kind, Refusal};
 use super::routing::{Dest, Routes};
 use super::vhosts::Vhost;
@@ -8,63 +10,18 @@ use crate::ids::NodeId;
 use crate::limits::EXCHANGES_MAX;
 use crate::value::{Arguments, Value};
 
+pub use kind::ExchangeKind;
+pub(super) use kind::HashBy;
+
 const ALTERNATE: &str = "alternate-exchange";
-
-/// How an exchange routes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ExchangeKind {
-    Direct,
-    Fanout,
-    Topic,
-    Headers,
-}
-
-impl ExchangeKind {
-    /// `direct`, `fanout`, `topic` or `headers`.
-    pub fn parse(name: &str) -> Option<Self> {
-        Some(match name {
-            "direct" => Self::Direct,
-            "fanout" => Self::Fanout,
-            "topic" => Self::Topic,
-            "headers" => Self::Headers,
-            _ => return None,
-        })
-    }
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Direct => "direct",
-            Self::Fanout => "fanout",
-            Self::Topic => "topic",
-            Self::Headers => "headers",
-        }
-    }
-
-    pub(crate) fn number(self) -> u8 {
-        match self {
-            Self::Direct => 1,
-            Self::Fanout => 2,
-            Self::Topic => 3,
-            Self::Headers => 4,
-        }
-    }
-
-    pub(crate) fn from_number(number: u8) -> Option<Self> {
-        Some(match number {
-            1 => Self::Direct,
-            2 => Self::Fanout,
-            3 => Self::Topic,
-            4 => Self::Headers,
-            _ => return None,
-        })
-    }
-}
 
 /// One exchange.
 #[derive(Clone, Debug)]
 pub struct Exchange {
     pub name: String,
     pub kind: ExchangeKind,
+    /// Of a delayed one the kind inside.
+    pub(super) routing: ExchangeKind,
     pub durable: bool,
     pub auto_delete: bool,
     pub internal: bool,
@@ -83,13 +40,14 @@ impl Exchange {
         Self {
             name,
             kind,
+            routing: kind.routing(&arguments),
             durable: true,
             auto_delete: false,
             internal: false,
-            arguments,
             node: None,
             alternate,
-            routes: Routes::new(kind),
+            routes: Routes::new(kind.routing(&arguments), &arguments),
+            arguments,
         }
     }
 
@@ -103,6 +61,11 @@ impl Exchange {
     pub(super) fn of_node(mut self, node: Option<NodeId>) -> Self {
         self.node = node;
         self
+    }
+
+    /// Whether messages that say when they are due are meant to wait.
+    pub fn delays(&self) -> bool {
+        self.kind == ExchangeKind::DelayedMessage
     }
 
     /// What every vhost has.
@@ -213,6 +176,7 @@ impl Catalog {
                 problem: ArgumentProblem::InvalidType { got: got.clone() },
             });
         }
+        kind.validate(vhost_name, name, arguments)?;
         self.check_exchange_count(1)
     }
 

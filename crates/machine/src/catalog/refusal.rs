@@ -47,6 +47,10 @@ pub enum Refusal {
     NotImplemented { argument: String },
     /// A name that is empty, too long or holds a NUL.
     InvalidName { kind: Kind, name: String },
+    /// A new exchange lacks what its kind needs.
+    InvalidExchange(ExchangeProblem),
+    /// The key of a binding to a consistent hash exchange is no weight: no number, or below 1.
+    InvalidWeight { key: String, is_number: bool },
     /// A permission that is not a regular expression we take.
     InvalidPattern { pattern: String },
     /// A table of arguments that is too deep, too long or too large.
@@ -114,6 +118,28 @@ pub enum ArgumentProblem {
     RoutingKeyWithoutExchange,
     /// A queue of this type does not take this argument.
     NotForType(QueueType),
+}
+
+/// What is wrong with the arguments of a new exchange.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ExchangeProblem {
+    /// `x-delayed-type` is missing or no text.
+    NoDelayedType,
+    /// `x-delayed-type` is `x-delayed-message` itself.
+    DelayedTwice,
+    /// `x-delayed-type` names no kind of exchange.
+    UnknownType {
+        name: String,
+    },
+    HeaderAndProperty,
+    /// `hash-property` names none of those that can be hashed.
+    UnsupportedProperty {
+        property: String,
+    },
+    /// `x-recent-history-length` is no signed number above 0.
+    InvalidHistoryLength {
+        got: Value,
+    },
 }
 
 /// What a quorum queue cannot be.

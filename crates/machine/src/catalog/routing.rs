@@ -4,8 +4,11 @@
 //! exchanges are walked with a list, each once, so cycles end; an exchange that finds no destination
 //! of its own hands the message to its alternate. The cost of one message is counted and bounded.
 
+mod choice;
+pub(super) mod consistent_hash;
 mod direct;
 mod fanout;
+mod hash;
 pub(super) mod headers;
 mod topic;
 
@@ -15,7 +18,7 @@ use super::{Binding, Catalog, Exchange, ExchangeKind, Queue, RouteError};
 use crate::ids::{GroupId, QueueId};
 use crate::limits::ROUTE_STEPS_MAX;
 use crate::settings::Overflow;
-use crate::value::Headers;
+use crate::value::{Arguments, Headers};
 
 /// A queue that gets a message, and what who publishes the message must know of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -80,6 +83,19 @@ impl Dests {
     fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
+
+    /// The destination of the nth binding, of `count` in all.
+    fn nth(&self, mut nth: u32, count: u32) -> Option<&Dest> {
+        if self.0.len() == count as usize {
+            return self.0.get(nth as usize).map(|(dest, _)| dest);
+        }
+        let holds = |(_, bindings): &&(Dest, u32)| {
+            let is_here = nth < *bindings;
+            nth = nth.saturating_sub(*bindings);
+            is_here
+        };
+        self.0.iter().find(holds).map(|(dest, _)| dest)
+    }
 }
 
 /// The bindings of one exchange as its kind looks them up.
@@ -89,15 +105,25 @@ pub(super) enum Routes {
     Fanout(fanout::Fanout),
     Topic(topic::Topic),
     Headers(headers::HeaderRules),
+    ConsistentHash(consistent_hash::ConsistentHash),
+    Random(choice::Choice),
+    ModulusHash(choice::Choice),
 }
 
 impl Routes {
-    pub(super) fn new(kind: ExchangeKind) -> Self {
+    /// Of `ExchangeKind::routing`, which is never the delayed one.
+    pub(super) fn new(kind: ExchangeKind, arguments: &Arguments) -> Self {
+        use ExchangeKind as K;
         match kind {
-            ExchangeKind::Direct => Self::Direct(direct::Direct::default()),
-            ExchangeKind::Fanout => Self::Fanout(fanout::Fanout::default()),
-            ExchangeKind::Topic => Self::Topic(topic::Topic::default()),
-            ExchangeKind::Headers => Self::Headers(headers::HeaderRules::default()),
+            K::Direct | K::DelayedMessage => Self::Direct(direct::Direct::default()),
+            K::Fanout | K::RecentHistory => Self::Fanout(fanout::Fanout::default()),
+            K::Topic => Self::Topic(topic::Topic::default()),
+            K::Headers => Self::Headers(headers::HeaderRules::default()),
+            K::ConsistentHash => {
+                Self::ConsistentHash(consistent_hash::ConsistentHash::new(arguments))
+            }
+            K::Random => Self::Random(choice::Choice::default()),
+            K::ModulusHash => Self::ModulusHash(choice::Choice::default()),
         }
     }
 
@@ -107,6 +133,8 @@ impl Routes {
             Self::Fanout(fanout) => fanout.insert(dest),
             Self::Topic(topic) => topic.insert(&binding.key, dest),
             Self::Headers(rules) => rules.insert(&binding.arguments, dest),
+            Self::ConsistentHash(ring) => ring.insert(binding, dest),
+            Self::Random(choice) | Self::ModulusHash(choice) => choice.insert(dest),
         }
     }
 
@@ -116,6 +144,8 @@ impl Routes {
             Self::Fanout(fanout) => fanout.remove(dest),
             Self::Topic(topic) => topic.remove(&binding.key, dest),
             Self::Headers(rules) => rules.remove(&binding.arguments, dest),
+            Self::ConsistentHash(ring) => ring.remove(binding, dest),
+            Self::Random(choice) | Self::ModulusHash(choice) => choice.remove(dest),
         }
     }
 }
@@ -145,10 +175,14 @@ impl<'c> Found<'c, '_> {
 
     fn add(&mut self, dests: &'c Dests) {
         for (dest, _) in &dests.0 {
-            match dest {
-                Dest::Queue(target) => self.targets.push(*target),
-                Dest::Exchange(name) => self.exchanges.push(name),
-            }
+            self.add_one(dest);
+        }
+    }
+
+    fn add_one(&mut self, dest: &'c Dest) {
+        match dest {
+            Dest::Queue(target) => self.targets.push(*target),
+            Dest::Exchange(name) => self.exchanges.push(name),
         }
     }
 }
@@ -223,6 +257,11 @@ fn walk<'c>(
         Routes::Fanout(fanout) => fanout.find(found),
         Routes::Topic(topic) => topic.find(key, steps, found)?,
         Routes::Headers(rules) => rules.find(headers, steps, found)?,
+        Routes::ConsistentHash(ring) => ring.find(key, headers, steps, found)?,
+        Routes::Random(choice) => choice.find(headers.chance(), found),
+        Routes::ModulusHash(choice) => {
+            choice.find(hash::of(headers.first_key().unwrap_or(key).as_bytes()), found);
+        }
     }
     if found.count() == before
         && let Some(alternate) = &exchange.alternate
