@@ -373,6 +373,11 @@ impl QueueMachine {
         &self.retired
     }
 
+    /// The time of the last entry applied, ms since 1970: no later one is applied at an earlier time.
+    pub fn time_ms(&self) -> u64 {
+        self.time_ms
+    }
+
     /// The last entry applied.
     pub fn applied_index(&self) -> u64 {
         self.applied_index
