@@ -6,6 +6,7 @@
 
 mod ending;
 mod facts;
+mod features;
 mod promises;
 #[cfg(test)]
 mod tests;
@@ -31,6 +32,8 @@ pub struct Rules {
     pub settle_horizon: Nanos,
     /// After the heal, every queue must confirm and deliver within this time (Q9).
     pub stuck_after: Nanos,
+    /// Times of the broker may differ from ours by so much (T1, T2).
+    pub clock_slack: Nanos,
     /// On queues with a single consumer, first deliveries that are flagged must be in order too:
     /// true where a message that comes back takes its old place (Q6).
     pub order_of_flagged: bool,
@@ -44,6 +47,7 @@ impl Default for Rules {
             sectors_min: 0,
             settle_horizon: 5 * SECOND,
             stuck_after: 20 * SECOND,
+            clock_slack: SECOND / 50,
             order_of_flagged: true,
         }
     }
@@ -70,6 +74,16 @@ pub enum Promise {
     NotEmpty,
     /// Q9: a queue that confirms or delivers nothing after the heal.
     Stuck,
+    /// T1: delivered before its delay was over.
+    Early,
+    /// T2: dead, and its queue or it itself gave no reason for that.
+    Killed,
+    /// T3: the same key twice within the window.
+    Duplicate,
+    /// T4: one of lower priority before one of higher.
+    Priority,
+    /// T5: what came in is not what went out and what is left.
+    Books,
     /// F8: confirmed by a broker whose disk had failed.
     Silence,
     /// What the protocol does not allow.
@@ -88,6 +102,11 @@ impl fmt::Display for Promise {
             Self::Confirm => "Q7 confirm",
             Self::NotEmpty => "Q8 not empty",
             Self::Stuck => "Q9 stuck",
+            Self::Early => "T1 delivered early",
+            Self::Killed => "T2 dead without a reason",
+            Self::Duplicate => "T3 duplicate",
+            Self::Priority => "T4 out of priority",
+            Self::Books => "T5 books",
             Self::Silence => "F8 confirmed after a failure",
             Self::Protocol => "protocol",
         })
@@ -118,6 +137,13 @@ pub struct Counts {
     pub recovered: u64,
     /// Settles far enough from every fault for Q5 to judge.
     pub settled_for_good: u64,
+    /// Messages that died and went elsewhere, and those that are gone for a reason.
+    pub died: u64,
+    pub gone: u64,
+    /// Delays, keys and priorities that were judged.
+    pub delays: u64,
+    pub keys: u64,
+    pub priorities: u64,
     pub faults: u64,
     pub sectors: u64,
     /// A1: longest time without any confirm for one queue, around a fault and away from all.
@@ -179,6 +205,14 @@ impl fmt::Display for Report {
             counts.recovered,
             counts.settled_for_good,
         )?;
+        if counts.died + counts.gone + counts.delays + counts.keys + counts.priorities > 0 {
+            let Counts { died, gone, delays, keys, priorities, .. } = counts;
+            writeln!(
+                f,
+                "  {died} dead letters, {gone} gone for a reason, judged: {delays} delays, \
+                 {keys} keys, {priorities} priorities"
+            )?;
+        }
         for (promise, cases) in self.violations() {
             writeln!(f, "  {promise}: {}", cases.len())?;
             for case in cases.iter().take(CASES_SHOWN) {
@@ -197,6 +231,7 @@ pub fn check(history: &History, rules: &Rules) -> Report {
     let facts = Facts::gather(history);
     let mut report = Report::default();
     promises::judge(&facts, rules, &mut report);
+    features::judge(&facts, rules, &mut report);
     ending::judge(&facts, rules, &mut report);
     report
 }

@@ -108,6 +108,18 @@ pub enum What {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         dead: Option<String>,
     },
+    /// What the arguments of a queue ask for; said behind its `Queue`. Without it the queue is plain.
+    Traits { q: String, traits: Traits },
+    /// What the message says of itself that its queues act on; said before its `Pub`.
+    Marks { m: String, marks: Marks },
+    /// A message is dead, and on its way from `q` to where dead letters go; or it came from there.
+    Died { q: String, m: String, why: Why },
+    /// All ready messages of a queue may be thrown away from now on.
+    Purge { q: String },
+    /// What a queue counted by the end.
+    Books { q: String, books: Books },
+    /// A clock on the wall was set: times of the broker may differ from ours from then on.
+    Clock { node: u32, by_ms: i64 },
     /// Publishers try (`on`) or rest: confirms are missed only while they try.
     Load { on: bool },
     /// All harm is over.
@@ -118,6 +130,56 @@ pub enum What {
     Protocol { text: String },
     /// The process wrote down all that it saw.
     End,
+}
+
+/// What arguments ask of a queue. Times in milliseconds.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Traits {
+    pub ttl_ms: Option<u64>,
+    pub max_length: Option<u64>,
+    /// It refuses what it has no room for; else its first messages go.
+    pub refuses: bool,
+    pub max_priority: u8,
+    pub delivery_limit: Option<u32>,
+    /// What is given back waits so long, at least.
+    pub retry_ms: Option<u64>,
+    /// For how long a key is remembered.
+    pub dedup_ms: Option<u64>,
+}
+
+/// What a message says of itself. Times in milliseconds.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Marks {
+    pub ttl_ms: Option<u64>,
+    pub delay_ms: Option<u64>,
+    pub key: Option<u64>,
+    pub priority: u8,
+}
+
+/// Why a message is dead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Why {
+    Expired,
+    Overflowed,
+    Rejected,
+    /// It came back too often.
+    Exhausted,
+}
+
+/// What a queue counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Books {
+    pub enqueued: u64,
+    pub settled: u64,
+    pub purged: u64,
+    pub dropped: u64,
+    pub dead_lettered: u64,
+    pub duplicates: u64,
+    /// What it still has.
+    pub live: u64,
 }
 
 fn is_zero(number: &u32) -> bool {

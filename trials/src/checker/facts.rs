@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::history::{DISCONNECT, History, MessageId, Names, Nanos, Stage, What};
+use crate::history::{
+    Books, DISCONNECT, History, Marks, MessageId, Names, Nanos, Stage, Traits, What, Why,
+};
 
 /// One message as its publisher saw it.
 #[derive(Clone, Debug, Default)]
@@ -67,6 +69,10 @@ pub(super) struct Queue {
     pub(super) takes_dead: bool,
     /// The most that it reported after a drain.
     pub(super) left: Option<u64>,
+    /// None: it is plain.
+    pub(super) traits: Option<Traits>,
+    pub(super) was_purged: bool,
+    pub(super) books: Option<Books>,
 }
 
 #[derive(Clone, Debug)]
@@ -100,6 +106,11 @@ pub(super) struct Facts {
     pub(super) healed: Option<Nanos>,
     pub(super) confirmed_after_heal: BTreeMap<u32, Nanos>,
     pub(super) delivered_after_heal: BTreeMap<u32, Nanos>,
+    pub(super) marks: BTreeMap<MessageId, Marks>,
+    /// When and why messages died, per queue.
+    pub(super) deaths: BTreeMap<(u32, MessageId), Vec<(Nanos, Why)>>,
+    /// A clock was set: nobody knows what time it is for the broker.
+    pub(super) has_clock_faults: bool,
     pub(super) protocol: Vec<String>,
     pub(super) cut_short: Vec<String>,
     pub(super) last: Nanos,
@@ -169,6 +180,27 @@ impl Facts {
                 queue.single = *single;
                 queue.dead = dead;
             }
+            What::Traits { q, traits } => {
+                let queue = self.names.number(q);
+                self.queues.entry(queue).or_default().traits = Some(traits.clone());
+            }
+            What::Marks { m, marks } => {
+                let id = self.names.message(m);
+                self.marks.insert(id, marks.clone());
+            }
+            What::Died { q, m, why } => {
+                let (queue, id) = (self.names.number(q), self.names.message(m));
+                self.deaths.entry((queue, id)).or_default().push((t, *why));
+            }
+            What::Purge { q } => {
+                let queue = self.names.number(q);
+                self.queues.entry(queue).or_default().was_purged = true;
+            }
+            What::Books { q, books } => {
+                let queue = self.names.number(q);
+                self.queues.entry(queue).or_default().books = Some(*books);
+            }
+            What::Clock { .. } => self.has_clock_faults = true,
             What::Load { on: true } => self.load.push((t, Nanos::MAX)),
             What::Load { on: false } => {
                 if let Some(open) = self.load.last_mut().filter(|(_, end)| *end == Nanos::MAX) {
@@ -218,6 +250,11 @@ impl Facts {
     /// Whether a fault has any part in `from..=to`.
     pub(super) fn harmed_within(&self, from: Nanos, to: Nanos) -> bool {
         self.faults.iter().take_while(|fault| fault.t0 <= to).any(|fault| fault.t1 >= from)
+    }
+
+    /// What arguments ask of `queue`, if it is not plain.
+    pub(super) fn traits(&self, queue: u32) -> Option<&Traits> {
+        self.queues.get(&queue)?.traits.as_ref()
     }
 
     /// `queue` and where its rejected messages go, and theirs.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::facts::{Delivery, Facts, Outcome, Publish, Taken};
-use super::{Promise, Report, Rules};
+use super::{Promise, Report, Rules, features};
 use crate::history::{MessageId, Nanos};
 
 pub(super) fn judge(facts: &Facts, rules: &Rules, report: &mut Report) {
@@ -44,7 +44,7 @@ fn count(facts: &Facts, id: MessageId, publish: &Publish, report: &mut Report) {
     }
 }
 
-fn is_delivered(facts: &Facts, queue: u32, id: MessageId) -> bool {
+pub(super) fn is_delivered(facts: &Facts, queue: u32, id: MessageId) -> bool {
     let seen = |queue| facts.taken.get(&(queue, id)).is_some_and(|t| !t.deliveries.is_empty());
     facts.closure(queue).into_iter().any(seen)
 }
@@ -55,6 +55,9 @@ fn lost(facts: &Facts, id: MessageId, publish: &Publish, report: &mut Report) {
         return;
     }
     for queue in &publish.queues {
+        if features::may_be_gone(facts, *queue, id) {
+            continue;
+        }
         let drained = |queue: &u32| facts.queues.get(queue).is_some_and(|q| q.left == Some(0));
         if !is_delivered(facts, *queue, id) && facts.closure(*queue).iter().all(drained) {
             let (name, text) = (facts.names.name(*queue), facts.names.text(id));
@@ -196,7 +199,8 @@ fn order(
 ) {
     let single = facts.queues.get(&queue).is_some_and(|queue| queue.single);
     let takes_dead = facts.queues.get(&queue).is_some_and(|queue| queue.takes_dead);
-    if takes_dead {
+    // Priorities, delays and what comes back later change the order; T4 knows about priorities.
+    if takes_dead || facts.traits(queue).is_some() {
         return;
     }
     let mut highest: BTreeMap<(u32, u32), u64> = BTreeMap::new();

@@ -283,7 +283,10 @@ mod tests {
         assert_eq!(read(stencil.next(2, |_| 9)).len(), 2);
     }
 
-    fn properties(bytes: &[u8]) -> Vec<(Option<u8>, Option<String>, Option<String>, Option<i64>)> {
+    /// Priority, message-id, expiration and x-delay.
+    type Found = (Option<u8>, Option<String>, Option<String>, Option<i64>);
+
+    fn properties(bytes: &[u8]) -> Vec<Found> {
         let decoder = Decoder::new(4096);
         let (mut found, mut rest) = (Vec::new(), bytes);
         while let Some((frame, taken)) = decoder.decode(rest).expect("it is AMQP") {

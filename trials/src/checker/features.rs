@@ -1,0 +1,238 @@
+//! T1 to T5: what queues with arguments promise, and messages that say more of themselves than where
+//! they go. What such a queue may let go for a reason is not lost; without a reason it is.
+
+use std::collections::BTreeMap;
+
+use super::facts::{Delivery, Facts, Publish};
+use super::promises::is_delivered;
+use super::{Promise, Report, Rules};
+use crate::history::{Marks, MessageId, Nanos, Traits, Why};
+
+pub(super) fn judge(facts: &Facts, rules: &Rules, report: &mut Report) {
+    deaths(facts, rules, report);
+    early(facts, rules, report);
+    duplicates(facts, report);
+    for (queue, deliveries) in &facts.sequence {
+        let highest = facts.traits(*queue).map_or(0, |traits| traits.max_priority);
+        if highest > 0 {
+            priorities(facts, *queue, highest, deliveries, report);
+        }
+    }
+    books(facts, report);
+}
+
+const MS: Nanos = 1_000_000;
+
+/// Whether a confirmed message that nobody ever got may be gone for a reason: its queue, or one that it
+/// may have come to when it was dead, lets messages go.
+pub(super) fn may_be_gone(facts: &Facts, queue: u32, id: MessageId) -> bool {
+    let no_marks = Marks::default();
+    let marks = facts.marks.get(&id).unwrap_or(&no_marks);
+    facts.closure(queue).into_iter().any(|at| {
+        let Some(found) = facts.queues.get(&at) else { return false };
+        let no_traits = Traits::default();
+        let traits = found.traits.as_ref().unwrap_or(&no_traits);
+        // A dead letter has lost its own time to live.
+        let may_expire = traits.ttl_ms.is_some() || (at == queue && marks.ttl_ms.is_some());
+        let may_overflow = traits.max_length.is_some() && !traits.refuses;
+        let is_dropped = found.dead.is_none() && (may_expire || may_overflow);
+        is_dropped || found.was_purged || (at == queue && may_be_double(facts, at, traits, id))
+    })
+}
+
+/// When a message may have come into its queue: after it was sent, and before its answer.
+fn came_within(publish: &Publish) -> Option<(Nanos, Nanos)> {
+    let begun = publish.attempts.values().min()?;
+    let confirmed = publish.outcomes.iter().filter(|(_, _, confirmed)| *confirmed);
+    Some((*begun, confirmed.map(|(_, t, _)| *t).min().unwrap_or(Nanos::MAX)))
+}
+
+/// Whether another message with the same key may have come to the same queue within its window.
+fn may_be_double(facts: &Facts, queue: u32, traits: &Traits, id: MessageId) -> bool {
+    let key = facts.marks.get(&id).and_then(|marks| marks.key);
+    let (Some(window_ms), Some(key)) = (traits.dedup_ms, key) else { return false };
+    let Some((_, until)) = facts.publishes.get(&id).and_then(came_within) else { return false };
+    facts.marks.iter().any(|(other, marks)| {
+        let publish = facts.publishes.get(other).filter(|_| *other != id && marks.key == Some(key));
+        let Some(publish) = publish.filter(|publish| publish.queues.contains(&queue)) else {
+            return false;
+        };
+        let Some((from, confirmed)) = came_within(publish) else { return false };
+        let is_before = from < until;
+        // With clocks that are set nobody knows how long the window was.
+        is_before
+            && (facts.has_clock_faults || confirmed.saturating_add((window_ms + 1) * MS) >= from)
+    })
+}
+
+/// T2.
+fn deaths(facts: &Facts, rules: &Rules, report: &mut Report) {
+    for ((queue, id), deaths) in &facts.deaths {
+        report.counts.died += 1;
+        let no_traits = Traits::default();
+        let traits = facts.traits(*queue).unwrap_or(&no_traits);
+        let taken = facts.taken.get(&(*queue, *id));
+        for (t, why) in deaths {
+            let is_reason = match why {
+                Why::Expired => is_over(facts, rules, *queue, *id, traits, *t),
+                Why::Overflowed => traits.max_length.is_some(),
+                Why::Rejected => taken.is_some_and(|taken| {
+                    let is_reject = |settle: &super::facts::Settle| {
+                        settle.outcome == super::facts::Outcome::Rejected && settle.t < *t
+                    };
+                    taken.settles.iter().any(is_reject)
+                }),
+                Why::Exhausted => traits.delivery_limit.is_some(),
+            };
+            if !is_reason {
+                let (name, text) = (facts.names.name(*queue), facts.names.text(*id));
+                report.violate(Promise::Killed, format!("{text} on {name}: {why:?}"));
+            }
+        }
+    }
+}
+
+/// Whether the time of a message in this queue may be over at `t`.
+fn is_over(
+    facts: &Facts,
+    rules: &Rules,
+    queue: u32,
+    id: MessageId,
+    traits: &Traits,
+    t: Nanos,
+) -> bool {
+    let publish = facts.publishes.get(&id);
+    let was_sent_here = publish.is_some_and(|publish| publish.queues.contains(&queue));
+    let own = facts.marks.get(&id).and_then(|marks| marks.ttl_ms).filter(|_| was_sent_here);
+    let Some(ttl_ms) = own.into_iter().chain(traits.ttl_ms).min() else { return false };
+    if facts.has_clock_faults {
+        return true;
+    }
+    let sent = publish.and_then(came_within).map_or(0, |(from, _)| from);
+    // It came to a queue of dead letters when it had died before.
+    let died = || {
+        let before = facts.deaths.iter().filter(|((other, of), _)| *of == id && *other != queue);
+        before.flat_map(|(_, deaths)| deaths).map(|(at, _)| *at).min()
+    };
+    let came = if was_sent_here { sent } else { died().unwrap_or(sent) };
+    t.saturating_add(rules.clock_slack) >= came.saturating_add(ttl_ms * MS)
+}
+
+/// T1: the first delivery from the queue that it was sent to.
+fn early(facts: &Facts, rules: &Rules, report: &mut Report) {
+    if facts.has_clock_faults {
+        return;
+    }
+    for (id, marks) in &facts.marks {
+        let (Some(delay_ms), Some(publish)) = (marks.delay_ms, facts.publishes.get(id)) else {
+            continue;
+        };
+        let Some((sent, _)) = came_within(publish) else { continue };
+        for queue in &publish.queues {
+            let taken = facts.taken.get(&(*queue, *id));
+            let Some(first) = taken.and_then(|taken| taken.deliveries.first()) else { continue };
+            report.counts.delays += 1;
+            if first.t.saturating_add(rules.clock_slack) < sent.saturating_add(delay_ms * MS) {
+                let (name, text) = (facts.names.name(*queue), facts.names.text(*id));
+                let after = first.t.saturating_sub(sent) / MS;
+                let case = format!("{text} on {name}: {delay_ms} ms, came after {after}");
+                report.violate(Promise::Early, case);
+            }
+        }
+    }
+}
+
+/// T3: where both were delivered, and came within the window for certain.
+fn duplicates(facts: &Facts, report: &mut Report) {
+    if facts.has_clock_faults {
+        return;
+    }
+    let mut of_key: BTreeMap<(u32, u64), Vec<(Nanos, Nanos, MessageId)>> = BTreeMap::new();
+    for (id, marks) in &facts.marks {
+        let (Some(key), Some(publish)) = (marks.key, facts.publishes.get(id)) else { continue };
+        let Some((from, until)) = came_within(publish) else { continue };
+        for queue in &publish.queues {
+            let is_judged = facts.traits(*queue).is_some_and(|traits| traits.dedup_ms.is_some());
+            let taken = facts.taken.get(&(*queue, *id));
+            let first = taken.and_then(|taken| taken.deliveries.first());
+            if let (true, Some(first)) = (is_judged, first) {
+                // What was delivered had come.
+                let until = until.min(first.t);
+                of_key.entry((*queue, key)).or_default().push((from, until, *id));
+            }
+        }
+    }
+    for ((queue, key), mut all) in of_key {
+        all.sort_unstable();
+        let window_ms = facts.traits(queue).and_then(|traits| traits.dedup_ms).unwrap_or(0);
+        for pair in all.windows(2) {
+            report.counts.keys += 1;
+            let [(from, until, one), (other_from, other_until, other)] = pair else { continue };
+            let apart = (*until).max(*other_until).saturating_sub((*from).min(*other_from));
+            if apart < window_ms.saturating_sub(1) * MS {
+                let name = facts.names.name(queue);
+                let (one, other) = (facts.names.text(*one), facts.names.text(*other));
+                let case = format!("{one} and {other} on {name}, key {key}, {} ms", apart / MS);
+                report.violate(Promise::Duplicate, case);
+            }
+        }
+    }
+}
+
+/// T4: of messages that had all come before the first was delivered, and of which none came back.
+fn priorities(
+    facts: &Facts,
+    queue: u32,
+    highest: u8,
+    deliveries: &[(MessageId, Delivery)],
+    report: &mut Report,
+) {
+    let Some((_, first)) = deliveries.first() else { return };
+    let mut lowest: Option<(u8, MessageId)> = None;
+    for (id, delivery) in deliveries {
+        let publish = facts.publishes.get(id);
+        let was_there = publish.and_then(came_within).is_some_and(|(_, until)| until < first.t);
+        let marks = facts.marks.get(id);
+        let is_plain = marks.is_none_or(|marks| marks.delay_ms.is_none());
+        if !was_there || !is_plain || delivery.redelivered || delivery.session != first.session {
+            continue;
+        }
+        report.counts.priorities += 1;
+        let priority = marks.map_or(0, |marks| marks.priority).min(highest);
+        if let Some((lowest, before)) = lowest.filter(|(lowest, _)| *lowest < priority) {
+            let (text, before) = (facts.names.text(*id), facts.names.text(before));
+            let name = facts.names.name(queue);
+            let case = format!("{text} ({priority}) on {name} after {before} ({lowest})");
+            report.violate(Promise::Priority, case);
+        }
+        lowest = Some((priority, *id));
+    }
+}
+
+/// T5, where queues could be asked what they counted.
+fn books(facts: &Facts, report: &mut Report) {
+    let (mut gone, mut counted) = (0, 0);
+    for (number, queue) in &facts.queues {
+        let Some(books) = queue.books else { continue };
+        let out = books.settled + books.purged + books.dropped + books.dead_lettered;
+        if books.enqueued != out + books.live {
+            let name = facts.names.name(*number);
+            report.violate(Promise::Books, format!("{name}: {books:?}"));
+        }
+        counted += books.purged + books.dropped + books.duplicates;
+    }
+    for (id, publish) in facts.publishes.iter().filter(|(_, publish)| publish.is_confirmed()) {
+        let is_gone =
+            |queue: &&u32| facts.traits(**queue).is_some() && !is_delivered(facts, **queue, *id);
+        gone += publish.queues.iter().filter(is_gone).count() as u64;
+    }
+    report.counts.gone = gone;
+    let has_books = facts.queues.values().any(|queue| queue.books.is_some());
+    if has_books && gone > counted {
+        let case = format!("{gone} messages are gone; the queues counted {counted} dropped");
+        report.violate(Promise::Books, case);
+    }
+}
+
+#[cfg(test)]
+mod tests;
