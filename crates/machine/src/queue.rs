@@ -17,6 +17,7 @@
 //! brought it. The leader's clock decides when that has come, and what then becomes of a message is
 //! logged.
 
+mod check;
 pub(crate) mod consumers;
 mod delayed;
 pub(crate) mod lane;

@@ -62,6 +62,13 @@ impl DelayedMessages {
         self.all.range(range).map(|(seq, _)| *seq..*seq + 1).collect()
     }
 
+    /// Those that were not made ready yet: leader only.
+    pub(crate) fn not_due(&self) -> Ranges {
+        let mut all: Vec<u64> = self.due.iter().map(|(_, seq)| *seq).collect();
+        all.sort_unstable();
+        all.into_iter().map(|seq| seq..seq + 1).collect()
+    }
+
     /// When the next one falls due: leader only.
     pub(crate) fn next_due(&self) -> Option<u64> {
         self.due.first().map(|(due_ms, _)| *due_ms)

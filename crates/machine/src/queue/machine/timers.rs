@@ -53,6 +53,13 @@ impl QueueMachine {
         }
     }
 
+    /// What must be true between calls, on the leader. For tests: it looks at everything.
+    pub fn check(&self) {
+        if self.is_leading {
+            self.slots.iter().flatten().for_each(|queue| queue.check());
+        }
+    }
+
     /// After something was done to a queue: what it has for the log, and what it waits for.
     pub(super) fn look_after(&mut self, id: QueueId) {
         let is_dispatching = self.is_dispatching;

@@ -1,0 +1,50 @@
+//! What must be true of a queue between calls. For tests: it looks at every message.
+
+use super::Queue;
+use super::lane::Lane;
+use crate::command::Outcome;
+use crate::ranges::Ranges;
+
+impl Queue {
+    /// On the leader each live message is in one place: nobody forgot it, nobody has it twice.
+    pub(super) fn check(&self) {
+        for lane in self.lanes() {
+            let held = self.consumers.held_of(lane.id.priority(), &lane.live);
+            lane.check(&held);
+        }
+    }
+}
+
+impl Lane {
+    fn check(&self, held: &Ranges) {
+        let mut gathered = self.gathered.clone();
+        let mut places = vec![("ready", self.ready.waiting().clone()), ("held", held.clone())];
+        let mut leaving = Ranges::new();
+        if let Some(extras) = &self.extras {
+            leaving = extras.leaving.union().expect("a message is dead once");
+            places.push(("leaving", leaving.clone()));
+            places.push(("delayed", extras.delayed.not_due()));
+            let bytes = extras.bytes_of(self.ready.waiting());
+            assert_eq!(extras.ready_bytes, bytes, "bytes of what is ready in {:?}", self.id);
+        }
+        for outcome in (1..).map_while(Outcome::from_number) {
+            // What is stored elsewhere is leaving until that is logged.
+            if outcome != Outcome::DeadLettered {
+                let mut ranges = gathered.of(outcome).intersect(&self.live);
+                ranges.remove_all(&leaving);
+                places.push(("gathered", ranges));
+            }
+        }
+        let mut all = Ranges::new();
+        for (place, ranges) in places {
+            let mut live = ranges.clone();
+            live.remove_all(&self.live);
+            assert!(live.is_empty(), "{live:?} of {:?} are {place} and not live", self.id);
+            let added = all.insert_all(&ranges);
+            assert_eq!(added, ranges.len(), "{ranges:?} of {:?} are {place} and more", self.id);
+        }
+        let mut forgotten = self.live.clone();
+        forgotten.remove_all(&all);
+        assert!(forgotten.is_empty(), "{forgotten:?} of {:?} are nowhere", self.id);
+    }
+}

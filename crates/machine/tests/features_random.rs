@@ -1,0 +1,269 @@
+//! Random calls and entries against queues with random arguments: replicas are equal, each message is in
+//! one place until it is gone, and what is given out may be given out.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use machine::{
+    Applied, Attributes, Batch, ConsumerId, ConsumerSpec, Dedup, Effect, Features, Outcome,
+    Overflow, QueueId, QueueMachine, QueueSettings, Ranges, Retry, SessionId,
+};
+use proptest::prelude::*;
+
+const QUEUES: u64 = 3;
+
+fn features() -> impl Strategy<Value = Features> {
+    let time = || prop::option::weighted(0.3, 0u64..60);
+    let retry = || (any::<bool>(), any::<bool>(), 0u64..20, 0u64..40);
+    (
+        (time(), prop::option::weighted(0.3, 0u64..8), prop::option::weighted(0.2, 0u64..30)),
+        (0u8..3, any::<bool>(), prop::sample::select(vec![0u8, 0, 0, 1, 4])),
+        (any::<bool>(), prop::option::weighted(0.4, 0u32..3), any::<bool>()),
+        prop::option::weighted(0.3, retry()),
+        prop::option::weighted(0.3, (0u64..50, 0u32..5)),
+    )
+        .prop_map(|((ttl, length, bytes), (overflow, dead, priority), more, retry, dedup)| {
+            let (single_active, delivery_limit, counts) = more;
+            Features {
+                message_ttl_ms: ttl,
+                max_length: length,
+                max_length_bytes: bytes,
+                overflow: match overflow {
+                    0 => Overflow::DropHead,
+                    1 => Overflow::RejectPublish,
+                    _ => Overflow::RejectPublishDlx,
+                },
+                dead_letters: dead,
+                max_priority: priority,
+                single_active,
+                delivery_limit,
+                counts_returns: counts || delivery_limit.is_some() || retry.is_some(),
+                retry: retry.map(|(failed, returned, min_ms, max_ms)| Retry {
+                    failed,
+                    returned,
+                    min_ms,
+                    max_ms,
+                }),
+                dedup: dedup.map(|(window_ms, entries_max)| Dedup { window_ms, entries_max }),
+                expires_ms: None,
+            }
+        })
+}
+
+/// A leader, a follower, and what a consumer holds by what it was told.
+struct World {
+    leader: QueueMachine,
+    follower: QueueMachine,
+    features: Vec<Features>,
+    now: u64,
+    effects: Vec<Effect>,
+    held: BTreeMap<ConsumerId, BTreeSet<(QueueId, u64)>>,
+    /// Before when a message must not be given out.
+    due: BTreeMap<(QueueId, u64), u64>,
+    leaving: BTreeSet<(QueueId, u64)>,
+    last: Vec<(u64, Option<u64>)>,
+}
+
+fn consumer(number: u8) -> ConsumerId {
+    ConsumerId { session: SessionId(u64::from(number % 4)), number: u64::from(number % 8) }
+}
+
+impl World {
+    fn new(features: Vec<Features>) -> Self {
+        let mut world = Self {
+            leader: QueueMachine::new(),
+            follower: QueueMachine::new(),
+            features,
+            now: 1_000,
+            effects: Vec::new(),
+            held: BTreeMap::new(),
+            due: BTreeMap::new(),
+            leaving: BTreeSet::new(),
+            last: Vec::new(),
+        };
+        world.leader.set_now(world.now);
+        world.leader.lead();
+        world.leader.start_dispatch(&mut world.effects);
+        let mut batch = Batch::new();
+        for (id, features) in (1..).zip(&world.features) {
+            let features = Some(Box::new(features.clone()));
+            let settings = QueueSettings { is_durable: true, is_auto_delete: false, features };
+            batch.create_queue(QueueId(id), &settings);
+        }
+        world.apply(batch);
+        world
+    }
+
+    fn apply(&mut self, batch: Batch) {
+        let at = Applied { index: self.leader.applied_index() + 1, time_ms: self.now };
+        let entry = batch.stamp(self.now);
+        self.leader.apply(at, &entry, &mut self.effects).expect("our own entry");
+        self.follower.apply(at, &entry, &mut Vec::new()).expect("our own entry");
+        assert_eq!(self.leader.snapshot(), self.follower.snapshot());
+        self.hear();
+    }
+
+    fn log(&mut self) {
+        let mut batch = Batch::new();
+        while self.leader.take_settled(&mut batch) {}
+        assert!(!self.leader.has_settles());
+        if !batch.is_empty() {
+            self.apply(batch);
+        }
+    }
+
+    fn hear(&mut self) {
+        for effect in std::mem::take(&mut self.effects) {
+            match effect {
+                Effect::Deliver { queue, consumer, first_seq, count, no_ack, .. } => {
+                    for seq in first_seq..first_seq + u64::from(count) {
+                        let due = self.due.get(&(queue, seq)).copied().unwrap_or(0);
+                        assert!(due <= self.now, "{seq} of {queue:?} came before {due}");
+                        assert!(!self.leaving.contains(&(queue, seq)), "it was dead");
+                        if !no_ack {
+                            self.held.entry(consumer).or_default().insert((queue, seq));
+                        }
+                    }
+                }
+                Effect::Leave { queue, first_seq, count, .. } => {
+                    let all = first_seq..first_seq + u64::from(count);
+                    self.leaving.extend(all.map(|seq| (queue, seq)));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn publish(&mut self, [a, b, c]: [u8; 3]) {
+        let mut batch = Batch::new();
+        for nth in 0..u64::from(c % 5) + 1 {
+            let id = 1 + (u64::from(a) + nth * u64::from(b % 2)) % QUEUES;
+            let features = &self.features[id as usize - 1];
+            let lane = QueueId(id).lane(b % (features.max_priority + 1));
+            let pick = |from: u8, of: u8, to: u64| (from % of == 0).then_some(u64::from(c) % to);
+            let attributes = Attributes {
+                ttl_ms: pick(b, 4, 30),
+                delay_ms: pick(b, 5, 30),
+                key: (a % 2 == 0).then_some(u128::from(c % 7)),
+            };
+            if attributes.delay_ms.is_some_and(|delay| delay > 0) && features.dedup.is_none() {
+                // Without duplicates its number is known beforehand.
+                let before = self.last.iter().filter(|(queue, _)| *queue == lane.0).count() as u64;
+                let seq = self.leader.next_seq(lane).expect("a lane") + before;
+                let due = self.now + attributes.delay_ms.unwrap_or(0);
+                self.due.insert((lane, seq), due);
+            }
+            self.last.push((lane.0, attributes.delay_ms));
+            batch.enqueue_with(&[lane], &attributes, &[], &vec![0; usize::from(a % 9)]);
+        }
+        self.last.clear();
+        self.apply(batch);
+    }
+
+    fn settle(&mut self, [a, b, c]: [u8; 3]) {
+        let who = consumer(a);
+        let held: Vec<_> = self.held.entry(who).or_default().iter().copied().collect();
+        let Some(&(queue, seq)) = held.get(usize::from(b) % held.len().max(1)) else { return };
+        self.held.entry(who).or_default().remove(&(queue, seq));
+        let ranges = Ranges::from(seq..seq + 1);
+        let outcome = match c % 5 {
+            0 | 1 => Outcome::Done,
+            2 => Outcome::Rejected,
+            3 => Outcome::Requeue,
+            _ => Outcome::Undelivered,
+        };
+        if c >= 128 && outcome != Outcome::Undelivered {
+            self.leader.settle_committed(queue, who, &ranges, outcome, &mut self.effects);
+            let mut batch = Batch::new();
+            batch.settle(queue, outcome, &ranges);
+            self.hear();
+            self.apply(batch);
+        } else {
+            self.leader.settle(queue, who, &ranges, outcome, &mut self.effects);
+        }
+    }
+
+    /// The porter has stored some of what leaves.
+    fn store(&mut self, count: u8) {
+        for (queue, seq) in self.leaving.iter().take(usize::from(count)).copied() {
+            let ranges = Ranges::from(seq..seq + 1);
+            let outcome = Outcome::DeadLettered;
+            self.leader.settle(queue, consumer(99), &ranges, outcome, &mut self.effects);
+        }
+    }
+
+    fn fail_over(&mut self) {
+        self.leader = QueueMachine::restore(&self.follower.snapshot()).expect("our own snapshot");
+        assert_eq!(self.leader.snapshot(), self.follower.snapshot());
+        self.held.clear();
+        self.leaving.clear();
+        self.leader.set_now(self.now);
+        self.leader.lead();
+        self.leader.start_dispatch(&mut self.effects);
+    }
+
+    fn step(&mut self, [op, a, b, c]: [u8; 4]) {
+        self.leader.set_now(self.now);
+        let queue = QueueId(1 + u64::from(a) % QUEUES);
+        match op % 16 {
+            0..=4 => self.publish([a, b, c]),
+            5 => {
+                let spec = ConsumerSpec {
+                    credit: u32::from(c % 6),
+                    no_ack: c % 7 == 0,
+                    exclusive: false,
+                    priority: i32::from(c % 2),
+                };
+                let _ = self.leader.attach(queue, consumer(b), spec, &mut self.effects);
+            }
+            6 => self.leader.credit(queue, consumer(b), u32::from(c % 4), &mut self.effects),
+            7 => self.leader.detach(queue, consumer(b), &mut self.effects),
+            8 => {
+                let _ = self.leader.get(queue, consumer(b), c % 2 == 0, &mut self.effects);
+            }
+            9 | 10 => self.settle([a, b, c]),
+            11 => {
+                self.now += u64::from(b % 40);
+                while self.leader.deadline().is_some_and(|due| due <= self.now) {
+                    self.leader.tick(self.now, &mut self.effects);
+                    self.hear();
+                    self.log();
+                }
+            }
+            12 => self.store(b % 8),
+            13 => self.log(),
+            14 if c % 4 == 0 => self.fail_over(),
+            14 => {
+                let session = SessionId(u64::from(b % 4));
+                self.leader.end_session(session, &mut self.effects);
+                self.held.retain(|who, _| who.session != session);
+            }
+            _ if c % 3 == 0 => {
+                self.leader.purge(queue);
+            }
+            _ => {
+                let mut batch = Batch::new();
+                batch.cancel_delayed(&[queue], u128::from(c % 7));
+                self.apply(batch);
+            }
+        }
+        self.hear();
+        self.leader.check();
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_message_is_in_one_place_until_it_is_gone(
+        features in prop::collection::vec(features(), QUEUES as usize),
+        steps in prop::collection::vec(any::<[u8; 4]>(), 1..200),
+    ) {
+        let mut world = World::new(features);
+        for step in steps {
+            world.step(step);
+        }
+        world.log();
+        world.leader.check();
+    }
+}
