@@ -227,9 +227,11 @@ impl Catalog {
                 let exchange = Exchange::new(name, kind, arguments)
                     .with_flags(durable, auto_delete, internal)
                     .of_node((!durable).then_some(by.node));
-                self.create_exchange(&vhost, exchange)
+                self.create_exchange(&vhost, exchange, effects)
             }
-            C::DeleteExchange { vhost, name, if_unused: _ } => self.delete_exchange(&vhost, &name),
+            C::DeleteExchange { vhost, name, if_unused: _ } => {
+                self.delete_exchange(&vhost, name, effects)
+            }
             C::DeclareQueue { .. } => return self.declare_queue(command, effects),
             C::DeleteQueue { vhost, name, queue, by: _ } => {
                 return self.delete_queue(&vhost, &name, queue, effects);
@@ -238,7 +240,8 @@ impl Catalog {
                 self.bind(&vhost, Binding::new(source, destination, key, arguments))
             }
             C::Unbind { vhost, source, destination, key, arguments, by: _ } => {
-                self.unbind(&vhost, &Binding::new(source, destination, key, arguments))
+                let binding = Binding::new(source, destination, key, arguments);
+                self.unbind(&vhost, &binding, effects)
             }
             C::SessionEnded { node, session } => {
                 self.end_session(SessionOwner { node, session }, effects)

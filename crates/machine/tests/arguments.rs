@@ -211,7 +211,7 @@ fn features(arguments: &[(&str, Value)]) -> Option<Features> {
     let [CatalogEffect::QueueCreated { settings, .. }] = &world.effects[..] else {
         panic!("{arguments:?}: {:?}", world.effects);
     };
-    assert_eq!(world.catalog.queue("/", "q").unwrap().settings(), *settings);
+    assert_eq!(world.catalog.queue("/", "q").expect("the queue").settings(), *settings);
     settings.features.as_deref().cloned()
 }
 
@@ -350,7 +350,7 @@ fn who_publishes_is_told_of_lanes_of_guards_and_of_memories() {
     assert_eq!(told(&[]), (0, false, false));
     assert_eq!(told(&[("x-max-priority", Value::I32(9))]), (9, false, false));
     let limit = ("x-max-length", Value::I32(9));
-    assert_eq!(told(&[limit.clone()]), (0, false, false));
+    assert_eq!(told(std::slice::from_ref(&limit)), (0, false, false));
     for overflow in ["reject-publish", "reject-publish-dlx"] {
         let overflow = ("x-overflow", text(overflow));
         assert_eq!(told(&[limit.clone(), overflow.clone()]), (0, true, false));
@@ -390,8 +390,8 @@ fn difference(
 #[test]
 fn no_queue_type_and_classic_are_the_same_and_quorum_is_another() {
     let classic = ("x-queue-type", text("classic"));
-    assert_eq!(difference(&[], &[classic.clone()]), None);
-    assert_eq!(difference(&[classic.clone()], &[]), None);
+    assert_eq!(difference(&[], std::slice::from_ref(&classic)), None);
+    assert_eq!(difference(std::slice::from_ref(&classic), &[]), None);
     let typed = |name| Compared::Typed(text(name));
     let differs = |received, current| Some(("x-queue-type".to_owned(), received, current));
     assert_eq!(difference(&[], &[quorum()]), differs(typed("quorum"), Compared::Absent));
@@ -399,7 +399,7 @@ fn no_queue_type_and_classic_are_the_same_and_quorum_is_another() {
     let (plain_quorum, plain_classic) =
         (Compared::Plain(text("quorum")), Compared::Plain(text("classic")));
     let expected = differs(plain_quorum, plain_classic);
-    assert_eq!(difference(&[classic.clone()], &[quorum()]), expected);
+    assert_eq!(difference(&[classic], &[quorum()]), expected);
     // What is no type at all is no other queue either: it is only compared.
     let nonsense = ("x-queue-type", text("zzz"));
     assert_eq!(difference(&[], &[nonsense]), differs(typed("zzz"), Compared::Absent));

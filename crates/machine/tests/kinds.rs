@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use machine::{
     ArgumentProblem, Arguments, CatalogCommand, Destination, ExchangeKind, ExchangeProblem,
-    HashProperty, Headers, NoHeaders, Refusal, Value, ValueView,
+    HashProperty, Headers, NoHeaders, Refusal, RouteError, Target, Value, ValueView,
 };
 use world::World;
 
@@ -19,7 +19,6 @@ struct Message {
     message_id: Option<String>,
     timestamp: Option<u64>,
     chance: u64,
-    first_key: Option<String>,
 }
 
 impl Headers for Message {
@@ -39,10 +38,6 @@ impl Headers for Message {
 
     fn chance(&self) -> u64 {
         self.chance
-    }
-
-    fn first_key(&self) -> Option<&str> {
-        self.first_key.as_deref()
     }
 }
 
@@ -102,12 +97,18 @@ fn world_of(kind: ExchangeKind, arguments: &[(&str, Value)], bindings: &[(&str, 
     world
 }
 
+fn names(world: &World, targets: &[Target]) -> String {
+    let name =
+        |target: &Target| world.catalog.queue_by_id(target.queue).expect("a queue").name.clone();
+    targets.iter().map(name).collect::<Vec<_>>().join(" ")
+}
+
+/// Where a message goes, its history aside.
 fn route(world: &World, key: &str, message: &dyn Headers) -> String {
     let mut targets = Vec::new();
     world.catalog.route("/", "x", key, message, &mut targets).expect("a known exchange");
-    let name =
-        |target: &machine::Target| world.catalog.queue_by_id(target.queue).unwrap().name.clone();
-    targets.iter().map(name).collect::<Vec<_>>().join(" ")
+    targets.retain(|target| !target.is_history);
+    names(world, &targets)
 }
 
 /// Where each of the keys `0` to `count - 1` leads.
@@ -433,18 +434,56 @@ fn a_modulus_hash_sends_a_key_to_one_destination_always_and_uses_all() {
     assert_eq!(route(&world, "k", &NoHeaders), "");
 }
 
+/// Of a message with several keys.
+fn route_keys(world: &World, exchange: &str, keys: &[&str]) -> String {
+    let mut targets = Vec::new();
+    let routed = world.catalog.route_keys("/", exchange, keys, &NoHeaders, &mut targets);
+    assert_eq!(routed, Ok(()));
+    names(world, &targets)
+}
+
 #[test]
-fn a_message_with_several_keys_goes_where_the_first_leads() {
-    for kind in [ExchangeKind::ConsistentHash, ExchangeKind::ModulusHash] {
+fn a_message_with_several_keys_is_hashed_by_the_first_and_goes_to_one() {
+    for kind in [ExchangeKind::ConsistentHash, ExchangeKind::ModulusHash, ExchangeKind::Random] {
         let world = world_of(kind, &[], &FOUR);
         for number in 0..50 {
-            let message = Message { first_key: Some("first".into()), ..Message::default() };
-            assert_eq!(
-                route(&world, &number.to_string(), &message),
-                route(&world, "first", &NoHeaders)
-            );
+            let keys = ["first", &number.to_string()];
+            assert_eq!(route_keys(&world, "x", &keys), route(&world, "first", &NoHeaders));
         }
     }
+}
+
+#[test]
+fn a_message_with_several_keys_has_no_route_only_if_none_of_them_has_one() {
+    for kind in [ExchangeKind::Direct, ExchangeKind::Topic, ExchangeKind::Headers] {
+        let alternate = [("alternate-exchange", text("amq.fanout"))];
+        let mut world = world_of(kind, &alternate, &[("a", "one"), ("b", "two")]);
+        world.queue("spare");
+        world.apply(World::bind("amq.fanout", queue("spare"), ""));
+        assert_eq!(route_keys(&world, "x", &["one", "two"]), "a b");
+        if kind != ExchangeKind::Headers {
+            assert_eq!(route_keys(&world, "x", &["none", "two"]), "b");
+            assert_eq!(route_keys(&world, "x", &["none", "neither"]), "spare");
+        }
+    }
+    let world = world_of(ExchangeKind::Direct, &[], &FOUR);
+    assert_eq!(route_keys(&world, "", &["d", "a", "none", "a"]), "a d");
+    assert_eq!(route_keys(&world, "", &[]), "");
+}
+
+#[test]
+fn the_broker_itself_may_publish_to_an_internal_exchange() {
+    let mut world = World::new();
+    world.queue("a");
+    world.apply(World::bind("amq.rabbitmq.trace", queue("a"), "#"));
+    let mut targets = Vec::new();
+    let (inside, headers) = ("amq.rabbitmq.trace", &NoHeaders);
+    let refused = world.catalog.route_keys("/", inside, &["k"], headers, &mut targets);
+    assert_eq!(refused, Err(RouteError::Internal));
+    assert_eq!(world.catalog.route_inside("/", inside, &["k"], headers, &mut targets), Ok(()));
+    assert_eq!(names(&world, &targets), "a");
+    let missing = world.catalog.route_inside("/", "none", &["k"], headers, &mut targets);
+    assert_eq!(missing, Err(RouteError::NoExchange));
 }
 
 #[test]
@@ -454,17 +493,4 @@ fn a_hash_never_changes() {
     assert_eq!(routes(&world, 24).concat(), "dbdcddadacaabcdbbdcabbbd");
     let world = world_of(ExchangeKind::ModulusHash, &[], &FOUR);
     assert_eq!(routes(&world, 24).concat(), "dcbabbdadcbaabdbddbccbdd");
-}
-
-#[test]
-fn the_length_of_a_recent_history_is_a_positive_number() {
-    let world = World::new();
-    for got in [Value::I32(0), Value::I64(-4), text("abc"), Value::Void, Value::U8(5)] {
-        let arguments = [("x-recent-history-length", got.clone())];
-        let found = problem(&world, ExchangeKind::RecentHistory, &arguments);
-        assert_eq!(found, ExchangeProblem::InvalidHistoryLength { got });
-    }
-    let arguments = [("x-recent-history-length", Value::I16(1))];
-    let command = declare(&world, "x", ExchangeKind::RecentHistory, &arguments);
-    assert_eq!(world.catalog.check(&command), Ok(()));
 }

@@ -8,7 +8,7 @@ use super::routing::Dest;
 use super::routing::consistent_hash::{WeightProblem, weight};
 use super::routing::headers::is_known_match;
 use super::vhosts::Vhost;
-use super::{Catalog, Destination, Exchange, ExchangeKind, not_found};
+use super::{Catalog, CatalogEffect, Destination, Exchange, ExchangeKind, not_found};
 use crate::ids::SessionOwner;
 use crate::limits::{BINDINGS_PER_SOURCE_MAX, NAME_BYTES_MAX};
 use crate::value::Arguments;
@@ -158,20 +158,16 @@ impl Vhost {
         true
     }
 
-    fn unbind(&mut self, binding: &Binding) -> bool {
-        if !self.bindings.contains(binding) {
-            return false;
-        }
+    /// Removes a binding. Returns its source, if that is to go with it.
+    fn unbind(&mut self, binding: &Binding) -> Option<String> {
         self.bindings.remove(binding);
         let dest = self.dest(&binding.destination);
-        let Some(exchange) = self.exchanges.get_mut(&binding.source) else { return false };
+        let exchange = self.exchanges.get_mut(&binding.source)?;
         if let Some(dest) = dest {
             exchange.routes.remove(binding, &dest);
         }
-        if exchange.auto_delete && !self.bindings.has_source(&binding.source) {
-            self.delete_exchanges(vec![binding.source.clone()]);
-        }
-        true
+        let is_unused = exchange.auto_delete && !self.bindings.has_source(&binding.source);
+        is_unused.then(|| binding.source.clone())
     }
 }
 
@@ -268,7 +264,18 @@ impl Catalog {
         self.vhosts.get_mut(vhost).is_some_and(|vhost| vhost.bind(binding))
     }
 
-    pub(super) fn unbind(&mut self, vhost: &str, binding: &Binding) -> bool {
-        self.vhosts.get_mut(vhost).is_some_and(|vhost| vhost.unbind(binding))
+    pub(super) fn unbind(
+        &mut self,
+        vhost_name: &str,
+        binding: &Binding,
+        effects: &mut Vec<CatalogEffect>,
+    ) -> bool {
+        let Some(vhost) = self.vhosts.get_mut(vhost_name) else { return false };
+        if !vhost.bindings.contains(binding) {
+            return false;
+        }
+        let unused = vhost.unbind(binding);
+        self.delete_exchanges(vhost_name, unused.into_iter().collect(), effects);
+        true
     }
 }

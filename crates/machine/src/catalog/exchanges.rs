@@ -1,15 +1,17 @@
 //! Exchanges: declaring, comparing, deleting, and who goes with whom.
 
+mod history;
 mod kind;
 
 use super::refusal::{ArgumentProblem, Compared, Difference, Kind, Refusal};
-use super::routing::{Dest, Routes};
+use super::routing::{Dest, Routes, Target};
 use super::vhosts::Vhost;
-use super::{Catalog, CatalogCommand, Destination, check_name, check_not_reserved};
-use crate::ids::NodeId;
+use super::{Catalog, CatalogCommand, CatalogEffect, Destination, check_name, check_not_reserved};
+use crate::ids::{NodeId, QueueId};
 use crate::limits::EXCHANGES_MAX;
 use crate::value::{Arguments, Value};
 
+pub(super) use history::exchange_of;
 pub use kind::ExchangeKind;
 pub(super) use kind::HashBy;
 
@@ -30,6 +32,8 @@ pub struct Exchange {
     pub node: Option<NodeId>,
     /// Where a message goes that this one has no destination for.
     pub alternate: Option<String>,
+    /// Of one of recent history: the queue that has its last messages.
+    history: Option<Target>,
     pub(super) routes: Routes,
 }
 
@@ -46,6 +50,7 @@ impl Exchange {
             internal: false,
             node: None,
             alternate,
+            history: None,
             routes: Routes::new(kind.routing(&arguments), &arguments),
             arguments,
         }
@@ -177,6 +182,9 @@ impl Catalog {
             });
         }
         kind.validate(vhost_name, name, arguments)?;
+        if declared.history_queue(vhost_name).is_some() {
+            self.check_queue_count()?;
+        }
         self.check_exchange_count(1)
     }
 
@@ -188,12 +196,21 @@ impl Catalog {
         Ok(())
     }
 
-    pub(super) fn create_exchange(&mut self, vhost: &str, exchange: Exchange) -> bool {
-        let Some(vhost) = self.vhosts.get_mut(vhost) else { return false };
+    pub(super) fn create_exchange(
+        &mut self,
+        vhost_name: &str,
+        exchange: Exchange,
+        effects: &mut Vec<CatalogEffect>,
+    ) -> bool {
+        let Some(vhost) = self.vhosts.get_mut(vhost_name) else { return false };
         if vhost.exchanges.contains_key(&exchange.name) {
             return false;
         }
+        let history = exchange.history_queue(vhost_name);
         vhost.exchanges.insert(exchange.name.clone(), exchange);
+        if let Some(queue) = history {
+            self.create_queue(queue, effects);
+        }
         true
     }
 
@@ -217,28 +234,34 @@ impl Catalog {
         Ok(())
     }
 
-    pub(super) fn delete_exchange(&mut self, vhost: &str, name: &str) -> bool {
-        let Some(vhost) = self.vhosts.get_mut(vhost) else { return false };
-        if !vhost.exchanges.contains_key(name) {
+    pub(super) fn delete_exchange(
+        &mut self,
+        vhost: &str,
+        name: String,
+        effects: &mut Vec<CatalogEffect>,
+    ) -> bool {
+        if self.exchange(vhost, &name).is_none() {
             return false;
         }
-        vhost.delete_exchanges(vec![name.to_owned()]);
+        self.delete_exchanges(vhost, vec![name], effects);
         true
     }
 }
 
 impl Vhost {
     /// Deletes exchanges with all their bindings, and the auto-delete exchanges whose last binding
-    /// as a source goes with them.
-    pub(super) fn delete_exchanges(&mut self, mut names: Vec<String>) {
+    /// as a source goes with them. Returns the queues that go too: histories.
+    #[must_use]
+    pub(super) fn delete_exchanges(&mut self, mut names: Vec<String>) -> Vec<QueueId> {
+        let mut histories = Vec::new();
         while let Some(name) = names.pop() {
-            if self.exchanges.remove(&name).is_none() {
-                continue;
-            }
+            let Some(exchange) = self.exchanges.remove(&name) else { continue };
+            histories.extend(exchange.history.map(|target| target.queue));
             self.bindings.remove_source(&name);
             let dest = Dest::Exchange(name.as_str().into());
             names.extend(self.unbind_destination(&Destination::Exchange(name), &dest));
         }
+        histories
     }
 
     /// Removes all bindings to a destination that is gone. Returns the auto-delete exchanges that

@@ -10,46 +10,16 @@ mod direct;
 mod fanout;
 mod hash;
 pub(super) mod headers;
+mod target;
 mod topic;
 
 use std::collections::BTreeSet;
 
 use super::{Binding, Catalog, Exchange, ExchangeKind, Queue, RouteError};
-use crate::ids::{GroupId, QueueId};
 use crate::limits::ROUTE_STEPS_MAX;
-use crate::settings::Overflow;
 use crate::value::{Arguments, Headers};
 
-/// A queue that gets a message, and what who publishes the message must know of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Target {
-    pub queue: QueueId,
-    pub group: GroupId,
-    /// The queue has a lane for each priority up to this.
-    pub max_priority: u8,
-    /// It refuses messages at a limit: its leader is asked first.
-    pub is_guarded: bool,
-    /// It leaves out messages whose key came lately.
-    pub dedups: bool,
-}
-
-impl Target {
-    /// A queue without features.
-    pub fn plain(queue: QueueId, group: GroupId) -> Self {
-        Self { queue, group, max_priority: 0, is_guarded: false, dedups: false }
-    }
-
-    pub(super) fn of(queue: &Queue) -> Self {
-        let plain = Self::plain(queue.id, queue.group);
-        let Some(features) = queue.settings().features else { return plain };
-        Self {
-            max_priority: features.max_priority,
-            is_guarded: features.overflow != Overflow::DropHead,
-            dedups: features.dedup.is_some(),
-            ..plain
-        }
-    }
-}
+pub use target::Target;
 
 /// Where a binding leads.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -108,6 +78,7 @@ pub(super) enum Routes {
     ConsistentHash(consistent_hash::ConsistentHash),
     Random(choice::Choice),
     ModulusHash(choice::Choice),
+    RecentHistory(fanout::Fanout),
 }
 
 impl Routes {
@@ -116,7 +87,8 @@ impl Routes {
         use ExchangeKind as K;
         match kind {
             K::Direct | K::DelayedMessage => Self::Direct(direct::Direct::default()),
-            K::Fanout | K::RecentHistory => Self::Fanout(fanout::Fanout::default()),
+            K::Fanout => Self::Fanout(fanout::Fanout::default()),
+            K::RecentHistory => Self::RecentHistory(fanout::Fanout::default()),
             K::Topic => Self::Topic(topic::Topic::default()),
             K::Headers => Self::Headers(headers::HeaderRules::default()),
             K::ConsistentHash => {
@@ -130,7 +102,7 @@ impl Routes {
     pub(super) fn insert(&mut self, binding: &Binding, dest: Dest) {
         match self {
             Self::Direct(direct) => direct.insert(&binding.key, dest),
-            Self::Fanout(fanout) => fanout.insert(dest),
+            Self::Fanout(fanout) | Self::RecentHistory(fanout) => fanout.insert(dest),
             Self::Topic(topic) => topic.insert(&binding.key, dest),
             Self::Headers(rules) => rules.insert(&binding.arguments, dest),
             Self::ConsistentHash(ring) => ring.insert(binding, dest),
@@ -141,7 +113,7 @@ impl Routes {
     pub(super) fn remove(&mut self, binding: &Binding, dest: &Dest) {
         match self {
             Self::Direct(direct) => direct.remove(&binding.key, dest),
-            Self::Fanout(fanout) => fanout.remove(dest),
+            Self::Fanout(fanout) | Self::RecentHistory(fanout) => fanout.remove(dest),
             Self::Topic(topic) => topic.remove(&binding.key, dest),
             Self::Headers(rules) => rules.remove(&binding.arguments, dest),
             Self::ConsistentHash(ring) => ring.remove(binding, dest),
@@ -188,8 +160,8 @@ impl<'c> Found<'c, '_> {
 }
 
 impl Catalog {
-    /// Which queues get a message: into `out`, which is cleared first, sorted, each once. Empty:
-    /// unroutable.
+    /// Which queues get a message that a client publishes: into `out`, which is cleared first, sorted,
+    /// each once. Empty, but for histories: unroutable.
     pub fn route(
         &self,
         vhost: &str,
@@ -198,15 +170,53 @@ impl Catalog {
         headers: &dyn Headers,
         out: &mut Vec<Target>,
     ) -> Result<(), RouteError> {
+        self.route_keys(vhost, exchange, &[key], headers, out)
+    }
+
+    /// The same for a message with several keys, its own first: it has no route only if none of them
+    /// has one.
+    pub fn route_keys(
+        &self,
+        vhost: &str,
+        exchange: &str,
+        keys: &[&str],
+        headers: &dyn Headers,
+        out: &mut Vec<Target>,
+    ) -> Result<(), RouteError> {
+        self.route_from((vhost, exchange), false, keys, headers, out)
+    }
+
+    /// The same for a message that the broker publishes itself: to internal exchanges too.
+    pub fn route_inside(
+        &self,
+        vhost: &str,
+        exchange: &str,
+        keys: &[&str],
+        headers: &dyn Headers,
+        out: &mut Vec<Target>,
+    ) -> Result<(), RouteError> {
+        self.route_from((vhost, exchange), true, keys, headers, out)
+    }
+
+    fn route_from(
+        &self,
+        (vhost, exchange): (&str, &str),
+        is_inside: bool,
+        keys: &[&str],
+        headers: &dyn Headers,
+        out: &mut Vec<Target>,
+    ) -> Result<(), RouteError> {
         out.clear();
         let vhost = self.vhosts.get(vhost).ok_or(RouteError::NoVhost)?;
-        let queue_named = |name: &str| vhost.queues.get(name).map(Queue::target);
+        let queues_named =
+            || keys.iter().filter_map(|key| vhost.queues.get(*key)).map(Queue::target);
         if exchange.is_empty() {
-            out.extend(queue_named(key));
+            out.extend(queues_named());
+            sort(out);
             return Ok(());
         }
         let first = vhost.exchanges.get(exchange).ok_or(RouteError::NoExchange)?;
-        if first.internal {
+        if first.internal && !is_inside {
             return Err(RouteError::Internal);
         }
         let mut steps = Steps(0);
@@ -217,9 +227,9 @@ impl Catalog {
             steps.count(1)?;
             if exchange.name.is_empty() {
                 // Only as an alternate: the default exchange has no compiled routes.
-                found.targets.extend(queue_named(key));
+                found.targets.extend(queues_named());
             } else {
-                walk(exchange, key, headers, &mut steps, &mut found)?;
+                walk(exchange, keys, headers, &mut steps, &mut found)?;
             }
             if found.exchanges.is_empty() {
                 break;
@@ -235,38 +245,49 @@ impl Catalog {
                 }
             }
         }
-        if out.len() > 1 {
-            out.sort_unstable();
-            out.dedup();
-        }
+        sort(out);
         Ok(())
+    }
+}
+
+/// Each once.
+fn sort(targets: &mut Vec<Target>) {
+    if targets.len() > 1 {
+        targets.sort_unstable();
+        targets.dedup();
     }
 }
 
 /// One exchange: its own destinations, or else its alternate.
 fn walk<'c>(
     exchange: &'c Exchange,
-    key: &str,
+    keys: &[&str],
     headers: &dyn Headers,
     steps: &mut Steps,
     found: &mut Found<'c, '_>,
 ) -> Result<(), RouteError> {
     let before = found.count();
+    let first_key = || headers.first_key().or(keys.first().copied()).unwrap_or_default();
     match &exchange.routes {
-        Routes::Direct(direct) => direct.find(key, found),
-        Routes::Fanout(fanout) => fanout.find(found),
-        Routes::Topic(topic) => topic.find(key, steps, found)?,
+        Routes::Direct(direct) => keys.iter().for_each(|key| direct.find(key, found)),
+        Routes::Fanout(fanout) | Routes::RecentHistory(fanout) => fanout.find(found),
+        Routes::Topic(topic) => {
+            keys.iter().try_for_each(|key| topic.find(key, steps, found))?;
+        }
         Routes::Headers(rules) => rules.find(headers, steps, found)?,
-        Routes::ConsistentHash(ring) => ring.find(key, headers, steps, found)?,
+        Routes::ConsistentHash(ring) => ring.find(first_key(), headers, steps, found)?,
         Routes::Random(choice) => choice.find(headers.chance(), found),
         Routes::ModulusHash(choice) => {
-            choice.find(hash::of(headers.first_key().unwrap_or(key).as_bytes()), found);
+            choice.find(hash::of(first_key().as_bytes()), found);
         }
     }
     if found.count() == before
         && let Some(alternate) = &exchange.alternate
     {
         found.exchanges.push(alternate);
+    }
+    if matches!(exchange.routes, Routes::RecentHistory(_)) {
+        found.targets.extend(exchange.history_for(headers));
     }
     Ok(())
 }

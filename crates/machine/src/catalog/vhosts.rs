@@ -114,12 +114,14 @@ impl Catalog {
         let last = (node, QueueId(u64::MAX));
         let queues: Vec<QueueId> = self.local.range(first..=last).map(|(_, id)| *id).collect();
         let mut has_changed = self.delete_queues_by_id(&queues, effects);
+        let mut histories = Vec::new();
         for vhost in self.vhosts.values_mut() {
             let transient = vhost.exchanges.values().filter(|exchange| exchange.node == Some(node));
             let names: Vec<String> = transient.map(|exchange| exchange.name.clone()).collect();
             has_changed |= !names.is_empty();
-            vhost.delete_exchanges(names);
+            histories.extend(vhost.delete_exchanges(names));
         }
+        self.delete_queues_by_id(&histories, effects);
         has_changed
     }
 }

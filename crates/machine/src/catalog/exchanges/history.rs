@@ -1,0 +1,99 @@
+//! Exchanges of recent history: each has a queue of its own that holds its last messages.
+//!
+//! The queue is hidden in so far as clients neither declare nor delete it: it comes and goes with its
+//! exchange, wherever that lives. It is an ordinary queue otherwise, limited in length, so that the
+//! history is as safe as the exchange is. Who binds a queue has to copy it: see `Exchange::history`.
+
+use super::super::queues::{NewQueue, Queue};
+use super::super::refusal::{Kind, Refusal};
+use super::super::routing::Target;
+use super::super::vhosts::Vhost;
+use super::super::{Catalog, CatalogEffect};
+use super::kind::history_length;
+use super::{Exchange, ExchangeKind};
+use crate::value::{Arguments, Headers, Value, ValueView};
+
+/// With the name of the exchange behind it, the name of its queue.
+const PREFIX: &str = "amq.recent-history.";
+/// A message with this header, true, is not kept.
+const NO_STORE: &str = "x-recent-history-no-store";
+
+impl Exchange {
+    /// The queue with the last messages, which is to be copied to a queue that is bound newly.
+    pub fn history(&self) -> Option<Target> {
+        self.history
+    }
+
+    /// The queue, if it is to have this message.
+    pub(in crate::catalog) fn history_for(&self, headers: &dyn Headers) -> Option<Target> {
+        self.history.filter(|_| headers.find(NO_STORE) != Some(ValueView::Bool(true)))
+    }
+
+    /// The queue that it must have.
+    pub(in crate::catalog) fn history_queue(&self, vhost: &str) -> Option<NewQueue> {
+        if self.routing != ExchangeKind::RecentHistory {
+            return None;
+        }
+        let length = i64::try_from(history_length(&self.arguments)).unwrap_or(i64::MAX);
+        Some(NewQueue {
+            vhost: vhost.to_owned(),
+            name: format!("{PREFIX}{}", self.name),
+            durable: self.durable,
+            auto_delete: false,
+            exclusive: None,
+            node: self.node,
+            arguments: Arguments::new().with("x-max-length", Value::I64(length)),
+        })
+    }
+}
+
+/// The exchange that a queue is the history of.
+pub(in crate::catalog) fn exchange_of(queue: &str) -> Option<&str> {
+    queue.strip_prefix(PREFIX)
+}
+
+impl Vhost {
+    /// A queue has come: if it is a history, its exchange is told.
+    pub(in crate::catalog) fn note_history(&mut self, queue: &Queue) {
+        if let Some(exchange) = exchange_of(&queue.name)
+            && let Some(exchange) = self.exchanges.get_mut(exchange)
+            && exchange.routing == ExchangeKind::RecentHistory
+        {
+            exchange.history = Some(queue.target());
+        }
+    }
+
+    /// A queue has gone.
+    pub(in crate::catalog) fn forget_history(&mut self, queue: &str) {
+        let exchange = exchange_of(queue).and_then(|name| self.exchanges.get_mut(name));
+        if let Some(exchange) = exchange {
+            exchange.history = None;
+        }
+    }
+}
+
+impl Catalog {
+    /// Deletes exchanges with all their bindings, the auto-delete exchanges whose last binding as a
+    /// source goes with them, and what they had as histories.
+    pub(in crate::catalog) fn delete_exchanges(
+        &mut self,
+        vhost: &str,
+        names: Vec<String>,
+        effects: &mut Vec<CatalogEffect>,
+    ) {
+        let histories = match self.vhosts.get_mut(vhost) {
+            Some(vhost) => vhost.delete_exchanges(names),
+            None => return,
+        };
+        self.delete_queues_by_id(&histories, effects);
+    }
+
+    /// Nobody deletes a history but with its exchange.
+    pub(in crate::catalog) fn check_no_history(&self, queue: &Queue) -> Result<(), Refusal> {
+        let exchange = exchange_of(&queue.name);
+        match exchange.and_then(|name| self.exchange(&queue.vhost, name)?.history) {
+            Some(_) => Err(Refusal::Reserved { kind: Kind::Queue, name: queue.name.clone() }),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! Queues come and go: each in a group or in the memory of a node, and in the indexes.
+
+use std::collections::BTreeMap;
+
+use super::super::refusal::Refusal;
+use super::super::routing::{Dest, Target};
+use super::super::{Catalog, CatalogCommand, CatalogEffect, CatalogReply, Destination};
+use super::Queue;
+use crate::ids::{GroupId, NodeId, QueueId, SessionOwner};
+use crate::value::Arguments;
+
+/// A queue that is to be made. What it needs in addition the catalog has: a number and a place.
+#[derive(Clone, Debug)]
+pub(in crate::catalog) struct NewQueue {
+    pub(in crate::catalog) vhost: String,
+    pub(in crate::catalog) name: String,
+    pub(in crate::catalog) durable: bool,
+    pub(in crate::catalog) auto_delete: bool,
+    pub(in crate::catalog) exclusive: Option<SessionOwner>,
+    /// In whose memory it lives; None: in a group.
+    pub(in crate::catalog) node: Option<NodeId>,
+    pub(in crate::catalog) arguments: Arguments,
+}
+
+impl Catalog {
+    pub(in crate::catalog) fn declare_queue(
+        &mut self,
+        command: CatalogCommand,
+        effects: &mut Vec<CatalogEffect>,
+    ) -> (CatalogReply, bool) {
+        let CatalogCommand::DeclareQueue {
+            vhost,
+            name,
+            durable,
+            auto_delete,
+            exclusive,
+            server_named: _,
+            arguments,
+            by,
+        } = command
+        else {
+            unreachable!("change calls this for a declaration of a queue")
+        };
+        if let Some(queue) = self.queue(&vhost, &name) {
+            let Queue { id: queue, group, .. } = *queue;
+            return (CatalogReply::QueueDeclared { queue, group, created: false }, false);
+        }
+        let queue = NewQueue {
+            vhost,
+            name,
+            durable: durable && !exclusive,
+            auto_delete,
+            exclusive: exclusive.then_some(by),
+            node: (exclusive || !durable).then_some(by.node),
+            arguments,
+        };
+        let Target { queue, group, .. } = self.create_queue(queue, effects);
+        (CatalogReply::QueueDeclared { queue, group, created: true }, true)
+    }
+
+    /// Into its vhost, which must exist.
+    pub(in crate::catalog) fn create_queue(
+        &mut self,
+        new: NewQueue,
+        effects: &mut Vec<CatalogEffect>,
+    ) -> Target {
+        let NewQueue { vhost, name, durable, auto_delete, exclusive, node, arguments } = new;
+        let id = QueueId(self.next_queue);
+        self.next_queue += 1;
+        let group = match node {
+            Some(node) => GroupId::local(node),
+            None => self.emptiest_group(),
+        };
+        let target = Target::plain(id, group);
+        let queue = Queue {
+            id,
+            group,
+            vhost,
+            name,
+            durable,
+            auto_delete,
+            exclusive,
+            node,
+            arguments,
+            target,
+        };
+        let settings = queue.settings();
+        effects.push(CatalogEffect::QueueCreated { queue: id, group, node, settings });
+        self.insert_queue(queue);
+        target
+    }
+
+    /// The group with the fewest queues; of several the one whose leader-to-be leads the fewest, so
+    /// that a few queues use all nodes; then the first.
+    fn emptiest_group(&self) -> GroupId {
+        let counts = || (1..).map(GroupId).zip(self.group_queues.iter().copied());
+        let mut led: BTreeMap<Option<NodeId>, u64> = BTreeMap::new();
+        for (group, count) in counts() {
+            *led.entry(self.preferred_leader(group)).or_default() += u64::from(count);
+        }
+        let emptiest = counts()
+            .min_by_key(|(group, count)| (*count, led.get(&self.preferred_leader(*group)), *group));
+        emptiest.map_or(GroupId(1), |(group, _)| group)
+    }
+
+    fn group_count_mut(&mut self, group: GroupId) -> Option<&mut u32> {
+        self.group_queues.get_mut((group.0 as usize).checked_sub(1)?)
+    }
+
+    /// Puts it into its vhost, which must exist, and into the indexes.
+    pub(in crate::catalog) fn insert_queue(&mut self, mut queue: Queue) {
+        queue.target = Target::of(&queue);
+        if let Some(count) = self.group_count_mut(queue.group) {
+            *count += 1;
+        }
+        if let Some(owner) = queue.exclusive {
+            self.exclusive.insert((owner, queue.id));
+        }
+        if let Some(node) = queue.node {
+            self.local.insert((node, queue.id));
+        }
+        self.queue_names.insert(queue.id, (queue.vhost.clone(), queue.name.clone()));
+        if let Some(vhost) = self.vhosts.get_mut(&queue.vhost) {
+            vhost.note_history(&queue);
+            vhost.queues.insert(queue.name.clone(), queue);
+        }
+    }
+
+    /// Takes it out of the indexes.
+    pub(in crate::catalog) fn forget_queue(
+        &mut self,
+        queue: &Queue,
+        effects: &mut Vec<CatalogEffect>,
+    ) {
+        if let Some(count) = self.group_count_mut(queue.group) {
+            *count -= 1;
+        }
+        if let Some(owner) = queue.exclusive {
+            self.exclusive.remove(&(owner, queue.id));
+        }
+        if let Some(node) = queue.node {
+            self.local.remove(&(node, queue.id));
+        }
+        self.queue_names.remove(&queue.id);
+        effects.push(CatalogEffect::QueueDeleted {
+            queue: queue.id,
+            group: queue.group,
+            node: queue.node,
+        });
+    }
+
+    pub(in crate::catalog) fn check_delete_queue(
+        &self,
+        vhost_name: &str,
+        name: &str,
+        by: Option<SessionOwner>,
+    ) -> Result<(), Refusal> {
+        let vhost = self.vhost_or_refusal(vhost_name)?;
+        let Some(queue) = vhost.queues.get(name) else { return Ok(()) };
+        queue.check_access(vhost_name, by)?;
+        self.check_no_history(queue)
+    }
+
+    pub(in crate::catalog) fn delete_queue(
+        &mut self,
+        vhost: &str,
+        name: &str,
+        only: Option<QueueId>,
+        effects: &mut Vec<CatalogEffect>,
+    ) -> (CatalogReply, bool) {
+        let Some(queue) = self.queue(vhost, name) else { return (CatalogReply::Done, false) };
+        let Queue { id: queue, group, .. } = *queue;
+        if only.is_some_and(|only| only != queue) {
+            return (CatalogReply::Done, false);
+        }
+        self.delete_queues_by_id(&[queue], effects);
+        (CatalogReply::QueueDeleted { queue, group }, true)
+    }
+
+    /// With their bindings, and the auto-delete exchanges whose last binding goes with them.
+    pub(in crate::catalog) fn delete_queues_by_id(
+        &mut self,
+        queues: &[QueueId],
+        effects: &mut Vec<CatalogEffect>,
+    ) -> bool {
+        let mut all = queues.to_vec();
+        let mut next = 0;
+        while let Some(id) = all.get(next) {
+            next += 1;
+            let Some((vhost_name, name)) = self.queue_names.get(id).cloned() else { continue };
+            let Some(vhost) = self.vhosts.get_mut(&vhost_name) else { continue };
+            let Some(queue) = vhost.queues.remove(&name) else { continue };
+            vhost.forget_history(&name);
+            let dest = Dest::Queue(queue.target());
+            let unused = vhost.unbind_destination(&Destination::Queue(name), &dest);
+            all.extend(vhost.delete_exchanges(unused));
+            self.forget_queue(&queue, effects);
+        }
+        !queues.is_empty()
+    }
+}
