@@ -6,6 +6,7 @@
 
 pub mod chaos;
 pub mod checker;
+pub mod differential;
 pub mod history;
 pub mod sim;
 pub mod workload;

@@ -18,6 +18,7 @@ use super::powercut::PowerCut;
 use super::trial::{MakeHarm, Options, run as run_trial};
 use super::{Failure, flaky_disk, measure, net};
 use crate::checker::{Rules, Verdict, check};
+use crate::differential;
 use crate::history::History;
 use crate::sim::command::Simulation;
 
@@ -54,6 +55,8 @@ enum Trial {
     },
     /// Three nodes beside three nodes of RabbitMQ: throughput, failover, slow disks; needs root
     Bench(measure::Options),
+    /// Random programs of AMQP operations on RabbitMQ and Millrace: clients must see the same
+    Differential(differential::command::Options),
     /// Serve an image as a disk with a volatile cache (the trials start this by themselves)
     Flakydisk { image: PathBuf, mount: PathBuf },
     /// Check histories written before
@@ -186,6 +189,7 @@ pub fn run() -> ExitCode {
         Trial::Planted { bug, root, common } => {
             common.options().and_then(|options| hunt_all(&options, root, bug))
         }
+        Trial::Differential(options) => options.run(),
         Trial::Sim(simulation) => simulation.run().map_err(Failure::from),
         Trial::Flakydisk { image, mount } => {
             flaky_disk::serve(image, mount).map(|()| true).map_err(Failure::from)

@@ -1,0 +1,124 @@
+//! The two brokers, started for the programs and stopped after them.
+//!
+//! Their data lies in memory where the machine has a file system for that: what is compared is what
+//! clients see, and it is seen sooner without disks.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::Pair;
+use crate::chaos::Failure;
+use crate::chaos::broker::{Broker, Kind, Setup, free_port};
+
+/// Where Debian's package has the broker.
+const RABBITMQ: &str = "/usr/lib/rabbitmq/bin/rabbitmq-server";
+const MEMORY: &str = "/dev/shm";
+/// How long a broker may take until it answers.
+const START_MAX: Duration = Duration::from_secs(90);
+const STOP_MAX: Duration = Duration::from_secs(30);
+
+/// Brokers that run while this lives.
+pub(super) struct Brokers {
+    reference: Option<Broker>,
+    tried: Option<Broker>,
+    folder: PathBuf,
+    pub(super) pair: Pair,
+}
+
+impl Brokers {
+    /// Starts what does not run yet. Without a binary, RabbitMQ is compared with itself.
+    pub(super) fn start(
+        reference: Option<SocketAddr>,
+        tried: Option<SocketAddr>,
+        binary: Option<&Path>,
+        folder: &Path,
+    ) -> Result<Brokers, Failure> {
+        if reference.is_none() && !Path::new(RABBITMQ).exists() {
+            return Err(Failure::Skipped(format!("there is no RabbitMQ at {RABBITMQ}")));
+        }
+        let in_memory = Path::new(MEMORY).is_dir();
+        let folder = if in_memory { Path::new(MEMORY) } else { folder };
+        let folder = folder.join(format!("differential-{}", std::process::id()));
+        let mut rabbitmq = None;
+        let reference = match reference {
+            Some(address) => address,
+            None => {
+                let broker = start(Kind::Rabbitmq, Path::new(RABBITMQ), &folder.join("rabbitmq"))?;
+                rabbitmq.insert(broker).setup.address()
+            }
+        };
+        let mut millrace = None;
+        let tried = match (tried, binary) {
+            (Some(address), _) => address,
+            (None, Some(binary)) => {
+                let broker = start(Kind::Millrace, binary, &folder.join("millrace"))?;
+                millrace.insert(broker).setup.address()
+            }
+            (None, None) => reference,
+        };
+        let pair = Pair { reference, tried };
+        Ok(Brokers { reference: rabbitmq, tried: millrace, folder, pair })
+    }
+
+    /// Stops what was started here.
+    pub(super) fn stop(mut self) -> Result<(), Failure> {
+        if let Some(mut broker) = self.tried.take() {
+            let status = broker.terminate(STOP_MAX)?;
+            if !status.success() {
+                return Err(Failure::Broken(format!("Millrace ends with {status}")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the broker that is tried still runs, if it was started here.
+    pub(super) fn is_alive(&mut self) -> Result<bool, Failure> {
+        match &mut self.tried {
+            Some(broker) => Ok(broker.exited()?.is_none()),
+            None => Ok(true),
+        }
+    }
+
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+}
+
+impl Drop for Brokers {
+    fn drop(&mut self) {
+        // Killed first: they write while they live.
+        self.reference = None;
+        let is_failing = self.tried.take().is_some() && std::thread::panicking();
+        if !is_failing {
+            let _ = std::fs::remove_dir_all(&self.folder);
+        }
+    }
+}
+
+fn start(kind: Kind, path: &Path, folder: &Path) -> Result<Broker, Failure> {
+    let data = folder.join("data");
+    std::fs::create_dir_all(&data)?;
+    if kind == Kind::Rabbitmq {
+        // Programs come and go faster than its tables are written: a limit of disk is no concern.
+        let settings = "log.file.level = warning\ndisk_free_limit.absolute = 50MB\n";
+        let files = [("rabbitmq.conf", settings), ("plugins", "[].\n"), ("environment", "")];
+        for (name, text) in files {
+            std::fs::write(data.join(name), text)?;
+        }
+    }
+    let setup = Setup {
+        kind,
+        path: path.to_owned(),
+        node: None,
+        port: free_port()?,
+        data,
+        log: folder.join("output.txt"),
+        arguments: Vec::new(),
+        environment: Vec::new(),
+    };
+    let mut broker = Broker::new(setup);
+    broker.start()?;
+    broker.wait_ready(START_MAX)?;
+    Ok(broker)
+}

@@ -1,0 +1,252 @@
+//! Arguments of queues, options of messages, keys, and requests that are refused.
+
+use amqp::FieldValue;
+
+use super::super::program::{Operation, Verb};
+use super::{Generator, QUEUES};
+
+/// Long enough that nothing expires by it.
+const ENDLESS_MS: i32 = 600_000;
+/// Short enough to be waited for.
+const SHORT_MS: i32 = 40;
+/// How long a queue lives unused. Every step of a program uses all of its queues.
+const UNUSED_MS: i32 = 500;
+
+const KEYS: [&str; 6] = ["a", "b", "a.b", "a.b.c", "", "a..b"];
+const PATTERNS: [&str; 8] = ["a", "a.*", "#", "*.b", "a.#", "*", "", "a.#.c"];
+
+impl Generator {
+    /// Durability, ownership and arguments of a queue.
+    pub(super) fn queue_options(&mut self, mut operation: Operation) -> Operation {
+        let is_quorum = self.about.quorum && self.random.chance(70);
+        if is_quorum || self.random.chance(55) {
+            operation = operation.flag("durable");
+        }
+        if self.random.chance(if is_quorum { 2 } else { 8 }) {
+            operation = operation.flag("exclusive");
+        }
+        if self.random.chance(if is_quorum { 2 } else { 8 }) {
+            operation = operation.flag("auto-delete");
+        }
+        if is_quorum {
+            operation = operation.with("x-queue-type", "quorum");
+            if self.random.chance(60) {
+                operation = operation.with("x-delivery-limit", self.random.pick(&[0, 1, 2]));
+            }
+        } else if self.random.chance(5) {
+            operation = operation.with("x-queue-type", "classic");
+        }
+        if self.about.ttl && self.random.chance(45) {
+            let ttl = if self.about.time { SHORT_MS } else { 0 };
+            operation = operation.with("x-message-ttl", self.random.pick(&[ttl, ttl, ENDLESS_MS]));
+        }
+        if self.about.expires && self.random.chance(60) {
+            operation = operation.with("x-expires", self.random.pick(&[UNUSED_MS, ENDLESS_MS]));
+        }
+        if self.about.limits && self.random.chance(70) {
+            operation = self.limits(operation, is_quorum);
+        }
+        if self.about.dead_letters && self.random.chance(75) {
+            operation = self.dead_letters(operation);
+        }
+        if self.about.priorities && self.random.chance(if is_quorum { 3 } else { 65 }) {
+            operation = operation.with("x-max-priority", self.random.pick(&[1, 2, 5, 10, 255]));
+        }
+        if self.about.single_active && self.random.chance(70) {
+            operation = operation.with("x-single-active-consumer", self.random.chance(90));
+        }
+        if self.random.chance(4) && !is_quorum {
+            operation = operation.with("x-queue-mode", self.random.pick(&["lazy", "default"]));
+        }
+        if self.random.chance(3) && !is_quorum {
+            operation = operation.with("x-queue-version", self.random.pick(&[1, 2]));
+        }
+        if self.about.mistakes && self.random.chance(25) {
+            operation = self.bad_argument(operation);
+        }
+        operation
+    }
+
+    fn limits(&mut self, mut operation: Operation, is_quorum: bool) -> Operation {
+        if self.random.chance(75) {
+            operation = operation.with("x-max-length", self.random.pick(&[0, 1, 1, 2, 3]));
+        } else {
+            let bytes = self.random.pick(&[0, 5, 10, 25]);
+            operation = operation.with("x-max-length-bytes", bytes);
+        }
+        let overflows = ["drop-head", "reject-publish", "reject-publish-dlx"];
+        // A quorum queue tells its publishers late that it is full, so what it refuses is open.
+        if self.random.chance(60) && !is_quorum {
+            operation = operation.with("x-overflow", self.random.pick(&overflows));
+        }
+        operation
+    }
+
+    fn dead_letters(&mut self, mut operation: Operation) -> Operation {
+        let by_name = self.random.chance(45);
+        let exchange = match self.random.below(20) {
+            0 => "e9",
+            _ if by_name => "",
+            _ => self.exchange().0,
+        };
+        operation = operation.with("x-dead-letter-exchange", exchange);
+        if by_name {
+            operation = operation.with("x-dead-letter-routing-key", self.random.pick(&QUEUES));
+        } else if self.random.chance(30) {
+            operation = operation.with("x-dead-letter-routing-key", self.random.pick(&KEYS));
+        }
+        operation
+    }
+
+    /// An argument that a broker refuses, or takes with a doubtful value.
+    fn bad_argument(&mut self, operation: Operation) -> Operation {
+        let name = self.random.pick(&[
+            "x-message-ttl",
+            "x-expires",
+            "x-max-length",
+            "x-max-length-bytes",
+            "x-max-priority",
+            "x-delivery-limit",
+            "x-overflow",
+            "x-queue-mode",
+            "x-queue-version",
+            "x-queue-type",
+            "x-single-active-consumer",
+            "x-dead-letter-exchange",
+            "x-dead-letter-routing-key",
+            "x-dead-letter-strategy",
+            "x-queue-leader-locator",
+            "x-quorum-initial-group-size",
+            "x-max-in-memory-length",
+            "x-unknown",
+        ]);
+        let value = self.random.pick(&[
+            FieldValue::I32(-1),
+            FieldValue::I32(0),
+            FieldValue::I32(256),
+            FieldValue::I64(99_999_999_999),
+            FieldValue::I16(7),
+            FieldValue::from("zzz"),
+            FieldValue::from("40"),
+            FieldValue::from(""),
+            FieldValue::Bool(true),
+            FieldValue::F64(1.5),
+            FieldValue::Void,
+        ]);
+        // A short life would be a matter of speed.
+        let value = match value {
+            FieldValue::I32(256) | FieldValue::I16(7) if name == "x-expires" => FieldValue::I32(0),
+            FieldValue::I32(256) | FieldValue::I16(7) if name == "x-message-ttl" => {
+                FieldValue::I64(600_000)
+            }
+            value => value,
+        };
+        let mut operation = operation;
+        operation.options.retain(|(option, _)| option != name);
+        operation.with(name, value)
+    }
+
+    pub(super) fn publish_options(&mut self, mut operation: Operation, kind: &str) -> Operation {
+        if self.random.chance(35) {
+            operation = operation.with("n", self.random.pick(&[2, 2, 3, 4]));
+        }
+        if self.random.chance(40) {
+            operation = operation.flag("persistent");
+        }
+        if self.random.chance(20) {
+            operation = operation.flag("mandatory");
+        }
+        if self.about.ttl && self.random.chance(35) {
+            let ttl = if self.about.time { "40" } else { "0" };
+            operation = operation.with("expiration", self.random.pick(&[ttl, ttl, "600000"]));
+        }
+        if self.random.chance(if self.about.priorities { 60 } else { 5 }) {
+            operation = operation.with("priority", self.random.pick(&[0, 1, 2, 5, 200]));
+        }
+        if self.random.chance(if self.about.limits { 30 } else { 5 }) {
+            operation = operation.with("bytes", self.random.pick(&[4, 8, 20]));
+        }
+        for name in ["CC", "BCC"] {
+            if self.random.chance(if self.about.routing { 10 } else { 3 }) {
+                let keys = [self.random.pick(&QUEUES), self.random.pick(&KEYS)];
+                let keys = keys.into_iter().map(FieldValue::from).collect::<Vec<_>>();
+                let count = self.random.between(1, 2) as usize;
+                operation = operation.with(name, keys[..count].to_vec());
+            }
+        }
+        if kind == "headers" || self.random.chance(8) {
+            operation = operation.with("h.kind", self.random.pick(&[1, 2]));
+            if self.random.chance(40) {
+                operation = operation.with("h.color", self.random.pick(&["red", "blue"]));
+            }
+        }
+        if self.random.chance(6) {
+            operation = operation.with("message-id", "id-1");
+        }
+        if self.random.chance(3) {
+            operation = operation.with("type", "order").with("content-type", "text/plain");
+        }
+        operation
+    }
+
+    pub(super) fn binding_key(&mut self, kind: &str) -> &'static str {
+        match kind {
+            "topic" => self.random.pick(&PATTERNS),
+            _ => self.routing_key(kind),
+        }
+    }
+
+    pub(super) fn routing_key(&mut self, kind: &str) -> &'static str {
+        match kind {
+            "direct" if self.random.chance(75) => self.random.pick(&KEYS[..2]),
+            _ if self.random.chance(8) => self.queue(),
+            _ => self.random.pick(&KEYS),
+        }
+    }
+
+    /// Arguments by which a headers exchange routes.
+    pub(super) fn match_arguments(&mut self, mut operation: Operation) -> Operation {
+        if self.random.chance(80) {
+            let ways = ["all", "any", "all-with-x", "any-with-x"];
+            operation = operation.with("x-match", self.random.pick(&ways));
+        }
+        let kind = [FieldValue::I32(1), FieldValue::I64(1), FieldValue::Void];
+        operation = operation.with("h.kind", self.random.pick(&kind));
+        if self.random.chance(50) {
+            operation = operation.with("h.color", self.random.pick(&["red", "blue"]));
+        }
+        operation
+    }
+
+    /// A request that is refused, most of the time.
+    pub(super) fn mistake(&mut self) {
+        if !self.about.mistakes {
+            return;
+        }
+        let channel = self.channel();
+        let (queue, exchange) = (self.queue(), self.exchange().0);
+        let operation = match self.random.below(20) {
+            0 => Operation::new(Verb::Ack, channel, &["99"]),
+            1 => Operation::new(Verb::Ack, channel, &["again"]),
+            2 => Operation::new(Verb::Nack, channel, &["99"]).flag("requeue"),
+            3 => Operation::new(Verb::Get, channel, &["q9"]),
+            4 => Operation::new(Verb::Consume, channel, &["c0", "q9"]),
+            5 => Operation::new(Verb::Consume, channel, &["c1", queue]),
+            6 => Operation::new(Verb::Bind, channel, &[queue, "e9", "a"]),
+            7 => Operation::new(Verb::Bind, channel, &["q9", exchange, "a"]),
+            8 => Operation::new(Verb::Publish, channel, &["e9", "a"]),
+            9 => Operation::new(Verb::Publish, channel, &["", queue]).with("expiration", "zz"),
+            10 => Operation::new(Verb::Publish, channel, &["", queue]).with("expiration", "-1"),
+            11 => Operation::new(Verb::Publish, channel, &["", queue]).with("CC", "a"),
+            12 => Operation::new(Verb::Publish, channel, &["", queue]).with("user-id", "nobody"),
+            13 => Operation::new(Verb::Exchange, channel, &["e2", "zzz"]),
+            14 => Operation::new(Verb::Recover, channel, &[]).flag("no-requeue"),
+            15 => Operation::new(Verb::DeleteExchange, channel, &["amq.direct"]),
+            16 => Operation::new(Verb::Queue, channel, &["amq.q1"]),
+            17 => Operation::new(Verb::Exchange, channel, &[exchange, "headers"]),
+            18 => Operation::new(Verb::Consume, channel, &["c8", queue]).flag("exclusive"),
+            _ => Operation::new(Verb::Commit, channel, &[]),
+        };
+        self.push(operation);
+    }
+}

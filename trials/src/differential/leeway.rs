@@ -1,0 +1,53 @@
+//! What RabbitMQ leaves open or what cannot be equal, taken out of traces before they are compared.
+//! Everything that is not named here is compared to the letter.
+//!
+//! | what | why |
+//! | --- | --- |
+//! | the prefix of names | each run has its own, so that programs run beside each other |
+//! | order between consumers, channels and queues within one operation | independent processes of RabbitMQ tell of them; each consumer's own order is compared |
+//! | delivery tags | they number what arrives on a channel over all of its consumers, in an order that is open |
+//! | numbers of confirms | only the set of messages acked or nacked after an operation is promised |
+//! | `time` in `x-death` | the wall clock |
+
+use amqp::FieldValue;
+
+use super::wire::Message;
+
+/// A message without what two runs cannot have in common.
+pub(super) fn message(message: &Message) -> Message {
+    let mut message = message.clone();
+    for (name, value) in &mut message.properties {
+        if *name == "headers"
+            && let FieldValue::Table(table) = value
+        {
+            let deaths = table.0.iter_mut().filter(|(key, _)| key == "x-death");
+            for (_, deaths) in deaths {
+                without_time(deaths);
+            }
+        }
+    }
+    message
+}
+
+fn without_time(deaths: &mut FieldValue) {
+    let FieldValue::Array(deaths) = deaths else { return };
+    for death in deaths {
+        let FieldValue::Table(death) = death else { continue };
+        for (key, value) in &mut death.0 {
+            if key == "time" && matches!(value, FieldValue::Timestamp(_)) {
+                *value = FieldValue::Timestamp(0);
+            }
+        }
+    }
+}
+
+/// A line of a trace without numbers that depend on the order of independent things.
+pub(super) fn line(line: &str) -> String {
+    match line.split_once("unknown delivery tag ") {
+        Some((before, after)) => {
+            let rest = after.trim_start_matches(|letter: char| letter.is_ascii_digit());
+            format!("{before}unknown delivery tag N{rest}")
+        }
+        None => line.to_owned(),
+    }
+}

@@ -1,0 +1,356 @@
+//! Does the operations of a program one after the other on one broker, and writes down what its
+//! clients see.
+//!
+//! Channels 1 and 2 are on one connection, channel 3 is on another. A channel or connection that the
+//! broker closed is opened again by the next operation that wants it. At the end all channels are
+//! closed, which hands back what they hold, and what is then left in every queue is read.
+
+mod requests;
+mod settling;
+mod step;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use amqp::{Method, basic, channel, connection, exchange, queue};
+
+use super::program::{Operation, Program, Verb};
+use super::wire::{Told, Wire};
+use step::Step;
+
+/// What clients saw, operation by operation.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Trace(pub(super) Vec<Vec<String>>);
+
+/// The connections to one broker, which one program after the other uses.
+pub(super) struct Site {
+    address: SocketAddr,
+    wires: [Option<Wire>; LINKS],
+}
+
+/// How long is waited until nothing moves any more.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Patience {
+    /// So many rounds of questions in a row have to have the same answers.
+    pub(super) rounds: u32,
+    /// The pause between two rounds for queues whose changes take effect in the background.
+    pub(super) gap: Duration,
+    /// The pause after an operation in a program in which messages expire.
+    pub(super) expiry: Duration,
+}
+
+impl Patience {
+    /// Enough for nearly every program.
+    pub(super) const USUAL: Patience =
+        Patience { rounds: 2, gap: Duration::from_millis(8), expiry: Duration::from_millis(300) };
+    /// For a program whose traces differed, once nothing else runs.
+    pub(super) const GREAT: Patience =
+        Patience { rounds: 5, gap: Duration::from_millis(40), expiry: Duration::from_millis(500) };
+}
+
+const LINKS: usize = 2;
+/// The channel on which queues are asked how many messages they have. Clients do not use it.
+const CONTROL: u16 = 90;
+/// How long a broker may take for an answer.
+const ANSWER_MAX: Duration = Duration::from_secs(20);
+/// Messages that are read from one queue at the end.
+const DRAINED_MAX: usize = 100;
+
+/// Runs `program`. `prefix` goes before every name of its own.
+pub(super) fn run(
+    site: &mut Site,
+    program: &Program,
+    prefix: &str,
+    patience: Patience,
+) -> io::Result<Trace> {
+    let mut runner = Runner::new(site, program, prefix, patience);
+    let mut trace = Trace::default();
+    for operation in &program.0 {
+        runner.operate(operation)?;
+        trace.0.push(runner.step.take(prefix));
+    }
+    runner.finish()?;
+    trace.0.push(runner.step.take(prefix));
+    runner.clean(program)?;
+    Ok(trace)
+}
+
+impl Site {
+    pub(super) fn new(address: SocketAddr) -> Site {
+        Site { address, wires: [None, None] }
+    }
+}
+
+/// A program that runs.
+struct Runner<'a> {
+    site: &'a mut Site,
+    prefix: &'a str,
+    patience: Patience,
+    is_timed: bool,
+    has_quorum: bool,
+    /// Channels that are open.
+    channels: BTreeMap<u16, Channel>,
+    has_control: [bool; LINKS],
+    /// Queues by full name, while they are thought to exist.
+    queues: BTreeMap<String, Queue>,
+    /// Messages published so far: the next one's name.
+    published: u32,
+    step: Step,
+    /// Operations done, for telling apart what came in different steps.
+    steps: usize,
+}
+
+#[derive(Default)]
+struct Channel {
+    /// The number of the next publish, once the channel is in confirm mode.
+    confirms: Option<u64>,
+    /// Publishes without an answer, by number.
+    unconfirmed: BTreeMap<u64, String>,
+    held: Vec<Held>,
+    /// Consumers whose deliveries are settled as they are sent.
+    unheld: BTreeSet<String>,
+    /// The delivery that was settled last.
+    settled: Option<u64>,
+}
+
+/// A delivery that the client has not settled.
+struct Held {
+    /// The consumer's tag, or `got`.
+    source: String,
+    tag: u64,
+    step: usize,
+}
+
+struct Queue {
+    /// Which connection may ask for it.
+    link: usize,
+    /// Ready messages and consumers, as they were told last.
+    counts: Option<(u32, u32)>,
+    /// What the trace says of them.
+    noted: Option<(u32, u32)>,
+}
+
+fn link_of(channel: u16) -> usize {
+    usize::from(channel >= 3 && channel != CONTROL)
+}
+
+impl<'a> Runner<'a> {
+    fn new(site: &'a mut Site, program: &Program, prefix: &'a str, patience: Patience) -> Self {
+        Self {
+            site,
+            prefix,
+            patience,
+            is_timed: program.is_timed(),
+            has_quorum: program.has_quorum(),
+            channels: BTreeMap::new(),
+            has_control: [false; LINKS],
+            queues: BTreeMap::new(),
+            published: 0,
+            step: Step::default(),
+            steps: 0,
+        }
+    }
+
+    fn operate(&mut self, operation: &Operation) -> io::Result<()> {
+        self.steps += 1;
+        match operation.verb {
+            Verb::Pause => {
+                let ms = operation.word(0).parse().unwrap_or(0);
+                std::thread::sleep(Duration::from_millis(ms));
+            }
+            Verb::Close => self.close(operation.channel)?,
+            Verb::Disconnect => self.disconnect(link_of(operation.channel))?,
+            _ => {
+                if self.open(operation.channel)? {
+                    self.request(operation)?;
+                }
+            }
+        }
+        self.settle(operation.verb)
+    }
+
+    /// Connects and opens the channel where it is not open. False if the broker refuses that.
+    fn open(&mut self, channel: u16) -> io::Result<bool> {
+        let link = link_of(channel);
+        if self.channels.contains_key(&channel) {
+            return Ok(true);
+        }
+        self.wire(link)?.send(channel, &Method::ChannelOpen(channel::Open));
+        self.channels.insert(channel, Channel::default());
+        self.await_reply(link, channel, false)?;
+        Ok(self.channels.contains_key(&channel))
+    }
+
+    /// The connection of that number.
+    fn wire(&mut self, link: usize) -> io::Result<&mut Wire> {
+        if self.site.wires[link].is_none() {
+            self.site.wires[link] = Some(Wire::connect(self.site.address)?);
+            self.has_control[link] = false;
+        }
+        Ok(self.site.wires[link].as_mut().expect("it was connected just now"))
+    }
+
+    /// Waits for the answer to a question on `channel`; what comes before it is written down. The
+    /// answer is, too, if it `is_shown`.
+    fn await_reply(&mut self, link: usize, channel: u16, is_shown: bool) -> io::Result<()> {
+        let deadline = Instant::now() + ANSWER_MAX;
+        loop {
+            let Some(told) = self.next(link, deadline)? else {
+                if self.site.wires[link].is_some() {
+                    self.step.closes.push(format!("no answer on channel {channel}"));
+                    self.lost(link);
+                }
+                return Ok(());
+            };
+            let is_answer = match &told {
+                Told::Reply { channel: at, .. }
+                | Told::Counted { channel: at, .. }
+                | Told::Got { channel: at, .. }
+                | Told::ChannelClosed { channel: at, .. } => *at == channel,
+                Told::ConnectionClosed { .. } => true,
+                _ => false,
+            };
+            if is_shown || !matches!(told, Told::Reply { .. }) || !is_answer {
+                self.take(link, told);
+            }
+            if is_answer {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The next thing that the broker says on a connection; none when it is lost or too late.
+    fn next(&mut self, link: usize, deadline: Instant) -> io::Result<Option<Told>> {
+        let Some(wire) = &mut self.site.wires[link] else { return Ok(None) };
+        match wire.next(deadline) {
+            Ok(told) => Ok(told),
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => Err(error),
+            Err(_) => {
+                self.step.closes.push(format!("connection {link} is lost"));
+                self.lost(link);
+                Ok(None)
+            }
+        }
+    }
+
+    /// Forgets a connection and all that was on it.
+    fn lost(&mut self, link: usize) {
+        self.site.wires[link] = None;
+        self.has_control[link] = false;
+        self.channels.retain(|channel, _| link_of(*channel) != link);
+        for queue in self.queues.values_mut().filter(|queue| queue.link == link) {
+            queue.link = 0;
+        }
+    }
+
+    fn close(&mut self, channel: u16) -> io::Result<()> {
+        if self.channels.contains_key(&channel) {
+            let close = channel::Close { reply_code: 200, reply_text: "bye", ..Default::default() };
+            let link = link_of(channel);
+            self.wire(link)?.send(channel, &Method::ChannelClose(close));
+            self.await_reply(link, channel, false)?;
+            self.channels.remove(&channel);
+        }
+        Ok(())
+    }
+
+    fn disconnect(&mut self, link: usize) -> io::Result<()> {
+        if self.site.wires[link].is_some() {
+            let text = "bye";
+            let close =
+                connection::Close { reply_code: 200, reply_text: text, class_id: 0, method_id: 0 };
+            self.wire(link)?.send(0, &Method::ConnectionClose(close));
+            self.await_reply(link, 0, false)?;
+            self.lost(link);
+        }
+        Ok(())
+    }
+
+    /// Closes all channels and reads what is left in every queue.
+    fn finish(&mut self) -> io::Result<()> {
+        self.steps += 1;
+        let open: Vec<u16> = self.channels.keys().copied().collect();
+        for channel in open {
+            self.close(channel)?;
+        }
+        self.settle(Verb::Close)?;
+        let queues: Vec<(String, usize)> =
+            self.queues.iter().map(|(name, queue)| (name.clone(), queue.link)).collect();
+        for (name, link) in queues {
+            let channel = if link == 0 { 1 } else { 3 };
+            for _ in 0..DRAINED_MAX {
+                if !self.open(channel)? {
+                    break;
+                }
+                let get = basic::Get { queue: &name, no_ack: true };
+                self.wire(link)?.send(channel, &Method::BasicGet(get));
+                let before = self.step.gots.len();
+                self.await_reply(link, channel, false)?;
+                if self.step.gots.len() == before {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Deletes all that the program may have left behind.
+    fn clean(&mut self, program: &Program) -> io::Result<()> {
+        let open: Vec<u16> = self.channels.keys().copied().collect();
+        for channel in open {
+            self.close(channel)?;
+        }
+        let is_exclusive = self.queues.values().any(|queue| queue.link != 0);
+        if is_exclusive {
+            self.disconnect(1)?;
+        }
+        let mut names = BTreeSet::new();
+        for operation in &program.0 {
+            match operation.verb {
+                Verb::Queue => drop(names.insert((true, self.own(operation.word(0))))),
+                Verb::Exchange => drop(names.insert((false, self.own(operation.word(0))))),
+                _ => {}
+            }
+        }
+        let prefix = self.prefix;
+        for (is_queue, name) in names.iter().filter(|(_, name)| name.starts_with(prefix)) {
+            if !self.open(1)? {
+                return Ok(());
+            }
+            let method = if *is_queue {
+                Method::QueueDelete(queue::Delete { queue: name, ..Default::default() })
+            } else {
+                Method::ExchangeDelete(exchange::Delete { exchange: name, ..Default::default() })
+            };
+            self.wire(0)?.send(1, &method);
+            self.await_reply(0, 1, false)?;
+        }
+        self.close(1)?;
+        self.close_control()
+    }
+
+    /// The next program opens its own.
+    fn close_control(&mut self) -> io::Result<()> {
+        for link in 0..LINKS {
+            if self.has_control[link] && self.site.wires[link].is_some() {
+                let close =
+                    channel::Close { reply_code: 200, reply_text: "bye", ..Default::default() };
+                self.wire(link)?.send(CONTROL, &Method::ChannelClose(close));
+                self.await_reply(link, CONTROL, false)?;
+                self.has_control[link] = false;
+            }
+        }
+        Ok(())
+    }
+
+    /// The full name of what is the program's own: `q1`, `e2`.
+    fn own(&self, name: &str) -> String {
+        let mut letters = name.chars();
+        let is_own = matches!(letters.next(), Some('q' | 'e'))
+            && letters.next().is_some_and(|digit| digit.is_ascii_digit())
+            && letters.next().is_none();
+        if is_own { format!("{}{name}", self.prefix) } else { name.to_owned() }
+    }
+}
