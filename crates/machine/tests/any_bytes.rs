@@ -2,8 +2,8 @@
 
 use machine::{
     Applied, Arguments, Batch, Catalog, CatalogCommand, ConsumerId, ConsumerSpec, EntryReader,
-    Goal, GroupId, Messages, NodeId, Origin, Outcome, QueueId, QueueMachine, QueueSettings, Ranges,
-    SessionId, Standing, Value, check_commands, password,
+    Goal, GroupId, Messages, NoHeaders, NodeId, Origin, Outcome, QueueId, QueueMachine,
+    QueueSettings, Ranges, SessionId, Standing, Value, check_commands, password,
 };
 use proptest::prelude::*;
 
@@ -111,6 +111,7 @@ fn read_everything(bytes: &[u8]) {
             Catalog::restore(&catalog.snapshot()).map(|it| it.digest()),
             Ok(catalog.digest())
         );
+        use_queues(&mut catalog);
         let changes = catalog.placement_changes(|_| Standing::Serving, Goal::Balance);
         let join =
             CatalogCommand::AddNode { node: NodeId(9), address: "node-9:1".into(), incarnation: 1 };
@@ -118,6 +119,35 @@ fn read_everything(bytes: &[u8]) {
             let at = Applied { index: 1, time_ms: 0 };
             catalog.apply(at, command, &mut Vec::new());
         }
+    }
+}
+
+/// Routes to all that is there and takes it away.
+fn use_queues(catalog: &mut Catalog) {
+    let mut targets = Vec::new();
+    let mut commands = Vec::new();
+    for vhost in catalog.vhosts() {
+        for exchange in vhost.exchanges() {
+            let _ = catalog.route_inside(
+                vhost.name(),
+                &exchange.name,
+                &["10", "#", ""],
+                &NoHeaders,
+                &mut targets,
+            );
+            assert!(targets.iter().all(|target| catalog.queue_by_id(target.queue).is_some()));
+            commands.push(CatalogCommand::DeleteExchange {
+                vhost: vhost.name().into(),
+                name: exchange.name.clone(),
+                if_unused: false,
+            });
+        }
+    }
+    for queue in catalog.queues() {
+        let _ = (queue.settings(), queue.dead_letter_exchange(), queue.dead_letter_key());
+    }
+    for command in commands {
+        catalog.apply(Applied { index: 1, time_ms: 0 }, command, &mut Vec::new());
     }
 }
 
@@ -133,7 +163,10 @@ fn some_catalog() -> Vec<u8> {
             auto_delete: false,
             exclusive: !durable,
             server_named: false,
-            arguments: Arguments::new().with("x", Value::Array(vec![Value::I8(1)])),
+            arguments: Arguments::new()
+                .with("x", Value::Array(vec![Value::I8(1)]))
+                .with("x-max-priority", Value::U8(9))
+                .with("x-dead-letter-exchange", Value::LongStr(b"late".to_vec())),
             by,
         };
         catalog.apply(at, command, &mut Vec::new());
@@ -142,6 +175,34 @@ fn some_catalog() -> Vec<u8> {
             source: "amq.topic".into(),
             destination: machine::Destination::Queue(name.into()),
             key: "#.a.*".into(),
+            arguments: Arguments::new(),
+            by: None,
+        };
+        catalog.apply(at, command, &mut Vec::new());
+    }
+    for (name, kind) in [
+        ("hash", machine::ExchangeKind::ConsistentHash),
+        ("late", machine::ExchangeKind::DelayedMessage),
+        ("chance", machine::ExchangeKind::Random),
+        ("recent", machine::ExchangeKind::RecentHistory),
+    ] {
+        let inner = Value::LongStr(b"x-modulus-hash".to_vec());
+        let command = CatalogCommand::DeclareExchange {
+            vhost: "/".into(),
+            name: name.into(),
+            kind,
+            durable: name != "recent",
+            auto_delete: name == "chance",
+            internal: false,
+            arguments: Arguments::new().with("x-delayed-type", inner),
+            by,
+        };
+        catalog.apply(at, command, &mut Vec::new());
+        let command = CatalogCommand::Bind {
+            vhost: "/".into(),
+            source: name.into(),
+            destination: machine::Destination::Queue("a".into()),
+            key: "10".into(),
             arguments: Arguments::new(),
             by: None,
         };
