@@ -69,6 +69,9 @@ pub const UNLOGGED_BYTES_MAX: usize = 32 * 1024 * 1024;
 /// Bytes of one append: past it the next message begins another.
 pub const APPEND_BYTES: usize = 256 * 1024;
 
+/// Messages that one question for room in a queue is about.
+pub const ADMIT_MESSAGES: usize = 4096;
+
 /// Groups one session gathers messages for at a time.
 pub const APPEND_SLOTS_MAX: usize = 64;
 

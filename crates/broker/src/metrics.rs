@@ -28,10 +28,16 @@ pub struct Metrics {
     pub unroutable: AtomicU64,
     /// Messages returned to their publisher.
     pub returned: AtomicU64,
+    /// Messages that a full queue refused.
+    pub refused: AtomicU64,
+    /// Cancellations of delayed messages.
+    pub cancels: AtomicU64,
     /// Messages sent to consumers.
     pub delivered: AtomicU64,
     /// Messages sent in answer to `basic.get`.
     pub got: AtomicU64,
+    /// Channels closed because a delivery was not settled in time.
+    pub consumer_timeouts: AtomicU64,
     /// Deliveries acked, nacked or rejected.
     pub settled: AtomicU64,
     /// Replies dropped because their reader was gone or slow.
@@ -56,8 +62,11 @@ pub(crate) struct Counts {
     pub(crate) confirmed: u64,
     pub(crate) unroutable: u64,
     pub(crate) returned: u64,
+    pub(crate) refused: u64,
+    pub(crate) cancels: u64,
     pub(crate) delivered: u64,
     pub(crate) got: u64,
+    pub(crate) consumer_timeouts: u64,
     pub(crate) settled: u64,
     pub(crate) handshake_late: u64,
 }
@@ -74,8 +83,11 @@ impl Metrics {
             (&self.confirmed, counts.confirmed),
             (&self.unroutable, counts.unroutable),
             (&self.returned, counts.returned),
+            (&self.refused, counts.refused),
+            (&self.cancels, counts.cancels),
             (&self.delivered, counts.delivered),
             (&self.got, counts.got),
+            (&self.consumer_timeouts, counts.consumer_timeouts),
             (&self.settled, counts.settled),
             (&self.limit_handshake, counts.handshake_late),
         ];

@@ -9,7 +9,9 @@
 //! `Outputs` say. It is told the time and what it may look at, never waits and never asks. What the
 //! channels share is the `trunk`; what is one channel's is in `channel` and the files named for its topics.
 
+mod admission;
 mod appends;
+mod attributes;
 mod channel;
 mod confirms;
 mod consume;
@@ -17,13 +19,17 @@ mod consumers;
 mod deliveries;
 pub(crate) mod errors;
 mod flow;
+mod guards;
 mod handshake;
+mod headers;
+mod message;
 mod names;
 mod publish;
 mod refusals;
 mod reply_to;
 mod routes;
 mod settles;
+mod store;
 mod tickets;
 mod topology;
 mod trunk;
@@ -553,6 +559,7 @@ impl Session {
             },
             Answer::AppendFailed { ticket } => match self.trunk.tickets.answer(ticket) {
                 Some(Waiting::Append { runs, bytes }) => self.logged(&runs, bytes, false),
+                Some(Waiting::Admit { queue }) => self.admitted(turn, queue, None),
                 waiting => self.told(turn, waiting, Answer::AppendFailed { ticket }),
             },
             Answer::Cancelled { queue, consumer } => {
@@ -564,7 +571,12 @@ impl Session {
                 }
             }
             Answer::Alarms(_) => {} // The view has them.
-            Answer::Leaving(_) | Answer::Admitted { .. } => {}
+            Answer::Admitted { ticket, refused } => {
+                if let Some(Waiting::Admit { queue }) = self.trunk.tickets.answer(ticket) {
+                    self.admitted(turn, queue, Some(&refused));
+                }
+            }
+            Answer::Leaving(_) => {} // The porter's.
             Answer::Stopping => {
                 let reason = "broker forced connection closure with reason 'shutdown'";
                 self.close_forced(turn, reason);
@@ -586,13 +598,7 @@ impl Session {
     fn logged(&mut self, runs: &[(ChannelRef, u64)], bytes: usize, is_logged: bool) {
         self.trunk.appends.unlogged_bytes -= bytes;
         for &(at, run) in runs {
-            let Some(channel) = find(&mut self.channels, at) else { continue };
-            let channel::Mode::Confirm(confirms) = &mut channel.mode else { continue };
-            confirms.answered(run, is_logged);
-            if !channel.is_touched {
-                channel.is_touched = true;
-                self.trunk.touched.push(at.number);
-            }
+            self.confirm(at, run, is_logged);
         }
     }
 
@@ -619,7 +625,7 @@ impl Session {
                     self.over(turn);
                 }
             }
-            Some(Waiting::Append { .. }) | None => {}
+            Some(Waiting::Append { .. } | Waiting::Admit { .. }) | None => {}
         }
     }
 
@@ -633,7 +639,8 @@ impl Session {
             Some(channel) if is_wanted => channel.deliver(&mut self.trunk, turn, delivery),
             Some(_) | None if consumer.no_ack => {}
             Some(_) | None => {
-                self.trunk.hand_back(source, delivery.first_seq, delivery.count);
+                let lane = source.lane(delivery.queue);
+                self.trunk.hand_back(lane, delivery.first_seq, delivery.count);
             }
         }
     }

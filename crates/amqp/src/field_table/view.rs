@@ -58,6 +58,18 @@ impl<'a> TableRef<'a> {
         Entries { reader: Reader::new(self.0) }
     }
 
+    /// The keys of the fields and the bytes of each whole field: key, type and value as they lie.
+    pub fn raw_fields(&self) -> impl Iterator<Item = (&'a str, &'a [u8])> + use<'a> {
+        let (mut entries, mut left) = (self.iter(), self.0);
+        std::iter::from_fn(move || {
+            let (key, _) = entries.next()?;
+            let taken = left.len().saturating_sub(entries.reader.remaining());
+            let (field, rest) = left.split_at_checked(taken)?;
+            left = rest;
+            Some((key, field))
+        })
+    }
+
     /// The first field with this key.
     pub fn find(&self, key: &str) -> Option<ValueRef<'a>> {
         self.iter().find_map(|(name, value)| (name == key).then_some(value))

@@ -1,7 +1,7 @@
 //! Published messages on their way into the log: one batch for each group and socket read.
 
 use cluster::Request;
-use machine::{Batch, GroupId, QueueId};
+use machine::{Attributes, Batch, GroupId, QueueId};
 
 use super::tickets::{ChannelRef, Tickets, Waiting};
 use crate::limits;
@@ -43,9 +43,24 @@ impl Appends {
         &mut self,
         group: GroupId,
         queues: &[QueueId],
+        attributes: &Attributes,
         head: &[&[u8]],
         body: &[u8],
     ) -> u64 {
+        let place = self.place(group);
+        self.slots[place].batch.enqueue_with(queues, attributes, head, body);
+        1 << place
+    }
+
+    /// Adds the cancellation of a delayed message. Gives the slot it waits for, as a bit.
+    pub(crate) fn cancel(&mut self, group: GroupId, queues: &[QueueId], key: u128) -> u64 {
+        let place = self.place(group);
+        self.slots[place].batch.cancel_delayed(queues, key);
+        1 << place
+    }
+
+    #[inline]
+    fn place(&mut self, group: GroupId) -> usize {
         let place = match self.slots.iter().position(|slot| slot.group == group) {
             Some(place) => place,
             None => {
@@ -54,8 +69,7 @@ impl Appends {
             }
         };
         assert!(place < limits::APPEND_SLOTS_MAX, "a message for more groups than there can be");
-        self.slots[place].batch.enqueue(queues, head, body);
-        1 << place
+        place
     }
 
     /// The batches in `slots` carry a part of this run.

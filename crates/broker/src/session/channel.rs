@@ -18,7 +18,10 @@ use machine::{GroupId, Outcome, QueueId};
 
 use super::confirms::{Confirms, Verdict};
 use super::consumers::ChannelRoom;
+use super::deliveries::Fetch;
 use super::errors::{Failure, Scope, not_done, unexpected};
+use super::guards::Guarded;
+use super::message::Seen;
 use super::publish::Content;
 use super::reply_to::ReplyConsumer;
 use super::tickets::{ChannelRef, Waiting};
@@ -87,12 +90,17 @@ pub(crate) enum Doing {
         tag: String,
         no_wait: bool,
     },
-    Get {
-        no_ack: bool,
+    Get(Fetch),
+    /// Room for messages of a transaction.
+    Admit {
+        tx: Box<Tx>,
+        unanswered: usize,
+        is_partial: bool,
     },
     Commit {
         unanswered: usize,
         failed: bool,
+        is_partial: bool,
     },
     /// The client's `channel.close`.
     Leave {
@@ -122,8 +130,8 @@ pub(crate) struct Channel {
     /// The method that `doing` belongs to: what a refusal names.
     doing_ids: (u16, u16),
     deferred: BytesMut,
-    /// Properties that were looked at and mean nothing to the server.
-    pub(crate) plain_properties: Vec<u8>,
+    /// Properties that were looked at last, if others of the same bytes need no second look.
+    pub(crate) seen: Seen,
     /// Confirms have moved since the client was told last.
     pub(crate) is_touched: bool,
 }
@@ -145,7 +153,7 @@ impl Channel {
             doing: None,
             doing_ids: (0, 0),
             deferred: BytesMut::new(),
-            plain_properties: Vec::new(),
+            seen: Seen::default(),
             is_touched: false,
         }
     }
@@ -325,8 +333,34 @@ impl Channel {
         if self.state != State::Open {
             return Ok(());
         }
-        let ids = self.doing_ids;
         let done = self.go_on(trunk, turn, answer);
+        self.done_so_far(trunk, turn, done)
+    }
+
+    /// A queue takes a message of the transaction that is being committed, or does not.
+    pub(crate) fn admitted(
+        &mut self,
+        trunk: &mut Trunk,
+        turn: &mut Turn<'_>,
+        group: GroupId,
+        message: Option<&Guarded>,
+    ) -> Result<(), Failure> {
+        if self.state != State::Open || !self.take_admitted(group, message) {
+            return Ok(());
+        }
+        let Some(Doing::Admit { tx, is_partial, .. }) = self.doing.take() else { return Ok(()) };
+        let done = self.commit(trunk, turn, *tx, is_partial);
+        self.done_so_far(trunk, turn, done)
+    }
+
+    /// Refuses what failed; with nothing more to wait for, the frames that were set aside are next.
+    fn done_so_far(
+        &mut self,
+        trunk: &mut Trunk,
+        turn: &mut Turn<'_>,
+        done: Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let ids = self.doing_ids;
         let result = done.or_else(|failure| {
             self.doing = None;
             self.refused(trunk, turn, failure, ids)
@@ -345,14 +379,15 @@ impl Channel {
     ) -> Result<(), Failure> {
         let Some(doing) = self.doing.take() else { return Ok(()) };
         match (doing, answer) {
-            (Doing::Commit { unanswered, failed }, answer) => {
+            (Doing::Commit { unanswered, failed, is_partial }, answer) => {
                 let failed = failed || !matches!(answer, Answer::Appended { .. });
-                if unanswered > 1 {
-                    self.doing = Some(Doing::Commit { unanswered: unanswered - 1, failed });
+                let unanswered = unanswered - 1;
+                if unanswered > 0 {
+                    self.doing = Some(Doing::Commit { unanswered, failed, is_partial });
                 } else if failed {
                     return Err(not_done("the transaction"));
                 } else {
-                    self.committed(trunk, turn);
+                    return self.committed(trunk, turn, is_partial);
                 }
                 Ok(())
             }
@@ -363,8 +398,8 @@ impl Channel {
                 }
                 Ok(())
             }
-            (Doing::Get { no_ack }, Answer::Got { delivery, ready, .. }) => {
-                self.got(trunk, turn, delivery, ready, no_ack);
+            (Doing::Get(fetch), Answer::Got { delivery, ready, .. }) => {
+                self.got(trunk, turn, delivery, ready, fetch);
                 Ok(())
             }
             (Doing::Attach { number, queue, no_wait }, Answer::Attached { result, .. }) => {
@@ -463,7 +498,7 @@ impl Channel {
         }
         self.wind_up(trunk, turn);
         trunk.appends.flush(&mut trunk.tickets, &mut turn.out.requests);
-        if trunk.tickets.last_append().is_some() {
+        if trunk.has_unlogged() {
             // Any question will do: it is asked once everything before it is logged.
             let group = GroupId::local(trunk.node);
             trunk.ask_after_appends(turn, self.at, |ticket| Request::Status {
@@ -503,7 +538,7 @@ impl Channel {
         self.drop_content(trunk);
         self.drop_replies(trunk, turn);
         self.roll_back();
-        self.requeue_all(trunk);
+        self.requeue_all(trunk, Outcome::Returned);
         self.mode = Mode::Plain;
         self.doing = None;
         self.drop_deferred(trunk);

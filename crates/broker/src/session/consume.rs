@@ -1,10 +1,12 @@
 //! `basic.qos`, `consume`, `cancel` and `get`.
 
-use amqp::{Method, ReplyCode, ValueRef, basic};
+use amqp::{Method, ReplyCode, basic};
 use cluster::Request;
-use machine::{AttachError, ConsumerSpec};
+use machine::{AttachError, ConsumerSpec, QueueType};
 
+use super::attributes::integer;
 use super::channel::{Channel, Doing};
+use super::deliveries::Fetch;
 use super::errors::{Failure, exclusive_use, no_queue, not_done, precondition};
 use super::reply_to::REPLY_TO;
 use super::topology::Found;
@@ -169,6 +171,8 @@ impl Channel {
         let verb = Verb::Read { queue: &queue };
         auth::allow(turn.view.catalog, &trunk.user, &trunk.vhost, verb)?;
         let Found { id, group } = self.find_queue(trunk, turn, &queue)?;
+        let found = turn.view.catalog.queue(&trunk.vhost, &queue);
+        let is_counted = found.is_some_and(|queue| queue.queue_type() == QueueType::Quorum);
         let number = *self.fetches.get_or_insert_with(|| trunk.consumers.draw());
         let consumer = trunk.consumer_id(number);
         let no_ack = get.no_ack;
@@ -179,25 +183,16 @@ impl Channel {
             consumer,
             no_ack,
         });
-        self.doing = Some(Doing::Get { no_ack });
+        self.doing = Some(Doing::Get(Fetch { no_ack, is_counted }));
         Ok(())
     }
 }
 
 /// `x-priority`: any integer; what does not fit counts as the nearest that does.
 fn priority(consume: &basic::Consume<'_>) -> Result<i32, Failure> {
-    let number = match consume.arguments.find("x-priority") {
-        None => return Ok(0),
-        Some(ValueRef::I8(number)) => i64::from(number),
-        Some(ValueRef::U8(number)) => i64::from(number),
-        Some(ValueRef::I16(number)) => i64::from(number),
-        Some(ValueRef::U16(number)) => i64::from(number),
-        Some(ValueRef::I32(number)) => i64::from(number),
-        Some(ValueRef::U32(number)) => i64::from(number),
-        Some(ValueRef::I64(number)) => number,
-        Some(_) => {
-            return Err(precondition("invalid arg 'x-priority' for consumer: expected integer"));
-        }
+    let Some(value) = consume.arguments.find("x-priority") else { return Ok(0) };
+    let Some(number) = integer(&value) else {
+        return Err(precondition("invalid arg 'x-priority' for consumer: expected integer"));
     };
     let nearest = number.clamp(i32::MIN.into(), i32::MAX.into());
     Ok(i32::try_from(nearest).expect("it was clamped"))

@@ -1,13 +1,26 @@
 //! Messages to the client, and its acks: the hot way out.
 
 use amqp::{Method, ReplyCode, basic, encode_deliver};
+use bytes::BytesMut;
 use cluster::Delivery;
 use machine::{Messages, Outcome, QueueId};
 
 use super::channel::{Channel, Mode};
 use super::errors::{Failure, unknown_tag};
+use super::headers::{self, Number};
 use super::trunk::{Trunk, Turn};
 use super::unacked::{Run, Source};
+
+/// How often a message came back to a queue that counts that.
+const DELIVERY_COUNT: &str = "x-delivery-count";
+
+/// A `basic.get` that waits for its message.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fetch {
+    pub(crate) no_ack: bool,
+    /// Its queue is one of those of which RabbitMQ always tells the count.
+    pub(crate) is_counted: bool,
+}
 
 /// A stored message's head: exchange and routing key as on the wire, then its properties.
 pub(crate) fn split_head(head: &[u8]) -> Option<(&[u8], &[u8])> {
@@ -16,13 +29,18 @@ pub(crate) fn split_head(head: &[u8]) -> Option<(&[u8], &[u8])> {
     head.split_at_checked(exchange + key)
 }
 
+/// The properties of a message that came back so often before, as RabbitMQ sends them.
+fn with_delivery_count(properties: &[u8], returns: u32) -> Option<BytesMut> {
+    headers::with_number(properties, DELIVERY_COUNT, Number::I64(returns.into()), true)
+}
+
 impl Channel {
     /// Sends what a queue delivered to one of this channel's consumers.
     pub(crate) fn deliver(&mut self, trunk: &mut Trunk, turn: &mut Turn<'_>, delivery: &Delivery) {
         let number = delivery.consumer.number;
         let room = self.room();
         let Some(consumer) = trunk.consumers.find_mut(number) else { return };
-        let source = consumer.source;
+        let source = consumer.source.lane(delivery.queue);
         let taken =
             if consumer.no_ack { delivery.count } else { delivery.count.min(room.of(consumer)) };
         let tag = match consumer.no_ack {
@@ -34,6 +52,14 @@ impl Channel {
         let mut sent = 0;
         for (head, body) in Messages::of(delivery.queue, &delivery.bytes).take(taken as usize) {
             let Some((destination, properties)) = split_head(head) else { break };
+            let counted;
+            let properties = match delivery.returns {
+                0 => properties,
+                returns => {
+                    counted = with_delivery_count(properties, returns);
+                    counted.as_deref().unwrap_or(properties)
+                }
+            };
             encode_deliver(
                 &mut turn.out.bytes,
                 trunk.frame_bytes_max,
@@ -58,14 +84,15 @@ impl Channel {
         }
     }
 
-    /// `basic.get-ok` or `basic.get-empty`.
+    /// `basic.get-ok` or `basic.get-empty`. RabbitMQ tells of a quorum queue's messages how often they came
+    /// back even if they never did, but only here.
     pub(crate) fn got(
         &mut self,
         trunk: &mut Trunk,
         turn: &mut Turn<'_>,
         delivery: Option<Delivery>,
         ready: u64,
-        no_ack: bool,
+        Fetch { no_ack, is_counted }: Fetch,
     ) {
         let found = delivery.as_ref().and_then(|delivery| {
             let (head, body) = Messages::of(delivery.queue, &delivery.bytes).next()?;
@@ -93,6 +120,11 @@ impl Channel {
             routing_key,
             message_count: u32::try_from(ready).unwrap_or(u32::MAX),
         });
+        let counted = match is_counted || delivery.returns > 0 {
+            true => with_delivery_count(properties, delivery.returns),
+            false => None,
+        };
+        let properties = counted.as_deref().unwrap_or(properties);
         let mut encoder = trunk.encoder(turn);
         encoder.method(self.at.number, &method);
         encoder.header(self.at.number, body.len() as u64, properties);
@@ -141,9 +173,10 @@ impl Channel {
         }
     }
 
-    /// Gives everything that is out back to its queues: `basic.recover`, and the channel's end.
-    pub(crate) fn requeue_all(&mut self, trunk: &mut Trunk) {
-        self.unacked.take_all(|run| trunk.settle(&run, Outcome::Requeue));
+    /// Gives everything that is out back to its queues: `Requeue` for `basic.recover`, `Returned` at the
+    /// channel's end.
+    pub(crate) fn requeue_all(&mut self, trunk: &mut Trunk, outcome: Outcome) {
+        self.unacked.take_all(|run| trunk.settle(&run, outcome));
     }
 
     /// `basic.recover` and `basic.recover-async`.
@@ -152,7 +185,7 @@ impl Channel {
             return Err(Failure::connection(ReplyCode::NotImplemented, "requeue=false"));
         }
         let was_out = self.unacked.count();
-        self.requeue_all(trunk);
+        self.requeue_all(trunk, Outcome::Requeue);
         self.room_came(trunk, was_out);
         Ok(())
     }

@@ -19,6 +19,7 @@ impl Session {
         self.tell_confirms(turn, false);
         let trunk = &mut self.trunk;
         trunk.appends.flush(&mut trunk.tickets, &mut turn.out.requests);
+        trunk.guards.flush(&mut trunk.tickets, &mut turn.out.requests);
         trunk.release(turn);
         self.grant(turn);
         self.trunk.settles.flush(self.trunk.session, &mut turn.out.requests);

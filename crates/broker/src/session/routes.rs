@@ -4,36 +4,103 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use machine::{GroupId, QueueId};
+use machine::{Attributes, GroupId, QueueId, Target};
 
+use super::attributes::Asked;
 use crate::limits;
 
 /// The queues of one message, by the group that stores them. Empty: nobody takes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Route {
+    /// Queues that take a message as it is.
     pub(crate) groups: Vec<(GroupId, Vec<QueueId>)>,
+    /// Queues that want to know more of it, or are asked first; sorted, so that what goes into one
+    /// command stands together. A plain route has none.
+    pub(crate) special: Vec<Target>,
+    /// Whether some of them are asked first.
+    pub(crate) is_guarded: bool,
+    /// Whether some of them want the message's key.
+    pub(crate) dedups: bool,
 }
 
 impl Route {
-    pub(crate) fn add(&mut self, group: GroupId, queue: QueueId) {
-        match self.groups.iter_mut().find(|(known, _)| *known == group) {
-            Some((_, queues)) if queues.contains(&queue) => {}
-            Some((_, queues)) => queues.push(queue),
-            None => self.groups.push((group, vec![queue])),
+    /// Where routing sent a message: each queue once.
+    pub(crate) fn of(targets: &[Target]) -> Self {
+        let mut route = Self::default();
+        for target in targets {
+            if *target != Target::plain(target.queue, target.group) {
+                route.is_guarded |= target.is_guarded;
+                route.dedups |= target.dedups;
+                route.special.push(*target);
+                continue;
+            }
+            match route.groups.iter_mut().find(|(known, _)| *known == target.group) {
+                Some((_, queues)) => queues.push(target.queue),
+                None => route.groups.push((target.group, vec![target.queue])),
+            }
         }
-    }
-
-    /// The queues come from routing, which says each once.
-    pub(crate) fn add_new(&mut self, group: GroupId, queue: QueueId) {
-        match self.groups.iter_mut().find(|(known, _)| *known == group) {
-            Some((_, queues)) => queues.push(queue),
-            None => self.groups.push((group, vec![queue])),
-        }
+        route.special.sort_by_key(kind_of);
+        route
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.groups.is_empty()
+        self.groups.is_empty() && self.special.is_empty()
     }
+
+    /// Whether nothing has to be known of a message to store it there.
+    #[inline]
+    pub(crate) fn is_plain(&self) -> bool {
+        self.special.is_empty()
+    }
+
+    /// No message for it becomes more commands than this.
+    #[inline]
+    pub(crate) fn parts_max(&self) -> usize {
+        self.groups.len() + self.special.len()
+    }
+
+    /// The commands of one message: for which group, with which attributes, for which queues. Without
+    /// the queues that are asked first.
+    pub(crate) fn parts(
+        &self,
+        asked: &Asked,
+        lanes: &mut Vec<QueueId>,
+        mut part: impl FnMut(GroupId, &Attributes, &[QueueId]),
+    ) {
+        let attributes = asked.attributes(false);
+        for (group, queues) in &self.groups {
+            part(*group, &attributes, queues);
+        }
+        for special in self.special.chunk_by(|one, two| kind_of(one) == kind_of(two)) {
+            let Some(first) = special.first().filter(|first| !first.is_guarded) else { continue };
+            lanes.clear();
+            lanes.extend(special.iter().map(|target| asked.lane(target)));
+            part(first.group, &asked.attributes(first.dedups), lanes);
+        }
+    }
+
+    /// The queues that are asked first.
+    pub(crate) fn guarded(&self) -> impl Iterator<Item = &Target> {
+        self.special.iter().filter(|target| target.is_guarded)
+    }
+
+    /// Every lane of every queue, by group: where a delayed message may be.
+    pub(crate) fn lanes(&self) -> Vec<(GroupId, Vec<QueueId>)> {
+        let mut all = self.groups.clone();
+        for target in &self.special {
+            let lanes = (0..=target.max_priority).map(|priority| target.queue.lane(priority));
+            match all.iter_mut().find(|(known, _)| *known == target.group) {
+                Some((_, queues)) => queues.extend(lanes),
+                None => all.push((target.group, lanes.collect())),
+            }
+        }
+        all
+    }
+}
+
+/// What must agree for two queues to share one command.
+fn kind_of(target: &Target) -> (GroupId, bool, bool) {
+    (target.group, target.is_guarded, target.dedups)
 }
 
 /// Routes by exchange and routing key as they stand on the wire, one behind the other.
@@ -91,7 +158,7 @@ mod tests {
     use super::*;
 
     fn route(queue: u64) -> Route {
-        Route { groups: vec![(GroupId(1), vec![QueueId(queue)])] }
+        Route::of(&[Target::plain(QueueId(queue), GroupId(1))])
     }
 
     #[test]
@@ -116,13 +183,35 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_that_two_keys_lead_to_is_in_the_route_once() {
-        let mut both = route(1);
-        both.add(GroupId(1), QueueId(1));
-        both.add(GroupId(1), QueueId(2));
-        both.add(GroupId(2), QueueId(3));
-        let expected =
-            vec![(GroupId(1), vec![QueueId(1), QueueId(2)]), (GroupId(2), vec![QueueId(3)])];
-        assert_eq!(both.groups, expected);
+    fn a_message_goes_into_one_command_for_each_group_and_kind_of_queue() {
+        let plain = |queue| Target::plain(QueueId(queue), GroupId(1));
+        let priority = |queue| Target { max_priority: 5, ..plain(queue) };
+        let guarded = Target { is_guarded: true, ..plain(5) };
+        let dedup = Target { dedups: true, ..plain(6) };
+        let route =
+            Route::of(&[plain(1), plain(2), priority(3), guarded, dedup, priority(7), plain(8)]);
+        assert!(!route.is_plain() && route.is_guarded && route.dedups);
+        let asked = Asked { priority: 9, key: Some(4), ..Asked::default() };
+        let mut parts = Vec::new();
+        route.parts(&asked, &mut Vec::new(), |group, attributes, queues| {
+            parts.push((group.0, attributes.key, queues.to_vec()));
+        });
+        let lane = |queue| QueueId(queue).lane(5);
+        assert_eq!(
+            parts,
+            [
+                (1, None, vec![QueueId(1), QueueId(2), QueueId(8)]),
+                (1, None, vec![lane(3), lane(7)]),
+                (1, Some(4), vec![QueueId(6)]),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_delayed_message_is_looked_for_in_every_lane() {
+        let target = Target { max_priority: 2, ..Target::plain(QueueId(3), GroupId(1)) };
+        let route = Route::of(&[target, Target::plain(QueueId(4), GroupId(1))]);
+        let lanes = [QueueId(4), QueueId(3), QueueId(3).lane(1), QueueId(3).lane(2)];
+        assert_eq!(route.lanes(), [(GroupId(1), lanes.to_vec())]);
     }
 }

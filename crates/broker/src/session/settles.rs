@@ -41,9 +41,11 @@ impl Settles {
         });
     }
 
-    /// Lets `credit` go with a settle that is on its way. `false`: there is none.
+    /// Lets a consumer's `credit` go with a settle that is on its way, of whichever lane. `false`: there is
+    /// none.
     pub(crate) fn add_credit(&mut self, source: Source, credit: u32) -> bool {
-        let found = self.gathered.iter_mut().rev().take(LOOK_BACK).find(|one| one.source == source);
+        let is_of_it = |one: &&mut Gathered| one.source.lane(source.queue) == source;
+        let found = self.gathered.iter_mut().rev().take(LOOK_BACK).find(is_of_it);
         if let Some(found) = found {
             found.credit += credit;
             return true;

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use cluster::Ticket;
+use machine::QueueId;
 
 /// A channel in one of its lives: a number may be closed and opened again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +17,8 @@ pub(crate) struct ChannelRef {
 pub(crate) enum Waiting {
     /// Published messages: which runs of which channels' confirms, and how many bytes.
     Append { runs: Vec<(ChannelRef, u64)>, bytes: usize },
+    /// Messages for a queue that says which of them it takes.
+    Admit { queue: QueueId },
     /// A channel, for its own next step.
     Channel(ChannelRef),
     /// A consumer of a closed channel to be forgotten.

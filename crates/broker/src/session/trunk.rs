@@ -7,11 +7,12 @@ use std::time::Instant;
 
 use amqp::{Encoder, Method};
 use cluster::{Request, Ticket};
-use machine::{ConsumerId, NodeId, Outcome, SessionId, SessionOwner};
+use machine::{ConsumerId, NodeId, Outcome, QueueId, SessionId, SessionOwner};
 
 use super::appends::Appends;
 use super::consumers::Consumers;
-use super::names::Names;
+use super::guards::Guards;
+use super::names::{Chance, Names};
 use super::routes::Routes;
 use super::settles::Settles;
 use super::tickets::{ChannelRef, Tickets, Waiting};
@@ -44,24 +45,38 @@ pub(crate) struct Trunk {
     pub(crate) frame_bytes_max: u32,
     pub(crate) tickets: Tickets,
     pub(crate) appends: Appends,
+    pub(crate) guards: Guards,
+    /// Room for the queues of one message.
+    pub(crate) lanes: Vec<QueueId>,
     pub(crate) settles: Settles,
     pub(crate) consumers: Consumers,
     pub(crate) routes: Routes,
     pub(crate) names: Names,
+    pub(crate) chance: Chance,
     pub(crate) counts: Counts,
     pub(crate) has_published: bool,
     /// Bytes of bodies that have begun and not ended.
     pub(crate) partial_bytes: u64,
     /// Bytes of frames set aside for waiting channels.
     pub(crate) deferred_bytes: usize,
-    /// Questions that are asked once all appends up to the mark are answered.
-    held_back: VecDeque<(Ticket, Request)>,
+    /// Questions that are asked once everything published before them is logged.
+    held_back: VecDeque<HeldBack>,
     /// Channels whose confirms have moved.
     pub(crate) touched: Vec<u16>,
     /// Channels that wait for nothing any more and have frames set aside.
     pub(crate) resumable: Vec<ChannelRef>,
     /// Reply addresses of this session and whose they are.
     pub(crate) reply_addresses: Vec<(String, ChannelRef)>,
+}
+
+/// A question, and what has to be logged before it is asked.
+#[derive(Debug)]
+struct HeldBack {
+    /// Up to this number nothing may wait to be let into its queue; its append may be newer than `mark`.
+    guarded: Option<u64>,
+    /// Up to this append all must be answered.
+    mark: Option<Ticket>,
+    request: Request,
 }
 
 /// One step: the time, what may be looked at, and what comes of it.
@@ -91,10 +106,13 @@ impl Trunk {
             capabilities: Capabilities::default(),
             tickets: Tickets::default(),
             appends: Appends::default(),
+            guards: Guards::default(),
+            lanes: Vec::new(),
             settles: Settles::default(),
             consumers: Consumers::default(),
             routes: Routes::default(),
             names: Names::new(seed),
+            chance: Chance::new(seed),
             counts: Counts::default(),
             has_published: false,
             partial_bytes: 0,
@@ -162,21 +180,37 @@ impl Trunk {
         question: impl FnOnce(Ticket) -> Request,
     ) {
         self.appends.flush(&mut self.tickets, &mut turn.out.requests);
-        let Some(mark) = self.tickets.last_append() else {
+        if !self.has_unlogged() {
             return self.ask_as(turn, waiting, question);
-        };
+        }
         self.settles.flush(self.session, &mut turn.out.requests);
         let ticket = self.tickets.issue(waiting);
-        self.held_back.push_back((mark, question(ticket)));
+        self.held_back.push_back(HeldBack {
+            guarded: (!self.guards.is_empty()).then(|| self.guards.last()),
+            mark: self.tickets.last_append(),
+            request: question(ticket),
+        });
     }
 
-    /// Asks what was held back and need not be any more.
+    /// Whether something published is not known to be logged. What is gathered counts once it is flushed.
+    pub(crate) fn has_unlogged(&self) -> bool {
+        self.tickets.last_append().is_some() || !self.guards.is_empty()
+    }
+
+    /// Asks what was held back and need not be any more. What was gathered is flushed.
     pub(crate) fn release(&mut self, turn: &mut Turn<'_>) {
-        while let Some((mark, _)) = self.held_back.front()
-            && self.tickets.is_past(*mark)
-        {
-            let (_, request) = self.held_back.pop_front().expect("it was looked at");
-            turn.out.requests.push(request);
+        while let Some(first) = self.held_back.front_mut() {
+            if let Some(number) = first.guarded
+                && self.guards.is_past(number)
+            {
+                first.guarded = None;
+                first.mark = self.tickets.last_append();
+            }
+            let is_past = first.mark.is_none_or(|mark| self.tickets.is_past(mark));
+            if first.guarded.is_some() || !is_past {
+                break;
+            }
+            turn.out.requests.extend(self.held_back.pop_front().map(|first| first.request));
         }
     }
 
@@ -195,7 +229,7 @@ impl Trunk {
 
     /// Why the client may not be read now, if so: too much is on its way already.
     pub(crate) fn is_congested(&self) -> bool {
-        self.appends.unlogged_bytes >= crate::limits::UNLOGGED_BYTES_MAX
+        self.appends.unlogged_bytes + self.guards.bytes >= crate::limits::UNLOGGED_BYTES_MAX
             || self.deferred_bytes >= crate::limits::DEFERRED_BYTES_MAX
     }
 }

@@ -8,9 +8,12 @@ use bytes::BytesMut;
 use cluster::{Held, Request};
 use machine::{Batch, GroupId, Outcome, QueueId, Ranges};
 
+use super::attributes::Asked;
 use super::channel::{Channel, Doing, Mode};
-use super::errors::{Failure, unknown_tag};
+use super::errors::{Failure, precondition, unknown_tag};
+use super::guards::{Guarded, Then};
 use super::routes::Route;
+use super::store::guarded;
 use super::trunk::{Trunk, Turn};
 use super::unacked::{Run, Unacked};
 use crate::limits;
@@ -22,20 +25,37 @@ pub(crate) struct Tx {
     /// `basic.return`s of the publishes, encoded.
     pub(crate) returns: BytesMut,
     settled: Vec<(Run, Outcome)>,
+    /// Messages whose queues are asked for room at the commit.
+    guarded: Vec<(GroupId, Guarded)>,
+    guarded_bytes: usize,
 }
 
 impl Tx {
-    pub(crate) fn enqueue(
+    pub(crate) fn store(
         &mut self,
         route: &Route,
+        asked: &Asked,
         head: &[&[u8]],
         body: &[u8],
+        lanes: &mut Vec<QueueId>,
     ) -> Result<(), Failure> {
-        for (group, queues) in &route.groups {
-            self.batch(*group).enqueue(queues, head, body);
+        if let Some(key) = asked.cancels {
+            for (group, queues) in route.lanes() {
+                self.batch(group).cancel_delayed(&queues, key);
+            }
+        } else {
+            route.parts(asked, lanes, |group, attributes, queues| {
+                self.batch(group).enqueue_with(queues, attributes, head, body);
+            });
+            for target in route.guarded() {
+                let (lane, attributes) = (asked.lane(target), asked.attributes(target.dedups));
+                let message = guarded(lane, attributes, head, body, Then::Append(None));
+                self.guarded_bytes += message.bytes();
+                self.guarded.push((target.group, message));
+            }
         }
         let bytes: usize = self.batches.iter().map(|(_, batch)| batch.bytes()).sum();
-        if bytes + self.returns.len() > limits::TX_BYTES_MAX {
+        if bytes + self.guarded_bytes + self.returns.len() > limits::TX_BYTES_MAX {
             return Err(too_large("bytes", limits::TX_BYTES_MAX));
         }
         Ok(())
@@ -159,7 +179,43 @@ impl Channel {
         trunk: &mut Trunk,
         turn: &mut Turn<'_>,
     ) -> Result<(), Failure> {
-        let Tx { batches, returns, settled } = std::mem::take(self.transaction()?);
+        let mut tx = std::mem::take(&mut **self.transaction()?);
+        let asked = std::mem::take(&mut tx.guarded);
+        if asked.is_empty() {
+            return self.commit(trunk, turn, tx, false);
+        }
+        let unanswered = asked.len();
+        for (group, message) in asked {
+            trunk.guards.add(group, Guarded { then: Then::Commit(self.at), ..message });
+        }
+        self.doing = Some(Doing::Admit { tx: Box::new(tx), unanswered, is_partial: false });
+        Ok(())
+    }
+
+    /// A queue takes one of the transaction's messages, or does not. Gives whether nothing more is waited for.
+    pub(crate) fn take_admitted(&mut self, group: GroupId, message: Option<&Guarded>) -> bool {
+        let Some(Doing::Admit { tx, unanswered, is_partial }) = &mut self.doing else {
+            return false;
+        };
+        match message {
+            Some(Guarded { lane, attributes, head, body, .. }) => {
+                tx.batch(group).enqueue_with(&[*lane], attributes, &[head], body);
+            }
+            None => *is_partial = true,
+        }
+        *unanswered -= 1;
+        *unanswered == 0
+    }
+
+    /// Hands the transaction over. `is_partial`: some of its messages were refused.
+    pub(crate) fn commit(
+        &mut self,
+        trunk: &mut Trunk,
+        turn: &mut Turn<'_>,
+        tx: Tx,
+        is_partial: bool,
+    ) -> Result<(), Failure> {
+        let Tx { batches, returns, settled, .. } = tx;
         turn.out.bytes.extend_from_slice(&returns);
         let mut groups: Vec<(GroupId, Batch, GroupSettles)> = batches
             .into_iter()
@@ -194,17 +250,29 @@ impl Channel {
             });
         }
         match unanswered {
-            0 => self.committed(trunk, turn),
-            _ => self.doing = Some(Doing::Commit { unanswered, failed: false }),
+            0 => self.committed(trunk, turn, is_partial),
+            _ => {
+                self.doing = Some(Doing::Commit { unanswered, failed: false, is_partial });
+                Ok(())
+            }
         }
+    }
+
+    /// What could be done is done; the client is told if that was not all.
+    pub(crate) fn committed(
+        &mut self,
+        trunk: &Trunk,
+        turn: &mut Turn<'_>,
+        is_partial: bool,
+    ) -> Result<(), Failure> {
+        if is_partial {
+            return Err(precondition("partial tx completion"));
+        }
+        trunk.send(turn, self.at.number, &Method::TxCommitOk(tx::CommitOk));
         Ok(())
     }
 
-    pub(crate) fn committed(&mut self, trunk: &Trunk, turn: &mut Turn<'_>) {
-        trunk.send(turn, self.at.number, &Method::TxCommitOk(tx::CommitOk));
-    }
-
-    fn transaction(&mut self) -> Result<&mut Tx, Failure> {
+    fn transaction(&mut self) -> Result<&mut Box<Tx>, Failure> {
         match &mut self.mode {
             Mode::Tx(tx) => Ok(tx),
             Mode::Plain | Mode::Confirm(_) => {
@@ -219,17 +287,22 @@ impl Channel {
 mod tests {
     use super::*;
     use crate::session::unacked::Source;
+    use machine::Target;
 
     const GROUP: GroupId = GroupId(1);
 
     #[test]
     fn a_transaction_holds_only_so_many_bytes() {
-        let mut tx = Tx::default();
-        let route = Route { groups: vec![(GROUP, vec![QueueId(7)])] };
-        let body = vec![0; limits::TX_BYTES_MAX / 2];
-        tx.enqueue(&route, &[b"head"], &body).unwrap();
-        let refused = tx.enqueue(&route, &[b"head"], &body).unwrap_err();
-        assert_eq!(refused.error.code, ReplyCode::ResourceError);
+        let plain = Target::plain(QueueId(7), GROUP);
+        for target in [plain, Target { is_guarded: true, ..plain }] {
+            let route = Route::of(&[target]);
+            let body = vec![0; limits::TX_BYTES_MAX / 2];
+            let mut tx = Tx::default();
+            let mut store =
+                || tx.store(&route, &Asked::default(), &[b"head"], &body, &mut Vec::new());
+            store().unwrap();
+            assert_eq!(store().unwrap_err().error.code, ReplyCode::ResourceError);
+        }
     }
 
     #[test]

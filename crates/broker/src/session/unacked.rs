@@ -15,6 +15,13 @@ pub(crate) struct Source {
     pub(crate) consumer: u64,
 }
 
+impl Source {
+    /// A lane of the same queue: what messages are held of.
+    pub(crate) fn lane(self, queue: QueueId) -> Self {
+        Self { queue, ..self }
+    }
+}
+
 /// Messages in a row behind delivery tags in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Run {

@@ -2,8 +2,8 @@
 
 use std::cell::Cell;
 
-use amqp::{FieldTable, FieldValue, TableRef, ValueRef};
-use machine::{Arguments, Headers, Value, ValueView};
+use amqp::{FieldTable, FieldValue, Properties, TableRef, ValueRef};
+use machine::{Arguments, HashProperty, Headers, Value, ValueView};
 
 /// The arguments of a declaration.
 pub(crate) fn arguments(table: TableRef<'_>) -> Arguments {
@@ -37,29 +37,60 @@ fn from_value(value: FieldValue) -> Value {
     }
 }
 
-/// A message's headers for routing. Remembers whether the route depends on them.
+/// A message as routing sees it. Remembers whether the route depends on more than the key.
 #[derive(Debug, Default)]
-pub(crate) struct ObservedHeaders<'a> {
-    table: Option<TableRef<'a>>,
+pub(crate) struct Observed<'a> {
+    properties: Properties<'a>,
+    chance: u64,
+    first_key: Option<&'a str>,
     was_asked: Cell<bool>,
 }
 
-impl<'a> ObservedHeaders<'a> {
-    pub(crate) fn new(table: Option<TableRef<'a>>) -> Self {
-        Self { table, was_asked: Cell::new(false) }
+impl<'a> Observed<'a> {
+    /// `chance` is a number drawn for this message.
+    pub(crate) fn new(properties: Properties<'a>, chance: u64) -> Self {
+        Self { properties, chance, first_key: None, was_asked: Cell::new(false) }
     }
 
-    /// Whether routing looked at a header: then the route is this message's alone.
+    /// For its further keys: `key` was the first.
+    pub(crate) fn behind(self, key: &'a str) -> Self {
+        Self { first_key: Some(key), ..self }
+    }
+
+    /// Whether routing looked at more than the key: then the route is this message's alone.
     pub(crate) fn was_asked(&self) -> bool {
         self.was_asked.get()
     }
 }
 
-impl Headers for ObservedHeaders<'_> {
+impl Headers for Observed<'_> {
     fn find(&self, name: &str) -> Option<ValueView<'_>> {
         self.was_asked.set(true);
-        Some(view(self.table?.find(name)?))
+        Some(view(self.properties.headers?.find(name)?))
     }
+
+    fn property(&self, property: HashProperty) -> Option<ValueView<'_>> {
+        self.was_asked.set(true);
+        match property {
+            HashProperty::MessageId => self.properties.message_id.map(text_view),
+            HashProperty::CorrelationId => self.properties.correlation_id.map(text_view),
+            HashProperty::Timestamp => self.properties.timestamp.map(ValueView::Timestamp),
+        }
+    }
+
+    fn chance(&self) -> u64 {
+        self.was_asked.set(true);
+        self.chance
+    }
+
+    /// Only a message with further keys has one, and its route is not kept in any case.
+    fn first_key(&self) -> Option<&str> {
+        self.first_key
+    }
+}
+
+fn text_view(text: &str) -> ValueView<'_> {
+    ValueView::LongStr(text.as_bytes())
 }
 
 fn view(value: ValueRef<'_>) -> ValueView<'_> {
@@ -131,9 +162,25 @@ mod tests {
             Value::Bool(true),
         ]);
         assert_eq!(arguments(table).find("a"), Some(&expected));
-        let headers = ObservedHeaders::new(Some(table));
-        assert!(!headers.was_asked());
-        assert_eq!(headers.find("a"), Some(ValueView::Nested(expected)));
-        assert!(headers.was_asked());
+        let properties = Properties { headers: Some(table), ..Properties::default() };
+        let message = Observed::new(properties, 7);
+        assert!(!message.was_asked());
+        assert_eq!(message.find("a"), Some(ValueView::Nested(expected)));
+        assert!(message.was_asked());
+    }
+
+    #[test]
+    fn a_route_that_asked_for_a_property_or_for_chance_is_one_messages_alone() {
+        let properties = Properties { message_id: Some("id"), ..Properties::default() };
+        let message = Observed::new(properties, 7);
+        assert_eq!(message.first_key(), None);
+        assert!(!message.was_asked());
+        let id = message.property(HashProperty::MessageId);
+        assert_eq!(id, Some(ValueView::LongStr(b"id")));
+        assert!(message.was_asked());
+        let message = Observed::new(properties, 7).behind("key");
+        assert_eq!(message.chance(), 7);
+        assert!(message.was_asked());
+        assert_eq!(message.first_key(), Some("key"));
     }
 }

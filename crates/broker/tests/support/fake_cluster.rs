@@ -18,6 +18,7 @@ pub(crate) struct FakeCluster {
     messages: BTreeMap<(QueueId, u64), (Vec<u8>, Vec<u8>)>,
     effects: Vec<Effect>,
     pub(crate) alarms: Alarms,
+    now_ms: u64,
     /// Answers that wait to be handed to their session.
     pub(crate) answers: Vec<(SessionId, Answer)>,
 }
@@ -34,13 +35,14 @@ impl FakeCluster {
             messages: BTreeMap::new(),
             effects: Vec::new(),
             alarms: Alarms::default(),
+            now_ms: 0,
             answers: Vec::new(),
         }
     }
 
     fn next(&mut self) -> Applied {
         self.index += 1;
-        Applied { index: self.index, time_ms: 0 }
+        Applied { index: self.index, time_ms: self.now_ms }
     }
 
     pub(crate) fn change(&mut self, command: CatalogCommand) -> CatalogReply {
@@ -62,7 +64,7 @@ impl FakeCluster {
 
     fn apply(&mut self, batch: Batch) {
         let at = self.next();
-        let entry = batch.stamp(0);
+        let entry = batch.stamp(self.now_ms);
         self.queues.apply(at, &entry, &mut self.effects).unwrap();
         for effect in &self.effects {
             let Effect::Enqueued { queue, first_seq, count, bytes } = effect else { continue };
@@ -74,14 +76,39 @@ impl FakeCluster {
         self.perform(None);
     }
 
+    /// Time passes: what falls due is done.
+    #[allow(dead_code, reason = "not every test tells it the time")]
+    pub(crate) fn pass(&mut self, ms: u64) {
+        self.now_ms += ms;
+        self.queues.set_now(self.now_ms);
+        self.queues.tick(self.now_ms, &mut self.effects);
+        self.perform(None);
+    }
+
+    /// Logs what was gathered for the log.
+    fn log(&mut self) {
+        while self.queues.has_settles() {
+            let mut batch = Batch::new();
+            self.queues.take_settled(&mut batch);
+            self.apply(batch);
+        }
+    }
+
     /// What the machine wants: deliveries and cancellations; a fetch's delivery is given back.
     fn perform(&mut self, fetch: Option<ConsumerId>) -> Option<Delivery> {
         let mut fetched = None;
         let mut unused = Vec::new();
+        let mut gone = Batch::new();
         for effect in std::mem::take(&mut self.effects) {
             match effect {
-                Effect::Deliver { queue, consumer, first_seq, count, redelivered, .. } => {
-                    let delivery = self.delivery(queue, consumer, first_seq, count, redelivered);
+                Effect::Deliver {
+                    queue, consumer, first_seq, count, redelivered, returns, ..
+                } => {
+                    let delivery = Delivery {
+                        redelivered,
+                        returns,
+                        ..self.delivery(queue, consumer, first_seq, count)
+                    };
                     if fetch == Some(consumer) {
                         fetched = Some(delivery);
                     } else {
@@ -92,12 +119,21 @@ impl FakeCluster {
                     self.answers.push((consumer.session, Answer::Cancelled { queue, consumer }));
                 }
                 Effect::Unused { queue } => unused.push(queue),
+                // What is dead is stored elsewhere, at once.
+                Effect::Leave { queue, first_seq, count, .. } => {
+                    let ranges = Ranges::from(first_seq..first_seq + u64::from(count));
+                    gone.settle(queue, Outcome::DeadLettered, &ranges);
+                }
                 Effect::Enqueued { .. }
                 | Effect::Settled { .. }
                 | Effect::Created { .. }
                 | Effect::Dropped { .. } => {}
             }
         }
+        if !gone.is_empty() {
+            self.apply(gone);
+        }
+        self.log();
         for queue in unused {
             if let Some(found) = self.catalog.queue_by_id(queue) {
                 let (vhost, name) = (found.vhost.clone(), found.name.clone());
@@ -118,7 +154,6 @@ impl FakeCluster {
         consumer: ConsumerId,
         first_seq: u64,
         count: u32,
-        redelivered: bool,
     ) -> Delivery {
         let mut batch = Batch::new();
         for seq in first_seq..first_seq + u64::from(count) {
@@ -126,7 +161,7 @@ impl FakeCluster {
             batch.enqueue(&[queue], &[head], body);
         }
         let bytes = Bytes::from(batch.stamp(0)).slice(machine::ENTRY_HEAD_BYTES..);
-        let (group, returns) = (GroupId(1), 0);
+        let (group, redelivered, returns) = (GroupId(1), false, 0);
         Delivery { group, queue, consumer, first_seq, count, redelivered, returns, bytes }
     }
 
@@ -201,6 +236,10 @@ impl FakeCluster {
             Request::CloseQueue { ticket, queue, if_unused, if_empty, .. } => {
                 let result = self.queues.close_queue(queue, if_unused, if_empty);
                 self.answer(session, Answer::Closed { ticket, result });
+            }
+            Request::Admit { ticket, queue, sizes, .. } => {
+                let refused = self.queues.admit(queue, &sizes);
+                self.answer(session, Answer::Admitted { ticket, refused });
             }
             Request::EndSession { ticket } => self.end_session(session, Some(ticket)),
         }

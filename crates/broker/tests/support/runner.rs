@@ -177,6 +177,7 @@ impl Runner {
             "wait" => {
                 let ms = words[1].trim_end_matches("ms").parse().unwrap();
                 self.now += Duration::from_millis(ms);
+                self.cluster.pass(ms);
                 let numbers: Vec<usize> = self.connections.keys().copied().collect();
                 for number in numbers {
                     let deadline = self.connections[&number].session.deadline();
@@ -184,6 +185,7 @@ impl Runner {
                         self.step(number, Input::DeadlinePassed);
                     }
                 }
+                self.pump();
             }
             "alarm" => {
                 let has = |name: &str| values.contains_key(name);
@@ -351,7 +353,10 @@ impl Runner {
                 if !self.connections.contains_key(&number) {
                     continue;
                 }
-                let is_held = matches!(answer, Answer::Appended { .. } | Answer::Delivered(_));
+                let is_held = matches!(
+                    answer,
+                    Answer::Appended { .. } | Answer::Delivered(_) | Answer::Admitted { .. }
+                );
                 if self.is_by_hand && is_held {
                     self.held.push((number, answer));
                 } else {
@@ -389,13 +394,15 @@ impl Runner {
         }
     }
 
-    /// `< appended ticket=1`, `< failed ticket=1`, `< deliveries`: lets the cluster say it.
+    /// `< appended ticket=1`, `< failed ticket=1`, `< admitted ticket=1`, `< deliveries`: lets the cluster say it.
     fn release(&mut self, words: &[String]) {
         let values = wire::pairs(&words[1..]);
         let ticket = values.get("ticket").map(|ticket| ticket.parse::<u64>().unwrap());
         let (now, later): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.held).into_iter().partition(|(_, answer)| match answer {
-                Answer::Appended { ticket: found } => Some(found.0) == ticket,
+                Answer::Appended { ticket: found } | Answer::Admitted { ticket: found, .. } => {
+                    Some(found.0) == ticket
+                }
                 _ => words[0] == "deliveries",
             });
         self.held = later;
@@ -431,6 +438,7 @@ fn shown(request: &Request) -> Option<String> {
         Request::Attach { spec, .. } => format!("attach credit={}", spec.credit),
         Request::Detach { .. } => "detach".to_owned(),
         Request::Get { .. } => "get".to_owned(),
+        Request::Admit { sizes, .. } => format!("admit sizes={sizes:?}"),
         Request::EndSession { .. } => "end-session".to_owned(),
         Request::Catalog { .. }
         | Request::Purge { .. }

@@ -157,6 +157,7 @@ fn kind(request: &Request) -> &'static str {
         Request::Purge { .. } => "purge",
         Request::Status { .. } => "status",
         Request::CloseQueue { .. } => "close-queue",
+        Request::Admit { .. } => "admit",
         Request::EndSession { .. } => "end-session",
     }
 }

@@ -1,0 +1,64 @@
+//! What a queue that refuses messages has said of those that waited for it.
+
+use machine::QueueId;
+
+use super::channel::Mode;
+use super::guards::{Guarded, Then};
+use super::tickets::ChannelRef;
+use super::trunk::Turn;
+use super::{Session, find};
+
+impl Session {
+    /// The queue has room for all that was asked about but those at the places in `refused`. None: it cannot
+    /// say, and takes none.
+    pub(super) fn admitted(
+        &mut self,
+        turn: &mut Turn<'_>,
+        queue: QueueId,
+        refused: Option<&[u32]>,
+    ) {
+        let Some((group, messages)) = self.trunk.guards.answered(queue) else { return };
+        let mut is_refused = vec![refused.is_none(); messages.len()];
+        for place in refused.unwrap_or_default() {
+            if let Some(is_refused) = is_refused.get_mut(*place as usize) {
+                *is_refused = true;
+            }
+        }
+        for (message, is_refused) in messages.into_iter().zip(is_refused) {
+            self.trunk.counts.refused += u64::from(is_refused);
+            let Guarded { lane, attributes, head, body, then } = &message;
+            match (*then, is_refused) {
+                (Then::Append(run), false) => {
+                    let appends = &mut self.trunk.appends;
+                    if appends.is_full(1) {
+                        appends.flush(&mut self.trunk.tickets, &mut turn.out.requests);
+                    }
+                    let slot = appends.enqueue(group, &[*lane], attributes, &[head], body);
+                    if let Some((at, run)) = run {
+                        appends.remember(slot, at, run);
+                    }
+                }
+                (Then::Append(Some((at, run))), true) => self.confirm(at, run, false),
+                (Then::Append(None), true) => {}
+                (Then::Commit(at), _) => {
+                    let Some(channel) = find(&mut self.channels, at) else { continue };
+                    let message = (!is_refused).then_some(&message);
+                    if let Err(failure) = channel.admitted(&mut self.trunk, turn, group, message) {
+                        self.fail(turn, &failure);
+                    }
+                }
+            }
+        }
+    }
+
+    /// A part of a run of publishes is logged, or will not be.
+    pub(super) fn confirm(&mut self, at: ChannelRef, run: u64, is_logged: bool) {
+        let Some(channel) = find(&mut self.channels, at) else { return };
+        let Mode::Confirm(confirms) = &mut channel.mode else { return };
+        confirms.answered(run, is_logged);
+        if !channel.is_touched {
+            channel.is_touched = true;
+            self.trunk.touched.push(at.number);
+        }
+    }
+}

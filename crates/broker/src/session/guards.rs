@@ -1,0 +1,171 @@
+//! Messages for queues that refuse what they have no room for: they wait until the queue's leader has said
+//! which of them it takes.
+//!
+//! One question for each queue is on its way at a time, for all that had come when it was asked; so what goes
+//! into a queue keeps its order, and a slow answer makes the next question larger, not more questions.
+
+use std::collections::VecDeque;
+
+use cluster::Request;
+use machine::{Attributes, GroupId, QueueId};
+
+use super::tickets::{ChannelRef, Tickets, Waiting};
+use crate::limits;
+
+/// A message, for one queue.
+#[derive(Clone, Debug)]
+pub(crate) struct Guarded {
+    pub(crate) lane: QueueId,
+    pub(crate) attributes: Attributes,
+    pub(crate) head: Box<[u8]>,
+    pub(crate) body: Box<[u8]>,
+    pub(crate) then: Then,
+}
+
+impl Guarded {
+    pub(crate) fn bytes(&self) -> usize {
+        self.head.len() + self.body.len()
+    }
+}
+
+/// What becomes of a message that is let in, and who is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Then {
+    /// It is stored; the run of the channel's confirms counts it.
+    Append(Option<(ChannelRef, u64)>),
+    /// It goes into the transaction that this channel commits.
+    Commit(ChannelRef),
+}
+
+/// One queue.
+#[derive(Debug)]
+struct Guard {
+    group: GroupId,
+    queue: QueueId,
+    /// Oldest first, with their numbers.
+    waiting: VecDeque<(u64, Guarded)>,
+    /// So many of the first have been asked about.
+    asked: usize,
+}
+
+/// All queues that something waits for.
+#[derive(Debug, Default)]
+pub(crate) struct Guards {
+    guards: Vec<Guard>,
+    /// Messages that ever waited: they are numbered by it.
+    added: u64,
+    /// Bytes of the messages that wait.
+    pub(crate) bytes: usize,
+}
+
+impl Guards {
+    pub(crate) fn add(&mut self, group: GroupId, message: Guarded) {
+        let queue = message.lane.base();
+        self.added += 1;
+        self.bytes += message.bytes();
+        let place = match self.guards.iter().position(|guard| guard.queue == queue) {
+            Some(place) => place,
+            None => {
+                self.guards.push(Guard { group, queue, waiting: VecDeque::new(), asked: 0 });
+                self.guards.len() - 1
+            }
+        };
+        self.guards[place].waiting.push_back((self.added, message));
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.guards.is_empty()
+    }
+
+    /// The number of the message that came last.
+    pub(crate) fn last(&self) -> u64 {
+        self.added
+    }
+
+    /// Whether no message up to this number waits any more.
+    pub(crate) fn is_past(&self, number: u64) -> bool {
+        let mut oldest = self.guards.iter().filter_map(|guard| guard.waiting.front());
+        oldest.all(|(first, _)| *first > number)
+    }
+
+    /// Asks about what nobody has asked about.
+    pub(crate) fn flush(&mut self, tickets: &mut Tickets, requests: &mut Vec<Request>) {
+        for guard in self.guards.iter_mut().filter(|guard| guard.asked == 0) {
+            let size = |(_, message): &(u64, Guarded)| message.body.len() as u32;
+            let sizes: Vec<u32> =
+                guard.waiting.iter().take(limits::ADMIT_MESSAGES).map(size).collect();
+            guard.asked = sizes.len();
+            let (group, queue) = (guard.group, guard.queue);
+            let ticket = tickets.issue(Waiting::Admit { queue });
+            requests.push(Request::Admit { ticket, group, queue, sizes });
+        }
+    }
+
+    /// What was asked about has been answered: gives its group and the messages.
+    pub(crate) fn answered(&mut self, queue: QueueId) -> Option<(GroupId, Vec<Guarded>)> {
+        let place = self.guards.iter().position(|guard| guard.queue == queue)?;
+        let guard = &mut self.guards[place];
+        let group = guard.group;
+        let asked = std::mem::take(&mut guard.asked);
+        let messages: Vec<_> = guard.waiting.drain(..asked).map(|(_, message)| message).collect();
+        if guard.waiting.is_empty() {
+            self.guards.remove(place);
+        }
+        self.bytes -= messages.iter().map(Guarded::bytes).sum::<usize>();
+        Some((group, messages))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(queue: u64, body: &[u8]) -> Guarded {
+        let attributes = Attributes::default();
+        let (head, body) = (b"head"[..].into(), body.into());
+        Guarded { lane: QueueId(queue), attributes, head, body, then: Then::Append(None) }
+    }
+
+    fn asked(guards: &mut Guards, tickets: &mut Tickets) -> Vec<(u64, Vec<u32>)> {
+        let mut requests = Vec::new();
+        guards.flush(tickets, &mut requests);
+        let sizes = |request| match request {
+            Request::Admit { queue, sizes, .. } => (queue.0, sizes),
+            other => panic!("{other:?}"),
+        };
+        requests.into_iter().map(sizes).collect()
+    }
+
+    #[test]
+    fn what_comes_while_a_question_is_open_waits_for_the_next() {
+        let (mut guards, mut tickets) = (Guards::default(), Tickets::default());
+        guards.add(GroupId(1), message(7, b"a"));
+        guards.add(GroupId(1), message(7, b"bb"));
+        guards.add(GroupId(2), message(8, b"c"));
+        assert_eq!(asked(&mut guards, &mut tickets), [(7, vec![1, 2]), (8, vec![1])]);
+        guards.add(GroupId(1), message(7, b"ddd"));
+        assert!(asked(&mut guards, &mut tickets).is_empty());
+        let (group, first) = guards.answered(QueueId(7)).unwrap();
+        assert_eq!((group, first.len()), (GroupId(1), 2));
+        assert_eq!(asked(&mut guards, &mut tickets), [(7, vec![3])]);
+        assert_eq!(guards.bytes, 2 * b"head".len() + 4);
+    }
+
+    #[test]
+    fn a_mark_is_past_when_nothing_before_it_waits() {
+        let (mut guards, mut tickets) = (Guards::default(), Tickets::default());
+        guards.add(GroupId(1), message(7, b"a"));
+        guards.add(GroupId(2), message(8, b"b"));
+        let mark = guards.last();
+        asked(&mut guards, &mut tickets);
+        guards.add(GroupId(1), message(7, b"later"));
+        guards.answered(QueueId(8));
+        assert!(!guards.is_past(mark));
+        guards.answered(QueueId(7));
+        assert!(guards.is_past(mark) && !guards.is_empty());
+        asked(&mut guards, &mut tickets);
+        guards.answered(QueueId(7));
+        assert!(guards.is_empty());
+        assert_eq!(guards.bytes, 0);
+    }
+}

@@ -1,0 +1,133 @@
+//! Where messages are put: into the batches of their groups, into a transaction, or behind the question whether
+//! their queue has room.
+
+use machine::{Attributes, QueueId};
+
+use super::attributes::Asked;
+use super::channel::{Channel, Mode};
+use super::errors::Failure;
+use super::guards::{Guarded, Then};
+use super::message::Message;
+use super::routes::Route;
+use super::trunk::{Trunk, Turn};
+use crate::limits;
+
+impl Channel {
+    /// Stores a message where its own route says, or the known one at `place`.
+    #[inline]
+    pub(super) fn store(
+        &mut self,
+        trunk: &mut Trunk,
+        turn: &mut Turn<'_>,
+        own_route: Option<&Route>,
+        place: usize,
+        asked: &Asked,
+        message: Message<'_>,
+    ) -> Result<(), Failure> {
+        let route = own_route.unwrap_or_else(|| trunk.routes.at(place));
+        let head = [message.destination, message.properties];
+        let is_routed = !route.is_empty();
+        let is_counted = route.is_guarded
+            || asked.cancels.is_some()
+            || route.parts_max() > limits::APPEND_SLOTS_MAX;
+        let mut slots = 0;
+        if let Mode::Tx(tx) = &mut self.mode {
+            trunk.counts.cancels += u64::from(asked.cancels.is_some());
+            tx.store(route, asked, &head, message.body, &mut trunk.lanes)?;
+        } else if is_counted && is_routed {
+            let route = route.clone();
+            self.store_counted(trunk, turn, &route, asked, message);
+            return Ok(());
+        } else {
+            let appends = &mut trunk.appends;
+            if appends.is_full(route.parts_max()) {
+                appends.flush(&mut trunk.tickets, &mut turn.out.requests);
+            }
+            if route.is_plain() {
+                let attributes = asked.attributes(false);
+                for (group, queues) in &route.groups {
+                    slots |= appends.enqueue(*group, queues, &attributes, &head, message.body);
+                }
+            } else {
+                route.parts(asked, &mut trunk.lanes, |group, attributes, queues| {
+                    slots |= appends.enqueue(group, queues, attributes, &head, message.body);
+                });
+            }
+        }
+        self.conclude(trunk, turn, slots, is_routed, &message);
+        Ok(())
+    }
+
+    /// What goes into more batches than are gathered for at once, has to be asked for, or cancels: its
+    /// confirm counts its parts.
+    fn store_counted(
+        &mut self,
+        trunk: &mut Trunk,
+        turn: &mut Turn<'_>,
+        route: &Route,
+        asked: &Asked,
+        message: Message<'_>,
+    ) {
+        let head = [message.destination, message.properties];
+        let cancelled = asked.cancels.map(|key| (key, route.lanes()));
+        let mut lanes = std::mem::take(&mut trunk.lanes);
+        let parts = match &cancelled {
+            Some((_, groups)) => groups.len(),
+            None => {
+                let mut parts = route.guarded().count();
+                route.parts(asked, &mut lanes, |_, _, _| parts += 1);
+                parts
+            }
+        };
+        let run = match &mut self.mode {
+            Mode::Confirm(confirms) => {
+                let parts = u32::try_from(parts).expect("routing bounds the queues of a message");
+                Some(confirms.expect_wide(parts))
+            }
+            Mode::Plain | Mode::Tx(_) => None,
+        };
+        let at = self.at;
+        let mut into_slot = |put: &mut dyn FnMut(&mut super::appends::Appends) -> u64| {
+            let appends = &mut trunk.appends;
+            if appends.is_full(1) {
+                appends.flush(&mut trunk.tickets, &mut turn.out.requests);
+            }
+            let slot = put(appends);
+            if let Some(run) = run {
+                appends.remember(slot, at, run);
+            }
+        };
+        if let Some((key, groups)) = cancelled {
+            for (group, queues) in groups {
+                into_slot(&mut |appends| appends.cancel(group, &queues, key));
+            }
+            trunk.counts.cancels += 1;
+        } else {
+            route.parts(asked, &mut lanes, |group, attributes, queues| {
+                into_slot(&mut |appends| {
+                    appends.enqueue(group, queues, attributes, &head, message.body)
+                });
+            });
+            for target in route.guarded() {
+                let lane = asked.lane(target);
+                let attributes = asked.attributes(target.dedups);
+                let then = Then::Append(run.map(|run| (at, run)));
+                let guarded = guarded(lane, attributes, &head, message.body, then);
+                trunk.guards.add(target.group, guarded);
+            }
+        }
+        trunk.lanes = lanes;
+    }
+}
+
+/// A message that waits until its queue says whether there is room.
+pub(super) fn guarded(
+    lane: QueueId,
+    attributes: Attributes,
+    head: &[&[u8]],
+    body: &[u8],
+    then: Then,
+) -> Guarded {
+    let head: Vec<u8> = head.concat();
+    Guarded { lane, attributes, head: head.into(), body: body.into(), then }
+}
