@@ -4,10 +4,12 @@
 //! 4.2.5.5: `s` is a signed 16-bit number, `u`, `i` and `B` are unsigned, `l` and `L` are both a signed 64-bit
 //! number (`l` is written), `x` is bytes. Order and duplicate keys are kept. Nothing here recurses over input.
 
+mod fields;
 mod owned;
 mod validate;
 mod view;
 
+pub use fields::{ElementWriter, FieldWriter};
 pub use owned::{FieldTable, FieldValue};
 pub use view::{ArrayRef, Entries, TableRef, ValueRef, Values};
 

@@ -57,7 +57,10 @@ pub use content::BodyCount;
 pub use decoder::Decoder;
 pub use encoder::{Encoder, encode_deliver, encode_publish};
 pub use error::Error;
-pub use field_table::{ArrayRef, Entries, FieldTable, FieldValue, TableRef, ValueRef, Values};
+pub use field_table::{
+    ArrayRef, ElementWriter, Entries, FieldTable, FieldValue, FieldWriter, TableRef, ValueRef,
+    Values,
+};
 pub use frame::{CLASS_BASIC, Frame, PROTOCOL_HEADER};
 pub use method::{Method, basic, channel, confirm, connection, exchange, queue, tx};
 pub use properties::Properties;
