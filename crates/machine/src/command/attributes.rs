@@ -20,8 +20,9 @@ pub struct Attributes {
 
 impl Attributes {
     /// Without any, a message costs a queue nothing but its place.
+    #[inline]
     pub fn is_none(&self) -> bool {
-        self.mask() == 0
+        self.ttl_ms.is_none() && self.delay_ms.is_none() && self.key.is_none()
     }
 
     fn mask(&self) -> u8 {

@@ -11,6 +11,7 @@ use super::{Counters, Effect};
 use crate::command::{Attributes, Outcome};
 use crate::encoding::{Corrupt, Reader, put_u64};
 use crate::ids::QueueId;
+use crate::limits::FOREIGN_COMMANDS_MAX;
 use crate::ranges::Ranges;
 use crate::settings::Features;
 
@@ -59,6 +60,21 @@ pub(crate) struct Run {
     pub(crate) span: Range<usize>,
     /// Number in the entry of the last command in it.
     pub(crate) last: u32,
+}
+
+impl Run {
+    /// Takes a message in, if its command is near enough.
+    #[inline]
+    pub(crate) fn take(&mut self, number: u32, message_bytes: u64, end: usize) -> bool {
+        let is_near = number <= self.last + 1 + FOREIGN_COMMANDS_MAX;
+        if is_near {
+            self.count += 1;
+            self.message_bytes += message_bytes;
+            self.span.end = end;
+            self.last = number;
+        }
+        is_near
+    }
 }
 
 /// What a lane has to know of its surroundings when an entry is applied.

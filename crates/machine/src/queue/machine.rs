@@ -145,20 +145,45 @@ impl QueueMachine {
         effects: &mut Vec<Effect>,
     ) {
         let place = self.place(id);
-        let queue = place.and_then(|place| Some((place, self.slots[place].as_mut()?)));
-        let Some((place, queue)) = queue.filter(|(_, queue)| queue.lane(id.priority()).is_some())
+        let Some((place, queue)) =
+            place.and_then(|place| Some((place, self.slots[place].as_mut()?)))
         else {
             self.ignored = self.ignored.wrapping_add(1);
             return;
         };
+        let message_bytes = (message.head.len() + message.body.len()) as u64;
+        if queue.settings.features.is_none()
+            && id.priority() == 0
+            && message.attributes.is_none()
+            && let Some(run) = &mut queue.main.run
+            && run.take(number, message_bytes, raw.span.end)
+        {
+            return;
+        }
+        self.enqueue_slowly(place, (id, number), raw, message, effects);
+    }
+
+    /// A message that begins a run, or of which more is to be known than that it came.
+    fn enqueue_slowly(
+        &mut self,
+        place: usize,
+        (id, number): (QueueId, u32),
+        raw: &RawCommand<'_>,
+        message: &Enqueue<'_>,
+        effects: &mut Vec<Effect>,
+    ) {
         let (time_ms, is_leading) = (self.time_ms, self.is_leading);
+        let Some(queue) = &mut self.slots[place] else { return };
+        if queue.lane(id.priority()).is_none() {
+            self.ignored = self.ignored.wrapping_add(1);
+            return;
+        }
         if queue.is_duplicate(message, time_ms) {
             // Its bytes name this queue, so no run may reach over it.
             queue.main.counters.duplicates += 1;
             queue.end_runs(time_ms, is_leading, effects);
             return;
         }
-        let is_plain = queue.settings.features.is_none() && message.attributes.is_none();
         let features = queue.settings.features.as_deref();
         let cx = Context { features, time_ms, is_leading };
         let lane = match usize::from(id.priority()).checked_sub(1) {
@@ -166,21 +191,14 @@ impl QueueMachine {
             Some(place) => &mut queue.lanes[place],
         };
         let message_bytes = (message.head.len() + message.body.len()) as u64;
-        match &mut lane.run {
-            Some(run) if number <= run.last + 1 + FOREIGN_COMMANDS_MAX => {
-                run.count += 1;
-                run.message_bytes += message_bytes;
-                run.span.end = raw.span.end;
-                run.last = number;
-            }
-            Some(_) | None => {
-                lane.end_run(cx, effects);
-                self.touched.push(place);
-                lane.run =
-                    Some(Run { count: 1, message_bytes, span: raw.span.clone(), last: number });
-            }
+        let is_taken =
+            lane.run.as_mut().is_some_and(|run| run.take(number, message_bytes, raw.span.end));
+        if !is_taken {
+            lane.end_run(cx, effects);
+            self.touched.push(place);
+            lane.run = Some(Run { count: 1, message_bytes, span: raw.span.clone(), last: number });
         }
-        if !is_plain {
+        if features.is_some() || !message.attributes.is_none() {
             lane.mark(&message.attributes, message.body.len(), cx);
             if is_leading {
                 queue.has_come(message.body.len());
