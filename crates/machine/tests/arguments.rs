@@ -62,7 +62,6 @@ fn a_wrong_argument_is_refused_with_what_is_wrong() {
         ("x-dead-letter-routing-key", text("k"), P::RoutingKeyWithoutExchange),
         ("x-dead-letter-routing-key", Value::Void, P::UnacceptableType { got: Value::Void }),
         ("x-single-active-consumer", text("t"), P::UnacceptableType { got: text("t") }),
-        ("x-consumer-timeout", Value::I8(-1), P::Negative(-1)),
         ("x-delayed-retry-type", text("zzz"), P::InvalidRetryType),
         ("x-delayed-retry-min", text("1"), P::ExpectedInteger { got: text("1") }),
         ("x-delayed-retry-max", Value::I8(-1), P::Negative(-1)),
@@ -192,6 +191,14 @@ fn only_a_classic_queue_can_be_named_by_the_broker() {
     (*name, *server_named) = ("amq.gen-abc".into(), true);
     let refusal = Refusal::ServerNamed { queue_type: QueueType::Quorum };
     assert_eq!(world.catalog.check(&command), Err(refusal));
+    // One that exists is compared, whoever made up its name.
+    let mut world = World::new();
+    world.apply(declare(&world, &[quorum()]));
+    let mut again = declare(&world, &[quorum()]);
+    if let CatalogCommand::DeclareQueue { server_named, .. } = &mut again {
+        *server_named = true;
+    }
+    assert_eq!(world.catalog.check(&again), Ok(()));
 }
 
 #[test]
@@ -330,6 +337,13 @@ fn a_queue_tells_where_its_dead_letters_go_and_how_long_a_consumer_may_hold_a_me
     let queue = world.catalog.queue("/", "q").unwrap();
     assert_eq!((queue.dead_letter_exchange(), queue.dead_letter_key()), (Some(""), Some("dead")));
     assert_eq!(queue.consumer_timeout_ms(), Some(5));
+    // What is none is taken, and is as if it were not there.
+    for value in [Value::I8(-1), text("soon")] {
+        let mut world = World::new();
+        let command = declare(&world, &[("x-consumer-timeout", value)]);
+        world.apply(command);
+        assert_eq!(world.catalog.queue("/", "q").unwrap().consumer_timeout_ms(), None);
+    }
 }
 
 #[test]
@@ -431,7 +445,6 @@ fn what_the_type_of_a_queue_knows_tells_two_queues_apart_in_rabbitmqs_order() {
         ("x-single-active-consumer", Value::Bool(true)),
         ("x-queue-master-locator", text("min-masters")),
         ("x-queue-leader-locator", text("balanced")),
-        ("x-consumer-timeout", Value::I32(1)),
         ("x-delayed-retry-type", text("all")),
         ("x-delayed-retry-min", Value::I32(1)),
         ("x-delayed-retry-max", Value::I32(1)),
@@ -463,7 +476,7 @@ fn what_the_type_of_a_queue_knows_tells_two_queues_apart_in_rabbitmqs_order() {
             assert_eq!(argument, all[first].0);
         }
     }
-    for unknown in ["x-message-deduplication", "x-cache-ttl", "x-colour"] {
+    for unknown in ["x-message-deduplication", "x-consumer-timeout", "x-cache-ttl", "x-colour"] {
         assert_eq!(difference(&[], &[(unknown, Value::Bool(true))]), None);
     }
     // On a classic queue nobody asks what only another type knows, or whether it is valid.

@@ -2,7 +2,8 @@
 
 use amqp::ReplyCode;
 use machine::{
-    ArgumentProblem, Compared, Difference, ExchangeProblem, Kind, Property, Refusal, Value,
+    ArgumentProblem, Arguments, Compared, Difference, ExchangeProblem, Kind, Property, Refusal,
+    Value,
 };
 
 use super::errors::{
@@ -217,8 +218,16 @@ fn text(value: &Value) -> String {
         Value::Timestamp(seconds) => seconds.to_string(),
         Value::Decimal { scale, value } => format!("{{{scale},{value}}}"),
         Value::Void => "undefined".to_owned(),
-        Value::Array(_) => "[...]".to_owned(),
-        Value::Table(_) => "{...}".to_owned(),
+        Value::Array(values) => {
+            let typed = |value| format!("{{{},{}}}", type_name(value), term(value));
+            format!("[{}]", values.iter().map(typed).collect::<Vec<_>>().join(","))
+        }
+        Value::Table(Arguments(entries)) => {
+            let typed = |(name, value): &(String, Value)| {
+                format!("{{<<\"{name}\">>,{},{}}}", type_name(value), term(value))
+            };
+            format!("[{}]", entries.iter().map(typed).collect::<Vec<_>>().join(","))
+        }
         Value::I8(_)
         | Value::U8(_)
         | Value::I16(_)
@@ -301,6 +310,10 @@ mod tests {
         assert_eq!(weight("0", true), "The binding key must be greater than 0");
         assert_eq!(weight("abc", false), "The binding key must be an integer: <<\"abc\">>");
         assert_eq!(weight("", false), "The binding key must be an integer: <<>>");
+        let array = Value::Array(vec![Value::LongStr(b"a".to_vec()), Value::Bool(true)]);
+        assert_eq!(super::text(&array), "[{longstr,<<\"a\">>},{bool,true}]");
+        let table = Value::Table(Arguments::new().with("k", Value::I64(1)));
+        assert_eq!(super::text(&table), "[{<<\"k\">>,long,1}]");
         let invalid_match = |value| text(Refusal::InvalidMatch { value });
         assert_eq!(
             invalid_match(Value::LongStr(b"some".to_vec())),

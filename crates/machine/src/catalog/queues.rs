@@ -132,10 +132,6 @@ impl Catalog {
         if !arguments.is_within_limits() {
             return Err(Refusal::ArgumentsTooLarge);
         }
-        let queue_type = arguments::type_of(arguments);
-        if *server_named && queue_type != QueueType::Classic {
-            return Err(Refusal::ServerNamed { queue_type });
-        }
         if let Some(existing) = vhost.queues.get(name) {
             if existing.exclusive != exclusive.then_some(*by) {
                 let (name, vhost) = (name.clone(), vhost_name.clone());
@@ -149,6 +145,10 @@ impl Catalog {
                     difference: Box::new(difference),
                 }
             });
+        }
+        let queue_type = arguments::type_of(arguments);
+        if *server_named && queue_type != QueueType::Classic {
+            return Err(Refusal::ServerNamed { queue_type });
         }
         check_name(Kind::Queue, name)?;
         arguments::validate(vhost_name, name, arguments)?;

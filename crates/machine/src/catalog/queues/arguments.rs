@@ -110,9 +110,9 @@ const QUORUM: &[&str] = &[
 /// What streams know.
 const STREAM: &[&str] = &[LENGTH_BYTES, TYPE, MAX_AGE, SEGMENT_BYTES, CLUSTER_SIZE, LEADER_LOCATOR];
 
-/// What every queue knows and RabbitMQ 3.10 takes for a name that nobody knows.
+/// What every queue knows and RabbitMQ 3.10 takes for a name that nobody knows. A consumer timeout is not
+/// among it: RabbitMQ looks at it only when it is needed.
 const BEYOND: &[(&str, Check)] = &[
-    (CONSUMER_TIMEOUT, checks::time),
     (RETRY_TYPE, checks::retry_type),
     (RETRY_MIN, checks::time),
     (RETRY_MAX, checks::time),
@@ -123,7 +123,7 @@ const BEYOND: &[(&str, Check)] = &[
 
 /// Of these, what is compared: as later versions of RabbitMQ do. The plugin that knows the others does
 /// not compare them.
-const COMPARED_BEYOND: &[&str] = &[CONSUMER_TIMEOUT, RETRY_TYPE, RETRY_MIN, RETRY_MAX];
+const COMPARED_BEYOND: &[&str] = &[RETRY_TYPE, RETRY_MIN, RETRY_MAX];
 
 fn known_to(queue_type: QueueType) -> &'static [&'static str] {
     match queue_type {
