@@ -273,7 +273,7 @@ impl Queue {
     }
 
     fn ready_bytes(&self) -> u64 {
-        self.lanes().map(Lane::ready_bytes).sum()
+        self.lanes().fold(0, |sum, lane| sum.saturating_add(lane.ready_bytes()))
     }
 
     fn live_len(&self) -> u64 {

@@ -1,9 +1,10 @@
 //! Whatever the bytes: a value or `Corrupt`, never a panic; and what is taken is taken alike.
 
 use machine::{
-    Applied, Arguments, Batch, Catalog, CatalogCommand, ConsumerId, ConsumerSpec, EntryReader,
-    Goal, GroupId, Messages, NoHeaders, NodeId, Origin, Outcome, QueueId, QueueMachine,
-    QueueSettings, Ranges, SessionId, Standing, Value, check_commands, password,
+    Applied, Arguments, Attributes, Batch, Catalog, CatalogCommand, ConsumerId, ConsumerSpec,
+    Dedup, EntryReader, Features, Goal, GroupId, Messages, NoHeaders, NodeId, Origin, Outcome,
+    QueueId, QueueMachine, QueueSettings, Ranges, Retry, SessionId, Standing, Value,
+    check_commands, password,
 };
 use proptest::prelude::*;
 
@@ -22,6 +23,30 @@ fn some_entry() -> Vec<u8> {
         batch.enqueue(&[QueueId(1), QueueId(2), QueueId(1)], &[b"head"], &[number]);
     }
     batch.settle(QueueId(1), Outcome::Done, &[1..2, 4..6].into_iter().collect());
+    let features = Features {
+        message_ttl_ms: Some(3),
+        max_length: Some(4),
+        max_length_bytes: Some(9),
+        dead_letters: true,
+        max_priority: 2,
+        delivery_limit: Some(1),
+        counts_returns: true,
+        retry: Some(Retry { failed: true, returned: true, min_ms: 1, max_ms: 9 }),
+        dedup: Some(Dedup { window_ms: 9, entries_max: 3 }),
+        ..Features::default()
+    };
+    let features = Some(Box::new(features));
+    let settings = QueueSettings { is_durable: true, is_auto_delete: false, features };
+    batch.create_queue(QueueId(3), &settings);
+    for number in 0..6u8 {
+        let some = |bit: u8| (number & bit != 0).then_some(u64::from(number));
+        let key = some(1).map(u128::from);
+        let attributes = Attributes { ttl_ms: some(2), delay_ms: some(4), key };
+        batch.enqueue_with(&[QueueId(3).lane(number % 3)], &attributes, &[], &[number; 2]);
+    }
+    batch.settle(QueueId(3), Outcome::Requeue, &Ranges::from(1..3));
+    batch.settle(QueueId(3), Outcome::Expired, &Ranges::from(1..2));
+    batch.cancel_delayed(&[QueueId(3)], 5);
     batch.parcel(Origin { node: NodeId(1), boot: 1 }, 1);
     batch.enqueue(&[QueueId(1)], &[], b"once");
     batch.parcel(Origin { node: NodeId(1), boot: 1 }, 3);
@@ -60,6 +85,7 @@ fn leader() -> QueueMachine {
     let consumer = ConsumerId { session: SessionId(1), number: 1 };
     let spec = ConsumerSpec { credit: 3, ..Default::default() };
     machine.attach(QueueId(1), consumer, spec, &mut Vec::new()).expect("the queue exists");
+    machine.attach(QueueId(3), consumer, spec, &mut Vec::new()).expect("the queue exists");
     machine
 }
 
@@ -69,6 +95,7 @@ fn read_everything(bytes: &[u8]) {
     assert_eq!(apply_all(&mut machine, bytes), apply_all(&mut follower, bytes));
     assert_eq!(machine.digest(), follower.digest());
     machine.end_session(SessionId(1), &mut Vec::new());
+    machine.tick(u64::MAX, &mut Vec::new());
     assert!(apply_all(&mut machine, &some_entry()));
     if let Ok(reader) = EntryReader::new(bytes) {
         assert!(reader.take(bytes.len() + 1).count() <= bytes.len());

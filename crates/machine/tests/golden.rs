@@ -12,9 +12,10 @@ use std::fmt::Write;
 use std::path::PathBuf;
 
 use machine::{
-    Applied, Arguments, Batch, Catalog, CatalogCommand, Command, ConsumerId, ConsumerSpec,
-    Destination, EntryReader, ExchangeKind, GroupId, NoHeaders, NodeId, Origin, Outcome, QueueId,
-    QueueMachine, QueueSettings, Ranges, SessionId, SessionOwner, Value,
+    Applied, Arguments, Attributes, Batch, Catalog, CatalogCommand, Command, ConsumerId,
+    ConsumerSpec, Dedup, Destination, EntryReader, ExchangeKind, Features, GroupId, NoHeaders,
+    NodeId, Origin, Outcome, Overflow, QueueId, QueueMachine, QueueSettings, Ranges, Retry,
+    SessionId, SessionOwner, Value,
 };
 use world::World;
 
@@ -401,4 +402,75 @@ fn snapshots_of_all_kinds_of_exchanges_are_read() {
     restored.route("/", "delayed", "a.b", &NoHeaders, &mut targets).expect("a known exchange");
     assert_eq!(targets, [restored.queue("/", "q").expect("a golden queue").target()]);
     assert!(targets[0].is_guarded && targets[0].dedups && targets[0].max_priority == 9);
+}
+
+/// What queues with every argument are told, and messages with every attribute.
+fn features_batch() -> Batch {
+    let features = Features {
+        message_ttl_ms: Some(60_000),
+        expires_ms: Some(1 << 33),
+        max_length: Some(100),
+        max_length_bytes: Some(1 << 40),
+        overflow: Overflow::RejectPublishDlx,
+        dead_letters: true,
+        max_priority: 3,
+        single_active: true,
+        delivery_limit: Some(7),
+        counts_returns: true,
+        retry: Some(Retry { failed: true, returned: false, min_ms: 10, max_ms: 1_000 }),
+        dedup: Some(Dedup { window_ms: 60_000, entries_max: 1_000 }),
+    };
+    let features = Some(Box::new(features));
+    let mut batch = Batch::new();
+    let settings = QueueSettings { is_durable: true, is_auto_delete: false, features };
+    batch.create_queue(QueueId(1), &settings);
+    let all = Attributes { ttl_ms: Some(5_000), delay_ms: Some(1_000), key: Some(u128::MAX / 3) };
+    batch.enqueue_with(&[QueueId(1)], &all, &[b"head"], b"body");
+    batch.enqueue_with(&[QueueId(1)], &all, &[b"head"], b"twice");
+    for (lane, key) in [(0, 1), (3, 2), (3, 3), (1, 4)] {
+        let attributes = Attributes { key: Some(key), ..Attributes::default() };
+        batch.enqueue_with(&[QueueId(1).lane(lane)], &attributes, &[], b"body");
+    }
+    let outcomes = [Outcome::Expired, Outcome::Overflowed, Outcome::Exhausted, Outcome::Returned];
+    for outcome in outcomes {
+        batch.settle(QueueId(1).lane(2), outcome, &Ranges::from(1..2));
+    }
+    batch.settle(QueueId(1).lane(3), Outcome::Requeue, &Ranges::from(1..2));
+    batch.settle(QueueId(1), Outcome::Rejected, &Ranges::from(2..3));
+    batch.settle(QueueId(1), Outcome::DeadLettered, &Ranges::from(1..2));
+    batch.cancel_delayed(&[QueueId(1)], 9);
+    batch
+}
+
+#[test]
+fn entries_about_arguments_and_attributes_are_read() {
+    let entry = golden("features-entry-v1.hex", &features_batch().stamp(7));
+    let reader = EntryReader::new(&entry).expect("a golden entry");
+    let commands: Vec<_> = reader.map(|command| command.expect("a golden command").1).collect();
+    let Command::Enqueue(message) = commands[1] else { panic!("{:?}", commands[1]) };
+    let all = Attributes { ttl_ms: Some(5_000), delay_ms: Some(1_000), key: Some(u128::MAX / 3) };
+    assert_eq!((message.attributes, message.head, message.body), (all, &b"head"[..], &b"body"[..]));
+    let Some(Command::Cancel { queues, key: 9 }) = commands.last() else { panic!("no cancel") };
+    assert_eq!(queues.iter().collect::<Vec<_>>(), [QueueId(1)]);
+    assert_eq!(commands.len(), 15);
+}
+
+#[test]
+fn snapshots_of_queues_with_arguments_are_read() {
+    let mut machine = QueueMachine::new();
+    let at = Applied { index: 1, time_ms: 1_700_000_000_000 };
+    let entry = features_batch().stamp(at.time_ms);
+    machine.apply(at, &entry, &mut Vec::new()).expect("our own entry");
+    let bytes = golden("queues-features-v3.hex", &machine.snapshot());
+    let mut restored = QueueMachine::restore(&bytes).expect("a golden snapshot");
+    assert_eq!(restored.digest(), machine.digest());
+    restored.set_now(at.time_ms);
+    restored.lead();
+    restored.start_dispatch(&mut Vec::new());
+    restored.check();
+    let status = restored.status(QueueId(1)).expect("a golden queue");
+    // One is delayed, one was rejected, one waits for its retry.
+    assert_eq!((status.ready, status.delayed, status.leaving), (2, 2, 1));
+    assert_eq!(status.counters.duplicates, 1);
+    assert_eq!(restored.deadline(), Some(at.time_ms + 10));
 }

@@ -146,7 +146,8 @@ impl Lane {
                 }
                 if !extras.sizes.is_empty() {
                     let added = self.ready.waiting().within(range);
-                    extras.ready_bytes += extras.bytes_of(&added);
+                    let added = extras.bytes_of(&added);
+                    extras.ready_bytes = extras.ready_bytes.saturating_add(added);
                 }
             }
         }
@@ -326,7 +327,7 @@ impl Extras {
         if self.sizes.is_empty() {
             return 0;
         }
-        ranges.ranges().map(|range| self.sizes.sum(range)).sum()
+        ranges.ranges().fold(0, |sum, range| sum.saturating_add(self.sizes.sum(range)))
     }
 
     fn forget(&mut self, gone: &Ranges) {

@@ -67,7 +67,7 @@ impl Lane {
         let mut back = ranges.intersect(&self.live);
         if let Some(extras) = &mut self.extras {
             extras.leaving.exclude(&mut back);
-            extras.ready_bytes += extras.bytes_of(&back);
+            extras.ready_bytes = extras.ready_bytes.saturating_add(extras.bytes_of(&back));
         }
         self.ready.give_back(&back, was_seen);
     }

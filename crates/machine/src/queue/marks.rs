@@ -72,8 +72,10 @@ impl Marks {
 
     /// What the values of a range add up to.
     pub(crate) fn sum(&self, range: Range<u64>) -> u64 {
-        let parts = self.parts(range);
-        parts.map(|(part, value)| (part.end - part.start) * value.unwrap_or(0)).sum()
+        self.parts(range).fold(0, |sum, (part, value)| {
+            let more = (part.end - part.start).saturating_mul(value.unwrap_or(0));
+            sum.saturating_add(more)
+        })
     }
 
     pub(crate) fn remove(&mut self, range: Range<u64>) {
