@@ -4,7 +4,8 @@
 //! The machine deals in sequence numbers and knows no bytes. Each queue has here a map from sequence
 //! numbers to places (one extent per run of an entry or per segment, never one per message) and a
 //! window of bytes that are in memory. Deliveries of one queue leave in the order in which the
-//! machine decided them: one that must wait for the disk holds up those behind.
+//! machine decided them: one that must wait for the disk holds up those behind. Dead messages go to
+//! the porter beside them. A lane of a queue with priorities is a queue of its own here.
 //!
 //! While a delivery waits, a fetch is under way. A fetch may come back with less than was asked or
 //! with nothing, because a checkpoint moved the messages meanwhile: then it is asked again, of the
@@ -12,7 +13,10 @@
 //! its places, also through a checkpoint, until it has left.
 
 mod check;
+mod leaves;
 mod outbox;
+mod plan;
+mod queue;
 mod window;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,13 +27,12 @@ use machine::{ConsumerId, QueueId, Ranges, SessionId};
 
 use crate::checkpoint::Stored;
 use crate::limits::{
-    FETCH_BYTES, FETCH_PARTS, FETCHES_FRUITLESS_MAX, HOT_BYTES_IDLE, HOT_BYTES_IDLE_QUEUE,
-    HOT_BYTES_PER_GROUP, HOT_BYTES_PER_QUEUE, READ_AHEAD_BYTES, READ_AHEAD_RUNS,
+    HOT_BYTES_IDLE, HOT_BYTES_IDLE_QUEUE, HOT_BYTES_PER_GROUP, HOT_BYTES_PER_QUEUE,
 };
 use crate::request::Ticket;
-use outbox::Outbox;
+pub(crate) use leaves::Leave;
 pub(crate) use outbox::{Got, Outgoing};
-use window::Window;
+use queue::QueueBodies;
 
 /// Messages that lie together, with their bytes.
 #[derive(Clone, Debug)]
@@ -67,18 +70,22 @@ struct Extent {
     source: Source,
 }
 
-/// Something to be read for a queue, in order.
+/// Something to be read for a queue.
 #[derive(Clone, Debug)]
 pub struct FetchPart {
+    /// Of the run in its entry; of a segment, the first message wanted.
     pub first_seq: u64,
     pub count: u64,
     pub source: Source,
+    /// More need not be kept in memory.
+    pub wanted: Ranges,
 }
 
 /// What is left to do for a queue after bytes moved.
 #[derive(Debug)]
 pub(crate) enum Step {
     Deliver { outgoing: Outgoing, bytes: Bytes },
+    Leave { leave: Leave, bytes: Bytes },
     Fetch { from_seq: u64, parts: Vec<FetchPart> },
 }
 
@@ -98,28 +105,11 @@ impl Readers<'_> {
     }
 }
 
-#[derive(Debug, Default)]
-struct QueueBodies {
-    /// Disjoint, by their first sequence number.
-    extents: BTreeMap<u64, Extent>,
-    window: Window,
-    outbox: Outbox,
-    fetching: bool,
-    /// Something in the outbox had to wait since it was empty.
-    has_waited: bool,
-    /// Everything below was sent at least once.
-    sent_to: u64,
-    /// The last fetch brought nothing: reading ahead waits until something else happens.
-    is_dry: bool,
-    /// Fetches in a row that did not bring what a delivery waits for.
-    fruitless: u32,
-}
-
 /// The bodies of all queues of one group.
 #[derive(Debug, Default)]
 pub(crate) struct Bodies {
     queues: BTreeMap<QueueId, QueueBodies>,
-    /// Queues with deliveries that wait for bytes.
+    /// Queues with something that waits for bytes.
     waiting: BTreeSet<QueueId>,
     /// What all windows weigh.
     hot_bytes: usize,
@@ -141,30 +131,29 @@ impl Bodies {
         let bodies = self.queues.entry(queue).or_default();
         bodies.extents.insert(first_seq, Extent { count: u64::from(count), source });
         let Some((bytes, pinned)) = bytes else { return };
-        let before = bodies.window.bytes();
+        let before = bodies.hot_bytes();
         bodies.window.push(Run { first_seq, count, bytes }, pinned);
-        let after = bodies.window.bytes();
+        let after = bodies.hot_bytes();
         self.hot_bytes = self.hot_bytes - before + after;
         if after > HOT_BYTES_IDLE_QUEUE || self.hot_bytes > HOT_BYTES_IDLE {
             self.overfull.push(queue);
         }
     }
 
-    /// Cuts windows that grew too large, after what could leave has left. The newest messages go: they
-    /// leave last.
+    /// Cuts windows that grew too large, after what could leave has left. What is about to go to nobody
+    /// goes first, then the newest messages: they leave last.
     pub(crate) fn cut<'a>(&mut self, readers: impl Fn(QueueId) -> Readers<'a>) {
         while let Some(queue) = self.overfull.pop() {
             let Some(bodies) = self.queues.get_mut(&queue) else { continue };
-            let (limit, limit_of_all) = match readers(queue).consumers {
+            let readers = readers(queue);
+            let (limit, limit_of_all) = match readers.consumers {
                 0 => (HOT_BYTES_IDLE_QUEUE, HOT_BYTES_IDLE),
                 _ => (HOT_BYTES_PER_QUEUE, HOT_BYTES_PER_GROUP),
             };
-            let before = bodies.window.bytes();
-            let others = self.hot_bytes - before;
-            while (bodies.window.bytes() > limit || others + bodies.window.bytes() > limit_of_all)
-                && bodies.window.forget_back()
-            {}
-            self.hot_bytes = others + bodies.window.bytes();
+            let others = self.hot_bytes - bodies.hot_bytes();
+            let is_over = |bytes: usize| bytes > limit || others + bytes > limit_of_all;
+            while is_over(bodies.hot_bytes()) && bodies.forget_one(readers) {}
+            self.hot_bytes = others + bodies.hot_bytes();
         }
     }
 
@@ -216,6 +205,7 @@ impl Bodies {
                     first_seq,
                     count: extent.count,
                     source: extent.source.clone(),
+                    wanted: Ranges::from(first_seq..first_seq + extent.count),
                 })
                 .collect();
             if !parts.is_empty() {
@@ -230,27 +220,31 @@ impl Bodies {
         self.queues.get(&queue).map(|bodies| bodies.outbox.spans().collect()).unwrap_or_default()
     }
 
-    /// Messages that are settled for good: extents in which nothing lives are forgotten.
-    pub(crate) fn settled(&mut self, queue: QueueId, settled: &Ranges, live: Option<&Ranges>) {
-        let Some(bodies) = self.queues.get_mut(&queue) else { return };
-        for range in settled.ranges() {
-            bodies.forget_dead(range, live);
-        }
-        let wanted = bodies.outbox.first();
-        let is_done = |span: Range<u64>| {
-            span.end <= wanted && !live.is_some_and(|live| live.intersects(span))
-        };
-        // What was purged or settled without being delivered leaves the window too.
-        let before = bodies.window.bytes();
-        bodies.window.forget_front(is_done);
-        self.hot_bytes = self.hot_bytes - before + bodies.window.bytes();
+    /// Everything that waits for bytes somewhere.
+    pub(crate) fn all_waiting(&self) -> impl Iterator<Item = QueueId> + '_ {
+        self.waiting.iter().copied()
+    }
+
+    /// Messages that are settled for good: extents in which nothing lives are forgotten. True: what
+    /// waits may go on without them.
+    pub(crate) fn settled(
+        &mut self,
+        queue: QueueId,
+        settled: &Ranges,
+        live: Option<&Ranges>,
+    ) -> bool {
+        let Some(bodies) = self.queues.get_mut(&queue) else { return false };
+        let before = bodies.hot_bytes();
+        let goes_on = bodies.settled(settled, live);
+        self.hot_bytes = self.hot_bytes - before + bodies.hot_bytes();
+        goes_on
     }
 
     /// Forgets a queue that is gone. Gives what waited for its bytes, and never leaves now.
     pub(crate) fn dropped(&mut self, queue: QueueId) -> Vec<Outgoing> {
         self.waiting.remove(&queue);
         let Some(bodies) = self.queues.remove(&queue) else { return Vec::new() };
-        self.hot_bytes -= bodies.window.bytes();
+        self.hot_bytes -= bodies.hot_bytes();
         bodies.outbox.into_all()
     }
 
@@ -259,6 +253,23 @@ impl Bodies {
         let bodies = self.queues.entry(queue).or_default();
         bodies.is_dry = false;
         bodies.outbox.push(outgoing);
+    }
+
+    /// Dead messages go to the porter.
+    pub(crate) fn leave(&mut self, queue: QueueId, leave: Leave) {
+        self.queues.entry(queue).or_default().leaves.push(leave);
+    }
+
+    /// What waits to go to the porter is handed out anew, or not at all. Gives the queues in which
+    /// something waited.
+    pub(crate) fn take_leaves(&mut self, freed: &mut Vec<QueueId>) {
+        for &queue in &self.waiting {
+            let Some(bodies) = self.queues.get_mut(&queue) else { continue };
+            let before = bodies.hot_bytes();
+            bodies.leaves.clear();
+            self.hot_bytes = self.hot_bytes - before + bodies.hot_bytes();
+            freed.push(queue);
+        }
     }
 
     /// Takes back what waits for its bytes and was decided for `consumer`: it was never sent. True: some
@@ -280,6 +291,9 @@ impl Bodies {
         let mut taken = Vec::new();
         for (&queue, bodies) in &mut self.queues {
             taken.extend(bodies.outbox.take_all().into_iter().map(|outgoing| (queue, outgoing)));
+            let before = bodies.hot_bytes();
+            bodies.leaves.clear();
+            self.hot_bytes = self.hot_bytes - before + bodies.hot_bytes();
             bodies.has_waited = false;
         }
         self.waiting.clear();
@@ -303,9 +317,9 @@ impl Bodies {
     /// Bytes that were fetched for `queue`.
     pub(crate) fn fetched(&mut self, queue: QueueId, runs: Vec<Run>, readers: Readers<'_>) {
         let Some(bodies) = self.queues.get_mut(&queue) else { return };
-        let before = bodies.window.bytes();
+        let before = bodies.hot_bytes();
         bodies.fetched(queue, runs, readers);
-        self.hot_bytes = self.hot_bytes - before + bodies.window.bytes();
+        self.hot_bytes = self.hot_bytes - before + bodies.hot_bytes();
     }
 
     /// The next thing to do for `queue`, if there is one now. Its `readers` are looked at only if
@@ -316,12 +330,12 @@ impl Bodies {
         readers: impl Fn() -> Readers<'a>,
     ) -> Option<Step> {
         let bodies = self.queues.get_mut(&queue)?;
-        let before = bodies.window.bytes();
+        let before = bodies.hot_bytes();
         let step = bodies.next(queue, readers, self.hot_bytes >= HOT_BYTES_PER_GROUP);
-        self.hot_bytes = self.hot_bytes - before + bodies.window.bytes();
+        self.hot_bytes = self.hot_bytes - before + bodies.hot_bytes();
         match &step {
-            Some(Step::Deliver { .. }) => {}
-            Some(Step::Fetch { .. }) | None if bodies.outbox.is_empty() => {
+            Some(Step::Deliver { .. } | Step::Leave { .. }) => {}
+            Some(Step::Fetch { .. }) | None if !bodies.is_waiting() => {
                 self.waiting.remove(&queue);
             }
             Some(Step::Fetch { .. }) | None => {
@@ -329,153 +343,6 @@ impl Bodies {
             }
         }
         step
-    }
-}
-
-impl QueueBodies {
-    fn next<'a>(
-        &mut self,
-        queue: QueueId,
-        readers: impl Fn() -> Readers<'a>,
-        is_tight: bool,
-    ) -> Option<Step> {
-        let Some((first, count)) = self.outbox.front() else {
-            self.has_waited = false;
-            let last = self.extents.last_key_value();
-            let is_all_sent = last.is_none_or(|(first, it)| first + it.count <= self.sent_to);
-            let is_idle = is_tight || is_all_sent || self.fetching || self.is_dry;
-            return if is_idle { None } else { self.read_ahead(readers()) };
-        };
-        if let Some(run) = self.window.take(queue, first, count) {
-            self.fruitless = 0;
-            self.sent_to = self.sent_to.max(run.end());
-            let outgoing = self.outbox.sent(run.count);
-            if outgoing.no_ack && self.has_waited {
-                // If it was settled while it waited, its places were kept for this.
-                self.forget_dead(run.span(), readers().live);
-            }
-            return Some(Step::Deliver { outgoing, bytes: run.bytes });
-        }
-        self.has_waited = true;
-        if self.fetching {
-            return None;
-        }
-        let (from_seq, parts) = self.parts(first, readers(), is_tight);
-        assert!(!parts.is_empty(), "message {first} of {queue:?} goes out and lies nowhere");
-        assert!(
-            self.fruitless < FETCHES_FRUITLESS_MAX,
-            "message {first} of {queue:?} is not where it should be: {parts:?}"
-        );
-        self.fetching = true;
-        Some(Step::Fetch { from_seq, parts })
-    }
-
-    fn fetched(&mut self, queue: QueueId, runs: Vec<Run>, readers: Readers<'_>) {
-        self.fetching = false;
-        self.is_dry = true;
-        for run in runs {
-            // Settled or taken by others meanwhile: nobody will ask for it.
-            if (self.outbox.wants(run.span()) || readers.want(run.span()))
-                && self.window.fill(queue, run)
-            {
-                self.is_dry = false;
-            }
-        }
-        if self.outbox.front().is_some_and(|(first, _)| !self.window.holds(first)) {
-            self.fruitless += 1;
-        }
-    }
-
-    /// Forgets extents that hold messages of `span`, but nothing that lives or waits.
-    fn forget_dead(&mut self, span: Range<u64>, live: Option<&Ranges>) {
-        let before = self.extents.range(..=span.start).next_back().map(|(&seq, _)| seq);
-        let from = before.unwrap_or(span.start);
-        let outbox = &self.outbox;
-        let is_dead = |span: Range<u64>| {
-            !live.is_some_and(|live| live.intersects(span.clone())) && !outbox.wants(span)
-        };
-        let dead: Vec<u64> = self
-            .extents
-            .range(from..span.end)
-            .filter(|(first, extent)| is_dead(**first..**first + extent.count))
-            .map(|(&first, _)| first)
-            .collect();
-        for first in dead {
-            self.extents.remove(&first);
-        }
-    }
-
-    /// While somebody consumes a backlog, the bytes that will be delivered next are fetched early.
-    /// Those of requeued messages alone are not: they are due at once, or nobody wants them.
-    fn read_ahead(&mut self, readers: Readers<'_>) -> Option<Step> {
-        let ready = readers.ready?;
-        if readers.consumers == 0 {
-            return None;
-        }
-        let mut runs = self.window.runs().take(READ_AHEAD_RUNS).peekable();
-        let (mut ahead, mut at) = (0, 0);
-        let mut missing = None;
-        'ready: for range in ready.ranges() {
-            at = range.start.max(at);
-            while at < range.end {
-                while runs.next_if(|(span, _)| span.end <= at).is_some() {}
-                let Some((span, bytes)) = runs.next_if(|(span, _)| span.start <= at) else {
-                    missing = Some(at);
-                    break 'ready;
-                };
-                ahead += bytes;
-                if ahead >= READ_AHEAD_BYTES {
-                    return None;
-                }
-                at = span.end;
-            }
-        }
-        drop(runs);
-        // Else more runs are ahead than were looked at.
-        let from_seq = missing.filter(|&seq| !self.window.holds(seq))?;
-        let (from_seq, parts) = self.parts(from_seq, readers, false);
-        if parts.is_empty() {
-            return None;
-        }
-        self.fetching = true;
-        Some(Step::Fetch { from_seq, parts })
-    }
-
-    /// Where the messages from `from_seq` on lie: those that wait in the outbox, and unless memory
-    /// `is_tight` those that are ready. Not what is in the window.
-    fn parts(&self, from_seq: u64, readers: Readers<'_>, is_tight: bool) -> (u64, Vec<FetchPart>) {
-        let until = self.window.next_start(from_seq);
-        let due = self.outbox.due_from(from_seq);
-        let start = self.extents.range(..=from_seq).next_back().map_or(from_seq, |(&seq, _)| seq);
-        let (mut parts, mut bytes) = (Vec::new(), 0);
-        for (&first_seq, extent) in self.extents.range(start..until) {
-            let from = first_seq.max(from_seq);
-            let end = (first_seq + extent.count).min(until);
-            let is_due = from < due;
-            if from >= end || !(is_due || (!is_tight && readers.want(from..end))) {
-                continue;
-            }
-            let source = extent.source.clone();
-            let is_last = match &source {
-                Source::Segment { .. } => true,
-                Source::Entry { range, .. } => {
-                    bytes += u64::from(range.end - range.start);
-                    bytes >= FETCH_BYTES || parts.len() + 1 >= FETCH_PARTS
-                }
-                Source::Memory(_) => parts.len() + 1 >= FETCH_PARTS,
-            };
-            // A part of an entry is fetched whole: its bytes can be told apart only from its start.
-            let (first_seq, count) = match &source {
-                Source::Segment { .. } if is_tight => (from, end.min(due) - from),
-                Source::Segment { .. } => (from, end - from),
-                Source::Entry { .. } | Source::Memory(_) => (first_seq, extent.count),
-            };
-            parts.push(FetchPart { first_seq, count, source });
-            if is_last {
-                break;
-            }
-        }
-        (from_seq, parts)
     }
 }
 
@@ -505,6 +372,27 @@ pub(crate) fn split(queue: QueueId, run: &Run, count: u32) -> (Run, Run) {
         bytes: run.bytes.slice(at..),
     };
     (head, rest)
+}
+
+/// The `wanted` messages of `run`, in as few runs as possible. `apart`: in buffers of their own, if
+/// they are not all of it.
+pub fn pick(queue: QueueId, run: Run, wanted: &Ranges, apart: bool) -> Vec<Run> {
+    let wanted = wanted.within(run.span());
+    if wanted.len() == u64::from(run.count) {
+        return vec![run];
+    }
+    let mut spans = (run.first_seq..).zip(machine::Messages::of(queue, &run.bytes).spans());
+    let mut picked = Vec::new();
+    for range in wanted.ranges() {
+        let mut within = spans.by_ref().skip_while(|(seq, _)| *seq < range.start);
+        let Some((_, first)) = within.next() else { break };
+        let others = (range.end - range.start - 1) as usize;
+        let end = within.take(others).last().map_or(first.end, |(_, last)| last.end);
+        let slice = run.bytes.slice(first.start..end);
+        let bytes = if apart { Bytes::copy_from_slice(&slice) } else { slice };
+        picked.push(Run { first_seq: range.start, count: others as u32 + 1, bytes });
+    }
+    picked
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ pub mod catalog_group;
 pub mod checkpoint;
 pub mod copying;
 mod entry;
+mod group_time;
 pub mod io;
 
 mod intake;
@@ -34,4 +35,4 @@ pub use io::{
     Admission, AnswerReceiver, ClusterHandle, Config, Failure, StartError, Status, launch, start,
 };
 pub use membership::PeerConfig;
-pub use request::{Alarms, Answer, Delivery, Held, Request, Ticket};
+pub use request::{Alarms, Answer, Delivery, Held, Leaving, Request, Ticket};

@@ -63,7 +63,10 @@ pub const READ_AHEAD_RUNS: usize = 64;
 pub const FETCH_BYTES: u64 = 1 << 20;
 
 /// Log entries that one fetch reads.
-pub const FETCH_PARTS: usize = 64;
+pub const FETCH_ENTRIES: usize = 64;
+
+/// Entries, and places in segments, that one fetch reads.
+pub const FETCH_PARTS: usize = 256;
 
 /// Fetches in a row that may come back without what a delivery waits for. Each is the fault of a
 /// checkpoint that moved it meanwhile, so even a few are rare.

@@ -110,8 +110,17 @@ impl Parcels {
         self.closed.push_back(parcel);
     }
 
-    /// Everything is to be sent again, to a leader that is new.
+    /// What consumers let go of with what is not known to be committed.
+    pub(crate) fn settles(&self) -> impl Iterator<Item = &Held> {
+        let closed = self.closed.iter().flat_map(|parcel| &parcel.settles);
+        closed.chain(self.gathering.iter().flat_map(|gathering| &gathering.settles))
+    }
+
+    /// Everything is to be sent again, to a leader that is new: it hears of consumers as they are after
+    /// that.
     pub(crate) fn rewind(&mut self) {
+        self.closed.iter_mut().for_each(|parcel| parcel.settles.clear());
+        self.gathering.iter_mut().for_each(|gathering| gathering.settles.clear());
         self.unsent = self.closed.front().map_or(self.next_seq, |parcel| parcel.seq);
     }
 

@@ -3,17 +3,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use machine::{Applied, Batch, EntryReader, GroupId, NodeId, Origin, SessionId};
+use machine::{Applied, Batch, EntryReader, GroupId, NodeId, Origin, QueueId, SessionId};
 use raft::eraftpb::{Entry, EntryType};
 
 use crate::checkpoint::{Job, Stored};
+use crate::group_time::GroupTime;
 use crate::intake::{Intake, Taken, Verdict};
 use crate::limits::JOIN_WAIT_MS;
 use crate::peer::message::Message;
 use crate::queues::{self, Queues, Wish};
 use crate::replica::{NotLeader, Replica};
 use crate::request::{Held, Request};
-use crate::shard::SegmentExtent;
+use crate::shard::{Now, SegmentExtent};
 
 /// One data group on this node.
 pub struct QueueGroup {
@@ -22,6 +23,7 @@ pub struct QueueGroup {
     pub(crate) queues: Queues,
     pub(crate) intake: Intake,
     pub(crate) applied: u64,
+    pub(crate) time: GroupTime,
     checkpoint: Progress,
     /// The term in which it leads, once an entry of that term is applied: everything before it is, too.
     leads: Option<u64>,
@@ -67,6 +69,7 @@ impl QueueGroup {
             queues,
             intake: Intake::default(),
             applied,
+            time: GroupTime::default(),
             checkpoint: Progress::default(),
             leads: None,
             joined: BTreeMap::new(),
@@ -79,22 +82,44 @@ impl QueueGroup {
         }
     }
 
+    /// Tells the time.
+    pub(crate) fn set_now(&mut self, now: Now) {
+        self.queues.set_now(now.mono_ms, self.time.at(now));
+    }
+
     pub(crate) fn settle_deadline_ms(&self) -> Option<u64> {
-        let can_be_logged = || self.serves() && self.replica.can_propose();
-        self.queues.settle_deadline_ms().filter(|_| can_be_logged())
+        self.queues.settle_deadline_ms().filter(|_| self.can_log())
+    }
+
+    /// When a message falls due, in `Now::mono_ms`.
+    pub(crate) fn time_deadline_ms(&self, now: Now) -> Option<u64> {
+        let due = self.queues.time_deadline_ms().filter(|_| self.can_log())?;
+        Some(self.time.when(now, due))
+    }
+
+    fn can_log(&self) -> bool {
+        self.serves() && self.replica.can_propose()
+    }
+
+    /// Does what is due by the group's time.
+    pub(crate) fn keep_time(&mut self, wishes: &mut Vec<Wish>) {
+        if self.can_log() {
+            self.queues.keep_time(wishes);
+        }
     }
 
     /// Proposes settles that have waited long enough, or that can follow what is proposed anyway.
-    pub(crate) fn flush_settles(&mut self, now_ms: u64, wall_ms: u64, at_once: bool) -> usize {
+    pub(crate) fn flush_settles(&mut self, now: Now, at_once: bool) -> usize {
         let mut bytes = 0;
-        while self.settle_deadline_ms().is_some_and(|due| at_once || due <= now_ms) {
+        while self.settle_deadline_ms().is_some_and(|due| at_once || due <= now.mono_ms) {
             let mut batch = Batch::new();
             self.queues.take_settled(&mut batch);
             if batch.is_empty() {
                 break;
             }
             bytes += batch.bytes();
-            if self.replica.propose(Bytes::from(batch.stamp(wall_ms))).is_err() {
+            let entry = Bytes::from(batch.stamp(self.time.at(now)));
+            if self.replica.propose(entry).is_err() {
                 break;
             }
             if !at_once {
@@ -104,11 +129,11 @@ impl QueueGroup {
         bytes
     }
 
-    /// Takes a parcel into the log. `entry`: the whole of it, if there is one ready made. `Err`: not
-    /// now, because leadership is about to move.
+    /// Takes a parcel into the log. `entry`: the whole of it, if there is one ready made, with the
+    /// node's own time. `Err`: not now, because leadership is about to move.
     pub(crate) fn take(
         &mut self,
-        wall_ms: u64,
+        now: Now,
         parcel: Taken,
         commands: &Bytes,
         entry: Option<Bytes>,
@@ -122,7 +147,9 @@ impl QueueGroup {
         if verdict != Verdict::Propose {
             return Ok(verdict);
         }
-        let entry = entry.unwrap_or_else(|| stamp(wall_ms, parcel.origin, parcel.seq, commands));
+        let time_ms = self.time.at(now);
+        let entry = entry.filter(|_| time_ms == now.wall_ms);
+        let entry = entry.unwrap_or_else(|| stamp(time_ms, parcel.origin, parcel.seq, commands));
         match self.replica.propose(entry) {
             Ok(index) => {
                 self.intake.proposed(index, parcel);
@@ -135,14 +162,15 @@ impl QueueGroup {
     /// Applies a committed entry.
     pub(crate) fn commit(&mut self, entry: &Entry, wishes: &mut Vec<Wish>) {
         self.applied = entry.index;
+        // Before it is applied: what goes back to its place by the entry is in nobody's hands then.
+        let settles = self.intake.take_settles(entry.index);
+        if !settles.is_empty() {
+            self.queues.settled_by_entry(&settles, wishes);
+        }
         if entry.get_entry_type() != EntryType::EntryNormal {
             self.replica.apply_members(entry);
         } else if !entry.data.is_empty() {
             self.apply(entry, wishes);
-        }
-        let settles = self.intake.take_settles(entry.index);
-        if !settles.is_empty() {
-            self.queues.settled_by_entry(&settles, wishes);
         }
         self.replica.applied(entry.index);
     }
@@ -181,13 +209,15 @@ impl QueueGroup {
     }
 
     /// Leads from here on. `nodes` are expected to join before anything is delivered.
-    pub(crate) fn lead(&mut self, now_ms: u64, nodes: BTreeSet<NodeId>) {
+    pub(crate) fn lead(&mut self, now: Now, nodes: BTreeSet<NodeId>) {
         self.leads = Some(self.replica.term());
+        self.time.lead(now, self.queues.machine().time_ms());
+        self.set_now(now);
         self.intake.clear();
         self.joined.clear();
         self.queues.lead();
         let index = self.replica.last_index();
-        self.gathering = Some(Awaiting { nodes, until_ms: now_ms + JOIN_WAIT_MS, index });
+        self.gathering = Some(Awaiting { nodes, until_ms: now.mono_ms + JOIN_WAIT_MS, index });
     }
 
     /// Another leads, or nobody does.
@@ -245,7 +275,7 @@ impl QueueGroup {
     pub(crate) fn ask_to_attach(
         &mut self,
         session: SessionId,
-        queue: machine::QueueId,
+        queue: QueueId,
         request: Request,
     ) -> Option<Request> {
         let index = self.replica.last_index();
@@ -304,12 +334,13 @@ impl QueueGroup {
         let bodies = self.queues.bodies();
         // A delivery that waits for its bytes needs them even if it is settled already.
         let needed = |queue| {
-            let mut live = machine.live(queue)?.clone();
+            let mut live = machine.live(queue).cloned().unwrap_or_default();
             live.insert_all(&bodies.waiting(queue));
-            Some(live)
+            (queue, live)
         };
+        let queues: BTreeSet<QueueId> = machine.lanes().chain(bodies.all_waiting()).collect();
         let mut job = Job::new(self.group, self.applied, &self.replica, &machine.snapshot());
-        job.live = machine.queues().filter_map(|queue| Some((queue, needed(queue)?))).collect();
+        job.live = queues.into_iter().map(needed).collect();
         for (queue, parts) in bodies.in_entries_to(self.applied) {
             if let Ok(at) = job.live.binary_search_by_key(&queue, |(queue, _)| *queue) {
                 let live = job.live[at].1.clone();
@@ -373,15 +404,15 @@ impl QueueGroup {
 }
 
 /// The entry of a parcel that comes from elsewhere, or again.
-pub(crate) fn stamp(wall_ms: u64, origin: Origin, seq: u64, commands: &[u8]) -> Bytes {
+pub(crate) fn stamp(time_ms: u64, origin: Origin, seq: u64, commands: &[u8]) -> Bytes {
     let mut batch = Batch::new();
     batch.append_parcel(origin, seq, commands);
-    Bytes::from(batch.stamp(wall_ms))
+    Bytes::from(batch.stamp(time_ms))
 }
 
 /// The entry of commands that belong to no parcel.
-pub(crate) fn stamp_alone(wall_ms: u64, commands: &[u8]) -> Bytes {
-    let mut entry = Batch::new().stamp(wall_ms);
+pub(crate) fn stamp_alone(time_ms: u64, commands: &[u8]) -> Bytes {
+    let mut entry = Batch::new().stamp(time_ms);
     entry.extend_from_slice(commands);
     Bytes::from(entry)
 }

@@ -8,25 +8,31 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use machine::{
-    Applied, AttachError, Attached, Batch, CloseError, ConsumerId, ConsumerSpec, Corrupt, Effect,
-    GetReply, GroupId, Outcome, QueueId, QueueMachine, Ranges, SessionId,
+    Applied, AttachError, Attached, Batch, CloseError, Command, ConsumerId, ConsumerSpec, Corrupt,
+    Effect, EntryReader, GetReply, GroupId, Outcome, QueueId, QueueMachine, QueueStatus, Ranges,
+    SessionId,
 };
 
-use crate::bodies::{Bodies, FetchPart, Got, Outgoing, Readers, Run, Source, Step, cut_out};
+use crate::bodies::{
+    Bodies, FetchPart, Got, Leave, Outgoing, Readers, Run, Source, Step, cut_out, pick,
+};
 use crate::checkpoint::Stored;
+use crate::limits::{SETTLE_WAIT_MS, SETTLES_GATHERED};
 use crate::peer::message::Attachment;
-use crate::request::{Answer, Delivery, Held, Request, Ticket};
+use crate::request::{Answer, Delivery, Held, Leaving, Request, Ticket};
 
 /// What queues ask of their shard.
 #[derive(Debug)]
 pub(crate) enum Wish {
     Answer(SessionId, Answer),
+    /// For this node's porter.
+    Leaving(Leaving),
     Fetch {
         queue: QueueId,
         from_seq: u64,
         parts: Vec<FetchPart>,
     },
-    /// The last consumer of an auto-delete queue went away.
+    /// The last consumer of an auto-delete queue went away, or nobody has used a queue for long.
     Unused(QueueId),
 }
 
@@ -79,11 +85,15 @@ pub(crate) struct Queues {
     effects: Vec<Effect>,
     touched: Vec<QueueId>,
     now_ms: u64,
+    /// The group's time.
+    time_ms: u64,
     /// Settles that the machine holds for the log, and since when.
     gathered: u64,
     gathered_since_ms: Option<u64>,
     /// Who closed a queue that is not deleted yet: if the session ends before that, it is open again.
     closing: BTreeMap<QueueId, SessionId>,
+    /// Detaches that are answered after the last deliveries of so many lanes.
+    detaching: BTreeMap<(SessionId, Ticket), usize>,
 }
 
 impl Queues {
@@ -95,9 +105,11 @@ impl Queues {
             effects: Vec::new(),
             touched: Vec::new(),
             now_ms: 0,
+            time_ms: 0,
             gathered: 0,
             gathered_since_ms: None,
             closing: BTreeMap::new(),
+            detaching: BTreeMap::new(),
         }
     }
 
@@ -117,9 +129,42 @@ impl Queues {
         }
     }
 
-    /// Tells the time, for what is to be logged before long.
-    pub(crate) fn set_now(&mut self, now_ms: u64) {
+    /// Tells the time, for what is to be logged before long, and the group's, for what falls due.
+    pub(crate) fn set_now(&mut self, now_ms: u64, time_ms: u64) {
         self.now_ms = now_ms;
+        self.time_ms = time_ms;
+        self.machine.set_now(time_ms);
+    }
+
+    /// When something falls due, by the group's time. Not before it is known who holds what.
+    pub(crate) fn time_deadline_ms(&self) -> Option<u64> {
+        self.machine.deadline().filter(|_| self.machine.is_dispatching())
+    }
+
+    /// Does what is due.
+    pub(crate) fn keep_time(&mut self, wishes: &mut Vec<Wish>) {
+        if self.time_deadline_ms().is_none_or(|due| due > self.time_ms) {
+            return;
+        }
+        let had_settles = self.machine.has_settles();
+        self.machine.tick(self.time_ms, &mut self.effects);
+        self.perform(0, None, wishes);
+        if !had_settles && self.machine.has_settles() {
+            self.hurry();
+        }
+    }
+
+    /// The porter is new: it is told of all dead messages, also of those that another was told of.
+    pub(crate) fn leave_again(&mut self, wishes: &mut Vec<Wish>) {
+        self.bodies.take_leaves(&mut self.touched);
+        self.machine.leave_again(&mut self.effects);
+        self.perform(0, None, wishes);
+    }
+
+    /// How a queue is; who asks has a use for it.
+    pub(crate) fn status(&mut self, queue: QueueId) -> Option<QueueStatus> {
+        self.machine.touch(queue);
+        self.machine.status(queue)
     }
 
     /// Everything that lives may have been delivered by an earlier leader. Nothing is delivered before
@@ -144,10 +189,12 @@ impl Queues {
         self.bodies.end_sessions(&is_of_node, &mut self.touched);
         let attached: Vec<Attached> = attachments.into_iter().map(attached).collect();
         self.machine.join(&is_of_node, &attached, &mut self.effects);
+        self.detaching.retain(|(session, _), _| !is_of_node(*session));
         for (queue, _) in self.closing.extract_if(.., |_, by| is_of_node(*by)) {
             self.machine.reopen_queue(queue);
         }
         self.perform(0, None, wishes);
+        self.hurry();
     }
 
     /// This node leads no longer. What the sessions that `is_ours` have here, what they asked that is
@@ -155,8 +202,8 @@ impl Queues {
     pub(crate) fn follow(&mut self, is_ours: impl Fn(SessionId) -> bool) -> Left {
         let mut left = Left::default();
         let mut batch = Batch::new();
-        while self.machine.settled_waiting() > 0 && self.machine.take_settled(&mut batch) {
-            left.settled.push(std::mem::take(&mut batch));
+        while self.machine.take_settled(&mut batch) {
+            left.settled.push(outcomes_of_sessions(std::mem::take(&mut batch)));
         }
         self.gathered = 0;
         self.gathered_since_ms = None;
@@ -175,9 +222,12 @@ impl Queues {
             }
             if let Some(found) = consumers.get_mut(&(queue, consumer)) {
                 found.held.remove(first_seq..first_seq + u64::from(count));
-                if got.is_none() {
-                    found.spec.credit = found.spec.credit.saturating_add(count);
-                }
+            }
+            let queue = queue.base();
+            if let Some(found) = consumers.get_mut(&(queue, consumer))
+                && got.is_none()
+            {
+                found.spec.credit = found.spec.credit.saturating_add(count);
             }
             if let Some(Got { ticket, .. }) = got {
                 let group = self.group;
@@ -190,7 +240,10 @@ impl Queues {
             .into_values()
             .filter(|found| found.is_attached || !found.held.is_empty())
             .collect();
+        left.detached.sort_unstable();
+        left.detached.dedup();
         self.closing.clear();
+        self.detaching.clear();
         self.machine.follow();
         left
     }
@@ -233,17 +286,30 @@ impl Queues {
         let count = self.effects.len();
         self.effects.retain(|effect| !matches!(effect, Effect::Unused { .. }));
         let is_over = self.effects.len() < count;
-        let ticket = Some(ticket).filter(|_| !is_over);
-        let (withdrawn, is_answered_later) = self.bodies.withdraw(queue, consumer, ticket);
-        let outcome = Outcome::Undelivered;
-        self.machine.settle(queue, consumer, &withdrawn, outcome, &mut self.effects);
-        self.touched.push(queue);
-        self.perform(0, None, wishes);
-        match (is_over, is_answered_later) {
-            (true, _) => Detached::QueueIsOver,
-            (false, true) => Detached::AfterDeliveries,
-            (false, false) => Detached::Now,
+        let asked = Some(ticket).filter(|_| !is_over);
+        let mut lanes_left = 0;
+        for lane in self.lanes(queue) {
+            let (withdrawn, is_answered_later) = self.bodies.withdraw(lane, consumer, asked);
+            lanes_left += usize::from(is_answered_later);
+            let outcome = Outcome::Undelivered;
+            self.machine.settle(lane, consumer, &withdrawn, outcome, &mut self.effects);
+            self.touched.push(lane);
         }
+        if lanes_left > 1 && !is_over {
+            self.detaching.insert((consumer.session, ticket), lanes_left);
+        }
+        self.perform(0, None, wishes);
+        match (is_over, lanes_left) {
+            (true, _) => Detached::QueueIsOver,
+            (false, 0) => Detached::Now,
+            (false, _) => Detached::AfterDeliveries,
+        }
+    }
+
+    fn lanes(&self, queue: QueueId) -> Vec<QueueId> {
+        let features = self.machine.settings(queue).and_then(|it| it.features.as_deref());
+        let highest = features.map_or(0, |features| features.max_priority);
+        (0..=highest).map(|priority| queue.lane(priority)).collect()
     }
 
     pub(crate) fn credit(
@@ -269,15 +335,24 @@ impl Queues {
     ) {
         self.machine.settle(queue, consumer, ranges, outcome, &mut self.effects);
         if credit > 0 {
-            self.machine.credit(queue, consumer, credit, &mut self.effects);
+            self.machine.credit(queue.base(), consumer, credit, &mut self.effects);
         }
         if outcome.is_final() {
             self.gather(ranges.len());
         }
         self.perform(0, None, wishes);
+        if !outcome.is_final() && self.counts_returns(queue) {
+            // Nobody gets it before that is logged.
+            self.hurry();
+        }
     }
 
-    /// Consumers let go of what a committed transaction settled.
+    fn counts_returns(&self, queue: QueueId) -> bool {
+        let features = self.machine.settings(queue).and_then(|it| it.features.as_deref());
+        features.is_some_and(|features| features.counts_returns)
+    }
+
+    /// Consumers let go of what a committed transaction settles; before it is applied.
     pub(crate) fn settled_by_entry(&mut self, settles: &[Held], wishes: &mut Vec<Wish>) {
         for held in settles {
             self.machine.settle_committed(
@@ -288,7 +363,8 @@ impl Queues {
                 &mut self.effects,
             );
             if held.credit > 0 {
-                self.machine.credit(held.queue, held.consumer, held.credit, &mut self.effects);
+                let queue = held.queue.base();
+                self.machine.credit(queue, held.consumer, held.credit, &mut self.effects);
             }
         }
         self.perform(0, None, wishes);
@@ -374,10 +450,12 @@ impl Queues {
     pub(crate) fn end_session(&mut self, session: SessionId, wishes: &mut Vec<Wish>) {
         self.bodies.end_sessions(|other| other == session, &mut self.touched);
         self.machine.end_session(session, &mut self.effects);
+        self.detaching.retain(|(by, _), _| *by != session);
         for (queue, _) in self.closing.extract_if(.., |_, by| *by == session) {
             self.machine.reopen_queue(queue);
         }
         self.perform(0, None, wishes);
+        self.hurry();
     }
 
     /// A checkpoint at `index` is synced, and `stored` says which segments hold what.
@@ -394,17 +472,16 @@ impl Queues {
     /// Whether settles were gathered, and until when they may wait.
     pub(crate) fn settle_deadline_ms(&self) -> Option<u64> {
         let since = self.gathered_since_ms?;
-        let full = self.gathered >= crate::limits::SETTLES_GATHERED;
-        Some(if full { since } else { since + crate::limits::SETTLE_WAIT_MS })
+        let full = self.gathered >= SETTLES_GATHERED;
+        Some(if full { since } else { since + SETTLE_WAIT_MS })
     }
 
     /// Moves the gathered settles into `batch`.
     pub(crate) fn take_settled(&mut self, batch: &mut Batch) {
         self.gathered = 0;
         self.gathered_since_ms = None;
-        if self.machine.take_settled(batch) && self.machine.settled_waiting() > 0 {
-            self.gathered = self.machine.settled_waiting();
-            self.gathered_since_ms = Some(self.now_ms);
+        if self.machine.take_settled(batch) {
+            self.note_gathered();
         }
     }
 
@@ -419,6 +496,21 @@ impl Queues {
     fn gather(&mut self, count: u64) {
         self.gathered += count;
         self.gathered_since_ms.get_or_insert(self.now_ms);
+    }
+
+    /// Machines settle of their own, too: what expires, and what there is no room for.
+    fn note_gathered(&mut self) {
+        if self.gathered_since_ms.is_none() && self.machine.has_settles() {
+            self.gathered = self.machine.settled_waiting();
+            self.gathered_since_ms = Some(self.now_ms);
+        }
+    }
+
+    /// What is gathered is to be logged at once.
+    fn hurry(&mut self) {
+        if self.machine.has_settles() {
+            self.gathered_since_ms = Some(self.now_ms.saturating_sub(SETTLE_WAIT_MS));
+        }
     }
 
     fn perform(&mut self, index: u64, entry: Option<(&Bytes, Origin)>, wishes: &mut Vec<Wish>) {
@@ -440,7 +532,10 @@ impl Queues {
                     };
                     self.bodies.enqueued(queue, first_seq, count, source, hot);
                 }
-                Effect::Leave { .. } => {}
+                Effect::Leave { queue, first_seq, count, reason } => {
+                    self.bodies.leave(queue, Leave { first_seq, count, reason });
+                    self.touched.push(queue);
+                }
                 Effect::Deliver {
                     queue,
                     consumer,
@@ -468,17 +563,19 @@ impl Queues {
                     self.touched.push(queue);
                 }
                 Effect::Settled { queue, ranges } => {
-                    self.bodies.settled(queue, &ranges, self.machine.live(queue));
+                    if self.bodies.settled(queue, &ranges, self.machine.live(queue)) {
+                        self.touched.push(queue);
+                    }
                 }
                 Effect::Cancelled { queue, consumer } => {
                     let answer = Answer::Cancelled { queue, consumer };
                     wishes.push(Wish::Answer(consumer.session, answer));
                 }
-                Effect::Unused { queue } => wishes.push(Wish::Unused(queue)),
+                Effect::Unused { queue } => wishes.push(Wish::Unused(queue.base())),
                 Effect::Dropped { queue } => {
                     self.closing.remove(&queue);
                     for outgoing in self.bodies.dropped(queue) {
-                        never_sent(outgoing, wishes);
+                        self.never_sent(outgoing, wishes);
                     }
                 }
                 Effect::Created { .. } => {}
@@ -486,6 +583,7 @@ impl Queues {
         }
         self.effects = effects;
         self.pump(wishes);
+        self.note_gathered();
     }
 
     /// Sends what has its bytes, and asks for what has not.
@@ -494,15 +592,28 @@ impl Queues {
         touched.sort_unstable();
         touched.dedup();
         for &queue in &touched {
-            let readers = || readers(&self.machine, queue);
-            while let Some(step) = self.bodies.next(queue, readers) {
+            while let Some(step) = self.bodies.next(queue, || readers(&self.machine, queue)) {
                 match step {
                     Step::Deliver { outgoing, bytes } => {
-                        deliver(self.group, queue, outgoing, bytes, wishes);
+                        self.deliver(queue, outgoing, bytes, wishes);
+                    }
+                    Step::Leave { leave, bytes } => {
+                        let Leave { first_seq, count, reason } = leave;
+                        let (group, time_ms) = (self.group, self.time_ms);
+                        wishes.push(Wish::Leaving(Leaving {
+                            group,
+                            queue,
+                            reason,
+                            first_seq,
+                            count,
+                            bytes,
+                            time_ms,
+                        }));
                     }
                     Step::Fetch { from_seq, parts } => {
-                        if let Some(runs) = in_memory(&parts) {
-                            self.bodies.fetched(queue, runs, readers());
+                        if let Some(runs) = in_memory(queue, &parts) {
+                            let readers = readers(&self.machine, queue);
+                            self.bodies.fetched(queue, runs, readers);
                         } else {
                             wishes.push(Wish::Fetch { queue, from_seq, parts });
                         }
@@ -514,6 +625,49 @@ impl Queues {
         self.touched = touched;
         self.bodies.cut(|queue| readers(&self.machine, queue));
     }
+
+    fn deliver(
+        &mut self,
+        queue: QueueId,
+        outgoing: Outgoing,
+        bytes: Bytes,
+        wishes: &mut Vec<Wish>,
+    ) {
+        let Outgoing { consumer, first_seq, count, redelivered, returns, got, detached, .. } =
+            outgoing;
+        let group = self.group;
+        let delivery =
+            Delivery { group, queue, consumer, first_seq, count, redelivered, returns, bytes };
+        let answer = match got {
+            None => Answer::Delivered(delivery),
+            Some(Got { ticket, ready }) => Answer::Got { ticket, delivery: Some(delivery), ready },
+        };
+        wishes.push(Wish::Answer(consumer.session, answer));
+        self.tell_detached(consumer.session, detached, wishes);
+    }
+
+    /// Its queue was dropped while it waited for its bytes: whoever asked is told all the same.
+    fn never_sent(&mut self, outgoing: Outgoing, wishes: &mut Vec<Wish>) {
+        let Outgoing { consumer, got, detached, .. } = outgoing;
+        if let Some(Got { ticket, .. }) = got {
+            let answer = Answer::Got { ticket, delivery: None, ready: 0 };
+            wishes.push(Wish::Answer(consumer.session, answer));
+        }
+        self.tell_detached(consumer.session, detached, wishes);
+    }
+
+    fn tell_detached(&mut self, session: SessionId, tickets: Vec<Ticket>, wishes: &mut Vec<Wish>) {
+        for ticket in tickets {
+            if let Some(lanes) = self.detaching.get_mut(&(session, ticket)) {
+                *lanes -= 1;
+                if *lanes > 0 {
+                    continue;
+                }
+                self.detaching.remove(&(session, ticket));
+            }
+            wishes.push(Wish::Answer(session, Answer::Detached { ticket }));
+        }
+    }
 }
 
 fn readers(machine: &QueueMachine, queue: QueueId) -> Readers<'_> {
@@ -521,54 +675,32 @@ fn readers(machine: &QueueMachine, queue: QueueId) -> Readers<'_> {
     Readers { ready: machine.ready(queue), live: machine.live(queue), consumers }
 }
 
-fn deliver(
-    group: GroupId,
-    queue: QueueId,
-    outgoing: Outgoing,
-    bytes: Bytes,
-    wishes: &mut Vec<Wish>,
-) {
-    let Outgoing { consumer, first_seq, count, redelivered, returns, got, detached, .. } = outgoing;
-    let delivery =
-        Delivery { group, queue, consumer, first_seq, count, redelivered, returns, bytes };
-    let answer = match got {
-        None => Answer::Delivered(delivery),
-        Some(Got { ticket, ready }) => Answer::Got { ticket, delivery: Some(delivery), ready },
-    };
-    wishes.push(Wish::Answer(consumer.session, answer));
-    tell_detached(consumer.session, detached, wishes);
-}
-
-/// Its queue was dropped while it waited for its bytes: whoever asked is told all the same.
-fn never_sent(outgoing: Outgoing, wishes: &mut Vec<Wish>) {
-    let Outgoing { consumer, got, detached, .. } = outgoing;
-    if let Some(Got { ticket, .. }) = got {
-        let answer = Answer::Got { ticket, delivery: None, ready: 0 };
-        wishes.push(Wish::Answer(consumer.session, answer));
-    }
-    tell_detached(consumer.session, detached, wishes);
-}
-
-fn tell_detached(session: SessionId, tickets: Vec<Ticket>, wishes: &mut Vec<Wish>) {
-    for ticket in tickets {
-        wishes.push(Wish::Answer(session, Answer::Detached { ticket }));
-    }
-}
-
 /// The runs of `parts` that need no disk, if none does.
-fn in_memory(parts: &[FetchPart]) -> Option<Vec<Run>> {
-    parts
-        .iter()
-        .map(|part| match &part.source {
-            Source::Memory(bytes) => Some(Run {
-                first_seq: part.first_seq,
-                count: part.count as u32,
-                bytes: bytes.clone(),
-            }),
-            Source::Entry { .. } | Source::Segment { .. } => None,
-        })
-        .collect()
+fn in_memory(queue: QueueId, parts: &[FetchPart]) -> Option<Vec<Run>> {
+    let mut runs = Vec::new();
+    for part in parts {
+        let Source::Memory(bytes) = &part.source else { return None };
+        let (first_seq, count) = (part.first_seq, part.count as u32);
+        let run = Run { first_seq, count, bytes: bytes.clone() };
+        runs.append(&mut pick(queue, run, &part.wanted, false));
+    }
+    Some(runs)
 }
 
 /// An attach that names a group this node does not lead or have.
 pub(crate) const NO_QUEUE: AttachError = AttachError::NoQueue;
+
+/// What is left of settles that no log has when another leads: what sessions said. What this leader
+/// decided of its own, the next one decides again, knowing who holds what by then.
+fn outcomes_of_sessions(batch: Batch) -> Batch {
+    let entry = batch.stamp(0);
+    let mut left = Batch::new();
+    for command in EntryReader::new(&entry).into_iter().flatten().flatten() {
+        if let (_, Command::Settle { queue, outcome, ranges }) = command
+            && !matches!(outcome, Outcome::Expired | Outcome::Overflowed)
+        {
+            left.settle(queue, outcome, &ranges);
+        }
+    }
+    left
+}

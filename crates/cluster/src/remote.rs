@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use machine::{ConsumerId, NodeId, QueueId, Ranges, SessionId};
 
 use crate::peer::message::Attachment;
-use crate::request::{Answer, Request, Ticket};
+use crate::request::{Answer, Delivery, Request, Ticket};
 
 /// Where a group is led.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,7 +127,9 @@ impl Remote {
         self.forget_idle(queue, consumer);
     }
 
+    /// Credit is for the queue, whichever lane a message came from.
     pub(crate) fn add_credit(&mut self, queue: QueueId, consumer: ConsumerId, add: u32) {
+        let queue = queue.base();
         if let Some(found) = self.consumers.get_mut(&(queue, consumer)) {
             found.spec.credit = found.spec.credit.saturating_add(add);
             return;
@@ -172,12 +174,11 @@ impl Remote {
                 asked.is_some()
             }
             Answer::Delivered(delivery) => {
-                let key = (delivery.queue, delivery.consumer);
+                let key = (delivery.queue.base(), delivery.consumer);
                 let Some(found) = self.consumers.get_mut(&key) else { return false };
                 found.spec.credit = found.spec.credit.saturating_sub(delivery.count);
                 if !found.spec.no_ack {
-                    let end = delivery.first_seq + u64::from(delivery.count);
-                    found.held.insert(delivery.first_seq..end);
+                    self.hold(delivery);
                 }
                 true
             }
@@ -187,15 +188,7 @@ impl Remote {
                     return false;
                 };
                 if let Some(delivery) = delivery.as_ref().filter(|_| !no_ack) {
-                    let (queue, consumer) = (delivery.queue, delivery.consumer);
-                    let found = self.consumers.entry((queue, consumer)).or_insert(Attachment {
-                        queue,
-                        consumer,
-                        spec: machine::ConsumerSpec::default(),
-                        is_attached: false,
-                        held: Ranges::new(),
-                    });
-                    found.held.insert(delivery.first_seq..delivery.first_seq + 1);
+                    self.hold(delivery);
                 }
                 true
             }
@@ -213,7 +206,10 @@ impl Remote {
             | Answer::Admitted { ticket, .. }
             | Answer::AppendFailed { ticket } => self.asked.remove(&(session, *ticket)).is_some(),
             Answer::Cancelled { queue, consumer } => {
-                self.consumers.remove(&(*queue, *consumer)).is_some()
+                let was_known = self.consumers.contains_key(&(*queue, *consumer));
+                // With what it holds of its lanes.
+                self.consumers.retain(|(of, by), _| (of.base(), by) != (*queue, consumer));
+                was_known
             }
             Answer::Appended { .. }
             | Answer::Catalog { .. }
@@ -245,9 +241,22 @@ impl Remote {
             if *of == queue && attachment.is_attached {
                 attached.push(*consumer);
             }
-            *of != queue
+            of.base() != queue
         });
         attached
+    }
+
+    /// A message of a lane is held there; who holds it is attached to the queue, or not at all.
+    fn hold(&mut self, delivery: &Delivery) {
+        let (queue, consumer) = (delivery.queue, delivery.consumer);
+        let found = self.consumers.entry((queue, consumer)).or_insert(Attachment {
+            queue,
+            consumer,
+            spec: machine::ConsumerSpec::default(),
+            is_attached: false,
+            held: Ranges::new(),
+        });
+        found.held.insert(delivery.first_seq..delivery.first_seq + u64::from(delivery.count));
     }
 
     fn forget_idle(&mut self, queue: QueueId, consumer: ConsumerId) {
@@ -263,7 +272,6 @@ mod tests {
     use machine::{ConsumerSpec, GroupId, Outcome};
 
     use super::*;
-    use crate::request::Delivery;
 
     const ANN: SessionId = SessionId(1 << 48 | 1);
     const QUEUE: QueueId = QueueId(7);
@@ -271,8 +279,17 @@ mod tests {
 
     fn delivery(consumer: ConsumerId, first_seq: u64) -> Answer {
         let (group, queue, bytes) = (GROUP, QUEUE, bytes::Bytes::new());
-        let (count, redelivered) = (1, false);
-        Answer::Delivered(Delivery { group, queue, consumer, first_seq, count, redelivered, bytes })
+        let (count, redelivered, returns) = (1, false, 0);
+        Answer::Delivered(Delivery {
+            group,
+            queue,
+            consumer,
+            first_seq,
+            count,
+            redelivered,
+            returns,
+            bytes,
+        })
     }
 
     #[test]

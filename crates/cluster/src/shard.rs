@@ -36,7 +36,7 @@ use crate::limits::{AWAY_MS, Sizes, TICK_MS};
 use crate::queue_group::QueueGroup;
 use crate::queues::{Queues, Wish};
 use crate::replica::Replica;
-use crate::request::Ticket;
+use crate::request::{Answer, Ticket};
 use crate::waiter::Waiter;
 use local::Local;
 use members::Members;
@@ -74,6 +74,7 @@ pub struct Shard {
     unsynced_bytes: VecDeque<(u64, usize)>,
     next_tick_ms: u64,
     last_step_ms: Option<u64>,
+    now: Now,
     ticks: u64,
     wishes: Vec<Wish>,
     own: VecDeque<Input>,
@@ -88,6 +89,8 @@ pub struct Shard {
     /// Settles wait for nothing any more; leadership moves away, until then at the latest.
     closing: Option<u64>,
     sizes: Sizes,
+    /// Somebody is there who takes what leaves queues.
+    has_porter: bool,
 }
 
 /// What is to be written by one append.
@@ -131,6 +134,8 @@ impl Shard {
             unsynced_bytes: VecDeque::new(),
             next_tick_ms: 0,
             last_step_ms: None,
+            now: Now::default(),
+            has_porter: false,
             ticks: 0,
             wishes: Vec::new(),
             own: VecDeque::new(),
@@ -177,6 +182,7 @@ impl Shard {
 
     /// Proposes that this node's earlier life is over; then the groups are held against the catalog.
     pub fn start(&mut self, now: Now, outputs: &mut Vec<Output>) {
+        self.set_now(now);
         if self.number == 0 {
             let command = CatalogCommand::NodeStarted { node: self.me.node };
             self.change(now, &command, Waiter::Nobody, outputs);
@@ -214,9 +220,7 @@ impl Shard {
         if was_away {
             self.was_away(now, outputs);
         }
-        for group in self.groups.values_mut() {
-            group.queues.set_now(now.mono_ms);
-        }
+        self.set_now(now);
         for input in inputs.drain(..) {
             self.take(now, input, outputs);
         }
@@ -231,12 +235,23 @@ impl Shard {
         self.finish(now, outputs);
     }
 
+    fn set_now(&mut self, now: Now) {
+        self.now = now;
+        self.groups.values_mut().for_each(|group| group.set_now(now));
+        if let Some(local) = &mut self.local {
+            local.set_now(now);
+        }
+    }
+
     /// When the shard wants to be stepped at the latest, in `Now::mono_ms`.
     pub fn deadline_ms(&self) -> u64 {
         let settles = self.groups.values().filter_map(QueueGroup::settle_deadline_ms);
         let dispatches = self.groups.values().filter_map(QueueGroup::dispatch_deadline_ms);
         let campaigns = self.peers.next_campaign_ms();
-        let due = settles.chain(dispatches).chain(campaigns).min().unwrap_or(u64::MAX);
+        let times = self.groups.values().filter_map(|group| group.time_deadline_ms(self.now));
+        let times = times.chain(self.local.as_ref().and_then(|it| it.time_deadline_ms(self.now)));
+        let due = settles.chain(dispatches).chain(campaigns).chain(times).min();
+        let due = due.unwrap_or(u64::MAX);
         due.min(self.next_tick_ms)
     }
 
@@ -273,7 +288,13 @@ impl Shard {
                     self.request(now, session, request, outputs);
                 }
             }
-            Input::SessionGone { session } => self.end_session(session, None, outputs),
+            Input::SessionGone { session } => {
+                if session == Self::porter(self.me.node) {
+                    self.has_porter = false;
+                }
+                self.end_session(session, None, outputs);
+            }
+            Input::PorterOpened => self.open_porter(outputs),
             Input::Synced { number, places } => self.synced(number, places, outputs),
             Input::Fetched { group, queue, runs } => {
                 if let Some(found) = self.groups.get_mut(&group) {
@@ -470,6 +491,12 @@ impl Shard {
                     let parts = parts.into_iter().map(locate).collect();
                     outputs.push(Output::Fetch { group, queue, from_seq, parts });
                 }
+                Wish::Leaving(leaving) if self.has_porter => {
+                    let (session, answer) = (Self::porter(self.me.node), Answer::Leaving(leaving));
+                    outputs.push(Output::Answer { session, answer });
+                }
+                // It stays, and is told of again when there is a porter.
+                Wish::Leaving(_) => {}
                 Wish::Unused(queue) => {
                     let input = Input::DeleteUnused { queue, detached: None };
                     self.forward(0, input, outputs);

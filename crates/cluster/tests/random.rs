@@ -357,6 +357,7 @@ impl World {
                     message.is_out_of_order = true;
                     message.is_seen = message.was_seen_before;
                 }
+                other => unreachable!("no client says {other:?}"),
             }
         }
     }

@@ -399,7 +399,7 @@ mod tests {
     use super::*;
 
     fn word(term: u64) -> Message {
-        Message::Leads { group: GroupId(1), term }
+        Message::Leads { group: GroupId(1), term, time_ms: 0 }
     }
 
     struct Bench {

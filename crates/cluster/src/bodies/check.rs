@@ -3,12 +3,13 @@
 
 use machine::{QueueId, Ranges};
 
-use super::{Bodies, QueueBodies, Readers};
+use super::queue::QueueBodies;
+use super::{Bodies, Readers};
 
 impl Bodies {
     /// Panics if something is not as it must be. For tests: it looks at everything.
     pub(crate) fn check<'a>(&self, readers: impl Fn(QueueId) -> Option<Readers<'a>>) {
-        let bytes: usize = self.queues.values().map(|bodies| bodies.window.counted_anew()).sum();
+        let bytes: usize = self.queues.values().map(QueueBodies::counted_anew).sum();
         assert_eq!(bytes, self.hot_bytes, "what is in memory is not what is accounted");
         for (&queue, bodies) in &self.queues {
             let Some(readers) = readers(queue) else {
@@ -16,8 +17,8 @@ impl Bodies {
             };
             assert_eq!(
                 self.waiting.contains(&queue),
-                !bodies.outbox.is_empty(),
-                "deliveries of {queue:?} wait, or not"
+                bodies.is_waiting(),
+                "something of {queue:?} wait, or not"
             );
             bodies.check(queue, readers);
         }
@@ -25,14 +26,22 @@ impl Bodies {
 }
 
 impl QueueBodies {
+    fn counted_anew(&self) -> usize {
+        self.window.counted_anew() + self.leaves.window.counted_anew()
+    }
+
     fn check(&self, queue: QueueId, readers: Readers<'_>) {
-        assert!(self.outbox.is_empty() || self.fetching, "{queue:?} stalls: nothing is fetched");
+        assert!(!self.is_waiting() || self.fetching, "{queue:?} stalls: nothing is fetched");
         let mut end = 0;
         for (span, _) in self.window.runs() {
             assert!(end <= span.start, "runs of {queue:?} in memory overlap");
             end = span.end;
         }
         let live = readers.live.cloned().unwrap_or_default();
+        for span in self.leaves.spans() {
+            let alive = live.within(span.clone()).len();
+            assert_eq!(alive, span.end - span.start, "{span:?} of {queue:?} leaves and is gone");
+        }
         let mut lies = Ranges::new();
         let mut end = 0;
         for (&first, extent) in &self.extents {

@@ -39,7 +39,12 @@ pub(crate) struct Got {
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
     all: VecDeque<Outgoing>,
+    /// The numbers of all that waits, once that is much. None: to be looked for one by one.
+    wanted: Option<Ranges>,
 }
+
+/// Deliveries from which on it pays to know their numbers.
+const MANY: usize = 16;
 
 impl Outbox {
     pub(super) fn is_empty(&self) -> bool {
@@ -53,7 +58,11 @@ impl Outbox {
 
     /// The lowest message that waits; `u64::MAX` without one.
     pub(super) fn first(&self) -> u64 {
-        self.all.iter().map(|outgoing| outgoing.first_seq).min().unwrap_or(u64::MAX)
+        match &self.wanted {
+            Some(wanted) => wanted.first(),
+            None => self.all.iter().map(|outgoing| outgoing.first_seq).min(),
+        }
+        .unwrap_or(u64::MAX)
     }
 
     pub(super) fn spans(&self) -> impl Iterator<Item = Range<u64>> + '_ {
@@ -62,31 +71,35 @@ impl Outbox {
 
     /// Whether a message of `span` waits.
     pub(super) fn wants(&self, span: Range<u64>) -> bool {
-        self.spans().any(|waits| waits.start < span.end && span.start < waits.end)
-    }
-
-    /// How far deliveries reach that leave one after the other and begin with message `from`.
-    pub(super) fn due_from(&self, from: u64) -> u64 {
-        let mut due = from;
-        for span in self.spans() {
-            if span.start != due {
-                break;
-            }
-            due = span.end;
+        match &self.wanted {
+            Some(wanted) => wanted.intersects(span),
+            None => self.spans().any(|waits| waits.start < span.end && span.start < waits.end),
         }
-        due
     }
 
     pub(super) fn push(&mut self, outgoing: Outgoing) {
+        if let Some(wanted) = &mut self.wanted {
+            wanted.insert(outgoing.span());
+        }
         self.all.push_back(outgoing);
+        if self.wanted.is_none() && self.all.len() >= MANY {
+            self.wanted = Some(self.spans().collect());
+        }
     }
 
     /// The first `count` messages of the front leave: what is told of them.
     pub(super) fn sent(&mut self, count: u32) -> Outgoing {
         let front = self.all.front_mut().expect("something was due");
         assert!(count <= front.count, "no more leaves than was due");
+        if let Some(wanted) = &mut self.wanted {
+            wanted.remove(front.first_seq..front.first_seq + u64::from(count));
+        }
         if count == front.count {
-            return self.all.pop_front().expect("it was looked at");
+            let sent = self.all.pop_front().expect("it was looked at");
+            if self.all.is_empty() {
+                self.wanted = None;
+            }
+            return sent;
         }
         let sent = Outgoing { count, detached: Vec::new(), ..front.clone() };
         front.first_seq += u64::from(count);
@@ -102,6 +115,7 @@ impl Outbox {
         ticket: Option<Ticket>,
     ) -> (Ranges, bool) {
         let mut withdrawn = Ranges::new();
+        self.wanted = None;
         self.all.retain(|outgoing| {
             let stays = outgoing.consumer != consumer || outgoing.got.is_some() || outgoing.no_ack;
             if !stays {
@@ -120,12 +134,14 @@ impl Outbox {
     /// Takes out everything for these sessions. Says whether that was anything.
     pub(super) fn end_sessions(&mut self, is_over: &impl Fn(SessionId) -> bool) -> bool {
         let before = self.all.len();
+        self.wanted = None;
         self.all.retain(|outgoing| !is_over(outgoing.consumer.session));
         self.all.len() != before
     }
 
     /// Takes out everything.
     pub(super) fn take_all(&mut self) -> Vec<Outgoing> {
+        self.wanted = None;
         std::mem::take(&mut self.all).into()
     }
 

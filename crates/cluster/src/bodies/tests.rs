@@ -1,7 +1,8 @@
 //! Bytes of one queue, moved by hand.
 
-use machine::Batch;
+use machine::{Batch, Outcome};
 
+use super::window::Window;
 use super::*;
 
 const QUEUE: QueueId = QueueId(7);
@@ -44,6 +45,8 @@ struct Toy {
     index: u64,
     sent: Vec<(ConsumerId, Range<u64>)>,
     fetches: Vec<Vec<FetchPart>>,
+    /// What the porter got.
+    left: Vec<u64>,
 }
 
 impl Toy {
@@ -56,6 +59,7 @@ impl Toy {
             index: 0,
             sent: Vec::new(),
             fetches: Vec::new(),
+            left: Vec::new(),
         }
     }
 
@@ -81,10 +85,20 @@ impl Toy {
             count: (seqs.end - seqs.start) as u32,
             redelivered: false,
             no_ack,
+            returns: 0,
             got: None,
             detached: Vec::new(),
         };
         self.bodies.deliver(QUEUE, outgoing);
+        self.pump();
+    }
+
+    /// They are dead, and handed out.
+    fn leave(&mut self, seqs: Range<u64>) {
+        self.ready.remove(seqs.clone());
+        let count = (seqs.end - seqs.start) as u32;
+        let leave = Leave { first_seq: seqs.start, count, reason: Outcome::Expired };
+        self.bodies.leave(QUEUE, leave);
         self.pump();
     }
 
@@ -103,6 +117,10 @@ impl Toy {
                     assert_eq!(first_seq_of(&bytes), (outgoing.first_seq, outgoing.count as usize));
                     let end = outgoing.first_seq + u64::from(outgoing.count);
                     self.sent.push((outgoing.consumer, outgoing.first_seq..end));
+                }
+                Step::Leave { leave, bytes } => {
+                    assert_eq!(first_seq_of(&bytes), (leave.first_seq, leave.count as usize));
+                    self.left.extend(leave.first_seq..leave.first_seq + u64::from(leave.count));
                 }
                 Step::Fetch { parts, .. } => self.fetches.push(parts),
             }
@@ -123,9 +141,11 @@ impl Toy {
     fn fetched_all(&mut self) {
         let parts = self.fetches.pop().unwrap();
         assert!(self.fetches.is_empty(), "one fetch at a time");
-        let runs = parts.iter().map(|part| run(part.first_seq..part.first_seq + part.count));
-        let runs = runs.collect();
-        self.fetched(runs);
+        let read = |part: FetchPart| {
+            let run = run(part.first_seq..part.first_seq + part.count);
+            pick(QUEUE, run, &part.wanted, true)
+        };
+        self.fetched(parts.into_iter().flat_map(read).collect());
     }
 
     fn sent_seqs(&self) -> Vec<u64> {
@@ -276,11 +296,118 @@ fn a_fetch_spans_extents_and_stops_where_memory_goes_on() {
     toy.enqueue(1..5, false);
     toy.enqueue(5..9, false);
     toy.enqueue(9..13, true);
+    toy.ready.remove(1..3);
     toy.deliver(ANN, 3..11, false);
     let spans: Vec<_> = toy.fetches[0].iter().map(|part| (part.first_seq, part.count)).collect();
     assert_eq!(spans, [(1, 4), (5, 4)]);
+    assert_eq!(toy.fetches[0][0].wanted, Ranges::from(3..5), "no more is kept");
     toy.fetched_all();
     assert_eq!(toy.sent_seqs(), (3..11).collect::<Vec<_>>());
+}
+
+#[test]
+fn what_is_due_all_over_a_backlog_is_one_fetch_of_nothing_else() {
+    let due: Vec<u64> = (0..100).map(|nth| 1 + (nth * 7919) % 10_000).collect();
+    for is_in_segment in [false, true] {
+        let mut toy = Toy::new();
+        toy.consumers = 0;
+        for nth in 0..50 {
+            toy.enqueue(1 + nth * 200..201 + nth * 200, false);
+        }
+        if is_in_segment {
+            toy.checkpoint(&[stored(1..10_001, 1)]);
+        }
+        toy.ready = Ranges::new();
+        for seq in &due {
+            toy.deliver(ANN, *seq..*seq + 1, false);
+        }
+        // The first was asked for when nothing else was due.
+        toy.fetched_all();
+        let wanted: u64 = toy.fetches[0].iter().map(|part| part.wanted.len()).sum();
+        assert_eq!(wanted, 99);
+        toy.fetched_all();
+        assert_eq!(toy.sent_seqs(), due, "in the order in which they fell due");
+        assert_eq!(toy.bodies.hot_bytes, 0);
+    }
+}
+
+#[test]
+fn what_leaves_does_not_hold_up_what_is_delivered() {
+    let mut toy = Toy::new();
+    toy.consumers = 0;
+    toy.enqueue(1..11, false);
+    toy.enqueue(11..21, true);
+    toy.leave(3..6);
+    toy.deliver(ANN, 11..21, false);
+    assert_eq!(toy.sent_seqs(), (11..21).collect::<Vec<_>>());
+    toy.fetched_all();
+    assert_eq!(toy.left, [3, 4, 5]);
+    assert_eq!(toy.bodies.hot_bytes, 0);
+}
+
+#[test]
+fn what_leaves_and_is_in_memory_needs_no_disk() {
+    let mut toy = Toy::new();
+    toy.consumers = 0;
+    toy.enqueue(1..11, true);
+    toy.leave(1..4);
+    toy.deliver(ANN, 4..11, false);
+    assert_eq!(toy.left, [1, 2, 3]);
+    assert!(toy.fetches.is_empty());
+    toy.settle(1..4);
+    assert_eq!(toy.bodies.hot_bytes, 0);
+}
+
+#[test]
+fn what_is_settled_does_not_leave_any_more() {
+    let mut toy = Toy::new();
+    toy.consumers = 0;
+    toy.enqueue(1..11, false);
+    toy.leave(1..4);
+    toy.settle(1..3);
+    toy.pump();
+    toy.fetched_all();
+    assert_eq!(toy.left, [3]);
+    toy.leave(4..6);
+    toy.bodies.take_leaves(&mut Vec::new());
+    toy.fetched_all();
+    assert_eq!(toy.left, [3], "it is handed out anew, or not at all");
+}
+
+#[test]
+fn what_leaves_in_bulk_and_what_is_delivered_in_bulk_share_each_fetch() {
+    let mut toy = Toy::new();
+    toy.consumers = 0;
+    for nth in 0..200 {
+        toy.enqueue(1 + nth * 10..11 + nth * 10, false);
+    }
+    toy.leave(1..1001);
+    toy.deliver(ANN, 1001..2001, false);
+    toy.fetched_all();
+    for _ in 0..2 {
+        let (left, sent) = (toy.left.len(), toy.sent_seqs().len());
+        toy.fetched_all();
+        assert!(toy.left.len() > left && toy.sent_seqs().len() > sent);
+    }
+}
+
+#[test]
+fn messages_picked_of_a_run_are_those_that_are_wanted() {
+    let mut random = wal::sim::Random::new(9);
+    for _ in 0..500 {
+        let first = 1 + random.below(50);
+        let span = first..first + 1 + random.below(40);
+        let wanted: Ranges = (0..6)
+            .map(|_| (random.below(100), 1 + random.below(9)))
+            .map(|(start, count)| start..start + count)
+            .collect();
+        let picked = pick(QUEUE, run(span.clone()), &wanted, true);
+        let all: Ranges = picked.iter().map(Run::span).collect();
+        assert_eq!(all, wanted.within(span));
+        for run in picked {
+            assert_eq!(first_seq_of(&run.bytes), (run.first_seq, run.count as usize));
+        }
+    }
 }
 
 #[test]

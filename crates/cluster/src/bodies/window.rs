@@ -62,10 +62,24 @@ impl Window {
         self.runs.get(self.at(seq)).is_some_and(|kept| kept.run.first_seq <= seq)
     }
 
-    /// The first message above `seq` that begins a run; `u64::MAX` without one.
-    pub(super) fn next_start(&self, seq: u64) -> u64 {
-        let at = self.runs.partition_point(|kept| kept.run.first_seq <= seq);
-        self.runs.get(at).map_or(u64::MAX, |kept| kept.run.first_seq)
+    /// What of `span` is not here.
+    pub(super) fn missing(&self, span: Range<u64>) -> Vec<Range<u64>> {
+        let mut missing = Vec::new();
+        let mut from = span.start;
+        for kept in self.runs.range(self.at(from)..) {
+            let here = kept.run.span();
+            if here.start >= span.end {
+                break;
+            }
+            if from < here.start {
+                missing.push(from..here.start);
+            }
+            from = here.end;
+        }
+        if from < span.end {
+            missing.push(from..span.end);
+        }
+        missing
     }
 
     /// Puts a run behind all others. `pinned`: the bytes of the buffer it is a slice of.
@@ -103,26 +117,43 @@ impl Window {
         }
     }
 
-    /// Takes the messages from `first` on, at most `count`, as far as they lie together. Those below
-    /// went out before, or are settled, and are forgotten.
+    /// Takes the messages from `first` on, at most `count`, as far as they lie together.
     pub(super) fn take(&mut self, queue: QueueId, first: u64, count: u32) -> Option<Run> {
-        while self.runs.front().is_some_and(|kept| kept.run.end() <= first) {
-            self.pop_front();
+        let mut at = self.at(first);
+        self.runs.get(at).filter(|kept| kept.run.first_seq <= first)?;
+        let kept = self.runs.remove(at)?;
+        self.bytes -= kept.weight();
+        let Kept { mut run, pinned } = kept;
+        if run.first_seq < first {
+            let (before, rest) = split(queue, &run, (first - run.first_seq) as u32);
+            self.insert(at, before, pinned);
+            at += 1;
+            run = rest;
         }
-        self.runs.front().filter(|kept| kept.run.first_seq <= first)?;
-        let Kept { mut run, pinned } = self.pop_front()?;
+        if run.count > count {
+            let (taken, rest) = split(queue, &run, count);
+            self.insert(at, rest, pinned);
+            run = taken;
+        }
+        Some(leaving(run, pinned))
+    }
+
+    /// The same, and they stay.
+    pub(super) fn copy(&self, queue: QueueId, first: u64, count: u32) -> Option<Run> {
+        let kept = self.runs.get(self.at(first)).filter(|kept| kept.run.first_seq <= first)?;
+        let mut run = kept.run.clone();
         if run.first_seq < first {
             run = split(queue, &run, (first - run.first_seq) as u32).1;
         }
         if run.count > count {
-            let (taken, rest) = split(queue, &run, count);
-            self.insert(0, rest, pinned);
-            run = taken;
+            run = split(queue, &run, count).0;
         }
-        if run.bytes.len() * PINNED_FACTOR_LEAVING < pinned {
-            run.bytes = Bytes::copy_from_slice(&run.bytes);
-        }
-        Some(run)
+        Some(leaving(run, kept.pinned))
+    }
+
+    /// The span of the first run.
+    pub(super) fn front(&self) -> Option<Range<u64>> {
+        self.runs.front().map(|kept| kept.run.span())
     }
 
     /// Forgets runs from the front while `is_done` says so of their spans.
@@ -130,6 +161,11 @@ impl Window {
         while self.runs.front().is_some_and(|kept| is_done(kept.run.span())) {
             self.pop_front();
         }
+    }
+
+    /// Forgets the first run. False: there is none.
+    pub(super) fn forget_first(&mut self) -> bool {
+        self.pop_front().is_some()
     }
 
     /// Forgets the run that would go out last. False: there is none.
@@ -153,6 +189,9 @@ impl Window {
 
     /// Where the run is that holds `seq`, or else the first one above it.
     fn at(&self, seq: u64) -> usize {
+        if self.runs.front().is_some_and(|kept| seq < kept.run.end()) {
+            return 0;
+        }
         self.runs.partition_point(|kept| kept.run.end() <= seq)
     }
 
@@ -166,4 +205,12 @@ impl Window {
         .map(Kept::weight)
         .sum()
     }
+}
+
+/// A run that leaves does not take along a buffer that is much larger.
+fn leaving(mut run: Run, pinned: usize) -> Run {
+    if run.bytes.len() * PINNED_FACTOR_LEAVING < pinned {
+        run.bytes = Bytes::copy_from_slice(&run.bytes);
+    }
+    run
 }

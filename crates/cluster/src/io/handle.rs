@@ -138,6 +138,17 @@ impl ClusterHandle {
         (session, AnswerReceiver { session, answers, node: Arc::clone(&self.node) })
     }
 
+    /// The session of this node's porter, and where it is told what leaves the queues that this node
+    /// leads (`Answer::Leaving`). There is one at a time; dropping the receiver ends it.
+    pub fn open_porter(&self) -> (SessionId, AnswerReceiver) {
+        let session = Shard::porter(self.node.id);
+        let answers = self.node.sessions.open(session);
+        for shard in &self.node.shards {
+            shard.push(Input::PorterOpened);
+        }
+        (session, AnswerReceiver { session, answers, node: Arc::clone(&self.node) })
+    }
+
     /// Returns when the node's groups can serve: at once where it is alone, and with a majority of the
     /// nodes elsewhere. Blocks.
     pub fn wait_ready(&self) {
@@ -230,9 +241,10 @@ impl ClusterHandle {
         &self.node.counters
     }
 
-    /// Open sessions.
+    /// Open sessions of clients.
     pub fn session_count(&self) -> usize {
-        self.node.sessions.count()
+        let has_porter = self.node.sessions.find(Shard::porter(self.node.id)).is_some();
+        self.node.sessions.count() - usize::from(has_porter)
     }
 
     /// Tells every session that the node is stopping.
@@ -279,7 +291,9 @@ impl AnswerReceiver {
 
 impl Drop for AnswerReceiver {
     fn drop(&mut self) {
-        self.node.sessions.close(self.session);
+        if !self.node.sessions.close(self.session, &self.answers) {
+            return;
+        }
         for shard in &self.node.shards {
             shard.push(Input::SessionGone { session: self.session });
         }

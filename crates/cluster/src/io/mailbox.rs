@@ -193,6 +193,10 @@ impl<T> AnswerBox<T> {
         self.filled.notify_one();
     }
 
+    pub(crate) fn is_closed(&self) -> bool {
+        self.lock().closed
+    }
+
     fn lock(&self) -> MutexGuard<'_, Answers<T>> {
         self.answers.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -11,7 +11,7 @@ use wal::{EntryAt, Error, FileDisk, Reader, segments};
 use super::handle::{Counters, Node};
 use super::start::Failure;
 use super::store::{Fetch, Read, Store};
-use crate::bodies::{Run, Source, cut_out};
+use crate::bodies::{Run, Source, cut_out, pick};
 use crate::entry;
 use crate::shard::{Input, Located};
 
@@ -111,7 +111,8 @@ fn read_part(
         Source::Memory(bytes) => Ok(vec![run(bytes.clone())]),
         Source::Entry { range, .. } => {
             let entry = reader.read((*place).ok_or(Error::Gone)?)?;
-            Ok(vec![run(cut_out(&entry, range.start as usize..range.end as usize).0)])
+            let bytes = cut_out(&entry, range.start as usize..range.end as usize).0;
+            Ok(pick(queue, run(bytes), &part.wanted, true))
         }
         Source::Segment { segment } => {
             let from = from_seq.max(part.first_seq);

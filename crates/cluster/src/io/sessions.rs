@@ -26,10 +26,16 @@ impl Sessions {
         self.boxes.read().unwrap_or_else(PoisonError::into_inner).get(&session).cloned()
     }
 
-    pub(crate) fn close(&self, session: SessionId) {
+    /// Nobody reads these answers any more. False: others have taken their place.
+    pub(crate) fn close(&self, session: SessionId, answers: &Arc<AnswerBox<Answer>>) -> bool {
+        answers.close();
         let mut boxes = self.boxes.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(answers) = boxes.remove(&session) {
-            answers.close();
+        match boxes.get(&session) {
+            Some(found) if !Arc::ptr_eq(found, answers) => false,
+            Some(_) | None => {
+                boxes.remove(&session);
+                true
+            }
         }
     }
 

@@ -23,18 +23,18 @@ const CLOSING: Duration = Duration::from_millis(5);
 /// Runs `shard` until its mailbox is closed and everything taken from it is synced and answered.
 pub(crate) fn run(number: usize, mut shard: Shard, node: Arc<Node>, store: Arc<Store>) {
     let mailbox = Arc::clone(&node.shards[number]);
-    let started = Instant::now();
+    let clock = Clock::start();
     let mut answers = Answers::default();
     let (mut inputs, mut outputs) = (Vec::new(), Vec::new());
     let mut reported = 0;
-    shard.start(now(started), &mut outputs);
+    shard.start(clock.now(), &mut outputs);
     perform(number, &mut outputs, &node, &store, &mut answers);
     loop {
         let is_closed = mailbox.is_closed();
         if is_closed {
-            shard.close(now(started));
+            shard.close(clock.now());
         }
-        let time = now(started);
+        let time = clock.now();
         let until_due = Duration::from_millis(shard.deadline_ms().saturating_sub(time.mono_ms));
         let patience = if is_closed { until_due.min(CLOSING) } else { until_due };
         let release = shard.unsynced_bytes() < UNSYNCED_BYTES;
@@ -43,18 +43,31 @@ pub(crate) fn run(number: usize, mut shard: Shard, node: Arc<Node>, store: Arc<S
         for (from, message) in divert(&mut inputs) {
             store.snapshot(from, message);
         }
-        shard.step(now(started), &mut inputs, &mut outputs);
+        shard.step(clock.now(), &mut inputs, &mut outputs);
         perform(number, &mut outputs, &node, &store, &mut answers);
         node.reports.answer(number, &mut reported, &shard);
-        if is_last && shard.is_idle(now(started)) {
+        if is_last && shard.is_idle(clock.now()) {
             return;
         }
     }
 }
 
-fn now(started: Instant) -> Now {
-    let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Now { mono_ms: started.elapsed().as_millis() as u64, wall_ms: wall.as_millis() as u64 }
+/// The time: the wall clock is looked at once, so that setting it does nothing to what waits.
+struct Clock {
+    started: Instant,
+    wall_ms: u64,
+}
+
+impl Clock {
+    fn start() -> Self {
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self { started: Instant::now(), wall_ms: wall.as_millis() as u64 }
+    }
+
+    fn now(&self) -> Now {
+        let mono_ms = self.started.elapsed().as_millis() as u64;
+        Now { mono_ms, wall_ms: self.wall_ms + mono_ms }
+    }
 }
 
 fn perform(
@@ -120,6 +133,12 @@ struct Answers {
 
 impl Answers {
     fn add(&mut self, session: SessionId, answer: Answer, node: &Node) {
+        if let Answer::Leaving(_) = answer
+            && self.boxes.get(&session).is_some_and(|(known, _)| known.is_closed())
+        {
+            // Another porter goes on under the same number.
+            self.boxes.remove(&session);
+        }
         if let Some((_, waiting)) = self.boxes.get_mut(&session) {
             if waiting.is_empty() {
                 self.touched.push(session);

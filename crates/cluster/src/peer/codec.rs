@@ -166,9 +166,10 @@ pub fn encode(out: &mut Gather, message: &Message) -> Result<(), Error> {
             out.number(*seq);
         }
         Message::NotLeader { group, epoch } => start_epoch(out, Kind::NotLeader, *group, *epoch),
-        Message::Leads { group, term } => {
+        Message::Leads { group, term, time_ms } => {
             start(out, Kind::Leads, *group);
             out.number(*term);
+            out.number(*time_ms);
         }
         Message::Snapshot { group, chunk } => {
             start(out, Kind::Snapshot, *group);
@@ -232,9 +233,9 @@ pub fn decode(frame: Frame) -> Result<Option<Message>, Error> {
         }
         Kind::Leads => {
             let (mut reader, group) = open(body, "a leader's word")?;
-            let term = reader.number()?;
+            let (term, time_ms) = (reader.number()?, reader.number()?);
             reader.end()?;
-            Message::Leads { group, term }
+            Message::Leads { group, term, time_ms }
         }
         Kind::Snapshot => {
             let (mut reader, group) = open(body, "a chunk of a snapshot")?;

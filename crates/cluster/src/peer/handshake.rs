@@ -24,7 +24,7 @@ use super::limits::REFUSAL_BYTES_MAX;
 use super::reader::Reader;
 
 /// Versions of the protocol that this program speaks: the lowest and the highest.
-pub const PROTOCOLS: (u16, u16) = (1, 1);
+pub const PROTOCOLS: (u16, u16) = (2, 2);
 
 const MAGIC: [u8; 8] = *b"millrace";
 const NONCE_BYTES: usize = 16;

@@ -52,8 +52,9 @@ pub enum Message {
     Committed { group: GroupId, epoch: u64, boot: u64, seq: u64 },
     /// To an origin that joined: look for another leader.
     NotLeader { group: GroupId, epoch: u64 },
-    /// From the leader of a group, to all, at every tick of silence and at its election: who leads.
-    Leads { group: GroupId, term: u64 },
+    /// From the leader of a group, to all, at every tick of silence and at its election: who leads,
+    /// and what time it is in the group.
+    Leads { group: GroupId, term: u64, time_ms: u64 },
     /// A part of a snapshot on the bulk connection; the bytes are `snapshot`'s.
     Snapshot { group: GroupId, chunk: Bytes },
     /// Receiver to sender: so many bytes of the snapshot are written.

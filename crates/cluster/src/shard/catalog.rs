@@ -116,7 +116,7 @@ impl Shard {
             queues.iter().map(|(group, queue, _)| (*group, *queue)).collect();
         let mut have = BTreeSet::new();
         for (&group, found) in &self.groups {
-            have.extend(found.queues.machine().queues().map(|queue| (group, queue)));
+            have.extend(found.queues.machine().queues().map(|queue| (group, queue.base())));
         }
         for &(group, queue) in &have {
             if !wanted.contains(&(group, queue)) && queue.0 < next_queue {
@@ -186,7 +186,7 @@ impl Shard {
         self.append(now, group, batch, Vec::new(), waiter, outputs);
     }
 
-    /// The last consumer of an auto-delete queue went: the queue goes, too.
+    /// The last consumer of an auto-delete queue went, or nobody has used a queue for long: it goes, too.
     pub(super) fn unused(
         &mut self,
         now: Now,
@@ -203,7 +203,7 @@ impl Shard {
         }
     }
 
-    /// Deletes the auto-delete queue `queue`. If it is not there any more, the waiter is handed back.
+    /// Deletes the queue `queue`, which is of no use any more. If it is not there any more, the waiter is handed back.
     pub(super) fn delete_unused(
         &mut self,
         now: Now,

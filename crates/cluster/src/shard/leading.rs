@@ -26,7 +26,8 @@ impl Shard {
         }
         let rides = found.intake.is_waiting();
         let at_once = self.closing.is_some() || rides;
-        found.flush_settles(now.mono_ms, now.wall_ms, at_once);
+        found.keep_time(&mut self.wishes);
+        found.flush_settles(now, at_once);
         let mut harvest = Harvest::default();
         let Gathered { batch, written, bytes } = gathered;
         *bytes += found.replica.ready(self.appends + 1, batch, written, &mut harvest);
@@ -83,14 +84,14 @@ impl Shard {
         if found.begins_to_lead() {
             let nodes = self.reachable();
             let Some(found) = self.groups.get_mut(&group) else { return };
-            found.lead(now.mono_ms, nodes);
+            found.lead(now, nodes);
             // Its own sessions' parcels, and what others sent early.
             self.own.push_back(Input::TimePassed);
             let nodes: Vec<NodeId> = self.reachable().into_iter().collect();
             for node in nodes {
                 let Some(found) = self.groups.get(&group) else { return };
-                let term = found.replica.term();
-                self.send(node, Message::Leads { group, term }, outputs);
+                let (term, time_ms) = (found.replica.term(), found.time.at(now));
+                self.send(node, Message::Leads { group, term, time_ms }, outputs);
             }
         }
         self.route(now, group, outputs);
@@ -129,6 +130,11 @@ impl Shard {
         left.asked.extend(early_asked.filter(|(session, _)| is_ours(*session)));
         let out = self.outbound(group);
         out.remote.leave_home(left.consumers, left.asked);
+        // The next leader is told what they hold without what their transactions settle.
+        for held in out.parcels.settles() {
+            out.remote.let_go(held.queue, held.consumer, &held.ranges);
+            out.remote.add_credit(held.queue, held.consumer, held.credit);
+        }
         for batch in left.settled {
             out.parcels.add(now.wall_ms, batch, Waiter::Nobody, Vec::new());
         }

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use machine::{Applied, Batch, GroupId, NodeId, Origin as ParcelOrigin, QueueMachine};
 
 use super::{Now, Output, Shard, tell};
+use crate::group_time::GroupTime;
 use crate::queues::{Origin, Queues};
 use crate::request::Held;
 use crate::waiter::Waiter;
@@ -13,6 +14,7 @@ use crate::waiter::Waiter;
 pub(super) struct Local {
     pub(super) group: GroupId,
     pub(super) queues: Queues,
+    pub(super) time: GroupTime,
     /// Nodes whose sessions have joined, and under which epoch.
     pub(super) joined: BTreeMap<NodeId, u64>,
     index: u64,
@@ -32,12 +34,32 @@ impl Local {
         is_new
     }
 
+    /// Tells the time; it begins with the first that is told.
+    pub(super) fn set_now(&mut self, now: Now) {
+        if !self.time.is_known() {
+            self.time.lead(now, 0);
+        }
+        self.queues.set_now(now.mono_ms, self.time.at(now));
+    }
+
+    /// When a message falls due, in `Now::mono_ms`.
+    pub(super) fn time_deadline_ms(&self, now: Now) -> Option<u64> {
+        self.queues.time_deadline_ms().map(|due| self.time.when(now, due))
+    }
+
     pub(super) fn new(node: NodeId) -> Self {
         let group = GroupId::local(node);
         let mut queues = Queues::new(group, QueueMachine::new());
         queues.lead();
         queues.start_dispatch(&mut Vec::new());
-        Self { group, queues, joined: BTreeMap::new(), index: 0, taken: BTreeMap::new() }
+        Self {
+            group,
+            queues,
+            time: GroupTime::default(),
+            joined: BTreeMap::new(),
+            index: 0,
+            taken: BTreeMap::new(),
+        }
     }
 }
 
@@ -54,13 +76,10 @@ impl Shard {
         waiter: Waiter,
         outputs: &mut Vec<Output>,
     ) {
-        if self.local.is_none() {
-            return;
-        }
-        self.apply_local_entry(now, Bytes::from(batch.stamp(now.wall_ms)));
-        if let Some(local) = &mut self.local {
-            local.queues.settled_by_entry(settles, &mut self.wishes);
-        }
+        let Some(local) = &mut self.local else { return };
+        local.queues.settled_by_entry(settles, &mut self.wishes);
+        let entry = Bytes::from(batch.stamp(local.time.at(now)));
+        self.apply_local_entry(now, entry);
         tell(waiter, outputs);
         self.grant(GroupId::local(self.me.node), outputs);
     }
@@ -69,13 +88,16 @@ impl Shard {
     pub(super) fn apply_local_entry(&mut self, now: Now, entry: Bytes) {
         let Some(local) = &mut self.local else { return };
         local.index += 1;
-        let at = Applied { index: local.index, time_ms: now.wall_ms };
+        let at = Applied { index: local.index, time_ms: local.time.at(now) };
         let applied = local.queues.apply(at, &entry, Origin::Memory, &mut self.wishes);
         assert!(applied.is_ok(), "a batch of our own making cannot be read");
     }
 
-    /// Settles of queues that have no log need not wait for anything.
+    /// Does what is due. Settles of queues that have no log need not wait for anything.
     pub(super) fn settle_local(&mut self, now: Now, outputs: &mut Vec<Output>) {
+        if let Some(local) = &mut self.local {
+            local.queues.keep_time(&mut self.wishes);
+        }
         while let Some(local) = &mut self.local
             && local.queues.settle_deadline_ms().is_some()
         {
@@ -84,7 +106,8 @@ impl Shard {
             if batch.is_empty() {
                 break;
             }
-            self.apply_local_entry(now, Bytes::from(batch.stamp(now.wall_ms)));
+            let entry = Bytes::from(batch.stamp(local.time.at(now)));
+            self.apply_local_entry(now, entry);
         }
         if self.local.is_some() {
             self.grant(GroupId::local(self.me.node), outputs);

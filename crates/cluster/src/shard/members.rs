@@ -113,9 +113,10 @@ impl Shard {
         if replica.log().is_alone() && replica.is_voter() {
             replica.campaign();
         }
-        let mut queues = Queues::new(group, QueueMachine::new());
-        queues.set_now(now.mono_ms);
-        self.groups.insert(group, QueueGroup::new(replica, queues, group, 0));
+        let queues = Queues::new(group, QueueMachine::new());
+        let mut found = QueueGroup::new(replica, queues, group, 0);
+        found.set_now(now);
+        self.groups.insert(group, found);
         self.outbound(group);
     }
 

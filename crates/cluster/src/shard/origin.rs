@@ -154,7 +154,7 @@ impl Shard {
                     let entry = parcel.entry.take();
                     let taken = Taken { origin, seq, needs_apply, settles };
                     let verdict = match (&mut self.catalog, self.groups.get_mut(&group)) {
-                        (_, Some(found)) => found.take(now.wall_ms, taken, &commands, entry),
+                        (_, Some(found)) => found.take(now, taken, &commands, entry),
                         (Some(catalog), None) if group == GroupId::CATALOG => {
                             catalog.take(now.wall_ms, taken, &commands, entry)
                         }

@@ -141,7 +141,7 @@ impl Shard {
                 self.campaign_soon(now, group, None);
             }
         }
-        self.announce(&[node], outputs);
+        self.announce(now, &[node], outputs);
         self.route_all(now, outputs);
     }
 
@@ -238,7 +238,7 @@ impl Shard {
         self.route_all(now, outputs);
         if self.ticks.is_multiple_of(TICKS_PER_ANNOUNCEMENT) {
             let nodes: Vec<NodeId> = self.peers.up().collect();
-            self.announce(&nodes, outputs);
+            self.announce(now, &nodes, outputs);
         }
     }
 
@@ -250,12 +250,14 @@ impl Shard {
         }
     }
 
-    /// Tells nodes which groups this one leads: they may have no replica that would know.
-    pub(super) fn announce(&self, nodes: &[NodeId], outputs: &mut Vec<Output>) {
+    /// Tells nodes which groups this one leads, for they may have no replica that would know, and what
+    /// time it is there.
+    pub(super) fn announce(&self, now: Now, nodes: &[NodeId], outputs: &mut Vec<Output>) {
         for (group, found) in self.groups.iter().filter(|(_, found)| found.serves()) {
             for node in nodes {
-                let term = found.replica.term();
-                self.send(*node, Message::Leads { group: *group, term }, outputs);
+                let (group, term) = (*group, found.replica.term());
+                let time_ms = found.time.at(now);
+                self.send(*node, Message::Leads { group, term, time_ms }, outputs);
             }
         }
     }
@@ -307,11 +309,17 @@ impl Shard {
                 replica.step(message);
                 self.gathered(now, bytes, outputs);
             }
-            Message::Leads { group, term } => {
+            Message::Leads { group, term, time_ms } => {
                 self.hears_announcement(group);
                 let known = self.peers.leaders.get(&group).map_or(0, |(term, _)| *term);
                 if term >= known {
                     self.peers.leaders.insert(group, (term, from));
+                    if let Some(found) = self.groups.get_mut(&group)
+                        && found.replica.term() <= term
+                        && !found.replica.is_leader()
+                    {
+                        found.time.heard(now, time_ms);
+                    }
                     self.route(now, group, outputs);
                 }
             }
@@ -481,11 +489,9 @@ impl Shard {
         if group.is_local() {
             let Some(local) = &mut self.local else { return };
             if local.takes(origin, seq) {
-                let entry = queue_group::stamp_alone(now.wall_ms, &commands);
+                let entry = queue_group::stamp_alone(local.time.at(now), &commands);
+                local.queues.settled_by_entry(&taken.settles, &mut self.wishes);
                 self.apply_local_entry(now, entry);
-                if let Some(local) = &mut self.local {
-                    local.queues.settled_by_entry(&taken.settles, &mut self.wishes);
-                }
                 self.grant(group, outputs);
             }
             return self.send(from, committed, outputs);
@@ -493,7 +499,7 @@ impl Shard {
         let bytes = commands.len();
         let (settles, needs_apply) = (taken.settles.clone(), taken.needs_apply);
         let verdict = match (&mut self.catalog, self.groups.get_mut(&group)) {
-            (_, Some(found)) => found.take(now.wall_ms, taken, &commands, None),
+            (_, Some(found)) => found.take(now, taken, &commands, None),
             (Some(catalog), None) => catalog.take(now.wall_ms, taken, &commands, None),
             (None, None) => return,
         };

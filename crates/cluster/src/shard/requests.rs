@@ -210,7 +210,7 @@ impl Shard {
                 self.purge(now, session, ticket, group, queue, outputs);
             }
             Request::Status { ticket, queue, .. } => {
-                let status = self.queues(group).and_then(|queues| queues.machine().status(queue));
+                let status = self.queues(group).and_then(|queues| queues.status(queue));
                 wishes.push(Wish::Answer(session, Answer::Status { ticket, status }));
             }
             Request::Admit { ticket, queue, sizes, .. } => {
@@ -280,13 +280,30 @@ impl Shard {
             for wish in wishes.drain(..) {
                 match wish {
                     Wish::Unused(queue) => unused.push(queue),
-                    other @ (Wish::Answer(..) | Wish::Fetch { .. }) => self.wishes.push(other),
+                    other @ (Wish::Answer(..) | Wish::Leaving(_) | Wish::Fetch { .. }) => {
+                        self.wishes.push(other);
+                    }
                 }
             }
             self.grant(group, outputs);
         }
         self.leave_others(session, outputs);
         self.forward(0, Input::SessionEnded { session, ticket, unused }, outputs);
+    }
+
+    /// There is a porter from now on: it hears of everything that is to leave.
+    pub(super) fn open_porter(&mut self, outputs: &mut Vec<Output>) {
+        self.has_porter = true;
+        let local = self.local.iter().map(|local| local.group);
+        let groups: Vec<GroupId> = self.groups.keys().copied().chain(local).collect();
+        for group in groups {
+            let mut wishes = Vec::new();
+            if let Some(queues) = self.queues(group) {
+                queues.leave_again(&mut wishes);
+            }
+            self.wishes.append(&mut wishes);
+            self.grant(group, outputs);
+        }
     }
 
     /// Groups that are led elsewhere hear that the session is over.

@@ -177,6 +177,7 @@ impl Cluster {
             | Request::Get { group, .. }
             | Request::Purge { group, .. }
             | Request::Status { group, .. }
+            | Request::Admit { group, .. }
             | Request::CloseQueue { group, .. } => *group,
             Request::Catalog { .. } | Request::EndSession { .. } => GroupId::CATALOG,
         };

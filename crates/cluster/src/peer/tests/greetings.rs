@@ -50,9 +50,9 @@ fn every_refusal_says_what_to_do() {
     let node = NodeId(2);
     let table = [
         (
-            Hello { protocols: (2, 3), ..hello(2) },
+            Hello { protocols: (3, 4), ..hello(2) },
             STRANGER,
-            Refusal::Protocol { node, theirs: (2, 3) },
+            Refusal::Protocol { node, theirs: (3, 4) },
             "upgrade the older",
         ),
         (

@@ -123,6 +123,7 @@ fn many_answers_are_several_frames_in_order() {
             first_seq,
             count: 1,
             redelivered: false,
+            returns: 0,
             bytes: Bytes::from(vec![0; FRAME_BYTES_FILLED / 2]),
         };
         (SessionId(1), Answer::Delivered(delivery))

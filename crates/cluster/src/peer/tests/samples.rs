@@ -44,7 +44,11 @@ pub(super) fn message() -> impl Strategy<Value = Message> {
                 seq
             }),
             Just(()).prop_map(move |()| Message::NotLeader { group, epoch }),
-            number().prop_map(move |term| Message::Leads { group, term }),
+            (number(), number()).prop_map(move |(term, time_ms)| Message::Leads {
+                group,
+                term,
+                time_ms
+            }),
             payload().prop_map(move |chunk| Message::Snapshot { group, chunk }),
             (number(), number()).prop_map(move |(index, bytes)| Message::SnapshotTaken {
                 group,
@@ -209,6 +213,11 @@ fn outcome() -> impl Strategy<Value = Outcome> {
         Outcome::Purged,
         Outcome::Requeue,
         Outcome::Undelivered,
+        Outcome::Expired,
+        Outcome::Overflowed,
+        Outcome::Exhausted,
+        Outcome::DeadLettered,
+        Outcome::Returned,
     ])
 }
 
@@ -269,6 +278,9 @@ fn request(group: GroupId) -> impl Strategy<Value = Request> {
             group,
             queue
         }),
+        (ticket(), queue(), vec(any::<u32>(), 0..5)).prop_map(move |(ticket, queue, sizes)| {
+            Request::Admit { ticket, group, queue, sizes }
+        }),
         (ticket(), queue(), any::<bool>(), any::<bool>()).prop_map(
             move |(ticket, queue, if_unused, if_empty)| Request::CloseQueue {
                 ticket,
@@ -283,15 +295,15 @@ fn request(group: GroupId) -> impl Strategy<Value = Request> {
 }
 
 fn delivery(group: GroupId) -> impl Strategy<Value = Delivery> {
-    (queue(), consumer(), number(), any::<u32>(), any::<bool>(), payload()).prop_map(
-        move |(queue, consumer, first_seq, count, redelivered, bytes)| Delivery {
+    (queue(), consumer(), number(), any::<(u32, u32)>(), any::<bool>(), payload()).prop_map(
+        move |(queue, consumer, first_seq, (count, returns), redelivered, bytes)| Delivery {
             group,
             queue,
             consumer,
             first_seq,
             count,
             redelivered,
-            returns: count / 2,
+            returns,
             bytes,
         },
     )
@@ -340,6 +352,8 @@ fn answer(group: GroupId) -> impl Strategy<Value = Answer> {
             .prop_map(|(ticket, status)| Answer::Status { ticket, status }),
         (ticket(), closed).prop_map(|(ticket, result)| Answer::Closed { ticket, result }),
         (queue(), consumer()).prop_map(|(queue, consumer)| Answer::Cancelled { queue, consumer }),
+        (ticket(), vec(any::<u32>(), 0..5))
+            .prop_map(|(ticket, refused)| Answer::Admitted { ticket, refused }),
         ticket().prop_map(|ticket| Answer::SessionEnded { ticket }),
         any::<(bool, bool)>().prop_map(|(memory, disk)| Answer::Alarms(Alarms { memory, disk })),
         Just(()).prop_map(|()| Answer::Stopping),

@@ -1,0 +1,253 @@
+//! The bytes of one queue: what waits for them, what has them, and what is read next.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use machine::{QueueId, Ranges};
+
+use super::leaves::Leaves;
+use super::outbox::Outbox;
+use super::plan::Plan;
+use super::window::Window;
+use super::{Extent, Readers, Run, Step};
+use crate::limits::{FETCHES_FRUITLESS_MAX, READ_AHEAD_BYTES, READ_AHEAD_RUNS};
+
+#[derive(Debug, Default)]
+pub(super) struct QueueBodies {
+    /// Disjoint, by their first sequence number.
+    pub(super) extents: BTreeMap<u64, Extent>,
+    pub(super) window: Window,
+    pub(super) outbox: Outbox,
+    pub(super) leaves: Leaves,
+    /// One fetch at a time, for both.
+    pub(super) fetching: bool,
+    /// Something in the outbox had to wait since it was empty.
+    pub(super) has_waited: bool,
+    /// Everything below was sent at least once.
+    sent_to: u64,
+    /// The last fetch brought nothing: reading ahead waits until something else happens.
+    pub(super) is_dry: bool,
+    /// Fetches in a row that did not bring what is waited for.
+    fruitless: u32,
+}
+
+impl QueueBodies {
+    /// What it has in memory.
+    pub(super) fn hot_bytes(&self) -> usize {
+        self.window.bytes() + self.leaves.window.bytes()
+    }
+
+    /// Whether anything waits for bytes.
+    pub(super) fn is_waiting(&self) -> bool {
+        !self.outbox.is_empty() || !self.leaves.is_empty()
+    }
+
+    pub(super) fn next<'a>(
+        &mut self,
+        queue: QueueId,
+        readers: impl Fn() -> Readers<'a>,
+        is_tight: bool,
+    ) -> Option<Step> {
+        if let Some(step) = self.leave(queue) {
+            return Some(step);
+        }
+        if let Some(step) = self.deliver(queue, &readers) {
+            return Some(step);
+        }
+        self.has_waited = !self.outbox.is_empty();
+        if self.fetching {
+            return None;
+        }
+        if !self.is_waiting() {
+            let last = self.extents.last_key_value();
+            let is_all_sent = last.is_none_or(|(first, it)| first + it.count <= self.sent_to);
+            let is_idle = is_tight || is_all_sent || self.is_dry;
+            return if is_idle { None } else { self.read_ahead(readers()) };
+        }
+        let (from_seq, parts) = self.plan(readers(), is_tight).into_parts();
+        let firsts = || (self.outbox.front(), self.leaves.front());
+        assert!(!parts.is_empty(), "messages of {queue:?} go out and lie nowhere: {:?}", firsts());
+        assert!(
+            self.fruitless < FETCHES_FRUITLESS_MAX,
+            "messages {:?} of {queue:?} are not where they should be: {parts:?}",
+            firsts()
+        );
+        self.fetching = true;
+        Some(Step::Fetch { from_seq, parts })
+    }
+
+    fn leave(&mut self, queue: QueueId) -> Option<Step> {
+        let (first, count) = self.leaves.front()?;
+        let read = self.leaves.window.take(queue, first, count);
+        // What has just expired is still about to be delivered.
+        let run = read.or_else(|| self.window.copy(queue, first, count))?;
+        self.fruitless = 0;
+        let leave = self.leaves.sent(run.count);
+        Some(Step::Leave { leave, bytes: run.bytes })
+    }
+
+    fn deliver<'a>(&mut self, queue: QueueId, readers: &impl Fn() -> Readers<'a>) -> Option<Step> {
+        let (first, count) = self.outbox.front()?;
+        let run = self.window.take(queue, first, count)?;
+        self.fruitless = 0;
+        self.sent_to = self.sent_to.max(run.end());
+        let outgoing = self.outbox.sent(run.count);
+        if outgoing.no_ack && self.has_waited {
+            // If it was settled while it waited, its places were kept for this.
+            self.forget_dead(run.span(), readers().live);
+        }
+        Some(Step::Deliver { outgoing, bytes: run.bytes })
+    }
+
+    /// What waits and, unless memory `is_tight`, what is ready. What leaves has its share, whatever the
+    /// consumers take.
+    fn plan(&self, readers: Readers<'_>, is_tight: bool) -> Plan<'_> {
+        let mut plan = Plan::new(&self.extents);
+        let share = if self.outbox.is_empty() { 1 } else { 2 };
+        for span in self.leaves.spans() {
+            if plan.is_full(share) {
+                break;
+            }
+            for missing in self.leaves.window.missing(span) {
+                for missing in self.window.missing(missing) {
+                    plan.add(missing, share);
+                }
+            }
+        }
+        let mut waits = self.outbox.spans().flat_map(|span| self.window.missing(span));
+        if plan.is_full(1) {
+            // Nobody waits for ever because of those.
+            waits.next().into_iter().for_each(|missing| plan.add_first(missing));
+        }
+        for missing in waits {
+            if plan.is_full(1) {
+                break;
+            }
+            plan.add(missing, 1);
+        }
+        if !is_tight && !self.outbox.is_empty() {
+            self.plan_ready(&mut plan, readers, 0);
+        }
+        plan
+    }
+
+    fn plan_ready(&self, plan: &mut Plan<'_>, readers: Readers<'_>, from_seq: u64) {
+        let Some(ready) = readers.ready else { return };
+        for range in ready.ranges().skip_while(|range| range.end <= from_seq) {
+            for missing in self.window.missing(range.start.max(from_seq)..range.end) {
+                if plan.is_full(1) {
+                    return;
+                }
+                plan.add(missing, 1);
+            }
+        }
+    }
+
+    pub(super) fn fetched(&mut self, queue: QueueId, runs: Vec<Run>, readers: Readers<'_>) {
+        self.fetching = false;
+        self.is_dry = true;
+        for run in runs {
+            if self.leaves.wants(&run.span()) {
+                self.leaves.window.fill(queue, run.clone());
+            }
+            // Settled or taken by others meanwhile: nobody will ask for it.
+            if (self.outbox.wants(run.span()) || readers.want(run.span()))
+                && self.window.fill(queue, run)
+            {
+                self.is_dry = false;
+            }
+        }
+        let lacks = |first: u64| !self.window.holds(first);
+        let is_stuck = self.outbox.front().is_some_and(|(first, _)| lacks(first))
+            || self
+                .leaves
+                .front()
+                .is_some_and(|(first, _)| lacks(first) && !self.leaves.window.holds(first));
+        if is_stuck {
+            self.fruitless += 1;
+        }
+    }
+
+    /// Messages are settled. True: what waits may go on without them.
+    pub(super) fn settled(&mut self, settled: &Ranges, live: Option<&Ranges>) -> bool {
+        let goes_on = !self.leaves.is_empty() && self.leaves.forget(settled);
+        for range in settled.ranges() {
+            self.forget_dead(range, live);
+        }
+        let wanted = self.outbox.first();
+        let is_done = |span: Range<u64>| {
+            span.end <= wanted && !live.is_some_and(|live| live.intersects(span))
+        };
+        // What was purged or settled without being delivered leaves the window too.
+        self.window.forget_front(is_done);
+        goes_on
+    }
+
+    /// Forgets extents that hold messages of `span`, but nothing that lives or waits.
+    fn forget_dead(&mut self, span: Range<u64>, live: Option<&Ranges>) {
+        let before = self.extents.range(..=span.start).next_back().map(|(&seq, _)| seq);
+        let from = before.unwrap_or(span.start);
+        let outbox = &self.outbox;
+        let is_dead = |span: Range<u64>| {
+            !live.is_some_and(|live| live.intersects(span.clone())) && !outbox.wants(span)
+        };
+        let dead: Vec<u64> = self
+            .extents
+            .range(from..span.end)
+            .filter(|(first, extent)| is_dead(**first..**first + extent.count))
+            .map(|(&first, _)| first)
+            .collect();
+        for first in dead {
+            self.extents.remove(&first);
+        }
+    }
+
+    /// Forgets the bytes of one run: of one that nobody is about to get, or of the last. False: there
+    /// is none.
+    pub(super) fn forget_one(&mut self, readers: Readers<'_>) -> bool {
+        let is_idle = |span: Range<u64>| !readers.want(span.clone()) && !self.outbox.wants(span);
+        if self.window.front().is_some_and(is_idle) {
+            self.window.forget_first()
+        } else {
+            self.window.forget_back()
+        }
+    }
+
+    /// While somebody consumes a backlog, the bytes that will be delivered next are fetched early.
+    /// Those of requeued messages alone are not: they are due at once, or nobody wants them.
+    fn read_ahead(&mut self, readers: Readers<'_>) -> Option<Step> {
+        let ready = readers.ready?;
+        if readers.consumers == 0 {
+            return None;
+        }
+        let mut runs = self.window.runs().take(READ_AHEAD_RUNS).peekable();
+        let (mut ahead, mut at) = (0, 0);
+        let mut missing = None;
+        'ready: for range in ready.ranges() {
+            at = range.start.max(at);
+            while at < range.end {
+                while runs.next_if(|(span, _)| span.end <= at).is_some() {}
+                let Some((span, bytes)) = runs.next_if(|(span, _)| span.start <= at) else {
+                    missing = Some(at);
+                    break 'ready;
+                };
+                ahead += bytes;
+                if ahead >= READ_AHEAD_BYTES {
+                    return None;
+                }
+                at = span.end;
+            }
+        }
+        drop(runs);
+        // Else more runs are ahead than were looked at.
+        let from_seq = missing.filter(|&seq| !self.window.holds(seq))?;
+        let mut plan = Plan::new(&self.extents);
+        self.plan_ready(&mut plan, readers, from_seq);
+        let (from_seq, parts) = plan.into_parts();
+        if parts.is_empty() {
+            return None;
+        }
+        self.fetching = true;
+        Some(Step::Fetch { from_seq, parts })
+    }
+}

@@ -1,0 +1,111 @@
+//! The time of a group: its entries are stamped with it, and what falls due does so by it.
+//!
+//! A node's clock may be wrong, and may be set while the node runs. So a group's time begins with the
+//! clock of whoever leads first, goes on with what the leader counts by itself (`Now::mono_ms`), and is
+//! taken over by the next leader: leaders tell the others now and then what time it is.
+
+use crate::shard::Now;
+
+/// Clocks that differ by less than this are not worth stamping entries anew.
+const SAME_MS: u64 = 1000;
+
+/// A group's time as one node knows it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct GroupTime {
+    /// How far it is ahead of this node's `Now::mono_ms`; None: nobody has said.
+    ahead_ms: Option<i64>,
+}
+
+impl GroupTime {
+    /// Whether it has begun.
+    pub(crate) fn is_known(&self) -> bool {
+        self.ahead_ms.is_some()
+    }
+
+    /// The group's leader says what time it is.
+    pub(crate) fn heard(&mut self, now: Now, time_ms: u64) {
+        self.ahead_ms = Some(ahead(time_ms, now));
+    }
+
+    /// This node goes on with the time. `last_ms`: the group has been there already.
+    pub(crate) fn lead(&mut self, now: Now, last_ms: u64) {
+        let wall = ahead(now.wall_ms, now);
+        let heard = self.ahead_ms.filter(|heard| heard.abs_diff(wall) >= SAME_MS).unwrap_or(wall);
+        let last = ahead(last_ms, now);
+        let is_behind = last > heard && last.abs_diff(heard) >= SAME_MS;
+        self.ahead_ms = Some(if is_behind { last } else { heard });
+    }
+
+    pub(crate) fn at(&self, now: Now) -> u64 {
+        match self.ahead_ms {
+            Some(ahead) => now.mono_ms.saturating_add_signed(ahead),
+            None => now.wall_ms,
+        }
+    }
+
+    /// When it will be `time_ms`, in `Now::mono_ms`.
+    pub(crate) fn when(&self, now: Now, time_ms: u64) -> u64 {
+        now.mono_ms.saturating_add(time_ms.saturating_sub(self.at(now)))
+    }
+}
+
+fn ahead(time_ms: u64, now: Now) -> i64 {
+    let signed = |ms| i64::try_from(ms).unwrap_or(i64::MAX);
+    signed(time_ms).saturating_sub(signed(now.mono_ms))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: u64 = 3_600_000;
+    const WALL: u64 = 1_700_000_000_000;
+
+    fn now(mono_ms: u64, wall_ms: u64) -> Now {
+        Now { mono_ms, wall_ms }
+    }
+
+    #[test]
+    fn a_new_leader_goes_on_from_the_old_one_whatever_its_own_clock_says() {
+        for theirs in [WALL - HOUR, WALL, WALL + HOUR] {
+            let mut time = GroupTime::default();
+            time.heard(now(500, WALL), theirs);
+            time.lead(now(2500, WALL + 2000), theirs + 1900);
+            assert_eq!(time.at(now(2500, WALL + 2000)), theirs + 2000);
+            assert_eq!(time.when(now(2500, WALL + 2000), theirs + 2750), 3250);
+        }
+    }
+
+    #[test]
+    fn a_clock_that_is_set_changes_nothing() {
+        let mut time = GroupTime::default();
+        time.lead(now(0, WALL), 0);
+        assert_eq!(time.at(now(10, WALL + HOUR)), WALL + 10);
+        assert_eq!(time.at(now(20, WALL - HOUR)), WALL + 20);
+    }
+
+    #[test]
+    fn time_does_not_go_back_behind_the_last_entry_and_does_not_stand_still_there() {
+        let mut time = GroupTime::default();
+        time.lead(now(0, WALL - HOUR), WALL);
+        assert_eq!(time.at(now(7, WALL - HOUR + 7)), WALL + 7);
+    }
+
+    #[test]
+    fn clocks_that_hardly_differ_are_the_same() {
+        let mut time = GroupTime::default();
+        time.heard(now(0, WALL), WALL + 900);
+        time.lead(now(5, WALL + 5), WALL + 900);
+        assert_eq!(time.at(now(5, WALL + 5)), WALL + 5);
+    }
+
+    #[test]
+    fn no_number_is_too_large() {
+        let mut time = GroupTime::default();
+        time.heard(now(u64::MAX, 0), u64::MAX);
+        time.heard(now(0, 0), u64::MAX);
+        time.lead(now(u64::MAX, u64::MAX), u64::MAX);
+        time.at(now(u64::MAX, 0));
+        time.when(now(u64::MAX, 0), u64::MAX);
+    }
+}
