@@ -21,6 +21,8 @@ pub struct Config {
     pub loopback_users: Vec<String>,
     /// Consumers of one channel.
     pub consumers_per_channel_max: usize,
+    /// How long a consumer may hold a message of a queue that does not say it; zero is for ever.
+    pub consumer_timeout: Duration,
     /// From the accepted socket to `connection.open-ok`.
     pub handshake: Duration,
     /// How long a refused login keeps its socket.
@@ -41,6 +43,7 @@ impl Default for Config {
             message_bytes_max: limits::MESSAGE_BYTES_CAP,
             loopback_users: vec!["guest".to_owned()],
             consumers_per_channel_max: limits::CONSUMERS_PER_CHANNEL_MAX,
+            consumer_timeout: limits::CONSUMER_TIMEOUT,
             handshake: limits::HANDSHAKE,
             refusal_delay: limits::REFUSAL_DELAY,
             close_wait: limits::CLOSE_WAIT,

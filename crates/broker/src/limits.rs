@@ -45,6 +45,18 @@ pub const MESSAGE_BYTES_CAP: u64 = 128 * 1024 * 1024;
 /// largest message.
 pub const PARTIAL_BODIES_MESSAGES: u64 = 2;
 
+/// How long a consumer may hold a message.
+pub const CONSUMER_TIMEOUT: Duration = Duration::from_secs(30 * 60);
+
+/// How long a session waits at most before it looks for messages that are held for too long.
+pub const LOOK_LONGEST: Duration = Duration::from_secs(60);
+
+/// How long it waits at least, however short the time that a queue allows.
+pub const LOOK_SHORTEST: Duration = Duration::from_secs(1);
+
+/// Marks that a channel keeps of how far its delivery tags had come.
+pub const TAG_MARKS_MAX: usize = 128;
+
 /// Messages out on one channel when no prefetch bounds them.
 pub const UNACKED_MAX: u32 = 65_535;
 

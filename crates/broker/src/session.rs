@@ -11,12 +11,12 @@
 
 mod admission;
 mod appends;
-mod attributes;
+pub(crate) mod attributes;
 mod channel;
 mod confirms;
 mod consume;
 mod consumers;
-mod deliveries;
+pub(crate) mod deliveries;
 pub(crate) mod errors;
 mod flow;
 mod guards;
@@ -24,6 +24,7 @@ mod handshake;
 mod headers;
 mod message;
 mod names;
+mod patience;
 mod publish;
 mod refusals;
 mod reply_to;
@@ -35,7 +36,7 @@ mod topology;
 mod trunk;
 mod tx;
 mod unacked;
-mod values;
+pub(crate) mod values;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -193,6 +194,8 @@ pub struct Session {
     is_blocked: bool,
     /// Confirms that finished behind unfinished ones are told then.
     late_confirms_at: Option<Instant>,
+    /// When it looks for messages that are out for too long.
+    look_at: Option<Instant>,
     /// The catalog's version for which the vhost was last seen to exist.
     catalog_seen: u64,
 }
@@ -222,6 +225,7 @@ impl Session {
             is_read: true,
             is_blocked: false,
             late_confirms_at: None,
+            look_at: None,
             catalog_seen: 0,
         }
     }
@@ -283,7 +287,7 @@ impl Session {
             Phase::Running => {
                 let heartbeat = self.next_heartbeat();
                 let late = self.late_confirms_at;
-                [heartbeat, self.dead_at(), late].into_iter().flatten().min()
+                [heartbeat, self.dead_at(), late, self.look_at].into_iter().flatten().min()
             }
             Phase::Over => None,
         }

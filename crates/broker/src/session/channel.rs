@@ -22,6 +22,7 @@ use super::deliveries::Fetch;
 use super::errors::{Failure, Scope, not_done, unexpected};
 use super::guards::Guarded;
 use super::message::Seen;
+use super::patience::Marks;
 use super::publish::Content;
 use super::reply_to::ReplyConsumer;
 use super::tickets::{ChannelRef, Waiting};
@@ -116,6 +117,7 @@ pub(crate) struct Channel {
     pub(crate) mode: Mode,
     pub(crate) content: Option<Box<Content>>,
     pub(crate) unacked: Unacked,
+    pub(crate) marks: Marks,
     /// Consumer tags and the session's numbers for them.
     pub(crate) consumers: BTreeMap<String, u64>,
     /// For the next consumers; 0 is no limit.
@@ -144,6 +146,7 @@ impl Channel {
             mode: Mode::Plain,
             content: None,
             unacked: Unacked::default(),
+            marks: Marks::default(),
             consumers: BTreeMap::new(),
             prefetch: 0,
             prefetch_global: 0,
@@ -470,7 +473,13 @@ impl Channel {
     }
 
     /// Closes the channel with an error: `channel.close`, and nothing more until it is answered.
-    fn fail(&mut self, trunk: &mut Trunk, turn: &mut Turn<'_>, failure: &Failure, ids: (u16, u16)) {
+    pub(crate) fn fail(
+        &mut self,
+        trunk: &mut Trunk,
+        turn: &mut Turn<'_>,
+        failure: &Failure,
+        ids: (u16, u16),
+    ) {
         trunk.counts.channel_errors += 1;
         let close = channel::Close {
             reply_code: failure.error.code.number(),

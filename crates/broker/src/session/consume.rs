@@ -57,12 +57,14 @@ impl Channel {
         let verb = Verb::Read { queue: &queue };
         auth::allow(turn.view.catalog, &trunk.user, &trunk.vhost, verb)?;
         let Found { id, group } = self.find_queue(trunk, turn, &queue)?;
+        self.check_consume(trunk, turn, &queue, consume.exclusive)?;
         if self.consumers.len() >= trunk.config.consumers_per_channel_max {
             let max = trunk.config.consumers_per_channel_max;
             let text = format!("reached maximum ({max}) of consumers per channel");
             return Err(Failure::connection(ReplyCode::NotAllowed, text));
         }
         let priority = priority(consume)?;
+        trunk.expect_acks(turn.view.catalog, id);
         let number = trunk.consumers.draw();
         let source = Source { group, queue: id, consumer: number };
         let credit =
@@ -80,6 +82,27 @@ impl Channel {
         });
         self.doing = Some(Doing::Attach { number, queue, no_wait: consume.no_wait });
         Ok(())
+    }
+
+    /// What some kinds of queues do not let be consumed.
+    fn check_consume(
+        &self,
+        trunk: &Trunk,
+        turn: &Turn<'_>,
+        name: &str,
+        is_exclusive: bool,
+    ) -> Result<(), Failure> {
+        let Some(queue) = turn.view.catalog.queue(&trunk.vhost, name) else { return Ok(()) };
+        if self.prefetch_global > 0 && queue.queue_type() == QueueType::Quorum {
+            let text =
+                format!("queue '{name}' in vhost '{}' does not support global qos", trunk.vhost);
+            return Err(Failure::connection(ReplyCode::NotImplemented, text));
+        }
+        let features = if is_exclusive { queue.settings().features } else { None };
+        match features.is_some_and(|features| features.single_active) {
+            true => Err(exclusive_use(name, &trunk.vhost)),
+            false => Ok(()),
+        }
     }
 
     pub(crate) fn attached(
@@ -173,6 +196,7 @@ impl Channel {
         let Found { id, group } = self.find_queue(trunk, turn, &queue)?;
         let found = turn.view.catalog.queue(&trunk.vhost, &queue);
         let is_counted = found.is_some_and(|queue| queue.queue_type() == QueueType::Quorum);
+        trunk.expect_acks(turn.view.catalog, id);
         let number = *self.fetches.get_or_insert_with(|| trunk.consumers.draw());
         let consumer = trunk.consumer_id(number);
         let no_ack = get.no_ack;

@@ -48,6 +48,7 @@ impl Channel {
             false if taken == 0 => 0,
             false => self.unacked.add(source, delivery.first_seq, taken),
         };
+        trunk.holds_unacked |= !consumer.no_ack;
         let before = turn.out.bytes.len();
         let mut sent = 0;
         for (head, body) in Messages::of(delivery.queue, &delivery.bytes).take(taken as usize) {
@@ -112,6 +113,7 @@ impl Channel {
             true => self.unacked.pass(1),
             false => self.unacked.add(source, delivery.first_seq, 1),
         };
+        trunk.holds_unacked |= !no_ack;
         let (exchange, routing_key) = destination_texts(destination);
         let method = Method::BasicGetOk(basic::GetOk {
             delivery_tag,

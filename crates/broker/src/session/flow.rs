@@ -25,6 +25,7 @@ impl Session {
         self.trunk.settles.flush(self.trunk.session, &mut turn.out.requests);
         self.look_at_alarms(turn);
         self.look_at_vhost(turn);
+        self.plan_look(turn.now);
     }
 
     /// Takes up frames that were set aside while their channel waited.
@@ -142,6 +143,9 @@ impl Session {
                 if self.late_confirms_at.is_some_and(|at| now >= at) {
                     self.late_confirms_at = None;
                     self.tell_late_confirms(turn);
+                }
+                if self.look_at.is_some_and(|at| now >= at) {
+                    self.look_at_unacked(turn);
                 }
                 if self.dead_at().is_some_and(|at| now >= at) {
                     tracing::info!(peer = %self.trunk.peer, "no heartbeat from an AMQP client");

@@ -82,7 +82,7 @@ impl Channel {
     ) -> Result<(), Failure> {
         let properties = Properties::decode(message.properties)?;
         let (exchange, key) = destination_texts(message.destination);
-        let mut observed = Observed::new(properties, trunk.chance.draw());
+        let observed = Observed::new(properties, trunk.chance.draw());
         let mut place = known;
         let mut own_route = None;
         let mut replies_to = None;
@@ -92,7 +92,7 @@ impl Channel {
                 replies_to = Some(key);
                 own_route = Some(Route::default());
             } else {
-                let route = Route::of(&resolve(trunk, turn, exchange, key, &observed)?);
+                let route = Route::of(&resolve(trunk, turn, exchange, &[key], &observed)?);
                 if observed.was_asked() {
                     own_route = Some(route);
                 } else {
@@ -112,17 +112,10 @@ impl Channel {
             self.seen.asked = asked;
         }
         if !keys.is_empty() {
-            let mut targets = match replies_to {
-                Some(_) => Vec::new(),
-                None => resolve(trunk, turn, exchange, key, &observed)?,
-            };
-            observed = observed.behind(key);
-            for key in &keys {
-                targets.extend(resolve(trunk, turn, exchange, key, &observed)?);
-            }
-            targets.sort_unstable();
-            targets.dedup();
-            own_route = Some(Route::of(&targets));
+            let own_key = replies_to.is_none().then_some(key);
+            let keys: Vec<&str> =
+                own_key.into_iter().chain(keys.iter().map(String::as_str)).collect();
+            own_route = Some(Route::of(&resolve(trunk, turn, exchange, &keys, &observed)?));
         }
         let place = place.unwrap_or_default();
         let route = own_route.as_ref().unwrap_or_else(|| trunk.routes.at(place));
@@ -270,11 +263,11 @@ fn resolve(
     trunk: &Trunk,
     turn: &Turn<'_>,
     exchange: &str,
-    key: &str,
+    keys: &[&str],
     observed: &Observed<'_>,
 ) -> Result<Vec<Target>, Failure> {
     let mut targets = Vec::new();
-    let routed = turn.view.catalog.route(&trunk.vhost, exchange, key, observed, &mut targets);
+    let routed = turn.view.catalog.route_keys(&trunk.vhost, exchange, keys, observed, &mut targets);
     match routed {
         Ok(()) => {}
         Err(RouteError::NoVhost | RouteError::NoExchange) => {

@@ -17,6 +17,8 @@ pub(crate) struct Route {
     /// Queues that want to know more of it, or are asked first; sorted, so that what goes into one
     /// command stands together. A plain route has none.
     pub(crate) special: Vec<Target>,
+    /// Whether one of the queues takes it: what only remembers messages does not count.
+    pub(crate) is_routed: bool,
     /// Whether some of them are asked first.
     pub(crate) is_guarded: bool,
     /// Whether some of them want the message's key.
@@ -28,6 +30,7 @@ impl Route {
     pub(crate) fn of(targets: &[Target]) -> Self {
         let mut route = Self::default();
         for target in targets {
+            route.is_routed |= !target.is_history;
             if *target != Target::plain(target.queue, target.group) {
                 route.is_guarded |= target.is_guarded;
                 route.dedups |= target.dedups;
@@ -75,7 +78,11 @@ impl Route {
             let Some(first) = special.first().filter(|first| !first.is_guarded) else { continue };
             lanes.clear();
             lanes.extend(special.iter().map(|target| asked.lane(target)));
-            part(first.group, &asked.attributes(first.dedups), lanes);
+            let mut attributes = asked.attributes(first.dedups);
+            if first.is_history {
+                attributes.ttl_ms = None;
+            }
+            part(first.group, &attributes, lanes);
         }
     }
 
@@ -99,8 +106,8 @@ impl Route {
 }
 
 /// What must agree for two queues to share one command.
-fn kind_of(target: &Target) -> (GroupId, bool, bool) {
-    (target.group, target.is_guarded, target.dedups)
+fn kind_of(target: &Target) -> (GroupId, bool, bool, bool) {
+    (target.group, target.is_guarded, target.dedups, target.is_history)
 }
 
 /// Routes by exchange and routing key as they stand on the wire, one behind the other.

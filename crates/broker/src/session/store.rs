@@ -26,7 +26,7 @@ impl Channel {
     ) -> Result<(), Failure> {
         let route = own_route.unwrap_or_else(|| trunk.routes.at(place));
         let head = [message.destination, message.properties];
-        let is_routed = !route.is_empty();
+        let is_routed = route.is_routed;
         let is_counted = route.is_guarded
             || asked.cancels.is_some()
             || route.parts_max() > limits::APPEND_SLOTS_MAX;
@@ -34,7 +34,7 @@ impl Channel {
         if let Mode::Tx(tx) = &mut self.mode {
             trunk.counts.cancels += u64::from(asked.cancels.is_some());
             tx.store(route, asked, &head, message.body, &mut trunk.lanes)?;
-        } else if is_counted && is_routed {
+        } else if is_counted && !route.is_empty() {
             let route = route.clone();
             self.store_counted(trunk, turn, &route, asked, message);
             return Ok(());

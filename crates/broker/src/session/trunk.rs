@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use amqp::{Encoder, Method};
 use cluster::{Request, Ticket};
@@ -55,6 +55,10 @@ pub(crate) struct Trunk {
     pub(crate) chance: Chance,
     pub(crate) counts: Counts,
     pub(crate) has_published: bool,
+    /// Something may be out that has to be acked.
+    pub(crate) holds_unacked: bool,
+    /// The shortest time that a queue of this session lets its messages be out. None: for ever.
+    pub(crate) patience: Option<Duration>,
     /// Bytes of bodies that have begun and not ended.
     pub(crate) partial_bytes: u64,
     /// Bytes of frames set aside for waiting channels.
@@ -115,6 +119,8 @@ impl Trunk {
             chance: Chance::new(seed),
             counts: Counts::default(),
             has_published: false,
+            holds_unacked: false,
+            patience: None,
             partial_bytes: 0,
             deferred_bytes: 0,
             held_back: VecDeque::new(),

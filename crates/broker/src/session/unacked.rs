@@ -66,6 +66,16 @@ impl Unacked {
         self.count
     }
 
+    /// What is out, oldest first.
+    pub(crate) fn runs(&self) -> impl Iterator<Item = &Run> {
+        self.runs.iter()
+    }
+
+    /// The tag of the next delivery.
+    pub(crate) fn next_tag(&self) -> u64 {
+        self.next_tag
+    }
+
     /// Tags for `count` deliveries that need no ack. Gives the first.
     pub(crate) fn pass(&mut self, count: u32) -> u64 {
         let tag = self.next_tag;

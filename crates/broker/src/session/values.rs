@@ -42,19 +42,13 @@ fn from_value(value: FieldValue) -> Value {
 pub(crate) struct Observed<'a> {
     properties: Properties<'a>,
     chance: u64,
-    first_key: Option<&'a str>,
     was_asked: Cell<bool>,
 }
 
 impl<'a> Observed<'a> {
     /// `chance` is a number drawn for this message.
     pub(crate) fn new(properties: Properties<'a>, chance: u64) -> Self {
-        Self { properties, chance, first_key: None, was_asked: Cell::new(false) }
-    }
-
-    /// For its further keys: `key` was the first.
-    pub(crate) fn behind(self, key: &'a str) -> Self {
-        Self { first_key: Some(key), ..self }
+        Self { properties, chance, was_asked: Cell::new(false) }
     }
 
     /// Whether routing looked at more than the key: then the route is this message's alone.
@@ -82,18 +76,14 @@ impl Headers for Observed<'_> {
         self.was_asked.set(true);
         self.chance
     }
-
-    /// Only a message with further keys has one, and its route is not kept in any case.
-    fn first_key(&self) -> Option<&str> {
-        self.first_key
-    }
 }
 
 fn text_view(text: &str) -> ValueView<'_> {
     ValueView::LongStr(text.as_bytes())
 }
 
-fn view(value: ValueRef<'_>) -> ValueView<'_> {
+/// A value as the machine looks at it.
+pub(crate) fn view(value: ValueRef<'_>) -> ValueView<'_> {
     match value {
         ValueRef::Bool(value) => ValueView::Bool(value),
         ValueRef::I8(value) => ValueView::Int(value.into()),
@@ -173,14 +163,12 @@ mod tests {
     fn a_route_that_asked_for_a_property_or_for_chance_is_one_messages_alone() {
         let properties = Properties { message_id: Some("id"), ..Properties::default() };
         let message = Observed::new(properties, 7);
-        assert_eq!(message.first_key(), None);
         assert!(!message.was_asked());
         let id = message.property(HashProperty::MessageId);
         assert_eq!(id, Some(ValueView::LongStr(b"id")));
         assert!(message.was_asked());
-        let message = Observed::new(properties, 7).behind("key");
+        let message = Observed::new(properties, 7);
         assert_eq!(message.chance(), 7);
         assert!(message.was_asked());
-        assert_eq!(message.first_key(), Some("key"));
     }
 }

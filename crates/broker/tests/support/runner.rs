@@ -220,6 +220,9 @@ impl Runner {
                 "consumers-per-channel-max" => {
                     config.consumers_per_channel_max = value.parse().unwrap();
                 }
+                "consumer-timeout-s" => {
+                    config.consumer_timeout = Duration::from_secs(value.parse().unwrap());
+                }
                 "channel-max" => config.channel_max = value.parse().unwrap(),
                 other => panic!("no such setting: {other}"),
             }

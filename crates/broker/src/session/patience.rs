@@ -1,0 +1,200 @@
+//! Consumers that hold a message for too long: their channel is closed, and what it holds goes back.
+//!
+//! Nothing is noted for a message. Now and then the session looks at its channels and marks how far their
+//! delivery tags have come: what is still out and was out at a mark is at least as old as the mark.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use amqp::ReplyCode;
+use machine::{Catalog, QueueId};
+
+use super::Session;
+use super::channel::{Channel, State};
+use super::errors::Failure;
+use super::trunk::{Trunk, Turn};
+use super::unacked::Unacked;
+use crate::limits;
+
+/// How far the tags of a channel had come, and when: oldest first.
+#[derive(Debug, Default)]
+pub(crate) struct Marks(VecDeque<(Instant, u64)>);
+
+impl Marks {
+    /// Now every tag below `next` has been given; the tags below `oldest` are settled.
+    fn note(&mut self, now: Instant, next: u64, oldest: u64) {
+        while self.0.front().is_some_and(|(_, known)| *known <= oldest) {
+            self.0.pop_front();
+        }
+        if self.0.back().is_none_or(|(_, known)| *known < next) {
+            self.0.push_back((now, next));
+        }
+        if self.0.len() > limits::TAG_MARKS_MAX {
+            // Half as fine: what lies between two marks counts as younger than it is.
+            let mut is_kept = true;
+            self.0.retain(|_| {
+                is_kept = !is_kept;
+                is_kept
+            });
+        }
+    }
+
+    /// When it was out at the latest. None: it came since the last mark.
+    fn out_since(&self, tag: u64) -> Option<Instant> {
+        let place = self.0.partition_point(|(_, known)| *known <= tag);
+        self.0.get(place).map(|(at, _)| *at)
+    }
+
+    /// Marks the tags, and gives the time that a delivery has exceeded, if one has. `timeout` says how long
+    /// messages of a queue may be out; zero is for ever.
+    fn look(
+        &mut self,
+        now: Instant,
+        unacked: &Unacked,
+        mut timeout: impl FnMut(QueueId) -> Duration,
+    ) -> Option<Duration> {
+        let mut exceeded = None;
+        let mut last = None;
+        for run in unacked.runs() {
+            let Some(since) = self.out_since(run.first_tag) else { break };
+            let queue = run.source.queue.base();
+            let allowed = match last {
+                Some((known, allowed)) if known == queue => allowed,
+                _ => timeout(queue),
+            };
+            last = Some((queue, allowed));
+            if !allowed.is_zero() && now.saturating_duration_since(since) >= allowed {
+                exceeded = Some(allowed);
+                break;
+            }
+        }
+        let oldest = unacked.runs().next().map_or(u64::MAX, |run| run.first_tag);
+        self.note(now, unacked.next_tag(), oldest);
+        exceeded
+    }
+}
+
+/// How long messages of a queue may be out; zero is for ever.
+fn timeout_of(catalog: &Catalog, trunk: &Trunk, queue: QueueId) -> Duration {
+    let own = catalog.queue_by_id(queue).and_then(machine::Queue::consumer_timeout_ms);
+    own.map_or(trunk.config.consumer_timeout, Duration::from_millis)
+}
+
+impl Trunk {
+    /// A message of this queue may be held from now on.
+    pub(crate) fn expect_acks(&mut self, catalog: &Catalog, queue: QueueId) {
+        let timeout = timeout_of(catalog, self, queue);
+        if !timeout.is_zero() {
+            self.patience = Some(self.patience.map_or(timeout, |known| known.min(timeout)));
+        }
+    }
+}
+
+impl Session {
+    /// Lets the session look at what is out, if something may be that may not be for ever.
+    pub(super) fn plan_look(&mut self, now: Instant) {
+        if let (None, true, Some(shortest)) =
+            (self.look_at, self.trunk.holds_unacked, self.trunk.patience)
+        {
+            let pause = (shortest / 4).clamp(limits::LOOK_SHORTEST, limits::LOOK_LONGEST);
+            self.look_at = Some(now + pause);
+        }
+    }
+
+    /// Closes the channels that hold a message for too long.
+    pub(super) fn look_at_unacked(&mut self, turn: &mut Turn<'_>) {
+        self.look_at = None;
+        let trunk = &mut self.trunk;
+        trunk.holds_unacked = false;
+        for channel in self.channels.iter_mut().flatten() {
+            let catalog = turn.view.catalog;
+            if channel.state != State::Open || channel.unacked.count() == 0 {
+                continue;
+            }
+            let timeout = |queue| timeout_of(catalog, trunk, queue);
+            match channel.marks.look(turn.now, &channel.unacked, timeout) {
+                Some(exceeded) => channel.time_out(trunk, turn, exceeded),
+                None => trunk.holds_unacked = true,
+            }
+        }
+    }
+}
+
+impl Channel {
+    fn time_out(&mut self, trunk: &mut Trunk, turn: &mut Turn<'_>, timeout: Duration) {
+        let (number, ms) = (self.at.number, timeout.as_millis());
+        tracing::warn!(
+            peer = %trunk.peer,
+            user = %trunk.user,
+            channel = number,
+            timeout_ms = %ms,
+            "a delivery was not acknowledged in time: closing the channel"
+        );
+        trunk.counts.consumer_timeouts += 1;
+        let text = format!(
+            "delivery acknowledgement on channel {number} timed out. Timeout value used: {ms} ms. \
+             This timeout value can be configured, see consumers doc guide to learn more"
+        );
+        let failure = Failure::channel(ReplyCode::PreconditionFailed, text);
+        self.fail(trunk, turn, &failure, failure.ids);
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "the test's time begins now")]
+mod tests {
+    use super::*;
+    use crate::session::unacked::Source;
+    use machine::GroupId;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    fn source(queue: u64) -> Source {
+        Source { group: GroupId(1), queue: QueueId(queue), consumer: 1 }
+    }
+
+    #[test]
+    fn what_was_out_at_a_mark_is_as_old_as_the_mark() {
+        let (start, mut marks, mut unacked) =
+            (Instant::now(), Marks::default(), Unacked::default());
+        let mut look =
+            |minutes, unacked: &Unacked| marks.look(start + MINUTE * minutes, unacked, |_| HOUR);
+        unacked.add(source(7), 1, 2);
+        assert_eq!(look(0, &unacked), None);
+        unacked.add(source(7), 3, 1);
+        assert_eq!(look(30, &unacked), None);
+        assert_eq!(look(59, &unacked), None);
+        unacked.take_through(2, |_| {});
+        assert_eq!(look(60, &unacked), None, "the third came later");
+        assert_eq!(look(90, &unacked), Some(HOUR));
+    }
+
+    #[test]
+    fn each_queue_has_its_own_time_and_zero_is_for_ever() {
+        let (start, mut marks, mut unacked) =
+            (Instant::now(), Marks::default(), Unacked::default());
+        unacked.add(source(7), 1, 1);
+        unacked.add(source(8).lane(QueueId(8).lane(3)), 1, 1);
+        let timeout = |queue: QueueId| if queue.0 == 8 { MINUTE } else { Duration::ZERO };
+        assert_eq!(marks.look(start, &unacked, timeout), None);
+        assert_eq!(marks.look(start + MINUTE, &unacked, timeout), Some(MINUTE));
+        unacked.take(2);
+        assert_eq!(marks.look(start + HOUR * 1000, &unacked, timeout), None);
+    }
+
+    #[test]
+    fn marks_are_bounded_and_never_make_a_delivery_older() {
+        let (start, mut marks) = (Instant::now(), Marks::default());
+        for look in 0..1000 {
+            marks.note(start + MINUTE * look, 10 + u64::from(look), 1);
+            assert!(marks.0.len() <= limits::TAG_MARKS_MAX);
+        }
+        for tag in 10..1000 {
+            let given = start + MINUTE * u32::try_from(tag - 10).unwrap();
+            assert!(marks.out_since(tag).is_none_or(|since| since > given));
+        }
+        marks.note(start, 2000, 2000);
+        assert_eq!(marks.0.len(), 1);
+    }
+}
