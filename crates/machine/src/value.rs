@@ -162,11 +162,6 @@ pub trait Headers {
     fn chance(&self) -> u64 {
         0
     }
-
-    /// Of a message that is routed by several keys the first: what exchanges hash.
-    fn first_key(&self) -> Option<&str> {
-        None
-    }
 }
 
 /// A property that can be hashed.

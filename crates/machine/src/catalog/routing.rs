@@ -267,7 +267,7 @@ fn walk<'c>(
     found: &mut Found<'c, '_>,
 ) -> Result<(), RouteError> {
     let before = found.count();
-    let first_key = || headers.first_key().or(keys.first().copied()).unwrap_or_default();
+    let first_key = || keys.first().copied().unwrap_or_default();
     match &exchange.routes {
         Routes::Direct(direct) => keys.iter().for_each(|key| direct.find(key, found)),
         Routes::Fanout(fanout) | Routes::RecentHistory(fanout) => fanout.find(found),
