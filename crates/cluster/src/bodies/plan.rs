@@ -53,16 +53,6 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Adds the first messages of `span`, full or not.
-    pub(super) fn add_first(&mut self, span: Range<u64>) {
-        let extents = self.extents;
-        let Some((&first, extent)) = extents.range(..=span.start).next_back() else { return };
-        let wanted = span.start..(first + extent.count).min(span.end);
-        if wanted.start < wanted.end {
-            self.add_from(first, extent, wanted);
-        }
-    }
-
     fn add_from(&mut self, first_seq: u64, extent: &Extent, wanted: Range<u64>) {
         let count = wanted.end - wanted.start;
         let is_segment = match &extent.source {
@@ -105,6 +95,11 @@ impl<'a> Plan<'a> {
 }
 
 impl FetchPart {
+    /// Whether it lies in this segment.
+    pub(crate) fn is_of(&self, segment: u64) -> bool {
+        matches!(self.source, Source::Segment { segment: of } if of == segment)
+    }
+
     /// Whether message `seq` of the same segment comes right behind it.
     fn goes_on(&self, seq: u64, source: &Source) -> bool {
         let segment = |source: &Source| match source {

@@ -19,8 +19,9 @@ pub(super) struct QueueBodies {
     pub(super) window: Window,
     pub(super) outbox: Outbox,
     pub(super) leaves: Leaves,
-    /// One fetch at a time, for both.
+    /// One fetch at a time, for both. Each brings at least some of what it asks for first.
     pub(super) fetching: bool,
+    is_turn_of_leaves: bool,
     /// Something in the outbox had to wait since it was empty.
     pub(super) has_waited: bool,
     /// Everything below was sent at least once.
@@ -64,6 +65,7 @@ impl QueueBodies {
             let is_idle = is_tight || is_all_sent || self.is_dry;
             return if is_idle { None } else { self.read_ahead(readers()) };
         }
+        self.is_turn_of_leaves = !self.is_turn_of_leaves;
         let (from_seq, parts) = self.plan(readers(), is_tight).into_parts();
         let firsts = || (self.outbox.front(), self.leaves.front());
         assert!(!parts.is_empty(), "messages of {queue:?} go out and lie nowhere: {:?}", firsts());
@@ -99,36 +101,44 @@ impl QueueBodies {
         Some(Step::Deliver { outgoing, bytes: run.bytes })
     }
 
-    /// What waits and, unless memory `is_tight`, what is ready. What leaves has its share, whatever the
-    /// consumers take.
+    /// What waits and, unless memory `is_tight`, what is ready.
     fn plan(&self, readers: Readers<'_>, is_tight: bool) -> Plan<'_> {
         let mut plan = Plan::new(&self.extents);
-        let share = if self.outbox.is_empty() { 1 } else { 2 };
-        for span in self.leaves.spans() {
-            if plan.is_full(share) {
-                break;
-            }
-            for missing in self.leaves.window.missing(span) {
-                for missing in self.window.missing(missing) {
-                    plan.add(missing, share);
-                }
-            }
-        }
-        let mut waits = self.outbox.spans().flat_map(|span| self.window.missing(span));
-        if plan.is_full(1) {
-            // Nobody waits for ever because of those.
-            waits.next().into_iter().for_each(|missing| plan.add_first(missing));
-        }
-        for missing in waits {
-            if plan.is_full(1) {
-                break;
-            }
-            plan.add(missing, 1);
+        let share = if self.outbox.is_empty() || self.leaves.is_empty() { 1 } else { 2 };
+        if self.is_turn_of_leaves {
+            self.plan_leaves(&mut plan, share);
+            self.plan_outbox(&mut plan, 1);
+        } else {
+            self.plan_outbox(&mut plan, share);
+            self.plan_leaves(&mut plan, 1);
         }
         if !is_tight && !self.outbox.is_empty() {
             self.plan_ready(&mut plan, readers, 0);
         }
         plan
+    }
+
+    fn plan_leaves(&self, plan: &mut Plan<'_>, share: usize) {
+        for span in self.leaves.spans() {
+            if plan.is_full(share) {
+                return;
+            }
+            let unread = self.leaves.window.missing(span);
+            for missing in unread.into_iter().flat_map(|span| self.window.missing(span)) {
+                plan.add(missing, share);
+            }
+        }
+    }
+
+    fn plan_outbox(&self, plan: &mut Plan<'_>, share: usize) {
+        for span in self.outbox.spans() {
+            if plan.is_full(share) {
+                return;
+            }
+            for missing in self.window.missing(span) {
+                plan.add(missing, share);
+            }
+        }
     }
 
     fn plan_ready(&self, plan: &mut Plan<'_>, readers: Readers<'_>, from_seq: u64) {

@@ -1,6 +1,7 @@
 //! The thread that reads log entries and segments.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use bytes::{Bytes, BytesMut};
@@ -13,6 +14,7 @@ use super::start::Failure;
 use super::store::{Fetch, Read, Store};
 use crate::bodies::{Run, Source, cut_out, pick};
 use crate::entry;
+use crate::limits::FETCH_BYTES;
 use crate::shard::{Input, Located};
 
 /// Bytes of entries after which one read for a replica that is behind reads no more: one message.
@@ -33,7 +35,7 @@ pub(crate) fn run(
             return;
         }
         for read in reads.drain(..) {
-            let Fetch { group, queue, from_seq, parts } = match read {
+            let fetch = match read {
                 Read::Fetch(fetch) => fetch,
                 Read::Entries { group, number, entries } => {
                     let entries = match read_entries(reader, group, &entries) {
@@ -45,15 +47,11 @@ pub(crate) fn run(
                 }
             };
             Counters::add(&node.counters.fetches, 1);
-            let mut runs = Vec::new();
-            for located in parts {
-                match read_part(reader, segments, group, queue, from_seq, &located) {
-                    Ok(mut read) => runs.append(&mut read),
-                    // Moved to a segment meanwhile: the shard asks again, and by then knows where.
-                    Err(Error::Gone) => break,
-                    Err(error) => fail_reading(reader, &error, node, failure),
-                }
-            }
+            let runs = match read_fetch(reader, segments, &fetch) {
+                Ok(runs) => runs,
+                Err(error) => fail_reading(reader, &error, node, failure),
+            };
+            let Fetch { group, queue, .. } = fetch;
             node.shard_of(group).push(Input::Fetched { group, queue, runs });
         }
     }
@@ -97,32 +95,72 @@ fn read_entries(
     Ok(entries)
 }
 
-fn read_part(
+/// What is wanted, until that is enough: at least some of what is wanted first.
+fn read_fetch(
     reader: &Reader<FileDisk>,
+    segments: &Segments,
+    fetch: &Fetch,
+) -> Result<Vec<Run>, Error> {
+    let Fetch { group, queue, parts, .. } = fetch;
+    let (mut runs, mut bytes) = (Vec::new(), 0);
+    let mut seen = Vec::new();
+    for located in parts {
+        if bytes >= FETCH_BYTES {
+            break;
+        }
+        let read = match located.part.source {
+            Source::Segment { segment } if seen.contains(&segment) => continue,
+            Source::Segment { segment } => {
+                seen.push(segment);
+                // Everything that is wanted of it, so that its index is looked at once.
+                let of_it = |it: &&Located| it.part.is_of(segment);
+                let wanted = parts.iter().filter(of_it).flat_map(|it| it.part.wanted.ranges());
+                let wanted: Vec<Range<u64>> = wanted.collect();
+                read_segment(segments, *group, *queue, segment, &wanted, FETCH_BYTES - bytes)
+            }
+            Source::Entry { .. } | Source::Memory(_) => read_entry(reader, *queue, located),
+        };
+        match read {
+            Ok(read) => {
+                bytes += read.iter().map(|run| run.bytes.len() as u64).sum::<u64>();
+                runs.extend(read);
+            }
+            // Moved to a segment meanwhile: the shard asks again, and by then knows where.
+            Err(Error::Gone) => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(runs)
+}
+
+fn read_entry(
+    reader: &Reader<FileDisk>,
+    queue: QueueId,
+    Located { part, place }: &Located,
+) -> Result<Vec<Run>, Error> {
+    let bytes = match &part.source {
+        Source::Memory(bytes) => bytes.clone(),
+        Source::Entry { range, .. } => {
+            let entry = reader.read((*place).ok_or(Error::Gone)?)?;
+            cut_out(&entry, range.start as usize..range.end as usize).0
+        }
+        Source::Segment { .. } => return Err(Error::Gone),
+    };
+    let run = Run { first_seq: part.first_seq, count: part.count as u32, bytes };
+    Ok(pick(queue, run, &part.wanted, true))
+}
+
+fn read_segment(
     segments: &Segments,
     group: GroupId,
     queue: QueueId,
-    from_seq: u64,
-    located: &Located,
+    segment: u64,
+    wanted: &[Range<u64>],
+    bytes_max: u64,
 ) -> Result<Vec<Run>, Error> {
-    let Located { part, place } = located;
-    let run = |bytes: Bytes| Run { first_seq: part.first_seq, count: part.count as u32, bytes };
-    match &part.source {
-        Source::Memory(bytes) => Ok(vec![run(bytes.clone())]),
-        Source::Entry { range, .. } => {
-            let entry = reader.read((*place).ok_or(Error::Gone)?)?;
-            let bytes = cut_out(&entry, range.start as usize..range.end as usize).0;
-            Ok(pick(queue, run(bytes), &part.wanted, true))
-        }
-        Source::Segment { segment } => {
-            let from = from_seq.max(part.first_seq);
-            let bytes_max = crate::limits::FETCH_BYTES;
-            let segment = segments.find(group, *segment).ok_or(Error::Gone)?;
-            let found = segment.read(queue.0, from, bytes_max)?;
-            let end = part.first_seq + part.count;
-            Ok(join(found.into_iter().filter(|(seq, _)| *seq < end)))
-        }
-    }
+    let segment = segments.find(group, segment).ok_or(Error::Gone)?;
+    let (found, _) = segment.read_spans(queue.0, wanted, bytes_max)?;
+    Ok(join(found.into_iter()))
 }
 
 /// Messages that follow each other without a gap become one run.

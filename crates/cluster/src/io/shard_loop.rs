@@ -85,8 +85,8 @@ fn perform(
                 store.append(Append { shard: number, number: append, batch, entries });
             }
             Output::Answer { session, answer } => answers.add(session, answer, node),
-            Output::Fetch { group, queue, from_seq, parts } => {
-                store.read(Read::Fetch(Fetch { group, queue, from_seq, parts }));
+            Output::Fetch { group, queue, parts, .. } => {
+                store.read(Read::Fetch(Fetch { group, queue, parts }));
             }
             Output::Forward { shard, input } => node.shards[shard].push(input),
             Output::CatalogApplied { at, entry } => {

@@ -39,7 +39,6 @@ pub(crate) struct Append {
 pub(crate) struct Fetch {
     pub(crate) group: GroupId,
     pub(crate) queue: QueueId,
-    pub(crate) from_seq: u64,
     pub(crate) parts: Vec<Located>,
 }
 

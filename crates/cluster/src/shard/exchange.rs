@@ -183,6 +183,7 @@ pub enum Output {
     Fetch {
         group: GroupId,
         queue: QueueId,
+        /// The lowest message wanted of any part.
         from_seq: u64,
         parts: Vec<Located>,
     },

@@ -1,5 +1,6 @@
 //! Reading a segment: the footer once, then one or two calls per read.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
@@ -92,32 +93,72 @@ impl<D: Disk> Reader<D> {
         from_seq: u64,
         bytes_max: u64,
     ) -> Result<Vec<(u64, Bytes)>, Error> {
+        let span = from_seq..u64::MAX;
+        let (found, _) = self.read_spans(queue, std::slice::from_ref(&span), bytes_max)?;
+        Ok(found)
+    }
+
+    /// Messages of `queue` with numbers in `spans`, one span after the other, until their contents
+    /// reach `bytes_max`: at least one of a span that has one. And those contents' bytes.
+    pub fn read_spans(
+        &self,
+        queue: u64,
+        spans: &[Range<u64>],
+        bytes_max: u64,
+    ) -> Result<(Vec<(u64, Bytes)>, u64), Error> {
         let inner = &self.inner;
+        let (mut found, mut bytes) = (Vec::new(), 0);
         let Ok(at) = inner.rows.binary_search_by_key(&queue, |row| row.extent.queue) else {
-            return Ok(Vec::new());
+            return Ok((found, bytes));
         };
         let row = &inner.rows[at];
-        if from_seq > row.extent.last_seq {
-            return Ok(Vec::new());
+        let Extent { first_seq, last_seq, .. } = row.extent;
+        let mut index = None;
+        for span in spans.iter().filter(|span| span.start <= last_seq) {
+            let left = bytes_max.saturating_sub(bytes);
+            if left == 0 && !found.is_empty() {
+                break;
+            }
+            let is_all = span.start <= first_seq && span.end > last_seq;
+            let index = match &mut index {
+                _ if is_all => &Vec::new(),
+                Some(index) => index,
+                None => index.insert(inner.index(row)?),
+            };
+            let (start, next) = locate(row, index, span.start);
+            let behind = offset_behind(row, index, span.end.saturating_sub(1));
+            // A stride, so that the wanted message begins inside, and what was asked for.
+            let room = left.saturating_add(RECORD_HEADER_BYTES as u64 * (left / 64 + 1));
+            let end = next.saturating_add(room).min(behind).max(next).min(row.records_end());
+            let read = inner.records(row, (start, end), span.clone(), left)?;
+            bytes += read.iter().map(|(_, message)| message.len() as u64).sum::<u64>();
+            found.extend(read);
         }
-        let (start, next) = inner.locate(row, from_seq)?;
-        // A stride, so that the wanted message begins inside, and what was asked for.
-        let room = bytes_max.saturating_add(RECORD_HEADER_BYTES as u64 * (bytes_max / 64 + 1));
-        let end = next.saturating_add(room).min(row.records_end());
-        inner.records(row, (start, end), from_seq, bytes_max)
+        Ok((found, bytes))
     }
 }
 
+/// Where to begin reading for message `seq`, and a position at or behind its record.
+fn locate(row: &Row, index: &[(u64, u64)], seq: u64) -> (u64, u64) {
+    if seq <= row.extent.first_seq {
+        return (row.records_start, row.records_start);
+    }
+    let behind = index.partition_point(|(first, _)| *first <= seq);
+    let start = behind.checked_sub(1).map_or(row.records_start, |before| index[before].1);
+    (start, offset_behind(row, index, seq))
+}
+
+/// A position behind the record of message `seq`.
+fn offset_behind(row: &Row, index: &[(u64, u64)], seq: u64) -> u64 {
+    let behind = index.partition_point(|(first, _)| *first <= seq);
+    index.get(behind).map_or(row.records_end(), |(_, offset)| *offset)
+}
+
 impl<F: DiskFile> Inner<F> {
-    /// Where to begin reading for `from_seq`, and a position at or behind its record.
-    fn locate(&self, row: &Row, from_seq: u64) -> Result<(u64, u64), Error> {
+    /// The position index of a queue: numbers and offsets.
+    fn index(&self, row: &Row) -> Result<Vec<(u64, u64)>, Error> {
         if row.index_count == 0 {
-            let is_first = from_seq <= row.extent.first_seq;
-            let next = if is_first { row.records_start } else { row.records_end() };
-            return Ok((row.records_start, next));
-        }
-        if from_seq <= row.extent.first_seq {
-            return Ok((row.records_start, row.records_start));
+            return Ok(Vec::new());
         }
         let mut index = vec![0; row.index_count as usize * INDEX_ENTRY_BYTES];
         self.fill(row.index_start, &mut index)?;
@@ -126,20 +167,14 @@ impl<F: DiskFile> Inner<F> {
             return Err(Error::damaged(&self.path, row.index_start, what));
         }
         let (entries, _) = index.as_chunks::<INDEX_ENTRY_BYTES>();
-        let behind = entries.partition_point(|entry| u64_at(entry, 0) <= from_seq);
-        let start = match behind.checked_sub(1) {
-            Some(before) => u64_at(&entries[before], 8),
-            None => row.records_start,
-        };
-        let next = entries.get(behind).map_or(row.records_end(), |entry| u64_at(entry, 8));
-        Ok((start, next))
+        Ok(entries.iter().map(|entry| (u64_at(entry, 0), u64_at(entry, 8))).collect())
     }
 
     fn records(
         &self,
         row: &Row,
         (start, end): (u64, u64),
-        from_seq: u64,
+        span: Range<u64>,
         bytes_max: u64,
     ) -> Result<Vec<(u64, Bytes)>, Error> {
         let queue = row.extent.queue;
@@ -161,7 +196,10 @@ impl<F: DiskFile> Inner<F> {
             let header = RecordHeader::decode(self.seed, queue, offset, &buffer[in_buffer..])
                 .ok_or_else(|| self.damaged(offset))?;
             let record_bytes = RECORD_HEADER_BYTES as u64 + u64::from(header.bytes);
-            if header.seq < from_seq {
+            if header.seq >= span.end {
+                break;
+            }
+            if header.seq < span.start {
                 offset += record_bytes;
                 if offset > base + buffer.len() as u64 {
                     (base, buffer) =

@@ -67,6 +67,57 @@ fn a_read_gives_the_messages_from_its_sequence_number_on() {
 }
 
 #[test]
+fn messages_that_lie_scattered_are_read_without_those_between_them() {
+    for seed in 0..20 {
+        let mut random = Random::new(seed);
+        let disk = disk();
+        let messages = messages(&mut random);
+        let mut writer = Writer::create(&disk, IDENTITY, 1, 5).unwrap();
+        for ((queue, seq), message) in &messages {
+            writer.add(*queue, *seq, message).unwrap();
+        }
+        let meta = writer.finish().unwrap();
+        let reader = Reader::open(&disk, &IDENTITY, 1, &meta).unwrap();
+        for _ in 0..50 {
+            let queue = random.below(3) * 10;
+            let spans: Vec<_> = (0..8)
+                .map(|_| (random.below(600), 1 + random.below(12)))
+                .map(|(first, count)| first..first + count)
+                .collect();
+            let reads = disk.calls().reads;
+            let (found, bytes) = reader.read_spans(queue, &spans, u64::MAX / 4).unwrap();
+            assert!(disk.calls().reads <= reads + 1 + 3 * 8, "the index is read once");
+            let of_span = |span: &std::ops::Range<u64>| {
+                messages
+                    .range((queue, span.start)..(queue, span.end))
+                    .map(|((_, seq), it)| (*seq, it))
+            };
+            let wanted: Vec<_> = spans.iter().flat_map(of_span).collect();
+            let found: Vec<_> = found.iter().map(|(seq, it)| (*seq, &it[..])).collect();
+            let wanted: Vec<_> = wanted.into_iter().map(|(seq, it)| (seq, &it[..])).collect();
+            assert_eq!(found, wanted);
+            assert_eq!(bytes, wanted.iter().map(|(_, it)| it.len() as u64).sum::<u64>());
+        }
+    }
+}
+
+#[test]
+fn one_message_of_a_large_segment_costs_a_stride_of_it() {
+    let disk = disk();
+    let mut writer = Writer::create(&disk, IDENTITY, 1, 5).unwrap();
+    for seq in 0..10_000 {
+        writer.add(1, seq, &[1; 1000]).unwrap();
+    }
+    let meta = writer.finish().unwrap();
+    let reader = Reader::open(&disk, &IDENTITY, 1, &meta).unwrap();
+    let reads = disk.calls().reads;
+    let spans: Vec<_> = (0..100).map(|nth| nth * 97..nth * 97 + 1).collect();
+    let (found, _) = reader.read_spans(1, &spans, 1 << 20).unwrap();
+    assert_eq!(found.len(), 100);
+    assert_eq!(disk.calls().reads, reads + 101, "the index, and one for each");
+}
+
+#[test]
 fn opening_a_large_segment_reads_only_its_footer() {
     let disk = disk();
     let mut writer = Writer::create(&disk, IDENTITY, 1, 5).unwrap();
