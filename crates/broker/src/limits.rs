@@ -93,6 +93,9 @@ pub const DEFERRED_BYTES_MAX: usize = 1024 * 1024;
 /// Bytes of publishes in open transactions of one channel.
 pub const TX_BYTES_MAX: usize = 128 * 1024 * 1024;
 
+/// Bytes of an exchange's history that a new binding copies.
+pub const HISTORY_BYTES_MAX: usize = 64 * 1024 * 1024;
+
 /// Acks and rejects in an open transaction of one channel, in runs.
 pub const TX_SETTLES_MAX: usize = 65_536;
 

@@ -22,6 +22,7 @@ mod flow;
 mod guards;
 mod handshake;
 mod headers;
+mod history;
 mod message;
 mod names;
 mod patience;
@@ -51,7 +52,7 @@ use self::channel::{CLOSE_OK, Channel, State};
 use self::errors::Failure;
 use self::handshake::Login;
 use self::tickets::{ChannelRef, Waiting};
-use self::trunk::{Trunk, Turn};
+use self::trunk::{Trunk, Turn, WallTime};
 use crate::config::Config;
 use crate::limits;
 use crate::metrics::Counts;
@@ -201,7 +202,8 @@ pub struct Session {
 }
 
 impl Session {
-    /// A session for a connection from `peer` that was accepted at `now`. `seed` is 32 bytes of chance.
+    /// A session for a connection from `peer` that was accepted at `now`, when the wall clock said `wall_ms`
+    /// since 1970. `seed` is 32 bytes of chance.
     pub fn new(
         config: Arc<Config>,
         session: SessionId,
@@ -209,11 +211,12 @@ impl Session {
         peer: SocketAddr,
         seed: [u8; 32],
         now: Instant,
+        wall_ms: u64,
     ) -> Self {
         Self {
             channel_max: config.channel_max,
             handshake_until: now + config.handshake,
-            trunk: Trunk::new(config, session, node, peer, seed),
+            trunk: Trunk::new(config, session, node, peer, seed, WallTime { at: now, ms: wall_ms }),
             channels: Vec::new(),
             lives: 0,
             decoder: Decoder::new(amqp::limits::FRAME_BYTES_BEFORE_TUNE),

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use cluster::ClusterHandle;
 use sha2::{Digest as _, Sha256};
@@ -164,7 +164,9 @@ async fn serve_one(
     let (session_id, answers) = broker.cluster.open_session();
     let config = Arc::clone(&broker.config);
     let (node, seed) = (broker.cluster.node(), broker.seed());
-    let session = Session::new(config, session_id, node, peer, seed, Instant::now());
+    let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let wall_ms = u64::try_from(wall.as_millis()).unwrap_or(u64::MAX);
+    let session = Session::new(config, session_id, node, peer, seed, Instant::now(), wall_ms);
     let connection = Connection::new(stream, session_id, session, answers, broker);
     connection.run(stop, || places.authenticated()).await;
     drop(places);

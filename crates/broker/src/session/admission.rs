@@ -5,7 +5,7 @@ use machine::QueueId;
 use super::channel::Mode;
 use super::guards::{Guarded, Then};
 use super::tickets::ChannelRef;
-use super::trunk::Turn;
+use super::trunk::{Trunk, Turn};
 use super::{Session, find};
 
 impl Session {
@@ -29,10 +29,8 @@ impl Session {
             let Guarded { lane, attributes, head, body, then } = &message;
             match (*then, is_refused) {
                 (Then::Append(run), false) => {
-                    let appends = &mut self.trunk.appends;
-                    if appends.is_full(1) {
-                        appends.flush(&mut self.trunk.tickets, &mut turn.out.requests);
-                    }
+                    let Trunk { appends, tickets, .. } = &mut self.trunk;
+                    appends.make_room(1, tickets, &mut turn.out.requests);
                     let slot = appends.enqueue(group, &[*lane], attributes, &[head], body);
                     if let Some((at, run)) = run {
                         appends.remember(slot, at, run);

@@ -30,11 +30,19 @@ impl Appends {
         self.round
     }
 
-    /// Whether a message for so many groups should go into new batches.
+    /// Sends what is gathered, if a message for so many groups should go into new batches.
     #[inline]
-    pub(crate) fn is_full(&self, groups: usize) -> bool {
-        self.slots.iter().any(|slot| slot.batch.bytes() >= limits::APPEND_BYTES)
-            || self.slots.len() + groups > limits::APPEND_SLOTS_MAX
+    pub(crate) fn make_room(
+        &mut self,
+        groups: usize,
+        tickets: &mut Tickets,
+        requests: &mut Vec<Request>,
+    ) {
+        let is_full = self.slots.iter().any(|slot| slot.batch.bytes() >= limits::APPEND_BYTES)
+            || self.slots.len() + groups > limits::APPEND_SLOTS_MAX;
+        if is_full {
+            self.flush(tickets, requests);
+        }
     }
 
     /// Adds a message for queues of one group. Gives the slot it waits for, as a bit.

@@ -21,6 +21,7 @@ use super::consumers::ChannelRoom;
 use super::deliveries::Fetch;
 use super::errors::{Failure, Scope, not_done, unexpected};
 use super::guards::Guarded;
+use super::history::Replay;
 use super::message::Seen;
 use super::patience::Marks;
 use super::publish::Content;
@@ -59,6 +60,16 @@ pub(crate) enum State {
 pub(crate) enum Doing {
     /// A change of the catalog, and what the client is told then.
     Change {
+        reply: Option<Method<'static>>,
+    },
+    /// A binding that brings a history with it.
+    Bind {
+        replay: Box<Replay>,
+        reply: Option<Method<'static>>,
+    },
+    /// The history.
+    Replay {
+        replay: Box<Replay>,
         reply: Option<Method<'static>>,
     },
     DeclareQueue {
@@ -411,6 +422,9 @@ impl Channel {
             (Doing::Detach { number, tag, no_wait }, _) => {
                 self.detached(trunk, turn, number, &tag, no_wait);
                 Ok(())
+            }
+            (Doing::Replay { replay, reply }, answer) => {
+                self.history_fetched(trunk, turn, replay, reply, answer)
             }
             (doing, answer) => self.topology_answered(trunk, turn, doing, answer),
         }

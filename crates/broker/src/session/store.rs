@@ -9,6 +9,7 @@ use super::errors::Failure;
 use super::guards::{Guarded, Then};
 use super::message::Message;
 use super::routes::Route;
+use super::tickets::ChannelRef;
 use super::trunk::{Trunk, Turn};
 use crate::limits;
 
@@ -40,9 +41,8 @@ impl Channel {
             return Ok(());
         } else {
             let appends = &mut trunk.appends;
-            if appends.is_full(route.parts_max()) {
-                appends.flush(&mut trunk.tickets, &mut turn.out.requests);
-            }
+            let (tickets, requests) = (&mut trunk.tickets, &mut turn.out.requests);
+            appends.make_room(route.parts_max(), tickets, requests);
             if route.is_plain() {
                 let attributes = asked.attributes(false);
                 for (group, queues) in &route.groups {
@@ -86,37 +86,48 @@ impl Channel {
             }
             Mode::Plain | Mode::Tx(_) => None,
         };
-        let at = self.at;
-        let mut into_slot = |put: &mut dyn FnMut(&mut super::appends::Appends) -> u64| {
-            let appends = &mut trunk.appends;
-            if appends.is_full(1) {
-                appends.flush(&mut trunk.tickets, &mut turn.out.requests);
-            }
-            let slot = put(appends);
-            if let Some(run) = run {
-                appends.remember(slot, at, run);
-            }
+        let run = run.map(|run| (self.at, run));
+        trunk.lanes = lanes;
+        let Some((key, groups)) = cancelled else {
+            trunk.put(turn, route, asked, &head, message.body, run);
+            return;
         };
-        if let Some((key, groups)) = cancelled {
-            for (group, queues) in groups {
-                into_slot(&mut |appends| appends.cancel(group, &queues, key));
-            }
-            trunk.counts.cancels += 1;
-        } else {
-            route.parts(asked, &mut lanes, |group, attributes, queues| {
-                into_slot(&mut |appends| {
-                    appends.enqueue(group, queues, attributes, &head, message.body)
-                });
-            });
-            for target in route.guarded() {
-                let lane = asked.lane(target);
-                let attributes = asked.attributes(target.dedups);
-                let then = Then::Append(run.map(|run| (at, run)));
-                let guarded = guarded(lane, attributes, &head, message.body, then);
-                trunk.guards.add(target.group, guarded);
+        trunk.counts.cancels += 1;
+        for (group, queues) in groups {
+            trunk.appends.make_room(1, &mut trunk.tickets, &mut turn.out.requests);
+            let slot = trunk.appends.cancel(group, &queues, key);
+            if let Some((at, run)) = run {
+                trunk.appends.remember(slot, at, run);
             }
         }
-        trunk.lanes = lanes;
+    }
+}
+
+impl Trunk {
+    /// Puts a message into batches of any number, or behind the questions it needs. Each part counts for the
+    /// run of confirms.
+    pub(super) fn put(
+        &mut self,
+        turn: &mut Turn<'_>,
+        route: &Route,
+        asked: &Asked,
+        head: &[&[u8]],
+        body: &[u8],
+        run: Option<(ChannelRef, u64)>,
+    ) {
+        let appends = &mut self.appends;
+        route.parts(asked, &mut self.lanes, |group, attributes, queues| {
+            appends.make_room(1, &mut self.tickets, &mut turn.out.requests);
+            let slot = appends.enqueue(group, queues, attributes, head, body);
+            if let Some((at, run)) = run {
+                appends.remember(slot, at, run);
+            }
+        });
+        for target in route.guarded() {
+            let attributes = asked.attributes(target.dedups);
+            let message = guarded(asked.lane(target), attributes, head, body, Then::Append(run));
+            self.guards.add(target.group, message);
+        }
     }
 }
 

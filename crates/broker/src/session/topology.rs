@@ -14,6 +14,7 @@ use super::errors::{
     Failure, default_exchange, locked, no_exchange, no_previous_queue, no_queue, not_done,
     queue_in_use, queue_not_empty,
 };
+use super::history::Replay;
 use super::refusals;
 use super::reply_to::REPLY_TO;
 use super::trunk::{Trunk, Turn};
@@ -65,6 +66,20 @@ impl Channel {
         trunk.ask(turn, self.at, |ticket| Request::Catalog { ticket, command });
         self.doing = Some(doing);
         Ok(())
+    }
+
+    fn bind(
+        &mut self,
+        trunk: &mut Trunk,
+        turn: &mut Turn<'_>,
+        command: CatalogCommand,
+        reply: Option<Method<'static>>,
+    ) -> Result<(), Failure> {
+        let doing = match Replay::of(trunk, turn, &command) {
+            Some(replay) => Doing::Bind { replay, reply },
+            None => Doing::Change { reply },
+        };
+        self.change(trunk, turn, command, doing)
     }
 
     pub(crate) fn declare_exchange(
@@ -152,8 +167,7 @@ impl Channel {
             by: Some(trunk.owner()),
         };
         let reply = Method::ExchangeBindOk(exchange::BindOk);
-        let reply = (!bind.no_wait).then_some(reply);
-        self.change(trunk, turn, command, Doing::Change { reply })
+        self.bind(trunk, turn, command, (!bind.no_wait).then_some(reply))
     }
 
     pub(crate) fn unbind_exchange(
@@ -299,7 +313,7 @@ impl Channel {
             by: Some(trunk.owner()),
         };
         let reply = (!bind.no_wait).then_some(Method::QueueBindOk(queue::BindOk));
-        self.change(trunk, turn, command, Doing::Change { reply })
+        self.bind(trunk, turn, command, reply)
     }
 
     pub(crate) fn unbind_queue(
@@ -386,7 +400,12 @@ impl Channel {
             return Err(refusals::failure(refusal));
         }
         match (doing, answer) {
-            (Doing::Change { reply }, Answer::Catalog { .. }) => self.tell(trunk, turn, reply),
+            (Doing::Change { reply }, Answer::Catalog { .. } | Answer::Status { .. }) => {
+                self.tell(trunk, turn, reply);
+            }
+            (Doing::Bind { replay, reply }, Answer::Catalog { .. }) => {
+                self.fetch_history(trunk, turn, replay, reply);
+            }
             (
                 Doing::DeclareQueue { queue, no_wait },
                 Answer::Catalog {

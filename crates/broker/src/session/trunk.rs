@@ -29,6 +29,21 @@ pub(crate) struct Capabilities {
     pub(crate) connection_blocked: bool,
 }
 
+/// The wall clock as it was at a moment: setting it later changes nothing.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WallTime {
+    pub(crate) at: Instant,
+    /// Milliseconds since 1970.
+    pub(crate) ms: u64,
+}
+
+impl WallTime {
+    pub(crate) fn ms_at(self, now: Instant) -> u64 {
+        let passed = now.saturating_duration_since(self.at).as_millis();
+        self.ms.saturating_add(u64::try_from(passed).unwrap_or(u64::MAX))
+    }
+}
+
 /// The part of a session that is not any one channel's.
 #[derive(Debug)]
 pub(crate) struct Trunk {
@@ -53,6 +68,7 @@ pub(crate) struct Trunk {
     pub(crate) routes: Routes,
     pub(crate) names: Names,
     pub(crate) chance: Chance,
+    pub(crate) time: WallTime,
     pub(crate) counts: Counts,
     pub(crate) has_published: bool,
     /// Something may be out that has to be acked.
@@ -97,6 +113,7 @@ impl Trunk {
         node: NodeId,
         peer: SocketAddr,
         seed: [u8; 32],
+        time: WallTime,
     ) -> Self {
         Self {
             frame_bytes_max: config.frame_bytes_max,
@@ -117,6 +134,7 @@ impl Trunk {
             routes: Routes::default(),
             names: Names::new(seed),
             chance: Chance::new(seed),
+            time,
             counts: Counts::default(),
             has_published: false,
             holds_unacked: false,

@@ -236,7 +236,8 @@ impl Runner {
         let peer = values.get("from").map_or("127.0.0.1", String::as_str);
         let peer = format!("{peer}:40000").parse().unwrap();
         let config = Arc::clone(&self.config);
-        let session = Session::new(config, id, crate::NODE, peer, [number as u8; 32], self.now);
+        let seed = [number as u8; 32];
+        let session = Session::new(config, id, crate::NODE, peer, seed, self.now, 0);
         let out = Outputs::default();
         self.connections.insert(number, Connection { session, id, out, is_closed: false });
     }

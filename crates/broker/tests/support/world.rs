@@ -41,7 +41,7 @@ impl World {
     pub(crate) fn connected(config: Config) -> Self {
         let now = Instant::now();
         let peer = "127.0.0.1:40000".parse().unwrap();
-        let session = Session::new(Arc::new(config), SESSION, crate::NODE, peer, [1; 32], now);
+        let session = Session::new(Arc::new(config), SESSION, crate::NODE, peer, [1; 32], now, 0);
         Self {
             methods: wire::methods(),
             cluster: FakeCluster::new(),
