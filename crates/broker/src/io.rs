@@ -8,4 +8,5 @@
 mod connection;
 mod credentials;
 pub mod listener;
+pub mod porter;
 mod reply_to;

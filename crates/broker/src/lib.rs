@@ -20,6 +20,7 @@ pub mod io;
 pub mod limits;
 mod metrics;
 mod pace;
+pub mod porter;
 pub mod session;
 
 pub use config::Config;

@@ -7,9 +7,11 @@
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use broker::porter::PorterMetrics;
 use cluster::{ClusterHandle, Failure, StartError};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -193,11 +195,15 @@ async fn listen(config: &Config, cluster: &ClusterHandle) -> Result<(), String> 
         frame_bytes_max: config.frame_bytes_max,
         channel_max: config.channel_max,
         heartbeat_seconds: config.heartbeat_s,
+        consumer_timeout: Duration::from_secs(config.consumer_timeout_s),
         message_bytes_max: config.message_bytes_max,
         loopback_users: config.loopback_users.clone(),
         ..broker::Config::default()
     };
     let (stop, stopped) = tokio::sync::watch::channel(false);
+    let dead_letters = Arc::new(PorterMetrics::default());
+    let porter = broker::io::porter::run(cluster.clone(), dead_letters.clone(), stopped.clone());
+    let porter = tokio::spawn(porter);
     let serving = broker::io::listener::serve(listener, cluster.clone(), sessions, stopped);
     let serving = tokio::spawn(serving);
     announce(config, &address);
@@ -208,14 +214,14 @@ async fn listen(config: &Config, cluster: &ClusterHandle) -> Result<(), String> 
         tokio::select! {
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
-            _ = report.recv() => tell_counters(cluster),
+            _ = report.recv() => tell_counters(cluster, &dead_letters),
         }
     }
     tracing::info!("stopping");
     // Connections are closed with 320 by their own tasks; the listener's task ends with the last.
     stop.send_replace(true);
     cluster.announce_stop();
-    if tokio::time::timeout(GOODBYE, serving).await.is_err() {
+    if tokio::time::timeout(GOODBYE, async { tokio::join!(serving, porter) }).await.is_err() {
         tracing::warn!("some connections did not say goodbye in time");
     }
     Ok(())
@@ -238,7 +244,7 @@ fn announce(config: &Config, address: &std::net::SocketAddr) {
 }
 
 /// What `kill -USR1` asks for: one line of JSON on standard error.
-fn tell_counters(cluster: &ClusterHandle) {
+fn tell_counters(cluster: &ClusterHandle, dead_letters: &PorterMetrics) {
     let counters = cluster.counters();
     let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     let peers = cluster.peer_counters().map(|peers| {
@@ -262,6 +268,16 @@ fn tell_counters(cluster: &ClusterHandle) {
         "fetches": load(&counters.fetches),
         "sessions": cluster.session_count(),
         "peers": peers,
+        "dead_letters": {
+            "rejected": load(&dead_letters.rejected),
+            "expired": load(&dead_letters.expired),
+            "maxlen": load(&dead_letters.maxlen),
+            "delivery_limit": load(&dead_letters.delivery_limit),
+            "unroutable": load(&dead_letters.unroutable),
+            "cycles": load(&dead_letters.cycles),
+            "aside": load(&dead_letters.aside),
+            "retries": load(&dead_letters.retries),
+        },
     });
     // Nobody is left to tell if standard error is gone.
     let _ = writeln!(std::io::stderr(), "{line}");

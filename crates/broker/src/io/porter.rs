@@ -1,0 +1,82 @@
+//! Drives the porter of a node: what leaves the queues that the node leads, as long as the node runs.
+//! Decides nothing: every decision is `Porter::step`'s.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cluster::ClusterHandle;
+use tokio::sync::watch;
+
+use crate::porter::{Fate, Input, Notice, Outputs, Porter, PorterMetrics, limits};
+
+/// How long it sleeps with nothing to wait for.
+const IDLE: Duration = Duration::from_secs(3600);
+
+/// Carries dead messages until `stop` says true or the node is gone. To be run once on every node.
+pub async fn run(
+    cluster: ClusterHandle,
+    metrics: Arc<PorterMetrics>,
+    mut stop: watch::Receiver<bool>,
+) {
+    let (session, mut answers) = cluster.open_porter();
+    let started = Instant::now();
+    let chance = std::process::id().into();
+    let mut porter = Porter::new(session, cluster.node(), chance);
+    let mut out = Outputs::default();
+    let mut answered = Vec::new();
+    let mut stop_by = None;
+    if *stop.borrow_and_update() {
+        return;
+    }
+    loop {
+        let wanted = [porter.deadline(), stop_by].into_iter().flatten().min();
+        let wanted = wanted.unwrap_or_else(|| Instant::now() + IDLE);
+        let input = tokio::select! {
+            is_open = answers.recv(&mut answered) => match is_open {
+                true => Input::Answered(&mut answered),
+                false => return,
+            },
+            _ = stop.changed(), if stop_by.is_none() => {
+                stop_by = Some(Instant::now() + limits::STOP);
+                Input::Stop
+            }
+            () = tokio::time::sleep_until(wanted.into()) => Input::DeadlinePassed,
+        };
+        let now = Instant::now();
+        {
+            let catalog = cluster.catalog();
+            porter.step(now, &catalog, input, &mut out);
+        }
+        metrics.add(&porter.take_counts());
+        out.notices.drain(..).for_each(|notice| tell(&notice));
+        if !out.requests.is_empty() && !cluster.submit(session, &mut out.requests).await {
+            return;
+        }
+        if porter.is_done() || stop_by.is_some_and(|at| now >= at) {
+            tracing::debug!(seconds = started.elapsed().as_secs(), "the porter has stopped");
+            return;
+        }
+    }
+}
+
+fn tell(notice: &Notice) {
+    let Notice { fate, count, vhost, queue } = notice;
+    match fate {
+        Fate::Routed => {}
+        Fate::Aside => tracing::warn!(
+            vhost,
+            queue,
+            count,
+            "messages came back too often and their queue has no dead-letter exchange: set aside"
+        ),
+        Fate::Unroutable => {
+            tracing::warn!(vhost, queue, count, "dead letters dropped: no queue takes them");
+        }
+        Fate::NoExchange => {
+            tracing::warn!(vhost, queue, count, "dead letters dropped: their exchange is missing");
+        }
+        Fate::Cycle => {
+            tracing::warn!(vhost, queue, count, "dead letters dropped: they went round a cycle");
+        }
+    }
+}

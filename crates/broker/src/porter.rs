@@ -1,0 +1,381 @@
+//! Carries dead messages from their queues to where they go.
+//!
+//! ```text
+//!   leader ──Leaving──> porter ──Append──> groups of the targets ──Appended──> porter ──Settle──> leader
+//! ```
+//!
+//! Every node has one: a session that nobody is connected to. A leader gives its own node's porter what
+//! is dead in its queues; the porter makes dead letters of it (`letter`), finds where they go (`address`)
+//! and appends them there (`outgoing`). Only when all of them are logged does it tell the source
+//! (`runs`): a crash in between repeats some, and loses none. It is a core: its shell is `io::porter`.
+
+mod address;
+mod deaths;
+mod letter;
+pub mod limits;
+mod metrics;
+mod notices;
+mod outgoing;
+mod runs;
+#[cfg(test)]
+mod tests;
+mod tickets;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Instant;
+
+use cluster::{Answer, Leaving, Request, Ticket};
+use machine::{
+    Arguments, Catalog, CatalogCommand, Messages, NodeId, QueueId, Ranges, SessionId, SessionOwner,
+};
+
+pub(crate) use self::address::{Fate, Forwarded, forward};
+use self::address::{NoOrigin, Origin};
+pub use self::metrics::PorterMetrics;
+use self::notices::Notices;
+pub(crate) use self::notices::{Counts, Notice};
+use self::outgoing::{Outgoing, RunNumber};
+use self::runs::Runs;
+use self::tickets::Tickets;
+
+/// What happens to a porter.
+#[derive(Debug)]
+pub(crate) enum Input<'a> {
+    /// What the cluster says. What is taken is drained.
+    Answered(&'a mut Vec<Answer>),
+    /// The moment that `deadline` named has come.
+    DeadlinePassed,
+    /// The node stops: nothing new is begun.
+    Stop,
+}
+
+/// What a porter wants done. The shell empties it.
+#[derive(Debug, Default)]
+pub(crate) struct Outputs {
+    /// For the cluster, in order.
+    pub(crate) requests: Vec<Request>,
+    /// For the log.
+    pub(crate) notices: Vec<Notice>,
+}
+
+/// Dead messages that are not through yet.
+#[derive(Debug)]
+struct Task {
+    leaving: Leaving,
+    /// Which of them: the porter may have had the others already.
+    ranges: Ranges,
+    /// Tasks that came later have greater numbers.
+    arrival: u64,
+    /// The first of them that nothing was done about.
+    next: u32,
+    run: Option<RunNumber>,
+}
+
+/// What is known to be so since when.
+///
+/// A node may route by a catalog that is older than the message: a queue that was bound before the
+/// message was sent, at another node, may be missing. So before a message is dropped, the catalog is
+/// asked for something that is answered only when this node has applied all that came before.
+#[derive(Debug, Default)]
+struct Freshness {
+    /// The catalog is as new as every task up to this one.
+    holds_for: u64,
+    /// The question that is not answered, and up to which task it counts.
+    asked: Option<(Ticket, u64)>,
+}
+
+/// The porter of a node.
+#[derive(Debug)]
+pub(crate) struct Porter {
+    owner: SessionOwner,
+    tickets: Tickets,
+    /// Not begun, or in the middle: in order.
+    tasks: VecDeque<Task>,
+    arrivals: u64,
+    freshness: Freshness,
+    /// Queues that keep messages aside and are being declared, with what waits for them.
+    declaring: BTreeMap<Ticket, (String, String, Vec<Task>)>,
+    /// Waits for a better moment.
+    later: Vec<Task>,
+    later_at: Option<Instant>,
+    outgoing: Outgoing,
+    runs: Runs,
+    notices: Notices,
+    forwarded: Forwarded,
+    lanes: Vec<QueueId>,
+    chance: u64,
+    is_stopping: bool,
+}
+
+impl Porter {
+    /// `chance` is drawn for exchanges that choose by it.
+    pub(crate) fn new(session: SessionId, node: NodeId, chance: u64) -> Self {
+        Self {
+            owner: SessionOwner { node, session },
+            tickets: Tickets::default(),
+            tasks: VecDeque::new(),
+            arrivals: 0,
+            freshness: Freshness::default(),
+            declaring: BTreeMap::new(),
+            later: Vec::new(),
+            later_at: None,
+            outgoing: Outgoing::default(),
+            runs: Runs::default(),
+            notices: Notices::default(),
+            forwarded: Forwarded::default(),
+            lanes: Vec::new(),
+            chance,
+            is_stopping: false,
+        }
+    }
+
+    /// Does what follows from `input`. `catalog` is this node's applied copy.
+    pub(crate) fn step(
+        &mut self,
+        now: Instant,
+        catalog: &Catalog,
+        input: Input<'_>,
+        out: &mut Outputs,
+    ) {
+        match input {
+            Input::Answered(answers) => {
+                for answer in answers.drain(..) {
+                    self.answered(now, catalog, answer);
+                }
+            }
+            Input::DeadlinePassed => {}
+            Input::Stop => self.stop(),
+        }
+        if self.later_at.is_some_and(|at| at <= now) {
+            self.later_at = None;
+            for task in self.later.drain(..).rev() {
+                self.tasks.push_front(task);
+            }
+        }
+        let again = self.outgoing.wake(now, &mut self.tickets, &mut out.requests);
+        self.notices.counts.retries += again;
+        while !self.outgoing.is_full()
+            && let Some(task) = self.tasks.pop_front()
+        {
+            if !self.begin(now, catalog, task, out) {
+                break;
+            }
+        }
+        self.outgoing.flush(&mut self.tickets, &mut out.requests);
+        self.runs.flush(self.owner.session, &mut out.requests);
+    }
+
+    /// When the porter wants `Input::DeadlinePassed` at the latest.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        [self.later_at, self.outgoing.deadline()].into_iter().flatten().min()
+    }
+
+    /// Whether nothing is to come of what was begun before `Input::Stop`.
+    pub(crate) fn is_done(&self) -> bool {
+        self.is_stopping && self.outgoing.is_quiet()
+    }
+
+    /// What was counted since the last call.
+    pub(crate) fn take_counts(&mut self) -> Counts {
+        std::mem::take(&mut self.notices.counts)
+    }
+
+    fn stop(&mut self) {
+        self.is_stopping = true;
+        self.tasks.clear();
+        self.later.clear();
+        self.declaring.clear();
+    }
+
+    fn answered(&mut self, now: Instant, catalog: &Catalog, answer: Answer) {
+        match answer {
+            Answer::Leaving(leaving) => self.take(leaving),
+            Answer::Appended { ticket } => {
+                for run in self.outgoing.logged(ticket) {
+                    self.runs.pass(run);
+                }
+            }
+            Answer::AppendFailed { ticket } => {
+                if !self.outgoing.refused(ticket, now + limits::RETRY) {
+                    self.resolved(now, catalog, ticket, false);
+                }
+            }
+            Answer::Catalog { ticket, .. } => self.resolved(now, catalog, ticket, true),
+            Answer::Stopping => self.stop(),
+            // Nothing that a porter asks for.
+            _ => {}
+        }
+    }
+
+    fn take(&mut self, leaving: Leaving) {
+        if self.is_stopping {
+            return;
+        }
+        let ranges = self.runs.take(&leaving);
+        if ranges.is_empty() {
+            return;
+        }
+        self.arrivals += 1;
+        let arrival = self.arrivals;
+        self.tasks.push_back(Task { leaving, ranges, arrival, next: 0, run: None });
+    }
+
+    /// The catalog has answered, or could not.
+    fn resolved(&mut self, now: Instant, catalog: &Catalog, ticket: Ticket, is_applied: bool) {
+        if let Some((asked, arrival)) = self.freshness.asked
+            && asked == ticket
+        {
+            self.freshness.asked = None;
+            if is_applied {
+                self.freshness.holds_for = arrival;
+            }
+        } else if let Some((vhost, name, tasks)) = self.declaring.remove(&ticket) {
+            if catalog.queue(&vhost, &name).is_some() {
+                for task in tasks.into_iter().rev() {
+                    self.tasks.push_front(task);
+                }
+            } else {
+                tracing::warn!(
+                    vhost,
+                    queue = name,
+                    "cannot declare the queue for messages set aside"
+                );
+                self.later.extend(tasks);
+                self.later_at = self.later_at.or(Some(now + limits::RETRY));
+            }
+        }
+    }
+
+    /// Takes a task on. False: nothing can be done before something is answered.
+    fn begin(
+        &mut self,
+        now: Instant,
+        catalog: &Catalog,
+        mut task: Task,
+        out: &mut Outputs,
+    ) -> bool {
+        match Origin::find(catalog, task.leaving.queue, task.leaving.reason) {
+            Ok(origin) => {
+                if self.forward(now, catalog, &origin, &mut task, out) {
+                    return true;
+                }
+                self.tasks.push_front(task);
+                false
+            }
+            Err(NoOrigin::Gone) => {
+                let run = self.run_of(&mut task);
+                self.runs.pass(run);
+                true
+            }
+            Err(NoOrigin::Unknown) => {
+                self.later.push(task);
+                self.later_at = self.later_at.or(Some(now + limits::LOOK_AGAIN));
+                true
+            }
+            Err(NoOrigin::NoAside(vhost, name)) => {
+                self.declare(vhost, name, task, out);
+                true
+            }
+        }
+    }
+
+    fn run_of(&mut self, task: &mut Task) -> RunNumber {
+        let Leaving { group, queue, .. } = task.leaving;
+        *task.run.get_or_insert_with(|| self.runs.begin(group, queue, task.ranges.clone()))
+    }
+
+    /// Sends the messages of a task on. False: it is to be gone on with when the catalog is fresh.
+    fn forward(
+        &mut self,
+        now: Instant,
+        catalog: &Catalog,
+        origin: &Origin<'_>,
+        task: &mut Task,
+        out: &mut Outputs,
+    ) -> bool {
+        let run = self.run_of(task);
+        let leaving = &task.leaving;
+        let messages = Messages::of(leaving.queue, &leaving.bytes).take(leaving.count as usize);
+        for (place, (head, body)) in (0..).zip(messages).skip(task.next as usize) {
+            if !task.ranges.contains(leaving.first_seq + u64::from(place)) {
+                continue;
+            }
+            let chance = self.draw();
+            let fate = origin.forward(leaving.time_ms, head, chance, &mut self.forwarded);
+            let is_lost = matches!(fate, Fate::Unroutable | Fate::NoExchange);
+            if is_lost && !self.is_fresh(catalog, task.arrival, out) {
+                task.next = place;
+                return false;
+            }
+            self.notices.add(now, leaving.reason, fate, origin, &mut out.notices);
+            self.store(run, body);
+        }
+        self.runs.pass(run);
+        true
+    }
+
+    /// What `forwarded` has, to its targets.
+    fn store(&mut self, run: RunNumber, body: &[u8]) {
+        let Forwarded { targets, head, asked, .. } = &mut self.forwarded;
+        targets.sort_unstable_by_key(|target| (target.group, target.dedups, target.queue));
+        for alike in targets.chunk_by(|one, two| (one.group, one.dedups) == (two.group, two.dedups))
+        {
+            let Some(first) = alike.first() else { continue };
+            self.lanes.clear();
+            self.lanes.extend(alike.iter().map(|target| asked.lane(target)));
+            let to = (first.group, &asked.attributes(first.dedups), &self.lanes[..]);
+            if self.outgoing.add(run, to, head, body) {
+                self.runs.wait(run);
+            }
+        }
+    }
+
+    /// Whether the catalog is as new as a task; if not, it is asked.
+    fn is_fresh(&mut self, catalog: &Catalog, arrival: u64, out: &mut Outputs) -> bool {
+        // Who is alone routes by the catalog itself, and not by a copy.
+        if arrival <= self.freshness.holds_for || catalog.nodes().nth(1).is_none() {
+            return true;
+        }
+        if self.freshness.asked.is_none() {
+            let ticket = self.tickets.issue();
+            self.freshness.asked = Some((ticket, self.arrivals));
+            // Changes nothing: nothing is the porter's own.
+            let SessionOwner { node, session } = self.owner;
+            let command = CatalogCommand::SessionEnded { node, session };
+            out.requests.push(Request::Catalog { ticket, command });
+        }
+        false
+    }
+
+    /// Declares a queue that keeps messages aside; `task` waits for it.
+    fn declare(&mut self, vhost: String, name: String, task: Task, out: &mut Outputs) {
+        let mut known = self.declaring.values_mut();
+        if let Some((.., tasks)) = known.find(|(v, n, _)| (&*v, &*n) == (&vhost, &name)) {
+            tasks.push(task);
+            return;
+        }
+        let ticket = self.tickets.issue();
+        let command = CatalogCommand::DeclareQueue {
+            vhost: vhost.clone(),
+            name: name.clone(),
+            durable: true,
+            auto_delete: false,
+            exclusive: false,
+            // Its name may begin with `amq.`, as that of the queue does.
+            server_named: true,
+            arguments: Arguments::new(),
+            by: self.owner,
+        };
+        out.requests.push(Request::Catalog { ticket, command });
+        self.declaring.insert(ticket, (vhost, name, vec![task]));
+    }
+
+    /// The next of a series of numbers (SplitMix64).
+    fn draw(&mut self) -> u64 {
+        self.chance = self.chance.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.chance;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+}

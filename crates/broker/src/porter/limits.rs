@@ -1,0 +1,30 @@
+//! Every bound of the porter, with its unit.
+
+use std::time::Duration;
+
+/// Entries of `x-death` that a letter carries: of more, the oldest are left out.
+pub const DEATHS_MAX: usize = 64;
+
+/// Entries of `x-death` that are looked at, whoever wrote them.
+pub const DEATHS_READ_MAX: usize = 256;
+
+/// Bytes of letters that are gathered or sent and not known to be logged: past it no more are made.
+pub const LETTER_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+/// Bytes of letters for groups that did not take some: past it no more are made.
+pub const LETTER_BYTES_HELD_MAX: usize = 64 * 1024 * 1024;
+
+/// What a group did not take is sent again after this time.
+pub const RETRY: Duration = Duration::from_millis(250);
+
+/// What the catalog does not know yet is looked up again after this time.
+pub const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
+/// How often the log tells of messages of one fate.
+pub const NOTICE_INTERVAL: Duration = Duration::from_secs(10);
+
+/// How long letters that are on their way may take when the node stops. What is not settled by then is
+/// sent once more when it starts.
+pub const STOP: Duration = Duration::from_secs(2);
+
+const _: () = assert!(DEATHS_MAX <= DEATHS_READ_MAX);

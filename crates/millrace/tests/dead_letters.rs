@@ -1,0 +1,303 @@
+//! Dead letters from end to end: a real process, a real client, and `kill -9`.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    clippy::unwrap_used,
+    reason = "a test of the whole: it starts processes in directories of their own, and waits"
+)]
+
+use std::collections::BTreeSet;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use amqp::{FieldTable, FieldValue, Properties, ValueRef};
+use client::{
+    Address, Connection, Delivery, ExchangeSpec, Options, Outcome, Publisher, QueueSpec, Url,
+};
+
+/// Longer than anything here takes; a test that waits so long has failed.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A broker in a directory that goes with it.
+struct Node {
+    dir: PathBuf,
+    process: Child,
+    url: Url,
+}
+
+impl Node {
+    fn start(name: &str) -> Self {
+        let dir = std::env::temp_dir().join(format!("millrace-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        let (process, url) = launch(&dir);
+        Self { dir, process, url }
+    }
+
+    /// Kills the process and starts another on what is left.
+    fn crash(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+        (self.process, self.url) = launch(&self.dir);
+    }
+
+    async fn connect(&self) -> Connection {
+        Connection::open(&self.url, &Options::named("test")).await.unwrap()
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+fn launch(dir: &Path) -> (Child, Url) {
+    let mut process = Command::new(env!("CARGO_BIN_EXE_millrace"))
+        .args(["serve", "--amqp", "127.0.0.1:0", "--data-dir"])
+        .arg(dir)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let url = line.split_whitespace().find(|word| word.starts_with("amqp://"));
+    let url = url.unwrap_or_else(|| panic!("the broker says {line:?}")).parse().unwrap();
+    (process, url)
+}
+
+fn text(text: &str) -> FieldValue {
+    FieldValue::LongStr(text.into())
+}
+
+/// A queue whose dead letters go to another by its name.
+fn to(name: &str, target: &str, more: &[(&str, FieldValue)]) -> QueueSpec {
+    let mut arguments = FieldTable::new();
+    arguments.insert("x-dead-letter-exchange", text(""));
+    arguments.insert("x-dead-letter-routing-key", text(target));
+    for (key, value) in more {
+        arguments.insert(*key, value.clone());
+    }
+    QueueSpec { arguments, ..QueueSpec::durable(name) }
+}
+
+async fn publish(connection: &mut Connection, queue: &str, bodies: &[&str]) {
+    let properties = Properties { delivery_mode: Some(2), ..Properties::default() };
+    for body in bodies {
+        connection.publish(Address::queue(queue), &properties, body.as_bytes()).await.unwrap();
+    }
+}
+
+/// The next message of a queue, which is settled.
+async fn take(connection: &mut Connection, queue: &str) -> Delivery {
+    let begun = Instant::now();
+    loop {
+        if let Some(delivery) = connection.get(queue, true).await.unwrap() {
+            return delivery;
+        }
+        assert!(begun.elapsed() < PATIENCE, "no message in {queue}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+async fn settle(connection: &mut Connection, queue: &str, outcome: Outcome) {
+    let delivery = connection.get(queue, false).await.unwrap().expect("a message to settle");
+    connection.settle(delivery.tag, outcome).await.unwrap();
+}
+
+/// Waits until so many messages are ready in a queue.
+async fn until_ready(connection: &mut Connection, queue: &str, count: u32) {
+    let begun = Instant::now();
+    loop {
+        let ready = connection.look_up_queue(queue).await.unwrap().message_count;
+        if ready == count {
+            return;
+        }
+        assert!(begun.elapsed() < PATIENCE, "{ready} messages in {queue}, not {count}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Reason, queue and count of every death that a message tells of.
+fn deaths(delivery: &Delivery) -> Vec<(String, String, i64)> {
+    let properties = delivery.properties().unwrap();
+    let Some(ValueRef::Array(deaths)) = properties.headers.unwrap().find("x-death") else {
+        panic!("no x-death in {properties:?}")
+    };
+    let death = |death| {
+        let ValueRef::Table(death) = death else { panic!("{death:?}") };
+        let text = |key| match death.find(key) {
+            Some(ValueRef::LongStr(text)) => String::from_utf8(text.to_vec()).unwrap(),
+            other => panic!("{key} is {other:?}"),
+        };
+        let Some(ValueRef::I64(count)) = death.find("count") else { panic!("{death:?}") };
+        (text("reason"), text("queue"), count)
+    };
+    deaths.iter().map(death).collect()
+}
+
+fn death(reason: &str, queue: &str, count: i64) -> (String, String, i64) {
+    (reason.to_owned(), queue.to_owned(), count)
+}
+
+#[tokio::test]
+async fn a_refused_message_comes_out_where_its_queue_says_with_its_story() {
+    let node = Node::start("rejected");
+    let mut client = node.connect().await;
+    let fanout = ExchangeSpec {
+        name: "graveyard".to_owned(),
+        kind: "fanout".to_owned(),
+        durable: true,
+        ..ExchangeSpec::default()
+    };
+    client.declare_exchange(&fanout).await.unwrap();
+    client.declare_queue(&QueueSpec::durable("dead")).await.unwrap();
+    client.bind_queue("dead", "graveyard", "", &FieldTable::new()).await.unwrap();
+    let mut arguments = FieldTable::new();
+    arguments.insert("x-dead-letter-exchange", text("graveyard"));
+    client.declare_queue(&QueueSpec { arguments, ..QueueSpec::durable("work") }).await.unwrap();
+    publish(&mut client, "work", &["job"]).await;
+    settle(&mut client, "work", Outcome::DeadLetter).await;
+    let letter = take(&mut client, "dead").await;
+    assert_eq!((letter.exchange(), letter.routing_key()), ("graveyard", "work"));
+    assert_eq!((&letter.body[..], letter.redelivered), (&b"job"[..], false));
+    assert_eq!(deaths(&letter), [death("rejected", "work", 1)]);
+    let properties = letter.properties().unwrap();
+    assert_eq!(properties.delivery_mode, Some(2));
+    let headers = properties.headers.unwrap();
+    let names: Vec<&str> = headers.iter().map(|(name, _)| name).collect();
+    assert_eq!(
+        names,
+        ["x-death", "x-first-death-exchange", "x-first-death-queue", "x-first-death-reason"]
+    );
+    until_ready(&mut client, "work", 0).await;
+}
+
+#[tokio::test]
+async fn a_message_goes_through_a_chain_of_queues_as_it_expires() {
+    let node = Node::start("chain");
+    let mut client = node.connect().await;
+    let ttl = [("x-message-ttl", FieldValue::I32(30))];
+    client.declare_queue(&to("a", "b", &ttl)).await.unwrap();
+    client.declare_queue(&to("b", "c", &ttl)).await.unwrap();
+    client.declare_queue(&QueueSpec::durable("c")).await.unwrap();
+    publish(&mut client, "a", &["1", "2", "3"]).await;
+    for body in ["1", "2", "3"] {
+        let letter = take(&mut client, "c").await;
+        assert_eq!(letter.body, body.as_bytes());
+        assert_eq!(deaths(&letter), [death("expired", "b", 1), death("expired", "a", 1)]);
+    }
+}
+
+#[tokio::test]
+async fn a_cycle_stops_unless_somebody_refuses_the_message() {
+    let node = Node::start("cycle");
+    let mut client = node.connect().await;
+    let ttl = [("x-message-ttl", FieldValue::I32(200))];
+    client.declare_queue(&to("a", "b", &ttl)).await.unwrap();
+    client.declare_queue(&to("b", "a", &ttl)).await.unwrap();
+    publish(&mut client, "a", &["lost"]).await;
+    until_ready(&mut client, "b", 1).await;
+    until_ready(&mut client, "b", 0).await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    for queue in ["a", "b"] {
+        until_ready(&mut client, queue, 0).await;
+    }
+    publish(&mut client, "a", &["kept"]).await;
+    for round in 1..=3 {
+        until_ready(&mut client, "b", 1).await;
+        settle(&mut client, "b", Outcome::DeadLetter).await;
+        until_ready(&mut client, "a", 1).await;
+        let letter = client.get("a", false).await.unwrap().unwrap();
+        assert_eq!(deaths(&letter)[0], death("rejected", "b", round));
+        client.settle(letter.tag, Outcome::Requeue).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn what_there_is_no_room_for_leaves_from_the_front_in_order() {
+    let node = Node::start("maxlen");
+    let mut client = node.connect().await;
+    let short = [("x-max-length", FieldValue::I32(2))];
+    client.declare_queue(&to("short", "dead", &short)).await.unwrap();
+    client.declare_queue(&QueueSpec::durable("dead")).await.unwrap();
+    publish(&mut client, "short", &["1", "2", "3", "4", "5"]).await;
+    for body in ["1", "2", "3"] {
+        let letter = take(&mut client, "dead").await;
+        assert_eq!(letter.body, body.as_bytes());
+        assert_eq!(deaths(&letter), [death("maxlen", "short", 1)]);
+    }
+    until_ready(&mut client, "short", 2).await;
+    assert_eq!(take(&mut client, "short").await.body, &b"4"[..]);
+}
+
+#[tokio::test]
+async fn a_message_that_came_back_too_often_is_set_aside() {
+    let node = Node::start("limit");
+    let mut client = node.connect().await;
+    let mut arguments = FieldTable::new();
+    arguments.insert("x-queue-type", text("quorum"));
+    arguments.insert("x-delivery-limit", FieldValue::I32(2));
+    client.declare_queue(&QueueSpec { arguments, ..QueueSpec::durable("jobs") }).await.unwrap();
+    publish(&mut client, "jobs", &["poison"]).await;
+    for _ in 0..3 {
+        until_ready(&mut client, "jobs", 1).await;
+        settle(&mut client, "jobs", Outcome::Requeue).await;
+    }
+    let begun = Instant::now();
+    while client.look_up_queue("jobs.dead").await.is_err() {
+        assert!(begun.elapsed() < PATIENCE, "no jobs.dead");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let letter = take(&mut client, "jobs.dead").await;
+    assert_eq!(letter.body, &b"poison"[..]);
+    assert_eq!(deaths(&letter), [death("delivery_limit", "jobs", 1)]);
+    until_ready(&mut client, "jobs", 0).await;
+}
+
+#[tokio::test]
+async fn no_dead_letter_is_lost_when_the_broker_is_killed() {
+    const MESSAGES: u32 = 6000;
+    let mut node = Node::start("kill");
+    let mut client = node.connect().await;
+    // Two hops, so that letters are on their way somewhere whenever the process dies.
+    let ttl = [("x-message-ttl", FieldValue::I32(150))];
+    let short = [("x-max-length", FieldValue::I32(10))];
+    client.declare_queue(&to("first", "second", &ttl)).await.unwrap();
+    client.declare_queue(&to("second", "last", &short)).await.unwrap();
+    client.declare_queue(&QueueSpec::durable("last")).await.unwrap();
+    let persistent = Properties { delivery_mode: Some(2), ..Properties::default() };
+    for round in 0..4 {
+        let mut publisher =
+            Publisher::open(&node.url, &Options::named("test"), 1000).await.unwrap();
+        for number in 0..MESSAGES / 4 {
+            let body = format!("{}", round * (MESSAGES / 4) + number);
+            publisher.publish(Address::queue("first"), &persistent, body.as_bytes()).await.unwrap();
+        }
+        assert!(publisher.close().await.unwrap().is_clean());
+        tokio::time::sleep(Duration::from_millis(40 * u64::from(round) + 60)).await;
+        node.crash();
+    }
+    let mut client = node.connect().await;
+    until_ready(&mut client, "first", 0).await;
+    until_ready(&mut client, "second", 10).await;
+    let begun = Instant::now();
+    let mut seen = BTreeSet::new();
+    let mut total = 0;
+    while seen.len() < MESSAGES as usize {
+        let from =
+            if total == 0 || seen.len() + 10 < MESSAGES as usize { "last" } else { "second" };
+        match client.get(from, true).await.unwrap() {
+            Some(letter) => {
+                total += 1;
+                seen.insert(letter.body.to_vec());
+            }
+            None => tokio::time::sleep(Duration::from_millis(20)).await,
+        }
+        assert!(begun.elapsed() < PATIENCE, "{} of {MESSAGES} messages are there", seen.len());
+    }
+    println!("{total} letters of {MESSAGES} messages");
+}
