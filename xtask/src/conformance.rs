@@ -6,6 +6,7 @@
 
 mod amqp_tools;
 mod answers;
+mod celery;
 mod go;
 mod lists;
 pub(crate) mod perftest;
@@ -35,6 +36,7 @@ pub(crate) const SUITES: &[Suite] = &[
     rust_tests::AMQPRS,
     perftest::PERFTEST,
     amqp_tools::AMQP_TOOLS,
+    celery::CELERY,
     answers::ANSWERS,
 ];
 

@@ -47,7 +47,7 @@ const TEST_PACKAGES: &[&str] = &[
     "python-dotenv",
 ];
 
-fn python() -> PathBuf {
+pub(super) fn python() -> PathBuf {
     tools().join("venv/bin/python")
 }
 
@@ -57,15 +57,25 @@ fn is_installed(source: &str) -> bool {
 
 /// pika is no suite: the trials use it as a client that is not ours.
 pub(crate) fn has_pika() -> bool {
-    command(python(), &["-c", "import pika"])
+    has_module("pika")
+}
+
+pub(crate) fn install_pika(log: &Path) -> Outcome {
+    install_packages(&["pika==1.4.4"], log)
+}
+
+/// Whether the tests' Python can import it.
+pub(super) fn has_module(name: &str) -> bool {
+    command(python(), &["-c", &format!("import {name}")])
         .stderr(Stdio::null())
         .status()
         .is_ok_and(|status| status.success())
 }
 
-pub(crate) fn install_pika(log: &Path) -> Outcome {
+/// Installs packages into the tests' Python.
+pub(super) fn install_packages(packages: &[&str], log: &Path) -> Outcome {
     make_venv(log)?;
-    run_logged(&mut pip(&["install", "pika==1.4.4"]), log)
+    run_logged(pip(&["install"]).args(packages), log)
 }
 
 fn make_venv(log: &Path) -> Outcome {
