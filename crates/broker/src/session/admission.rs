@@ -1,12 +1,14 @@
 //! What a queue that refuses messages has said of those that waited for it.
 
-use machine::QueueId;
+use machine::{Outcome, Overflow, QueueId};
 
 use super::channel::Mode;
 use super::guards::{Guarded, Then};
+use super::routes::Route;
 use super::tickets::ChannelRef;
 use super::trunk::{Trunk, Turn};
 use super::{Session, find};
+use crate::porter::{self, Forwarded};
 
 impl Session {
     /// The queue has room for all that was asked about but those at the places in `refused`. None: it cannot
@@ -24,8 +26,17 @@ impl Session {
                 *is_refused = true;
             }
         }
+        let found = turn.view.catalog.queue_by_id(queue);
+        let overflow = found
+            .and_then(|queue| queue.settings().features)
+            .map_or(Overflow::RejectPublish, |features| features.overflow);
         for (message, is_refused) in messages.into_iter().zip(is_refused) {
-            self.trunk.counts.refused += u64::from(is_refused);
+            if is_refused {
+                self.trunk.counts.refused += 1;
+                if overflow == Overflow::RejectPublishDlx && refused.is_some() {
+                    self.trunk.send_on(turn, &message);
+                }
+            }
             let Guarded { lane, attributes, head, body, then } = &message;
             match (*then, is_refused) {
                 (Then::Append(run), false) => {
@@ -58,5 +69,18 @@ impl Session {
             channel.is_touched = true;
             self.trunk.touched.push(at.number);
         }
+    }
+}
+
+impl Trunk {
+    /// A refused message goes where its queue sends what is dead. Its publisher is told that it was refused,
+    /// whatever comes of this.
+    fn send_on(&mut self, turn: &mut Turn<'_>, message: &Guarded) {
+        let (catalog, time_ms) = (turn.view.catalog, self.time.ms_at(turn.now));
+        let mut letter = Forwarded::default();
+        let (queue, head) = (message.lane.base(), &message.head);
+        porter::forward(catalog, queue, Outcome::Overflowed, time_ms, head, &mut letter);
+        let route = Route::of(&letter.targets);
+        self.put(turn, &route, &letter.asked, &[&letter.head], &message.body, None);
     }
 }
