@@ -7,7 +7,10 @@ mod cores;
 use cluster::shard::Shard;
 use cluster::{Answer, Request, Ticket};
 use cores::Cluster;
-use machine::{Batch, ConsumerId, ConsumerSpec, GroupId, NodeId, QueueId, SessionId};
+use machine::{
+    Attributes, Batch, ConsumerId, ConsumerSpec, GroupId, NodeId, Outcome, QueueId, Ranges,
+    SessionId, Value,
+};
 
 fn session(node: NodeId) -> SessionId {
     Shard::first_session(node)
@@ -141,4 +144,178 @@ fn a_confirm_that_is_lost_with_its_link_before_a_slow_leader_applied_is_said_aga
     cluster.ask(ann, append(2, place, b"b"));
     cluster.run(100);
     assert_eq!(ready(&mut cluster, ann, place), 2);
+}
+
+/// What `session` was delivered since the last time: lane, number and how often it came back.
+fn delivered(cluster: &mut Cluster, session: SessionId) -> Vec<(QueueId, u64, u32)> {
+    let told = cluster.told(session).into_iter();
+    told.filter_map(|answer| match answer {
+        Answer::Delivered(it) => Some(it),
+        _ => None,
+    })
+    .flat_map(|it| {
+        let seqs = it.first_seq..it.first_seq + u64::from(it.count);
+        seqs.map(move |seq| (it.queue, seq, it.returns))
+    })
+    .collect()
+}
+
+fn attach(
+    cluster: &mut Cluster,
+    session: SessionId,
+    (queue, group): (QueueId, GroupId),
+    credit: u32,
+) {
+    let consumer = ConsumerId { session, number: 1 };
+    let spec = ConsumerSpec { credit, ..ConsumerSpec::default() };
+    cluster.ask(session, Request::Attach { ticket: Ticket(8), group, queue, consumer, spec });
+    cluster.run(50);
+}
+
+/// The leader of `group` stops answering anybody, and another takes over.
+fn depose(cluster: &mut Cluster, group: GroupId) -> NodeId {
+    let leader = cluster.leader(group);
+    for other in (1..=3).map(NodeId).filter(|node| *node != leader) {
+        cluster.cut(leader, other);
+    }
+    cluster.run(1500);
+    leader
+}
+
+/// Somebody who is not on the node that leads `group`.
+fn outsider(cluster: &mut Cluster, group: GroupId) -> SessionId {
+    let leader = cluster.leader(group);
+    session(NodeId(leader.0 % 3 + 1))
+}
+
+#[test]
+fn a_group_keeps_its_time_when_one_with_another_clock_takes_over() {
+    const HOUR: i64 = 3_600_000;
+    for error in [-HOUR, HOUR] {
+        let mut cluster = Cluster::new(3, 1);
+        let ann = session(NodeId(1));
+        let place = cluster.declare(ann, "later", (true, false));
+        let leader = cluster.leader(place.1);
+        // The leader's own clock is set while it leads, and the others never had the right time.
+        cluster.wall_errors = (1..=3).map(|node| (NodeId(node), error)).collect();
+        cluster.wall_errors.insert(leader, error / 7);
+        cluster.run(2500);
+        let bob = outsider(&mut cluster, place.1);
+        let mut batch = Batch::new();
+        let attributes = Attributes { delay_ms: Some(6000), ..Attributes::default() };
+        batch.enqueue_with(&[place.0], &attributes, &[], b"a");
+        let (ticket, group, settles) = (Ticket(1), place.1, Vec::new());
+        cluster.ask(bob, Request::Append { group, ticket, batch, settles });
+        let published_ms = cluster.ms;
+        cluster.run(100);
+        assert_eq!(appended(&cluster.told(bob)), [1]);
+        attach(&mut cluster, bob, place, 5);
+        depose(&mut cluster, place.1);
+        assert_ne!(cluster.leader(place.1), leader);
+        let left_ms = published_ms + 5900 - cluster.ms;
+        cluster.run(left_ms);
+        assert!(delivered(&mut cluster, bob).is_empty(), "{error}: it comes early");
+        cluster.run(300);
+        assert_eq!(delivered(&mut cluster, bob).len(), 1, "{error}: it comes late");
+    }
+}
+
+#[test]
+fn what_is_held_of_lanes_is_held_with_the_next_leader_and_credit_is_the_consumers() {
+    let mut cluster = Cluster::new(3, 1);
+    let ann = session(NodeId(1));
+    let priority = ("x-max-priority", Value::I32(5));
+    let place = cluster.declare_with(ann, "urgent", (true, false), &[priority]);
+    let (queue, group) = place;
+    let bob = outsider(&mut cluster, group);
+    for lane in [0, 5, 5, 2] {
+        cluster.ask(bob, append(1, (queue.lane(lane), group), b"a"));
+    }
+    cluster.run(100);
+    attach(&mut cluster, bob, place, 2);
+    let high = queue.lane(5);
+    assert_eq!(
+        delivered(&mut cluster, bob).iter().map(|it| it.0).collect::<Vec<_>>(),
+        [high, high]
+    );
+    let old = depose(&mut cluster, group);
+    assert_ne!(Some(old), Shard::node_of(bob));
+    assert!(delivered(&mut cluster, bob).is_empty(), "it holds as many as it may");
+    let consumer = ConsumerId { session: bob, number: 1 };
+    let settle = |queue, ranges, credit| {
+        let outcome = Outcome::Done;
+        Request::Settle { group, queue, consumer, ranges, outcome, credit }
+    };
+    cluster.ask(bob, settle(high, Ranges::from(1..2), 1));
+    cluster.run(100);
+    assert_eq!(delivered(&mut cluster, bob), [(queue.lane(2), 1, 0)]);
+    cluster.ask(bob, settle(high, Ranges::from(2..3), 0));
+    cluster.ask(bob, settle(queue.lane(2), Ranges::from(1..2), 0));
+    let ticket = Ticket(9);
+    cluster.ask(bob, Request::Detach { ticket, group, queue, consumer });
+    cluster.run(100);
+    cluster.ask(bob, Request::Status { ticket: Ticket(77), group, queue });
+    cluster.run(100);
+    let told = cluster.told(bob);
+    let Some(Answer::Status { status: Some(status), .. }) = told.last() else { panic!("{told:?}") };
+    assert_eq!((status.ready, status.unsettled, status.counters.settled), (1, 0, 3));
+}
+
+#[test]
+fn returns_are_counted_once_by_whoever_leads_and_what_is_exhausted_goes_to_its_porter() {
+    let mut cluster = Cluster::new(3, 1);
+    cluster.open_porters();
+    let ann = session(NodeId(1));
+    let arguments =
+        [("x-queue-type", Value::LongStr(b"quorum".to_vec())), ("x-delivery-limit", Value::I32(2))];
+    let place = cluster.declare_with(ann, "tried", (true, false), &arguments);
+    let (queue, group) = place;
+    let bob = outsider(&mut cluster, group);
+    cluster.ask(bob, append(1, place, b"poison"));
+    cluster.run(100);
+    attach(&mut cluster, bob, place, 1);
+    let consumer = ConsumerId { session: bob, number: 1 };
+    let (ranges, outcome, credit) = (Ranges::from(1..2), Outcome::Requeue, 1);
+    let requeue = Request::Settle { group, queue, consumer, ranges, outcome, credit };
+    assert_eq!(delivered(&mut cluster, bob), [(queue, 1, 0)]);
+    cluster.ask(bob, requeue.clone());
+    cluster.run(100);
+    assert_eq!(delivered(&mut cluster, bob), [(queue, 1, 1)]);
+    depose(&mut cluster, group);
+    assert!(delivered(&mut cluster, bob).is_empty(), "it is held");
+    cluster.ask(bob, requeue.clone());
+    cluster.run(100);
+    assert_eq!(delivered(&mut cluster, bob), [(queue, 1, 2)]);
+    cluster.ask(bob, requeue);
+    cluster.run(100);
+    let leader = cluster.leader(group);
+    let told = cluster.told(Shard::porter(leader));
+    let [Answer::Leaving(leaving)] = &told[..] else { panic!("{told:?}") };
+    assert_eq!((leaving.reason, leaving.queue, leaving.count), (Outcome::Exhausted, queue, 1));
+    // Its node hears only later that another leads: what it has stored is not stored twice for that.
+    heal_all(&mut cluster);
+    depose(&mut cluster, group);
+    assert_ne!(cluster.leader(group), leader);
+    let porter = Shard::porter(leader);
+    let consumer = ConsumerId { session: porter, number: 0 };
+    let (ranges, outcome, credit) = (Ranges::from(1..2), Outcome::DeadLettered, 0);
+    cluster.ask(porter, Request::Settle { group, queue, consumer, ranges, outcome, credit });
+    heal_all(&mut cluster);
+    cluster.run(2000);
+    cluster.ask(bob, Request::Status { ticket: Ticket(77), group, queue });
+    cluster.run(100);
+    let told = cluster.told(bob);
+    let Some(Answer::Status { status: Some(status), .. }) = told.last() else { panic!("{told:?}") };
+    assert_eq!((status.leaving, status.ready, status.counters.dead_lettered), (0, 0, 1));
+}
+
+fn heal_all(cluster: &mut Cluster) {
+    for a in (1..=3).map(NodeId) {
+        for b in (a.0 + 1..=3).map(NodeId) {
+            if !cluster.is_up(a, b) {
+                cluster.heal(a, b);
+            }
+        }
+    }
+    cluster.run(500);
 }

@@ -11,7 +11,7 @@ use cluster::shard::{Input, Located, Member, Now, Output, Shard};
 use cluster::{Answer, Request, Ticket};
 use machine::{
     Arguments, CatalogCommand, CatalogReply, GroupId, NodeId, NodeInfo, QueueId, SessionId,
-    SessionOwner,
+    SessionOwner, Value,
 };
 use raft::eraftpb::Entry;
 use wal::sim::SimDisk;
@@ -43,6 +43,8 @@ pub(crate) struct Cluster {
     /// Nodes whose disk takes its time.
     pub(crate) stalled: BTreeSet<NodeId>,
     pub(crate) ms: u64,
+    /// How wrong a node's clock on the wall is, in milliseconds.
+    pub(crate) wall_errors: BTreeMap<NodeId, i64>,
     shards: usize,
 }
 
@@ -58,6 +60,7 @@ impl Cluster {
             silent: BTreeMap::new(),
             stalled: BTreeSet::new(),
             ms: 0,
+            wall_errors: BTreeMap::new(),
             shards,
         };
         for a in &ids {
@@ -111,6 +114,11 @@ impl Cluster {
         self.up.contains(&(a, b))
     }
 
+    /// There is a porter on every node from now on.
+    pub(crate) fn open_porters(&mut self) {
+        self.cores.iter_mut().for_each(|core| core.tell_all(|| Input::PorterOpened));
+    }
+
     /// A session says goodbye to every shard.
     pub(crate) fn end_session(&mut self, session: SessionId, ticket: Ticket) {
         let home = Shard::node_of(session).unwrap();
@@ -130,7 +138,7 @@ impl Cluster {
     }
 
     pub(crate) fn turn(&mut self) {
-        let now = Now { mono_ms: self.ms, wall_ms: 1_700_000_000_000 + self.ms };
+        let wall_ms = 1_700_000_000_000 + self.ms;
         let is_long = |_: &_, since: &mut u64| *since + SILENCE_MS <= self.ms;
         let closed: Vec<_> = self.silent.extract_if(.., is_long).map(|(wire, _)| wire).collect();
         closed.into_iter().for_each(|(a, b)| self.cut(a, b));
@@ -149,6 +157,8 @@ impl Cluster {
             if !self.stalled.contains(&core.id) {
                 core.sync();
             }
+            let error = self.wall_errors.get(&core.id).copied().unwrap_or(0);
+            let now = Now { mono_ms: self.ms, wall_ms: wall_ms.saturating_add_signed(error) };
             for (to, message) in core.step(now) {
                 if let Some(wire) = self.wires.get_mut(&(core.id, to)) {
                     wire.push_back(message);
@@ -199,6 +209,17 @@ impl Cluster {
         name: &str,
         (durable, auto_delete): (bool, bool),
     ) -> (QueueId, GroupId) {
+        self.declare_with(session, name, (durable, auto_delete), &[])
+    }
+
+    pub(crate) fn declare_with(
+        &mut self,
+        session: SessionId,
+        name: &str,
+        (durable, auto_delete): (bool, bool),
+        arguments: &[(&str, Value)],
+    ) -> (QueueId, GroupId) {
+        let arguments = arguments.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
         let command = CatalogCommand::DeclareQueue {
             vhost: "/".to_owned(),
             name: name.to_owned(),
@@ -206,7 +227,7 @@ impl Cluster {
             auto_delete,
             exclusive: false,
             server_named: false,
-            arguments: Arguments::new(),
+            arguments: Arguments(arguments.collect()),
             by: SessionOwner { node: Shard::node_of(session).unwrap(), session },
         };
         self.ask(session, Request::Catalog { ticket: Ticket(5), command });

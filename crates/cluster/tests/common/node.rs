@@ -10,10 +10,10 @@ use cluster::checkpoint::{Job, Stored};
 use cluster::limits::{FETCH_BYTES, Sizes};
 use cluster::recovery::{Genesis, Groups};
 use cluster::shard::{Input, Located, Member, Now, Output, SegmentExtent, Shard};
-use cluster::{Answer, Request, Ticket, copying};
+use cluster::{Answer, Delivery, Leaving, Request, Ticket, copying};
 use machine::{
-    Arguments, Batch, CatalogCommand, CatalogReply, ConsumerId, ConsumerSpec, GroupId, Messages,
-    NodeId, Outcome, QueueId, QueueStatus, Ranges, SessionId, SessionOwner,
+    Arguments, Attributes, Batch, CatalogCommand, CatalogReply, ConsumerId, ConsumerSpec, GroupId,
+    Messages, NodeId, Outcome, QueueId, QueueStatus, Ranges, SessionId, SessionOwner, Value,
 };
 use wal::segments::{self, SegmentMeta};
 use wal::sim::SimDisk;
@@ -21,6 +21,8 @@ use wal::{Boot, Checkpoint, CommitBatch, Config, Error, Identity, Keeper, Reader
 
 pub(crate) const FILE_BYTES: u64 = 64 << 10;
 const NODE: NodeId = NodeId(1);
+/// Of this node.
+const PORTER: SessionId = SessionId(1 << 48);
 
 pub(crate) struct Fetch {
     pub(crate) group: GroupId,
@@ -334,6 +336,88 @@ impl Node {
                 (*queue, *group)
             }
             other => panic!("not declared: {other:?}"),
+        }
+    }
+
+    /// Declares a queue with arguments.
+    pub(crate) fn declare_with(
+        &mut self,
+        session: SessionId,
+        name: &str,
+        kind: Kind,
+        arguments: &[(&str, Value)],
+    ) -> (QueueId, GroupId) {
+        let mut request = declare(session, name, kind);
+        if let Request::Catalog { command, .. } = &mut request
+            && let CatalogCommand::DeclareQueue { arguments: asked, .. } = command
+        {
+            asked.0 = arguments.iter().map(|(name, it)| ((*name).to_owned(), it.clone())).collect();
+        }
+        self.submit(session, request);
+        self.run_to_quiet();
+        match &self.told(session)[..] {
+            [Answer::Catalog { reply: CatalogReply::QueueDeclared { queue, group, .. }, .. }] => {
+                (*queue, *group)
+            }
+            other => panic!("not declared: {other:?}"),
+        }
+    }
+
+    /// Publishes one message and waits for the confirm.
+    pub(crate) fn publish_with(
+        &mut self,
+        session: SessionId,
+        (queue, group): (QueueId, GroupId),
+        attributes: &Attributes,
+        body: &str,
+    ) {
+        let mut batch = Batch::new();
+        batch.enqueue_with(&[queue], attributes, &[], body.as_bytes());
+        let (ticket, settles) = (Ticket(0), Vec::new());
+        self.ask(session, Request::Append { group, ticket, batch, settles });
+        self.sync(usize::MAX);
+        let told = self.told(session);
+        let is_confirmed = |it: &Answer| matches!(it, Answer::Appended { ticket: Ticket(0) });
+        assert!(told.iter().any(is_confirmed), "not confirmed: {told:?}");
+    }
+
+    /// There is a porter from now on.
+    pub(crate) fn open_porter(&mut self) {
+        self.inputs.push(Input::PorterOpened);
+        self.step();
+    }
+
+    /// What the porter was given: reason, lane, and the messages.
+    pub(crate) fn left(&mut self) -> Vec<(Outcome, QueueId, Vec<Got>)> {
+        let mut left = Vec::new();
+        for answer in self.told(PORTER) {
+            let Answer::Leaving(leaving) = answer else { panic!("not the porter's: {answer:?}") };
+            let Leaving { group, queue, reason, first_seq, count, bytes, time_ms } = leaving;
+            assert!(time_ms.abs_diff(self.now().wall_ms) < 1000);
+            let consumer = ConsumerId { session: PORTER, number: 0 };
+            let (redelivered, returns) = (false, 0);
+            let as_delivery =
+                Delivery { group, queue, consumer, first_seq, count, redelivered, returns, bytes };
+            left.push((reason, queue, opened(&as_delivery)));
+        }
+        left
+    }
+
+    /// The porter has stored these.
+    pub(crate) fn dead_lettered(&mut self, place: (QueueId, GroupId), seqs: std::ops::Range<u64>) {
+        let consumer = ConsumerId { session: PORTER, number: 0 };
+        self.settle(consumer, place, seqs, Outcome::DeadLettered);
+    }
+
+    /// Time passes, a millisecond after the other; everything is written and read at once.
+    pub(crate) fn pass(&mut self, ms: u64) {
+        for _ in 0..ms {
+            self.ms += 1;
+            self.step();
+            while !self.appends.is_empty() || !self.fetches.is_empty() {
+                self.sync(usize::MAX);
+                self.fetch();
+            }
         }
     }
 
