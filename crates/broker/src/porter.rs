@@ -16,18 +16,17 @@ pub mod limits;
 mod metrics;
 mod notices;
 mod outgoing;
+mod questions;
 mod runs;
 #[cfg(test)]
 mod tests;
 mod tickets;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::time::Instant;
 
 use cluster::{Answer, Leaving, Request, Ticket};
-use machine::{
-    Arguments, Catalog, CatalogCommand, Messages, NodeId, QueueId, Ranges, SessionId, SessionOwner,
-};
+use machine::{Catalog, Messages, NodeId, QueueId, Ranges, SessionId, SessionOwner};
 
 pub(crate) use self::address::{Fate, Forwarded, forward};
 use self::address::{NoOrigin, Origin};
@@ -35,6 +34,7 @@ pub use self::metrics::PorterMetrics;
 use self::notices::Notices;
 pub(crate) use self::notices::{Counts, Notice};
 use self::outgoing::{Outgoing, RunNumber};
+use self::questions::{Questions, Resolved};
 use self::runs::Runs;
 use self::tickets::Tickets;
 
@@ -71,30 +71,15 @@ struct Task {
     run: Option<RunNumber>,
 }
 
-/// What is known to be so since when.
-///
-/// A node may route by a catalog that is older than the message: a queue that was bound before the
-/// message was sent, at another node, may be missing. So before a message is dropped, the catalog is
-/// asked for something that is answered only when this node has applied all that came before.
-#[derive(Debug, Default)]
-struct Freshness {
-    /// The catalog is as new as every task up to this one.
-    holds_for: u64,
-    /// The question that is not answered, and up to which task it counts.
-    asked: Option<(Ticket, u64)>,
-}
-
 /// The porter of a node.
 #[derive(Debug)]
 pub(crate) struct Porter {
-    owner: SessionOwner,
+    session: SessionId,
     tickets: Tickets,
     /// Not begun, or in the middle: in order.
     tasks: VecDeque<Task>,
     arrivals: u64,
-    freshness: Freshness,
-    /// Queues that keep messages aside and are being declared, with what waits for them.
-    declaring: BTreeMap<Ticket, (String, String, Vec<Task>)>,
+    questions: Questions<Task>,
     /// Waits for a better moment.
     later: Vec<Task>,
     later_at: Option<Instant>,
@@ -111,12 +96,11 @@ impl Porter {
     /// `chance` is drawn for exchanges that choose by it.
     pub(crate) fn new(session: SessionId, node: NodeId, chance: u64) -> Self {
         Self {
-            owner: SessionOwner { node, session },
+            session,
             tickets: Tickets::default(),
             tasks: VecDeque::new(),
             arrivals: 0,
-            freshness: Freshness::default(),
-            declaring: BTreeMap::new(),
+            questions: Questions::new(SessionOwner { node, session }),
             later: Vec::new(),
             later_at: None,
             outgoing: Outgoing::default(),
@@ -162,7 +146,7 @@ impl Porter {
             }
         }
         self.outgoing.flush(&mut self.tickets, &mut out.requests);
-        self.runs.flush(self.owner.session, &mut out.requests);
+        self.runs.flush(self.session, &mut out.requests);
     }
 
     /// When the porter wants `Input::DeadlinePassed` at the latest.
@@ -184,7 +168,7 @@ impl Porter {
         self.is_stopping = true;
         self.tasks.clear();
         self.later.clear();
-        self.declaring.clear();
+        self.questions.forget();
     }
 
     fn answered(&mut self, now: Instant, catalog: &Catalog, answer: Answer) {
@@ -196,7 +180,8 @@ impl Porter {
                 }
             }
             Answer::AppendFailed { ticket } => {
-                if !self.outgoing.refused(ticket, now + limits::RETRY) {
+                let is_parcel = self.outgoing.refused(ticket, now + limits::RETRY);
+                if !is_parcel {
                     self.resolved(now, catalog, ticket, false);
                 }
             }
@@ -222,24 +207,14 @@ impl Porter {
 
     /// The catalog has answered, or could not.
     fn resolved(&mut self, now: Instant, catalog: &Catalog, ticket: Ticket, is_applied: bool) {
-        if let Some((asked, arrival)) = self.freshness.asked
-            && asked == ticket
-        {
-            self.freshness.asked = None;
-            if is_applied {
-                self.freshness.holds_for = arrival;
-            }
-        } else if let Some((vhost, name, tasks)) = self.declaring.remove(&ticket) {
-            if catalog.queue(&vhost, &name).is_some() {
+        match self.questions.resolve(catalog, ticket, is_applied) {
+            Resolved::Nothing => {}
+            Resolved::Declared(tasks) => {
                 for task in tasks.into_iter().rev() {
                     self.tasks.push_front(task);
                 }
-            } else {
-                tracing::warn!(
-                    vhost,
-                    queue = name,
-                    "cannot declare the queue for messages set aside"
-                );
+            }
+            Resolved::Missing(tasks) => {
                 self.later.extend(tasks);
                 self.later_at = self.later_at.or(Some(now + limits::RETRY));
             }
@@ -273,7 +248,8 @@ impl Porter {
                 true
             }
             Err(NoOrigin::NoAside(vhost, name)) => {
-                self.declare(vhost, name, task, out);
+                let (tickets, requests) = (&mut self.tickets, &mut out.requests);
+                self.questions.declare((vhost, name), task, tickets, requests);
                 true
             }
         }
@@ -303,9 +279,13 @@ impl Porter {
             let chance = self.draw();
             let fate = origin.forward(leaving.time_ms, head, chance, &mut self.forwarded);
             let is_lost = matches!(fate, Fate::Unroutable | Fate::NoExchange);
-            if is_lost && !self.is_fresh(catalog, task.arrival, out) {
-                task.next = place;
-                return false;
+            if is_lost {
+                let (tickets, requests) = (&mut self.tickets, &mut out.requests);
+                let (arrival, all) = (task.arrival, self.arrivals);
+                if !self.questions.is_fresh(catalog, arrival, all, tickets, requests) {
+                    task.next = place;
+                    return false;
+                }
             }
             self.notices.add(now, leaving.reason, fate, origin, &mut out.notices);
             self.store(run, body);
@@ -328,46 +308,6 @@ impl Porter {
                 self.runs.wait(run);
             }
         }
-    }
-
-    /// Whether the catalog is as new as a task; if not, it is asked.
-    fn is_fresh(&mut self, catalog: &Catalog, arrival: u64, out: &mut Outputs) -> bool {
-        // Who is alone routes by the catalog itself, and not by a copy.
-        if arrival <= self.freshness.holds_for || catalog.nodes().nth(1).is_none() {
-            return true;
-        }
-        if self.freshness.asked.is_none() {
-            let ticket = self.tickets.issue();
-            self.freshness.asked = Some((ticket, self.arrivals));
-            // Changes nothing: nothing is the porter's own.
-            let SessionOwner { node, session } = self.owner;
-            let command = CatalogCommand::SessionEnded { node, session };
-            out.requests.push(Request::Catalog { ticket, command });
-        }
-        false
-    }
-
-    /// Declares a queue that keeps messages aside; `task` waits for it.
-    fn declare(&mut self, vhost: String, name: String, task: Task, out: &mut Outputs) {
-        let mut known = self.declaring.values_mut();
-        if let Some((.., tasks)) = known.find(|(v, n, _)| (&*v, &*n) == (&vhost, &name)) {
-            tasks.push(task);
-            return;
-        }
-        let ticket = self.tickets.issue();
-        let command = CatalogCommand::DeclareQueue {
-            vhost: vhost.clone(),
-            name: name.clone(),
-            durable: true,
-            auto_delete: false,
-            exclusive: false,
-            // Its name may begin with `amq.`, as that of the queue does.
-            server_named: true,
-            arguments: Arguments::new(),
-            by: self.owner,
-        };
-        out.requests.push(Request::Catalog { ticket, command });
-        self.declaring.insert(ticket, (vhost, name, vec![task]));
     }
 
     /// The next of a series of numbers (SplitMix64).
