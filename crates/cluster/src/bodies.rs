@@ -5,7 +5,8 @@
 //! numbers to places (one extent per run of an entry or per segment, never one per message) and a
 //! window of bytes that are in memory. Deliveries of one queue leave in the order in which the
 //! machine decided them: one that must wait for the disk holds up those behind. Dead messages go to
-//! the porter beside them. A lane of a queue with priorities is a queue of its own here.
+//! the porter beside them. A lane of a queue with priorities is a queue of its own here, but for the
+//! order of its deliveries: that is kept with those of the other lanes.
 //!
 //! While a delivery waits, a fetch is under way. A fetch may come back with less than was asked or
 //! with nothing, because a checkpoint moved the messages meanwhile: then it is asked again, of the
@@ -115,6 +116,10 @@ pub(crate) struct Bodies {
     hot_bytes: usize,
     /// Queues whose windows are to be cut once what can leave has left.
     overfull: Vec<QueueId>,
+    /// The lanes of queues with priorities, as far as something was delivered.
+    lanes: BTreeMap<QueueId, BTreeSet<QueueId>>,
+    /// Counts deliveries.
+    turns: u64,
 }
 
 impl Bodies {
@@ -243,13 +248,24 @@ impl Bodies {
     /// Forgets a queue that is gone. Gives what waited for its bytes, and never leaves now.
     pub(crate) fn dropped(&mut self, queue: QueueId) -> Vec<Outgoing> {
         self.waiting.remove(&queue);
+        if let Some(lanes) = self.lanes.get_mut(&queue.base()) {
+            lanes.remove(&queue);
+            if lanes.is_empty() {
+                self.lanes.remove(&queue.base());
+            }
+        }
         let Some(bodies) = self.queues.remove(&queue) else { return Vec::new() };
         self.hot_bytes -= bodies.hot_bytes();
         bodies.outbox.into_all()
     }
 
     /// Puts a delivery behind those that wait for their bytes.
-    pub(crate) fn deliver(&mut self, queue: QueueId, outgoing: Outgoing) {
+    pub(crate) fn deliver(&mut self, queue: QueueId, mut outgoing: Outgoing) {
+        self.turns += 1;
+        outgoing.turn = self.turns;
+        if queue.priority() > 0 {
+            self.lanes.entry(queue.base()).or_insert_with(|| [queue.base()].into()).insert(queue);
+        }
         let bodies = self.queues.entry(queue).or_default();
         bodies.is_dry = false;
         bodies.outbox.push(outgoing);
@@ -322,6 +338,22 @@ impl Bodies {
         self.hot_bytes = self.hot_bytes - before + bodies.hot_bytes();
     }
 
+    /// Whose deliveries keep their order with those of `queue`, the highest first; it is among them.
+    pub(crate) fn lanes_of(&self, queue: QueueId, into: &mut Vec<QueueId>) {
+        match self.lanes.get(&queue.base()) {
+            Some(lanes) => into.extend(lanes.iter().rev()),
+            None => into.push(queue),
+        }
+    }
+
+    /// Whether no other lane of its queue has a delivery that was decided earlier.
+    fn is_turn_of(&self, queue: QueueId) -> bool {
+        let Some(lanes) = self.lanes.get(&queue.base()) else { return true };
+        let turn = |lane: &QueueId| self.queues.get(lane).and_then(|it| it.outbox.turn());
+        let first = lanes.iter().filter_map(turn).min();
+        turn(&queue) == first
+    }
+
     /// The next thing to do for `queue`, if there is one now. Its `readers` are looked at only if
     /// something must be read from the disk.
     pub(crate) fn next<'a>(
@@ -329,9 +361,11 @@ impl Bodies {
         queue: QueueId,
         readers: impl Fn() -> Readers<'a>,
     ) -> Option<Step> {
+        let is_its_turn = self.is_turn_of(queue);
         let bodies = self.queues.get_mut(&queue)?;
         let before = bodies.hot_bytes();
-        let step = bodies.next(queue, readers, self.hot_bytes >= HOT_BYTES_PER_GROUP);
+        let is_tight = self.hot_bytes >= HOT_BYTES_PER_GROUP;
+        let step = bodies.next(queue, readers, is_tight, is_its_turn);
         self.hot_bytes = self.hot_bytes - before + bodies.hot_bytes();
         match &step {
             Some(Step::Deliver { .. } | Step::Leave { .. }) => {}

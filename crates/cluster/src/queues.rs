@@ -399,6 +399,7 @@ impl Queues {
                     } = effect
                     {
                         let outgoing = Outgoing {
+                            turn: 0,
                             consumer: *consumer,
                             first_seq: *first_seq,
                             count: *count,
@@ -550,6 +551,7 @@ impl Queues {
                     }
                     let (got, detached) = (None, Vec::new());
                     let outgoing = Outgoing {
+                        turn: 0,
                         consumer,
                         first_seq,
                         count,
@@ -591,10 +593,25 @@ impl Queues {
         let mut touched = std::mem::take(&mut self.touched);
         touched.sort_unstable();
         touched.dedup();
+        let mut lanes = Vec::new();
         for &queue in &touched {
+            self.bodies.lanes_of(queue, &mut lanes);
+            while self.pump_once(&lanes, wishes) && lanes.len() > 1 {}
+            lanes.clear();
+        }
+        touched.clear();
+        self.touched = touched;
+        self.bodies.cut(|queue| readers(&self.machine, queue));
+    }
+
+    /// The same for some lanes of one queue. True: something was delivered, and others may follow it.
+    fn pump_once(&mut self, lanes: &[QueueId], wishes: &mut Vec<Wish>) -> bool {
+        let mut has_delivered = false;
+        for &queue in lanes {
             while let Some(step) = self.bodies.next(queue, || readers(&self.machine, queue)) {
                 match step {
                     Step::Deliver { outgoing, bytes } => {
+                        has_delivered = true;
                         self.deliver(queue, outgoing, bytes, wishes);
                     }
                     Step::Leave { leave, bytes } => {
@@ -621,9 +638,7 @@ impl Queues {
                 }
             }
         }
-        touched.clear();
-        self.touched = touched;
-        self.bodies.cut(|queue| readers(&self.machine, queue));
+        has_delivered
     }
 
     fn deliver(

@@ -210,6 +210,34 @@ fn lanes_are_served_by_priority_and_held_and_given_back_apart() {
 }
 
 #[test]
+fn what_lies_in_memory_does_not_overtake_what_was_to_go_before_it() {
+    for is_cold in [false, true] {
+        let mut node = Node::new(1);
+        let priority = ("x-max-priority", Value::I32(9));
+        let place = node.declare_with(ANN, "urgent", Kind::default(), &[priority]);
+        for nth in 0..40u16 {
+            node.publish(ANN, lane(place, (nth * 7 % 10) as u8), &[&format!("{}", nth * 7 % 10)]);
+        }
+        if is_cold {
+            node = node.power_cut(1, 1);
+            for nth in 0..20u16 {
+                node.publish(ANN, lane(place, (nth * 3 % 9) as u8), &[&format!("{}", nth * 3 % 9)]);
+            }
+        }
+        node.attach(BOB, place, credit(100));
+        let mut got = Vec::new();
+        for _ in 0..20 {
+            got.extend(node.got(BOB));
+            node.fetch();
+        }
+        let priorities = bodies(&got);
+        assert_eq!(priorities.len(), if is_cold { 60 } else { 40 });
+        assert!(priorities.is_sorted_by(|one, next| one >= next), "{priorities:?}");
+        assert!(!is_cold || node.fetch_count > 0);
+    }
+}
+
+#[test]
 fn a_detach_is_answered_after_the_last_delivery_of_the_last_lane() {
     let mut node = Node::new(1);
     let place =

@@ -20,7 +20,7 @@ impl Bodies {
                 bodies.is_waiting(),
                 "something of {queue:?} wait, or not"
             );
-            bodies.check(queue, readers);
+            bodies.check(queue, readers, self.is_turn_of(queue));
         }
     }
 }
@@ -30,8 +30,9 @@ impl QueueBodies {
         self.window.counted_anew() + self.leaves.window.counted_anew()
     }
 
-    fn check(&self, queue: QueueId, readers: Readers<'_>) {
-        assert!(!self.is_waiting() || self.fetching, "{queue:?} stalls: nothing is fetched");
+    fn check(&self, queue: QueueId, readers: Readers<'_>, is_its_turn: bool) {
+        let may_wait = self.fetching || (!is_its_turn && self.leaves.is_empty());
+        assert!(!self.is_waiting() || may_wait, "{queue:?} stalls: nothing is fetched");
         let mut end = 0;
         for (span, _) in self.window.runs() {
             assert!(end <= span.start, "runs of {queue:?} in memory overlap");

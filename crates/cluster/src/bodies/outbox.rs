@@ -10,6 +10,8 @@ use crate::request::Ticket;
 /// A delivery that the machine decided.
 #[derive(Clone, Debug)]
 pub(crate) struct Outgoing {
+    /// Given when it is put behind the others.
+    pub(crate) turn: u64,
     pub(crate) consumer: ConsumerId,
     pub(crate) first_seq: u64,
     pub(crate) count: u32,
@@ -54,6 +56,11 @@ impl Outbox {
     /// First message and count of the delivery that leaves next.
     pub(super) fn front(&self) -> Option<(u64, u32)> {
         self.all.front().map(|outgoing| (outgoing.first_seq, outgoing.count))
+    }
+
+    /// The number of the delivery that leaves next, among those of all queues.
+    pub(super) fn turn(&self) -> Option<u64> {
+        self.all.front().map(|outgoing| outgoing.turn)
     }
 
     /// The lowest message that waits; `u64::MAX` without one.

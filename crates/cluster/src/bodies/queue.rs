@@ -48,11 +48,12 @@ impl QueueBodies {
         queue: QueueId,
         readers: impl Fn() -> Readers<'a>,
         is_tight: bool,
+        is_its_turn: bool,
     ) -> Option<Step> {
         if let Some(step) = self.leave(queue) {
             return Some(step);
         }
-        if let Some(step) = self.deliver(queue, &readers) {
+        if is_its_turn && let Some(step) = self.deliver(queue, &readers) {
             return Some(step);
         }
         self.has_waited = !self.outbox.is_empty();
@@ -66,7 +67,10 @@ impl QueueBodies {
             return if is_idle { None } else { self.read_ahead(readers()) };
         }
         self.is_turn_of_leaves = !self.is_turn_of_leaves;
-        let (from_seq, parts) = self.plan(readers(), is_tight).into_parts();
+        let (from_seq, parts) = self.plan(readers(), is_tight || !is_its_turn).into_parts();
+        if parts.is_empty() && !is_its_turn {
+            return None;
+        }
         let firsts = || (self.outbox.front(), self.leaves.front());
         assert!(!parts.is_empty(), "messages of {queue:?} go out and lie nowhere: {:?}", firsts());
         assert!(

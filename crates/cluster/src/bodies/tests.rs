@@ -80,6 +80,7 @@ impl Toy {
     fn deliver(&mut self, consumer: ConsumerId, seqs: Range<u64>, no_ack: bool) {
         self.ready.remove(seqs.clone());
         let outgoing = Outgoing {
+            turn: 0,
             consumer,
             first_seq: seqs.start,
             count: (seqs.end - seqs.start) as u32,
