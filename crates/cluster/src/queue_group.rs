@@ -82,9 +82,12 @@ impl QueueGroup {
         }
     }
 
-    /// Tells the time.
+    /// Tells the time, where this node leads. Who follows may know no more than its own clock, and what a
+    /// machine is told once stays: it would lead by that.
     pub(crate) fn set_now(&mut self, now: Now) {
-        self.queues.set_now(now.mono_ms, self.time.at(now));
+        if self.leads.is_some() {
+            self.queues.set_now(now.mono_ms, self.time.at(now));
+        }
     }
 
     pub(crate) fn settle_deadline_ms(&self) -> Option<u64> {

@@ -189,6 +189,33 @@ fn outsider(cluster: &mut Cluster, group: GroupId) -> SessionId {
 }
 
 #[test]
+fn a_node_that_started_with_a_wrong_clock_does_not_lead_by_it() {
+    let mut cluster = Cluster::new(3, 1);
+    let ann = session(NodeId(1));
+    let place = cluster.declare(ann, "later", (true, false));
+    let leader = cluster.leader(place.1);
+    for other in (1..=3).map(NodeId).filter(|node| *node != leader) {
+        cluster.wall_errors.insert(other, 3_600_000);
+        cluster.restart(other);
+        cluster.run(3000);
+    }
+    let by = session(leader);
+    let mut batch = Batch::new();
+    let delayed = Attributes { delay_ms: Some(60_000), ..Attributes::default() };
+    batch.enqueue_with(&[place.0], &delayed, &[], b"delayed");
+    let mortal = Attributes { ttl_ms: Some(60_000), ..Attributes::default() };
+    batch.enqueue_with(&[place.0], &mortal, &[], b"mortal");
+    let (ticket, group, settles) = (Ticket(1), place.1, Vec::new());
+    cluster.ask(by, Request::Append { group, ticket, batch, settles });
+    cluster.run(100);
+    assert_eq!(appended(&cluster.told(by)), [1]);
+    depose(&mut cluster, place.1);
+    let heir = cluster.leader(place.1);
+    assert_ne!(heir, leader);
+    assert_eq!(ready(&mut cluster, session(heir), place), 1, "one waits for its time, one has it");
+}
+
+#[test]
 fn a_group_keeps_its_time_when_one_with_another_clock_takes_over() {
     const HOUR: i64 = 3_600_000;
     for error in [-HOUR, HOUR] {

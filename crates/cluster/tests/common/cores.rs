@@ -114,6 +114,11 @@ impl Cluster {
         self.up.contains(&(a, b))
     }
 
+    /// There is a porter on a node from now on.
+    pub(crate) fn open_porter(&mut self, node: NodeId) {
+        self.core(node).tell_all(|| Input::PorterOpened);
+    }
+
     /// There is a porter on every node from now on.
     pub(crate) fn open_porters(&mut self) {
         self.cores.iter_mut().for_each(|core| core.tell_all(|| Input::PorterOpened));
