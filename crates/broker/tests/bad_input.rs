@@ -187,6 +187,31 @@ fn a_publisher_is_not_read_while_too_much_of_it_is_not_logged() {
 }
 
 #[test]
+fn messages_that_wait_for_their_queue_hold_the_publisher_back_however_small_they_are() {
+    let mut world = World::running();
+    world.say(
+        "1 queue.declare queue=full arguments={x-max-length=int:5 x-overflow=str:reject-publish}",
+    );
+    world.say("1 confirm.select");
+    world.holds_appends = true;
+    let bytes = world.bytes("1 basic.publish routing-key=full").repeat(1000);
+    let mut sent = 0;
+    while world.session.wants_input(0) {
+        world.feed(&bytes);
+        sent += 1000;
+        assert!(sent < limits::UNLOGGED_BYTES_MAX / 50, "it is read for ever");
+    }
+    assert_eq!(world.asked("admit"), 1, "the others wait for the first answer");
+    let mut nacks = 0;
+    for _ in 0..1 + sent.div_ceil(limits::ADMIT_MESSAGES) {
+        let told = world.answer_held();
+        nacks += told.iter().filter(|line| line.contains("basic.nack")).count();
+    }
+    assert!(world.session.wants_input(0));
+    assert!(nacks > 0);
+}
+
+#[test]
 fn a_publisher_that_is_not_read_is_not_taken_for_dead() {
     let config = Config { message_bytes_max: 64 << 20, ..Config::default() };
     let mut world = World::running_with(config, 1);

@@ -109,23 +109,29 @@ impl Confirms {
 
     /// Takes the finished runs off the front and says what the client is told of them.
     pub(crate) fn tell(&mut self, mut say: impl FnMut(Verdict)) {
-        let mut acked: Option<(u64, u64)> = None;
+        let mut alike: Option<Alike> = None;
         while let Some(run) = self.runs.front()
             && run.unanswered == 0
         {
-            if run.failed && !run.told {
-                say_acked(acked.take(), &mut say);
-                let multiple = run.first != run.last;
-                say(Verdict::Nack { seq: run.last, multiple });
-            } else if !run.told {
-                acked = Some((acked.map_or(run.first, |(first, _)| first), run.last));
+            if !run.told {
+                self.finished -= 1;
+                self.told += run.last - run.first + 1;
+                match &mut alike {
+                    Some(alike) if alike.failed == run.failed => alike.last = run.last,
+                    other => {
+                        let Run { first, last, failed, .. } = *run;
+                        if let Some(before) = other.replace(Alike { first, last, failed }) {
+                            say(before.verdict());
+                        }
+                    }
+                }
             }
-            self.finished -= usize::from(!run.told);
-            self.told += if run.told { 0 } else { run.last - run.first + 1 };
             self.runs.pop_front();
             self.first_run += 1;
         }
-        say_acked(acked, &mut say);
+        if let Some(alike) = alike {
+            say(alike.verdict());
+        }
     }
 
     /// Whether something finished waits behind something that did not.
@@ -155,9 +161,20 @@ impl Confirms {
     }
 }
 
-fn say_acked(acked: Option<(u64, u64)>, say: &mut impl FnMut(Verdict)) {
-    if let Some((first, last)) = acked {
-        say(Verdict::Ack { seq: last, multiple: first != last });
+/// Finished publishes in a row, with the same end.
+struct Alike {
+    first: u64,
+    last: u64,
+    failed: bool,
+}
+
+impl Alike {
+    fn verdict(&self) -> Verdict {
+        let (seq, multiple) = (self.last, self.first != self.last);
+        match self.failed {
+            true => Verdict::Nack { seq, multiple },
+            false => Verdict::Ack { seq, multiple },
+        }
     }
 }
 
@@ -243,6 +260,16 @@ mod tests {
         let ack = |seq| Verdict::Ack { seq, multiple: false };
         let nack = Verdict::Nack { seq: 2, multiple: false };
         assert_eq!(told(&mut confirms), [ack(1), nack, ack(3)]);
+    }
+
+    #[test]
+    fn publishes_that_failed_in_a_row_are_one_nack() {
+        let mut confirms = Confirms::default();
+        (0..5).for_each(|_| _ = confirms.expect_wide(1));
+        (0..5).for_each(|run| confirms.answered(run, run == 4));
+        let nack = Verdict::Nack { seq: 4, multiple: true };
+        assert_eq!(told(&mut confirms), [nack, Verdict::Ack { seq: 5, multiple: false }]);
+        assert_eq!(confirms.told(), 5);
     }
 
     #[test]

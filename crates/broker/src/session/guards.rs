@@ -23,8 +23,9 @@ pub(crate) struct Guarded {
 }
 
 impl Guarded {
+    /// What it takes of memory.
     pub(crate) fn bytes(&self) -> usize {
-        self.head.len() + self.body.len()
+        size_of::<Self>() + self.head.len() + self.body.len()
     }
 }
 
@@ -148,7 +149,8 @@ mod tests {
         let (group, first) = guards.answered(QueueId(7)).unwrap();
         assert_eq!((group, first.len()), (GroupId(1), 2));
         assert_eq!(asked(&mut guards, &mut tickets), [(7, vec![3])]);
-        assert_eq!(guards.bytes, 2 * b"head".len() + 4);
+        let bytes = message(7, b"ddd").bytes() + message(8, b"c").bytes();
+        assert_eq!(guards.bytes, bytes);
     }
 
     #[test]

@@ -112,7 +112,9 @@ impl World {
             let mut now = Vec::new();
             for (_, answer) in std::mem::take(&mut self.cluster.answers) {
                 match answer {
-                    Answer::Appended { .. } if self.holds_appends => self.held.push(answer),
+                    Answer::Appended { .. } | Answer::Admitted { .. } if self.holds_appends => {
+                        self.held.push(answer);
+                    }
                     answer => now.push(answer),
                 }
             }
