@@ -333,10 +333,8 @@ impl Queues {
         credit: u32,
         wishes: &mut Vec<Wish>,
     ) {
-        self.machine.settle(queue, consumer, ranges, outcome, &mut self.effects);
-        if credit > 0 {
-            self.machine.credit(queue.base(), consumer, credit, &mut self.effects);
-        }
+        let what = (outcome, credit);
+        self.machine.settle_for_credit(queue, consumer, ranges, what, &mut self.effects);
         if outcome.is_final() {
             self.gather(ranges.len());
         }

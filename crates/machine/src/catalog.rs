@@ -182,8 +182,8 @@ impl Catalog {
             C::Bind { vhost, source, destination, arguments, key, by } => {
                 self.check_bind(vhost, source, destination, key, arguments, *by)
             }
-            C::Unbind { vhost, source, destination, by, .. } => {
-                self.check_unbind(vhost, source, destination, *by)
+            C::Unbind { vhost, source, destination, key, arguments, by } => {
+                self.check_unbind(vhost, source, destination, key, arguments, *by)
             }
             C::SessionEnded { .. }
             | C::NodeStarted { .. }

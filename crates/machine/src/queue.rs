@@ -149,6 +149,8 @@ struct Queue {
     /// Since when it has no consumer and nobody asked for it, ms since 1970.
     unused_since_ms: u64,
     admitted: Admitted,
+    /// Credit that comes back when what was returned with it is ready again.
+    owed: Vec<(ConsumerId, u32)>,
     /// When it is looked at next: what the machine's timers say of it.
     timer: Option<u64>,
 }
@@ -177,6 +179,7 @@ impl Queue {
             is_closing: false,
             has_lost: false,
             unused_since_ms: 0,
+            owed: Vec::new(),
             admitted: Admitted::default(),
             timer: None,
         }
@@ -244,7 +247,12 @@ impl Queue {
         lane.end_run(cx, effects);
         match outcome {
             Outcome::Undelivered => {}
-            Outcome::Requeue | Outcome::Returned => lane.come_back(outcome, ranges, &held, cx),
+            Outcome::Requeue | Outcome::Returned => {
+                lane.come_back(outcome, ranges, &held, cx);
+                for (consumer, credit) in self.owed.drain(..) {
+                    self.consumers.add_credit(consumer, credit);
+                }
+            }
             _ => lane.apply_settle(outcome, ranges, cx, effects),
         }
     }

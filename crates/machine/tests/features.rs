@@ -289,6 +289,20 @@ fn a_delayed_message_is_cancelled_by_its_key_while_it_waits() {
 }
 
 #[test]
+fn a_delayed_message_is_cancelled_by_the_entry_that_brings_it() {
+    let mut group = Group::new(Features { max_priority: 2, ..Features::default() });
+    let with_key = Attributes { delay_ms: Some(100), key: Some(7), ttl_ms: None };
+    let mut batch = Batch::new();
+    batch.enqueue_with(&[Q.lane(1)], &with_key, &[], b"before");
+    batch.cancel_delayed(&[Q, Q.lane(1), Q.lane(2)], 7);
+    batch.enqueue_with(&[Q.lane(1)], &with_key, &[], b"after");
+    group.apply(batch);
+    assert_eq!(group.live(), 1);
+    group.pass(100);
+    assert_eq!(group.get(), Some((Q.lane(1), 2)));
+}
+
+#[test]
 fn a_second_message_with_a_key_is_left_out_within_the_window() {
     let dedup = Some(Dedup { window_ms: 1_000, entries_max: 100 });
     let mut group = Group::new(Features { dedup, ..Features::default() });
@@ -408,6 +422,20 @@ fn room_is_kept_for_what_was_admitted() {
     assert_eq!(group.leader.admit(Q, &[1]), [0]);
     assert_eq!(group.get(), Some((Q, 1)));
     assert_eq!(group.leader.admit(Q, &[1]), []);
+}
+
+#[test]
+fn room_that_was_kept_for_a_duplicate_is_given_back() {
+    let dedup = Some(Dedup { window_ms: 1_000, entries_max: 100 });
+    let overflow = Overflow::RejectPublish;
+    let mut group =
+        Group::new(Features { max_length: Some(3), overflow, dedup, ..Features::default() });
+    let with_key = Attributes { key: Some(1), ..Attributes::default() };
+    for _ in 0..10 {
+        assert_eq!(group.leader.admit(Q, &[4]), []);
+        group.publish_with(Q, with_key, b"body");
+    }
+    assert_eq!(group.ready(), 1);
 }
 
 #[test]
@@ -564,6 +592,25 @@ fn a_retry_waits_longer_each_time_up_to_a_bound() {
 }
 
 #[test]
+fn a_return_that_is_logged_late_takes_nothing_from_who_holds_the_message() {
+    let retry = Retry { failed: true, returned: true, min_ms: 10, max_ms: 100 };
+    let mut group = Group::new(Features { retry: Some(retry), ..counting(None) });
+    group.attach(1, credit(5)).expect("it is there");
+    group.publish(1);
+    assert_eq!(group.delivered(), [(1, 1..2)]);
+    group.attach(2, credit(5)).expect("it is there");
+    // An earlier leader was told of it, and could not log it.
+    let mut batch = Batch::new();
+    batch.settle(Q, Outcome::Returned, &Ranges::from(1..2));
+    group.apply(batch);
+    group.pass(1_000);
+    assert_eq!(group.delivered(), []);
+    group.leader.check();
+    group.settle(Q, 1, 1..2, Outcome::Done);
+    assert_eq!(group.live(), 0);
+}
+
+#[test]
 fn a_queue_that_nobody_uses_is_over() {
     let mut group = Group::new(Features { expires_ms: Some(100), ..Features::default() });
     group.publish(1);
@@ -599,4 +646,57 @@ fn a_message_for_a_lane_that_is_not_there_is_ignored_and_counted() {
     let mut group = Group::new(Features { max_priority: 2, ..Features::default() });
     group.publish_with(Q.lane(3), Attributes::default(), b"");
     assert_eq!((group.live(), group.leader.ignored()), (0, 1));
+}
+
+#[test]
+fn what_expired_behind_a_live_message_goes_as_it_comes_to_the_front() {
+    let mut group = Group::new(Features::default());
+    for attributes in [Attributes::default(), ttl(0), Attributes::default(), ttl(0)] {
+        group.publish_with(Q, attributes, b"");
+    }
+    assert_eq!(group.ready(), 4);
+    group.attach(1, credit(1)).expect("it is there");
+    assert_eq!((group.delivered(), group.ready()), (vec![(1, 1..2)], 2));
+    group.leader.credit(Q, who(1), 5, &mut group.effects);
+    group.log();
+    assert_eq!((group.delivered(), group.live()), (vec![(1, 3..4)], 2));
+}
+
+#[test]
+fn a_fetch_leaves_no_expired_message_at_the_front() {
+    let mut group = Group::new(Features::default());
+    group.publish(1);
+    group.publish_with(Q, ttl(0), b"");
+    assert_eq!(group.get(), Some((Q, 1)));
+    assert_eq!(group.live(), 0);
+}
+
+#[test]
+fn who_has_credit_takes_what_there_is_no_room_for() {
+    let overflow = Overflow::RejectPublish;
+    let mut group = Group::new(Features { max_length: Some(1), overflow, ..Features::default() });
+    group.attach(1, credit(2)).expect("it is there");
+    assert_eq!(group.leader.admit(Q, &[1, 1, 1, 1]), [3]);
+    group.publish(3);
+    assert_eq!((group.delivered(), group.ready()), (vec![(1, 1..3)], 1));
+    assert_eq!(group.leader.admit(Q, &[1]), [0]);
+    let none = Features { max_length: Some(0), overflow, ..Features::default() };
+    let mut group = Group::new(none);
+    group.attach(1, credit(2)).expect("it is there");
+    assert_eq!(group.leader.admit(Q, &[1]), [0], "as in RabbitMQ");
+}
+
+#[test]
+fn what_comes_back_goes_out_before_what_is_behind_it() {
+    let mut group = Group::new(counting(Some(9)));
+    group.attach(1, credit(1)).expect("it is there");
+    group.publish(2);
+    group.effects.clear();
+    let (ranges, what) = (Ranges::from(1..2), (Outcome::Requeue, 1));
+    group.leader.settle_for_credit(Q, who(1), &ranges, what, &mut group.effects);
+    group.log();
+    assert_eq!(group.delivered(), [(1, 1..2)]);
+    let what = (Outcome::Done, 1);
+    group.leader.settle_for_credit(Q, who(1), &ranges, what, &mut group.effects);
+    assert_eq!(group.delivered(), [(1, 2..3)]);
 }

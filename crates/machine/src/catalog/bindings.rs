@@ -171,6 +171,14 @@ impl Vhost {
     }
 }
 
+fn check_not_default(source: &str, destination: &Destination) -> Result<(), Refusal> {
+    match destination {
+        _ if source.is_empty() => Err(Refusal::DefaultExchange),
+        Destination::Exchange(name) if name.is_empty() => Err(Refusal::DefaultExchange),
+        Destination::Exchange(_) | Destination::Queue(_) => Ok(()),
+    }
+}
+
 impl Exchange {
     /// Whether it can route by a binding with this key and these arguments.
     fn check_binding(&self, key: &str, arguments: &Arguments) -> Result<(), Refusal> {
@@ -206,19 +214,21 @@ impl Catalog {
         arguments: &Arguments,
         by: Option<SessionOwner>,
     ) -> Result<(), Refusal> {
-        self.check_unbind(vhost_name, source, destination, by)?;
         let vhost = self.vhost_or_refusal(vhost_name)?;
+        check_not_default(source, destination)?;
         let Some(exchange) = vhost.exchanges.get(source) else {
             return Err(not_found(Kind::Exchange, source, vhost_name));
         };
+        // Whether they exist is looked at first, as RabbitMQ does; then whose they are.
         match destination {
-            Destination::Queue(name) if !vhost.queues.contains_key(name) => {
-                return Err(not_found(Kind::Queue, name, vhost_name));
-            }
+            Destination::Queue(name) => match vhost.queues.get(name) {
+                Some(queue) => queue.check_access(vhost_name, by)?,
+                None => return Err(not_found(Kind::Queue, name, vhost_name)),
+            },
             Destination::Exchange(name) if !vhost.exchanges.contains_key(name) => {
                 return Err(not_found(Kind::Exchange, name, vhost_name));
             }
-            Destination::Queue(_) | Destination::Exchange(_) => {}
+            Destination::Exchange(_) => {}
         }
         if key.len() > NAME_BYTES_MAX {
             return Err(Refusal::InvalidName { kind: Kind::Binding, name: key.to_owned() });
@@ -239,25 +249,25 @@ impl Catalog {
         Err(Refusal::LimitReached { kind: Kind::Binding, max })
     }
 
+    /// What is not bound may be unbound by everybody.
     pub(super) fn check_unbind(
         &self,
         vhost_name: &str,
         source: &str,
         destination: &Destination,
+        key: &str,
+        arguments: &Arguments,
         by: Option<SessionOwner>,
     ) -> Result<(), Refusal> {
         let vhost = self.vhost_or_refusal(vhost_name)?;
-        if source.is_empty() {
-            return Err(Refusal::DefaultExchange);
-        }
-        match destination {
-            Destination::Exchange(name) if name.is_empty() => Err(Refusal::DefaultExchange),
-            Destination::Exchange(_) => Ok(()),
-            Destination::Queue(name) => match vhost.queues.get(name) {
-                Some(queue) => queue.check_access(vhost_name, by),
-                None => Ok(()),
-            },
-        }
+        check_not_default(source, destination)?;
+        let Destination::Queue(name) = destination else { return Ok(()) };
+        let Some(queue) = vhost.queues.get(name) else { return Ok(()) };
+        queue.check_access(vhost_name, by).or_else(|refusal| {
+            let (destination, arguments) = (destination.clone(), arguments.clone());
+            let binding = Binding::new(source.into(), destination, key.into(), arguments);
+            if vhost.bindings.contains(&binding) { Err(refusal) } else { Ok(()) }
+        })
     }
 
     pub(super) fn bind(&mut self, vhost: &str, binding: Binding) -> bool {

@@ -282,6 +282,17 @@ impl Consumers {
         self.holders.range(first..=last).next().is_some()
     }
 
+    /// How many messages consumers would take if they came now.
+    pub(crate) fn free_credit(&mut self) -> u64 {
+        let credit = |holder: &Holder| u64::from(holder.credit);
+        if self.is_single {
+            let active = self.active().and_then(|active| self.holders.get(&active));
+            return active.filter(|holder| holder.is_attached).map_or(0, credit);
+        }
+        let in_line = self.line.values().filter_map(|consumer| self.holders.get(consumer));
+        in_line.map(credit).sum()
+    }
+
     /// How many stand in line.
     pub(crate) fn waiting(&self) -> usize {
         self.line.len()

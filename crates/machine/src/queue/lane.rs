@@ -265,7 +265,8 @@ impl Lane {
         }
         for (part, due_ms) in later {
             for seq in part.clone() {
-                self.extras_mut().delayed.insert(seq, due_ms, None, cx.is_leading);
+                let waits_here = cx.is_leading && !held.contains(seq);
+                self.extras_mut().delayed.insert(seq, due_ms, None, waits_here);
             }
             self.drop_ready(&Ranges::from(part));
         }

@@ -29,7 +29,9 @@ impl Lane {
             self.ready.remove(&dead);
         }
         let waiting = extras.delayed.lead(now_ms);
-        self.ready.remove_from_waiting(&waiting);
+        if cfg!(not(bug_delay_forgotten)) {
+            self.ready.remove_from_waiting(&waiting);
+        }
         extras.ready_bytes = extras.bytes_of(self.ready.waiting());
     }
 
@@ -57,6 +59,23 @@ impl Lane {
         extras.ready_bytes = extras.ready_bytes.saturating_sub(extras.sizes.sum(range.clone()));
         let returns = returns.map_or(0, |count| u32::try_from(count).unwrap_or(u32::MAX));
         Some(Popped { range, was_returned, returns })
+    }
+
+    /// The same of what did not expire before `before_ms`; what did and is in front of it goes.
+    #[inline]
+    pub(crate) fn pop_fresh(&mut self, max: u64, before_ms: u64) -> Option<Popped> {
+        if self.extras.as_ref().is_none_or(|extras| extras.expiry.is_empty()) {
+            return self.pop(max);
+        }
+        self.expire(before_ms);
+        let front = self.ready.waiting().first_range()?;
+        let front = front.start..front.end.min(front.start.saturating_add(max));
+        let expiry = &self.extras.as_ref()?.expiry;
+        let has_expired = |time_ms: Option<u64>| time_ms.is_some_and(|ms| ms < before_ms);
+        let expired = expiry.parts(front.clone()).find(|(_, time_ms)| has_expired(*time_ms));
+        let end = expired.map_or(front.end, |(part, _)| part.start);
+        // Only after more expired at once than one step looks at.
+        if end == front.start { None } else { self.pop(end - front.start) }
     }
 
     /// Back to their places, unless the log has settled them meanwhile.

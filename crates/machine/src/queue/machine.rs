@@ -182,6 +182,9 @@ impl QueueMachine {
             // Its bytes name this queue, so no run may reach over it.
             queue.main.counters.duplicates += 1;
             queue.end_runs(time_ms, is_leading, effects);
+            if is_leading {
+                queue.has_come(message.body.len());
+            }
             return;
         }
         let features = queue.settings.features.as_deref();
@@ -229,9 +232,16 @@ impl QueueMachine {
             Command::CreateQueue { queue, settings } => self.create(queue, settings, effects),
             Command::DropQueue { queue } => self.drop_queue(queue, effects),
             Command::Cancel { queues, key } => {
-                let time_ms = self.time_ms;
+                let (time_ms, is_leading) = (self.time_ms, self.is_leading);
+                let mut last = None;
                 for id in queues.iter() {
+                    // Lanes of one queue stand together, and one is enough to name it.
+                    if last.replace(id.base()) == Some(id.base()) {
+                        continue;
+                    }
                     if let Some(queue) = self.queue_mut(id) {
+                        // What it names may have come by the same entry.
+                        queue.end_runs(time_ms, is_leading, effects);
                         queue.lanes_mut().for_each(|lane| lane.cancel(key, time_ms, effects));
                     }
                 }

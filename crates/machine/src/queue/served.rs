@@ -22,6 +22,7 @@ impl Queue {
         self.lanes_mut().for_each(Lane::follow);
         self.is_closing = false;
         self.has_lost = false;
+        self.owed.clear();
         self.admitted = Admitted::default();
         self.timer = None;
     }
@@ -43,18 +44,16 @@ impl Queue {
     /// Gives out what may be given out at `now_ms`.
     pub(super) fn serve(&mut self, now_ms: u64, effects: &mut Vec<Effect>) {
         if self.is_plain() {
-            return dispatch(&mut self.main, &mut self.consumers, effects);
+            return dispatch(&mut self.main, &mut self.consumers, 0, effects);
         }
-        for lane in self.lanes.iter_mut().rev().chain([&mut self.main]) {
-            lane.release_due(now_ms);
-            lane.expire(now_ms.saturating_add(1));
-        }
-        self.dispatch(effects);
+        self.lanes_mut().for_each(|lane| lane.release_due(now_ms));
+        self.dispatch(now_ms.saturating_add(1), effects);
     }
 
-    fn dispatch(&mut self, effects: &mut Vec<Effect>) {
+    fn dispatch(&mut self, before_ms: u64, effects: &mut Vec<Effect>) {
         for lane in self.lanes.iter_mut().rev().chain([&mut self.main]) {
-            dispatch(lane, &mut self.consumers, effects);
+            dispatch(lane, &mut self.consumers, before_ms, effects);
+            lane.expire(before_ms);
             lane.hand_out(effects);
         }
     }
@@ -62,10 +61,9 @@ impl Queue {
     /// After an entry of `time_ms`: who waits gets what came, also what may not wait at all.
     pub(super) fn serve_entry(&mut self, time_ms: u64, effects: &mut Vec<Effect>) {
         if self.is_plain() {
-            return dispatch(&mut self.main, &mut self.consumers, effects);
+            return dispatch(&mut self.main, &mut self.consumers, 0, effects);
         }
-        self.lanes_mut().for_each(|lane| lane.expire(time_ms));
-        self.dispatch(effects);
+        self.dispatch(time_ms, effects);
         self.trim();
     }
 
@@ -154,18 +152,27 @@ impl Queue {
         if self.admitted.until_ms <= now_ms {
             self.admitted = Admitted::default();
         }
-        let (mut length, mut bytes) = (self.ready_len(), self.ready_bytes());
-        length += self.admitted.count;
-        bytes += self.admitted.bytes;
+        // Who has credit takes what comes before it counts, those first that were admitted already.
+        let free = self.consumers.free_credit();
+        let taken = free.min(self.admitted.count);
+        let mut free = free - taken;
+        let length_admitted = self.admitted.count - taken;
+        let bytes_admitted = if length_admitted == 0 { 0 } else { self.admitted.bytes };
+        let mut length = self.ready_len() + length_admitted;
+        let mut bytes = self.ready_bytes().saturating_add(bytes_admitted);
         let mut refused = Vec::new();
         for (place, size) in (0..).zip(sizes) {
             let size = u64::from(*size);
-            if length + 1 > max_length || bytes + size > max_bytes {
+            if length + 1 > max_length || bytes.saturating_add(size) > max_bytes {
                 refused.push(place);
                 continue;
             }
-            length += 1;
-            bytes += size;
+            if free > 0 {
+                free -= 1;
+            } else {
+                length += 1;
+                bytes += size;
+            }
             self.admitted.count += 1;
             self.admitted.bytes += size;
             self.admitted.until_ms = now_ms + ADMITTED_MS_MAX;

@@ -11,13 +11,21 @@ use crate::queue::consumers::Consumers;
 use crate::queue::lane::Lane;
 use crate::queue::lane_ready::Popped;
 
-/// Delivers until nothing is ready or nobody has credit.
-pub(crate) fn dispatch(lane: &mut Lane, consumers: &mut Consumers, effects: &mut Vec<Effect>) {
+/// Delivers until nothing is ready or nobody has credit. What expired before `before_ms` is thrown away
+/// as it comes to the front.
+pub(crate) fn dispatch(
+    lane: &mut Lane,
+    consumers: &mut Consumers,
+    before_ms: u64,
+    effects: &mut Vec<Effect>,
+) {
     while !lane.ready.is_empty() {
         let waiting = consumers.waiting();
         let Some(mut turn) = consumers.next_turn() else { return };
         let max = turn_messages(lane.ready.len(), waiting, turn.is_alone(), turn.holder().credit);
-        let Some(Popped { range, was_returned, returns }) = lane.pop(u64::from(max)) else {
+        let Some(Popped { range, was_returned, returns }) =
+            lane.pop_fresh(u64::from(max), before_ms)
+        else {
             return;
         };
         let count = (range.end - range.start) as u32;

@@ -137,14 +137,16 @@ impl QueueMachine {
         }
         found.touch(now_ms);
         found.serve(now_ms, effects);
+        let before_ms = now_ms.saturating_add(1);
         let mut popped = None;
         for lane in found.lanes_mut() {
-            popped = lane.pop(1).map(|popped| (lane.id, popped));
+            popped = lane.pop_fresh(1, before_ms).map(|popped| (lane.id, popped));
             if let Some((_, popped)) = &popped {
                 if no_ack {
                     lane.ready.forget_range(popped.range.clone());
                     lane.gathered.insert(Outcome::Done, popped.range.clone());
                 }
+                lane.expire(before_ms);
                 break;
             }
         }
@@ -194,6 +196,31 @@ impl QueueMachine {
         }
         self.look_after(queue);
         self.forget_if_idle(queue, consumer);
+    }
+
+    /// The same, and `credit` comes back to the consumer: in a queue that counts returns when what came
+    /// back is ready again, so that the first message goes out first.
+    pub fn settle_for_credit(
+        &mut self,
+        queue: QueueId,
+        consumer: ConsumerId,
+        ranges: &Ranges,
+        (outcome, credit): (Outcome, u32),
+        effects: &mut Vec<Effect>,
+    ) {
+        self.settle(queue, consumer, ranges, outcome, effects);
+        if credit == 0 {
+            return;
+        }
+        let comes_back = matches!(outcome, Outcome::Requeue | Outcome::Returned);
+        let found = self.queue_mut(queue).filter(|found| {
+            let counts = found.features().is_some_and(|features| features.counts_returns);
+            counts && comes_back && found.has_settles()
+        });
+        match found {
+            Some(found) => found.owed.push((consumer, credit)),
+            None => self.credit(queue.base(), consumer, credit, effects),
+        }
     }
 
     /// The same for an outcome that a committed entry brings (a transaction): call it before `apply`,
