@@ -700,3 +700,12 @@ fn what_comes_back_goes_out_before_what_is_behind_it() {
     group.leader.settle_for_credit(Q, who(1), &ranges, what, &mut group.effects);
     assert_eq!(group.delivered(), [(1, 2..3)]);
 }
+
+#[test]
+fn the_first_to_come_is_the_active_one_whatever_its_priority() {
+    let mut group = Group::new(Features { single_active: true, ..Features::default() });
+    group.attach(2, credit(9)).expect("it is there");
+    group.attach(1, ConsumerSpec { priority: 10, ..credit(9) }).expect("it is there");
+    group.publish(1);
+    assert_eq!(group.delivered(), [(2, 1..2)]);
+}

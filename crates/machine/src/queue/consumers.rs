@@ -237,6 +237,13 @@ impl Consumers {
         (held, was_attached)
     }
 
+    /// Who comes first to a queue with a single active consumer is the one, whoever comes later.
+    pub(crate) fn decide_active(&mut self) {
+        if self.is_single {
+            self.active();
+        }
+    }
+
     /// The one to serve of a queue with a single active consumer: who is, or else who holds messages, or
     /// has the highest priority, or came first.
     fn active(&mut self) -> Option<ConsumerId> {

@@ -32,6 +32,7 @@ impl Queue {
         if self.has_lost {
             self.close_if_unused(true, effects);
         }
+        self.consumers.decide_active();
         self.serve(now_ms, effects);
         self.trim();
     }

@@ -79,6 +79,7 @@ impl QueueMachine {
         found.consumers.attach(consumer, spec)?;
         found.touch(now_ms);
         if is_dispatching {
+            found.consumers.decide_active();
             found.serve(now_ms, effects);
         }
         self.sessions.insert((consumer.session, queue));
