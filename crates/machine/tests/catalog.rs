@@ -112,7 +112,7 @@ fn a_different_queue_of_the_same_name_is_refused_with_what_differs() {
 }
 
 #[test]
-fn an_exclusive_queue_is_locked_for_everybody_else_and_checked_before_anything() {
+fn an_exclusive_queue_is_locked_for_everybody_else_and_checked_before_its_flags() {
     let mut world = World::new();
     let mine = world.with_flags(world.declare("q"), false, false, true);
     world.apply(mine.clone());
@@ -123,13 +123,23 @@ fn an_exclusive_queue_is_locked_for_everybody_else_and_checked_before_anything()
     assert_eq!(world.catalog.check(&theirs), locked);
     assert_eq!(world.catalog.check(&world.by(world.declare("q"), 2)), locked);
     assert_eq!(world.catalog.check(&world.declare("q")), locked);
+    let destination = Destination::Queue("q".into());
+    let by = Some(World::owner(1));
+    let bind = |is_bind, exchange, by| {
+        World::binding(is_bind, exchange, destination.clone(), "k", Arguments::new(), by)
+    };
+    // But for what does not exist: that is told first, and what is not bound may be unbound.
+    let theirs = Some(World::owner(2));
+    assert_eq!(world.catalog.check(&bind(false, "amq.direct", theirs)), Ok(()));
+    let missing = world.catalog.check(&bind(true, "missing", theirs));
+    assert!(matches!(missing, Err(Refusal::NotFound { kind: Kind::Exchange, .. })));
+    world.apply(bind(true, "amq.direct", by));
     for session in [1, 2] {
         let by = Some(World::owner(session));
-        let destination = Destination::Queue("q".into());
         let commands = [
             CatalogCommand::DeleteQueue { vhost: "/".into(), name: "q".into(), queue: None, by },
-            World::binding(true, "amq.direct", destination.clone(), "k", Arguments::new(), by),
-            World::binding(false, "amq.direct", destination, "k", Arguments::new(), by),
+            bind(true, "amq.direct", by),
+            bind(false, "amq.direct", by),
         ];
         for command in commands {
             let expected = if session == 1 { Ok(()) } else { locked.clone() };
