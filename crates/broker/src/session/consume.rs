@@ -12,6 +12,7 @@ use super::reply_to::REPLY_TO;
 use super::topology::Found;
 use super::trunk::{Trunk, Turn};
 use super::unacked::Source;
+use super::values::type_name;
 use crate::auth::{self, Verb};
 
 impl Channel {
@@ -57,13 +58,13 @@ impl Channel {
         let verb = Verb::Read { queue: &queue };
         auth::allow(turn.view.catalog, &trunk.user, &trunk.vhost, verb)?;
         let Found { id, group } = self.find_queue(trunk, turn, &queue)?;
-        self.check_consume(trunk, turn, &queue, consume.exclusive)?;
+        self.check_consume(trunk, turn, &queue, consume)?;
         if self.consumers.len() >= trunk.config.consumers_per_channel_max {
             let max = trunk.config.consumers_per_channel_max;
             let text = format!("reached maximum ({max}) of consumers per channel");
             return Err(Failure::connection(ReplyCode::NotAllowed, text));
         }
-        let priority = priority(consume)?;
+        let priority = priority(trunk, &queue, consume)?;
         trunk.expect_acks(turn.view.catalog, id);
         let number = trunk.consumers.draw();
         let source = Source { group, queue: id, consumer: number };
@@ -90,15 +91,24 @@ impl Channel {
         trunk: &Trunk,
         turn: &Turn<'_>,
         name: &str,
-        is_exclusive: bool,
+        consume: &basic::Consume<'_>,
     ) -> Result<(), Failure> {
         let Some(queue) = turn.view.catalog.queue(&trunk.vhost, name) else { return Ok(()) };
+        if consume.arguments.find("x-stream-offset").is_some() {
+            let queue_type = match queue.queue_type() {
+                QueueType::Classic => "classic",
+                QueueType::Quorum => "quorum",
+                QueueType::Stream => "stream",
+            };
+            let problem = format!(" of queue type rabbit_{queue_type}_queue");
+            return Err(invalid(trunk, name, "x-stream-offset", &problem));
+        }
         if self.prefetch_global > 0 && queue.queue_type() == QueueType::Quorum {
             let text =
                 format!("queue '{name}' in vhost '{}' does not support global qos", trunk.vhost);
             return Err(Failure::connection(ReplyCode::NotImplemented, text));
         }
-        let features = if is_exclusive { queue.settings().features } else { None };
+        let features = if consume.exclusive { queue.settings().features } else { None };
         match features.is_some_and(|features| features.single_active) {
             true => Err(exclusive_use(name, &trunk.vhost)),
             false => Ok(()),
@@ -213,11 +223,19 @@ impl Channel {
 }
 
 /// `x-priority`: any integer; what does not fit counts as the nearest that does.
-fn priority(consume: &basic::Consume<'_>) -> Result<i32, Failure> {
+fn priority(trunk: &Trunk, queue: &str, consume: &basic::Consume<'_>) -> Result<i32, Failure> {
     let Some(value) = consume.arguments.find("x-priority") else { return Ok(0) };
     let Some(number) = integer(&value) else {
-        return Err(precondition("invalid arg 'x-priority' for consumer: expected integer"));
+        let problem = format!(": \"expected integer, got {}\"", type_name(&value));
+        return Err(invalid(trunk, queue, "x-priority", &problem));
     };
     let nearest = number.clamp(i32::MIN.into(), i32::MAX.into());
     Ok(i32::try_from(nearest).expect("it was clamped"))
+}
+
+fn invalid(trunk: &Trunk, queue: &str, argument: &str, problem: &str) -> Failure {
+    let vhost = &trunk.vhost;
+    precondition(format!(
+        "invalid arg '{argument}' for queue '{queue}' in vhost '{vhost}'{problem}"
+    ))
 }

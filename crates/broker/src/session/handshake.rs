@@ -14,9 +14,12 @@ use super::trunk::{Capabilities, Turn};
 use super::{Phase, Session, Verify};
 use crate::auth;
 
-/// What clients are told we are. They read `version` as RabbitMQ's and choose their manners by it.
-const PRODUCT: &str = "Millrace";
+/// What clients are told we are. They choose their manners by it, and know only one broker whose manners
+/// are ours: kombu, and so Celery, asks for a prefetch of the whole channel only where this is the product.
+const PRODUCT: &str = "RabbitMQ";
 const COMPATIBLE_VERSION: &str = "3.13.0";
+/// Who we are: for people, no client decides anything by it.
+const PLATFORM: &str = concat!("Millrace ", env!("CARGO_PKG_VERSION"));
 
 /// Everything that our answers to a client rely on.
 const CAPABILITIES: [&str; 9] = [
@@ -69,7 +72,7 @@ impl Session {
             ("cluster_name".to_owned(), self.trunk.config.cluster_name.as_str().into()),
             ("copyright".to_owned(), "The Millrace authors".into()),
             ("information".to_owned(), "Licensed under the Apache License 2.0".into()),
-            ("platform".to_owned(), "Rust".into()),
+            ("platform".to_owned(), PLATFORM.into()),
             ("product".to_owned(), PRODUCT.into()),
             ("version".to_owned(), COMPATIBLE_VERSION.into()),
         ])

@@ -304,7 +304,7 @@ fn check_user_id(trunk: &Trunk, properties: &Properties<'_>) -> Result<(), Failu
     }
 }
 
-/// The routing keys of a CC or BCC header: an array of long strings.
+/// The routing keys of a CC or BCC header: an array, in which what is no text is no key.
 fn add_keys(name: &str, value: &ValueRef<'_>, keys: &mut Vec<String>) -> Result<(), Failure> {
     let unacceptable = |value: &ValueRef<'_>| {
         let text = format!(
@@ -315,7 +315,7 @@ fn add_keys(name: &str, value: &ValueRef<'_>, keys: &mut Vec<String>) -> Result<
     };
     let ValueRef::Array(array) = value else { return Err(unacceptable(value)) };
     for key in array.iter() {
-        let ValueRef::LongStr(bytes) = key else { return Err(unacceptable(&key)) };
+        let ValueRef::LongStr(bytes) = key else { continue };
         let text = std::str::from_utf8(bytes).ok().filter(|text| text.len() <= 255);
         keys.push(text.ok_or_else(|| unacceptable(&key))?.to_owned());
     }
