@@ -210,6 +210,9 @@ def decode(payload):
             shown.append("0-9" if payload[at:at + 2] == b"\0\x09" else "another version")
         else:
             break
+    if name == "basic.nack":
+        # Whether it is said for several at once is the broker's choice; `requeue` means nothing to a publisher.
+        shown = shown[:1]
     return name, " ".join([name] + shown)
 
 
