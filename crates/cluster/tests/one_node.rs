@@ -9,12 +9,16 @@
 #[path = "common/directory.rs"]
 mod directory;
 
-use cluster::{Answer, AnswerReceiver, ClusterHandle, Request, Ticket};
+use std::time::{Duration, Instant};
+
+use cluster::{Answer, AnswerReceiver, ClusterHandle, Leaving, Request, Ticket};
 use directory::{Directory, node};
 use machine::{
-    Arguments, Batch, CatalogCommand, CatalogReply, ConsumerId, ConsumerSpec, GroupId, Messages,
-    Outcome, QueueId, Ranges, SessionId, SessionOwner,
+    Arguments, Attributes, Batch, CatalogCommand, CatalogReply, ConsumerId, ConsumerSpec, GroupId,
+    Messages, Outcome, QueueId, QueueStatus, Ranges, SessionId, SessionOwner, Value,
 };
+
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A session that asks one thing at a time.
 struct Session {
@@ -30,18 +34,80 @@ impl Session {
         Self { cluster: cluster.clone(), id, answers, waiting: Vec::new() }
     }
 
+    /// The session of the node's porter.
+    fn open_porter(cluster: &ClusterHandle) -> Self {
+        let (id, answers) = cluster.open_porter();
+        Self { cluster: cluster.clone(), id, answers, waiting: Vec::new() }
+    }
+
+    /// The next dead messages, and their bodies.
+    async fn next_leaving(&mut self) -> (Leaving, Vec<String>) {
+        match self.next().await {
+            Answer::Leaving(leaving) => {
+                let messages = Messages::of(leaving.queue, &leaving.bytes);
+                let bodies = messages.map(|(_, body)| String::from_utf8(body.to_vec()).unwrap());
+                let bodies = bodies.collect();
+                (leaving, bodies)
+            }
+            other => panic!("not the porter's: {other:?}"),
+        }
+    }
+
+    async fn settle(
+        &mut self,
+        (queue, group): (QueueId, GroupId),
+        seqs: std::ops::Range<u64>,
+        outcome: Outcome,
+    ) {
+        let consumer = ConsumerId { session: self.id, number: 1 };
+        let (ranges, credit) = (Ranges::from(seqs.clone()), (seqs.end - seqs.start) as u32);
+        self.ask(Request::Settle { group, queue, consumer, ranges, outcome, credit }).await;
+    }
+
+    async fn publish_with(
+        &mut self,
+        (queue, group): (QueueId, GroupId),
+        attributes: &Attributes,
+        body: &str,
+    ) {
+        let mut batch = Batch::new();
+        batch.enqueue_with(&[queue], attributes, &[], body.as_bytes());
+        self.ask(Request::Append { group, ticket: Ticket(2), batch, settles: Vec::new() }).await;
+        assert!(matches!(self.next().await, Answer::Appended { ticket: Ticket(2) }));
+    }
+
+    async fn status(&mut self, (queue, group): (QueueId, GroupId)) -> QueueStatus {
+        self.ask(Request::Status { ticket: Ticket(6), group, queue }).await;
+        loop {
+            if let Answer::Status { ticket: Ticket(6), status } = self.next().await {
+                return status.unwrap();
+            }
+        }
+    }
+
     async fn ask(&mut self, request: Request) {
         assert!(self.cluster.submit(self.id, &mut vec![request]).await);
     }
 
     async fn next(&mut self) -> Answer {
         while self.waiting.is_empty() {
-            assert!(self.answers.recv(&mut self.waiting).await);
+            let heard = tokio::time::timeout(PATIENCE, self.answers.recv(&mut self.waiting));
+            assert!(heard.await.expect("an answer"));
         }
         self.waiting.remove(0)
     }
 
     async fn declare(&mut self, name: &str, durable: bool) -> (QueueId, GroupId) {
+        self.declare_with(name, durable, &[]).await
+    }
+
+    async fn declare_with(
+        &mut self,
+        name: &str,
+        durable: bool,
+        arguments: &[(&str, Value)],
+    ) -> (QueueId, GroupId) {
+        let arguments = arguments.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
         let command = CatalogCommand::DeclareQueue {
             vhost: "/".to_owned(),
             name: name.to_owned(),
@@ -49,7 +115,7 @@ impl Session {
             auto_delete: false,
             exclusive: false,
             server_named: false,
-            arguments: Arguments::new(),
+            arguments: Arguments(arguments.collect()),
             by: SessionOwner { node: self.cluster.node(), session: self.id },
         };
         self.ask(Request::Catalog { ticket: Ticket(1), command }).await;
@@ -199,6 +265,176 @@ fn a_queue_in_memory_returns_what_its_dead_consumer_held() {
         let taken = owner.take(queue, 2).await;
         let bodies: Vec<_> = taken.iter().map(|(_, again, body)| (*again, &body[..])).collect();
         assert_eq!(bodies, [(true, "a"), (true, "b")]);
+    });
+    cluster.stop();
+}
+
+fn text(value: &str) -> Value {
+    Value::LongStr(value.as_bytes().to_vec())
+}
+
+#[test]
+fn a_delayed_message_keeps_its_time_through_a_restart() {
+    let directory = Directory::new("delayed");
+    let published = Instant::now();
+    let delay = Duration::from_millis(2500);
+    let attributes = Attributes { delay_ms: Some(2500), ..Attributes::default() };
+    let cluster = node(&directory.0);
+    run(async {
+        let mut session = Session::open(&cluster);
+        let place = session.declare("later", true).await;
+        session.publish_with(place, &attributes, "later").await;
+        session.publish(place.1, place.0, &["now"]).await;
+    });
+    let confirmed = Instant::now();
+    cluster.stop();
+    let cluster = node(&directory.0);
+    run(async {
+        let mut session = Session::open(&cluster);
+        let (queue, group) = session.declare("later", true).await;
+        session.attach(group, queue, 10).await;
+        assert_eq!(session.take(queue, 1).await[0].2, "now");
+        assert_eq!(session.take(queue, 1).await[0].2, "later");
+        // It was logged somewhen between these two.
+        assert!(
+            published.elapsed() + Duration::from_millis(5) >= delay,
+            "{:?}",
+            published.elapsed()
+        );
+        assert!(confirmed.elapsed() < delay + PATIENCE / 4, "{:?}", confirmed.elapsed());
+    });
+    cluster.stop();
+}
+
+#[test]
+fn dead_messages_wait_through_a_restart_for_a_porter_that_has_stored_them() {
+    let directory = Directory::new("dead");
+    let arguments = [("x-message-ttl", Value::I32(30)), ("x-dead-letter-exchange", text("dead"))];
+    let cluster = node(&directory.0);
+    run(async {
+        let mut porter = Session::open_porter(&cluster);
+        let mut session = Session::open(&cluster);
+        let place = session.declare_with("short-lived", true, &arguments).await;
+        session.publish(place.1, place.0, &["a", "b", "c"]).await;
+        let (leaving, bodies) = porter.next_leaving().await;
+        assert_eq!(
+            (leaving.reason, &bodies[..]),
+            (Outcome::Expired, &["a", "b", "c"].map(String::from)[..])
+        );
+        porter.settle(place, 1..2, Outcome::DeadLettered).await;
+        // It is logged before this: both are of one group, in order.
+        while session.status(place).await.leaving > 2 {}
+        session.publish(place.1, place.0, &[]).await;
+        assert_eq!(cluster.session_count(), 1, "a porter is no client");
+    });
+    cluster.stop();
+    let cluster = node(&directory.0);
+    run(async {
+        let mut session = Session::open(&cluster);
+        let place = session.declare_with("short-lived", true, &arguments).await;
+        assert_eq!(session.status(place).await.leaving, 2);
+        // One porter after the other is told.
+        for _ in 0..2 {
+            let mut porter = Session::open_porter(&cluster);
+            let (_, bodies) = porter.next_leaving().await;
+            assert_eq!(bodies, ["b", "c"]);
+        }
+        let mut porter = Session::open_porter(&cluster);
+        porter.next_leaving().await;
+        porter.settle(place, 2..4, Outcome::DeadLettered).await;
+        while session.status(place).await.leaving > 0 {}
+        assert_eq!(session.status(place).await.counters.dead_lettered, 3);
+    });
+    cluster.stop();
+}
+
+#[test]
+fn limits_priorities_and_counts_of_returns_are_there_after_a_restart() {
+    let directory = Directory::new("limits");
+    // Once it is given back, once its session ends; the third time is too often.
+    let tried = [("x-queue-type", text("quorum")), ("x-delivery-limit", Value::I32(2))];
+    let short = [("x-max-length", Value::I32(2))];
+    let strict = [("x-max-length", Value::I32(1)), ("x-overflow", text("reject-publish"))];
+    let urgent = [("x-max-priority", Value::I32(9))];
+    let cluster = node(&directory.0);
+    run(async {
+        let mut session = Session::open(&cluster);
+        let tried = session.declare_with("tried", true, &tried).await;
+        session.publish(tried.1, tried.0, &["poison", "fine"]).await;
+        session.attach(tried.1, tried.0, 1).await;
+        assert_eq!(session.take(tried.0, 1).await[0].2, "poison");
+        session.settle(tried, 1..2, Outcome::Requeue).await;
+        assert_eq!(session.take(tried.0, 1).await[0].2, "poison");
+        let short = session.declare_with("short", true, &short).await;
+        session.publish(short.1, short.0, &["a", "b", "c"]).await;
+        assert_eq!(session.status(short).await.ready, 2);
+        let strict = session.declare_with("strict", true, &strict).await;
+        session.publish(strict.1, strict.0, &["a"]).await;
+        let urgent = session.declare_with("urgent", true, &urgent).await;
+        session.publish(urgent.1, urgent.0, &["low"]).await;
+        session.publish(urgent.1, urgent.0.lane(9), &["high"]).await;
+    });
+    cluster.stop();
+    let cluster = node(&directory.0);
+    run(async {
+        let mut session = Session::open(&cluster);
+        let mut porter = Session::open_porter(&cluster);
+        let tried = session.declare_with("tried", true, &tried).await;
+        session.attach(tried.1, tried.0, 1).await;
+        assert_eq!(session.take(tried.0, 1).await[0].2, "poison");
+        session.settle(tried, 1..2, Outcome::Requeue).await;
+        assert_eq!(session.take(tried.0, 1).await[0].2, "fine", "the other came back too often");
+        let (leaving, bodies) = porter.next_leaving().await;
+        assert_eq!((leaving.reason, &bodies[0][..]), (Outcome::Exhausted, "poison"));
+        let short = session.declare_with("short", true, &short).await;
+        let status = session.status(short).await;
+        assert_eq!((status.ready, status.counters.dropped), (2, 1));
+        let (queue, group) = session.declare_with("strict", true, &strict).await;
+        let (ticket, sizes) = (Ticket(4), vec![1]);
+        session.ask(Request::Admit { ticket, group, queue, sizes }).await;
+        let answer = session.next().await;
+        assert!(
+            matches!(&answer, Answer::Admitted { refused, .. } if *refused == [0]),
+            "{answer:?}"
+        );
+        let urgent = session.declare_with("urgent", true, &urgent).await;
+        session.attach(urgent.1, urgent.0, 1).await;
+        assert_eq!(session.take(urgent.0.lane(9), 1).await[0].2, "high");
+        session.settle((urgent.0.lane(9), urgent.1), 1..2, Outcome::Done).await;
+        assert_eq!(session.take(urgent.0, 1).await[0].2, "low");
+    });
+    cluster.stop();
+}
+
+#[test]
+fn delayed_messages_all_over_a_backlog_come_in_their_time() {
+    let directory = Directory::new("sparse");
+    const COUNT: u64 = 3000;
+    let filler = "x".repeat(1000);
+    let cluster = node(&directory.0);
+    run(async {
+        let mut session = Session::open(&cluster);
+        let (queue, group) = session.declare("later", true).await;
+        for nth in 0..COUNT {
+            let delay_ms = Some(2500 + (nth * 7919) % COUNT);
+            let mut batch = Batch::new();
+            let attributes = Attributes { delay_ms, ..Attributes::default() };
+            let body = format!("{nth}-{filler}");
+            batch.enqueue_with(&[queue], &attributes, &[], body.as_bytes());
+            let (ticket, settles) = (Ticket(2), Vec::new());
+            session.ask(Request::Append { group, ticket, batch, settles }).await;
+        }
+        for _ in 0..COUNT {
+            assert!(matches!(session.next().await, Answer::Appended { .. }));
+        }
+        session.attach(group, queue, u32::MAX).await;
+        let mut seen = std::collections::BTreeSet::new();
+        while (seen.len() as u64) < COUNT {
+            for (seq, _, body) in session.take(queue, 1).await {
+                assert!(body.starts_with(&format!("{}-", seq - 1)));
+                assert!(seen.insert(seq));
+            }
+        }
     });
     cluster.stop();
 }

@@ -13,11 +13,12 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use cluster::{
-    Answer, AnswerReceiver, ClusterHandle, Config, Failure, PeerConfig, Request, Ticket, launch,
+    Answer, AnswerReceiver, ClusterHandle, Config, Delivery, Failure, PeerConfig, Request, Ticket,
+    launch,
 };
 use machine::{
-    Arguments, Batch, CatalogCommand, CatalogReply, ConsumerId, ConsumerSpec, GroupId, Messages,
-    NodeId, QueueId, SessionId, SessionOwner,
+    Arguments, Attributes, Batch, CatalogCommand, CatalogReply, ConsumerId, ConsumerSpec, GroupId,
+    Messages, NodeId, Outcome, QueueId, Ranges, SessionId, SessionOwner, Value,
 };
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -119,6 +120,47 @@ impl Session {
         Self { cluster: cluster.clone(), id, answers, waiting: Vec::new() }
     }
 
+    /// The session of the node's porter.
+    fn open_porter(cluster: &ClusterHandle) -> Self {
+        let (id, answers) = cluster.open_porter();
+        Self { cluster: cluster.clone(), id, answers, waiting: Vec::new() }
+    }
+
+    async fn publish_one(
+        &mut self,
+        (queue, group): (QueueId, GroupId),
+        attributes: &Attributes,
+        body: &str,
+    ) {
+        let mut batch = Batch::new();
+        batch.enqueue_with(&[queue], attributes, &[], body.as_bytes());
+        self.ask(Request::Append { group, ticket: Ticket(2), batch, settles: Vec::new() }).await;
+        assert!(matches!(self.next().await, Answer::Appended { .. }));
+    }
+
+    async fn attach(&mut self, (queue, group): (QueueId, GroupId), credit: u32) {
+        let consumer = ConsumerId { session: self.id, number: queue.0 };
+        let spec = ConsumerSpec { credit, ..ConsumerSpec::default() };
+        self.ask(Request::Attach { ticket: Ticket(3), group, queue, consumer, spec }).await;
+    }
+
+    async fn settle(&mut self, delivery: &Delivery, outcome: Outcome) {
+        let Delivery { group, queue, consumer, first_seq, count, .. } = *delivery;
+        let ranges = Ranges::from(first_seq..first_seq + u64::from(count));
+        let credit = count;
+        self.ask(Request::Settle { group, queue, consumer, ranges, outcome, credit }).await;
+    }
+
+    /// The next delivery, and its only body.
+    async fn deliver(&mut self) -> (Delivery, String) {
+        loop {
+            let Answer::Delivered(delivery) = self.next().await else { continue };
+            let (_, body) = Messages::of(delivery.queue, &delivery.bytes).next().unwrap();
+            let body = String::from_utf8(body.to_vec()).unwrap();
+            return (delivery, body);
+        }
+    }
+
     async fn ask(&mut self, request: Request) {
         assert!(self.cluster.submit(self.id, &mut vec![request]).await);
     }
@@ -132,6 +174,15 @@ impl Session {
     }
 
     async fn declare(&mut self, name: &str) -> (QueueId, GroupId) {
+        self.declare_with(name, &[]).await
+    }
+
+    async fn declare_with(
+        &mut self,
+        name: &str,
+        arguments: &[(&str, Value)],
+    ) -> (QueueId, GroupId) {
+        let arguments = arguments.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
         let command = CatalogCommand::DeclareQueue {
             vhost: "/".to_owned(),
             name: name.to_owned(),
@@ -139,7 +190,7 @@ impl Session {
             auto_delete: false,
             exclusive: false,
             server_named: false,
-            arguments: Arguments::new(),
+            arguments: Arguments(arguments.collect()),
             by: SessionOwner { node: self.cluster.node(), session: self.id },
         };
         self.ask(Request::Catalog { ticket: Ticket(1), command }).await;
@@ -291,4 +342,95 @@ fn a_node_whose_log_is_damaged_is_rebuilt_from_the_others() {
     cluster.stop(1);
     publish(cluster.node(3), &places, 2200..2300);
     assert_all_there(cluster.node(3), &places, 2300);
+}
+
+/// Who leads `group`, as `node` sees it.
+fn leader(node: &ClusterHandle, group: GroupId) -> Option<usize> {
+    let groups = node.status()?.groups;
+    let found = groups.iter().find(|found| found.group == group)?;
+    found.leader.map(|leader| leader.0 as usize)
+}
+
+/// Declares queues until one is in a group that node 1 leads.
+async fn declare_on_first(
+    cluster: &Cluster,
+    session: &mut Session,
+    name: &str,
+    arguments: &[(&str, Value)],
+) -> (QueueId, GroupId) {
+    for nth in 0..100 {
+        let place = session.declare_with(&format!("{name} {nth}"), arguments).await;
+        if leader(cluster.node(2), place.1) == Some(1) {
+            return place;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("node 1 leads nothing");
+}
+
+#[test]
+fn queues_with_arguments_keep_what_they_promise_when_the_node_that_leads_them_goes() {
+    let mut cluster = Cluster::new("arguments");
+    let text = |text: &str| Value::LongStr(text.as_bytes().to_vec());
+    let (mut session, mut porter, places, published) = run(async {
+        let mut session = Session::open(cluster.node(2));
+        let porter = Session::open_porter(cluster.node(2));
+        let tried = [("x-queue-type", text("quorum")), ("x-delivery-limit", Value::I32(1))];
+        let tried = declare_on_first(&cluster, &mut session, "tried", &tried).await;
+        let urgent = [("x-max-priority", Value::I32(9))];
+        let urgent = declare_on_first(&cluster, &mut session, "urgent", &urgent).await;
+        let short = [("x-message-ttl", Value::I32(3000)), ("x-dead-letter-exchange", text("dead"))];
+        let short = declare_on_first(&cluster, &mut session, "short-lived", &short).await;
+        let later = declare_on_first(&cluster, &mut session, "later", &[]).await;
+        let none = Attributes::default();
+        session.publish_one(tried, &none, "poison").await;
+        session.attach(tried, 1).await;
+        let (delivery, _) = session.deliver().await;
+        session.settle(&delivery, Outcome::Requeue).await;
+        let (delivery, body) = session.deliver().await;
+        assert_eq!((delivery.returns, &body[..]), (1, "poison"));
+        session.publish_one((urgent.0.lane(9), urgent.1), &none, "high").await;
+        session.publish_one(urgent, &none, "low").await;
+        session.attach(urgent, 1).await;
+        let (high, body) = session.deliver().await;
+        assert_eq!((high.queue, &body[..]), (urgent.0.lane(9), "high"));
+        let published = Instant::now();
+        let delayed = Attributes { delay_ms: Some(4000), ..none };
+        session.publish_one(later, &delayed, "later").await;
+        session.publish_one(short, &none, "short-lived").await;
+        (session, porter, (delivery, high, short, later), published)
+    });
+    cluster.stop(1);
+    run(async {
+        let (poison, high, short, later) = places;
+        // Both are held, and nobody else gets them.
+        session.settle(&high, Outcome::Done).await;
+        let (low, body) = session.deliver().await;
+        assert_eq!((low.queue, &body[..]), (high.queue.base(), "low"));
+        session.settle(&poison, Outcome::Requeue).await;
+        session.attach(later, 1).await;
+        assert_eq!(session.deliver().await.1, "later");
+        let waited = published.elapsed();
+        assert!(waited >= Duration::from_millis(3990), "it comes early: {waited:?}");
+        let new = loop {
+            match leader(cluster.node(2), short.1) {
+                Some(node) if node != 1 => break node,
+                _ => tokio::time::sleep(Duration::from_millis(20)).await,
+            }
+        };
+        if new != 2 {
+            porter = Session::open_porter(cluster.node(new));
+        }
+        let mut left = Vec::new();
+        while left.len() < 2 {
+            let Answer::Leaving(leaving) = porter.next().await else { continue };
+            left.push((leaving.queue, leaving.reason));
+        }
+        left.sort();
+        let mut expected = [(poison.queue, Outcome::Exhausted), (short.0, Outcome::Expired)];
+        expected.sort();
+        assert_eq!(left, expected);
+    });
+    cluster.start(1);
+    cluster.agree();
 }
