@@ -100,7 +100,7 @@ impl Options {
         let mut bench = Bench::new(pair);
         if self.story {
             let traces = bench.try_once(&item.program, Patience::USUAL);
-            println!("{}", story(item, &traces));
+            println!("{}", story(item, &traces, usize::MAX));
             return traces.reference == traces.tried;
         }
         let traces = bench.try_once(&item.program, Patience::USUAL);
@@ -157,9 +157,9 @@ impl Options {
             let shortest = if self.shrink { shrink(&mut bench, &item.program) } else { None };
             match shortest {
                 Some((program, traces)) => {
-                    println!("{}", story(&Item { program, ..item.clone() }, &traces));
+                    println!("{}", story(&Item { program, ..item.clone() }, &traces, 0));
                 }
-                None => println!("{}", story(item, traces)),
+                None => println!("{}", story(item, traces, 0)),
             }
         }
         println!(
@@ -218,8 +218,14 @@ fn kind(item: &Item, traces: &Traces) -> String {
     format!("{verb}: RabbitMQ: {}, Millrace: {}", line(&reference), line(&tried))
 }
 
+/// A line without numbers, and a message without its properties.
 fn plain(line: &str) -> String {
     const LONGEST: usize = 120;
+    if let Some((_, message)) = line.split_once(" < ") {
+        let redelivered = if message.contains(" redelivered ") { " redelivered" } else { "" };
+        let dead = if message.contains("x-death=") { " dead" } else { "" };
+        return format!("delivers a{redelivered}{dead} message");
+    }
     let mut plain = String::new();
     for letter in line.chars() {
         match letter {
@@ -231,30 +237,30 @@ fn plain(line: &str) -> String {
     plain.chars().take(LONGEST).collect()
 }
 
-/// The program with what both brokers showed, up to where they part.
-fn story(item: &Item, traces: &Traces) -> String {
+/// The program with what both brokers showed, up to where they part and as many operations more.
+fn story(item: &Item, traces: &Traces, more: usize) -> String {
     let mut text = format!("-- {}\n", item.name);
-    let parting = parting(traces);
-    let count = traces.reference.0.len().max(traces.tried.0.len());
-    for index in 0..parting.map_or(count, |parting| parting + 1) {
+    let Traces { reference, tried } = traces;
+    let count = reference.0.len().max(tried.0.len());
+    let told = parting(traces).map_or(count, |parting| parting.saturating_add(more));
+    for index in 0..count {
         let operation = item.program.0.get(index);
         let operation = operation.map_or("(the end)".to_owned(), ToString::to_string);
         text.push_str(&format!("{operation}\n"));
+        if index > told {
+            continue;
+        }
         let mut tell = |who: &str, trace: &Trace| {
             for line in trace.0.get(index).into_iter().flatten() {
                 text.push_str(&format!("    {who}{line}\n"));
             }
         };
-        if Some(index) == parting {
-            tell("RabbitMQ  ", &traces.reference);
-            tell("Millrace  ", &traces.tried);
+        if reference.0.get(index) == tried.0.get(index) {
+            tell("", reference);
         } else {
-            tell("", &traces.reference);
+            tell("RabbitMQ  ", reference);
+            tell("Millrace  ", tried);
         }
-    }
-    let rest = item.program.0.iter().skip(parting.map_or(count, |parting| parting + 1));
-    for operation in rest {
-        text.push_str(&format!("{operation}\n"));
     }
     text
 }

@@ -31,6 +31,7 @@ pub(super) fn program(seed: u64) -> Program {
         exchanges: Vec::new(),
         consumers: Vec::new(),
         consumed: 0,
+        getters: Vec::new(),
     };
     generator.set_up();
     let declared = generator.program.0.len() as u64;
@@ -50,6 +51,8 @@ struct About {
     ttl: bool,
     quorum: bool,
     limits: bool,
+    /// Queues that refuse what is too much: only `q1`, to which no dead letters go.
+    refusals: bool,
     dead_letters: bool,
     priorities: bool,
     single_active: bool,
@@ -63,12 +66,15 @@ struct About {
 
 impl About {
     fn draw(random: &mut Random) -> About {
-        let time = random.chance(22);
+        let limits = random.chance(35);
+        let refusals = limits && random.chance(50);
+        let time = !refusals && random.chance(25);
         About {
             time,
-            ttl: time || random.chance(25),
+            ttl: time || (!refusals && random.chance(30)),
             quorum: random.chance(12),
-            limits: random.chance(35),
+            limits,
+            refusals,
             dead_letters: random.chance(55),
             priorities: random.chance(25),
             single_active: random.chance(18),
@@ -90,6 +96,8 @@ struct Generator {
     /// Tag, channel and queue.
     consumers: Vec<(String, u16, String)>,
     consumed: u32,
+    /// Channels that may hold what they got.
+    getters: Vec<u16>,
 }
 
 impl Generator {
@@ -289,8 +297,16 @@ impl Generator {
     }
 
     fn get(&mut self) {
-        let operation = Operation::new(Verb::Get, self.channel(), &[self.queue()]);
-        let operation = if self.random.chance(25) { operation.flag("no-ack") } else { operation };
+        if self.about.quorum && self.about.single_active {
+            return;
+        }
+        let channel = self.channel();
+        let mut operation = Operation::new(Verb::Get, channel, &[self.queue()]);
+        if self.random.chance(25) {
+            operation = operation.flag("no-ack");
+        } else {
+            self.getters.push(channel);
+        }
         self.push(operation);
     }
 
@@ -307,7 +323,7 @@ impl Generator {
         if self.random.chance(20) {
             operation = operation.flag("no-ack");
         }
-        if self.random.chance(5) {
+        if self.random.chance(5) && !self.about.quorum {
             operation = operation.flag("exclusive");
         }
         if self.random.chance(if self.about.priorities { 40 } else { 8 }) {
@@ -332,24 +348,28 @@ impl Generator {
     }
 
     /// A delivery that somebody may hold: which, and on what channel.
-    fn which(&mut self) -> (String, u16) {
+    fn which(&mut self) -> Option<(String, u16)> {
         let place = self.random.pick(&["first", "first", "last"]);
-        match self.consumer() {
-            Some((tag, channel)) if self.random.chance(75) => (format!("{tag}.{place}"), channel),
-            _ if self.random.chance(15) => ("all".to_owned(), self.channel()),
-            _ => (format!("got.{place}"), self.channel()),
+        if self.random.chance(8) {
+            return Some(("all".to_owned(), self.channel()));
         }
+        if self.getters.is_empty() || (!self.consumers.is_empty() && self.random.chance(65)) {
+            let (tag, channel) = self.consumer()?;
+            return Some((format!("{tag}.{place}"), channel));
+        }
+        let channel = self.random.pick(&self.getters.clone());
+        Some((format!("got.{place}"), channel))
     }
 
     fn ack(&mut self) {
-        let (which, channel) = self.which();
+        let Some((which, channel)) = self.which() else { return };
         let operation = Operation::new(Verb::Ack, channel, &[&which]);
         let operation = if self.random.chance(25) { operation.flag("multiple") } else { operation };
         self.push(operation);
     }
 
     fn nack(&mut self) {
-        let (which, channel) = self.which();
+        let Some((which, channel)) = self.which() else { return };
         let mut operation = Operation::new(Verb::Nack, channel, &[&which]);
         if self.random.chance(40) {
             operation = operation.flag("multiple");
@@ -361,8 +381,10 @@ impl Generator {
     }
 
     fn reject(&mut self) {
-        let (which, channel) = self.which();
-        let which = if which == "all" { "got.first".to_owned() } else { which };
+        let Some((which, channel)) = self.which() else { return };
+        if which == "all" {
+            return;
+        }
         let operation = Operation::new(Verb::Reject, channel, &[&which]);
         let operation = if self.random.chance(50) { operation.flag("requeue") } else { operation };
         self.push(operation);
@@ -380,10 +402,12 @@ impl Generator {
 
     fn delete_queue(&mut self) {
         let mut operation = Operation::new(Verb::DeleteQueue, self.channel(), &[self.queue()]);
-        if self.random.chance(30) {
+        // Quorum queues of RabbitMQ do not know conditions.
+        let has_conditions = !self.about.quorum;
+        if has_conditions && self.random.chance(30) {
             operation = operation.flag("if-unused");
         }
-        if self.random.chance(30) {
+        if has_conditions && self.random.chance(30) {
             operation = operation.flag("if-empty");
         }
         self.push(operation);

@@ -8,6 +8,8 @@
 //! | delivery tags | they number what arrives on a channel over all of its consumers, in an order that is open |
 //! | numbers of confirms | only the set of messages acked or nacked after an operation is promised |
 //! | `time` in `x-death` | the wall clock |
+//! | order of a message's headers | a table has none: RabbitMQ sorts it when it adds to it, and else does not |
+//! | consumers of a quorum queue | RabbitMQ 3.10 counts whoever holds a message by `basic.get` as one |
 
 use amqp::FieldValue;
 
@@ -20,6 +22,7 @@ pub(super) fn message(message: &Message) -> Message {
         if *name == "headers"
             && let FieldValue::Table(table) = value
         {
+            table.0.sort_by(|(one, _), (two, _)| one.cmp(two));
             let deaths = table.0.iter_mut().filter(|(key, _)| key == "x-death");
             for (_, deaths) in deaths {
                 without_time(deaths);
@@ -39,6 +42,14 @@ fn without_time(deaths: &mut FieldValue) {
             }
         }
     }
+}
+
+/// How many messages and consumers a queue has, in the words of a trace.
+pub(super) fn counts(is_quorum: bool, ready: u32, consumers: u32) -> String {
+    if is_quorum {
+        return format!("{ready} ready");
+    }
+    format!("{ready} ready, {consumers} consumers")
 }
 
 /// A line of a trace without numbers that depend on the order of independent things.

@@ -133,9 +133,18 @@ impl Program {
         })
     }
 
-    /// Whether a queue of it is replicated where queues have types.
-    pub(super) fn has_quorum(&self) -> bool {
-        self.0.iter().any(|operation| operation.text("x-queue-type").as_deref() == Some("quorum"))
+    /// Whether messages move while no client does anything: dead letters, and what a replicated queue
+    /// does once its log is written.
+    pub(super) fn is_slow(&self) -> bool {
+        self.0.iter().any(|operation| operation.option("x-dead-letter-exchange").is_some())
+            || self.quorum().next().is_some()
+    }
+
+    /// Names of the queues that are replicated where queues have types.
+    pub(super) fn quorum(&self) -> impl Iterator<Item = &str> {
+        let is_quorum =
+            |operation: &&Operation| operation.text("x-queue-type").as_deref() == Some("quorum");
+        self.0.iter().filter(is_quorum).map(|operation| operation.word(0))
     }
 
     /// The program without one operation.

@@ -35,7 +35,7 @@ pub(super) struct Site {
 pub(super) struct Patience {
     /// So many rounds of questions in a row have to have the same answers.
     pub(super) rounds: u32,
-    /// The pause between two rounds for queues whose changes take effect in the background.
+    /// The pause between two rounds in a program in which messages move in the background.
     pub(super) gap: Duration,
     /// The pause after an operation in a program in which messages expire.
     pub(super) expiry: Duration,
@@ -44,7 +44,7 @@ pub(super) struct Patience {
 impl Patience {
     /// Enough for nearly every program.
     pub(super) const USUAL: Patience =
-        Patience { rounds: 2, gap: Duration::from_millis(8), expiry: Duration::from_millis(300) };
+        Patience { rounds: 2, gap: Duration::from_millis(12), expiry: Duration::from_millis(300) };
     /// For a program whose traces differed, once nothing else runs.
     pub(super) const GREAT: Patience =
         Patience { rounds: 5, gap: Duration::from_millis(40), expiry: Duration::from_millis(500) };
@@ -55,8 +55,6 @@ const LINKS: usize = 2;
 const CONTROL: u16 = 90;
 /// How long a broker may take for an answer.
 const ANSWER_MAX: Duration = Duration::from_secs(20);
-/// Messages that are read from one queue at the end.
-const DRAINED_MAX: usize = 100;
 
 /// Runs `program`. `prefix` goes before every name of its own.
 pub(super) fn run(
@@ -89,7 +87,9 @@ struct Runner<'a> {
     prefix: &'a str,
     patience: Patience,
     is_timed: bool,
-    has_quorum: bool,
+    is_slow: bool,
+    /// Queues that are replicated where queues have types, by full name.
+    quorum: BTreeSet<String>,
     /// Channels that are open.
     channels: BTreeMap<u16, Channel>,
     has_control: [bool; LINKS],
@@ -143,7 +143,8 @@ impl<'a> Runner<'a> {
             prefix,
             patience,
             is_timed: program.is_timed(),
-            has_quorum: program.has_quorum(),
+            is_slow: program.is_slow(),
+            quorum: program.quorum().map(|name| format!("{prefix}{name}")).collect(),
             channels: BTreeMap::new(),
             has_control: [false; LINKS],
             queues: BTreeMap::new(),
@@ -274,23 +275,23 @@ impl<'a> Runner<'a> {
         let open: Vec<u16> = self.channels.keys().copied().collect();
         for channel in open {
             self.close(channel)?;
+            // What it held goes to the others first, which still consume.
+            self.settle(Verb::Close)?;
         }
-        self.settle(Verb::Close)?;
         let queues: Vec<(String, usize)> =
             self.queues.iter().map(|(name, queue)| (name.clone(), queue.link)).collect();
         for (name, link) in queues {
             let channel = if link == 0 { 1 } else { 3 };
-            for _ in 0..DRAINED_MAX {
-                if !self.open(channel)? {
-                    break;
-                }
-                let get = basic::Get { queue: &name, no_ack: true };
-                self.wire(link)?.send(channel, &Method::BasicGet(get));
-                let before = self.step.gots.len();
+            if self.open(channel)? {
+                let consume = basic::Consume {
+                    queue: &name,
+                    consumer_tag: &name,
+                    no_ack: true,
+                    ..Default::default()
+                };
+                self.wire(link)?.send(channel, &Method::BasicConsume(consume));
                 self.await_reply(link, channel, false)?;
-                if self.step.gots.len() == before {
-                    break;
-                }
+                self.settle(Verb::Consume)?;
             }
         }
         Ok(())

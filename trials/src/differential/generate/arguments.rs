@@ -30,9 +30,8 @@ impl Generator {
         }
         if is_quorum {
             operation = operation.with("x-queue-type", "quorum");
-            if self.random.chance(60) {
-                operation = operation.with("x-delivery-limit", self.random.pick(&[0, 1, 2]));
-            }
+            // Without a limit RabbitMQ 3.10 puts what comes back behind everything else.
+            operation = operation.with("x-delivery-limit", self.random.pick(&[0, 1, 2]));
         } else if self.random.chance(5) {
             operation = operation.with("x-queue-type", "classic");
         }
@@ -41,7 +40,9 @@ impl Generator {
             operation = operation.with("x-message-ttl", self.random.pick(&[ttl, ttl, ENDLESS_MS]));
         }
         if self.about.expires && self.random.chance(60) {
-            operation = operation.with("x-expires", self.random.pick(&[UNUSED_MS, ENDLESS_MS]));
+            // A quorum queue of RabbitMQ looks at it every five seconds.
+            let short = if is_quorum { ENDLESS_MS } else { UNUSED_MS };
+            operation = operation.with("x-expires", self.random.pick(&[short, ENDLESS_MS]));
         }
         if self.about.limits && self.random.chance(70) {
             operation = self.limits(operation, is_quorum);
@@ -74,16 +75,19 @@ impl Generator {
             let bytes = self.random.pick(&[0, 5, 10, 25]);
             operation = operation.with("x-max-length-bytes", bytes);
         }
-        let overflows = ["drop-head", "reject-publish", "reject-publish-dlx"];
         // A quorum queue tells its publishers late that it is full, so what it refuses is open.
-        if self.random.chance(60) && !is_quorum {
-            operation = operation.with("x-overflow", self.random.pick(&overflows));
+        let may_refuse = self.about.refusals && operation.word(0) == "q1" && !is_quorum;
+        if may_refuse && self.random.chance(85) {
+            let overflow = self.random.pick(&["reject-publish", "reject-publish-dlx"]);
+            operation = operation.with("x-overflow", overflow);
+        } else if self.random.chance(25) {
+            operation = operation.with("x-overflow", "drop-head");
         }
         operation
     }
 
     fn dead_letters(&mut self, mut operation: Operation) -> Operation {
-        let by_name = self.random.chance(45);
+        let by_name = self.about.refusals || self.random.chance(45);
         let exchange = match self.random.below(20) {
             0 => "e9",
             _ if by_name => "",
@@ -91,7 +95,8 @@ impl Generator {
         };
         operation = operation.with("x-dead-letter-exchange", exchange);
         if by_name {
-            operation = operation.with("x-dead-letter-routing-key", self.random.pick(&QUEUES));
+            let targets = if self.about.refusals { &QUEUES[1..] } else { &QUEUES[..] };
+            operation = operation.with("x-dead-letter-routing-key", self.random.pick(targets));
         } else if self.random.chance(30) {
             operation = operation.with("x-dead-letter-routing-key", self.random.pick(&KEYS));
         }
@@ -115,7 +120,6 @@ impl Generator {
             "x-dead-letter-exchange",
             "x-dead-letter-routing-key",
             "x-dead-letter-strategy",
-            "x-queue-leader-locator",
             "x-quorum-initial-group-size",
             "x-max-in-memory-length",
             "x-unknown",
@@ -229,7 +233,7 @@ impl Generator {
             0 => Operation::new(Verb::Ack, channel, &["99"]),
             1 => Operation::new(Verb::Ack, channel, &["again"]),
             2 => Operation::new(Verb::Nack, channel, &["99"]).flag("requeue"),
-            3 => Operation::new(Verb::Get, channel, &["q9"]),
+            3 => Operation::new(Verb::Get, channel, &["q9"]).flag("no-ack"),
             4 => Operation::new(Verb::Consume, channel, &["c0", "q9"]),
             5 => Operation::new(Verb::Consume, channel, &["c1", queue]),
             6 => Operation::new(Verb::Bind, channel, &[queue, "e9", "a"]),
@@ -244,7 +248,9 @@ impl Generator {
             15 => Operation::new(Verb::DeleteExchange, channel, &["amq.direct"]),
             16 => Operation::new(Verb::Queue, channel, &["amq.q1"]),
             17 => Operation::new(Verb::Exchange, channel, &[exchange, "headers"]),
-            18 => Operation::new(Verb::Consume, channel, &["c8", queue]).flag("exclusive"),
+            18 if !self.about.quorum => {
+                Operation::new(Verb::Consume, channel, &["c8", queue]).flag("exclusive")
+            }
             _ => Operation::new(Verb::Commit, channel, &[]),
         };
         self.push(operation);

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use amqp::{Method, channel, connection, queue};
 
+use super::super::leeway;
 use super::super::program::Verb;
 use super::super::wire::{self, Told};
 use super::{ANSWER_MAX, CONTROL, Held, LINKS, Queue, Runner, link_of};
@@ -18,8 +19,8 @@ use super::{ANSWER_MAX, CONTROL, Held, LINKS, Queue, Runner, link_of};
 const SETTLING_MAX: Duration = Duration::from_secs(10);
 /// How long a confirm may be waited for.
 const CONFIRM_MAX: Duration = Duration::from_secs(4);
-/// With queues that work in the background, so many more rounds.
-const QUORUM_ROUNDS: u32 = 2;
+/// Where messages move in the background, so many more rounds.
+const SLOW_ROUNDS: u32 = 2;
 
 impl Runner<'_> {
     pub(super) fn settle(&mut self, verb: Verb) -> io::Result<()> {
@@ -30,8 +31,9 @@ impl Runner<'_> {
             std::thread::sleep(self.patience.expiry);
         }
         let begin = Instant::now();
+        let is_slow = self.is_slow && (may_move(verb) || !self.step.closes.is_empty());
         let mut quiet = 0;
-        let rounds = self.patience.rounds + if self.has_quorum { QUORUM_ROUNDS } else { 0 };
+        let rounds = self.patience.rounds + if is_slow { SLOW_ROUNDS } else { 0 };
         while quiet < rounds {
             let has_moved = self.round()?;
             let is_waiting = begin.elapsed() < CONFIRM_MAX
@@ -41,7 +43,7 @@ impl Runner<'_> {
                 self.step.closes.push("it does not come to rest".to_owned());
                 break;
             }
-            if self.has_quorum || is_waiting {
+            if is_slow || is_waiting {
                 std::thread::sleep(self.patience.gap);
             }
         }
@@ -161,9 +163,14 @@ impl Runner<'_> {
             if queue.noted == queue.counts {
                 continue;
             }
+            if self.quorum.contains(name)
+                && queue.noted.map(|counts| counts.0) == queue.counts.map(|counts| counts.0)
+            {
+                continue;
+            }
             queue.noted = queue.counts;
             if let Some((ready, consumers)) = queue.counts {
-                let text = format!("{ready} ready, {consumers} consumers");
+                let text = leeway::counts(self.quorum.contains(name), ready, consumers);
                 self.step.counts.insert(name.clone(), text);
             }
         }
@@ -190,8 +197,8 @@ impl Runner<'_> {
         match told {
             Told::Reply { text, .. } => self.step.replies.push(text),
             Told::Counted { queue, ready, consumers, .. } => {
-                let text = format!("declare-ok {queue} {ready} ready, {consumers} consumers");
-                self.step.replies.push(text);
+                let counts = leeway::counts(self.quorum.contains(&queue), ready, consumers);
+                self.step.replies.push(format!("declare-ok {queue} {counts}"));
             }
             Told::Flow { .. } => {}
             Told::Delivered { channel, consumer, tag, message } => {
@@ -200,14 +207,14 @@ impl Runner<'_> {
             }
             Told::Got { channel, tag, left, message } => {
                 self.hold(channel, "got", tag);
-                let message = super::super::leeway::message(&message);
+                let message = leeway::message(&message);
                 self.step.gots.push(format!("got {}, {left} left", wire::show(&message)));
             }
             Told::Returned { channel, code, text, message } => {
                 // It has to come before the confirm of the same message.
                 let name = name_of(&message.body);
                 let late = if self.step.acked.contains(&name) { " late" } else { "" };
-                let message = super::super::leeway::message(&message);
+                let message = leeway::message(&message);
                 let text = format!("{code} {text}{late}: {}", wire::show(&message));
                 self.step.returns.entry(channel).or_default().push(text);
             }
@@ -270,7 +277,7 @@ impl Runner<'_> {
     }
 }
 
-/// Whether it may bring a message into a queue, where it may expire.
+/// Whether it may set messages in motion: into a queue, where they may expire, or out of one.
 fn may_move(verb: Verb) -> bool {
     match verb {
         Verb::Publish
@@ -280,6 +287,10 @@ fn may_move(verb: Verb) -> bool {
         | Verb::Recover
         | Verb::Commit
         | Verb::Cancel
+        | Verb::Consume
+        | Verb::Get
+        | Verb::Purge
+        | Verb::DeleteQueue
         | Verb::Close
         | Verb::Disconnect => true,
         Verb::Exchange
@@ -287,14 +298,10 @@ fn may_move(verb: Verb) -> bool {
         | Verb::BindExchange
         | Verb::UnbindExchange
         | Verb::Queue
-        | Verb::DeleteQueue
-        | Verb::Purge
         | Verb::Bind
         | Verb::Unbind
         | Verb::Confirm
         | Verb::Qos
-        | Verb::Consume
-        | Verb::Get
         | Verb::Tx
         | Verb::Rollback
         | Verb::Pause => false,
