@@ -19,7 +19,7 @@ mod snapshot;
 mod users;
 mod vhosts;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 pub use bindings::Binding;
 pub use command::{CatalogCommand, Destination};
@@ -101,6 +101,9 @@ pub struct Catalog {
     local: BTreeSet<(NodeId, QueueId)>,
     /// Queues per group, from group 1.
     group_queues: Vec<u32>,
+    // Neither replicated nor derived.
+    /// Deleted queues whose dead letters may still be on their way, the latest last.
+    departed: VecDeque<Queue>,
 }
 
 impl Catalog {
@@ -138,6 +141,7 @@ impl Catalog {
             origins: Origins::default(),
             queue_names: BTreeMap::new(),
             exclusive: BTreeSet::new(),
+            departed: VecDeque::new(),
             local: BTreeSet::new(),
             group_queues: vec![0; group_count as usize],
         }
@@ -346,6 +350,12 @@ impl Catalog {
     pub fn has_exclusive(&self, session: SessionOwner) -> bool {
         let first = (session, QueueId(0));
         self.exclusive.range(first..).next().is_some_and(|(owner, _)| *owner == session)
+    }
+
+    /// A queue that was deleted lately and may have dead letters on their way. Only this process
+    /// remembers it, so it may be unknown.
+    pub fn departed(&self, queue: QueueId) -> Option<&Queue> {
+        self.departed.iter().find(|departed| departed.id == queue.base())
     }
 
     /// Of a queue or of one of its lanes.

@@ -20,6 +20,8 @@ pub const USERS_MAX: usize = 10_000;
 pub const EXCHANGES_MAX: usize = 10_000;
 /// Queues of a cluster.
 pub const QUEUES_MAX: usize = 100_000;
+/// Deleted queues that are remembered for the dead letters that they may leave behind.
+pub const DEPARTED_QUEUES_MAX: usize = 1_024;
 /// Bindings of one source exchange.
 pub const BINDINGS_PER_SOURCE_MAX: usize = 100_000;
 /// What one publish may cost in routing: exchanges, words, headers and bindings looked at.

@@ -141,6 +141,8 @@ struct Queue {
     lanes: Vec<Lane>,
     /// Which keys came lately, where that counts.
     window: Option<Box<KeyWindow>>,
+    /// It was deleted, and has only dead messages still, which are to be stored elsewhere.
+    is_gone: bool,
     // Leader-local.
     consumers: Consumers,
     is_closing: bool,
@@ -174,6 +176,7 @@ impl Queue {
             main: Lane::new(id),
             lanes: (1..=max_priority).map(|priority| Lane::new(id.lane(priority))).collect(),
             window: has_window.then(Box::default),
+            is_gone: false,
             consumers: Consumers::new(is_single),
             settings,
             is_closing: false,
@@ -264,7 +267,7 @@ impl Queue {
         if self.has_lost {
             return;
         }
-        if self.settings.is_auto_delete && self.consumers.attached() == 0 {
+        if self.settings.is_auto_delete && self.consumers.attached() == 0 && !self.is_gone {
             self.close(effects);
         }
     }
@@ -274,6 +277,21 @@ impl Queue {
             self.is_closing = true;
             effects.push(Effect::Unused { queue: self.id });
         }
+    }
+
+    /// Whether dead messages are to be stored elsewhere still.
+    fn has_leaving(&self) -> bool {
+        let mut extras = self.lanes().filter_map(|lane| lane.extras.as_ref());
+        extras.any(|extras| !extras.leaving.is_empty())
+    }
+
+    /// It was deleted: nothing is left but its dead messages.
+    fn bequeath(&mut self, effects: &mut Vec<Effect>) {
+        self.is_gone = true;
+        self.window = None;
+        self.consumers = Consumers::new(false);
+        self.owed.clear();
+        self.lanes_mut().for_each(|lane| lane.bequeath(effects));
     }
 
     fn ready_len(&self) -> u64 {
@@ -314,6 +332,7 @@ impl Queue {
     fn encode(&self, out: &mut Vec<u8>) {
         put_u64(out, self.id.0);
         self.settings.encode(out);
+        out.push(u8::from(self.is_gone));
         if let Some(window) = &self.window {
             window.encode(out);
         }
@@ -328,6 +347,10 @@ impl Queue {
             return Err(Corrupt { what: "the number of a queue" });
         }
         let mut queue = Self::new(id, QueueSettings::read(reader)?);
+        if !is_old && reader.bool()? {
+            queue.is_gone = true;
+            queue.window = None;
+        }
         if let Some(window) = &mut queue.window {
             **window = KeyWindow::read(reader)?;
         }

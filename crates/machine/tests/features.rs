@@ -709,3 +709,29 @@ fn the_first_to_come_is_the_active_one_whatever_its_priority() {
     group.publish(1);
     assert_eq!(group.delivered(), [(2, 1..2)]);
 }
+
+#[test]
+fn a_deleted_queue_stays_until_its_dead_messages_are_stored() {
+    let mut group = Group::new(Features { dead_letters: true, ..Features::default() });
+    group.attach(1, credit(1)).expect("it is there");
+    group.publish(3);
+    group.settle(Q, 1, 1..2, Outcome::Rejected);
+    let mut batch = Batch::new();
+    batch.drop_queue(Q);
+    group.apply(batch.clone());
+    assert!(group.effects.contains(&Effect::Cancelled { queue: Q, consumer: who(1) }));
+    assert_eq!((group.live(), group.leader.status(Q)), (1, None));
+    assert_eq!(group.leader.queues().count(), 0);
+    assert_eq!(group.attach(2, credit(1)), Err(AttachError::NoQueue));
+    group.publish(1);
+    assert_eq!((group.live(), group.leader.ignored()), (1, 1));
+    group.effects.clear();
+    group.fail_over();
+    group.apply(batch);
+    assert_eq!(group.left(), [(Q, 1..2, Outcome::Rejected)]);
+    group.settle(Q, 77, 1..2, Outcome::DeadLettered);
+    assert!(group.effects.contains(&Effect::Dropped { queue: Q }));
+    assert_eq!(group.leader.lanes().count(), 0);
+    let retired = group.leader.retired();
+    assert_eq!((retired.enqueued, retired.dead_lettered, retired.dropped), (3, 1, 2));
+}

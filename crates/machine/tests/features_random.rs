@@ -139,7 +139,8 @@ impl World {
             let id = 1 + (u64::from(a) + nth * u64::from(b % 2)) % QUEUES;
             let features = &self.features[id as usize - 1];
             let lane = QueueId(id).lane(b % (features.max_priority + 1));
-            let pick = |from: u8, of: u8, to: u64| from.is_multiple_of(of).then_some(u64::from(c) % to);
+            let pick =
+                |from: u8, of: u8, to: u64| from.is_multiple_of(of).then_some(u64::from(c) % to);
             let attributes = Attributes {
                 ttl_ms: pick(b, 4, 30),
                 delay_ms: pick(b, 5, 30),

@@ -210,6 +210,22 @@ impl Lane {
         effects.push(Effect::Settled { queue: self.id, ranges: gone });
     }
 
+    /// Its queue was deleted: everything goes but what is dead.
+    pub(crate) fn bequeath(&mut self, effects: &mut Vec<Effect>) {
+        let stored = std::mem::take(self.gathered.of(Outcome::DeadLettered));
+        self.gathered = Gathered::default();
+        *self.gathered.of(Outcome::DeadLettered) = stored;
+        let mut gone = self.live.clone();
+        if let Some(extras) = &self.extras {
+            extras.leaving.exclude(&mut gone);
+        }
+        if !gone.is_empty() {
+            self.live.remove_all(&gone);
+            self.counters.dropped += gone.len();
+            self.gone(gone, effects);
+        }
+    }
+
     /// Consumers see these no more; the porter does.
     fn begin_to_leave(&mut self, reason: Outcome, ranges: &Ranges, is_leading: bool) {
         let mut dead = ranges.intersect(&self.live);

@@ -174,7 +174,7 @@ impl QueueMachine {
     ) {
         let (time_ms, is_leading) = (self.time_ms, self.is_leading);
         let Some(queue) = &mut self.slots[place] else { return };
-        if queue.lane(id.priority()).is_none() {
+        if queue.lane(id.priority()).is_none() || queue.is_gone {
             self.ignored = self.ignored.wrapping_add(1);
             return;
         }
@@ -223,8 +223,10 @@ impl QueueMachine {
                     && let Some(found) = &mut self.slots[place]
                 {
                     found.apply_settle(queue.priority(), outcome, &ranges, at, effects);
-                    // What came back, or made room for what is to leave, is seen to at the end.
-                    if found.settings.features.is_some() {
+                    if found.is_gone && !found.has_leaving() {
+                        self.remove_queue(queue.base(), effects);
+                    } else if found.settings.features.is_some() {
+                        // What came back, or made room for what is to leave, is seen to at the end.
                         self.touched.push(place);
                     }
                 }
@@ -279,26 +281,39 @@ impl QueueMachine {
         place
     }
 
+    /// A queue that has dead messages on their way out stays for their sake alone.
     fn drop_queue(&mut self, id: QueueId, effects: &mut Vec<Effect>) {
         let id = id.base();
-        let Some(place) = self.places.remove(&id) else { return };
-        self.cache = [NOWHERE; CACHE];
-        self.free.push(place);
-        self.unlogged.remove(&id);
-        let Some(mut queue) = self.slots[place].take() else { return };
-        queue.end_runs(self.time_ms, self.is_leading, effects);
-        if let Some(due_ms) = queue.timer {
-            self.timers.remove(&(due_ms, id));
-        }
-        let mut counters = queue.counters();
-        counters.dropped += queue.live_len();
-        self.retired.add(&counters);
+        let (time_ms, is_leading) = (self.time_ms, self.is_leading);
+        let Some(place) = self.place(id) else { return };
+        let Some(queue) = self.slots[place].as_mut().filter(|queue| !queue.is_gone) else { return };
+        queue.end_runs(time_ms, is_leading, effects);
         for (consumer, _, is_attached) in queue.consumers.holders() {
             self.sessions.remove(&(consumer.session, id));
             if is_attached {
                 effects.push(Effect::Cancelled { queue: id, consumer });
             }
         }
+        if queue.has_leaving() {
+            queue.bequeath(effects);
+            self.look_after(id);
+        } else {
+            self.remove_queue(id, effects);
+        }
+    }
+
+    fn remove_queue(&mut self, id: QueueId, effects: &mut Vec<Effect>) {
+        let Some(place) = self.places.remove(&id) else { return };
+        self.cache = [NOWHERE; CACHE];
+        self.free.push(place);
+        self.unlogged.remove(&id);
+        let Some(queue) = self.slots[place].take() else { return };
+        if let Some(due_ms) = queue.timer {
+            self.timers.remove(&(due_ms, id));
+        }
+        let mut counters = queue.counters();
+        counters.dropped += queue.live_len();
+        self.retired.add(&counters);
         effects.extend(queue.lanes().map(|lane| Effect::Dropped { queue: lane.id }));
     }
 
@@ -334,7 +349,7 @@ impl QueueMachine {
 /// What can be asked.
 impl QueueMachine {
     pub fn status(&self, queue: QueueId) -> Option<QueueStatus> {
-        self.queue(queue).map(Queue::status)
+        self.queue(queue).filter(|queue| !queue.is_gone).map(Queue::status)
     }
 
     /// Which messages are in the queue, or in a lane of it, wherever they are.
@@ -363,9 +378,10 @@ impl QueueMachine {
         holders.map(|(id, holder, _)| (id, holder.spec)).collect()
     }
 
-    /// All queues, by id.
+    /// All queues, by id, but for those that are there for their dead messages alone.
     pub fn queues(&self) -> impl Iterator<Item = QueueId> + '_ {
-        self.places.keys().copied()
+        let is_there = |place: usize| self.slots[place].as_ref().is_some_and(|it| !it.is_gone);
+        self.places.iter().filter(move |(_, place)| is_there(**place)).map(|(id, _)| *id)
     }
 
     /// All lanes of all queues, by id.

@@ -209,7 +209,7 @@ impl Queue {
 
     fn unused_until_ms(&self) -> Option<u64> {
         let expires_ms = self.features()?.expires_ms?;
-        (self.consumers.attached() == 0 && !self.is_closing)
+        (self.consumers.attached() == 0 && !self.is_closing && !self.is_gone)
             .then(|| self.unused_since_ms.saturating_add(expires_ms))
     }
 

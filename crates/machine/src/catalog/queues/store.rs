@@ -7,6 +7,7 @@ use super::super::routing::{Dest, Target};
 use super::super::{Catalog, CatalogCommand, CatalogEffect, CatalogReply, Destination};
 use super::Queue;
 use crate::ids::{GroupId, NodeId, QueueId, SessionOwner};
+use crate::limits::DEPARTED_QUEUES_MAX;
 use crate::value::Arguments;
 
 /// A queue that is to be made. What it needs in addition the catalog has: a number and a place.
@@ -142,6 +143,13 @@ impl Catalog {
             self.local.remove(&(node, queue.id));
         }
         self.queue_names.remove(&queue.id);
+        let features = queue.settings().features;
+        if features.is_some_and(|it| it.dead_letters || it.delivery_limit.is_some()) {
+            if self.departed.len() >= DEPARTED_QUEUES_MAX {
+                self.departed.pop_front();
+            }
+            self.departed.push_back(queue.clone());
+        }
         effects.push(CatalogEffect::QueueDeleted {
             queue: queue.id,
             group: queue.group,

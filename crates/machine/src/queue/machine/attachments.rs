@@ -60,7 +60,8 @@ impl QueueMachine {
         }
         let mut touched = self.let_go(&is_joining);
         for attached in attachments.iter().filter(|it| is_joining(it.consumer.session)) {
-            let Some(queue) = self.queue_mut(attached.queue) else {
+            let found = self.queue_mut(attached.queue).filter(|queue| !queue.is_gone);
+            let Some(queue) = found else {
                 if attached.is_attached {
                     let Attached { queue, consumer, .. } = *attached;
                     effects.push(Effect::Cancelled { queue, consumer });
@@ -100,6 +101,8 @@ impl QueueMachine {
         for (session, id) in joining {
             let Some(queue) = self.queue_mut(id) else { continue };
             let (held, was_attached) = queue.consumers.end_session(session);
+            // It is in what they say of their credit.
+            queue.owed.retain(|(consumer, _)| consumer.session != session);
             for (lane, held) in held.all() {
                 if let Some(lane) = queue.lane_mut(lane) {
                     lane.give_back(held, false);
@@ -116,7 +119,9 @@ impl QueueMachine {
 impl Queue {
     fn attachments(&self) -> impl Iterator<Item = Attached> + '_ {
         self.consumers.holders().flat_map(move |(consumer, holder, is_attached)| {
-            let spec = ConsumerSpec { credit: holder.credit, ..holder.spec };
+            let owed = self.owed.iter().filter(|(by, _)| *by == consumer).map(|(_, credit)| credit);
+            let credit = owed.fold(holder.credit, |sum, credit| sum.saturating_add(*credit));
+            let spec = ConsumerSpec { credit, ..holder.spec };
             let lanes = holder.held.all().filter(|(lane, held)| *lane == 0 || !held.is_empty());
             lanes.map(move |(lane, held)| Attached {
                 queue: self.id.lane(lane),

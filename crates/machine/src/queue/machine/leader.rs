@@ -74,7 +74,7 @@ impl QueueMachine {
             return Err(AttachError::NotLeading);
         }
         let (is_dispatching, now_ms) = (self.is_dispatching, self.now_ms);
-        let found = self.queue_mut(queue).filter(|queue| !queue.is_closing);
+        let found = self.queue_mut(queue).filter(|queue| !queue.is_closing && !queue.is_gone);
         let found = found.ok_or(AttachError::NoQueue)?;
         found.consumers.attach(consumer, spec)?;
         found.touch(now_ms);
@@ -132,7 +132,8 @@ impl QueueMachine {
             return GetReply::NoQueue;
         }
         let (is_dispatching, now_ms) = (self.is_dispatching, self.now_ms);
-        let Some(found) = self.queue_mut(queue) else { return GetReply::NoQueue };
+        let found = self.queue_mut(queue).filter(|found| !found.is_gone);
+        let Some(found) = found else { return GetReply::NoQueue };
         if !is_dispatching {
             return GetReply::NotYet;
         }
@@ -209,16 +210,22 @@ impl QueueMachine {
         (outcome, credit): (Outcome, u32),
         effects: &mut Vec<Effect>,
     ) {
-        self.settle(queue, consumer, ranges, outcome, effects);
-        if credit == 0 {
+        if outcome.is_final() || credit == 0 {
+            self.settle(queue, consumer, ranges, outcome, effects);
+            if credit > 0 {
+                self.credit(queue.base(), consumer, credit, effects);
+            }
             return;
         }
-        let comes_back = matches!(outcome, Outcome::Requeue | Outcome::Returned);
-        let found = self.queue_mut(queue).filter(|found| {
-            let counts = found.features().is_some_and(|features| features.counts_returns);
-            counts && comes_back && found.has_settles()
-        });
-        match found {
+        let gathered = |machine: &Self| {
+            let lane = machine.queue(queue).and_then(|found| found.lane(queue.priority()));
+            lane.map_or(0, |lane| lane.gathered.len())
+        };
+        let before = gathered(self);
+        self.settle(queue, consumer, ranges, outcome, effects);
+        // What does come back by the log brings the credit along.
+        let comes_back = gathered(self) > before;
+        match self.queue_mut(queue).filter(|_| comes_back) {
             Some(found) => found.owed.push((consumer, credit)),
             None => self.credit(queue.base(), consumer, credit, effects),
         }
@@ -293,6 +300,7 @@ impl QueueMachine {
             self.sessions.remove(&(session, id));
             let Some(queue) = self.queue_mut(id) else { continue };
             let (held, was_attached) = queue.consumers.end_session(session);
+            queue.owed.retain(|(consumer, _)| consumer.session != session);
             for (lane, held) in held.all() {
                 queue.let_go(lane, held, Outcome::Returned);
             }
@@ -337,7 +345,8 @@ impl QueueMachine {
         if_unused: bool,
         if_empty: bool,
     ) -> Result<u64, CloseError> {
-        let queue = self.queue_mut(queue).ok_or(CloseError::NoQueue)?;
+        let queue = self.queue_mut(queue).filter(|queue| !queue.is_gone);
+        let queue = queue.ok_or(CloseError::NoQueue)?;
         if if_unused && queue.consumers.attached() > 0 {
             return Err(CloseError::InUse);
         }
