@@ -2,14 +2,13 @@
 
 use amqp::{Method, ReplyCode, basic};
 use cluster::Request;
-use machine::{AttachError, ConsumerSpec, QueueType};
+use machine::{AttachError, ConsumerSpec, Queue, QueueType};
 
 use super::attributes::integer;
 use super::channel::{Channel, Doing};
 use super::deliveries::Fetch;
 use super::errors::{Failure, exclusive_use, no_queue, not_done, precondition};
 use super::reply_to::REPLY_TO;
-use super::topology::Found;
 use super::trunk::{Trunk, Turn};
 use super::unacked::Source;
 use super::values::type_name;
@@ -57,15 +56,16 @@ impl Channel {
         let queue = self.queue_name(consume.queue)?;
         let verb = Verb::Read { queue: &queue };
         auth::allow(turn.view.catalog, &trunk.user, &trunk.vhost, verb)?;
-        let Found { id, group } = self.find_queue(trunk, turn, &queue)?;
-        self.check_consume(trunk, turn, &queue, consume)?;
+        let found = self.usable_queue(trunk, turn, &queue)?;
+        self.check_consume(trunk, found, consume)?;
         if self.consumers.len() >= trunk.config.consumers_per_channel_max {
             let max = trunk.config.consumers_per_channel_max;
             let text = format!("reached maximum ({max}) of consumers per channel");
             return Err(Failure::connection(ReplyCode::NotAllowed, text));
         }
         let priority = priority(trunk, &queue, consume)?;
-        trunk.expect_acks(turn.view.catalog, id);
+        trunk.expect_acks(found);
+        let (id, group) = (found.id, found.group);
         let number = trunk.consumers.draw();
         let source = Source { group, queue: id, consumer: number };
         let credit =
@@ -89,11 +89,10 @@ impl Channel {
     fn check_consume(
         &self,
         trunk: &Trunk,
-        turn: &Turn<'_>,
-        name: &str,
+        queue: &Queue,
         consume: &basic::Consume<'_>,
     ) -> Result<(), Failure> {
-        let Some(queue) = turn.view.catalog.queue(&trunk.vhost, name) else { return Ok(()) };
+        let name = queue.name.as_str();
         if consume.arguments.find("x-stream-offset").is_some() {
             let queue_type = match queue.queue_type() {
                 QueueType::Classic => "classic",
@@ -203,10 +202,10 @@ impl Channel {
         let queue = self.queue_name(get.queue)?;
         let verb = Verb::Read { queue: &queue };
         auth::allow(turn.view.catalog, &trunk.user, &trunk.vhost, verb)?;
-        let Found { id, group } = self.find_queue(trunk, turn, &queue)?;
-        let found = turn.view.catalog.queue(&trunk.vhost, &queue);
-        let is_counted = found.is_some_and(|queue| queue.queue_type() == QueueType::Quorum);
-        trunk.expect_acks(turn.view.catalog, id);
+        let queue = self.usable_queue(trunk, turn, &queue)?;
+        trunk.expect_acks(queue);
+        let (id, group) = (queue.id, queue.group);
+        let is_counted = queue.queue_type() == QueueType::Quorum;
         let number = *self.fetches.get_or_insert_with(|| trunk.consumers.draw());
         let consumer = trunk.consumer_id(number);
         let no_ack = get.no_ack;

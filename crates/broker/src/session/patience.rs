@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use amqp::ReplyCode;
-use machine::{Catalog, QueueId};
+use machine::{Queue, QueueId};
 
 use super::Session;
 use super::channel::{Channel, State};
@@ -74,16 +74,16 @@ impl Marks {
     }
 }
 
-/// How long messages of a queue may be out; zero is for ever.
-fn timeout_of(catalog: &Catalog, trunk: &Trunk, queue: QueueId) -> Duration {
-    let own = catalog.queue_by_id(queue).and_then(machine::Queue::consumer_timeout_ms);
-    own.map_or(trunk.config.consumer_timeout, Duration::from_millis)
-}
-
 impl Trunk {
+    /// How long messages of a queue may be out; zero is for ever.
+    fn timeout_of(&self, queue: Option<&Queue>) -> Duration {
+        let own = queue.and_then(Queue::consumer_timeout_ms);
+        own.map_or(self.config.consumer_timeout, Duration::from_millis)
+    }
+
     /// A message of this queue may be held from now on.
-    pub(crate) fn expect_acks(&mut self, catalog: &Catalog, queue: QueueId) {
-        let timeout = timeout_of(catalog, self, queue);
+    pub(crate) fn expect_acks(&mut self, queue: &Queue) {
+        let timeout = self.timeout_of(Some(queue));
         if !timeout.is_zero() {
             self.patience = Some(self.patience.map_or(timeout, |known| known.min(timeout)));
         }
@@ -111,7 +111,7 @@ impl Session {
             if channel.state != State::Open || channel.unacked.count() == 0 {
                 continue;
             }
-            let timeout = |queue| timeout_of(catalog, trunk, queue);
+            let timeout = |queue| trunk.timeout_of(catalog.queue_by_id(queue));
             match channel.marks.look(turn.now, &channel.unacked, timeout) {
                 Some(exceeded) => channel.time_out(trunk, turn, exceeded),
                 None => trunk.holds_unacked = true,

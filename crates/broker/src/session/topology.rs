@@ -6,7 +6,7 @@
 use amqp::{Method, ReplyCode, TableRef, ValueRef, exchange, queue};
 use cluster::{Answer, Request};
 use machine::{
-    CatalogCommand, CatalogReply, CloseError, Destination, ExchangeKind, GroupId, QueueId,
+    CatalogCommand, CatalogReply, CloseError, Destination, ExchangeKind, GroupId, Queue, QueueId,
 };
 
 use super::channel::{Channel, Doing};
@@ -39,19 +39,30 @@ impl Channel {
     }
 
     /// Refuses a queue that is missing or another session's.
-    pub(crate) fn find_queue(
+    pub(crate) fn usable_queue<'v>(
         &self,
         trunk: &Trunk,
-        turn: &Turn<'_>,
+        turn: &Turn<'v>,
         name: &str,
-    ) -> Result<Found, Failure> {
+    ) -> Result<&'v Queue, Failure> {
         let Some(queue) = turn.view.catalog.queue(&trunk.vhost, name) else {
             return Err(no_queue(name, &trunk.vhost));
         };
         if queue.exclusive.is_some_and(|owner| owner != trunk.owner()) {
             return Err(locked(name, &trunk.vhost));
         }
-        Ok(Found { id: queue.id, group: queue.group })
+        Ok(queue)
+    }
+
+    /// The same, as far as it is stored and routed to.
+    pub(crate) fn find_queue(
+        &self,
+        trunk: &Trunk,
+        turn: &Turn<'_>,
+        name: &str,
+    ) -> Result<Found, Failure> {
+        let Queue { id, group, .. } = *self.usable_queue(trunk, turn, name)?;
+        Ok(Found { id, group })
     }
 
     /// Puts a change to the catalog, if this node's copy would not refuse it.
