@@ -12,6 +12,7 @@ pub mod command;
 mod nemesis;
 mod network;
 mod node;
+mod planted;
 mod snapshots;
 mod store;
 #[cfg(test)]

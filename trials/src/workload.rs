@@ -5,8 +5,10 @@
 //! message's id, so a retry sends the same bytes, and a checksum tells whether they came through.
 
 pub mod io;
+pub mod special;
 
 use crate::history::What;
+use special::Special;
 
 /// A sequence of numbers that a seed decides (splitmix64).
 #[derive(Clone, Debug)]
@@ -103,6 +105,26 @@ pub struct QueuePlan {
     pub consumers: usize,
     pub prefetch: u16,
     pub manner: Manner,
+    /// What its arguments ask for. None: it is plain.
+    pub special: Option<Special>,
+}
+
+impl QueuePlan {
+    /// What consumers of queues with arguments hold at a time.
+    pub const PREFETCH_SPECIAL: u16 = 20;
+
+    pub fn plain(name: &'static str, consumers: usize, prefetch: u16, manner: Manner) -> Self {
+        Self { name, consumers, prefetch, manner, special: None }
+    }
+
+    fn special(special: Special) -> Self {
+        let Special { name, consumers, back_percent, reject_percent, .. } = special;
+        let manner = Manner::Mixed { nack_percent: back_percent, reject_percent };
+        Self {
+            special: Some(special),
+            ..Self::plain(name, consumers, Self::PREFETCH_SPECIAL, manner)
+        }
+    }
 }
 
 /// One channel of a publisher.
@@ -111,9 +133,11 @@ pub struct ChannelPlan {
     pub exchange: &'static str,
     pub key: &'static str,
     /// The queues that get it.
-    pub queues: &'static [&'static str],
+    pub queues: Vec<&'static str>,
     /// Whether what has no known outcome is published again.
     pub retries: bool,
+    /// The queue with arguments that it is for.
+    pub special: Option<Special>,
 }
 
 /// The whole load.
@@ -137,13 +161,18 @@ impl Plan {
     /// An order-keeping queue, a shared one with returns, a fan-out to two, and a backlog.
     pub fn everyday(seed: u64) -> Self {
         let queue =
-            |name, consumers, prefetch, manner| QueuePlan { name, consumers, prefetch, manner };
-        let channel =
-            |exchange, key, queues, retries| ChannelPlan { exchange, key, queues, retries };
-        let orders = channel("", "orders", &["orders"] as &[_], false);
-        let work = channel("", "work", &["work"] as &[_], false);
-        let fan = channel(FANOUT, "", &["fan-a", "fan-b"] as &[_], false);
-        let cold = channel("", "cold", &["cold"] as &[_], false);
+            |name, consumers, prefetch, manner| QueuePlan::plain(name, consumers, prefetch, manner);
+        let channel = |exchange, key, queues: &[&'static str]| ChannelPlan {
+            exchange,
+            key,
+            queues: queues.to_vec(),
+            retries: false,
+            special: None,
+        };
+        let orders = channel("", "orders", &["orders"]);
+        let work = channel("", "work", &["work"]);
+        let fan = channel(FANOUT, "", &["fan-a", "fan-b"]);
+        let cold = channel("", "cold", &["cold"]);
         let again = |channel: &ChannelPlan| ChannelPlan { retries: true, ..channel.clone() };
         Self {
             seed,
@@ -164,6 +193,22 @@ impl Plan {
         }
     }
 
+    /// Queues with arguments as well, as the seed draws them, and a connection that publishes to them.
+    pub fn with_specials(mut self) -> Self {
+        let specials = special::draw(self.seed);
+        let channel = |special: &Special| ChannelPlan {
+            exchange: "",
+            key: special.name,
+            queues: vec![special.name],
+            // The second attempt would have the same key as the first.
+            retries: false,
+            special: Some(special.clone()),
+        };
+        self.publishers.push(specials.iter().map(channel).collect());
+        self.queues.extend(specials.into_iter().map(QueuePlan::special));
+        self
+    }
+
     /// The same for a cluster: a publisher and a consumer more, so that every node has some of each.
     pub fn everywhere(seed: u64) -> Self {
         let mut plan = Self::everyday(seed);
@@ -175,11 +220,15 @@ impl Plan {
 
     /// What the checker has to know of the queues.
     pub fn queue_facts(&self) -> impl Iterator<Item = What> + '_ {
-        self.queues.iter().map(|queue| What::Queue {
-            q: queue.name.to_owned(),
+        self.queues.iter().flat_map(|queue| {
+            let q = queue.name.to_owned();
+            let special = queue.special.as_ref();
             // The backlog's consumers come one after the other, when it is drained.
-            single: queue.consumers <= 1,
-            dead: None,
+            let single = queue.consumers <= 1 && special.is_none();
+            let dead = special.and_then(|special| special.dead).map(str::to_owned);
+            let traits = special
+                .map(|special| What::Traits { q: q.clone(), traits: special.traits.clone() });
+            [What::Queue { q, single, dead }].into_iter().chain(traits)
         })
     }
 }

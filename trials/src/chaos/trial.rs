@@ -207,6 +207,8 @@ impl Trial {
         let mut plan = Plan::everyday(options.seed);
         if options.kind == Kind::Rabbitmq {
             plan.queue_type = Some("quorum".to_owned());
+        } else {
+            plan = plan.with_specials();
         }
         let pika = pika::is_possible(&options.python);
         if pika.is_ok() {

@@ -58,6 +58,7 @@ pub(super) struct Taken {
 /// One end of a consumer on one queue.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Session {
+    pub(super) queue: u32,
     pub(super) start: Nanos,
 }
 
@@ -145,9 +146,9 @@ impl Facts {
                 let channel = self.names.number(ch);
                 self.closed.insert(channel, t);
             }
-            What::Open { ep, .. } => {
-                let session = self.names.number(ep);
-                self.sessions.insert(session, Session { start: t });
+            What::Open { q, ep } => {
+                let (queue, session) = (self.names.number(q), self.names.number(ep));
+                self.sessions.insert(session, Session { queue, start: t });
             }
             What::Dlv { q, m, tag: _, red, h, ep } => {
                 let (queue, id) = (self.names.number(q), self.names.message(m));
@@ -165,6 +166,7 @@ impl Facts {
             What::Fault { kind, node: _, t0, t1, sectors } => {
                 self.faults.push(Fault { t0: *t0, t1: *t1 });
                 self.sectors += sectors;
+                self.has_clock_faults |= kind.contains("clock");
                 if kind != DISCONNECT {
                     self.harm_count += 1;
                 }

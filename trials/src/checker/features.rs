@@ -109,13 +109,8 @@ fn is_over(
         return true;
     }
     let sent = publish.and_then(came_within).map_or(0, |(from, _)| from);
-    // It came to a queue of dead letters when it had died before.
-    let died = || {
-        let before = facts.deaths.iter().filter(|((other, of), _)| *of == id && *other != queue);
-        before.flat_map(|(_, deaths)| deaths).map(|(at, _)| *at).min()
-    };
-    let came = if was_sent_here { sent } else { died().unwrap_or(sent) };
-    t.saturating_add(rules.clock_slack) >= came.saturating_add(ttl_ms * MS)
+    // To a queue of dead letters it came later still.
+    t.saturating_add(rules.clock_slack) >= sent.saturating_add(ttl_ms * MS)
 }
 
 /// T1: the first delivery from the queue that it was sent to.
@@ -142,12 +137,15 @@ fn early(facts: &Facts, rules: &Rules, report: &mut Report) {
     }
 }
 
+/// A message, and between which times it came.
+type Within = (Nanos, Nanos, MessageId);
+
 /// T3: where both were delivered, and came within the window for certain.
 fn duplicates(facts: &Facts, report: &mut Report) {
     if facts.has_clock_faults {
         return;
     }
-    let mut of_key: BTreeMap<(u32, u64), Vec<(Nanos, Nanos, MessageId)>> = BTreeMap::new();
+    let mut of_key: BTreeMap<(u32, u64), Vec<Within>> = BTreeMap::new();
     for (id, marks) in &facts.marks {
         let (Some(key), Some(publish)) = (marks.key, facts.publishes.get(id)) else { continue };
         let Some((from, until)) = came_within(publish) else { continue };
@@ -179,7 +177,8 @@ fn duplicates(facts: &Facts, report: &mut Report) {
     }
 }
 
-/// T4: of messages that had all come before the first was delivered, and of which none came back.
+/// T4: what the first consumer gets of what was there before it, and of which nothing came back. With
+/// another consumer beside it, what that one never saw may come back unflagged.
 fn priorities(
     facts: &Facts,
     queue: u32,
@@ -187,22 +186,31 @@ fn priorities(
     deliveries: &[(MessageId, Delivery)],
     report: &mut Report,
 ) {
-    let Some((_, first)) = deliveries.first() else { return };
+    let mut starts: Vec<(Nanos, u32)> = facts
+        .sessions
+        .iter()
+        .filter(|(_, session)| session.queue == queue)
+        .map(|(number, session)| (session.start, *number))
+        .collect();
+    starts.sort_unstable();
+    let Some((start, first)) = starts.first().copied() else { return };
+    let end = starts.get(1).map_or(Nanos::MAX, |(other, _)| *other);
     let mut lowest: Option<(u8, MessageId)> = None;
     for (id, delivery) in deliveries {
         let publish = facts.publishes.get(id);
-        let was_there = publish.and_then(came_within).is_some_and(|(_, until)| until < first.t);
+        let was_there = publish.and_then(came_within).is_some_and(|(_, until)| until < start);
         let marks = facts.marks.get(id);
         let is_plain = marks.is_none_or(|marks| marks.delay_ms.is_none());
-        if !was_there || !is_plain || delivery.redelivered || delivery.session != first.session {
+        let is_first = delivery.session == first && delivery.t < end;
+        if !was_there || !is_plain || delivery.redelivered || !is_first {
             continue;
         }
         report.counts.priorities += 1;
         let priority = marks.map_or(0, |marks| marks.priority).min(highest);
-        if let Some((lowest, before)) = lowest.filter(|(lowest, _)| *lowest < priority) {
+        if let Some((lower, before)) = lowest.filter(|(lower, _)| *lower < priority) {
             let (text, before) = (facts.names.text(*id), facts.names.text(before));
             let name = facts.names.name(queue);
-            let case = format!("{text} ({priority}) on {name} after {before} ({lowest})");
+            let case = format!("{text} ({priority}) on {name} after {before} ({lower})");
             report.violate(Promise::Priority, case);
         }
         lowest = Some((priority, *id));

@@ -69,6 +69,10 @@ pub(super) enum Event {
         number: usize,
     },
     Control,
+    /// The porter of a node asks again.
+    Porter {
+        node: usize,
+    },
     /// The next harm.
     Harm,
     /// The harm with this number is over.

@@ -4,59 +4,32 @@
 
 mod consumer;
 mod control;
+pub(super) mod plans;
+mod porter;
 mod publisher;
 mod visitor;
 
 use std::collections::BTreeSet;
+use std::rc::Rc;
 
+use cluster::shard::Shard;
 use cluster::{Answer, Request};
 use machine::{GroupId, QueueId, SessionId};
 
 use super::agenda::Micros;
-use super::node::Node;
+use super::node::{Node, home};
 use super::watch::Watch;
 use super::{Diary, VHOST};
 use crate::history::What;
 use crate::workload::Chance;
+pub(super) use plans::{Kind, Plan};
+
 use consumer::Consumer;
 use control::Control;
+use plans::{PUBLISHERS, ROVERS};
+use porter::Porter;
 use publisher::Publisher;
 use visitor::Visitor;
-
-/// A queue of the load.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Plan {
-    pub(super) name: &'static str,
-    pub(super) consumers: usize,
-    pub(super) kind: Kind,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// Replicated: it must not lose anything.
-    Durable,
-    /// In the memory of the node that declared it: it goes with it.
-    Transient,
-    /// As well, and it goes with the session of its only consumer.
-    Exclusive,
-}
-
-const fn plan(name: &'static str, consumers: usize, kind: Kind) -> Plan {
-    Plan { name, consumers, kind }
-}
-
-/// The queues; `cold` is a backlog.
-pub(super) const QUEUES: [Plan; 7] = [
-    plan("orders", 1, Kind::Durable),
-    plan("fan-a", 1, Kind::Durable),
-    plan("fan-b", 1, Kind::Durable),
-    plan("work", 3, Kind::Durable),
-    plan("cold", 0, Kind::Durable),
-    plan("mist", 2, Kind::Transient),
-    plan("mine", 1, Kind::Exclusive),
-];
-/// Where each publisher's messages go.
-const PUBLISHERS: [&[usize]; 6] = [&[0], &[1, 2], &[3], &[3, 0], &[4], &[5, 6, 3]];
 
 /// Those who come and go with queues of their own.
 const VISITORS: usize = 2;
@@ -119,6 +92,11 @@ impl Outside<'_> {
         let life = self.nodes[home.node].life.as_ref()?;
         life.catalog.queue(VHOST, name).map(|queue| (queue.id, queue.group))
     }
+
+    fn queue_name(&self, home: Home, queue: QueueId) -> Option<String> {
+        let life = self.nodes[home.node].life.as_ref()?;
+        life.catalog.queue_by_id(queue).map(|queue| queue.name.clone())
+    }
 }
 
 /// A connection.
@@ -130,6 +108,9 @@ struct Home {
 }
 
 pub(super) struct Clients {
+    plans: Rc<[Plan]>,
+    /// One of each node.
+    porters: Vec<Porter>,
     publishers: Vec<Publisher>,
     consumers: Vec<Consumer>,
     visitors: Vec<Visitor>,
@@ -141,25 +122,41 @@ pub(super) struct Clients {
 }
 
 impl Clients {
-    pub(super) fn new(diary: &mut Diary) -> Self {
-        for plan in QUEUES.iter().filter(|plan| plan.kind == Kind::Durable) {
-            let single = plan.consumers <= 1;
-            diary.saw("world", What::Queue { q: plan.name.to_owned(), single, dead: None });
-        }
-        let mut consumers = Vec::new();
-        for (queue, plan) in QUEUES.iter().enumerate() {
-            // The backlog's consumer rests until the drain.
-            for nth in 0..plan.consumers.max(1) {
-                consumers.push(Consumer::new(queue, nth));
+    pub(super) fn new(seed: u64, nodes: usize, diary: &mut Diary) -> Self {
+        let plans = plans::draw(seed);
+        for plan in plans.iter().filter(|plan| plan.kind == Kind::Durable) {
+            let single = plan.consumers <= 1 && plan.is_plain();
+            let (q, dead) = (plan.name.to_owned(), plan.dead().map(str::to_owned));
+            diary.saw("world", What::Queue { q: q.clone(), single, dead });
+            if let Some(special) = &plan.special {
+                let traits = special.traits.clone();
+                diary.saw("world", What::Traits { q, traits });
             }
         }
+        let mut consumers = Vec::new();
+        for (queue, plan) in plans.iter().enumerate() {
+            // The backlog's consumer rests until the drain.
+            for nth in 0..plan.consumers.max(1) {
+                consumers.push(Consumer::new(&plans, queue, nth));
+            }
+        }
+        let publishers = PUBLISHERS.len() + ROVERS;
         Self {
-            publishers: (0..PUBLISHERS.len()).map(Publisher::new).collect(),
+            publishers: (0..publishers).map(|number| Publisher::new(&plans, number)).collect(),
+            porters: (0..nodes).map(|_| Porter::default()).collect(),
             consumers,
             visitors: (0..VISITORS).map(Visitor::new).collect(),
-            control: Control::default(),
+            control: Control::new(&plans),
             is_steady: false,
             is_draining: false,
+            plans,
+        }
+    }
+
+    /// The porter of `node` asks again what failed.
+    pub(super) fn porter_acts(&mut self, node: usize, outside: &mut Outside<'_>) {
+        if outside.is_reachable(node) {
+            self.porters[node].act(porter::home(node, outside), &self.plans, outside);
         }
     }
 
@@ -177,7 +174,7 @@ impl Clients {
     }
 
     pub(super) fn consumer_acts(&mut self, number: usize, outside: &mut Outside<'_>) {
-        let plan = QUEUES[self.consumers[number].queue];
+        let plan = &self.plans[self.consumers[number].queue];
         if plan.consumers > 0 || self.is_draining {
             self.consumers[number].act(self.is_draining, !self.is_steady, outside);
         }
@@ -203,6 +200,11 @@ impl Clients {
         answer: Answer,
         outside: &mut Outside<'_>,
     ) {
+        let node = home(session);
+        if session == Shard::porter(outside.nodes[node].id) && life == outside.nodes[node].lives {
+            let home = porter::home(node, outside);
+            return self.porters[node].answered(answer, home, &self.plans, outside);
+        }
         match self.who(session, life) {
             Some(Who::Publisher(number)) => self.publishers[number].answered(answer, outside),
             Some(Who::Consumer(number)) => self.consumers[number].answered(answer, outside),
@@ -239,6 +241,7 @@ impl Clients {
             visitor.disconnected(node);
         }
         self.control.disconnected(node);
+        self.porters[node].end();
     }
 
     /// From now on no session ends by its client's will.

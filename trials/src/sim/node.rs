@@ -51,6 +51,8 @@ pub(super) struct Life {
     /// Shards whose groups agree with the catalog.
     pub(super) reconciled: usize,
     started: Micros,
+    /// The clock on the wall at its start: it looks at it only then.
+    wall_ms: u64,
     sessions: u64,
 }
 
@@ -111,6 +113,7 @@ impl Node {
             catalog,
             reconciled: 0,
             started: now,
+            wall_ms: (WALL_MS + now / 1000).saturating_add_signed(self.wall_error_ms),
             sessions: 0,
         };
         Ok(Found { life, logs })
@@ -118,9 +121,10 @@ impl Node {
 
     /// The time as this node's process sees it.
     pub(super) fn now(&self, now: Micros) -> Now {
-        let started = self.life.as_ref().map_or(0, |life| life.started);
-        let wall_ms = (WALL_MS + now / 1000).saturating_add_signed(self.wall_error_ms);
-        Now { mono_ms: (now - started) / 1000, wall_ms }
+        let (started, wall_ms) =
+            self.life.as_ref().map_or((0, 0), |life| (life.started, life.wall_ms));
+        let mono_ms = (now - started) / 1000;
+        Now { mono_ms, wall_ms: wall_ms + mono_ms }
     }
 
     /// Whether clients can connect.
@@ -168,6 +172,11 @@ impl Life {
                 inbox.push(Input::EndSession { session, ticket });
             }
         }
+    }
+
+    /// The node's porter is there.
+    pub(super) fn open_porter(&mut self) {
+        self.inboxes.iter_mut().for_each(|inbox| inbox.push(Input::PorterOpened));
     }
 
     /// The session's task is gone without a word.

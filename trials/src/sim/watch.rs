@@ -16,6 +16,8 @@ use super::node::Logs;
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Record {
     term: u64,
+    /// The leader's clock, as it stamped it.
+    time_ms: u64,
     hash: u64,
     /// The messages in it.
     ids: Vec<String>,
@@ -302,11 +304,15 @@ impl Watch {
     }
 
     /// A message was delivered from its place in the queue: it has one, for good.
-    pub(super) fn delivered(&mut self, queue: QueueId, seq: u64, id: &str) {
+    /// Dead letters may come into their queue more than once.
+    pub(super) fn delivered(&mut self, queue: QueueId, seq: u64, id: &str, takes_dead: bool) {
         let place = self.places.entry((queue, seq)).or_insert_with(|| id.to_owned());
         if place != id {
             let text = format!("queue {} has {place} and {id} at {seq}", queue.0);
             self.violated(text);
+        }
+        if takes_dead {
+            return;
         }
         let copy = *self.copies.entry((queue, id.to_owned())).or_insert(seq);
         if copy != seq {
@@ -343,7 +349,8 @@ fn record(term: u64, data: &[u8]) -> Rc<Record> {
             ids.push(String::from_utf8_lossy(enqueue.head).into_owned());
         }
     }
-    Rc::new(Record { term, hash: hasher.finish(), ids })
+    let time_ms = EntryReader::new(data).map_or(0, |entry| entry.time_ms());
+    Rc::new(Record { term, time_ms, hash: hasher.finish(), ids })
 }
 
 #[cfg(test)]

@@ -69,7 +69,7 @@ impl World {
         let mut agenda = Agenda::default();
         let mut diary = Diary::default();
         let network = Network::new(nodes, &mut chance, &mut agenda);
-        let clients = Clients::new(&mut diary);
+        let clients = Clients::new(seed, nodes, &mut diary);
         let mut all = Vec::new();
         for number in 0..nodes {
             let disk = SimDisk::new(chance.number());
@@ -89,6 +89,7 @@ impl World {
             agenda.after(chance.within(0, 500_000), Event::Visitor { number });
         }
         agenda.after(1_000, Event::Control);
+        (0..nodes).for_each(|node| agenda.after(1_000, Event::Porter { node }));
         let mut network = network;
         (0..nodes).for_each(|node| network.set_mute(node, true));
         Self {
@@ -96,7 +97,7 @@ impl World {
             agenda,
             diary,
             network,
-            nemesis: Nemesis::default(),
+            nemesis: Nemesis::new(seed),
             watch: Watch::new(nodes),
             clients,
             alone: vec![None; nodes],
@@ -192,6 +193,11 @@ impl World {
                 let next = self.chance.within(5_000, 100_000);
                 self.agenda.after(next, event);
                 self.ask_clients(Clients::control_acts);
+            }
+            Event::Porter { node } => {
+                let next = self.chance.within(20_000, 200_000);
+                self.agenda.after(next, event);
+                self.ask_clients(|clients, outside| clients.porter_acts(node, outside));
             }
             Event::Harm => self.harm(),
             Event::Undo { number } => self.undo(number),
@@ -592,6 +598,9 @@ impl World {
     }
 
     fn started(&mut self, node: usize) {
+        if let Some(life) = &mut self.nodes[node].life {
+            life.open_porter();
+        }
         let now = self.nodes[node].now(self.agenda.now());
         let number = self.nodes[node].lives;
         for shard in 0..self.nodes[node].shards {

@@ -149,14 +149,16 @@ fn a_double_may_be_gone_and_a_first_may_not() {
 
 #[test]
 fn higher_priorities_come_first() {
-    let parts = |order: [&str; 2]| {
+    let parts = |ms, order: [&str; 2]| {
         let marks = |priority| Marks { priority, ..Marks::default() };
         let traits = Traits { max_priority: 5, ..Traits::default() };
-        let gets = vec![got(2_000, "q", order[0]), got(2_001, "q", order[1])];
+        let open = at(ms, What::Open { q: "q".into(), ep: "c".into() });
+        let gets = vec![open, got(2_000, "q", order[0]), got(2_001, "q", order[1])];
         vec![queue(traits, None), sent(10, "a:1", marks(1)), sent(20, "a:2", marks(9)), gets]
     };
-    assert!(breaks(Promise::Priority, parts(["a:1", "a:2"])));
-    assert!(!breaks(Promise::Priority, parts(["a:2", "a:1"])));
+    assert!(breaks(Promise::Priority, parts(1_000, ["a:1", "a:2"])));
+    assert!(!breaks(Promise::Priority, parts(1_000, ["a:2", "a:1"])));
+    assert!(!breaks(Promise::Priority, parts(15, ["a:1", "a:2"])), "the other came later");
 }
 
 #[test]

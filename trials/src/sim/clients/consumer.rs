@@ -1,6 +1,7 @@
 //! One consumer with its own session.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use cluster::{Answer, Delivery, Request, Ticket};
 use machine::{
@@ -8,7 +9,7 @@ use machine::{
     QueueId, Ranges, SessionOwner,
 };
 
-use super::{Home, Kind, Outside, QUEUES};
+use super::{Home, Kind, Outside, Plan};
 use crate::history::What;
 use crate::sim::agenda::Micros;
 use crate::sim::{Diary, VHOST};
@@ -25,6 +26,7 @@ const DECLARE: Ticket = Ticket(2);
 const GET: Ticket = Ticket(3);
 
 pub(super) struct Consumer {
+    plans: Rc<[Plan]>,
     name: String,
     pub(super) queue: usize,
     pub(super) home: Option<Home>,
@@ -32,12 +34,20 @@ pub(super) struct Consumer {
     generation: u64,
     state: State,
     at: Option<(QueueId, GroupId)>,
-    /// What it was given: by number of the consumer (2: fetched), sequence number and message.
-    held: Vec<(u64, u64, String)>,
+    held: Vec<Held>,
     /// It was given more credit, for the drain.
     is_hurried: bool,
     /// A question for a single message that is not answered.
     is_getting: bool,
+}
+
+/// What it was given.
+struct Held {
+    /// Of the consumer; 2: it was fetched.
+    number: u64,
+    lane: QueueId,
+    seq: u64,
+    message: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,9 +59,10 @@ enum State {
 }
 
 impl Consumer {
-    pub(super) fn new(queue: usize, nth: usize) -> Self {
+    pub(super) fn new(plans: &Rc<[Plan]>, queue: usize, nth: usize) -> Self {
         Self {
-            name: format!("con-{}-{nth}", QUEUES[queue].name),
+            name: format!("con-{}-{nth}", plans[queue].name),
+            plans: Rc::clone(plans),
             queue,
             home: None,
             generation: 0,
@@ -61,6 +72,10 @@ impl Consumer {
             is_hurried: false,
             is_getting: false,
         }
+    }
+
+    fn plan(&self) -> &Plan {
+        &self.plans[self.queue]
     }
 
     fn ep(&self) -> String {
@@ -95,13 +110,13 @@ impl Consumer {
             return;
         }
         self.generation += 1;
-        let q = QUEUES[self.queue].name.to_owned();
+        let q = self.plan().name.to_owned();
         outside.diary.saw(&self.name, What::Open { q, ep: self.ep() });
     }
 
     fn attach(&mut self, home: Home, outside: &mut Outside<'_>) {
-        let kind = QUEUES[self.queue].kind;
-        let found = outside.queue(home, QUEUES[self.queue].name);
+        let kind = self.plan().kind;
+        let found = outside.queue(home, self.plan().name);
         let Some((queue, group)) = found.filter(|_| kind != Kind::Exclusive) else {
             if kind != Kind::Durable {
                 self.declare(home, kind, outside);
@@ -124,7 +139,7 @@ impl Consumer {
     fn declare(&mut self, home: Home, kind: Kind, outside: &mut Outside<'_>) {
         let command = CatalogCommand::DeclareQueue {
             vhost: VHOST.to_owned(),
-            name: QUEUES[self.queue].name.to_owned(),
+            name: self.plan().name.to_owned(),
             durable: false,
             auto_delete: false,
             exclusive: kind == Kind::Exclusive,
@@ -143,36 +158,37 @@ impl Consumer {
     /// Perhaps settles some of what it holds.
     fn settle(&mut self, home: Home, is_draining: bool, outside: &mut Outside<'_>) {
         let Some((queue, group)) = self.at else { return };
-        let plan = QUEUES[self.queue];
+        let plan = self.plan().clone();
         let single = plan.consumers <= 1;
         // Some settle one by one, others many at once; some put much back.
         let alone = outside.chance.percent(50);
-        let mut settled: BTreeMap<(u64, Outcome), Ranges> = BTreeMap::new();
+        let mut settled: BTreeMap<(u64, QueueId, Outcome), Ranges> = BTreeMap::new();
         let (ep, name) = (self.ep(), self.name.clone());
-        let mut outcome = draw(single || is_draining, outside);
-        self.held.retain(|(number, seq, id)| {
+        let mut outcome = draw(&plan, is_draining, outside);
+        self.held.retain(|Held { number, lane, seq, message }| {
             if !is_draining && outside.chance.percent(if alone { 60 } else { 30 }) {
                 return true;
             }
             if alone {
-                outcome = draw(single || is_draining, outside);
+                outcome = draw(&plan, is_draining, outside);
             }
-            let (q, m, ep) = (plan.name.to_owned(), id.clone(), ep.clone());
+            let (q, m, ep) = (plan.name.to_owned(), message.clone(), ep.clone());
             let what = match outcome {
                 Outcome::Requeue => What::Nack { q, m, ep },
                 Outcome::Rejected => What::Reject { q, m, ep },
                 _ => What::Ack { q, m, ep },
             };
             outside.diary.saw(&name, what);
-            settled.entry((*number, outcome)).or_default().insert(*seq..seq + 1);
+            settled.entry((*number, *lane, outcome)).or_default().insert(*seq..seq + 1);
             false
         });
         let mut requests = Vec::new();
-        for ((number, outcome), ranges) in settled {
+        for ((number, lane, outcome), ranges) in settled {
             let consumer = ConsumerId { session: home.session, number };
             // What was fetched was no consumer's credit.
             let credit = u32::try_from(ranges.len()).expect("credit is small");
             let credit = if number == 1 { credit } else { 0 };
+            let queue = lane;
             requests.push(Request::Settle { group, queue, consumer, ranges, outcome, credit });
         }
         // Where there are many consumers, some also fetch single messages.
@@ -193,7 +209,7 @@ impl Consumer {
 
     pub(super) fn answered(&mut self, answer: Answer, outside: &mut Outside<'_>) {
         let Some(home) = self.home else { return };
-        let is_durable = QUEUES[self.queue].kind == Kind::Durable;
+        let is_durable = self.plan().kind == Kind::Durable;
         match answer {
             Answer::Attached { result: Ok(()), .. } => self.state = State::Attached,
             // The declaration's group knows the queue a moment later, or it is gone with its node.
@@ -202,7 +218,7 @@ impl Consumer {
                 self.complain_of(format!("cannot consume: {error:?}"), outside.diary);
                 self.state = State::Idle;
             }
-            Answer::Catalog { .. } => match outside.queue(home, QUEUES[self.queue].name) {
+            Answer::Catalog { .. } => match outside.queue(home, self.plan().name) {
                 Some((queue, group)) => self.attach_to(home, queue, group, outside),
                 None => self.state = State::Idle,
             },
@@ -231,15 +247,17 @@ impl Consumer {
     fn delivered(&mut self, delivery: &Delivery, outside: &mut Outside<'_>) {
         let messages: Vec<_> = Messages::of(delivery.queue, &delivery.bytes).collect();
         let is_right = messages.len() == delivery.count as usize
-            && self.at.is_some_and(|(queue, _)| queue == delivery.queue);
+            && self.at.is_some_and(|(queue, _)| queue == delivery.queue.base());
         if !is_right {
             self.complain_of(format!("{delivery:?} is not what it says"), outside.diary);
         }
+        let name = self.plan().name;
+        let takes_dead = self.plans.iter().any(|plan| plan.dead() == Some(name));
         for (seq, (head, body)) in (delivery.first_seq..).zip(messages) {
             let m = String::from_utf8_lossy(head).into_owned();
-            outside.watch.delivered(delivery.queue, seq, &m);
+            outside.watch.delivered(delivery.queue, seq, &m, takes_dead);
             let what = What::Dlv {
-                q: QUEUES[self.queue].name.to_owned(),
+                q: self.plan().name.to_owned(),
                 m: m.clone(),
                 tag: seq,
                 red: delivery.redelivered,
@@ -247,7 +265,8 @@ impl Consumer {
                 ep: self.ep(),
             };
             outside.diary.saw(&self.name, what);
-            self.held.push((delivery.consumer.number, seq, m));
+            let (number, lane) = (delivery.consumer.number, delivery.queue);
+            self.held.push(Held { number, lane, seq, message: m });
         }
     }
 
@@ -281,10 +300,13 @@ impl Consumer {
     }
 }
 
-fn draw(keeps: bool, outside: &mut Outside<'_>) -> Outcome {
-    match outside.chance.within(0, 100) {
-        0..20 if !keeps => Outcome::Requeue,
-        20..24 if !keeps => Outcome::Rejected,
-        _ => Outcome::Done,
+fn draw(plan: &Plan, is_draining: bool, outside: &mut Outside<'_>) -> Outcome {
+    let draw = outside.chance.within(0, 100);
+    if is_draining || draw >= plan.back_percent + plan.reject_percent {
+        Outcome::Done
+    } else if draw < plan.back_percent {
+        Outcome::Requeue
+    } else {
+        Outcome::Rejected
     }
 }

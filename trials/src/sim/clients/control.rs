@@ -1,28 +1,36 @@
 //! The one that declares the queues and asks what is left in them.
 
-use cluster::{Answer, Request, Ticket};
-use machine::{Arguments, CatalogCommand, CatalogReply, QueueId, SessionOwner};
+use std::rc::Rc;
 
-use super::{Home, Kind, Outside, QUEUES};
-use crate::history::What;
+use cluster::{Answer, Request, Ticket};
+use machine::{CatalogCommand, CatalogReply, QueueId, QueueStatus, SessionOwner};
+
+use super::{Home, Kind, Outside, Plan};
+use crate::history::{Books, What};
 use crate::sim::agenda::Micros;
 use crate::sim::{Diary, VHOST};
 
 /// A question that is not answered after so long is asked again over another connection.
 const PATIENCE: Micros = 10_000_000;
 
-#[derive(Default)]
 pub(super) struct Control {
+    plans: Rc<[Plan]>,
     pub(super) home: Option<Home>,
-    queues: [Option<QueueId>; QUEUES.len()],
-    /// Messages left per queue, as last told.
-    left: [Option<u64>; QUEUES.len()],
+    queues: Vec<Option<QueueId>>,
+    /// How the queues stand, as last told.
+    told: Vec<Option<QueueStatus>>,
     /// Questions without an answer, and since when.
     asking: usize,
     asked: Micros,
 }
 
 impl Control {
+    pub(super) fn new(plans: &Rc<[Plan]>) -> Self {
+        let nothing = vec![None; plans.len()];
+        let (plans, queues) = (Rc::clone(plans), nothing.clone());
+        Self { plans, home: None, queues, told: vec![None; nothing.len()], asking: 0, asked: 0 }
+    }
+
     pub(super) fn act(&mut self, asks: bool, outside: &mut Outside<'_>) {
         let Some(home) = self.home else {
             self.home = outside.connect();
@@ -36,27 +44,27 @@ impl Control {
             }
             return;
         }
-        let missing = |(number, plan): (usize, &super::Plan)| {
+        let missing = |(number, plan): (usize, &Plan)| {
             (plan.kind == Kind::Durable && self.queues[number].is_none()).then_some(number)
         };
-        let missing: Vec<usize> = QUEUES.iter().enumerate().filter_map(missing).collect();
+        let missing: Vec<usize> = self.plans.iter().enumerate().filter_map(missing).collect();
         let mut requests = Vec::new();
         for number in missing {
             let command = CatalogCommand::DeclareQueue {
                 vhost: VHOST.to_owned(),
-                name: QUEUES[number].name.to_owned(),
+                name: self.plans[number].name.to_owned(),
                 durable: true,
                 auto_delete: false,
                 exclusive: false,
                 server_named: false,
-                arguments: Arguments::new(),
+                arguments: self.plans[number].arguments(),
                 by: SessionOwner { node: outside.nodes[home.node].id, session: home.session },
             };
             requests.push(Request::Catalog { ticket: Ticket(number as u64), command });
         }
         if requests.is_empty() && asks {
-            self.left = Default::default();
-            for (number, plan) in QUEUES.iter().enumerate() {
+            self.told.fill(None);
+            for (number, plan) in self.plans.iter().enumerate() {
                 let found = outside.queue(home, plan.name).filter(|_| plan.kind == Kind::Durable);
                 let Some((queue, group)) = found else { continue };
                 let ticket = Ticket(number as u64);
@@ -77,21 +85,20 @@ impl Control {
                 let number = ticket.0 as usize;
                 let before = self.queues[number].replace(queue);
                 if before.is_some_and(|before| before != queue) {
-                    let text = format!("{} is another queue than before", QUEUES[number].name);
+                    let text = format!("{} is another queue than before", self.plans[number].name);
                     outside.diary.saw("control", What::Protocol { text });
                 }
                 if let Some(found) =
-                    self.home.and_then(|home| outside.queue(home, QUEUES[number].name))
+                    self.home.and_then(|home| outside.queue(home, self.plans[number].name))
                     && found.0 == queue
                 {
                     return;
                 }
-                let text = format!("{} was declared and is not routed to", QUEUES[number].name);
+                let text = format!("{} was declared and is not routed to", self.plans[number].name);
                 outside.diary.saw("control", What::Protocol { text });
             }
             Answer::Status { ticket, status } => {
-                let count = status.map(|status| status.ready + status.unsettled);
-                self.left[ticket.0 as usize] = count;
+                self.told[ticket.0 as usize] = status;
             }
             // A change of the catalog that is not known to be made is asked for again.
             Answer::AppendFailed { .. } => {}
@@ -111,21 +118,35 @@ impl Control {
 
     /// What was told so far does not count any more.
     pub(super) fn forget(&mut self) {
-        self.left = Default::default();
+        self.told.fill(None);
     }
 
     pub(super) fn is_drained(&self) -> bool {
-        let is_empty = |(number, plan): (usize, &super::Plan)| {
-            plan.kind != Kind::Durable || self.left[number] == Some(0)
+        let is_empty = |(plan, told): (&Plan, &Option<QueueStatus>)| {
+            plan.kind != Kind::Durable || told.is_some_and(|status| left(&status) == 0)
         };
-        QUEUES.iter().enumerate().all(is_empty)
+        self.plans.iter().zip(&self.told).all(is_empty)
     }
 
     pub(super) fn drained(&mut self, diary: &mut Diary) {
-        for (plan, left) in QUEUES.iter().zip(&self.left) {
-            if let (Kind::Durable, Some(left)) = (plan.kind, *left) {
-                diary.saw("control", What::Drained { q: plan.name.to_owned(), node: 1, left });
-            }
+        for (plan, told) in self.plans.iter().zip(&self.told) {
+            let (Kind::Durable, Some(status)) = (plan.kind, told) else { continue };
+            let (q, left, counters) = (plan.name.to_owned(), left(status), status.counters);
+            let books = Books {
+                enqueued: counters.enqueued,
+                settled: counters.settled,
+                purged: counters.purged,
+                dropped: counters.dropped,
+                dead_lettered: counters.dead_lettered,
+                duplicates: counters.duplicates,
+                live: left,
+            };
+            diary.saw("control", What::Books { q: q.clone(), books });
+            diary.saw("control", What::Drained { q, node: 1, left });
         }
     }
+}
+
+fn left(status: &QueueStatus) -> u64 {
+    status.ready + status.unsettled + status.delayed + status.leaving
 }

@@ -1,12 +1,14 @@
 //! One channel of a publisher with confirms.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use cluster::{Answer, Request, Ticket};
 use machine::{Batch, GroupId, QueueId};
 
-use super::{Home, Outside, PUBLISHERS, QUEUES};
-use crate::history::{Stage, What};
+use super::plans::{PUBLISHERS, Plan, attributes};
+use super::{Home, Outside};
+use crate::history::{Marks, Stage, What};
 use crate::sim::Diary;
 use crate::sim::agenda::Micros;
 use crate::workload::{Chance, crc32};
@@ -22,7 +24,10 @@ const PATIENCE: Micros = 6_000_000;
 
 pub(super) struct Publisher {
     name: String,
-    targets: &'static [usize],
+    plans: Rc<[Plan]>,
+    targets: Vec<usize>,
+    /// It sends to one of its targets at a time.
+    is_rover: bool,
     pub(super) home: Option<Home>,
     generation: u64,
     next: u64,
@@ -30,6 +35,8 @@ pub(super) struct Publisher {
     /// Messages without an answer, with the number of appends they wait for.
     waiting: BTreeMap<String, usize>,
     tickets: BTreeMap<Ticket, Sent>,
+    /// Messages for a queue that may have no room for them.
+    asked: BTreeMap<Ticket, Asked>,
     is_pausing: bool,
 }
 
@@ -40,17 +47,31 @@ struct Sent {
     ids: Vec<String>,
 }
 
+/// Messages that wait to be let in.
+struct Asked {
+    at: Micros,
+    group: GroupId,
+    queue: QueueId,
+    plan: usize,
+    messages: Vec<(String, Marks)>,
+}
+
 impl Publisher {
-    pub(super) fn new(number: usize) -> Self {
+    pub(super) fn new(plans: &Rc<[Plan]>, number: usize) -> Self {
+        let special =
+            || plans.iter().enumerate().filter(|(_, plan)| !plan.is_plain()).map(|(at, _)| at);
         Self {
             name: format!("pub-{number}"),
-            targets: PUBLISHERS[number],
+            plans: Rc::clone(plans),
+            targets: PUBLISHERS.get(number).map_or_else(|| special().collect(), |to| to.to_vec()),
+            is_rover: number >= PUBLISHERS.len(),
             home: None,
             generation: 0,
             next: 0,
             ticket: 0,
             waiting: BTreeMap::new(),
             tickets: BTreeMap::new(),
+            asked: BTreeMap::new(),
             is_pausing: false,
         }
     }
@@ -67,7 +88,8 @@ impl Publisher {
             self.next = 0;
             return;
         };
-        let oldest = self.tickets.values().map(|sent| sent.at).min();
+        let asked = self.asked.values().map(|asked| asked.at);
+        let oldest = self.tickets.values().map(|sent| sent.at).chain(asked).min();
         let is_late = oldest.is_some_and(|at| outside.now - at > PATIENCE);
         if may_leave
             && (outside.chance.within(0, 400) == 0 || (is_late && outside.chance.percent(10)))
@@ -86,38 +108,95 @@ impl Publisher {
     }
 
     fn publish(&mut self, home: Home, outside: &mut Outside<'_>) {
-        // What the node cannot route is not sent at all.
-        let routed = |queue: &usize| {
-            let name = QUEUES[*queue].name;
-            outside.queue(home, name).map(|(queue, group)| (name, queue, group))
-        };
-        let targets: Vec<(&str, QueueId, GroupId)> =
-            self.targets.iter().filter_map(routed).collect();
-        if targets.is_empty() {
-            return;
+        let plans = Rc::clone(&self.plans);
+        let mut targets = self.targets.clone();
+        if self.is_rover {
+            let one = outside.chance.within(0, targets.len() as u64) as usize;
+            targets = vec![targets[one]];
         }
-        let mut batches: BTreeMap<GroupId, (Batch, Vec<String>)> = BTreeMap::new();
+        // What the node cannot route is not sent at all.
+        let routed = |at: &usize| {
+            outside.queue(home, plans[*at].name).map(|(queue, group)| (*at, queue, group))
+        };
+        let targets: Vec<(usize, QueueId, GroupId)> = targets.iter().filter_map(routed).collect();
+        let Some((first, queue, group)) = targets.first().copied() else { return };
+        let mut messages = Vec::new();
         for _ in 0..outside.chance.within(1, BURST) {
             if self.waiting.len() >= WINDOW {
                 break;
             }
             let id = format!("{}.{}:{}", self.name, self.generation, self.next);
             self.next += 1;
-            let body = body(&id);
-            let q = targets.iter().map(|(name, ..)| (*name).to_owned()).collect();
-            let (k, h) = (Stage::Inv, Some(crc32(&body)));
-            outside
-                .diary
-                .saw(&self.name, What::Pub { k, m: id.clone(), n: 0, q, h, returned: false });
+            let marks = plans[first].marks(outside.chance);
+            if marks != Marks::default() {
+                let (m, marks) = (id.clone(), marks.clone());
+                outside.diary.saw(&self.name, What::Marks { m, marks });
+            }
+            let q = targets.iter().map(|(at, ..)| plans[*at].name.to_owned()).collect();
+            let (k, h) = (Stage::Inv, Some(crc32(&body(&id))));
+            let inv = What::Pub { k, m: id.clone(), n: 0, q, h, returned: false };
+            outside.diary.saw(&self.name, inv);
+            messages.push((id, marks));
+        }
+        if plans[first].refuses() {
+            self.ask(Asked { at: outside.now, group, queue, plan: first, messages }, home, outside);
+        } else {
+            self.append(&targets, messages, home, outside);
+        }
+    }
+
+    /// Whether there is room.
+    fn ask(&mut self, asked: Asked, home: Home, outside: &mut Outside<'_>) {
+        if asked.messages.is_empty() {
+            return;
+        }
+        self.ticket += 1;
+        let ticket = Ticket(self.ticket);
+        let sizes = asked.messages.iter().map(|(id, _)| body(id).len() as u32).collect();
+        for (id, _) in &asked.messages {
+            self.waiting.insert(id.clone(), 1);
+        }
+        let (group, queue) = (asked.group, asked.queue);
+        self.asked.insert(ticket, asked);
+        outside.ask(home, vec![Request::Admit { ticket, group, queue, sizes }]);
+    }
+
+    fn admitted(&mut self, ticket: Ticket, refused: &[u32], outside: &mut Outside<'_>) {
+        let (Some(asked), Some(home)) = (self.asked.remove(&ticket), self.home) else {
+            let text = format!("{}: {ticket:?} was answered twice, or never asked", self.name);
+            return outside.diary.saw(&self.name, What::Protocol { text });
+        };
+        let mut messages = Vec::new();
+        for (place, message) in (0..).zip(asked.messages) {
+            if refused.contains(&place) {
+                self.waiting.remove(&message.0);
+                self.tell(Stage::Fail, message.0, outside.diary);
+            } else {
+                messages.push(message);
+            }
+        }
+        self.append(&[(asked.plan, asked.queue, asked.group)], messages, home, outside);
+    }
+
+    fn append(
+        &mut self,
+        targets: &[(usize, QueueId, GroupId)],
+        messages: Vec<(String, Marks)>,
+        home: Home,
+        outside: &mut Outside<'_>,
+    ) {
+        let mut batches: BTreeMap<GroupId, (Batch, Vec<String>)> = BTreeMap::new();
+        for (id, marks) in messages {
             // As a broker does: one command per group, with all its queues of that group.
             let mut groups: BTreeMap<GroupId, Vec<QueueId>> = BTreeMap::new();
-            for (_, queue, group) in &targets {
-                groups.entry(*group).or_default().push(*queue);
+            for (at, queue, group) in targets {
+                let lane = queue.lane(self.plans[*at].lane(marks.priority));
+                groups.entry(*group).or_default().push(lane);
             }
             self.waiting.insert(id.clone(), groups.len());
             for (group, queues) in groups {
                 let (batch, ids) = batches.entry(group).or_default();
-                batch.enqueue(&queues, &[id.as_bytes()], &body);
+                batch.enqueue_with(&queues, &attributes(&marks), &[id.as_bytes()], &body(&id));
                 ids.push(id.clone());
             }
         }
@@ -137,11 +216,22 @@ impl Publisher {
         let (ticket, appended) = match answer {
             Answer::Appended { ticket } => (ticket, true),
             Answer::AppendFailed { ticket } => (ticket, false),
+            Answer::Admitted { ticket, refused } => {
+                return self.admitted(ticket, &refused, outside);
+            }
             other => {
                 let text = format!("{} was told {other:?}", self.name);
                 return outside.diary.saw(&self.name, What::Protocol { text });
             }
         };
+        if let Some(asked) = self.asked.remove(&ticket).filter(|_| !appended) {
+            // Not let in, as far as anybody knows; nothing was sent.
+            for (id, _) in asked.messages {
+                self.waiting.remove(&id);
+                self.tell(Stage::Info, id, outside.diary);
+            }
+            return;
+        }
         let Some(Sent { group, ids, .. }) = self.tickets.remove(&ticket) else {
             let text = format!("{}: {ticket:?} was answered twice, or never asked", self.name);
             return outside.diary.saw(&self.name, What::Protocol { text });
@@ -174,6 +264,7 @@ impl Publisher {
     fn end(&mut self, diary: &mut Diary) {
         self.home = None;
         self.tickets.clear();
+        self.asked.clear();
         for id in std::mem::take(&mut self.waiting).into_keys() {
             self.tell(Stage::Info, id, diary);
         }

@@ -133,12 +133,12 @@ fn what_was_synced_is_there_after_a_start() {
 #[test]
 fn a_message_has_one_place_in_its_queue() {
     let mut watch = Watch::new(3);
-    watch.delivered(QueueId(7), 3, "a:1");
-    watch.delivered(QueueId(7), 3, "a:1");
-    watch.delivered(QueueId(8), 4, "a:1");
+    watch.delivered(QueueId(7), 3, "a:1", false);
+    watch.delivered(QueueId(7), 3, "a:1", false);
+    watch.delivered(QueueId(8), 4, "a:1", false);
     assert!(watch.take_violations().is_empty());
-    watch.delivered(QueueId(7), 4, "a:1");
-    watch.delivered(QueueId(7), 3, "a:2");
+    watch.delivered(QueueId(7), 4, "a:1", false);
+    watch.delivered(QueueId(7), 3, "a:2", false);
     assert_eq!(
         watch.take_violations(),
         ["a:1 is in queue 7 twice: 3 and 4", "queue 7 has a:1 and a:2 at 3"]

@@ -6,13 +6,13 @@ use lapin::message::Delivery;
 use lapin::options::{
     BasicAckOptions, BasicConsumeOptions, BasicNackOptions, BasicQosOptions, BasicRejectOptions,
 };
-use lapin::types::FieldTable;
+use lapin::types::{AMQPValue, FieldTable};
 use lapin::{Connection, ErrorKind};
 use tokio::sync::watch;
 use tokio_stream::StreamExt;
 
 use super::{Recorder, Target, link, now};
-use crate::history::{DISCONNECT, What};
+use crate::history::{DISCONNECT, What, Why};
 use crate::workload::{Chance, Manner, QueuePlan, crc32};
 
 /// One consumer.
@@ -146,6 +146,9 @@ impl Consumer {
             h: crc32(&delivery.data),
             ep: session.to_owned(),
         };
+        for (q, why) in deaths(delivery) {
+            self.recorder.saw(&self.name, What::Died { q, m: id.to_owned(), why });
+        }
         self.recorder.saw(&self.name, what);
         id.to_owned()
     }
@@ -191,6 +194,32 @@ impl Consumer {
         held.clear();
         link::answered(last.ack(BasicAckOptions { multiple: true })).await.map(drop)
     }
+}
+
+/// Where a message died before, and why.
+fn deaths(delivery: &Delivery) -> Vec<(String, Why)> {
+    let headers = delivery.properties.headers().as_ref();
+    let deaths = headers.and_then(|headers| headers.inner().get("x-death"));
+    let Some(AMQPValue::FieldArray(deaths)) = deaths else { return Vec::new() };
+    let tables = deaths.as_slice().iter().filter_map(|death| match death {
+        AMQPValue::FieldTable(table) => Some(table),
+        _ => None,
+    });
+    let death = |table: &FieldTable| {
+        let text = |name: &str| match table.inner().get(name) {
+            Some(AMQPValue::LongString(text)) => Some(text.to_string()),
+            _ => None,
+        };
+        let why = match text("reason")?.as_str() {
+            "expired" => Why::Expired,
+            "maxlen" => Why::Overflowed,
+            "rejected" => Why::Rejected,
+            "delivery_limit" => Why::Exhausted,
+            _ => return None,
+        };
+        Some((text("queue")?, why))
+    };
+    tables.filter_map(death).collect()
 }
 
 async fn told_to_stop(go_on: &mut watch::Receiver<bool>) {

@@ -8,6 +8,7 @@ use tokio::time::Instant;
 
 use super::{Plan, Recorder, Target, link};
 use crate::history::What;
+use crate::workload::special;
 
 /// What the queues report after a drain.
 #[derive(Clone, Debug, Default)]
@@ -40,6 +41,9 @@ const LOOK: Duration = Duration::from_millis(250);
 const STUCK: Duration = Duration::from_secs(20);
 /// Looks in a row that must find nothing.
 const LOOKS: u32 = 4;
+/// The same where messages may wait for their time: longer than any of them does.
+const LOOKS_DELAYED: u32 = 16;
+const _: () = assert!(LOOKS_DELAYED as u64 * 250 > special::WAIT_MS_MAX, "looks at every delay");
 
 /// Waits until every queue reports nothing and nothing is delivered for a while; or until nothing
 /// was delivered for so long that more waiting is in vain: false.
@@ -49,8 +53,10 @@ pub(super) async fn until_quiet(
     recorder: &Recorder,
     deadline: Instant,
 ) -> bool {
+    let has_delays = plan.queues.iter().any(|queue| queue.special.is_some());
+    let looks = if has_delays { LOOKS_DELAYED } else { LOOKS };
     let (mut quiet, mut seen, mut moved) = (0, recorder.delivered(), Instant::now());
-    while quiet < LOOKS && Instant::now() < deadline && moved.elapsed() < STUCK {
+    while quiet < looks && Instant::now() < deadline && moved.elapsed() < STUCK {
         tokio::time::sleep(LOOK).await;
         let idle = recorder.delivered() == seen;
         seen = recorder.delivered();
@@ -60,7 +66,7 @@ pub(super) async fn until_quiet(
         let is_empty = idle && counts(plan, target).await.is_empty();
         quiet = if is_empty { quiet + 1 } else { 0 };
     }
-    quiet == LOOKS
+    quiet == looks
 }
 
 /// Asks every queue how many messages it holds.

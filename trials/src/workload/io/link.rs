@@ -9,6 +9,7 @@ use lapin::{Connection, ConnectionProperties, ErrorKind, ExchangeKind};
 use super::{Plan, Recorder, Target};
 use crate::history::What;
 use crate::workload::FANOUT;
+use crate::workload::special::{Argument, Special};
 
 /// Longest wait for anything that a living broker answers at once.
 pub(super) const ANSWER: Duration = Duration::from_secs(10);
@@ -84,11 +85,19 @@ async fn try_declare(plan: &Plan, target: &Target) -> Result<(), lapin::Error> {
         if let Some(kind) = &plan.queue_type {
             arguments.insert("x-queue-type".into(), AMQPValue::LongString(kind.as_str().into()));
         }
+        for (name, value) in queue.special.iter().flat_map(Special::arguments) {
+            let value = match value {
+                Argument::Number(number) => AMQPValue::LongLongInt(number),
+                Argument::Text(text) => AMQPValue::LongString(text.into()),
+                Argument::Truth(truth) => AMQPValue::Boolean(truth),
+            };
+            arguments.insert(name.into(), value);
+        }
         let durable = QueueDeclareOptions { durable: true, ..Default::default() };
         answered(channel.queue_declare(queue.name.into(), durable, arguments)).await?;
     }
     let bound = plan.publishers.iter().flatten().filter(|channel| channel.exchange == FANOUT);
-    for queue in bound.flat_map(|channel| channel.queues) {
+    for queue in bound.flat_map(|channel| &channel.queues) {
         let (queue, exchange, key) = ((*queue).into(), FANOUT.into(), "".into());
         let options = QueueBindOptions::default();
         answered(channel.queue_bind(queue, exchange, key, options, none.clone())).await?;

@@ -34,7 +34,7 @@ struct Script {
 /// The queue that the plan has to declare and to drain; lapin takes what pika leaves.
 pub fn queue() -> QueuePlan {
     let manner = Manner::AckMany { count: 20 };
-    QueuePlan { name: QUEUE, consumers: 0, prefetch: 100, manner }
+    QueuePlan::plain(QUEUE, 0, 100, manner)
 }
 
 /// Whether `python` has pika; if not, why.

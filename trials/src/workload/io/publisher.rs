@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
+use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, Channel, Confirmation, PublisherConfirm};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::{Plan, Recorder, Target, link};
-use crate::history::{Stage, What};
-use crate::workload::{ChannelPlan, body, crc32};
+use crate::history::{Marks, Stage, What};
+use crate::workload::{Chance, ChannelPlan, body, crc32};
 
 /// One connection.
 pub(super) struct Publisher {
@@ -34,6 +35,8 @@ struct Again {
 const CONFIRM: Duration = Duration::from_secs(30);
 /// Publishes sent at one go; what a rate per second is cut into.
 const BURST: u64 = 10;
+/// Publishes per second to a queue with arguments: there are many of those.
+const RATE_SPECIAL: u64 = 100;
 /// How many unknown publishes of a lost channel are tried again.
 const AGAIN_MAX: usize = 256;
 
@@ -72,7 +75,8 @@ impl Publisher {
                 prefix: format!("{}.{index}.{generation}", self.name),
                 plan: plan.clone(),
                 window: Arc::new(Semaphore::new(self.plan.window)),
-                rate: self.plan.rate,
+                rate: if plan.special.is_some() { RATE_SPECIAL } else { self.plan.rate },
+                seed: self.plan.seed,
                 recorder: self.recorder.clone(),
                 go_on: self.go_on.clone(),
             };
@@ -99,6 +103,7 @@ struct Lane {
     plan: ChannelPlan,
     window: Arc<Semaphore>,
     rate: u64,
+    seed: u64,
     recorder: Recorder,
     go_on: watch::Receiver<bool>,
 }
@@ -178,6 +183,8 @@ impl Lane {
         attempt: u32,
     ) -> Result<PublisherConfirm, lapin::Error> {
         let body = body(id);
+        let persistent = BasicProperties::default().with_delivery_mode(2);
+        let properties = self.mark(id, persistent.with_message_id(id.into()));
         let inv = What::Pub {
             k: Stage::Inv,
             m: id.to_owned(),
@@ -187,11 +194,33 @@ impl Lane {
             returned: false,
         };
         self.recorder.saw(&self.name, inv);
-        let persistent = BasicProperties::default().with_delivery_mode(2);
-        let properties = persistent.with_message_id(id.into());
         let options = BasicPublishOptions { mandatory: true, immediate: false };
         let (exchange, key) = (self.plan.exchange.into(), self.plan.key.into());
         channel.basic_publish(exchange, key, options, &body, properties).await
+    }
+
+    /// What a message for a queue with arguments says of itself.
+    fn mark(&self, id: &str, properties: BasicProperties) -> BasicProperties {
+        let Some(special) = &self.plan.special else { return properties };
+        let marks = special.marks(&mut Chance::named(self.seed, id));
+        if marks == Marks::default() {
+            return properties;
+        }
+        let mut headers = FieldTable::default();
+        if let Some(ms) = marks.delay_ms {
+            let ms = i32::try_from(ms).expect("delays are short");
+            headers.insert("x-delay".into(), AMQPValue::LongInt(ms));
+        }
+        if let Some(key) = marks.key {
+            let key = AMQPValue::LongString(format!("key-{key}").into());
+            headers.insert("x-deduplication-header".into(), key);
+        }
+        let mut properties = properties.with_headers(headers).with_priority(marks.priority);
+        if let Some(ms) = marks.ttl_ms {
+            properties = properties.with_expiration(ms.to_string().into());
+        }
+        self.recorder.saw(&self.name, What::Marks { m: id.to_owned(), marks });
+        properties
     }
 
     /// Waits for the outcome of what was sent, in the order it was sent.

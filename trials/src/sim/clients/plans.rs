@@ -1,0 +1,110 @@
+//! The queues of a run: always the same plain ones, and those with arguments that the seed draws.
+
+use std::rc::Rc;
+
+use machine::{Arguments, Attributes, Value};
+
+use crate::history::Marks;
+use crate::workload::Chance;
+use crate::workload::special::{self, Argument, Special};
+
+/// A queue of the load.
+#[derive(Clone, Debug)]
+pub(in crate::sim) struct Plan {
+    pub(in crate::sim) name: &'static str,
+    /// Consumers while there is load; 0 is a backlog.
+    pub(in crate::sim) consumers: usize,
+    pub(in crate::sim) kind: Kind,
+    /// None: it is plain.
+    pub(super) special: Option<Special>,
+    /// Consumers give back and refuse so many of a hundred.
+    pub(super) back_percent: u64,
+    pub(super) reject_percent: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::sim) enum Kind {
+    /// Replicated: it must not lose anything without a reason.
+    Durable,
+    /// In the memory of the node that declared it: it goes with it.
+    Transient,
+    /// As well, and it goes with the session of its only consumer.
+    Exclusive,
+}
+
+/// Where each publisher's messages go.
+pub(super) const PUBLISHERS: [&[usize]; 6] = [&[0], &[1, 2], &[3], &[3, 0], &[4], &[5, 6, 3]];
+/// Publishers to queues with arguments; each sends now to this one, now to that.
+pub(super) const ROVERS: usize = 2;
+
+fn plain(name: &'static str, consumers: usize, kind: Kind) -> Plan {
+    let single = consumers <= 1;
+    let (back_percent, reject_percent) = if single { (0, 0) } else { (20, 4) };
+    Plan { name, consumers, kind, special: None, back_percent, reject_percent }
+}
+
+/// The queues of the run with this seed; `cold` is a backlog.
+pub(in crate::sim) fn draw(seed: u64) -> Rc<[Plan]> {
+    let mut plans = vec![
+        plain("orders", 1, Kind::Durable),
+        plain("fan-a", 1, Kind::Durable),
+        plain("fan-b", 1, Kind::Durable),
+        plain("work", 3, Kind::Durable),
+        plain("cold", 0, Kind::Durable),
+        plain("mist", 2, Kind::Transient),
+        plain("mine", 1, Kind::Exclusive),
+    ];
+    plans.extend(special::draw(seed).into_iter().map(|special| {
+        let (back_percent, reject_percent) = (special.back_percent, special.reject_percent);
+        let base = plain(special.name, special.consumers, Kind::Durable);
+        Plan { special: Some(special), back_percent, reject_percent, ..base }
+    }));
+    plans.into()
+}
+
+impl Plan {
+    pub(super) fn is_plain(&self) -> bool {
+        self.special.is_none()
+    }
+
+    /// Where its dead letters go.
+    pub(super) fn dead(&self) -> Option<&'static str> {
+        self.special.as_ref()?.dead
+    }
+
+    /// How the queue is declared.
+    pub(super) fn arguments(&self) -> Arguments {
+        let Some(special) = &self.special else { return Arguments::new() };
+        let mut arguments = Arguments::new();
+        for (name, value) in special.arguments() {
+            let value = match value {
+                Argument::Number(number) => Value::I64(number),
+                Argument::Text(text) => Value::LongStr(text.into_bytes()),
+                Argument::Truth(truth) => Value::Bool(truth),
+            };
+            arguments = arguments.with(name, value);
+        }
+        arguments
+    }
+
+    /// What the next message says of itself.
+    pub(super) fn marks(&self, chance: &mut Chance) -> Marks {
+        self.special.as_ref().map_or_else(Marks::default, |special| special.marks(chance))
+    }
+
+    /// The lane that a message of this priority is in.
+    pub(super) fn lane(&self, priority: u8) -> u8 {
+        self.special.as_ref().map_or(0, |special| priority.min(special.traits.max_priority))
+    }
+
+    /// Whether it refuses what it has no room for.
+    pub(super) fn refuses(&self) -> bool {
+        let traits = self.special.as_ref().map(|special| &special.traits);
+        traits.is_some_and(|traits| traits.max_length.is_some() && traits.refuses)
+    }
+}
+
+/// What a queue is told of a message.
+pub(super) fn attributes(marks: &Marks) -> Attributes {
+    Attributes { ttl_ms: marks.ttl_ms, delay_ms: marks.delay_ms, key: marks.key.map(u128::from) }
+}

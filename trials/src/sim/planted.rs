@@ -1,0 +1,74 @@
+//! Bugs planted on purpose in what the simulator runs, each of which it must find: a suite that misses
+//! one is no evidence.
+//!
+//! A planted bug is a `--cfg` that only our own crates are built with: the compiler's wrapper adds it,
+//! and this very program is built again with it.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::print_stdout,
+    reason = "builds and runs a program, and has a terminal"
+)]
+
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A bug, and words of what is seen where it is found.
+struct Planted {
+    name: &'static str,
+    words: &'static str,
+}
+
+const PLANTED: [Planted; 5] = [
+    Planted { name: "bug_vote_not_synced", words: "before the sync" },
+    Planted { name: "bug_confirm_before_majority", words: "was confirmed, and synced in group" },
+    Planted { name: "bug_expire_by_own_clock", words: " differ in group " },
+    Planted { name: "bug_dead_letter_settled_first", words: "never delivered" },
+    Planted { name: "bug_delay_forgotten", words: "came after" },
+];
+
+/// Seeds tried before a bug counts as missed.
+const SEEDS: &str = "40";
+
+/// Builds and hunts those whose name holds `word`. True if every one was caught.
+pub(super) fn hunt(root: &Path, word: &str) -> io::Result<bool> {
+    let mut all = true;
+    for Planted { name, words } in PLANTED.iter().filter(|planted| planted.name.contains(word)) {
+        let program = build(name, root)?;
+        let output = Command::new(program)
+            .args(["sim", "--seeds", SEEDS, "--load-ms", "4000", "--healed-ms", "1000"])
+            .output()?;
+        let told = String::from_utf8_lossy(&output.stdout).into_owned();
+        let seen = told.lines().find(|line| line.contains(words));
+        let failed = told.lines().filter(|line| line.trim_start().starts_with("again:")).count();
+        match seen.filter(|_| !output.status.success()) {
+            Some(line) => println!("{name}: caught in {failed} of {SEEDS} seeds: {}", line.trim()),
+            None => {
+                all = false;
+                println!("{name}: NOT CAUGHT in {SEEDS} seeds ({failed} failed otherwise)");
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// This program with the bug.
+fn build(name: &str, root: &Path) -> io::Result<PathBuf> {
+    let base = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from);
+    let target = base.join("planted-sim");
+    std::fs::create_dir_all(&target)?;
+    let wrapper = target.join(format!("rustc-{name}"));
+    std::fs::write(&wrapper, format!("#!/bin/sh\nexec \"$@\" --cfg {name}\n"))?;
+    std::fs::set_permissions(&wrapper, std::fs::Permissions::from_mode(0o755))?;
+    let status = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+        .args(["build", "--quiet", "--package", "trials", "--target-dir"])
+        .arg(&target)
+        .current_dir(root)
+        .env("RUSTC_WORKSPACE_WRAPPER", &wrapper)
+        .status()?;
+    match status.success() {
+        true => Ok(target.join("debug/trials")),
+        false => Err(io::Error::other(format!("the simulator with {name} does not build"))),
+    }
+}
