@@ -336,6 +336,41 @@ fn returns_are_counted_once_by_whoever_leads_and_what_is_exhausted_goes_to_its_p
     assert_eq!((status.leaving, status.ready, status.counters.dead_lettered), (0, 0, 1));
 }
 
+#[test]
+fn credit_that_comes_with_a_return_is_not_lost_with_the_leader_that_was_to_log_it() {
+    let mut cluster = Cluster::new(3, 1);
+    let ann = session(NodeId(1));
+    let arguments =
+        [("x-queue-type", Value::LongStr(b"quorum".to_vec())), ("x-delivery-limit", Value::I32(9))];
+    let place = cluster.declare_with(ann, "tried", (true, false), &arguments);
+    let (queue, group) = place;
+    let leader = cluster.leader(group);
+    let bob = session(leader);
+    cluster.ask(bob, append(1, place, b"a"));
+    cluster.run(100);
+    attach(&mut cluster, bob, place, 1);
+    assert_eq!(delivered(&mut cluster, bob), [(queue, 1, 0)]);
+    cluster.stalled = (1..=3).map(NodeId).filter(|node| *node != leader).collect();
+    let consumer = ConsumerId { session: bob, number: 1 };
+    let (ranges, outcome, credit) = (Ranges::from(1..2), Outcome::Requeue, 1);
+    cluster.ask(bob, Request::Settle { group, queue, consumer, ranges, outcome, credit });
+    cluster.run(50);
+    assert!(delivered(&mut cluster, bob).is_empty(), "it is not logged yet");
+    for other in (1..=3).map(NodeId).filter(|node| *node != leader) {
+        cluster.cut(leader, other);
+    }
+    cluster.stalled.clear();
+    cluster.run(1500);
+    heal_all(&mut cluster);
+    cluster.run(2000);
+    let again = delivered(&mut cluster, bob);
+    assert_eq!(again.len(), 1, "{again:?}");
+    let (ranges, outcome) = (Ranges::from(1..2), Outcome::Requeue);
+    cluster.ask(bob, Request::Settle { group, queue, consumer, ranges, outcome, credit });
+    cluster.run(100);
+    assert_eq!(delivered(&mut cluster, bob).len(), 1, "it has credit for one, and gets one");
+}
+
 fn heal_all(cluster: &mut Cluster) {
     for a in (1..=3).map(NodeId) {
         for b in (a.0 + 1..=3).map(NodeId) {
