@@ -29,7 +29,7 @@ use cluster::{Answer, Leaving, Request, Ticket};
 use machine::{Catalog, Messages, NodeId, QueueId, Ranges, SessionId, SessionOwner};
 
 pub(crate) use self::address::{Fate, Forwarded, forward};
-use self::address::{NoOrigin, Origin};
+use self::address::{NoOrigin, NoSource, Origin, Source};
 pub use self::metrics::PorterMetrics;
 use self::notices::Notices;
 pub(crate) use self::notices::{Counts, Notice};
@@ -62,6 +62,8 @@ pub(crate) struct Outputs {
 #[derive(Debug)]
 struct Task {
     leaving: Leaving,
+    /// Found when they came: their queue may go before they do.
+    source: Option<Source>,
     /// Which of them: the porter may have had the others already.
     ranges: Ranges,
     /// Tasks that came later have greater numbers.
@@ -132,12 +134,13 @@ impl Porter {
         }
         if self.later_at.is_some_and(|at| at <= now) {
             self.later_at = None;
+            self.questions.may_ask();
             for task in self.later.drain(..).rev() {
                 self.tasks.push_front(task);
             }
         }
-        let again = self.outgoing.wake(now, &mut self.tickets, &mut out.requests);
-        self.notices.counts.retries += again;
+        self.notices.counts.retries +=
+            self.outgoing.wake(now, &mut self.tickets, &mut out.requests);
         while !self.outgoing.is_full()
             && let Some(task) = self.tasks.pop_front()
         {
@@ -173,16 +176,16 @@ impl Porter {
 
     fn answered(&mut self, now: Instant, catalog: &Catalog, answer: Answer) {
         match answer {
-            Answer::Leaving(leaving) => self.take(leaving),
+            Answer::Leaving(leaving) => self.take(catalog, leaving),
             Answer::Appended { ticket } => {
                 for run in self.outgoing.logged(ticket) {
                     self.runs.pass(run);
                 }
             }
             Answer::AppendFailed { ticket } => {
-                let is_parcel = self.outgoing.refused(ticket, now + limits::RETRY);
-                if !is_parcel {
-                    self.resolved(now, catalog, ticket, false);
+                match self.outgoing.refused(ticket, catalog, now + limits::RETRY) {
+                    Some(runs) => runs.into_iter().for_each(|run| self.runs.pass(run)),
+                    None => self.resolved(now, catalog, ticket, false),
                 }
             }
             Answer::Catalog { ticket, .. } => self.resolved(now, catalog, ticket, true),
@@ -192,7 +195,7 @@ impl Porter {
         }
     }
 
-    fn take(&mut self, leaving: Leaving) {
+    fn take(&mut self, catalog: &Catalog, leaving: Leaving) {
         if self.is_stopping {
             return;
         }
@@ -202,13 +205,15 @@ impl Porter {
         }
         self.arrivals += 1;
         let arrival = self.arrivals;
-        self.tasks.push_back(Task { leaving, ranges, arrival, next: 0, run: None });
+        let source = Source::find(catalog, leaving.queue).ok();
+        self.tasks.push_back(Task { leaving, source, ranges, arrival, next: 0, run: None });
     }
 
     /// The catalog has answered, or could not.
     fn resolved(&mut self, now: Instant, catalog: &Catalog, ticket: Ticket, is_applied: bool) {
         match self.questions.resolve(catalog, ticket, is_applied) {
             Resolved::Nothing => {}
+            Resolved::Refused => self.wait_until(now + limits::RETRY),
             Resolved::Declared(tasks) => {
                 for task in tasks.into_iter().rev() {
                     self.tasks.push_front(task);
@@ -216,7 +221,7 @@ impl Porter {
             }
             Resolved::Missing(tasks) => {
                 self.later.extend(tasks);
-                self.later_at = self.later_at.or(Some(now + limits::RETRY));
+                self.wait_until(now + limits::RETRY);
             }
         }
     }
@@ -229,30 +234,47 @@ impl Porter {
         mut task: Task,
         out: &mut Outputs,
     ) -> bool {
-        match Origin::find(catalog, task.leaving.queue, task.leaving.reason) {
+        let source = match task.source.take() {
+            Some(source) => source,
+            None => match Source::find(catalog, task.leaving.queue) {
+                Ok(source) => source,
+                Err(NoSource::Gone) => return self.let_go(&mut task),
+                Err(NoSource::Unknown) => {
+                    self.later.push(task);
+                    self.wait_until(now + limits::LOOK_AGAIN);
+                    return true;
+                }
+            },
+        };
+        match Origin::of(catalog, &source, task.leaving.reason) {
             Ok(origin) => {
                 if self.forward(now, catalog, &origin, &mut task, out) {
                     return true;
                 }
+                task.source = Some(source);
                 self.tasks.push_front(task);
                 false
             }
-            Err(NoOrigin::Gone) => {
-                let run = self.run_of(&mut task);
-                self.runs.pass(run);
-                true
-            }
-            Err(NoOrigin::Unknown) => {
-                self.later.push(task);
-                self.later_at = self.later_at.or(Some(now + limits::LOOK_AGAIN));
-                true
-            }
-            Err(NoOrigin::NoAside(vhost, name)) => {
+            Err(NoOrigin::Gone) => self.let_go(&mut task),
+            Err(NoOrigin::NoAside(name)) => {
+                let vhost = source.vhost.clone();
+                task.source = Some(source);
                 let (tickets, requests) = (&mut self.tickets, &mut out.requests);
                 self.questions.declare((vhost, name), task, tickets, requests);
                 true
             }
         }
+    }
+
+    /// Nothing can become of it.
+    fn let_go(&mut self, task: &mut Task) -> bool {
+        let run = self.run_of(task);
+        self.runs.pass(run);
+        true
+    }
+
+    fn wait_until(&mut self, at: Instant) {
+        self.later_at = self.later_at.or(Some(at));
     }
 
     fn run_of(&mut self, task: &mut Task) -> RunNumber {
@@ -297,13 +319,12 @@ impl Porter {
     /// What `forwarded` has, to its targets.
     fn store(&mut self, run: RunNumber, body: &[u8]) {
         let Forwarded { targets, head, asked, .. } = &mut self.forwarded;
-        targets.sort_unstable_by_key(|target| (target.group, target.dedups, target.queue));
-        for alike in targets.chunk_by(|one, two| (one.group, one.dedups) == (two.group, two.dedups))
-        {
+        targets.sort_unstable_by_key(|target| (target.group, target.queue));
+        for alike in targets.chunk_by(|one, two| one.group == two.group) {
             let Some(first) = alike.first() else { continue };
             self.lanes.clear();
             self.lanes.extend(alike.iter().map(|target| asked.lane(target)));
-            let to = (first.group, &asked.attributes(first.dedups), &self.lanes[..]);
+            let to = (first.group, &asked.attributes(false), &self.lanes[..]);
             if self.outgoing.add(run, to, head, body) {
                 self.runs.wait(run);
             }

@@ -1,12 +1,13 @@
 //! Where the dead letters of a queue go: to its dead-letter exchange, and from there as any message,
 //! but for cycles; or aside, if they came back too often and nobody said where they are to go.
 
+use std::borrow::Cow;
 use std::cell::OnceCell;
 
 use amqp::{Properties, TableRef};
 use bytes::BytesMut;
 use machine::limits::NAME_BYTES_MAX;
-use machine::{Catalog, HashProperty, Headers, Outcome, Queue, QueueId, Target, ValueView};
+use machine::{Catalog, HashProperty, Headers, Outcome, QueueId, Target, ValueView};
 use sha2::{Digest as _, Sha256};
 
 use super::letter::{Death, Letter, write_letter};
@@ -15,25 +16,42 @@ use crate::session::attributes::Asked;
 /// What a queue set aside is called: this behind the name of the queue that its messages are from.
 const ASIDE: &str = ".dead";
 
-/// A queue with dead messages, as far as sending them on goes.
+/// A queue with dead messages, as far as sending them on goes: what its declaration says, which holds
+/// for its messages when it is gone, too.
+#[derive(Clone, Debug)]
+pub(crate) struct Source {
+    pub(crate) vhost: String,
+    pub(crate) name: String,
+    exchange: Option<String>,
+    key: Option<String>,
+}
+
+/// Why nothing is known of a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoSource {
+    /// It is gone.
+    Gone,
+    /// It is newer than this node's catalog.
+    Unknown,
+}
+
+/// Where messages of a queue that died of one reason go.
 #[derive(Clone, Debug)]
 pub(crate) struct Origin<'c> {
     catalog: &'c Catalog,
-    queue: &'c Queue,
+    source: &'c Source,
     reason: Outcome,
     exchange: &'c str,
-    key: Option<String>,
+    key: Option<Cow<'c, str>>,
 }
 
 /// Why messages cannot be sent on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum NoOrigin {
-    /// Their queue is gone, and they with it.
+    /// Their vhost is gone, and all that they could go to.
     Gone,
-    /// Their queue is newer than this node's catalog.
-    Unknown,
-    /// The queue that keeps them aside is to be declared first: vhost and name.
-    NoAside(String, String),
+    /// The queue that keeps them aside is to be declared first: this is its name.
+    NoAside(String),
 }
 
 /// What came of a message.
@@ -58,7 +76,8 @@ pub(crate) struct Forwarded {
     pub(crate) targets: Vec<Target>,
     /// Exchange and routing key as on the wire, then properties.
     pub(crate) head: BytesMut,
-    /// What the message asks of the queues.
+    /// What the message asks of the queues. Not to be left out where its key came lately: a message that
+    /// comes back to its queue by way of another is no duplicate.
     pub(crate) asked: Asked,
 }
 
@@ -72,42 +91,49 @@ pub(crate) fn forward(
     head: &[u8],
     out: &mut Forwarded,
 ) -> Fate {
-    match Origin::find(catalog, queue, reason) {
-        Ok(origin) => origin.forward(time_ms, head, 0, out),
-        Err(_) => {
-            out.targets.clear();
-            Fate::NoExchange
-        }
+    out.targets.clear();
+    let Ok(source) = Source::find(catalog, queue) else { return Fate::NoExchange };
+    let Ok(origin) = Origin::of(catalog, &source, reason) else { return Fate::NoExchange };
+    origin.forward(time_ms, head, 0, out)
+}
+
+impl Source {
+    pub(crate) fn find(catalog: &Catalog, queue: QueueId) -> Result<Self, NoSource> {
+        let Some(found) = catalog.queue_by_id(queue) else {
+            let was_there = queue.base().0 < catalog.next_queue();
+            return Err(if was_there { NoSource::Gone } else { NoSource::Unknown });
+        };
+        Ok(Self {
+            vhost: found.vhost.clone(),
+            name: found.name.clone(),
+            exchange: found.dead_letter_exchange().map(str::to_owned),
+            key: found.dead_letter_key().map(str::to_owned),
+        })
     }
 }
 
 impl<'c> Origin<'c> {
-    pub(crate) fn find(
+    pub(crate) fn of(
         catalog: &'c Catalog,
-        queue: QueueId,
+        source: &'c Source,
         reason: Outcome,
     ) -> Result<Self, NoOrigin> {
-        let Some(queue) = catalog.queue_by_id(queue.base()) else {
-            let is_known = queue.base().0 < catalog.next_queue();
-            return Err(if is_known { NoOrigin::Gone } else { NoOrigin::Unknown });
-        };
-        let origin = |exchange, key| Self { catalog, queue, reason, exchange, key };
-        if let Some(exchange) = queue.dead_letter_exchange() {
-            return Ok(origin(exchange, queue.dead_letter_key().map(str::to_owned)));
+        let origin = |exchange, key| Self { catalog, source, reason, exchange, key };
+        if catalog.vhost(&source.vhost).is_none() {
+            return Err(NoOrigin::Gone);
         }
-        let aside = aside_of(&queue.name);
-        if catalog.queue(&queue.vhost, &aside).is_none() && reason == Outcome::Exhausted {
-            return Err(NoOrigin::NoAside(queue.vhost.clone(), aside));
+        if let Some(exchange) = &source.exchange {
+            return Ok(origin(exchange, source.key.as_deref().map(Cow::Borrowed)));
         }
-        Ok(origin("", Some(aside)))
+        let aside = aside_of(&source.name);
+        if catalog.queue(&source.vhost, &aside).is_none() && reason == Outcome::Exhausted {
+            return Err(NoOrigin::NoAside(aside));
+        }
+        Ok(origin("", Some(Cow::Owned(aside))))
     }
 
-    pub(crate) fn vhost(&self) -> &'c str {
-        &self.queue.vhost
-    }
-
-    pub(crate) fn name(&self) -> &'c str {
-        &self.queue.name
+    pub(crate) fn source(&self) -> &'c Source {
+        self.source
     }
 
     /// `chance` is drawn for the message.
@@ -120,12 +146,12 @@ impl<'c> Origin<'c> {
     ) -> Fate {
         out.targets.clear();
         out.head.clear();
-        let is_aside = self.queue.dead_letter_exchange().is_none();
+        let is_aside = self.source.exchange.is_none();
         if is_aside && self.reason != Outcome::Exhausted {
             return Fate::NoExchange;
         }
         let death = Death {
-            queue: &self.queue.name,
+            queue: &self.source.name,
             reason: self.reason,
             time_s: time_ms / 1000,
             exchange: self.exchange,
@@ -146,9 +172,6 @@ impl<'c> Origin<'c> {
         if out.targets.is_empty() {
             return Fate::Cycle;
         }
-        if out.targets.iter().any(|target| target.dedups) {
-            out.asked.key = crate::session::attributes::key(&letter.properties);
-        }
         Fate::Routed
     }
 
@@ -156,7 +179,7 @@ impl<'c> Origin<'c> {
     fn route(&self, letter: &Letter<'_>, chance: u64, out: &mut Forwarded) -> bool {
         let Forwarded { targets, head, .. } = out;
         let asked = View { head, letter, headers: OnceCell::new(), chance };
-        let (vhost, keys) = (&self.queue.vhost, &letter.keys);
+        let (vhost, keys) = (&self.source.vhost, &letter.keys);
         let routed = self.catalog.route_inside(vhost, self.exchange, keys, &asked, targets);
         routed.is_ok()
     }

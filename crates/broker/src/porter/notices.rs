@@ -78,7 +78,7 @@ impl Notices {
         }
         tally.not_before = Some(now + NOTICE_INTERVAL);
         let count = std::mem::take(&mut tally.count);
-        let (vhost, queue) = (origin.vhost().to_owned(), origin.name().to_owned());
+        let (vhost, queue) = (origin.source().vhost.clone(), origin.source().name.clone());
         notices.push(Notice { fate, count, vhost, queue });
     }
 }

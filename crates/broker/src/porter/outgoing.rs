@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use cluster::{Request, Ticket};
-use machine::{Attributes, Batch, GroupId, QueueId};
+use machine::{Attributes, Batch, Catalog, GroupId, QueueId};
 
 use super::limits::{LETTER_BYTES_HELD_MAX, LETTER_BYTES_MAX};
 use super::tickets::Tickets;
@@ -25,6 +25,15 @@ struct Parcel {
     bytes: usize,
     /// Whose messages it holds, each once.
     runs: Vec<RunNumber>,
+    /// What they are for.
+    queues: BTreeSet<QueueId>,
+}
+
+impl Parcel {
+    /// Whether there is nothing any more that it could be for.
+    fn is_void(&self, catalog: &Catalog) -> bool {
+        self.queues.iter().all(|queue| catalog.queue_by_id(*queue).is_none())
+    }
 }
 
 /// One group that letters go to.
@@ -93,6 +102,7 @@ impl Outgoing {
             way.full.push(std::mem::take(&mut way.open));
         }
         way.open.batch.enqueue_with(queues, attributes, &[head], body);
+        way.open.queues.extend(queues.iter().map(|queue| queue.base()));
         let bytes = head.len() + body.len() + MESSAGE_BYTES;
         way.open.bytes += bytes;
         self.moving_bytes += bytes;
@@ -131,16 +141,24 @@ impl Outgoing {
         sent.parcel.runs
     }
 
-    /// A parcel is not known to be logged: it, and what follows it, is sent again at `again`. False: it
-    /// was not asked for.
-    pub(super) fn refused(&mut self, ticket: Ticket, again: Instant) -> bool {
-        let Some(Sent { group, order, parcel }) = self.sent.remove(&ticket) else { return false };
+    /// A parcel is not known to be logged: it, and what follows it, is sent again at `again`, unless its
+    /// queues are gone. Gives the runs that wait for it no more; none: it was not asked for.
+    pub(super) fn refused(
+        &mut self,
+        ticket: Ticket,
+        catalog: &Catalog,
+        again: Instant,
+    ) -> Option<Vec<RunNumber>> {
+        let Sent { group, order, parcel } = self.sent.remove(&ticket)?;
         self.moving_bytes -= parcel.bytes;
+        if parcel.is_void(catalog) {
+            return Some(parcel.runs);
+        }
         self.held_bytes += parcel.bytes;
         let way = self.ways.entry(group).or_default();
         way.held.insert(order, parcel);
         way.rests_until = way.rests_until.or(Some(again));
-        true
+        Some(Vec::new())
     }
 
     /// Sends again what is due, and says how many parcels that are.

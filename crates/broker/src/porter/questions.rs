@@ -20,6 +20,8 @@ pub(super) struct Questions<T> {
     fresh_for: u64,
     /// The question for that, and which number it is for.
     asked: Option<(Ticket, u64)>,
+    /// The catalog could not answer that: it is not asked again yet.
+    rests: bool,
     /// Queues that are being declared, vhost and name, with what waits for them.
     declaring: BTreeMap<Ticket, (String, String, Vec<T>)>,
 }
@@ -27,8 +29,10 @@ pub(super) struct Questions<T> {
 /// What an answer means.
 #[derive(Debug)]
 pub(super) enum Resolved<T> {
-    /// It is as it was, or fresh.
+    /// The catalog is fresh, if that was asked.
     Nothing,
+    /// Whether it is fresh cannot be said: to be asked again after `may_ask`.
+    Refused,
     /// The queue is there.
     Declared(Vec<T>),
     /// It is not.
@@ -37,7 +41,7 @@ pub(super) enum Resolved<T> {
 
 impl<T> Questions<T> {
     pub(super) fn new(owner: SessionOwner) -> Self {
-        Self { owner, fresh_for: 0, asked: None, declaring: BTreeMap::new() }
+        Self { owner, fresh_for: 0, asked: None, rests: false, declaring: BTreeMap::new() }
     }
 
     /// Whether the catalog is as new as what arrived as number `arrival`. If not, that is asked for
@@ -54,7 +58,7 @@ impl<T> Questions<T> {
         if arrival <= self.fresh_for || catalog.nodes().nth(1).is_none() {
             return true;
         }
-        if self.asked.is_none() {
+        if self.asked.is_none() && !self.rests {
             let ticket = tickets.issue();
             self.asked = Some((ticket, arrivals));
             // Changes nothing: nothing is the porter's own.
@@ -106,9 +110,11 @@ impl<T> Questions<T> {
             && asked == ticket
         {
             self.asked = None;
-            if is_applied {
-                self.fresh_for = arrival;
+            if !is_applied {
+                self.rests = true;
+                return Resolved::Refused;
             }
+            self.fresh_for = arrival;
             return Resolved::Nothing;
         }
         match self.declaring.remove(&ticket) {
@@ -125,6 +131,11 @@ impl<T> Questions<T> {
                 Resolved::Missing(waiting)
             }
         }
+    }
+
+    /// Some time has passed.
+    pub(super) fn may_ask(&mut self) {
+        self.rests = false;
     }
 
     /// Nobody waits for a queue any more.

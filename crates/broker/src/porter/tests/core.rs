@@ -98,6 +98,61 @@ fn a_group_that_takes_nothing_does_not_hold_others_up() {
 }
 
 #[test]
+fn what_is_with_the_porter_when_its_queue_goes_is_stored_all_the_same() {
+    let mut world = World::of_two_nodes();
+    let source = world.source("source", "", Some("target"));
+    world.leave(source, Outcome::Rejected, 1, &["a"]);
+    let (ticket, _) = world.take_changes().remove(0);
+    world.delete_queue("source");
+    world.queue("target", none());
+    world.answer(Answer::Catalog { ticket, reply: CatalogReply::Done });
+    assert_eq!(bodies(&world.carry()), ["a"]);
+}
+
+#[test]
+fn letters_for_a_queue_that_is_gone_for_good_are_not_sent_for_ever() {
+    let mut world = World::new();
+    let source = world.source("source", "fan", None);
+    world.exchange("fan", ExchangeKind::Fanout, none());
+    for name in ["gone", "there"] {
+        world.queue(name, none());
+        world.bind("fan", "", name, none());
+    }
+    world.leave(source, Outcome::Rejected, 1, &["a"]);
+    let gone = world.catalog.queue("/", "gone").unwrap().id;
+    for (ticket, stored) in world.take_appends() {
+        if stored[0].queues == [gone] {
+            world.answer(Answer::AppendFailed { ticket });
+        } else {
+            world.answer(Answer::Appended { ticket });
+        }
+    }
+    assert_eq!(world.take_settles(), []);
+    world.delete_queue("gone");
+    world.later(limits::RETRY);
+    let (ticket, _) = world.take_appends().remove(0);
+    world.answer(Answer::AppendFailed { ticket });
+    assert_eq!(world.take_settles(), [(source, Ranges::from(1..2))]);
+    assert_eq!(world.porter.deadline(), None);
+}
+
+#[test]
+fn a_catalog_that_cannot_answer_is_asked_again_later() {
+    let mut world = World::of_two_nodes();
+    let source = world.source("source", "", Some("missing"));
+    world.leave(source, Outcome::Rejected, 1, &["a"]);
+    for _ in 0..3 {
+        let (ticket, _) = world.take_changes().remove(0);
+        world.answer(Answer::AppendFailed { ticket });
+        assert_eq!((world.take_changes(), world.take_settles()), (vec![], vec![]));
+        world.later(limits::RETRY);
+    }
+    let (ticket, _) = world.take_changes().remove(0);
+    world.answer(Answer::Catalog { ticket, reply: CatalogReply::Done });
+    assert_eq!(world.take_settles(), [(source, Ranges::from(1..2))]);
+}
+
+#[test]
 fn messages_of_a_queue_that_is_gone_are_let_go() {
     let mut world = World::new();
     let source = world.source("source", "", Some("source"));
@@ -273,7 +328,7 @@ fn a_letter_is_routed_by_the_headers_that_tell_of_its_death() {
 }
 
 #[test]
-fn a_letter_finds_its_lane_by_its_priority_and_its_key_where_that_is_wanted() {
+fn a_letter_finds_its_lane_by_its_priority_and_is_no_duplicate_of_itself() {
     let mut world = World::new();
     let source = world.source("source", "fan", None);
     let urgent = world.queue("urgent", none().with("x-max-priority", Value::I64(5)));
@@ -297,7 +352,7 @@ fn a_letter_finds_its_lane_by_its_priority_and_its_key_where_that_is_wanted() {
         here.map(|stored| (stored.queues[0].priority(), stored.key.is_some())).collect()
     };
     assert_eq!(of(urgent), [(3, false), (5, false)]);
-    assert_eq!(of(once), [(0, true), (0, true)]);
+    assert_eq!(of(once), [(0, false), (0, false)]);
     assert_eq!(world.take_settles(), [(source.lane(2), Ranges::from(1..3))]);
 }
 
