@@ -735,3 +735,15 @@ fn a_deleted_queue_stays_until_its_dead_messages_are_stored() {
     let retired = group.leader.retired();
     assert_eq!((retired.enqueued, retired.dead_lettered, retired.dropped), (3, 1, 2));
 }
+
+#[test]
+fn a_delayed_message_that_may_not_wait_goes_to_who_does() {
+    let mut group = Group::new(Features::default());
+    group.attach(1, credit(1)).expect("it is there");
+    let both = Attributes { ttl_ms: Some(0), delay_ms: Some(100), key: None };
+    group.publish_with(Q, both, b"");
+    group.publish_with(Q, both, b"");
+    group.pass(105);
+    assert_eq!(group.delivered(), [(1, 1..2)]);
+    assert_eq!(group.live(), 1);
+}

@@ -153,11 +153,11 @@ impl Lane {
         }
     }
 
-    /// Makes ready what is due. So many messages at a time.
-    pub(crate) fn release_due(&mut self, now_ms: u64) {
-        let Some(extras) = &mut self.extras else { return };
+    /// Makes ready what is due, if anything is. So many messages at a time.
+    pub(crate) fn release_due(&mut self, now_ms: u64) -> bool {
+        let Some(extras) = &mut self.extras else { return false };
         if extras.delayed.next_due().is_none_or(|due_ms| due_ms > now_ms) {
-            return;
+            return false;
         }
         let due = extras.delayed.take_due(now_ms, TIMED_RUNS_MAX);
         let (mut seen, mut fresh) = (Ranges::new(), Ranges::new());
@@ -172,6 +172,7 @@ impl Lane {
         }
         self.give_back(&seen, true);
         self.give_back(&fresh, false);
+        true
     }
 
     /// When something falls due next.

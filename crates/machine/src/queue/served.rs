@@ -47,7 +47,12 @@ impl Queue {
         if self.is_plain() {
             return dispatch(&mut self.main, &mut self.consumers, 0, effects);
         }
-        self.lanes_mut().for_each(|lane| lane.release_due(now_ms));
+        let mut is_due = false;
+        self.lanes_mut().for_each(|lane| is_due |= lane.release_due(now_ms));
+        if is_due {
+            // Who waits gets what is due, also what may not wait after that.
+            self.dispatch(0, effects);
+        }
         self.dispatch(now_ms.saturating_add(1), effects);
     }
 
@@ -110,10 +115,12 @@ impl Queue {
     ) {
         if outcome == Outcome::DeadLettered {
             // Whoever says so: it is stored elsewhere.
-            let Some(lane) = self.lane_mut(lane) else { return };
-            let Some(extras) = &lane.extras else { return };
-            let stored = extras.leaving.within(ranges);
-            lane.gathered.of(outcome).insert_all(&stored);
+            if let Some(lane) = self.lane_mut(lane)
+                && let Some(extras) = &lane.extras
+            {
+                let stored = extras.leaving.within(ranges);
+                lane.gathered.of(outcome).insert_all(&stored);
+            }
             return;
         }
         let mut released = Ranges::new();
@@ -123,15 +130,13 @@ impl Queue {
 
     /// What becomes of messages that nobody holds any more.
     pub(super) fn let_go(&mut self, lane: u8, released: &Ranges, outcome: Outcome) {
-        if released.is_empty() {
-            return;
-        }
         let counts = self.features().is_some_and(|features| features.counts_returns);
-        let Some(lane) = self.lane_mut(lane) else { return };
+        let Some(lane) = self.lane_mut(lane).filter(|_| !released.is_empty()) else { return };
+        let is_counted = counts && matches!(outcome, Outcome::Requeue | Outcome::Returned);
         if outcome.is_final() {
             lane.ready.forget(released);
             lane.gathered.of(outcome).insert_all(released);
-        } else if counts && outcome != Outcome::Undelivered {
+        } else if is_counted {
             lane.gathered.of(outcome).insert_all(released);
         } else {
             lane.give_back(released, outcome != Outcome::Undelivered);

@@ -360,9 +360,10 @@ impl QueueMachine {
 
     /// The deletion was refused after all.
     pub fn reopen_queue(&mut self, queue: QueueId) {
-        if let Some(queue) = self.queue_mut(queue) {
-            queue.is_closing = false;
+        if let Some(found) = self.queue_mut(queue) {
+            found.is_closing = false;
         }
+        self.look_after(queue);
     }
 
     fn forget_if_idle(&mut self, id: QueueId, consumer: ConsumerId) {
