@@ -91,14 +91,13 @@ impl Route {
         self.special.iter().filter(|target| target.is_guarded)
     }
 
-    /// Every lane of every queue, by group: where a delayed message may be.
-    pub(crate) fn lanes(&self) -> Vec<(GroupId, Vec<QueueId>)> {
+    /// Every queue, by group: where a delayed message may be, in whichever lane.
+    pub(crate) fn queues(&self) -> Vec<(GroupId, Vec<QueueId>)> {
         let mut all = self.groups.clone();
-        for target in &self.special {
-            let lanes = (0..=target.max_priority).map(|priority| target.queue.lane(priority));
-            match all.iter_mut().find(|(known, _)| *known == target.group) {
-                Some((_, queues)) => queues.extend(lanes),
-                None => all.push((target.group, lanes.collect())),
+        for Target { group, queue, .. } in &self.special {
+            match all.iter_mut().find(|(known, _)| known == group) {
+                Some((_, queues)) => queues.push(*queue),
+                None => all.push((*group, vec![*queue])),
             }
         }
         all
@@ -215,10 +214,15 @@ mod tests {
     }
 
     #[test]
-    fn a_delayed_message_is_looked_for_in_every_lane() {
-        let target = Target { max_priority: 2, ..Target::plain(QueueId(3), GroupId(1)) };
-        let route = Route::of(&[target, Target::plain(QueueId(4), GroupId(1))]);
-        let lanes = [QueueId(4), QueueId(3), QueueId(3).lane(1), QueueId(3).lane(2)];
-        assert_eq!(route.lanes(), [(GroupId(1), lanes.to_vec())]);
+    fn a_delayed_message_is_looked_for_in_every_queue_that_it_may_be_in() {
+        let plain = |queue, group| Target::plain(QueueId(queue), GroupId(group));
+        let targets = [
+            Target { max_priority: 2, ..plain(3, 1) },
+            plain(4, 1),
+            Target { is_guarded: true, ..plain(5, 2) },
+        ];
+        let queues = Route::of(&targets).queues();
+        let expected = [(GroupId(1), vec![QueueId(4), QueueId(3)]), (GroupId(2), vec![QueueId(5)])];
+        assert_eq!(queues, expected);
     }
 }

@@ -69,7 +69,7 @@ impl Channel {
         message: Message<'_>,
     ) {
         let head = [message.destination, message.properties];
-        let cancelled = asked.cancels.map(|key| (key, route.lanes()));
+        let cancelled = asked.cancels.map(|key| (key, route.queues()));
         let mut lanes = std::mem::take(&mut trunk.lanes);
         let parts = match &cancelled {
             Some((_, groups)) => groups.len(),

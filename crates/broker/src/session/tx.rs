@@ -40,7 +40,7 @@ impl Tx {
         lanes: &mut Vec<QueueId>,
     ) -> Result<(), Failure> {
         if let Some(key) = asked.cancels {
-            for (group, queues) in route.lanes() {
+            for (group, queues) in route.queues() {
                 self.batch(group).cancel_delayed(&queues, key);
             }
         } else {
@@ -166,10 +166,21 @@ impl Channel {
         Ok(())
     }
 
-    /// Forgets what the transaction gathered: its acks are undone, what they were for is out again.
+    /// Forgets what the transaction gathered, also if it is being committed and waits to be let in: its acks
+    /// are undone, what they were for is out again.
     pub(crate) fn roll_back(&mut self) {
-        let Mode::Tx(tx) = &mut self.mode else { return };
-        for (run, _) in std::mem::take(&mut **tx).settled {
+        let gathered = match (&mut self.mode, self.doing.take()) {
+            (_, Some(Doing::Admit { tx, .. })) => *tx,
+            (Mode::Tx(tx), doing) => {
+                self.doing = doing;
+                std::mem::take(&mut **tx)
+            }
+            (Mode::Plain | Mode::Confirm(_), doing) => {
+                self.doing = doing;
+                return;
+            }
+        };
+        for (run, _) in gathered.settled {
             self.unacked.give_back(run);
         }
     }
