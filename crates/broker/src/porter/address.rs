@@ -99,7 +99,8 @@ pub(crate) fn forward(
 
 impl Source {
     pub(crate) fn find(catalog: &Catalog, queue: QueueId) -> Result<Self, NoSource> {
-        let Some(found) = catalog.queue_by_id(queue) else {
+        let found = catalog.queue_by_id(queue).or_else(|| catalog.departed(queue));
+        let Some(found) = found else {
             let was_there = queue.base().0 < catalog.next_queue();
             return Err(if was_there { NoSource::Gone } else { NoSource::Unknown });
         };
