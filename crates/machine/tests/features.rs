@@ -747,3 +747,33 @@ fn a_delayed_message_that_may_not_wait_goes_to_who_does() {
     assert_eq!(group.delivered(), [(1, 1..2)]);
     assert_eq!(group.live(), 1);
 }
+
+#[test]
+fn what_may_not_wait_takes_up_no_room() {
+    let features = Features { max_length: Some(1), dead_letters: true, ..Features::default() };
+    let mut group = Group::new(features);
+    let mut batch = Batch::new();
+    (0..3).for_each(|_| batch.enqueue_with(&[Q], &ttl(0), &[], b""));
+    group.apply(batch);
+    group.log();
+    assert_eq!(group.left(), [(Q, 1..4, Outcome::Expired)]);
+}
+
+#[test]
+fn what_expired_before_a_delayed_message_was_due_goes_to_nobody() {
+    let mut group = Group::new(Features::default());
+    group.publish_with(Q, ttl(50), b"");
+    group.publish_with(Q, delay(100), b"");
+    group.now += 101;
+    group.fail_over();
+    group.attach(1, credit(2)).expect("it is there");
+    assert_eq!(group.delivered(), [(1, 2..3)]);
+    group.publish_with(Q, ttl(50), b"");
+    group.publish_with(Q, delay(100), b"");
+    assert_eq!(group.delivered(), [(1, 3..4)]);
+    group.publish_with(Q, ttl(50), b"");
+    group.now += 101;
+    group.leader.set_now(group.now);
+    group.leader.credit(Q, who(1), 2, &mut group.effects);
+    assert_eq!(group.delivered(), [(1, 4..5)], "5 had expired when 4 was due");
+}

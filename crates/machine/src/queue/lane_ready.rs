@@ -153,12 +153,10 @@ impl Lane {
         }
     }
 
-    /// Makes ready what is due, if anything is. So many messages at a time.
-    pub(crate) fn release_due(&mut self, now_ms: u64) -> bool {
-        let Some(extras) = &mut self.extras else { return false };
-        if extras.delayed.next_due().is_none_or(|due_ms| due_ms > now_ms) {
-            return false;
-        }
+    /// Makes ready what is due, so many messages at a time, and says when the first fell due.
+    pub(crate) fn release_due(&mut self, now_ms: u64) -> Option<u64> {
+        let extras = self.extras.as_mut()?;
+        let first_ms = extras.delayed.next_due().filter(|due_ms| *due_ms <= now_ms)?;
         let due = extras.delayed.take_due(now_ms, TIMED_RUNS_MAX);
         let (mut seen, mut fresh) = (Ranges::new(), Ranges::new());
         for range in due.ranges() {
@@ -172,7 +170,7 @@ impl Lane {
         }
         self.give_back(&seen, true);
         self.give_back(&fresh, false);
-        true
+        Some(first_ms)
     }
 
     /// When something falls due next.

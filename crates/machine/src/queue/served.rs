@@ -47,11 +47,10 @@ impl Queue {
         if self.is_plain() {
             return dispatch(&mut self.main, &mut self.consumers, 0, effects);
         }
-        let mut is_due = false;
-        self.lanes_mut().for_each(|lane| is_due |= lane.release_due(now_ms));
-        if is_due {
-            // Who waits gets what is due, also what may not wait after that.
-            self.dispatch(0, effects);
+        let due_ms = self.lanes_mut().filter_map(|lane| lane.release_due(now_ms)).min();
+        if let Some(due_ms) = due_ms {
+            // Who waits gets what is due, also what may not wait after that; but nothing that had expired.
+            self.dispatch(due_ms, effects);
         }
         self.dispatch(now_ms.saturating_add(1), effects);
     }
@@ -70,6 +69,8 @@ impl Queue {
             return dispatch(&mut self.main, &mut self.consumers, 0, effects);
         }
         self.dispatch(time_ms, effects);
+        // What may not wait and nobody took has expired; it does not take up room.
+        self.lanes_mut().for_each(|lane| lane.expire(time_ms.saturating_add(1)));
         self.trim();
     }
 
