@@ -302,6 +302,12 @@ impl Bodies {
         }
     }
 
+    /// The queue is over for `consumer`: what waited, and never leaves now.
+    pub(crate) fn cancelled(&mut self, queue: QueueId, consumer: ConsumerId) -> Vec<Outgoing> {
+        let bodies = self.queues.get_mut(&queue).filter(|bodies| !bodies.outbox.is_empty());
+        bodies.map(|bodies| bodies.outbox.cancel(consumer)).unwrap_or_default()
+    }
+
     /// Nothing waits to leave any more: what did.
     pub(crate) fn take_waiting(&mut self) -> Vec<(QueueId, Outgoing)> {
         let mut taken = Vec::new();

@@ -138,6 +138,16 @@ impl Outbox {
         (withdrawn, true)
     }
 
+    /// Takes out what waits for `consumer`, settled or not, but for what it fetched itself.
+    pub(super) fn cancel(&mut self, consumer: ConsumerId) -> Vec<Outgoing> {
+        self.wanted = None;
+        let is_its = |it: &Outgoing| it.consumer == consumer && it.got.is_none();
+        let all = std::mem::take(&mut self.all);
+        let (its, others): (VecDeque<_>, VecDeque<_>) = all.into_iter().partition(is_its);
+        self.all = others;
+        its.into()
+    }
+
     /// Takes out everything for these sessions. Says whether that was anything.
     pub(super) fn end_sessions(&mut self, is_over: &impl Fn(SessionId) -> bool) -> bool {
         let before = self.all.len();

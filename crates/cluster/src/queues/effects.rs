@@ -1,0 +1,209 @@
+//! What the machine's effects mean: for the bytes of messages, and for sessions.
+
+use bytes::Bytes;
+use machine::{Effect, QueueId, QueueMachine, SessionId};
+
+use super::{Origin, Queues, Wish};
+use crate::bodies::{FetchPart, Got, Leave, Outgoing, Readers, Run, Source, Step, cut_out, pick};
+use crate::request::{Answer, Delivery, Leaving, Ticket};
+
+impl Queues {
+    /// Does what follows from the machine's effects. `entry`: the one that was applied, and its index.
+    pub(super) fn perform(
+        &mut self,
+        index: u64,
+        entry: Option<(&Bytes, Origin)>,
+        wishes: &mut Vec<Wish>,
+    ) {
+        let mut effects = std::mem::take(&mut self.effects);
+        for effect in effects.drain(..) {
+            match effect {
+                Effect::Enqueued { queue, first_seq, count, bytes } => {
+                    let Some((entry, origin)) = entry else { continue };
+                    let range = bytes.start as u32..bytes.end as u32;
+                    let (source, hot) = match origin {
+                        Origin::Committed => {
+                            (Source::Entry { index, range }, Some(cut_out(entry, bytes)))
+                        }
+                        Origin::Replayed => (Source::Entry { index, range }, None),
+                        Origin::Memory => {
+                            let (bytes, pinned) = cut_out(entry, bytes);
+                            (Source::Memory(bytes.clone()), Some((bytes, pinned)))
+                        }
+                    };
+                    self.bodies.enqueued(queue, first_seq, count, source, hot);
+                }
+                Effect::Leave { queue, first_seq, count, reason } => {
+                    self.bodies.leave(queue, Leave { first_seq, count, reason });
+                    self.touched.push(queue);
+                }
+                Effect::Deliver {
+                    queue,
+                    consumer,
+                    first_seq,
+                    count,
+                    redelivered,
+                    no_ack,
+                    returns,
+                } => {
+                    if no_ack {
+                        self.gather(u64::from(count));
+                    }
+                    let (got, detached) = (None, Vec::new());
+                    let outgoing = Outgoing {
+                        turn: 0,
+                        consumer,
+                        first_seq,
+                        count,
+                        redelivered,
+                        no_ack,
+                        returns,
+                        got,
+                        detached,
+                    };
+                    self.bodies.deliver(queue, outgoing);
+                    self.touched.push(queue);
+                }
+                Effect::Settled { queue, ranges } => {
+                    if self.bodies.settled(queue, &ranges, self.machine.live(queue)) {
+                        self.touched.push(queue);
+                    }
+                }
+                Effect::Cancelled { queue, consumer } => {
+                    for lane in self.lanes(queue) {
+                        for outgoing in self.bodies.cancelled(lane, consumer) {
+                            self.never_sent(outgoing, wishes);
+                        }
+                        self.touched.push(lane);
+                    }
+                    let answer = Answer::Cancelled { queue, consumer };
+                    wishes.push(Wish::Answer(consumer.session, answer));
+                }
+                Effect::Unused { queue } => wishes.push(Wish::Unused(queue.base())),
+                Effect::Dropped { queue } => {
+                    self.closing.remove(&queue);
+                    for outgoing in self.bodies.dropped(queue) {
+                        self.never_sent(outgoing, wishes);
+                    }
+                }
+                Effect::Created { .. } => {}
+            }
+        }
+        self.effects = effects;
+        self.pump(wishes);
+        self.note_gathered();
+    }
+
+    /// Sends what has its bytes, and asks for what has not.
+    fn pump(&mut self, wishes: &mut Vec<Wish>) {
+        let mut touched = std::mem::take(&mut self.touched);
+        touched.sort_unstable();
+        touched.dedup();
+        let mut lanes = Vec::new();
+        for &queue in &touched {
+            self.bodies.lanes_of(queue, &mut lanes);
+            while self.pump_once(&lanes, wishes) && lanes.len() > 1 {}
+            lanes.clear();
+        }
+        touched.clear();
+        self.touched = touched;
+        self.bodies.cut(|queue| readers(&self.machine, queue));
+    }
+
+    /// The same for some lanes of one queue. True: something was delivered, and others may follow it.
+    fn pump_once(&mut self, lanes: &[QueueId], wishes: &mut Vec<Wish>) -> bool {
+        let mut has_delivered = false;
+        for &queue in lanes {
+            while let Some(step) = self.bodies.next(queue, || readers(&self.machine, queue)) {
+                match step {
+                    Step::Deliver { outgoing, bytes } => {
+                        has_delivered = true;
+                        self.deliver(queue, outgoing, bytes, wishes);
+                    }
+                    Step::Leave { leave, bytes } => {
+                        let Leave { first_seq, count, reason } = leave;
+                        let (group, time_ms) = (self.group, self.time_ms);
+                        wishes.push(Wish::Leaving(Leaving {
+                            group,
+                            queue,
+                            reason,
+                            first_seq,
+                            count,
+                            bytes,
+                            time_ms,
+                        }));
+                    }
+                    Step::Fetch { from_seq, parts } => {
+                        if let Some(runs) = in_memory(queue, &parts) {
+                            let readers = readers(&self.machine, queue);
+                            self.bodies.fetched(queue, runs, readers);
+                        } else {
+                            wishes.push(Wish::Fetch { queue, from_seq, parts });
+                        }
+                    }
+                }
+            }
+        }
+        has_delivered
+    }
+
+    fn deliver(
+        &mut self,
+        queue: QueueId,
+        outgoing: Outgoing,
+        bytes: Bytes,
+        wishes: &mut Vec<Wish>,
+    ) {
+        let Outgoing { consumer, first_seq, count, redelivered, returns, got, detached, .. } =
+            outgoing;
+        let group = self.group;
+        let delivery =
+            Delivery { group, queue, consumer, first_seq, count, redelivered, returns, bytes };
+        let answer = match got {
+            None => Answer::Delivered(delivery),
+            Some(Got { ticket, ready }) => Answer::Got { ticket, delivery: Some(delivery), ready },
+        };
+        wishes.push(Wish::Answer(consumer.session, answer));
+        self.tell_detached(consumer.session, detached, wishes);
+    }
+
+    /// Its queue was dropped while it waited for its bytes: whoever asked is told all the same.
+    fn never_sent(&mut self, outgoing: Outgoing, wishes: &mut Vec<Wish>) {
+        let Outgoing { consumer, got, detached, .. } = outgoing;
+        if let Some(Got { ticket, .. }) = got {
+            let answer = Answer::Got { ticket, delivery: None, ready: 0 };
+            wishes.push(Wish::Answer(consumer.session, answer));
+        }
+        self.tell_detached(consumer.session, detached, wishes);
+    }
+
+    fn tell_detached(&mut self, session: SessionId, tickets: Vec<Ticket>, wishes: &mut Vec<Wish>) {
+        for ticket in tickets {
+            if let Some(lanes) = self.detaching.get_mut(&(session, ticket)) {
+                *lanes -= 1;
+                if *lanes > 0 {
+                    continue;
+                }
+                self.detaching.remove(&(session, ticket));
+            }
+            wishes.push(Wish::Answer(session, Answer::Detached { ticket }));
+        }
+    }
+}
+
+pub(super) fn readers(machine: &QueueMachine, queue: QueueId) -> Readers<'_> {
+    let consumers = machine.status(queue).map_or(0, |status| status.consumers);
+    Readers { ready: machine.ready(queue), live: machine.live(queue), consumers }
+}
+
+/// The runs of `parts` that need no disk, if none does.
+fn in_memory(queue: QueueId, parts: &[FetchPart]) -> Option<Vec<Run>> {
+    let mut runs = Vec::new();
+    for part in parts {
+        let Source::Memory(bytes) = &part.source else { return None };
+        let (first_seq, count) = (part.first_seq, part.count as u32);
+        let run = Run { first_seq, count, bytes: bytes.clone() };
+        runs.append(&mut pick(queue, run, &part.wanted, false));
+    }
+    Some(runs)
+}
