@@ -424,3 +424,36 @@ fn a_session_that_ends_counts_as_a_return_where_that_is_counted() {
     node.pass(3);
     assert_eq!(names(&left(&mut node)), [(Outcome::Exhausted, "a")]);
 }
+
+#[test]
+fn a_deleted_queue_delivers_nothing_more_and_its_dead_messages_are_the_porters_still() {
+    let mut node = Node::new(1);
+    let place = node.declare_with(ANN, "orders", Kind::default(), &[dead_letters()]);
+    node.publish(ANN, place, &["dead", "alive"]);
+    let consumer = node.attach(BOB, place, credit(1));
+    node.settle(consumer, place, 1..2, Outcome::Rejected);
+    node.run_to_quiet();
+    let mut node = node.power_cut(1, 1);
+    node.attach(BOB, place, credit(5));
+    node.told(BOB);
+    assert!(!node.fetches.is_empty(), "a delivery waits for the disk");
+    let (queue, group) = place;
+    node.inputs.push(Input::DropQueue { group, queue, then: None });
+    node.step();
+    node.sync(usize::MAX);
+    assert!(matches!(node.told(BOB)[..], [Answer::Cancelled { .. }]));
+    node.run_to_quiet();
+    assert!(node.told(BOB).is_empty(), "nothing comes after that");
+    assert!(node.status(place).is_none());
+    let mut node = node.power_cut(2, 1);
+    node.want_checkpoint(group);
+    node.checkpoint();
+    node.open_porter();
+    node.pass(5);
+    assert_eq!(names(&left(&mut node)), [(Outcome::Rejected, "dead")]);
+    node.dead_lettered(place, 1..2);
+    node.run_to_quiet();
+    node.open_porter();
+    node.pass(5);
+    assert!(left(&mut node).is_empty());
+}

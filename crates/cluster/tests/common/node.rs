@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::{Bytes, BytesMut};
-use cluster::bodies::{Run, Source};
+use cluster::bodies::{Run, Source, pick};
 use cluster::checkpoint::{Job, Stored};
 use cluster::limits::{FETCH_BYTES, Sizes};
 use cluster::recovery::{Genesis, Groups};
@@ -217,7 +217,8 @@ impl Node {
             Source::Entry { range, .. } => {
                 let entry = self.reader.read(place.ok_or(Error::Gone)?)?;
                 let bytes = entry.slice(range.start as usize..range.end as usize);
-                Ok(vec![Run { first_seq, count: part.count as u32, bytes }])
+                let run = Run { first_seq, count: part.count as u32, bytes };
+                Ok(pick(queue, run, &part.wanted, true))
             }
             Source::Segment { segment } => {
                 let segment = self.segments.get(&(group, *segment)).ok_or(Error::Gone)?;
