@@ -66,19 +66,20 @@ struct About {
 
 impl About {
     fn draw(random: &mut Random) -> About {
+        let quorum = random.chance(12);
         let limits = random.chance(35);
         let refusals = limits && random.chance(50);
         let time = !refusals && random.chance(25);
         About {
             time,
             ttl: time || (!refusals && random.chance(30)),
-            quorum: random.chance(12),
+            quorum,
             limits,
             refusals,
             dead_letters: random.chance(55),
             priorities: random.chance(25),
             single_active: random.chance(18),
-            mistakes: random.chance(22),
+            mistakes: !quorum && random.chance(25),
             transactions: random.chance(5),
             expires: !time && random.chance(5),
             routing: random.chance(45),
@@ -302,7 +303,8 @@ impl Generator {
         }
         let channel = self.channel();
         let mut operation = Operation::new(Verb::Get, channel, &[self.queue()]);
-        if self.random.chance(25) {
+        // What comes back to a quorum queue waits in the order of its return, which is not compared.
+        if self.about.quorum || self.random.chance(25) {
             operation = operation.flag("no-ack");
         } else {
             self.getters.push(channel);
@@ -312,6 +314,9 @@ impl Generator {
 
     fn consume(&mut self) {
         let channel = self.channel();
+        if self.about.quorum && !self.consumers.is_empty() && !self.about.single_active {
+            return;
+        }
         if self.random.chance(50) {
             let count = self.random.pick(&["1", "1", "2", "3"]);
             self.push(Operation::new(Verb::Qos, channel, &[count]));
@@ -335,6 +340,9 @@ impl Generator {
     }
 
     fn cancel(&mut self) {
+        if self.about.quorum {
+            return;
+        }
         let Some((tag, channel)) = self.consumer() else { return };
         self.push(Operation::new(Verb::Cancel, channel, &[&tag]));
     }
@@ -432,12 +440,18 @@ impl Generator {
     }
 
     fn close(&mut self) {
+        if self.about.quorum {
+            return;
+        }
         let channel = self.channel();
         self.consumers.retain(|(_, at, _)| *at != channel);
         self.push(Operation::new(Verb::Close, channel, &[]));
     }
 
     fn disconnect(&mut self) {
+        if self.about.quorum {
+            return;
+        }
         let channel = self.random.pick(&CHANNELS);
         self.consumers.retain(|(_, at, _)| (*at >= 3) != (channel >= 3));
         self.push(Operation::new(Verb::Disconnect, channel, &[]));

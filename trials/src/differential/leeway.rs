@@ -9,6 +9,7 @@
 //! | numbers of confirms | only the set of messages acked or nacked after an operation is promised |
 //! | `time` in `x-death` | the wall clock |
 //! | order of a message's headers | a table has none: RabbitMQ sorts it when it adds to it, and else does not |
+//! | order of what is left in a quorum queue | RabbitMQ orders what came back by the time of its return |
 //! | consumers of a quorum queue | RabbitMQ 3.10 counts whoever holds a message by `basic.get` as one |
 
 use amqp::FieldValue;
@@ -42,6 +43,11 @@ fn without_time(deaths: &mut FieldValue) {
             }
         }
     }
+}
+
+/// What was left in a quorum queue, in an order that does not depend on what came back when.
+pub(super) fn returned(messages: &mut [Message]) {
+    messages.sort_by(|one, two| one.body.cmp(&two.body));
 }
 
 /// How many messages and consumers a queue has, in the words of a trace.

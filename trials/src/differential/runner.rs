@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use amqp::{Method, basic, channel, connection, exchange, queue};
 
+use super::leeway;
 use super::program::{Operation, Program, Verb};
 use super::wire::{Told, Wire};
 use step::Step;
@@ -292,6 +293,11 @@ impl<'a> Runner<'a> {
                 self.wire(link)?.send(channel, &Method::BasicConsume(consume));
                 self.await_reply(link, channel, false)?;
                 self.settle(Verb::Consume)?;
+                if self.quorum.contains(&name)
+                    && let Some(messages) = self.step.deliveries.get_mut(&(channel, name))
+                {
+                    leeway::returned(messages);
+                }
             }
         }
         Ok(())

@@ -56,7 +56,8 @@ impl Generator {
         if self.about.single_active && self.random.chance(70) {
             operation = operation.with("x-single-active-consumer", self.random.chance(90));
         }
-        if self.random.chance(4) && !is_quorum {
+        // A lazy queue of RabbitMQ forgets `original-expiration`.
+        if self.random.chance(8) && !is_quorum && !self.about.ttl {
             operation = operation.with("x-queue-mode", self.random.pick(&["lazy", "default"]));
         }
         if self.random.chance(3) && !is_quorum {
@@ -113,7 +114,6 @@ impl Generator {
             "x-max-priority",
             "x-delivery-limit",
             "x-overflow",
-            "x-queue-mode",
             "x-queue-version",
             "x-queue-type",
             "x-single-active-consumer",
@@ -160,7 +160,8 @@ impl Generator {
         if self.random.chance(20) {
             operation = operation.flag("mandatory");
         }
-        if self.about.ttl && self.random.chance(35) {
+        // A priority queue of RabbitMQ counts what expired behind a higher priority.
+        if self.about.ttl && !self.about.priorities && self.random.chance(35) {
             let ttl = if self.about.time { "40" } else { "0" };
             operation = operation.with("expiration", self.random.pick(&[ttl, ttl, "600000"]));
         }
@@ -170,7 +171,9 @@ impl Generator {
         if self.random.chance(if self.about.limits { 30 } else { 5 }) {
             operation = operation.with("bytes", self.random.pick(&[4, 8, 20]));
         }
-        for name in ["CC", "BCC"] {
+        // Keys of a BCC are not used again for dead letters.
+        let names = if self.about.dead_letters { &["CC"][..] } else { &["CC", "BCC"] };
+        for name in names {
             if self.random.chance(if self.about.routing { 10 } else { 3 }) {
                 let keys = [self.random.pick(&QUEUES), self.random.pick(&KEYS)];
                 let keys = keys.into_iter().map(FieldValue::from).collect::<Vec<_>>();

@@ -230,6 +230,8 @@ impl Runner<'_> {
                 self.channels.remove(&channel);
                 if let Some(wire) = &mut self.site.wires[link] {
                     wire.send(channel, &Method::ChannelCloseOk(channel::CloseOk));
+                    // Only then does the broker take back what the channel held.
+                    let _ = wire.flush();
                 }
             }
             Told::ConnectionClosed { code, text, method } => {
