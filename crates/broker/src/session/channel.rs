@@ -502,24 +502,16 @@ impl Channel {
             method_id: ids.1,
         };
         trunk.send(turn, self.at.number, &Method::ChannelClose(close));
-        let consumers: Vec<u64> = std::mem::take(&mut self.consumers).into_values().collect();
-        for consumer in consumers {
-            self.detach(trunk, turn, consumer, Waiting::Forget { consumer });
-        }
-        self.wind_up(trunk, turn);
+        self.wind_up(trunk, turn, |consumer| Waiting::Forget { consumer });
         self.state = State::Closing;
     }
 
     /// The client closes the channel: answered when no delivery can come any more, and what it
     /// published is in its queues.
     fn leave(&mut self, trunk: &mut Trunk, turn: &mut Turn<'_>) {
-        let consumers: Vec<u64> = std::mem::take(&mut self.consumers).into_values().collect();
-        let mut unanswered = 0;
-        for consumer in consumers {
-            self.detach(trunk, turn, consumer, Waiting::Channel(self.at));
-            unanswered += 1;
-        }
-        self.wind_up(trunk, turn);
+        let at = self.at;
+        let mut unanswered = self.consumers.len();
+        self.wind_up(trunk, turn, |_| Waiting::Channel(at));
         trunk.appends.flush(&mut trunk.tickets, &mut turn.out.requests);
         if trunk.has_unlogged() {
             // Any question will do: it is asked once everything before it is logged.
@@ -543,7 +535,7 @@ impl Channel {
         self.state = State::Gone;
     }
 
-    fn detach(&mut self, trunk: &mut Trunk, turn: &mut Turn<'_>, number: u64, waiting: Waiting) {
+    fn detach(trunk: &mut Trunk, turn: &mut Turn<'_>, number: u64, waiting: Waiting) {
         let Some(consumer) = trunk.consumers.find_mut(number) else { return };
         consumer.is_over = true;
         let source = consumer.source;
@@ -556,12 +548,33 @@ impl Channel {
         });
     }
 
-    /// Gives back what the channel holds.
-    fn wind_up(&mut self, trunk: &mut Trunk, turn: &mut Turn<'_>) {
+    /// Ends the channel's consumers and gives back what it holds; `waiting` says who is told of a consumer's
+    /// end.
+    ///
+    /// None of them is to get again what is given back, so they go first. Only where one consumer is served
+    /// at a time its messages go before it: or the next would begin with those behind them.
+    fn wind_up(
+        &mut self,
+        trunk: &mut Trunk,
+        turn: &mut Turn<'_>,
+        waiting: impl Fn(u64) -> Waiting,
+    ) {
         self.drop_content(trunk);
         self.drop_replies(trunk, turn);
         self.roll_back();
+        let all: Vec<u64> = std::mem::take(&mut self.consumers).into_values().collect();
+        let is_last = |number: &u64| {
+            let found = trunk.consumers.find(*number);
+            found.is_some_and(|consumer| consumer.is_single_active && !consumer.no_ack)
+        };
+        let (last, first): (Vec<u64>, Vec<u64>) = all.into_iter().partition(is_last);
+        for number in first {
+            Self::detach(trunk, turn, number, waiting(number));
+        }
         self.requeue_all(trunk, Outcome::Returned);
+        for number in last {
+            Self::detach(trunk, turn, number, waiting(number));
+        }
         self.mode = Mode::Plain;
         self.doing = None;
         self.drop_deferred(trunk);

@@ -71,6 +71,9 @@ impl Channel {
         let credit =
             trunk.consumers.add(self.at, &tag, source, consume.no_ack, self.prefetch, self.room());
         self.consumers.insert(tag, number);
+        if let Some(consumer) = trunk.consumers.find_mut(number) {
+            consumer.is_single_active = is_single_active(found);
+        }
         let consumer = trunk.consumer_id(number);
         let spec =
             ConsumerSpec { credit, no_ack: consume.no_ack, exclusive: consume.exclusive, priority };
@@ -107,11 +110,10 @@ impl Channel {
                 format!("queue '{name}' in vhost '{}' does not support global qos", trunk.vhost);
             return Err(Failure::connection(ReplyCode::NotImplemented, text));
         }
-        let features = if consume.exclusive { queue.settings().features } else { None };
-        match features.is_some_and(|features| features.single_active) {
-            true => Err(exclusive_use(name, &trunk.vhost)),
-            false => Ok(()),
+        if consume.exclusive && is_single_active(queue) {
+            return Err(exclusive_use(name, &trunk.vhost));
         }
+        Ok(())
     }
 
     pub(crate) fn attached(
@@ -219,6 +221,11 @@ impl Channel {
         self.doing = Some(Doing::Get(Fetch { no_ack, is_counted }));
         Ok(())
     }
+}
+
+/// Whether one consumer at a time is served.
+fn is_single_active(queue: &Queue) -> bool {
+    queue.settings().features.is_some_and(|features| features.single_active)
 }
 
 /// `x-priority`: any integer; what does not fit counts as the nearest that does.

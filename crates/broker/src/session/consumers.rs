@@ -19,6 +19,8 @@ pub(crate) struct Consumer {
     pub(crate) tag_wire: Box<[u8]>,
     pub(crate) source: Source,
     pub(crate) no_ack: bool,
+    /// Its queue serves one consumer at a time.
+    pub(crate) is_single_active: bool,
     /// Messages it may hold; 0 is no limit.
     limit: u32,
     held: u32,
@@ -136,6 +138,7 @@ impl Consumers {
             tag_wire: tag_wire.into_boxed_slice(),
             source,
             no_ack,
+            is_single_active: false,
             limit,
             held: 0,
             granted: 0,
