@@ -91,6 +91,10 @@ pub(crate) struct Porter {
     forwarded: Forwarded,
     lanes: Vec<QueueId>,
     chance: u64,
+    /// Messages that this step may still send on.
+    budget: u32,
+    /// There is more to do than one step does.
+    goes_on_at: Option<Instant>,
     is_stopping: bool,
 }
 
@@ -111,6 +115,8 @@ impl Porter {
             forwarded: Forwarded::default(),
             lanes: Vec::new(),
             chance,
+            budget: 0,
+            goes_on_at: None,
             is_stopping: false,
         }
     }
@@ -141,20 +147,27 @@ impl Porter {
         }
         self.notices.counts.retries +=
             self.outgoing.wake(now, &mut self.tickets, &mut out.requests);
-        while !self.outgoing.is_full()
+        self.budget = limits::STEP_MESSAGES;
+        while self.has_room()
             && let Some(task) = self.tasks.pop_front()
         {
             if !self.begin(now, catalog, task, out) {
                 break;
             }
         }
+        self.goes_on_at = (self.budget == 0 && !self.tasks.is_empty()).then_some(now);
         self.outgoing.flush(&mut self.tickets, &mut out.requests);
         self.runs.flush(self.session, &mut out.requests);
     }
 
     /// When the porter wants `Input::DeadlinePassed` at the latest.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        [self.later_at, self.outgoing.deadline()].into_iter().flatten().min()
+        [self.goes_on_at, self.later_at, self.outgoing.deadline()].into_iter().flatten().min()
+    }
+
+    /// Whether this step makes more letters.
+    fn has_room(&self) -> bool {
+        self.budget > 0 && !self.outgoing.is_full()
     }
 
     /// Whether nothing is to come of what was begun before `Input::Stop`.
@@ -169,6 +182,7 @@ impl Porter {
 
     fn stop(&mut self) {
         self.is_stopping = true;
+        self.goes_on_at = None;
         self.tasks.clear();
         self.later.clear();
         self.questions.forget();
@@ -282,7 +296,8 @@ impl Porter {
         *task.run.get_or_insert_with(|| self.runs.begin(group, queue, task.ranges.clone()))
     }
 
-    /// Sends the messages of a task on. False: it is to be gone on with when the catalog is fresh.
+    /// Sends the messages of a task on. False: it is to be gone on with when there is room, or the catalog
+    /// is fresh.
     fn forward(
         &mut self,
         now: Instant,
@@ -298,6 +313,11 @@ impl Porter {
             if !task.ranges.contains(leaving.first_seq + u64::from(place)) {
                 continue;
             }
+            if !self.has_room() {
+                task.next = place;
+                return false;
+            }
+            self.budget -= 1;
             let chance = self.draw();
             let fate = origin.forward(leaving.time_ms, head, chance, &mut self.forwarded);
             let is_lost = matches!(fate, Fate::Unroutable | Fate::NoExchange);

@@ -14,6 +14,9 @@ pub const LETTER_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Bytes of letters for groups that did not take some: past it no more are made.
 pub const LETTER_BYTES_HELD_MAX: usize = 64 * 1024 * 1024;
 
+/// Messages that one step sends on: the catalog is held for as long as that takes.
+pub const STEP_MESSAGES: u32 = 1024;
+
 /// What a group did not take is sent again after this time.
 pub const RETRY: Duration = Duration::from_millis(250);
 

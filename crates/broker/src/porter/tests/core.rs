@@ -421,7 +421,8 @@ fn no_more_letters_are_made_than_may_be_on_their_way() {
     world.queue("target", none());
     let body = "x".repeat(1024 * 1024);
     let runs = 2 * limits::LETTER_BYTES_MAX as u64 / body.len() as u64;
-    for seq in 1..=runs {
+    world.leave(source, Outcome::Rejected, 1, &[&*body; 12]);
+    for seq in 13..=runs {
         world.leave(source, Outcome::Rejected, seq, &[&body]);
     }
     let appends = world.take_appends();
@@ -433,6 +434,23 @@ fn no_more_letters_are_made_than_may_be_on_their_way() {
     assert_eq!(world.carry().len() + count, runs as usize);
     let settled: u64 = world.take_settles().iter().map(|(_, ranges)| ranges.len()).sum();
     assert_eq!(settled, runs);
+}
+
+#[test]
+fn a_step_ends_after_so_many_messages_and_the_next_goes_on() {
+    let mut world = World::new();
+    let source = world.source("source", "", Some("target"));
+    world.queue("target", none());
+    let all = 5 * limits::STEP_MESSAGES / 2;
+    let numbers: Vec<String> = (0..all).map(|number| number.to_string()).collect();
+    let numbers: Vec<&str> = numbers.iter().map(String::as_str).collect();
+    world.leave(source, Outcome::Rejected, 1, &numbers);
+    let first: usize = world.take_appends().iter().map(|(_, stored)| stored.len()).sum();
+    assert_eq!(first, limits::STEP_MESSAGES as usize);
+    assert_eq!(world.porter.deadline(), Some(world.now));
+    assert_eq!(bodies(&world.carry()), numbers[first..]);
+    assert_eq!(world.porter.deadline(), None);
+    assert_eq!(world.porter.take_counts().dead, [u64::from(all), 0, 0, 0]);
 }
 
 #[test]

@@ -201,7 +201,10 @@ impl World {
         loop {
             let appends = self.take_appends();
             if appends.is_empty() {
-                return all;
+                if self.porter.deadline() != Some(self.now) {
+                    return all;
+                }
+                self.step(Input::DeadlinePassed);
             }
             for (ticket, stored) in appends {
                 all.extend(stored);
