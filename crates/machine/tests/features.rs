@@ -777,3 +777,14 @@ fn what_expired_before_a_delayed_message_was_due_goes_to_nobody() {
     group.leader.credit(Q, who(1), 2, &mut group.effects);
     assert_eq!(group.delivered(), [(1, 4..5)], "5 had expired when 4 was due");
 }
+
+#[test]
+fn credit_does_not_wait_for_what_overflowed() {
+    let mut group = Group::new(Features { max_length: Some(1), ..Features::default() });
+    group.attach(1, credit(1)).expect("it is there");
+    group.publish(2);
+    group.effects.clear();
+    let (ranges, what) = (Ranges::from(1..2), (Outcome::Requeue, 1));
+    group.leader.settle_for_credit(Q, who(1), &ranges, what, &mut group.effects);
+    assert_eq!(group.delivered(), [(1, 2..3)], "the first went, because there is room for one");
+}

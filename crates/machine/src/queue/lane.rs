@@ -242,12 +242,12 @@ impl Lane {
     }
 
     /// Messages that came back, in a queue that counts that: ready again, later, or for the last time.
-    /// `held` are those that somebody has, though they came back once.
+    /// `taken` are those that somebody has or settled again, though they came back once.
     pub(crate) fn come_back(
         &mut self,
         outcome: Outcome,
         ranges: &Ranges,
-        held: &Ranges,
+        taken: &Ranges,
         cx: Context<'_>,
     ) {
         let Some(features) = cx.features.filter(|features| features.counts_returns) else { return };
@@ -281,13 +281,13 @@ impl Lane {
         }
         for (part, due_ms) in later {
             for seq in part.clone() {
-                let waits_here = cx.is_leading && !held.contains(seq);
+                let waits_here = cx.is_leading && !taken.contains(seq);
                 self.extras_mut().delayed.insert(seq, due_ms, None, waits_here);
             }
             self.drop_ready(&Ranges::from(part));
         }
         if cx.is_leading {
-            ready.remove_all(held);
+            ready.remove_all(taken);
             ready.remove_all(&self.ready.waiting().intersect(&ready));
             self.give_back(&ready, true);
         }

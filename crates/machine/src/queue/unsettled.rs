@@ -35,8 +35,21 @@ impl Gathered {
         self.done.is_empty() && self.others.values().all(Ranges::is_empty)
     }
 
+    /// Adds what of `ranges` is here.
+    pub(crate) fn add_within(&self, ranges: &Ranges, into: &mut Ranges) {
+        for settled in std::iter::once(&self.done).chain(self.others.values()) {
+            into.insert_all(&settled.intersect(ranges));
+        }
+    }
+
     pub(crate) fn len(&self) -> u64 {
         self.done.len() + self.others.values().map(Ranges::len).sum::<u64>()
+    }
+
+    /// How many are ready again when the log has it.
+    pub(crate) fn returning(&self) -> u64 {
+        let of = |outcome| self.others.get(&outcome).map_or(0, Ranges::len);
+        of(Outcome::Requeue) + of(Outcome::Returned)
     }
 
     /// Moves at most `ranges_max` ranges into the batch. Returns how many it took.

@@ -219,7 +219,7 @@ impl QueueMachine {
         }
         let gathered = |machine: &Self| {
             let lane = machine.queue(queue).and_then(|found| found.lane(queue.priority()));
-            lane.map_or(0, |lane| lane.gathered.len())
+            lane.map_or(0, |lane| lane.gathered.returning())
         };
         let before = gathered(self);
         self.settle(queue, consumer, ranges, outcome, effects);
