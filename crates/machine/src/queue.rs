@@ -234,10 +234,8 @@ impl Queue {
         (time_ms, is_leading): (u64, bool),
         effects: &mut Vec<Effect>,
     ) {
-        let held = match outcome {
-            Outcome::Requeue | Outcome::Returned if is_leading => {
-                self.consumers.held_of(lane, ranges)
-            }
+        let taken = match outcome {
+            Outcome::Requeue | Outcome::Returned if is_leading => self.taken_of(lane, ranges),
             _ => Ranges::new(),
         };
         let features = self.settings.features.as_deref();
@@ -251,13 +249,23 @@ impl Queue {
         match outcome {
             Outcome::Undelivered => {}
             Outcome::Requeue | Outcome::Returned => {
-                lane.come_back(outcome, ranges, &held, cx);
+                lane.come_back(outcome, ranges, &taken, cx);
                 for (consumer, credit) in self.owed.drain(..) {
                     self.consumers.add_credit(consumer, credit);
                 }
             }
             _ => lane.apply_settle(outcome, ranges, cx, effects),
         }
+    }
+
+    /// What of `ranges` somebody holds, or settled again: an earlier leader may have been told that it comes
+    /// back, and could not log it.
+    fn taken_of(&self, lane: u8, ranges: &Ranges) -> Ranges {
+        let mut taken = self.consumers.held_of(lane, ranges);
+        if let Some(lane) = self.lane(lane) {
+            lane.gathered.add_within(ranges, &mut taken);
+        }
+        taken
     }
 
     /// After a consumer went: an auto-delete queue is over with its last one. Which that was is not known

@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use machine::{
-    Applied, Attributes, Batch, ConsumerId, ConsumerSpec, Dedup, Effect, Features, Outcome,
-    Overflow, QueueId, QueueMachine, QueueSettings, Ranges, Retry, SessionId,
+    Applied, Attributes, Batch, Command, ConsumerId, ConsumerSpec, Dedup, Effect, EntryReader,
+    Features, Outcome, Overflow, QueueId, QueueMachine, QueueSettings, Ranges, Retry, SessionId,
 };
 use proptest::prelude::*;
 
@@ -49,6 +49,26 @@ fn features() -> impl Strategy<Value = Features> {
         })
 }
 
+/// What a leader that leads no longer was told of messages that do not die by it. What it decided of its
+/// own, the next one decides again.
+fn of_sessions(batch: Batch, features: &[Features]) -> Batch {
+    let entry = batch.stamp(0);
+    let mut left = Batch::new();
+    for command in EntryReader::new(&entry).expect("our own entry") {
+        let (_, command) = command.expect("our own entry");
+        let Command::Settle { queue, outcome, ranges } = command else { continue };
+        let has_limit = features[queue.base().0 as usize - 1].delivery_limit.is_some();
+        match outcome {
+            Outcome::Done | Outcome::DeadLettered => left.settle(queue, outcome, &ranges),
+            Outcome::Requeue | Outcome::Returned if !has_limit => {
+                left.settle(queue, outcome, &ranges);
+            }
+            _ => {}
+        }
+    }
+    left
+}
+
 /// A leader, a follower, and what a consumer holds by what it was told.
 struct World {
     leader: QueueMachine,
@@ -61,6 +81,8 @@ struct World {
     due: BTreeMap<(QueueId, u64), u64>,
     leaving: BTreeSet<(QueueId, u64)>,
     last: Vec<(u64, Option<u64>)>,
+    /// What earlier leaders were told and could not log.
+    late: Vec<Batch>,
 }
 
 fn consumer(number: u8) -> ConsumerId {
@@ -79,6 +101,7 @@ impl World {
             due: BTreeMap::new(),
             leaving: BTreeSet::new(),
             last: Vec::new(),
+            late: Vec::new(),
         };
         world.leader.set_now(world.now);
         world.leader.lead();
@@ -202,6 +225,27 @@ impl World {
         self.leader.start_dispatch(&mut self.effects);
     }
 
+    /// Another leads; consumers come with what they hold, and what they said is logged later.
+    fn hand_over(&mut self) {
+        let mut batch = Batch::new();
+        while self.leader.take_settled(&mut batch) {
+            self.late.push(of_sessions(std::mem::take(&mut batch), &self.features));
+        }
+        let attached = self.leader.attachments();
+        self.leader = QueueMachine::restore(&self.follower.snapshot()).expect("our own snapshot");
+        self.leader.set_now(self.now);
+        self.leader.lead();
+        self.leader.join(|_| true, &attached, &mut self.effects);
+        self.leader.check();
+        self.held.clear();
+        for attached in self.leader.attachments() {
+            let held = self.held.entry(attached.consumer).or_default();
+            held.extend(attached.held.iter().map(|seq| (attached.queue, seq)));
+        }
+        self.leaving.clear();
+        self.leader.start_dispatch(&mut self.effects);
+    }
+
     fn step(&mut self, [op, a, b, c]: [u8; 4]) {
         self.leader.set_now(self.now);
         let queue = QueueId(1 + u64::from(a) % QUEUES);
@@ -231,8 +275,14 @@ impl World {
                 }
             }
             12 => self.store(b % 8),
+            14 if c % 8 == 0 => self.fail_over(),
+            14 if c % 8 == 4 => self.hand_over(),
+            13 if c % 4 == 0 => {
+                if let Some(batch) = self.late.pop() {
+                    self.apply(batch);
+                }
+            }
             13 => self.log(),
-            14 if c % 4 == 0 => self.fail_over(),
             14 => {
                 let session = SessionId(u64::from(b % 4));
                 self.leader.end_session(session, &mut self.effects);
