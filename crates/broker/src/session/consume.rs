@@ -30,6 +30,11 @@ impl Channel {
             self.consumers.values().for_each(|&number| trunk.consumers.mark(number));
         } else {
             self.prefetch = qos.prefetch_count.into();
+            // As in RabbitMQ, a limit for consumers lifts that of the channel: whoever wants both
+            // asks for the channel's last.
+            if std::mem::take(&mut self.prefetch_global) > 0 {
+                self.consumers.values().for_each(|&number| trunk.consumers.mark(number));
+            }
         }
         trunk.send(turn, self.at.number, &Method::BasicQosOk(basic::QosOk));
         Ok(())
