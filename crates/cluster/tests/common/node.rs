@@ -66,7 +66,12 @@ impl Node {
 
     /// Recovers what the disk has, and runs until the groups serve.
     pub(crate) fn start(disk: &SimDisk, groups: u32) -> Self {
-        let mut node = Self::recover(disk, groups);
+        Self::start_at(0, disk, groups)
+    }
+
+    /// At this time.
+    pub(crate) fn start_at(ms: u64, disk: &SimDisk, groups: u32) -> Self {
+        let mut node = Self::recover_at(ms, disk, groups);
         node.run_to_quiet();
         assert!(node.is_reconciled);
         node
@@ -74,6 +79,10 @@ impl Node {
 
     /// Recovers what the disk has, and takes the first step.
     pub(crate) fn recover(disk: &SimDisk, groups: u32) -> Self {
+        Self::recover_at(0, disk, groups)
+    }
+
+    fn recover_at(ms: u64, disk: &SimDisk, groups: u32) -> Self {
         let fresh = Identity { cluster: 7, node: NODE.0, incarnation: 1 };
         let mut config = Config::new(Identity::load(disk).unwrap().unwrap_or(fresh));
         config.file_bytes = FILE_BYTES;
@@ -99,7 +108,7 @@ impl Node {
         let mut node = Self {
             disk: disk.clone(),
             shard,
-            ms: 0,
+            ms,
             inputs: Vec::new(),
             appends: VecDeque::new(),
             fetches: VecDeque::new(),
@@ -121,10 +130,10 @@ impl Node {
 
     /// The power goes; `seed` decides what of the unsynced survives. And comes back.
     pub(crate) fn power_cut(self, seed: u64, groups: u32) -> Self {
-        let disk = self.disk.clone();
+        let (disk, ms) = (self.disk.clone(), self.ms);
         drop(self);
         disk.power_cut(seed);
-        Self::start(&disk, groups)
+        Self::start_at(ms, &disk, groups)
     }
 
     pub(crate) fn now(&self) -> Now {
