@@ -13,6 +13,7 @@
 //! new places. What waits here and is settled already (a consumer that does not acknowledge) keeps
 //! its places, also through a checkpoint, until it has left.
 
+mod away;
 mod check;
 mod leaves;
 mod outbox;
@@ -31,6 +32,7 @@ use crate::limits::{
     HOT_BYTES_IDLE, HOT_BYTES_IDLE_QUEUE, HOT_BYTES_PER_GROUP, HOT_BYTES_PER_QUEUE,
 };
 use crate::request::Ticket;
+use away::Away;
 pub(crate) use leaves::Leave;
 pub(crate) use outbox::{Got, Outgoing};
 use queue::QueueBodies;
@@ -120,6 +122,8 @@ pub(crate) struct Bodies {
     lanes: BTreeMap<QueueId, BTreeSet<QueueId>>,
     /// Counts deliveries.
     turns: u64,
+    /// Dead messages that are with the porter.
+    away: Away,
 }
 
 impl Bodies {
@@ -238,6 +242,7 @@ impl Bodies {
         settled: &Ranges,
         live: Option<&Ranges>,
     ) -> bool {
+        self.away.settled(queue, settled);
         let Some(bodies) = self.queues.get_mut(&queue) else { return false };
         let before = bodies.hot_bytes();
         let goes_on = bodies.settled(settled, live);
@@ -248,6 +253,7 @@ impl Bodies {
     /// Forgets a queue that is gone. Gives what waited for its bytes, and never leaves now.
     pub(crate) fn dropped(&mut self, queue: QueueId) -> Vec<Outgoing> {
         self.waiting.remove(&queue);
+        self.away.forget(queue);
         if let Some(lanes) = self.lanes.get_mut(&queue.base()) {
             lanes.remove(&queue);
             if lanes.is_empty() {
@@ -279,6 +285,7 @@ impl Bodies {
     /// What waits to go to the porter is handed out anew, or not at all. Gives the queues in which
     /// something waited.
     pub(crate) fn take_leaves(&mut self, freed: &mut Vec<QueueId>) {
+        self.away.clear();
         for &queue in &self.waiting {
             let Some(bodies) = self.queues.get_mut(&queue) else { continue };
             let before = bodies.hot_bytes();
@@ -310,6 +317,7 @@ impl Bodies {
 
     /// Nothing waits to leave any more: what did.
     pub(crate) fn take_waiting(&mut self) -> Vec<(QueueId, Outgoing)> {
+        self.away.clear();
         let mut taken = Vec::new();
         for (&queue, bodies) in &mut self.queues {
             taken.extend(bodies.outbox.take_all().into_iter().map(|outgoing| (queue, outgoing)));
@@ -344,6 +352,16 @@ impl Bodies {
         self.hot_bytes = self.hot_bytes - before + bodies.hot_bytes();
     }
 
+    /// The lanes with dead messages that waited for others to be stored, if they may go on.
+    pub(crate) fn take_held_up(&mut self, into: &mut Vec<QueueId>) {
+        if self.away.take_room() {
+            let may_leave = |lane: &&QueueId| {
+                self.queues.get(lane).is_some_and(|bodies| !bodies.leaves.is_empty())
+            };
+            into.extend(self.waiting.iter().filter(may_leave));
+        }
+    }
+
     /// Whose deliveries keep their order with those of `queue`, the highest first; it is among them.
     pub(crate) fn lanes_of(&self, queue: QueueId, into: &mut Vec<QueueId>) {
         match self.lanes.get(&queue.base()) {
@@ -371,7 +389,11 @@ impl Bodies {
         let bodies = self.queues.get_mut(&queue)?;
         let before = bodies.hot_bytes();
         let is_tight = self.hot_bytes >= HOT_BYTES_PER_GROUP;
+        bodies.may_leave = !self.away.is_full();
         let step = bodies.next(queue, readers, is_tight, is_its_turn);
+        if let Some(Step::Leave { leave, bytes }) = &step {
+            self.away.add(queue, leave.span(), bytes.len());
+        }
         self.hot_bytes = self.hot_bytes - before + bodies.hot_bytes();
         match &step {
             Some(Step::Deliver { .. } | Step::Leave { .. }) => {}

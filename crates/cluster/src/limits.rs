@@ -41,7 +41,11 @@ pub const REQUEST_BYTES: usize = 256;
 /// kept whatever this says.
 pub const HOT_BYTES_PER_GROUP: usize = 16 << 20;
 
-/// The share of these that queues without consumers may take.
+/// Bytes of dead messages of a group that the porter has and that are not stored elsewhere: past it no
+/// more are handed out.
+pub const LEAVING_BYTES_PER_GROUP: usize = 8 << 20;
+
+/// The share of the bytes in memory that queues without consumers may take.
 pub const HOT_BYTES_IDLE: usize = HOT_BYTES_PER_GROUP / 2;
 
 /// Bytes of bodies kept in memory for one queue that has consumers.

@@ -327,4 +327,32 @@ mod tests {
         assert_eq!(attachments.len(), 1);
         assert!(!attachments[0].is_attached && attachments[0].held.contains(2));
     }
+
+    #[test]
+    fn what_is_held_of_a_lane_is_held_there_and_credit_is_the_consumers_at_its_queue() {
+        let mut remote = Remote::new();
+        remote.join(NodeId(2), 1);
+        let consumer = ConsumerId { session: ANN, number: 1 };
+        let (group, queue, high) = (GROUP, QUEUE, QUEUE.lane(9));
+        let spec = ConsumerSpec { credit: 3, ..ConsumerSpec::default() };
+        remote.ask(ANN, &Request::Attach { ticket: Ticket(1), group, queue, consumer, spec });
+        assert!(remote.answer(1, ANN, &Answer::Attached { ticket: Ticket(1), result: Ok(()) }));
+        for (lane, seq) in [(high, 1), (high, 2), (queue, 1)] {
+            let Answer::Delivered(it) = delivery(consumer, seq) else { panic!("a delivery") };
+            let answer = Answer::Delivered(Delivery { queue: lane, ..it });
+            assert!(remote.answer(1, ANN, &answer));
+        }
+        let (ranges, outcome) = (Ranges::from(1..2), Outcome::Done);
+        let queue = high;
+        remote.ask(ANN, &Request::Settle { group, queue, consumer, ranges, outcome, credit: 1 });
+        let told: Vec<_> = remote
+            .join(NodeId(3), 2)
+            .into_iter()
+            .map(|it| (it.queue, it.is_attached, it.spec.credit, it.held.len()))
+            .collect();
+        assert_eq!(told, [(QUEUE, true, 1, 1), (high, false, 0, 1)]);
+        let queue = QUEUE;
+        assert!(remote.answer(2, ANN, &Answer::Cancelled { queue, consumer }));
+        assert!(remote.join(NodeId(2), 3).is_empty(), "its lanes went with the queue");
+    }
 }

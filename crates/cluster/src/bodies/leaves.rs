@@ -19,7 +19,7 @@ pub(crate) struct Leave {
 }
 
 impl Leave {
-    fn span(&self) -> Range<u64> {
+    pub(super) fn span(&self) -> Range<u64> {
         self.first_seq..self.first_seq + u64::from(self.count)
     }
 }

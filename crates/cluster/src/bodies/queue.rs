@@ -22,6 +22,8 @@ pub(super) struct QueueBodies {
     /// One fetch at a time, for both. Each brings at least some of what it asks for first.
     pub(super) fetching: bool,
     is_turn_of_leaves: bool,
+    /// The porter has not too much already.
+    pub(super) may_leave: bool,
     /// Something in the outbox had to wait since it was empty.
     pub(super) has_waited: bool,
     /// Everything below was sent at least once.
@@ -50,7 +52,9 @@ impl QueueBodies {
         is_tight: bool,
         is_its_turn: bool,
     ) -> Option<Step> {
-        if let Some(step) = self.leave(queue) {
+        if self.may_leave
+            && let Some(step) = self.leave(queue)
+        {
             return Some(step);
         }
         if is_its_turn && let Some(step) = self.deliver(queue, &readers) {
@@ -68,7 +72,8 @@ impl QueueBodies {
         }
         self.is_turn_of_leaves = !self.is_turn_of_leaves;
         let (from_seq, parts) = self.plan(readers(), is_tight || !is_its_turn).into_parts();
-        if parts.is_empty() && !is_its_turn {
+        let is_held_up = !is_its_turn || (self.outbox.is_empty() && !self.may_leave);
+        if parts.is_empty() && is_held_up {
             return None;
         }
         let firsts = || (self.outbox.front(), self.leaves.front());
@@ -123,6 +128,9 @@ impl QueueBodies {
     }
 
     fn plan_leaves(&self, plan: &mut Plan<'_>, share: usize) {
+        if !self.may_leave {
+            return;
+        }
         for span in self.leaves.spans() {
             if plan.is_full(share) {
                 return;
@@ -172,11 +180,9 @@ impl QueueBodies {
             }
         }
         let lacks = |first: u64| !self.window.holds(first);
+        let leaves = self.leaves.front().filter(|_| self.may_leave);
         let is_stuck = self.outbox.front().is_some_and(|(first, _)| lacks(first))
-            || self
-                .leaves
-                .front()
-                .is_some_and(|(first, _)| lacks(first) && !self.leaves.window.holds(first));
+            || leaves.is_some_and(|(first, _)| lacks(first) && !self.leaves.window.holds(first));
         if is_stuck {
             self.fruitless += 1;
         }

@@ -96,6 +96,7 @@ impl Queues {
 
     /// Sends what has its bytes, and asks for what has not.
     fn pump(&mut self, wishes: &mut Vec<Wish>) {
+        self.bodies.take_held_up(&mut self.touched);
         let mut touched = std::mem::take(&mut self.touched);
         touched.sort_unstable();
         touched.dedup();
