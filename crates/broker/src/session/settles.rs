@@ -1,5 +1,7 @@
 //! Acks and rejects of one socket read, gathered: one request for each queue and consumer.
 
+use std::cmp::Reverse;
+
 use cluster::Request;
 use machine::{ConsumerId, Outcome, Ranges, SessionId};
 
@@ -54,6 +56,9 @@ impl Settles {
     }
 
     pub(crate) fn flush(&mut self, session: SessionId, requests: &mut Vec<Request>) {
+        if self.gathered.iter().any(|one| one.source.queue.priority() > 0) {
+            self.put_urgent_first();
+        }
         for Gathered { source, outcome, ranges, credit } in self.gathered.drain(..) {
             requests.push(Request::Settle {
                 group: source.group,
@@ -63,6 +68,21 @@ impl Settles {
                 outcome,
                 credit,
             });
+        }
+    }
+}
+
+impl Settles {
+    /// What comes back of several lanes may be served as it comes: the highest lane has to come first, and
+    /// credit last.
+    fn put_urgent_first(&mut self) {
+        self.gathered.sort_by_key(|one| Reverse(one.source.queue.priority()));
+        for place in 0..self.gathered.len() {
+            let credit = std::mem::take(&mut self.gathered[place].credit);
+            let source = self.gathered[place].source;
+            let is_of_it = |one: &Gathered| one.source.lane(source.queue) == source;
+            let last = self.gathered.iter().rposition(is_of_it).unwrap_or(place);
+            self.gathered[last].credit += credit;
         }
     }
 }
@@ -87,5 +107,28 @@ mod tests {
         let Request::Settle { ranges, credit: 0, .. } = &requests[0] else { panic!() };
         assert_eq!(*ranges, Ranges::from(10..20));
         assert!(!settles.add_credit(source, 1));
+    }
+
+    #[test]
+    fn what_comes_back_of_the_highest_lane_comes_first_and_credit_last() {
+        let queue = QueueId(7);
+        let source =
+            |lane, consumer| Source { group: GroupId(1), queue: queue.lane(lane), consumer };
+        let run = |source| Run { first_tag: 1, first_seq: 1, count: 1, source };
+        let mut settles = Settles::default();
+        for (lane, consumer) in [(0, 1), (5, 1), (0, 2), (3, 1)] {
+            settles.add(&run(source(lane, consumer)), Outcome::Requeue);
+        }
+        assert!(settles.add_credit(source(0, 1), 3));
+        assert!(settles.add_credit(source(0, 2), 1));
+        let mut requests = Vec::new();
+        settles.flush(SessionId(3), &mut requests);
+        let lanes = requests.iter().map(|request| match request {
+            Request::Settle { queue, consumer, credit, .. } => {
+                (queue.priority(), consumer.number, *credit)
+            }
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(lanes.collect::<Vec<_>>(), [(5, 1, 0), (3, 1, 0), (0, 1, 3), (0, 2, 1)]);
     }
 }
