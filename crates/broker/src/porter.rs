@@ -23,7 +23,7 @@ mod tests;
 mod tickets;
 
 use std::collections::VecDeque;
-use std::time::Instant;
+use std::time::Duration;
 
 use cluster::{Answer, Leaving, Request, Ticket};
 use machine::{Catalog, Messages, NodeId, QueueId, Ranges, SessionId, SessionOwner};
@@ -84,7 +84,7 @@ pub(crate) struct Porter {
     questions: Questions<Task>,
     /// Waits for a better moment.
     later: Vec<Task>,
-    later_at: Option<Instant>,
+    later_at: Option<Duration>,
     outgoing: Outgoing,
     runs: Runs,
     notices: Notices,
@@ -94,7 +94,7 @@ pub(crate) struct Porter {
     /// Messages that this step may still send on.
     budget: u32,
     /// There is more to do than one step does.
-    goes_on_at: Option<Instant>,
+    goes_on_at: Option<Duration>,
     is_stopping: bool,
 }
 
@@ -121,10 +121,11 @@ impl Porter {
         }
     }
 
-    /// Does what follows from `input`. `catalog` is this node's applied copy.
+    /// Does what follows from `input`. `now` counts from when the porter was made, as all its times do;
+    /// `catalog` is this node's applied copy.
     pub(crate) fn step(
         &mut self,
-        now: Instant,
+        now: Duration,
         catalog: &Catalog,
         input: Input<'_>,
         out: &mut Outputs,
@@ -161,7 +162,7 @@ impl Porter {
     }
 
     /// When the porter wants `Input::DeadlinePassed` at the latest.
-    pub(crate) fn deadline(&self) -> Option<Instant> {
+    pub(crate) fn deadline(&self) -> Option<Duration> {
         [self.goes_on_at, self.later_at, self.outgoing.deadline()].into_iter().flatten().min()
     }
 
@@ -188,7 +189,7 @@ impl Porter {
         self.questions.forget();
     }
 
-    fn answered(&mut self, now: Instant, catalog: &Catalog, answer: Answer) {
+    fn answered(&mut self, now: Duration, catalog: &Catalog, answer: Answer) {
         match answer {
             Answer::Leaving(leaving) => self.take(catalog, leaving),
             Answer::Appended { ticket } => {
@@ -224,7 +225,7 @@ impl Porter {
     }
 
     /// The catalog has answered, or could not.
-    fn resolved(&mut self, now: Instant, catalog: &Catalog, ticket: Ticket, is_applied: bool) {
+    fn resolved(&mut self, now: Duration, catalog: &Catalog, ticket: Ticket, is_applied: bool) {
         match self.questions.resolve(catalog, ticket, is_applied) {
             Resolved::Nothing => {}
             Resolved::Refused => self.wait_until(now + limits::RETRY),
@@ -243,7 +244,7 @@ impl Porter {
     /// Takes a task on. False: nothing can be done before something is answered.
     fn begin(
         &mut self,
-        now: Instant,
+        now: Duration,
         catalog: &Catalog,
         mut task: Task,
         out: &mut Outputs,
@@ -287,7 +288,7 @@ impl Porter {
         true
     }
 
-    fn wait_until(&mut self, at: Instant) {
+    fn wait_until(&mut self, at: Duration) {
         self.later_at = self.later_at.or(Some(at));
     }
 
@@ -300,7 +301,7 @@ impl Porter {
     /// is fresh.
     fn forward(
         &mut self,
-        now: Instant,
+        now: Duration,
         catalog: &Catalog,
         origin: &Origin<'_>,
         task: &mut Task,

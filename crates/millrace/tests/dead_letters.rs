@@ -6,83 +6,14 @@
     reason = "a test of the whole: it starts processes in directories of their own, and waits"
 )]
 
+mod support;
+
 use std::collections::BTreeSet;
-use std::io::{BufRead as _, BufReader};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use amqp::{FieldTable, FieldValue, Properties, ValueRef};
-use client::{
-    Address, Connection, Delivery, ExchangeSpec, Options, Outcome, Publisher, QueueSpec, Url,
-};
-
-/// Longer than anything here takes; a test that waits so long has failed.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// A broker in a directory that goes with it.
-struct Node {
-    dir: PathBuf,
-    process: Child,
-    url: Url,
-}
-
-impl Node {
-    fn start(name: &str) -> Self {
-        let dir = std::env::temp_dir().join(format!("millrace-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&dir);
-        let (process, url) = launch(&dir);
-        Self { dir, process, url }
-    }
-
-    /// Kills the process and starts another on what is left.
-    fn crash(&mut self) {
-        self.process.kill().unwrap();
-        self.process.wait().unwrap();
-        (self.process, self.url) = launch(&self.dir);
-    }
-
-    async fn connect(&self) -> Connection {
-        Connection::open(&self.url, &Options::named("test")).await.unwrap()
-    }
-}
-
-impl Drop for Node {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-        let _ = std::fs::remove_dir_all(&self.dir);
-    }
-}
-
-fn launch(dir: &Path) -> (Child, Url) {
-    let mut process = Command::new(env!("CARGO_BIN_EXE_millrace"))
-        .args(["serve", "--amqp", "127.0.0.1:0", "--data-dir"])
-        .arg(dir)
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut line = String::new();
-    BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    let url = line.split_whitespace().find(|word| word.starts_with("amqp://"));
-    let url = url.unwrap_or_else(|| panic!("the broker says {line:?}")).parse().unwrap();
-    (process, url)
-}
-
-fn text(text: &str) -> FieldValue {
-    FieldValue::LongStr(text.into())
-}
-
-/// A queue whose dead letters go to another by its name.
-fn to(name: &str, target: &str, more: &[(&str, FieldValue)]) -> QueueSpec {
-    let mut arguments = FieldTable::new();
-    arguments.insert("x-dead-letter-exchange", text(""));
-    arguments.insert("x-dead-letter-routing-key", text(target));
-    for (key, value) in more {
-        arguments.insert(*key, value.clone());
-    }
-    QueueSpec { arguments, ..QueueSpec::durable(name) }
-}
+use client::{Address, Connection, Delivery, ExchangeSpec, Options, Outcome, Publisher, QueueSpec};
+use support::{Node, PATIENCE, text, to, until_ready};
 
 async fn publish(connection: &mut Connection, queue: &str, bodies: &[&str]) {
     let properties = Properties { delivery_mode: Some(2), ..Properties::default() };
@@ -106,19 +37,6 @@ async fn take(connection: &mut Connection, queue: &str) -> Delivery {
 async fn settle(connection: &mut Connection, queue: &str, outcome: Outcome) {
     let delivery = connection.get(queue, false).await.unwrap().expect("a message to settle");
     connection.settle(delivery.tag, outcome).await.unwrap();
-}
-
-/// Waits until so many messages are ready in a queue.
-async fn until_ready(connection: &mut Connection, queue: &str, count: u32) {
-    let begun = Instant::now();
-    loop {
-        let ready = connection.look_up_queue(queue).await.unwrap().message_count;
-        if ready == count {
-            return;
-        }
-        assert!(begun.elapsed() < PATIENCE, "{ready} messages in {queue}, not {count}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
 }
 
 /// Reason, queue and count of every death that a message tells of.
@@ -206,14 +124,17 @@ async fn a_cycle_stops_unless_somebody_refuses_the_message() {
     for queue in ["a", "b"] {
         until_ready(&mut client, queue, 0).await;
     }
-    publish(&mut client, "a", &["kept"]).await;
+    client.declare_queue(&to("waiting", "work", &ttl)).await.unwrap();
+    client.declare_queue(&to("work", "waiting", &[])).await.unwrap();
+    publish(&mut client, "work", &["kept"]).await;
     for round in 1..=3 {
-        until_ready(&mut client, "b", 1).await;
-        settle(&mut client, "b", Outcome::DeadLetter).await;
-        until_ready(&mut client, "a", 1).await;
-        let letter = client.get("a", false).await.unwrap().unwrap();
-        assert_eq!(deaths(&letter)[0], death("rejected", "b", round));
+        settle(&mut client, "work", Outcome::DeadLetter).await;
+        until_ready(&mut client, "work", 1).await;
+        let letter = client.get("work", false).await.unwrap().unwrap();
+        let both = [death("expired", "waiting", round), death("rejected", "work", round)];
+        assert_eq!(deaths(&letter), both);
         client.settle(letter.tag, Outcome::Requeue).await.unwrap();
+        until_ready(&mut client, "work", 1).await;
     }
 }
 
@@ -300,4 +221,38 @@ async fn no_dead_letter_is_lost_when_the_broker_is_killed() {
         assert!(begun.elapsed() < PATIENCE, "{} of {MESSAGES} messages are there", seen.len());
     }
     println!("{total} letters of {MESSAGES} messages");
+}
+
+#[tokio::test]
+async fn no_dead_letter_is_lost_whichever_node_is_killed() {
+    const MESSAGES: u32 = 3000;
+    let mut nodes = Node::start_three("kill-one");
+    let mut client = nodes[0].connect().await;
+    let ttl = [("x-message-ttl", FieldValue::I32(150))];
+    for (name, target) in [("first", "second"), ("second", "last")] {
+        client.declare_queue(&to(name, target, &ttl)).await.unwrap();
+    }
+    client.declare_queue(&QueueSpec::durable("last")).await.unwrap();
+    let persistent = Properties { delivery_mode: Some(2), ..Properties::default() };
+    for round in 0..3 {
+        let url = &nodes[(round + 1) % 3].url;
+        let mut publisher = Publisher::open(url, &Options::named("test"), 1000).await.unwrap();
+        for number in 0..MESSAGES / 3 {
+            let body = format!("{}", round as u32 * (MESSAGES / 3) + number);
+            publisher.publish(Address::queue("first"), &persistent, body.as_bytes()).await.unwrap();
+        }
+        assert!(publisher.close().await.unwrap().is_clean());
+        tokio::time::sleep(Duration::from_millis(120)).await;
+        nodes[round].crash();
+    }
+    let mut client = nodes[1].connect().await;
+    let begun = Instant::now();
+    let mut seen = BTreeSet::new();
+    while seen.len() < MESSAGES as usize {
+        match client.get("last", true).await.unwrap() {
+            Some(letter) => drop(seen.insert(letter.body.to_vec())),
+            None => tokio::time::sleep(Duration::from_millis(20)).await,
+        }
+        assert!(begun.elapsed() < PATIENCE, "{} of {MESSAGES} messages are there", seen.len());
+    }
 }

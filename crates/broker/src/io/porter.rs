@@ -30,19 +30,19 @@ pub async fn run(
     }
     loop {
         let wanted = [porter.deadline(), stop_by].into_iter().flatten().min();
-        let wanted = wanted.unwrap_or_else(|| Instant::now() + IDLE);
+        let wanted = started + wanted.unwrap_or_else(|| started.elapsed() + IDLE);
         let input = tokio::select! {
             is_open = answers.recv(&mut answered) => match is_open {
                 true => Input::Answered(&mut answered),
                 false => return,
             },
             _ = stop.changed(), if stop_by.is_none() => {
-                stop_by = Some(Instant::now() + limits::STOP);
+                stop_by = Some(started.elapsed() + limits::STOP);
                 Input::Stop
             }
             () = tokio::time::sleep_until(wanted.into()) => Input::DeadlinePassed,
         };
-        let now = Instant::now();
+        let now = started.elapsed();
         {
             let catalog = cluster.catalog();
             porter.step(now, &catalog, input, &mut out);
@@ -53,7 +53,7 @@ pub async fn run(
             return;
         }
         if porter.is_done() || stop_by.is_some_and(|at| now >= at) {
-            tracing::debug!(seconds = started.elapsed().as_secs(), "the porter has stopped");
+            tracing::debug!(seconds = now.as_secs(), "the porter has stopped");
             return;
         }
     }

@@ -1,6 +1,6 @@
 //! What the porter counts, and what it tells the node's log: rarely, however much happens.
 
-use std::time::Instant;
+use std::time::Duration;
 
 use machine::Outcome;
 
@@ -40,7 +40,7 @@ const TOLD: [Fate; 4] = [Fate::Aside, Fate::Unroutable, Fate::NoExchange, Fate::
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
     count: u64,
-    not_before: Option<Instant>,
+    not_before: Option<Duration>,
 }
 
 /// Counts fates, and says when one is worth a line.
@@ -54,7 +54,7 @@ impl Notices {
     /// One message more.
     pub(super) fn add(
         &mut self,
-        now: Instant,
+        now: Duration,
         reason: Outcome,
         fate: Fate,
         origin: &Origin<'_>,

@@ -2,7 +2,7 @@
 //! answered, so that what was not taken is sent again, in order.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Instant;
+use std::time::Duration;
 
 use cluster::{Request, Ticket};
 use machine::{Attributes, Batch, Catalog, GroupId, QueueId};
@@ -46,7 +46,7 @@ struct Way {
     /// What was not taken, and what waits behind it: by order.
     held: BTreeMap<u64, Parcel>,
     /// The group did not take something: until then nothing is sent.
-    rests_until: Option<Instant>,
+    rests_until: Option<Duration>,
 }
 
 /// What was asked and is not answered.
@@ -84,7 +84,7 @@ impl Outgoing {
     }
 
     /// When something is to be sent again.
-    pub(super) fn deadline(&self) -> Option<Instant> {
+    pub(super) fn deadline(&self) -> Option<Duration> {
         self.ways.values().filter_map(|way| way.rests_until).min()
     }
 
@@ -147,7 +147,7 @@ impl Outgoing {
         &mut self,
         ticket: Ticket,
         catalog: &Catalog,
-        again: Instant,
+        again: Duration,
     ) -> Option<Vec<RunNumber>> {
         let Sent { group, order, parcel } = self.sent.remove(&ticket)?;
         self.moving_bytes -= parcel.bytes;
@@ -164,7 +164,7 @@ impl Outgoing {
     /// Sends again what is due, and says how many parcels that are.
     pub(super) fn wake(
         &mut self,
-        now: Instant,
+        now: Duration,
         tickets: &mut Tickets,
         requests: &mut Vec<Request>,
     ) -> u64 {

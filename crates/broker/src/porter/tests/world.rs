@@ -1,6 +1,6 @@
 //! A catalog, a porter, and a cluster whose answers the test gives.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use amqp::{FieldTable, Properties, TableRef};
 use bytes::{Bytes, BytesMut};
@@ -21,7 +21,7 @@ pub(super) struct World {
     pub(super) catalog: Catalog,
     pub(super) porter: Porter,
     pub(super) out: Outputs,
-    pub(super) now: Instant,
+    pub(super) now: Duration,
     index: u64,
 }
 
@@ -50,10 +50,8 @@ impl World {
     }
 
     fn with(catalog: Catalog) -> Self {
-        #[allow(clippy::disallowed_methods, reason = "the only way to any instant")]
-        let now = Instant::now();
         let (porter, out) = (Porter::new(PORTER, NODE, 1), Outputs::default());
-        Self { catalog, porter, out, now, index: 0 }
+        Self { catalog, porter, out, now: Duration::ZERO, index: 0 }
     }
 
     pub(super) fn change(&mut self, command: CatalogCommand) -> CatalogReply {

@@ -1,0 +1,133 @@
+//! Brokers as processes, for tests of the whole.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    clippy::unwrap_used,
+    dead_code,
+    reason = "a test of the whole: it starts processes in directories of their own, and waits; no test needs \
+              everything"
+)]
+
+use std::io::{BufRead as _, BufReader};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use amqp::{FieldTable, FieldValue};
+use client::{Connection, Options, QueueSpec, Url};
+
+/// Longer than anything here takes; a test that waits so long has failed.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A broker in a directory that goes with it.
+pub(crate) struct Node {
+    dir: PathBuf,
+    arguments: Vec<String>,
+    process: Child,
+    pub(crate) url: Url,
+}
+
+impl Node {
+    pub(crate) fn start(name: &str) -> Self {
+        Self::launch_all(name, &[Vec::new()]).remove(0)
+    }
+
+    /// Three nodes that are one broker.
+    pub(crate) fn start_three(name: &str) -> Vec<Self> {
+        let ports: Vec<_> = (0..3).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+        let address = |port: &TcpListener| port.local_addr().unwrap().to_string();
+        let peers: Vec<_> =
+            (1..).zip(&ports).map(|(node, port)| format!("{node}={}", address(port))).collect();
+        let peers = peers.join(",");
+        let arguments = |node: usize| {
+            ["--node-id", &node.to_string(), "--peers", &peers].map(str::to_owned).to_vec()
+        };
+        drop(ports);
+        Self::launch_all(name, &[arguments(1), arguments(2), arguments(3)])
+    }
+
+    /// They are ready together, or none is.
+    fn launch_all(name: &str, nodes: &[Vec<String>]) -> Vec<Self> {
+        let base = format!("millrace-{name}-{}", std::process::id());
+        let launched: Vec<_> = (1..)
+            .zip(nodes)
+            .map(|(node, arguments)| {
+                let dir = std::env::temp_dir().join(format!("{base}-{node}"));
+                let _ = std::fs::remove_dir_all(&dir);
+                (launch(&dir, arguments), dir, arguments.clone())
+            })
+            .collect();
+        let ready = |(mut process, dir, arguments): (Child, _, _)| {
+            let url = url_of(&mut process);
+            Self { dir, arguments, process, url }
+        };
+        launched.into_iter().map(ready).collect()
+    }
+
+    /// Kills the process and starts another on what is left.
+    pub(crate) fn crash(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+        self.process = launch(&self.dir, &self.arguments);
+        self.url = url_of(&mut self.process);
+    }
+
+    pub(crate) async fn connect(&self) -> Connection {
+        Connection::open(&self.url, &Options::named("test")).await.unwrap()
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+fn launch(dir: &Path, arguments: &[String]) -> Child {
+    Command::new(env!("CARGO_BIN_EXE_millrace"))
+        .args(["serve", "--set", "log=error", "--amqp", "127.0.0.1:0", "--data-dir"])
+        .arg(dir)
+        .args(arguments)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+/// What a process says when it is ready.
+fn url_of(process: &mut Child) -> Url {
+    let mut line = String::new();
+    BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let url = line.split_whitespace().find(|word| word.starts_with("amqp://"));
+    url.unwrap_or_else(|| panic!("the broker says {line:?}")).parse().unwrap()
+}
+
+pub(crate) fn text(text: &str) -> FieldValue {
+    FieldValue::LongStr(text.into())
+}
+
+/// A queue whose dead letters go to another by its name.
+pub(crate) fn to(name: &str, target: &str, more: &[(&str, FieldValue)]) -> QueueSpec {
+    let mut arguments = FieldTable::new();
+    arguments.insert("x-dead-letter-exchange", text(""));
+    arguments.insert("x-dead-letter-routing-key", text(target));
+    for (key, value) in more {
+        arguments.insert(*key, value.clone());
+    }
+    QueueSpec { arguments, ..QueueSpec::durable(name) }
+}
+
+/// Waits until so many messages are ready in a queue.
+pub(crate) async fn until_ready(connection: &mut Connection, queue: &str, count: u32) {
+    let begun = Instant::now();
+    loop {
+        let ready = connection.look_up_queue(queue).await.unwrap().message_count;
+        if ready == count {
+            return;
+        }
+        assert!(begun.elapsed() < PATIENCE, "{ready} messages in {queue}, not {count}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
