@@ -58,6 +58,11 @@ const COMMANDS: &[Command] = &[
         about: "[kill9|…] [--nodes 3] harm to real brokers",
         run: trials::chaos,
     },
+    Command {
+        name: "differential",
+        about: "[--seeds A..B] random programs on RabbitMQ and Millrace",
+        run: trials::differential,
+    },
     Command { name: "run", about: "a throwaway broker", run: throwaway::command },
     Command { name: "gen", about: "writes generated code", run: |_| r#gen::run(false) },
 ];

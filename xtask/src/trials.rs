@@ -1,4 +1,4 @@
-//! `sim` and `chaos`: handed on to the package `trials`, which proves the whole.
+//! `sim`, `chaos` and `differential`: handed on to the package `trials`, which proves the whole.
 
 use crate::Outcome;
 use crate::process::{cargo, run, target};
@@ -22,6 +22,14 @@ pub(crate) fn chaos(words: &[String]) -> Outcome {
     let mut trials = trials(harm);
     trials.arg("--broker").arg(folder.join("release/millrace"));
     trials.arg("--dir").arg(folder.join("trials"));
+    run(trials.args(words))
+}
+
+/// `cargo xtask differential [options]`
+pub(crate) fn differential(words: &[String]) -> Outcome {
+    run(&mut cargo(&["build", "--quiet", "--release", "--package", "millrace"]))?;
+    let mut trials = trials("differential");
+    trials.arg("--broker").arg(target().join("release/millrace"));
     run(trials.args(words))
 }
 

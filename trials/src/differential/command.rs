@@ -36,7 +36,7 @@ pub struct Options {
     #[arg(long)]
     itself: bool,
     /// Programs that run at once
-    #[arg(long, default_value_t = 32)]
+    #[arg(long, default_value_t = 64)]
     threads: usize,
     /// The broker's binary
     #[arg(long, default_value = "target/release/millrace")]
@@ -75,7 +75,15 @@ impl Options {
         if let Some(binary) = binary.filter(|path| self.tried.is_none() && !path.exists()) {
             return Err(Failure::Trial(format!("there is no broker at {}", binary.display())));
         }
-        let mut brokers = Brokers::start(self.reference, self.tried, binary, &self.dir)?;
+        let started = Brokers::start(self.reference, self.tried, binary, &self.dir);
+        let mut brokers = match started {
+            // What this machine cannot do is skipped, and said so.
+            Err(skipped @ Failure::Skipped(_)) => {
+                println!("{skipped}");
+                return Ok(true);
+            }
+            started => started?,
+        };
         let passed = match self.single()? {
             Some(item) => self.run_one(brokers.pair, &item),
             None => self.run_many(brokers.pair)?,
