@@ -376,6 +376,35 @@ fn what_is_settled_does_not_leave_any_more() {
 }
 
 #[test]
+fn no_more_is_with_the_porter_than_it_is_to_keep() {
+    let mut toy = Toy::new();
+    toy.consumers = 0;
+    // Each takes more than so many bytes.
+    let many = crate::limits::LEAVING_BYTES_PER_GROUP as u64 / 20;
+    toy.enqueue(1..many, false);
+    toy.enqueue(many..many + 10, false);
+    toy.leave(1..many);
+    toy.fetched_all();
+    assert_eq!(toy.left.len() as u64, many - 1);
+    toy.left.clear();
+    toy.leave(many..many + 5);
+    assert!(toy.fetches.is_empty());
+    toy.deliver(ANN, many + 5..many + 10, false);
+    toy.fetched_all();
+    assert_eq!(toy.sent_seqs(), (many + 5..many + 10).collect::<Vec<_>>());
+    assert!(toy.left.is_empty());
+    let mut freed = Vec::new();
+    toy.bodies.take_held_up(&mut freed);
+    assert!(freed.is_empty());
+    toy.settle(1..many);
+    toy.bodies.take_held_up(&mut freed);
+    assert_eq!(freed, [QUEUE]);
+    toy.pump();
+    toy.fetched_all();
+    assert_eq!(toy.left, (many..many + 5).collect::<Vec<_>>());
+}
+
+#[test]
 fn what_leaves_in_bulk_and_what_is_delivered_in_bulk_share_each_fetch() {
     let mut toy = Toy::new();
     toy.consumers = 0;
