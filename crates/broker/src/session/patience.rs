@@ -16,13 +16,13 @@ use super::trunk::{Trunk, Turn};
 use super::unacked::Unacked;
 use crate::limits;
 
-/// How far the tags of a channel had come, and when: oldest first.
+/// How far the tags of a channel had come, and when: oldest first. Time counts from any moment on.
 #[derive(Debug, Default)]
-pub(crate) struct Marks(VecDeque<(Instant, u64)>);
+pub(crate) struct Marks(VecDeque<(Duration, u64)>);
 
 impl Marks {
     /// Now every tag below `next` has been given; the tags below `oldest` are settled.
-    fn note(&mut self, now: Instant, next: u64, oldest: u64) {
+    fn note(&mut self, now: Duration, next: u64, oldest: u64) {
         while self.0.front().is_some_and(|(_, known)| *known <= oldest) {
             self.0.pop_front();
         }
@@ -40,7 +40,7 @@ impl Marks {
     }
 
     /// When it was out at the latest. None: it came since the last mark.
-    fn out_since(&self, tag: u64) -> Option<Instant> {
+    fn out_since(&self, tag: u64) -> Option<Duration> {
         let place = self.0.partition_point(|(_, known)| *known <= tag);
         self.0.get(place).map(|(at, _)| *at)
     }
@@ -49,7 +49,7 @@ impl Marks {
     /// messages of a queue may be out; zero is for ever.
     fn look(
         &mut self,
-        now: Instant,
+        now: Duration,
         unacked: &Unacked,
         mut timeout: impl FnMut(QueueId) -> Duration,
     ) -> Option<Duration> {
@@ -63,7 +63,7 @@ impl Marks {
                 _ => timeout(queue),
             };
             last = Some((queue, allowed));
-            if !allowed.is_zero() && now.saturating_duration_since(since) >= allowed {
+            if !allowed.is_zero() && now.saturating_sub(since) >= allowed {
                 exceeded = Some(allowed);
                 break;
             }
@@ -106,13 +106,14 @@ impl Session {
         self.look_at = None;
         let trunk = &mut self.trunk;
         trunk.holds_unacked = false;
+        let now = turn.now.saturating_duration_since(trunk.time.at);
         for channel in self.channels.iter_mut().flatten() {
             let catalog = turn.view.catalog;
             if channel.state != State::Open || channel.unacked.count() == 0 {
                 continue;
             }
             let timeout = |queue| trunk.timeout_of(catalog.queue_by_id(queue));
-            match channel.marks.look(turn.now, &channel.unacked, timeout) {
+            match channel.marks.look(now, &channel.unacked, timeout) {
                 Some(exceeded) => channel.time_out(trunk, turn, exceeded),
                 None => trunk.holds_unacked = true,
             }
@@ -141,7 +142,6 @@ impl Channel {
 }
 
 #[cfg(test)]
-#[allow(clippy::disallowed_methods, reason = "the test's time begins now")]
 mod tests {
     use super::*;
     use crate::session::unacked::Source;
@@ -156,8 +156,7 @@ mod tests {
 
     #[test]
     fn what_was_out_at_a_mark_is_as_old_as_the_mark() {
-        let (start, mut marks, mut unacked) =
-            (Instant::now(), Marks::default(), Unacked::default());
+        let (start, mut marks, mut unacked) = (HOUR, Marks::default(), Unacked::default());
         let mut look =
             |minutes, unacked: &Unacked| marks.look(start + MINUTE * minutes, unacked, |_| HOUR);
         unacked.add(source(7), 1, 2);
@@ -172,8 +171,7 @@ mod tests {
 
     #[test]
     fn each_queue_has_its_own_time_and_zero_is_for_ever() {
-        let (start, mut marks, mut unacked) =
-            (Instant::now(), Marks::default(), Unacked::default());
+        let (start, mut marks, mut unacked) = (HOUR, Marks::default(), Unacked::default());
         unacked.add(source(7), 1, 1);
         unacked.add(source(8).lane(QueueId(8).lane(3)), 1, 1);
         let timeout = |queue: QueueId| if queue.0 == 8 { MINUTE } else { Duration::ZERO };
@@ -185,7 +183,7 @@ mod tests {
 
     #[test]
     fn marks_are_bounded_and_never_make_a_delivery_older() {
-        let (start, mut marks) = (Instant::now(), Marks::default());
+        let (start, mut marks) = (HOUR, Marks::default());
         for look in 0..1000 {
             marks.note(start + MINUTE * look, 10 + u64::from(look), 1);
             assert!(marks.0.len() <= limits::TAG_MARKS_MAX);
