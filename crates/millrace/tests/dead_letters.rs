@@ -6,14 +6,15 @@
     reason = "a test of the whole: it starts processes in directories of their own, and waits"
 )]
 
-mod support;
+#[path = "support/node.rs"]
+mod node;
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use amqp::{FieldTable, FieldValue, Properties, ValueRef};
 use client::{Address, Connection, Delivery, ExchangeSpec, Options, Outcome, Publisher, QueueSpec};
-use support::{Node, PATIENCE, text, to, until_ready};
+use node::{Node, PATIENCE, text, to, until_ready};
 
 async fn publish(connection: &mut Connection, queue: &str, bodies: &[&str]) {
     let properties = Properties { delivery_mode: Some(2), ..Properties::default() };
