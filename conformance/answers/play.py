@@ -22,6 +22,8 @@ SETUP = ("connection.tune-ok", "connection.start-ok")
 # How long an answer that must come may take, and how long one that need not come is waited for: longer
 # while a connection is set up, where brokers take their time to refuse.
 ANSWER_S, QUIET_S, QUIET_AT_SETUP_S = 10.0, 0.3, 4.0
+# How long a broker may take to say goodbye; some conversations leave it unable to.
+LEAVE_S = 2.0
 
 
 class Broker:
@@ -29,6 +31,7 @@ class Broker:
         self.socket = socket.create_connection((host, port), ANSWER_S)
         self.received = b""
         self.is_over = False
+        self.is_logged_in = False
 
     def frame(self, timeout):
         """(type, channel, payload), None if it stays quiet, or b"" at the end."""
@@ -136,6 +139,20 @@ class Broker:
         assert self.frame(ANSWER_S)
         self.write(1, 1, encode("channel.open", {}))
         assert self.frame(ANSWER_S)
+        self.is_logged_in = True
+
+    def leave(self):
+        """In good order, so that its exclusive queues are gone before the next conversation begins."""
+        try:
+            if self.is_logged_in and not self.is_over:
+                self.write(1, 0, encode("connection.close", {"code": "200", "text": "bye"}))
+                close_ok = METHODS["connection.close-ok"][:2]
+                while frame := self.frame(LEAVE_S):
+                    if frame[0] == 1 and struct.unpack(">HH", frame[2][:4]) == close_ok:
+                        break
+        except ConnectionError:
+            pass
+        self.socket.close()
 
 
 def given(words):
@@ -189,9 +206,8 @@ def play(host, port, name, lines):
             continue
         if not is_at_once:
             shown += [f"  < {answer}" for answer in on.answers(channel, method, fields)]
-    broker.socket.close()
-    for other in others.values():
-        other.socket.close()
+    for connection in [broker, *others.values()]:
+        connection.leave()
     clean_up(host, port, lines)
     return "\n".join(shown)
 
@@ -215,7 +231,7 @@ def clean_up(host, port, lines):
         list(broker.answers(channel, "channel.open", {}))
         broker.send(channel, kind + ".delete", {kind: name})
         list(broker.answers(channel, kind + ".delete", {}))
-    broker.socket.close()
+    broker.leave()
 
 
 def main():
