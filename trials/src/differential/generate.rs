@@ -62,6 +62,8 @@ struct About {
     /// Queues that go when they are not used.
     expires: bool,
     routing: bool,
+    /// A prefetch for a channel together. RabbitMQ then holds consumers without acks back, too.
+    shared_prefetch: bool,
 }
 
 impl About {
@@ -83,6 +85,7 @@ impl About {
             transactions: random.chance(5),
             expires: !time && random.chance(5),
             routing: random.chance(45),
+            shared_prefetch: !quorum && random.chance(25),
         }
     }
 }
@@ -317,7 +320,8 @@ impl Generator {
         if self.about.quorum && !self.consumers.is_empty() && !self.about.single_active {
             return;
         }
-        if self.random.chance(50) {
+        // A quorum queue of RabbitMQ 3.10 gives too much credit back at the limit of deliveries.
+        if self.random.chance(50) && !self.about.quorum {
             let count = self.random.pick(&["1", "1", "2", "3"]);
             self.push(Operation::new(Verb::Qos, channel, &[count]));
         }
@@ -325,7 +329,7 @@ impl Generator {
         let tag = format!("c{}", self.consumed);
         let queue = self.queue();
         let mut operation = Operation::new(Verb::Consume, channel, &[&tag, queue]);
-        if self.random.chance(20) {
+        if self.random.chance(20) && !self.about.shared_prefetch {
             operation = operation.flag("no-ack");
         }
         if self.random.chance(5) && !self.about.quorum {
@@ -431,9 +435,12 @@ impl Generator {
     }
 
     fn qos(&mut self) {
+        if self.about.quorum {
+            return;
+        }
         let count = self.random.pick(&["0", "1", "2", "3"]);
         let mut operation = Operation::new(Verb::Qos, self.channel(), &[count]);
-        if self.random.chance(25) && !self.about.quorum {
+        if self.about.shared_prefetch && self.random.chance(60) {
             operation = operation.flag("global");
         }
         self.push(operation);

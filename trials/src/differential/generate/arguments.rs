@@ -71,9 +71,11 @@ impl Generator {
 
     fn limits(&mut self, mut operation: Operation, is_quorum: bool) -> Operation {
         if self.random.chance(75) {
-            operation = operation.with("x-max-length", self.random.pick(&[0, 1, 1, 2, 3]));
+            // With a length of 0 a quorum queue delivers only the first of a burst.
+            let least = if is_quorum { 1 } else { 0 };
+            operation = operation.with("x-max-length", self.random.pick(&[least, 1, 1, 2, 3]));
         } else {
-            let bytes = self.random.pick(&[0, 5, 10, 25]);
+            let bytes = self.random.pick(&[if is_quorum { 5 } else { 0 }, 5, 10, 25]);
             operation = operation.with("x-max-length-bytes", bytes);
         }
         // A quorum queue tells its publishers late that it is full, so what it refuses is open.

@@ -31,7 +31,8 @@ impl Runner<'_> {
             std::thread::sleep(self.patience.expiry);
         }
         let begin = Instant::now();
-        let is_slow = self.is_slow && (may_move(verb) || !self.step.closes.is_empty());
+        let gives_back = gives_back(verb) || !self.step.closes.is_empty();
+        let is_slow = gives_back || (self.is_slow && may_move(verb));
         let mut quiet = 0;
         let rounds = self.patience.rounds + if is_slow { SLOW_ROUNDS } else { 0 };
         while quiet < rounds {
@@ -308,6 +309,12 @@ fn may_move(verb: Verb) -> bool {
         | Verb::Rollback
         | Verb::Pause => false,
     }
+}
+
+/// Whether messages may go back to their queues, which a broker may do in the background.
+fn gives_back(verb: Verb) -> bool {
+    let verbs = [Verb::Nack, Verb::Reject, Verb::Recover, Verb::Close, Verb::Disconnect];
+    verbs.contains(&verb)
 }
 
 /// A message's name: its body without the filling.
