@@ -60,18 +60,16 @@ pub(super) fn parse(words: &[String]) -> Result<impl FnOnce() -> Outcome, String
     Ok(move || measure(&options))
 }
 
-/// One broker after the other: the one that rests takes nothing from the one that works.
+/// One broker after the other: the one that rests takes nothing from the one that works. What fails is
+/// told at the end: the rest is worth having.
 fn measure(options: &Options) -> Outcome {
     let mut tables = Tables::new(options.seconds, options.runs);
     for kind in &options.kinds {
         let broker = Broker::start(*kind, &super::folder(*kind), super::port(*kind))?;
-        // What was measured before a failure is worth having.
-        let measured = measure_one(options, *kind, &broker, &mut tables);
-        let stopped = broker.stop();
-        if measured.is_err() {
-            println!("\n{tables}");
+        measure_one(options, *kind, &broker, &mut tables);
+        if let Err(why) = broker.stop() {
+            tables.failed(why);
         }
-        measured.and(stopped)?;
     }
     println!("\n{tables}");
     for (name, text) in
@@ -80,33 +78,41 @@ fn measure(options: &Options) -> Outcome {
         let path = target().join(name);
         std::fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))?;
     }
-    Ok(())
+    tables.complaint().map_or(Ok(()), Err)
 }
 
-fn measure_one(options: &Options, kind: Kind, broker: &Broker, tables: &mut Tables) -> Outcome {
+fn measure_one(options: &Options, kind: Kind, broker: &Broker, tables: &mut Tables) {
     let at = scenario::At { port: super::port(kind), pid: broker.pid() };
     if options.has("queues") {
         for bytes in [128, 1024] {
-            measure_queues(options, kind, bytes, at, tables)?;
+            measure_queues(options, kind, bytes, at, tables);
         }
     }
     // RabbitMQ's plugin for delays is not part of it.
     if options.has("delay") && kind == Kind::Millrace {
         for beside in [Beside::Nothing, Beside::Load] {
-            let delays = scenario::delays(at, options.messages, beside)?;
-            println!("delayed on {}, {}: {delays}", kind.name(), beside.name());
-            tables.delays.push(DelayRow { kind, beside, messages: options.messages, delays });
+            match scenario::delays(at, options.messages, beside) {
+                Ok(delays) => {
+                    println!("delayed on {}, {}: {delays}", kind.name(), beside.name());
+                    let messages = options.messages;
+                    tables.delays.push(DelayRow { kind, beside, messages, delays });
+                }
+                Err(why) => tables.failed(why),
+            }
         }
     }
     if options.has("dead-letter") {
         for death in Death::ALL {
             let messages = options.messages(kind);
-            let dead = scenario::dead_letters(at, messages, death)?;
-            println!("{} on {}: {dead}", death.word(), kind.name());
-            tables.dead.push(DeadRow { kind, death, messages, dead });
+            match scenario::dead_letters(at, messages, death) {
+                Ok(dead) => {
+                    println!("{} on {}: {dead}", death.word(), kind.name());
+                    tables.dead.push(DeadRow { kind, death, messages, dead });
+                }
+                Err(why) => tables.failed(why),
+            }
         }
     }
-    Ok(())
 }
 
 /// All kinds of queues in every run, so that a machine that slows down slows all of them.
@@ -116,7 +122,7 @@ fn measure_queues(
     bytes: usize,
     at: scenario::At,
     tables: &mut Tables,
-) -> Outcome {
+) {
     let all: Vec<Queues> = Queues::ALL.into_iter().filter(|queues| queues.is_for(kind)).collect();
     // The other one is there for comparison: once is enough.
     let runs = if kind == Kind::Millrace { options.runs } else { 1 };
@@ -125,11 +131,14 @@ fn measure_queues(
     for turn in 0..runs {
         for index in 0..all.len() {
             let index = (index + turn) % all.len();
-            let load = scenario::load(at, all[index], bytes, options.seconds)?;
-            println!("{} queue, {bytes} B, on {}: {load}", all[index].name(), kind.name());
-            rows[index].runs.push(load);
+            match scenario::load(at, all[index], bytes, options.seconds) {
+                Ok(load) => {
+                    println!("{} queue, {bytes} B, on {}: {load}", all[index].name(), kind.name());
+                    rows[index].runs.push(load);
+                }
+                Err(why) => tables.failed(why),
+            }
         }
     }
     tables.queues.extend(rows);
-    Ok(())
 }

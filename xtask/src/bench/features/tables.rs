@@ -35,6 +35,7 @@ pub(super) struct Tables {
     pub(super) queues: Vec<QueueRow>,
     pub(super) delays: Vec<DelayRow>,
     pub(super) dead: Vec<DeadRow>,
+    failures: Vec<String>,
 }
 
 impl QueueRow {
@@ -51,7 +52,19 @@ impl QueueRow {
 
 impl Tables {
     pub(super) fn new(seconds: u32, runs: usize) -> Self {
-        Self { seconds, runs, queues: Vec::new(), delays: Vec::new(), dead: Vec::new() }
+        let (queues, delays, dead) = (Vec::new(), Vec::new(), Vec::new());
+        Self { seconds, runs, queues, delays, dead, failures: Vec::new() }
+    }
+
+    /// A run came to nothing.
+    pub(super) fn failed(&mut self, why: String) {
+        println!("FAILED: {why}");
+        self.failures.push(why);
+    }
+
+    /// What failed, if anything did.
+    pub(super) fn complaint(&self) -> Option<String> {
+        (!self.failures.is_empty()).then(|| self.failures.join("\n"))
     }
 
     /// The plain queue of the same run.
