@@ -8,9 +8,12 @@
 use amqp::{FieldWriter, Properties, TableRef, ValueRef};
 use bytes::{BufMut as _, BytesMut};
 use machine::Outcome;
+use machine::limits::NAME_BYTES_MAX;
 
 use super::deaths::{Deaths, REJECTED, Told, Trail, X_DEATH};
 use crate::session::deliveries::{destination_texts, split_head};
+
+const _: () = assert!(NAME_BYTES_MAX <= u8::MAX as usize);
 
 const CC: &str = "CC";
 const BCC: &str = "BCC";
@@ -61,11 +64,11 @@ pub(crate) fn write_letter<'m>(
 ) -> Letter<'m> {
     let (destination, raw) = split_head(head).unwrap_or_default();
     let (exchange, key) = destination_texts(destination);
-    out.put_u8(death.exchange.len().min(255) as u8);
-    out.put_slice(death.exchange.as_bytes());
-    let new_key = death.key.unwrap_or(key);
-    out.put_u8(new_key.len().min(255) as u8);
-    out.put_slice(new_key.as_bytes());
+    let new_key = short(death.key.unwrap_or(key));
+    for text in [short(death.exchange), new_key] {
+        out.put_u8(text.len() as u8);
+        out.put_slice(text.as_bytes());
+    }
     let Ok(properties) = Properties::decode(raw) else {
         // Nothing that a session has stored; it goes on as it is.
         out.put_slice(raw);
@@ -86,6 +89,11 @@ pub(crate) fn write_letter<'m>(
         keys = vec![new_key];
     }
     Letter { keys, properties, trail: deaths.into_trail() }
+}
+
+/// As much of a queue's argument as fits where names and keys stand.
+fn short(text: &str) -> &str {
+    text.get(..text.floor_char_boundary(NAME_BYTES_MAX)).unwrap_or(text)
 }
 
 /// The routing keys in a header that lists some.

@@ -4,6 +4,7 @@ use bytes::BytesMut;
 use machine::Outcome;
 
 use super::super::letter::{Death, write_letter};
+use crate::session::deliveries::{destination_texts, split_head};
 
 const RECORDED: &str = include_str!("letters.txt");
 
@@ -43,4 +44,19 @@ fn letters_are_rabbitmqs_to_the_byte() {
         let expected = BytesMut::from(&bytes(after.trim())[..]);
         assert_eq!(head, expected, "{name}");
     }
+}
+
+#[test]
+fn a_key_that_is_too_long_is_cut_and_the_message_stays_whole() {
+    let key = "k".repeat(254) + "\u{e9}" + &"k".repeat(100);
+    let (queue, reason, time_s, exchange) = ("q", Outcome::Rejected, 1, "dlx");
+    let death = Death { queue, reason, time_s, exchange, key: Some(&key) };
+    let before = b"\x00\x01k\x10\x00\x02";
+    let mut head = BytesMut::new();
+    let letter = write_letter(before, &death, &mut head);
+    let (destination, properties) = split_head(&head).unwrap();
+    assert_eq!(destination_texts(destination), ("dlx", &key[..254]));
+    assert_eq!(letter.keys, [&key[..254]]);
+    let properties = amqp::Properties::decode(properties).unwrap();
+    assert_eq!(properties.delivery_mode, Some(2));
 }
