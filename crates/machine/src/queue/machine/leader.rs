@@ -8,7 +8,7 @@ use crate::command::{Batch, Outcome};
 use crate::ids::{ConsumerId, QueueId, SessionId};
 use crate::limits::SETTLED_RANGES_PER_BATCH_MAX;
 use crate::queue::lane_ready::Popped;
-use crate::queue::{AttachError, CloseError, ConsumerSpec, Effect, GetReply};
+use crate::queue::{AttachError, CloseError, ConsumerSpec, Effect, GetReply, Queue};
 use crate::ranges::Ranges;
 
 impl QueueMachine {
@@ -217,18 +217,26 @@ impl QueueMachine {
             }
             return;
         }
-        let gathered = |machine: &Self| {
-            let lane = machine.queue(queue).and_then(|found| found.lane(queue.priority()));
-            lane.map_or(0, |lane| lane.gathered.returning())
+        let (is_dispatching, now_ms) = (self.is_dispatching, self.now_ms);
+        let Some(found) = self.queue_mut(queue) else { return };
+        let returning = |found: &Queue| {
+            found.lane(queue.priority()).map_or(0, |lane| lane.gathered.returning())
         };
-        let before = gathered(self);
-        self.settle(queue, consumer, ranges, outcome, effects);
-        // What does come back by the log brings the credit along.
-        let comes_back = gathered(self) > before;
-        match self.queue_mut(queue).filter(|_| comes_back) {
-            Some(found) => found.owed.push((consumer, credit)),
-            None => self.credit(queue.base(), consumer, credit, effects),
+        let before = returning(found);
+        found.settle(queue.priority(), consumer, ranges, outcome);
+        if returning(found) > before {
+            // What does come back by the log brings the credit along.
+            found.owed.push((consumer, credit));
+        } else {
+            // As in RabbitMQ: who gives back has room again before it is decided who gets it.
+            found.consumers.add_credit(consumer, credit);
         }
+        if is_dispatching {
+            found.trim();
+            found.serve(now_ms, effects);
+        }
+        self.look_after(queue);
+        self.forget_if_idle(queue, consumer);
     }
 
     /// The same for an outcome that a committed entry brings (a transaction): call it before `apply`,
