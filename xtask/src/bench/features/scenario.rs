@@ -87,6 +87,7 @@ impl fmt::Display for Figures {
 /// One publisher, one consumer, one queue of this kind.
 pub(super) fn load(at: At, queues: Queues, bytes: usize, seconds: u32) -> Result<Figures, String> {
     let mut bench = bench(at);
+    bench.args(["--prefetch", "1000", "--ack-every", "100"]);
     bench.args(["--size", &bytes.to_string(), "--duration", &format!("{seconds}s")]);
     bench.args(["--queue-prefix", &format!("features-{}", queues.word()), "--delete"]);
     let said = output(bench.args(queues.words()))?;
@@ -173,6 +174,8 @@ pub(super) fn delays(at: At, messages: u64, beside: Beside) -> Result<Delays, St
     let _beside = beside.start(at.port)?;
     let mut bench = bench(at);
     bench.args(["--size", "128", "--count", &messages.to_string(), "--delay", DELAYS]);
+    // A consumer that holds little would be measured, not the broker: 50,000 fall due each second.
+    bench.args(["--prefetch", "20000", "--ack-every", "100"]);
     bench.args(["--queue-prefix", "features-delay", "--delete"]);
     let said = output(&mut bench)?;
     let late = |name| figure(&said, &["end_to_end_us", name]).map(|us| us / 1000.0);
@@ -234,7 +237,7 @@ pub(super) fn dead_letters(at: At, messages: u64, death: Death) -> Result<Dead, 
 
 fn bench(at: At) -> Command {
     let mut bench = millrace(at.port, at.pid);
-    bench.args(["--window", "1000", "--prefetch", "1000", "--ack-every", "100"]);
+    bench.args(["--window", "1000"]);
     bench
 }
 
