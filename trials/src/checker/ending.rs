@@ -37,9 +37,11 @@ fn stuck(facts: &Facts, rules: &Rules, report: &mut Report) {
     let in_time = |at: Option<&Nanos>| at.is_some_and(|at| *at <= until);
     for (number, _) in facts.queues.iter().filter(|(_, queue)| !queue.takes_dead) {
         let name = facts.names.name(*number);
-        // One that is full refuses.
+        // One that is full refuses; and publishers to queues with arguments may pass one over.
+        let is_special = facts.traits(*number).is_some();
         let refuses = facts.traits(*number).is_some_and(|traits| traits.refuses);
-        if !refuses && !in_time(facts.confirmed_after_heal.get(number)) {
+        let is_tried = !is_special || facts.tried_after_heal.contains(number);
+        if is_tried && !refuses && !in_time(facts.confirmed_after_heal.get(number)) {
             report.violate(Promise::Stuck, format!("no confirm for {name} after the heal"));
         }
         // From others all may go another way than to a consumer.
