@@ -8,6 +8,8 @@
 mod arguments;
 mod random;
 
+use amqp::FieldValue;
+
 use super::program::{Operation, Program, Verb};
 use random::Random;
 
@@ -62,6 +64,9 @@ struct About {
     /// Queues that go when they are not used.
     expires: bool,
     routing: bool,
+    /// Messages go back to their queues, asked for or because a channel ends by a mistake. Who of
+    /// several consumers gets them then is open, so there is one for each queue.
+    returns: bool,
     /// A prefetch for a channel together. RabbitMQ then holds consumers without acks back, too.
     shared_prefetch: bool,
 }
@@ -72,7 +77,7 @@ impl About {
         let limits = random.chance(35);
         let refusals = limits && random.chance(50);
         let time = !refusals && random.chance(25);
-        About {
+        let mut about = About {
             time,
             ttl: time || (!refusals && random.chance(30)),
             quorum,
@@ -81,14 +86,21 @@ impl About {
             dead_letters: random.chance(55),
             priorities: random.chance(25),
             single_active: random.chance(18),
-            mistakes: !quorum && random.chance(25),
+            mistakes: false,
             transactions: random.chance(5),
             expires: !time && random.chance(5),
             routing: random.chance(45),
+            returns: random.chance(65),
             shared_prefetch: !quorum && random.chance(25),
-        }
+        };
+        // A mistake closes a channel, which gives back what it holds.
+        about.mistakes = !quorum && about.returns && random.chance(35);
+        about
     }
 }
+
+/// Adds an operation, or a few that belong together.
+type Make = fn(&mut Generator);
 
 struct Generator {
     random: Random,
@@ -128,7 +140,7 @@ impl Generator {
 
     /// One operation more, or a few that belong together.
     fn go_on(&mut self) {
-        const WEIGHTS: [(u64, fn(&mut Generator)); 22] = [
+        const WEIGHTS: [(u64, Make); 22] = [
             (30, Generator::publish),
             (9, Generator::get),
             (11, Generator::consume),
@@ -172,14 +184,14 @@ impl Generator {
     }
 
     fn queue(&mut self) -> &'static str {
-        if self.queues.is_empty() || self.random.chance(3) {
+        if self.queues.is_empty() || (self.about.returns && self.random.chance(3)) {
             return self.random.pick(&QUEUES);
         }
         self.random.pick(&self.queues.clone())
     }
 
     fn exchange(&mut self) -> (&'static str, &'static str) {
-        if self.exchanges.is_empty() || self.random.chance(3) {
+        if self.exchanges.is_empty() || (self.about.returns && self.random.chance(3)) {
             let kind = self.random.pick(&["direct", "topic"]);
             return (self.random.pick(&EXCHANGES), kind);
         }
@@ -198,7 +210,7 @@ impl Generator {
         if self.random.chance(10) {
             operation = operation.flag("auto-delete");
         }
-        if self.random.chance(8) {
+        if self.about.returns && self.random.chance(8) {
             operation = operation.flag("internal");
         }
         if self.random.chance(25) {
@@ -231,7 +243,7 @@ impl Generator {
             .filter(|operation| matches!(operation.verb, Verb::Queue | Verb::Exchange))
             .cloned()
             .collect();
-        if declared.is_empty() {
+        if declared.is_empty() || !self.about.returns {
             return;
         }
         let mut again = self.random.pick(&declared);
@@ -247,6 +259,9 @@ impl Generator {
     }
 
     fn passive(&mut self) {
+        if !self.about.returns {
+            return;
+        }
         let channel = self.channel();
         let operation = if self.random.chance(70) {
             Operation::new(Verb::Queue, channel, &[self.queue()])
@@ -257,6 +272,9 @@ impl Generator {
     }
 
     fn bind(&mut self) {
+        if self.exchanges.is_empty() && !self.about.returns {
+            return;
+        }
         let (source, kind) = self.exchange();
         let channel = self.channel();
         let key = self.binding_key(kind);
@@ -317,7 +335,10 @@ impl Generator {
 
     fn consume(&mut self) {
         let channel = self.channel();
-        if self.about.quorum && !self.consumers.is_empty() && !self.about.single_active {
+        let queue = self.queue();
+        let is_taken = self.consumers.iter().any(|(_, _, taken)| taken == queue);
+        let is_alone = self.about.quorum || self.about.returns;
+        if is_alone && is_taken && !self.is_single_active(queue) {
             return;
         }
         // A quorum queue of RabbitMQ 3.10 gives too much credit back at the limit of deliveries.
@@ -327,12 +348,11 @@ impl Generator {
         }
         self.consumed += 1;
         let tag = format!("c{}", self.consumed);
-        let queue = self.queue();
         let mut operation = Operation::new(Verb::Consume, channel, &[&tag, queue]);
         if self.random.chance(20) && !self.about.shared_prefetch {
             operation = operation.flag("no-ack");
         }
-        if self.random.chance(5) && !self.about.quorum {
+        if self.about.returns && self.random.chance(5) && !self.about.quorum {
             operation = operation.flag("exclusive");
         }
         if self.random.chance(if self.about.priorities { 40 } else { 8 }) {
@@ -341,6 +361,16 @@ impl Generator {
         }
         self.consumers.push((tag, channel, queue.to_owned()));
         self.push(operation);
+    }
+
+    fn is_single_active(&self, queue: &str) -> bool {
+        let single = Some(&FieldValue::Bool(true));
+        let declared = self
+            .program
+            .0
+            .iter()
+            .find(|operation| operation.verb == Verb::Queue && operation.word(0) == queue);
+        declared.is_some_and(|queue| queue.option("x-single-active-consumer") == single)
     }
 
     fn cancel(&mut self) {
@@ -386,7 +416,7 @@ impl Generator {
         if self.random.chance(40) {
             operation = operation.flag("multiple");
         }
-        if self.random.chance(55) {
+        if self.about.returns && self.random.chance(55) {
             operation = operation.flag("requeue");
         }
         self.push(operation);
@@ -398,11 +428,15 @@ impl Generator {
             return;
         }
         let operation = Operation::new(Verb::Reject, channel, &[&which]);
-        let operation = if self.random.chance(50) { operation.flag("requeue") } else { operation };
+        let is_back = self.about.returns && self.random.chance(50);
+        let operation = if is_back { operation.flag("requeue") } else { operation };
         self.push(operation);
     }
 
     fn recover(&mut self) {
+        if !self.about.returns {
+            return;
+        }
         let operation = Operation::new(Verb::Recover, self.channel(), &[]);
         self.push(operation);
     }
@@ -413,6 +447,9 @@ impl Generator {
     }
 
     fn delete_queue(&mut self) {
+        if !self.about.returns {
+            return;
+        }
         let mut operation = Operation::new(Verb::DeleteQueue, self.channel(), &[self.queue()]);
         // Quorum queues of RabbitMQ do not know conditions.
         let has_conditions = !self.about.quorum;
@@ -426,6 +463,9 @@ impl Generator {
     }
 
     fn delete_exchange(&mut self) {
+        if !self.about.returns {
+            return;
+        }
         let mut operation =
             Operation::new(Verb::DeleteExchange, self.channel(), &[self.exchange().0]);
         if self.random.chance(40) {
@@ -447,7 +487,7 @@ impl Generator {
     }
 
     fn close(&mut self) {
-        if self.about.quorum {
+        if self.about.quorum || !self.about.returns {
             return;
         }
         let channel = self.channel();
@@ -456,7 +496,7 @@ impl Generator {
     }
 
     fn disconnect(&mut self) {
-        if self.about.quorum {
+        if self.about.quorum || !self.about.returns {
             return;
         }
         let channel = self.random.pick(&CHANNELS);

@@ -96,6 +96,8 @@ struct Runner<'a> {
     has_control: [bool; LINKS],
     /// Queues by full name, while they are thought to exist.
     queues: BTreeMap<String, Queue>,
+    /// Consumers that were started, by channel and tag.
+    consuming: Vec<(u16, String)>,
     /// Messages published so far: the next one's name.
     published: u32,
     step: Step,
@@ -149,6 +151,7 @@ impl<'a> Runner<'a> {
             channels: BTreeMap::new(),
             has_control: [false; LINKS],
             queues: BTreeMap::new(),
+            consuming: Vec::new(),
             published: 0,
             step: Step::default(),
             steps: 0,
@@ -273,10 +276,19 @@ impl<'a> Runner<'a> {
     /// Closes all channels and reads what is left in every queue.
     fn finish(&mut self) -> io::Result<()> {
         self.steps += 1;
+        // Who of those that still consume would get what comes back is open.
+        for (channel, tag) in std::mem::take(&mut self.consuming) {
+            if self.channels.contains_key(&channel) {
+                let cancel =
+                    Method::BasicCancel(basic::Cancel { consumer_tag: &tag, no_wait: false });
+                self.wire(link_of(channel))?.send(channel, &cancel);
+                self.await_reply(link_of(channel), channel, false)?;
+            }
+        }
+        self.settle(Verb::Cancel)?;
         let open: Vec<u16> = self.channels.keys().copied().collect();
         for channel in open {
             self.close(channel)?;
-            // What it held goes to the others first, which still consume.
             self.settle(Verb::Close)?;
         }
         let queues: Vec<(String, usize)> =

@@ -22,7 +22,7 @@ impl Generator {
         if is_quorum || self.random.chance(55) {
             operation = operation.flag("durable");
         }
-        if self.random.chance(if is_quorum { 2 } else { 8 }) {
+        if self.about.returns && self.random.chance(if is_quorum { 2 } else { 8 }) {
             operation = operation.flag("exclusive");
         }
         if self.random.chance(if is_quorum { 2 } else { 8 }) {
@@ -71,11 +71,13 @@ impl Generator {
 
     fn limits(&mut self, mut operation: Operation, is_quorum: bool) -> Operation {
         if self.random.chance(75) {
-            // With a length of 0 a quorum queue delivers only the first of a burst.
-            let least = if is_quorum { 1 } else { 0 };
+            // With a length of 0 a quorum queue delivers only the first of a burst, and what expires
+            // at once is too much at once, too.
+            let least = if is_quorum || self.about.ttl { 1 } else { 0 };
             operation = operation.with("x-max-length", self.random.pick(&[least, 1, 1, 2, 3]));
         } else {
-            let bytes = self.random.pick(&[if is_quorum { 5 } else { 0 }, 5, 10, 25]);
+            let few = if is_quorum || self.about.ttl { 25 } else { 0 };
+            let bytes = self.random.pick(&[few, few.max(5), few.max(10), 25]);
             operation = operation.with("x-max-length-bytes", bytes);
         }
         // A quorum queue tells its publishers late that it is full, so what it refuses is open.

@@ -120,6 +120,9 @@ impl Runner<'_> {
 
     /// What a successful answer changes here.
     fn did(&mut self, operation: &Operation, words: &[String]) {
+        if operation.verb == Verb::Consume {
+            self.consuming.push((operation.channel, words[0].clone()));
+        }
         match operation.verb {
             Verb::Queue if !operation.has("passive") => {
                 let is_own = operation.has("exclusive");
