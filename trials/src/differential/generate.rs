@@ -325,7 +325,8 @@ impl Generator {
         let channel = self.channel();
         let mut operation = Operation::new(Verb::Get, channel, &[self.queue()]);
         // What comes back to a quorum queue waits in the order of its return, which is not compared.
-        if self.about.quorum || self.random.chance(25) {
+        // So does what comes back to a full queue from two takers.
+        if self.about.quorum || self.about.limits || self.random.chance(25) {
             operation = operation.flag("no-ack");
         } else {
             self.getters.push(channel);
@@ -374,7 +375,9 @@ impl Generator {
     }
 
     fn cancel(&mut self) {
-        if self.about.quorum {
+        // A classic queue of RabbitMQ does not serve the next active consumer before anything else
+        // happens.
+        if self.about.quorum || self.about.single_active {
             return;
         }
         let Some((tag, channel)) = self.consumer() else { return };
@@ -456,7 +459,8 @@ impl Generator {
         if has_conditions && self.random.chance(30) {
             operation = operation.flag("if-unused");
         }
-        if has_conditions && self.random.chance(30) {
+        let has_one = !operation.options.is_empty();
+        if has_conditions && !has_one && self.random.chance(30) {
             operation = operation.flag("if-empty");
         }
         self.push(operation);

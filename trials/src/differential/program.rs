@@ -147,6 +147,11 @@ impl Program {
         self.0.iter().filter(is_quorum).map(|operation| operation.word(0))
     }
 
+    /// Whether a queue of it may have one active consumer of several.
+    pub(super) fn has_single_active(&self) -> bool {
+        self.0.iter().any(|operation| operation.option("x-single-active-consumer").is_some())
+    }
+
     /// The program without one operation.
     pub(super) fn without(&self, index: usize) -> Program {
         let mut shorter = self.clone();

@@ -70,7 +70,7 @@ pub(super) fn run(
         runner.operate(operation)?;
         trace.0.push(runner.step.take(prefix));
     }
-    runner.finish()?;
+    runner.finish(program)?;
     trace.0.push(runner.step.take(prefix));
     runner.clean(program)?;
     Ok(trace)
@@ -274,11 +274,12 @@ impl<'a> Runner<'a> {
     }
 
     /// Closes all channels and reads what is left in every queue.
-    fn finish(&mut self) -> io::Result<()> {
+    fn finish(&mut self, program: &Program) -> io::Result<()> {
         self.steps += 1;
-        // Who of those that still consume would get what comes back is open.
+        // Who of those that still consume would get what comes back is open, unless one is active.
+        let is_open = !program.has_single_active();
         for (channel, tag) in std::mem::take(&mut self.consuming) {
-            if self.channels.contains_key(&channel) {
+            if is_open && self.channels.contains_key(&channel) {
                 let cancel =
                     Method::BasicCancel(basic::Cancel { consumer_tag: &tag, no_wait: false });
                 self.wire(link_of(channel))?.send(channel, &cancel);

@@ -44,7 +44,8 @@ impl Generator {
             let short = if is_quorum { ENDLESS_MS } else { UNUSED_MS };
             operation = operation.with("x-expires", self.random.pick(&[short, ENDLESS_MS]));
         }
-        if self.about.limits && self.random.chance(70) {
+        let may_limit = !(is_quorum && self.about.returns);
+        if self.about.limits && may_limit && self.random.chance(70) {
             operation = self.limits(operation, is_quorum);
         }
         if self.about.dead_letters && self.random.chance(75) {
