@@ -13,7 +13,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("crates/cluster", &["wal", "machine"]),
     ("crates/broker", &["amqp", "machine", "cluster"]),
     ("crates/client", &["amqp"]),
-    ("crates/relay", &["client"]),
+    ("crates/relay", &["amqp", "client"]),
     ("crates/worker", &["client"]),
     ("crates/management", &["broker", "cluster", "machine"]),
     ("crates/millrace", EVERY),

@@ -1,0 +1,180 @@
+//! A row to a message: what the relay publishes for it, the same at every attempt.
+
+use amqp::{Properties, TableRef};
+use bytes::BytesMut;
+
+use crate::attempts::{Fault, Reason};
+use crate::fields::Fields;
+use crate::headers;
+use crate::limits::SHORT_STRING_BYTES_MAX;
+use crate::mapping::{Layout, Mapping};
+use crate::timestamp;
+
+/// The property `app-id` of every message.
+const APP_ID: &str = "millrace-relay";
+
+/// Makes messages of rows. Keeps buffers, nothing else.
+#[derive(Debug)]
+pub struct Composer {
+    mapping: Mapping,
+    layout: Layout,
+    body_bytes_max: usize,
+    exchange: String,
+    routing_key: String,
+    headers: BytesMut,
+}
+
+/// A message that can be published.
+#[derive(Debug)]
+pub struct Outgoing<'a> {
+    pub exchange: &'a str,
+    pub routing_key: &'a str,
+    pub properties: Properties<'a>,
+    pub body: &'a [u8],
+}
+
+impl Composer {
+    /// For rows that were read with `mapping`'s layout.
+    pub fn new(mapping: &Mapping, body_bytes_max: usize) -> Self {
+        Self {
+            mapping: mapping.clone(),
+            layout: mapping.layout(),
+            body_bytes_max,
+            exchange: String::new(),
+            routing_key: String::new(),
+            headers: BytesMut::new(),
+        }
+    }
+
+    /// Which columns it expects.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// The message of a row.
+    ///
+    /// # Errors
+    /// No attempt can ever publish it: what is missing, too long or no JSON.
+    pub fn compose<'a>(&'a mut self, fields: &'a Fields) -> Result<Outgoing<'a>, Fault> {
+        let Self { mapping, layout, exchange, routing_key, headers, .. } = self;
+        let value = |name: &str| fields.text(layout.find(name)?);
+        let broken = |text: String| Fault { reason: Reason::Broken, text };
+        for (what, template, out) in [
+            ("exchange", &mapping.exchange, &mut *exchange),
+            ("routing key", &mapping.routing_key, &mut *routing_key),
+        ] {
+            out.clear();
+            template.render(out, value).map_err(|column| {
+                broken(format!("the {what} needs column `{column}`, which is NULL or no text"))
+            })?;
+            check_short(what, out).map_err(broken)?;
+        }
+        let message_id = fields
+            .text(layout.id)
+            .ok_or_else(|| broken(format!("column `{}` (the id) is NULL", mapping.id)))?;
+        check_short("message-id", message_id).map_err(broken)?;
+        let kind = layout.message_type.and_then(|at| fields.text(at));
+        check_short("type", kind.unwrap_or_default()).map_err(broken)?;
+        let has_headers = match layout.headers.and_then(|at| fields.text(at)) {
+            Some(text) => {
+                *headers = headers::encode(text).map_err(broken)?;
+                true
+            }
+            None => false,
+        };
+        let table = match has_headers {
+            true => Some(TableRef::validate(headers).map_err(|error| broken(error.to_string()))?),
+            false => None,
+        };
+        let body = fields.get(layout.payload).unwrap_or_default();
+        if body.len() > self.body_bytes_max {
+            let text = format!(
+                "the body has {} bytes, more than --body-bytes-max {}",
+                body.len(),
+                self.body_bytes_max
+            );
+            return Err(Fault { reason: Reason::TooLarge, text });
+        }
+        let properties = Properties {
+            content_type: Some(&mapping.content_type),
+            headers: table,
+            delivery_mode: Some(2),
+            message_id: Some(message_id),
+            timestamp: layout.occurred.and_then(|at| fields.text(at)).and_then(timestamp::seconds),
+            kind,
+            app_id: Some(APP_ID),
+            ..Properties::default()
+        };
+        Ok(Outgoing { exchange, routing_key, properties, body })
+    }
+}
+
+fn check_short(what: &str, text: &str) -> Result<(), String> {
+    if text.len() > SHORT_STRING_BYTES_MAX {
+        return Err(format!("the {what} has {} bytes, more than AMQP's 255", text.len()));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mapping::Preset;
+
+    fn composer(change: impl FnOnce(&mut Mapping)) -> Composer {
+        let mut mapping = Mapping::preset(Preset::OutboxMessages);
+        change(&mut mapping);
+        Composer::new(&mapping, 100)
+    }
+
+    fn row(values: &[Option<&str>]) -> Fields {
+        values.iter().map(|value| value.map(str::as_bytes)).collect()
+    }
+
+    const ID: Option<&str> = Some("0b7a-1");
+    const AT: Option<&str> = Some("2026-11-21 13:00:05+00");
+
+    #[test]
+    fn a_row_of_the_known_table_is_a_message_with_its_id_type_and_time() {
+        let mut composer = composer(|_| ());
+        let fields = row(&[ID, Some("{}"), Some("paid"), AT]);
+        let message = composer.compose(&fields).expect("it can be published");
+        assert_eq!((message.exchange, message.routing_key, message.body), ("", "paid", &b"{}"[..]));
+        let properties = message.properties;
+        assert_eq!(properties.message_id, ID);
+        assert_eq!(properties.kind, Some("paid"));
+        assert_eq!(properties.timestamp, Some(1_795_266_005));
+        assert_eq!(properties.delivery_mode, Some(2));
+        assert_eq!(properties.content_type, Some("application/json"));
+    }
+
+    #[test]
+    fn a_row_that_amqp_cannot_carry_says_what_is_wrong() {
+        let mut composer = composer(|mapping| mapping.headers = Some("headers".into()));
+        let long = "k".repeat(256);
+        let cases = [
+            (row(&[ID, Some("{}"), None, AT, None]), "column `type`"),
+            (row(&[None, Some("{}"), Some("t"), AT, None]), "the id"),
+            (row(&[ID, Some("{}"), Some(&long), AT, None]), "routing key has 256 bytes"),
+            (row(&[ID, Some("{}"), Some("t"), AT, Some("[]")]), "not a JSON object"),
+        ];
+        for (fields, words) in cases {
+            let fault = composer.compose(&fields).map(drop).expect_err(words);
+            assert_eq!(fault.reason, Reason::Broken);
+            assert!(fault.text.contains(words), "{}", fault.text);
+        }
+        let big = "b".repeat(101);
+        let fields = row(&[ID, Some(&big), Some("t"), AT, None]);
+        let fault = composer.compose(&fields).map(drop).expect_err("it is too large");
+        assert_eq!(fault.reason, Reason::TooLarge);
+    }
+
+    #[test]
+    fn headers_of_one_row_do_not_stay_for_the_next() {
+        let mut composer = composer(|mapping| mapping.headers = Some("headers".into()));
+        let with = row(&[ID, Some("{}"), Some("t"), AT, Some(r#"{"a":1}"#)]);
+        assert!(composer.compose(&with).expect("fine").properties.headers.is_some());
+        let without = row(&[ID, Some("{}"), Some("t"), AT, None]);
+        assert!(composer.compose(&without).expect("fine").properties.headers.is_none());
+    }
+}

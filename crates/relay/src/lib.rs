@@ -1,0 +1,31 @@
+//! Every committed outbox row is confirmed by the broker, at least once, with the same message-id each time, in
+//! order per key if that was asked for.
+//!
+//! A row's way: a source reads it (polling, or logical replication), [`Composer`] makes a message of it by the
+//! [`Mapping`], the broker confirms it, the row is marked. Everything but `io` is without a clock, a socket or chance.
+//!
+//! ```
+//! use relay::{Config, Mapping, Preset};
+//!
+//! let broker = "amqp://guest:guest@localhost".parse().expect("it is a URL");
+//! let mapping = Mapping::preset(Preset::OutboxMessages);
+//! let config = Config::new("postgres://app@localhost/shop", broker, mapping);
+//! assert!(config.problems().is_empty());
+//! ```
+
+mod attempts;
+mod compose;
+mod config;
+mod fields;
+mod headers;
+pub mod limits;
+mod mapping;
+mod template;
+mod timestamp;
+
+pub use attempts::{Attempts, Fault, Next, Reason};
+pub use compose::{Composer, Outgoing};
+pub use config::{Config, OnDead, OnSuccess, Order, Source};
+pub use fields::Fields;
+pub use mapping::{Layout, Mapping, Preset, TableName};
+pub use template::{BadTemplate, Template};

@@ -1,0 +1,41 @@
+//! Every bound of the relay, in one place.
+
+use std::time::Duration;
+
+/// Rows of one batch at most.
+pub const BATCH_ROWS_MAX: u32 = 10_000;
+/// Bytes of the rows of one batch: the fetch ends with the row that passes it.
+pub const BATCH_BYTES: usize = 16 << 20;
+/// Rows asked of a portal at a time, while nothing is known of their size.
+pub const CHUNK_ROWS: usize = 250;
+/// Connections of one relay to the database that drain, and to the broker.
+pub const WORKERS_MAX: u32 = 64;
+/// Lanes that keys are spread over; a power of two.
+pub const LANES_MAX: u32 = 1024;
+/// Unconfirmed messages of one worker.
+pub const WINDOW_MAX: u32 = 65_536;
+/// How long a batch may hold its transaction, and with it row locks and a snapshot.
+pub const BATCH_DEADLINE_MAX: Duration = Duration::from_secs(60);
+/// Text kept of an error.
+pub const ERROR_BYTES_MAX: usize = 1000;
+/// Columns that a mapping may read.
+pub const COLUMNS_MAX: usize = 64;
+/// Longest exchange name, routing key and message-id that AMQP can carry.
+pub const SHORT_STRING_BYTES_MAX: usize = 255;
+/// Nesting of a headers column.
+pub const HEADERS_DEPTH_MAX: usize = 32;
+/// Attempts of a message whose failure may pass.
+pub const ATTEMPTS_MAX: u32 = 1000;
+
+/// At most [`ERROR_BYTES_MAX`] bytes of `text`, cut at a character, without what PostgreSQL's text cannot hold.
+pub(crate) fn shortened(text: &str) -> String {
+    let clean: String = text.chars().filter(|&c| c != '\0').collect();
+    if clean.len() <= ERROR_BYTES_MAX {
+        return clean;
+    }
+    let mut end = ERROR_BYTES_MAX;
+    while !clean.is_char_boundary(end) {
+        end -= 1;
+    }
+    format!("{}…", &clean[..end])
+}
