@@ -40,7 +40,16 @@ const PACKAGES: &[Package] = &[
         file: "/usr/lib/rabbitmq/bin/rabbitmq-server",
         skips: "conformance --reference, the peer's half of bench",
     },
+    Package {
+        name: "postgresql",
+        file: "/usr/lib/postgresql/15/bin/initdb",
+        skips: "every test of the relay with a database, bench relay",
+    },
 ];
+
+/// Says that a fresh PostgreSQL makes no cluster of its own: tests make theirs, and one on the usual
+/// port would come up with the machine.
+const NO_CLUSTER: &str = "/etc/postgresql-common/createcluster.d/millrace.conf";
 
 /// `cargo xtask setup`
 pub(crate) fn run(_: &[String]) -> Outcome {
@@ -90,10 +99,23 @@ pub(crate) fn apt_install(package: &str, log: &Path) -> Outcome {
         std::fs::write(POLICY, "#!/bin/sh\nexit 101\n").map_err(|error| error.to_string())?;
         run_logged(&mut command("chmod", &["755", POLICY]), log)?;
     }
+    let is_database = package == "postgresql";
+    if is_database {
+        no_cluster().map_err(|error| format!("{NO_CLUSTER}: {error}"))?;
+    }
     let mut install = command("apt-get", &["-qy", "install", "--no-install-recommends", package]);
     let outcome = run_logged(install.env("DEBIAN_FRONTEND", "noninteractive"), log);
+    if is_database {
+        std::fs::remove_file(NO_CLUSTER).map_err(|error| error.to_string())?;
+    }
     if is_ours {
         std::fs::remove_file(POLICY).map_err(|error| error.to_string())?;
     }
     outcome
+}
+
+fn no_cluster() -> std::io::Result<()> {
+    let folder = Path::new(NO_CLUSTER).parent().expect("it is in a folder");
+    std::fs::create_dir_all(folder)?;
+    std::fs::write(NO_CLUSTER, "create_main_cluster = false\n")
 }
