@@ -8,5 +8,7 @@ pub mod chaos;
 pub mod checker;
 pub mod differential;
 pub mod history;
+pub mod ladder;
+pub mod postgres;
 pub mod sim;
 pub mod workload;
