@@ -183,6 +183,12 @@ impl Core {
         heartbeats.into_iter().chain(self.done_by).min()
     }
 
+    /// The lowest channel that is not in use, if the server allows another.
+    pub fn free_channel(&self) -> Option<u16> {
+        let in_use = self.channels.keys().copied().zip(1..).take_while(|(used, next)| used == next);
+        u16::try_from(in_use.count() + 1).ok().filter(|free| *free <= self.agreed.channel_max)
+    }
+
     /// Opens channel `number`, which must be free; `channel.open-ok` comes as an event.
     pub fn open_channel(&mut self, number: u16) {
         let before = self.channels.insert(number, Channel::new());
@@ -247,6 +253,12 @@ impl Core {
     fn receive(&mut self, events: &mut Vec<Event>) -> Result<(), Error> {
         if self.phase == Phase::Starting && self.received.starts_with(b"AMQP") {
             return Err(Error::protocol("the server speaks another version of AMQP than 0-9-1"));
+        }
+        // An alert or the answer to a hello: a TLS record (RFC 8446 5.1).
+        if self.phase == Phase::Starting && matches!(*self.received, [0x15 | 0x16, 3, ..]) {
+            return Err(Error::Tls {
+                why: "the server speaks TLS on this port: say amqps://".into(),
+            });
         }
         loop {
             // Whole frames are cut off once, so that contents can be views of them.

@@ -9,6 +9,8 @@ use amqp::ReplyCode;
 pub enum Error {
     /// No connection could be made.
     Unreachable { address: String, why: String },
+    /// TLS could not be agreed on: a certificate that is not believed, or a file that cannot be used.
+    Tls { why: String },
     /// The connection was there and is gone, without a word from the server.
     Lost { why: String },
     /// The server did not answer in time.
@@ -35,7 +37,8 @@ impl Error {
                     .iter()
                     .any(|temporary| *temporary as u16 == *code)
             }
-            Self::ChannelClosed { .. }
+            Self::Tls { .. }
+            | Self::ChannelClosed { .. }
             | Self::ConsumerCancelled { .. }
             | Self::Protocol { .. }
             | Self::Invalid { .. } => false,
@@ -47,6 +50,7 @@ impl Error {
         match self {
             Self::ConnectionClosed { code, .. } | Self::ChannelClosed { code, .. } => Some(*code),
             Self::Unreachable { .. }
+            | Self::Tls { .. }
             | Self::Lost { .. }
             | Self::NoAnswer { .. }
             | Self::ConsumerCancelled { .. }
@@ -84,6 +88,7 @@ impl fmt::Display for Error {
                 write!(out, "the server cancelled the consumer: queue '{queue}' is gone")
             }
             Self::Protocol { text } => write!(out, "the server broke AMQP 0-9-1: {text}"),
+            Self::Tls { why } => out.write_str(why),
             Self::Invalid { text } => out.write_str(text),
         }
     }

@@ -9,6 +9,9 @@ mod connection;
 mod consumer;
 mod line;
 mod publisher;
+mod retry;
+mod socket;
+mod tls;
 
 pub use connection::{Connection, ExchangeSpec, QueueDeclared, QueueSpec};
 pub use consumer::{Consumer, ConsumerOptions, Delivery, DeliveryTag};

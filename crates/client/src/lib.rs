@@ -56,5 +56,5 @@ pub use io::{
 };
 pub use options::Options;
 pub use publisher::{Address, Verdict};
-pub use url::{BadUrl, Url};
+pub use url::{BadUrl, Tls, Url};
 pub use window::{PublishSeq, Run, UnknownSeq, Window};

@@ -47,7 +47,8 @@ impl Options {
         Self { name: Some(name.into()), ..Self::default() }
     }
 
-    /// Without another attempt when a connection is lost.
+    /// Without another attempt when a connection is lost: nothing is sent twice, and the handle that lost
+    /// it is over. Who wants another opens another.
     pub fn without_retry(mut self) -> Self {
         self.retry_for = Duration::ZERO;
         self

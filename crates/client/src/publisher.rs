@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use amqp::{Method, basic, encode_publish};
+use amqp::{Decoder, Frame, Method, Properties, basic, encode_publish};
 use bytes::{Buf, BytesMut};
 
 use crate::channel::Content;
@@ -52,12 +52,22 @@ pub(crate) struct Outstanding {
     /// Bytes of each of them.
     lengths: VecDeque<u32>,
     kept_first: u64,
+    /// Where the next return is looked for first: servers return messages in their order.
+    next_return: Place,
     /// Numbers that the channel's first tags stand for; empty on a first channel.
     resent: Vec<u64>,
     /// What is added to a tag above `resent.len()`.
     shift: u64,
     returned: BTreeMap<u64, (u16, String)>,
     verdicts: Vec<Verdict>,
+}
+
+/// A message among those that are kept.
+#[derive(Clone, Copy, Debug, Default)]
+struct Place {
+    index: usize,
+    /// Where its frames begin.
+    at: usize,
 }
 
 impl Outstanding {
@@ -67,6 +77,7 @@ impl Outstanding {
             kept: BytesMut::new(),
             lengths: VecDeque::new(),
             kept_first: 1,
+            next_return: Place::default(),
             resent: Vec::new(),
             shift: 0,
             returned: BTreeMap::new(),
@@ -128,20 +139,35 @@ impl Outstanding {
         let Method::BasicReturn(method) = Method::decode(&content.method)? else {
             return Err(Error::protocol("content for a publisher that is not a return"));
         };
-        let mut at = 0;
-        for (index, length) in self.lengths.iter().enumerate() {
-            let frames = &self.kept[at..at + *length as usize];
-            at += *length as usize;
-            let seq = self.kept_first + index as u64;
+        let properties = Properties::decode(&content.properties)?;
+        let sought = Sought { method, id: properties.message_id, body: &content.body };
+        let from = self.next_return;
+        let found = self
+            .find(&sought, from, self.lengths.len())
+            .or_else(|| self.find(&sought, Place::default(), from.index));
+        let Some(place) = found else { return Ok(false) };
+        let seq = self.kept_first + place.index as u64;
+        self.returned.insert(seq, (method.reply_code, method.reply_text.to_owned()));
+        let at = place.at + self.lengths[place.index] as usize;
+        self.next_return = Place { index: place.index + 1, at };
+        Ok(true)
+    }
+
+    /// The first message of `from.index..end` that could have been returned.
+    fn find(&self, sought: &Sought<'_>, from: Place, end: usize) -> Option<Place> {
+        let mut place = from;
+        while place.index < end {
+            let length = self.lengths[place.index] as usize;
+            let seq = self.kept_first + place.index as u64;
             if self.window.is_unsettled(PublishSeq(seq))
                 && !self.returned.contains_key(&seq)
-                && is_same_message(frames, &method, &content.body)
+                && sought.is(&self.kept[place.at..place.at + length])
             {
-                self.returned.insert(seq, (method.reply_code, method.reply_text.to_owned()));
-                return Ok(true);
+                return Some(place);
             }
+            place = Place { index: place.index + 1, at: place.at + length };
         }
-        Ok(false)
+        None
     }
 
     /// A new channel, in confirm mode: appends everything unconfirmed to `out` again. The frames were
@@ -149,6 +175,7 @@ impl Outstanding {
     pub(crate) fn resend(&mut self, out: &mut BytesMut) {
         self.resent.clear();
         self.returned.clear();
+        self.next_return = Place::default();
         let mut at = 0;
         for (index, length) in self.lengths.iter().enumerate() {
             let seq = self.kept_first + index as u64;
@@ -161,9 +188,8 @@ impl Outstanding {
         self.shift = self.window.next().0 - 1 - self.resent.len() as u64;
     }
 
-    /// Bytes kept for another attempt.
-    #[cfg(test)]
-    fn kept_bytes(&self) -> usize {
+    /// Bytes of memory that hold messages from the oldest unconfirmed one on.
+    pub(crate) fn kept_bytes(&self) -> usize {
         self.kept.len()
     }
 
@@ -184,6 +210,10 @@ impl Outstanding {
             let length = self.lengths.pop_front().expect("every message has a length");
             self.kept.advance(length as usize);
             self.kept_first += 1;
+            self.next_return = match self.next_return {
+                Place { index: 0, .. } => Place::default(),
+                Place { index, at } => Place { index: index - 1, at: at - length as usize },
+            };
         }
     }
 }
@@ -243,149 +273,48 @@ fn short_strings(to: Address<'_>) -> Result<ShortStrings, Error> {
     Ok(pair)
 }
 
-/// Whether these publish frames are what was returned: same exchange, key and body.
-fn is_same_message(frames: &[u8], returned: &basic::Return<'_>, body: &[u8]) -> bool {
-    let mut rest = frames;
-    let mut body_rest = body;
-    let mut is_method = true;
-    while let Some((head, after)) = rest.split_first_chunk::<7>() {
-        let size = u32::from_be_bytes([head[3], head[4], head[5], head[6]]) as usize;
-        let Some((payload, after)) = after.split_at_checked(size) else { return false };
-        rest = after.get(1..).unwrap_or_default();
-        if is_method {
-            let Ok(Method::BasicPublish(publish)) = Method::decode(payload) else { return false };
-            let address = (publish.exchange, publish.routing_key);
-            if address != (returned.exchange, returned.routing_key) {
-                return false;
+/// A message that was returned.
+struct Sought<'a> {
+    method: basic::Return<'a>,
+    id: Option<&'a str>,
+    body: &'a [u8],
+}
+
+impl Sought<'_> {
+    /// Whether these publish frames are it: same exchange and key, and the same message-id, or without one
+    /// the same body.
+    fn is(&self, frames: &[u8]) -> bool {
+        let decoder = Decoder::new(u32::MAX);
+        let mut rest = frames;
+        let mut body_rest = self.body;
+        while let Ok(Some((frame, taken))) = decoder.decode(rest) {
+            rest = &rest[taken..];
+            match frame {
+                Frame::Method { payload, .. } => {
+                    let Ok(Method::BasicPublish(publish)) = Method::decode(payload) else {
+                        return false;
+                    };
+                    let address = (publish.exchange, publish.routing_key);
+                    if address != (self.method.exchange, self.method.routing_key) {
+                        return false;
+                    }
+                }
+                Frame::Header { properties, .. } => {
+                    let id = Properties::decode(properties).ok().and_then(|found| found.message_id);
+                    if id != self.id || id.is_some() {
+                        return id == self.id;
+                    }
+                }
+                Frame::Body { payload, .. } => {
+                    let Some(after) = body_rest.strip_prefix(payload) else { return false };
+                    body_rest = after;
+                }
+                Frame::Heartbeat { .. } => return false,
             }
-            is_method = false;
-        } else if head[0] == 3 {
-            let Some(after) = body_rest.strip_prefix(payload) else { return false };
-            body_rest = after;
         }
+        body_rest.is_empty()
     }
-    body_rest.is_empty()
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn publisher(messages: &[&str]) -> (Outstanding, BytesMut) {
-        let mut outstanding = Outstanding::new(100);
-        let mut out = BytesMut::new();
-        for body in messages {
-            publish(&mut outstanding, body, &mut out);
-        }
-        (outstanding, out)
-    }
-
-    fn publish(outstanding: &mut Outstanding, body: &str, out: &mut BytesMut) -> u64 {
-        let to = Address::queue("q");
-        let seq = outstanding.publish(4096, 1, to, &[0, 0], body.as_bytes(), out);
-        seq.expect("the names are short").0
-    }
-
-    fn run(first: u64, last: u64) -> Run {
-        Run { first: PublishSeq(first), last: PublishSeq(last) }
-    }
-
-    fn returned(body: &str) -> Content {
-        let mut method = BytesMut::new();
-        let code = basic::Return {
-            reply_code: 312,
-            reply_text: "NO_ROUTE",
-            exchange: "",
-            routing_key: "q",
-        };
-        Method::BasicReturn(code).encode(&mut method);
-        let body = bytes::Bytes::copy_from_slice(body.as_bytes());
-        Content { method: method.freeze(), properties: bytes::Bytes::new(), body }
-    }
-
-    #[test]
-    fn confirms_of_neighbours_become_one_verdict() {
-        let (mut outstanding, _) = publisher(&["a", "b", "c"]);
-        outstanding.confirmed(1, false, true).expect("known");
-        outstanding.confirmed(3, true, true).expect("known");
-        assert_eq!(*outstanding.verdicts(), [Verdict::Confirmed(run(1, 3))]);
-        assert_eq!(outstanding.kept_bytes(), 0);
-    }
-
-    #[test]
-    fn a_nack_is_told_apart_from_the_acks_around_it() {
-        let (mut outstanding, _) = publisher(&["a", "b", "c"]);
-        outstanding.confirmed(2, false, false).expect("known");
-        outstanding.confirmed(3, true, true).expect("known");
-        let expected = [
-            Verdict::Refused(run(2, 2)),
-            Verdict::Confirmed(run(1, 1)),
-            Verdict::Confirmed(run(3, 3)),
-        ];
-        assert_eq!(*outstanding.verdicts(), expected);
-    }
-
-    #[test]
-    fn a_returned_message_is_not_told_as_confirmed() {
-        let (mut outstanding, _) = publisher(&["a", "b", "c", "b"]);
-        assert_eq!(outstanding.returned(&returned("b")), Ok(true));
-        assert_eq!(outstanding.returned(&returned("zzz")), Ok(false));
-        outstanding.confirmed(4, true, true).expect("known");
-        let (code, text) = (312, "NO_ROUTE".to_string());
-        let expected = [
-            Verdict::Confirmed(run(1, 1)),
-            Verdict::Returned { seq: PublishSeq(2), code, text },
-            Verdict::Confirmed(run(3, 4)),
-        ];
-        assert_eq!(*outstanding.verdicts(), expected);
-    }
-
-    #[test]
-    fn equal_messages_are_returned_oldest_first() {
-        let (mut outstanding, _) = publisher(&["b", "b"]);
-        assert_eq!(outstanding.returned(&returned("b")), Ok(true));
-        assert_eq!(outstanding.returned(&returned("b")), Ok(true));
-        assert_eq!(outstanding.returned(&returned("b")), Ok(false));
-    }
-
-    #[test]
-    fn after_a_reconnect_the_unconfirmed_go_out_again_and_keep_their_numbers() {
-        let (mut outstanding, first) = publisher(&["a", "b", "c", "d"]);
-        let length = first.len() / 4;
-        outstanding.confirmed(1, false, true).expect("known");
-        outstanding.confirmed(3, false, true).expect("known");
-        outstanding.verdicts().clear();
-
-        let mut again = BytesMut::new();
-        outstanding.resend(&mut again);
-        assert_eq!(again, [&first[length..2 * length], &first[3 * length..]].concat());
-        assert_eq!(publish(&mut outstanding, "e", &mut again), 5);
-
-        outstanding.confirmed(2, false, true).expect("d has the tag 2 now");
-        assert_eq!(*outstanding.verdicts(), [Verdict::Confirmed(run(4, 4))]);
-        outstanding.confirmed(3, true, true).expect("e has the tag 3");
-        assert_eq!(
-            outstanding.verdicts()[1..],
-            [Verdict::Confirmed(run(2, 2)), Verdict::Confirmed(run(5, 5))]
-        );
-        assert!(outstanding.window().is_empty());
-    }
-
-    #[test]
-    fn a_confirm_of_what_is_not_outstanding_is_the_servers_mistake() {
-        let (mut outstanding, _) = publisher(&["a"]);
-        assert!(outstanding.confirmed(2, false, true).is_err());
-        outstanding.confirmed(1, false, true).expect("known");
-        assert!(outstanding.confirmed(1, false, true).is_err());
-        assert!(outstanding.confirmed(u64::MAX, true, true).is_err());
-    }
-
-    #[test]
-    fn a_routing_key_that_amqp_cannot_carry_is_refused_before_it_has_a_number() {
-        let (mut outstanding, mut out) = publisher(&[]);
-        let key = "k".repeat(256);
-        let to = Address { routing_key: &key, ..Address::default() };
-        assert!(outstanding.publish(4096, 1, to, &[0, 0], b"", &mut out).is_err());
-        assert_eq!((outstanding.window().next(), out.len()), (PublishSeq(1), 0));
-    }
-}
+mod tests;

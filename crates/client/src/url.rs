@@ -1,14 +1,17 @@
-//! AMQP URLs: `amqp://user:password@host:port/vhost?heartbeat=30`.
+//! AMQP URLs: `amqp://user:password@host:port/vhost?heartbeat=30`, and `amqps://` for TLS.
 //!
 //! As RabbitMQ's URI specification has it, with one kindness: an empty path segment means the
-//! virtual host `/` and not the one with the empty name. Everything is judged here, once.
+//! virtual host `/` and not the one with the empty name. Everything is judged here, once. Nothing that
+//! is said about a URL, a bad one included, holds its password.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use crate::limits::{CHANNEL_MAX, FRAME_BYTES_MIN, SHORT_STRING_BYTES_MAX, URL_BYTES_MAX};
 
 const PORT: u16 = 5672;
+const TLS_PORT: u16 = 5671;
 
 /// Where and as whom to connect. `Display` and `Debug` leave the password out.
 #[derive(Clone, PartialEq, Eq)]
@@ -26,6 +29,20 @@ pub struct Url {
     pub channel_max: Option<u16>,
     /// Largest frame to agree on, in bytes.
     pub frame_max: Option<u32>,
+    /// `amqps://`: what the server's certificate is held against. None: no TLS.
+    pub tls: Option<Tls>,
+}
+
+/// Whom to believe and what to show under TLS. The server's certificate is always verified, chain and name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tls {
+    /// PEM file with the authorities to believe. None: the system's.
+    pub authority: Option<PathBuf>,
+    /// PEM files with the client's own certificate and its key: both or none.
+    pub certificate: Option<PathBuf>,
+    pub key: Option<PathBuf>,
+    /// The name that the server's certificate must have. None: the URL's host.
+    pub server_name: Option<String>,
 }
 
 /// Why a text is not a URL that can be connected to.
@@ -44,7 +61,8 @@ impl fmt::Display for Url {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (open, close) = if self.host.contains(':') { ("[", "]") } else { ("", "") };
         let vhost = self.vhost.replace('%', "%25").replace('/', "%2F");
-        write!(out, "amqp://{}@{open}{}{close}:{}/{vhost}", self.user, self.host, self.port)
+        let scheme = if self.tls.is_some() { "amqps" } else { "amqp" };
+        write!(out, "{scheme}://{}@{open}{}{close}:{}/{vhost}", self.user, self.host, self.port)
     }
 }
 
@@ -61,12 +79,20 @@ impl FromStr for Url {
         if text.len() > URL_BYTES_MAX {
             return Err(BadUrl(format!("the URL is longer than {URL_BYTES_MAX} bytes")));
         }
-        let rest = after_scheme(text)?;
+        let (tls, rest) = after_scheme(text)?;
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
         let (login, place) = authority.rsplit_once('@').unwrap_or(("", authority));
+        if login.is_empty() && (path.contains('@') || query.contains('@')) {
+            // What stands before it may be a password: none of it is repeated.
+            return Err(BadUrl(
+                "an @ follows a bare / or ?: in a password write them as %2F and %3F, elsewhere \
+                 the @ as %40"
+                    .into(),
+            ));
+        }
         let (user, password) = login.split_once(':').unwrap_or((login, ""));
-        let (host, port) = host_and_port(place)?;
+        let (host, port) = host_and_port(place, if tls.is_some() { TLS_PORT } else { PORT })?;
         let mut url = Url {
             host,
             port,
@@ -77,20 +103,24 @@ impl FromStr for Url {
             connection_timeout: None,
             channel_max: None,
             frame_max: None,
+            tls,
         };
         if login.is_empty() {
             (url.user, url.password) = ("guest".into(), "guest".into());
         }
         if path.contains('/') {
-            return Err(BadUrl(format!(
-                "the virtual host `{path}` has a bare slash: write it as %2F"
-            )));
+            return Err(BadUrl("the virtual host has a bare slash: write it as %2F".into()));
         }
         if url.vhost.is_empty() {
             url.vhost = "/".into();
         }
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             url.take_option(pair)?;
+        }
+        if let Some(Tls { certificate, key, .. }) = &url.tls
+            && certificate.is_some() != key.is_some()
+        {
+            return Err(BadUrl("certfile and keyfile go together: one of them is missing".into()));
         }
         Ok(url)
     }
@@ -120,10 +150,17 @@ impl Url {
                 }
                 self.frame_max = Some(max);
             }
+            "cacertfile" | "certfile" | "keyfile" | "server_name_indication" | "verify" => {
+                let Some(tls) = self.tls.as_mut() else {
+                    return Err(BadUrl(format!("`{key}` is for TLS: say amqps:// instead")));
+                };
+                tls.take_option(key, percent_decoded(key, value)?)?;
+            }
             _ => {
                 return Err(BadUrl(format!(
                     "`{key}` is not an option; there are heartbeat, connection_timeout, \
-                     channel_max and frame_max"
+                     channel_max and frame_max, and for amqps:// cacertfile, certfile, keyfile and \
+                     server_name_indication"
                 )));
             }
         }
@@ -131,18 +168,39 @@ impl Url {
     }
 }
 
-fn after_scheme(text: &str) -> Result<&str, BadUrl> {
-    let Some((scheme, rest)) = text.split_once("://") else {
-        return Err(BadUrl(format!("`{text}` does not begin with amqp://")));
-    };
-    match scheme.to_ascii_lowercase().as_str() {
-        "amqp" => Ok(rest),
-        "amqps" => Err(BadUrl("amqps:// needs TLS, which this client does not speak yet".into())),
-        _ => Err(BadUrl(format!("`{scheme}://` is not amqp://"))),
+impl Tls {
+    fn take_option(&mut self, key: &str, value: String) -> Result<(), BadUrl> {
+        match (key, value.as_str()) {
+            ("verify", "verify_peer") => (),
+            ("verify", _) | ("server_name_indication", "disable") => {
+                return Err(BadUrl(format!(
+                    "`{key}={value}`: the server's certificate is always verified here; name its \
+                     authority with cacertfile, and its host with server_name_indication"
+                )));
+            }
+            (_, "") => return Err(BadUrl(format!("`{key}` is empty"))),
+            ("cacertfile", _) => self.authority = Some(value.into()),
+            ("certfile", _) => self.certificate = Some(value.into()),
+            ("keyfile", _) => self.key = Some(value.into()),
+            (_, _) => self.server_name = Some(value),
+        }
+        Ok(())
     }
 }
 
-fn host_and_port(place: &str) -> Result<(String, u16), BadUrl> {
+fn after_scheme(text: &str) -> Result<(Option<Tls>, &str), BadUrl> {
+    let Some((scheme, rest)) = text.split_once("://") else {
+        let shown = if text.contains('@') { "it" } else { &format!("`{text}`") };
+        return Err(BadUrl(format!("{shown} does not begin with amqp:// or amqps://")));
+    };
+    match scheme.to_ascii_lowercase().as_str() {
+        "amqp" => Ok((None, rest)),
+        "amqps" => Ok((Some(Tls::default()), rest)),
+        _ => Err(BadUrl(format!("`{scheme}://` is not amqp:// or amqps://"))),
+    }
+}
+
+fn host_and_port(place: &str, default_port: u16) -> Result<(String, u16), BadUrl> {
     let (host, port) = match place.strip_prefix('[') {
         Some(rest) => {
             let (host, after) = rest
@@ -162,10 +220,10 @@ fn host_and_port(place: &str) -> Result<(String, u16), BadUrl> {
     };
     let host = decoded("host", host)?;
     let port = match port {
-        None | Some("") => PORT,
+        None | Some("") => default_port,
         Some(text) => match text.parse() {
             Ok(port) if port > 0 => port,
-            _ => return Err(BadUrl(format!("`{text}` is not a port (1 to 65535)"))),
+            _ => return Err(BadUrl("what follows the host is not a port (1 to 65535)".into())),
         },
     };
     Ok((if host.is_empty() { "localhost".into() } else { host }, port))
@@ -181,6 +239,14 @@ fn bad_option(key: &str, value: &str, what: &str) -> BadUrl {
 
 /// Percent-decoded; at most as long as AMQP can carry.
 fn decoded(part: &str, text: &str) -> Result<String, BadUrl> {
+    let decoded = percent_decoded(part, text)?;
+    if decoded.len() > SHORT_STRING_BYTES_MAX {
+        return Err(BadUrl(format!("the {part} is longer than {SHORT_STRING_BYTES_MAX} bytes")));
+    }
+    Ok(decoded)
+}
+
+fn percent_decoded(part: &str, text: &str) -> Result<String, BadUrl> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((&byte, after)) = rest.split_first() {
@@ -199,88 +265,9 @@ fn decoded(part: &str, text: &str) -> Result<String, BadUrl> {
         bytes.push(value);
         rest = &after[2..];
     }
-    let decoded = String::from_utf8(bytes)
-        .map_err(|_| BadUrl(format!("the {part} is not UTF-8 once it is percent-decoded")))?;
-    if decoded.len() > SHORT_STRING_BYTES_MAX {
-        return Err(BadUrl(format!("the {part} is longer than {SHORT_STRING_BYTES_MAX} bytes")));
-    }
-    Ok(decoded)
+    String::from_utf8(bytes)
+        .map_err(|_| BadUrl(format!("the {part} is not UTF-8 once it is percent-decoded")))
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn url(text: &str) -> Url {
-        text.parse().unwrap_or_else(|bad| panic!("{text}: {bad}"))
-    }
-
-    #[test]
-    fn every_part_of_a_full_url_is_read() {
-        let url = url("amqp://ann:s%40cret@example.org:5673/my%2Fhost?heartbeat=30&frame_max=8192");
-        assert_eq!((url.user.as_str(), url.password.as_str()), ("ann", "s@cret"));
-        assert_eq!((url.host.as_str(), url.port), ("example.org", 5673));
-        assert_eq!(url.vhost, "my/host");
-        assert_eq!((url.heartbeat, url.frame_max), (Some(30), Some(8192)));
-    }
-
-    #[test]
-    fn what_is_left_out_is_guest_on_the_default_port_and_virtual_host() {
-        for text in ["amqp://localhost", "amqp://localhost/", "amqp://", "AMQP://:5672/%2f"] {
-            let url = url(text);
-            assert_eq!((url.user.as_str(), url.password.as_str()), ("guest", "guest"), "{text}");
-            assert_eq!((url.host.as_str(), url.port), ("localhost", 5672), "{text}");
-            assert_eq!(url.vhost, "/", "{text}");
-        }
-    }
-
-    #[test]
-    fn an_ipv6_address_stands_in_brackets() {
-        assert_eq!(
-            (url("amqp://[::1]:5680/x").host, url("amqp://[::1]/x").port),
-            ("::1".into(), 5672)
-        );
-        assert_eq!(url("amqp://[::1]:5680/x").to_string(), "amqp://guest@[::1]:5680/x");
-    }
-
-    #[test]
-    fn the_password_is_never_shown() {
-        let shown = format!("{0} {0:?}", url("amqp://ann:hunter2@h/%2F"));
-        assert!(!shown.contains("hunter2"), "{shown}");
-        assert!(shown.starts_with("amqp://ann@h:5672/%2F"), "{shown}");
-    }
-
-    #[test]
-    fn a_bad_url_says_what_is_wrong_with_it() {
-        let cases = [
-            ("localhost:5672", "does not begin with amqp://"),
-            ("amqps://h", "TLS"),
-            ("http://h", "is not amqp://"),
-            ("amqp://h:0", "is not a port"),
-            ("amqp://h:70000", "is not a port"),
-            ("amqp://h:x/", "is not a port"),
-            ("amqp://[::1/", "lacks its `]`"),
-            ("amqp://[::1]x/", "follows the address"),
-            ("amqp://h/a/b", "bare slash"),
-            ("amqp://h/%2", "two hex digits"),
-            ("amqp://h/%+1", "two hex digits"),
-            ("amqp://h/%FF", "not UTF-8"),
-            ("amqp://h/?heartbeat=soon", "seconds"),
-            ("amqp://h/?heartbeat=70000", "seconds"),
-            ("amqp://h/?frame_max=4095", "at least 4096"),
-            ("amqp://h/?channel_max=0", "from 1 to"),
-            ("amqp://h/?prefetch=3", "is not an option"),
-        ];
-        for (text, part) in cases {
-            let bad = text.parse::<Url>().expect_err(text).to_string();
-            assert!(bad.contains(part), "{text}: {bad}");
-        }
-    }
-
-    #[test]
-    fn a_name_longer_than_amqp_can_carry_is_refused() {
-        let long = "v".repeat(256);
-        assert!(format!("amqp://h/{long}").parse::<Url>().is_err());
-        assert!(format!("amqp://h/{}", "v".repeat(5000)).parse::<Url>().is_err());
-    }
-}
+mod tests;

@@ -7,138 +7,13 @@
 
 use std::time::Duration;
 
-use amqp::{Decoder, Encoder, Frame, Method, TableRef, basic, channel, confirm, connection, queue};
-use bytes::{Buf, BytesMut};
+use amqp::{Method, basic, channel, connection, queue};
 use client::{Address, Consumer, ConsumerOptions, Error, Options, Outcome, Publisher, Url};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use peer::{Peer, Sent};
+use tokio::net::TcpListener;
 
-const FRAME_MAX: u32 = 4096;
-
-/// The server's end of one connection.
-struct Peer {
-    socket: TcpStream,
-    received: BytesMut,
-    output: BytesMut,
-}
-
-/// What a client sent, owned.
-#[derive(Debug, PartialEq)]
-enum Sent {
-    Method(&'static str),
-    /// A whole publish: its body.
-    Publish(String),
-    Ack(u64, bool),
-    Nothing,
-}
-
-impl Peer {
-    /// Accepts a connection and does the handshake, channel 1 included.
-    async fn accept(listener: &TcpListener) -> Self {
-        let (socket, _) = listener.accept().await.unwrap();
-        let mut peer = Self { socket, received: BytesMut::new(), output: BytesMut::new() };
-        while peer.received.len() < 8 {
-            peer.socket.read_buf(&mut peer.received).await.unwrap();
-        }
-        peer.received.advance(8);
-        peer.say(&Method::ConnectionStart(connection::Start {
-            version_major: 0,
-            version_minor: 9,
-            server_properties: TableRef::default(),
-            mechanisms: b"PLAIN",
-            locales: b"en_US",
-        }));
-        peer.expect("connection.start-ok").await;
-        let tune = connection::Tune { channel_max: 10, frame_max: FRAME_MAX, heartbeat: 60 };
-        peer.say(&Method::ConnectionTune(tune));
-        peer.expect("connection.tune-ok").await;
-        peer.expect("connection.open").await;
-        peer.say(&Method::ConnectionOpenOk(connection::OpenOk));
-        peer.expect("channel.open").await;
-        peer.say(&Method::ChannelOpenOk(channel::OpenOk));
-        peer
-    }
-
-    fn say(&mut self, method: &Method<'_>) {
-        let channel = u16::from(method.ids().0 != 10);
-        Encoder::new(&mut self.output, FRAME_MAX).method(channel, method);
-    }
-
-    fn deliver(&mut self, tag: u64, redelivered: bool, body: &str) {
-        let (tag_name, address, none) = (b"\x01c", b"\x00\x01q", [0, 0]);
-        let body = body.as_bytes();
-        let out = &mut self.output;
-        amqp::encode_deliver(out, FRAME_MAX, 1, tag_name, tag, redelivered, address, &none, body);
-    }
-
-    async fn expect(&mut self, name: &'static str) {
-        assert_eq!(self.next().await, Sent::Method(name));
-    }
-
-    /// The next method, publish or ack; sends what waits before it waits itself.
-    async fn next(&mut self) -> Sent {
-        let mut body = None;
-        loop {
-            match self.frame().await {
-                Some((true, Sent::Publish(_))) => body = Some(String::new()),
-                Some((_, Sent::Publish(part))) => {
-                    return Sent::Publish(body.unwrap_or_default() + &part);
-                }
-                Some((_, Sent::Nothing)) => (),
-                Some((_, sent)) => return sent,
-                None => return Sent::Nothing,
-            }
-        }
-    }
-
-    async fn frame(&mut self) -> Option<(bool, Sent)> {
-        self.socket.write_all_buf(&mut self.output).await.unwrap();
-        let decoder = Decoder::new(FRAME_MAX);
-        loop {
-            if let Some((frame, taken)) = decoder.decode(&self.received).unwrap() {
-                let sent = match frame {
-                    Frame::Method { payload, .. } => match Method::decode(payload).unwrap() {
-                        Method::BasicPublish(_) => (true, Sent::Publish(String::new())),
-                        Method::BasicAck(ack) => (true, Sent::Ack(ack.delivery_tag, ack.multiple)),
-                        method => (true, Sent::Method(method.name())),
-                    },
-                    Frame::Body { payload, .. } => {
-                        (false, Sent::Publish(String::from_utf8(payload.to_vec()).unwrap()))
-                    }
-                    Frame::Header { .. } | Frame::Heartbeat { .. } => (false, Sent::Nothing),
-                };
-                self.received.advance(taken);
-                return Some(sent);
-            }
-            if self.socket.read_buf(&mut self.received).await.unwrap_or(0) == 0 {
-                return None;
-            }
-        }
-    }
-
-    /// Answers the client's close.
-    async fn goodbye(mut self) {
-        self.expect("connection.close").await;
-        self.say(&Method::ConnectionCloseOk(connection::CloseOk));
-        self.socket.write_all_buf(&mut self.output).await.unwrap();
-    }
-
-    async fn select_confirms(&mut self) {
-        self.expect("confirm.select").await;
-        self.say(&Method::ConfirmSelectOk(confirm::SelectOk));
-    }
-
-    fn ack(&mut self, delivery_tag: u64, multiple: bool) {
-        self.say(&Method::BasicAck(basic::Ack { delivery_tag, multiple }));
-    }
-
-    async fn start_consumer(&mut self) {
-        self.expect("basic.qos").await;
-        self.say(&Method::BasicQosOk(basic::QosOk));
-        self.expect("basic.consume").await;
-        self.say(&Method::BasicConsumeOk(basic::ConsumeOk { consumer_tag: "c" }));
-    }
-}
+#[path = "support/peer.rs"]
+mod peer;
 
 async fn listen() -> (TcpListener, Url) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -160,7 +35,7 @@ async fn what_was_unconfirmed_when_the_connection_was_lost_is_published_again() 
             assert_eq!(peer.next().await, Sent::Publish(body.into()));
         }
         peer.ack(2, false);
-        peer.socket.write_all_buf(&mut peer.output).await.unwrap();
+        peer.flush().await;
         drop(peer);
 
         let mut peer = Peer::accept(&listener).await;
@@ -188,7 +63,7 @@ async fn deliveries_of_a_lost_connection_come_again_and_their_old_tags_mean_noth
         let mut peer = Peer::accept(&listener).await;
         peer.start_consumer().await;
         peer.deliver(1, false, "a");
-        peer.socket.write_all_buf(&mut peer.output).await.unwrap();
+        peer.flush().await;
         drop(peer);
 
         let mut peer = Peer::accept(&listener).await;
@@ -294,13 +169,12 @@ async fn a_refused_declaration_leaves_the_connection_good_for_the_next() {
         let close = channel::Close { reply_code: 406, reply_text, class_id: 50, method_id: 10 };
         peer.say(&Method::ChannelClose(close));
         peer.expect("channel.close-ok").await;
-        // The next request opens channel 2.
+        // The next request opens a channel again.
         peer.expect("channel.open").await;
-        Encoder::new(&mut peer.output, FRAME_MAX)
-            .method(2, &Method::ChannelOpenOk(channel::OpenOk));
+        peer.say(&Method::ChannelOpenOk(channel::OpenOk));
         peer.expect("queue.declare").await;
         let ok = queue::DeclareOk { queue: "q", message_count: 7, consumer_count: 0 };
-        Encoder::new(&mut peer.output, FRAME_MAX).method(2, &Method::QueueDeclareOk(ok));
+        peer.say(&Method::QueueDeclareOk(ok));
         peer.goodbye().await;
     });
     let mut connection = client::Connection::open(&url, &options()).await.unwrap();
@@ -308,5 +182,124 @@ async fn a_refused_declaration_leaves_the_connection_good_for_the_next() {
     assert_eq!(connection.declare_queue(&spec).await.unwrap_err().code(), Some(406));
     assert_eq!(connection.look_up_queue("q").await.unwrap().message_count, 7);
     connection.close().await.unwrap();
+    server.await.unwrap();
+}
+
+#[tokio::test]
+async fn without_retry_a_loss_is_told_at_once_and_nothing_is_sent_twice() {
+    let (listener, url) = listen().await;
+    let server = tokio::spawn(async move {
+        let mut peer = Peer::accept(&listener).await;
+        peer.select_confirms().await;
+        for body in ["a", "b"] {
+            assert_eq!(peer.next().await, Sent::Publish(body.into()));
+        }
+        peer.ack(1, false);
+        peer.flush().await;
+        drop(peer);
+        // Nobody connects again.
+        let again = tokio::time::timeout(Duration::from_millis(300), listener.accept()).await;
+        assert!(again.is_err(), "the publisher connected again by itself");
+    });
+    let mut publisher = Publisher::open(&url, &options().without_retry(), 10).await.unwrap();
+    let properties = amqp::Properties::default();
+    for body in ["a", "b"] {
+        publisher.publish(Address::queue("q"), &properties, body.as_bytes()).await.unwrap();
+    }
+    assert!(publisher.unconfirmed_bytes() > 2);
+    let mut verdicts = Vec::new();
+    let lost = loop {
+        if let Err(error) = publisher.drive(&mut verdicts).await {
+            break error;
+        }
+    };
+    assert!(matches!(lost, Error::Lost { .. }), "{lost}");
+    publisher.take_verdicts(&mut verdicts);
+    let mut settled = client::Settled::default();
+    settled.add(verdicts);
+    assert_eq!((settled.confirmed, publisher.unconfirmed()), (1, 1));
+    // It is over, and says so however it is asked.
+    let to = Address::queue("q");
+    assert_eq!(publisher.publish(to, &properties, b"c").await, Err(lost.clone()));
+    assert_eq!(publisher.try_publish(to, &properties, b"c"), Err(lost.clone()));
+    assert_eq!(publisher.flush().await, Err(lost.clone()));
+    assert_eq!(publisher.has_exchange("x").await, Err(lost.clone()));
+    assert_eq!(publisher.settle_all().await, Err(lost));
+    server.await.unwrap();
+}
+
+#[tokio::test]
+async fn without_retry_a_closed_channel_is_told_with_the_servers_words_and_the_verdicts_before_it()
+{
+    let (listener, url) = listen().await;
+    let server = tokio::spawn(async move {
+        let mut peer = Peer::accept(&listener).await;
+        peer.select_confirms().await;
+        for body in ["a", "b"] {
+            assert_eq!(peer.next().await, Sent::Publish(body.into()));
+        }
+        peer.ack(1, false);
+        let reply_text = "NOT_FOUND - no exchange 'gone' in vhost '/'";
+        let close = channel::Close { reply_code: 404, reply_text, class_id: 60, method_id: 40 };
+        peer.say(&Method::ChannelClose(close));
+        peer.flush().await;
+        // One read for the client: the confirm, the refusal and the end.
+        drop(peer);
+    });
+    let mut publisher = Publisher::open(&url, &options().without_retry(), 10).await.unwrap();
+    let to = Address { exchange: "gone", routing_key: "k", mandatory: true };
+    for body in ["a", "b"] {
+        publisher.publish(to, &amqp::Properties::default(), body.as_bytes()).await.unwrap();
+    }
+    let refused = publisher.settle_all().await.unwrap_err();
+    assert_eq!(refused.code(), Some(404), "{refused}");
+    let mut verdicts = Vec::new();
+    publisher.take_verdicts(&mut verdicts);
+    assert!(matches!(verdicts[..], [client::Verdict::Confirmed(run)] if run.count() == 1));
+    server.await.unwrap();
+}
+
+#[tokio::test]
+async fn asking_for_an_exchange_leaves_what_is_published_alone() {
+    let (listener, url) = listen().await;
+    let server = tokio::spawn(async move {
+        let mut peer = Peer::accept(&listener).await;
+        peer.select_confirms().await;
+        assert_eq!(peer.next().await, Sent::Publish("a".into()));
+        for is_there in [true, true, false, true] {
+            let sent = peer.next().await;
+            if sent == Sent::Method("channel.open") {
+                peer.say_on(2, &Method::ChannelOpenOk(channel::OpenOk));
+                peer.expect("exchange.declare").await;
+            } else {
+                assert_eq!(sent, Sent::Method("exchange.declare"));
+            }
+            if is_there {
+                peer.say_on(2, &Method::ExchangeDeclareOk(amqp::exchange::DeclareOk));
+            } else {
+                // The confirm comes before the answer, and must not be lost for that.
+                peer.ack(1, false);
+                let reply_text = "NOT_FOUND - no exchange 'x' in vhost '/'";
+                let close =
+                    channel::Close { reply_code: 404, reply_text, class_id: 40, method_id: 10 };
+                peer.say_on(2, &Method::ChannelClose(close));
+                peer.expect("channel.close-ok").await;
+            }
+        }
+        peer.goodbye().await;
+    });
+    let mut publisher = Publisher::open(&url, &options().without_retry(), 10).await.unwrap();
+    let properties = amqp::Properties::default();
+    publisher.publish(Address::queue("q"), &properties, b"a").await.unwrap();
+    assert_eq!(publisher.has_exchange("").await, Ok(true), "nobody is asked for the default one");
+    assert_eq!(publisher.has_exchange("x").await, Ok(true));
+    assert_eq!(publisher.has_exchange("x").await, Ok(true));
+    assert_eq!(publisher.has_exchange("x").await, Ok(false));
+    assert_eq!(publisher.has_exchange("x").await, Ok(true));
+    // The confirm is here already: no further byte comes.
+    let mut verdicts = Vec::new();
+    publisher.drive(&mut verdicts).await.unwrap();
+    assert_eq!(verdicts.len(), 1);
+    assert!(publisher.close().await.unwrap().is_clean());
     server.await.unwrap();
 }

@@ -36,8 +36,12 @@ impl Blocking {
     /// Connects and logs in, once.
     ///
     /// # Errors
-    /// The server cannot be reached, or refuses.
+    /// The server cannot be reached, or refuses; the URL asks for TLS, which the bare socket does not have.
     pub fn open(url: &Url, options: &Options) -> Result<Self, Error> {
+        if url.tls.is_some() {
+            let text = "this speaks AMQP on the bare socket, without TLS: give an amqp:// URL";
+            return Err(Error::invalid(text));
+        }
         let options = options.with(url);
         let address = format!("{}:{}", url.host, url.port);
         let socket = connect(url, options.answer_wait)

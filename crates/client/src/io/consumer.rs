@@ -12,7 +12,7 @@ use bytes::Bytes;
 
 use super::connection::unexpected;
 use super::line::Line;
-use super::publisher::Retry;
+use super::retry::Retry;
 use crate::acks::{Acks, Outcome, Tell};
 use crate::channel::Content;
 use crate::connection::Event;
@@ -212,7 +212,7 @@ impl Consumer {
     /// As [`Consumer::next`].
     pub async fn flush(&mut self) -> Result<(), Error> {
         self.tell();
-        while self.line.as_ref().is_some_and(|line| line.core.has_output()) {
+        while self.line.as_ref().is_some_and(Line::has_output) {
             self.turn().await?;
         }
         Ok(())

@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 
 use amqp::Method;
 use bytes::{Buf, Bytes};
-use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::{sleep_until, timeout, timeout_at};
 
+use super::socket::Socket;
+use super::tls;
 use crate::connection::{Core, Event, Input};
 use crate::error::Error;
 use crate::options::Options;
@@ -18,11 +19,10 @@ use crate::url::Url;
 /// An open connection. Every wait can be cancelled without losing anything.
 pub(super) struct Line {
     pub(super) core: Core,
-    socket: TcpStream,
+    socket: Socket,
     /// What the core told and nobody has taken.
     pub(super) events: Vec<Event>,
     answer_wait: Duration,
-    next_channel: u16,
     pub(super) is_blocked: bool,
 }
 
@@ -34,17 +34,21 @@ impl Line {
         let socket = timeout(options.answer_wait, connect(url))
             .await
             .map_err(|_| unreachable("no answer in time".into()))?
-            .map_err(|error| unreachable(error.to_string()))?;
+            .map_err(|error| match error {
+                Error::Lost { why } => unreachable(why),
+                told => told,
+            })?;
         let mut line = Self {
             core: Core::new(url, &options, Instant::now()),
             socket,
             events: Vec::new(),
             answer_wait: options.answer_wait,
-            next_channel: 1,
             is_blocked: false,
         };
         while line.events.is_empty() {
-            line.turn().await?;
+            if let Err(error) = line.turn().await {
+                return Err(line.before_opening(url, error));
+            }
         }
         assert_eq!(line.events.remove(0), Event::Opened, "a handshake ends with open-ok");
         Ok(line)
@@ -52,8 +56,8 @@ impl Line {
 
     /// Opens the next free channel.
     pub(super) async fn open_channel(&mut self) -> Result<u16, Error> {
-        let channel = self.next_channel;
-        self.next_channel = self.next_channel.checked_add(1).unwrap_or(1);
+        let free = self.core.free_channel();
+        let channel = free.ok_or_else(|| Error::invalid("every channel is in use"))?;
         self.core.open_channel(channel);
         self.answer(channel, "channel.open").await?;
         Ok(channel)
@@ -119,7 +123,7 @@ impl Line {
                         Err(error) => return Err(lost(error)),
                     }
                 }
-                ready = self.socket.writable(), if self.core.has_output() => {
+                ready = self.socket.writable(), if self.has_output() => {
                     ready.map_err(lost)?;
                     // The next turn writes, if the socket is still willing.
                     return Ok(());
@@ -142,15 +146,27 @@ impl Line {
         }
         if result.is_err() && self.core.has_output() {
             // The answer to the server's close, as far as the socket still takes it.
-            let _ = timeout(Duration::from_secs(1), self.socket.write_all_buf(self.core.output()))
-                .await;
+            let _ = timeout(Duration::from_secs(1), self.write_all()).await;
         }
         result
     }
 
+    async fn write_all(&mut self) -> Result<(), Error> {
+        while self.has_output() {
+            self.socket.writable().await.map_err(lost)?;
+            self.write_ahead()?;
+        }
+        Ok(())
+    }
+
+    /// Whether bytes wait for the socket.
+    pub(super) fn has_output(&self) -> bool {
+        self.core.has_output() || self.socket.has_sealed()
+    }
+
     /// Writes everything that waits; reads on meanwhile, so that neither side can block the other.
     pub(super) async fn flush(&mut self) -> Result<(), Error> {
-        while self.core.has_output() {
+        while self.has_output() {
             self.turn().await?;
         }
         Ok(())
@@ -159,7 +175,7 @@ impl Line {
     /// Hands over to the socket what it takes without waiting; says whether it took anything.
     pub(super) fn write_ahead(&mut self) -> Result<bool, Error> {
         let mut has_written = false;
-        while self.core.has_output() {
+        while self.has_output() {
             match self.socket.try_write(self.core.output()) {
                 Ok(count) => self.core.output().advance(count),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
@@ -173,17 +189,39 @@ impl Line {
         Ok(has_written)
     }
 
+    /// Under TLS 1.3 a server looks at the client's certificate when the client thinks that all is agreed.
+    fn before_opening(&self, url: &Url, error: Error) -> Error {
+        let Some(tls) = &url.tls else { return error };
+        match (self.socket.tls_failure(), error) {
+            (Some(failure), _) => tls::refused(url, tls, failure),
+            (None, Error::Lost { why }) if tls.certificate.is_none() => {
+                let hint = "if it wants a certificate from its clients: certfile and keyfile";
+                Error::Lost { why: format!("{why} ({hint})") }
+            }
+            (None, error) => error,
+        }
+    }
+
     /// Closes the connection and waits for the server's word on it.
     pub(super) async fn close(mut self) -> Result<(), Error> {
         self.core.close(Instant::now() + self.answer_wait);
         while !self.events.contains(&Event::Closed) {
             self.turn().await?;
         }
+        self.socket.say_goodbye();
         Ok(())
     }
 }
 
-async fn connect(url: &Url) -> std::io::Result<TcpStream> {
+async fn connect(url: &Url) -> Result<Socket, Error> {
+    let tcp = connect_tcp(url).await.map_err(lost)?;
+    match &url.tls {
+        Some(tls) => tls::connect(url, tls, tcp).await,
+        None => Ok(Socket::Plain(tcp)),
+    }
+}
+
+async fn connect_tcp(url: &Url) -> std::io::Result<TcpStream> {
     let mut last = std::io::Error::other("the name has no address");
     for address in lookup_host((url.host.as_str(), url.port)).await? {
         match TcpStream::connect(address).await {

@@ -6,13 +6,11 @@
 //! to something else calls [`Publisher::flush`], and one that idles for longer than a heartbeat awaits
 //! [`Publisher::drive`] beside whatever else it waits for.
 
-use std::time::{Duration, Instant};
-
-use amqp::{Method, Properties, confirm};
+use amqp::{Method, Properties, confirm, exchange};
 use bytes::BytesMut;
 
 use super::line::Line;
-use crate::backoff::Chance;
+use super::retry::Retry;
 use crate::connection::Event;
 use crate::error::Error;
 use crate::limits::SEND_BYTES;
@@ -24,16 +22,31 @@ use crate::window::PublishSeq;
 const CHANNEL: u16 = 1;
 
 /// Publishes with confirms.
+///
+/// With [`Options::without_retry`] nothing happens behind the caller's back: the loss of the connection
+/// is the error of the next call that waits, the publisher is over then, and says the same error to
+/// every further call. Verdicts that came before are still given by [`Publisher::take_verdicts`].
 pub struct Publisher {
     url: Url,
     options: Options,
     /// None while the connection is lost.
     line: Option<Line>,
+    /// Where it is asked what is there. Its answer may still be on the way if the asker gave up.
+    asking: Option<Asking>,
+    /// Why this publisher is over for good.
+    over: Option<Error>,
     outstanding: Outstanding,
     retry: Retry,
     raw_properties: BytesMut,
     /// Frame size of the first connection: what is kept was cut for it.
     frame_max: u32,
+}
+
+/// A channel for questions.
+#[derive(Clone, Copy, Debug)]
+struct Asking {
+    channel: u16,
+    is_answered: bool,
 }
 
 /// How messages ended since the last time this was asked.
@@ -79,6 +92,8 @@ impl Publisher {
             url: url.clone(),
             options: options.clone(),
             line: None,
+            asking: None,
+            over: None,
             outstanding: Outstanding::new(window),
             retry: Retry::new(options),
             raw_properties: BytesMut::new(),
@@ -116,6 +131,9 @@ impl Publisher {
         properties: &Properties<'_>,
         body: &[u8],
     ) -> Result<Option<PublishSeq>, Error> {
+        if let Some(error) = &self.over {
+            return Err(error.clone());
+        }
         if !self.has_room() {
             return Ok(None);
         }
@@ -136,6 +154,58 @@ impl Publisher {
     /// How many messages are without a verdict.
     pub fn unconfirmed(&self) -> u64 {
         self.outstanding.window().unsettled()
+    }
+
+    /// How many bytes the messages take that are kept until they have a verdict: those from the oldest
+    /// unconfirmed one on, with their frames.
+    pub fn unconfirmed_bytes(&self) -> usize {
+        self.outstanding.kept_bytes()
+    }
+
+    /// Whether the server has an exchange of that name. Asked on a channel of its own: what is published
+    /// meanwhile goes on, and a no does no harm. The default exchange is always there.
+    ///
+    /// # Errors
+    /// The server refuses to say ([`Error::ChannelClosed`]: the publisher goes on); and as
+    /// [`Publisher::drive`].
+    pub async fn has_exchange(&mut self, name: &str) -> Result<bool, Error> {
+        if name.is_empty() {
+            return Ok(true);
+        }
+        loop {
+            self.connected().await?;
+            if let Err(error) = self.take_events() {
+                self.lost(error)?;
+                continue;
+            }
+            match self.ask(name).await {
+                Ok(()) => return Ok(true),
+                Err(Error::ChannelClosed { code: 404, .. }) => return Ok(false),
+                Err(refused @ Error::ChannelClosed { .. }) => return Err(refused),
+                Err(error) => self.lost(error)?,
+            }
+        }
+    }
+
+    async fn ask(&mut self, exchange: &str) -> Result<(), Error> {
+        let line = self.line.as_mut().expect("the caller has connected");
+        let channel = match self.asking {
+            Some(Asking { channel, is_answered: true }) => channel,
+            before => {
+                if let Some(Asking { channel, .. }) = before {
+                    line.core.close_channel(channel);
+                }
+                let channel = line.core.free_channel();
+                self.asking = channel.map(|channel| Asking { channel, is_answered: false });
+                line.open_channel().await?
+            }
+        };
+        self.asking = Some(Asking { channel, is_answered: false });
+        let passive = exchange::Declare { exchange, passive: true, ..exchange::Declare::default() };
+        let answer = line.call(channel, &Method::ExchangeDeclare(passive)).await;
+        // A refusal took the channel with it.
+        self.asking = answer.is_ok().then_some(Asking { channel, is_answered: true });
+        answer.map(drop)
     }
 
     fn encode(
@@ -163,7 +233,7 @@ impl Publisher {
     /// # Errors
     /// As [`Publisher::drive`].
     pub async fn flush(&mut self) -> Result<(), Error> {
-        while self.line.as_ref().is_none_or(|line| line.core.has_output()) {
+        while self.line.as_ref().is_none_or(Line::has_output) {
             self.turn().await?;
         }
         Ok(())
@@ -215,25 +285,37 @@ impl Publisher {
 
     async fn turn(&mut self) -> Result<(), Error> {
         let line = self.connected().await?;
-        let turned = line.turn().await;
-        let result = turned.and_then(|()| {
-            let line = self.line.as_mut().expect("it just took a turn");
-            take_verdict_events(line, CHANNEL, &mut self.outstanding).map(drop)
-        });
-        match result {
+        let turned = if line.events.is_empty() { line.turn().await } else { Ok(()) };
+        // What the server said before the end of the connection counts as well.
+        match self.take_events().and(turned) {
             Ok(()) => {
                 self.retry.succeeded();
                 Ok(())
             }
-            Err(error) => {
-                self.line = None;
-                self.retry.lost(error)
-            }
+            Err(error) => self.lost(error),
         }
+    }
+
+    fn take_events(&mut self) -> Result<(), Error> {
+        let Some(line) = self.line.as_mut() else { return Ok(()) };
+        take_verdict_events(line, CHANNEL, &mut self.outstanding).map(drop)
+    }
+
+    /// The connection ended with `error`: Ok if it is worth another.
+    fn lost(&mut self, error: Error) -> Result<(), Error> {
+        (self.line, self.asking) = (None, None);
+        if self.options.retry_for.is_zero() {
+            self.over = Some(error.clone());
+            return Err(error);
+        }
+        self.retry.lost(error)
     }
 
     /// The open connection; connects first if there is none.
     async fn connected(&mut self) -> Result<&mut Line, Error> {
+        if let Some(error) = &self.over {
+            return Err(error.clone());
+        }
         while self.line.is_none() {
             self.retry.wait().await;
             match self.connect().await {
@@ -292,60 +374,4 @@ pub(super) fn take_verdict_events(
         }
     }
     Ok(!outstanding.verdicts().is_empty())
-}
-
-/// When to connect again, and when to give up.
-pub(super) struct Retry {
-    options: Options,
-    chance: Chance,
-    attempt: u32,
-    not_before: Option<Instant>,
-    give_up_at: Option<Instant>,
-}
-
-impl Retry {
-    pub(super) fn new(options: &Options) -> Self {
-        let seed = options.seed.unwrap_or_else(|| {
-            use std::hash::{BuildHasher, RandomState};
-            RandomState::new().hash_one(std::process::id())
-        });
-        Self {
-            options: options.clone(),
-            chance: Chance::new(seed),
-            attempt: 0,
-            not_before: None,
-            give_up_at: None,
-        }
-    }
-
-    /// Waits until the next attempt is due.
-    pub(super) async fn wait(&self) {
-        if let Some(due) = self.not_before {
-            tokio::time::sleep_until(due.into()).await;
-        }
-    }
-
-    /// The connection works again.
-    pub(super) fn succeeded(&mut self) {
-        (self.attempt, self.not_before, self.give_up_at) = (0, None, None);
-    }
-
-    /// A connection ended with `error`: Ok if it is worth another attempt.
-    pub(super) fn lost(&mut self, error: Error) -> Result<(), Error> {
-        tracing::warn!(%error, "the connection is lost");
-        self.failed(error)
-    }
-
-    /// An attempt ended with `error`: Ok if it is worth another.
-    pub(super) fn failed(&mut self, error: Error) -> Result<(), Error> {
-        let now = Instant::now();
-        let give_up_at = *self.give_up_at.get_or_insert(now + self.options.retry_for);
-        let delay: Duration = self.options.backoff.delay(self.attempt, self.chance.next_bits());
-        if !error.is_temporary() || now + delay >= give_up_at {
-            return Err(error);
-        }
-        self.attempt = self.attempt.saturating_add(1);
-        self.not_before = Some(now + delay);
-        Ok(())
-    }
 }

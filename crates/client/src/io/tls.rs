@@ -1,0 +1,154 @@
+//! TLS to a server: which files are read, what is believed, and what a refusal is told as.
+//!
+//! The server's certificate is always verified, chain and name; there is no way around it. Files are read
+//! at every connect, so a renewed certificate counts from the next one on.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{AlertDescription, CertificateError, ClientConfig, RootCertStore};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+use super::socket::Socket;
+use crate::error::Error;
+use crate::url::{Tls, Url};
+
+/// Goes on under TLS on `tcp`, which was just connected to `url`.
+pub(super) async fn connect(url: &Url, tls: &Tls, tcp: TcpStream) -> Result<Socket, Error> {
+    let host = tls.server_name.as_ref().unwrap_or(&url.host);
+    let name = ServerName::try_from(host.clone()).map_err(|_| {
+        let why = format!("`{host}` cannot be a name in a certificate; see server_name_indication");
+        Error::Tls { why }
+    })?;
+    let config = Arc::new(config(tls).map_err(|why| Error::Tls { why })?);
+    match TlsConnector::from(config).connect(name, tcp).await {
+        Ok(stream) => {
+            let (tcp, session) = stream.into_inner();
+            Ok(Socket::sealed(tcp, session))
+        }
+        Err(error) => {
+            let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+            Err(match inner {
+                Some(inner) => refused(url, tls, inner),
+                None => Error::Lost { why: format!("{error} (during the TLS handshake)") },
+            })
+        }
+    }
+}
+
+/// What TLS ended with, in words.
+pub(super) fn refused(url: &Url, tls: &Tls, error: &rustls::Error) -> Error {
+    Error::Tls { why: words(url, tls, error) }
+}
+
+fn config(tls: &Tls) -> Result<ClientConfig, String> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?
+        .with_root_certificates(authorities(tls.authority.as_deref())?);
+    let (Some(certificate), Some(key)) = (&tls.certificate, &tls.key) else {
+        return Ok(builder.with_no_client_auth());
+    };
+    let chain = certificates("certfile", certificate)?;
+    let secret =
+        PrivateKeyDer::from_pem_file(key).map_err(|error| unusable("keyfile", key, &error))?;
+    builder.with_client_auth_cert(chain, secret).map_err(|error| {
+        let (certificate, key) = (certificate.display(), key.display());
+        format!("certfile {certificate} and keyfile {key} do not go together: {error}")
+    })
+}
+
+fn authorities(file: Option<&Path>) -> Result<RootCertStore, String> {
+    let mut store = RootCertStore::empty();
+    if let Some(file) = file {
+        for certificate in certificates("cacertfile", file)? {
+            store.add(certificate).map_err(|error| unusable("cacertfile", file, &error))?;
+        }
+        return Ok(store);
+    }
+    let found = rustls_native_certs::load_native_certs();
+    // A system's store may hold one that is odd: it is left out, and the others count.
+    store.add_parsable_certificates(found.certs);
+    if store.is_empty() {
+        let why = found.errors.first().map_or(String::new(), |error| format!(" ({error})"));
+        return Err(format!(
+            "this system has no authorities to believe{why}: install its ca-certificates, or name a \
+             PEM file with cacertfile"
+        ));
+    }
+    Ok(store)
+}
+
+fn certificates(what: &str, file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let found =
+        CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    match found {
+        Ok(found) if found.is_empty() => Err(unusable(what, file, &"no certificate is in it")),
+        Ok(found) => Ok(found),
+        Err(error) => Err(unusable(what, file, &error)),
+    }
+}
+
+fn unusable(what: &str, file: &Path, why: &dyn std::fmt::Display) -> String {
+    format!("{what} {} cannot be used: {why}; it must be a PEM file", file.display())
+}
+
+fn words(url: &Url, tls: &Tls, error: &rustls::Error) -> String {
+    let place = format!("{}:{}", url.host, url.port);
+    match error {
+        rustls::Error::InvalidCertificate(why) => {
+            format!("the certificate of {place} is not believed: {}", doubt(url, tls, why))
+        }
+        rustls::Error::InvalidMessage(_) => format!(
+            "{place} does not answer with TLS: amqps:// is most often on port 5671, and what is on \
+             5672 wants amqp://"
+        ),
+        rustls::Error::AlertReceived(alert) => {
+            format!("{place} refuses the TLS connection ({alert:?}){}", advice(tls, *alert))
+        }
+        other => format!("TLS with {place} failed: {other}"),
+    }
+}
+
+fn doubt(url: &Url, tls: &Tls, why: &CertificateError) -> String {
+    let name = tls.server_name.as_ref().unwrap_or(&url.host);
+    let believed = match &tls.authority {
+        Some(file) => format!("an authority in {}", file.display()),
+        None => "an authority that this system believes".into(),
+    };
+    match why {
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => format!(
+            "it is not signed by {believed}; give the PEM file of the one that signed it as cacertfile"
+        ),
+        CertificateError::NotValidForNameContext { presented, .. } => {
+            let presented =
+                if presented.is_empty() { "no name".into() } else { presented.join(", ") };
+            format!(
+                "it is for {presented}, and not for {name}; connect to a name that it is for, or say \
+                 which one to expect with server_name_indication"
+            )
+        }
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            format!("its time has passed; it must be renewed there ({why})")
+        }
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            format!("its time has not come; is a clock wrong? ({why})")
+        }
+        other => format!("{other}"),
+    }
+}
+
+fn advice(tls: &Tls, alert: AlertDescription) -> &'static str {
+    match (alert, &tls.certificate) {
+        (AlertDescription::ProtocolVersion, _) => ": it is too old for TLS 1.2",
+        (AlertDescription::UnrecognisedName, _) => {
+            ": it does not go by that name; see server_name_indication"
+        }
+        (_, None) => ": it may want a certificate from its clients; see certfile and keyfile",
+        (_, Some(_)) => ": it may not believe the certificate in certfile",
+    }
+}
