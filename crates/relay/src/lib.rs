@@ -16,16 +16,21 @@
 mod attempts;
 mod compose;
 mod config;
+mod error;
 mod fields;
 mod headers;
 pub mod limits;
 mod mapping;
+mod metrics;
+pub mod sql;
 mod template;
 mod timestamp;
 
 pub use attempts::{Attempts, Fault, Next, Reason};
 pub use compose::{Composer, Outgoing};
 pub use config::{Config, OnDead, OnSuccess, Order, Source};
+pub use error::Error;
 pub use fields::Fields;
 pub use mapping::{Layout, Mapping, Preset, TableName};
+pub use metrics::{Metrics, Step};
 pub use template::{BadTemplate, Template};

@@ -1,0 +1,191 @@
+//! What a relay counts. Names follow Prometheus' conventions; the same numbers feed the screen.
+
+use std::sync::atomic::AtomicU64;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
+
+use crate::attempts::Reason;
+
+/// Upper bounds of the steps' histograms, in seconds.
+const STEP_BOUNDS: [f64; 14] =
+    [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+
+/// Why a message was not taken.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ReasonLabel {
+    pub reason: &'static str,
+}
+
+/// A step of a batch.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct StepLabel {
+    pub step: &'static str,
+}
+
+/// The steps of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Reading rows (or decoding changes).
+    Query,
+    /// Handing messages to the broker's socket.
+    Publish,
+    /// From the last of them to the last confirm.
+    Confirm,
+    /// Marking rows, with the commit.
+    Mark,
+}
+
+impl Step {
+    /// All of them, in order.
+    pub const ALL: [Self; 4] = [Self::Query, Self::Publish, Self::Confirm, Self::Mark];
+
+    /// As it is shown.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Query => "query",
+            Self::Publish => "publish",
+            Self::Confirm => "confirm",
+            Self::Mark => "mark",
+        }
+    }
+}
+
+/// Counters and gauges, shared by everything that runs. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    /// Messages the broker confirmed and whose rows are marked.
+    pub confirmed: Counter,
+    /// Bytes of their bodies.
+    pub confirmed_bytes: Counter,
+    /// Messages that were not taken, by reason.
+    pub failed: Family<ReasonLabel, Counter>,
+    /// Messages that are dead now, by reason.
+    pub dead: Family<ReasonLabel, Counter>,
+    /// Batches that were given back without charging anybody: the broker or the database was away.
+    pub released: Counter,
+    /// Batches that were committed.
+    pub batches: Counter,
+    /// Rows that wait to be published, up to a bound.
+    pub backlog: Gauge,
+    /// Age of the oldest of them, in seconds.
+    pub oldest_age: Gauge<f64, AtomicU64>,
+    /// Rows that failed and wait for another attempt.
+    pub parked: Gauge,
+    /// Rows that are dead and wait for somebody.
+    pub dead_now: Gauge,
+    /// Bytes of write-ahead log that the slot keeps.
+    pub slot_lag: Gauge,
+    /// Connections to the broker that are open.
+    pub broker_connections: Gauge,
+    /// Workers whose broker blocks publishers.
+    pub blocked: Gauge,
+    /// Time of each step of a batch.
+    pub steps: Family<StepLabel, Histogram>,
+    /// Sum of nanoseconds and count of each step, for the screen.
+    pub step_sums: [(Counter, Counter); 4],
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self {
+            confirmed: Counter::default(),
+            confirmed_bytes: Counter::default(),
+            failed: Family::default(),
+            dead: Family::default(),
+            released: Counter::default(),
+            batches: Counter::default(),
+            backlog: Gauge::default(),
+            oldest_age: Gauge::default(),
+            parked: Gauge::default(),
+            dead_now: Gauge::default(),
+            slot_lag: Gauge::default(),
+            broker_connections: Gauge::default(),
+            blocked: Gauge::default(),
+            steps: Family::new_with_constructor(|| Histogram::new(STEP_BOUNDS)),
+            step_sums: Default::default(),
+        }
+    }
+}
+
+impl Metrics {
+    /// A step took `nanos` nanoseconds.
+    pub fn step(&self, step: Step, nanos: u64) {
+        let label = StepLabel { step: step.name() };
+        self.steps.get_or_create(&label).observe(nanos as f64 / 1e9);
+        let (sum, count) = &self.step_sums[step as usize];
+        sum.inc_by(nanos);
+        count.inc();
+    }
+
+    /// A message was not taken.
+    pub fn failed(&self, reason: Reason, is_dead: bool) {
+        let label = ReasonLabel { reason: reason.name() };
+        self.failed.get_or_create(&label).inc();
+        if is_dead {
+            self.dead.get_or_create(&label).inc();
+        }
+    }
+
+    /// All of them under their names, for an exporter.
+    pub fn register(&self, registry: &mut Registry) {
+        let registry = registry.sub_registry_with_prefix("millrace_relay");
+        registry.register("confirmed", "Messages confirmed and marked", self.confirmed.clone());
+        let bytes = self.confirmed_bytes.clone();
+        registry.register_with_unit("confirmed_body", "Bytes of their bodies", Unit::Bytes, bytes);
+        registry.register("failed", "Messages not taken, by reason", self.failed.clone());
+        registry.register("dead", "Messages that became dead, by reason", self.dead.clone());
+        registry.register(
+            "released_batches",
+            "Batches given back uncharged",
+            self.released.clone(),
+        );
+        registry.register("batches", "Batches committed", self.batches.clone());
+        registry.register("backlog_rows", "Rows that wait, up to a bound", self.backlog.clone());
+        let age = self.oldest_age.clone();
+        registry.register_with_unit("oldest_age", "Age of the oldest row", Unit::Seconds, age);
+        registry.register("parked_rows", "Rows that wait for another attempt", self.parked.clone());
+        registry.register("dead_rows", "Dead rows that wait for somebody", self.dead_now.clone());
+        let lag = self.slot_lag.clone();
+        registry.register_with_unit("slot_lag", "Log that the slot keeps", Unit::Bytes, lag);
+        let connections = self.broker_connections.clone();
+        registry.register("broker_connections", "Open connections to the broker", connections);
+        registry.register("blocked_workers", "Workers the broker blocks", self.blocked.clone());
+        registry.register_with_unit(
+            "step",
+            "Time of each step of a batch",
+            Unit::Seconds,
+            self.steps.clone(),
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus_client::encoding::text::encode;
+
+    use super::*;
+
+    #[test]
+    fn what_is_counted_is_exported_under_its_name() {
+        let metrics = Metrics::default();
+        metrics.confirmed.inc_by(7);
+        metrics.failed(Reason::Unroutable, true);
+        metrics.step(Step::Mark, 3_000_000);
+        let mut registry = Registry::default();
+        metrics.register(&mut registry);
+        let mut text = String::new();
+        encode(&mut text, &registry).expect("it is text");
+        for line in [
+            "millrace_relay_confirmed_total 7",
+            "millrace_relay_dead_total{reason=\"unroutable\"} 1",
+            "millrace_relay_step_seconds_bucket{le=\"0.005\",step=\"mark\"} 1",
+        ] {
+            assert!(text.contains(line), "`{line}` is not in\n{text}");
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! The statements of the poll source. Names are quoted here and nowhere else; values are parameters, always.
+
+use crate::config::{Config, OnDead, OnSuccess, Order};
+use crate::mapping::TableName;
+
+/// Makes the schema `millrace` and its tables; safe to repeat.
+pub const COMPANION: &str = include_str!("sql/companion.sql");
+
+/// `name` as an identifier.
+pub fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+/// `text` as a string constant, whatever `standard_conforming_strings` says.
+pub fn literal(text: &str) -> String {
+    if text.contains('\\') {
+        return format!("E'{}'", text.replace('\\', "\\\\").replace('\'', "''"));
+    }
+    format!("'{}'", text.replace('\'', "''"))
+}
+
+impl TableName {
+    /// The name as SQL has it.
+    pub fn quoted(&self) -> String {
+        match &self.schema {
+            Some(schema) => format!("{}.{}", quoted(schema), quoted(&self.name)),
+            None => quoted(&self.name),
+        }
+    }
+}
+
+/// What the database says of the outbox table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Table {
+    /// With its schema, as the search path found it.
+    pub name: TableName,
+    pub oid: u32,
+    /// Each column and its type.
+    pub columns: Vec<(String, String)>,
+    /// One heap: its rows can be named by their place (ctid).
+    pub is_plain: bool,
+}
+
+impl Table {
+    /// As `relay_failures.outbox` has it.
+    pub fn label(&self) -> String {
+        self.name.to_string()
+    }
+
+    fn type_of(&self, column: &str) -> &str {
+        let found = self.columns.iter().find(|(name, _)| name == column);
+        found.map_or("text", |(_, kind)| kind)
+    }
+}
+
+/// Which form of the fetch is meant; each is prepared once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Fetch {
+    /// Begin behind a row: its order columns are the first parameters.
+    pub after: bool,
+    /// Leave out what has failed and waits.
+    pub without_parked: bool,
+    /// Only some lanes: an int4 array, the last parameter.
+    pub lanes: bool,
+}
+
+/// Statements for one table under one configuration.
+#[derive(Clone, Debug)]
+pub struct Statements {
+    table: Table,
+    config: Config,
+}
+
+impl Statements {
+    /// For `table` as `config` maps it.
+    pub fn new(config: &Config, table: &Table) -> Self {
+        Self { table: table.clone(), config: config.clone() }
+    }
+
+    /// The key of a row, as text: what its order is kept by.
+    fn key(&self) -> String {
+        let id = quoted(&self.config.mapping.id);
+        match (self.config.order, &self.config.mapping.key) {
+            (Order::Strict, _) => "''".into(),
+            (Order::Key, Some(key)) => format!("coalesce(o.{}::text, o.{id}::text)", quoted(key)),
+            (Order::None | Order::Key, _) => format!("o.{id}::text"),
+        }
+    }
+
+    fn pending(&self) -> String {
+        match (&self.config.mapping.processed, self.config.on_success) {
+            (Some(processed), _) => format!("o.{} IS NULL", quoted(processed)),
+            (None, _) => "true".into(),
+        }
+    }
+
+    /// Reads and locks rows: place, then the mapping's columns as text (bytea as it is).
+    pub fn fetch(&self, form: Fetch) -> String {
+        let mapping = &self.config.mapping;
+        let layout = mapping.layout();
+        let mut sql = String::from("SELECT o.ctid");
+        for column in &layout.columns {
+            let name = quoted(column);
+            match self.table.type_of(column) {
+                "bytea" => sql += &format!(", o.{name}"),
+                _ => sql += &format!(", o.{name}::text"),
+            }
+        }
+        sql += &format!(" FROM {} o WHERE {}", self.table.name.quoted(), self.pending());
+        let mut parameter = 0;
+        let mut next = || {
+            parameter += 1;
+            format!("${parameter}")
+        };
+        if form.after {
+            let names: Vec<String> =
+                mapping.order_by.iter().map(|name| format!("o.{}", quoted(name))).collect();
+            let values: Vec<String> = mapping
+                .order_by
+                .iter()
+                .map(|name| format!("{}::text::{}", next(), self.table.type_of(name)))
+                .collect();
+            sql += &format!(" AND ({}) > ({})", names.join(", "), values.join(", "));
+        }
+        if form.without_parked {
+            sql += &format!(" AND NOT EXISTS ({})", self.parked());
+        }
+        if form.lanes {
+            let mask = self.config.lanes - 1;
+            let key = self.key();
+            sql += &format!(
+                " AND (hashtextextended({key}, 0) & {mask})::int4 = ANY({}::int4[])",
+                next()
+            );
+        }
+        if !mapping.order_by.is_empty() {
+            let order: Vec<String> =
+                mapping.order_by.iter().map(|name| format!("o.{}", quoted(name))).collect();
+            sql += &format!(" ORDER BY {}", order.join(", "));
+        }
+        // The limit is text, not a parameter: a generic plan would take it for a tenth of the table.
+        sql + &format!(" LIMIT {} FOR UPDATE OF o SKIP LOCKED", self.config.batch)
+    }
+
+    /// The failures that keep row `o` back.
+    fn parked(&self) -> String {
+        let outbox = literal(&self.table.label());
+        let by = match self.config.order {
+            Order::None => format!("f.row_id = o.{}::text", quoted(&self.config.mapping.id)),
+            Order::Key | Order::Strict => format!("f.key = {}", self.key()),
+        };
+        // A dead row itself is no longer pending; what it means for others of its key is the policy's.
+        let dead = match (self.config.order, self.config.on_dead) {
+            (Order::Key | Order::Strict, OnDead::Skip) => "",
+            _ => " OR f.dead_at IS NOT NULL",
+        };
+        format!(
+            "SELECT FROM millrace.relay_failures f WHERE f.outbox = {outbox} AND {by} \
+             AND (f.next_attempt_at > now(){dead})"
+        )
+    }
+
+    /// How rows are named after the fetch: `o.ctid = ANY($1)`, or by id where a table has many heaps.
+    fn is_one_of(&self) -> String {
+        if self.table.is_plain {
+            return "o.ctid = ANY($1::tid[])".into();
+        }
+        let id = &self.config.mapping.id;
+        format!("o.{} = ANY($1::text[]::{}[])", quoted(id), self.table.type_of(id))
+    }
+
+    /// Marks confirmed rows: their places (or ids) are the one parameter.
+    pub fn mark(&self) -> String {
+        let name = self.table.name.quoted();
+        let which = self.is_one_of();
+        match (self.config.on_success, &self.config.mapping.processed) {
+            (OnSuccess::Update, Some(processed)) => format!(
+                "UPDATE {name} o SET {} = statement_timestamp() WHERE {which}",
+                quoted(processed)
+            ),
+            (OnSuccess::Update | OnSuccess::Delete, _) => {
+                format!("DELETE FROM {name} o WHERE {which}")
+            }
+            (OnSuccess::Archive, _) => format!(
+                "WITH moved AS (DELETE FROM {name} o WHERE {which} RETURNING o.*) \
+                 INSERT INTO {} SELECT moved.* FROM moved",
+                self.archive().quoted()
+            ),
+        }
+    }
+
+    /// Where confirmed rows are kept under [`OnSuccess::Archive`].
+    pub fn archive(&self) -> TableName {
+        let TableName { schema, name } = self.table.name.clone();
+        TableName { schema, name: format!("{name}_archive") }
+    }
+
+    /// Attempts that rows (text array `$1`) have behind them.
+    pub fn attempts(&self) -> String {
+        format!(
+            "SELECT row_id, attempts FROM millrace.relay_failures \
+             WHERE outbox = {} AND row_id = ANY($1::text[])",
+            literal(&self.table.label())
+        )
+    }
+
+    /// Writes failures: ids, keys, attempts, reasons, errors, seconds until the next attempt (NULL: dead).
+    pub fn fail(&self) -> String {
+        format!(
+            "INSERT INTO millrace.relay_failures AS f \
+               (outbox, row_id, key, attempts, reason, error, next_attempt_at, dead_at) \
+             SELECT {}, id, key, attempts, reason, error, now() + after * interval '1 second', \
+               CASE WHEN after IS NULL THEN now() END \
+             FROM unnest($1::text[], $2::text[], $3::int4[], $4::text[], $5::text[], $6::float8[]) \
+               AS n(id, key, attempts, reason, error, after) \
+             ON CONFLICT (outbox, row_id) DO UPDATE SET attempts = excluded.attempts, \
+               reason = excluded.reason, error = excluded.error, last_failed_at = now(), \
+               next_attempt_at = excluded.next_attempt_at, dead_at = excluded.dead_at",
+            literal(&self.table.label())
+        )
+    }
+
+    /// Takes dead rows out of the outbox: places (or ids) and errors.
+    pub fn bury(&self) -> String {
+        let name = self.table.name.quoted();
+        let mapping = &self.config.mapping;
+        let id = quoted(&mapping.id);
+        if let (OnSuccess::Update, Some(processed)) = (self.config.on_success, &mapping.processed) {
+            let error = mapping.error.as_deref();
+            let error = error.map(|error| format!(", {} = d.error", quoted(error)));
+            let (kind, place) = match self.table.is_plain {
+                true => ("tid".into(), "o.ctid = d.place".into()),
+                false => {
+                    let of = self.table.type_of(&mapping.id);
+                    ("text".to_string(), format!("o.{id} = d.place::{of}"))
+                }
+            };
+            return format!(
+                "UPDATE {name} o SET {} = statement_timestamp(){} \
+                 FROM unnest($1::{kind}[], $2::text[]) AS d(place, error) WHERE {place}",
+                quoted(processed),
+                error.unwrap_or_default()
+            );
+        }
+        format!(
+            "WITH gone AS (DELETE FROM {name} o WHERE {} RETURNING o.{id}::text AS id, to_jsonb(o) AS whole), \
+             told AS (SELECT cardinality($2::text[])) \
+             UPDATE millrace.relay_failures f SET stored_row = gone.whole FROM gone, told \
+             WHERE f.outbox = {} AND f.row_id = gone.id",
+            self.is_one_of(),
+            literal(&self.table.label())
+        )
+    }
+
+    /// Forgets failures of rows (text array `$1`) that are confirmed now.
+    pub fn absolve(&self) -> String {
+        format!(
+            "DELETE FROM millrace.relay_failures WHERE outbox = {} AND row_id = ANY($1::text[])",
+            literal(&self.table.label())
+        )
+    }
+
+    /// Whether anything has failed that keeps rows back, how many wait, how many are dead.
+    pub fn failures(&self) -> String {
+        format!(
+            "SELECT count(*) FILTER (WHERE dead_at IS NULL), count(*) FILTER (WHERE dead_at IS NOT NULL) \
+             FROM millrace.relay_failures WHERE outbox = {}",
+            literal(&self.table.label())
+        )
+    }
+
+    /// Rows that wait (at most `$1`), and the age of the oldest in seconds.
+    pub fn backlog(&self) -> String {
+        let name = self.table.name.quoted();
+        let pending = self.pending();
+        let age = match &self.config.mapping.occurred {
+            Some(at) if self.table.type_of(at).starts_with("timestamp") => format!(
+                "(SELECT extract(epoch FROM now() - o.{})::float8 FROM {name} o WHERE {pending} \
+                 ORDER BY o.{0} LIMIT 1)",
+                quoted(at)
+            ),
+            _ => "NULL::float8".into(),
+        };
+        format!(
+            "SELECT (SELECT count(*) FROM (SELECT FROM {name} o WHERE {pending} LIMIT $1) p), {age}"
+        )
+    }
+}
