@@ -14,6 +14,7 @@
 //! ```
 
 mod attempts;
+mod batch;
 mod compose;
 mod config;
 mod error;
@@ -22,11 +23,13 @@ mod headers;
 pub mod limits;
 mod mapping;
 mod metrics;
+pub mod poll;
 pub mod sql;
 mod template;
 mod timestamp;
 
 pub use attempts::{Attempts, Fault, Next, Reason};
+pub use batch::{Batch, OutboxRow};
 pub use compose::{Composer, Outgoing};
 pub use config::{Config, OnDead, OnSuccess, Order, Source};
 pub use error::Error;

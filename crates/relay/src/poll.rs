@@ -1,0 +1,304 @@
+//! The core of one poll worker: when to fetch, what to publish, when a batch ends and how.
+//!
+//! It is told the time and what happened, and says what to do; [`io::poll`](crate::io) does it. One batch is one
+//! transaction: rows are locked from the fetch to the commit. A batch that cannot be finished in time, or whose
+//! broker is away, is given back: what was confirmed is marked, the rest is untouched and nobody is charged.
+
+use std::time::{Duration, Instant};
+
+use crate::attempts::{Fault, Reason};
+use crate::batch::{Batch, OutboxRow};
+use crate::config::{Config, Order};
+use crate::mapping::Layout;
+
+/// Longest wait after the broker took nothing.
+const OUTAGE_WAIT_MAX: Duration = Duration::from_secs(1);
+const OUTAGE_WAIT_MIN: Duration = Duration::from_millis(50);
+
+/// What happened.
+#[derive(Debug)]
+pub enum Input {
+    /// A channel in confirm mode is open.
+    BrokerReady,
+    /// The broker stopped publishers, or lets them go on.
+    BrokerBlocked(bool),
+    /// The connection is gone: what was unconfirmed is unknown.
+    BrokerLost,
+    /// The broker closed channel or connection because of something it was sent.
+    BrokerRefused { code: u16, text: String },
+    /// What the fetch has locked. `is_full`: there may be more.
+    Fetched { rows: Vec<OutboxRow>, is_full: bool },
+    /// The verdict on a row that was to be published.
+    Verdict { row: usize, verdict: Result<(), Fault> },
+    /// The transaction has ended as it was asked to.
+    Ended,
+    /// The database is gone or refused; the transaction did not happen.
+    DatabaseLost,
+    /// Somebody says that there are rows.
+    Nudge,
+    /// End what is begun, and no more.
+    Stop,
+    /// Time has passed.
+    Time,
+}
+
+/// What to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// Begin a transaction and fetch.
+    Fetch,
+    /// Publish this row of the batch.
+    Publish(usize),
+    /// Mark what is confirmed, write down what failed, commit.
+    Commit,
+    /// Give everything back.
+    Rollback,
+    /// It is over.
+    Stopped,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Idle,
+    Fetching,
+    Publishing { until: Instant },
+    Ending,
+    Stopped,
+}
+
+/// One worker.
+#[derive(Debug)]
+pub struct Worker {
+    order: Order,
+    order_window: u32,
+    window: usize,
+    batch_deadline: Duration,
+    poll_min: Duration,
+    poll_max: Duration,
+    layout: Layout,
+    state: State,
+    batch: Batch,
+    is_full: bool,
+    is_ready: bool,
+    is_blocked: bool,
+    is_stopping: bool,
+    /// Nothing is fetched before.
+    not_before: Instant,
+    idle_wait: Duration,
+    outage_wait: Duration,
+    /// Rows that are published one at a time, to find one that makes the broker close the channel.
+    careful: usize,
+}
+
+impl Worker {
+    /// A worker that has nothing and waits for its broker.
+    pub fn new(config: &Config, now: Instant) -> Self {
+        Self {
+            order: config.order,
+            order_window: config.order_window,
+            window: config.window as usize,
+            batch_deadline: config.batch_deadline,
+            poll_min: config.poll_min,
+            poll_max: config.poll_max,
+            layout: config.mapping.layout(),
+            state: State::Idle,
+            batch: Batch::default(),
+            is_full: false,
+            is_ready: false,
+            is_blocked: false,
+            is_stopping: false,
+            not_before: now,
+            idle_wait: config.poll_min,
+            outage_wait: OUTAGE_WAIT_MIN,
+            careful: 0,
+        }
+    }
+
+    /// The batch at hand; it ends with the input after `Commit` or `Rollback`.
+    pub fn batch(&self) -> &Batch {
+        &self.batch
+    }
+
+    /// One message at a time is published.
+    pub fn is_careful(&self) -> bool {
+        self.careful > 0
+    }
+
+    /// When [`Input::Time`] is due.
+    pub fn deadline(&self) -> Option<Instant> {
+        match self.state {
+            State::Idle if self.is_ready && !self.is_blocked => Some(self.not_before),
+            State::Publishing { until } => Some(until),
+            State::Idle | State::Fetching | State::Ending | State::Stopped => None,
+        }
+    }
+
+    /// Takes in what happened and appends what to do.
+    pub fn step(&mut self, now: Instant, input: Input, out: &mut Vec<Output>) {
+        match input {
+            Input::BrokerReady => (self.is_ready, self.is_blocked) = (true, false),
+            Input::BrokerBlocked(is_blocked) => self.is_blocked = is_blocked,
+            Input::BrokerLost => self.broker_lost(now, out),
+            Input::BrokerRefused { code, text } => self.broker_refused(now, code, text, out),
+            Input::Fetched { rows, is_full } => self.fetched(now, rows, is_full, out),
+            Input::Verdict { row, verdict } => self.verdict(row, verdict, out),
+            Input::Ended => self.ended(now),
+            Input::DatabaseLost => {
+                self.batch = Batch::default();
+                self.state = State::Idle;
+                self.outage(now);
+            }
+            Input::Nudge => {
+                self.idle_wait = self.poll_min;
+                self.not_before = self.not_before.min(now);
+            }
+            Input::Stop => {
+                self.is_stopping = true;
+                if let State::Publishing { .. } = self.state {
+                    self.batch.hold_unpublished();
+                    self.end_if_settled(out);
+                }
+            }
+            Input::Time => {
+                if let State::Publishing { until } = self.state
+                    && now >= until
+                {
+                    if self.batch.confirmed_count() == 0 {
+                        self.outage(now);
+                    }
+                    self.give_up(out);
+                }
+            }
+        }
+        if self.state == State::Idle {
+            if self.is_stopping {
+                self.state = State::Stopped;
+                out.push(Output::Stopped);
+            } else if self.is_ready && !self.is_blocked && now >= self.not_before {
+                self.state = State::Fetching;
+                out.push(Output::Fetch);
+            }
+        }
+    }
+
+    fn fetched(
+        &mut self,
+        now: Instant,
+        rows: Vec<OutboxRow>,
+        is_full: bool,
+        out: &mut Vec<Output>,
+    ) {
+        self.is_full = is_full;
+        let key = self.layout.key;
+        let id = self.layout.id;
+        self.batch = Batch::new(rows, self.order, self.order_window, |fields| {
+            let key = key.and_then(|key| fields.get(key)).or_else(|| fields.get(id));
+            key.unwrap_or_default().to_vec()
+        });
+        if self.batch.rows().is_empty() || !self.is_ready || self.is_stopping {
+            self.batch.hold_rest();
+            self.state = State::Ending;
+            out.push(Output::Rollback);
+            return;
+        }
+        self.state = State::Publishing { until: now + self.batch_deadline };
+        self.pump(out);
+    }
+
+    fn pump(&mut self, out: &mut Vec<Output>) {
+        let window = if self.is_careful() { 1 } else { self.window };
+        while self.batch.unconfirmed() < window {
+            let Some(row) = self.batch.take_next() else { break };
+            out.push(Output::Publish(row));
+        }
+        self.end_if_settled(out);
+    }
+
+    fn verdict(&mut self, row: usize, verdict: Result<(), Fault>, out: &mut Vec<Output>) {
+        let State::Publishing { .. } = self.state else { return };
+        self.batch.settle(row, verdict);
+        self.careful = self.careful.saturating_sub(1);
+        self.pump(out);
+    }
+
+    fn end_if_settled(&mut self, out: &mut Vec<Output>) {
+        if self.batch.is_settled() && matches!(self.state, State::Publishing { .. }) {
+            self.state = State::Ending;
+            let nothing = self.batch.confirmed_count() == 0 && self.batch.faults().is_empty();
+            let is_outage = nothing || self.batch.is_refused_whole();
+            out.push(if is_outage { Output::Rollback } else { Output::Commit });
+        }
+    }
+
+    fn give_up(&mut self, out: &mut Vec<Output>) {
+        self.batch.hold_rest();
+        self.end_if_settled(out);
+    }
+
+    fn broker_lost(&mut self, now: Instant, out: &mut Vec<Output>) {
+        self.is_ready = false;
+        if let State::Publishing { .. } = self.state {
+            if self.batch.confirmed_count() == 0 {
+                self.outage(now);
+            }
+            self.give_up(out);
+        }
+    }
+
+    /// Something that was published is to blame. With one message at a time it is known which.
+    fn broker_refused(&mut self, now: Instant, code: u16, text: String, out: &mut Vec<Output>) {
+        self.is_ready = false;
+        let State::Publishing { .. } = self.state else { return };
+        match (self.is_careful(), self.batch.sole_unconfirmed()) {
+            (true, Some(row)) => {
+                let reason = match code {
+                    // The exchange is missing, or this user may not publish to it: somebody can mend that.
+                    404 | 403 => Reason::Unroutable,
+                    311 => Reason::TooLarge,
+                    _ if text.contains("larger than") || text.contains("too large") => {
+                        Reason::TooLarge
+                    }
+                    _ => Reason::Broken,
+                };
+                let fault = Fault { reason, text: format!("{code} {text}") };
+                self.batch.settle(row, Err(fault));
+                self.careful = self.careful.saturating_sub(1);
+            }
+            _ => self.careful = self.batch.rows().len(),
+        }
+        if self.batch.confirmed_count() == 0 && self.batch.faults().is_empty() {
+            // It is tried again at once, carefully; a broker that always refuses is not hammered.
+            self.outage(now);
+        }
+        self.give_up(out);
+    }
+
+    fn ended(&mut self, now: Instant) {
+        let batch = std::mem::take(&mut self.batch);
+        self.state = State::Idle;
+        if batch.confirmed_count() > 0 {
+            self.outage_wait = OUTAGE_WAIT_MIN;
+        }
+        if batch.is_refused_whole() {
+            self.outage(now);
+        } else if batch.rows().is_empty() && self.is_full {
+            // The end of a scan that began in the middle: once more from the head.
+        } else if batch.rows().is_empty() {
+            self.not_before = now + self.idle_wait;
+            self.idle_wait = (self.idle_wait * 2).min(self.poll_max);
+        } else {
+            self.idle_wait = self.poll_min;
+            if !self.is_full {
+                self.not_before = self.not_before.max(now + self.poll_min);
+            }
+        }
+    }
+
+    fn outage(&mut self, now: Instant) {
+        self.not_before = now + self.outage_wait;
+        self.outage_wait = (self.outage_wait * 2).min(OUTAGE_WAIT_MAX);
+    }
+}
+
+#[cfg(test)]
+mod tests;
