@@ -20,6 +20,7 @@ use super::{Failure, flaky_disk, measure, net};
 use crate::checker::{Rules, Verdict, check};
 use crate::differential;
 use crate::history::History;
+use crate::ladder;
 use crate::sim::command::Simulation;
 
 /// Harm to a real broker, and a verdict on what its clients saw.
@@ -55,6 +56,8 @@ enum Trial {
     },
     /// Three nodes beside three nodes of RabbitMQ: throughput, failover, slow disks; needs root
     Bench(measure::Options),
+    /// System 1's outbox processor, from its start to its final form, on both brokers
+    Ladder(ladder::Options),
     /// Random programs of AMQP operations on RabbitMQ and Millrace: clients must see the same
     Differential(differential::command::Options),
     /// Serve an image as a disk with a volatile cache (the trials start this by themselves)
@@ -189,6 +192,7 @@ pub fn run() -> ExitCode {
         Trial::Planted { bug, root, common } => {
             common.options().and_then(|options| hunt_all(&options, root, bug))
         }
+        Trial::Ladder(options) => ladder::run(options),
         Trial::Differential(options) => options.run(),
         Trial::Sim(simulation) => simulation.run().map_err(Failure::from),
         Trial::Flakydisk { image, mount } => {

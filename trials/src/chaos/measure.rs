@@ -245,7 +245,7 @@ fn tables(options: &Options, measured: &[Measured]) -> String {
 }
 
 /// Processor and kernel: figures from different machines are not to be compared.
-fn machine() -> String {
+pub fn machine() -> String {
     let cpus = std::thread::available_parallelism().map_or(0, usize::from);
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = info.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or("");
