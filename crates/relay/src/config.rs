@@ -114,6 +114,14 @@ impl Config {
         }
     }
 
+    /// Lanes there are: one under a strict order.
+    pub fn lane_count(&self) -> u32 {
+        match self.order {
+            Order::Strict => 1,
+            Order::Key | Order::None => self.lanes,
+        }
+    }
+
     /// What is wrong with it, each in a sentence. Empty: it can run.
     pub fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();

@@ -20,6 +20,8 @@ mod config;
 mod error;
 mod fields;
 mod headers;
+pub mod io;
+pub mod lanes;
 pub mod limits;
 mod mapping;
 mod metrics;

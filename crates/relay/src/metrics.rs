@@ -131,6 +131,24 @@ impl Metrics {
         }
     }
 
+    /// All of them as Prometheus reads them.
+    pub fn text(&self) -> String {
+        let mut registry = Registry::default();
+        self.register(&mut registry);
+        let mut text = String::new();
+        // Writing into memory cannot fail.
+        let _ = prometheus_client::encoding::text::encode(&mut text, &registry);
+        text
+    }
+
+    /// What keeps the relay from working right now; none: nothing.
+    pub fn problem(&self) -> Option<String> {
+        if self.broker_connections.get() == 0 {
+            return Some("no connection to the broker".into());
+        }
+        (self.blocked.get() > 0).then(|| "the broker blocks publishers".into())
+    }
+
     /// All of them under their names, for an exporter.
     pub fn register(&self, registry: &mut Registry) {
         let registry = registry.sub_registry_with_prefix("millrace_relay");
@@ -166,8 +184,6 @@ impl Metrics {
 
 #[cfg(test)]
 mod tests {
-    use prometheus_client::encoding::text::encode;
-
     use super::*;
 
     #[test]
@@ -176,10 +192,7 @@ mod tests {
         metrics.confirmed.inc_by(7);
         metrics.failed(Reason::Unroutable, true);
         metrics.step(Step::Mark, 3_000_000);
-        let mut registry = Registry::default();
-        metrics.register(&mut registry);
-        let mut text = String::new();
-        encode(&mut text, &registry).expect("it is text");
+        let text = metrics.text();
         for line in [
             "millrace_relay_confirmed_total 7",
             "millrace_relay_dead_total{reason=\"unroutable\"} 1",

@@ -38,7 +38,7 @@ pub enum Input {
     Nudge,
     /// End what is begun, and no more.
     Stop,
-    /// Time has passed.
+    /// Time has passed, and a fetch would be done. Only this makes an idle worker fetch.
     Time,
 }
 
@@ -135,6 +135,7 @@ impl Worker {
 
     /// Takes in what happened and appends what to do.
     pub fn step(&mut self, now: Instant, input: Input, out: &mut Vec<Output>) {
+        let may_fetch = matches!(input, Input::Time);
         match input {
             Input::BrokerReady => (self.is_ready, self.is_blocked) = (true, false),
             Input::BrokerBlocked(is_blocked) => self.is_blocked = is_blocked,
@@ -174,7 +175,7 @@ impl Worker {
             if self.is_stopping {
                 self.state = State::Stopped;
                 out.push(Output::Stopped);
-            } else if self.is_ready && !self.is_blocked && now >= self.not_before {
+            } else if may_fetch && self.is_ready && !self.is_blocked && now >= self.not_before {
                 self.state = State::Fetching;
                 out.push(Output::Fetch);
             }

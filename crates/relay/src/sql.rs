@@ -126,7 +126,7 @@ impl Statements {
             sql += &format!(" AND NOT EXISTS ({})", self.parked());
         }
         if form.lanes {
-            let mask = self.config.lanes - 1;
+            let mask = self.config.lane_count() - 1;
             let key = self.key();
             sql += &format!(
                 " AND (hashtextextended({key}, 0) & {mask})::int4 = ANY({}::int4[])",
@@ -181,12 +181,30 @@ impl Statements {
             (OnSuccess::Update | OnSuccess::Delete, _) => {
                 format!("DELETE FROM {name} o WHERE {which}")
             }
-            (OnSuccess::Archive, _) => format!(
-                "WITH moved AS (DELETE FROM {name} o WHERE {which} RETURNING o.*) \
-                 INSERT INTO {} SELECT moved.* FROM moved",
-                self.archive().quoted()
-            ),
+            (OnSuccess::Archive, _) => self.move_to_archive(&which),
         }
+    }
+
+    /// Columns by name: the archive may have more of them, with defaults.
+    fn move_to_archive(&self, which: &str) -> String {
+        let columns = self.table.columns.iter().map(|(column, _)| quoted(column));
+        let columns: Vec<String> = columns.collect();
+        let processed = self.config.mapping.processed.as_deref().map(quoted);
+        let values: Vec<String> = columns
+            .iter()
+            .map(|column| match processed.as_ref() == Some(column) {
+                true => "statement_timestamp()".into(),
+                false => format!("moved.{column}"),
+            })
+            .collect();
+        format!(
+            "WITH moved AS (DELETE FROM {} o WHERE {which} RETURNING o.*) \
+             INSERT INTO {} ({}) SELECT {} FROM moved",
+            self.table.name.quoted(),
+            self.archive().quoted(),
+            columns.join(", "),
+            values.join(", ")
+        )
     }
 
     /// Where confirmed rows are kept under [`OnSuccess::Archive`].

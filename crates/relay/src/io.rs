@@ -1,0 +1,15 @@
+//! Everything of the relay that waits: the database, the broker, clocks, chance. Decides nothing.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "io is where clocks are read, sockets opened and things shared between tasks (I1)"
+)]
+
+mod broker;
+mod poll;
+mod postgres;
+mod table;
+
+pub use poll::run_poll;
+pub use postgres::{Database, connect};
+pub use table::{find_table, prepare_companion};

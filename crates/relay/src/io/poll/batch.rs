@@ -1,0 +1,272 @@
+//! One batch: a transaction from the fetch to the commit.
+
+use std::time::{Duration, Instant};
+
+use client::{Address, Error as BrokerError, Run, Verdict};
+use tokio_postgres::{Client, Transaction};
+
+use super::fetch::fetch;
+use super::mark::mark;
+use super::worker::{Task, Woken};
+use crate::attempts::{Fault, Reason};
+use crate::error::Error;
+use crate::io::broker;
+use crate::io::postgres::database;
+use crate::metrics::Step;
+use crate::poll::{Input, Output};
+
+/// Exchanges that are remembered on a connection.
+const EXCHANGES_MAX: usize = 10_000;
+
+/// How a batch's time was spent.
+#[derive(Default)]
+struct Spent {
+    publish: Duration,
+    wait: Duration,
+}
+
+impl Task {
+    /// Fetches, publishes, marks. An error is the database's; whatever the broker does ends the batch in order.
+    pub(super) async fn batch(&mut self, client: &mut Client) -> Result<(), Error> {
+        let start = Instant::now();
+        let had_failures = self.shared.has_failures();
+        let transaction =
+            client.transaction().await.map_err(|error| database("beginning a batch", &error))?;
+        let lanes = self.lanes.limit(&self.shared);
+        let fetched =
+            fetch(&self.shared, &mut self.prepared, &transaction, lanes, &mut self.largest)
+                .await
+                .map_err(|error| database("fetching rows", &error))?;
+        if !fetched.rows.is_empty() {
+            self.shared.metrics.step(Step::Query, start.elapsed().as_nanos() as u64);
+        }
+        self.step(Input::Fetched { rows: fetched.rows, is_full: fetched.is_full });
+        let mut spent = Spent::default();
+        let ending = self.publish(&mut spent).await;
+        self.rows_of.clear();
+        match ending {
+            Output::Commit => self.commit(transaction, had_failures, &spent).await?,
+            _ => {
+                transaction
+                    .rollback()
+                    .await
+                    .map_err(|error| database("giving a batch back", &error))?;
+                if !self.core.batch().rows().is_empty() {
+                    self.shared.metrics.released.inc();
+                }
+            }
+        }
+        self.step(Input::Ended);
+        Ok(())
+    }
+
+    async fn commit(
+        &mut self,
+        transaction: Transaction<'_>,
+        had_failures: bool,
+        spent: &Spent,
+    ) -> Result<(), Error> {
+        let metrics = &self.shared.metrics;
+        metrics.step(Step::Publish, spent.publish.as_nanos() as u64);
+        metrics.step(Step::Confirm, spent.wait.as_nanos() as u64);
+        let start = Instant::now();
+        let batch = self.core.batch();
+        mark(&self.shared, &mut self.prepared, &transaction, batch, &mut self.chance, had_failures)
+            .await
+            .map_err(|error| database("marking rows", &error))?;
+        transaction.commit().await.map_err(|error| database("committing a batch", &error))?;
+        metrics.step(Step::Mark, start.elapsed().as_nanos() as u64);
+        metrics.batches.inc();
+        metrics.confirmed.inc_by(batch.confirmed_count() as u64);
+        let payload = self.shared.layout().payload;
+        let body = |row: usize| batch.rows()[row].fields.get(payload).map_or(0, <[u8]>::len) as u64;
+        metrics.confirmed_bytes.inc_by(batch.confirmed().map(body).sum());
+        Ok(())
+    }
+
+    /// Publishes and waits until the core says how the batch ends.
+    async fn publish(&mut self, spent: &mut Spent) -> Output {
+        let mut queue = std::collections::VecDeque::new();
+        let mut has_missed = false;
+        loop {
+            for output in std::mem::take(&mut self.out) {
+                match output {
+                    Output::Publish(row) => queue.push_back(row),
+                    ending => return ending,
+                }
+            }
+            let start = Instant::now();
+            self.publish_some(&mut queue, &mut has_missed).await;
+            if !self.out.is_empty() {
+                spent.publish += start.elapsed();
+                continue;
+            }
+            let now = Instant::now();
+            spent.publish += now - start;
+            self.wait_for_verdicts().await;
+            spent.wait += now.elapsed();
+        }
+    }
+
+    /// Hands over what there is room for.
+    async fn publish_some(
+        &mut self,
+        queue: &mut std::collections::VecDeque<usize>,
+        has_missed: &mut bool,
+    ) {
+        let mut faults = Vec::new();
+        let mut unconfirmed = Vec::new();
+        let mut lost = None;
+        while let (Some(&row), Some(publisher)) = (queue.front(), self.publisher.as_mut()) {
+            let message = match self.composer.compose(&self.core.batch().rows()[row].fields) {
+                Ok(message) => message,
+                Err(fault) => {
+                    faults.push((row, fault));
+                    queue.pop_front();
+                    continue;
+                }
+            };
+            if !message.exchange.is_empty() {
+                let known = self.exchanges.get(message.exchange).copied();
+                let is_there = match known {
+                    Some(is_there) => is_there,
+                    None => match publisher.has_exchange(message.exchange).await {
+                        Ok(is_there) => {
+                            if self.exchanges.len() >= EXCHANGES_MAX {
+                                self.exchanges.clear();
+                            }
+                            self.exchanges.insert(message.exchange.to_owned(), is_there);
+                            is_there
+                        }
+                        Err(error) => {
+                            lost = Some(error);
+                            break;
+                        }
+                    },
+                };
+                if !is_there {
+                    *has_missed = true;
+                    let text = format!("there is no exchange '{}'", message.exchange);
+                    faults.push((row, Fault { reason: Reason::Unroutable, text }));
+                    queue.pop_front();
+                    continue;
+                }
+            }
+            let to = Address {
+                exchange: message.exchange,
+                routing_key: message.routing_key,
+                mandatory: true,
+            };
+            match publisher.try_publish(to, &message.properties, message.body) {
+                Ok(Some(seq)) => {
+                    if self.rows_of.is_empty() {
+                        self.first_seq = seq.0;
+                    }
+                    self.rows_of.push_back(row as u32);
+                    unconfirmed.push(row);
+                    queue.pop_front();
+                }
+                Ok(None) => break,
+                Err(BrokerError::Invalid { text }) => {
+                    faults.push((row, Fault { reason: Reason::Broken, text }));
+                    queue.pop_front();
+                }
+                Err(error) => {
+                    lost = Some(error);
+                    break;
+                }
+            }
+        }
+        for (row, fault) in faults {
+            self.step(Input::Verdict { row, verdict: Err(fault) });
+        }
+        if *has_missed && queue.is_empty() {
+            // Somebody may declare it meanwhile: the next batch asks again.
+            self.exchanges.retain(|_, is_there| *is_there);
+        }
+        if let Some(error) = lost {
+            self.lost(&error);
+        } else if self.shared.config.no_confirms && !unconfirmed.is_empty() {
+            self.believe(unconfirmed).await;
+        }
+    }
+
+    /// Without confirms, what is in the socket counts as taken.
+    async fn believe(&mut self, rows: Vec<usize>) {
+        let Some(publisher) = &mut self.publisher else { return };
+        if let Err(error) = publisher.flush().await {
+            self.lost(&error);
+            return;
+        }
+        self.rows_of.clear();
+        for row in rows {
+            self.step(Input::Verdict { row, verdict: Ok(()) });
+        }
+    }
+
+    async fn wait_for_verdicts(&mut self) {
+        let Some(publisher) = &mut self.publisher else {
+            // The core was told; it ends the batch.
+            return;
+        };
+        let deadline = self.core.deadline().unwrap_or_else(Instant::now);
+        let is_stopping = *self.stop.borrow();
+        let woken = tokio::select! {
+            driven = publisher.drive(&mut self.verdicts) => Woken::Driven(driven),
+            () = tokio::time::sleep_until(deadline.into()) => Woken::Time,
+            _ = self.stop.changed(), if !is_stopping => Woken::Stop,
+        };
+        match woken {
+            Woken::Driven(driven) => {
+                self.take_verdicts();
+                if let Err(error) = driven {
+                    self.lost(&error);
+                }
+            }
+            Woken::Time | Woken::Nudge => self.step(Input::Time),
+            Woken::Stop => self.step(Input::Stop),
+        }
+    }
+
+    fn take_verdicts(&mut self) {
+        let mut verdicts = std::mem::take(&mut self.verdicts);
+        for verdict in verdicts.drain(..) {
+            match verdict {
+                Verdict::Confirmed(run) => self.settle(run, &Ok(())),
+                Verdict::Refused(run) => {
+                    let text = "the broker refused it (basic.nack)".into();
+                    self.settle(run, &Err(Fault { reason: Reason::Refused, text }));
+                }
+                Verdict::Returned { seq, code, text } => {
+                    let text = format!("no queue was found for it: {code} {text}");
+                    let fault = Fault { reason: Reason::Unroutable, text };
+                    self.settle(Run { first: seq, last: seq }, &Err(fault));
+                }
+            }
+        }
+        self.verdicts = verdicts;
+    }
+
+    fn settle(&mut self, run: Run, verdict: &Result<(), Fault>) {
+        let first = run.first.0.max(self.first_seq);
+        for seq in first..=run.last.0 {
+            if let Some(&row) = self.rows_of.get((seq - self.first_seq) as usize) {
+                self.step(Input::Verdict { row: row as usize, verdict: verdict.clone() });
+            }
+        }
+    }
+
+    fn lost(&mut self, error: &BrokerError) {
+        tracing::warn!(worker = self.number, %error, "the broker is lost");
+        if let Some(publisher) = &mut self.publisher {
+            publisher.take_verdicts(&mut self.verdicts);
+            self.take_verdicts();
+        }
+        self.drop_publisher();
+        let input = match broker::refusal(error) {
+            Some((code, text)) => Input::BrokerRefused { code, text },
+            None => Input::BrokerLost,
+        };
+        self.step(input);
+    }
+}

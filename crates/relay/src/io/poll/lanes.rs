@@ -1,0 +1,101 @@
+//! A worker's lanes: session-level advisory locks, so that a dead worker's are free at once.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use tokio_postgres::Client;
+
+use super::Shared;
+use crate::config::Order;
+use crate::lanes;
+
+/// How often lanes are looked after.
+const EVERY: Duration = Duration::from_secs(1);
+/// How often, while there are none.
+const EVERY_WITHOUT: Duration = Duration::from_millis(200);
+/// Every worker holds this one, shared: so they can be counted.
+const PRESENCE: i32 = 1_000_000;
+
+/// The lanes that this worker holds on its connection.
+#[derive(Debug, Default)]
+pub(super) struct Lanes {
+    owned: BTreeSet<i32>,
+    next: Option<Instant>,
+    list: Vec<i32>,
+    is_present: bool,
+}
+
+impl Lanes {
+    /// What a fetch is limited to: none is no limit.
+    pub(super) fn limit(&self, shared: &Shared) -> Option<&[i32]> {
+        let is_all = self.owned.len() == shared.config.lane_count() as usize;
+        (shared.config.order != Order::None && !is_all).then_some(&self.list)
+    }
+
+    /// There is something this worker may fetch.
+    pub(super) fn has_some(&self, shared: &Shared) -> bool {
+        shared.config.order == Order::None || !self.owned.is_empty()
+    }
+
+    /// When they are to be looked after; never, without an order.
+    pub(super) fn deadline(&self, shared: &Shared) -> Option<Instant> {
+        match shared.config.order {
+            Order::None => None,
+            Order::Key | Order::Strict => Some(self.next.unwrap_or_else(Instant::now)),
+        }
+    }
+
+    /// Takes and gives up lanes, between batches. Says whether some were taken.
+    pub(super) async fn keep(
+        &mut self,
+        shared: &Shared,
+        client: &Client,
+        number: u32,
+    ) -> Result<bool, tokio_postgres::Error> {
+        let now = Instant::now();
+        if self.deadline(shared).is_none_or(|due| due > now) {
+            return Ok(false);
+        }
+        // The table's own number makes the class of the locks.
+        let class = shared.table.oid as i32;
+        if !self.is_present {
+            client.execute("SELECT pg_advisory_lock_shared($1, $2)", &[&class, &PRESENCE]).await?;
+            self.is_present = true;
+        }
+        let rows = client
+            .query(
+                "SELECT objid::int8 FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2 \
+                 AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) \
+                 AND classid = $1::int4::int8::oid AND granted",
+                &[&class],
+            )
+            .await?;
+        let numbers: Vec<i64> = rows.iter().map(|row| row.get(0)).collect();
+        let is_presence = |number: &&i64| **number == i64::from(PRESENCE);
+        let workers = numbers.iter().filter(is_presence).count() as u32;
+        let held: BTreeSet<i32> =
+            numbers.iter().filter_map(|&number| i32::try_from(number).ok()).collect();
+        let total = shared.config.lane_count();
+        let start = std::process::id().wrapping_mul(31).wrapping_add(number * 17);
+        let plan = lanes::plan(&self.owned, &held, total, workers, start);
+        for lane in &plan.release {
+            client.execute("SELECT pg_advisory_unlock($1, $2)", &[&class, lane]).await?;
+            self.owned.remove(lane);
+        }
+        let mut has_taken = false;
+        for lane in &plan.take {
+            let row =
+                client.query_one("SELECT pg_try_advisory_lock($1, $2)", &[&class, lane]).await?;
+            if row.get(0) {
+                self.owned.insert(*lane);
+                has_taken = true;
+            }
+        }
+        if has_taken || !plan.release.is_empty() {
+            tracing::info!(worker = number, lanes = self.owned.len(), total, "holds lanes");
+        }
+        self.list = self.owned.iter().copied().collect();
+        self.next = Some(now + if self.owned.is_empty() { EVERY_WITHOUT } else { EVERY });
+        Ok(has_taken)
+    }
+}

@@ -1,0 +1,275 @@
+//! One worker: keeps its two connections, and gives its core what happened.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use client::{Backoff, Chance, Publisher, Verdict};
+use tokio::sync::watch;
+use tokio_postgres::Client;
+
+use super::lanes::Lanes;
+use super::{Prepared, Shared, monitor};
+use crate::compose::Composer;
+use crate::config::Order;
+use crate::error::Error;
+use crate::io::broker;
+use crate::io::postgres::database;
+use crate::poll::{Input, Output, Worker};
+
+/// While the broker blocks publishers, whether it still does is looked at so often.
+const BLOCKED_LOOK: Duration = Duration::from_millis(100);
+/// Plans go along the order of the index, whatever the statistics of a queue-like table say.
+const PLANS: &str = "SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off";
+/// How long the database keeps locks for a relay that is frozen.
+const IDLE_MS: u128 = 60_000;
+
+/// A worker between batches.
+pub(super) struct Task {
+    pub(super) shared: Arc<Shared>,
+    pub(super) number: u32,
+    pub(super) core: Worker,
+    pub(super) out: Vec<Output>,
+    pub(super) composer: Composer,
+    pub(super) publisher: Option<Publisher>,
+    is_blocked: bool,
+    pub(super) chance: Chance,
+    pub(super) backoff: Backoff,
+    broker_attempt: u32,
+    pub(super) lanes: Lanes,
+    pub(super) prepared: Prepared,
+    pub(super) stop: watch::Receiver<bool>,
+    pub(super) verdicts: Vec<Verdict>,
+    /// Rows by publish sequence number, from `first_seq` on.
+    pub(super) rows_of: VecDeque<u32>,
+    pub(super) first_seq: u64,
+    /// Exchanges that were asked for on this connection, and whether they exist.
+    pub(super) exchanges: BTreeMap<String, bool>,
+    pub(super) largest: usize,
+}
+
+/// Runs worker `number` until it is stopped.
+pub(super) async fn run(
+    shared: Arc<Shared>,
+    number: u32,
+    stop: watch::Receiver<bool>,
+) -> Result<(), Error> {
+    let seed = {
+        use std::hash::{BuildHasher, RandomState};
+        RandomState::new().hash_one(number)
+    };
+    let config = &shared.config;
+    let mut task = Task {
+        number,
+        core: Worker::new(config, Instant::now()),
+        out: Vec::new(),
+        composer: Composer::new(&config.mapping, config.body_bytes_max),
+        publisher: None,
+        is_blocked: false,
+        chance: Chance::new(seed),
+        backoff: Backoff { first: Duration::from_millis(100), longest: Duration::from_secs(5) },
+        broker_attempt: 0,
+        lanes: Lanes::default(),
+        prepared: Prepared::default(),
+        stop,
+        verdicts: Vec::new(),
+        rows_of: VecDeque::new(),
+        first_seq: 0,
+        exchanges: BTreeMap::new(),
+        largest: 0,
+        shared: Arc::clone(&shared),
+    };
+    let result = task.run().await;
+    task.drop_publisher();
+    result
+}
+
+impl Task {
+    async fn run(&mut self) -> Result<(), Error> {
+        let mut attempt = 0;
+        loop {
+            let error = match self.connect().await {
+                Ok(mut client) => match self.drain(&mut client, &mut attempt).await {
+                    Ok(()) => return Ok(()),
+                    Err(error) => error,
+                },
+                Err(error) => error,
+            };
+            if !error.is_temporary() {
+                return Err(error);
+            }
+            tracing::warn!(worker = self.number, %error, "it is tried again");
+            self.shared.metrics.released.inc();
+            self.step(Input::DatabaseLost);
+            self.out.clear();
+            (self.lanes, self.prepared) = (Lanes::default(), Prepared::default());
+            if self.core_is_stopped() || self.pause(attempt).await {
+                return Ok(());
+            }
+            attempt = attempt.saturating_add(1);
+        }
+    }
+
+    fn core_is_stopped(&self) -> bool {
+        *self.stop.borrow()
+    }
+
+    /// Waits before attempt number `attempt`; true: it is to stop.
+    async fn pause(&mut self, attempt: u32) -> bool {
+        let delay = self.backoff.delay(attempt, self.chance.next_bits());
+        tokio::select! {
+            () = tokio::time::sleep(delay) => false,
+            _ = self.stop.changed() => true,
+        }
+    }
+
+    async fn connect(&mut self) -> Result<Client, Error> {
+        let name = format!("millrace-relay-worker-{}", self.number);
+        let client = self.shared.database.connect(&name).await?;
+        let deadline = self.shared.config.batch_deadline.as_millis();
+        let mut sql =
+            format!("{PLANS}; SET idle_in_transaction_session_timeout = {}", deadline * 2 + 5000);
+        if self.shared.config.order != Order::None {
+            sql += &format!("; SET idle_session_timeout = {IDLE_MS}");
+        }
+        client.batch_execute(&sql).await.map_err(|error| database("setting up", &error))?;
+        Ok(client)
+    }
+
+    /// Works until it is stopped (Ok) or the database fails.
+    async fn drain(&mut self, client: &mut Client, attempt: &mut u32) -> Result<(), Error> {
+        let shared = Arc::clone(&self.shared);
+        loop {
+            if *self.stop.borrow() {
+                self.step(Input::Stop);
+            } else {
+                self.keep_broker().await;
+                self.keep_lanes(client).await?;
+                self.look_at_block();
+                if self.lanes.has_some(&shared) && self.is_clear() {
+                    self.step(Input::Time);
+                }
+            }
+            match self.out.pop() {
+                Some(Output::Fetch) => {
+                    self.batch(client).await?;
+                    *attempt = 0;
+                }
+                Some(Output::Stopped) => return Ok(()),
+                Some(_) => unreachable!("between batches there is nothing else to do"),
+                None => self.wait().await,
+            }
+        }
+    }
+
+    pub(super) fn step(&mut self, input: Input) {
+        self.core.step(Instant::now(), input, &mut self.out);
+    }
+
+    /// Connects to the broker if there is no connection; one attempt, then the caller waits.
+    async fn keep_broker(&mut self) {
+        if self.publisher.is_some() {
+            return;
+        }
+        let config = &self.shared.config;
+        let name = format!("millrace relay, worker {}", self.number);
+        let window = config.window.max(config.batch);
+        let opened = tokio::select! {
+            opened = broker::open(&config.broker, &name, window) => opened,
+            _ = self.stop.changed() => return,
+        };
+        match opened {
+            Ok(publisher) => {
+                self.publisher = Some(publisher);
+                self.exchanges.clear();
+                self.broker_attempt = 0;
+                self.shared.metrics.broker_connections.inc();
+                self.step(Input::BrokerReady);
+            }
+            Err(error) => {
+                tracing::warn!(worker = self.number, %error, "it is tried again");
+                self.pause(self.broker_attempt).await;
+                self.broker_attempt = self.broker_attempt.saturating_add(1);
+            }
+        }
+    }
+
+    async fn keep_lanes(&mut self, client: &Client) -> Result<(), Error> {
+        let shared = Arc::clone(&self.shared);
+        let failed = |error: tokio_postgres::Error| database("taking lanes", &error);
+        if self.lanes.keep(&shared, client, self.number).await.map_err(failed)? {
+            // What the last holder wrote down must be known before the first fetch.
+            monitor::read_failures(&shared, client).await.map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    fn look_at_block(&mut self) {
+        let is_blocked = self.publisher.as_ref().is_some_and(Publisher::is_blocked);
+        if is_blocked != self.is_blocked {
+            self.is_blocked = is_blocked;
+            self.shared.metrics.blocked.inc_by(if is_blocked { 1 } else { -1 });
+            self.step(Input::BrokerBlocked(is_blocked));
+        }
+    }
+
+    /// Nothing of an earlier batch is without a verdict.
+    fn is_clear(&self) -> bool {
+        self.publisher.as_ref().is_some_and(|publisher| publisher.unconfirmed() == 0)
+    }
+
+    /// The broker's connection is gone, or is given up.
+    pub(super) fn drop_publisher(&mut self) {
+        if self.publisher.take().is_some() {
+            self.shared.metrics.broker_connections.dec();
+            if std::mem::take(&mut self.is_blocked) {
+                self.shared.metrics.blocked.dec();
+            }
+        }
+        self.rows_of.clear();
+    }
+
+    /// Between batches: until there is something to do.
+    async fn wait(&mut self) {
+        let shared = Arc::clone(&self.shared);
+        let now = Instant::now();
+        let mut until = now + Duration::from_secs(1);
+        if self.is_blocked || !self.is_clear() {
+            until = now + BLOCKED_LOOK;
+        } else if let (true, Some(deadline)) = (self.lanes.has_some(&shared), self.core.deadline())
+        {
+            until = until.min(deadline);
+        }
+        if let Some(deadline) = self.lanes.deadline(&shared) {
+            until = until.min(deadline);
+        }
+        let Some(publisher) = &mut self.publisher else { return };
+        let woken = tokio::select! {
+            driven = publisher.drive(&mut self.verdicts) => Woken::Driven(driven),
+            () = tokio::time::sleep_until(until.into()) => Woken::Time,
+            () = shared.nudge.notified() => Woken::Nudge,
+            _ = self.stop.changed() => Woken::Stop,
+        };
+        match woken {
+            Woken::Driven(driven) => {
+                // Verdicts on rows that were given back mean nothing any more.
+                self.verdicts.clear();
+                if let Err(error) = driven {
+                    tracing::warn!(worker = self.number, %error, "the broker is lost");
+                    self.drop_publisher();
+                    self.step(Input::BrokerLost);
+                }
+            }
+            Woken::Nudge => self.step(Input::Nudge),
+            Woken::Time | Woken::Stop => (),
+        }
+    }
+}
+
+/// What ended a wait.
+pub(super) enum Woken {
+    Driven(Result<(), client::Error>),
+    Time,
+    Nudge,
+    Stop,
+}

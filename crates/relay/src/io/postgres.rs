@@ -1,0 +1,347 @@
+//! Connections to PostgreSQL: the URL as libpq reads it, TLS that is always verified.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, RootCertStore};
+use tokio_postgres::config::{Host, SslMode};
+use tokio_postgres::tls::{MakeTlsConnect, NoTlsStream};
+use tokio_postgres::{AsyncMessage, Client, Connection, NoTls, Socket};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use crate::error::Error;
+
+/// How long a connect may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Settings of every session: what the relay reads as text must look the same everywhere, and the plans it wants
+/// are those along the order of the index.
+const SESSION: &str = "SET DateStyle = 'ISO'; SET IntervalStyle = 'iso_8601'; SET TimeZone = 'UTC'; \
+    SET extra_float_digits = 1; SET bytea_output = 'hex'; SET jit = off; SET client_min_messages = warning; \
+    SET synchronous_commit = on; SET statement_timeout = 0; SET lock_timeout = 0";
+
+/// Where the database is, and how to speak to it.
+#[derive(Clone, Debug)]
+pub struct Database {
+    config: tokio_postgres::Config,
+    tls: Option<TlsFiles>,
+}
+
+/// Files of the URL's `sslrootcert`, `sslcert` and `sslkey`.
+#[derive(Clone, Debug, Default)]
+pub struct TlsFiles {
+    pub root: Option<String>,
+    pub cert: Option<String>,
+    pub key: Option<String>,
+}
+
+impl Database {
+    /// Reads `postgres://user:password@host:port/name?sslmode=…&sslrootcert=…`.
+    ///
+    /// TLS is verified, chain and name, whenever it is used; without `sslmode` it is used unless the host is
+    /// this machine. `disable` turns it off.
+    ///
+    /// # Errors
+    /// It is not such a URL, or it asks for TLS that would not be verified.
+    pub fn parse(url: &str) -> Result<Self, Error> {
+        let (plain, options) = split_tls_options(url);
+        let bad = |why: String| {
+            Error::setup(format!(
+                "the database URL: {why} (it reads postgres://user:password@host:5432/database)"
+            ))
+        };
+        let mut config: tokio_postgres::Config =
+            plain.parse().map_err(|error: tokio_postgres::Error| bad(words(&error)))?;
+        config.connect_timeout(CONNECT_TIMEOUT);
+        config.keepalives_idle(Duration::from_secs(30));
+        config.tcp_user_timeout(Duration::from_secs(30));
+        let mut files = TlsFiles::default();
+        let mut mode = None;
+        for (key, value) in options {
+            match key.as_str() {
+                "sslrootcert" => files.root = Some(value),
+                "sslcert" => files.cert = Some(value),
+                "sslkey" => files.key = Some(value),
+                _ => mode = Some(value),
+            }
+        }
+        let is_local = config.get_hosts().iter().all(is_local);
+        let wants_tls = match mode.as_deref() {
+            Some("disable") => false,
+            Some("allow" | "prefer") => {
+                return Err(bad("sslmode allow and prefer verify nothing: use verify-full, \
+                                or disable"
+                    .into()));
+            }
+            // Stricter than libpq: every one of these verifies chain and name.
+            Some("require" | "verify-ca" | "verify-full") => true,
+            Some(other) => return Err(bad(format!("sslmode `{other}` is unknown"))),
+            None => !is_local || files.root.is_some(),
+        };
+        config.ssl_mode(if wants_tls { SslMode::Require } else { SslMode::Disable });
+        Ok(Self { config, tls: wants_tls.then_some(files) })
+    }
+
+    /// The parts of the URL.
+    pub fn config(&self) -> &tokio_postgres::Config {
+        &self.config
+    }
+
+    /// Files for TLS; none: no TLS.
+    pub fn tls(&self) -> Option<&TlsFiles> {
+        self.tls.as_ref()
+    }
+
+    /// Opens a connection under `name` (application_name) and drives it in a task of its own.
+    ///
+    /// # Errors
+    /// In words: where to, and what the server or the system said.
+    pub async fn connect(&self, name: &str) -> Result<Client, Error> {
+        let mut config = self.config.clone();
+        config.application_name(name);
+        let failed = |error: tokio_postgres::Error| Error::Database {
+            doing: format!("connecting to {}", self.address()),
+            text: words(&error),
+            is_temporary: is_temporary(&error),
+        };
+        let client = match &self.tls {
+            None => {
+                let (client, connection) = config.connect(NoTls).await.map_err(failed)?;
+                drive(connection);
+                client
+            }
+            Some(files) => {
+                let tls = MakeRustlsConnect::new(files.client_config()?);
+                let (client, connection) = config.connect(tls).await.map_err(failed)?;
+                drive(connection);
+                client
+            }
+        };
+        client.batch_execute(SESSION).await.map_err(|error| database("setting up", &error))?;
+        Ok(client)
+    }
+
+    /// A connection whose messages the caller polls: for LISTEN.
+    ///
+    /// # Errors
+    /// As [`Database::connect`].
+    pub(crate) async fn connect_to_listen(&self) -> Result<(Client, Messages), Error> {
+        let mut config = self.config.clone();
+        config.application_name("millrace-relay-listen");
+        let failed = |error: tokio_postgres::Error| database("connecting to listen", &error);
+        Ok(match &self.tls {
+            None => {
+                let (client, connection) = config.connect(NoTls).await.map_err(failed)?;
+                (client, Messages::Plain(Box::new(connection)))
+            }
+            Some(files) => {
+                let tls = MakeRustlsConnect::new(files.client_config()?);
+                let (client, connection) = config.connect(tls).await.map_err(failed)?;
+                (client, Messages::Tls(Box::new(connection)))
+            }
+        })
+    }
+
+    /// Host and port, for errors.
+    pub fn address(&self) -> String {
+        let hosts = self.config.get_hosts();
+        let host = match hosts.first() {
+            Some(Host::Tcp(name)) => name.clone(),
+            Some(Host::Unix(path)) => path.display().to_string(),
+            None => "localhost".into(),
+        };
+        format!("{host}:{}", self.config.get_ports().first().unwrap_or(&5432))
+    }
+}
+
+type TlsStream = <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream;
+
+/// A connection that is driven by polling for its messages.
+pub(crate) enum Messages {
+    Plain(Box<Connection<Socket, NoTlsStream>>),
+    Tls(Box<Connection<Socket, TlsStream>>),
+}
+
+impl Messages {
+    pub(crate) fn poll_message(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<AsyncMessage, tokio_postgres::Error>>> {
+        match self {
+            Self::Plain(connection) => connection.poll_message(context),
+            Self::Tls(connection) => connection.poll_message(context),
+        }
+    }
+}
+
+impl TlsFiles {
+    fn client_config(&self) -> Result<ClientConfig, Error> {
+        let mut roots = RootCertStore::empty();
+        match &self.root {
+            Some(path) => {
+                for cert in certificates(path)? {
+                    roots.add(cert).map_err(|error| {
+                        Error::setup(format!(
+                            "{path} has a certificate that cannot be used: {error}"
+                        ))
+                    })?;
+                }
+            }
+            None => {
+                roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+            }
+        }
+        if roots.is_empty() {
+            return Err(Error::setup(
+                "no certificate authority is known: name one with sslrootcert=FILE in the database URL",
+            ));
+        }
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| Error::setup(format!("TLS cannot be set up: {error}")))?
+            .with_root_certificates(roots);
+        match (&self.cert, &self.key) {
+            (None, None) => Ok(builder.with_no_client_auth()),
+            (Some(cert), Some(key)) => {
+                let file =
+                    PrivateKeyDer::from_pem_file(key).map_err(|error| unreadable(key, &error))?;
+                builder
+                    .with_client_auth_cert(certificates(cert)?, file)
+                    .map_err(|error| Error::setup(format!("{cert} and {key} do not fit: {error}")))
+            }
+            _ => Err(Error::setup("sslcert and sslkey of the database URL need each other")),
+        }
+    }
+}
+
+fn certificates(path: &str) -> Result<Vec<CertificateDer<'static>>, Error> {
+    CertificateDer::pem_file_iter(path)
+        .and_then(Iterator::collect)
+        .map_err(|error| unreadable(path, &error))
+}
+
+fn unreadable(path: &str, error: &rustls::pki_types::pem::Error) -> Error {
+    Error::setup(format!("{path} (named in the database URL) cannot be read: {error}"))
+}
+
+/// Connects under `name`; the URL as [`Database::parse`] reads it.
+///
+/// # Errors
+/// As [`Database::parse`] and [`Database::connect`].
+pub async fn connect(url: &str, name: &str) -> Result<Client, Error> {
+    Database::parse(url)?.connect(name).await
+}
+
+fn drive<S, T>(connection: Connection<S, T>)
+where
+    Connection<S, T>: Future<Output = Result<(), tokio_postgres::Error>> + Send + 'static,
+    S: 'static,
+    T: 'static,
+{
+    tokio::spawn(async move {
+        // Whoever uses the client is told too.
+        if let Err(error) = connection.await {
+            tracing::debug!(error = words(&error), "a connection to the database ended");
+        }
+    });
+}
+
+/// The URL without what tokio-postgres does not know, and that.
+fn split_tls_options(url: &str) -> (String, Vec<(String, String)>) {
+    let Some((base, query)) = url.split_once('?') else { return (url.to_owned(), Vec::new()) };
+    let mut kept = Vec::new();
+    let mut options = Vec::new();
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        match key {
+            "sslmode" | "sslrootcert" | "sslcert" | "sslkey" => {
+                options.push((key.to_owned(), value.replace("%2F", "/").replace("%2f", "/")));
+            }
+            _ => kept.push(pair),
+        }
+    }
+    let base = base.to_owned();
+    let url = if kept.is_empty() { base } else { format!("{base}?{}", kept.join("&")) };
+    (url, options)
+}
+
+fn is_local(host: &Host) -> bool {
+    match host {
+        Host::Unix(_) => true,
+        Host::Tcp(name) => {
+            name == "localhost"
+                || name.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+        }
+    }
+}
+
+/// An error of `doing` something at the database.
+pub(crate) fn database(doing: &str, error: &tokio_postgres::Error) -> Error {
+    Error::Database { doing: doing.into(), text: words(error), is_temporary: is_temporary(error) }
+}
+
+/// What the server said, with its hint and SQLSTATE; else what the system said.
+pub(crate) fn words(error: &tokio_postgres::Error) -> String {
+    if let Some(db) = error.as_db_error() {
+        let mut text = format!("{} ({})", db.message(), db.code().code());
+        for (what, more) in [("detail", db.detail()), ("hint", db.hint())] {
+            if let Some(more) = more {
+                text += &format!("; {what}: {more}");
+            }
+        }
+        return text;
+    }
+    let mut text = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(inner) = source {
+        let inner_text = inner.to_string();
+        if !text.contains(&inner_text) {
+            text += &format!(": {inner_text}");
+        }
+        source = inner.source();
+    }
+    text
+}
+
+/// Whether the same may work later: the connection, a resource, a lock; not a wrong statement or password.
+pub(crate) fn is_temporary(error: &tokio_postgres::Error) -> bool {
+    match error.code() {
+        None => true,
+        Some(code) => {
+            let class = code.code().get(..2).unwrap_or_default();
+            matches!(class, "08" | "25" | "40" | "53" | "55" | "57" | "58" | "XX")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tls_is_verified_by_default_wherever_the_host_is_not_this_machine() {
+        let uses_tls = |url: &str| Database::parse(url).map(|database| database.tls.is_some());
+        assert_eq!(uses_tls("postgres://u@localhost/d"), Ok(false));
+        assert_eq!(uses_tls("postgres://u@127.0.0.2:5433/d"), Ok(false));
+        assert_eq!(uses_tls("postgres://u@db.example.com/d"), Ok(true));
+        assert_eq!(uses_tls("postgres://u@db.example.com/d?sslmode=disable"), Ok(false));
+        assert_eq!(uses_tls("postgres://u@localhost/d?sslmode=verify-full"), Ok(true));
+        for mode in ["prefer", "allow", "off"] {
+            let url = format!("postgres://u@db.example.com/d?sslmode={mode}");
+            assert!(uses_tls(&url).is_err(), "{mode}");
+        }
+    }
+
+    #[test]
+    fn options_of_the_connection_stay_in_the_url() {
+        let (url, options) =
+            split_tls_options("postgres://h/d?connect_timeout=3&sslmode=require&sslrootcert=%2Fca");
+        assert_eq!(url, "postgres://h/d?connect_timeout=3");
+        let options: Vec<&str> = options.iter().map(|(_, value)| value.as_str()).collect();
+        assert_eq!(options, ["require", "/ca"]);
+    }
+}
