@@ -5,6 +5,7 @@ mod cluster;
 mod consume;
 mod doctor;
 mod publish;
+mod relay;
 mod serve;
 
 use std::process::ExitCode;
@@ -29,6 +30,8 @@ enum Command {
     Publish(Box<publish::Args>),
     /// Examine a data directory: what it holds, and whether it is whole
     Doctor(doctor::Args),
+    /// Drain a PostgreSQL outbox table into a broker: run, and look after it
+    Relay(relay::Args),
     /// Show and change a cluster: status, add, remove, replace, rebalance, drain
     Cluster(cluster::Args),
     /// Consume a queue to standard output
@@ -40,6 +43,7 @@ pub(crate) fn run() -> ExitCode {
     match Cli::parse().command {
         Command::Serve(args) => serve::run(args),
         Command::Cluster(args) => cluster::run(args),
+        Command::Relay(args) => relay::run(args),
         Command::Bench(args) => bench::run(*args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Publish(args) => publish::run(*args),
