@@ -10,5 +10,6 @@ pub mod differential;
 pub mod history;
 pub mod ladder;
 pub mod postgres;
+pub mod relay;
 pub mod sim;
 pub mod workload;

@@ -21,6 +21,7 @@ use crate::checker::{Rules, Verdict, check};
 use crate::differential;
 use crate::history::History;
 use crate::ladder;
+use crate::relay;
 use crate::sim::command::Simulation;
 
 /// Harm to a real broker, and a verdict on what its clients saw.
@@ -60,6 +61,11 @@ enum Trial {
     Ladder(ladder::Options),
     /// Random programs of AMQP operations on RabbitMQ and Millrace: clients must see the same
     Differential(differential::command::Options),
+    /// PostgreSQL, a broker and relays between them, killed over and over; what arrives is checked
+    Relay(relay::command::Options),
+    /// A relay with a bug planted on purpose (the trials start this by themselves)
+    #[command(hide = true)]
+    PlantedRelay(relay::planted::Options),
     /// Serve an image as a disk with a volatile cache (the trials start this by themselves)
     Flakydisk { image: PathBuf, mount: PathBuf },
     /// Check histories written before
@@ -193,6 +199,10 @@ pub fn run() -> ExitCode {
             common.options().and_then(|options| hunt_all(&options, root, bug))
         }
         Trial::Ladder(options) => ladder::run(options),
+        Trial::Relay(options) => relay::command::run(options),
+        Trial::PlantedRelay(options) => {
+            relay::planted::run(options).map(|()| true).map_err(Failure::from)
+        }
         Trial::Differential(options) => options.run(),
         Trial::Sim(simulation) => simulation.run().map_err(Failure::from),
         Trial::Flakydisk { image, mount } => {

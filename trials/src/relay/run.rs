@@ -1,0 +1,421 @@
+//! One run: a database and a queue on a stage, writers, a taker, relays, and in the end a verdict.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::checker::{Order, Report, Rules, check};
+use super::history::History;
+use super::hold;
+use super::plan::{BODY_BYTES_MAX, Plan};
+use super::planted::Bug;
+use super::process::Relay;
+use super::stage::Stage;
+use super::taker::{self, Basket, Place, Taker};
+use super::truth::{self, Source};
+use super::writers::{Book, Writers};
+use crate::chaos::Failure;
+
+/// What a relay is asked to do.
+#[derive(Clone, Debug)]
+pub struct Shape {
+    pub source: Source,
+    pub order: Asked,
+    pub on_success: Mark,
+    /// More of the command line.
+    pub words: Vec<String>,
+    /// A relay with a bug instead: the binary of the trials, and which.
+    pub planted: Option<(PathBuf, Bug)>,
+}
+
+/// `--order`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Asked {
+    None,
+    Key,
+    Strict,
+}
+
+/// `--on-success`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Mark {
+    Update,
+    Delete,
+    Archive,
+}
+
+impl Shape {
+    pub fn poll(order: Asked) -> Self {
+        Self {
+            source: Source::Poll,
+            order,
+            on_success: Mark::Update,
+            words: Vec::new(),
+            planted: None,
+        }
+    }
+
+    pub fn wal(order: Asked) -> Self {
+        Self { source: Source::Wal, ..Self::poll(order) }
+    }
+
+    pub fn on_success(self, on_success: Mark) -> Self {
+        Self { on_success, ..self }
+    }
+
+    pub fn with(mut self, words: &[&str]) -> Self {
+        self.words.extend(words.iter().map(|&word| word.to_owned()));
+        self
+    }
+
+    fn rules(&self) -> Rules {
+        let is_poll = self.source == Source::Poll;
+        let order = match (self.source, self.order) {
+            (Source::Poll, Asked::None) => Order::None,
+            (_, Asked::Key) => Order::Key,
+            // Logical replication tells commits in their order. A poll is strict about its column, which
+            // is the order of commits where all rows are of one key.
+            (Source::Poll, Asked::Strict) => Order::Key,
+            (_, Asked::None | Asked::Strict) => Order::Commits,
+        };
+        Rules { order, blocks: self.order != Asked::None, marks: is_poll }
+    }
+}
+
+/// A run. Its relays end with it; the stage goes on.
+pub struct Run<'a> {
+    pub stage: &'a mut Stage,
+    pub shape: Shape,
+    pub plan: Plan,
+    pub relays: Vec<Relay>,
+    pub place: Place,
+    /// Its database.
+    pub database: String,
+    /// Without any change for this long, it has come to its end.
+    pub quiet: Duration,
+    slot: String,
+    number: u32,
+    book: Arc<Book>,
+    basket: Arc<Basket>,
+    writers: Option<Writers>,
+    taker: Option<Taker>,
+}
+
+/// Longer than anything takes here; a relay that has rows and does nothing for so long has failed.
+const QUIET: Duration = Duration::from_secs(20);
+/// How long a relay may take to end when it is asked to.
+pub(super) const ENDS: Duration = Duration::from_secs(15);
+const PAUSE: Duration = Duration::from_millis(5);
+
+impl<'a> Run<'a> {
+    /// Makes the database, the tables and the queue; nothing runs yet.
+    ///
+    /// # Errors
+    /// The stage does not answer.
+    pub fn prepare(stage: &'a mut Stage, shape: Shape, plan: Plan) -> Result<Self, Failure> {
+        stage.runs += 1;
+        let number = stage.runs;
+        let database = format!("trial_{number}");
+        let slot = format!("trial_{number}_journal");
+        stage.postgres.psql(&format!("CREATE DATABASE {database}"))?;
+        let place = Place {
+            broker: stage.broker.setup.address(),
+            exchange: format!("outbox-{number}"),
+            queue: format!("orders-{number}"),
+        };
+        let url = stage.postgres.url_of(&database);
+        stage.runtime.block_on(async {
+            let client = crate::postgres::connect(&url).await?;
+            truth::prepare(&client, &slot, plan.all_keys()).await?;
+            client.batch_execute(hold::GATES).await?;
+            Ok::<_, Failure>(taker::declare(&place).await?)
+        })?;
+        Ok(Self {
+            stage,
+            shape,
+            plan,
+            relays: Vec::new(),
+            place,
+            database,
+            quiet: QUIET,
+            slot,
+            number,
+            book: Arc::default(),
+            basket: Arc::default(),
+            writers: None,
+            taker: None,
+        })
+    }
+
+    /// Everything runs: writers, taker and one relay.
+    ///
+    /// # Errors
+    /// As [`Run::prepare`].
+    pub fn start(stage: &'a mut Stage, shape: Shape, plan: Plan) -> Result<Self, Failure> {
+        let mut run = Self::prepare(stage, shape, plan)?;
+        run.take();
+        run.write();
+        run.start_relay()?;
+        Ok(run)
+    }
+
+    pub fn url(&self) -> String {
+        self.stage.postgres.url_of(&self.database)
+    }
+
+    pub fn write(&mut self) {
+        let _inside = self.stage.runtime.enter();
+        let url = self.stage.postgres.url_of(&self.database);
+        self.writers = Some(Writers::start(&self.plan, self.shape.source, &url, &self.book));
+    }
+
+    pub fn take(&mut self) {
+        let _inside = self.stage.runtime.enter();
+        self.taker = Some(Taker::start(&self.place, &self.basket));
+    }
+
+    /// Starts one more relay.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn start_relay(&mut self) -> Result<(), Failure> {
+        let log = self.stage.dir.join(format!("relay-{}.txt", self.number));
+        let relay = match &self.shape.planted {
+            None => Relay::start(&self.stage.millrace, &self.words(), &log)?,
+            Some((trials, bug)) => Relay::start(trials, &self.words_of_planted(*bug), &log)?,
+        };
+        self.relays.push(relay);
+        Ok(())
+    }
+
+    /// The command line of a relay.
+    pub fn words(&self) -> Vec<String> {
+        let mut words: Vec<String> = ["relay", "run"].map(str::to_owned).to_vec();
+        let mut add = |name: &str, value: &str| words.extend([name.to_owned(), value.to_owned()]);
+        add("--database", &self.stage.postgres.url_of(&self.database));
+        add("--url", &format!("amqp://guest:guest@{}/%2f", self.place.broker));
+        add("--table", "outbox_messages");
+        add("--exchange", &self.place.exchange);
+        add("--routing-key", "{type}");
+        add("--key-column", "aggregate");
+        add("--headers-column", "headers");
+        add("--order-by", "seq");
+        add("--body-bytes-max", &BODY_BYTES_MAX.to_string());
+        let order = match self.shape.order {
+            Asked::None => "none",
+            Asked::Key => "key",
+            Asked::Strict => "strict",
+        };
+        add("--order", order);
+        let on_success = match self.shape.on_success {
+            Mark::Update => "update",
+            Mark::Delete => "delete",
+            Mark::Archive => "archive",
+        };
+        match self.shape.source {
+            Source::Poll => add("--on-success", on_success),
+            Source::Wal => add("--source", "wal"),
+            Source::Messages => add("--source", "messages"),
+        }
+        words.extend(self.shape.words.iter().cloned());
+        words
+    }
+
+    fn words_of_planted(&self, bug: Bug) -> Vec<String> {
+        let bug = clap::ValueEnum::to_possible_value(&bug);
+        let bug = bug.map_or(String::new(), |value| value.get_name().to_owned());
+        let (database, broker) = (self.url(), self.place.broker.to_string());
+        let exchange = self.place.exchange.clone();
+        let pairs = [
+            ("--bug", bug),
+            ("--database", database),
+            ("--broker", broker),
+            ("--exchange", exchange),
+        ];
+        let words = pairs.into_iter().flat_map(|(name, value)| [name.to_owned(), value]);
+        std::iter::once("planted-relay".to_owned()).chain(words).collect()
+    }
+
+    /// Whether the writers have written all they had.
+    pub fn is_written(&mut self) -> bool {
+        self.writers.as_mut().is_none_or(Writers::are_done)
+    }
+
+    /// Rows of transactions that were seen to commit.
+    pub fn committed(&self) -> usize {
+        self.book.committed.load(Ordering::Relaxed)
+    }
+
+    /// Different rows that were delivered.
+    pub fn delivered(&self) -> usize {
+        self.basket.rows.load(Ordering::Relaxed)
+    }
+
+    /// Deliveries, duplicates included.
+    pub fn deliveries(&self) -> usize {
+        self.basket.count()
+    }
+
+    /// Waits until so many different rows are delivered.
+    ///
+    /// # Errors
+    /// It does not come to that, or a relay ends.
+    pub fn until_delivered(&mut self, rows: usize) -> Result<(), Failure> {
+        self.until(&format!("{rows} rows are delivered"), |run| run.delivered() >= rows)
+    }
+
+    /// Waits until `is_so`, as long as anything changes.
+    ///
+    /// # Errors
+    /// Nothing changes any more, or a relay ends.
+    pub fn until(
+        &mut self,
+        what: &str,
+        mut is_so: impl FnMut(&mut Self) -> bool,
+    ) -> Result<(), Failure> {
+        let mut last = (Instant::now(), (0, 0));
+        while !is_so(self) {
+            self.relays_run()?;
+            let now = (self.committed(), self.deliveries());
+            if now != last.1 {
+                last = (Instant::now(), now);
+            } else if last.0.elapsed() > self.quiet {
+                let words = self.last_words();
+                return Err(Failure::Broken(format!(
+                    "not so after {:?} without any change: {what} ({} committed, {} \
+                     delivered); {words}",
+                    self.quiet,
+                    self.committed(),
+                    self.delivered()
+                )));
+            }
+            std::thread::sleep(PAUSE);
+        }
+        Ok(())
+    }
+
+    /// A relay does not end by itself, whatever happens to the others.
+    fn relays_run(&mut self) -> Result<(), Failure> {
+        for relay in &mut self.relays {
+            if let Some(status) = relay.exited()? {
+                let words = relay.last_words();
+                return Err(Failure::Broken(format!("a relay has ended: {status}; {words}")));
+            }
+        }
+        Ok(())
+    }
+
+    fn last_words(&self) -> String {
+        let words: Vec<String> = self.relays.iter().map(Relay::last_words).collect();
+        words.join("\n")
+    }
+
+    /// Lets everything come to its end, and judges. The relays are asked to end.
+    ///
+    /// # Errors
+    /// A relay ends by itself, or badly, or not at all.
+    pub fn finish(mut self) -> Result<Report, Failure> {
+        self.until("the writers are done", Self::is_written)?;
+        let mut report = self.settled()?;
+        if self.end_relays()? {
+            // What they did at their end counts.
+            report = self.judge()?;
+        }
+        if !report.is_valid() {
+            println!("{}", self.last_words());
+        }
+        Ok(report)
+    }
+
+    /// The verdict on what has come when nothing changes any more; the relays are killed.
+    ///
+    /// # Errors
+    /// The database does not answer.
+    pub fn verdict(mut self) -> Result<Report, Failure> {
+        self.until("the writers are done", Self::is_written)?;
+        self.settled()
+    }
+
+    /// Asks every relay to end. Whether there was one.
+    ///
+    /// # Errors
+    /// One ends badly, or not at all.
+    pub fn end_relays(&mut self) -> Result<bool, Failure> {
+        let any = !self.relays.is_empty();
+        for mut relay in std::mem::take(&mut self.relays) {
+            relay.terminate(ENDS)?;
+        }
+        Ok(any)
+    }
+
+    /// Judges over and over, until all is well or nothing changes any more.
+    fn settled(&mut self) -> Result<Report, Failure> {
+        let mut last = (Instant::now(), None);
+        loop {
+            let history = self.history()?;
+            let report = check(&history, self.shape.rules());
+            let can_heal = |promise: &str| promise == "B1" || promise == "B5";
+            let is_over = report.violations.iter().any(|found| !can_heal(found.promise));
+            if is_over || (report.is_valid() && self.is_queue_empty()?) {
+                return Ok(report);
+            }
+            self.relays_run()?;
+            let now = (history.deliveries.len(), history.failed.len(), history.unmarked.len());
+            if last.1 != Some(now) {
+                last = (Instant::now(), Some(now));
+            } else if last.0.elapsed() > self.quiet {
+                return Ok(report);
+            }
+            std::thread::sleep(20 * PAUSE);
+        }
+    }
+
+    /// What has happened so far, judged.
+    ///
+    /// # Errors
+    /// The database does not answer.
+    pub fn judge(&mut self) -> Result<Report, Failure> {
+        Ok(check(&self.history()?, self.shape.rules()))
+    }
+
+    /// What has happened so far.
+    ///
+    /// # Errors
+    /// The database does not answer.
+    pub fn history(&mut self) -> Result<History, Failure> {
+        let url = self.url();
+        let slot = self.slot.clone();
+        let asked = async {
+            let client = crate::postgres::connect(&url).await?;
+            let commits = truth::commits(&client, &slot).await?;
+            let (failed, unmarked) =
+                (truth::failed(&client).await?, truth::unmarked(&client).await?);
+            Ok::<_, Failure>((commits, failed, unmarked))
+        };
+        let (commits, failed, unmarked) = self.stage.runtime.block_on(asked)?;
+        let (rows, transactions) = self.book.read();
+        let deliveries = self.basket.read();
+        Ok(History { rows, transactions, commits, deliveries, failed, unmarked })
+    }
+
+    fn is_queue_empty(&self) -> Result<bool, Failure> {
+        Ok(self.stage.runtime.block_on(taker::ready(&self.place))? == 0)
+    }
+
+    /// Runs SQL in the run's database.
+    ///
+    /// # Errors
+    /// What PostgreSQL complains about.
+    pub fn sql(&self, sql: &str) -> Result<String, Failure> {
+        Ok(self.stage.postgres.psql_in(&self.database, sql)?)
+    }
+}
+
+impl Drop for Run<'_> {
+    fn drop(&mut self) {
+        self.relays.clear();
+        self.taker = None;
+        self.writers = None;
+    }
+}

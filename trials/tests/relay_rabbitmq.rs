@@ -1,0 +1,57 @@
+//! `millrace relay` between a real PostgreSQL and RabbitMQ: the same promises with a broker that is not ours.
+
+#[path = "support/relay.rs"]
+mod support;
+
+use support::{done, stage, valid};
+use trials::chaos::broker::Kind;
+use trials::relay::harm::Victim;
+use trials::relay::hold::Step;
+use trials::relay::run::{Asked, Mark};
+use trials::relay::{Plan, Run, Shape, Stage, soak};
+
+#[test]
+fn rabbitmq_gets_what_was_committed_whoever_is_killed_and_nobody_pays_for_its_alarms() {
+    let Some(mut stage) = stage(Kind::Rabbitmq) else { return };
+    clean(&mut stage);
+    killed(&mut stage);
+    blocked(&mut stage);
+}
+
+fn clean(stage: &mut Stage) {
+    let plan = Plan::usual(81).with_poison(4);
+    let shape = Shape::poll(Asked::Key).on_success(Mark::Delete);
+    let report = valid(done(done(Run::start(stage, shape, plan)).finish()));
+    assert_eq!((report.duplicates, report.charged), (0, 0));
+}
+
+fn killed(stage: &mut Stage) {
+    let plan = Plan { transactions: 90, ..Plan::usual(82) };
+    let mut run = done(Run::start(stage, Shape::poll(Asked::Key), plan));
+    for victim in [Victim::Relay, Victim::Postgres, Victim::Broker, Victim::Relay] {
+        let enough = run.delivered() + 83;
+        done(run.until("it goes on", |run| run.delivered() >= enough || run.is_written()));
+        done(victim.kill(&mut run));
+        done(victim.revive(&mut run));
+    }
+    done(soak::kill_at(&mut run, Step::Confirm, Victim::Broker));
+    let report = valid(done(run.finish()));
+    assert_eq!(report.charged, 0, "an outage is nobody's fault");
+}
+
+fn blocked(stage: &mut Stage) {
+    let plan = Plan { transactions: 90, ..Plan::usual(83) };
+    let shape = Shape::poll(Asked::None).with(&["--batch-deadline", "500ms"]);
+    let mut run = done(Run::start(stage, shape, plan));
+    done(run.until_delivered(100));
+    done(run.stage.rabbitmqctl(&["set_vm_memory_high_watermark", "0.0001"]));
+    done(run.until("the writers are done", Run::is_written));
+    let resting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+                   AND application_name LIKE 'millrace-relay%' AND state LIKE 'idle in transaction%'";
+    done(run.until("nobody is in a transaction", |run| done(run.sql(resting)) == "0"));
+    let before = done(run.judge());
+    assert!(before.delivered < before.due, "it is blocked: {before}");
+    done(run.stage.rabbitmqctl(&["set_vm_memory_high_watermark", "0.4"]));
+    let report = valid(done(run.finish()));
+    assert_eq!((report.charged, report.parked), (0, 0), "nobody was charged for it");
+}
