@@ -51,6 +51,9 @@ pub struct Options {
     /// Write all figures to this file, too
     #[arg(long)]
     json: Option<PathBuf>,
+    /// Write the table to this file, too
+    #[arg(long)]
+    markdown: Option<PathBuf>,
 }
 
 /// One form of the processor.
@@ -73,10 +76,7 @@ pub fn run(options: &Options) -> Result<bool, Failure> {
         }
         rig.stop()?;
     }
-    println!("\n{}", report.markdown());
-    if let Some(path) = &options.json {
-        report.write(path)?;
-    }
+    report.finish(options.markdown.as_deref(), options.json.as_deref())?;
     Ok(report.is_right())
 }
 

@@ -11,5 +11,6 @@ pub mod history;
 pub mod ladder;
 pub mod postgres;
 pub mod relay;
+pub mod relay_bench;
 pub mod sim;
 pub mod workload;

@@ -9,6 +9,7 @@ mod cluster;
 mod features;
 mod generator;
 mod load;
+mod relay;
 mod report;
 mod usage;
 
@@ -29,7 +30,8 @@ const USAGE: &str = "cargo xtask bench [backlog [--messages N]] [--seconds S] [-
                      \x20      cargo xtask bench cluster [--only throughput,failover,slow-disk] [--rounds N] \
                      [--quick] [--brokers millrace,rabbitmq] [--json FILE]\n\
                      \x20      cargo xtask bench features [--only queues,delay,dead-letter] [--messages N] \
-                     [--seconds S] [--runs N] [--broker millrace|rabbitmq]";
+                     [--seconds S] [--runs N] [--broker millrace|rabbitmq]\n\
+                     \x20      cargo xtask bench relay --help";
 
 struct Options {
     seconds: u32,
@@ -48,6 +50,9 @@ pub(crate) fn command(words: &[String]) -> Outcome {
     if let Some(("cluster", words)) = words.split_first().map(|(word, rest)| (word.as_str(), rest))
     {
         return cluster::measure(words);
+    }
+    if let Some(("relay", words)) = words.split_first().map(|(word, rest)| (word.as_str(), rest)) {
+        return relay::measure(words);
     }
     let work: Box<dyn FnOnce() -> Outcome> = match words.split_first() {
         Some((word, rest)) if word == "features" => Box::new(features::parse(rest)?),

@@ -22,6 +22,7 @@ use crate::differential;
 use crate::history::History;
 use crate::ladder;
 use crate::relay;
+use crate::relay_bench;
 use crate::sim::command::Simulation;
 
 /// Harm to a real broker, and a verdict on what its clients saw.
@@ -59,6 +60,8 @@ enum Trial {
     Bench(measure::Options),
     /// System 1's outbox processor, from its start to its final form, on both brokers
     Ladder(ladder::Options),
+    /// `millrace relay` beside system 1's processor and Debezium Server, to both brokers
+    RelayBench(relay_bench::Options),
     /// Random programs of AMQP operations on RabbitMQ and Millrace: clients must see the same
     Differential(differential::command::Options),
     /// PostgreSQL, a broker and relays between them, killed over and over; what arrives is checked
@@ -203,6 +206,7 @@ pub fn run() -> ExitCode {
         Trial::PlantedRelay(options) => {
             relay::planted::run(options).map(|()| true).map_err(Failure::from)
         }
+        Trial::RelayBench(options) => relay_bench::run(options),
         Trial::Differential(options) => options.run(),
         Trial::Sim(simulation) => simulation.run().map_err(Failure::from),
         Trial::Flakydisk { image, mount } => {

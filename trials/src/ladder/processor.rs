@@ -113,7 +113,7 @@ impl Worker {
         }
         let begin = Instant::now();
         transaction.commit().await.map_err(|error| table::failed(&error, "COMMIT"))?;
-        times.commit += begin.elapsed();
+        times.mark += begin.elapsed();
         self.messages += messages.len() as u64;
         Ok(messages.len())
     }

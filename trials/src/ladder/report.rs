@@ -18,17 +18,18 @@ pub struct Times {
     pub messages: u64,
     pub query: Duration,
     pub publish: Duration,
+    /// With the commit.
     pub mark: Duration,
-    pub commit: Duration,
 }
 
-/// Milliseconds for a thousand messages.
+/// A worker's milliseconds for a thousand messages.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Steps {
     pub query_ms: f64,
+    /// With the confirms.
     pub publish_ms: f64,
+    /// With the commit.
     pub mark_ms: f64,
-    pub commit_ms: Option<f64>,
 }
 
 impl Times {
@@ -36,18 +37,12 @@ impl Times {
         self.query += other.query;
         self.publish += other.publish;
         self.mark += other.mark;
-        self.commit += other.commit;
     }
 
     pub fn per_thousand(&self) -> Steps {
         let thousands = self.messages.max(1) as f64 / 1000.0;
         let ms = |time: Duration| time.as_secs_f64() * 1000.0 / thousands;
-        Steps {
-            query_ms: ms(self.query),
-            publish_ms: ms(self.publish),
-            mark_ms: ms(self.mark),
-            commit_ms: Some(ms(self.commit)),
-        }
+        Steps { query_ms: ms(self.query), publish_ms: ms(self.publish), mark_ms: ms(self.mark) }
     }
 }
 
@@ -118,9 +113,8 @@ impl Row {
 
 impl fmt::Display for Steps {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { query_ms, publish_ms, mark_ms, commit_ms } = self;
-        write!(f, "{query_ms:.1} / {publish_ms:.1} / {mark_ms:.1}")?;
-        commit_ms.map_or(Ok(()), |commit_ms| write!(f, " / {commit_ms:.1}"))
+        let Self { query_ms, publish_ms, mark_ms } = self;
+        write!(f, "{query_ms:.1} / {publish_ms:.1} / {mark_ms:.1}")
     }
 }
 
@@ -142,7 +136,7 @@ pub struct Report {
 }
 
 const HEAD: &str = "\
-| broker | what drains | msg/s | times the start | query / publish / mark / commit, ms per 1,000 \
+| broker | what drains | msg/s | times the start | query / publish / mark, ms per 1,000 \
 | CPU per message, us: PostgreSQL / broker / relay | WAL per message, B |
 | --- | --- | --: | --: | --: | --: | --: |
 ";
@@ -187,9 +181,17 @@ impl Report {
         (start.per_second > 0.0).then_some(start.per_second)
     }
 
-    pub fn write(&self, path: &Path) -> Result<(), Failure> {
-        let json = serde_json::to_vec_pretty(self).map_err(std::io::Error::from)?;
-        Ok(std::fs::write(path, json)?)
+    /// Prints the table, and keeps it and every figure where that is asked for.
+    pub fn finish(&self, markdown: Option<&Path>, json: Option<&Path>) -> Result<(), Failure> {
+        let text = self.markdown();
+        println!("\n{text}");
+        if let Some(path) = markdown {
+            std::fs::write(path, text)?;
+        }
+        if let Some(path) = json {
+            std::fs::write(path, serde_json::to_vec_pretty(self).map_err(std::io::Error::from)?)?;
+        }
+        Ok(())
     }
 }
 

@@ -1,0 +1,94 @@
+//! The modes of `millrace relay run` that are measured.
+
+use crate::ladder::queue;
+
+/// Where rows come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    /// The table, by queries.
+    Poll,
+    /// The table, by its log.
+    Wal,
+    /// Messages in the log, and no table.
+    Messages,
+}
+
+/// One row of the table.
+#[derive(Clone, Debug)]
+pub(super) struct Mode {
+    pub(super) name: String,
+    pub(super) source: Source,
+    /// System 1's table has no column to keep an order by: it gets one.
+    pub(super) is_keyed: bool,
+    words: &'static [&'static str],
+}
+
+impl Mode {
+    /// What `millrace relay run` is told beyond where the database and the broker are.
+    pub(super) fn words(&self) -> Vec<String> {
+        let mut words: Vec<String> = ["--exchange", queue::NAME].map(String::from).into();
+        words.extend(self.words.iter().map(ToString::to_string));
+        if self.is_keyed {
+            words.extend(["--key-column", KEY].map(String::from));
+        }
+        words
+    }
+}
+
+/// The column that such a table gets.
+pub(super) const KEY: &str = "customer";
+/// The prefix of messages without a table.
+pub(super) const PREFIX: &str = "outbox";
+
+pub(super) fn all() -> Vec<Mode> {
+    let mode = |name: &str, source, is_keyed, words| Mode {
+        name: format!("relay, {name}"),
+        source,
+        is_keyed,
+        words,
+    };
+    vec![
+        mode("poll, update", Source::Poll, false, &["--on-success", "update"]),
+        mode("poll, delete", Source::Poll, false, &["--on-success", "delete"]),
+        mode("poll, archive", Source::Poll, false, &["--on-success", "archive"]),
+        mode(
+            "poll, delete, order by key",
+            Source::Poll,
+            true,
+            &["--on-success", "delete", "--order", "key"],
+        ),
+        mode(
+            "poll, delete, strict order",
+            Source::Poll,
+            false,
+            &["--on-success", "delete", "--order", "strict"],
+        ),
+        mode("wal", Source::Wal, false, &["--source", "wal"]),
+        mode(
+            "wal, emit_message",
+            Source::Messages,
+            false,
+            &["--source", "messages", "--prefix", PREFIX],
+        ),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_mode_has_a_name_of_its_own() {
+        let names: std::collections::BTreeSet<String> =
+            all().into_iter().map(|mode| mode.name).collect();
+        assert_eq!(names.len(), all().len());
+    }
+
+    #[test]
+    fn only_an_order_by_key_needs_a_column_for_it() {
+        for mode in all() {
+            assert_eq!(mode.is_keyed, mode.words().contains(&KEY.to_owned()), "{}", mode.name);
+            assert_eq!(mode.is_keyed, mode.name.contains("key"), "{}", mode.name);
+        }
+    }
+}
