@@ -2,13 +2,15 @@
 //!
 //! Every client brings its own tests, written by others for RabbitMQ: what they pass there they must
 //! pass here. `conformance/expected/` holds what RabbitMQ passes, `conformance/skips/` what Millrace
-//! is not asked yet and why. Each suite gets a broker with nothing in it.
+//! is not asked yet and why. Each suite gets a broker with nothing in it, and so does each part of a
+//! suite that has parts.
 
 mod amqp_tools;
 mod answers;
 mod celery;
 mod go;
 mod lists;
+mod parts;
 pub(crate) mod perftest;
 pub(crate) mod python;
 mod report;
@@ -17,15 +19,15 @@ mod suite;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
 use crate::brokers::{Broker, Kind};
 use crate::check::Tally;
 use crate::process::{cargo, run, target};
 use crate::{Outcome, namespace};
+use parts::Part;
 use report::Row;
-pub(crate) use suite::Suite;
 use suite::{Case, Target, Verdict};
+pub(crate) use suite::{Installer, Suite};
 
 pub(crate) const SUITES: &[Suite] = &[
     python::PY_AMQP,
@@ -49,6 +51,8 @@ const USAGE: &str = "cargo xtask conformance [client…] [--reference [--bless]]
 #[derive(Default)]
 struct Options {
     clients: Vec<String>,
+    /// Of the client's suite: what the command outside asks of the one inside.
+    part: Option<String>,
     is_reference: bool,
     /// Writes what RabbitMQ passes to `conformance/expected/`.
     is_bless: bool,
@@ -58,30 +62,49 @@ struct Options {
 
 /// `cargo xtask conformance`
 pub(crate) fn command(words: &[String]) -> Outcome {
-    let tally = count(words)?;
-    // The process inside the namespace leaves the judgement to the one outside.
-    if tally.failed == 0 || namespace::is_inside() {
-        Ok(())
-    } else {
-        Err(format!("{} cases failed", tally.failed))
+    if namespace::is_inside() {
+        return inside(&parse(words)?);
+    }
+    match count(words)?.failed {
+        0 => Ok(()),
+        failed => Err(format!("{failed} cases failed")),
     }
 }
 
-/// The same, counted. Outside of the namespace it builds and starts itself again inside.
+/// The same, counted. Each part is run by this program started again in a network of its own.
 pub(crate) fn count(words: &[String]) -> Result<Tally, String> {
     let options = parse(words)?;
-    if options.address.is_some() || namespace::is_inside() {
-        return run_suites(&options);
+    let folder = folder(&options);
+    let parts = parts::wanted(&options)?;
+    let told = match &options.address {
+        Some(_) => parts::run_all(&parts, true, |part| run_part(part, &options, &folder)),
+        None => {
+            if !options.is_reference {
+                run(&mut cargo(&["build", "--quiet", "--release", "--package", "millrace"]))?;
+            }
+            let run = |part: &Part| parts::run_inside(part, &options, &folder);
+            parts::run_all(&parts, options.is_reference, run)
+        }
+    };
+    judge(&options, told, &folder)
+}
+
+/// Runs the one part that the command outside asks for.
+fn inside(options: &Options) -> Outcome {
+    namespace::bring_up_loopback()?;
+    let folder = folder(options);
+    for part in parts::wanted(options)? {
+        parts::leave(&part, &folder, &run_part(&part, options, &folder))?;
     }
-    if !options.is_reference {
-        run(&mut cargo(&["build", "--quiet", "--release", "--package", "millrace"]))?;
-    }
-    let _ = std::fs::remove_file(report::tally_path());
-    let words = words.iter().map(String::as_str);
-    let outcome =
-        namespace::run_inside(&["conformance"].into_iter().chain(words).collect::<Vec<_>>());
-    // The one inside leaves its count; without one it did not get that far.
-    report::read_tally().ok_or_else(|| outcome.err().unwrap_or("no count was left".into()))
+    Ok(())
+}
+
+fn folder(options: &Options) -> PathBuf {
+    target().join("conformance").join(kind(options).word())
+}
+
+fn kind(options: &Options) -> Kind {
+    if options.is_reference { Kind::RabbitMq } else { Kind::Millrace }
 }
 
 fn parse(words: &[String]) -> Result<Options, String> {
@@ -91,6 +114,7 @@ fn parse(words: &[String]) -> Result<Options, String> {
         match word.as_str() {
             "--reference" => options.is_reference = true,
             "--bless" => options.is_bless = true,
+            "--part" => options.part = Some(words.next().ok_or(USAGE)?.clone()),
             "--url" => options.address = Some(address(words.next().ok_or(USAGE)?)?),
             name if SUITES.iter().any(|suite| suite.name == name) => {
                 options.clients.push(name.to_string());
@@ -116,64 +140,53 @@ fn address(url: &str) -> Result<(String, u16), String> {
     Ok((host.to_string(), port))
 }
 
-fn run_suites(options: &Options) -> Result<Tally, String> {
-    if namespace::is_inside() {
-        namespace::bring_up_loopback()?;
-    }
-    let kind = if options.is_reference { Kind::RabbitMq } else { Kind::Millrace };
-    let folder = target().join("conformance").join(if options.is_reference {
-        "rabbitmq"
-    } else {
-        "millrace"
-    });
-    let mut rows = Vec::new();
-    for suite in SUITES {
-        if !options.clients.is_empty() && !options.clients.iter().any(|name| name == suite.name) {
-            continue;
-        }
-        println!("-- {} {}", suite.name, suite.version);
-        let begin = Instant::now();
-        let cases = run_suite(suite, options, kind, &folder.join(suite.name));
-        let row = row(suite, options, cases)?;
-        println!("   {} in {:.0} s", row.summary(), begin.elapsed().as_secs_f64());
-        rows.push(row);
-    }
-    report::write(&folder, kind.name(), &rows)?;
-    println!("\n{}", report::table(kind.name(), &rows));
-    let tally = report::tally(&rows);
-    report::write_tally(tally)?;
-    Ok(tally)
-}
-
-/// Runs one suite on a broker of its own.
-fn run_suite(
-    suite: &Suite,
-    options: &Options,
-    kind: Kind,
-    folder: &Path,
-) -> Result<Vec<Case>, String> {
+/// Runs a part on a broker of its own, or on the one that was named.
+fn run_part(part: &Part, options: &Options, all: &Path) -> parts::Told {
+    let suite = part.suite;
     if !(suite.is_installed)() {
         return Err("not installed: cargo xtask setup".into());
     }
-    let _ = std::fs::remove_dir_all(folder);
-    std::fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    let folder = part.folder(all);
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let skips = if options.is_reference { BTreeMap::new() } else { lists::skips(suite.name)? };
-    let skips = skips.into_keys().collect();
-    let folder = PathBuf::from(folder);
-    let is_bless = options.is_bless;
-    if let Some((host, port)) = options.address.clone() {
-        let control = Vec::new();
-        if suite.wants_port_5672 && port != PORT {
+    let broker = match options.address {
+        Some((_, port)) if suite.wants_port_5672 && port != PORT => {
             return Err("its tests have port 5672 written into them".into());
         }
-        return (suite.run)(&Target { host, port, control, skips, is_bless, folder });
-    }
-    let broker = Broker::start(kind, &folder.join("broker"), PORT)?;
-    let host = "127.0.0.1".to_string();
-    let target = Target { host, port: PORT, control: broker.control(), skips, is_bless, folder };
-    let cases = (suite.run)(&target);
-    broker.stop()?;
+        Some(_) => None,
+        None => Some(Broker::start(kind(options), &folder.join("broker"), PORT)?),
+    };
+    let (host, port) = options.address.clone().unwrap_or(("127.0.0.1".to_string(), PORT));
+    let cases = (suite.run)(&Target {
+        host,
+        port,
+        control: broker.as_ref().map_or(Vec::new(), Broker::control),
+        part: part.name.clone(),
+        skips: skips.into_keys().collect(),
+        is_bless: options.is_bless,
+        folder,
+    });
+    broker.map_or(Ok(()), Broker::stop)?;
     cases
+}
+
+/// Holds what the suites told against what RabbitMQ passes, and says so.
+fn judge(
+    options: &Options,
+    mut told: BTreeMap<&'static str, parts::Told>,
+    folder: &Path,
+) -> Result<Tally, String> {
+    let mut rows = Vec::new();
+    for suite in SUITES {
+        if let Some(cases) = told.remove(suite.name) {
+            rows.push(row(suite, options, cases)?);
+        }
+    }
+    let name = kind(options).name();
+    report::write(folder, name, &rows)?;
+    println!("\n{}", report::table(name, &rows));
+    Ok(report::tally(&rows))
 }
 
 /// Judges what a suite told against what RabbitMQ passes.

@@ -18,6 +18,7 @@ mod check;
 mod conformance;
 mod r#gen;
 mod json;
+mod lanes;
 mod namespace;
 mod process;
 mod setup;
@@ -48,7 +49,7 @@ const COMMANDS: &[Command] = &[
     },
     Command {
         name: "bench",
-        about: "[backlog|cluster] measured beside RabbitMQ",
+        about: "[backlog|cluster|features|relay] measured beside RabbitMQ",
         run: bench::command,
     },
     Command { name: "tidy", about: "arrows, io bans, charters, leftovers", run: tidy::run },

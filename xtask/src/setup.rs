@@ -2,11 +2,14 @@
 //!
 //! Debian packages come from apt, everything else goes into `.tools/`. Safe to repeat: what is there
 //! stays. A thing that cannot be had is no failure of `setup`; the table says what will be skipped.
+//! What different installers get comes at the same time: each of them mostly waits for its registry.
 
+use std::collections::BTreeSet;
 use std::path::Path;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
-use crate::conformance::{SUITES, python};
+use crate::conformance::{Installer, SUITES, python};
+use crate::lanes::in_lanes;
 use crate::process::{command, has, output, run_logged, tools};
 use crate::{Outcome, namespace};
 
@@ -62,13 +65,22 @@ pub(crate) fn run(_: &[String]) -> Outcome {
     }
     let no_install = || Err("the kernel refuses; run as root".to_string());
     line("namespaces", "conformance, chaos, bench", namespace::works, no_install);
-    line("pika", "a lane of the trials", python::has_pika, || python::install_pika(&log));
-    for suite in SUITES {
+    let installers: BTreeSet<Installer> = SUITES.iter().map(|suite| suite.installer).collect();
+    let installers = Vec::from_iter(installers);
+    in_lanes(&installers, installers.len(), |installer| install_with(*installer, &log));
+    Ok(())
+}
+
+/// What one installer gets, one after the other: none of them likes company.
+fn install_with(installer: Installer, log: &Path) {
+    if installer == Installer::Pip {
+        line("pika", "a lane of the trials", python::has_pika, || python::install_pika(log));
+    }
+    for suite in SUITES.iter().filter(|suite| suite.installer == installer) {
         let name = format!("{} {}", suite.name, suite.version);
         let skips = format!("conformance {}", suite.name);
-        line(&name, &skips, suite.is_installed, || (suite.install)(&log));
+        line(&name, &skips, suite.is_installed, || (suite.install)(log));
     }
-    Ok(())
 }
 
 fn line(name: &str, skips: &str, is_there: impl Fn() -> bool, install: impl FnOnce() -> Outcome) {
@@ -84,9 +96,12 @@ fn line(name: &str, skips: &str, is_there: impl Fn() -> bool, install: impl FnOn
     println!("{name:<22} {state:<10} {note}");
 }
 
-/// Installs a Debian package without starting any service that it brings.
+/// Installs a Debian package without starting any service that it brings. Other installers need some,
+/// too: they take turns.
 pub(crate) fn apt_install(package: &str, log: &Path) -> Outcome {
     static UPDATED: OnceLock<Outcome> = OnceLock::new();
+    static TURN: Mutex<()> = Mutex::new(());
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     if !has("apt-get") {
         return Err("no apt-get here: install it by hand".into());
     }

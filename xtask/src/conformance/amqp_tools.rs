@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::Stdio;
 
-use super::suite::{Case, Suite, Target, Verdict, record};
+use super::suite::{Case, Installer, Pace, Suite, Target, Verdict, record, whole};
 use crate::process::has;
 use crate::setup::apt_install;
 
@@ -13,7 +13,10 @@ pub(super) const AMQP_TOOLS: Suite = Suite {
     version: "0.11.0",
     is_installed: || has("amqp-publish"),
     install: |log: &Path| apt_install("amqp-tools", log),
+    installer: Installer::Apt,
     run,
+    parts: whole,
+    pace: Pace::Seconds(1),
     wants_port_5672: false,
 };
 

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use super::suite::{Case, Suite, Target, Verdict, record};
+use super::suite::{Case, Installer, Pace, Suite, Target, Verdict, record};
 use crate::process::{has, output, root};
 use crate::setup::apt_install;
 
@@ -15,7 +15,10 @@ pub(super) const ANSWERS: Suite = Suite {
     version: "1",
     is_installed: || has("python3"),
     install: |log| apt_install("python3", log),
+    installer: Installer::Apt,
     run,
+    parts,
+    pace: Pace::Seconds(55),
     wants_port_5672: false,
 };
 
@@ -31,22 +34,28 @@ fn files() -> std::io::Result<BTreeSet<PathBuf>> {
     paths.filter(|path| path.as_ref().map_or(true, is_text)).collect()
 }
 
+/// The files' names: each is a part.
+fn parts() -> Result<Vec<String>, String> {
+    let files = files().map_err(|error| format!("conformance/answers: {error}"))?;
+    let stem = |file: &PathBuf| Some(file.file_stem()?.to_string_lossy().into_owned());
+    Ok(files.iter().filter_map(stem).collect())
+}
+
 fn run(target: &Target) -> Result<Vec<Case>, String> {
     let fail = |error: std::io::Error| format!("conformance/answers: {error}");
-    let mut cases = Vec::new();
-    for file in files().map_err(fail)? {
-        let mut play = target.command(600, "python3");
-        play.env("PYTHONDONTWRITEBYTECODE", "1").arg(folder().join("play.py"));
-        play.args([&target.host, &target.port.to_string()]).arg(&file);
-        let said = output(&mut play)?;
-        let name = file.file_name().unwrap_or_default();
-        std::fs::write(target.folder.join(name), &said).map_err(fail)?;
-        if target.is_bless {
-            std::fs::write(&file, &said).map_err(fail)?;
-        }
-        let expected = std::fs::read_to_string(&file).map_err(fail)?;
-        compare(&said, &expected, &target.skips, &mut cases);
+    let name = format!("{}.txt", target.part);
+    let file = folder().join(&name);
+    let mut play = target.command(600, "python3");
+    play.env("PYTHONDONTWRITEBYTECODE", "1").arg(folder().join("play.py"));
+    play.args([&target.host, &target.port.to_string()]).arg(&file);
+    let said = output(&mut play)?;
+    std::fs::write(target.folder.join(&name), &said).map_err(fail)?;
+    if target.is_bless {
+        std::fs::write(&file, &said).map_err(fail)?;
     }
+    let expected = std::fs::read_to_string(&file).map_err(fail)?;
+    let mut cases = Vec::new();
+    compare(&said, &expected, &target.skips, &mut cases);
     Ok(cases)
 }
 

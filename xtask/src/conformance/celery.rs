@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::Stdio;
 
 use super::python::{has_module, install_packages, python};
-use super::suite::{Case, Suite, Target, Verdict, record};
+use super::suite::{Case, Installer, Pace, Suite, Target, Verdict, record, whole};
 use crate::process::{root, run_logged};
 
 pub(super) const CELERY: Suite = Suite {
@@ -16,7 +16,10 @@ pub(super) const CELERY: Suite = Suite {
     is_installed: || has_module("celery"),
     // The suites of these two pin what they need of them.
     install: |log| install_packages(&["celery==5.7.0", "kombu==5.7.0", "amqp==5.4.2"], log),
+    installer: Installer::Pip,
     run,
+    parts: whole,
+    pace: Pace::Seconds(75),
     wants_port_5672: false,
 };
 

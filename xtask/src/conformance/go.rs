@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::suite::{Case, Suite, Target, Verdict, record};
+use super::suite::{Case, Installer, Pace, Suite, Target, Verdict, record, whole};
 use crate::Outcome;
 use crate::process::{command, output, run_logged, tools};
 
@@ -13,7 +13,10 @@ pub(super) const AMQP091_GO: Suite = Suite {
     version: VERSION,
     is_installed: || binary().exists(),
     install,
+    installer: Installer::Go,
     run,
+    parts: whole,
+    pace: Pace::Seconds(40),
     wants_port_5672: true,
 };
 

@@ -1,11 +1,13 @@
 //! PerfTest, RabbitMQ's load generator: many short runs, each of which must move messages.
 //!
-//! The runs are in `conformance/perftest.txt`: a name, the least rate, PerfTest's options.
+//! The runs are in `conformance/perftest.txt`: a name, the least rate, PerfTest's options. Two go at a
+//! time: it is not rates that are looked for.
 
 use std::path::{Path, PathBuf};
 
-use super::suite::{Case, Suite, Target, Verdict, record};
+use super::suite::{Case, Installer, Pace, Suite, Target, Verdict, record, whole};
 use crate::Outcome;
+use crate::lanes::in_lanes;
 use crate::process::{command, has, root, run_logged, tools};
 use crate::setup::apt_install;
 
@@ -16,9 +18,15 @@ pub(super) const PERFTEST: Suite = Suite {
     version: VERSION,
     is_installed: || folder().join(".ready").exists(),
     install,
+    installer: Installer::Maven,
     run,
+    parts: whole,
+    pace: Pace::Alone,
     wants_port_5672: false,
 };
+
+/// Runs at a time.
+const LANES: usize = 2;
 
 fn folder() -> PathBuf {
     tools().join(format!("perftest-{VERSION}"))
@@ -56,7 +64,30 @@ fn run(target: &Target) -> Result<Vec<Case>, String> {
     let text = std::fs::read_to_string(root().join("conformance/perftest.txt"))
         .map_err(|error| format!("conformance/perftest.txt: {error}"))?;
     let mut cases = Vec::new();
+    for told in in_lanes(&groups(&text), LANES, |lines| run_group(lines, target)) {
+        for (name, verdict, note) in told? {
+            record(&mut cases, &name, verdict, &note);
+        }
+    }
+    Ok(cases)
+}
+
+/// Lines that belong together: an indented one needs what the one above it left.
+fn groups(text: &str) -> Vec<Vec<&str>> {
+    let mut groups: Vec<Vec<&str>> = Vec::new();
     for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        match groups.last_mut().filter(|_| line.starts_with(' ')) {
+            Some(group) => group.push(line),
+            None => groups.push(vec![line]),
+        }
+    }
+    groups
+}
+
+/// One run after the other: a name, the verdict and the reason of each that is not skipped.
+fn run_group(lines: &Vec<&str>, target: &Target) -> Result<Vec<(String, Verdict, String)>, String> {
+    let mut told = Vec::new();
+    for line in lines {
         let mut words = line.split_whitespace();
         let name = words.next().unwrap_or_default();
         let least = words.next().and_then(|word| word.parse().ok());
@@ -71,9 +102,9 @@ fn run(target: &Target) -> Result<Vec<Case>, String> {
         let outcome = run_logged(&mut perftest, &log);
         let said = std::fs::read(&log).map_err(|error| error.to_string())?;
         let (verdict, note) = judge(outcome, &String::from_utf8_lossy(&said), least);
-        record(&mut cases, name, verdict, &note);
+        told.push((name.to_string(), verdict, note));
     }
-    Ok(cases)
+    Ok(told)
 }
 
 fn judge(outcome: Outcome, said: &str, least: u64) -> (Verdict, String) {
@@ -102,6 +133,13 @@ pub(crate) fn rate(said: &str, words: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_indented_run_goes_behind_the_one_above_it() {
+        let text = "# Why.\n\na 1 -x 1\nb 1 -y 1\n  c 1 -z 1\nd 0\n";
+        let expected = [vec!["a 1 -x 1"], vec!["b 1 -y 1", "  c 1 -z 1"], vec!["d 0"]];
+        assert_eq!(groups(text), expected);
+    }
 
     #[test]
     fn a_run_that_moved_nothing_or_met_an_error_has_failed() {

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::suite::{Case, Suite, Target, Verdict, record};
+use super::suite::{Case, Installer, Pace, Suite, Target, Verdict, record, whole};
 use crate::Outcome;
 use crate::process::{command, run, run_logged, tools};
 use crate::setup::apt_install;
@@ -13,7 +13,10 @@ pub(super) const PY_AMQP: Suite = Suite {
     version: "5.4.2",
     is_installed: || is_installed("amqp-5.4.2"),
     install: |log| install("amqp", "5.4.2", log),
+    installer: Installer::Pip,
     run: |target| pytest(target, "amqp-5.4.2", &["t/integration"]),
+    parts: whole,
+    pace: Pace::Seconds(5),
     wants_port_5672: false,
 };
 
@@ -22,7 +25,10 @@ pub(super) const KOMBU: Suite = Suite {
     version: "5.7.0",
     is_installed: || is_installed("kombu-5.7.0"),
     install: |log| install("kombu", "5.7.0", log),
+    installer: Installer::Pip,
     run: |target| pytest(target, "kombu-5.7.0", &["t/integration/test_py_amqp.py"]),
+    parts: whole,
+    pace: Pace::Seconds(40),
     wants_port_5672: false,
 };
 
@@ -31,9 +37,12 @@ pub(super) const RABBITPY: Suite = Suite {
     version: "3.0.2",
     is_installed: || is_installed("rabbitpy-3.0.2"),
     install: |log| install("rabbitpy", "3.0.2", log),
+    installer: Installer::Pip,
     run: |target| {
         pytest(target, "rabbitpy-3.0.2", &["tests/test_integration.py", "tests/integration"])
     },
+    parts: whole,
+    pace: Pace::Seconds(10),
     wants_port_5672: false,
 };
 

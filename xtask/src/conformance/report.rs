@@ -1,12 +1,11 @@
 //! What the suites told: as a table to read, as JSON to keep.
 
 use std::fmt::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::Outcome;
 use crate::check::Tally;
 use crate::json::quote;
-use crate::process::target;
 
 /// How many failed cases of a suite the table names.
 const FAILED_SHOWN_COUNT: usize = 100;
@@ -26,16 +25,6 @@ impl Row {
     pub(super) fn new(client: &'static str, version: &'static str) -> Row {
         let (passed, failed, skipped) = Default::default();
         Row { client, version, passed, failed, skipped, trouble: None }
-    }
-
-    pub(super) fn summary(&self) -> String {
-        match &self.trouble {
-            Some(message) => message.clone(),
-            None => {
-                let counts = [self.passed.len(), self.failed.len(), self.skipped.len()];
-                format!("{} passed, {} failed, {} skipped", counts[0], counts[1], counts[2])
-            }
-        }
     }
 
     /// Reasons for skips, each with how often it is given.
@@ -109,21 +98,4 @@ pub(super) fn write(folder: &Path, broker: &str, rows: &[Row]) -> Outcome {
         format!("{{\"broker\": {}, \"suites\": [\n{}\n]}}\n", quote(broker), suites.join(",\n"));
     let path = folder.join("conformance.json");
     std::fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))
-}
-
-/// Where the command inside the namespace leaves its count for the one outside.
-pub(super) fn tally_path() -> PathBuf {
-    target().join("conformance").join("tally.txt")
-}
-
-pub(super) fn write_tally(tally: Tally) -> Outcome {
-    let text = format!("{} {} {}", tally.passed, tally.failed, tally.skipped);
-    std::fs::write(tally_path(), text).map_err(|error| error.to_string())
-}
-
-pub(super) fn read_tally() -> Option<Tally> {
-    let text = std::fs::read_to_string(tally_path()).ok()?;
-    let mut counts = text.split(' ').map(|word| word.parse().ok());
-    let mut next = || counts.next().flatten();
-    Some(Tally { passed: next()?, failed: next()?, skipped: next()? })
 }

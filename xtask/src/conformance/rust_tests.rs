@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::suite::{Case, Suite, Target, Verdict, record};
+use super::suite::{Case, Installer, Pace, Suite, Target, Verdict, record, whole};
 use crate::Outcome;
 use crate::process::{cargo, command, output, run_logged, tools};
 
@@ -11,7 +11,10 @@ pub(super) const LAPIN: Suite = Suite {
     version: "4.12.3",
     is_installed: || binaries("lapin").is_ok(),
     install: |log| install("lapin", "4.12.3", &["--tests"], log),
+    installer: Installer::Cargo,
     run: |target| run("lapin", target),
+    parts: whole,
+    pace: Pace::Seconds(10),
     wants_port_5672: false,
 };
 
@@ -20,7 +23,10 @@ pub(super) const AMQPRS: Suite = Suite {
     version: "2.1.5",
     is_installed: || binaries("amqprs").is_ok(),
     install: |log| install("amqprs", "2.1.5", &["--lib", "--tests"], log),
+    installer: Installer::Cargo,
     run: |target| run("amqprs", target),
+    parts: whole,
+    pace: Pace::Seconds(90),
     wants_port_5672: true,
 };
 

@@ -13,10 +13,37 @@ pub(crate) struct Suite {
     pub(crate) is_installed: fn() -> bool,
     /// Gets the client and builds its tests; the path is of the log.
     pub(crate) install: fn(&Path) -> Outcome,
-    /// Runs all cases but those in `Target::skips`.
+    /// What it is installed with: those with the same take turns.
+    pub(crate) installer: Installer,
+    /// Runs all cases of a part but those in `Target::skips`.
     pub(super) run: fn(&Target) -> Result<Vec<Case>, String>,
+    /// Parts that need nothing of each other. What cannot be parted is one part without a name.
+    pub(super) parts: fn() -> Result<Vec<String>, String>,
+    /// Whether the rest waits meanwhile, or how long a part takes, about: the longest begin first.
+    pub(super) pace: Pace,
     /// Its tests connect to port 5672 whatever they are told.
     pub(super) wants_port_5672: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Installer {
+    Apt,
+    Cargo,
+    Go,
+    Maven,
+    Pip,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Pace {
+    Seconds(u32),
+    /// It takes the whole machine: others would be late beside it.
+    Alone,
+}
+
+/// The one part of a suite that cannot be parted.
+pub(super) fn whole() -> Result<Vec<String>, String> {
+    Ok(vec![String::new()])
 }
 
 /// The broker under test, and where a suite may write.
@@ -25,6 +52,8 @@ pub(super) struct Target {
     pub(super) port: u16,
     /// Variables with which `rabbitmqctl` finds the broker, if it is a RabbitMQ of ours.
     pub(super) control: Vec<(String, String)>,
+    /// The suite's part that is wanted.
+    pub(super) part: String,
     /// Cases that are not run.
     pub(super) skips: Vec<String>,
     /// What the broker does now is what is expected from now on.
