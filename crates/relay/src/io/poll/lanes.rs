@@ -52,8 +52,8 @@ impl Lanes {
         client: &Client,
         number: u32,
     ) -> Result<bool, tokio_postgres::Error> {
-        let now = Instant::now();
-        if self.deadline(shared).is_none_or(|due| due > now) {
+        let is_due = self.deadline(shared).is_some_and(|due| due <= Instant::now());
+        if !is_due {
             return Ok(false);
         }
         // The table's own number makes the class of the locks.
@@ -95,7 +95,8 @@ impl Lanes {
             tracing::info!(worker = number, lanes = self.owned.len(), total, "holds lanes");
         }
         self.list = self.owned.iter().copied().collect();
-        self.next = Some(now + if self.owned.is_empty() { EVERY_WITHOUT } else { EVERY });
+        self.next =
+            Some(Instant::now() + if self.owned.is_empty() { EVERY_WITHOUT } else { EVERY });
         Ok(has_taken)
     }
 }

@@ -33,6 +33,8 @@ pub(super) struct Task {
     pub(super) composer: Composer,
     pub(super) publisher: Option<Publisher>,
     is_blocked: bool,
+    /// Since when messages of an earlier batch are without a verdict.
+    unclear_since: Option<Instant>,
     pub(super) chance: Chance,
     pub(super) backoff: Backoff,
     broker_attempt: u32,
@@ -66,6 +68,7 @@ pub(super) async fn run(
         composer: Composer::new(&config.mapping, config.body_bytes_max),
         publisher: None,
         is_blocked: false,
+        unclear_since: None,
         chance: Chance::new(seed),
         backoff: Backoff { first: Duration::from_millis(100), longest: Duration::from_secs(5) },
         broker_attempt: 0,
@@ -146,6 +149,7 @@ impl Task {
                 self.keep_broker().await;
                 self.keep_lanes(client).await?;
                 self.look_at_block();
+                self.look_at_rest();
                 if self.lanes.has_some(&shared) && self.is_clear() {
                     self.step(Input::Time);
                 }
@@ -216,6 +220,20 @@ impl Task {
     /// Nothing of an earlier batch is without a verdict.
     fn is_clear(&self) -> bool {
         self.publisher.as_ref().is_some_and(|publisher| publisher.unconfirmed() == 0)
+    }
+
+    /// A broker that never answers what was given back gets a new connection: other rows need not wait for it.
+    fn look_at_rest(&mut self) {
+        if self.is_clear() || self.publisher.is_none() || self.is_blocked {
+            self.unclear_since = None;
+            return;
+        }
+        let since = *self.unclear_since.get_or_insert_with(Instant::now);
+        if since.elapsed() > self.shared.config.batch_deadline {
+            tracing::warn!(worker = self.number, "messages are never confirmed: connecting again");
+            self.drop_publisher();
+            self.step(Input::BrokerLost);
+        }
     }
 
     /// The broker's connection is gone, or is given up.
