@@ -6,10 +6,12 @@
 )]
 
 mod broker;
+mod inbox;
 mod poll;
 mod postgres;
 mod table;
 
+pub use inbox::run_inbox;
 pub use poll::run_poll;
 pub use postgres::{Database, connect};
 pub use table::{find_table, prepare_companion};

@@ -20,6 +20,7 @@ mod config;
 mod error;
 mod fields;
 mod headers;
+pub mod inbox;
 pub mod io;
 pub mod lanes;
 pub mod limits;

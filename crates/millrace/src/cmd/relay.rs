@@ -1,5 +1,6 @@
 //! `millrace relay`: what drains an outbox, and what looks after it.
 
+mod inbox;
 mod options;
 mod run;
 mod screen;
@@ -28,11 +29,14 @@ pub(crate) struct Args {
 enum Command {
     /// Drain the outbox: every committed row is published and confirmed, at least once
     Run(Box<run::Args>),
+    /// Move a queue's messages into a table: each message-id once, acknowledged after the commit
+    Inbox(Box<inbox::Args>),
 }
 
 /// Runs what the command line names.
 pub(crate) fn run(args: Args) -> ExitCode {
     match args.command {
         Command::Run(args) => run::run(*args),
+        Command::Inbox(args) => inbox::run(*args),
     }
 }

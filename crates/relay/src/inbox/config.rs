@@ -1,0 +1,74 @@
+//! What an inbox is told at its start.
+
+use client::Url;
+
+use crate::limits::{BATCH_ROWS_MAX, SHORT_STRING_BYTES_MAX};
+use crate::mapping::TableName;
+
+/// Batches that may be delivered ahead of the database, unless it is said otherwise.
+const BATCHES_AHEAD: u32 = 4;
+
+/// One queue into one table.
+#[derive(Clone)]
+pub struct Config {
+    pub database: String,
+    pub broker: Url,
+    pub queue: String,
+    /// Who takes the messages: a message-id is kept once for each of them.
+    pub consumer: String,
+    pub table: TableName,
+    /// Rows of one transaction at most.
+    pub batch: u32,
+    /// Messages that the broker hands out ahead of their commit: the bound of the memory.
+    pub prefetch: u16,
+    /// Make the table if it is not there.
+    pub install: bool,
+}
+
+impl Config {
+    /// With defaults for what has any.
+    pub fn new(database: &str, broker: Url, queue: &str, consumer: &str) -> Self {
+        let table = TableName { schema: None, name: "inbox_messages".into() };
+        let (queue, consumer) = (queue.to_owned(), consumer.to_owned());
+        let database = database.to_owned();
+        let prefetch = Self::prefetch_for(500);
+        Self { database, broker, queue, consumer, table, batch: 500, prefetch, install: false }
+    }
+
+    /// Enough that a batch is here when the one before it is committed.
+    pub fn prefetch_for(batch: u32) -> u16 {
+        u16::try_from(batch.saturating_mul(BATCHES_AHEAD)).unwrap_or(u16::MAX)
+    }
+
+    /// What is wrong with it, in words.
+    pub fn problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        for (what, name) in [("queue", &self.queue), ("consumer", &self.consumer)] {
+            if name.is_empty() || name.len() > SHORT_STRING_BYTES_MAX || name.contains('\0') {
+                problems.push(format!("the {what}'s name has 1 to {SHORT_STRING_BYTES_MAX} bytes"));
+            }
+        }
+        if !(1..=BATCH_ROWS_MAX).contains(&self.batch) {
+            problems.push(format!("a batch has 1 to {BATCH_ROWS_MAX} rows, not {}", self.batch));
+        }
+        if self.prefetch == 0 {
+            problems.push("a prefetch of 0 has no bound: it is 1 to 65535".into());
+        }
+        problems
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_no_bound_is_refused() {
+        let url = || "amqp://localhost".parse().expect("it is a URL");
+        let good = Config::new("postgres://localhost/shop", url(), "orders", "billing");
+        assert_eq!(good.problems(), [""; 0]);
+        assert_eq!(Config { prefetch: 0, ..good.clone() }.problems().len(), 1);
+        assert_eq!(Config { batch: 0, consumer: String::new(), ..good }.problems().len(), 2);
+        assert_eq!(Config::prefetch_for(50_000), u16::MAX);
+    }
+}
