@@ -21,8 +21,9 @@ use crate::poll::{Input, Output, Worker};
 const BLOCKED_LOOK: Duration = Duration::from_millis(100);
 /// Plans go along the order of the index, whatever the statistics of a queue-like table say.
 const PLANS: &str = "SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off";
-/// How long the database keeps locks for a relay that is frozen.
-const IDLE_MS: u128 = 60_000;
+/// The database takes rows and lanes from a relay that is frozen this long after its batch's deadline, twice. One
+/// that lives touches its session every second.
+const FROZEN_MS: u128 = 5_000;
 
 /// A worker between batches.
 pub(super) struct Task {
@@ -130,10 +131,10 @@ impl Task {
         let name = format!("millrace-relay-worker-{}", self.number);
         let client = self.shared.database.connect(&name).await?;
         let deadline = self.shared.config.batch_deadline.as_millis();
-        let mut sql =
-            format!("{PLANS}; SET idle_in_transaction_session_timeout = {}", deadline * 2 + 5000);
+        let frozen = deadline * 2 + FROZEN_MS;
+        let mut sql = format!("{PLANS}; SET idle_in_transaction_session_timeout = {frozen}");
         if self.shared.config.order != Order::None {
-            sql += &format!("; SET idle_session_timeout = {IDLE_MS}");
+            sql += &format!("; SET idle_session_timeout = {frozen}");
         }
         client.batch_execute(&sql).await.map_err(|error| database("setting up", &error))?;
         Ok(client)
