@@ -14,6 +14,12 @@ impl Fields {
         Self { bytes: Vec::with_capacity(bytes), ends: Vec::with_capacity(columns) }
     }
 
+    /// Forgets all columns and keeps the memory.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.ends.clear();
+    }
+
     /// Adds the next column; none is NULL.
     pub fn push(&mut self, value: Option<&[u8]>) {
         if let Some(value) = value {

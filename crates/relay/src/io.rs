@@ -9,9 +9,11 @@ mod broker;
 mod inbox;
 mod poll;
 mod postgres;
+mod slot;
 mod table;
 
 pub use inbox::run_inbox;
 pub use poll::run_poll;
 pub use postgres::{Database, connect};
+pub use slot::{Since, resync, run_slot};
 pub use table::{find_table, prepare_companion};

@@ -108,7 +108,7 @@ async fn drain(
     let result = match config.source {
         Source::Poll => relay::io::run_poll(config, metrics.clone(), stopped).await,
         Source::Wal { .. } | Source::Messages { .. } => {
-            return Err("this source is not there yet".into());
+            relay::io::run_slot(config, metrics.clone(), stopped).await
         }
     };
     screen.abort();

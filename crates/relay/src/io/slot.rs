@@ -1,0 +1,317 @@
+//! The shell of the log source: a replication slot, a connection to the broker, the failures.
+//!
+//! One relay uses a slot at a time; others wait for an advisory lock and then for the slot itself, and take over.
+//! A session ends with whatever connection to the database ends, and begins again from what the slot has confirmed:
+//! what was unconfirmed is published again. The broker may come and go within a session.
+
+mod broker;
+mod failures;
+mod log;
+mod records;
+mod scan;
+mod session;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use client::{Backoff, Chance};
+use tokio::sync::watch;
+use tokio_postgres::Client;
+
+use super::postgres::Database;
+use super::table::{find_table, prepare_companion};
+use crate::config::{Config, Source};
+use crate::error::Error;
+use crate::lsn::Lsn;
+use crate::metrics::Metrics;
+use crate::progress::CommitTime;
+use crate::slot::{self, Plan, check_name};
+use crate::sql::Table;
+use crate::stream::{Start, Stream};
+use broker::Broker;
+use failures::Failures;
+use log::Log;
+use records::Names;
+use scan::Scan;
+use session::{Ended, From, Session, State};
+
+/// How often a waiting relay looks whether the slot is free.
+const STANDBY_LOOK: Duration = Duration::from_millis(500);
+/// How much of the table is read again before the last commit that is known to be done: clocks and long transactions.
+const MARGIN: Duration = Duration::from_secs(3600);
+
+/// How much of the table a new slot has read again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Since {
+    /// From an hour before the last transaction that is known to be done.
+    LastConfirmed,
+    /// Every row that is not processed.
+    Beginning,
+}
+
+/// What one relay of a slot knows.
+struct Relay {
+    config: Config,
+    metrics: Metrics,
+    database: Database,
+    names: Names,
+    stop: watch::Receiver<bool>,
+    seed: u64,
+}
+
+/// Publishes what is committed until `stop` says so.
+///
+/// # Errors
+/// What is wrong at the start, or no waiting can mend; [`Error::SlotLost`] where changes may be missing.
+pub async fn run_slot(
+    config: Config,
+    metrics: Metrics,
+    stop: watch::Receiver<bool>,
+) -> Result<(), Error> {
+    let mut relay = Relay::new(config, metrics, stop).await?;
+    let backoff = Backoff { first: Duration::from_millis(100), longest: Duration::from_secs(5) };
+    let mut chance = Chance::new(relay.seed);
+    let mut attempt = 0;
+    loop {
+        let start = Instant::now();
+        let error = match relay.session().await {
+            Ok(()) => return Ok(()),
+            Err(error) => error,
+        };
+        if !error.is_temporary() {
+            return Err(error);
+        }
+        tracing::warn!(%error, "it is tried again from what was confirmed");
+        relay.metrics.released.inc();
+        attempt = if start.elapsed() > backoff.longest { 0 } else { attempt + 1 };
+        let delay = backoff.delay(attempt, chance.next_bits());
+        if relay.pause(delay).await {
+            return Ok(());
+        }
+    }
+}
+
+/// Makes a new slot in the place of one that is lost, and publishes the rows of the table again. A slot that still
+/// works is kept: nothing of it is lost by reading the table once more.
+///
+/// # Errors
+/// As [`run_slot`]; a relay is running.
+pub async fn resync(
+    config: Config,
+    metrics: Metrics,
+    since: Since,
+    stop: watch::Receiver<bool>,
+) -> Result<(), Error> {
+    let mut relay = Relay::new(config, metrics, stop).await?;
+    let client = relay.connect().await?;
+    if !records::lock(&client, &relay.names.slot).await? {
+        return Err(Error::setup(format!(
+            "a relay is using slot `{}`: stop it first",
+            relay.names.slot
+        )));
+    }
+    let table = relay.prepare(&client).await?;
+    let slot = relay.names.slot.clone();
+    let recorded = records::recorded(&client, &slot).await?;
+    let found = records::found(&client, &slot).await?;
+    let last_commit = recorded.as_ref().and_then(|recorded| recorded.last_commit);
+    // From here on a relay that starts would read the table too.
+    records::begin(&client, &relay.names).await?;
+    if let Some(found) = &found {
+        let is_usable = found.wal_status.as_deref() != Some("lost");
+        let is_ahead = recorded.and_then(|recorded| recorded.confirmed) < found.confirmed;
+        if !is_usable || is_ahead {
+            records::remove(&client, &slot).await?;
+        }
+    }
+    if records::found(&client, &slot).await?.is_none() {
+        records::make(&client, &slot).await?;
+    }
+    let since = match since {
+        Since::LastConfirmed => last_commit,
+        Since::Beginning => None,
+    };
+    relay.read_table(client, table.as_ref(), since).await.map(drop)
+}
+
+impl Relay {
+    async fn new(
+        config: Config,
+        metrics: Metrics,
+        stop: watch::Receiver<bool>,
+    ) -> Result<Self, Error> {
+        let problems = config.problems();
+        if !problems.is_empty() {
+            return Err(Error::setup(problems.join("; ")));
+        }
+        let (slot, publication) = match &config.source {
+            Source::Wal { slot, publication } | Source::Messages { slot, publication, .. } => {
+                (slot.clone(), publication.clone())
+            }
+            Source::Poll => return Err(Error::setup("the source is no replication slot")),
+        };
+        check_name("replication slot", &slot)?;
+        check_name("publication", &publication)?;
+        let outbox = match &config.source {
+            Source::Messages { prefix, .. } => format!("{slot}/{prefix}"),
+            Source::Poll | Source::Wal { .. } => config.mapping.table.to_string(),
+        };
+        let database = Database::parse(&config.database)?;
+        // A wrong address or login is told at once.
+        drop(super::broker::open(&config.broker, "millrace relay", 1).await?);
+        let seed = {
+            use std::hash::{BuildHasher, RandomState};
+            RandomState::new().hash_one(&slot)
+        };
+        let names = Names { slot, publication, outbox };
+        Ok(Self { config, metrics, database, names, stop, seed })
+    }
+
+    async fn connect(&self) -> Result<Client, Error> {
+        self.database.connect("millrace-relay-slot").await
+    }
+
+    /// Waits; true: it is to stop.
+    async fn pause(&mut self, delay: Duration) -> bool {
+        if *self.stop.borrow() {
+            return true;
+        }
+        tokio::select! {
+            () = tokio::time::sleep(delay) => false,
+            _ = self.stop.changed() => true,
+        }
+    }
+
+    /// Finds the table and what belongs to it. Messages have none.
+    async fn prepare(&mut self, client: &Client) -> Result<Option<Table>, Error> {
+        prepare_companion(client).await?;
+        let table = match self.config.source {
+            Source::Messages { .. } => None,
+            Source::Poll | Source::Wal { .. } => {
+                Some(find_table(client, &self.config.mapping).await?)
+            }
+        };
+        if let Some(table) = &table {
+            self.names.outbox = table.label();
+        }
+        records::prepare(client, &self.names, table.as_ref()).await?;
+        Ok(table)
+    }
+
+    /// From the lock to the end of a connection.
+    async fn session(&mut self) -> Result<(), Error> {
+        let client = self.connect().await?;
+        let table = self.prepare(&client).await?;
+        let Some(found) = self.take_slot(&client).await? else { return Ok(()) };
+        let slot = self.names.slot.clone();
+        let recorded = records::recorded(&client, &slot).await?;
+        let plan = slot::plan(&slot, &self.names.outbox, recorded.as_ref(), found.as_ref())?;
+        let mut recorded = recorded.unwrap_or_default();
+        let client = match plan {
+            Plan::Stream => client,
+            Plan::Begin { make_slot } => {
+                records::begin(&client, &self.names).await?;
+                if make_slot {
+                    records::make(&client, &slot).await?;
+                }
+                match self.read_table(client, table.as_ref(), recorded.last_commit).await? {
+                    Some((client, confirmed)) => {
+                        recorded.confirmed = Some(confirmed);
+                        client
+                    }
+                    None => return Ok(()),
+                }
+            }
+        };
+        let confirmed = recorded.confirmed.unwrap_or_default();
+        let log = Log::open(&self.database, &self.config, &self.names).await?;
+        tracing::info!(slot, %confirmed, "reading the log");
+        let session = self.begin(client, table.as_ref(), confirmed, From::Log(log)).await?;
+        session.run(&mut self.stop).await.map(drop)
+    }
+
+    /// Waits until no other relay uses the slot. None: it is to stop.
+    async fn take_slot(&mut self, client: &Client) -> Result<Option<Option<slot::Found>>, Error> {
+        let slot = self.names.slot.clone();
+        let mut is_told = false;
+        loop {
+            if records::lock(client, &slot).await? {
+                let found = records::found(client, &slot).await?;
+                if !found.as_ref().is_some_and(|found| found.is_active) {
+                    return Ok(Some(found));
+                }
+            }
+            if !is_told {
+                tracing::info!(slot, "another relay uses the slot: waiting to take over");
+                is_told = true;
+            }
+            if self.pause(STANDBY_LOOK).await {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Publishes the rows of the table, then writes down that the slot's log is all that is left. None: stopped.
+    async fn read_table(
+        &mut self,
+        client: Client,
+        table: Option<&Table>,
+        since: Option<i64>,
+    ) -> Result<Option<(Client, Lsn)>, Error> {
+        let slot = self.names.slot.clone();
+        let client = match table {
+            None => client,
+            Some(table) => {
+                let margin = MARGIN.as_micros() as i64;
+                let since = since.map(|since| since.saturating_sub(margin));
+                tracing::info!(table = %table.name, "publishing what the table holds already");
+                let scan = Scan::begin(&client, &self.config, table, since).await?;
+                let session = self.begin(client, Some(table), Lsn(0), From::Scan(scan)).await?;
+                let client = Arc::clone(&session.client);
+                if session.run(&mut self.stop).await? == Ended::Stopped {
+                    return Ok(None);
+                }
+                Arc::into_inner(client).expect("the session has ended")
+            }
+        };
+        let found = records::found(&client, &slot).await?;
+        let Some(confirmed) = found.and_then(|found| found.confirmed) else {
+            let text = "is gone again while the table was read";
+            return Err(slot::lost(&slot, &self.names.outbox, None, text));
+        };
+        let recorded = records::recorded(&client, &slot).await?;
+        let last_commit = recorded.and_then(|recorded| recorded.last_commit).map(CommitTime);
+        records::confirm(&client, &slot, confirmed, last_commit).await?;
+        Ok(Some((client, confirmed)))
+    }
+
+    async fn begin(
+        &self,
+        client: Client,
+        table: Option<&Table>,
+        confirmed: Lsn,
+        from: From,
+    ) -> Result<Session, Error> {
+        let client = Arc::new(client);
+        let failures = Failures {
+            client: Arc::clone(&client),
+            outbox: self.names.outbox.clone(),
+            on_dead: self.config.on_dead,
+        };
+        let parked = failures.sweep().await?.into_iter().collect();
+        let position = failures.next_position().await?;
+        let start = Start { confirmed, parked, position, seed: self.seed };
+        let table =
+            table.map_or_else(|| self.config.mapping.table.clone(), |table| table.name.clone());
+        Ok(Session {
+            stream: Stream::new(&self.config, &table, start, Instant::now()),
+            broker: Broker::new(&self.config, &self.metrics, self.seed),
+            client,
+            names: self.names.clone(),
+            metrics: self.metrics.clone(),
+            failures,
+            from,
+            state: State::new(confirmed),
+        })
+    }
+}

@@ -1,0 +1,183 @@
+//! The replication connection: changes as the core's inputs, and how far it is done as feedback.
+
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use pgwire_replication::config::ReplicationConfig;
+use pgwire_replication::{PgWireError, ReplicationClient, ReplicationEvent};
+use tokio_postgres::config::Host;
+
+use super::records::Names;
+use crate::config::{Config, Source};
+use crate::error::Error;
+use crate::io::postgres::Database;
+use crate::lsn::Lsn;
+use crate::progress::CommitTime;
+use crate::stream::Input;
+
+/// What is read as text must look as it does in every session of the relay.
+const OPTIONS: &str = "-c datestyle=ISO -c intervalstyle=iso_8601 -c timezone=UTC -c bytea_output=hex \
+    -c extra_float_digits=1";
+/// Changes between the connection's task and the core: few, as rows may be large.
+const EVENTS: usize = 256;
+/// How often the server is told how far the log is done, also while the broker blocks.
+const FEEDBACK: Duration = Duration::from_millis(500);
+/// How long the last feedback may take.
+const LAST_FEEDBACK: Duration = Duration::from_secs(2);
+
+/// The log of one slot.
+pub(super) struct Log {
+    client: ReplicationClient,
+    /// Messages with it are published; none: rows are.
+    prefix: Option<String>,
+    /// Where the server's log ended when it spoke last.
+    pub(super) wal_end: Lsn,
+}
+
+impl Log {
+    /// Opens the log where the slot stands. From then on nobody else can.
+    pub(super) async fn open(
+        database: &Database,
+        config: &Config,
+        names: &Names,
+    ) -> Result<Self, Error> {
+        let settings = settings(database, names)?;
+        let failed = |error: PgWireError| lost(&error);
+        let mut client = ReplicationClient::connect(settings).await.map_err(failed)?;
+        client.wait_started().await.map_err(failed)?;
+        let prefix = match &config.source {
+            Source::Messages { prefix, .. } => Some(prefix.clone()),
+            Source::Poll | Source::Wal { .. } => None,
+        };
+        Ok(Self { client, prefix, wal_end: Lsn(0) })
+    }
+
+    /// What has arrived already; none: nothing more for now.
+    pub(super) fn poll(&mut self) -> Result<Option<Input>, Error> {
+        // The waker of a task that sleeps is set by `next`, which is polled before it does.
+        let mut context = Context::from_waker(Waker::noop());
+        loop {
+            // The caller takes only so many at once: no need for the runtime's own count.
+            let event = pin!(tokio::task::unconstrained(self.client.recv())).poll(&mut context);
+            let Poll::Ready(event) = event else { return Ok(None) };
+            if let Some(input) = self.input(event)? {
+                return Ok(Some(input));
+            }
+        }
+    }
+
+    /// The next that arrives. May be given up at any time.
+    pub(super) async fn next(&mut self) -> Result<Input, Error> {
+        loop {
+            let event = self.client.recv().await;
+            if let Some(input) = self.input(event)? {
+                return Ok(input);
+            }
+        }
+    }
+
+    fn input(
+        &mut self,
+        event: Result<Option<ReplicationEvent>, PgWireError>,
+    ) -> Result<Option<Input>, Error> {
+        let Some(event) = event.map_err(|error| lost(&error))? else {
+            return Err(away("the server ended the stream of changes".into()));
+        };
+        Ok(match event {
+            ReplicationEvent::Begin { .. } => Some(Input::Begin),
+            ReplicationEvent::XLogData { wal_start, data, .. } => {
+                let change = Input::Change { lsn: Lsn(wal_start.as_u64()), data };
+                self.prefix.is_none().then_some(change)
+            }
+            ReplicationEvent::Message { lsn, prefix, content, .. } => {
+                let message = Input::Message { lsn: Lsn(lsn.as_u64()), content };
+                (self.prefix.as_deref() == Some(&*prefix)).then_some(message)
+            }
+            ReplicationEvent::Commit { end_lsn, commit_time_micros, .. } => {
+                let end = Lsn(end_lsn.as_u64());
+                self.wal_end = self.wal_end.max(end);
+                Some(Input::Commit { end, at: Some(CommitTime(commit_time_micros)) })
+            }
+            ReplicationEvent::KeepAlive { wal_end, .. } => {
+                let wal_end = Lsn(wal_end.as_u64());
+                self.wal_end = self.wal_end.max(wal_end);
+                Some(Input::KeepAlive { wal_end })
+            }
+            ReplicationEvent::StoppedAt { .. } => None,
+        })
+    }
+
+    /// Everything before `lsn` is done, and that is written down.
+    pub(super) fn confirm(&self, lsn: Lsn) {
+        self.client.update_applied_lsn(pgwire_replication::Lsn::from_u64(lsn.0));
+    }
+
+    /// Tells the server how far the log is done, and leaves.
+    pub(super) async fn close(mut self, confirmed: Lsn) {
+        self.confirm(confirmed);
+        let metrics = self.client.metrics();
+        let told = async {
+            // There is no event for it; each look also makes room for what still arrives.
+            while metrics.last_applied_lsn().as_u64() < confirmed.0 {
+                let _ = tokio::time::timeout(FEEDBACK / 10, self.client.recv()).await;
+            }
+        };
+        if tokio::time::timeout(LAST_FEEDBACK, told).await.is_err() {
+            tracing::debug!(%confirmed, "the server was not told: it sends some changes again");
+        }
+        let _ = tokio::time::timeout(LAST_FEEDBACK, self.client.shutdown()).await;
+    }
+}
+
+fn settings(database: &Database, names: &Names) -> Result<ReplicationConfig, Error> {
+    let config = database.config();
+    let host = match config.get_hosts().first() {
+        Some(Host::Tcp(name)) => name.clone(),
+        Some(Host::Unix(path)) => path.display().to_string(),
+        None => "localhost".into(),
+    };
+    let user = config.get_user().unwrap_or("postgres");
+    let password = config.get_password().unwrap_or_default();
+    let password = std::str::from_utf8(password)
+        .map_err(|_| Error::setup("the password in the database URL is not UTF-8"))?;
+    let name = config.get_dbname().unwrap_or(user);
+    let publication = names.publication.as_str();
+    let mut settings =
+        ReplicationConfig::new(host, user, password, name, names.slot.as_str(), publication)
+            .with_port(config.get_ports().first().copied().unwrap_or(5432))
+            .with_options(OPTIONS)
+            .with_status_interval(FEEDBACK)
+            .with_buffer_size(EVENTS);
+    settings.application_name = Some("millrace-relay-log".into());
+    if database.tls().is_some() {
+        // A tunnel is to come.
+        return Err(Error::setup(
+            "the log of a database cannot be read over TLS yet: add sslmode=disable",
+        ));
+    }
+    Ok(settings)
+}
+
+fn away(text: String) -> Error {
+    Error::Database { doing: "reading the log".into(), text, is_temporary: true }
+}
+
+/// What ended the connection. Most can be waited out; what cannot is found at the next start.
+fn lost(error: &PgWireError) -> Error {
+    let text = error.to_string();
+    let is_denied = ["42501", "28000", "28P01", "must be superuser", "permission denied"]
+        .iter()
+        .any(|words| text.contains(words));
+    match error {
+        PgWireError::Server(_) | PgWireError::Auth(_) | PgWireError::Tls(_)
+            if is_denied || !error.is_server() =>
+        {
+            Error::setup(format!(
+                "the log of the database cannot be read: {text}. The user needs REPLICATION (ALTER ROLE … \
+                 REPLICATION) and pg_hba.conf must let it connect"
+            ))
+        }
+        _ => away(text),
+    }
+}

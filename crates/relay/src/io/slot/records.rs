@@ -1,0 +1,203 @@
+//! What the database remembers of slots, and what it says of them.
+
+use tokio_postgres::Client;
+
+use crate::error::Error;
+use crate::io::postgres::{database, words};
+use crate::lsn::Lsn;
+use crate::progress::CommitTime;
+use crate::slot::{Found, Recorded};
+use crate::sql::{Table, literal, quoted};
+
+/// The class of advisory locks that keep two relays from using one slot.
+const LOCK_CLASS: i32 = 777_340_106;
+/// From CommitTime to a timestamp and back.
+const EPOCH: &str = "timestamptz '2000-01-01 00:00:00+00'";
+
+/// The names of a slot.
+#[derive(Clone, Debug)]
+pub(super) struct Names {
+    pub(super) slot: String,
+    pub(super) publication: String,
+    /// As `relay_failures.outbox` has it.
+    pub(super) outbox: String,
+}
+
+/// Takes the right to use the slot, until this connection ends; false: another relay has it.
+pub(super) async fn lock(client: &Client, slot: &str) -> Result<bool, Error> {
+    let sql = "SELECT pg_try_advisory_lock($1, hashtext($2))";
+    let row = client.query_one(sql, &[&LOCK_CLASS, &slot]).await;
+    Ok(row.map_err(|error| database("locking the slot", &error))?.get(0))
+}
+
+/// What was written about the slot.
+pub(super) async fn recorded(client: &Client, slot: &str) -> Result<Option<Recorded>, Error> {
+    let sql = format!(
+        "SELECT confirmed_lsn::text, outbox, confirmed_at::text, \
+           (extract(epoch FROM last_commit_at - {EPOCH}) * 1000000)::int8 \
+         FROM millrace.relay_slots WHERE slot = $1"
+    );
+    let row = client
+        .query_opt(&sql, &[&slot])
+        .await
+        .map_err(|error| database("reading millrace.relay_slots", &error))?;
+    Ok(row.map(|row| Recorded {
+        confirmed: lsn(row.get(0)),
+        outbox: row.get(1),
+        confirmed_at: row.get(2),
+        last_commit: row.get(3),
+    }))
+}
+
+/// What the server says of the slot.
+pub(super) async fn found(client: &Client, slot: &str) -> Result<Option<Found>, Error> {
+    let sql = "SELECT plugin::text, coalesce(database = current_database(), false), active, wal_status, \
+                 confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = $1";
+    let row = client
+        .query_opt(sql, &[&slot])
+        .await
+        .map_err(|error| database("looking for the slot", &error))?;
+    Ok(row.map(|row| Found {
+        plugin: row.get(0),
+        is_of_this_database: row.get(1),
+        is_active: row.get(2),
+        wal_status: row.get(3),
+        confirmed: lsn(row.get(4)),
+    }))
+}
+
+fn lsn(text: Option<String>) -> Option<Lsn> {
+    text.and_then(|text| text.parse().ok())
+}
+
+/// Writes down that the slot is begun: before it is made, and until the table was read.
+pub(super) async fn begin(client: &Client, names: &Names) -> Result<(), Error> {
+    let sql = "INSERT INTO millrace.relay_slots (slot, outbox, publication) VALUES ($1, $2, $3) \
+               ON CONFLICT (slot) DO UPDATE SET confirmed_lsn = NULL, publication = excluded.publication";
+    client
+        .execute(sql, &[&names.slot, &names.outbox, &names.publication])
+        .await
+        .map(drop)
+        .map_err(|error| database("writing millrace.relay_slots", &error))
+}
+
+/// Makes the slot. It waits for transactions that are open now.
+pub(super) async fn make(client: &Client, slot: &str) -> Result<(), Error> {
+    tracing::info!(slot, "making the replication slot (this waits for open transactions)");
+    client
+        .execute("SELECT pg_create_logical_replication_slot($1, 'pgoutput')", &[&slot])
+        .await
+        .map(drop)
+        .map_err(|error| match error.code().map(|code| code.code()) {
+            Some("42501" | "53400" | "55000" | "0A000") => {
+                Error::setup(format!("replication slot `{slot}` cannot be made: {}", words(&error)))
+            }
+            _ => database("making the replication slot", &error),
+        })
+}
+
+/// Removes the slot.
+pub(super) async fn remove(client: &Client, slot: &str) -> Result<(), Error> {
+    client
+        .execute("SELECT pg_drop_replication_slot($1)", &[&slot])
+        .await
+        .map(drop)
+        .map_err(|error| database("removing the old replication slot", &error))
+}
+
+/// Writes down how far the log is done.
+pub(super) async fn confirm(
+    client: &Client,
+    slot: &str,
+    confirmed: Lsn,
+    last_commit: Option<CommitTime>,
+) -> Result<(), Error> {
+    let sql = format!(
+        "UPDATE millrace.relay_slots SET confirmed_lsn = $2::text::pg_lsn, confirmed_at = now(), \
+           last_commit_at = coalesce({EPOCH} + $3::int8 * interval '1 microsecond', last_commit_at) \
+         WHERE slot = $1"
+    );
+    let last_commit = last_commit.map(|at| at.0);
+    let written = client
+        .execute(&sql, &[&slot, &confirmed.to_string(), &last_commit])
+        .await
+        .map_err(|error| database("writing millrace.relay_slots", &error))?;
+    if written == 0 {
+        return Err(Error::setup(format!(
+            "millrace.relay_slots has lost its row of slot `{slot}`: somebody removed it while this relay runs"
+        )));
+    }
+    Ok(())
+}
+
+/// Bytes of log that the slot keeps, and its state.
+pub(super) async fn lag(client: &Client, slot: &str) -> Result<Option<(i64, String)>, Error> {
+    let sql = "SELECT coalesce(pg_wal_lsn_diff(pg_current_wal_insert_lsn(), confirmed_flush_lsn), 0)::int8, \
+                 coalesce(wal_status, '') FROM pg_replication_slots WHERE slot_name = $1";
+    let row = client.query_opt(sql, &[&slot]).await;
+    let row = row.map_err(|error| database("looking at the slot", &error))?;
+    Ok(row.map(|row| (row.get(0), row.get(1))))
+}
+
+/// Checks what logical replication needs, and makes the publication if it is not there.
+pub(super) async fn prepare(
+    client: &Client,
+    names: &Names,
+    table: Option<&Table>,
+) -> Result<(), Error> {
+    let failed = |error: tokio_postgres::Error| database("checking the publication", &error);
+    let level: String = client.query_one("SHOW wal_level", &[]).await.map_err(failed)?.get(0);
+    if level != "logical" {
+        return Err(Error::setup(format!(
+            "wal_level is {level}: reading the log needs ALTER SYSTEM SET wal_level = logical and a restart of \
+             PostgreSQL (or use the poll source)"
+        )));
+    }
+    let publication = &names.publication;
+    let sql = "SELECT pubinsert, pubviaroot FROM pg_publication WHERE pubname = $1";
+    let Some(row) = client.query_opt(sql, &[publication]).await.map_err(failed)? else {
+        return make_publication(client, publication, table).await;
+    };
+    let Some(table) = table else { return Ok(()) };
+    let name = quoted(publication);
+    if !row.get::<_, bool>(0) {
+        return Err(Error::setup(format!(
+            "publication `{publication}` leaves inserts out: ALTER PUBLICATION {name} SET (publish = 'insert')"
+        )));
+    }
+    if !table.is_plain && !row.get::<_, bool>(1) {
+        return Err(Error::setup(format!(
+            "{} is partitioned: ALTER PUBLICATION {name} SET (publish_via_partition_root = true)",
+            table.name
+        )));
+    }
+    let sql = "SELECT FROM pg_publication_tables WHERE pubname = $1 AND schemaname = $2 AND tablename = $3";
+    let of: (&str, &str) = (table.name.schema.as_deref().unwrap_or("public"), &table.name.name);
+    if client.query_opt(sql, &[publication, &of.0, &of.1]).await.map_err(failed)?.is_none() {
+        return Err(Error::setup(format!(
+            "publication `{publication}` does not publish {}: ALTER PUBLICATION {name} ADD TABLE {}",
+            table.name,
+            table.name.quoted()
+        )));
+    }
+    Ok(())
+}
+
+async fn make_publication(
+    client: &Client,
+    publication: &str,
+    table: Option<&Table>,
+) -> Result<(), Error> {
+    let of = table.map_or_else(String::new, |table| format!("FOR TABLE {}", table.name.quoted()));
+    let sql = format!(
+        "CREATE PUBLICATION {} {of} WITH (publish = {}, publish_via_partition_root = true)",
+        quoted(publication),
+        literal("insert")
+    );
+    client.batch_execute(&sql).await.map_err(|error| {
+        Error::setup(format!(
+            "publication `{publication}` is not there and cannot be made: {}. Let its owner run: {sql}",
+            words(&error)
+        ))
+    })
+}

@@ -1,0 +1,387 @@
+//! One session: a slot's log (or first the table), the broker and the failures, until one of them ends it.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use tokio::sync::watch;
+use tokio_postgres::Client;
+
+use super::broker::Broker;
+use super::failures::Failures;
+use super::log::Log;
+use super::records::{self, Names};
+use super::scan::Scan;
+use crate::error::Error;
+use crate::lsn::Lsn;
+use crate::metrics::{Metrics, Step};
+use crate::progress::CommitTime;
+use crate::slot;
+use crate::stream::{Input, Output, Stream};
+
+/// Changes that are taken before the broker is looked at again.
+const CHANGES_AT_ONCE: usize = 512;
+/// Orders for the database that are done at once.
+const ORDERS_AT_ONCE: usize = 1000;
+/// How often it is written down how far the log is done: under load, and while nothing but the server's own
+/// doings moves it.
+const RECORD_EVERY: Duration = Duration::from_secs(1);
+const RECORD_IDLE: Duration = Duration::from_secs(10);
+/// How often the slot and the failures are looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// How long unconfirmed messages may take after a stop.
+const STOP_MAX: Duration = Duration::from_secs(10);
+/// PostgreSQL counts from 2000, systems from 1970.
+const EPOCH_SECONDS: u64 = 946_684_800;
+
+/// Where rows come from now.
+pub(super) enum From {
+    Scan(Scan),
+    Log(Log),
+}
+
+/// How a session ended well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ended {
+    Stopped,
+    /// The table was read, and every row is done.
+    Scanned,
+}
+
+/// What the database is doing.
+type Running = Pin<Box<dyn Future<Output = Result<Done, Error>> + Send>>;
+
+/// What the database has done.
+enum Done {
+    Applied(Vec<Input>),
+    Recorded(Lsn),
+    Looked { lag: i64, wal_status: Option<String>, waiting: i64, dead: i64 },
+    Rows(Vec<Input>),
+}
+
+/// The parts of a session.
+pub(super) struct Session {
+    pub(super) client: Arc<Client>,
+    pub(super) names: Names,
+    pub(super) metrics: Metrics,
+    pub(super) stream: Stream,
+    pub(super) broker: Broker,
+    pub(super) failures: Failures,
+    pub(super) from: From,
+    pub(super) state: State,
+}
+
+/// What a session remembers between turns.
+pub(super) struct State {
+    out: Vec<Output>,
+    orders: VecDeque<Output>,
+    running: Option<Running>,
+    recorded: Lsn,
+    record_at: Instant,
+    rows_since: u64,
+    look_at: Instant,
+    /// The last row of the table has come.
+    is_scanned: bool,
+    stop_by: Option<Instant>,
+}
+
+impl State {
+    pub(super) fn new(recorded: Lsn) -> Self {
+        let now = Instant::now();
+        Self {
+            out: Vec::new(),
+            orders: VecDeque::new(),
+            running: None,
+            recorded,
+            record_at: now,
+            rows_since: 0,
+            look_at: now,
+            is_scanned: false,
+            stop_by: None,
+        }
+    }
+}
+
+/// What woke a session.
+enum Woken {
+    Driven(Result<(), client::Error>),
+    Database(Result<Done, Error>),
+    Log(Result<Input, Error>),
+    Stop,
+    Time,
+}
+
+impl Session {
+    /// Works until it is stopped, the table is read (where that was all), or something fails.
+    pub(super) async fn run(mut self, stop: &mut watch::Receiver<bool>) -> Result<Ended, Error> {
+        loop {
+            self.connect(stop).await;
+            let has_more = self.take_changes()?;
+            self.publish().await?;
+            self.count();
+            self.begin_database();
+            if let Some(ended) = self.is_over() {
+                if let From::Log(log) = self.from {
+                    if self.stream.confirmed() > self.state.recorded {
+                        let (confirmed, last) =
+                            (self.stream.confirmed(), self.stream.last_commit());
+                        records::confirm(&self.client, &self.names.slot, confirmed, last).await?;
+                        self.state.recorded = confirmed;
+                    }
+                    log.close(self.state.recorded).await;
+                }
+                return Ok(ended);
+            }
+            let woken = self.wait(stop, has_more).await;
+            self.woken(woken)?;
+        }
+    }
+
+    async fn connect(&mut self, stop: &mut watch::Receiver<bool>) {
+        if self.broker.is_connected() || Instant::now() < self.broker.connect_at {
+            return;
+        }
+        let Self { broker, stream, state, .. } = self;
+        let is_stopping = state.stop_by.is_some();
+        tokio::select! {
+            () = broker.connect(stream, &mut state.out) => (),
+            _ = stop.changed(), if !is_stopping => (),
+        }
+    }
+
+    /// Takes what has arrived; says whether there is certainly more.
+    fn take_changes(&mut self) -> Result<bool, Error> {
+        let Self { from: From::Log(log), stream, state, metrics, .. } = self else {
+            return Ok(false);
+        };
+        let start = Instant::now();
+        let mut count = 0;
+        while count < CHANGES_AT_ONCE && stream.wants_input() {
+            let Some(input) = log.poll()? else { break };
+            stream.step(start, input, &mut state.out);
+            count += 1;
+        }
+        if count > 0 {
+            metrics.step(Step::Query, start.elapsed().as_nanos() as u64);
+        }
+        self.sort_out()?;
+        Ok(count == CHANGES_AT_ONCE)
+    }
+
+    async fn publish(&mut self) -> Result<(), Error> {
+        self.stream.step(Instant::now(), Input::Time, &mut self.state.out);
+        self.broker.publish(&mut self.stream, &mut self.state.out).await;
+        self.broker.look();
+        self.sort_out()
+    }
+
+    /// The core's orders, to where they are done.
+    fn sort_out(&mut self) -> Result<(), Error> {
+        for output in self.state.out.drain(..) {
+            match &output {
+                Output::GiveUp(error) => return Err(error.clone()),
+                Output::Store(failure) | Output::Charge(failure) => {
+                    if let Some(reason) = failure.reason {
+                        let is_dead = failure.next == crate::stream::NextAttempt::Never;
+                        self.metrics.failed(reason, is_dead);
+                        if is_dead {
+                            let (row, error) = (&failure.row_id, &failure.error);
+                            tracing::warn!(row, %reason, error, "a row is dead");
+                        }
+                    }
+                }
+                Output::Absolve { .. } | Output::FetchDue | Output::Sweep => (),
+            }
+            self.state.orders.push_back(output);
+        }
+        Ok(())
+    }
+
+    fn count(&mut self) {
+        let counts = self.stream.take_counts();
+        if counts.rows > 0 {
+            self.metrics.confirmed.inc_by(counts.rows);
+            self.metrics.confirmed_bytes.inc_by(counts.bytes);
+            self.state.rows_since += counts.rows;
+        }
+        self.metrics.backlog.set(self.stream.backlog() as i64);
+    }
+
+    /// One thing at a time is asked of the database, in the core's order.
+    fn begin_database(&mut self) {
+        let now = Instant::now();
+        let state = &mut self.state;
+        if state.running.is_some() {
+            return;
+        }
+        let confirmed = self.stream.confirmed();
+        let record_after =
+            if state.rows_since > 0 { Duration::ZERO } else { RECORD_IDLE - RECORD_EVERY };
+        let client = Arc::clone(&self.client);
+        let slot = self.names.slot.clone();
+        if !state.orders.is_empty() {
+            let count = state.orders.len().min(ORDERS_AT_ONCE);
+            let orders = state.orders.drain(..count).collect();
+            let applied = self.failures.clone().apply(orders);
+            state.running = Some(Box::pin(async { applied.await.map(Done::Applied) }));
+        } else if let From::Log(_) = self.from
+            && confirmed > state.recorded
+            && now >= state.record_at + record_after
+        {
+            let last_commit = self.stream.last_commit();
+            state.rows_since = 0;
+            state.record_at = now + RECORD_EVERY;
+            state.running = Some(Box::pin(async move {
+                records::confirm(&client, &slot, confirmed, last_commit).await?;
+                Ok(Done::Recorded(confirmed))
+            }));
+        } else if now >= state.look_at {
+            state.look_at = now + LOOK_EVERY;
+            let failures = self.failures.clone();
+            state.running = Some(Box::pin(async move { look(&client, &slot, &failures).await }));
+        } else if let From::Scan(scan) = &self.from
+            && !state.is_scanned
+            && self.stream.wants_input()
+        {
+            let scan = scan.clone();
+            state.running = Some(Box::pin(async move { scan.next(&client).await.map(Done::Rows) }));
+        }
+    }
+
+    fn is_over(&self) -> Option<Ended> {
+        let state = &self.state;
+        let is_quiet = self.stream.is_still() && state.orders.is_empty() && state.running.is_none();
+        if let Some(by) = state.stop_by {
+            return (is_quiet || Instant::now() >= by).then_some(Ended::Stopped);
+        }
+        let is_scanned = matches!(self.from, From::Scan(_)) && state.is_scanned;
+        (is_scanned && is_quiet && self.stream.is_done()).then_some(Ended::Scanned)
+    }
+
+    async fn wait(&mut self, stop: &mut watch::Receiver<bool>, has_more: bool) -> Woken {
+        let Self { broker, stream, state, from, .. } = self;
+        let now = Instant::now();
+        let is_stopping = state.stop_by.is_some();
+        let mut until = stream.deadline(now).min(now + RECORD_EVERY);
+        if let Some(by) = state.stop_by {
+            until = until.min(by);
+        }
+        if !broker.is_connected() {
+            until = until.min(broker.connect_at);
+        }
+        if has_more || until <= now {
+            until = now;
+        }
+        let wants_input = stream.wants_input();
+        tokio::select! {
+            biased;
+            _ = stop.changed(), if !is_stopping => Woken::Stop,
+            driven = broker.drive() => Woken::Driven(driven),
+            done = run(&mut state.running) => Woken::Database(done),
+            input = next(from), if wants_input => Woken::Log(input),
+            () = tokio::time::sleep_until(until.into()) => Woken::Time,
+        }
+    }
+
+    fn woken(&mut self, woken: Woken) -> Result<(), Error> {
+        let now = Instant::now();
+        match woken {
+            Woken::Driven(driven) => {
+                self.broker.driven(driven, &mut self.stream, &mut self.state.out);
+            }
+            Woken::Database(done) => {
+                self.state.running = None;
+                self.done(done?)?;
+            }
+            Woken::Log(input) => self.stream.step(now, input?, &mut self.state.out),
+            Woken::Stop => {
+                self.state.stop_by = Some(now + STOP_MAX);
+                self.stream.step(now, Input::Stop, &mut self.state.out);
+            }
+            Woken::Time => (),
+        }
+        self.sort_out()
+    }
+
+    fn done(&mut self, done: Done) -> Result<(), Error> {
+        let now = Instant::now();
+        match done {
+            Done::Applied(inputs) => {
+                for input in inputs {
+                    self.stream.step(now, input, &mut self.state.out);
+                }
+            }
+            Done::Recorded(confirmed) => {
+                self.state.recorded = confirmed;
+                if let From::Log(log) = &self.from {
+                    log.confirm(confirmed);
+                }
+            }
+            Done::Looked { lag, wal_status, waiting, dead } => {
+                self.metrics.slot_lag.set(lag);
+                self.metrics.parked.set(waiting);
+                self.metrics.dead_now.set(dead);
+                self.metrics.oldest_age.set(self.age());
+                tracing::debug!(state = %self.stream, lag, "log");
+                match wal_status.as_deref() {
+                    None => return Err(self.lost("is gone")),
+                    Some("lost") => {
+                        return Err(self.lost("is invalidated: it needed more log than is kept"));
+                    }
+                    Some("unreserved") => {
+                        let slot = &self.names.slot;
+                        tracing::warn!(slot, lag, "the slot is about to be invalidated");
+                    }
+                    Some(_) => (),
+                }
+            }
+            Done::Rows(rows) => {
+                self.state.is_scanned = rows.is_empty();
+                self.stream.step(now, Input::Begin, &mut self.state.out);
+                for row in rows {
+                    self.stream.step(now, row, &mut self.state.out);
+                }
+                let end = Input::Commit { end: Lsn(0), at: None };
+                self.stream.step(now, end, &mut self.state.out);
+            }
+        }
+        Ok(())
+    }
+
+    fn lost(&self, what: &str) -> Error {
+        slot::lost(&self.names.slot, &self.names.outbox, None, what)
+    }
+
+    /// Seconds since the last transaction that is done, while there are others.
+    fn age(&self) -> f64 {
+        let Some(CommitTime(micros)) = self.stream.last_commit() else { return 0.0 };
+        if self.stream.backlog() == 0 {
+            return 0.0;
+        }
+        let epoch = SystemTime::UNIX_EPOCH + Duration::from_secs(EPOCH_SECONDS);
+        let now = SystemTime::now().duration_since(epoch).unwrap_or_default();
+        (now.as_secs_f64() - micros as f64 / 1e6).max(0.0)
+    }
+}
+
+async fn look(client: &Client, slot: &str, failures: &Failures) -> Result<Done, Error> {
+    let lag = records::lag(client, slot).await?;
+    let (waiting, dead) = failures.count().await?;
+    let (lag, wal_status) = lag.map_or((0, None), |(lag, status)| (lag, Some(status)));
+    Ok(Done::Looked { lag, wal_status, waiting, dead })
+}
+
+async fn run(running: &mut Option<Running>) -> Result<Done, Error> {
+    match running {
+        Some(running) => running.await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn next(from: &mut From) -> Result<Input, Error> {
+    match from {
+        From::Log(log) => log.next().await,
+        From::Scan(_) => std::future::pending().await,
+    }
+}

@@ -1,0 +1,180 @@
+//! The broker's side: what is offered to it, and what its answers mean.
+
+use std::time::Instant;
+
+use client::{PublishSeq, Run, Verdict};
+
+use super::sent::Sending;
+use super::{HEALTHY_FOR, Job, OUTAGE, Output, Stream, UNCONFIRMED_BYTES_MAX};
+use crate::attempts::{Fault, Reason};
+use crate::fields::Fields;
+
+impl Stream {
+    /// Gives the columns of the next row to publish; false: none may be published now. What came of it must be told
+    /// ([`Input::Published`](super::Input::Published) or [`Input::Unfit`](super::Input::Unfit)) before anything else.
+    pub fn offer(&mut self, now: Instant, fields: &mut Fields, out: &mut Vec<Output>) -> bool {
+        assert!(self.offered.is_none(), "what was offered before has an end");
+        let window = if self.careful > 0 { 1 } else { self.window };
+        if !self.is_broker_ready || self.is_stopping || now < self.pause_until {
+            return false;
+        }
+        while self.sent.count() < window && self.sent.bytes() < UNCONFIRMED_BYTES_MAX {
+            let Some(job) = self.ready.pop_front() else { return false };
+            match job {
+                Job::Row(seq) => {
+                    let row = &self.log[(seq.0 - self.log_first) as usize];
+                    if let Some(key) = row.key.clone().filter(|key| self.keys.is_parked(key)) {
+                        // It was admitted before one of its key failed: it stays behind that.
+                        self.keys.failed(&key);
+                        self.store_waiting(seq, out);
+                        self.park_waiting(&key, out);
+                        continue;
+                    }
+                    self.rows.read(row.version, &row.data, fields);
+                }
+                Job::Retry(seq) => {
+                    let Some(row) = self.retries.row(seq) else { continue };
+                    self.rows.read(super::Version::OWN, row, fields);
+                }
+            }
+            self.offered = Some(job);
+            return true;
+        }
+        false
+    }
+
+    /// The broker is away for now: what was offered stays where it was.
+    pub fn take_back(&mut self) {
+        if let Some(job) = self.offered.take() {
+            self.ready.push_front(job);
+        }
+    }
+
+    pub(super) fn published(&mut self, seq: PublishSeq) {
+        let job = self.offered.take().expect("only what was offered is published");
+        let bytes = match job {
+            Job::Row(row) => self.row(row).data.len(),
+            Job::Retry(retry) => self.retries.row(retry).map_or(0, |row| row.len()),
+        };
+        self.sent.push(seq, Sending { job, bytes });
+    }
+
+    pub(super) fn unfit(&mut self, fault: Fault, out: &mut Vec<Output>) {
+        let job = self.offered.take().expect("only what was offered is unfit");
+        self.fail(job, fault, out);
+    }
+
+    pub(super) fn verdict(&mut self, now: Instant, verdict: Verdict, out: &mut Vec<Output>) {
+        let mut jobs = Vec::new();
+        match verdict {
+            Verdict::Confirmed(run) => {
+                self.healthy_until = Some(now + HEALTHY_FOR);
+                self.outages = 0;
+                self.sent.take(run, &mut jobs);
+                jobs.into_iter().for_each(|job| self.confirm(job, out));
+            }
+            Verdict::Returned { seq, code, text } => {
+                self.sent.take(Run { first: seq, last: seq }, &mut jobs);
+                for job in jobs {
+                    let text = format!("returned: {code} {text}");
+                    self.fail(job, Fault { reason: Reason::Unroutable, text }, out);
+                }
+            }
+            Verdict::Refused(run) => {
+                self.sent.take(run, &mut jobs);
+                if self.healthy_until.is_none_or(|until| until < now) {
+                    // Nothing is confirmed: the broker is ill, and no row is to blame.
+                    self.again(jobs);
+                    self.outage(now);
+                    return;
+                }
+                for job in jobs {
+                    let text = "the broker refused it (basic.nack)".into();
+                    self.fail(job, Fault { reason: Reason::Refused, text }, out);
+                }
+            }
+        }
+    }
+
+    fn confirm(&mut self, job: Job, out: &mut Vec<Output>) {
+        self.careful = self.careful.saturating_sub(1);
+        self.counts.rows += 1;
+        match job {
+            Job::Row(seq) => {
+                let row = self.row(seq);
+                let (bytes, key) = (row.data.len() as u64, row.key.clone());
+                self.counts.bytes += bytes;
+                self.settle(seq);
+                if let Some(key) = key {
+                    let next = self.keys.done(&key);
+                    self.ready.extend(next.map(Job::Row));
+                    self.park_waiting(&key, out);
+                }
+            }
+            Job::Retry(seq) => {
+                let Some((retry, next)) = self.retries.done(seq) else { return };
+                self.counts.bytes += retry.row.len() as u64;
+                self.ready.extend(next.map(Job::Retry));
+                out.push(Output::Absolve { row_id: retry.row_id, key: retry.key });
+            }
+        }
+    }
+
+    fn fail(&mut self, job: Job, fault: Fault, out: &mut Vec<Output>) {
+        self.careful = self.careful.saturating_sub(1);
+        match job {
+            Job::Row(seq) => self.fail_row(seq, fault, out),
+            Job::Retry(seq) => self.fail_retry(seq, fault, out),
+        }
+    }
+
+    /// To be published again, before everything else and in the same order.
+    fn again(&mut self, jobs: Vec<Job>) {
+        if self.is_stopping {
+            return;
+        }
+        for job in jobs.into_iter().rev() {
+            self.ready.push_front(job);
+        }
+    }
+
+    fn outage(&mut self, now: Instant) {
+        self.pause_until = now + OUTAGE.bound(self.outages);
+        self.outages = self.outages.saturating_add(1);
+    }
+
+    pub(super) fn broker_lost(&mut self, now: Instant) {
+        self.take_back();
+        self.is_broker_ready = false;
+        let jobs = self.sent.take_all();
+        self.again(jobs);
+        self.outage(now);
+    }
+
+    /// Something that was published made the broker close. With one message at a time it is known which.
+    pub(super) fn broker_refused(
+        &mut self,
+        now: Instant,
+        code: u16,
+        text: String,
+        out: &mut Vec<Output>,
+    ) {
+        self.take_back();
+        self.is_broker_ready = false;
+        self.outage(now);
+        if let Some(job) = self.sent.sole() {
+            self.sent.take_all();
+            let reason = match code {
+                // The exchange is missing, or this user may not publish to it: somebody can mend that.
+                403 | 404 => Reason::Unroutable,
+                311 => Reason::TooLarge,
+                _ if text.contains("larger than") || text.contains("too large") => Reason::TooLarge,
+                _ => Reason::Broken,
+            };
+            return self.fail(job, Fault { reason, text: format!("{code} {text}") }, out);
+        }
+        let jobs = self.sent.take_all();
+        self.careful = jobs.len();
+        self.again(jobs);
+    }
+}
