@@ -7,7 +7,9 @@ use std::cell::OnceCell;
 use amqp::{Properties, TableRef};
 use bytes::BytesMut;
 use machine::limits::NAME_BYTES_MAX;
-use machine::{Catalog, HashProperty, Headers, Outcome, QueueId, Target, ValueView};
+use machine::{
+    Catalog, HashProperty, Headers, Outcome, Overflow, Queue, QueueId, Target, ValueView,
+};
 use sha2::{Digest as _, Sha256};
 
 use super::letter::{Death, Letter, write_letter};
@@ -190,10 +192,22 @@ impl<'c> Origin<'c> {
             return;
         }
         targets.retain(|target| match self.catalog.queue_by_id(target.queue) {
-            Some(queue) => !letter.trail.is_cycle(&queue.name),
+            Some(queue) => {
+                let may_end = !letter.trail.is_lost() || !sends_on_by_itself(queue);
+                may_end && !letter.trail.is_cycle(&queue.name)
+            }
             None => false,
         });
     }
+}
+
+/// Whether messages leave `queue` for another with nobody deciding so: a cycle needs such queues alone.
+fn sends_on_by_itself(queue: &Queue) -> bool {
+    queue.settings().features.is_some_and(|features| {
+        let has_limit = features.max_length.is_some() || features.max_length_bytes.is_some();
+        let drops = has_limit && features.overflow == Overflow::DropHead;
+        features.dead_letters && (features.message_ttl_ms.is_some() || drops)
+    })
 }
 
 /// The name of the queue that keeps the messages of `name` which came back too often. Of a name that

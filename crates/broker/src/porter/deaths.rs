@@ -46,9 +46,17 @@ pub(super) struct Deaths<'m> {
 pub(crate) struct Trail<'m> {
     /// Newest first, each with whether nobody refused the message there.
     stations: Vec<(&'m [u8], bool)>,
+    /// The next letter will not tell of all of them.
+    is_cut: bool,
 }
 
 impl Trail<'_> {
+    /// Whether it may go round and round in a way that nobody will ever see: all that is known happened
+    /// on its own, and some of that is forgotten now.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.is_cut && self.stations.iter().all(|(_, is_automatic)| *is_automatic)
+    }
+
     /// Whether a message that comes to `queue` now would go round and round, with nobody deciding so.
     pub(crate) fn is_cycle(&self, queue: &str) -> bool {
         for (station, is_automatic) in &self.stations {
@@ -168,7 +176,13 @@ impl<'m> Deaths<'m> {
             let times = self.others.iter().map(Past::time).enumerate().rev();
             let Some((oldest, _)) = times.min_by_key(|(_, time)| *time) else { return };
             self.others.remove(oldest);
+            self.trail.is_cut = true;
         }
+    }
+
+    /// There was no room even for the newest.
+    pub(super) fn forget(&mut self) {
+        self.trail.is_cut = true;
     }
 
     /// All of them; `keys` are what the message had been routed by.
@@ -238,7 +252,7 @@ impl<'m> Trail<'m> {
             let reason = past.table.find(REASON);
             (queue, reason != Some(ValueRef::LongStr(REJECTED.as_bytes())))
         });
-        Self { stations: std::iter::once(now).chain(before).collect() }
+        Self { stations: std::iter::once(now).chain(before).collect(), is_cut: false }
     }
 }
 

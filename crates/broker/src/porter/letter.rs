@@ -136,6 +136,7 @@ fn write_fitting<'o>(
         } else if tells_first {
             tells_first = false;
         } else {
+            deaths.forget();
             written.clear();
             write_headers(headers, death, deaths, told, false, false, written);
             break;

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use amqp::{FieldTable, FieldValue, Properties, ValueRef};
+use amqp::{FieldTable, FieldValue, Properties, TableRef, ValueRef};
+use bytes::BytesMut;
 use cluster::Answer;
 use machine::{
     Arguments, CatalogCommand, CatalogReply, ExchangeKind, Outcome, QueueId, Ranges, Value,
@@ -412,6 +413,59 @@ fn a_cycle_of_several_queues_ends_where_it_closes() {
     let leaving = world.leaving(queues[2], Outcome::Rejected, 2, &[(at, "m")]);
     world.answer(Answer::Leaving(leaving));
     assert_eq!(world.carry().len(), 1);
+}
+
+/// A queue whose messages expire, into another.
+fn expiring(world: &mut World, name: &str, next: &str) -> QueueId {
+    let ttl = none().with("x-message-ttl", Value::I64(1));
+    let arguments = ttl.with("x-dead-letter-exchange", text(""));
+    world.queue(name, arguments.with("x-dead-letter-routing-key", text(next)))
+}
+
+/// So many of them, the last into the first.
+fn ring(world: &mut World, count: usize) -> Vec<QueueId> {
+    let name = |index: usize| format!("ring-{}", index % count);
+    (0..count).map(|index| expiring(world, &name(index), &name(index + 1))).collect()
+}
+
+/// The head of what a message that died in `queue` goes on as, if it does.
+fn died(world: &mut World, queue: QueueId, reason: Outcome, head: BytesMut) -> Option<BytesMut> {
+    let leaving = world.leaving(queue, reason, 1, &[(head, "m")]);
+    world.answer(Answer::Leaving(leaving));
+    world.carry().pop().map(|stored| stored.head[..].into())
+}
+
+#[test]
+fn a_cycle_longer_than_its_record_ends_all_the_same() {
+    let mut world = World::new();
+    let ring = ring(&mut world, limits::DEATHS_MAX * 2);
+    let mut at = head("", "ring-0", None);
+    let mut hops = 0;
+    for queue in ring.iter().cycle() {
+        let Some(next) = died(&mut world, *queue, Outcome::Expired, at.clone()) else { break };
+        (at, hops) = (next, hops + 1);
+    }
+    assert_eq!(hops, limits::DEATHS_MAX, "as far as all of its way is known");
+    assert_eq!(world.porter.take_counts().cycles, 1);
+    let queue = ring[limits::DEATHS_MAX];
+    assert!(died(&mut world, queue, Outcome::Rejected, at).is_some(), "who refuses knows it");
+}
+
+#[test]
+fn a_message_without_room_for_its_deaths_does_not_go_round_either() {
+    let mut world = World::new();
+    let ring = ring(&mut world, 2);
+    world.source("end", "", Some("ring-0"));
+    let fields = (0..amqp::limits::HEADERS_MAX).map(|i| (format!("h{i}"), FieldValue::Void));
+    let table = FieldTable(fields.collect()).to_bytes();
+    let headers = Some(TableRef::validate(&table).unwrap());
+    let full = head_with("", "ring-0", &Properties { headers, ..Properties::default() });
+    assert_eq!(died(&mut world, ring[0], Outcome::Expired, full.clone()), None);
+    assert_eq!(world.porter.take_counts().cycles, 1);
+    assert!(died(&mut world, ring[0], Outcome::Rejected, full.clone()).is_some());
+    let before_end = expiring(&mut world, "before", "end");
+    let kept = died(&mut world, before_end, Outcome::Expired, full);
+    assert!(kept.is_some(), "the last queue sends nothing on by itself");
 }
 
 #[test]
