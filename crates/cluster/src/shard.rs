@@ -20,7 +20,7 @@ mod report;
 mod requests;
 mod snapshots;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use machine::{Catalog, CatalogCommand, GroupId, NodeId, Origin, QueueId, SessionId};
 use wal::{CommitBatch, Place};
@@ -82,6 +82,8 @@ pub struct Shard {
     reconciling: bool,
     /// Sessions that some shards have ended and others not yet; in shard 0.
     ending: BTreeMap<(SessionId, Option<Ticket>), Ending>,
+    /// Queues of no use any more that this node's catalog has not heard of yet; in shard 0.
+    unheard: BTreeSet<QueueId>,
     /// Bytes proposed since something was last handed out for writing.
     gathered_bytes: usize,
     /// What an append is to hold is being put together: not to be begun again within.
@@ -141,6 +143,7 @@ impl Shard {
             own: VecDeque::new(),
             reconciling: false,
             ending: BTreeMap::new(),
+            unheard: BTreeSet::new(),
             gathered_bytes: 0,
             is_finishing: false,
             closing: None,

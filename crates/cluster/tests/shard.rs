@@ -280,6 +280,21 @@ fn an_auto_delete_queue_goes_with_its_last_consumer_and_then_the_detach_is_answe
 }
 
 #[test]
+fn a_queue_that_is_of_no_use_before_the_catalog_has_heard_of_it_goes_when_it_has() {
+    let mut node = Node::new(1);
+    let first = node.declare(ANN, "first", Kind::default());
+    let next = QueueId(first.0.0 + 1);
+    // Its group had it from another node, and its time was over at once.
+    node.inputs.push(Input::DeleteUnused { queue: next, detached: None });
+    node.run_to_quiet();
+    let place = node.declare(ANN, "second", Kind::default());
+    assert_eq!(place.0, next);
+    node.run_to_quiet();
+    assert!(node.status(place).is_none(), "nobody else will ever delete it");
+    assert!(node.status(first).is_some());
+}
+
+#[test]
 fn an_exclusive_queue_goes_with_its_session() {
     let mut node = Node::new(1);
     let kind = Kind { exclusive: true, ..Kind::default() };

@@ -32,6 +32,7 @@ impl Shard {
         for entry in &committed {
             self.apply_catalog(entry, outputs);
         }
+        self.delete_heard();
         self.hand_out_membership(outputs);
         self.hand_out_reconciliation(outputs);
         let Some(catalog) = &mut self.catalog else { return };
@@ -203,6 +204,17 @@ impl Shard {
         }
     }
 
+    /// What was of no use before the catalog had heard of it goes now that it has.
+    fn delete_heard(&mut self) {
+        let Some(catalog) = self.catalog.as_ref().filter(|_| !self.unheard.is_empty()) else {
+            return;
+        };
+        let later = self.unheard.split_off(&QueueId(catalog.catalog().next_queue()));
+        for queue in std::mem::replace(&mut self.unheard, later) {
+            self.own.push_back(Input::DeleteUnused { queue, detached: None });
+        }
+    }
+
     /// Deletes the queue `queue`, which is of no use any more. If it is not there any more, the waiter is handed back.
     pub(super) fn delete_unused(
         &mut self,
@@ -211,8 +223,16 @@ impl Shard {
         waiter: Waiter,
         outputs: &mut Vec<Output>,
     ) -> Option<Waiter> {
-        let found = self.catalog.as_ref().and_then(|it| it.catalog().queue_by_id(queue));
-        let Some(found) = found else { return Some(waiter) };
+        let Some(catalog) = self.catalog.as_ref().map(|it| it.catalog()) else {
+            return Some(waiter);
+        };
+        let Some(found) = catalog.queue_by_id(queue) else {
+            if queue.0 >= catalog.next_queue() {
+                // Its group has heard of it sooner than group 0 here, and takes no consumer any more.
+                self.unheard.insert(queue);
+            }
+            return Some(waiter);
+        };
         let (vhost, name) = (found.vhost.clone(), found.name.clone());
         let command = CatalogCommand::DeleteQueue { vhost, name, queue: Some(queue), by: None };
         self.change(now, &command, waiter, outputs);
