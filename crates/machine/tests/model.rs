@@ -492,10 +492,10 @@ impl World {
         if c.is_multiple_of(2) {
             let (if_unused, if_empty) = (c & 4 != 0, c & 8 != 0);
             let result = self.leader.close_queue(id, if_unused, if_empty);
-            if if_unused && !queue.consumers.is_empty() {
-                assert_eq!(result, Err(CloseError::InUse));
-            } else if if_empty && ready > 0 {
+            if if_empty && ready > 0 {
                 assert_eq!(result, Err(CloseError::NotEmpty));
+            } else if if_unused && !queue.consumers.is_empty() {
+                assert_eq!(result, Err(CloseError::InUse));
             } else {
                 assert_eq!(result, Ok(ready));
                 self.leader.reopen_queue(id);

@@ -298,6 +298,7 @@ fn a_queue_closes_only_as_asked_and_then_takes_no_consumers() {
     leader.publish(2);
     assert_eq!(leader.machine.close_queue(Q, true, false), Err(CloseError::InUse));
     assert_eq!(leader.machine.close_queue(Q, false, true), Err(CloseError::NotEmpty));
+    assert_eq!(leader.machine.close_queue(Q, true, true), Err(CloseError::NotEmpty));
     assert_eq!(leader.machine.close_queue(Q, false, false), Ok(2));
     let spec = ConsumerSpec::default();
     let attached = leader.machine.attach(Q, who(2), spec, &mut leader.effects);

@@ -459,8 +459,7 @@ impl Generator {
         if has_conditions && self.random.chance(30) {
             operation = operation.flag("if-unused");
         }
-        let has_one = !operation.options.is_empty();
-        if has_conditions && !has_one && self.random.chance(30) {
+        if has_conditions && self.random.chance(30) {
             operation = operation.flag("if-empty");
         }
         self.push(operation);

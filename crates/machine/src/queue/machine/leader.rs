@@ -355,12 +355,13 @@ impl QueueMachine {
     ) -> Result<u64, CloseError> {
         let queue = self.queue_mut(queue).filter(|queue| !queue.is_gone);
         let queue = queue.ok_or(CloseError::NoQueue)?;
-        if if_unused && queue.consumers.attached() > 0 {
-            return Err(CloseError::InUse);
-        }
         let ready = queue.ready_len();
+        // RabbitMQ names this one if both are in the way.
         if if_empty && ready > 0 {
             return Err(CloseError::NotEmpty);
+        }
+        if if_unused && queue.consumers.attached() > 0 {
+            return Err(CloseError::InUse);
         }
         queue.is_closing = true;
         Ok(ready)
