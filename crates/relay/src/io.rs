@@ -5,7 +5,9 @@
     reason = "io is where clocks are read, sockets opened and things shared between tasks (I1)"
 )]
 
+pub mod admin;
 mod broker;
+pub mod http;
 mod inbox;
 mod poll;
 mod postgres;

@@ -13,6 +13,7 @@
 //! assert!(config.problems().is_empty());
 //! ```
 
+pub mod admin;
 mod attempts;
 mod batch;
 mod compose;

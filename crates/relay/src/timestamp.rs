@@ -41,7 +41,7 @@ fn zone_seconds(zone: &str) -> Option<i64> {
 }
 
 /// Days from 1970-01-01 in the Gregorian calendar, counted in years that begin in March.
-fn days(year: i64, month: i64, day: i64) -> i64 {
+pub(crate) fn days(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let from_march = (month + 9) % 12;
     365 * year + year / 4 - year / 100 + year / 400 + (153 * from_march + 2) / 5 + day - 719_469

@@ -1,0 +1,236 @@
+//! What an outbox needs in the database, what of it is there, and the statements that make the rest.
+//!
+//! A plan is made from what is found, so a second run plans nothing. `install --print` shows the same
+//! statements that `install` runs.
+
+mod columns;
+mod extras;
+pub(crate) mod index;
+pub(crate) mod partitions;
+
+use std::fmt;
+
+use serde::Deserialize;
+
+pub use columns::check_columns;
+pub use partitions::{Every, Partitions};
+
+use crate::admin::finding::{Finding, Report};
+use crate::admin::shape::Shape;
+use crate::config::{Config, Order, Source};
+use crate::mapping::{Mapping, TableName};
+use crate::sql::{COMPANION, quoted};
+
+/// The sequence column that is added where an order is asked for.
+pub const SEQUENCE_COLUMN: &str = "seq";
+/// Tables with more rows do not get a column by `install`: it rewrites the table and stops all writers meanwhile.
+const REWRITE_ROWS_MAX: f64 = 100_000.0;
+
+/// What is asked for.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// As the relay will run: mapping, source, order and what becomes of confirmed rows are looked at.
+    pub config: Config,
+    pub partitions: Option<Partitions>,
+    /// A role that gets what a relay needs, and no more.
+    pub grant_to: Option<String>,
+}
+
+/// What is there.
+#[derive(Clone, Debug, Default)]
+pub struct Found {
+    pub table: Option<Shape>,
+    pub archive: Option<Shape>,
+    pub publication: Option<Publication>,
+    pub server: Server,
+}
+
+/// The server, as far as an installation depends on it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct Server {
+    pub version: i32,
+    pub wal_level: String,
+    pub now_seconds: i64,
+    pub has_companion: bool,
+    /// The table has at least one row.
+    pub has_rows: bool,
+}
+
+/// A publication.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct Publication {
+    pub publishes_insert: bool,
+    pub via_root: bool,
+    pub has_table: bool,
+}
+
+/// Reads a [`Server`]; the table's quoted name is the parameter.
+pub const READ_SERVER: &str = "SELECT current_setting('server_version_num')::int4 AS version, \
+    current_setting('wal_level') AS wal_level, extract(epoch FROM now())::int8 AS now_seconds, \
+    to_regclass('millrace.relay_failures') IS NOT NULL AND to_regclass('millrace.relay_slots') IS NOT NULL \
+      AS has_companion, false AS has_rows";
+
+/// Reads a [`Publication`]: its name, and the table's oid.
+pub const READ_PUBLICATION: &str = "SELECT p.pubinsert AS publishes_insert, p.pubviaroot AS via_root, \
+    p.puballtables OR EXISTS (SELECT FROM pg_publication_rel r WHERE r.prpubid = p.oid AND r.prrelid = $2::int8::oid) \
+      AS has_table \
+    FROM pg_publication p WHERE p.pubname = $1::text";
+
+/// One statement, and what it is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    pub why: String,
+    pub sql: String,
+    /// Must not run in a transaction (CREATE INDEX CONCURRENTLY).
+    pub is_alone: bool,
+}
+
+/// What to do, and what was found on the way.
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
+    /// Those of one transaction first.
+    pub steps: Vec<Step>,
+    pub report: Report,
+}
+
+impl Plan {
+    fn step(&mut self, why: impl Into<String>, sql: impl Into<String>) {
+        self.steps.push(Step { why: why.into(), sql: sql.into(), is_alone: false });
+    }
+
+    fn alone(&mut self, why: impl Into<String>, sql: impl Into<String>) {
+        self.steps.push(Step { why: why.into(), sql: sql.into(), is_alone: true });
+    }
+
+    fn tell(&mut self, finding: Finding) {
+        self.report.findings.push(finding);
+    }
+
+    /// Steps of one transaction, then those that run alone.
+    pub fn parts(&self) -> (Vec<&Step>, Vec<&Step>) {
+        self.steps.iter().partition(|step| !step.is_alone)
+    }
+}
+
+impl fmt::Display for Plan {
+    /// A script that psql runs.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (together, alone) = self.parts();
+        if !together.is_empty() {
+            writeln!(out, "BEGIN;")?;
+            for step in together {
+                writeln!(out, "-- {}\n{};", step.why, step.sql.trim_end().trim_end_matches(';'))?;
+            }
+            writeln!(out, "COMMIT;")?;
+        }
+        for step in alone {
+            writeln!(out, "-- {}\n{};", step.why, step.sql)?;
+        }
+        Ok(())
+    }
+}
+
+/// Where confirmed rows of `table` go when they are archived.
+pub fn archive_of(table: &TableName) -> TableName {
+    TableName { schema: table.schema.clone(), name: format!("{}_archive", table.name) }
+}
+
+/// What remains to be done.
+pub fn plan(wanted: &Wanted, found: &Found) -> Plan {
+    let mut plan = Plan::default();
+    if matches!(wanted.config.source, Source::Messages { .. }) {
+        plan.tell(Finding::ok("table", "messages of pg_logical_emit_message need no table"));
+    } else {
+        table(wanted, found, &mut plan);
+    }
+    if found.server.has_companion {
+        plan.tell(Finding::ok("companion", "the schema millrace is there"));
+    } else {
+        plan.step("what the relay remembers of failures and slots", COMPANION);
+    }
+    extras::publication(wanted, found, &mut plan);
+    extras::grants(wanted, found, &mut plan);
+    plan
+}
+
+fn table(wanted: &Wanted, found: &Found, plan: &mut Plan) {
+    let name = match &found.table {
+        Some(shape) => shape.table(),
+        None => wanted.config.mapping.table.clone(),
+    };
+    let mut mapping = wanted.config.mapping.clone();
+    match &found.table {
+        None => {
+            let sequence = needs_sequence(wanted, None);
+            plan.step(
+                format!("the outbox {name}"),
+                columns::create(&mapping, &name, sequence, wanted.partitions),
+            );
+            if sequence {
+                mapping.order_by = vec![SEQUENCE_COLUMN.into()];
+                plan.tell(run_with_sequence(SEQUENCE_COLUMN));
+            }
+        }
+        Some(shape) => {
+            plan.tell(Finding::ok("table", format!("{name} is there")));
+            plan.report.findings.extend(check_columns(&mapping, shape));
+            if wanted.config.order != Order::None {
+                existing_sequence(wanted, shape, &mut mapping, plan);
+            }
+        }
+    }
+    partitions::plan(wanted, found, &name, plan);
+    index::plan(&mapping, found, &name, plan);
+    extras::archive(wanted, found, &name, plan);
+}
+
+/// Two rows of one transaction have the same `now()`, and clocks of two writers differ: only a sequence is an order.
+fn needs_sequence(wanted: &Wanted, shape: Option<&Shape>) -> bool {
+    if wanted.config.order == Order::None {
+        return false;
+    }
+    let first = wanted.config.mapping.order_by.first();
+    match shape {
+        // A column that is only ordered by is made as a sequence.
+        None => first.is_none_or(|first| columns::role(&wanted.config.mapping, first).is_some()),
+        Some(shape) => {
+            !first.and_then(|first| shape.column(first)).is_some_and(|column| column.is_sequence)
+        }
+    }
+}
+
+fn existing_sequence(wanted: &Wanted, shape: &Shape, mapping: &mut Mapping, plan: &mut Plan) {
+    if !needs_sequence(wanted, Some(shape)) {
+        return;
+    }
+    if let Some(column) = shape.columns.iter().find(|column| column.is_sequence) {
+        mapping.order_by = vec![column.name.clone()];
+        plan.tell(run_with_sequence(&column.name));
+        return;
+    }
+    let kind = columns::sequence_type(shape.is_partitioned());
+    let name = shape.table().quoted();
+    let sql = format!("ALTER TABLE {name} ADD COLUMN {} {kind}", quoted(SEQUENCE_COLUMN));
+    if shape.column(SEQUENCE_COLUMN).is_some() || shape.rows > REWRITE_ROWS_MAX {
+        plan.tell(Finding::fail(
+            "order",
+            format!("{} has no sequence column to keep an order by", shape.label()),
+            format!(
+                "Adding one rewrites the table and stops its writers meanwhile, so it is left to you: {sql};\n\
+                 then run `install` again"
+            ),
+        ));
+        return;
+    }
+    plan.step("a number for each row, so that the order is exact", sql);
+    mapping.order_by = vec![SEQUENCE_COLUMN.into()];
+    plan.tell(run_with_sequence(SEQUENCE_COLUMN));
+}
+
+fn run_with_sequence(column: &str) -> Finding {
+    Finding::warn(
+        "order",
+        format!("the column {column} numbers rows; the mapping given orders by something else"),
+        format!("Give `--order-by {column}` to `millrace relay run` (and to `doctor`, `status`)"),
+    )
+}

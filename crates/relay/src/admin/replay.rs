@@ -1,0 +1,260 @@
+//! Rows that are to be published again: dead ones, waiting ones at once, or confirmed ones.
+//!
+//! Every form has one and the same parameter list, so that a choice is data and never text: outbox, ids, since,
+//! until, reason, a pattern for the error, the last id of the batch before.
+
+use crate::config::{Config, OnSuccess, Source};
+use crate::sql::{Table, literal, quoted};
+
+/// Rows of one transaction.
+pub const BATCH_ROWS: i64 = 1000;
+
+/// Which rows are looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Among {
+    /// Set aside for good.
+    Dead,
+    /// Failed, with an attempt to come: it comes now.
+    Waiting,
+    /// Confirmed already: consumers get them once more.
+    Processed,
+}
+
+/// Which of them are chosen; what is None chooses all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Choice {
+    pub ids: Option<Vec<String>>,
+    /// Dead (or failed, or processed) at this time or later: what PostgreSQL reads as timestamptz.
+    pub since: Option<String>,
+    /// Before this time.
+    pub until: Option<String>,
+    pub reason: Option<String>,
+    /// `%` is any text, `_` any character.
+    pub error_like: Option<String>,
+}
+
+impl Choice {
+    /// Nothing was chosen: everything would be.
+    pub fn is_all(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// The statements of one kind of replay.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Statements {
+    /// `count`, `example` (an id) and `error`.
+    pub count: String,
+    /// Locks the next rows and gives their ids, smallest first.
+    pub next: String,
+    /// What is done to them, in order; each gives the ids it has brought back. Parameters: outbox, ids.
+    pub bring_back: Vec<String>,
+    /// Forgets the failures of those that were brought back. Parameters: outbox, ids.
+    pub forget: Option<String>,
+}
+
+/// The type of a column, for casts.
+fn kind_of<'a>(table: &'a Table, column: &str) -> &'a str {
+    let found = table.columns.iter().find(|(name, _)| name == column);
+    found.map_or("text", |(_, kind)| kind)
+}
+
+const CHOSEN: &str = "($2::text[] IS NULL OR {id} = ANY($2::text[])) \
+    AND ($3::text IS NULL OR {at} >= $3::text::timestamptz) AND ($4::text IS NULL OR {at} < $4::text::timestamptz) \
+    AND ($5::text IS NULL OR {reason} = $5::text) AND ($6::text IS NULL OR {error} LIKE $6::text)";
+
+/// The statements for `among`.
+///
+/// # Errors
+/// There are no such rows under this configuration: why, in words.
+pub fn statements(config: &Config, among: Among, table: &Table, columns: &[String]) -> Result<Statements, String> {
+    match among {
+        Among::Dead => Ok(dead(config, table, columns)),
+        Among::Waiting => Ok(waiting()),
+        Among::Processed => processed(config, table, columns),
+    }
+}
+
+fn failures(condition: &str, at: &str) -> (String, String) {
+    let chosen = CHOSEN
+        .replace("{id}", "f.row_id")
+        .replace("{at}", at)
+        .replace("{reason}", "f.reason")
+        .replace("{error}", "f.error");
+    let from = format!("FROM millrace.relay_failures f WHERE f.outbox = $1::text AND {condition} AND {chosen}");
+    let count = format!("SELECT count(*) AS count, min(f.row_id) AS example, min(f.error) AS error {from}");
+    let next = format!(
+        "SELECT f.row_id {from} AND ($7::text IS NULL OR f.row_id > $7::text) \
+         ORDER BY f.row_id LIMIT {BATCH_ROWS} FOR UPDATE"
+    );
+    (count, next)
+}
+
+fn waiting() -> Statements {
+    let (count, next) = failures("f.dead_at IS NULL", "f.last_failed_at");
+    let now = "UPDATE millrace.relay_failures SET next_attempt_at = now() \
+               WHERE outbox = $1::text AND row_id = ANY($2::text[]) RETURNING row_id";
+    Statements { count, next, bring_back: vec![now.into()], forget: None }
+}
+
+fn dead(config: &Config, table: &Table, columns: &[String]) -> Statements {
+    let (count, next) = failures("f.dead_at IS NOT NULL", "f.dead_at");
+    if config.source != Source::Poll {
+        // The relay reads no table: what failed is published from where it is stored.
+        let again = "UPDATE millrace.relay_failures SET dead_at = NULL, attempts = 0, next_attempt_at = now() \
+                     WHERE outbox = $1::text AND row_id = ANY($2::text[]) AND stored_row IS NOT NULL RETURNING row_id";
+        return Statements { count, next, bring_back: vec![again.into()], forget: None };
+    }
+    let mut bring_back = Vec::new();
+    bring_back.extend(unmark(config, table));
+    bring_back.push(restore(config, table, columns));
+    let forget = "DELETE FROM millrace.relay_failures WHERE outbox = $1::text AND row_id = ANY($2::text[])";
+    Statements { count, next, bring_back, forget: Some(forget.into()) }
+}
+
+/// Marked rows are pending again.
+fn unmark(config: &Config, table: &Table) -> Option<String> {
+    let mapping = &config.mapping;
+    let processed = quoted(mapping.processed.as_ref()?);
+    let id = quoted(&mapping.id);
+    let error = mapping.error.as_ref().map_or(String::new(), |name| format!(", {} = NULL", quoted(name)));
+    Some(format!(
+        "UPDATE {} o SET {processed} = NULL{error} WHERE $1::text IS NOT NULL AND o.{id} = ANY($2::text[]::{}[]) \
+         RETURNING o.{id}::text",
+        table.name.quoted(),
+        kind_of(table, &mapping.id)
+    ))
+}
+
+/// Columns of a row that goes back into the outbox: it is new there, so neither processed nor failed.
+fn back(config: &Config, columns: &[String], from: &str) -> (String, String) {
+    let mapping = &config.mapping;
+    let is_mark = |name: &String| mapping.processed.as_ref() == Some(name) || mapping.error.as_ref() == Some(name);
+    let names: Vec<String> = columns.iter().map(|name| quoted(name)).collect();
+    let values: Vec<String> = columns
+        .iter()
+        .map(|name| if is_mark(name) { "NULL".into() } else { format!("{from}.{}", quoted(name)) })
+        .collect();
+    (names.join(", "), values.join(", "))
+}
+
+/// Rows that were taken out of the outbox go back.
+fn restore(config: &Config, table: &Table, columns: &[String]) -> String {
+    let name = table.name.quoted();
+    let (names, values) = back(config, columns, "r");
+    format!(
+        "INSERT INTO {name} AS o ({names}) OVERRIDING SYSTEM VALUE SELECT {values} \
+         FROM millrace.relay_failures f, jsonb_populate_record(NULL::{name}, f.stored_row) r \
+         WHERE f.outbox = $1::text AND f.row_id = ANY($2::text[]) AND f.stored_row IS NOT NULL \
+         ON CONFLICT DO NOTHING RETURNING o.{}::text",
+        quoted(&config.mapping.id)
+    )
+}
+
+fn processed(config: &Config, table: &Table, columns: &[String]) -> Result<Statements, String> {
+    let mapping = &config.mapping;
+    let id = quoted(&mapping.id);
+    let kind = kind_of(table, &mapping.id);
+    let is_archive = config.source == Source::Poll && config.on_success == OnSuccess::Archive;
+    let (from, at, condition) = match (&config.source, config.on_success, &mapping.processed, &mapping.occurred) {
+        (Source::Poll, OnSuccess::Archive, _, _) => {
+            let archive = super::install::archive_of(&table.name);
+            (archive.quoted(), "o.archived_at".to_owned(), "true".to_owned())
+        }
+        (Source::Poll, OnSuccess::Update, Some(processed), _) => {
+            let processed = quoted(processed);
+            let condition = format!(
+                "o.{processed} IS NOT NULL AND NOT EXISTS (SELECT FROM millrace.relay_failures f \
+                 WHERE f.outbox = {} AND f.row_id = o.{id}::text)",
+                literal(&table.label())
+            );
+            (table.name.quoted(), format!("o.{processed}"), condition)
+        }
+        (Source::Poll, OnSuccess::Delete | OnSuccess::Update, _, _) => {
+            return Err("confirmed rows are deleted under --on-success delete: there is nothing to bring back. \
+                        Under archive they are kept"
+                .into());
+        }
+        (Source::Wal { .. }, _, _, Some(occurred)) => {
+            (table.name.quoted(), format!("o.{}", quoted(occurred)), "true".to_owned())
+        }
+        (Source::Wal { .. }, _, _, None) => (table.name.quoted(), "now()".into(), "true".into()),
+        (Source::Messages { .. }, _, _, _) => {
+            return Err("messages of pg_logical_emit_message are in no table: only dead ones can be replayed".into());
+        }
+    };
+    let error = mapping.error.as_ref().map_or("''".into(), |name| format!("o.{}", quoted(name)));
+    let chosen = CHOSEN
+        .replace("{id}", &format!("o.{id}::text"))
+        .replace("{at}", &at)
+        .replace("{reason}", "''")
+        .replace("{error}", &error);
+    let body = format!("FROM {from} o WHERE $1::text IS NOT NULL AND {condition} AND {chosen}");
+    let count = format!("SELECT count(*) AS count, min(o.{id}::text) AS example, '' AS error {body}");
+    let next = format!(
+        "SELECT o.{id}::text {body} AND ($7::text IS NULL OR o.{id} > $7::text::{kind}) \
+         ORDER BY o.{id} LIMIT {BATCH_ROWS} FOR UPDATE SKIP LOCKED"
+    );
+    let bring = if is_archive {
+        let (names, values) = back(config, columns, "r");
+        format!(
+            "WITH r AS (DELETE FROM {from} o WHERE $1::text IS NOT NULL AND o.{id} = ANY($2::text[]::{kind}[]) \
+             RETURNING o.*) INSERT INTO {} AS o ({names}) OVERRIDING SYSTEM VALUE SELECT {values} FROM r \
+             RETURNING o.{id}::text",
+            table.name.quoted()
+        )
+    } else if config.source == Source::Poll {
+        unmark(config, table).unwrap_or_default()
+    } else {
+        let key = mapping.key.as_ref().map_or(format!("o.{id}::text"), |key| format!("coalesce(o.{}::text, o.{id}::text)", quoted(key)));
+        format!(
+            "INSERT INTO millrace.relay_failures AS f (outbox, row_id, key, attempts, reason, error, next_attempt_at, \
+               stored_row) SELECT $1::text, o.{id}::text, {key}, 0, 'replay', 'asked for', now(), to_jsonb(o) \
+             FROM {from} o WHERE o.{id} = ANY($2::text[]::{kind}[]) \
+             ON CONFLICT (outbox, row_id) DO UPDATE SET dead_at = NULL, attempts = 0, next_attempt_at = now() \
+             RETURNING f.row_id"
+        )
+    };
+    Ok(Statements { count, next, bring_back: vec![bring], forget: None })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mapping::{Mapping, Preset, TableName};
+
+    fn config() -> Config {
+        let mut mapping = Mapping::preset(Preset::OutboxMessages);
+        mapping.id = "i\"d; DROP TABLE x; --".into();
+        Config::new("postgres://h/d", "amqp://h".parse().expect("it is a URL"), mapping)
+    }
+
+    fn table() -> Table {
+        let name = TableName { schema: Some("s'h".into()), name: "out'box\"".into() };
+        Table { name, oid: 1, columns: Vec::new(), is_plain: true }
+    }
+
+    #[test]
+    fn names_are_quoted_wherever_they_stand() {
+        for among in [Among::Dead, Among::Waiting, Among::Processed] {
+            for on_success in [OnSuccess::Update, OnSuccess::Archive] {
+                let config = Config { on_success, ..config() };
+                let columns = [config.mapping.id.clone()];
+                let made = statements(&config, among, &table(), &columns).expect("there are such rows");
+                for sql in made.bring_back.iter().chain([&made.count, &made.next]) {
+                    // Every quote of the name stands doubled, in identifiers and in constants.
+                    let rest = sql.replace("\"i\"\"d; DROP TABLE x; --\"", "").replace("\"out'box\"\"\"", "")
+                        .replace("'s''h.out''box\"'", "").replace("\"out'box\"\"_archive\"", "");
+                    assert!(!rest.contains("DROP") && !rest.contains("box"), "{sql}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn rows_that_are_deleted_cannot_be_brought_back_after_they_are_confirmed() {
+        let config = Config { on_success: OnSuccess::Delete, ..config() };
+        let refused = statements(&config, Among::Processed, &table(), &[]);
+        assert!(refused.is_err_and(|why| why.contains("nothing to bring back")));
+    }
+}
