@@ -14,6 +14,8 @@ pub enum Reason {
     Unroutable,
     /// `basic.nack`, while others were confirmed.
     Refused,
+    /// Neither confirmed nor refused in time, by a broker that answers others. Charges no attempt.
+    Unanswered,
     /// Larger than the relay or the broker takes.
     TooLarge,
     /// No message can be made of it, or the broker closed the channel because of it.
@@ -22,13 +24,15 @@ pub enum Reason {
 
 impl Reason {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Unroutable, Self::Refused, Self::TooLarge, Self::Broken];
+    pub const ALL: [Self; 5] =
+        [Self::Unroutable, Self::Refused, Self::Unanswered, Self::TooLarge, Self::Broken];
 
     /// As it is stored and shown.
     pub fn name(self) -> &'static str {
         match self {
             Self::Unroutable => "unroutable",
             Self::Refused => "refused",
+            Self::Unanswered => "unanswered",
             Self::TooLarge => "too_large",
             Self::Broken => "broken",
         }
@@ -80,7 +84,8 @@ impl Attempts {
     ///
     /// Half of the delay is fixed and half is chance: a full jitter could try a message many times at once.
     pub fn judge(&self, reason: Reason, made: u32, chance: u64) -> Next {
-        if reason.is_permanent() || made >= self.max {
+        let is_last = made >= self.max && reason != Reason::Unanswered;
+        if reason.is_permanent() || is_last {
             return Next::Dead;
         }
         let attempt = made.saturating_sub(1);

@@ -186,10 +186,20 @@ impl Batch {
         rows.next().is_none().then_some(first).flatten()
     }
 
-    /// The broker took nothing and refused (`basic.nack`) everything it answered: that is an outage, nobody's fault.
-    pub fn is_refused_whole(&self) -> bool {
-        let refused = |(_, fault): &(usize, Fault)| fault.reason == Reason::Refused;
-        self.confirmed == 0 && !self.faults.is_empty() && self.faults.iter().all(refused)
+    /// The broker took nothing, and gave this reason alone: more likely an outage than these rows' fault.
+    pub fn is_failed_whole(&self, reason: Reason) -> bool {
+        let has_it = |(_, fault): &(usize, Fault)| fault.reason == reason;
+        self.confirmed == 0 && !self.faults.is_empty() && self.faults.iter().all(has_it)
+    }
+
+    /// What has no verdict by now is unanswered: it waits, uncharged, and holds the rest of its key.
+    pub fn leave_unanswered(&mut self, text: &str) {
+        self.hold_unpublished();
+        for row in 0..self.states.len() {
+            if self.states[row] == State::Unconfirmed {
+                self.settle(row, Err(Fault { reason: Reason::Unanswered, text: text.into() }));
+            }
+        }
     }
 
     /// Confirmed rows, in order.
@@ -293,11 +303,11 @@ mod tests {
         ready(&mut all);
         all.settle(0, fault(Reason::Refused));
         all.settle(1, fault(Reason::Refused));
-        assert!(all.is_refused_whole());
+        assert!(all.is_failed_whole(Reason::Refused));
         let mut some = batch(&["a", "b"], Order::None, 1);
         ready(&mut some);
         some.settle(0, fault(Reason::Refused));
         some.settle(1, Ok(()));
-        assert!(!some.is_refused_whole());
+        assert!(!some.is_failed_whole(Reason::Refused));
     }
 }

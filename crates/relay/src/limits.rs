@@ -6,8 +6,8 @@ use std::time::Duration;
 pub const BATCH_ROWS_MAX: u32 = 10_000;
 /// Bytes of the rows of one batch: the fetch ends with the row that passes it.
 pub const BATCH_BYTES: usize = 16 << 20;
-/// Rows asked of a portal at a time, while nothing is known of their size.
-pub const CHUNK_ROWS: usize = 250;
+/// Rows asked for first in every batch, while nothing is known of their size.
+pub const FIRST_ROWS: usize = 32;
 /// Connections of one relay to the database that drain, and to the broker.
 pub const WORKERS_MAX: u32 = 64;
 /// Lanes that keys are spread over; a power of two.

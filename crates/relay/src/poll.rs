@@ -11,6 +11,9 @@ use crate::batch::{Batch, OutboxRow};
 use crate::config::{Config, Order};
 use crate::mapping::Layout;
 
+/// So many batches in a row are given back before rows that nobody answers, or that are refused as a whole, are
+/// parked to let others pass.
+const PATIENCE: u32 = 3;
 /// Longest wait after the broker took nothing.
 const OUTAGE_WAIT_MAX: Duration = Duration::from_secs(1);
 const OUTAGE_WAIT_MIN: Duration = Duration::from_millis(50);
@@ -86,6 +89,10 @@ pub struct Worker {
     not_before: Instant,
     idle_wait: Duration,
     outage_wait: Duration,
+    /// Nothing is fetched before, whoever nudges.
+    outage_until: Instant,
+    /// Batches in a row of which the broker took nothing.
+    fruitless: u32,
     /// Rows that are published one at a time, to find one that makes the broker close the channel.
     careful: usize,
 }
@@ -110,6 +117,8 @@ impl Worker {
             not_before: now,
             idle_wait: config.poll_min,
             outage_wait: OUTAGE_WAIT_MIN,
+            outage_until: now,
+            fruitless: 0,
             careful: 0,
         }
     }
@@ -142,7 +151,7 @@ impl Worker {
             Input::BrokerLost => self.broker_lost(now, out),
             Input::BrokerRefused { code, text } => self.broker_refused(now, code, text, out),
             Input::Fetched { rows, is_full } => self.fetched(now, rows, is_full, out),
-            Input::Verdict { row, verdict } => self.verdict(row, verdict, out),
+            Input::Verdict { row, verdict } => self.verdict(now, row, verdict, out),
             Input::Ended => self.ended(now),
             Input::DatabaseLost => {
                 self.batch = Batch::default();
@@ -151,7 +160,7 @@ impl Worker {
             }
             Input::Nudge => {
                 self.idle_wait = self.poll_min;
-                self.not_before = self.not_before.min(now);
+                self.not_before = self.not_before.min(now).max(self.outage_until);
             }
             Input::Stop => {
                 self.is_stopping = true;
@@ -164,10 +173,7 @@ impl Worker {
                 if let State::Publishing { until } = self.state
                     && now >= until
                 {
-                    if self.batch.confirmed_count() == 0 {
-                        self.outage(now);
-                    }
-                    self.give_up(out);
+                    self.time_is_up(now, out);
                 }
             }
         }
@@ -215,18 +221,42 @@ impl Worker {
         self.end_if_settled(out);
     }
 
-    fn verdict(&mut self, row: usize, verdict: Result<(), Fault>, out: &mut Vec<Output>) {
-        let State::Publishing { .. } = self.state else { return };
+    fn verdict(
+        &mut self,
+        now: Instant,
+        row: usize,
+        verdict: Result<(), Fault>,
+        out: &mut Vec<Output>,
+    ) {
+        let State::Publishing { until } = self.state else { return };
         self.batch.settle(row, verdict);
         self.careful = self.careful.saturating_sub(1);
-        self.pump(out);
+        if now < until {
+            return self.pump(out);
+        }
+        // Whoever was frozen meanwhile may have lost its locks: it publishes nothing more.
+        self.batch.hold_unpublished();
+        self.end_if_settled(out);
+    }
+
+    /// The batch has held its transaction for long enough.
+    fn time_is_up(&mut self, now: Instant, out: &mut Vec<Output>) {
+        // A broker that answered others, or that keeps silent again and again: the rows wait, others pass.
+        if self.batch.confirmed_count() > 0 || self.fruitless >= PATIENCE {
+            self.batch.leave_unanswered("the broker neither confirmed nor refused it in time");
+            self.end_if_settled(out);
+            return;
+        }
+        self.outage(now);
+        self.give_up(out);
     }
 
     fn end_if_settled(&mut self, out: &mut Vec<Output>) {
         if self.batch.is_settled() && matches!(self.state, State::Publishing { .. }) {
             self.state = State::Ending;
             let nothing = self.batch.confirmed_count() == 0 && self.batch.faults().is_empty();
-            let is_outage = nothing || self.batch.is_refused_whole();
+            let is_refused = self.batch.is_failed_whole(Reason::Refused);
+            let is_outage = nothing || is_refused && self.fruitless < PATIENCE;
             out.push(if is_outage { Output::Rollback } else { Output::Commit });
         }
     }
@@ -259,7 +289,9 @@ impl Worker {
                     _ if text.contains("larger than") || text.contains("too large") => {
                         Reason::TooLarge
                     }
-                    _ => Reason::Broken,
+                    406 | 501 | 502 | 540 | 0 => Reason::Broken,
+                    // Whatever else: it may have nothing to do with the row, so it is not dead at once.
+                    _ => Reason::Refused,
                 };
                 let fault = Fault { reason, text: format!("{code} {text}") };
                 self.batch.settle(row, Err(fault));
@@ -279,8 +311,11 @@ impl Worker {
         self.state = State::Idle;
         if batch.confirmed_count() > 0 {
             self.outage_wait = OUTAGE_WAIT_MIN;
+            self.fruitless = 0;
+        } else if !batch.rows().is_empty() {
+            self.fruitless = self.fruitless.saturating_add(1);
         }
-        if batch.is_refused_whole() {
+        if batch.is_failed_whole(Reason::Refused) {
             self.outage(now);
         } else if batch.rows().is_empty() && self.is_full {
             // The end of a scan that began in the middle: once more from the head.
@@ -297,6 +332,7 @@ impl Worker {
 
     fn outage(&mut self, now: Instant) {
         self.not_before = now + self.outage_wait;
+        self.outage_until = self.not_before;
         self.outage_wait = (self.outage_wait * 2).min(OUTAGE_WAIT_MAX);
     }
 }

@@ -129,7 +129,7 @@ impl Statements {
             let mask = self.config.lane_count() - 1;
             let key = self.key();
             sql += &format!(
-                " AND (hashtextextended({key}, 0) & {mask})::int4 = ANY({}::int4[])",
+                " AND (hashtextextended(({key}) COLLATE \"C\", 0) & {mask})::int4 = ANY({}::int4[])",
                 next()
             );
         }
@@ -139,7 +139,12 @@ impl Statements {
             sql += &format!(" ORDER BY {}", order.join(", "));
         }
         // The limit is text, not a parameter: a generic plan would take it for a tenth of the table.
-        sql + &format!(" LIMIT {} FOR UPDATE OF o SKIP LOCKED", self.config.batch)
+        sql += &format!(" LIMIT {} FOR UPDATE OF o", self.config.batch);
+        // Under an order, a row that somebody holds is waited for: what follows it must not pass.
+        if self.config.order == Order::None {
+            sql += " SKIP LOCKED";
+        }
+        sql
     }
 
     /// The failures that keep row `o` back.

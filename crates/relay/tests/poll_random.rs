@@ -171,11 +171,13 @@ impl World {
         for (place, fault) in faults {
             let chance = self.chance.next_bits();
             let row = &mut self.rows[self.seats[seat].locked[place]];
-            row.attempts += 1;
-            if row.attempts > row.poison {
-                self.wrongly_charged += 1;
+            if fault.reason != Reason::Unanswered {
+                row.attempts += 1;
+                if row.attempts > row.poison {
+                    self.wrongly_charged += 1;
+                }
             }
-            match self.config.attempts.judge(fault.reason, row.attempts, chance) {
+            match self.config.attempts.judge(fault.reason, row.attempts.max(1), chance) {
                 Next::Retry { after } => row.parked_until = Some(self.now + after),
                 Next::Dead => row.is_dead = true,
             }

@@ -17,9 +17,11 @@ pub(crate) async fn open(url: &Url, name: &str, window: u32) -> Result<Publisher
 pub(crate) fn refusal(error: &client::Error) -> Option<(u16, String)> {
     match error {
         client::Error::ChannelClosed { code, text } => Some((*code, text.clone())),
-        client::Error::ConnectionClosed { code, text } if !error.is_temporary() => {
-            Some((*code, text.clone()))
-        }
+        // Codes of what was sent; others (a permission, a vhost that goes, an operator) are the connection's.
+        client::Error::ConnectionClosed {
+            code: code @ (501 | 502 | 503 | 505 | 540 | 541),
+            text,
+        } => Some((*code, text.clone())),
         client::Error::Invalid { text } => Some((0, text.clone())),
         _ => None,
     }

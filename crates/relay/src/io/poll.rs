@@ -14,14 +14,20 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{Mutex, Notify, watch};
 use tokio::task::JoinSet;
+use tokio_postgres::types::ToSql;
 
-use super::postgres::Database;
+use super::postgres::{Database, database, words};
 use super::table::{find_table, prepare_companion};
 use crate::config::Config;
 use crate::error::Error;
 use crate::mapping::Layout;
 use crate::metrics::Metrics;
-use crate::sql::{Statements, Table};
+use crate::sql::{Fetch, Statements, Table};
+
+/// For how long a confirm that came too late is remembered. Not for ever: the row may be replayed.
+const LATE_FOR: Duration = Duration::from_secs(60);
+/// How many are.
+const LATE_MAX: usize = 100_000;
 
 /// What the workers of one relay share.
 pub(super) struct Shared {
@@ -34,6 +40,8 @@ pub(super) struct Shared {
     /// Where the next fetch begins; held during a fetch, so that each begins where the last one ended.
     pub(super) scan: Mutex<Scan>,
     failures: AtomicU64,
+    /// Rows whose confirm came after their batch was given back, and when.
+    late: std::sync::Mutex<BTreeMap<String, Instant>>,
     pub(super) nudge: Notify,
 }
 
@@ -56,6 +64,27 @@ impl Shared {
         self.failures.load(Ordering::SeqCst) & 1 == 1
     }
 
+    /// The broker has taken the message of row `id`, but too late for its batch: it need not be published again soon.
+    pub(super) fn note_late(&self, id: String) {
+        let mut late = self.late.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if late.len() >= LATE_MAX {
+            late.retain(|_, at| at.elapsed() < LATE_FOR);
+        }
+        if late.len() < LATE_MAX {
+            late.insert(id, Instant::now());
+        }
+    }
+
+    pub(super) fn has_late(&self) -> bool {
+        !self.late.lock().unwrap_or_else(std::sync::PoisonError::into_inner).is_empty()
+    }
+
+    /// Whether row `id` was confirmed too late a moment ago; counts once.
+    pub(super) fn take_late(&self, id: &str) -> bool {
+        let mut late = self.late.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        late.remove(id).is_some_and(|at| at.elapsed() < LATE_FOR)
+    }
+
     /// Somebody is about to write a failure down. Said before the commit: a fetch must not miss it.
     pub(super) fn note_failure(&self) {
         let bump = |old: u64| Some((old | 1) + 2);
@@ -69,7 +98,8 @@ impl Shared {
 
     /// What the database said of failures, asked after `mark` was taken; void if one was noted since.
     pub(super) fn set_failures(&self, mark: u64, has_some: bool) {
-        let new = (mark & !1) | u64::from(has_some);
+        // A mark that was taken before this answer must not undo it.
+        let new = if has_some { (mark | 1) + 2 } else { mark & !1 };
         let _ = self.failures.compare_exchange(mark, new, Ordering::SeqCst, Ordering::SeqCst);
     }
 }
@@ -92,19 +122,22 @@ pub async fn run_poll(
     let client = database.connect("millrace-relay").await?;
     prepare_companion(&client).await?;
     let table = find_table(&client, &config.mapping).await?;
+    let statements = Statements::new(&config, &table);
+    check_privileges(&client, &statements, &config, table.is_plain).await?;
     drop(client);
     // A wrong address or login is told at once.
     drop(super::broker::open(&config.broker, "millrace relay", 1).await?);
 
     let now = Instant::now();
     let shared = Arc::new(Shared {
-        statements: Statements::new(&config, &table),
+        statements,
         layout: config.mapping.layout(),
         database,
         table,
         metrics,
         scan: Mutex::new(Scan { after: None, head_at: now, head_took: Duration::ZERO }),
         failures: AtomicU64::new(1),
+        late: std::sync::Mutex::default(),
         nudge: Notify::new(),
         config,
     });
@@ -128,6 +161,41 @@ pub async fn run_poll(
     }
     helpers.iter().for_each(tokio::task::JoinHandle::abort);
     result
+}
+
+/// Runs every statement on no rows, so that a missing privilege or table is told before anything is published.
+async fn check_privileges(
+    client: &tokio_postgres::Client,
+    statements: &Statements,
+    config: &Config,
+    is_plain: bool,
+) -> Result<(), Error> {
+    let (places, ids): (Vec<fetch::Tid>, Vec<String>) = (Vec::new(), Vec::new());
+    let (numbers, times): (Vec<i32>, Vec<Option<f64>>) = (Vec::new(), Vec::new());
+    let rows: &(dyn ToSql + Sync) = if is_plain { &places } else { &ids };
+    let fetch = statements.fetch(Fetch { without_parked: true, ..Fetch::default() });
+    let fetch = fetch.replace(&format!("LIMIT {}", config.batch), "LIMIT 0");
+    let failures: [&(dyn ToSql + Sync); 6] = [&ids, &ids, &numbers, &ids, &ids, &times];
+    let checks: [(&str, String, &[&(dyn ToSql + Sync)]); 6] = [
+        ("reading and locking rows", fetch, &[]),
+        ("marking rows", statements.mark(), &[rows]),
+        ("setting dead rows aside", statements.bury(), &[rows, &ids]),
+        ("reading failures", statements.attempts(), &[&ids]),
+        ("writing failures", statements.fail(), &failures),
+        ("forgetting failures", statements.absolve(), &[&ids]),
+    ];
+    client.batch_execute("BEGIN").await.map_err(|error| database("checking privileges", &error))?;
+    for (doing, sql, parameters) in checks {
+        client.execute(&sql, parameters).await.map_err(|error| match error.as_db_error() {
+            Some(_) => Error::setup(format!(
+                "{doing} would fail: {}. The relay's user needs SELECT, UPDATE (and DELETE, INSERT into the \
+                 archive, for those modes) on the outbox, and all of these on millrace.relay_failures",
+                words(&error)
+            )),
+            None => database(doing, &error),
+        })?;
+    }
+    client.batch_execute("ROLLBACK").await.map_err(|error| database("checking privileges", &error))
 }
 
 /// Prepared statements by their text.

@@ -21,7 +21,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// are those along the order of the index.
 const SESSION: &str = "SET DateStyle = 'ISO'; SET IntervalStyle = 'iso_8601'; SET TimeZone = 'UTC'; \
     SET extra_float_digits = 1; SET bytea_output = 'hex'; SET jit = off; SET client_min_messages = warning; \
-    SET synchronous_commit = on; SET statement_timeout = 0; SET lock_timeout = 0";
+    SET synchronous_commit = on; SET statement_timeout = 0; SET lock_timeout = 0; \
+    SET default_transaction_isolation = 'read committed'; SET default_transaction_read_only = off";
 
 /// Where the database is, and how to speak to it.
 #[derive(Clone, Debug)]
@@ -68,7 +69,8 @@ impl Database {
                 _ => mode = Some(value),
             }
         }
-        let is_local = config.get_hosts().iter().all(is_local);
+        let is_local = config.get_hosts().iter().all(is_local)
+            && config.get_hostaddrs().iter().all(std::net::IpAddr::is_loopback);
         let wants_tls = match mode.as_deref() {
             Some("disable") => false,
             Some("allow" | "prefer") => {
@@ -313,7 +315,11 @@ pub(crate) fn is_temporary(error: &tokio_postgres::Error) -> bool {
         None => true,
         Some(code) => {
             let class = code.code().get(..2).unwrap_or_default();
-            matches!(class, "08" | "25" | "40" | "53" | "55" | "57" | "58" | "XX")
+            // 0A000: a plan that no longer fits a changed table; classes 21 to 23: one row's data, not the setting.
+            matches!(
+                class,
+                "08" | "0A" | "21" | "22" | "23" | "25" | "40" | "53" | "55" | "57" | "58" | "XX"
+            )
         }
     }
 }

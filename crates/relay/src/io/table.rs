@@ -33,7 +33,7 @@ pub async fn find_table(client: &Client, mapping: &Mapping) -> Result<Table, Err
     let oid: u32 = row.get(0);
     let columns = client
         .query(
-            "SELECT attname::text, format_type(atttypid, NULL) FROM pg_attribute \
+            "SELECT attname::text, format_type(atttypid, atttypmod) FROM pg_attribute \
              WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
             &[&oid],
         )

@@ -135,6 +135,40 @@ fn a_batch_that_takes_too_long_is_given_back_and_charges_nobody() {
 }
 
 #[test]
+fn a_row_that_is_never_answered_waits_uncharged_and_the_others_of_its_batch_are_marked() {
+    let mut bench = Bench::new(|_| ());
+    bench.fetched(&["a", "b"], false);
+    bench.confirmed(0);
+    assert_eq!(bench.pass(Duration::from_secs(5)), [Commit]);
+    let faults = bench.worker.batch().faults();
+    assert_eq!((faults.len(), faults[0].0, faults[0].1.reason), (1, 1, Reason::Unanswered));
+}
+
+#[test]
+fn rows_at_the_head_that_nobody_answers_do_not_stand_in_the_way_for_ever() {
+    let mut bench = Bench::new(|_| ());
+    for _ in 0..3 {
+        bench.fetched(&["a", "b"], true);
+        assert_eq!(bench.pass(Duration::from_secs(5)), [Rollback]);
+        bench.step(Input::Ended);
+        bench.pass(Duration::from_secs(1));
+    }
+    bench.fetched(&["a", "b"], true);
+    assert_eq!(bench.pass(Duration::from_secs(5)), [Commit], "they are parked, and others pass");
+    let reasons = bench.worker.batch().faults().iter().map(|(_, fault)| fault.reason);
+    assert!(reasons.eq([Reason::Unanswered, Reason::Unanswered]));
+}
+
+#[test]
+fn a_worker_that_was_frozen_past_its_deadline_publishes_nothing_more() {
+    let mut bench = Bench::new(|config| config.order = Order::Key);
+    assert_eq!(bench.fetched(&["a", "a"], false), [Publish(0)]);
+    bench.now += Duration::from_secs(20);
+    assert_eq!(bench.confirmed(0), [Commit]);
+    assert_eq!(bench.worker.batch().confirmed().collect::<Vec<_>>(), [0]);
+}
+
+#[test]
 fn a_broker_that_refuses_everything_is_an_outage_and_one_row_it_refuses_is_not() {
     let mut bench = Bench::new(|_| ());
     bench.fetched(&["a", "b"], false);

@@ -26,6 +26,9 @@ pub(crate) struct Args {
     /// Say how it goes as JSON lines on standard output
     #[arg(long)]
     json: bool,
+    /// Serve /metrics (Prometheus), /health and /ready on this address: 127.0.0.1:9187
+    #[arg(long, value_name = "ADDR")]
+    metrics: Option<String>,
     /// What to log, as RUST_LOG has it
     #[arg(long, value_name = "FILTER", env = "MILLRACE_LOG", default_value = "info")]
     log: String,
@@ -79,6 +82,11 @@ async fn drain(
     every: Option<std::time::Duration>,
 ) -> Result<(), String> {
     let metrics = Metrics::default();
+    if let Some(address) = &args.metrics {
+        let listener = relay::io::http::bind(address).await;
+        let listener = listener.map_err(|error| format!("--metrics {address}: {error}"))?;
+        tokio::spawn(relay::io::http::serve(listener, metrics.clone()));
+    }
     let (stop, stopped) = watch::channel(false);
     tokio::spawn(async move {
         let (Ok(mut term), Ok(mut int)) =
@@ -86,13 +94,20 @@ async fn drain(
         else {
             return;
         };
-        tokio::select! {
-            _ = term.recv() => (),
-            _ = int.recv() => (),
+        for turn in 0.. {
+            tokio::select! {
+                _ = term.recv() => (),
+                _ = int.recv() => (),
+            }
+            if turn > 0 {
+                // The database may hang in a commit: whoever asks twice means it.
+                std::process::exit(130);
+            }
+            tracing::info!(
+                "stopping: what is published is confirmed and marked first; again: at once"
+            );
+            stop.send_replace(true);
         }
-        tracing::info!("stopping: what is published is confirmed and marked first");
-        stop.send_replace(true);
-        std::future::pending::<()>().await;
     });
     let screen = tokio::spawn(screen::show(metrics.clone(), every, args.json));
     tracing::info!(

@@ -1,20 +1,25 @@
 //! One batch: a transaction from the fetch to the commit.
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use client::{Address, Error as BrokerError, Run, Verdict};
+use tokio::time::timeout_at;
 use tokio_postgres::{Client, Transaction};
 
 use super::fetch::fetch;
 use super::mark::mark;
 use super::worker::{Task, Woken};
 use crate::attempts::{Fault, Reason};
+use crate::config::Order;
 use crate::error::Error;
 use crate::io::broker;
 use crate::io::postgres::database;
 use crate::metrics::Step;
 use crate::poll::{Input, Output};
 
+/// How often a batch looks at what does not wake it.
+const LOOK: Duration = Duration::from_millis(100);
 /// Exchanges that are remembered on a connection.
 const EXCHANGES_MAX: usize = 10_000;
 
@@ -42,8 +47,8 @@ impl Task {
         }
         self.step(Input::Fetched { rows: fetched.rows, is_full: fetched.is_full });
         let mut spent = Spent::default();
-        let ending = self.publish(&mut spent).await;
-        self.rows_of.clear();
+        let ending = self.publish(&transaction, &mut spent).await;
+        self.remember_open();
         match ending {
             Output::Commit => self.commit(transaction, had_failures, &spent).await?,
             _ => {
@@ -72,8 +77,7 @@ impl Task {
         let start = Instant::now();
         let batch = self.core.batch();
         mark(&self.shared, &mut self.prepared, &transaction, batch, &mut self.chance, had_failures)
-            .await
-            .map_err(|error| database("marking rows", &error))?;
+            .await?;
         transaction.commit().await.map_err(|error| database("committing a batch", &error))?;
         metrics.step(Step::Mark, start.elapsed().as_nanos() as u64);
         metrics.batches.inc();
@@ -85,8 +89,8 @@ impl Task {
     }
 
     /// Publishes and waits until the core says how the batch ends.
-    async fn publish(&mut self, spent: &mut Spent) -> Output {
-        let mut queue = std::collections::VecDeque::new();
+    async fn publish(&mut self, transaction: &Transaction<'_>, spent: &mut Spent) -> Output {
+        let mut queue = VecDeque::new();
         let mut has_missed = false;
         loop {
             for output in std::mem::take(&mut self.out) {
@@ -94,6 +98,11 @@ impl Task {
                     Output::Publish(row) => queue.push_back(row),
                     ending => return ending,
                 }
+            }
+            if transaction.client().is_closed() {
+                // Its locks are gone, and with them the right to publish.
+                self.core.step(Instant::now(), Input::DatabaseLost, &mut Vec::new());
+                return Output::Rollback;
             }
             let start = Instant::now();
             self.publish_some(&mut queue, &mut has_missed).await;
@@ -103,22 +112,28 @@ impl Task {
             }
             let now = Instant::now();
             spent.publish += now - start;
-            self.wait_for_verdicts().await;
+            self.wait_for_verdicts(!queue.is_empty()).await;
             spent.wait += now.elapsed();
         }
     }
 
     /// Hands over what there is room for.
-    async fn publish_some(
-        &mut self,
-        queue: &mut std::collections::VecDeque<usize>,
-        has_missed: &mut bool,
-    ) {
+    async fn publish_some(&mut self, queue: &mut VecDeque<usize>, has_missed: &mut bool) {
         let mut faults = Vec::new();
+        let mut taken = Vec::new();
         let mut unconfirmed = Vec::new();
         let mut lost = None;
+        let has_late = self.shared.has_late();
+        let until = self.core.deadline().unwrap_or_else(Instant::now).into();
         while let (Some(&row), Some(publisher)) = (queue.front(), self.publisher.as_mut()) {
-            let message = match self.composer.compose(&self.core.batch().rows()[row].fields) {
+            let fields = &self.core.batch().rows()[row].fields;
+            let id = || fields.text(self.shared.layout().id);
+            if has_late && id().is_some_and(|id| self.shared.take_late(id)) {
+                taken.push(row);
+                queue.pop_front();
+                continue;
+            }
+            let message = match self.composer.compose(fields) {
                 Ok(message) => message,
                 Err(fault) => {
                     faults.push((row, fault));
@@ -130,15 +145,21 @@ impl Task {
                 let known = self.exchanges.get(message.exchange).copied();
                 let is_there = match known {
                     Some(is_there) => is_there,
-                    None => match publisher.has_exchange(message.exchange).await {
-                        Ok(is_there) => {
+                    None => match timeout_at(until, publisher.has_exchange(message.exchange)).await
+                    {
+                        Err(_) => {
+                            let to = "whether an exchange exists".into();
+                            lost = Some(BrokerError::NoAnswer { to });
+                            break;
+                        }
+                        Ok(Ok(is_there)) => {
                             if self.exchanges.len() >= EXCHANGES_MAX {
                                 self.exchanges.clear();
                             }
                             self.exchanges.insert(message.exchange.to_owned(), is_there);
                             is_there
                         }
-                        Err(error) => {
+                        Ok(Err(error)) => {
                             lost = Some(error);
                             break;
                         }
@@ -162,7 +183,7 @@ impl Task {
                     if self.rows_of.is_empty() {
                         self.first_seq = seq.0;
                     }
-                    self.rows_of.push_back(row as u32);
+                    self.rows_of.push_back(Some(row as u32));
                     unconfirmed.push(row);
                     queue.pop_front();
                 }
@@ -176,6 +197,9 @@ impl Task {
                     break;
                 }
             }
+        }
+        for row in taken {
+            self.step(Input::Verdict { row, verdict: Ok(()) });
         }
         for (row, fault) in faults {
             self.step(Input::Verdict { row, verdict: Err(fault) });
@@ -193,10 +217,12 @@ impl Task {
 
     /// Without confirms, what is in the socket counts as taken.
     async fn believe(&mut self, rows: Vec<usize>) {
+        let until = self.core.deadline().unwrap_or_else(Instant::now).into();
         let Some(publisher) = &mut self.publisher else { return };
-        if let Err(error) = publisher.flush().await {
-            self.lost(&error);
-            return;
+        match timeout_at(until, publisher.flush()).await {
+            Ok(Ok(())) => (),
+            Ok(Err(error)) => return self.lost(&error),
+            Err(_) => return self.step(Input::Time),
         }
         self.rows_of.clear();
         for row in rows {
@@ -204,12 +230,45 @@ impl Task {
         }
     }
 
-    async fn wait_for_verdicts(&mut self) {
+    /// What is published and has no verdict yet; one may still come, between batches.
+    fn remember_open(&mut self) {
+        let rows = std::mem::take(&mut self.rows_of);
+        if self.publisher.is_none() {
+            return;
+        }
+        for (seq, row) in (self.first_seq..).zip(rows) {
+            let fields = row.and_then(|row| self.core.batch().rows().get(row as usize));
+            let id = fields.and_then(|row| row.fields.text(self.shared.layout().id));
+            if let Some(id) = id {
+                self.open.insert(seq, id.to_owned());
+            }
+        }
+    }
+
+    /// Verdicts between batches: on rows that were given back.
+    pub(super) fn take_late_verdicts(&mut self) {
+        for verdict in self.verdicts.drain(..) {
+            let Verdict::Confirmed(run) = verdict else { continue };
+            let later = self.open.split_off(&(run.last.0 + 1));
+            let mut settled = std::mem::replace(&mut self.open, later);
+            let confirmed = settled.split_off(&run.first.0);
+            self.open.append(&mut settled);
+            confirmed.into_values().for_each(|id| self.shared.note_late(id));
+        }
+    }
+
+    /// `is_held_back`: some rows could not be handed over, for want of room or because the broker blocks.
+    async fn wait_for_verdicts(&mut self, is_held_back: bool) {
         let Some(publisher) = &mut self.publisher else {
             // The core was told; it ends the batch.
             return;
         };
-        let deadline = self.core.deadline().unwrap_or_else(Instant::now);
+        let now = Instant::now();
+        let mut deadline = self.core.deadline().unwrap_or(now);
+        if is_held_back || self.shared.config.order != Order::None {
+            // A broker that unblocks, and a database that is gone, wake nobody.
+            deadline = deadline.min(now + LOOK);
+        }
         let is_stopping = *self.stop.borrow();
         let woken = tokio::select! {
             driven = publisher.drive(&mut self.verdicts) => Woken::Driven(driven),
@@ -250,7 +309,8 @@ impl Task {
     fn settle(&mut self, run: Run, verdict: &Result<(), Fault>) {
         let first = run.first.0.max(self.first_seq);
         for seq in first..=run.last.0 {
-            if let Some(&row) = self.rows_of.get((seq - self.first_seq) as usize) {
+            let row = self.rows_of.get_mut((seq - self.first_seq) as usize).and_then(Option::take);
+            if let Some(row) = row {
                 self.step(Input::Verdict { row: row as usize, verdict: verdict.clone() });
             }
         }

@@ -11,7 +11,7 @@ use super::{Prepared, Scan, Shared};
 use crate::batch::OutboxRow;
 use crate::config::Order;
 use crate::fields::Fields;
-use crate::limits::{BATCH_BYTES, CHUNK_ROWS};
+use crate::limits::{BATCH_BYTES, FIRST_ROWS};
 use crate::sql::Fetch;
 
 /// A scan starts at the head again after this, or twenty times what that took.
@@ -80,24 +80,28 @@ async fn scan(
     }
     let portal = transaction.bind(&statement, &parameters).await?;
     let batch = shared.config.batch as usize;
-    let mut rows = Vec::with_capacity(batch.min(CHUNK_ROWS));
+    let mut rows = Vec::new();
     let mut bytes = 0;
     loop {
         // As many as fit for sure, going by the largest row seen of late.
         let fit = match *largest {
-            0 => CHUNK_ROWS,
+            0 => FIRST_ROWS,
             largest => (BATCH_BYTES.saturating_sub(bytes) / largest).max(1),
         };
+        // Rows may have grown since the last batch: a few first.
+        let fit = if rows.is_empty() { fit.min(FIRST_ROWS) } else { fit };
         let chunk = fit.min(batch - rows.len());
         let found = transaction.query_portal(&portal, chunk as i32).await?;
         let is_end = found.len() < chunk;
         for row in found {
             let row = decode(&row)?;
             bytes += row.fields.byte_count();
-            *largest = row.fields.byte_count().max(*largest - *largest / 1024);
+            *largest = row.fields.byte_count().max(*largest);
             rows.push(row);
         }
         if is_end || rows.len() >= batch || bytes >= BATCH_BYTES {
+            // What was large once need not stay so.
+            *largest -= *largest / 8;
             return Ok(Fetched { is_full: !is_end, rows });
         }
     }

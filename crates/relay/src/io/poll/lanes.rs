@@ -7,13 +7,16 @@ use tokio_postgres::Client;
 
 use super::Shared;
 use crate::config::Order;
+use crate::error::Error;
+use crate::io::postgres::database;
 use crate::lanes;
 
 /// How often lanes are looked after.
 const EVERY: Duration = Duration::from_secs(1);
 /// How often, while there are none.
 const EVERY_WITHOUT: Duration = Duration::from_millis(200);
-/// Every worker holds this one, shared: so they can be counted.
+/// Every worker holds this one plus the number of lanes, shared: so they can be counted, and relays that count their
+/// lanes differently find each other.
 const PRESENCE: i32 = 1_000_000;
 
 /// The lanes that this worker holds on its connection.
@@ -51,27 +54,59 @@ impl Lanes {
         shared: &Shared,
         client: &Client,
         number: u32,
-    ) -> Result<bool, tokio_postgres::Error> {
+    ) -> Result<bool, Error> {
+        self.keep_in_order(shared, client, number)
+            .await
+            .map_err(|error| database("taking lanes", &error))?
+            .map_err(Error::setup)
+    }
+
+    /// Gives all of them up.
+    pub(super) async fn give_up(&mut self, client: &Client) -> Result<(), tokio_postgres::Error> {
+        if self.is_present {
+            client.execute("SELECT pg_advisory_unlock_all()", &[]).await?;
+            *self = Self::default();
+        }
+        Ok(())
+    }
+
+    async fn keep_in_order(
+        &mut self,
+        shared: &Shared,
+        client: &Client,
+        number: u32,
+    ) -> Result<Result<bool, String>, tokio_postgres::Error> {
         let is_due = self.deadline(shared).is_some_and(|due| due <= Instant::now());
         if !is_due {
-            return Ok(false);
+            return Ok(Ok(false));
         }
+        let presence = PRESENCE + shared.config.lane_count() as i32;
         // The table's own number makes the class of the locks.
         let class = shared.table.oid as i32;
         if !self.is_present {
-            client.execute("SELECT pg_advisory_lock_shared($1, $2)", &[&class, &PRESENCE]).await?;
+            client.execute("SELECT pg_advisory_lock_shared($1, $2)", &[&class, &presence]).await?;
             self.is_present = true;
         }
         let rows = client
             .query(
                 "SELECT objid::int8 FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2 \
                  AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) \
-                 AND classid = $1::int4::int8::oid AND granted",
+                 AND classid = ($1::int4::int8 & 4294967295)::oid AND granted",
                 &[&class],
             )
             .await?;
         let numbers: Vec<i64> = rows.iter().map(|row| row.get(0)).collect();
-        let is_presence = |number: &&i64| **number == i64::from(PRESENCE);
+        let other = |number: &i64| *number >= i64::from(PRESENCE) && *number != i64::from(presence);
+        if let Some(other) = numbers.iter().copied().find(other) {
+            return Ok(Err(format!(
+                "another relay keeps the order of {} with {} lanes, this one with {}: rows of a key would be in two \
+                 hands. Stop it first, or use the same --order and --lanes",
+                shared.table.label(),
+                other - i64::from(PRESENCE),
+                shared.config.lane_count()
+            )));
+        }
+        let is_presence = |number: &&i64| **number == i64::from(presence);
         let workers = numbers.iter().filter(is_presence).count() as u32;
         let held: BTreeSet<i32> =
             numbers.iter().filter_map(|&number| i32::try_from(number).ok()).collect();
@@ -97,6 +132,6 @@ impl Lanes {
         self.list = self.owned.iter().copied().collect();
         self.next =
             Some(Instant::now() + if self.owned.is_empty() { EVERY_WITHOUT } else { EVERY });
-        Ok(has_taken)
+        Ok(Ok(has_taken))
     }
 }

@@ -1,14 +1,18 @@
 //! Writing down how a batch ended, in its own transaction.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use client::Chance;
 use tokio_postgres::Transaction;
 use tokio_postgres::types::ToSql;
 
 use super::fetch::Tid;
 use super::{Prepared, Shared};
-use crate::attempts::{Fault, Next};
+use crate::attempts::{Fault, Next, Reason};
 use crate::batch::Batch;
 use crate::config::Order;
+use crate::error::Error;
+use crate::io::postgres::database;
 use crate::limits::shortened;
 
 /// Failures as they are written.
@@ -31,28 +35,37 @@ pub(super) async fn mark(
     batch: &Batch,
     chance: &mut Chance,
     had_failures: bool,
-) -> Result<(), tokio_postgres::Error> {
+) -> Result<(), Error> {
+    let failed = |error: tokio_postgres::Error| database("writing down how a batch ended", &error);
     let confirmed: Vec<usize> = batch.confirmed().collect();
     if !confirmed.is_empty() {
-        let statement = prepared.get(transaction, &shared.statements.mark()).await?;
+        let statement =
+            prepared.get(transaction, &shared.statements.mark()).await.map_err(failed)?;
         let names = Names::of(shared, batch, &confirmed);
-        let marked = transaction.execute(&statement, &[names.parameter()]).await?;
+        let marked = transaction
+            .execute(&statement, &[names.parameter()])
+            .await
+            .map_err(|error| database("marking rows", &error))?;
         if marked != confirmed.len() as u64 {
-            tracing::warn!(
-                confirmed = confirmed.len(),
-                marked,
-                "rows that were confirmed could not all be marked: a trigger or a rule of the table is in \
-                 the way; they will be published again"
+            let text = format!(
+                "{} rows of {} were confirmed and {marked} would be marked. Nothing was committed, because that \
+                 would lose or repeat rows: column `{}` is not unique, or a trigger or rule of the table \
+                 interferes",
+                confirmed.len(),
+                shared.table.label(),
+                shared.config.mapping.id
             );
+            return Err(Error::setup(text));
         }
-        if had_failures {
+        if had_failures || shared.has_failures() {
             let ids: Vec<&str> = confirmed.iter().map(|&row| id(shared, batch, row)).collect();
-            let statement = prepared.get(transaction, &shared.statements.absolve()).await?;
-            transaction.execute(&statement, &[&ids]).await?;
+            let statement =
+                prepared.get(transaction, &shared.statements.absolve()).await.map_err(failed)?;
+            transaction.execute(&statement, &[&ids]).await.map_err(failed)?;
         }
     }
     if !batch.faults().is_empty() {
-        fail(shared, prepared, transaction, batch, chance).await?;
+        fail(shared, prepared, transaction, batch, chance).await.map_err(failed)?;
     }
     Ok(())
 }
@@ -68,15 +81,22 @@ async fn fail(
     let ids: Vec<&str> = batch.faults().iter().map(|(row, _)| id(shared, batch, *row)).collect();
     let statement = prepared.get(transaction, &shared.statements.attempts()).await?;
     let earlier = transaction.query(&statement, &[&ids]).await?;
-    let made = |id: &str| {
-        let row = earlier.iter().find(|row| row.get::<_, &str>(0) == id);
-        row.map_or(0, |row| row.get::<_, i32>(1))
-    };
+    let earlier: BTreeMap<&str, i32> =
+        earlier.iter().map(|row| (row.get::<_, &str>(0), row.get(1))).collect();
     let mut failures = Failures::default();
+    let mut seen = BTreeSet::new();
+    let mut told: BTreeMap<Reason, (usize, &str, &str)> = BTreeMap::new();
     for (row, Fault { reason, text }) in batch.faults() {
         let id = id(shared, batch, *row);
-        let attempts = made(id).saturating_add(1);
-        let next = shared.config.attempts.judge(*reason, attempts as u32, chance.next_bits());
+        told.entry(*reason).or_insert((0, id, text)).0 += 1;
+        // Two rows without an id, say, are written down as one.
+        if !seen.insert(id) {
+            continue;
+        }
+        let before = earlier.get(id).copied().unwrap_or(0);
+        let attempts = before.saturating_add(i32::from(is_charged(shared, batch, *reason)));
+        let next =
+            shared.config.attempts.judge(*reason, attempts.max(1) as u32, chance.next_bits());
         failures.rows.push(*row);
         failures.ids.push(id.to_owned());
         failures.keys.push(key(shared, batch, *row));
@@ -88,13 +108,15 @@ async fn fail(
             Next::Dead => None,
         });
         shared.metrics.failed(*reason, next == Next::Dead);
+    }
+    for (reason, (count, id, text)) in told {
+        let error = shortened(text);
         tracing::warn!(
-            id,
+            count,
             reason = reason.name(),
-            error = shortened(text),
-            attempts,
-            is_dead = next == Next::Dead,
-            "a message was not taken"
+            id,
+            error,
+            "messages were not taken, such as this one"
         );
     }
     let statement = prepared.get(transaction, &shared.statements.fail()).await?;
@@ -110,6 +132,17 @@ async fn fail(
         transaction.execute(&statement, &[names.parameter(), &texts]).await?;
     }
     Ok(())
+}
+
+/// Whether this counts as an attempt. What nobody answered, what a broker refused as a whole, and what finds no queue
+/// while nothing ever did (nobody has declared them yet) does not.
+fn is_charged(shared: &Shared, batch: &Batch, reason: Reason) -> bool {
+    match reason {
+        Reason::Unanswered => false,
+        Reason::Refused => !batch.is_failed_whole(reason),
+        Reason::Unroutable => !batch.is_failed_whole(reason) || shared.metrics.confirmed.get() > 0,
+        Reason::TooLarge | Reason::Broken => true,
+    }
 }
 
 fn id<'b>(shared: &Shared, batch: &'b Batch, row: usize) -> &'b str {

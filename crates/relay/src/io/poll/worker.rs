@@ -21,6 +21,10 @@ use crate::poll::{Input, Output, Worker};
 const BLOCKED_LOOK: Duration = Duration::from_millis(100);
 /// Plans go along the order of the index, whatever the statistics of a queue-like table say.
 const PLANS: &str = "SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off";
+/// How long the broker may take to say goodbye.
+const GOODBYE: Duration = Duration::from_secs(5);
+/// How long lanes are kept while the broker is away.
+const AWAY: Duration = Duration::from_secs(5);
 /// The database takes rows and lanes from a relay that is frozen this long after its batch's deadline, twice. One
 /// that lives touches its session every second.
 const FROZEN_MS: u128 = 5_000;
@@ -34,6 +38,8 @@ pub(super) struct Task {
     pub(super) composer: Composer,
     pub(super) publisher: Option<Publisher>,
     is_blocked: bool,
+    /// Since when the broker is away.
+    away_since: Option<Instant>,
     /// Since when messages of an earlier batch are without a verdict.
     unclear_since: Option<Instant>,
     pub(super) chance: Chance,
@@ -44,7 +50,9 @@ pub(super) struct Task {
     pub(super) stop: watch::Receiver<bool>,
     pub(super) verdicts: Vec<Verdict>,
     /// Rows by publish sequence number, from `first_seq` on.
-    pub(super) rows_of: VecDeque<u32>,
+    pub(super) rows_of: VecDeque<Option<u32>>,
+    /// Ids of rows that were given back while their messages had no verdict.
+    pub(super) open: BTreeMap<u64, String>,
     pub(super) first_seq: u64,
     /// Exchanges that were asked for on this connection, and whether they exist.
     pub(super) exchanges: BTreeMap<String, bool>,
@@ -69,6 +77,7 @@ pub(super) async fn run(
         composer: Composer::new(&config.mapping, config.body_bytes_max),
         publisher: None,
         is_blocked: false,
+        away_since: None,
         unclear_since: None,
         chance: Chance::new(seed),
         backoff: Backoff { first: Duration::from_millis(100), longest: Duration::from_secs(5) },
@@ -78,13 +87,18 @@ pub(super) async fn run(
         stop,
         verdicts: Vec::new(),
         rows_of: VecDeque::new(),
+        open: BTreeMap::new(),
         first_seq: 0,
         exchanges: BTreeMap::new(),
         largest: 0,
         shared: Arc::clone(&shared),
     };
     let result = task.run().await;
-    task.drop_publisher();
+    if let Some(publisher) = task.publisher.take() {
+        task.shared.metrics.broker_connections.dec();
+        // A goodbye, so that nothing on the wire is thrown away; the broker may be silent.
+        let _ = tokio::time::timeout(GOODBYE, publisher.close()).await;
+    }
     result
 }
 
@@ -134,7 +148,8 @@ impl Task {
         let frozen = deadline * 2 + FROZEN_MS;
         let mut sql = format!("{PLANS}; SET idle_in_transaction_session_timeout = {frozen}");
         if self.shared.config.order != Order::None {
-            sql += &format!("; SET idle_session_timeout = {frozen}");
+            // What follows a row that somebody else has locked must not pass it: it is waited for, but not for ever.
+            sql += &format!("; SET idle_session_timeout = {frozen}; SET lock_timeout = {deadline}");
         }
         client.batch_execute(&sql).await.map_err(|error| database("setting up", &error))?;
         Ok(client)
@@ -202,7 +217,13 @@ impl Task {
     async fn keep_lanes(&mut self, client: &Client) -> Result<(), Error> {
         let shared = Arc::clone(&self.shared);
         let failed = |error: tokio_postgres::Error| database("taking lanes", &error);
-        if self.lanes.keep(&shared, client, self.number).await.map_err(failed)? {
+        if self.publisher.is_some() {
+            self.away_since = None;
+        } else if self.away_since.get_or_insert_with(Instant::now).elapsed() > AWAY {
+            // A relay that reaches its broker may take them over.
+            return self.lanes.give_up(client).await.map_err(failed);
+        }
+        if self.lanes.keep(&shared, client, self.number).await? {
             // What the last holder wrote down must be known before the first fetch.
             monitor::read_failures(&shared, client).await.map_err(failed)?;
         }
@@ -246,6 +267,7 @@ impl Task {
             }
         }
         self.rows_of.clear();
+        self.open.clear();
     }
 
     /// Between batches: until there is something to do.
@@ -271,8 +293,7 @@ impl Task {
         };
         match woken {
             Woken::Driven(driven) => {
-                // Verdicts on rows that were given back mean nothing any more.
-                self.verdicts.clear();
+                self.take_late_verdicts();
                 if let Err(error) = driven {
                     tracing::warn!(worker = self.number, %error, "the broker is lost");
                     self.drop_publisher();
