@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::Stdio;
 
-use super::suite::{Case, Installer, Pace, Suite, Target, Verdict, record, whole};
+use super::suite::{Case, Installer, Judge, Pace, Suite, Target, Verdict, record, whole};
 use crate::process::has;
 use crate::setup::apt_install;
 
@@ -16,6 +16,7 @@ pub(super) const AMQP_TOOLS: Suite = Suite {
     installer: Installer::Apt,
     run,
     parts: whole,
+    judge: Judge::RabbitMq,
     pace: Pace::Seconds(1),
     wants_port_5672: false,
 };

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use super::suite::{Case, Installer, Pace, Suite, Target, Verdict, record};
+use super::suite::{Case, Installer, Judge, Pace, Suite, Target, Verdict, record};
 use crate::process::{has, output, root};
 use crate::setup::apt_install;
 
@@ -18,6 +18,7 @@ pub(super) const ANSWERS: Suite = Suite {
     installer: Installer::Apt,
     run,
     parts,
+    judge: Judge::RabbitMq,
     pace: Pace::Seconds(55),
     wants_port_5672: false,
 };

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::Stdio;
 
 use super::python::{has_module, install_packages, python};
-use super::suite::{Case, Installer, Pace, Suite, Target, Verdict, record, whole};
+use super::suite::{Case, Installer, Judge, Pace, Suite, Target, Verdict, record, whole};
 use crate::process::{root, run_logged};
 
 pub(super) const CELERY: Suite = Suite {
@@ -19,6 +19,7 @@ pub(super) const CELERY: Suite = Suite {
     installer: Installer::Pip,
     run,
     parts: whole,
+    judge: Judge::RabbitMq,
     pace: Pace::Seconds(75),
     wants_port_5672: false,
 };

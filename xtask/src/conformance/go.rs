@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::suite::{Case, Installer, Pace, Suite, Target, Verdict, record, whole};
+use super::suite::{Case, Installer, Judge, Pace, Suite, Target, Verdict, record, whole};
 use crate::Outcome;
 use crate::process::{command, output, run_logged, tools};
 
@@ -16,6 +16,7 @@ pub(super) const AMQP091_GO: Suite = Suite {
     installer: Installer::Go,
     run,
     parts: whole,
+    judge: Judge::RabbitMq,
     pace: Pace::Seconds(40),
     wants_port_5672: true,
 };

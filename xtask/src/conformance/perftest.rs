@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::suite::{Case, Installer, Pace, Suite, Target, Verdict, record, whole};
+use super::suite::{Case, Installer, Judge, Pace, Suite, Target, Verdict, record, whole};
 use crate::Outcome;
 use crate::lanes::in_lanes;
 use crate::process::{command, has, root, run_logged, tools};
@@ -21,6 +21,7 @@ pub(super) const PERFTEST: Suite = Suite {
     installer: Installer::Maven,
     run,
     parts: whole,
+    judge: Judge::RabbitMq,
     pace: Pace::Alone,
     wants_port_5672: false,
 };

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::suite::{Case, Installer, Pace, Suite, Target, Verdict, record, whole};
+use super::suite::{Case, Installer, Judge, Pace, Suite, Target, Verdict, record, whole};
 use crate::Outcome;
 use crate::process::{command, run, run_logged, tools};
 use crate::setup::apt_install;
@@ -16,6 +16,7 @@ pub(super) const PY_AMQP: Suite = Suite {
     installer: Installer::Pip,
     run: |target| pytest(target, "amqp-5.4.2", &["t/integration"]),
     parts: whole,
+    judge: Judge::RabbitMq,
     pace: Pace::Seconds(5),
     wants_port_5672: false,
 };
@@ -28,6 +29,7 @@ pub(super) const KOMBU: Suite = Suite {
     installer: Installer::Pip,
     run: |target| pytest(target, "kombu-5.7.0", &["t/integration/test_py_amqp.py"]),
     parts: whole,
+    judge: Judge::RabbitMq,
     pace: Pace::Seconds(40),
     wants_port_5672: false,
 };
@@ -42,6 +44,7 @@ pub(super) const RABBITPY: Suite = Suite {
         pytest(target, "rabbitpy-3.0.2", &["tests/test_integration.py", "tests/integration"])
     },
     parts: whole,
+    judge: Judge::RabbitMq,
     pace: Pace::Seconds(10),
     wants_port_5672: false,
 };

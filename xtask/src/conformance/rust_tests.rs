@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::suite::{Case, Installer, Pace, Suite, Target, Verdict, record, whole};
+use super::suite::{Case, Installer, Judge, Pace, Suite, Target, Verdict, record, whole};
 use crate::Outcome;
 use crate::process::{cargo, command, output, run_logged, tools};
 
@@ -14,6 +14,7 @@ pub(super) const LAPIN: Suite = Suite {
     installer: Installer::Cargo,
     run: |target| run("lapin", target),
     parts: whole,
+    judge: Judge::RabbitMq,
     pace: Pace::Seconds(10),
     wants_port_5672: false,
 };
@@ -26,6 +27,7 @@ pub(super) const AMQPRS: Suite = Suite {
     installer: Installer::Cargo,
     run: |target| run("amqprs", target),
     parts: whole,
+    judge: Judge::RabbitMq,
     pace: Pace::Seconds(90),
     wants_port_5672: true,
 };

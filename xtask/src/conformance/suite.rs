@@ -19,6 +19,8 @@ pub(crate) struct Suite {
     pub(super) run: fn(&Target) -> Result<Vec<Case>, String>,
     /// Parts that need nothing of each other. What cannot be parted is one part without a name.
     pub(super) parts: fn() -> Result<Vec<String>, String>,
+    /// Who says what must pass.
+    pub(super) judge: Judge,
     /// Whether the rest waits meanwhile, or how long a part takes, about: the longest begin first.
     pub(super) pace: Pace,
     /// Its tests connect to port 5672 whatever they are told.
@@ -32,6 +34,14 @@ pub(crate) enum Installer {
     Go,
     Maven,
     Pip,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Judge {
+    /// What RabbitMQ passes, by the list in `conformance/expected`.
+    RabbitMq,
+    /// Every case must pass: they are ours, and RabbitMQ has not all of what they use.
+    Ourselves,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
