@@ -124,11 +124,9 @@ fn measure_queues(
     tables: &mut Tables,
 ) {
     let all: Vec<Queues> = Queues::ALL.into_iter().filter(|queues| queues.is_for(kind)).collect();
-    // The other one is there for comparison: once is enough.
-    let runs = if kind == Kind::Millrace { options.runs } else { 1 };
     let mut rows: Vec<QueueRow> =
         all.iter().map(|queues| QueueRow::new(kind, *queues, bytes)).collect();
-    for turn in 0..runs {
+    for turn in 0..options.runs {
         for index in 0..all.len() {
             let index = (index + turn) % all.len();
             match scenario::load(at, all[index], bytes, options.seconds) {
