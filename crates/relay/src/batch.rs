@@ -193,10 +193,14 @@ impl Batch {
     }
 
     /// What has no verdict by now is unanswered: it waits, uncharged, and holds the rest of its key.
-    pub fn leave_unanswered(&mut self, text: &str) {
+    /// Rows that were never handed over (`is_sent` tells) are held instead.
+    pub fn leave_unanswered(&mut self, text: &str, is_sent: impl Fn(usize) -> bool) {
         self.hold_unpublished();
         for row in 0..self.states.len() {
-            if self.states[row] == State::Unconfirmed {
+            if self.states[row] == State::Unconfirmed && !is_sent(row) {
+                self.unconfirmed -= 1;
+                self.hold(row);
+            } else if self.states[row] == State::Unconfirmed {
                 self.settle(row, Err(Fault { reason: Reason::Unanswered, text: text.into() }));
             }
         }

@@ -41,6 +41,8 @@ pub enum Input {
     Nudge,
     /// End what is begun, and no more.
     Stop,
+    /// These rows of the batch could not be handed over yet.
+    Unsent(Vec<usize>),
     /// Time has passed, and a fetch would be done. Only this makes an idle worker fetch.
     Time,
 }
@@ -91,6 +93,8 @@ pub struct Worker {
     outage_wait: Duration,
     /// Nothing is fetched before, whoever nudges.
     outage_until: Instant,
+    /// Rows of the batch that were to be published and could not be handed over: no room, or the broker blocks.
+    unsent: Vec<usize>,
     /// Batches in a row of which the broker took nothing.
     fruitless: u32,
     /// Rows that are published one at a time, to find one that makes the broker close the channel.
@@ -118,6 +122,7 @@ impl Worker {
             idle_wait: config.poll_min,
             outage_wait: OUTAGE_WAIT_MIN,
             outage_until: now,
+            unsent: Vec::new(),
             fruitless: 0,
             careful: 0,
         }
@@ -152,6 +157,7 @@ impl Worker {
             Input::BrokerRefused { code, text } => self.broker_refused(now, code, text, out),
             Input::Fetched { rows, is_full } => self.fetched(now, rows, is_full, out),
             Input::Verdict { row, verdict } => self.verdict(now, row, verdict, out),
+            Input::Unsent(rows) => self.unsent = rows,
             Input::Ended => self.ended(now),
             Input::DatabaseLost => {
                 self.batch = Batch::default();
@@ -196,6 +202,7 @@ impl Worker {
         out: &mut Vec<Output>,
     ) {
         self.is_full = is_full;
+        self.unsent.clear();
         let key = self.layout.key;
         let id = self.layout.id;
         self.batch = Batch::new(rows, self.order, self.order_window, |fields| {
@@ -243,7 +250,8 @@ impl Worker {
     fn time_is_up(&mut self, now: Instant, out: &mut Vec<Output>) {
         // A broker that answered others, or that keeps silent again and again: the rows wait, others pass.
         if self.batch.confirmed_count() > 0 || self.fruitless >= PATIENCE {
-            self.batch.leave_unanswered("the broker neither confirmed nor refused it in time");
+            let text = "the broker neither confirmed nor refused it in time";
+            self.batch.leave_unanswered(text, |row| !self.unsent.contains(&row));
             self.end_if_settled(out);
             return;
         }
@@ -309,13 +317,14 @@ impl Worker {
     fn ended(&mut self, now: Instant) {
         let batch = std::mem::take(&mut self.batch);
         self.state = State::Idle;
+        let was_parked = self.fruitless >= PATIENCE;
         if batch.confirmed_count() > 0 {
             self.outage_wait = OUTAGE_WAIT_MIN;
             self.fruitless = 0;
         } else if !batch.rows().is_empty() {
             self.fruitless = self.fruitless.saturating_add(1);
         }
-        if batch.is_failed_whole(Reason::Refused) {
+        if batch.is_failed_whole(Reason::Refused) && !was_parked {
             self.outage(now);
         } else if batch.rows().is_empty() && self.is_full {
             // The end of a scan that began in the middle: once more from the head.

@@ -228,7 +228,10 @@ impl Statements {
     }
 
     /// Writes failures: ids, keys, attempts, reasons, errors, seconds until the next attempt (NULL: dead).
+    ///
+    /// What is not charged waits twice as long as the last time, so that it does not come back at once for ever.
     pub fn fail(&self) -> String {
+        let longest = self.config.attempts.backoff.longest.as_secs_f64();
         format!(
             "INSERT INTO millrace.relay_failures AS f \
                (outbox, row_id, key, attempts, reason, error, next_attempt_at, dead_at) \
@@ -238,7 +241,11 @@ impl Statements {
                AS n(id, key, attempts, reason, error, after) \
              ON CONFLICT (outbox, row_id) DO UPDATE SET attempts = excluded.attempts, \
                reason = excluded.reason, error = excluded.error, last_failed_at = now(), \
-               next_attempt_at = excluded.next_attempt_at, dead_at = excluded.dead_at",
+               dead_at = excluded.dead_at, next_attempt_at = CASE \
+                 WHEN excluded.attempts > f.attempts OR excluded.next_attempt_at IS NULL \
+                   OR f.next_attempt_at IS NULL THEN excluded.next_attempt_at \
+                 ELSE now() + least(greatest(excluded.next_attempt_at - now(), \
+                   2 * (f.next_attempt_at - f.last_failed_at)), interval '{longest} seconds') END",
             literal(&self.table.label())
         )
     }

@@ -18,7 +18,7 @@ use tokio_postgres::types::ToSql;
 
 use super::postgres::{Database, database, words};
 use super::table::{find_table, prepare_companion};
-use crate::config::Config;
+use crate::config::{Config, OnSuccess};
 use crate::error::Error;
 use crate::mapping::Layout;
 use crate::metrics::Metrics;
@@ -41,7 +41,7 @@ pub(super) struct Shared {
     pub(super) scan: Mutex<Scan>,
     failures: AtomicU64,
     /// Rows whose confirm came after their batch was given back, and when.
-    late: std::sync::Mutex<BTreeMap<String, Instant>>,
+    late: std::sync::Mutex<BTreeMap<(u64, String), Instant>>,
     pub(super) nudge: Notify,
 }
 
@@ -65,13 +65,13 @@ impl Shared {
     }
 
     /// The broker has taken the message of row `id`, but too late for its batch: it need not be published again soon.
-    pub(super) fn note_late(&self, id: String) {
+    pub(super) fn note_late(&self, place: u64, id: String) {
         let mut late = self.late.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if late.len() >= LATE_MAX {
             late.retain(|_, at| at.elapsed() < LATE_FOR);
         }
         if late.len() < LATE_MAX {
-            late.insert(id, Instant::now());
+            late.insert((place, id), Instant::now());
         }
     }
 
@@ -80,9 +80,9 @@ impl Shared {
     }
 
     /// Whether row `id` was confirmed too late a moment ago; counts once.
-    pub(super) fn take_late(&self, id: &str) -> bool {
+    pub(super) fn take_late(&self, place: u64, id: &str) -> bool {
         let mut late = self.late.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        late.remove(id).is_some_and(|at| at.elapsed() < LATE_FOR)
+        late.remove(&(place, id.to_owned())).is_some_and(|at| at.elapsed() < LATE_FOR)
     }
 
     /// Somebody is about to write a failure down. Said before the commit: a fetch must not miss it.
@@ -187,6 +187,13 @@ async fn check_privileges(
     client.batch_execute("BEGIN").await.map_err(|error| database("checking privileges", &error))?;
     for (doing, sql, parameters) in checks {
         client.execute(&sql, parameters).await.map_err(|error| match error.as_db_error() {
+            Some(_) if config.on_success == OnSuccess::Archive && doing == "marking rows" => {
+                Error::setup(format!(
+                    "moving rows to {} would fail: {}. `millrace relay install --on-success archive` makes it",
+                    statements.archive(),
+                    words(&error)
+                ))
+            }
             Some(_) => Error::setup(format!(
                 "{doing} would fail: {}. The relay's user needs SELECT, UPDATE (and DELETE, INSERT into the \
                  archive, for those modes) on the outbox, and all of these on millrace.relay_failures",

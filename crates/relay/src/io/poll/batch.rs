@@ -11,6 +11,7 @@ use super::fetch::fetch;
 use super::mark::mark;
 use super::worker::{Task, Woken};
 use crate::attempts::{Fault, Reason};
+use crate::batch::OutboxRow;
 use crate::config::Order;
 use crate::error::Error;
 use crate::io::broker;
@@ -106,6 +107,9 @@ impl Task {
             }
             let start = Instant::now();
             self.publish_some(&mut queue, &mut has_missed).await;
+            if !queue.is_empty() {
+                self.step(Input::Unsent(queue.iter().copied().collect()));
+            }
             if !self.out.is_empty() {
                 spent.publish += start.elapsed();
                 continue;
@@ -125,10 +129,14 @@ impl Task {
         let mut lost = None;
         let has_late = self.shared.has_late();
         let until = self.core.deadline().unwrap_or_else(Instant::now).into();
+        let end = self.core.deadline().unwrap_or_else(Instant::now);
         while let (Some(&row), Some(publisher)) = (queue.front(), self.publisher.as_mut()) {
-            let fields = &self.core.batch().rows()[row].fields;
+            if Instant::now() >= end {
+                break;
+            }
+            let OutboxRow { place, fields } = &self.core.batch().rows()[row];
             let id = || fields.text(self.shared.layout().id);
-            if has_late && id().is_some_and(|id| self.shared.take_late(id)) {
+            if has_late && id().is_some_and(|id| self.shared.take_late(*place, id)) {
                 taken.push(row);
                 queue.pop_front();
                 continue;
@@ -237,10 +245,10 @@ impl Task {
             return;
         }
         for (seq, row) in (self.first_seq..).zip(rows) {
-            let fields = row.and_then(|row| self.core.batch().rows().get(row as usize));
-            let id = fields.and_then(|row| row.fields.text(self.shared.layout().id));
-            if let Some(id) = id {
-                self.open.insert(seq, id.to_owned());
+            let row = row.and_then(|row| self.core.batch().rows().get(row as usize));
+            let Some(row) = row else { continue };
+            if let Some(id) = row.fields.text(self.shared.layout().id) {
+                self.open.insert(seq, (row.place, id.to_owned()));
             }
         }
     }
@@ -248,12 +256,19 @@ impl Task {
     /// Verdicts between batches: on rows that were given back.
     pub(super) fn take_late_verdicts(&mut self) {
         for verdict in self.verdicts.drain(..) {
-            let Verdict::Confirmed(run) = verdict else { continue };
+            let (run, is_confirmed) = match verdict {
+                Verdict::Confirmed(run) => (run, true),
+                Verdict::Refused(run) => (run, false),
+                Verdict::Returned { seq, .. } => (Run { first: seq, last: seq }, false),
+            };
             let later = self.open.split_off(&(run.last.0 + 1));
             let mut settled = std::mem::replace(&mut self.open, later);
-            let confirmed = settled.split_off(&run.first.0);
+            let ended = settled.split_off(&run.first.0);
             self.open.append(&mut settled);
-            confirmed.into_values().for_each(|id| self.shared.note_late(id));
+            if is_confirmed {
+                self.patience = 0;
+                ended.into_values().for_each(|(place, id)| self.shared.note_late(place, id));
+            }
         }
     }
 

@@ -89,7 +89,7 @@ async fn scan(
             largest => (BATCH_BYTES.saturating_sub(bytes) / largest).max(1),
         };
         // Rows may have grown since the last batch: a few first.
-        let fit = if rows.is_empty() { fit.min(FIRST_ROWS) } else { fit };
+        let fit = fit.min(FIRST_ROWS.max(rows.len() * 8));
         let chunk = fit.min(batch - rows.len());
         let found = transaction.query_portal(&portal, chunk as i32).await?;
         let is_end = found.len() < chunk;

@@ -83,9 +83,9 @@ impl Lanes {
         let presence = PRESENCE + shared.config.lane_count() as i32;
         // The table's own number makes the class of the locks.
         let class = shared.table.oid as i32;
-        if !self.is_present {
+        let is_new = !self.is_present;
+        if is_new {
             client.execute("SELECT pg_advisory_lock_shared($1, $2)", &[&class, &presence]).await?;
-            self.is_present = true;
         }
         let rows = client
             .query(
@@ -97,7 +97,9 @@ impl Lanes {
             .await?;
         let numbers: Vec<i64> = rows.iter().map(|row| row.get(0)).collect();
         let other = |number: &i64| *number >= i64::from(PRESENCE) && *number != i64::from(presence);
-        if let Some(other) = numbers.iter().copied().find(other) {
+        // Whoever comes later looks, and leaves.
+        if let (true, Some(other)) = (is_new, numbers.iter().copied().find(other)) {
+            client.execute("SELECT pg_advisory_unlock_all()", &[]).await?;
             return Ok(Err(format!(
                 "another relay keeps the order of {} with {} lanes, this one with {}: rows of a key would be in two \
                  hands. Stop it first, or use the same --order and --lanes",
@@ -106,6 +108,7 @@ impl Lanes {
                 shared.config.lane_count()
             )));
         }
+        self.is_present = true;
         let is_presence = |number: &&i64| **number == i64::from(presence);
         let workers = numbers.iter().filter(is_presence).count() as u32;
         let held: BTreeSet<i32> =

@@ -23,11 +23,14 @@ const BLOCKED_LOOK: Duration = Duration::from_millis(100);
 const PLANS: &str = "SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off";
 /// How long the broker may take to say goodbye.
 const GOODBYE: Duration = Duration::from_secs(5);
+/// The longest wait for verdicts on what was given back.
+const PATIENCE_MAX: Duration = Duration::from_secs(60);
 /// How long lanes are kept while the broker is away.
 const AWAY: Duration = Duration::from_secs(5);
 /// The database takes rows and lanes from a relay that is frozen this long after its batch's deadline, twice. One
 /// that lives touches its session every second.
 const FROZEN_MS: u128 = 5_000;
+const FROZEN_MIN_MS: u128 = 20_000;
 
 /// A worker between batches.
 pub(super) struct Task {
@@ -52,7 +55,9 @@ pub(super) struct Task {
     /// Rows by publish sequence number, from `first_seq` on.
     pub(super) rows_of: VecDeque<Option<u32>>,
     /// Ids of rows that were given back while their messages had no verdict.
-    pub(super) open: BTreeMap<u64, String>,
+    pub(super) open: BTreeMap<u64, (u64, String)>,
+    /// How often in a row a connection was given up because nothing on it was answered.
+    pub(super) patience: u32,
     pub(super) first_seq: u64,
     /// Exchanges that were asked for on this connection, and whether they exist.
     pub(super) exchanges: BTreeMap<String, bool>,
@@ -88,6 +93,7 @@ pub(super) async fn run(
         verdicts: Vec::new(),
         rows_of: VecDeque::new(),
         open: BTreeMap::new(),
+        patience: 0,
         first_seq: 0,
         exchanges: BTreeMap::new(),
         largest: 0,
@@ -145,7 +151,8 @@ impl Task {
         let name = format!("millrace-relay-worker-{}", self.number);
         let client = self.shared.database.connect(&name).await?;
         let deadline = self.shared.config.batch_deadline.as_millis();
-        let frozen = deadline * 2 + FROZEN_MS;
+        // A live worker may be connecting to its broker meanwhile.
+        let frozen = (deadline * 2 + FROZEN_MS).max(FROZEN_MIN_MS);
         let mut sql = format!("{PLANS}; SET idle_in_transaction_session_timeout = {frozen}");
         if self.shared.config.order != Order::None {
             // What follows a row that somebody else has locked must not pass it: it is waited for, but not for ever.
@@ -251,7 +258,10 @@ impl Task {
             return;
         }
         let since = *self.unclear_since.get_or_insert_with(Instant::now);
-        if since.elapsed() > self.shared.config.batch_deadline {
+        // Twice as long each time: what is slow must get through in the end.
+        let wait = self.shared.config.batch_deadline.saturating_mul(1 << self.patience.min(10));
+        if since.elapsed() > wait.min(PATIENCE_MAX) {
+            self.patience += 1;
             tracing::warn!(worker = self.number, "messages are never confirmed: connecting again");
             self.drop_publisher();
             self.step(Input::BrokerLost);
