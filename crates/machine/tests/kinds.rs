@@ -10,7 +10,7 @@ use machine::{
     ArgumentProblem, Arguments, CatalogCommand, Destination, ExchangeKind, ExchangeProblem,
     HashProperty, Headers, NoHeaders, Refusal, RouteError, Target, Value, ValueView,
 };
-use world::World;
+use world::{KINDS, World};
 
 /// A message as routing may look at it.
 #[derive(Clone, Debug, Default)]
@@ -63,18 +63,6 @@ fn declare(
         world.with_argument(command, name, value.clone())
     })
 }
-
-const KINDS: [ExchangeKind; 9] = [
-    ExchangeKind::Direct,
-    ExchangeKind::Fanout,
-    ExchangeKind::Topic,
-    ExchangeKind::Headers,
-    ExchangeKind::DelayedMessage,
-    ExchangeKind::ConsistentHash,
-    ExchangeKind::Random,
-    ExchangeKind::ModulusHash,
-    ExchangeKind::RecentHistory,
-];
 
 /// What every kind can be declared with.
 fn arguments_of(kind: ExchangeKind) -> Vec<(&'static str, Value)> {

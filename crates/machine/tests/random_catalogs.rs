@@ -11,19 +11,8 @@ use machine::{
     QueueId, Value, ValueView,
 };
 use proptest::prelude::*;
-use world::World;
+use world::{KINDS, World};
 
-const KINDS: [ExchangeKind; 9] = [
-    ExchangeKind::Direct,
-    ExchangeKind::Fanout,
-    ExchangeKind::Topic,
-    ExchangeKind::Headers,
-    ExchangeKind::DelayedMessage,
-    ExchangeKind::ConsistentHash,
-    ExchangeKind::Random,
-    ExchangeKind::ModulusHash,
-    ExchangeKind::RecentHistory,
-];
 /// Two weights, which are keys like others elsewhere, and two that are none.
 const KEYS: [&str; 4] = ["1", "20", "a.b", "#"];
 

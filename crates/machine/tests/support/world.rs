@@ -7,6 +7,19 @@ use machine::{
     ExchangeKind, NodeId, QueueId, SessionId, SessionOwner, Value,
 };
 
+/// All kinds of exchanges.
+pub(crate) const KINDS: [ExchangeKind; 9] = [
+    ExchangeKind::Direct,
+    ExchangeKind::Fanout,
+    ExchangeKind::Topic,
+    ExchangeKind::Headers,
+    ExchangeKind::DelayedMessage,
+    ExchangeKind::ConsistentHash,
+    ExchangeKind::Random,
+    ExchangeKind::ModulusHash,
+    ExchangeKind::RecentHistory,
+];
+
 pub(crate) struct World {
     pub(crate) catalog: Catalog,
     pub(crate) effects: Vec<CatalogEffect>,

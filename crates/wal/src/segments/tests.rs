@@ -33,17 +33,22 @@ fn messages(random: &mut Random) -> BTreeMap<(u64, u64), Vec<u8>> {
     messages
 }
 
+/// Segment 5 of group 1, with these messages in it.
+fn write(disk: &SimDisk, messages: &BTreeMap<(u64, u64), Vec<u8>>) -> SegmentMeta {
+    let mut writer = Writer::create(disk, IDENTITY, 1, 5).unwrap();
+    for ((queue, seq), message) in messages {
+        writer.add(*queue, *seq, message).unwrap();
+    }
+    writer.finish().unwrap()
+}
+
 #[test]
 fn a_read_gives_the_messages_from_its_sequence_number_on() {
     for seed in 0..20 {
         let mut random = Random::new(seed);
         let disk = disk();
         let messages = messages(&mut random);
-        let mut writer = Writer::create(&disk, IDENTITY, 1, 5).unwrap();
-        for ((queue, seq), message) in &messages {
-            writer.add(*queue, *seq, message).unwrap();
-        }
-        let meta = writer.finish().unwrap();
+        let meta = write(&disk, &messages);
         assert_eq!(meta.count(), messages.len() as u64);
         let reader = Reader::open(&disk, &IDENTITY, 1, &meta).unwrap();
         reader.verify().unwrap();
@@ -72,11 +77,7 @@ fn messages_that_lie_scattered_are_read_without_those_between_them() {
         let mut random = Random::new(seed);
         let disk = disk();
         let messages = messages(&mut random);
-        let mut writer = Writer::create(&disk, IDENTITY, 1, 5).unwrap();
-        for ((queue, seq), message) in &messages {
-            writer.add(*queue, *seq, message).unwrap();
-        }
-        let meta = writer.finish().unwrap();
+        let meta = write(&disk, &messages);
         let reader = Reader::open(&disk, &IDENTITY, 1, &meta).unwrap();
         for _ in 0..50 {
             let queue = random.below(3) * 10;
