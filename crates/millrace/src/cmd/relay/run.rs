@@ -1,6 +1,7 @@
 //! `millrace relay run`: drains until it is told to stop.
 #![allow(clippy::disallowed_methods, reason = "starts the relay and its screen")]
 
+use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
 use relay::{Metrics, Source};
@@ -32,9 +33,19 @@ pub(crate) struct Args {
     /// What to log, as RUST_LOG has it
     #[arg(long, value_name = "FILTER", env = "MILLRACE_LOG", default_value = "info")]
     log: String,
+    /// How to log: text, or json with one object a line
+    #[arg(long, value_name = "FORMAT", value_enum, default_value = "text")]
+    log_format: LogFormat,
     /// Check the settings and exit: 0 if they are right
     #[arg(long)]
     check_config: bool,
+}
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum LogFormat {
+    Text,
+    Json,
 }
 
 /// Runs until a signal, or until it cannot go on.
@@ -58,7 +69,11 @@ pub(crate) fn run(args: Args) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let filter = tracing_subscriber::EnvFilter::new(&args.log);
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    match args.log_format {
+        LogFormat::Text => log.with_ansi(std::io::stderr().is_terminal()).init(),
+        LogFormat::Json => log.json().init(),
+    }
     if config.no_confirms {
         tracing::warn!(
             "--unsafe-no-confirms: rows are marked before the broker has taken their messages; \
