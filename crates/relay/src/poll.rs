@@ -238,10 +238,11 @@ impl Worker {
         let State::Publishing { until } = self.state else { return };
         self.batch.settle(row, verdict);
         self.careful = self.careful.saturating_sub(1);
-        if now < until {
+        // Nothing is published in the last part of the time: only a broker that is silent for all of it leaves
+        // messages without a verdict, which are published again. And whoever was frozen may have lost its locks.
+        if now + self.batch_deadline / 5 < until {
             return self.pump(out);
         }
-        // Whoever was frozen meanwhile may have lost its locks: it publishes nothing more.
         self.batch.hold_unpublished();
         self.end_if_settled(out);
     }
@@ -333,7 +334,10 @@ impl Worker {
             self.idle_wait = (self.idle_wait * 2).min(self.poll_max);
         } else {
             self.idle_wait = self.poll_min;
-            if !self.is_full {
+            let ended = batch.confirmed_count() + batch.faults().len();
+            let has_more =
+                self.is_full || batch.confirmed_count() > 0 && ended < batch.rows().len();
+            if !has_more {
                 self.not_before = self.not_before.max(now + self.poll_min);
             }
         }

@@ -160,6 +160,18 @@ fn rows_at_the_head_that_nobody_answers_do_not_stand_in_the_way_for_ever() {
 }
 
 #[test]
+fn a_slow_broker_ends_a_batch_early_and_leaves_nothing_without_a_verdict() {
+    let mut bench = Bench::new(|config| config.order = Order::Strict);
+    assert_eq!(bench.fetched(&["a", "b", "c"], true), [Publish(0)]);
+    bench.pass(Duration::from_secs(3));
+    assert_eq!(bench.confirmed(0), [Publish(1)]);
+    bench.pass(Duration::from_millis(1500));
+    assert_eq!(bench.confirmed(1), [Commit], "the third would have no time");
+    assert!(bench.worker.batch().faults().is_empty());
+    assert_eq!(bench.step(Input::Ended), [Fetch], "the rest follows at once");
+}
+
+#[test]
 fn a_worker_that_was_frozen_past_its_deadline_publishes_nothing_more() {
     let mut bench = Bench::new(|config| config.order = Order::Key);
     assert_eq!(bench.fetched(&["a", "a"], false), [Publish(0)]);

@@ -11,7 +11,7 @@ use super::{Prepared, Scan, Shared};
 use crate::batch::OutboxRow;
 use crate::config::Order;
 use crate::fields::Fields;
-use crate::limits::{BATCH_BYTES, FIRST_ROWS};
+use crate::limits::{BATCH_BYTES_MIN, BATCHES_BYTES, FIRST_ROWS};
 use crate::sql::Fetch;
 
 /// A scan starts at the head again after this, or twenty times what that took.
@@ -80,13 +80,14 @@ async fn scan(
     }
     let portal = transaction.bind(&statement, &parameters).await?;
     let batch = shared.config.batch as usize;
+    let budget = (BATCHES_BYTES / shared.config.workers as usize).max(BATCH_BYTES_MIN);
     let mut rows = Vec::new();
     let mut bytes = 0;
     loop {
         // As many as fit for sure, going by the largest row seen of late.
         let fit = match *largest {
             0 => FIRST_ROWS,
-            largest => (BATCH_BYTES.saturating_sub(bytes) / largest).max(1),
+            largest => (budget.saturating_sub(bytes) / largest).max(1),
         };
         // Rows may have grown since the last batch: a few first.
         let fit = fit.min(FIRST_ROWS.max(rows.len() * 8));
@@ -99,7 +100,7 @@ async fn scan(
             *largest = row.fields.byte_count().max(*largest);
             rows.push(row);
         }
-        if is_end || rows.len() >= batch || bytes >= BATCH_BYTES {
+        if is_end || rows.len() >= batch || bytes >= budget {
             // What was large once need not stay so.
             *largest -= *largest / 8;
             return Ok(Fetched { is_full: !is_end, rows });
