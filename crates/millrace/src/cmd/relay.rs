@@ -1,9 +1,16 @@
 //! `millrace relay`: what drains an outbox, and what looks after it.
 
+mod doctor;
 mod inbox;
+mod install;
 mod options;
+mod purge;
+mod replay;
+mod resync;
 mod run;
 mod screen;
+mod session;
+mod status;
 
 use std::process::ExitCode;
 
@@ -29,6 +36,18 @@ pub(crate) struct Args {
 enum Command {
     /// Drain the outbox: every committed row is published and confirmed, at least once
     Run(Box<run::Args>),
+    /// Make the outbox table, its index and the schema millrace; or check what is there
+    Install(Box<install::Args>),
+    /// Examine the outbox and its database: what is wrong, and what to do about it
+    Doctor(Box<doctor::Args>),
+    /// Show how the outbox stands: backlog, failures, blocked keys, relays, slots
+    Status(Box<status::Args>),
+    /// Publish rows again: dead ones, waiting ones now, or published ones
+    Replay(Box<replay::Args>),
+    /// Make a new replication slot after one is lost, and publish the rows of the table again
+    Resync(Box<resync::Args>),
+    /// Delete old published rows, in short transactions; or drop whole partitions
+    Purge(Box<purge::Args>),
     /// Move a queue's messages into a table: each message-id once, acknowledged after the commit
     Inbox(Box<inbox::Args>),
 }
@@ -37,6 +56,12 @@ enum Command {
 pub(crate) fn run(args: Args) -> ExitCode {
     match args.command {
         Command::Run(args) => run::run(*args),
+        Command::Install(args) => install::run(*args),
+        Command::Doctor(args) => doctor::run(*args),
+        Command::Status(args) => status::run(*args),
+        Command::Replay(args) => replay::run(*args),
+        Command::Resync(args) => resync::run(*args),
+        Command::Purge(args) => purge::run(*args),
         Command::Inbox(args) => inbox::run(*args),
     }
 }

@@ -82,16 +82,15 @@ pub fn condition(config: &Config, scope: Scope, label: &str, row: &str) -> Resul
     }
 }
 
-/// Deletes old rows of one heap between two blocks (`$3`, `$4`), at most `$5`.
-pub fn delete(condition_of: impl Fn(&str) -> Result<String, String>, heap: &TableName) -> Result<String, String> {
+/// Deletes old rows of one heap between two blocks (`$3`, `$4`), at most `$5`. `inner` chooses among rows `c`; `outer` is
+/// the same condition on `o`, said once more where it counts.
+pub fn delete(inner: &str, outer: &str, heap: &TableName) -> String {
     let heap = heap.quoted();
-    Ok(format!(
+    format!(
         "DELETE FROM ONLY {heap} o WHERE o.ctid = ANY(ARRAY(SELECT c.ctid FROM ONLY {heap} c \
-           WHERE c.ctid >= $3::text::tid AND c.ctid < $4::text::tid AND {} LIMIT $5::int8 FOR UPDATE OF c SKIP LOCKED)) \
-         AND {}",
-        condition_of("c")?,
-        condition_of("o")?
-    ))
+           WHERE c.ctid >= $3::text::tid AND c.ctid < $4::text::tid AND {inner} LIMIT $5::int8 \
+           FOR UPDATE OF c SKIP LOCKED)) AND {outer}"
+    )
 }
 
 /// Whether a heap holds any row that is not old and done with.

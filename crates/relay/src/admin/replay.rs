@@ -82,7 +82,11 @@ fn failures(condition: &str, at: &str) -> (String, String) {
         .replace("{reason}", "f.reason")
         .replace("{error}", "f.error");
     let from = format!("FROM millrace.relay_failures f WHERE f.outbox = $1::text AND {condition} AND {chosen}");
-    let count = format!("SELECT count(*) AS count, min(f.row_id) AS example, min(f.error) AS error {from}");
+    let count = format!(
+        "SELECT c.count, c.example, (SELECT e.error FROM millrace.relay_failures e \
+           WHERE e.outbox = $1::text AND e.row_id = c.example) AS error \
+         FROM (SELECT count(*) AS count, min(f.row_id) AS example {from}) c"
+    );
     let next = format!(
         "SELECT f.row_id {from} AND ($7::text IS NULL OR f.row_id > $7::text) \
          ORDER BY f.row_id LIMIT {BATCH_ROWS} FOR UPDATE"
@@ -91,19 +95,24 @@ fn failures(condition: &str, at: &str) -> (String, String) {
 }
 
 fn waiting() -> Statements {
-    let (count, next) = failures("f.dead_at IS NULL", "f.last_failed_at");
+    let (count, next) = failures("f.next_attempt_at IS NOT NULL", "f.last_failed_at");
     let now = "UPDATE millrace.relay_failures SET next_attempt_at = now() \
                WHERE outbox = $1::text AND row_id = ANY($2::text[]) RETURNING row_id";
     Statements { count, next, bring_back: vec![now.into()], forget: None }
 }
 
+/// A relay that reads the log publishes what failed from where it is stored. Of a key, the first alone is due: the relay
+/// goes on to the next.
+const REVIVE: &str = "UPDATE millrace.relay_failures f SET dead_at = NULL, attempts = 0, next_attempt_at = CASE \
+    WHEN f.key IS NULL OR NOT EXISTS (SELECT FROM millrace.relay_failures g WHERE g.outbox = f.outbox AND g.key = f.key \
+      AND (g.position, g.row_id) < (f.position, f.row_id) AND (g.dead_at IS NULL OR g.row_id = ANY($2::text[]))) \
+    THEN now() END \
+    WHERE f.outbox = $1::text AND f.row_id = ANY($2::text[]) AND f.stored_row IS NOT NULL RETURNING f.row_id";
+
 fn dead(config: &Config, table: &Table, columns: &[String]) -> Statements {
     let (count, next) = failures("f.dead_at IS NOT NULL", "f.dead_at");
     if config.source != Source::Poll {
-        // The relay reads no table: what failed is published from where it is stored.
-        let again = "UPDATE millrace.relay_failures SET dead_at = NULL, attempts = 0, next_attempt_at = now() \
-                     WHERE outbox = $1::text AND row_id = ANY($2::text[]) AND stored_row IS NOT NULL RETURNING row_id";
-        return Statements { count, next, bring_back: vec![again.into()], forget: None };
+        return Statements { count, next, bring_back: vec![REVIVE.into()], forget: None };
     }
     let mut bring_back = Vec::new();
     bring_back.extend(unmark(config, table));
@@ -206,10 +215,10 @@ fn processed(config: &Config, table: &Table, columns: &[String]) -> Result<State
     } else if config.source == Source::Poll {
         unmark(config, table).unwrap_or_default()
     } else {
-        let key = mapping.key.as_ref().map_or(format!("o.{id}::text"), |key| format!("coalesce(o.{}::text, o.{id}::text)", quoted(key)));
+        // Without a key: a row that was published before has no place in the order any more.
         format!(
             "INSERT INTO millrace.relay_failures AS f (outbox, row_id, key, attempts, reason, error, next_attempt_at, \
-               stored_row) SELECT $1::text, o.{id}::text, {key}, 0, 'replay', 'asked for', now(), to_jsonb(o) \
+               stored_row) SELECT $1::text, o.{id}::text, NULL, 0, 'replay', 'asked for', now(), to_jsonb(o) \
              FROM {from} o WHERE o.{id} = ANY($2::text[]::{kind}[]) \
              ON CONFLICT (outbox, row_id) DO UPDATE SET dead_at = NULL, attempts = 0, next_attempt_at = now() \
              RETURNING f.row_id"

@@ -12,6 +12,8 @@ use crate::sql::quoted;
 
 /// Rows are counted up to here; beyond, the planner's estimate is told as such.
 pub const BACKLOG_EXACT_MAX: i64 = 1_000_000;
+/// The reason of a row that has not failed itself.
+pub(crate) const BEHIND: &str = "waiting";
 /// Keys that are named; the rest is counted.
 const KEYS_SHOWN: usize = 20;
 
@@ -186,9 +188,10 @@ impl Status {
             let count = grouped(failure.count);
             let (reason, attempts) = (&failure.reason, failure.attempts_max);
             write!(out, "{head:<8}  {count} ")?;
-            match failure.is_dead {
-                true => write!(out, "dead ({reason}, after {attempts} attempts)")?,
-                false => {
+            match (failure.is_dead, reason.as_str()) {
+                (true, _) => write!(out, "dead ({reason}, after {attempts} attempts)")?,
+                (false, BEHIND) => write!(out, "waiting behind another row of their key")?,
+                (false, _) => {
                     let next = in_words(failure.next_seconds.unwrap_or(0.0));
                     write!(out, "waiting ({reason}, {attempts} attempts made, the next in {next})")?;
                 }

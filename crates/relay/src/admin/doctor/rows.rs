@@ -3,6 +3,7 @@
 use super::{Facts, is_poll};
 use crate::admin::words::{grouped, in_words};
 use crate::admin::finding::Finding;
+use crate::admin::status::BEHIND;
 use crate::config::{Config, OnDead, Order};
 
 /// A pending row that is older has been forgotten by somebody.
@@ -50,7 +51,7 @@ pub(super) fn failures(config: &Config, facts: &Facts, findings: &mut Vec<Findin
     if facts.failures.is_empty() {
         findings.push(Finding::ok("failures", "no row waits for another attempt, none is dead"));
     }
-    for failure in &facts.failures {
+    for failure in facts.failures.iter().filter(|failure| failure.reason != BEHIND) {
         let count = grouped(failure.count);
         let reason = &failure.reason;
         let example = format!("for example {}: {}", failure.example, failure.error);

@@ -5,10 +5,8 @@ use crate::admin::words::in_words;
 use crate::admin::finding::Finding;
 use crate::config::Config;
 
-/// The oldest that these statements are written for: pg_partition_tree, generated columns.
-const VERSION_MIN: i32 = 120_000;
-/// Logical messages and streams of pgoutput.
-const VERSION_WAL_MIN: i32 = 140_000;
+/// The oldest that these statements are written for: logical messages, scans of a range of blocks.
+const VERSION_MIN: i32 = 140_000;
 /// Clocks that differ by less are as good as the same: only ages and timestamps come from them.
 const CLOCK_WARN_SECONDS: f64 = 2.0;
 const CLOCK_FAIL_SECONDS: f64 = 60.0;
@@ -16,19 +14,18 @@ const CLOCK_FAIL_SECONDS: f64 = 60.0;
 pub(super) fn version(config: &Config, facts: &Facts, findings: &mut Vec<Finding>) {
     let version = facts.server.version;
     let (major, minor) = (version / 10_000, version % 10_000);
-    let needed = if is_poll(config) { VERSION_MIN } else { VERSION_WAL_MIN };
     findings.push(if facts.server.is_standby {
         Finding::fail(
             "server",
             "this is a standby: nothing can be marked here",
             "Give the URL of the primary (with several hosts: target_session_attrs=read-write)",
         )
-    } else if version < needed {
-        Finding::fail(
-            "server",
-            format!("PostgreSQL {major}.{minor} is too old: {} is the oldest that works", needed / 10_000),
-            "Upgrade PostgreSQL",
-        )
+    } else if version < VERSION_MIN {
+        let what = format!("PostgreSQL {major}.{minor} is older than {}: nothing is promised", VERSION_MIN / 10_000);
+        match is_poll(config) {
+            true => Finding::warn("server", what, "Upgrade PostgreSQL"),
+            false => Finding::fail("server", what, "Upgrade PostgreSQL, or poll"),
+        }
     } else {
         Finding::ok("server", format!("PostgreSQL {major}.{minor}, as {}", facts.server.role))
     });

@@ -60,11 +60,13 @@ pub async fn purge(
     if purge.scope == Scope::Dead {
         return purge_dead(client, config, purge, &old, told).await;
     }
+    let is_old = |row| condition(config, purge.scope, &old.label, row).map_err(Error::setup);
+    let (inner, outer) = (is_old("c")?, is_old("o")?);
     let begun = Instant::now();
     let mut done = Purged::default();
     for leaf in &old.shape.leaves {
         let heap = leaf.table();
-        let sql = delete(|row| condition(config, purge.scope, &old.label, row), &heap).map_err(Error::setup)?;
+        let sql = delete(&inner, &outer, &heap);
         let statement = client.prepare(&sql).await.map_err(|error| database("preparing to delete", &error))?;
         let mut walk = Walk::over(blocks(client, &heap).await?);
         let before = done.blocks;

@@ -1,9 +1,9 @@
 WITH companion AS (
   SELECT c.oid, n.oid AS namespace FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
   WHERE n.nspname = 'millrace' AND c.relname IN ('relay_failures', 'relay_slots'))
-SELECT has_table_privilege($1::int8::oid, 'SELECT') AS may_select,
-       has_any_column_privilege($1::int8::oid, 'UPDATE') AS may_lock,
-       has_table_privilege($1::int8::oid, 'DELETE') AS may_delete,
+SELECT coalesce(has_table_privilege($1::int8::oid, 'SELECT'), false) AS may_select,
+       coalesce(has_any_column_privilege($1::int8::oid, 'UPDATE'), false) AS may_lock,
+       coalesce(has_table_privilege($1::int8::oid, 'DELETE'), false) AS may_delete,
        (SELECT coalesce(bool_and(has_column_privilege($1::int8::oid, a.attnum, 'UPDATE')), true) FROM pg_attribute a
         WHERE a.attrelid = $1::int8::oid AND a.attname = ANY($2::text[])) AS may_mark,
        (SELECT count(*) FROM companion) AS companion_tables,

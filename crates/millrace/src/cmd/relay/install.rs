@@ -1,0 +1,89 @@
+//! `millrace relay install`: makes what the relay needs in the database, or says what is missing.
+
+use std::process::ExitCode;
+
+use relay::admin::Grade;
+use relay::admin::install::{Every, Partitions, Wanted, plan};
+
+use super::options::{File, Options};
+use super::session::{remark, say, with};
+
+const EXAMPLES: &str = "\
+Examples:
+  millrace relay install --database postgres://app@localhost/shop
+      the table outbox_messages (or: checks the one that is there), its index, the schema millrace
+  millrace relay install --partitions day --ahead 7        run it daily: it makes the days that are missing
+  millrace relay install --order key --key-column tenant   adds a sequence column, for an exact order
+  millrace relay install --source wal --print              shows the SQL and changes nothing
+
+It is safe to repeat: a second run changes nothing. Exit code 0: all is there. 1: something is wrong that it does not
+mend. 2: the database cannot be asked, or a statement failed (those of the transaction are undone).";
+
+/// Make the outbox table, its index and the schema millrace; or check what is there
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    options: Options,
+    #[command(flatten)]
+    file: File,
+    /// Partitions by time, for a new table or one that has them: day or month
+    #[arg(long, value_name = "SPAN", value_parser = every)]
+    partitions: Option<Every>,
+    /// Partitions beyond the current one, 1 to 366 [default: 7 days, 3 months]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=366), requires = "partitions")]
+    ahead: Option<u32>,
+    /// Grant this role what `relay run` needs, and no more
+    #[arg(long, value_name = "ROLE")]
+    grant_to: Option<String>,
+    /// Print the SQL for psql and change nothing
+    #[arg(long)]
+    print: bool,
+}
+
+fn every(text: &str) -> Result<Every, String> {
+    match text {
+        "day" => Ok(Every::Day),
+        "month" => Ok(Every::Month),
+        _ => Err("it is day or month".into()),
+    }
+}
+
+/// Plans, and runs or prints the plan.
+pub(crate) fn run(args: Args) -> ExitCode {
+    let partitions = args.partitions.map(|every| {
+        let usual = match every {
+            Every::Day => 7,
+            Every::Month => 3,
+        };
+        Partitions { every, ahead: args.ahead.unwrap_or(usual) }
+    });
+    with(&args.options, &args.file, async |client, config| {
+        let wanted = Wanted { config, partitions, grant_to: args.grant_to };
+        let found = relay::io::admin::find(client, &wanted).await.map_err(|error| error.to_string())?;
+        let plan = plan(&wanted, &found);
+        let is_wrong = plan.report.grade() == Grade::Fail;
+        if args.print {
+            say(&plan.to_string());
+            plan.report.findings.iter().filter(|finding| finding.grade != Grade::Ok).for_each(|finding| {
+                remark(&format!("-- {}: {}", finding.grade, finding.what));
+            });
+            return Ok(if is_wrong { ExitCode::FAILURE } else { ExitCode::SUCCESS });
+        }
+        say(&plan.report.to_string());
+        if is_wrong {
+            remark("Nothing was changed: mend the failures above first.");
+            return Ok(ExitCode::FAILURE);
+        }
+        let told = |step: &relay::admin::install::Step| {
+            let first = step.sql.lines().find(|line| !line.starts_with("--")).unwrap_or_default();
+            say(&format!("{}: {first}", step.why));
+        };
+        let result = relay::io::admin::install(client, &plan, told).await;
+        result.map_err(|error| {
+            format!("{error}\nWhat was not done is done by the next `millrace relay install`")
+        })?;
+        say(if plan.steps.is_empty() { "Nothing was missing." } else { "Done." });
+        Ok(ExitCode::SUCCESS)
+    })
+}

@@ -1,0 +1,127 @@
+//! `millrace relay replay`: brings rows back that are dead, that wait, or that were published already.
+
+use std::process::ExitCode;
+
+use relay::admin::replay::{Among, Choice};
+use relay::io::admin::Replay;
+use relay::io::admin::Client;
+
+use super::options::{File, Options, duration};
+use super::session::{confirmed, remark, say, with};
+
+const EXAMPLES: &str = "\
+Examples:
+  millrace relay replay --all-dead                     every dead row
+  millrace relay replay --reason unroutable --since 2h those that died of it in the last two hours
+  millrace relay replay --error-like '%no queue%' --yes
+  millrace relay replay --id 42 --id 43                these rows, if they are dead
+  millrace relay replay --waiting                      what waits for its next attempt: now
+  millrace relay replay --processed --since '2026-11-21 10:00+00' --until '2026-11-21 11:00+00'
+      publishes again what was published in that hour: same message-ids, so an inbox drops what it has
+
+It says how many rows it would bring back and asks; --yes does it, --dry-run only counts. Times are what PostgreSQL
+reads (UTC, if no zone is said), or how long ago: 90s, 15m, 2h, 7d.";
+
+/// Publish rows again: dead ones, waiting ones now, or published ones
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    options: Options,
+    #[command(flatten)]
+    file: File,
+    /// A row's id; may be repeated
+    #[arg(long, value_name = "ID")]
+    id: Vec<String>,
+    /// Dead (or failed, or published) since
+    #[arg(long, value_name = "TIME")]
+    since: Option<String>,
+    /// Dead (or failed, or published) before
+    #[arg(long, value_name = "TIME")]
+    until: Option<String>,
+    /// Of this reason: unroutable, refused, too_large, broken
+    #[arg(long, value_name = "REASON")]
+    reason: Option<String>,
+    /// Whose error is like this: % is any text, _ any character
+    #[arg(long, value_name = "PATTERN")]
+    error_like: Option<String>,
+    /// Every dead row
+    #[arg(long, conflicts_with_all = ["id", "since", "until", "reason", "error_like", "waiting", "processed"])]
+    all_dead: bool,
+    /// Among rows that wait for their next attempt, not among dead ones: they are due now
+    #[arg(long, conflicts_with = "processed")]
+    waiting: bool,
+    /// Among rows that were published, not among dead ones: consumers get them once more
+    #[arg(long)]
+    processed: bool,
+    /// Do it without asking
+    #[arg(long, conflicts_with = "dry_run")]
+    yes: bool,
+    /// Only count
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// Counts, asks, brings back.
+pub(crate) fn run(args: Args) -> ExitCode {
+    with(&args.options, &args.file, async |client, config| {
+        let among = match (args.waiting, args.processed) {
+            (true, _) => Among::Waiting,
+            (false, true) => Among::Processed,
+            (false, false) => Among::Dead,
+        };
+        let choice = Choice {
+            ids: (!args.id.is_empty()).then(|| args.id.clone()),
+            since: moment(client, args.since.as_deref()).await?,
+            until: moment(client, args.until.as_deref()).await?,
+            reason: args.reason.clone(),
+            error_like: args.error_like.clone(),
+        };
+        if choice.is_all() && !args.all_dead && among != Among::Waiting {
+            return Err("nothing is chosen: --all-dead, or some of --id, --since, --until, --reason, --error-like".into());
+        }
+        if among == Among::Processed && (args.reason.is_some() || args.error_like.is_some()) {
+            return Err("published rows have no reason and no error: choose them by --id, --since, --until".into());
+        }
+        let words = |error: relay::Error| error.to_string();
+        let replay = Replay::of(client, &config, among, choice).await.map_err(words)?;
+        let counted = replay.count(client).await.map_err(words)?;
+        let what = match among {
+            Among::Dead => "dead rows would be published again",
+            Among::Waiting => "waiting rows would be tried now",
+            Among::Processed => "rows that were published would be published once more",
+        };
+        let example = match (&counted.example, counted.error.as_deref()) {
+            (Some(id), Some(error)) if !error.is_empty() => format!(" (for example {id}: {error})"),
+            (Some(id), _) => format!(" (for example {id})"),
+            (None, _) => String::new(),
+        };
+        say(&format!("{} {what}{example}", counted.count));
+        if counted.count == 0 || args.dry_run {
+            return Ok(ExitCode::SUCCESS);
+        }
+        if !args.yes && !confirmed("Do it?", "--yes") {
+            return Ok(ExitCode::FAILURE);
+        }
+        let done = replay.run(client, |_| ()).await.map_err(words)?;
+        say(&format!("{} rows are brought back", done.rows));
+        if done.gone > 0 {
+            remark(&format!(
+                "{} rows are nowhere to be found: somebody deleted them from the outbox. Their failures stay; `millrace \
+                 relay purge --dead` forgets them",
+                done.gone
+            ));
+        }
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
+/// A time as PostgreSQL says it; how long ago becomes one.
+async fn moment(client: &Client, text: Option<&str>) -> Result<Option<String>, String> {
+    let Some(text) = text else { return Ok(None) };
+    let moment = match duration(text) {
+        Ok(ago) => relay::io::admin::ago(client, ago).await,
+        Err(_) => relay::io::admin::time(client, text).await,
+    };
+    moment.map(Some).map_err(|error| error.to_string())
+}

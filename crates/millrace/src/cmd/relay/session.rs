@@ -1,0 +1,78 @@
+//! What commands beside `run` share: settings, one connection, what they say.
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a command talks to its user"
+)]
+
+use std::io::{BufRead as _, IsTerminal as _, Write as _};
+use std::process::ExitCode;
+
+use relay::io::admin::Client;
+
+use super::options::{File, Options};
+use super::screen;
+
+/// The application_name of these commands: `status` does not take them for relays.
+const NAME: &str = "millrace-admin";
+/// It could not be done, or not be looked at.
+const EXIT_UNABLE: u8 = 2;
+
+/// Reads the settings, connects, and does `work`.
+pub(super) fn with(
+    options: &Options,
+    file: &File,
+    work: impl AsyncFnOnce(&Client, relay::Config) -> Result<ExitCode, String>,
+) -> ExitCode {
+    let config = match options.clone().with_file(file.config.as_deref()) {
+        Ok(options) => options.config(),
+        Err(problem) => Err(vec![problem]),
+    };
+    let config = match config {
+        Ok(config) => config,
+        Err(problems) => {
+            return unable(&format!("The settings are wrong:\n  {}", problems.join("\n  ")));
+        }
+    };
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return unable(&format!("cannot start: {error}")),
+    };
+    let result = runtime.block_on(async {
+        let client = relay::io::connect(&config.database, NAME).await;
+        let client = client.map_err(|error| error.to_string())?;
+        work(&client, config).await
+    });
+    result.unwrap_or_else(|why| unable(&why))
+}
+
+fn unable(why: &str) -> ExitCode {
+    screen::fail(why);
+    ExitCode::from(EXIT_UNABLE)
+}
+
+/// Standard output; a reader that is gone ends the command without a word.
+pub(super) fn say(text: &str) {
+    let _ = writeln!(std::io::stdout(), "{}", text.trim_end());
+}
+
+/// What is not the answer: progress, remarks.
+pub(super) fn remark(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+/// Asks a person. Without one: no, and what to give instead.
+pub(super) fn confirmed(question: &str, flag: &str) -> bool {
+    if !std::io::stdin().is_terminal() {
+        remark(&format!("Nothing was changed: give {flag} to do it."));
+        return false;
+    }
+    let _ = write!(std::io::stderr(), "{question} [y/N] ");
+    let mut answer = String::new();
+    let _ = std::io::stdin().lock().read_line(&mut answer);
+    let is_yes = ["y", "yes"].contains(&answer.trim().to_lowercase().as_str());
+    if !is_yes {
+        remark("Nothing was changed.");
+    }
+    is_yes
+}

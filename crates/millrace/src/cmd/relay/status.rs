@@ -1,0 +1,54 @@
+//! `millrace relay status`: backlog, failures, blocked keys, relays, slots.
+#![allow(clippy::disallowed_methods, reason = "--watch waits between two looks")]
+
+use std::io::IsTerminal as _;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use relay::admin::status::Status;
+
+use super::options::{File, Options, duration};
+use super::session::{say, with};
+
+/// Cursor home, and everything below it cleared.
+const CLEAR: &str = "\x1b[H\x1b[2J";
+
+/// Show how the outbox stands: backlog, failures, blocked keys, relays, slots
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    options: Options,
+    #[command(flatten)]
+    file: File,
+    /// One line of JSON for each look
+    #[arg(long)]
+    json: bool,
+    /// Look again every so often: 1s, 10s
+    #[arg(long, value_name = "TIME", value_parser = duration, num_args = 0..=1, default_missing_value = "2s")]
+    watch: Option<Duration>,
+}
+
+/// Looks once, or until it is stopped.
+pub(crate) fn run(args: Args) -> ExitCode {
+    let is_terminal = std::io::stdout().is_terminal() && !args.json;
+    with(&args.options, &args.file, async |client, config| {
+        let mut before: Option<(Status, Instant)> = None;
+        loop {
+            let mut status =
+                relay::io::admin::look(client, &config).await.map_err(|error| error.to_string())?;
+            let now = Instant::now();
+            if let Some((before, at)) = &before {
+                status.since(before, (now - *at).as_secs_f64());
+            }
+            let text = match args.json {
+                true => serde_json::to_string(&status).map_err(|error| error.to_string())?,
+                false => status.to_string(),
+            };
+            let clear = if is_terminal && args.watch.is_some() { CLEAR } else { "" };
+            say(&format!("{clear}{text}"));
+            let Some(every) = args.watch else { return Ok(ExitCode::SUCCESS) };
+            before = Some((status, now));
+            tokio::time::sleep(every.max(Duration::from_millis(100))).await;
+        }
+    })
+}
