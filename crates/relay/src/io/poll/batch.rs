@@ -1,9 +1,9 @@
 //! One batch: a transaction from the fetch to the commit.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use client::{Address, Error as BrokerError, Run, Verdict};
+use client::{Address, Error as BrokerError, Publisher, Run, Verdict};
 use tokio::time::timeout_at;
 use tokio_postgres::{Client, Transaction};
 
@@ -29,6 +29,40 @@ const EXCHANGES_MAX: usize = 10_000;
 struct Spent {
     publish: Duration,
     wait: Duration,
+}
+
+/// What became of a row that was to be published.
+enum Handed {
+    Published,
+    /// Without the broker.
+    Settled(Result<(), Fault>),
+    /// Later: the window is full, or the broker blocks.
+    NoRoom,
+    Lost(BrokerError),
+}
+
+/// Whether the exchange is there; asked once on a connection, and not for longer than until `end`.
+async fn has_exchange(
+    publisher: &mut Publisher,
+    known: &mut BTreeMap<String, bool>,
+    exchange: &str,
+    end: Instant,
+) -> Result<bool, BrokerError> {
+    if exchange.is_empty() {
+        return Ok(true);
+    }
+    if let Some(&is_there) = known.get(exchange) {
+        return Ok(is_there);
+    }
+    let Ok(answer) = timeout_at(end.into(), publisher.has_exchange(exchange)).await else {
+        return Err(BrokerError::NoAnswer { to: "whether an exchange exists".into() });
+    };
+    let is_there = answer?;
+    if known.len() >= EXCHANGES_MAX {
+        known.clear();
+    }
+    known.insert(exchange.to_owned(), is_there);
+    Ok(is_there)
 }
 
 impl Task {
@@ -92,7 +126,6 @@ impl Task {
     /// Publishes and waits until the core says how the batch ends.
     async fn publish(&mut self, transaction: &Transaction<'_>, spent: &mut Spent) -> Output {
         let mut queue = VecDeque::new();
-        let mut has_missed = false;
         loop {
             for output in std::mem::take(&mut self.out) {
                 match output {
@@ -106,7 +139,7 @@ impl Task {
                 return Output::Rollback;
             }
             let start = Instant::now();
-            self.publish_some(&mut queue, &mut has_missed).await;
+            self.publish_some(&mut queue).await;
             if !queue.is_empty() {
                 self.step(Input::Unsent(queue.iter().copied().collect()));
             }
@@ -121,105 +154,65 @@ impl Task {
         }
     }
 
-    /// Hands over what there is room for.
-    async fn publish_some(&mut self, queue: &mut VecDeque<usize>, has_missed: &mut bool) {
-        let mut faults = Vec::new();
-        let mut taken = Vec::new();
-        let mut unconfirmed = Vec::new();
-        let mut lost = None;
-        let has_late = self.shared.has_late();
-        let until = self.core.deadline().unwrap_or_else(Instant::now).into();
+    /// Hands over what there is room and time for.
+    async fn publish_some(&mut self, queue: &mut VecDeque<usize>) {
         let end = self.core.deadline().unwrap_or_else(Instant::now);
-        while let (Some(&row), Some(publisher)) = (queue.front(), self.publisher.as_mut()) {
-            if Instant::now() >= end {
-                break;
+        let has_late = self.shared.has_late();
+        let mut published = Vec::new();
+        while let Some(&row) = queue.front()
+            && Instant::now() < end
+        {
+            match self.publish_one(row, has_late, end).await {
+                Handed::Published => published.push(row),
+                Handed::Settled(verdict) => self.step(Input::Verdict { row, verdict }),
+                Handed::NoRoom => break,
+                Handed::Lost(error) => return self.lost(&error),
             }
-            let OutboxRow { place, fields } = &self.core.batch().rows()[row];
-            let id = || fields.text(self.shared.layout().id);
-            if has_late && id().is_some_and(|id| self.shared.take_late(*place, id)) {
-                taken.push(row);
-                queue.pop_front();
-                continue;
-            }
-            let message = match self.composer.compose(fields) {
-                Ok(message) => message,
-                Err(fault) => {
-                    faults.push((row, fault));
-                    queue.pop_front();
-                    continue;
-                }
-            };
-            if !message.exchange.is_empty() {
-                let known = self.exchanges.get(message.exchange).copied();
-                let is_there = match known {
-                    Some(is_there) => is_there,
-                    None => match timeout_at(until, publisher.has_exchange(message.exchange)).await
-                    {
-                        Err(_) => {
-                            let to = "whether an exchange exists".into();
-                            lost = Some(BrokerError::NoAnswer { to });
-                            break;
-                        }
-                        Ok(Ok(is_there)) => {
-                            if self.exchanges.len() >= EXCHANGES_MAX {
-                                self.exchanges.clear();
-                            }
-                            self.exchanges.insert(message.exchange.to_owned(), is_there);
-                            is_there
-                        }
-                        Ok(Err(error)) => {
-                            lost = Some(error);
-                            break;
-                        }
-                    },
-                };
-                if !is_there {
-                    *has_missed = true;
-                    let text = format!("there is no exchange '{}'", message.exchange);
-                    faults.push((row, Fault { reason: Reason::Unroutable, text }));
-                    queue.pop_front();
-                    continue;
-                }
-            }
-            let to = Address {
-                exchange: message.exchange,
-                routing_key: message.routing_key,
-                mandatory: true,
-            };
-            match publisher.try_publish(to, &message.properties, message.body) {
-                Ok(Some(seq)) => {
-                    if self.rows_of.is_empty() {
-                        self.first_seq = seq.0;
-                    }
-                    self.rows_of.push_back(Some(row as u32));
-                    unconfirmed.push(row);
-                    queue.pop_front();
-                }
-                Ok(None) => break,
-                Err(BrokerError::Invalid { text }) => {
-                    faults.push((row, Fault { reason: Reason::Broken, text }));
-                    queue.pop_front();
-                }
-                Err(error) => {
-                    lost = Some(error);
-                    break;
-                }
-            }
+            queue.pop_front();
         }
-        for row in taken {
-            self.step(Input::Verdict { row, verdict: Ok(()) });
-        }
-        for (row, fault) in faults {
-            self.step(Input::Verdict { row, verdict: Err(fault) });
-        }
-        if *has_missed && queue.is_empty() {
-            // Somebody may declare it meanwhile: the next batch asks again.
+        if queue.is_empty() {
+            // An exchange may be declared meanwhile: the next batch asks again for those that were missing.
             self.exchanges.retain(|_, is_there| *is_there);
         }
-        if let Some(error) = lost {
-            self.lost(&error);
-        } else if self.shared.config.no_confirms && !unconfirmed.is_empty() {
-            self.believe(unconfirmed).await;
+        if self.shared.config.no_confirms && !published.is_empty() {
+            self.believe(published).await;
+        }
+    }
+
+    async fn publish_one(&mut self, row: usize, has_late: bool, end: Instant) -> Handed {
+        let Some(publisher) = self.publisher.as_mut() else { return Handed::NoRoom };
+        let OutboxRow { place, fields } = &self.core.batch().rows()[row];
+        let id = || fields.text(self.shared.layout().id);
+        if has_late && id().is_some_and(|id| self.shared.take_late(*place, id)) {
+            return Handed::Settled(Ok(()));
+        }
+        let message = match self.composer.compose(fields) {
+            Ok(message) => message,
+            Err(fault) => return Handed::Settled(Err(fault)),
+        };
+        let exchange = message.exchange;
+        match has_exchange(publisher, &mut self.exchanges, exchange, end).await {
+            Ok(true) => (),
+            Ok(false) => {
+                let text = format!("there is no exchange '{exchange}'");
+                return Handed::Settled(Err(Fault { reason: Reason::Unroutable, text }));
+            }
+            Err(error) => return Handed::Lost(error),
+        }
+        let to = Address { exchange, routing_key: message.routing_key, mandatory: true };
+        match publisher.try_publish(to, &message.properties, message.body) {
+            Ok(Some(seq)) => {
+                if self.rows_of.is_empty() {
+                    self.first_seq = seq.0;
+                }
+                self.rows_of.push_back(Some(row as u32));
+                Handed::Published
+            }
+            Ok(None) => Handed::NoRoom,
+            Err(BrokerError::Invalid { text }) => {
+                Handed::Settled(Err(Fault { reason: Reason::Broken, text }))
+            }
+            Err(error) => Handed::Lost(error),
         }
     }
 
