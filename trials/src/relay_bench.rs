@@ -68,7 +68,11 @@ pub fn run(options: &Options) -> Result<bool, Failure> {
         match Rig::start(&options.site, kind) {
             Ok(rig) => {
                 measure_all(&options, &rig, &mut report);
+                let is_over = rig.is_interrupted();
                 rig.stop()?;
+                if is_over {
+                    break;
+                }
             }
             // The other broker's figures are worth having.
             Err(Failure::Skipped(why)) => report.skip(format!("{}: {why}", name(kind))),
@@ -81,18 +85,18 @@ pub fn run(options: &Options) -> Result<bool, Failure> {
 
 fn measure_all(options: &Options, rig: &Rig, report: &mut Report) {
     for form in [ladder::start(), ladder::last()] {
-        if options.wants(&form.name) {
+        if options.wants(&form.name) && !rig.is_interrupted() {
             let limit = Duration::from_secs_f64(options.seconds);
             note(report, rig, &form.name, ladder::measure(rig, &form, options.rows, limit));
         }
     }
     for mode in mode::all() {
-        if options.wants(&mode.name) {
+        if options.wants(&mode.name) && !rig.is_interrupted() {
             let row = process::measure(rig, &mode, options);
             note(report, rig, &mode.name, row);
         }
     }
-    if options.wants(debezium::NAME) {
+    if options.wants(debezium::NAME) && !rig.is_interrupted() {
         match (&options.debezium, &options.java) {
             (Some(server), Some(java)) => {
                 let row = debezium::measure(rig, server, java, options.rows);

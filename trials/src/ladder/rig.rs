@@ -1,11 +1,13 @@
 //! A database and one broker on this machine, for as long as they are measured.
 
+use std::cell::Cell;
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use tokio::runtime::Runtime;
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::queue::Queue;
 use super::table::Table;
@@ -66,6 +68,7 @@ impl Site {
 pub struct Rig {
     kind: Kind,
     runtime: Runtime,
+    is_interrupted: Cell<bool>,
     queue: Queue,
     table: Table,
     postmaster: u32,
@@ -124,7 +127,8 @@ impl Rig {
             let postmaster = table.postmaster().await?;
             Ok::<_, Failure>((Queue::open(&url).await?, table, postmaster))
         })?;
-        Ok(Self { kind, runtime, queue, table, postmaster, broker, database })
+        let is_interrupted = Cell::new(false);
+        Ok(Self { kind, runtime, is_interrupted, queue, table, postmaster, broker, database })
     }
 
     /// Ends both; says so if the broker had died.
@@ -163,8 +167,26 @@ impl Rig {
         self.database.url()
     }
 
-    pub fn block_on<T>(&self, work: impl Future<Output = T>) -> T {
-        self.runtime.block_on(work)
+    /// Works until it is done, or until somebody wants all of it to end.
+    pub fn block_on<T>(
+        &self,
+        work: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<T, Failure> {
+        self.runtime.block_on(async {
+            let mut term = signal(SignalKind::terminate())?;
+            tokio::select! {
+                result = work => return result,
+                _ = term.recv() => (),
+                _ = tokio::signal::ctrl_c() => (),
+            }
+            self.is_interrupted.set(true);
+            Err(Failure::Trial("interrupted".to_owned()))
+        })
+    }
+
+    /// Whether nothing more is to be measured.
+    pub fn is_interrupted(&self) -> bool {
+        self.is_interrupted.get()
     }
 
     /// Begins to count what everybody spends; `relay` is the process that drains.

@@ -20,10 +20,16 @@ pub(super) struct Mode {
     pub(super) source: Source,
     /// System 1's table has no column to keep an order by: it gets one.
     pub(super) is_keyed: bool,
+    /// This part of the backlog is enough: one message after the other is slow.
+    part: u64,
     words: &'static [&'static str],
 }
 
 impl Mode {
+    pub(super) fn rows(&self, backlog: u64) -> u64 {
+        backlog / self.part
+    }
+
     /// What `millrace relay run` is told beyond where the database and the broker are.
     pub(super) fn words(&self) -> Vec<String> {
         let mut words: Vec<String> = ["--exchange", queue::NAME].map(String::from).into();
@@ -45,6 +51,7 @@ pub(super) fn all() -> Vec<Mode> {
         name: format!("relay, {name}"),
         source,
         is_keyed,
+        part: 1,
         words,
     };
     vec![
@@ -57,11 +64,20 @@ pub(super) fn all() -> Vec<Mode> {
             true,
             &["--on-success", "delete", "--order", "key"],
         ),
+        Mode {
+            part: 20,
+            ..mode(
+                "poll, delete, strict order",
+                Source::Poll,
+                false,
+                &["--on-success", "delete", "--order", "strict"],
+            )
+        },
         mode(
-            "poll, delete, strict order",
+            "poll, delete, strict order, window 1000",
             Source::Poll,
             false,
-            &["--on-success", "delete", "--order", "strict"],
+            &["--on-success", "delete", "--order", "strict", "--order-window", "1000"],
         ),
         mode("wal", Source::Wal, false, &["--source", "wal"]),
         mode(

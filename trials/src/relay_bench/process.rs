@@ -24,7 +24,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 /// Drains a fresh backlog in one mode.
 pub(super) fn measure(rig: &Rig, mode: &Mode, options: &Options) -> Result<Row, Failure> {
-    let rows = options.rows;
+    let rows = mode.rows(options.rows);
     rig.block_on(async {
         rig.queue().clear().await?;
         prepare(rig, mode, options).await?;
@@ -54,6 +54,8 @@ async fn prepare(rig: &Rig, mode: &Mode, options: &Options) -> Result<(), Failur
     forget(rig).await?;
     table.execute("DROP TABLE IF EXISTS outbox_messages_archive").await?;
     table.make(if mode.source == Source::Poll { Index::Partial } else { Index::None }).await?;
+    // What `millrace relay install` makes.
+    table.execute("CREATE TABLE outbox_messages_archive (LIKE outbox_messages)").await?;
     if mode.is_keyed {
         table
             .execute(&format!(
@@ -70,9 +72,9 @@ async fn prepare(rig: &Rig, mode: &Mode, options: &Options) -> Result<(), Failur
         relay.stop()?;
     }
     if mode.source == Source::Messages {
-        return emit(rig, options.rows).await;
+        return emit(rig, mode.rows(options.rows)).await;
     }
-    table.fill(options.rows).await?;
+    table.fill(mode.rows(options.rows)).await?;
     table.settle().await
 }
 
