@@ -17,5 +17,5 @@ mod table;
 pub use inbox::run_inbox;
 pub use poll::run_poll;
 pub use postgres::{Database, connect};
-pub use slot::{Since, resync, run_slot};
+pub use slot::{Resynced, Since, resync, run_slot};
 pub use table::{find_table, prepare_companion};

@@ -49,6 +49,14 @@ pub enum Since {
     Beginning,
 }
 
+/// How a resync ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resynced {
+    Done,
+    /// It was told to stop before every row was published.
+    Stopped,
+}
+
 /// What one relay of a slot knows.
 struct Relay {
     config: Config,
@@ -101,7 +109,7 @@ pub async fn resync(
     metrics: Metrics,
     since: Since,
     stop: watch::Receiver<bool>,
-) -> Result<(), Error> {
+) -> Result<Resynced, Error> {
     let mut relay = Relay::new(config, metrics, stop).await?;
     let client = relay.connect().await?;
     if !records::lock(&client, &relay.names.slot).await? {
@@ -131,7 +139,8 @@ pub async fn resync(
         Since::LastConfirmed => last_commit,
         Since::Beginning => None,
     };
-    relay.read_table(client, table.as_ref(), since).await.map(drop)
+    let read = relay.read_table(client, table.as_ref(), since).await?;
+    Ok(read.map_or(Resynced::Stopped, |_| Resynced::Done))
 }
 
 impl Relay {

@@ -40,6 +40,8 @@ struct Committed {
     key: u64,
     /// No message can be made of it.
     is_broken: bool,
+    /// The broker closes the connection when it sees it.
+    is_hated: bool,
     /// Returned until the world is healed.
     is_unroutable: bool,
 }
@@ -167,6 +169,9 @@ impl World {
         // What was on the wire may still arrive.
         let wire: Vec<_> = self.wire.drain(..).collect();
         for (_, id) in wire.into_iter().take(some as usize) {
+            if self.row(&id).is_hated {
+                break;
+            }
             if !self.is_refused(&id) {
                 self.delivered.push(id);
             }
@@ -247,6 +252,16 @@ impl World {
     fn broker(&mut self) {
         for _ in 0..self.below(6) {
             let Some((seq, id)) = self.wire.pop_front() else { break };
+            if self.row(&id).is_hated {
+                (self.is_connected, self.wire) = (false, VecDeque::new());
+                let all: Vec<Verdict> = self.verdicts.drain(..).collect();
+                let some = self.below(all.len() as u64 + 1) as usize;
+                for verdict in all.into_iter().take(some) {
+                    self.step(Input::Verdict(verdict));
+                }
+                let text = "PRECONDITION_FAILED".into();
+                return self.step(Input::BrokerRefused { code: 406, text });
+            }
             let run = Run { first: seq, last: seq };
             if self.is_refused(&id) {
                 let verdict = Verdict::Returned { seq, code: 312, text: "NO_ROUTE".into() };
@@ -276,15 +291,15 @@ impl World {
         let some = self.below(self.wire.len() as u64 + 1);
         let wire: Vec<_> = self.wire.drain(..).collect();
         for (_, id) in wire.into_iter().take(some as usize) {
+            if self.row(&id).is_hated {
+                break;
+            }
             if !self.is_refused(&id) {
                 self.delivered.push(id);
             }
         }
         self.verdicts.clear();
-        match self.below(3) {
-            0 => self.step(Input::BrokerRefused { code: 406, text: "PRECONDITION_FAILED".into() }),
-            _ => self.step(Input::BrokerLost),
-        }
+        self.step(Input::BrokerLost);
     }
 
     fn feedback(&mut self) {
@@ -415,15 +430,17 @@ impl World {
         self.feedback();
         let last = self.transactions.last().map_or(Lsn(0), |(end, _)| *end);
         let waits = self.failures.values().any(|kept| {
-            let is_behind_dead = self.options.on_dead == OnDead::Block
-                && self.failures.values().any(|dead| {
-                    dead.is_dead
-                        && dead.failure.key.is_some()
-                        && dead.failure.key == kept.failure.key
-                });
-            !kept.is_dead && !is_behind_dead
+            let is_behind =
+                self.options.on_dead == OnDead::Block && self.is_behind_dead(Some(kept));
+            !kept.is_dead && !is_behind
         });
         self.confirmed == last && self.stream.is_done() && self.orders.is_empty() && !waits
+    }
+
+    fn is_behind_dead(&self, kept: Option<&Kept>) -> bool {
+        let key = kept.and_then(|kept| kept.failure.key.as_ref());
+        let is_dead = |other: &Kept| other.is_dead && other.failure.key.as_ref() == key;
+        key.is_some() && self.failures.values().any(is_dead)
     }
 
     /// The promises.
@@ -448,7 +465,7 @@ impl World {
             let at = first.get(name(row).as_str());
             let kept = self.failures.get(&name(row));
             let is_blocked = group(row).is_some_and(|group| blocked.contains(&group));
-            if row.is_broken {
+            if row.is_broken || row.is_hated {
                 if at.is_some() || !kept.is_some_and(|kept| kept.is_dead || is_blocked) {
                     return Err(format!("row {} was never delivered nor buried", row.id));
                 }
@@ -458,7 +475,9 @@ impl World {
                 continue;
             }
             let Some(&at) = at else {
-                if is_blocked && kept.is_some() {
+                // With a window of several, a later row may have been buried before this one failed.
+                let is_behind = self.options.order_window > 1 && self.is_behind_dead(kept);
+                if kept.is_some() && (is_blocked || is_behind) {
                     continue;
                 }
                 return Err(format!("row {} was never delivered", row.id));
@@ -510,8 +529,9 @@ fn transactions(chance: &mut Chance) -> Vec<(Lsn, Vec<Committed>)> {
         let mut rows = Vec::new();
         for _ in 0..below(7) {
             id += 1;
-            let (is_broken, is_unroutable) = (below(25) == 0, below(12) == 0);
-            rows.push(Committed { id, key: below(4), is_broken, is_unroutable });
+            let (is_broken, is_hated) = (below(30) == 0, below(40) == 0);
+            let (key, is_unroutable) = (below(4), below(12) == 0);
+            rows.push(Committed { id, key, is_broken, is_hated, is_unroutable });
         }
         all.push((Lsn(end), rows));
     }
