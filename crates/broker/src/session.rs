@@ -10,6 +10,7 @@
 //! channels share is the `trunk`; what is one channel's is in `channel` and the files named for its topics.
 
 mod admission;
+mod answers;
 mod appends;
 pub(crate) mod attributes;
 mod channel;
@@ -17,6 +18,7 @@ mod confirms;
 mod consume;
 mod consumers;
 pub(crate) mod deliveries;
+mod ending;
 pub(crate) mod errors;
 mod flow;
 mod guards;
@@ -45,13 +47,13 @@ use std::time::{Duration, Instant};
 
 use amqp::{Decoder, Frame, Method, ReplyCode, channel as wire, connection};
 use bytes::{Buf as _, Bytes, BytesMut};
-use cluster::{Alarms, Answer, Delivery, Request};
+use cluster::{Alarms, Answer, Request};
 use machine::{Catalog, NodeId, SessionId};
 
 use self::channel::{CLOSE_OK, Channel, State};
 use self::errors::Failure;
 use self::handshake::Login;
-use self::tickets::{ChannelRef, Waiting};
+use self::tickets::ChannelRef;
 use self::trunk::{Trunk, Turn, WallTime};
 use crate::config::Config;
 use crate::limits;
@@ -476,190 +478,6 @@ impl Session {
             other => return Err(Failure { ids: other.ids(), ..errors::unexpected(other.name()) }),
         }
         Ok(())
-    }
-
-    /// The client closes the connection. What it sent behind that is not looked at.
-    fn leave(&mut self, turn: &mut Turn<'_>) {
-        self.end(turn);
-        self.phase = Phase::Leaving { until: turn.now + self.trunk.config.close_wait };
-    }
-
-    /// Hands what was gathered to the cluster and tells it that nothing more will come.
-    fn end(&mut self, turn: &mut Turn<'_>) {
-        // What it published is in its queues before anybody is told that it is gone.
-        let goodbye = |ticket| Request::EndSession { ticket };
-        self.trunk.ask_after_appends_as(turn, Waiting::End, goodbye);
-        for (address, _) in self.trunk.reply_addresses.drain(..) {
-            turn.out.replies.push(ReplyOrder::Close(address));
-        }
-        self.channels.clear();
-        self.trunk.consumers = Default::default();
-        self.trunk.partial_bytes = 0;
-        self.trunk.deferred_bytes = 0;
-    }
-
-    /// Closes the connection with an error: `connection.close`, and nothing more until it is answered.
-    fn fail(&mut self, turn: &mut Turn<'_>, failure: &Failure) {
-        self.trunk.counts.connection_errors += 1;
-        let was_running = self.is_running();
-        self.close(turn, failure);
-        let wait = match was_running {
-            true => self.trunk.config.close_wait,
-            false => self.trunk.config.refusal_delay,
-        };
-        self.phase = Phase::Closing { until: turn.now + wait };
-    }
-
-    fn close(&mut self, turn: &mut Turn<'_>, failure: &Failure) {
-        let close = connection::Close {
-            reply_code: failure.error.code.number(),
-            reply_text: &failure.error.reply_text(),
-            class_id: failure.ids.0,
-            method_id: failure.ids.1,
-        };
-        tracing::info!(
-            peer = %self.trunk.peer,
-            user = %self.trunk.user,
-            reason = %failure.error,
-            "closing an AMQP connection"
-        );
-        self.trunk.send(turn, 0, &Method::ConnectionClose(close));
-        self.end(turn);
-    }
-
-    fn close_forced(&mut self, turn: &mut Turn<'_>, reason: &str) {
-        match self.phase {
-            Phase::Running | Phase::Tune | Phase::Open => {
-                let failure = Failure::connection(ReplyCode::ConnectionForced, reason);
-                self.close(turn, &failure);
-                self.phase = Phase::Closing { until: turn.now + self.trunk.config.close_wait };
-            }
-            Phase::Header | Phase::Start | Phase::Verifying(_) => self.over(turn),
-            Phase::Leaving { .. } | Phase::Closing { .. } | Phase::Silent { .. } | Phase::Over => {}
-        }
-    }
-
-    fn frame_while_closing(&mut self, turn: &mut Turn<'_>, frame: &Frame<'_>) {
-        let Frame::Method { channel: 0, payload } = frame else { return };
-        match Method::decode(payload) {
-            Ok(Method::ConnectionCloseOk(_)) => self.over(turn),
-            Ok(Method::ConnectionClose(_)) => {
-                let answer = Method::ConnectionCloseOk(connection::CloseOk);
-                self.trunk.send(turn, 0, &answer);
-            }
-            Ok(_) | Err(_) => {}
-        }
-    }
-
-    fn over(&mut self, turn: &mut Turn<'_>) {
-        self.phase = Phase::Over;
-        self.received = BytesMut::new();
-        turn.out.close = true;
-    }
-
-    fn answered(&mut self, turn: &mut Turn<'_>, answer: Answer) {
-        match answer {
-            Answer::Delivered(delivery) => self.delivered(turn, &delivery),
-            Answer::Appended { ticket } => match self.trunk.tickets.answer(ticket) {
-                Some(Waiting::Append { runs, bytes }) => self.logged(&runs, bytes, true),
-                waiting => self.told(turn, waiting, Answer::Appended { ticket }),
-            },
-            Answer::AppendFailed { ticket } => match self.trunk.tickets.answer(ticket) {
-                Some(Waiting::Append { runs, bytes }) => self.logged(&runs, bytes, false),
-                Some(Waiting::Admit { queue }) => self.admitted(turn, queue, None),
-                waiting => self.told(turn, waiting, Answer::AppendFailed { ticket }),
-            },
-            Answer::Cancelled { queue, consumer } => {
-                let found = self.trunk.consumers.find(consumer.number);
-                if let Some(at) = found.map(|consumer| consumer.channel)
-                    && let Some(channel) = find(&mut self.channels, at)
-                {
-                    channel.cancelled(&mut self.trunk, turn, queue, consumer.number);
-                }
-            }
-            Answer::Alarms(_) => {} // The view has them.
-            Answer::Admitted { ticket, refused } => {
-                if let Some(Waiting::Admit { queue }) = self.trunk.tickets.answer(ticket) {
-                    self.admitted(turn, queue, Some(&refused));
-                }
-            }
-            Answer::Leaving(_) => {} // The porter's.
-            Answer::Stopping => {
-                let reason = "broker forced connection closure with reason 'shutdown'";
-                self.close_forced(turn, reason);
-            }
-            Answer::Catalog { ticket, .. }
-            | Answer::Attached { ticket, .. }
-            | Answer::Detached { ticket }
-            | Answer::Got { ticket, .. }
-            | Answer::Purged { ticket, .. }
-            | Answer::Status { ticket, .. }
-            | Answer::Closed { ticket, .. }
-            | Answer::SessionEnded { ticket } => {
-                let waiting = self.trunk.tickets.answer(ticket);
-                self.told(turn, waiting, answer);
-            }
-        }
-    }
-
-    fn logged(&mut self, runs: &[(ChannelRef, u64)], bytes: usize, is_logged: bool) {
-        self.trunk.appends.unlogged_bytes -= bytes;
-        for &(at, run) in runs {
-            self.confirm(at, run, is_logged);
-        }
-    }
-
-    /// An answer for whoever asked.
-    fn told(&mut self, turn: &mut Turn<'_>, waiting: Option<Waiting>, answer: Answer) {
-        match waiting {
-            Some(Waiting::Channel(at)) => {
-                let Some(channel) = find(&mut self.channels, at) else { return };
-                let result = channel.answered(&mut self.trunk, turn, answer);
-                if channel.state == State::Gone {
-                    self.forget(at.number);
-                }
-                if let Err(failure) = result {
-                    self.fail(turn, &failure);
-                }
-            }
-            Some(Waiting::Forget { consumer }) => {
-                self.trunk.consumers.remove(consumer);
-            }
-            Some(Waiting::End) => {
-                if matches!(self.phase, Phase::Leaving { .. }) {
-                    let answer = Method::ConnectionCloseOk(connection::CloseOk);
-                    self.trunk.send(turn, 0, &answer);
-                    self.over(turn);
-                }
-            }
-            Some(Waiting::Append { .. } | Waiting::Admit { .. }) | None => {}
-        }
-    }
-
-    fn delivered(&mut self, turn: &mut Turn<'_>, delivery: &Delivery) {
-        let found = self.trunk.consumers.find(delivery.consumer.number);
-        // Of a consumer that nobody knows the queue is gone, or the whole session.
-        let Some(consumer) = found else { return };
-        let (at, source) = (consumer.channel, consumer.source);
-        let is_wanted = !consumer.is_over;
-        match find(&mut self.channels, at) {
-            Some(channel) if is_wanted => channel.deliver(&mut self.trunk, turn, delivery),
-            Some(_) | None if consumer.no_ack => {}
-            Some(_) | None => {
-                let lane = source.lane(delivery.queue);
-                self.trunk.hand_back(lane, delivery.first_seq, delivery.count);
-            }
-        }
-    }
-
-    fn replied(&mut self, turn: &mut Turn<'_>, reply: &Reply) {
-        let mut addresses = self.trunk.reply_addresses.iter();
-        let Some(&(_, at)) = addresses.find(|(address, _)| *address == reply.address) else {
-            return;
-        };
-        if let Some(channel) = find(&mut self.channels, at) {
-            channel.deliver_reply(&mut self.trunk, turn, reply);
-        }
     }
 
     /// The channel is over: its number is free.
