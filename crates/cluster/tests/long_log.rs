@@ -8,16 +8,18 @@
 
 #[path = "common/directory.rs"]
 mod directory;
+#[path = "common/session.rs"]
+mod session;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use cluster::{Answer, AnswerReceiver, ClusterHandle, Delivery, Request, Ticket};
+use cluster::{Answer, Delivery, Request, Ticket};
 use directory::{Directory, node};
 use machine::{
-    Arguments, Batch, CatalogCommand, CatalogReply, ConsumerId, ConsumerSpec, GroupId, Messages,
-    Outcome, QueueId, QueueStatus, Ranges, SessionId, SessionOwner,
+    Batch, ConsumerId, ConsumerSpec, GroupId, Messages, Outcome, QueueId, QueueStatus, Ranges,
 };
+use session::{Session, run};
 
 type Place = (QueueId, GroupId);
 
@@ -32,50 +34,7 @@ const ROUND_BYTES: usize = 24 * 1024;
 /// yet to see.
 const LOG_BYTES_MAX: u64 = 12 << 20;
 
-struct Session {
-    cluster: ClusterHandle,
-    id: SessionId,
-    answers: AnswerReceiver,
-    waiting: Vec<Answer>,
-}
-
 impl Session {
-    fn open(cluster: &ClusterHandle) -> Self {
-        let (id, answers) = cluster.open_session();
-        Self { cluster: cluster.clone(), id, answers, waiting: Vec::new() }
-    }
-
-    async fn ask(&self, requests: Vec<Request>) {
-        assert!(self.cluster.submit(self.id, &mut { requests }).await);
-    }
-
-    async fn next(&mut self) -> Answer {
-        while self.waiting.is_empty() {
-            assert!(self.answers.recv(&mut self.waiting).await);
-        }
-        self.waiting.remove(0)
-    }
-
-    async fn declare(&mut self, name: &str) -> Place {
-        let command = CatalogCommand::DeclareQueue {
-            vhost: "/".to_owned(),
-            name: name.to_owned(),
-            durable: true,
-            auto_delete: false,
-            exclusive: false,
-            server_named: false,
-            arguments: Arguments::new(),
-            by: SessionOwner { node: self.cluster.node(), session: self.id },
-        };
-        self.ask(vec![Request::Catalog { ticket: Ticket(1), command }]).await;
-        match self.next().await {
-            Answer::Catalog { reply: CatalogReply::QueueDeclared { queue, group, .. }, .. } => {
-                (queue, group)
-            }
-            other => panic!("not declared: {other:?}"),
-        }
-    }
-
     async fn appended(&mut self, count: usize) {
         for _ in 0..count {
             let answer = self.next().await;
@@ -86,12 +45,12 @@ impl Session {
     async fn attach(&mut self, (queue, group): Place, number: u64, credit: u32) -> ConsumerId {
         let consumer = ConsumerId { session: self.id, number };
         let spec = ConsumerSpec { credit, ..ConsumerSpec::default() };
-        self.ask(vec![Request::Attach { ticket: Ticket(3), group, queue, consumer, spec }]).await;
+        self.ask(Request::Attach { ticket: Ticket(3), group, queue, consumer, spec }).await;
         consumer
     }
 
     async fn status(&mut self, (queue, group): Place) -> QueueStatus {
-        self.ask(vec![Request::Status { ticket: Ticket(4), group, queue }]).await;
+        self.ask(Request::Status { ticket: Ticket(4), group, queue }).await;
         match self.next().await {
             Answer::Status { status, .. } => status.unwrap(),
             other => panic!("no status: {other:?}"),
@@ -129,22 +88,18 @@ fn bytes_in(path: &Path) -> u64 {
     entries.map_while(Result::ok).map(bytes).sum()
 }
 
-fn run<T>(test: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(test)
-}
-
 /// Publishes to every busy queue, and waits until all of it is confirmed, consumed and settled.
 async fn round(nth: usize, busy: &[Place], publisher: &mut Session, consumer: &mut Session) {
     let body = |part| format!("{nth}-{part}-{}", "x".repeat(1000));
     let count = ROUND_BYTES / 1000;
     let requests: Vec<String> = (0..count).map(body).collect();
-    publisher.ask(busy.iter().map(|place| append(*place, &requests)).collect()).await;
+    publisher.ask_all(busy.iter().map(|place| append(*place, &requests)).collect()).await;
     publisher.appended(busy.len()).await;
     let mut left = busy.len() * count;
     while left > 0 {
         let Answer::Delivered(delivery) = consumer.next().await else { continue };
         left -= delivery.count as usize;
-        consumer.ask(vec![done(&delivery)]).await;
+        consumer.ask(done(&delivery)).await;
     }
 }
 
@@ -169,7 +124,7 @@ fn stuck_queues_do_not_keep_the_log_and_their_messages_outlive_it() {
         for nth in 0..ROUNDS {
             round(nth, &busy, &mut publisher, &mut consumer).await;
             let message = [format!("kept {nth}")];
-            publisher.ask(stuck.iter().map(|place| append(*place, &message)).collect()).await;
+            publisher.ask_all(stuck.iter().map(|place| append(*place, &message)).collect()).await;
             publisher.appended(stuck.len()).await;
         }
         // The flusher follows the log; give it work to follow, not time.
@@ -222,11 +177,11 @@ fn what_was_taken_before_a_stop_is_synced_and_answered() {
         let mut session = Session::open(&cluster);
         let place = session.declare("orders").await;
         for nth in 0..50 {
-            session.ask(vec![append(place, &[format!("{nth}")])]).await;
+            session.ask(append(place, &[format!("{nth}")])).await;
         }
         cluster.stop();
         session.appended(50).await;
-        assert!(!session.answers.recv(&mut session.waiting).await, "and then nothing");
+        assert!(session.is_over().await, "and then nothing");
         assert!(!cluster.submit(session.id, &mut vec![append(place, &[])]).await);
         place
     });
@@ -259,7 +214,7 @@ fn a_goodbye_comes_after_everything_that_was_asked_before_it_in_every_shard() {
                 (1..).zip(places.iter().copied()).map(attach).collect();
             let ticket = Ticket(nth);
             requests.push(Request::EndSession { ticket });
-            session.ask(requests).await;
+            session.ask_all(requests).await;
             loop {
                 match session.next().await {
                     Answer::Attached { .. } => {}

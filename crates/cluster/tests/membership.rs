@@ -7,6 +7,9 @@
     reason = "a test of the shell: it starts nodes in directories of its own"
 )]
 
+#[path = "common/session.rs"]
+mod session;
+
 use std::collections::BTreeSet;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -15,15 +18,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use cluster::{
-    Admission, Answer, AnswerReceiver, ClusterHandle, Config, Failure, PeerConfig, Request, Ticket,
-    launch,
+    Admission, Answer, ClusterHandle, Config, Failure, PeerConfig, Request, Ticket, launch,
 };
 use machine::{
-    Arguments, Batch, CatalogCommand, CatalogReply, ConsumerId, ConsumerSpec, Goal, GroupId,
-    Messages, NodeId, NodeInfo, QueueId, SessionId, SessionOwner, Standing,
+    Batch, CatalogCommand, CatalogReply, ConsumerId, ConsumerSpec, Goal, GroupId, Messages, NodeId,
+    NodeInfo, QueueId, Standing,
 };
-
-const PATIENCE: Duration = Duration::from_secs(60);
+use session::{PATIENCE, Session, run};
 
 fn start(root: &Path, node: u64, peers: PeerConfig) -> ClusterHandle {
     let config = Config {
@@ -43,62 +44,13 @@ fn start(root: &Path, node: u64, peers: PeerConfig) -> ClusterHandle {
     launch(&config, &Failure::new(|why| panic!("{why}"))).unwrap()
 }
 
-/// A session that asks one thing at a time.
-struct Session {
-    cluster: ClusterHandle,
-    id: SessionId,
-    answers: AnswerReceiver,
-    waiting: Vec<Answer>,
-}
-
 impl Session {
-    fn open(cluster: &ClusterHandle) -> Self {
-        let (id, answers) = cluster.open_session();
-        Self { cluster: cluster.clone(), id, answers, waiting: Vec::new() }
-    }
-
-    async fn next(&mut self) -> Answer {
-        while self.waiting.is_empty() {
-            let heard = tokio::time::timeout(PATIENCE, self.answers.recv(&mut self.waiting));
-            assert!(heard.await.expect("an answer"));
-        }
-        self.waiting.remove(0)
-    }
-
-    async fn ask(&mut self, request: Request) -> Answer {
-        assert!(self.cluster.submit(self.id, &mut vec![request]).await);
-        self.next().await
-    }
-
-    async fn change(&mut self, command: CatalogCommand) -> CatalogReply {
-        match self.ask(Request::Catalog { ticket: Ticket(1), command }).await {
-            Answer::Catalog { reply, .. } => reply,
-            other => panic!("not changed: {other:?}"),
-        }
-    }
-
-    async fn declare(&mut self, name: &str) -> (QueueId, GroupId) {
-        let command = CatalogCommand::DeclareQueue {
-            vhost: "/".to_owned(),
-            name: name.to_owned(),
-            durable: true,
-            auto_delete: false,
-            exclusive: false,
-            server_named: false,
-            arguments: Arguments::new(),
-            by: SessionOwner { node: self.cluster.node(), session: self.id },
-        };
-        match self.change(command).await {
-            CatalogReply::QueueDeclared { queue, group, .. } => (queue, group),
-            other => panic!("not declared: {other:?}"),
-        }
-    }
-
     async fn publish(&mut self, (queue, group): (QueueId, GroupId), number: u64) {
         let (mut batch, settles) = (Batch::new(), Vec::new());
         batch.enqueue(&[queue], &[], format!("{number}").as_bytes());
         let append = Request::Append { group, ticket: Ticket(2), batch, settles };
-        let answer = self.ask(append).await;
+        self.ask(append).await;
+        let answer = self.next().await;
         assert!(matches!(answer, Answer::Appended { .. }), "{answer:?}");
     }
 
@@ -106,7 +58,8 @@ impl Session {
         let consumer = ConsumerId { session: self.id, number: queue.0 };
         let spec = ConsumerSpec { credit: u32::MAX, ..ConsumerSpec::default() };
         let attach = Request::Attach { ticket: Ticket(3), group, queue, consumer, spec };
-        let mut answer = self.ask(attach).await;
+        self.ask(attach).await;
+        let mut answer = self.next().await;
         let mut numbers = BTreeSet::new();
         while (numbers.len() as u64) < count {
             if let Answer::Delivered(delivery) = answer {
@@ -125,10 +78,6 @@ impl Session {
         }
         numbers
     }
-}
-
-fn run<T>(test: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(test)
 }
 
 /// Takes nodes in for as long as the node runs.

@@ -8,38 +8,20 @@
 
 #[path = "common/directory.rs"]
 mod directory;
+#[path = "common/session.rs"]
+mod session;
 
 use std::time::{Duration, Instant};
 
-use cluster::{Answer, AnswerReceiver, ClusterHandle, Leaving, Request, Ticket};
+use cluster::{Answer, Leaving, Request, Ticket};
 use directory::{Directory, node};
 use machine::{
-    Arguments, Attributes, Batch, CatalogCommand, CatalogReply, ConsumerId, ConsumerSpec, GroupId,
-    Messages, Outcome, QueueId, QueueStatus, Ranges, SessionId, SessionOwner, Value,
+    Attributes, Batch, ConsumerId, ConsumerSpec, GroupId, Messages, Outcome, QueueId, QueueStatus,
+    Ranges, Value,
 };
-
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// A session that asks one thing at a time.
-struct Session {
-    cluster: ClusterHandle,
-    id: SessionId,
-    answers: AnswerReceiver,
-    waiting: Vec<Answer>,
-}
+use session::{PATIENCE, Session, run};
 
 impl Session {
-    fn open(cluster: &ClusterHandle) -> Self {
-        let (id, answers) = cluster.open_session();
-        Self { cluster: cluster.clone(), id, answers, waiting: Vec::new() }
-    }
-
-    /// The session of the node's porter.
-    fn open_porter(cluster: &ClusterHandle) -> Self {
-        let (id, answers) = cluster.open_porter();
-        Self { cluster: cluster.clone(), id, answers, waiting: Vec::new() }
-    }
-
     /// The next dead messages, and their bodies.
     async fn next_leaving(&mut self) -> (Leaving, Vec<String>) {
         match self.next().await {
@@ -64,66 +46,12 @@ impl Session {
         self.ask(Request::Settle { group, queue, consumer, ranges, outcome, credit }).await;
     }
 
-    async fn publish_with(
-        &mut self,
-        (queue, group): (QueueId, GroupId),
-        attributes: &Attributes,
-        body: &str,
-    ) {
-        let mut batch = Batch::new();
-        batch.enqueue_with(&[queue], attributes, &[], body.as_bytes());
-        self.ask(Request::Append { group, ticket: Ticket(2), batch, settles: Vec::new() }).await;
-        assert!(matches!(self.next().await, Answer::Appended { ticket: Ticket(2) }));
-    }
-
     async fn status(&mut self, (queue, group): (QueueId, GroupId)) -> QueueStatus {
         self.ask(Request::Status { ticket: Ticket(6), group, queue }).await;
         loop {
             if let Answer::Status { ticket: Ticket(6), status } = self.next().await {
                 return status.unwrap();
             }
-        }
-    }
-
-    async fn ask(&mut self, request: Request) {
-        assert!(self.cluster.submit(self.id, &mut vec![request]).await);
-    }
-
-    async fn next(&mut self) -> Answer {
-        while self.waiting.is_empty() {
-            let heard = tokio::time::timeout(PATIENCE, self.answers.recv(&mut self.waiting));
-            assert!(heard.await.expect("an answer"));
-        }
-        self.waiting.remove(0)
-    }
-
-    async fn declare(&mut self, name: &str, durable: bool) -> (QueueId, GroupId) {
-        self.declare_with(name, durable, &[]).await
-    }
-
-    async fn declare_with(
-        &mut self,
-        name: &str,
-        durable: bool,
-        arguments: &[(&str, Value)],
-    ) -> (QueueId, GroupId) {
-        let arguments = arguments.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
-        let command = CatalogCommand::DeclareQueue {
-            vhost: "/".to_owned(),
-            name: name.to_owned(),
-            durable,
-            auto_delete: false,
-            exclusive: false,
-            server_named: false,
-            arguments: Arguments(arguments.collect()),
-            by: SessionOwner { node: self.cluster.node(), session: self.id },
-        };
-        self.ask(Request::Catalog { ticket: Ticket(1), command }).await;
-        match self.next().await {
-            Answer::Catalog { reply: CatalogReply::QueueDeclared { queue, group, .. }, .. } => {
-                (queue, group)
-            }
-            other => panic!("not declared: {other:?}"),
         }
     }
 
@@ -165,10 +93,6 @@ impl Session {
     }
 }
 
-fn run(test: impl Future<Output = ()>) {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(test);
-}
-
 #[test]
 fn what_is_confirmed_and_not_settled_comes_again_after_a_restart_flagged() {
     let directory = Directory::new("restart");
@@ -177,7 +101,7 @@ fn what_is_confirmed_and_not_settled_comes_again_after_a_restart_flagged() {
         let mut place = None;
         run(async {
             let mut session = Session::open(&cluster);
-            let (queue, group) = session.declare("orders", true).await;
+            let (queue, group) = session.declare("orders").await;
             session.publish(group, queue, &["a", "b", "c"]).await;
             let consumer = session.attach(group, queue, 10).await;
             let taken = session.take(queue, 3).await;
@@ -199,7 +123,7 @@ fn what_is_confirmed_and_not_settled_comes_again_after_a_restart_flagged() {
     let cluster = node(&directory.0);
     run(async {
         let mut session = Session::open(&cluster);
-        assert_eq!(session.declare("orders", true).await, (queue, group));
+        assert_eq!(session.declare("orders").await, (queue, group));
         session.attach(group, queue, 10).await;
         let taken = session.take(queue, 3).await;
         let bodies: Vec<_> = taken.iter().map(|(_, again, body)| (*again, &body[..])).collect();
@@ -216,7 +140,7 @@ fn a_backlog_larger_than_the_log_is_kept_in_segments_and_comes_in_order() {
     let cluster = node(&directory.0);
     run(async {
         let mut session = Session::open(&cluster);
-        let (queue, group) = session.declare("backlog", true).await;
+        let (queue, group) = session.declare("backlog").await;
         for nth in 0..COUNT / 100 {
             let bodies: Vec<String> =
                 (0..100).map(|part| format!("{}-{body}", nth * 100 + part)).collect();
@@ -228,7 +152,7 @@ fn a_backlog_larger_than_the_log_is_kept_in_segments_and_comes_in_order() {
     let cluster = node(&directory.0);
     run(async {
         let mut session = Session::open(&cluster);
-        let (queue, group) = session.declare("backlog", true).await;
+        let (queue, group) = session.declare("backlog").await;
         let consumer = session.attach(group, queue, 500).await;
         let mut next = 0;
         while next < COUNT {
@@ -254,7 +178,7 @@ fn a_queue_in_memory_returns_what_its_dead_consumer_held() {
     let cluster = node(&directory.0);
     run(async {
         let mut owner = Session::open(&cluster);
-        let (queue, group) = owner.declare("scratch", false).await;
+        let (queue, group) = owner.declare_with("scratch", false, &[]).await;
         assert!(group.is_local());
         owner.publish(group, queue, &["a", "b"]).await;
         let mut first = Session::open(&cluster);
@@ -282,7 +206,7 @@ fn a_delayed_message_keeps_its_time_through_a_restart() {
     let cluster = node(&directory.0);
     run(async {
         let mut session = Session::open(&cluster);
-        let place = session.declare("later", true).await;
+        let place = session.declare("later").await;
         session.publish_with(place, &attributes, "later").await;
         session.publish(place.1, place.0, &["now"]).await;
     });
@@ -291,7 +215,7 @@ fn a_delayed_message_keeps_its_time_through_a_restart() {
     let cluster = node(&directory.0);
     run(async {
         let mut session = Session::open(&cluster);
-        let (queue, group) = session.declare("later", true).await;
+        let (queue, group) = session.declare("later").await;
         session.attach(group, queue, 10).await;
         assert_eq!(session.take(queue, 1).await[0].2, "now");
         assert_eq!(session.take(queue, 1).await[0].2, "later");
@@ -414,7 +338,7 @@ fn delayed_messages_all_over_a_backlog_come_in_their_time() {
     let cluster = node(&directory.0);
     run(async {
         let mut session = Session::open(&cluster);
-        let (queue, group) = session.declare("later", true).await;
+        let (queue, group) = session.declare("later").await;
         for nth in 0..COUNT {
             let delay_ms = Some(2500 + (nth * 7919) % COUNT);
             let mut batch = Batch::new();

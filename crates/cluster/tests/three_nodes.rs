@@ -7,21 +7,22 @@
     reason = "a test of the shell: it starts nodes in directories of its own"
 )]
 
+#[path = "common/session.rs"]
+mod session;
+
 use std::collections::BTreeSet;
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use cluster::{
-    Answer, AnswerReceiver, ClusterHandle, Config, Delivery, Failure, PeerConfig, Request, Ticket,
-    launch,
+    Answer, ClusterHandle, Config, Delivery, Failure, PeerConfig, Request, Ticket, launch,
 };
 use machine::{
-    Arguments, Attributes, Batch, CatalogCommand, CatalogReply, ConsumerId, ConsumerSpec, GroupId,
-    Messages, NodeId, Outcome, QueueId, Ranges, SessionId, SessionOwner, Value,
+    Attributes, Batch, ConsumerId, ConsumerSpec, GroupId, Messages, NodeId, Outcome, QueueId,
+    Ranges, Value,
 };
-
-const PATIENCE: Duration = Duration::from_secs(60);
+use session::{PATIENCE, Session, run};
 
 /// Three nodes, some of which run.
 struct Cluster {
@@ -106,38 +107,7 @@ impl Drop for Cluster {
     }
 }
 
-/// A session that asks one thing at a time.
-struct Session {
-    cluster: ClusterHandle,
-    id: SessionId,
-    answers: AnswerReceiver,
-    waiting: Vec<Answer>,
-}
-
 impl Session {
-    fn open(cluster: &ClusterHandle) -> Self {
-        let (id, answers) = cluster.open_session();
-        Self { cluster: cluster.clone(), id, answers, waiting: Vec::new() }
-    }
-
-    /// The session of the node's porter.
-    fn open_porter(cluster: &ClusterHandle) -> Self {
-        let (id, answers) = cluster.open_porter();
-        Self { cluster: cluster.clone(), id, answers, waiting: Vec::new() }
-    }
-
-    async fn publish_one(
-        &mut self,
-        (queue, group): (QueueId, GroupId),
-        attributes: &Attributes,
-        body: &str,
-    ) {
-        let mut batch = Batch::new();
-        batch.enqueue_with(&[queue], attributes, &[], body.as_bytes());
-        self.ask(Request::Append { group, ticket: Ticket(2), batch, settles: Vec::new() }).await;
-        assert!(matches!(self.next().await, Answer::Appended { .. }));
-    }
-
     async fn attach(&mut self, (queue, group): (QueueId, GroupId), credit: u32) {
         let consumer = ConsumerId { session: self.id, number: queue.0 };
         let spec = ConsumerSpec { credit, ..ConsumerSpec::default() };
@@ -158,47 +128,6 @@ impl Session {
             let (_, body) = Messages::of(delivery.queue, &delivery.bytes).next().unwrap();
             let body = String::from_utf8(body.to_vec()).unwrap();
             return (delivery, body);
-        }
-    }
-
-    async fn ask(&mut self, request: Request) {
-        assert!(self.cluster.submit(self.id, &mut vec![request]).await);
-    }
-
-    async fn next(&mut self) -> Answer {
-        while self.waiting.is_empty() {
-            let heard = tokio::time::timeout(PATIENCE, self.answers.recv(&mut self.waiting));
-            assert!(heard.await.expect("an answer"));
-        }
-        self.waiting.remove(0)
-    }
-
-    async fn declare(&mut self, name: &str) -> (QueueId, GroupId) {
-        self.declare_with(name, &[]).await
-    }
-
-    async fn declare_with(
-        &mut self,
-        name: &str,
-        arguments: &[(&str, Value)],
-    ) -> (QueueId, GroupId) {
-        let arguments = arguments.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
-        let command = CatalogCommand::DeclareQueue {
-            vhost: "/".to_owned(),
-            name: name.to_owned(),
-            durable: true,
-            auto_delete: false,
-            exclusive: false,
-            server_named: false,
-            arguments: Arguments(arguments.collect()),
-            by: SessionOwner { node: self.cluster.node(), session: self.id },
-        };
-        self.ask(Request::Catalog { ticket: Ticket(1), command }).await;
-        match self.next().await {
-            Answer::Catalog { reply: CatalogReply::QueueDeclared { queue, group, .. }, .. } => {
-                (queue, group)
-            }
-            other => panic!("not declared: {other:?}"),
         }
     }
 
@@ -244,11 +173,6 @@ fn bodies(queue: QueueId, count: u64) -> BTreeSet<String> {
     (0..count).map(|number| body(queue, number)).collect()
 }
 
-fn run<T>(test: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(test)
-}
-
-/// Queues in different groups.
 fn declare(cluster: &Cluster) -> Vec<(QueueId, GroupId)> {
     run(async {
         let mut session = Session::open(cluster.node(1));
@@ -359,7 +283,7 @@ async fn declare_on_first(
     arguments: &[(&str, Value)],
 ) -> (QueueId, GroupId) {
     for nth in 0..100 {
-        let place = session.declare_with(&format!("{name} {nth}"), arguments).await;
+        let place = session.declare_with(&format!("{name} {nth}"), true, arguments).await;
         if leader(cluster.node(2), place.1) == Some(1) {
             return place;
         }
@@ -383,21 +307,21 @@ fn queues_with_arguments_keep_what_they_promise_when_the_node_that_leads_them_go
         let short = declare_on_first(&cluster, &mut session, "short-lived", &short).await;
         let later = declare_on_first(&cluster, &mut session, "later", &[]).await;
         let none = Attributes::default();
-        session.publish_one(tried, &none, "poison").await;
+        session.publish_with(tried, &none, "poison").await;
         session.attach(tried, 1).await;
         let (delivery, _) = session.deliver().await;
         session.settle(&delivery, Outcome::Requeue).await;
         let (delivery, body) = session.deliver().await;
         assert_eq!((delivery.returns, &body[..]), (1, "poison"));
-        session.publish_one((urgent.0.lane(9), urgent.1), &none, "high").await;
-        session.publish_one(urgent, &none, "low").await;
+        session.publish_with((urgent.0.lane(9), urgent.1), &none, "high").await;
+        session.publish_with(urgent, &none, "low").await;
         session.attach(urgent, 1).await;
         let (high, body) = session.deliver().await;
         assert_eq!((high.queue, &body[..]), (urgent.0.lane(9), "high"));
         let published = Instant::now();
         let delayed = Attributes { delay_ms: Some(4000), ..none };
-        session.publish_one(later, &delayed, "later").await;
-        session.publish_one(short, &none, "short-lived").await;
+        session.publish_with(later, &delayed, "later").await;
+        session.publish_with(short, &none, "short-lived").await;
         (session, porter, (delivery, high, short, later), published)
     });
     cluster.stop(1);
