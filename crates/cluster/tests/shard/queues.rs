@@ -1,0 +1,129 @@
+//! Queues that come and go: with their consumers, their sessions, or by the catalog.
+
+use super::*;
+
+#[test]
+fn an_auto_delete_queue_goes_with_its_last_consumer_and_then_the_detach_is_answered() {
+    let mut node = Node::new(1);
+    let kind = Kind { auto_delete: true, ..Kind::default() };
+    let place = node.declare(ANN, "temporary", kind);
+    let consumer = node.attach(BOB, place, credit(1));
+    node.told(BOB);
+    let (queue, group) = place;
+    node.ask(BOB, Request::Detach { ticket: Ticket(2), group, queue, consumer });
+    assert!(node.told(BOB).is_empty());
+    node.run_to_quiet();
+    assert!(matches!(node.told(BOB)[..], [Answer::Detached { ticket: Ticket(2) }]));
+    assert!(node.status(place).is_none());
+}
+
+#[test]
+fn a_queue_that_is_of_no_use_before_the_catalog_has_heard_of_it_goes_when_it_has() {
+    let mut node = Node::new(1);
+    let first = node.declare(ANN, "first", Kind::default());
+    let next = QueueId(first.0.0 + 1);
+    // Its group had it from another node, and its time was over at once.
+    node.inputs.push(Input::DeleteUnused { queue: next, detached: None });
+    node.run_to_quiet();
+    let place = node.declare(ANN, "second", Kind::default());
+    assert_eq!(place.0, next);
+    node.run_to_quiet();
+    assert!(node.status(place).is_none(), "nobody else will ever delete it");
+    assert!(node.status(first).is_some());
+}
+
+#[test]
+fn an_exclusive_queue_goes_with_its_session() {
+    let mut node = Node::new(1);
+    let kind = Kind { exclusive: true, ..Kind::default() };
+    let place = node.declare(ANN, "mine", kind);
+    node.ask(BOB, declare(BOB, "mine", kind));
+    node.run_to_quiet();
+    let told = node.told(BOB);
+    assert!(matches!(told[..], [Answer::Catalog { reply: CatalogReply::Refused(_), .. }]));
+    node.ask(ANN, Request::EndSession { ticket: Ticket(3) });
+    node.run_to_quiet();
+    assert!(matches!(node.told(ANN)[..], [Answer::SessionEnded { ticket: Ticket(3) }]));
+    assert!(node.status(place).is_none());
+}
+
+#[test]
+fn an_exclusive_queue_goes_even_if_its_session_ended_while_it_was_declared() {
+    let mut node = Node::new(1);
+    let kind = Kind { exclusive: true, ..Kind::default() };
+    node.ask(ANN, declare(ANN, "mine", kind));
+    node.inputs.push(Input::SessionGone { session: ANN });
+    node.run_to_quiet();
+    assert!(node.shard.catalog().unwrap().queue("/", "mine").is_none());
+    node.declare(BOB, "mine", kind);
+}
+
+#[test]
+fn a_queue_that_its_session_closed_and_did_not_delete_is_open_again() {
+    let mut node = Node::new(1);
+    let place = node.declare(ANN, "orders", Kind::default());
+    let (queue, group) = place;
+    let (if_unused, if_empty) = (false, false);
+    let ticket = Ticket(1);
+    node.ask(ANN, Request::CloseQueue { ticket, group, queue, if_unused, if_empty });
+    node.attach(BOB, place, credit(1));
+    let refused = Err(AttachError::NoQueue);
+    assert!(matches!(node.told(BOB)[..], [Answer::Attached { result, .. }] if result == refused));
+    node.inputs.push(Input::SessionGone { session: ANN });
+    node.step();
+    node.attach(BOB, place, credit(1));
+    assert!(matches!(node.told(BOB)[..], [Answer::Attached { result: Ok(()), .. }]));
+}
+
+#[test]
+fn a_queue_in_memory_needs_no_log() {
+    let mut node = Node::new(1);
+    let place = node.declare(ANN, "scratch", Kind { transient: true, ..Kind::default() });
+    assert!(place.1.is_local());
+    node.ask(ANN, append(Ticket(1), place.1, place.0, &["a", "b", "c"]));
+    assert_eq!(appended(&node.told(ANN)), [1]);
+    let consumer = node.attach(BOB, place, credit(2));
+    assert_eq!(bodies(&node.got(BOB)), ["a", "b"]);
+    node.settle(consumer, place, 1..2, Outcome::Done);
+    node.settle(consumer, place, 2..3, Outcome::Requeue);
+    let got = node.got(BOB);
+    assert_eq!(bodies(&got), ["c", "b"]);
+    let status = node.status(place).unwrap();
+    assert_eq!((status.counters.settled, status.unsettled), (1, 2));
+    assert!(node.appends.is_empty() && node.fetches.is_empty());
+}
+
+#[test]
+fn a_queue_that_the_catalog_has_and_its_group_has_not_is_created_at_the_start() {
+    let mut node = Node::new(1);
+    node.ask(ANN, declare(ANN, "orders", Kind::default()));
+    // The catalog's entry is synced; the group's, which follows, is not.
+    node.sync(1);
+    assert_eq!(node.appends.len(), 1);
+    assert!(node.told(ANN).is_empty());
+    let mut node = node.power_cut(1, 1);
+    let queue = node.shard.catalog().unwrap().queue("/", "orders").unwrap();
+    let place = (queue.id, queue.group);
+    node.publish(ANN, place, &["a"]);
+    assert_eq!(node.status(place).unwrap().ready, 1);
+}
+
+#[test]
+fn a_queue_that_its_group_has_and_the_catalog_has_not_is_dropped_at_the_start() {
+    let mut node = Node::new(1);
+    let place = node.declare(ANN, "orders", Kind { exclusive: true, ..Kind::default() });
+    let durable = node.declare(ANN, "kept", Kind::default());
+    // A number that the catalog has given away, and to no queue that outlives its session.
+    let stray = (place.0, GroupId(1));
+    let settings = machine::QueueSettings::default();
+    let (queue, group) = stray;
+    node.inputs.push(Input::CreateQueue { group, queue, settings, then: None });
+    node.step();
+    node.sync(usize::MAX);
+    node.publish(ANN, stray, &["a"]);
+    assert!(node.status(stray).is_some());
+    let mut node = node.power_cut(1, 1);
+    assert!(node.status(stray).is_none());
+    assert!(node.status(place).is_none(), "the session of an exclusive queue is over, too");
+    assert!(node.status(durable).is_some());
+}
