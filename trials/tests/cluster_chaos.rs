@@ -1,6 +1,7 @@
 //! One short run of every fault of a cluster, on three real processes.
 //!
 //! The faults of a run strike one after the other on one cluster, under one load, before one verdict.
+//! Runs have namespaces of their own, and go side by side: most of their time nothing has to happen.
 //! Long ones: `cargo xtask chaos --nodes 3 --rounds 20`, and `--fault mix` for hours.
 #![allow(
     clippy::disallowed_methods,
@@ -9,36 +10,16 @@
     reason = "starts the trials, builds the broker for them, and shows what they say"
 )]
 
-use std::path::{Path, PathBuf};
+#[path = "support/millrace.rs"]
+mod millrace;
+
 use std::process::Command;
-use std::sync::{Mutex, PoisonError};
 
-/// One run at a time: each of them wants the whole machine.
-static MACHINE: Mutex<()> = Mutex::new(());
-
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the package lies in the repository")
-}
-
-/// The broker of the build that the trials belong to.
-fn broker() -> PathBuf {
-    let trials = Path::new(env!("CARGO_BIN_EXE_trials"));
-    let folder = trials.parent().expect("a program lies in a folder");
-    let is_release = folder.ends_with("release");
-    let target = folder.parent().expect("a profile lies in the target directory");
-    let mut build = Command::new(env!("CARGO"));
-    build.args(["build", "--quiet", "--package", "millrace", "--target-dir"]).arg(target);
-    if is_release {
-        build.arg("--release");
-    }
-    assert!(build.current_dir(root()).status().expect("cargo starts").success());
-    folder.join("millrace")
-}
+use millrace::{broker, root};
 
 /// What is skipped is printed with its reason; anything else that is not valid fails.
 #[track_caller]
 fn survives(faults: &str) {
-    let _machine = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
     let broker = broker();
     let dir = broker.with_file_name("cluster-chaos");
     let output = Command::new(env!("CARGO_BIN_EXE_trials"))

@@ -8,27 +8,12 @@
     reason = "starts the trials, builds the broker for them, and shows what they say"
 )]
 
-use std::path::{Path, PathBuf};
+#[path = "support/millrace.rs"]
+mod millrace;
+
 use std::process::Command;
 
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the package lies in the repository")
-}
-
-/// The broker of the build that the trials belong to.
-fn broker() -> PathBuf {
-    let trials = Path::new(env!("CARGO_BIN_EXE_trials"));
-    let folder = trials.parent().expect("a program lies in a folder");
-    let is_release = folder.ends_with("release");
-    let target = folder.parent().expect("a profile lies in the target directory");
-    let mut build = Command::new(env!("CARGO"));
-    build.args(["build", "--quiet", "--package", "millrace", "--target-dir"]).arg(target);
-    if is_release {
-        build.arg("--release");
-    }
-    assert!(build.current_dir(root()).status().expect("cargo starts").success());
-    folder.join("millrace")
-}
+use millrace::{broker, root};
 
 #[test]
 fn clients_see_the_same_of_rabbitmq_and_millrace() {
