@@ -4,7 +4,7 @@
 
 use std::time::Instant;
 
-use crate::process::{cargo, run, run_lines};
+use crate::process::{cargo, run, run_lines, target};
 use crate::{Outcome, conformance, r#gen, setup, tidy, trials};
 
 /// Trials as short as they still mean something; longer ones are for the night.
@@ -68,19 +68,34 @@ impl Steps {
 /// `cargo xtask check`
 pub(crate) fn check(_: &[String]) -> Outcome {
     let mut steps = Steps::default();
-    check_steps(&mut steps);
+    reading_steps(&mut steps);
+    test_step(&mut steps);
     steps.finish()
 }
 
 /// `cargo xtask ci`
 pub(crate) fn ci(_: &[String]) -> Outcome {
     let mut steps = Steps::default();
-    steps.step("setup", || uncounted(setup::run(&[])));
-    check_steps(&mut steps);
+    // Setup waits for registries and the compiler for the processor: both at a time.
+    std::thread::scope(|scope| {
+        let setup = scope.spawn(|| setup::run(&[]));
+        reading_steps(&mut steps);
+        steps.step("build", build);
+        steps.step("the rest of setup", || {
+            uncounted(setup.join().unwrap_or_else(|_| Err("setup panicked".into())))
+        });
+    });
+    test_step(&mut steps);
     steps.step("conformance", || conformance::count(&[]));
-    steps.step("sim", || uncounted(trials::sim(&words(SHORT_SIM))));
-    steps.step("chaos", || uncounted(trials::chaos(&words(SHORT_CHAOS))));
+    steps.step("sim", || uncounted(trials::short_sim(&words(SHORT_SIM))));
+    steps.step("chaos", || uncounted(trials::short_chaos(&words(SHORT_CHAOS))));
     steps.finish()
+}
+
+/// All that later steps run, so that they wait for no compiler.
+fn build() -> Result<Tally, String> {
+    run(&mut cargo(&["test", "--workspace", "--no-run", "--quiet"]))?;
+    uncounted(run(&mut cargo(&["build", "--quiet", "--release", "--package", "millrace"])))
 }
 
 /// `cargo xtask test [words]`
@@ -89,15 +104,21 @@ pub(crate) fn test(words: &[String]) -> Outcome {
     run(command.args(words))
 }
 
-fn check_steps(steps: &mut Steps) {
+/// What only reads the sources.
+fn reading_steps(steps: &mut Steps) {
     steps.step("format", || uncounted(run(&mut cargo(&["fmt", "--all", "--check"]))));
     steps.step("generated files", || uncounted(r#gen::run(true)));
     steps.step("tidy", || uncounted(tidy::run(&[])));
     let clippy = ["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"];
     steps.step("clippy", || uncounted(run(&mut cargo(&clippy))));
+}
+
+fn test_step(steps: &mut Steps) {
     let mut tally = Tally::default();
     steps.step("tests", || {
         let mut command = cargo(&["test", "--workspace", "--no-fail-fast", "--quiet"]);
+        // Built with the tests already: trials need not build another.
+        command.env("TRIALS_MILLRACE", target().join("debug/millrace"));
         let outcome = run_lines(&mut command, |line| {
             println!("{line}");
             tally.add(tally_of(line));

@@ -1,25 +1,41 @@
 //! `sim`, `chaos` and `differential`: handed on to the package `trials`, which proves the whole.
 
-use crate::Outcome;
-use crate::process::{cargo, run, target};
+use std::process::Command;
 
-/// Trials that do harm to a real broker; `chaos` is all but the last of them.
-const HARMS: &[&str] = &["chaos", "kill9", "powercut", "diskfault", "planted"];
+use crate::Outcome;
+use crate::process::{cargo, command, run, target};
+
+/// Trials that do harm to a real broker; `chaos` is all but the last two of them.
+const HARMS: &[&str] = &["chaos", "kill9", "powercut", "diskfault", "planted", "relay"];
 
 /// `cargo xtask sim [options]`
 pub(crate) fn sim(words: &[String]) -> Outcome {
     run(trials("sim").args(words))
 }
 
-/// `cargo xtask chaos [kill9|powercut|diskfault|planted] [options]`; `--nodes 3` is for clusters.
+/// A few seeds, by the program as the tests have it: they are sooner done than another build.
+pub(crate) fn short_sim(words: &[String]) -> Outcome {
+    run(as_tested("sim").args(words))
+}
+
+/// `cargo xtask chaos [kill9|powercut|diskfault|planted|relay] [options]`; `--nodes 3` is for clusters.
 pub(crate) fn chaos(words: &[String]) -> Outcome {
+    harm(trials, words)
+}
+
+/// A few rounds, by the program as the tests have it; the broker is a release all the same.
+pub(crate) fn short_chaos(words: &[String]) -> Outcome {
+    harm(as_tested, words)
+}
+
+fn harm(program: fn(&str) -> Command, words: &[String]) -> Outcome {
     run(&mut cargo(&["build", "--quiet", "--release", "--package", "millrace"]))?;
     let (harm, words) = match words.split_first() {
         Some((word, words)) if HARMS.contains(&word.as_str()) => (word.as_str(), words),
         _ => ("chaos", words),
     };
     let folder = target();
-    let mut trials = trials(harm);
+    let mut trials = program(harm);
     trials.arg("--broker").arg(folder.join("release/millrace"));
     trials.arg("--dir").arg(folder.join("trials"));
     run(trials.args(words))
@@ -34,6 +50,11 @@ pub(crate) fn differential(words: &[String]) -> Outcome {
 }
 
 /// The program of the trials, about to do what `name` says.
-pub(crate) fn trials(name: &str) -> std::process::Command {
+pub(crate) fn trials(name: &str) -> Command {
     cargo(&["run", "--quiet", "--release", "--package", "trials", "--", name])
+}
+
+/// The same, as `cargo test` has built it for its own tests.
+fn as_tested(name: &str) -> Command {
+    command(target().join("debug/trials"), &[name])
 }
