@@ -3,6 +3,9 @@
 use crate::config::{Config, OnDead, OnSuccess, Order};
 use crate::mapping::TableName;
 
+/// Longest wait of a row that was not charged, in seconds: what holds it back is somebody else's, and may end any time.
+const UNCHARGED_WAIT_MAX_S: f64 = 60.0;
+
 /// Makes the schema `millrace` and its tables; safe to repeat.
 pub const COMPANION: &str = include_str!("sql/companion.sql");
 
@@ -231,7 +234,7 @@ impl Statements {
     ///
     /// What is not charged waits twice as long as the last time, so that it does not come back at once for ever.
     pub fn fail(&self) -> String {
-        let longest = self.config.attempts.backoff.longest.as_secs_f64();
+        let longest = self.config.attempts.backoff.longest.as_secs_f64().min(UNCHARGED_WAIT_MAX_S);
         format!(
             "INSERT INTO millrace.relay_failures AS f \
                (outbox, row_id, key, attempts, reason, error, next_attempt_at, dead_at) \

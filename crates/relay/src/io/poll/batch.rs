@@ -305,13 +305,27 @@ impl Task {
                     self.settle(run, &Err(Fault { reason: Reason::Refused, text }));
                 }
                 Verdict::Returned { seq, code, text } => {
-                    let text = format!("no queue was found for it: {code} {text}");
+                    let text =
+                        format!("no queue was found for {}: {code} {text}", self.address(seq.0));
                     let fault = Fault { reason: Reason::Unroutable, text };
                     self.settle(Run { first: seq, last: seq }, &Err(fault));
                 }
             }
         }
         self.verdicts = verdicts;
+    }
+
+    /// Where the message went, in words.
+    fn address(&mut self, seq: u64) -> String {
+        let at = seq.checked_sub(self.first_seq).map(|at| at as usize);
+        let row = at.and_then(|at| self.rows_of.get(at).copied()).flatten();
+        let fields = row.and_then(|row| self.core.batch().rows().get(row as usize));
+        match fields.map(|row| self.composer.compose(&row.fields)) {
+            Some(Ok(to)) => {
+                format!("exchange '{}' with routing key '{}'", to.exchange, to.routing_key)
+            }
+            _ => "it".into(),
+        }
     }
 
     fn settle(&mut self, run: Run, verdict: &Result<(), Fault>) {
