@@ -17,7 +17,7 @@ pub use config::Config;
 pub use row::Row;
 pub use statements::Statements;
 
-use crate::limits::BATCH_BYTES;
+use crate::limits::{BATCH_BYTES, HELD_BYTES_MAX};
 
 /// What happened.
 #[derive(Clone, Debug)]
@@ -45,6 +45,9 @@ pub enum Output {
     Store(Arc<Vec<Row>>),
     /// Acknowledge the oldest so many of the deliveries that the broker still waits for.
     Settle(usize),
+    /// More is here than the memory may hold: leave the broker, which forgets nothing, and take less at a time
+    /// on the next connection.
+    TakeLess,
     /// This row cannot be stored, not even without what looked wrong with it. It is tried again.
     Stuck {
         message_id: String,
@@ -110,10 +113,20 @@ impl Inbox {
         self.waiting.len() + self.batch.as_ref().map_or(0, |batch| batch.len())
     }
 
+    fn held_bytes(&self) -> usize {
+        let batch = self.batch.iter().flat_map(|batch| batch.iter());
+        self.waiting.iter().chain(batch).map(Row::bytes).sum()
+    }
+
     /// Takes in what happened and appends what to do.
     pub fn step(&mut self, input: Input, out: &mut Vec<Output>) {
         match input {
-            Input::Delivered(rows) => self.waiting.extend(rows),
+            Input::Delivered(rows) => {
+                self.waiting.extend(rows);
+                if self.held_bytes() > HELD_BYTES_MAX && self.held() > 1 {
+                    out.push(Output::TakeLess);
+                }
+            }
             Input::BrokerLost => {
                 self.waiting.clear();
                 self.orphans = self.held();

@@ -8,6 +8,8 @@ pub const BATCH_ROWS_MAX: u32 = 10_000;
 pub const BATCHES_BYTES: usize = 32 << 20;
 /// Bytes of a batch of the inbox.
 pub const BATCH_BYTES: usize = 16 << 20;
+/// Bytes of messages that an inbox may hold before it leaves the broker and takes less at a time.
+pub const HELD_BYTES_MAX: usize = 64 << 20;
 /// Bytes of the rows of one batch, however many workers there are: a fetch ends with the row that passes it.
 pub const BATCH_BYTES_MIN: usize = 1 << 20;
 /// Rows asked for first in every batch, while nothing is known of their size.

@@ -23,6 +23,8 @@ pub struct Config {
     pub prefetch: u16,
     /// Make the table if it is not there.
     pub install: bool,
+    /// Let other consumers have the queue, too. That loses the order.
+    pub shared: bool,
 }
 
 impl Config {
@@ -32,7 +34,8 @@ impl Config {
         let (queue, consumer) = (queue.to_owned(), consumer.to_owned());
         let database = database.to_owned();
         let prefetch = Self::prefetch_for(500);
-        Self { database, broker, queue, consumer, table, batch: 500, prefetch, install: false }
+        let (batch, install, shared) = (500, false, false);
+        Self { database, broker, queue, consumer, table, batch, prefetch, install, shared }
     }
 
     /// Enough that a batch is here when the one before it is committed.

@@ -17,7 +17,7 @@ impl Statements {
     pub fn new(table: &TableName) -> Self {
         let name = table.quoted();
         // PostgreSQL cuts names at 63 bytes: the part that tells what it is for must stay.
-        let short: String = table.name.chars().take(50).collect();
+        let short = &table.name[..table.name.floor_char_boundary(50)];
         let index = quoted(&format!("{short}_waiting"));
         let install = format!(
             "BEGIN;
@@ -67,5 +67,19 @@ mod tests {
         assert_eq!(statements.install.matches(name).count(), 2);
         assert!(statements.install.contains("\"In Box_waiting\""));
         assert!(statements.store.starts_with(&format!("INSERT INTO {name} ")));
+    }
+
+    #[test]
+    fn the_table_is_the_one_that_the_documentation_shows() {
+        let shown = include_str!("../../../../docs/inbox.md");
+        let table = TableName { schema: None, name: "inbox_messages".into() };
+        let install =
+            Statements::new(&table).install.replace('"', "").replace("IF NOT EXISTS ", "");
+        let lines =
+            install.lines().filter(|line| line.starts_with("    ") || line.starts_with("CREATE"));
+        for line in lines {
+            assert!(shown.contains(line), "docs/inbox.md does not show: {line}");
+        }
+        assert!(shown.contains("PRIMARY KEY (consumer, message_id)"));
     }
 }

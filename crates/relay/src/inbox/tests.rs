@@ -63,6 +63,21 @@ fn a_batch_has_no_more_rows_and_bytes_than_it_may() {
 }
 
 #[test]
+fn more_than_the_memory_may_hold_is_left_with_the_broker() {
+    let mut inbox = Inbox::new(100);
+    let quarter = |id: &str| with_body(id, Bytes::from(vec![0; HELD_BYTES_MAX / 4]));
+    for id in ["a", "b", "c"] {
+        assert_eq!(step(&mut inbox, Input::Delivered(vec![quarter(id)])), []);
+    }
+    assert_eq!(step(&mut inbox, Input::Delivered(vec![quarter("d")])), [Output::TakeLess]);
+    step(&mut inbox, Input::BrokerLost);
+    assert_eq!(inbox.held(), 0, "nothing was being stored");
+    // One that is larger than all of it still comes through.
+    let huge = with_body("e", Bytes::from(vec![0; HELD_BYTES_MAX + 1]));
+    assert_eq!(step(&mut inbox, Input::Delivered(vec![huge])), []);
+}
+
+#[test]
 fn a_batch_whose_database_was_lost_is_stored_again_as_it_was_before_anything_else() {
     let mut inbox = ready(10);
     step(&mut inbox, Input::Delivered(rows(&["a", "b"])));
@@ -208,7 +223,9 @@ fn whatever_happens_each_delivery_is_settled_at_most_once_and_only_when_it_is_st
                             );
                         }
                     }
-                    Output::Stuck { .. } | Output::Stopped => panic!("{output:?}"),
+                    Output::Stuck { .. } | Output::Stopped | Output::TakeLess => {
+                        panic!("{output:?}")
+                    }
                 }
             }
         }

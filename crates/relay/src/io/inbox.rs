@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use client::{Consumer, Delivery, DeliveryTag, Outcome};
 use tokio::sync::watch;
 
-use self::links::{Link, open_consumer};
+use self::links::{Link, is_taken, open_consumer, words};
 use self::store::{Failed, Store};
 use super::postgres::Database;
 use crate::error::Error;
@@ -29,7 +29,7 @@ type Storing = Pin<Box<dyn Future<Output = Result<u64, Failed>>>>;
 /// What the loop waited for.
 enum News {
     Delivered(Result<Delivery, client::Error>),
-    Consumer(Consumer),
+    Consumer(Box<Consumer>),
     Store(Store),
     Stored(Result<u64, Failed>),
     Stop,
@@ -50,10 +50,17 @@ pub async fn run_inbox(config: Config, stop: watch::Receiver<bool>) -> Result<Co
     let database = Database::parse(&config.database)?;
     let statements = Statements::new(&config.table);
     let store = Store::open(&database, &config, &statements).await?;
-    let consumer = open_consumer(&config).await.map_err(|error| Error::Broker {
-        doing: format!("consuming {} of {}", config.queue, config.broker),
-        text: error.to_string(),
-    })?;
+    let consumer = match open_consumer(&config).await {
+        Ok(consumer) => Some(Box::new(consumer)),
+        Err(error) if is_taken(&error) => {
+            tracing::info!(why = words(&error), "standing by");
+            None
+        }
+        Err(error) => {
+            let doing = format!("consuming {} of {}", config.queue, config.broker);
+            return Err(Error::Broker { doing, text: error.to_string() });
+        }
+    };
     tracing::info!(
         queue = config.queue,
         consumer = config.consumer,
@@ -64,7 +71,8 @@ pub async fn run_inbox(config: Config, stop: watch::Receiver<bool>) -> Result<Co
         core: Inbox::new(config.batch as usize),
         to_database: Link::to_database(&config, &database, &statements),
         to_broker: Link::to_broker(&config),
-        consumer: Some(consumer),
+        consumer,
+        config,
         tags: VecDeque::new(),
         store: None,
         storing: None,
@@ -82,11 +90,12 @@ pub async fn run_inbox(config: Config, stop: watch::Receiver<bool>) -> Result<Co
 }
 
 struct Shell {
+    config: Config,
     core: Inbox,
     to_database: Link<Store>,
     to_broker: Link<Consumer>,
     /// None while the broker is away.
-    consumer: Option<Consumer>,
+    consumer: Option<Box<Consumer>>,
     /// What this consumer was given and has not settled, oldest first.
     tags: VecDeque<DeliveryTag>,
     /// None while the database is away.
@@ -111,9 +120,9 @@ impl Shell {
             new = to_database.next(), if store.is_none() => News::Store(new),
             () = stopped(stop), if !is_stopping => News::Stop,
             () = until(give_up_at) => News::GiveUp,
-            delivery = next(consumer.as_mut()), if !is_stopping => News::Delivered(delivery),
+            delivery = next(consumer.as_deref_mut()), if !is_stopping => News::Delivered(delivery),
             new = to_broker.next(), if consumer.is_none() && !is_stopping => {
-                News::Consumer(new)
+                News::Consumer(Box::new(new))
             }
         }
     }
@@ -149,7 +158,7 @@ impl Shell {
 
     /// What is here, as rows.
     fn take(&mut self, first: Option<Delivery>) -> Vec<Row> {
-        let Some(consumer) = self.consumer.as_mut() else { return Vec::new() };
+        let Some(consumer) = self.consumer.as_deref_mut() else { return Vec::new() };
         let here = std::iter::from_fn(|| consumer.try_next());
         let mut rows = Vec::new();
         for delivery in first.into_iter().chain(here).take(TAKEN_AT_ONCE) {
@@ -188,10 +197,11 @@ impl Shell {
                     tracing::error!(
                         message_id,
                         why,
-                        "a message cannot be stored: the table itself refuses it, and it is tried again"
+                        "a message cannot be stored: the table refuses it even without what may be wrong with it (a check, a trigger); it is tried again, and what is behind it waits. Mend the table, or take the message out of the queue (millrace consume --count 1)"
                     );
                     self.store = None;
                 }
+                Output::TakeLess => self.take_less(),
                 Output::Stopped => self.is_open = false,
             }
         }
@@ -204,12 +214,23 @@ impl Shell {
 
     /// The next wait for deliveries sends what is settled here.
     fn settle(&mut self, count: usize) {
-        let Some(consumer) = self.consumer.as_mut() else { return };
+        let Some(consumer) = self.consumer.as_deref_mut() else { return };
         for tag in self.tags.drain(..count) {
             if let Err(error) = consumer.settle(tag, Outcome::Done) {
                 tracing::error!(%error, "a delivery was settled twice");
             }
         }
+    }
+
+    /// What is here and not being stored goes back to the queue, and comes again in smaller portions.
+    fn take_less(&mut self) {
+        self.config.prefetch = (self.config.prefetch / 4).max(1);
+        let prefetch = self.config.prefetch;
+        tracing::warn!(prefetch, "the messages are large: fewer of them are taken at a time");
+        self.to_broker = Link::to_broker(&self.config);
+        self.consumer = None;
+        self.tags.clear();
+        self.step(Input::BrokerLost);
     }
 
     fn broker_lost(&mut self, error: &client::Error) {
@@ -223,7 +244,7 @@ impl Shell {
     async fn stop(&mut self) {
         self.stopping_since = Some(Instant::now());
         tracing::info!(held = self.core.held(), "stopping: what is here is stored first");
-        if let Some(consumer) = self.consumer.as_mut() {
+        if let Some(consumer) = self.consumer.as_deref_mut() {
             match tokio::time::timeout(STOP_MAX, consumer.cancel()).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => self.broker_lost(&error),

@@ -11,17 +11,42 @@ use super::store::Store;
 use crate::inbox::{Config, Statements};
 use crate::io::postgres::Database;
 
-/// A consumer that every loss is told of: what it was given comes again on the next.
+/// Seconds between heartbeats: how long a dead inbox may keep the queue from the next.
+const HEARTBEAT: u16 = 10;
+
+/// A consumer that every loss is told of: what it was given comes again on the next. Alone on the queue, unless
+/// it is shared: two would have a part of each key.
 pub(super) async fn open_consumer(config: &Config) -> Result<Consumer, client::Error> {
-    let options = Options::named(format!("millrace relay inbox {}", config.consumer));
+    let name = format!("millrace relay inbox {}", config.consumer);
+    let options = Options { heartbeat: HEARTBEAT, ..Options::named(name) };
     let how = ConsumerOptions {
         prefetch: config.prefetch,
+        exclusive: !config.shared,
         // Acknowledgements are sent with the next wait after their commit.
         ack_every: usize::MAX,
         ack_wait: Duration::ZERO,
         ..ConsumerOptions::default()
     };
     Consumer::open(&config.broker, &options.without_retry(), &config.queue, how).await
+}
+
+/// Whether somebody else has the queue.
+pub(super) fn is_taken(error: &client::Error) -> bool {
+    match error {
+        client::Error::ChannelClosed { code: 403, text } => text.contains("exclusive"),
+        _ => false,
+    }
+}
+
+/// The error in words, with what to do where somebody else has the queue.
+pub(super) fn words(error: &client::Error) -> String {
+    if is_taken(error) {
+        return format!(
+            "{error}; this one stands by until the other is gone (a queue with \
+             x-single-active-consumer wants --shared)"
+        );
+    }
+    error.to_string()
 }
 
 /// Something that is going on.
@@ -61,7 +86,7 @@ impl Link<Consumer> {
         let config = config.clone();
         Self::new("the broker", move || {
             let config = config.clone();
-            async move { open_consumer(&config).await.map_err(|error| error.to_string()) }
+            async move { open_consumer(&config).await.map_err(|error| words(&error)) }
         })
     }
 }
