@@ -7,6 +7,7 @@ mod doctor;
 mod publish;
 mod relay;
 mod serve;
+mod url;
 
 use std::process::ExitCode;
 

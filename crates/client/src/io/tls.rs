@@ -56,9 +56,12 @@ fn config(tls: &Tls) -> Result<ClientConfig, String> {
     let chain = certificates("certfile", certificate)?;
     let secret =
         PrivateKeyDer::from_pem_file(key).map_err(|error| unusable("keyfile", key, &error))?;
-    builder.with_client_auth_cert(chain, secret).map_err(|error| {
-        let (certificate, key) = (certificate.display(), key.display());
-        format!("certfile {certificate} and keyfile {key} do not go together: {error}")
+    builder.with_client_auth_cert(chain, secret).map_err(|error| match error {
+        rustls::Error::InconsistentKeys(_) => {
+            let (certificate, key) = (certificate.display(), key.display());
+            format!("certfile {certificate} and keyfile {key} are not of one pair")
+        }
+        other => unusable("certfile", certificate, &other),
     })
 }
 
@@ -125,8 +128,7 @@ fn doubt(url: &Url, tls: &Tls, why: &CertificateError) -> String {
             "it is not signed by {believed}; give the PEM file of the one that signed it as cacertfile"
         ),
         CertificateError::NotValidForNameContext { presented, .. } => {
-            let presented =
-                if presented.is_empty() { "no name".into() } else { presented.join(", ") };
+            let presented = named(presented);
             format!(
                 "it is for {presented}, and not for {name}; connect to a name that it is for, or say \
                  which one to expect with server_name_indication"
@@ -140,6 +142,13 @@ fn doubt(url: &Url, tls: &Tls, why: &CertificateError) -> String {
         }
         other => format!("{other}"),
     }
+}
+
+/// The names of a certificate, which come as `DnsName("a.example")`.
+fn named(presented: &[String]) -> String {
+    let bare = |name: &String| name.split('"').nth(1).unwrap_or(name).to_owned();
+    let names: Vec<String> = presented.iter().map(bare).collect();
+    if names.is_empty() { "no name".into() } else { names.join(", ") }
 }
 
 fn advice(tls: &Tls, alert: AlertDescription) -> &'static str {

@@ -28,6 +28,8 @@ use std::time::Duration;
 
 use client::Url;
 
+use super::url::UrlParser;
+
 const EXAMPLES: &str = "\
 Examples:
   millrace bench                              one publisher, one consumer, 1 KiB, 1000 unconfirmed
@@ -62,10 +64,16 @@ confirms, consumers take what is left. Exit code 1: messages were refused, retur
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// The broker: amqp://user:password@host:port/vhost
-    #[arg(long, env = "AMQP_URL", default_value = "amqp://guest:guest@localhost:5672/%2F")]
+    #[arg(
+        long,
+        env = "AMQP_URL",
+        hide_env_values = true,
+        value_parser = UrlParser,
+        default_value = "amqp://guest:guest@localhost:5672/%2F"
+    )]
     url: Url,
     /// Where consumers connect, if not where publishers do: another node of the same cluster
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", value_parser = UrlParser)]
     consumer_url: Option<Url>,
     /// Publishing connections; 0 only drains
     #[arg(long, short = 'x', default_value_t = 1, value_parser = clap::value_parser!(u32).range(..=4096))]

@@ -16,6 +16,8 @@ use clap::ValueEnum;
 use client::{Connection, Consumer, ConsumerOptions, Delivery, Options, Outcome, QueueSpec, Url};
 use serde_json::{Map, Value, json};
 
+use super::url::UrlParser;
+
 const EXAMPLES: &str = "\
 Examples:
   millrace consume --queue greetings                   until Ctrl-C, one line a message
@@ -34,7 +36,13 @@ has not written goes back to the queue, and what it has written is acknowledged.
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// The broker: amqp://user:password@host:port/vhost
-    #[arg(long, env = "AMQP_URL", default_value = "amqp://guest:guest@localhost:5672/%2F")]
+    #[arg(
+        long,
+        env = "AMQP_URL",
+        hide_env_values = true,
+        value_parser = UrlParser,
+        default_value = "amqp://guest:guest@localhost:5672/%2F"
+    )]
     url: Url,
     /// The queue
     #[arg(long, short, value_name = "NAME")]

@@ -15,6 +15,8 @@ use amqp::{FieldTable, FieldValue, Properties, TableRef};
 use client::{Address, Connection, Options, Publisher, QueueSpec, Settled, Url};
 use tokio::sync::mpsc;
 
+use super::url::UrlParser;
+
 /// Largest message that is read, in bytes.
 const BODY_BYTES_MAX: u64 = 128 * 1024 * 1024;
 /// Lines read ahead of the publisher.
@@ -37,7 +39,13 @@ makes the exit code 1 unless --allow-unroutable.";
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// The broker: amqp://user:password@host:port/vhost
-    #[arg(long, env = "AMQP_URL", default_value = "amqp://guest:guest@localhost:5672/%2F")]
+    #[arg(
+        long,
+        env = "AMQP_URL",
+        hide_env_values = true,
+        value_parser = UrlParser,
+        default_value = "amqp://guest:guest@localhost:5672/%2F"
+    )]
     url: Url,
     /// Publish to this queue; it is declared durable if it is not there
     #[arg(long, short, value_name = "NAME", conflicts_with_all = ["exchange", "routing_key"])]

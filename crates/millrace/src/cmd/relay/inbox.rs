@@ -1,6 +1,7 @@
 //! `millrace relay inbox`: a queue into a table, once for each message-id.
 #![allow(clippy::disallowed_methods, reason = "starts the inbox and waits for signals")]
 
+use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
 use client::Url;
@@ -62,6 +63,9 @@ pub(crate) struct Args {
     /// Make the table if it is not there
     #[arg(long)]
     install: bool,
+    /// Share the queue with other consumers, which loses the order; without this a second inbox stands by
+    #[arg(long)]
+    shared: bool,
     /// Print the SQL that --install runs, and exit
     #[arg(long)]
     print_sql: bool,
@@ -78,7 +82,10 @@ pub(crate) fn run(args: Args) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let filter = tracing_subscriber::EnvFilter::new(&args.log);
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    // Colours are for eyes, not for files.
+    let has_colours = std::io::stderr().is_terminal();
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(has_colours);
+    log.with_writer(std::io::stderr).init();
     let config = match config(args) {
         Ok(config) => config,
         Err(why) => return screen::fail(&why),
@@ -104,8 +111,8 @@ fn config(args: Args) -> Result<Config, String> {
     let (database, queue) = (args.database.unwrap_or_default(), args.queue.unwrap_or_default());
     let config = Config::new(&database, url, &queue, &args.consumer.unwrap_or_default());
     let prefetch = args.prefetch.unwrap_or(Config::prefetch_for(args.batch));
-    let config =
-        Config { table: args.table, batch: args.batch, prefetch, install: args.install, ..config };
+    let config = Config { table: args.table, batch: args.batch, prefetch, ..config };
+    let config = Config { install: args.install, shared: args.shared, ..config };
     match config.problems().as_slice() {
         [] => Ok(config),
         problems => Err(format!("The settings are wrong:\n  {}", problems.join("\n  "))),
