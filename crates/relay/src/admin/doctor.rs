@@ -11,8 +11,8 @@ mod table;
 mod vacuum;
 
 pub use facts::{
-    Content, Facts, Failure, Holder, Identity, KnownSlot, Pending, Privileges, Server, Slot, Trigger,
-    Vacuum,
+    Content, Facts, Failure, Holder, Identity, KnownSlot, Pending, Privileges, Server, Slot,
+    Trigger, Vacuum,
 };
 
 use crate::admin::finding::{Finding, Report};

@@ -105,7 +105,10 @@ mod tests {
         report.findings.push(Finding::ok("clock", "the same"));
         assert_eq!(report.grade(), Grade::Warn);
         let text = report.to_string();
-        assert!(text.contains("WARN  index            none\n                        make one\n"), "{text}");
+        assert!(
+            text.contains("WARN  index            none\n                        make one\n"),
+            "{text}"
+        );
         assert!(text.ends_with("2 checks, 1 warnings, 0 failures\n"), "{text}");
     }
 }

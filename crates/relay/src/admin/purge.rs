@@ -58,7 +58,9 @@ pub fn condition(config: &Config, scope: Scope, label: &str, row: &str) -> Resul
         "NOT EXISTS (SELECT FROM millrace.relay_failures f WHERE f.outbox = {} AND f.row_id = {row}.{id}::text)",
         literal(label)
     );
-    let before = |column: &str| format!("{row}.{0} IS NOT NULL AND {row}.{0} < $1::text::timestamptz", quoted(column));
+    let before = |column: &str| {
+        format!("{row}.{0} IS NOT NULL AND {row}.{0} < $1::text::timestamptz", quoted(column))
+    };
     match (scope, &config.source, &mapping.processed, &mapping.occurred) {
         (Scope::Archived, _, _, _) => Ok(format!("{} AND $2::text IS NULL", before("archived_at"))),
         (Scope::Processed, Source::Poll, Some(processed), _) if config.on_success == OnSuccess::Update => {
@@ -177,8 +179,10 @@ mod tests {
     #[test]
     fn no_condition_lets_an_unprocessed_row_go() {
         let mapping = Mapping::preset(Preset::OutboxMessages);
-        let config = Config::new("postgres://h/d", "amqp://h".parse().expect("it is a URL"), mapping);
-        let condition = condition(&config, Scope::Processed, "public.outbox_messages", "o").expect("it can be purged");
+        let config =
+            Config::new("postgres://h/d", "amqp://h".parse().expect("it is a URL"), mapping);
+        let condition = condition(&config, Scope::Processed, "public.outbox_messages", "o")
+            .expect("it can be purged");
         assert!(condition.starts_with("o.\"processed_on_utc\" IS NOT NULL AND "), "{condition}");
         let deleting = Config { on_success: OnSuccess::Delete, ..config };
         assert!(super::condition(&deleting, Scope::Processed, "x", "o").is_err());

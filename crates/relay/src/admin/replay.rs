@@ -67,7 +67,12 @@ const CHOSEN: &str = "($2::text[] IS NULL OR {id} = ANY($2::text[])) \
 ///
 /// # Errors
 /// There are no such rows under this configuration: why, in words.
-pub fn statements(config: &Config, among: Among, table: &Table, columns: &[String]) -> Result<Statements, String> {
+pub fn statements(
+    config: &Config,
+    among: Among,
+    table: &Table,
+    columns: &[String],
+) -> Result<Statements, String> {
     match among {
         Among::Dead => Ok(dead(config, table, columns)),
         Among::Waiting => Ok(waiting()),
@@ -81,7 +86,9 @@ fn failures(condition: &str, at: &str) -> (String, String) {
         .replace("{at}", at)
         .replace("{reason}", "f.reason")
         .replace("{error}", "f.error");
-    let from = format!("FROM millrace.relay_failures f WHERE f.outbox = $1::text AND {condition} AND {chosen}");
+    let from = format!(
+        "FROM millrace.relay_failures f WHERE f.outbox = $1::text AND {condition} AND {chosen}"
+    );
     let count = format!(
         "SELECT c.count, c.example, (SELECT e.error FROM millrace.relay_failures e \
            WHERE e.outbox = $1::text AND e.row_id = c.example) AS error \
@@ -117,7 +124,8 @@ fn dead(config: &Config, table: &Table, columns: &[String]) -> Statements {
     let mut bring_back = Vec::new();
     bring_back.extend(unmark(config, table));
     bring_back.push(restore(config, table, columns));
-    let forget = "DELETE FROM millrace.relay_failures WHERE outbox = $1::text AND row_id = ANY($2::text[])";
+    let forget =
+        "DELETE FROM millrace.relay_failures WHERE outbox = $1::text AND row_id = ANY($2::text[])";
     Statements { count, next, bring_back, forget: Some(forget.into()) }
 }
 
@@ -126,7 +134,8 @@ fn unmark(config: &Config, table: &Table) -> Option<String> {
     let mapping = &config.mapping;
     let processed = quoted(mapping.processed.as_ref()?);
     let id = quoted(&mapping.id);
-    let error = mapping.error.as_ref().map_or(String::new(), |name| format!(", {} = NULL", quoted(name)));
+    let error =
+        mapping.error.as_ref().map_or(String::new(), |name| format!(", {} = NULL", quoted(name)));
     Some(format!(
         "UPDATE {} o SET {processed} = NULL{error} WHERE $1::text IS NOT NULL AND o.{id} = ANY($2::text[]::{}[]) \
          RETURNING o.{id}::text",
@@ -138,7 +147,9 @@ fn unmark(config: &Config, table: &Table) -> Option<String> {
 /// Columns of a row that goes back into the outbox: it is new there, so neither processed nor failed.
 fn back(config: &Config, columns: &[String], from: &str) -> (String, String) {
     let mapping = &config.mapping;
-    let is_mark = |name: &String| mapping.processed.as_ref() == Some(name) || mapping.error.as_ref() == Some(name);
+    let is_mark = |name: &String| {
+        mapping.processed.as_ref() == Some(name) || mapping.error.as_ref() == Some(name)
+    };
     let names: Vec<String> = columns.iter().map(|name| quoted(name)).collect();
     let values: Vec<String> = columns
         .iter()
@@ -165,7 +176,12 @@ fn processed(config: &Config, table: &Table, columns: &[String]) -> Result<State
     let id = quoted(&mapping.id);
     let kind = kind_of(table, &mapping.id);
     let is_archive = config.source == Source::Poll && config.on_success == OnSuccess::Archive;
-    let (from, at, condition) = match (&config.source, config.on_success, &mapping.processed, &mapping.occurred) {
+    let (from, at, condition) = match (
+        &config.source,
+        config.on_success,
+        &mapping.processed,
+        &mapping.occurred,
+    ) {
         (Source::Poll, OnSuccess::Archive, _, _) => {
             let archive = super::install::archive_of(&table.name);
             (archive.quoted(), "o.archived_at".to_owned(), "true".to_owned())
@@ -199,7 +215,8 @@ fn processed(config: &Config, table: &Table, columns: &[String]) -> Result<State
         .replace("{reason}", "''")
         .replace("{error}", &error);
     let body = format!("FROM {from} o WHERE $1::text IS NOT NULL AND {condition} AND {chosen}");
-    let count = format!("SELECT count(*) AS count, min(o.{id}::text) AS example, '' AS error {body}");
+    let count =
+        format!("SELECT count(*) AS count, min(o.{id}::text) AS example, '' AS error {body}");
     let next = format!(
         "SELECT o.{id}::text {body} AND ($7::text IS NULL OR o.{id} > $7::text::{kind}) \
          ORDER BY o.{id} LIMIT {BATCH_ROWS} FOR UPDATE SKIP LOCKED"
@@ -249,11 +266,15 @@ mod tests {
             for on_success in [OnSuccess::Update, OnSuccess::Archive] {
                 let config = Config { on_success, ..config() };
                 let columns = [config.mapping.id.clone()];
-                let made = statements(&config, among, &table(), &columns).expect("there are such rows");
+                let made =
+                    statements(&config, among, &table(), &columns).expect("there are such rows");
                 for sql in made.bring_back.iter().chain([&made.count, &made.next]) {
                     // Every quote of the name stands doubled, in identifiers and in constants.
-                    let rest = sql.replace("\"i\"\"d; DROP TABLE x; --\"", "").replace("\"out'box\"\"\"", "")
-                        .replace("'s''h.out''box\"'", "").replace("\"out'box\"\"_archive\"", "");
+                    let rest = sql
+                        .replace("\"i\"\"d; DROP TABLE x; --\"", "")
+                        .replace("\"out'box\"\"\"", "")
+                        .replace("'s''h.out''box\"'", "")
+                        .replace("\"out'box\"\"_archive\"", "");
                     assert!(!rest.contains("DROP") && !rest.contains("box"), "{sql}");
                 }
             }

@@ -93,7 +93,10 @@ impl Shape {
 
     /// An index that finds pending rows in order.
     pub fn serving_index(&self, mapping: &Mapping) -> Option<&Index> {
-        self.indexes.iter().filter(|index| index.serves(mapping)).min_by_key(|index| index.keys.len())
+        self.indexes
+            .iter()
+            .filter(|index| index.serves(mapping))
+            .min_by_key(|index| index.keys.len())
     }
 }
 
@@ -121,7 +124,9 @@ impl Index {
 
     /// Whether it says that `column` has no value twice (in one partition at least).
     pub fn makes_unique(&self, column: &str) -> bool {
-        self.is_unique && self.predicate.is_none() && self.keys.first().and_then(Option::as_deref) == Some(column)
+        self.is_unique
+            && self.predicate.is_none()
+            && self.keys.first().and_then(Option::as_deref) == Some(column)
     }
 }
 
@@ -135,7 +140,8 @@ pub(crate) fn index_columns(mapping: &Mapping) -> Vec<&str> {
 
 /// Whether `predicate` is `(column IS NULL)` as PostgreSQL prints it.
 fn is_null_test(predicate: &str, column: &str) -> bool {
-    let inner = predicate.strip_prefix('(').and_then(|text| text.strip_suffix(')')).unwrap_or(predicate);
+    let inner =
+        predicate.strip_prefix('(').and_then(|text| text.strip_suffix(')')).unwrap_or(predicate);
     let Some(name) = inner.strip_suffix(" IS NULL") else { return false };
     match name.strip_prefix('"').and_then(|name| name.strip_suffix('"')) {
         Some(quoted) => quoted.replace("\"\"", "\"") == column,

@@ -5,8 +5,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::admin::doctor::{Failure, KnownSlot};
-use crate::admin::words::{grouped, in_words, size};
 use crate::admin::shape::Shape;
+use crate::admin::words::{grouped, in_words, size};
 use crate::mapping::Mapping;
 use crate::sql::quoted;
 
@@ -93,14 +93,17 @@ pub struct SlotLine {
 
 impl From<Failure> for FailureLine {
     fn from(failure: Failure) -> Self {
-        let Failure { reason, is_dead, count, attempts_max, next_seconds, error, example, .. } = failure;
+        let Failure { reason, is_dead, count, attempts_max, next_seconds, error, example, .. } =
+            failure;
         Self { reason, is_dead, count, attempts_max, next_seconds, example, error }
     }
 }
 
 impl From<KnownSlot> for SlotLine {
     fn from(slot: KnownSlot) -> Self {
-        let KnownSlot { name, is_there, is_active, wal_status, lag_bytes, last_commit_seconds, .. } = slot;
+        let KnownSlot {
+            name, is_there, is_active, wal_status, lag_bytes, last_commit_seconds, ..
+        } = slot;
         Self { name, is_there, is_active, wal_status, lag_bytes, last_commit_seconds }
     }
 }
@@ -122,7 +125,9 @@ fn oldest(mapping: &Mapping, shape: &Shape) -> String {
     };
     let table = shape.table().quoted();
     let pending = pending(mapping);
-    format!("(SELECT ({age})::float8 FROM {table} o WHERE {pending} AND o.{name} IS NOT NULL ORDER BY o.{name} LIMIT 1)")
+    format!(
+        "(SELECT ({age})::float8 FROM {table} o WHERE {pending} AND o.{name} IS NOT NULL ORDER BY o.{name} LIMIT 1)"
+    )
 }
 
 /// Counts pending rows up to `bound`, as `rows` and `oldest_seconds`.
@@ -137,7 +142,11 @@ pub fn backlog(mapping: &Mapping, shape: &Shape, bound: i64) -> String {
 
 /// The planner's estimate of the same, as EXPLAIN's JSON.
 pub fn estimate(mapping: &Mapping, shape: &Shape) -> String {
-    format!("EXPLAIN (FORMAT JSON) SELECT FROM {} o WHERE {}", shape.table().quoted(), pending(mapping))
+    format!(
+        "EXPLAIN (FORMAT JSON) SELECT FROM {} o WHERE {}",
+        shape.table().quoted(),
+        pending(mapping)
+    )
 }
 
 /// Rows that EXPLAIN expects.
@@ -167,8 +176,12 @@ impl fmt::Display for Status {
                 write!(out, ", the oldest for {}", in_words(oldest))?;
             }
             match backlog.per_second {
-                Some(rate) if rate <= -0.5 => write!(out, ", falling by {}/s", grouped(-rate as i64))?,
-                Some(rate) if rate >= 0.5 => write!(out, ", growing by {}/s", grouped(rate as i64))?,
+                Some(rate) if rate <= -0.5 => {
+                    write!(out, ", falling by {}/s", grouped(-rate as i64))?
+                }
+                Some(rate) if rate >= 0.5 => {
+                    write!(out, ", growing by {}/s", grouped(rate as i64))?
+                }
                 Some(_) | None => (),
             }
             writeln!(out)?;
@@ -193,7 +206,10 @@ impl Status {
                 (false, BEHIND) => write!(out, "waiting behind another row of their key")?,
                 (false, _) => {
                     let next = in_words(failure.next_seconds.unwrap_or(0.0));
-                    write!(out, "waiting ({reason}, {attempts} attempts made, the next in {next})")?;
+                    write!(
+                        out,
+                        "waiting ({reason}, {attempts} attempts made, the next in {next})"
+                    )?;
                 }
             }
             writeln!(out, ", for example {}: {}", failure.example, failure.error)?;
@@ -201,10 +217,16 @@ impl Status {
         for (index, key) in self.blocked_keys.iter().take(KEYS_SHOWN).enumerate() {
             let head = if index == 0 { "keys" } else { "" };
             let until = match key.next_seconds {
-                Some(seconds) if !key.is_dead => format!("its next attempt in {}", in_words(seconds)),
+                Some(seconds) if !key.is_dead => {
+                    format!("its next attempt in {}", in_words(seconds))
+                }
                 Some(_) | None => "it is dead: replay or purge it".into(),
             };
-            writeln!(out, "{head:<8}  `{}` waits for {} ({}): {until}", key.key, key.row_id, key.reason)?;
+            writeln!(
+                out,
+                "{head:<8}  `{}` waits for {} ({}): {until}",
+                key.key, key.row_id, key.reason
+            )?;
         }
         if self.blocked_keys.len() > KEYS_SHOWN {
             writeln!(out, "{:10}and more", "")?;
@@ -218,7 +240,11 @@ impl Status {
         }
         for (index, relay) in self.relays.iter().enumerate() {
             let head = if index == 0 { "relays" } else { "" };
-            write!(out, "{head:<8}  {} from {} (pid {}), {}", relay.name, relay.address, relay.pid, relay.state)?;
+            write!(
+                out,
+                "{head:<8}  {} from {} (pid {}), {}",
+                relay.name, relay.address, relay.pid, relay.state
+            )?;
             if let Some(seconds) = relay.transaction_seconds {
                 write!(out, ", its transaction is {} old", in_words(seconds))?;
             }
@@ -269,7 +295,8 @@ mod tests {
 
     #[test]
     fn the_planners_estimate_is_found() {
-        let text = r#"[{"Plan": {"Node Type": "Seq Scan", "Plan Rows": 2500000, "Plan Width": 0}}]"#;
+        let text =
+            r#"[{"Plan": {"Node Type": "Seq Scan", "Plan Rows": 2500000, "Plan Width": 0}}]"#;
         assert_eq!(plan_rows(text), Some(2_500_000));
         assert_eq!(plan_rows("[]"), None);
     }

@@ -40,6 +40,9 @@ mod tests {
 
     #[test]
     fn counts_are_grouped_by_thousands() {
-        assert_eq!(["0", "999", "1,000", "-12,345,678"], [0, 999, 1000, -12_345_678].map(grouped).each_ref().map(String::as_str));
+        assert_eq!(
+            ["0", "999", "1,000", "-12,345,678"],
+            [0, 999, 1000, -12_345_678].map(grouped).each_ref().map(String::as_str)
+        );
     }
 }

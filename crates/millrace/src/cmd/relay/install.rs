@@ -60,14 +60,17 @@ pub(crate) fn run(args: Args) -> ExitCode {
     });
     with(&args.options, &args.file, async |client, config| {
         let wanted = Wanted { config, partitions, grant_to: args.grant_to };
-        let found = relay::io::admin::find(client, &wanted).await.map_err(|error| error.to_string())?;
+        let found =
+            relay::io::admin::find(client, &wanted).await.map_err(|error| error.to_string())?;
         let plan = plan(&wanted, &found);
         let is_wrong = plan.report.grade() == Grade::Fail;
         if args.print {
             say(&plan.to_string());
-            plan.report.findings.iter().filter(|finding| finding.grade != Grade::Ok).for_each(|finding| {
-                remark(&format!("-- {}: {}", finding.grade, finding.what));
-            });
+            plan.report.findings.iter().filter(|finding| finding.grade != Grade::Ok).for_each(
+                |finding| {
+                    remark(&format!("-- {}: {}", finding.grade, finding.what));
+                },
+            );
             return Ok(if is_wrong { ExitCode::FAILURE } else { ExitCode::SUCCESS });
         }
         say(&plan.report.to_string());

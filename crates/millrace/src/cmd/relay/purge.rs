@@ -83,7 +83,11 @@ pub(crate) fn run(args: Args) -> ExitCode {
         if args.drop_partitions {
             done.partitions.iter().for_each(|name| say(&format!("{name} is dropped")));
             done.kept.iter().for_each(|(name, why)| say(&format!("{name} stays: {why}")));
-            say(&format!("{} partitions dropped, {} old ones stay", done.partitions.len(), done.kept.len()));
+            say(&format!(
+                "{} partitions dropped, {} old ones stay",
+                done.partitions.len(),
+                done.kept.len()
+            ));
         } else {
             say(&format!("{} rows deleted in {:.1} s", done.rows, begun.elapsed().as_secs_f64()));
         }
@@ -94,6 +98,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
 fn progress(done: &Purged, time: Duration) -> String {
     let rate = done.rows as f64 / time.as_secs_f64().max(0.001);
     let (walked, all) = done.blocks;
-    let part = if all == 0 { String::new() } else { format!(", {} % of the table", walked * 100 / all) };
+    let part =
+        if all == 0 { String::new() } else { format!(", {} % of the table", walked * 100 / all) };
     format!("{} rows deleted, {rate:.0}/s{part}", done.rows)
 }

@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 use relay::admin::replay::{Among, Choice};
-use relay::io::admin::Replay;
 use relay::io::admin::Client;
+use relay::io::admin::Replay;
 
 use super::options::{File, Options, duration};
 use super::session::{confirmed, remark, say, with};
@@ -81,7 +81,10 @@ pub(crate) fn run(args: Args) -> ExitCode {
             return Err("nothing is chosen: --all-dead, or some of --id, --since, --until, --reason, --error-like".into());
         }
         if among == Among::Processed && (args.reason.is_some() || args.error_like.is_some()) {
-            return Err("published rows have no reason and no error: choose them by --id, --since, --until".into());
+            return Err(
+                "published rows have no reason and no error: choose them by --id, --since, --until"
+                    .into(),
+            );
         }
         let words = |error: relay::Error| error.to_string();
         let replay = Replay::of(client, &config, among, choice).await.map_err(words)?;

@@ -1,9 +1,5 @@
 //! What commands beside `run` share: settings, one connection, what they say.
-#![allow(
-    clippy::print_stdout,
-    clippy::print_stderr,
-    reason = "a command talks to its user"
-)]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command talks to its user")]
 
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
 use std::process::ExitCode;

@@ -1,8 +1,8 @@
 //! Slots, the log they keep, publications.
 
 use super::{Facts, is_poll};
-use crate::admin::words::{in_words, size};
 use crate::admin::finding::Finding;
+use crate::admin::words::{in_words, size};
 use crate::config::{Config, Source};
 
 /// An inactive slot that keeps more will fill a disk.
@@ -45,13 +45,16 @@ pub(super) fn slots(config: &Config, facts: &Facts, findings: &mut Vec<Finding>)
     for slot in &facts.slots {
         let kept = slot.kept_bytes.unwrap_or(0);
         let name = &slot.name;
-        let whose = if slot.database.is_empty() { String::new() } else { format!(" of {}", slot.database) };
+        let whose =
+            if slot.database.is_empty() { String::new() } else { format!(" of {}", slot.database) };
         let drop = format!("SELECT pg_drop_replication_slot({});", crate::sql::literal(name));
         let finding = match (slot.wal_status.as_str(), slot.is_active) {
             ("lost", _) => Some(Finding::fail(
                 "slots",
                 format!("slot {name}{whose} is lost: log that its reader needs was removed"),
-                format!("If a relay used it: `millrace relay resync`, which publishes what is missing. Else: {drop}"),
+                format!(
+                    "If a relay used it: `millrace relay resync`, which publishes what is missing. Else: {drop}"
+                ),
             )),
             ("unreserved", _) => Some(Finding::fail(
                 "slots",
@@ -65,7 +68,10 @@ pub(super) fn slots(config: &Config, facts: &Facts, findings: &mut Vec<Finding>)
             )),
             (_, false) => Some(Finding::warn(
                 "slots",
-                format!("slot {name}{whose} has no reader; it keeps {} of log, and all that comes", size(kept as f64)),
+                format!(
+                    "slot {name}{whose} has no reader; it keeps {} of log, and all that comes",
+                    size(kept as f64)
+                ),
                 format!("Start its reader, or: {drop}"),
             )),
             (_, true) => None,
@@ -83,7 +89,10 @@ pub(super) fn slots(config: &Config, facts: &Facts, findings: &mut Vec<Finding>)
         ));
     }
     if is_sound && !is_poll(config) {
-        findings.push(Finding::ok("slots", format!("{} slots, each with its reader", facts.slots.len())));
+        findings.push(Finding::ok(
+            "slots",
+            format!("{} slots, each with its reader", facts.slots.len()),
+        ));
     }
 }
 
@@ -106,7 +115,10 @@ pub(super) fn known_slots(config: &Config, facts: &Facts, findings: &mut Vec<Fin
             let lag = size(slot.lag_bytes.unwrap_or(0) as f64);
             findings.push(Finding::ok(
                 "slots",
-                format!("slot {name} is read; {lag} behind, the last commit published is {} old", in_words(seconds)),
+                format!(
+                    "slot {name} is read; {lag} behind, the last commit published is {} old",
+                    in_words(seconds)
+                ),
             ));
         }
     }
@@ -125,6 +137,9 @@ pub(super) fn identity(config: &Config, facts: &Facts, findings: &mut Vec<Findin
             "Give the table a primary key, or take it out of that publication; the relay's own publishes inserts alone",
         ));
     } else if !is_poll(config) {
-        findings.push(Finding::ok("identity", "REPLICA IDENTITY does not matter: only inserts are read"));
+        findings.push(Finding::ok(
+            "identity",
+            "REPLICA IDENTITY does not matter: only inserts are read",
+        ));
     }
 }

@@ -1,9 +1,9 @@
 //! The rows: ids twice, old ones, failed ones.
 
 use super::{Facts, is_poll};
-use crate::admin::words::{grouped, in_words};
 use crate::admin::finding::Finding;
 use crate::admin::status::BEHIND;
+use crate::admin::words::{grouped, in_words};
 use crate::config::{Config, OnDead, Order};
 
 /// A pending row that is older has been forgotten by somebody.
@@ -31,11 +31,15 @@ pub(super) fn pending(config: &Config, facts: &Facts, findings: &mut Vec<Finding
     let oldest = pending.oldest_seconds.unwrap_or(0.0);
     let what = format!(
         "{} rows wait, the oldest for {}; {connected}; {} of them have failed and wait for their next attempt",
-        grouped(pending.rows), in_words(oldest), grouped(parked)
+        grouped(pending.rows),
+        in_words(oldest),
+        grouped(parked)
     );
     let advice = match relays {
         0 => "Start `millrace relay run`",
-        _ => "See `millrace relay status` and the relay's log: broker away, failures, a blocked key, or too few workers",
+        _ => {
+            "See `millrace relay status` and the relay's log: broker away, failures, a blocked key, or too few workers"
+        }
     };
     let is_explained = relays > 0 && parked >= pending.rows;
     findings.push(match oldest {

@@ -1,8 +1,8 @@
 //! The server and the connection to it.
 
 use super::{Facts, is_poll};
-use crate::admin::words::in_words;
 use crate::admin::finding::Finding;
+use crate::admin::words::in_words;
 use crate::config::Config;
 
 /// The oldest that these statements are written for: logical messages, scans of a range of blocks.
@@ -21,7 +21,10 @@ pub(super) fn version(config: &Config, facts: &Facts, findings: &mut Vec<Finding
             "Give the URL of the primary (with several hosts: target_session_attrs=read-write)",
         )
     } else if version < VERSION_MIN {
-        let what = format!("PostgreSQL {major}.{minor} is older than {}: nothing is promised", VERSION_MIN / 10_000);
+        let what = format!(
+            "PostgreSQL {major}.{minor} is older than {}: nothing is promised",
+            VERSION_MIN / 10_000
+        );
         match is_poll(config) {
             true => Finding::warn("server", what, "Upgrade PostgreSQL"),
             false => Finding::fail("server", what, "Upgrade PostgreSQL, or poll"),
@@ -62,7 +65,10 @@ pub(super) fn durability(_: &Config, facts: &Facts, findings: &mut Vec<Finding>)
         ));
     }
     if is_sound {
-        findings.push(Finding::ok("durability", "fsync, full_page_writes and synchronous_commit are on"));
+        findings.push(Finding::ok(
+            "durability",
+            "fsync, full_page_writes and synchronous_commit are on",
+        ));
     }
 }
 
@@ -96,7 +102,9 @@ pub(super) fn clock(_: &Config, facts: &Facts, findings: &mut Vec<Finding>) {
     let what = format!("the database's clock is {} {how} this machine's", in_words(offset.abs()));
     let advice = "Ages and timestamps of messages come from the database; run NTP (chrony) on both";
     findings.push(match least {
-        least if least < CLOCK_WARN_SECONDS => Finding::ok("clock", "as here, within a second or two"),
+        least if least < CLOCK_WARN_SECONDS => {
+            Finding::ok("clock", "as here, within a second or two")
+        }
         least if least < CLOCK_FAIL_SECONDS => Finding::warn("clock", what, advice),
         _ => Finding::fail("clock", what, advice),
     });
@@ -116,9 +124,14 @@ pub(super) fn timeouts(config: &Config, facts: &Facts, findings: &mut Vec<Findin
         if ms > 0 && ms <= deadline {
             findings.push(Finding::fail(
                 "timeouts",
-                format!("{name} is {ms} ms, and a batch may hold its transaction for {deadline} ms"),
-                format!("ALTER ROLE {} SET {name} = '{} s'; or a shorter --batch-deadline",
-                    crate::sql::quoted(&server.role), deadline / 1000 + 5),
+                format!(
+                    "{name} is {ms} ms, and a batch may hold its transaction for {deadline} ms"
+                ),
+                format!(
+                    "ALTER ROLE {} SET {name} = '{} s'; or a shorter --batch-deadline",
+                    crate::sql::quoted(&server.role),
+                    deadline / 1000 + 5
+                ),
             ));
         }
     }

@@ -1,10 +1,10 @@
 //! The table: columns, privileges, indexes, partitions, triggers.
 
 use super::{Facts, is_poll};
-use crate::admin::words::grouped;
 use crate::admin::finding::Finding;
 use crate::admin::install::{check_columns, index, partitions};
 use crate::admin::shape::index_columns;
+use crate::admin::words::grouped;
 use crate::config::{Config, OnSuccess, Order, Source};
 
 /// Longest entry of a B-tree (version 4), with its header and all of its columns.
@@ -41,9 +41,15 @@ pub(super) fn privileges(config: &Config, facts: &Facts, findings: &mut Vec<Find
             let label = shape.label();
             need(held.may_select, &format!("SELECT on {label}"));
             if is_poll(config) {
-                need(held.may_lock, &format!("UPDATE of some column of {label} (FOR UPDATE asks for it)"));
+                need(
+                    held.may_lock,
+                    &format!("UPDATE of some column of {label} (FOR UPDATE asks for it)"),
+                );
                 if config.on_success == OnSuccess::Update {
-                    need(held.may_mark, &format!("UPDATE of the processed and error columns of {label}"));
+                    need(
+                        held.may_mark,
+                        &format!("UPDATE of the processed and error columns of {label}"),
+                    );
                 } else {
                     need(held.may_delete, &format!("DELETE on {label}"));
                 }
@@ -56,7 +62,10 @@ pub(super) fn privileges(config: &Config, facts: &Facts, findings: &mut Vec<Find
                 "`millrace relay install` makes it",
             ));
         } else {
-            need(held.may_remember, "SELECT, INSERT, UPDATE, DELETE on the tables of the schema millrace");
+            need(
+                held.may_remember,
+                "SELECT, INSERT, UPDATE, DELETE on the tables of the schema millrace",
+            );
         }
     }
     if !is_poll(config) && !facts.server.may_replicate {
@@ -84,12 +93,16 @@ pub(super) fn index(config: &Config, facts: &Facts, findings: &mut Vec<Finding>)
         findings.push(Finding::warn(
             "index",
             format!("{} is invalid: it costs writes and is not used", index.name),
-            format!("DROP INDEX CONCURRENTLY {}.{}; then `millrace relay install`",
-                crate::sql::quoted(&shape.schema), crate::sql::quoted(&index.name)),
+            format!(
+                "DROP INDEX CONCURRENTLY {}.{}; then `millrace relay install`",
+                crate::sql::quoted(&shape.schema),
+                crate::sql::quoted(&index.name)
+            ),
         ));
     }
     if !index::is_needed(mapping) {
-        findings.push(Finding::ok("index", "rows are deleted and have no order: no index is needed"));
+        findings
+            .push(Finding::ok("index", "rows are deleted and have no order: no index is needed"));
         return;
     }
     findings.push(match shape.serving_index(mapping) {
@@ -99,9 +112,12 @@ pub(super) fn index(config: &Config, facts: &Facts, findings: &mut Vec<Finding>)
             format!(
                 "no index begins with ({}){}: every fetch reads the table, processed rows too",
                 index_columns(mapping).join(", "),
-                mapping.processed.as_ref().map_or(String::new(), |name| format!(" WHERE {name} IS NULL"))
+                mapping
+                    .processed
+                    .as_ref()
+                    .map_or(String::new(), |name| format!(" WHERE {name} IS NULL"))
             ),
-            format!("`millrace relay install`, or: {};", index::recommended(mapping, &shape.table())),
+            format!("`millrace relay install`, or: {};", index::recommended(mapping, shape)),
         ),
     });
 }
@@ -115,17 +131,22 @@ pub(super) fn covering_index(config: &Config, facts: &Facts, findings: &mut Vec<
         let largest = facts.content.as_ref().map_or(String::new(), |content| {
             format!(
                 "; the largest of {} rows looked at has {} bytes (id {})",
-                grouped(content.rows), grouped(content.bytes), content.id
+                grouped(content.rows),
+                grouped(content.bytes),
+                content.id
             )
         });
         let what = format!(
             "{} holds a copy of {payload}: an INSERT whose entry has more than {} bytes (compressed) fails{largest}. {}",
-            index.name, grouped(INDEX_ENTRY_BYTES_MAX), index.definition
+            index.name,
+            grouped(INDEX_ENTRY_BYTES_MAX),
+            index.definition
         );
         let advice = format!(
             "It makes the relay no faster. Run `millrace relay install` for one without the content, then: \
              DROP INDEX CONCURRENTLY {}.{};",
-            crate::sql::quoted(&shape.schema), crate::sql::quoted(&index.name)
+            crate::sql::quoted(&shape.schema),
+            crate::sql::quoted(&index.name)
         );
         let is_near = facts.content.as_ref().is_some_and(|content| content.bytes >= NEAR_BYTES);
         findings.push(match is_near {
@@ -164,9 +185,10 @@ pub(super) fn partitions(config: &Config, facts: &Facts, findings: &mut Vec<Find
     let last = bounds.map(|(_, to)| to).max();
     let advice = "Run `millrace relay install --partitions day` (or month) daily: it makes those that are missing";
     findings.push(match last {
-        Some(last) if last.saturating_sub(facts.now_seconds) >= DAY_SECONDS => {
-            Finding::ok("partitions", format!("{} partitions, with a day ahead", shape.leaves.len()))
-        }
+        Some(last) if last.saturating_sub(facts.now_seconds) >= DAY_SECONDS => Finding::ok(
+            "partitions",
+            format!("{} partitions, with a day ahead", shape.leaves.len()),
+        ),
         _ => Finding::warn("partitions", "the last partition ends within a day", advice),
     });
     if facts.default_rows > 0 {
@@ -200,7 +222,10 @@ pub(super) fn triggers(_: &Config, facts: &Facts, findings: &mut Vec<Finding>) {
         } else if trigger.is_per_row && trigger.fires_on_mark {
             findings.push(Finding::warn(
                 "triggers",
-                format!("{name} ({}) runs for each row that is marked or deleted", trigger.function),
+                format!(
+                    "{name} ({}) runs for each row that is marked or deleted",
+                    trigger.function
+                ),
                 "Narrow it (UPDATE OF columns that the relay does not write), or drop it",
             ));
         }

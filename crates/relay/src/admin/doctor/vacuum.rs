@@ -1,8 +1,8 @@
 //! What keeps dead rows from being removed, and how many there are.
 
 use super::Facts;
-use crate::admin::words::{grouped, in_words};
 use crate::admin::finding::Finding;
+use crate::admin::words::{grouped, in_words};
 use crate::config::Config;
 
 /// A transaction that is older keeps every row that has died since.
@@ -34,7 +34,8 @@ pub(super) fn horizon(_: &Config, facts: &Facts, findings: &mut Vec<Finding>) {
         }
         what += &format!(
             ", {}: no row that died in the last {} transactions can be removed",
-            holder.state, grouped(holder.transactions)
+            holder.state,
+            grouped(holder.transactions)
         );
         if !holder.detail.is_empty() {
             what += &format!(". {}", holder.detail);
@@ -42,15 +43,21 @@ pub(super) fn horizon(_: &Config, facts: &Facts, findings: &mut Vec<Finding>) {
         let advice = match holder.kind.as_str() {
             "session" => format!(
                 "End it if nobody needs it: SELECT pg_terminate_backend({}); and give its role an \
-                 idle_in_transaction_session_timeout", holder.name.trim_start_matches("pid ")
+                 idle_in_transaction_session_timeout",
+                holder.name.trim_start_matches("pid ")
             ),
             "prepared transaction" => {
-                format!("COMMIT PREPARED {0}; or ROLLBACK PREPARED {0};", crate::sql::literal(&holder.name))
+                format!(
+                    "COMMIT PREPARED {0}; or ROLLBACK PREPARED {0};",
+                    crate::sql::literal(&holder.name)
+                )
             }
             "slot" => format!(
-                "Start its reader, or: SELECT pg_drop_replication_slot({});", crate::sql::literal(&holder.name)
+                "Start its reader, or: SELECT pg_drop_replication_slot({});",
+                crate::sql::literal(&holder.name)
             ),
-            _ => "End the long query on the standby, or switch hot_standby_feedback off there".to_owned(),
+            _ => "End the long query on the standby, or switch hot_standby_feedback off there"
+                .to_owned(),
         };
         findings.push(match is_very_old {
             true => Finding::fail("xmin-horizon", what, advice),
@@ -58,7 +65,8 @@ pub(super) fn horizon(_: &Config, facts: &Facts, findings: &mut Vec<Finding>) {
         });
     }
     if is_free {
-        findings.push(Finding::ok("xmin-horizon", "nothing old keeps dead rows from being removed"));
+        findings
+            .push(Finding::ok("xmin-horizon", "nothing old keeps dead rows from being removed"));
     }
 }
 
@@ -83,7 +91,8 @@ pub(super) fn dead_rows(_: &Config, facts: &Facts, findings: &mut Vec<Finding>) 
         }
         if vacuum.dead >= DEAD_ROWS && vacuum.dead > vacuum.live {
             is_clean = false;
-            let last = vacuum.seconds.map_or("never".to_owned(), |s| format!("{} ago", in_words(s)));
+            let last =
+                vacuum.seconds.map_or("never".to_owned(), |s| format!("{} ago", in_words(s)));
             findings.push(Finding::warn(
                 "dead-rows",
                 format!(

@@ -136,7 +136,10 @@ pub fn check_columns(mapping: &Mapping, shape: &Shape) -> Vec<Finding> {
     }
     if findings.is_empty() {
         let count = names(mapping).len();
-        findings.push(Finding::ok("columns", format!("all {count} columns are there, of fitting types")));
+        findings.push(Finding::ok(
+            "columns",
+            format!("all {count} columns are there, of fitting types"),
+        ));
     }
     findings
 }
@@ -146,13 +149,16 @@ fn missing(mapping: &Mapping, shape: &Shape, name: &str) -> Finding {
         Some(Role::Processed) => "timestamptz",
         Some(Role::Error) => "text",
         Some(Role::Headers) => "jsonb",
-        Some(_) | None => return Finding::fail(
-            "columns",
-            format!("{} has no column {name}", shape.label()),
-            "Name the right one (the --…-column options, or the file's [columns]), or add it",
-        ),
+        Some(_) | None => {
+            return Finding::fail(
+                "columns",
+                format!("{} has no column {name}", shape.label()),
+                "Name the right one (the --…-column options, or the file's [columns]), or add it",
+            );
+        }
     };
-    let alter = format!("ALTER TABLE {} ADD COLUMN {} {kind}", shape.table().quoted(), quoted(name));
+    let alter =
+        format!("ALTER TABLE {} ADD COLUMN {} {kind}", shape.table().quoted(), quoted(name));
     Finding::fail(
         "columns",
         format!("{} has no column {name}", shape.label()),
@@ -162,11 +168,18 @@ fn missing(mapping: &Mapping, shape: &Shape, name: &str) -> Finding {
 
 fn check(role: Option<Role>, column: &Column) -> Option<Finding> {
     let Column { name, kind, is_required, .. } = column;
-    let is = |kinds: &[&str]| kinds.iter().any(|wanted| kind == wanted || kind.starts_with(&format!("{wanted}(")));
-    let naive = is(&["timestamp without time zone"]) || kind.starts_with("timestamp(") && kind.ends_with("without time zone");
+    let is = |kinds: &[&str]| {
+        kinds.iter().any(|wanted| kind == wanted || kind.starts_with(&format!("{wanted}(")))
+    };
+    let naive = is(&["timestamp without time zone"])
+        || kind.starts_with("timestamp(") && kind.ends_with("without time zone");
     let aware = kind.starts_with("timestamp") && kind.ends_with("with time zone");
     let wrong = |needs: &str| {
-        Some(Finding::fail("columns", format!("{name} is {kind}: {needs}"), "Name another column, or change its type"))
+        Some(Finding::fail(
+            "columns",
+            format!("{name} is {kind}: {needs}"),
+            "Name another column, or change its type",
+        ))
     };
     let zone = || {
         Some(Finding::warn(
@@ -176,19 +189,23 @@ fn check(role: Option<Role>, column: &Column) -> Option<Finding> {
         ))
     };
     match role? {
-        Role::Id if !is_required => wrong("a row without an id cannot be told from others; it must be NOT NULL"),
+        Role::Id if !is_required => {
+            wrong("a row without an id cannot be told from others; it must be NOT NULL")
+        }
         Role::Payload if !is(&["json", "jsonb", "text", "character varying", "bytea"]) => {
             wrong("a payload is json, jsonb, text or bytea")
         }
         Role::Occurred if naive => zone(),
-        Role::Occurred
-            if !aware && !is(&["bigint", "integer", "numeric", "double precision"]) =>
-        {
+        Role::Occurred if !aware && !is(&["bigint", "integer", "numeric", "double precision"]) => {
             wrong("a time is timestamptz, or seconds since 1970")
         }
-        Role::Processed if *is_required => wrong("it is NULL while the message is not confirmed, so it cannot be NOT NULL"),
+        Role::Processed if *is_required => {
+            wrong("it is NULL while the message is not confirmed, so it cannot be NOT NULL")
+        }
         Role::Processed if naive => zone(),
-        Role::Processed if !aware => wrong("the relay writes a time into it: it must be timestamptz"),
+        Role::Processed if !aware => {
+            wrong("the relay writes a time into it: it must be timestamptz")
+        }
         Role::Error if *is_required => wrong("it must be able to be NULL"),
         Role::Error if !is(&["text", "character varying"]) => wrong("an error is text"),
         Role::Error if kind.starts_with("character varying(") => {
@@ -201,7 +218,14 @@ fn check(role: Option<Role>, column: &Column) -> Option<Finding> {
             ))
         }
         Role::Headers if !is(&["json", "jsonb", "text"]) => wrong("headers are a JSON object"),
-        Role::Id | Role::Payload | Role::MessageType | Role::Occurred | Role::Headers | Role::Key
-        | Role::Processed | Role::Error | Role::Routing => None,
+        Role::Id
+        | Role::Payload
+        | Role::MessageType
+        | Role::Occurred
+        | Role::Headers
+        | Role::Key
+        | Role::Processed
+        | Role::Error
+        | Role::Routing => None,
     }
 }

@@ -24,9 +24,9 @@ pub(super) fn archive(wanted: &Wanted, found: &Found, table: &TableName, plan: &
         return;
     };
     let outbox = found.table.as_ref().map_or(&[][..], |shape| &shape.columns);
-    let fits = outbox.iter().all(|column| {
-        there.column(&column.name).is_some_and(|other| other.kind == column.kind)
-    });
+    let fits = outbox
+        .iter()
+        .all(|column| there.column(&column.name).is_some_and(|other| other.kind == column.kind));
     plan.tell(match fits && there.column("archived_at").is_some() {
         true => Finding::ok("archive", format!("{archive} is there")),
         false => Finding::fail(
@@ -55,7 +55,10 @@ pub(super) fn publication(wanted: &Wanted, found: &Found, plan: &mut Plan) {
     let with = "WITH (publish = 'insert', publish_via_partition_root = true)";
     let Some(there) = &found.publication else {
         let of = table.map_or(String::new(), |table| format!(" FOR TABLE {}", table.quoted()));
-        plan.step("what logical replication sends", format!("CREATE PUBLICATION {name}{of} {with}"));
+        plan.step(
+            "what logical replication sends",
+            format!("CREATE PUBLICATION {name}{of} {with}"),
+        );
         return;
     };
     if let Some(table) = table
@@ -102,7 +105,9 @@ pub(super) fn grants(wanted: &Wanted, found: &Found, plan: &mut Plan) {
         }
     }
     grant(format!("GRANT USAGE ON SCHEMA millrace TO {role}"));
-    grant(format!("GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA millrace TO {role}"));
+    grant(format!(
+        "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA millrace TO {role}"
+    ));
     if wanted.config.source != Source::Poll {
         plan.tell(Finding::warn(
             "privileges",

@@ -29,9 +29,19 @@ fn body(mapping: &Mapping) -> String {
 }
 
 /// The statement that a person would type.
-pub(crate) fn recommended(mapping: &Mapping, table: &TableName) -> String {
-    let name = quoted(&name_with(&table.name, "_pending"));
-    format!("CREATE INDEX CONCURRENTLY {name} ON {} {}", table.quoted(), body(mapping))
+pub(crate) fn recommended(mapping: &Mapping, shape: &Shape) -> String {
+    let name = quoted(&own_name(&shape.name, Some(shape)));
+    format!("CREATE INDEX CONCURRENTLY {name} ON {} {}", shape.table().quoted(), body(mapping))
+}
+
+/// A name that no index has which is of use: an outbox whose order has changed keeps its old index until it is dropped.
+fn own_name(table: &str, shape: Option<&Shape>) -> String {
+    let indexes = shape.map_or(&[][..], |shape| &shape.indexes);
+    let first = name_with(table, "_pending");
+    let others = (2..100).map(|number| name_with(table, &format!("_pending_{number}")));
+    let is_free =
+        |name: &String| indexes.iter().all(|index| index.name != *name || !index.is_valid);
+    std::iter::once(first.clone()).chain(others).find(is_free).unwrap_or(first)
 }
 
 /// Whether a relay of this mapping needs an index at all.
@@ -44,33 +54,31 @@ pub(super) fn plan(mapping: &Mapping, found: &Found, table: &TableName, plan: &m
         plan.tell(Finding::ok("index", "rows are deleted and have no order: no index is needed"));
         return;
     }
-    let own = name_with(&table.name, "_pending");
+    let own = own_name(&table.name, found.table.as_ref());
     let why = "finds pending rows in order; without the content, so that no INSERT can fail by it";
     let Some(shape) = &found.table else {
-        plan.step(why, format!("CREATE INDEX {} ON {} {}", quoted(&own), table.quoted(), body(mapping)));
+        plan.step(
+            why,
+            format!("CREATE INDEX {} ON {} {}", quoted(&own), table.quoted(), body(mapping)),
+        );
         return;
     };
     if let Some(index) = shape.serving_index(mapping) {
         plan.tell(Finding::ok("index", format!("{} finds pending rows in order", index.name)));
         return;
     }
-    let taken = shape.indexes.iter().find(|index| index.name == own);
-    if taken.is_some_and(|index| index.is_valid) {
-        plan.tell(Finding::fail(
-            "index",
-            format!("{own} is there and is another index: {}", taken.map_or("", |index| index.definition.as_str())),
-            format!("Drop or rename it, or make one by hand: {}", recommended(mapping, table)),
-        ));
-        return;
-    }
-    if taken.is_some() {
+    let is_begun = shape.indexes.iter().any(|index| index.name == own);
+    if is_begun {
         drop_invalid(shape, &own, plan);
     }
     match (found.server.has_rows, shape.is_partitioned()) {
         (false, _) => {
-            plan.step(why, format!("CREATE INDEX {} ON {} {}", quoted(&own), table.quoted(), body(mapping)));
+            plan.step(
+                why,
+                format!("CREATE INDEX {} ON {} {}", quoted(&own), table.quoted(), body(mapping)),
+            );
         }
-        (true, false) => plan.alone(why, recommended(mapping, table)),
+        (true, false) => plan.alone(why, recommended(mapping, shape)),
         (true, true) => in_partitions(mapping, shape, &own, plan),
     }
 }
@@ -80,7 +88,10 @@ fn drop_invalid(shape: &Shape, own: &str, plan: &mut Plan) {
     let schema = quoted(&shape.schema);
     let own = quoted(own);
     let how = if shape.is_partitioned() { "" } else { "CONCURRENTLY " };
-    plan.alone("an index that was begun and not finished", format!("DROP INDEX {how}{schema}.{own}"));
+    plan.alone(
+        "an index that was begun and not finished",
+        format!("DROP INDEX {how}{schema}.{own}"),
+    );
 }
 
 /// CONCURRENTLY does not work on a partitioned table: each partition gets its own, and then they are joined.
@@ -96,7 +107,10 @@ fn in_partitions(mapping: &Mapping, shape: &Shape, own: &str, plan: &mut Plan) {
         let leaf_schema = quoted(&leaf.schema);
         plan.alone(
             format!("its part in {}", leaf.name),
-            format!("CREATE INDEX CONCURRENTLY IF NOT EXISTS {part} ON {} {body}", leaf.table().quoted()),
+            format!(
+                "CREATE INDEX CONCURRENTLY IF NOT EXISTS {part} ON {} {body}",
+                leaf.table().quoted()
+            ),
         );
         plan.alone(
             "joined",

@@ -62,9 +62,8 @@ pub(super) fn plan(wanted: &Wanted, found: &Found, table: &TableName, plan: &mut
     }
     let there = found.table.as_ref().map_or_else(Vec::new, ranges);
     for span in spans(partitions, found.server.now_seconds) {
-        let overlaps = |&(from, to): &(i64, i64)| {
-            from < span.to * DAY_SECONDS && span.from * DAY_SECONDS < to
-        };
+        let overlaps =
+            |&(from, to): &(i64, i64)| from < span.to * DAY_SECONDS && span.from * DAY_SECONDS < to;
         if !there.iter().any(overlaps) {
             plan.step("a partition", create(table, &span));
         }
@@ -73,23 +72,26 @@ pub(super) fn plan(wanted: &Wanted, found: &Found, table: &TableName, plan: &mut
         shape.leaves.iter().any(|leaf| leaf.bound.as_deref() == Some("DEFAULT"))
     });
     if !has_default {
-        let name = TableName {
-            schema: table.schema.clone(),
-            name: name_with(&table.name, "_default"),
-        };
+        let name =
+            TableName { schema: table.schema.clone(), name: name_with(&table.name, "_default") };
         let sql = format!("CREATE TABLE {} PARTITION OF {} DEFAULT", name.quoted(), table.quoted());
         plan.step("the partition for rows of any other time: no INSERT fails", sql);
     }
 }
 
 fn create(table: &TableName, span: &Span) -> String {
-    let name = TableName { schema: table.schema.clone(), name: name_with(&table.name, &span.suffix) };
+    let name =
+        TableName { schema: table.schema.clone(), name: name_with(&table.name, &span.suffix) };
     let at = |day: i64| {
         let (year, month, day) = civil(day);
         format!("'{year:04}-{month:02}-{day:02} 00:00:00+00'")
     };
     let (from, to) = (at(span.from), at(span.to));
-    format!("CREATE TABLE {} PARTITION OF {} FOR VALUES FROM ({from}) TO ({to})", name.quoted(), table.quoted())
+    format!(
+        "CREATE TABLE {} PARTITION OF {} FOR VALUES FROM ({from}) TO ({to})",
+        name.quoted(),
+        table.quoted()
+    )
 }
 
 fn spans(partitions: Partitions, now_seconds: i64) -> Vec<Span> {
@@ -108,7 +110,11 @@ fn spans(partitions: Partitions, now_seconds: i64) -> Vec<Span> {
             let start = |months: i64| days(months.div_euclid(12), months.rem_euclid(12) + 1, 1);
             (first..=first + ahead)
                 .map(|months| Span {
-                    suffix: format!("_p{:04}{:02}", months.div_euclid(12), months.rem_euclid(12) + 1),
+                    suffix: format!(
+                        "_p{:04}{:02}",
+                        months.div_euclid(12),
+                        months.rem_euclid(12) + 1
+                    ),
                     from: start(months),
                     to: start(months + 1),
                 })
@@ -147,9 +153,10 @@ fn civil(day: i64) -> (i64, i64, i64) {
 
 /// A name as PostgreSQL prints it: in quotes only where it needs them.
 fn plain_or_quoted(name: &str) -> String {
-    let is_plain = name.chars().enumerate().all(|(index, c)| {
-        c.is_ascii_lowercase() || c == '_' || (index > 0 && c.is_ascii_digit())
-    });
+    let is_plain = name
+        .chars()
+        .enumerate()
+        .all(|(index, c)| c.is_ascii_lowercase() || c == '_' || (index > 0 && c.is_ascii_digit()));
     if is_plain { name.to_owned() } else { quoted(name) }
 }
 

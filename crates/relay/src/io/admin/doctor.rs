@@ -67,7 +67,12 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     /// The rows, or none and a note why.
-    async fn read<T: DeserializeOwned>(&mut self, what: &str, sql: &str, parameters: Parameters<'_>) -> Vec<T> {
+    async fn read<T: DeserializeOwned>(
+        &mut self,
+        what: &str,
+        sql: &str,
+        parameters: Parameters<'_>,
+    ) -> Vec<T> {
         match ask(self.client, what, sql, parameters).await {
             Ok(rows) => rows,
             Err(error) => {
@@ -118,7 +123,8 @@ async fn read_table(reader: &mut Reader<'_>, config: &Config, shape: &Shape) {
             reader.read::<Content>("the largest content", &largest, &[]).await.into_iter().next();
     }
     // Where a unique index on the id alone says so, there is nothing to look for.
-    let is_unique = |index: &crate::admin::Index| index.makes_unique(&mapping.id) && index.keys.len() == 1;
+    let is_unique =
+        |index: &crate::admin::Index| index.makes_unique(&mapping.id) && index.keys.len() == 1;
     if !shape.indexes.iter().any(is_unique) {
         let twice = format!(
             "SELECT s.id FROM (SELECT {id}::text AS id FROM {table} LIMIT {ROWS_LOOKED_AT}) s \
@@ -129,7 +135,9 @@ async fn read_table(reader: &mut Reader<'_>, config: &Config, shape: &Shape) {
     }
     if let Some(leaf) = shape.leaves.iter().find(|leaf| leaf.bound.as_deref() == Some("DEFAULT")) {
         let leaf = leaf.table().quoted();
-        let count = format!("SELECT count(*) AS count FROM (SELECT FROM ONLY {leaf} LIMIT {ROWS_LOOKED_AT}) s");
+        let count = format!(
+            "SELECT count(*) AS count FROM (SELECT FROM ONLY {leaf} LIMIT {ROWS_LOOKED_AT}) s"
+        );
         let rows = reader.read::<Count>("the default partition", &count, &[]).await;
         reader.facts.default_rows = rows.first().map_or(0, |row| row.count);
     }

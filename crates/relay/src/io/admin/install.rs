@@ -46,10 +46,15 @@ pub async fn find(client: &Client, wanted: &Wanted) -> Result<Found, Error> {
 ///
 /// # Errors
 /// A statement fails; those of the transaction are undone then, and the same plan can be made again.
-pub async fn install(client: &Client, plan: &Plan, mut told: impl FnMut(&Step)) -> Result<(), Error> {
+pub async fn install(
+    client: &Client,
+    plan: &Plan,
+    mut told: impl FnMut(&Step),
+) -> Result<(), Error> {
     let (together, alone) = plan.parts();
     if !together.is_empty() {
-        run(client, &format!("BEGIN; SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'"), "beginning").await?;
+        run(client, &format!("BEGIN; SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'"), "beginning")
+            .await?;
         for step in together {
             told(step);
             if let Err(error) = run(client, &step.sql, &step.why).await {

@@ -67,12 +67,14 @@ pub async fn purge(
     for leaf in &old.shape.leaves {
         let heap = leaf.table();
         let sql = delete(&inner, &outer, &heap);
-        let statement = client.prepare(&sql).await.map_err(|error| database("preparing to delete", &error))?;
+        let statement =
+            client.prepare(&sql).await.map_err(|error| database("preparing to delete", &error))?;
         let mut walk = Walk::over(blocks(client, &heap).await?);
         let before = done.blocks;
         let batch = i64::from(purge.batch);
         while let Some((from, to)) = walk.range() {
-            let (from, to) = (format!("({from},0)"), format!("({},0)", to.min(u64::from(u32::MAX))));
+            let (from, to) =
+                (format!("({from},0)"), format!("({},0)", to.min(u64::from(u32::MAX))));
             let rows = client
                 .execute(&statement, &[&old.cutoff, &old.settled, &from, &to, &batch])
                 .await
@@ -99,7 +101,9 @@ async fn blocks(client: &Client, heap: &TableName) -> Result<u64, Error> {
 
 async fn look(client: &Client, config: &Config, purge: &Purge) -> Result<Old, Error> {
     let name = &config.mapping.table;
-    let absent = |name: &TableName| Error::setup(format!("there is no table {name}: name another with --table"));
+    let absent = |name: &TableName| {
+        Error::setup(format!("there is no table {name}: name another with --table"))
+    };
     let mut shape = Shape::default();
     if !matches!(config.source, Source::Messages { .. }) {
         shape = read_shape(client, name).await?.ok_or_else(|| absent(name))?;
@@ -124,7 +128,8 @@ async fn look(client: &Client, config: &Config, purge: &Purge) -> Result<Old, Er
 async fn wait_for_slots(client: &Client, label: &str) -> Result<String, Error> {
     let doing = "asking what the slot has confirmed";
     let failed = |error: tokio_postgres::Error| database(doing, &error);
-    let sql = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text, pg_current_wal_insert_lsn()::text";
+    let sql =
+        "SELECT pg_snapshot_xmin(pg_current_snapshot())::text, pg_current_wal_insert_lsn()::text";
     let row = client.query_one(sql, &[]).await.map_err(failed)?;
     let (xmin, lsn): (String, String) = (row.get(0), row.get(1));
     // Something to confirm, where nothing else is written.
@@ -135,7 +140,8 @@ async fn wait_for_slots(client: &Client, label: &str) -> Result<String, Error> {
         let sql = "SELECT count(*) > 0 AND bool_and(coalesce(s.confirmed_flush_lsn >= $2::text::pg_lsn, false)) \
                    FROM millrace.relay_slots k LEFT JOIN pg_replication_slots s ON s.slot_name = k.slot \
                    WHERE k.outbox = $1::text";
-        let is_confirmed: bool = client.query_one(sql, &[&label, &lsn]).await.map_err(failed)?.get(0);
+        let is_confirmed: bool =
+            client.query_one(sql, &[&label, &lsn]).await.map_err(failed)?.get(0);
         if is_confirmed {
             // Transaction ids in rows have 32 bits.
             let xid = xmin.parse::<u64>().unwrap_or(0) & u64::from(u32::MAX);

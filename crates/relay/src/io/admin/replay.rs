@@ -64,10 +64,19 @@ impl Replay {
     ///
     /// # Errors
     /// There is no such table, or no such rows under this configuration.
-    pub async fn of(client: &Client, config: &Config, among: Among, choice: Choice) -> Result<Self, Error> {
+    pub async fn of(
+        client: &Client,
+        config: &Config,
+        among: Among,
+        choice: Choice,
+    ) -> Result<Self, Error> {
         let (table, columns, outbox) = if matches!(config.source, Source::Messages { .. }) {
             let name = TableName { schema: None, name: String::new() };
-            (Table { name, oid: 0, columns: Vec::new(), is_plain: true }, Vec::new(), label(config, None))
+            (
+                Table { name, oid: 0, columns: Vec::new(), is_plain: true },
+                Vec::new(),
+                label(config, None),
+            )
         } else {
             let table = find_table(client, &config.mapping).await?;
             let shape = read_shape(client, &table.name).await?.unwrap_or_default();
@@ -87,14 +96,24 @@ impl Replay {
     pub async fn count(&self, client: &Client) -> Result<Counted, Error> {
         let Choice { ids, since, until, reason, error_like } = &self.choice;
         let doing = "counting what is chosen";
-        ask_one(client, doing, &self.statements.count, &[&self.outbox, ids, since, until, reason, error_like]).await
+        ask_one(
+            client,
+            doing,
+            &self.statements.count,
+            &[&self.outbox, ids, since, until, reason, error_like],
+        )
+        .await
     }
 
     /// Brings them back; `told` hears how many so far.
     ///
     /// # Errors
     /// A statement fails: what was told is done, and the same can be asked for again.
-    pub async fn run(&self, client: &Client, mut told: impl FnMut(Replayed)) -> Result<Replayed, Error> {
+    pub async fn run(
+        &self,
+        client: &Client,
+        mut told: impl FnMut(Replayed),
+    ) -> Result<Replayed, Error> {
         let mut done = Replayed::default();
         let mut last: Option<String> = None;
         loop {
@@ -119,7 +138,11 @@ impl Replay {
     }
 
     /// One transaction: the ids it looked at, in order, and how many of them were brought back.
-    async fn batch(&self, client: &Client, last: &Option<String>) -> Result<(Vec<String>, usize), Error> {
+    async fn batch(
+        &self,
+        client: &Client,
+        last: &Option<String>,
+    ) -> Result<(Vec<String>, usize), Error> {
         let failed = |error: tokio_postgres::Error| database("bringing rows back", &error);
         let Choice { ids, since, until, reason, error_like } = &self.choice;
         client.batch_execute("BEGIN").await.map_err(failed)?;

@@ -10,7 +10,8 @@ use super::{ask, read_shape};
 use crate::admin::Shape;
 use crate::admin::doctor::{Failure, KnownSlot, Pending, sql};
 use crate::admin::status::{
-    BACKLOG_EXACT_MAX, Backlog, READ_BLOCKED_KEYS, READ_RELAYS, Status, backlog, estimate, plan_rows,
+    BACKLOG_EXACT_MAX, Backlog, READ_BLOCKED_KEYS, READ_RELAYS, Status, backlog, estimate,
+    plan_rows,
 };
 use crate::config::{Config, Source};
 use crate::error::Error;
@@ -43,7 +44,8 @@ pub async fn look(client: &Client, config: &Config) -> Result<Status, Error> {
     if has_companion(client).await? {
         let failures = ask::<Failure>(client, "reading failures", sql::FAILURES, &[&label]).await?;
         status.failures = failures.into_iter().map(Into::into).collect();
-        status.blocked_keys = ask(client, "reading blocked keys", READ_BLOCKED_KEYS, &[&label]).await?;
+        status.blocked_keys =
+            ask(client, "reading blocked keys", READ_BLOCKED_KEYS, &[&label]).await?;
         let slots = ask::<KnownSlot>(client, "reading slots", sql::KNOWN_SLOTS, &[]).await?;
         let own = slots.into_iter().filter(|slot| slot.outbox == label);
         status.slots = own.map(Into::into).collect();
@@ -62,9 +64,11 @@ async fn has_companion(client: &Client) -> Result<bool, Error> {
 async fn count(client: &Client, config: &Config, shape: &Shape) -> Result<Backlog, Error> {
     let doing = "counting rows that wait";
     let failed = |error: &tokio_postgres::Error| database(doing, error);
-    let timeout = format!("BEGIN READ ONLY; SET LOCAL statement_timeout = {}", COUNT_TIMEOUT.as_millis());
+    let timeout =
+        format!("BEGIN READ ONLY; SET LOCAL statement_timeout = {}", COUNT_TIMEOUT.as_millis());
     client.batch_execute(&timeout).await.map_err(|error| failed(&error))?;
-    let counted = client.query_one(&backlog(&config.mapping, shape, BACKLOG_EXACT_MAX + 1), &[]).await;
+    let counted =
+        client.query_one(&backlog(&config.mapping, shape, BACKLOG_EXACT_MAX + 1), &[]).await;
     client.batch_execute("ROLLBACK").await.map_err(|error| failed(&error))?;
     let pending = match counted {
         Ok(row) => Pending { rows: row.get(0), oldest_seconds: row.get(1) },
