@@ -212,6 +212,8 @@ impl Setup {
             Some(node) => rabbitmq_node(node),
             None => format!("trials{}@localhost", self.port),
         };
+        // The port may be any: 20,000 above it, or below where there is none above.
+        let nodes_port = self.port.checked_add(20_000).unwrap_or_else(|| self.port - 20_000);
         let interface = address.replace('.', ",");
         let interface = format!("-kernel inet_dist_use_interface {{{interface}}}");
         vec![
@@ -222,7 +224,7 @@ impl Setup {
             ("ERL_EPMD_PORT", "24369".to_owned()),
             ("RABBITMQ_NODE_IP_ADDRESS", address),
             ("RABBITMQ_NODE_PORT", self.port.to_string()),
-            ("RABBITMQ_DIST_PORT", (self.port + 20_000).to_string()),
+            ("RABBITMQ_DIST_PORT", nodes_port.to_string()),
             ("RABBITMQ_CONFIG_FILE", file("rabbitmq")),
             ("RABBITMQ_CONF_ENV_FILE", file("environment")),
             ("RABBITMQ_MNESIA_BASE", file("mnesia")),
