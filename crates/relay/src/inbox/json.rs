@@ -3,6 +3,7 @@
 use amqp::{FieldTable, FieldValue};
 use serde_json::{Map, Number, Value};
 
+use super::row::ZERO;
 use crate::limits::HEADERS_DEPTH_MAX;
 
 /// The table as an object; what JSON has no word for is told in `flaws` and written as near as it goes.
@@ -10,7 +11,7 @@ pub(super) fn object(table: &FieldTable, flaws: &mut Vec<String>) -> Map<String,
     let mut writer = Writer { has_zero: false, is_deep: false };
     let object = writer.object(table, 1);
     if writer.has_zero {
-        flaws.push("the headers hold U+0000, and U+FFFD stands in its place".into());
+        flaws.push(format!("the headers hold U+0000, which is written as {ZERO}"));
     }
     if writer.is_deep {
         let text = format!("the headers are nested deeper than {HEADERS_DEPTH_MAX}: null is there");
@@ -64,7 +65,7 @@ impl Writer {
 
     fn text(&mut self, text: &str) -> String {
         self.has_zero |= text.contains('\0');
-        text.replace('\0', "\u{fffd}")
+        text.replace('\0', ZERO)
     }
 }
 
@@ -122,7 +123,7 @@ mod tests {
         let table: FieldTable =
             [("x\0y", FieldValue::LongStr(b"a\0b".to_vec()))].into_iter().collect();
         let (text, flaws) = json(table);
-        assert_eq!(text, "{\"x\u{fffd}y\":\"a\u{fffd}b\"}");
+        assert_eq!(text, r#"{"x\\u{0}y":"a\\u{0}b"}"#);
         assert_eq!(flaws.len(), 1);
     }
 

@@ -8,6 +8,8 @@ use serde_json::{Map, Value};
 use super::json;
 use crate::limits::shortened;
 
+/// What stands for U+0000, in letters that every encoding has: ids that differ still do.
+pub(super) const ZERO: &str = "\\u{0}";
 /// What is begun instead of a message-id where there is none.
 const NO_ID: &str = "no-id:";
 
@@ -101,9 +103,9 @@ impl Row {
 /// What PostgreSQL's text can hold of `given`.
 fn text(what: &str, given: &str, flaws: &mut Vec<String>) -> String {
     if given.contains('\0') {
-        flaws.push(format!("the {what} holds U+0000, and U+FFFD stands in its place"));
+        flaws.push(format!("the {what} holds U+0000, which is written as {ZERO}"));
     }
-    given.replace('\0', "\u{fffd}")
+    given.replace('\0', ZERO)
 }
 
 fn ascii(given: &str) -> String {
@@ -196,7 +198,7 @@ mod tests {
         let properties =
             Properties { message_id: Some("a\0b"), kind: Some("k\0"), ..Properties::default() };
         let row = new(&properties);
-        assert_eq!(row.message_id, "a\u{fffd}b");
+        assert_eq!(row.message_id, "a\\u{0}b");
         let error = row.error.expect("it is flawed");
         assert!(error.contains("message-id") && error.contains("type"), "{error}");
     }
