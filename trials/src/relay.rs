@@ -20,6 +20,7 @@ pub mod plan;
 pub mod planted;
 pub mod process;
 pub mod run;
+pub mod shape;
 pub mod soak;
 pub mod stage;
 pub mod taker;

@@ -34,6 +34,8 @@ fn killed(stage: &mut Stage) {
         done(victim.kill(&mut run));
         done(victim.revive(&mut run));
     }
+    let enough = run.delivered() + 20;
+    done(run.until("it goes on", |run| run.delivered() >= enough || run.is_written()));
     done(soak::kill_at(&mut run, Step::Confirm, Victim::Broker));
     let report = valid(done(run.finish()));
     assert_eq!(report.charged, 0, "an outage is nobody's fault");

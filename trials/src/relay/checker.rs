@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use super::history::{Ending, History, Id, Kind};
+use super::history::{Ending, Failed, History, Id, Kind};
 
 /// Which rows must not overtake which.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -53,6 +53,8 @@ pub struct Report {
     /// Fine rows to which the relay has counted a failed attempt.
     pub charged: usize,
     pub violations: Vec<Violation>,
+    /// What the relays said last.
+    pub log: String,
 }
 
 impl Report {
@@ -89,7 +91,7 @@ impl fmt::Display for Report {
                 write!(f, "\n{}: {} more", found[0].promise, found.len() - SHOWN)?;
             }
         }
-        Ok(())
+        if self.log.is_empty() { Ok(()) } else { write!(f, "\n{}", self.log) }
     }
 }
 
@@ -98,7 +100,7 @@ pub fn check(history: &History, rules: Rules) -> Report {
     let mut check = Check {
         committed: history.commits.iter().flat_map(|at| rows(history, *at)).copied().collect(),
         place: BTreeMap::new(),
-        failed: history.failed.iter().map(|failed| (failed.id, failed.reason.as_str())).collect(),
+        failed: history.failed.iter().map(|failed| (failed.id, failed)).collect(),
         history,
         rules,
         report: Report::default(),
@@ -126,7 +128,7 @@ struct Check<'a> {
     committed: Vec<usize>,
     /// Each committed row's place in that order.
     place: BTreeMap<usize, usize>,
-    failed: BTreeMap<Id, &'a str>,
+    failed: BTreeMap<Id, &'a Failed>,
     report: Report,
 }
 
@@ -224,8 +226,9 @@ impl Check<'_> {
         let mut parked = BTreeSet::new();
         for row in self.committed.clone() {
             let Some(written) = self.history.rows.get(row).cloned() else { continue };
-            let reason = self.failed.get(&written.id).copied();
-            if reason.is_some() {
+            let failed = self.failed.get(&written.id).copied();
+            let reason = failed.map(|failed| failed.reason.as_str());
+            if failed.is_some() {
                 parked.insert(written.id);
             }
             match written.kind.reason() {
@@ -238,7 +241,8 @@ impl Check<'_> {
                     } else if self.rules.marks && unmarked.contains(&written.id) {
                         self.found("B5", format!("row {row} is delivered and not marked"));
                     }
-                    self.report.charged += usize::from(reason.is_some());
+                    let is_charged = failed.is_some_and(|failed| failed.attempts > 0);
+                    self.report.charged += usize::from(is_charged);
                 }
                 Some(right) if reason == Some(right) || behind.contains(&row) => (),
                 Some(right) => {

@@ -5,83 +5,19 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::checker::{Order, Report, Rules, check};
+use super::checker::{Report, check};
 use super::history::History;
 use super::hold;
-use super::plan::{BODY_BYTES_MAX, Plan};
-use super::planted::Bug;
+use super::plan::Plan;
 use super::process::Relay;
+use super::shape::words_of_planted;
+pub use super::shape::{Asked, Mark, Shape};
 use super::stage::Stage;
 use super::taker::{self, Basket, Place, Taker};
 use super::truth::{self, Source};
 use super::writers::{Book, Writers};
 use crate::chaos::Failure;
-
-/// What a relay is asked to do.
-#[derive(Clone, Debug)]
-pub struct Shape {
-    pub source: Source,
-    pub order: Asked,
-    pub on_success: Mark,
-    /// More of the command line.
-    pub words: Vec<String>,
-    /// A relay with a bug instead: the binary of the trials, and which.
-    pub planted: Option<(PathBuf, Bug)>,
-}
-
-/// `--order`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Asked {
-    None,
-    Key,
-    Strict,
-}
-
-/// `--on-success`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Mark {
-    Update,
-    Delete,
-    Archive,
-}
-
-impl Shape {
-    pub fn poll(order: Asked) -> Self {
-        Self {
-            source: Source::Poll,
-            order,
-            on_success: Mark::Update,
-            words: Vec::new(),
-            planted: None,
-        }
-    }
-
-    pub fn wal(order: Asked) -> Self {
-        Self { source: Source::Wal, ..Self::poll(order) }
-    }
-
-    pub fn on_success(self, on_success: Mark) -> Self {
-        Self { on_success, ..self }
-    }
-
-    pub fn with(mut self, words: &[&str]) -> Self {
-        self.words.extend(words.iter().map(|&word| word.to_owned()));
-        self
-    }
-
-    fn rules(&self) -> Rules {
-        let is_poll = self.source == Source::Poll;
-        let order = match (self.source, self.order) {
-            (Source::Poll, Asked::None) => Order::None,
-            (_, Asked::Key) => Order::Key,
-            // Logical replication tells commits in their order. A poll is strict about its column, which
-            // is the order of commits where all rows are of one key.
-            (Source::Poll, Asked::Strict) => Order::Key,
-            (_, Asked::None | Asked::Strict) => Order::Commits,
-        };
-        Rules { order, blocks: self.order != Asked::None, marks: is_poll }
-    }
-}
+use crate::chaos::broker::tail;
 
 /// A run. Its relays end with it; the stage goes on.
 pub struct Run<'a> {
@@ -155,9 +91,27 @@ impl<'a> Run<'a> {
     pub fn start(stage: &'a mut Stage, shape: Shape, plan: Plan) -> Result<Self, Failure> {
         let mut run = Self::prepare(stage, shape, plan)?;
         run.take();
-        run.write();
-        run.start_relay()?;
+        if run.shape.source == Source::Poll {
+            run.write();
+            run.start_relay()?;
+        } else {
+            // What is there before the slot comes in the table's order, not in that of commits.
+            run.start_relay()?;
+            run.until("the slot is used", |run| run.slot_state() == "t")?;
+            run.write();
+        }
         Ok(run)
+    }
+
+    /// Of the relay's slot: `t` in use, `f` free, nothing if there is none.
+    pub fn slot_state(&self) -> String {
+        let ask = "SELECT active FROM pg_replication_slots WHERE slot_name = '";
+        self.sql(&format!("{ask}{}'", self.relay_slot())).unwrap_or_default()
+    }
+
+    /// The slot that the relay is told to use.
+    pub fn relay_slot(&self) -> String {
+        format!("trial_{}_relay", self.number)
     }
 
     pub fn url(&self) -> String {
@@ -180,61 +134,25 @@ impl<'a> Run<'a> {
     /// # Errors
     /// It cannot be started.
     pub fn start_relay(&mut self) -> Result<(), Failure> {
-        let log = self.stage.dir.join(format!("relay-{}.txt", self.number));
+        let log = self.log();
         let relay = match &self.shape.planted {
             None => Relay::start(&self.stage.millrace, &self.words(), &log)?,
-            Some((trials, bug)) => Relay::start(trials, &self.words_of_planted(*bug), &log)?,
+            Some((trials, bug)) => {
+                Relay::start(trials, &words_of_planted(*bug, &self.url(), &self.place), &log)?
+            }
         };
         self.relays.push(relay);
         Ok(())
     }
 
-    /// The command line of a relay.
+    /// The command line of a relay that runs.
     pub fn words(&self) -> Vec<String> {
-        let mut words: Vec<String> = ["relay", "run"].map(str::to_owned).to_vec();
-        let mut add = |name: &str, value: &str| words.extend([name.to_owned(), value.to_owned()]);
-        add("--database", &self.stage.postgres.url_of(&self.database));
-        add("--url", &format!("amqp://guest:guest@{}/%2f", self.place.broker));
-        add("--table", "outbox_messages");
-        add("--exchange", &self.place.exchange);
-        add("--routing-key", "{type}");
-        add("--key-column", "aggregate");
-        add("--headers-column", "headers");
-        add("--order-by", "seq");
-        add("--body-bytes-max", &BODY_BYTES_MAX.to_string());
-        let order = match self.shape.order {
-            Asked::None => "none",
-            Asked::Key => "key",
-            Asked::Strict => "strict",
-        };
-        add("--order", order);
-        let on_success = match self.shape.on_success {
-            Mark::Update => "update",
-            Mark::Delete => "delete",
-            Mark::Archive => "archive",
-        };
-        match self.shape.source {
-            Source::Poll => add("--on-success", on_success),
-            Source::Wal => add("--source", "wal"),
-            Source::Messages => add("--source", "messages"),
-        }
-        words.extend(self.shape.words.iter().cloned());
-        words
+        self.words_of("run")
     }
 
-    fn words_of_planted(&self, bug: Bug) -> Vec<String> {
-        let bug = clap::ValueEnum::to_possible_value(&bug);
-        let bug = bug.map_or(String::new(), |value| value.get_name().to_owned());
-        let (database, broker) = (self.url(), self.place.broker.to_string());
-        let exchange = self.place.exchange.clone();
-        let pairs = [
-            ("--bug", bug),
-            ("--database", database),
-            ("--broker", broker),
-            ("--exchange", exchange),
-        ];
-        let words = pairs.into_iter().flat_map(|(name, value)| [name.to_owned(), value]);
-        std::iter::once("planted-relay".to_owned()).chain(words).collect()
+    /// The command line of any of the relay's commands.
+    pub fn words_of(&self, command: &str) -> Vec<String> {
+        self.shape.words_of(command, &self.url(), &self.place, &self.relay_slot())
     }
 
     /// Whether the writers have written all they had.
@@ -307,8 +225,12 @@ impl<'a> Run<'a> {
     }
 
     fn last_words(&self) -> String {
-        let words: Vec<String> = self.relays.iter().map(Relay::last_words).collect();
-        words.join("\n")
+        format!("{}:\n{}", self.log().display(), tail(&self.log()))
+    }
+
+    /// What the run's relays say, one after the other.
+    fn log(&self) -> PathBuf {
+        self.stage.dir.join(format!("relay-{}.txt", self.number))
     }
 
     /// Lets everything come to its end, and judges. The relays are asked to end.
@@ -323,7 +245,7 @@ impl<'a> Run<'a> {
             report = self.judge()?;
         }
         if !report.is_valid() {
-            println!("{}", self.last_words());
+            report.log = self.last_words();
         }
         Ok(report)
     }

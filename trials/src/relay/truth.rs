@@ -50,6 +50,7 @@ const TABLES: &str = "
         seq bigint GENERATED ALWAYS AS IDENTITY
     );
     CREATE INDEX outbox_messages_open ON outbox_messages (seq) WHERE processed_on_utc IS NULL;
+    CREATE TABLE outbox_messages_archive (LIKE outbox_messages);
     CREATE TABLE aggregates (key bigint PRIMARY KEY, turn bigint NOT NULL DEFAULT 0);
     CREATE TABLE journal (transaction bigint PRIMARY KEY);
     CREATE PUBLICATION journal FOR TABLE journal WITH (publish = 'insert');

@@ -16,11 +16,11 @@ use trials::chaos::Failure;
 use trials::chaos::broker::Kind;
 use trials::relay::{Report, Stage};
 
-/// The product of the build that the trials belong to, or the one that `MILLRACE_BINARY` names.
+/// The product of the build that the trials belong to, or the one that `TRIALS_MILLRACE` names.
 pub(crate) fn millrace() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
-        if let Some(binary) = std::env::var_os("MILLRACE_BINARY") {
+        if let Some(binary) = std::env::var_os("TRIALS_MILLRACE") {
             return binary.into();
         }
         let trials = Path::new(env!("CARGO_BIN_EXE_trials"));
