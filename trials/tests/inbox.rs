@@ -1,0 +1,405 @@
+//! `millrace relay inbox` between a real broker and a real PostgreSQL: each message-id is in the table once, in
+//! the order of publishing per key, whoever is killed.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::unwrap_used,
+    reason = "a test of the whole: it starts processes, and waits for them"
+)]
+
+#[path = "support/relay.rs"]
+mod support;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use lapin::options::{
+    BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions, QueuePurgeOptions,
+};
+use lapin::types::{AMQPValue, FieldTable};
+use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
+use support::{done, stage};
+use tokio::task::JoinHandle;
+use trials::chaos::broker::Kind;
+use trials::relay::Stage;
+use trials::relay::process::Relay;
+
+const KEYS: usize = 25;
+/// Longer than anything here takes.
+const PATIENCE: Duration = Duration::from_secs(180);
+const PAUSE: Duration = Duration::from_millis(20);
+const RETRY: Duration = Duration::from_millis(50);
+
+/// The inbox of one queue and one database, which have the same name.
+struct Inbox {
+    name: String,
+    words: Vec<String>,
+    process: Relay,
+}
+
+impl Inbox {
+    fn start(stage: &Stage, name: &str, more: &[&str]) -> Self {
+        let url = format!("amqp://guest:guest@{}/%2f?heartbeat=5", stage.broker.setup.address());
+        let database = stage.postgres.url_of(name);
+        let words = ["relay", "inbox", "--url", &url, "--database", &database, "--queue", name];
+        let words = words.into_iter().chain(["--consumer", "billing", "--install"]);
+        let words: Vec<String> = words.chain(more.iter().copied()).map(str::to_owned).collect();
+        let process = Self::launch(stage, name, &words);
+        Self { name: name.to_owned(), words, process }
+    }
+
+    fn launch(stage: &Stage, name: &str, words: &[String]) -> Relay {
+        done(Relay::start(&stage.millrace, words, &stage.dir.join(format!("{name}.txt"))))
+    }
+
+    fn again(&mut self, stage: &Stage) {
+        self.process = Self::launch(stage, &self.name, &self.words);
+    }
+
+    /// One that was started while its broker or database was not there has ended, as it should.
+    fn is_running(&mut self) -> bool {
+        done(self.process.exited()).is_none()
+    }
+
+    /// What it said when it ended.
+    fn ended(&mut self, stage: &Stage) -> String {
+        done(self.process.terminate(Duration::from_secs(20)));
+        let log = std::fs::read_to_string(stage.dir.join(format!("{}.txt", self.name))).unwrap();
+        let last = log.lines().rfind(|line| line.contains("ended"));
+        last.unwrap_or_else(|| panic!("no last word: {log}")).to_owned()
+    }
+}
+
+async fn channel(broker: SocketAddr) -> Result<(Connection, Channel), lapin::Error> {
+    let uri = format!("amqp://guest:guest@{broker}/%2f?heartbeat=5");
+    let connecting = Connection::connect(&uri, ConnectionProperties::default());
+    let late = || std::io::Error::from(std::io::ErrorKind::TimedOut);
+    let connected = tokio::time::timeout(Duration::from_secs(10), connecting).await;
+    let connection = connected.unwrap_or_else(|_| Err(late().into()))?;
+    let channel = connection.create_channel().await?;
+    channel.confirm_select(ConfirmSelectOptions::default()).await?;
+    Ok((connection, channel))
+}
+
+/// Publishes to the queue; Ok once it is confirmed.
+async fn publish(
+    channel: &Channel,
+    queue: &str,
+    properties: BasicProperties,
+    body: &[u8],
+) -> Result<(), lapin::Error> {
+    let options = BasicPublishOptions::default();
+    let properties = properties.with_delivery_mode(2);
+    let confirm = channel.basic_publish("".into(), queue.into(), options, body, properties).await?;
+    let confirm = tokio::time::timeout(Duration::from_secs(10), confirm).await;
+    let late = || std::io::Error::from(std::io::ErrorKind::TimedOut);
+    assert!(confirm.unwrap_or_else(|_| Err(late().into()))?.is_ack(), "the broker refused");
+    Ok(())
+}
+
+/// Makes the queue and the database.
+fn prepare(stage: &Stage, name: &str) {
+    done(stage.postgres.psql(&format!("CREATE DATABASE {name}")).map_err(Into::into));
+    declare(stage, name);
+}
+
+fn declare(stage: &Stage, name: &str) {
+    stage.runtime.block_on(async {
+        let (_connection, channel) = channel(stage.broker.setup.address()).await.unwrap();
+        let durable = QueueDeclareOptions { durable: true, ..Default::default() };
+        channel.queue_declare(name.into(), durable, FieldTable::default()).await.unwrap();
+        channel.queue_purge(name.into(), QueuePurgeOptions::default()).await.unwrap();
+    });
+}
+
+/// Rounds of one message for each key: the next of a key is published when the one before it is confirmed,
+/// and what is not confirmed is published again. So the order of first arrival is the order of numbers.
+fn publisher(stage: &Stage, queue: &str, rounds: usize) -> JoinHandle<()> {
+    let (broker, queue) = (stage.broker.setup.address(), queue.to_owned());
+    stage.runtime.spawn(async move {
+        let mut link = None;
+        for round in 0..rounds {
+            let mut left: Vec<usize> = (0..KEYS).collect();
+            while !left.is_empty() {
+                if link.is_none() {
+                    tokio::time::sleep(RETRY).await;
+                    link = channel(broker).await.ok();
+                }
+                let Some((_, channel)) = &link else { continue };
+                let sent = left.iter().map(|key| {
+                    let properties = BasicProperties::default()
+                        .with_message_id(format!("{key}-{round}").into())
+                        .with_type("Round".into());
+                    let (channel, queue) = (channel.clone(), queue.clone());
+                    let body = format!("body of {key}-{round}");
+                    async move { publish(&channel, &queue, properties, body.as_bytes()).await }
+                });
+                let mut waiting = Vec::new();
+                for sending in sent {
+                    waiting.push(tokio::spawn(sending));
+                }
+                let mut missing = Vec::new();
+                for (key, sending) in left.iter().zip(waiting) {
+                    if sending.await.unwrap().is_err() {
+                        missing.push(*key);
+                    }
+                }
+                if !missing.is_empty() {
+                    link = None;
+                }
+                left = missing;
+            }
+        }
+    })
+}
+
+fn ask(stage: &Stage, database: &str, sql: &str) -> Option<String> {
+    stage.postgres.psql_in(database, sql).ok()
+}
+
+fn count(stage: &Stage, database: &str) -> usize {
+    let told = ask(stage, database, "SELECT count(*) FROM inbox_messages");
+    told.and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+#[track_caller]
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// How many messages are ready in the queue.
+fn ready(stage: &Stage, queue: &str) -> u32 {
+    stage.runtime.block_on(async {
+        let (_connection, channel) = channel(stage.broker.setup.address()).await.unwrap();
+        let passive = QueueDeclareOptions { passive: true, ..Default::default() };
+        let declared = channel.queue_declare(queue.into(), passive, FieldTable::default()).await;
+        declared.unwrap().message_count()
+    })
+}
+
+/// Every message once, each key's in the order of its numbers, each with its own body.
+fn judge(stage: &Stage, database: &str, rounds: usize) {
+    let sql = "SELECT message_id || '|' || convert_from(payload, 'UTF8') || '|' || type \
+               FROM inbox_messages WHERE error IS NULL ORDER BY seq";
+    let told = ask(stage, database, sql).unwrap();
+    let mut next: BTreeMap<usize, usize> = BTreeMap::new();
+    for line in told.lines() {
+        let mut parts = line.split('|');
+        let id = parts.next().unwrap();
+        assert_eq!(parts.next().unwrap(), format!("body of {id}"));
+        assert_eq!(parts.next().unwrap(), "Round");
+        let (key, number) = id.split_once('-').unwrap();
+        let due = next.entry(key.parse().unwrap()).or_default();
+        assert_eq!(number.parse::<usize>().unwrap(), *due, "out of order, lost or twice: {id}");
+        *due += 1;
+    }
+    assert_eq!(next.len(), KEYS);
+    assert!(next.values().all(|count| *count == rounds), "{next:?}");
+}
+
+/// Kills each in turn, so many times, while messages flow.
+fn kill_in_turn(stage: &mut Stage, name: &str, rounds: usize, kills: usize, more: &[&str]) {
+    prepare(stage, name);
+    let mut inbox = Inbox::start(stage, name, more);
+    let publisher = publisher(stage, name, rounds);
+    for turn in 0..kills {
+        let enough = count(stage, name) + 30 + 7 * turn;
+        until("rows come", || count(stage, name) >= enough || publisher.is_finished());
+        match turn % 3 {
+            0 => done(inbox.process.kill9()),
+            1 => {
+                stage.postgres.kill9().unwrap();
+                std::thread::sleep(Duration::from_millis(100));
+                stage.postgres.start_again().unwrap();
+            }
+            _ => {
+                done(stage.broker.kill());
+                std::thread::sleep(Duration::from_millis(100));
+                done(stage.start_broker());
+            }
+        }
+        if !inbox.is_running() {
+            assert_eq!(turn % 3, 0, "it outlives the others: {}", inbox.process.last_words());
+            inbox.again(stage);
+        }
+    }
+    let total = rounds * KEYS;
+    until("everything is published", || publisher.is_finished());
+    stage.runtime.block_on(publisher).unwrap();
+    until("everything is in the table", || count(stage, name) >= total);
+    let last = inbox.ended(stage);
+    assert_eq!(count(stage, name), total, "{last}");
+    judge(stage, name, rounds);
+    assert_eq!(ready(stage, name), 0, "what is stored is acknowledged: {last}");
+}
+
+#[test]
+fn each_message_is_stored_once_and_in_order_when_inbox_database_and_broker_are_killed_in_turn() {
+    let Some(mut stage) = stage(Kind::Millrace) else { return };
+    kill_in_turn(&mut stage, "killed", 60, 9, &[]);
+    // Batches of few rows: most of the time is commits, and so most kills fall into one.
+    kill_in_turn(&mut stage, "small", 25, 3, &["--batch", "3"]);
+}
+
+#[test]
+fn rabbitmq_s_messages_are_stored_once_and_in_order_whoever_is_killed() {
+    let Some(mut stage) = stage(Kind::Rabbitmq) else { return };
+    kill_in_turn(&mut stage, "rabbit", 25, 3, &[]);
+}
+
+/// Publishes one message for each of `properties`.
+fn publish_all(stage: &Stage, queue: &str, properties: &[BasicProperties]) {
+    stage.runtime.block_on(async {
+        let (_connection, channel) = channel(stage.broker.setup.address()).await.unwrap();
+        for properties in properties {
+            publish(&channel, queue, properties.clone(), b"{}").await.unwrap();
+        }
+    });
+}
+
+fn with_header(id: &str, value: &[u8]) -> BasicProperties {
+    let mut headers = FieldTable::default();
+    headers.insert("x".into(), AMQPValue::LongString(value.into()));
+    BasicProperties::default().with_message_id(id.into()).with_headers(headers)
+}
+
+#[test]
+fn a_message_that_does_not_fit_is_kept_with_its_error_and_stops_nobody() {
+    let Some(stage) = stage(Kind::Millrace) else { return };
+    let name = "poison";
+    // This database has no letter for most of what a message may hold.
+    let sql = format!(
+        "CREATE DATABASE {name} ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0"
+    );
+    stage.postgres.psql(&sql).unwrap();
+    declare(&stage, name);
+    let plain = |id: usize| with_header(&id.to_string(), b"plain");
+    let mut messages: Vec<BasicProperties> = (0..60).map(plain).collect();
+    messages[20] = with_header("20", b"a\0b");
+    messages[30] = with_header("30", "a rocket: \u{1f680}".as_bytes());
+    messages[40] = with_header("40", &[0xff, 0xfe]);
+    messages.push(BasicProperties::default());
+    messages.push(BasicProperties::default());
+    publish_all(&stage, name, &messages);
+    let mut inbox = Inbox::start(&stage, name, &[]);
+    until("all are stored", || count(&stage, name) == messages.len());
+    let last = inbox.ended(&stage);
+    assert!(last.contains("flawed=2") && last.contains("without_id=2"), "{last}");
+
+    let flawed =
+        "SELECT message_id, error FROM inbox_messages WHERE error IS NOT NULL ORDER BY seq";
+    let flawed = ask(&stage, name, flawed).unwrap();
+    let flawed: Vec<&str> = flawed.lines().collect();
+    assert!(flawed[0].starts_with("20|") && flawed[0].contains("U+0000"), "{flawed:?}");
+    assert!(flawed[1].starts_with("30|") && flawed[1].contains("LATIN1"), "{flawed:?}");
+    let order = "SELECT string_agg(message_id, ',' ORDER BY seq) FROM inbox_messages \
+                 WHERE message_id NOT LIKE 'no-id:%'";
+    let expected: Vec<String> = (0..60).map(|id| id.to_string()).collect();
+    assert_eq!(ask(&stage, name, order).unwrap(), expected.join(","));
+    let bytes = "SELECT headers->>'x' FROM inbox_messages WHERE message_id = '40'";
+    assert_eq!(ask(&stage, name, bytes).unwrap(), "\\xfffe");
+    assert_eq!(ready(&stage, name), 0);
+}
+
+#[test]
+fn a_stop_commits_and_acknowledges_what_is_here_and_the_rest_stays_in_the_queue() {
+    const COUNT: usize = 5_000;
+    let Some(stage) = stage(Kind::Millrace) else { return };
+    let name = "stopped";
+    prepare(&stage, name);
+    let ids = 0..COUNT;
+    let properties: Vec<BasicProperties> =
+        ids.map(|id| BasicProperties::default().with_message_id(id.to_string().into())).collect();
+    publish_all_at_once(&stage, name, &properties);
+    let mut inbox = Inbox::start(&stage, name, &["--batch", "10"]);
+    until("it is at work", || count(&stage, name) > 100);
+    inbox.ended(&stage);
+    let (stored, left) = (count(&stage, name), ready(&stage, name) as usize);
+    assert_eq!(stored + left, COUNT, "nothing is in both places, nothing in none");
+    assert!(left > 0, "it was stopped in the middle");
+    inbox.again(&stage);
+    until("all are stored", || count(&stage, name) == COUNT);
+    let last = inbox.ended(&stage);
+    assert!(last.contains("duplicates=0"), "{last}");
+    assert_eq!(ready(&stage, name), 0);
+}
+
+fn publish_all_at_once(stage: &Stage, queue: &str, properties: &[BasicProperties]) {
+    stage.runtime.block_on(async {
+        let (_connection, channel) = channel(stage.broker.setup.address()).await.unwrap();
+        let mut confirms = Vec::new();
+        for properties in properties {
+            let (options, properties) =
+                (BasicPublishOptions::default(), properties.clone().with_delivery_mode(2));
+            let sent = channel.basic_publish("".into(), queue.into(), options, b"{}", properties);
+            confirms.push(sent.await.unwrap());
+        }
+        for confirm in confirms {
+            assert!(confirm.await.unwrap().is_ack());
+        }
+    });
+}
+
+#[test]
+fn a_second_inbox_stands_by_and_takes_over_and_large_messages_do_not_fill_the_memory() {
+    const COUNT: usize = 150;
+    let Some(mut stage) = stage(Kind::Millrace) else { return };
+    let name = "standby";
+    prepare(&stage, name);
+    let mut first = Inbox::start(&stage, name, &[]);
+    until("the table is there", || ask(&stage, name, "SELECT FROM inbox_messages").is_some());
+    let log = stage.dir.join("second.txt");
+    let mut second = done(Relay::start(&stage.millrace, &first.words, &log));
+    let stands_by = || std::fs::read_to_string(&log).unwrap().contains("standing by");
+    until("the second knows of the first", stands_by);
+    // The database is away, so what comes stays in the memory of the first.
+    stage.postgres.stop().unwrap();
+    let megabyte = vec![b'x'; 1 << 20];
+    stage.runtime.block_on(async {
+        let (_connection, channel) = channel(stage.broker.setup.address()).await.unwrap();
+        for id in 0..COUNT {
+            let properties = BasicProperties::default().with_message_id(id.to_string().into());
+            publish(&channel, name, properties, &megabyte).await.unwrap();
+        }
+    });
+    let log_of_first = stage.dir.join(format!("{name}.txt"));
+    let said = || std::fs::read_to_string(&log_of_first).unwrap();
+    until("it takes less", || said().contains("the messages are large"));
+    let peak = done(first.process.memory_peak());
+    assert!(peak < 200 << 20, "{peak} bytes for messages that cannot be stored");
+    done(first.process.kill9());
+    stage.postgres.start_again().unwrap();
+    until("the second has stored all", || count(&stage, name) == COUNT);
+    let order = "SELECT string_agg(message_id, ',' ORDER BY seq) FROM inbox_messages";
+    let expected: Vec<String> = (0..COUNT).map(|id| id.to_string()).collect();
+    assert_eq!(ask(&stage, name, order).unwrap(), expected.join(","));
+    done(second.terminate(Duration::from_secs(20)));
+    assert_eq!(ready(&stage, name), 0);
+}
+
+#[test]
+fn what_is_wrong_at_the_start_is_said_at_once() {
+    let Some(stage) = stage(Kind::Millrace) else { return };
+    prepare(&stage, "wrong");
+    let url = format!("amqp://guest:guest@{}", stage.broker.setup.address());
+    let database = stage.postgres.url_of("wrong");
+    let cases: [(&str, &str, &[&str], &str); 3] = [
+        ("wrong", &url, &[], "--install makes it"),
+        ("nowhere", &url, &["--install"], "NOT_FOUND"),
+        ("wrong", "amqp://guest:hunter2@127.0.0.1:1/a/b", &[], "bare slash"),
+    ];
+    for (number, (queue, url, more, part)) in cases.into_iter().enumerate() {
+        let words = ["relay", "inbox", "--url", url, "--database", &database, "--queue", queue];
+        let words = words.into_iter().chain(["--consumer", "c"]).chain(more.iter().copied());
+        let words: Vec<String> = words.map(str::to_owned).collect();
+        let log = stage.dir.join(format!("wrong-{number}.txt"));
+        let mut process = done(Relay::start(&stage.millrace, &words, &log));
+        assert!(!done(process.wait(Duration::from_secs(20))).success());
+        let said = std::fs::read_to_string(&log).unwrap();
+        assert!(said.contains(part) && !said.contains("hunter2"), "{said}");
+    }
+}
