@@ -70,6 +70,9 @@ pub(crate) fn plan(
     }
     let confirmed = recorded.and_then(|recorded| recorded.confirmed);
     match (confirmed, found) {
+        (None, Some(found)) if found.is_lost() => {
+            Err(lost(slot, outbox, recorded, "is invalidated before it was ever read"))
+        }
         (None, found) => Ok(Plan::Begin { make_slot: found.is_none() }),
         (Some(confirmed), Some(found)) if !found.is_lost() => {
             if found.confirmed > Some(confirmed) {

@@ -87,6 +87,8 @@ pub enum Input {
     BrokerReady,
     /// The connection is gone: what is unconfirmed is unknown.
     BrokerLost,
+    /// The connection was cut: the oldest message was without a verdict for too long.
+    BrokerSilent,
     /// The broker closed because of something it was sent.
     BrokerRefused {
         code: u16,
@@ -229,6 +231,8 @@ pub struct Stream {
     /// Published one at a time until so many have a verdict: one of them made the broker close.
     careful: usize,
     outages: u32,
+    /// Times that everything was refused, with nothing confirmed between.
+    refusals: u32,
     pause_until: Instant,
     healthy_until: Option<Instant>,
     counts: Counts,
@@ -267,6 +271,7 @@ impl Stream {
             is_stopping: false,
             careful: 0,
             outages: 0,
+            refusals: 0,
             pause_until: now,
             healthy_until: None,
             counts: Counts::default(),
@@ -289,8 +294,9 @@ impl Stream {
             Input::KeepAlive { wal_end } => self.progress.keepalive(wal_end),
             Input::BrokerReady => self.is_broker_ready = true,
             Input::BrokerLost => self.broker_lost(now),
+            Input::BrokerSilent => self.broker_silent(now, out),
             Input::BrokerRefused { code, text } => self.broker_refused(now, code, text, out),
-            Input::Published(seq) => self.published(seq),
+            Input::Published(seq) => self.published(now, seq),
             Input::Unfit(fault) => self.unfit(fault, out),
             Input::Verdict(verdict) => self.verdict(now, verdict, out),
             Input::Stored(count) => self.stored(count),
@@ -343,7 +349,7 @@ impl Stream {
         self.log.push_back(Row { data, version, lsn, of, key: key.clone(), is_settled: false });
         let admission = key.as_ref().map_or(Admission::Publish, |key| self.keys.arrive(key, seq));
         match (admission, fault) {
-            (Admission::Publish, Some(fault)) => self.fail_row(seq, fault, out),
+            (Admission::Publish, Some(fault)) => self.fail_row(seq, fault, 1, out),
             (Admission::Publish, None) => self.ready.push_back(Job::Row(seq)),
             // A fault is found again when it is its turn.
             (Admission::Wait, _) => (),
@@ -369,12 +375,13 @@ impl Stream {
         }
     }
 
-    /// The broker did not take a row.
-    fn fail_row(&mut self, seq: RowSeq, fault: Fault, out: &mut Vec<Output>) {
+    /// The broker did not take a row; `charge` attempts are counted: 1, or 0 if it is not to blame.
+    fn fail_row(&mut self, seq: RowSeq, fault: Fault, charge: u32, out: &mut Vec<Output>) {
         let next = self.attempts.judge(fault.reason, 1, self.chance.next_bits());
         let blocks = !(next == Next::Dead && self.on_dead == OnDead::Skip);
         let key = self.row(seq).key.clone();
-        let failure = self.failure(seq, 1, Some(fault.reason), &fault.text, next_attempt(next));
+        let next_at = next_attempt(next);
+        let failure = self.failure(seq, charge, Some(fault.reason), &fault.text, next_at);
         out.push(Output::Store(failure));
         match &key {
             Some(key) if blocks => self.keys.failed(key),
@@ -457,7 +464,7 @@ impl Stream {
                 (Some(seq), Ok(_)) => self.ready.push_back(Job::Retry(seq)),
                 (Some(seq), Err(text)) => {
                     let fault = Fault { reason: Reason::Broken, text };
-                    self.fail_retry(seq, fault, out);
+                    self.fail_retry(seq, fault, 1, out);
                 }
                 // What cannot be read is found when it is its turn: nothing can be made of it.
                 (None, _) => (),
@@ -465,9 +472,9 @@ impl Stream {
         }
     }
 
-    fn fail_retry(&mut self, seq: RetrySeq, fault: Fault, out: &mut Vec<Output>) {
-        let Some(made) = self.retries.attempts(seq).map(|before| before + 1) else { return };
-        let next = self.attempts.judge(fault.reason, made, self.chance.next_bits());
+    fn fail_retry(&mut self, seq: RetrySeq, fault: Fault, charge: u32, out: &mut Vec<Output>) {
+        let Some(made) = self.retries.attempts(seq).map(|before| before + charge) else { return };
+        let next = self.attempts.judge(fault.reason, made.max(1), self.chance.next_bits());
         let retry = match next == Next::Dead && self.on_dead == OnDead::Skip {
             false => self.retries.failed(seq),
             true => self.retries.done(seq).map(|(retry, behind)| {
@@ -519,6 +526,9 @@ impl Stream {
 
     /// When to say [`Input::Time`] at the latest.
     pub fn deadline(&self, now: Instant) -> Instant {
+        if self.is_stopping || !self.is_broker_ready {
+            return now + SWEEP_EVERY;
+        }
         let mut deadline = self.sweep_at;
         if !self.is_fetching && self.retries.is_empty() {
             deadline = deadline.min(self.due_at);
@@ -534,7 +544,17 @@ impl Stream {
         !self.is_stopping
             && self.log.len() < LOG_ROWS_MAX.max(2 * self.window)
             && self.log_bytes < LOG_BYTES_MAX
-            && self.keys.parked_count() < PARKED_KEYS_MAX
+            && !self.has_too_many_keys()
+    }
+
+    /// So many keys have rows among the failures that no more of the log is read.
+    pub fn has_too_many_keys(&self) -> bool {
+        self.keys.parked_count() >= PARKED_KEYS_MAX
+    }
+
+    /// Since when the oldest message is without a verdict.
+    pub fn unconfirmed_since(&self) -> Option<Instant> {
+        self.sent.oldest_at()
     }
 
     /// Everything that has arrived is done.
@@ -602,4 +622,4 @@ fn text_of(key: &[u8]) -> String {
 }
 
 #[cfg(test)]
-mod simulation;
+mod tests;

@@ -124,7 +124,7 @@ pub async fn resync(
     let found = records::found(&client, &slot).await?;
     let last_commit = recorded.as_ref().and_then(|recorded| recorded.last_commit);
     // From here on a relay that starts would read the table too.
-    records::begin(&client, &relay.names).await?;
+    records::begin(&client, &relay.names, since == Since::LastConfirmed).await?;
     if let Some(found) = &found {
         let is_usable = found.wal_status.as_deref() != Some("lost");
         let is_ahead = recorded.and_then(|recorded| recorded.confirmed) < found.confirmed;
@@ -177,7 +177,13 @@ impl Relay {
     }
 
     async fn connect(&self) -> Result<Client, Error> {
-        self.database.connect("millrace-relay-slot").await
+        let client = self.database.connect("millrace-relay-slot").await?;
+        // It holds the lock: that of a host that is gone must not be held for hours. It is used every few seconds.
+        client
+            .batch_execute("SET idle_session_timeout = '60s'")
+            .await
+            .map_err(|error| super::postgres::database("setting up", &error))?;
+        Ok(client)
     }
 
     /// Waits; true: it is to stop.
@@ -219,9 +225,12 @@ impl Relay {
         let client = match plan {
             Plan::Stream => client,
             Plan::Begin { make_slot } => {
-                records::begin(&client, &self.names).await?;
+                records::begin(&client, &self.names, true).await?;
                 if make_slot {
-                    records::make(&client, &slot).await?;
+                    tokio::select! {
+                        made = records::make(&client, &slot) => made?,
+                        _ = self.stop.wait_for(|stop| *stop) => return Ok(()),
+                    }
                 }
                 match self.read_table(client, table.as_ref(), recorded.last_commit).await? {
                     Some((client, confirmed)) => {

@@ -61,15 +61,11 @@ impl Keys {
 
     /// Rows of the key are among the failures.
     pub(super) fn park(&mut self, name: &Bytes) {
-        if let Some(key) = self.keys.get_mut(name) {
-            self.parked += usize::from(!key.is_parked);
-            key.is_parked = true;
-            return;
-        }
-        // A copy: the name must not keep the whole row in memory.
-        let key = Key { is_parked: true, ..Key::default() };
+        let mut key = self.keys.remove(name).unwrap_or_default();
+        self.parked += usize::from(!key.is_parked);
+        key.is_parked = true;
+        // Under a copy of its name, which is a part of a whole row: that must not stay in memory.
         self.keys.insert(Bytes::copy_from_slice(name), key);
-        self.parked += 1;
     }
 
     /// A row arrives.

@@ -9,6 +9,9 @@ use super::{HEALTHY_FOR, Job, OUTAGE, Output, Stream, UNCONFIRMED_BYTES_MAX};
 use crate::attempts::{Fault, Reason};
 use crate::fields::Fields;
 
+/// So often everything may be refused before it makes way for other rows.
+const REFUSALS_MAX: u32 = 3;
+
 impl Stream {
     /// Gives the columns of the next row to publish; false: none may be published now. What came of it must be told
     /// ([`Input::Published`](super::Input::Published) or [`Input::Unfit`](super::Input::Unfit)) before anything else.
@@ -50,13 +53,13 @@ impl Stream {
         }
     }
 
-    pub(super) fn published(&mut self, seq: PublishSeq) {
+    pub(super) fn published(&mut self, now: Instant, seq: PublishSeq) {
         let job = self.offered.take().expect("only what was offered is published");
         let bytes = match job {
             Job::Row(row) => self.row(row).data.len(),
             Job::Retry(retry) => self.retries.row(retry).map_or(0, |row| row.len()),
         };
-        self.sent.push(seq, Sending { job, bytes });
+        self.sent.push(seq, Sending { job, bytes, at: now });
     }
 
     pub(super) fn unfit(&mut self, fault: Fault, out: &mut Vec<Output>) {
@@ -69,7 +72,7 @@ impl Stream {
         match verdict {
             Verdict::Confirmed(run) => {
                 self.healthy_until = Some(now + HEALTHY_FOR);
-                self.outages = 0;
+                (self.outages, self.refusals) = (0, 0);
                 self.sent.take(run, &mut jobs);
                 jobs.into_iter().for_each(|job| self.confirm(job, out));
             }
@@ -82,15 +85,20 @@ impl Stream {
             }
             Verdict::Refused(run) => {
                 self.sent.take(run, &mut jobs);
-                if self.healthy_until.is_none_or(|until| until < now) {
-                    // Nothing is confirmed: the broker is ill, and no row is to blame.
-                    self.again(jobs);
+                let is_outage = self.healthy_until.is_none_or(|until| until < now);
+                if is_outage {
                     self.outage(now);
-                    return;
+                    self.refusals = self.refusals.saturating_add(1);
+                    if self.refusals < REFUSALS_MAX {
+                        // Nothing is confirmed: the broker is ill, and no row is to blame.
+                        return self.again(jobs);
+                    }
+                    // Or one full queue has all of these: others must pass. Nobody is charged.
                 }
                 for job in jobs {
                     let text = "the broker refused it (basic.nack)".into();
-                    self.fail(job, Fault { reason: Reason::Refused, text }, out);
+                    let fault = Fault { reason: Reason::Refused, text };
+                    self.fail_charged(job, fault, u32::from(!is_outage), out);
                 }
             }
         }
@@ -121,10 +129,14 @@ impl Stream {
     }
 
     fn fail(&mut self, job: Job, fault: Fault, out: &mut Vec<Output>) {
+        self.fail_charged(job, fault, 1, out);
+    }
+
+    fn fail_charged(&mut self, job: Job, fault: Fault, charge: u32, out: &mut Vec<Output>) {
         self.careful = self.careful.saturating_sub(1);
         match job {
-            Job::Row(seq) => self.fail_row(seq, fault, out),
-            Job::Retry(seq) => self.fail_retry(seq, fault, out),
+            Job::Row(seq) => self.fail_row(seq, fault, charge, out),
+            Job::Retry(seq) => self.fail_retry(seq, fault, charge, out),
         }
     }
 
@@ -151,6 +163,22 @@ impl Stream {
         self.outage(now);
     }
 
+    /// If younger messages were confirmed, the oldest is the one that never will be: a queue without a majority. It
+    /// goes among the failures, uncharged, so that it does not stop all others.
+    pub(super) fn broker_silent(&mut self, now: Instant, out: &mut Vec<Output>) {
+        self.take_back();
+        self.is_broker_ready = false;
+        let since = self.sent.oldest_at();
+        let others_passed = self.healthy_until > since.map(|since| since + HEALTHY_FOR);
+        let mut jobs = self.sent.take_all();
+        self.outage(now);
+        if others_passed && !jobs.is_empty() && !self.is_stopping {
+            let text = "the broker never confirmed it, though it confirmed later ones".into();
+            self.fail_charged(jobs.remove(0), Fault { reason: Reason::Refused, text }, 0, out);
+        }
+        self.again(jobs);
+    }
+
     /// Something that was published made the broker close. With one message at a time it is known which.
     pub(super) fn broker_refused(
         &mut self,
@@ -162,7 +190,9 @@ impl Stream {
         self.take_back();
         self.is_broker_ready = false;
         self.outage(now);
-        if let Some(job) = self.sent.sole() {
+        if self.careful > 0
+            && let Some(job) = self.sent.sole()
+        {
             self.sent.take_all();
             let reason = match code {
                 // The exchange is missing, or this user may not publish to it: somebody can mend that.
@@ -174,6 +204,7 @@ impl Stream {
             return self.fail(job, Fault { reason, text: format!("{code} {text}") }, out);
         }
         let jobs = self.sent.take_all();
+        // Once more, one by one: it may have closed for another reason.
         self.careful = jobs.len();
         self.again(jobs);
     }

@@ -1,6 +1,7 @@
 //! Which unconfirmed message stands for what.
 
 use std::collections::VecDeque;
+use std::time::Instant;
 
 use client::{PublishSeq, Run};
 
@@ -22,6 +23,7 @@ pub(super) struct Sent {
 pub(super) struct Sending {
     pub(super) job: Job,
     pub(super) bytes: usize,
+    pub(super) at: Instant,
 }
 
 impl Sent {
@@ -33,6 +35,11 @@ impl Sent {
     /// Bytes of their rows.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// When the oldest was published.
+    pub(super) fn oldest_at(&self) -> Option<Instant> {
+        self.jobs.iter().flatten().next().map(|sending| sending.at)
     }
 
     /// A message was published; numbers follow each other on a connection.

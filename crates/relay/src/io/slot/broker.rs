@@ -16,6 +16,9 @@ use crate::stream::{Input, Output, Stream};
 /// Exchanges that are remembered on a connection, and for how long one that is not there.
 const EXCHANGES_MAX: usize = 10_000;
 const MISSING_FOR: Duration = Duration::from_secs(2);
+/// How long a message may be without a verdict; each time in a row that this is all that helps, twice as long.
+const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE_MAX: Duration = Duration::from_secs(240);
 
 /// The connection to the broker, and what belongs to it.
 pub(super) struct Broker {
@@ -28,6 +31,7 @@ pub(super) struct Broker {
     chance: Chance,
     attempt: u32,
     pub(super) connect_at: Instant,
+    patience: Duration,
     /// Exchanges that were asked for: there, or missing until then.
     exchanges: BTreeMap<String, Option<Instant>>,
     fields: Fields,
@@ -48,6 +52,7 @@ impl Broker {
             chance: Chance::new(seed),
             attempt: 0,
             connect_at: Instant::now(),
+            patience: PATIENCE,
             exchanges: BTreeMap::new(),
             fields: Fields::default(),
             verdicts: Vec::new(),
@@ -164,12 +169,31 @@ impl Broker {
             while let Some((_, at)) = self.published.pop_front_if(|(seq, _)| *seq <= through.0) {
                 self.metrics.step(Step::Confirm, (now - at).as_nanos() as u64);
             }
+            if let Verdict::Confirmed(_) = verdict {
+                self.patience = PATIENCE;
+            }
             stream.step(now, Input::Verdict(verdict), out);
         }
     }
 
-    /// Looks at what the broker said without a verdict.
-    pub(super) fn look(&mut self) {
+    /// Looks at what the broker said without a verdict, or should have said.
+    pub(super) fn look(&mut self, stream: &mut Stream, out: &mut Vec<Output>) {
+        self.look_at_block();
+        let silent_since = stream.unconfirmed_since().filter(|_| !self.is_blocked);
+        let now = Instant::now();
+        if self.publisher.is_some() && silent_since.is_some_and(|at| now > at + self.patience) {
+            let seconds = self.patience.as_secs();
+            tracing::warn!(
+                seconds,
+                "the broker leaves a message without an answer: connecting again"
+            );
+            self.patience = (self.patience * 2).min(PATIENCE_MAX);
+            self.close();
+            stream.step(now, Input::BrokerSilent, out);
+        }
+    }
+
+    fn look_at_block(&mut self) {
         let is_blocked = self.publisher.as_ref().is_some_and(Publisher::is_blocked);
         if is_blocked != self.is_blocked {
             self.is_blocked = is_blocked;
@@ -198,7 +222,7 @@ impl Broker {
             self.metrics.broker_connections.dec();
         }
         self.published.clear();
-        self.look();
+        self.look_at_block();
     }
 }
 

@@ -20,7 +20,7 @@ use crate::stream::Input;
 const OPTIONS: &str = "-c datestyle=ISO -c intervalstyle=iso_8601 -c timezone=UTC -c bytea_output=hex \
     -c extra_float_digits=1";
 /// Changes between the connection's task and the core: few, as rows may be large.
-const EVENTS: usize = 256;
+const EVENTS: usize = 64;
 /// How often the server is told how far the log is done, also while the broker blocks.
 const FEEDBACK: Duration = Duration::from_millis(500);
 /// How long the last feedback may take.
@@ -58,6 +58,10 @@ impl Log {
         // The waker of a task that sleeps is set by `next`, which is polled before it does.
         let mut context = Context::from_waker(Waker::noop());
         loop {
+            if !self.client.is_running() {
+                // Its last words are told once, to whoever waits for them.
+                return Ok(None);
+            }
             // The caller takes only so many at once: no need for the runtime's own count.
             let event = pin!(tokio::task::unconstrained(self.client.recv())).poll(&mut context);
             let Poll::Ready(event) = event else { return Ok(None) };
@@ -166,6 +170,14 @@ fn away(text: String) -> Error {
 /// What ended the connection. Most can be waited out; what cannot is found at the next start.
 fn lost(error: &PgWireError) -> Error {
     let text = error.to_string();
+    if text.contains("publication") && text.contains("does not exist") {
+        return Error::SlotLost {
+            text: format!(
+                "the log cannot be read: {text}. The publication is younger than what the slot still holds, or was \
+                 made anew: `millrace relay resync` makes a new slot and publishes the rows of the table again"
+            ),
+        };
+    }
     let is_denied = ["42501", "28000", "28P01", "must be superuser", "permission denied"]
         .iter()
         .any(|words| text.contains(words));

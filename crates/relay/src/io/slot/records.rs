@@ -70,12 +70,14 @@ fn lsn(text: Option<String>) -> Option<Lsn> {
     text.and_then(|text| text.parse().ok())
 }
 
-/// Writes down that the slot is begun: before it is made, and until the table was read.
-pub(super) async fn begin(client: &Client, names: &Names) -> Result<(), Error> {
+/// Writes down that the slot is begun: before it is made, and until the table was read. If not `keeps`, what was done
+/// before is forgotten, and all of the table is read.
+pub(super) async fn begin(client: &Client, names: &Names, keeps: bool) -> Result<(), Error> {
     let sql = "INSERT INTO millrace.relay_slots (slot, outbox, publication) VALUES ($1, $2, $3) \
-               ON CONFLICT (slot) DO UPDATE SET confirmed_lsn = NULL, publication = excluded.publication";
+               ON CONFLICT (slot) DO UPDATE SET confirmed_lsn = NULL, publication = excluded.publication, \
+               last_commit_at = CASE WHEN $4 THEN relay_slots.last_commit_at END";
     client
-        .execute(sql, &[&names.slot, &names.outbox, &names.publication])
+        .execute(sql, &[&names.slot, &names.outbox, &names.publication, &keeps])
         .await
         .map(drop)
         .map_err(|error| database("writing millrace.relay_slots", &error))

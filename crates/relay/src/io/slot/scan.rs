@@ -91,7 +91,8 @@ fn statement(config: &Config, table: &Table, since: Option<i64>) -> String {
             table.columns.iter().find(|(has, _)| has == occurred).map(|(_, kind)| kind.as_str());
         if kind.is_some_and(|kind| kind.starts_with("timestamp")) {
             sql += &format!(
-                " AND o.{} >= timestamptz '2000-01-01 00:00:00+00' + {since} * interval '1 microsecond'",
+                " AND (o.{0} IS NULL OR o.{0} >= timestamptz '2000-01-01 00:00:00+00' \
+                   + {since} * interval '1 microsecond')",
                 quoted(occurred)
             );
         }

@@ -32,6 +32,10 @@ const RECORD_IDLE: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// How long unconfirmed messages may take after a stop.
 const STOP_MAX: Duration = Duration::from_secs(10);
+/// Longer than any turn takes: whoever stood still for so long may have lost the slot without knowing.
+const FROZEN_FOR: Duration = Duration::from_secs(40);
+/// How long the last writing may take.
+const LAST_RECORD: Duration = Duration::from_secs(5);
 /// PostgreSQL counts from 2000, systems from 1970.
 const EPOCH_SECONDS: u64 = 946_684_800;
 
@@ -121,7 +125,20 @@ async fn told(stop: &mut watch::Receiver<bool>) {
 impl Session {
     /// Works until it is stopped, the table is read (where that was all), or something fails.
     pub(super) async fn run(mut self, stop: &mut watch::Receiver<bool>) -> Result<Ended, Error> {
+        let mut turned_at = Instant::now();
         loop {
+            if *stop.borrow() && self.state.stop_by.is_none() {
+                self.woken(Woken::Stop)?;
+            }
+            if turned_at.elapsed() > FROZEN_FOR {
+                // Another relay may have the slot by now: nothing that waits here may be published.
+                return Err(Error::Database {
+                    doing: "reading the log".into(),
+                    text: format!("this process stood still for {:?}", turned_at.elapsed()),
+                    is_temporary: true,
+                });
+            }
+            turned_at = Instant::now();
             self.connect(stop).await;
             let has_more = self.take_changes()?;
             self.publish().await?;
@@ -132,8 +149,11 @@ impl Session {
                     if self.stream.confirmed() > self.state.recorded {
                         let (confirmed, last) =
                             (self.stream.confirmed(), self.stream.last_commit());
-                        records::confirm(&self.client, &self.names.slot, confirmed, last).await?;
-                        self.state.recorded = confirmed;
+                        let slot = &self.names.slot;
+                        let written = records::confirm(&self.client, slot, confirmed, last);
+                        if let Ok(Ok(())) = tokio::time::timeout(LAST_RECORD, written).await {
+                            self.state.recorded = confirmed;
+                        }
                     }
                     log.close(self.state.recorded).await;
                 }
@@ -178,7 +198,7 @@ impl Session {
     async fn publish(&mut self) -> Result<(), Error> {
         self.stream.step(Instant::now(), Input::Time, &mut self.state.out);
         self.broker.publish(&mut self.stream, &mut self.state.out).await;
-        self.broker.look();
+        self.broker.look(&mut self.stream, &mut self.state.out);
         self.sort_out()
     }
 
@@ -283,8 +303,9 @@ impl Session {
         tokio::select! {
             biased;
             () = told(stop), if !is_stopping => Woken::Stop,
-            driven = broker.drive() => Woken::Driven(driven),
+            // First, as the broker nearly always has something to say under load.
             done = run(&mut state.running) => Woken::Database(done),
+            driven = broker.drive() => Woken::Driven(driven),
             input = next(from), if wants_input => Woken::Log(input),
             () = tokio::time::sleep_until(until.into()) => Woken::Time,
         }
@@ -330,6 +351,15 @@ impl Session {
                 self.metrics.dead_now.set(dead);
                 self.metrics.oldest_age.set(self.age());
                 tracing::debug!(state = %self.stream, lag, "log");
+                if self.stream.has_too_many_keys() {
+                    tracing::warn!(
+                        waiting,
+                        dead,
+                        lag,
+                        "the log is not read on: too many keys wait behind failures; see `millrace relay status`, \
+                         mend what is missing, or replay or purge them"
+                    );
+                }
                 match wal_status.as_deref() {
                     None => return Err(self.lost("is gone")),
                     Some("lost") => {

@@ -299,7 +299,10 @@ impl World {
             }
         }
         self.verdicts.clear();
-        self.step(Input::BrokerLost);
+        match self.below(3) {
+            0 => self.step(Input::BrokerSilent),
+            _ => self.step(Input::BrokerLost),
+        }
     }
 
     fn feedback(&mut self) {
@@ -465,8 +468,11 @@ impl World {
             let at = first.get(name(row).as_str());
             let kept = self.failures.get(&name(row));
             let is_blocked = group(row).is_some_and(|group| blocked.contains(&group));
+            // With a window of several, a later row may have been buried before this one failed.
+            let is_behind = self.options.order_window > 1 && self.is_behind_dead(kept);
             if row.is_broken || row.is_hated {
-                if at.is_some() || !kept.is_some_and(|kept| kept.is_dead || is_blocked) {
+                if at.is_some() || !kept.is_some_and(|kept| kept.is_dead || is_blocked || is_behind)
+                {
                     return Err(format!("row {} was never delivered nor buried", row.id));
                 }
                 if self.options.on_dead == OnDead::Block {
@@ -475,8 +481,6 @@ impl World {
                 continue;
             }
             let Some(&at) = at else {
-                // With a window of several, a later row may have been buried before this one failed.
-                let is_behind = self.options.order_window > 1 && self.is_behind_dead(kept);
                 if kept.is_some() && (is_blocked || is_behind) {
                     continue;
                 }
