@@ -97,10 +97,19 @@ impl<'a> Run<'a> {
         } else {
             // What is there before the slot comes in the table's order, not in that of commits.
             run.start_relay()?;
-            run.until("the slot is used", |run| run.slot_state() == "t")?;
+            run.until("it reads the log", |run| run.is_streaming())?;
             run.write();
         }
         Ok(run)
+    }
+
+    /// Whether changes are read from the relay's slot: it is in use before that, while it is made.
+    pub fn is_streaming(&self) -> bool {
+        let ask = "SELECT count(*) FROM pg_stat_replication AS reader
+                   JOIN pg_replication_slots AS slot ON slot.active_pid = reader.pid
+                   WHERE reader.state IN ('catchup', 'streaming') AND slot.slot_name = '";
+        let found = self.sql(&format!("{ask}{}'", self.relay_slot()));
+        found.is_ok_and(|count| count == "1")
     }
 
     /// Of the relay's slot: `t` in use, `f` free, nothing if there is none.
