@@ -673,6 +673,7 @@ fn names_with_quotes_are_names_and_no_sql() {
         assert_eq!(said.code, 0, "{arguments:?}: {}", said.all());
         said.out
     };
+    with(&["install", "--on-success", "archive"]);
     with(&["install", "--source", "wal", "--on-success", "archive"]);
     assert!(
         with(&["install", "--source", "wal", "--on-success", "archive"])

@@ -78,3 +78,6 @@ pub fn judge(config: &Config, facts: &Facts) -> Report {
 fn is_poll(config: &Config) -> bool {
     config.source == Source::Poll
 }
+
+#[cfg(test)]
+mod tests;

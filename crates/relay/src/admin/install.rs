@@ -180,7 +180,11 @@ fn table(wanted: &Wanted, found: &Found, plan: &mut Plan) {
         }
     }
     partitions::plan(wanted, found, &name, plan);
-    index::plan(&mapping, found, &name, plan);
+    if wanted.config.source == Source::Poll {
+        index::plan(&mapping, found, &name, plan);
+    } else {
+        plan.tell(Finding::ok("index", "rows are read from the log: no index is needed"));
+    }
     extras::archive(wanted, found, &name, plan);
 }
 

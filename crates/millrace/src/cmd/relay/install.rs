@@ -73,7 +73,9 @@ pub(crate) fn run(args: Args) -> ExitCode {
             );
             return Ok(if is_wrong { ExitCode::FAILURE } else { ExitCode::SUCCESS });
         }
-        say(&plan.report.to_string());
+        if !plan.report.findings.is_empty() {
+            say(&plan.report.to_string());
+        }
         if is_wrong {
             remark("Nothing was changed: mend the failures above first.");
             return Ok(ExitCode::FAILURE);
