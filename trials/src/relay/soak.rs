@@ -71,6 +71,8 @@ fn strike(run: &mut Run<'_>, harm: Harm) -> Result<(), Failure> {
             victim.kill(run)?;
             victim.revive(run)
         }
+        // A relay that has nothing to do comes to no step.
+        Harm::KillAt(..) if run.is_written() => Ok(()),
         Harm::KillAt(step, victim) => kill_at(run, step, victim),
         Harm::Replace => {
             let mut relay = run.relays.remove(0);
