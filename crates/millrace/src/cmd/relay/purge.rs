@@ -98,7 +98,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
 fn progress(done: &Purged, time: Duration) -> String {
     let rate = done.rows as f64 / time.as_secs_f64().max(0.001);
     let (walked, all) = done.blocks;
-    let part =
-        if all == 0 { String::new() } else { format!(", {} % of the table", walked * 100 / all) };
+    let percent = (walked * 100).checked_div(all);
+    let part = percent.map_or(String::new(), |percent| format!(", {percent} % of the table"));
     format!("{} rows deleted, {rate:.0}/s{part}", done.rows)
 }

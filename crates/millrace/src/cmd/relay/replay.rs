@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use relay::Reason;
 use relay::admin::replay::{Among, Choice};
 use relay::io::admin::Client;
 use relay::io::admin::Replay;
@@ -39,8 +40,8 @@ pub(crate) struct Args {
     /// Dead (or failed, or published) before
     #[arg(long, value_name = "TIME")]
     until: Option<String>,
-    /// Of this reason: unroutable, refused, too_large, broken
-    #[arg(long, value_name = "REASON")]
+    /// Of this reason: unroutable, refused, unanswered, too_large, broken
+    #[arg(long, value_name = "REASON", value_parser = reason)]
     reason: Option<String>,
     /// Whose error is like this: % is any text, _ any character
     #[arg(long, value_name = "PATTERN")]
@@ -60,6 +61,14 @@ pub(crate) struct Args {
     /// Only count
     #[arg(long)]
     dry_run: bool,
+}
+
+fn reason(text: &str) -> Result<String, String> {
+    let names = Reason::ALL.map(Reason::name);
+    match names.contains(&text) {
+        true => Ok(text.to_owned()),
+        false => Err(format!("it is one of {}", names.join(", "))),
+    }
 }
 
 /// Counts, asks, brings back.
