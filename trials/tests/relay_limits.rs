@@ -42,7 +42,7 @@ fn a_relay_waits_without_a_transaction_while_the_broker_blocks_publishers() {
         let age = "SELECT coalesce(max(extract(epoch FROM now() - xact_start)), 0) < 3
                    FROM pg_stat_activity WHERE application_name LIKE 'millrace-relay%'";
         assert_eq!(done(run.sql(age)), "t", "no transaction lasts");
-        std::thread::sleep(std::time::Duration::from_millis(50));
+        support::pause();
     }
     done(run.until("nobody is in a transaction", |run| done(run.sql(resting)) == "0"));
     let before = done(run.judge());

@@ -71,3 +71,8 @@ pub(crate) fn valid(report: Report) -> Report {
     assert!(report.is_valid(), "{report}");
     report
 }
+
+/// Between two looks at what has to stay as it is.
+pub(crate) fn pause() {
+    std::thread::sleep(std::time::Duration::from_millis(50));
+}
