@@ -231,6 +231,8 @@ fn kill_in_turn(stage: &mut Stage, name: &str, rounds: usize, kills: usize, more
     until("everything is published", || publisher.is_finished());
     stage.runtime.block_on(publisher).unwrap();
     until("everything is in the table", || count(stage, name) >= total);
+    // What was published or delivered twice comes after what it repeats.
+    until("the queue is empty", || ready(stage, name) == 0);
     let last = inbox.ended(stage);
     assert_eq!(count(stage, name), total, "{last}");
     judge(stage, name, rounds);
