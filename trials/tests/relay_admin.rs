@@ -3,8 +3,9 @@
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,
+    clippy::print_stdout,
     clippy::unwrap_used,
-    reason = "starts processes and runs writers beside them"
+    reason = "starts processes, runs writers beside them, and says what is skipped"
 )]
 
 #[path = "support/relay.rs"]
