@@ -3,6 +3,7 @@
 
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 use relay::{Metrics, Source};
 use tokio::signal::unix::{SignalKind, signal};
@@ -91,11 +92,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
     }
 }
 
-async fn drain(
-    config: relay::Config,
-    args: &Args,
-    every: Option<std::time::Duration>,
-) -> Result<(), String> {
+async fn drain(config: relay::Config, args: &Args, every: Option<Duration>) -> Result<(), String> {
     let metrics = Metrics::default();
     if let Some(address) = &args.metrics {
         let listener = relay::io::http::bind(address).await;
@@ -109,14 +106,18 @@ async fn drain(
         else {
             return;
         };
-        for turn in 0.. {
+        let mut asked: Option<Instant> = None;
+        loop {
             tokio::select! {
                 _ = term.recv() => (),
                 _ = int.recv() => (),
             }
-            if turn > 0 {
-                // The database may hang in a commit: whoever asks twice means it.
-                std::process::exit(130);
+            // A signal to the process and to its group comes twice at once.
+            match asked {
+                Some(at) if at.elapsed() < Duration::from_secs(1) => continue,
+                // The database may hang in a commit: whoever asks again means it.
+                Some(_) => std::process::exit(130),
+                None => asked = Some(Instant::now()),
             }
             tracing::info!(
                 "stopping: what is published is confirmed and marked first; again: at once"
