@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::Outcome;
-use crate::process::{command, run, target};
+use crate::process::{cargo, command, run, target};
 
 /// Where Debian's package keeps RabbitMQ's programs.
 const RABBITMQ_PROGRAMS: &str = "/usr/lib/rabbitmq/bin";
@@ -50,24 +50,66 @@ impl Kind {
     }
 }
 
+/// Which build of Millrace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Build {
+    #[default]
+    Release,
+    /// The one that `cargo test` has made for its own tests.
+    Tested,
+}
+
+impl Build {
+    pub(crate) fn millrace(self) -> PathBuf {
+        target().join(match self {
+            Build::Release => "release/millrace",
+            Build::Tested => "debug/millrace",
+        })
+    }
+
+    /// Makes sure that it is there and of today. The tested one is, after the tests.
+    pub(crate) fn make(self) -> Outcome {
+        match self {
+            Build::Release => {
+                run(&mut cargo(&["build", "--quiet", "--release", "--package", "millrace"]))
+            }
+            Build::Tested => Ok(()),
+        }
+    }
+}
+
 impl Broker {
     /// Starts a broker with nothing in it and waits until it listens on `port` of loopback.
     pub(crate) fn start(kind: Kind, folder: &Path, port: u16) -> Result<Broker, String> {
+        Broker::start_build(kind, Build::Release, folder, port)
+    }
+
+    /// The same with another build, where it is Millrace.
+    pub(crate) fn start_build(
+        kind: Kind,
+        build: Build,
+        folder: &Path,
+        port: u16,
+    ) -> Result<Broker, String> {
         let _ = std::fs::remove_dir_all(folder);
         std::fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
         if kind == Kind::RabbitMq {
             configure_rabbitmq(folder, port)?;
         }
-        Broker::start_again(kind, folder, port)
+        Broker::listening(kind, build, folder, port)
     }
 
     /// Starts a broker on what an earlier one left in `folder`.
     pub(crate) fn start_again(kind: Kind, folder: &Path, port: u16) -> Result<Broker, String> {
+        Broker::listening(kind, Build::Release, folder, port)
+    }
+
+    fn listening(kind: Kind, build: Build, folder: &Path, port: u16) -> Result<Broker, String> {
         let fail = |error: std::io::Error| format!("{}: {error}", kind.name());
         let log = File::options().create(true).append(true).open(folder.join("output.txt"));
         let log = log.map_err(fail)?;
         let mut program = match kind {
-            Kind::Millrace => millrace(folder, port),
+            Kind::Millrace => millrace(build, folder, port),
             Kind::RabbitMq => rabbitmq(folder, port),
         };
         program.stdin(Stdio::null()).stderr(log.try_clone().map_err(fail)?).stdout(log);
@@ -121,13 +163,8 @@ impl Broker {
     }
 }
 
-/// The release build of Millrace.
-pub(crate) fn millrace_binary() -> PathBuf {
-    target().join("release/millrace")
-}
-
-fn millrace(folder: &Path, port: u16) -> Command {
-    let mut program = command(millrace_binary(), &["serve", "--data-dir"]);
+fn millrace(build: Build, folder: &Path, port: u16) -> Command {
+    let mut program = command(build.millrace(), &["serve", "--data-dir"]);
     program.arg(folder.join("data")).args(["--amqp", &format!("127.0.0.1:{port}")]);
     program
 }

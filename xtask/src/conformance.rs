@@ -21,9 +21,9 @@ mod suite;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use crate::brokers::{Broker, Kind};
+use crate::brokers::{Broker, Build, Kind};
 use crate::check::Tally;
-use crate::process::{cargo, run, target};
+use crate::process::target;
 use crate::{Outcome, namespace};
 use parts::Part;
 use report::Row;
@@ -47,7 +47,7 @@ pub(crate) const SUITES: &[Suite] = &[
 /// The port that some clients' tests insist on; in a namespace of its own it is free.
 const PORT: u16 = 5672;
 
-const USAGE: &str = "cargo xtask conformance [client…] [--reference [--bless]] \
+const USAGE: &str = "cargo xtask conformance [client…] [--reference [--bless]] [--tested] \
                      [--url amqp://guest:guest@HOST:PORT]";
 
 #[derive(Default)]
@@ -56,6 +56,8 @@ struct Options {
     /// Of the client's suite: what the command outside asks of the one inside.
     part: Option<String>,
     is_reference: bool,
+    /// Of Millrace.
+    build: Build,
     /// Writes what RabbitMQ passes to `conformance/expected/`.
     is_bless: bool,
     /// A broker that runs already.
@@ -82,7 +84,7 @@ pub(crate) fn count(words: &[String]) -> Result<Tally, String> {
         Some(_) => parts::run_all(&parts, true, |part| run_part(part, &options, &folder)),
         None => {
             if !options.is_reference {
-                run(&mut cargo(&["build", "--quiet", "--release", "--package", "millrace"]))?;
+                options.build.make()?;
             }
             let run = |part: &Part| parts::run_inside(part, &options, &folder);
             parts::run_all(&parts, options.is_reference, run)
@@ -116,6 +118,7 @@ fn parse(words: &[String]) -> Result<Options, String> {
         match word.as_str() {
             "--reference" => options.is_reference = true,
             "--bless" => options.is_bless = true,
+            "--tested" => options.build = Build::Tested,
             "--part" => options.part = Some(words.next().ok_or(USAGE)?.clone()),
             "--url" => options.address = Some(address(words.next().ok_or(USAGE)?)?),
             name if SUITES.iter().any(|suite| suite.name == name) => {
@@ -157,7 +160,7 @@ fn run_part(part: &Part, options: &Options, all: &Path) -> parts::Told {
             return Err("its tests have port 5672 written into them".into());
         }
         Some(_) => None,
-        None => Some(Broker::start(kind(options), &folder.join("broker"), PORT)?),
+        None => Some(Broker::start_build(kind(options), options.build, &folder.join("broker"), PORT)?),
     };
     let (host, port) = options.address.clone().unwrap_or(("127.0.0.1".to_string(), PORT));
     let cases = (suite.run)(&Target {

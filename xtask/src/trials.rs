@@ -3,6 +3,7 @@
 use std::process::Command;
 
 use crate::Outcome;
+use crate::brokers::Build;
 use crate::process::{cargo, command, run, target};
 
 /// Trials that do harm to a real broker; `chaos` is all but the last two of them.
@@ -20,32 +21,31 @@ pub(crate) fn short_sim(words: &[String]) -> Outcome {
 
 /// `cargo xtask chaos [kill9|powercut|diskfault|planted|relay] [options]`; `--nodes 3` is for clusters.
 pub(crate) fn chaos(words: &[String]) -> Outcome {
-    harm(trials, words)
+    harm(trials, Build::Release, words)
 }
 
-/// A few rounds, by the program as the tests have it; the broker is a release all the same.
+/// A few rounds, by program and broker as the tests have them.
 pub(crate) fn short_chaos(words: &[String]) -> Outcome {
-    harm(as_tested, words)
+    harm(as_tested, Build::Tested, words)
 }
 
-fn harm(program: fn(&str) -> Command, words: &[String]) -> Outcome {
-    run(&mut cargo(&["build", "--quiet", "--release", "--package", "millrace"]))?;
+fn harm(program: fn(&str) -> Command, build: Build, words: &[String]) -> Outcome {
+    build.make()?;
     let (harm, words) = match words.split_first() {
         Some((word, words)) if HARMS.contains(&word.as_str()) => (word.as_str(), words),
         _ => ("chaos", words),
     };
-    let folder = target();
     let mut trials = program(harm);
-    trials.arg("--broker").arg(folder.join("release/millrace"));
-    trials.arg("--dir").arg(folder.join("trials"));
+    trials.arg("--broker").arg(build.millrace());
+    trials.arg("--dir").arg(target().join("trials"));
     run(trials.args(words))
 }
 
 /// `cargo xtask differential [options]`
 pub(crate) fn differential(words: &[String]) -> Outcome {
-    run(&mut cargo(&["build", "--quiet", "--release", "--package", "millrace"]))?;
+    Build::Release.make()?;
     let mut trials = trials("differential");
-    trials.arg("--broker").arg(target().join("release/millrace"));
+    trials.arg("--broker").arg(Build::Release.millrace());
     run(trials.args(words))
 }
 

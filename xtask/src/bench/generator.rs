@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use super::load::Load;
 use super::usage;
-use crate::brokers::millrace_binary;
+use crate::brokers::Build;
 use crate::conformance::perftest;
 use crate::json::number;
 use crate::process::{command, output, run_logged, target};
@@ -135,7 +135,7 @@ fn run_millrace(load: &Load, port: u16, pid: u32, seconds: u32) -> Run {
 /// Our own generator, told where the broker is and which process to watch.
 pub(super) fn millrace(port: u16, pid: u32) -> Command {
     let url = format!("amqp://guest:guest@127.0.0.1:{port}/%2F");
-    let mut bench = command(millrace_binary(), &["bench", "--json", "--quiet", "--url", &url]);
+    let mut bench = command(Build::Release.millrace(), &["bench", "--json", "--quiet", "--url", &url]);
     bench.args(["--pid", &pid.to_string()]);
     bench
 }

@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use super::suite::{Case, Pace, Suite, Verdict};
 use super::{Options, SUITES};
+use crate::brokers::Build;
 use crate::lanes::in_lanes;
 use crate::{Outcome, namespace};
 
@@ -94,6 +95,7 @@ pub(super) fn run_inside(part: &Part, options: &Options, all: &Path) -> Told {
     let mut words = vec!["conformance", part.suite.name, "--part", &part.name];
     words.extend(options.is_reference.then_some("--reference"));
     words.extend(options.is_bless.then_some("--bless"));
+    words.extend((options.build == Build::Tested).then_some("--tested"));
     let outcome = namespace::run_inside(&words);
     match std::fs::read_to_string(&path) {
         Ok(text) => read(&text),

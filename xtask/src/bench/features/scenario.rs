@@ -127,7 +127,7 @@ impl Beside {
             return Ok(None);
         }
         let url = format!("amqp://guest:guest@127.0.0.1:{port}/%2F");
-        let mut bench = Command::new(crate::brokers::millrace_binary());
+        let mut bench = Command::new(crate::brokers::Build::Release.millrace());
         bench.args(["bench", "--json", "--quiet", "--url", &url, "--rate", BESIDE_RATE]);
         bench.args(["--queue-prefix", "features-beside", "--duration", BESIDE_SECONDS]);
         bench.stdout(Stdio::null()).stderr(Stdio::null()).stdin(Stdio::null());
