@@ -19,7 +19,7 @@ const QUEUES: [&str; 4] = ["q1", "q2", "q3", "q4"];
 const EXCHANGES: [&str; 3] = ["e1", "e2", "e3"];
 const CHANNELS: [u16; 3] = [1, 2, 3];
 /// A pause after which a queue that expires while it is unused is gone.
-const UNUSED_MS: u32 = 1800;
+const UNUSED_MS: u32 = 6000;
 
 /// The program of a seed.
 pub(super) fn program(seed: u64) -> Program {
