@@ -47,6 +47,11 @@ pub struct Held {
 /// How long a relay may take to arrive at the step.
 const ARRIVES: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(5);
+/// How long a relay is waited for before the broker goes on for a moment: one that is connecting to it needs
+/// its answers before it comes to any step.
+const STANDSTILL: Duration = Duration::from_secs(2);
+/// That moment.
+const MOMENT: Duration = Duration::from_millis(300);
 
 /// Who waits for a lock, beside the trial's own clients.
 const WAITING: &str = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
@@ -78,7 +83,14 @@ impl Held {
         stage.runtime.block_on(client.batch_execute(lock))?;
         let watch = stage.runtime.block_on(crate::postgres::connect(&url))?;
         let begun = Instant::now();
+        let mut stopped = begun;
         loop {
+            if step == Step::Confirm && stopped.elapsed() > STANDSTILL {
+                stage.broker.go_on()?;
+                std::thread::sleep(MOMENT);
+                stage.broker.stop()?;
+                stopped = Instant::now();
+            }
             let asked = async {
                 match wait_event {
                     Some(event) => watch.query_one(WAITING, &[&event]).await,

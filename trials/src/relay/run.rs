@@ -169,6 +169,13 @@ impl<'a> Run<'a> {
         self.writers.as_mut().is_none_or(Writers::are_done)
     }
 
+    /// The writers end what they have begun, and write no more.
+    pub fn stop_writing(&self) {
+        if let Some(writers) = &self.writers {
+            writers.stop();
+        }
+    }
+
     /// Rows of transactions that were seen to commit.
     pub fn committed(&self) -> usize {
         self.book.committed.load(Ordering::Relaxed)
