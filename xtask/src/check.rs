@@ -4,8 +4,8 @@
 
 use std::time::Instant;
 
-use crate::process::{cargo, run, run_lines, target};
-use crate::{Outcome, conformance, r#gen, setup, tidy, trials};
+use crate::process::{cargo, run};
+use crate::{Outcome, conformance, r#gen, setup, testing, tidy, trials};
 
 /// Trials as short as they still mean something; longer ones are for the night.
 const SHORT_SIM: &[&str] = &["--seeds", "40"];
@@ -69,7 +69,7 @@ impl Steps {
 pub(crate) fn check(_: &[String]) -> Outcome {
     let mut steps = Steps::default();
     reading_steps(&mut steps);
-    test_step(&mut steps);
+    steps.step("tests", testing::run_all);
     steps.finish()
 }
 
@@ -80,22 +80,18 @@ pub(crate) fn ci(_: &[String]) -> Outcome {
     std::thread::scope(|scope| {
         let setup = scope.spawn(|| setup::run(&[]));
         reading_steps(&mut steps);
-        steps.step("build", || uncounted(build()));
+        // All that later steps run, so that they wait for no compiler. There is no other build than
+        // that of the tests: clients and trials use it, too, since a release takes as long as they do.
+        steps.step("build", || uncounted(testing::build()));
         steps.step("the rest of setup", || {
             uncounted(setup.join().unwrap_or_else(|_| Err("setup panicked".into())))
         });
     });
-    test_step(&mut steps);
+    steps.step("tests", testing::run_all);
     steps.step("conformance", || conformance::count(&words(&["--tested"])));
     steps.step("sim", || uncounted(trials::short_sim(&words(SHORT_SIM))));
     steps.step("chaos", || uncounted(trials::short_chaos(&words(SHORT_CHAOS))));
     steps.finish()
-}
-
-/// All that later steps run, so that they wait for no compiler. There is no other build than that of
-/// the tests: clients and trials use it, too, since a release would take as long as they do.
-fn build() -> Outcome {
-    run(&mut cargo(&["test", "--workspace", "--no-run", "--quiet"]))
 }
 
 /// `cargo xtask test [words]`
@@ -113,57 +109,10 @@ fn reading_steps(steps: &mut Steps) {
     steps.step("clippy", || uncounted(run(&mut cargo(&clippy))));
 }
 
-fn test_step(steps: &mut Steps) {
-    let mut tally = Tally::default();
-    steps.step("tests", || {
-        let mut command = cargo(&["test", "--workspace", "--no-fail-fast", "--quiet"]);
-        // Built with the tests already: trials need not build another.
-        command.env("TRIALS_MILLRACE", target().join("debug/millrace"));
-        let outcome = run_lines(&mut command, |line| {
-            println!("{line}");
-            tally.add(tally_of(line));
-        });
-        uncounted(outcome)
-    });
-    steps.tally.add(tally);
-}
-
 fn words(words: &[&str]) -> Vec<String> {
     words.iter().map(|word| word.to_string()).collect()
 }
 
 fn uncounted(outcome: Outcome) -> Result<Tally, String> {
     outcome.map(|()| Tally::default())
-}
-
-/// Reads libtest's closing line: `test result: ok. 3 passed; 0 failed; 1 ignored; …`.
-fn tally_of(line: &str) -> Tally {
-    let mut tally = Tally::default();
-    let Some((_, counts)) = line.strip_prefix("test result: ").and_then(|l| l.split_once(". "))
-    else {
-        return tally;
-    };
-    for part in counts.split("; ") {
-        let mut words = part.split(' ');
-        let count = words.next().and_then(|word| word.parse().ok()).unwrap_or(0);
-        match words.next() {
-            Some("passed") => tally.passed = count,
-            Some("failed") => tally.failed = count,
-            Some("ignored") => tally.skipped = count,
-            _ => {}
-        }
-    }
-    tally
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_closing_line_of_a_test_binary_is_counted() {
-        let line = "test result: FAILED. 3 passed; 2 failed; 1 ignored; 0 measured; 0 filtered out";
-        assert_eq!(tally_of(line), Tally { passed: 3, failed: 2, skipped: 1 });
-        assert_eq!(tally_of("running 5 tests"), Tally::default());
-    }
 }

@@ -22,6 +22,7 @@ mod lanes;
 mod namespace;
 mod process;
 mod setup;
+mod testing;
 mod throwaway;
 mod tidy;
 mod trials;

@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -57,21 +57,6 @@ pub(crate) fn run_logged(command: &mut Command, log: &Path) -> Outcome {
     let error_file = file.try_clone().map_err(fail)?;
     command.stdin(Stdio::null()).stdout(file).stderr(error_file);
     run(command).map_err(|message| format!("{message} (see {})", log.display()))
-}
-
-/// Runs a command to its end and hands each line of its standard output to `each`.
-pub(crate) fn run_lines(command: &mut Command, mut each: impl FnMut(&str)) -> Outcome {
-    let text = show(command);
-    let fail = |error: std::io::Error| format!("{text}: {error}");
-    let mut child = command.stdout(Stdio::piped()).spawn().map_err(fail)?;
-    let mut output = BufReader::new(child.stdout.take().expect("standard output is piped"));
-    let mut line = Vec::new();
-    while output.read_until(b'\n', &mut line).map_err(fail)? > 0 {
-        each(String::from_utf8_lossy(&line).trim_end());
-        line.clear();
-    }
-    let status = child.wait().map_err(fail)?;
-    if status.success() { Ok(()) } else { Err(format!("{text}: {status}")) }
 }
 
 /// Runs a command to its end and takes its standard output as text.

@@ -1,0 +1,155 @@
+//! The tests, some test binaries at a time: those of the trials mostly wait for processes that were killed.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use crate::check::Tally;
+use crate::json;
+use crate::lanes::in_lanes;
+use crate::process::{cargo, command, output, run, target};
+
+/// How many test binaries run at a time. Each runs as many tests at a time as there are processors.
+const LANES: usize = 2;
+/// The packages whose tests take longest, in the order in which they begin.
+const FIRST: &[&str] = &["trials", "millrace"];
+
+/// A program of tests.
+struct Binary {
+    program: PathBuf,
+    package: PathBuf,
+}
+
+impl Binary {
+    /// From what cargo says of something that it has built.
+    fn from_message(message: &str) -> Option<Binary> {
+        let program = json::string(message, &["executable"])?;
+        let manifest = PathBuf::from(json::string(message, &["manifest_path"])?);
+        let is_test = json::word(message, &["profile", "test"])? == "true";
+        is_test.then(|| Binary {
+            program: program.into(),
+            package: manifest.parent().map(PathBuf::from).unwrap_or_default(),
+        })
+    }
+
+    /// As messages call it: `trials/relay_wal`.
+    fn name(&self) -> String {
+        let package = self.package.file_name().unwrap_or_default().to_string_lossy();
+        let program = self.program.file_name().unwrap_or_default().to_string_lossy();
+        let test = program.rsplit_once('-').map_or(&*program, |(name, _)| name);
+        format!("{package}/{test}")
+    }
+
+    fn rank(&self) -> usize {
+        let place = FIRST.iter().position(|first| self.package.ends_with(first));
+        place.unwrap_or(FIRST.len())
+    }
+}
+
+/// Builds all tests of the workspace.
+pub(crate) fn build() -> Result<(), String> {
+    run(&mut cargo(&["test", "--workspace", "--no-run", "--quiet"]))
+}
+
+/// Builds and runs all tests of the workspace, and prints what each binary says when it has ended.
+pub(crate) fn run_all() -> Result<Tally, String> {
+    build()?;
+    let words = ["test", "--workspace", "--no-run", "--quiet", "--message-format", "json"];
+    let messages = output(&mut cargo(&words))?;
+    let mut binaries: Vec<Binary> = messages.lines().filter_map(Binary::from_message).collect();
+    binaries.sort_by_key(Binary::rank);
+    let mut tally = Tally::default();
+    for result in in_lanes(&binaries, LANES, run_one) {
+        tally.add(result);
+    }
+    // Those in the documentation have no binaries.
+    let mut examples = cargo(&["test", "--workspace", "--doc", "--no-fail-fast", "--quiet"]);
+    tally.add(counted("examples in the documentation", &mut examples));
+    Ok(tally)
+}
+
+fn run_one(binary: &Binary) -> Tally {
+    let mut program = command(&binary.program, &["--quiet"]);
+    // As cargo starts it. Trials need not build another broker: it was built with the tests.
+    program.current_dir(&binary.package).env("TRIALS_MILLRACE", target().join("debug/millrace"));
+    counted(&binary.name(), &mut program)
+}
+
+/// Runs it, shows what it said, and counts. One that ends badly without a count is one failure.
+fn counted(name: &str, program: &mut Command) -> Tally {
+    let begin = Instant::now();
+    let said = program.stdin(Stdio::null()).output();
+    let seconds = begin.elapsed().as_secs_f64();
+    let mut tally = Tally::default();
+    match said {
+        Ok(said) => {
+            let text = String::from_utf8_lossy(&said.stdout);
+            text.lines().for_each(|line| tally.add(tally_of(line)));
+            if !said.status.success() {
+                tally.failed = tally.failed.max(1);
+                println!("{text}\n{}", String::from_utf8_lossy(&said.stderr));
+                println!("{name}: {}", said.status);
+            }
+        }
+        Err(error) => {
+            tally.failed = 1;
+            println!("{name}: {error}");
+        }
+    }
+    let Tally { passed, failed, skipped } = tally;
+    println!("{name}: {passed} passed, {failed} failed, {skipped} skipped in {seconds:.0} s");
+    tally
+}
+
+/// Reads libtest's closing line: `test result: ok. 3 passed; 0 failed; 1 ignored; …`.
+fn tally_of(line: &str) -> Tally {
+    let mut tally = Tally::default();
+    let Some((_, counts)) = line.strip_prefix("test result: ").and_then(|l| l.split_once(". "))
+    else {
+        return tally;
+    };
+    for part in counts.split("; ") {
+        let mut words = part.split(' ');
+        let count = words.next().and_then(|word| word.parse().ok()).unwrap_or(0);
+        match words.next() {
+            Some("passed") => tally.passed = count,
+            Some("failed") => tally.failed = count,
+            Some("ignored") => tally.skipped = count,
+            _ => {}
+        }
+    }
+    tally
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_closing_line_of_a_test_binary_is_counted() {
+        let line = "test result: FAILED. 3 passed; 2 failed; 1 ignored; 0 measured; 0 filtered out";
+        assert_eq!(tally_of(line), Tally { passed: 3, failed: 2, skipped: 1 });
+        assert_eq!(tally_of("running 5 tests"), Tally::default());
+    }
+
+    #[test]
+    fn binaries_are_those_of_tests_and_named_after_package_and_test() {
+        let message = |is_test: bool| {
+            format!(
+                r#"{{"reason":"compiler-artifact","manifest_path":"/m/trials/Cargo.toml","target":
+                {{"kind":["test"],"name":"relay","test":true}},"profile":{{"opt_level":"1",
+                "test":{is_test}}},"executable":"/t/debug/deps/relay-1f0e"}}"#
+            )
+        };
+        let binary = Binary::from_message(&message(true)).unwrap();
+        assert_eq!((binary.name(), binary.rank()), ("trials/relay".to_string(), 0));
+        assert!(Binary::from_message(&message(false)).is_none());
+        assert!(Binary::from_message(r#"{"reason":"build-finished","success":true}"#).is_none());
+    }
+
+    #[test]
+    fn a_binary_that_ends_badly_without_a_count_is_one_failure() {
+        let tally = counted("false", &mut Command::new("false"));
+        assert_eq!(tally, Tally { failed: 1, ..Tally::default() });
+    }
+}
