@@ -17,10 +17,14 @@ const MEMORY_MAX: u64 = 100 << 20;
 fn a_long_backlog_is_drained_in_little_memory() {
     let Some(mut stage) = stage(Kind::Millrace) else { return };
     // A million: `trials relay --backlog 1000000`.
-    for (order, rows, bytes) in [(Asked::None, 100_000, 200), (Asked::Key, 3_000, 15_000)] {
-        let shape = Shape::poll(order).on_success(Mark::Delete);
+    let long = Shape::poll(Asked::None).on_success(Mark::Delete);
+    let wide = Shape::poll(Asked::Key).on_success(Mark::Delete);
+    // One transaction that PostgreSQL decodes as a whole.
+    let log = Shape::wal(Asked::Key);
+    for (shape, rows, bytes) in [(long, 100_000, 200), (wide, 3_000, 15_000), (log, 50_000, 200)] {
+        let (source, order) = (shape.source, shape.order);
         let drained = done(backlog::drain(&mut stage, shape, rows, bytes));
-        println!("{order:?}: {drained}");
+        println!("{source:?} {order:?}: {drained}");
         assert!(drained.memory_peak < MEMORY_MAX, "{drained}");
         assert_eq!(drained.delivered, rows, "{drained}");
     }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use super::plan::Plan;
 use super::run::{Run, Shape};
 use super::stage::Stage;
+use super::truth::Source;
 use crate::chaos::Failure;
 
 /// What became of it.
@@ -26,6 +27,9 @@ impl fmt::Display for Drained {
     }
 }
 
+/// Between two looks at what is left.
+const LOOK: Duration = Duration::from_millis(200);
+
 /// Rows in one statement, with bodies as those of a plan: each has its number, to be told by.
 const FILL: &str = "
     INSERT INTO outbox_messages (id, type, content, occurred_on_utc, aggregate, headers)
@@ -34,7 +38,8 @@ const FILL: &str = "
            clock_timestamp(), n % 1000, jsonb_build_object('row', n)
     FROM generate_series(0, $rows - 1) AS n";
 
-/// Writes so many rows of so many bytes, then lets a relay publish all of them.
+/// Writes so many rows of so many bytes in one transaction, and lets a relay publish all of them. One that
+/// polls finds them in the table when it starts; one that reads the log waits for them there.
 ///
 /// # Errors
 /// It stops before the end.
@@ -44,26 +49,40 @@ pub fn drain(
     rows: usize,
     bytes: usize,
 ) -> Result<Drained, Failure> {
+    let source = shape.source;
     let mut run = Run::prepare(stage, shape, Plan::usual(0))?;
     let fill = FILL.replace("$rows", &rows.to_string()).replace("$bytes", &bytes.to_string());
-    run.sql(&fill)?;
-    run.sql("DROP TRIGGER gate_of_commits ON outbox_messages; ANALYZE outbox_messages")?;
-    let begun = Instant::now();
-    run.start_relay()?;
-    // Counted before anybody takes them: the queue is as long as the backlog.
-    let left = "SELECT count(*) FROM (SELECT 1 FROM outbox_messages
-                WHERE processed_on_utc IS NULL LIMIT 1) AS one";
-    let mut looked = (Instant::now(), String::new());
-    let published = "SELECT count(*) FROM outbox_messages WHERE processed_on_utc IS NULL";
-    while run.sql(left)? != "0" {
-        std::thread::sleep(Duration::from_millis(100));
-        if looked.0.elapsed() > run.quiet {
-            let now = run.sql(published)?;
-            if now == looked.1 {
-                return Err(Failure::Broken(format!("{now} rows are left and stay")));
-            }
-            looked = (Instant::now(), now);
+    let is_polled = match source {
+        Source::Poll => true,
+        Source::Wal => false,
+        Source::Messages => {
+            return Err(Failure::Trial("a backlog is of rows: --source poll or wal".to_owned()));
         }
+    };
+    run.sql("DROP TRIGGER gate_of_commits ON outbox_messages")?;
+    if !is_polled {
+        run.start_relay()?;
+        run.until("it reads the log", |run| run.is_streaming())?;
+    }
+    run.sql(&fill)?;
+    let begun = Instant::now();
+    if is_polled {
+        run.sql("ANALYZE outbox_messages")?;
+        run.start_relay()?;
+    }
+    // Counted before anybody takes them: the queue is as long as the backlog.
+    let mut looked = (Instant::now(), rows);
+    loop {
+        let left = if is_polled { unmarked(&run)? } else { rows.saturating_sub(run.ready()?) };
+        if left == 0 {
+            break;
+        }
+        if left < looked.1 {
+            looked = (Instant::now(), left);
+        } else if looked.0.elapsed() > run.quiet {
+            return Err(Failure::Broken(format!("{left} rows are left and stay")));
+        }
+        std::thread::sleep(LOOK);
     }
     let took = begun.elapsed();
     let memory_peak = run.relays[0].memory_peak()?;
@@ -71,4 +90,9 @@ pub fn drain(
     run.take();
     run.until_delivered(rows)?;
     Ok(Drained { delivered: run.delivered(), took, memory_peak })
+}
+
+fn unmarked(run: &Run<'_>) -> Result<usize, Failure> {
+    let count = run.sql("SELECT count(*) FROM outbox_messages WHERE processed_on_utc IS NULL")?;
+    count.parse().map_err(|_| Failure::Trial(format!("{count:?} is no count")))
 }

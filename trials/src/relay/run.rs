@@ -176,6 +176,11 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// How many messages the queue has, while nobody takes them.
+    pub(super) fn ready(&self) -> Result<usize, Failure> {
+        Ok(self.stage.runtime.block_on(taker::ready(&self.place))? as usize)
+    }
+
     /// Rows of transactions that were seen to commit.
     pub fn committed(&self) -> usize {
         self.book.committed.load(Ordering::Relaxed)
@@ -338,7 +343,7 @@ impl<'a> Run<'a> {
     }
 
     fn is_queue_empty(&self) -> Result<bool, Failure> {
-        Ok(self.stage.runtime.block_on(taker::ready(&self.place))? == 0)
+        Ok(self.ready()? == 0)
     }
 
     /// Runs SQL in the run's database.
