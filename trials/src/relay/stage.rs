@@ -65,7 +65,8 @@ impl Stage {
         Self::start_with(kind, millrace, dir, &Options::default(), &[])
     }
 
-    /// The same, with settings of one's own.
+    /// The same, with settings of one's own; the broker's are words of Millrace's command line, or lines of RabbitMQ's
+    /// configuration.
     ///
     /// # Errors
     /// As [`Stage::start`].
@@ -74,7 +75,7 @@ impl Stage {
         millrace: &Path,
         dir: &Path,
         options: &Options,
-        arguments: &[&str],
+        settings: &[&str],
     ) -> Result<Self, Failure> {
         static COUNT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         let count = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -84,10 +85,9 @@ impl Stage {
         let _ = std::fs::remove_dir_all(&dir);
         std::fs::create_dir_all(&dir)?;
         let mut broker = match kind {
-            Kind::Millrace => millrace_in(millrace, &dir)?,
-            Kind::Rabbitmq => rabbitmq_in(&dir, &name)?,
+            Kind::Millrace => millrace_in(millrace, &dir, settings)?,
+            Kind::Rabbitmq => rabbitmq_in(&dir, &name, settings)?,
         };
-        broker.setup.arguments.extend(arguments.iter().map(|&word| word.to_owned()));
         broker.start()?;
         broker.wait_ready(BROKER_START_MAX)?;
         let runtime =
@@ -157,20 +157,23 @@ fn setup(kind: Kind, path: &Path, data: PathBuf, dir: &Path) -> Result<Setup, Fa
     })
 }
 
-fn millrace_in(path: &Path, dir: &Path) -> Result<Broker, Failure> {
-    Ok(Broker::new(setup(Kind::Millrace, path, dir.join("millrace"), dir)?))
+fn millrace_in(path: &Path, dir: &Path, words: &[&str]) -> Result<Broker, Failure> {
+    let mut setup = setup(Kind::Millrace, path, dir.join("millrace"), dir)?;
+    setup.arguments.extend(words.iter().map(|&word| word.to_owned()));
+    Ok(Broker::new(setup))
 }
 
 /// In memory, where there is a file system for that: it is slow to start.
-fn rabbitmq_in(dir: &Path, name: &str) -> Result<Broker, Failure> {
+fn rabbitmq_in(dir: &Path, name: &str, lines: &[&str]) -> Result<Broker, Failure> {
     if !Path::new(RABBITMQ).exists() {
         return Err(Failure::Skipped(format!("there is no RabbitMQ at {RABBITMQ}")));
     }
     let memory = Path::new(MEMORY);
     let data = if memory.is_dir() { memory.join(name) } else { dir.join("rabbitmq") };
     let setup = setup(Kind::Rabbitmq, Path::new(RABBITMQ), data, dir)?;
-    let settings = "log.file.level = warning\ndisk_free_limit.absolute = 50MB\n";
-    let files = [("rabbitmq.conf", settings), ("plugins", "[].\n"), ("environment", "")];
+    let usual = "log.file.level = warning\ndisk_free_limit.absolute = 50MB\n";
+    let settings = format!("{usual}{}\n", lines.join("\n"));
+    let files = [("rabbitmq.conf", settings.as_str()), ("plugins", "[].\n"), ("environment", "")];
     for (name, text) in files {
         std::fs::write(setup.data.join(name), text)?;
     }

@@ -1,12 +1,13 @@
 //! Connections to PostgreSQL: the URL as libpq reads it, TLS that is always verified.
 
+use std::io;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::{CertificateError, ClientConfig, RootCertStore};
 use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::tls::{MakeTlsConnect, NoTlsStream};
 use tokio_postgres::{AsyncMessage, Client, Connection, NoTls, Socket};
@@ -24,6 +25,10 @@ const SESSION: &str = "SET DateStyle = 'ISO'; SET IntervalStyle = 'iso_8601'; SE
     SET synchronous_commit = on; SET statement_timeout = 0; SET lock_timeout = 0; \
     SET default_transaction_isolation = 'read committed'; SET default_transaction_read_only = off";
 
+/// What is said where the server has no TLS.
+pub(crate) const NO_TLS: &str = "the server does not speak TLS: turn on `ssl` there, or add \
+    sslmode=disable to the database URL";
+
 /// Where the database is, and how to speak to it.
 #[derive(Clone, Debug)]
 pub struct Database {
@@ -37,6 +42,16 @@ pub struct TlsFiles {
     pub root: Option<String>,
     pub cert: Option<String>,
     pub key: Option<String>,
+}
+
+/// One host of a database.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// What its certificate must be for.
+    pub(crate) name: String,
+    /// Where it is reached: a name, an address, or the directory of a Unix socket.
+    pub(crate) address: String,
+    pub(crate) port: u16,
 }
 
 impl Database {
@@ -147,15 +162,22 @@ impl Database {
         })
     }
 
-    /// Host and port, for errors.
-    pub fn address(&self) -> String {
-        let hosts = self.config.get_hosts();
-        let host = match hosts.first() {
+    /// The first host of the URL.
+    pub(crate) fn place(&self) -> Place {
+        let address = self.config.get_hostaddrs().first().map(ToString::to_string);
+        let name = match self.config.get_hosts().first() {
             Some(Host::Tcp(name)) => name.clone(),
             Some(Host::Unix(path)) => path.display().to_string(),
-            None => "localhost".into(),
+            None => address.clone().unwrap_or_else(|| "localhost".into()),
         };
-        format!("{host}:{}", self.config.get_ports().first().unwrap_or(&5432))
+        let port = self.config.get_ports().first().copied().unwrap_or(5432);
+        Place { address: address.unwrap_or_else(|| name.clone()), name, port }
+    }
+
+    /// Host and port, for errors.
+    pub fn address(&self) -> String {
+        let place = self.place();
+        format!("{}:{}", place.name, place.port)
     }
 }
 
@@ -180,7 +202,7 @@ impl Messages {
 }
 
 impl TlsFiles {
-    fn client_config(&self) -> Result<ClientConfig, Error> {
+    pub(crate) fn client_config(&self) -> Result<ClientConfig, Error> {
         let mut roots = RootCertStore::empty();
         match &self.root {
             Some(path) => {
@@ -300,13 +322,49 @@ pub(crate) fn words(error: &tokio_postgres::Error) -> String {
     let mut text = error.to_string();
     let mut source = std::error::Error::source(error);
     while let Some(inner) = source {
-        let inner_text = inner.to_string();
+        let inner_text = match inner.downcast_ref::<io::Error>() {
+            Some(error) => tls_words(error),
+            None if inner.to_string() == "server does not support TLS" => NO_TLS.into(),
+            None => inner.to_string(),
+        };
         if !text.contains(&inner_text) {
             text += &format!(": {inner_text}");
         }
         source = inner.source();
     }
     text
+}
+
+/// What went wrong with a connection; of a certificate that is not believed, why, and what to do.
+pub(crate) fn tls_words(error: &io::Error) -> String {
+    let refused = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    match refused {
+        Some(rustls::Error::InvalidCertificate(
+            CertificateError::UnknownIssuer | CertificateError::BadSignature,
+        )) => "the server's certificate is not signed by an authority that is trusted here: name the file of the \
+               one that signed it with sslrootcert=FILE in the database URL"
+            .into(),
+        Some(rustls::Error::InvalidCertificate(CertificateError::NotValidForNameContext {
+            expected,
+            presented,
+        })) => {
+            // They come as `DnsName("a.example")`.
+            let bare = |name: &String| name.split('"').nth(1).unwrap_or(name).to_owned();
+            let names: Vec<String> = presented.iter().map(bare).collect();
+            format!(
+                "the server's certificate is for {}, and not for {}: connect by a name that it is for",
+                names.join(", "),
+                expected.to_str()
+            )
+        }
+        Some(rustls::Error::InvalidCertificate(other)) => {
+            format!("the server's certificate is not believed: {other}")
+        }
+        Some(rustls::Error::AlertReceived(alert)) => {
+            format!("the server refuses the TLS connection ({alert:?}): it may want sslcert and sslkey, or others")
+        }
+        Some(_) | None => error.to_string(),
+    }
 }
 
 /// Whether the same may work later: the connection, a resource, a lock; not a wrong statement or password.

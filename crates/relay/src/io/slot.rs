@@ -10,6 +10,7 @@ mod log;
 mod records;
 mod scan;
 mod session;
+mod tunnel;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -65,6 +66,8 @@ struct Relay {
     names: Names,
     stop: watch::Receiver<bool>,
     seed: u64,
+    /// The log was open before.
+    has_read: bool,
 }
 
 /// Publishes what is committed until `stop` says so.
@@ -166,14 +169,15 @@ impl Relay {
             Source::Poll | Source::Wal { .. } => config.mapping.table.to_string(),
         };
         let database = Database::parse(&config.database)?;
-        // A wrong address or login is told at once.
+        // A wrong address, certificate or login is told at once.
+        drop(database.connect("millrace-relay-slot").await?);
         drop(super::broker::open(&config.broker, "millrace relay", 1).await?);
         let seed = {
             use std::hash::{BuildHasher, RandomState};
             RandomState::new().hash_one(&slot)
         };
         let names = Names { slot, publication, outbox };
-        Ok(Self { config, metrics, database, names, stop, seed })
+        Ok(Self { config, metrics, database, names, stop, seed, has_read: false })
     }
 
     async fn connect(&self) -> Result<Client, Error> {
@@ -242,7 +246,8 @@ impl Relay {
             }
         };
         let confirmed = recorded.confirmed.unwrap_or_default();
-        let log = Log::open(&self.database, &self.config, &self.names).await?;
+        let log = Log::open(&self.database, &self.config, &self.names, !self.has_read).await?;
+        self.has_read = true;
         tracing::info!(slot, %confirmed, "reading the log");
         let session = self.begin(client, table.as_ref(), confirmed, From::Log(log)).await?;
         session.run(&mut self.stop).await.map(drop)

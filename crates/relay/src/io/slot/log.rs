@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use pgwire_replication::config::ReplicationConfig;
 use pgwire_replication::{PgWireError, ReplicationClient, ReplicationEvent};
-use tokio_postgres::config::Host;
+use tokio_postgres::config::ChannelBinding;
 
 use super::records::Names;
+use super::tunnel::Tunnel;
 use crate::config::{Config, Source};
 use crate::error::Error;
-use crate::io::postgres::Database;
+use crate::io::postgres::{Database, Place};
 use crate::lsn::Lsn;
 use crate::progress::CommitTime;
 use crate::stream::Input;
@@ -29,6 +30,8 @@ const LAST_FEEDBACK: Duration = Duration::from_secs(2);
 /// The log of one slot.
 pub(super) struct Log {
     client: ReplicationClient,
+    /// TLS under it, if the database wants that.
+    tunnel: Option<Tunnel>,
     /// Messages with it are published; none: rows are.
     prefix: Option<String>,
     /// Where the server's log ended when it spoke last.
@@ -36,21 +39,26 @@ pub(super) struct Log {
 }
 
 impl Log {
-    /// Opens the log where the slot stands. From then on nobody else can.
+    /// Opens the log where the slot stands. From then on nobody else can. `is_first`: it never was open.
     pub(super) async fn open(
         database: &Database,
         config: &Config,
         names: &Names,
+        is_first: bool,
     ) -> Result<Self, Error> {
-        let settings = settings(database, names)?;
-        let failed = |error: PgWireError| lost(&error);
+        let tunnel = match database.tls() {
+            Some(files) => Some(Tunnel::open(database, files).await?),
+            None => None,
+        };
+        let settings = settings(database, names, tunnel.as_ref())?;
+        let failed = |error: PgWireError| lost(&error, tunnel.as_ref(), is_first);
         let mut client = ReplicationClient::connect(settings).await.map_err(failed)?;
         client.wait_started().await.map_err(failed)?;
         let prefix = match &config.source {
             Source::Messages { prefix, .. } => Some(prefix.clone()),
             Source::Poll | Source::Wal { .. } => None,
         };
-        Ok(Self { client, prefix, wal_end: Lsn(0) })
+        Ok(Self { client, tunnel, prefix, wal_end: Lsn(0) })
     }
 
     /// What has arrived already; none: nothing more for now.
@@ -85,7 +93,7 @@ impl Log {
         &mut self,
         event: Result<Option<ReplicationEvent>, PgWireError>,
     ) -> Result<Option<Input>, Error> {
-        let Some(event) = event.map_err(|error| lost(&error))? else {
+        let Some(event) = event.map_err(|error| lost(&error, self.tunnel.as_ref(), false))? else {
             return Err(away("the server ended the stream of changes".into()));
         };
         Ok(match event {
@@ -131,15 +139,30 @@ impl Log {
             tracing::debug!(%confirmed, "the server was not told: it sends some changes again");
         }
         let _ = tokio::time::timeout(LAST_FEEDBACK, self.client.shutdown()).await;
+        if let Some(tunnel) = self.tunnel {
+            tunnel.close(LAST_FEEDBACK).await;
+        }
     }
 }
 
-fn settings(database: &Database, names: &Names) -> Result<ReplicationConfig, Error> {
+fn settings(
+    database: &Database,
+    names: &Names,
+    tunnel: Option<&Tunnel>,
+) -> Result<ReplicationConfig, Error> {
     let config = database.config();
-    let host = match config.get_hosts().first() {
-        Some(Host::Tcp(name)) => name.clone(),
-        Some(Host::Unix(path)) => path.display().to_string(),
-        None => "localhost".into(),
+    if config.get_channel_binding() == ChannelBinding::Require {
+        return Err(Error::setup(
+            "the log is read without channel binding: leave channel_binding=require out of the database URL; \
+             sslmode=verify-full verifies the server",
+        ));
+    }
+    let (host, port) = match tunnel {
+        Some(tunnel) => tunnel.host(),
+        None => {
+            let Place { address, port, .. } = database.place();
+            (address, port)
+        }
     };
     let user = config.get_user().unwrap_or("postgres");
     let password = config.get_password().unwrap_or_default();
@@ -149,17 +172,11 @@ fn settings(database: &Database, names: &Names) -> Result<ReplicationConfig, Err
     let publication = names.publication.as_str();
     let mut settings =
         ReplicationConfig::new(host, user, password, name, names.slot.as_str(), publication)
-            .with_port(config.get_ports().first().copied().unwrap_or(5432))
+            .with_port(port)
             .with_options(OPTIONS)
             .with_status_interval(FEEDBACK)
             .with_buffer_size(EVENTS);
     settings.application_name = Some("millrace-relay-log".into());
-    if database.tls().is_some() {
-        // A tunnel is to come.
-        return Err(Error::setup(
-            "the log of a database cannot be read over TLS yet: add sslmode=disable",
-        ));
-    }
     Ok(settings)
 }
 
@@ -168,8 +185,11 @@ fn away(text: String) -> Error {
 }
 
 /// What ended the connection. Most can be waited out; what cannot is found at the next start.
-fn lost(error: &PgWireError) -> Error {
-    let text = error.to_string();
+fn lost(error: &PgWireError, tunnel: Option<&Tunnel>, is_first: bool) -> Error {
+    let mut text = error.to_string();
+    if let (PgWireError::Io(_), Some(failure)) = (error, tunnel.and_then(Tunnel::failure)) {
+        text = failure.to_owned();
+    }
     if text.contains("publication") && text.contains("does not exist") {
         return Error::SlotLost {
             text: format!(
@@ -183,7 +203,8 @@ fn lost(error: &PgWireError) -> Error {
         .any(|words| text.contains(words));
     match error {
         PgWireError::Server(_) | PgWireError::Auth(_) | PgWireError::Tls(_)
-            if is_denied || !error.is_server() =>
+            // What the server does not say was good before: it goes away, or comes back.
+            if is_denied || (is_first && !error.is_server()) =>
         {
             Error::setup(format!(
                 "the log of the database cannot be read: {text}. The user needs REPLICATION (ALTER ROLE … \
