@@ -162,6 +162,11 @@ impl Database {
         })
     }
 
+    /// Whether the URL names several: which of them it is, is known only when one has answered.
+    pub(crate) fn has_several_hosts(&self) -> bool {
+        self.config.get_hosts().len().max(self.config.get_hostaddrs().len()) > 1
+    }
+
     /// The first host of the URL.
     pub(crate) fn place(&self) -> Place {
         let address = self.config.get_hostaddrs().first().map(ToString::to_string);

@@ -169,6 +169,13 @@ impl Relay {
             Source::Poll | Source::Wal { .. } => config.mapping.table.to_string(),
         };
         let database = Database::parse(&config.database)?;
+        if database.has_several_hosts() {
+            // The log could be another server's than everything else: changes would be missing.
+            return Err(Error::setup(
+                "the database URL names several hosts, and a slot is of one: give one name that leads to the primary, \
+                 also after a fail-over",
+            ));
+        }
         // A wrong address, certificate or login is told at once.
         drop(database.connect("millrace-relay-slot").await?);
         drop(super::broker::open(&config.broker, "millrace relay", 1).await?);
@@ -336,5 +343,29 @@ impl Relay {
             from,
             state: State::new(confirmed),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mapping::{Mapping, Preset};
+
+    #[tokio::test]
+    async fn a_log_of_several_hosts_is_refused_before_any_is_asked() {
+        for hosts in
+            ["a.invalid,b.invalid:5433/shop", "a.invalid/shop?hostaddr=127.0.0.1,127.0.0.2"]
+        {
+            let broker = "amqp://broker.invalid".parse().expect("it is a URL");
+            let mapping = Mapping::preset(Preset::OutboxMessages);
+            let mut config = Config::new(format!("postgres://app@{hosts}"), broker, mapping);
+            config.source = Source::Wal { slot: "s".into(), publication: "p".into() };
+            let (_stopper, stop) = watch::channel(false);
+            let refused = run_slot(config, Metrics::default(), stop).await.unwrap_err();
+            assert!(
+                !refused.is_temporary() && refused.to_string().contains("several hosts"),
+                "{refused}"
+            );
+        }
     }
 }
