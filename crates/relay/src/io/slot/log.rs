@@ -214,3 +214,23 @@ fn lost(error: &PgWireError, tunnel: Option<&Tunnel>, is_first: bool) -> Error {
         _ => away(text),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_server_does_not_say_ends_a_first_session_only_and_a_denial_ends_any() {
+        let is_temporary =
+            |error: &PgWireError, is_first| lost(error, None, is_first).is_temporary();
+        let odd = PgWireError::Auth("unexpected auth code 7".into());
+        assert!(!is_temporary(&odd, true), "it never worked: a setting is wrong");
+        assert!(is_temporary(&odd, false), "it worked before: the server restarts");
+        let denied = PgWireError::Server("permission denied (SQLSTATE 42501)".into());
+        let gone = PgWireError::from(std::io::Error::other("reset"));
+        for is_first in [true, false] {
+            assert!(!is_temporary(&denied, is_first));
+            assert!(is_temporary(&gone, is_first));
+        }
+    }
+}
