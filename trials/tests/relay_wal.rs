@@ -12,6 +12,9 @@ use trials::relay::process::Relay;
 use trials::relay::run::Asked;
 use trials::relay::{Plan, Run, Shape};
 
+/// How a relay ends whose slot is lost.
+const SLOT_LOST: i32 = 3;
+
 #[test]
 fn commits_arrive_once_and_in_their_order_and_poison_is_parked_with_its_reason() {
     let Some(mut stage) = stage(Kind::Millrace) else { return };
@@ -80,7 +83,7 @@ fn a_slot_that_is_lost_is_refused_and_a_resync_brings_what_it_held() {
     let log = run.stage.dir.join("refused.txt");
     let mut refused = done(Relay::start(&run.stage.millrace, &run.words(), &log));
     let status = done(refused.wait(Duration::from_secs(20)));
-    assert!(!status.success(), "{}", refused.last_words());
+    assert_eq!(status.code(), Some(SLOT_LOST), "{}", refused.last_words());
     assert!(refused.last_words().contains("resync"), "{}", refused.last_words());
     assert_eq!(run.slot_state(), "", "it made no new one by itself");
     let mut resync = done(Relay::start(&run.stage.millrace, &run.words_of("resync"), &log));

@@ -12,8 +12,21 @@ use tokio::sync::watch;
 use super::options::{File, Options};
 use super::screen;
 
+/// It was a slot of the log: to start again changes nothing, and somebody has to decide.
+const EXIT_SLOT_LOST: u8 = 3;
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0    it was told to stop, or --check-config found nothing wrong
+  1    it cannot go on as it is set up: the reason is on standard error
+  2    the command line is wrong
+  3    the replication slot is lost: `millrace relay resync` first. A supervisor that starts it again
+       without that gets the same answer (systemd: RestartPreventExitStatus=3)
+  130  it was told to stop a second time, and left at once";
+
 /// Drain the outbox: every committed row is published and confirmed, at least once
 #[derive(clap::Args)]
+#[command(after_help = EXIT_CODES)]
 pub(crate) struct Args {
     #[command(flatten)]
     options: Options,
@@ -84,19 +97,28 @@ pub(crate) fn run(args: Args) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let result = match runtime {
         Ok(runtime) => runtime.block_on(drain(config, &args, every)),
-        Err(error) => Err(format!("cannot start: {error}")),
+        Err(error) => Err(relay::Error::setup(format!("cannot start: {error}"))),
     };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(why) => screen::fail(&why),
+    let Err(error) = result else { return ExitCode::SUCCESS };
+    let code = screen::fail(&error.to_string());
+    match error {
+        relay::Error::SlotLost { .. } => ExitCode::from(EXIT_SLOT_LOST),
+        relay::Error::Setup { .. }
+        | relay::Error::Database { .. }
+        | relay::Error::Broker { .. } => code,
     }
 }
 
-async fn drain(config: relay::Config, args: &Args, every: Option<Duration>) -> Result<(), String> {
+async fn drain(
+    config: relay::Config,
+    args: &Args,
+    every: Option<Duration>,
+) -> Result<(), relay::Error> {
     let metrics = Metrics::default();
     if let Some(address) = &args.metrics {
         let listener = relay::io::http::bind(address).await;
-        let listener = listener.map_err(|error| format!("--metrics {address}: {error}"))?;
+        let listener = listener
+            .map_err(|error| relay::Error::setup(format!("--metrics {address}: {error}")))?;
         tokio::spawn(relay::io::http::serve(listener, metrics.clone()));
     }
     let (stop, stopped) = watch::channel(false);
@@ -144,5 +166,5 @@ async fn drain(config: relay::Config, args: &Args, every: Option<Duration>) -> R
     };
     screen.abort();
     tracing::info!(confirmed = metrics.confirmed.get(), "ended");
-    result.map_err(|error| error.to_string())
+    result
 }
