@@ -47,5 +47,5 @@ pub use fields::Fields;
 pub use lsn::Lsn;
 pub use mapping::{Layout, Mapping, Preset, TableName};
 pub use metrics::{Metrics, Step};
-pub use progress::CommitTime;
+pub use progress::{CommitTime, Partial, Reached};
 pub use template::{BadTemplate, Template};

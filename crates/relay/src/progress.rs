@@ -12,6 +12,29 @@ use crate::lsn::Lsn;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CommitTime(pub i64);
 
+/// How far the log is done, as it is written down.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reached {
+    /// Everything before it is done.
+    pub confirmed: Lsn,
+    /// When the last transaction that is done was committed.
+    pub last_commit: Option<CommitTime>,
+    /// What is done of the transaction behind that.
+    pub partial: Option<Partial>,
+}
+
+/// A transaction that is done in part.
+///
+/// Named by places, not by a count of rows: its changes come in the order of the log each time, whatever else was
+/// published or left out between them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Partial {
+    /// Where its commit is written, which names it.
+    pub commit: Lsn,
+    /// Its rows that were written before this place are done.
+    pub below: Lsn,
+}
+
 /// Number of a transaction, in commit order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct TransactionSeq(u64);
@@ -28,6 +51,7 @@ pub(crate) struct Progress {
 
 #[derive(Debug, Default)]
 struct Transaction {
+    commit: Lsn,
     unsettled: u64,
     /// None: more of its rows may come.
     end: Option<(Lsn, Option<CommitTime>)>,
@@ -35,14 +59,15 @@ struct Transaction {
 
 impl Progress {
     /// Begins at a place that was confirmed before.
-    pub(crate) fn new(confirmed: Lsn) -> Self {
-        Self { confirmed, ..Self::default() }
+    pub(crate) fn new(reached: Reached) -> Self {
+        let Reached { confirmed, last_commit, .. } = reached;
+        Self { confirmed, last_commit, ..Self::default() }
     }
 
-    /// A transaction begins to arrive.
-    pub(crate) fn begin(&mut self) {
+    /// The transaction whose commit is written at `commit` begins to arrive.
+    pub(crate) fn begin(&mut self, commit: Lsn) {
         assert!(self.is_closed(), "transactions arrive one after another");
-        self.open.push_back(Transaction::default());
+        self.open.push_back(Transaction { commit, ..Transaction::default() });
     }
 
     /// A row of the transaction that arrives.
@@ -96,13 +121,23 @@ impl Progress {
         self.last_commit
     }
 
+    /// The oldest transaction that is not done, and where its commit is written.
+    pub(crate) fn oldest(&self) -> Option<(TransactionSeq, Lsn)> {
+        self.open.front().map(|oldest| (TransactionSeq(self.first), oldest.commit))
+    }
+
+    /// Where the commit of the transaction that arrives is written.
+    pub(crate) fn arriving(&self) -> Option<Lsn> {
+        self.open.back().filter(|last| last.end.is_none()).map(|last| last.commit)
+    }
+
     /// Whether the last transaction has arrived as a whole.
     pub(crate) fn is_closed(&self) -> bool {
         self.open.back().is_none_or(|last| last.end.is_some())
     }
 
     fn advance(&mut self) {
-        while let Some(Transaction { unsettled, end: Some((end, at)) }) = self.open.front() {
+        while let Some(Transaction { unsettled, end: Some((end, at)), .. }) = self.open.front() {
             if *unsettled > 0 {
                 return;
             }
@@ -118,8 +153,12 @@ impl Progress {
 mod tests {
     use super::*;
 
+    fn progress(confirmed: u64) -> Progress {
+        Progress::new(Reached { confirmed: Lsn(confirmed), ..Reached::default() })
+    }
+
     fn transaction(progress: &mut Progress, rows: usize, end: u64) -> Vec<TransactionSeq> {
-        progress.begin();
+        progress.begin(Lsn(end - 1));
         let rows = (0..rows).map(|_| progress.row()).collect();
         progress.commit(Lsn(end), Some(CommitTime(end as i64)));
         rows
@@ -127,7 +166,7 @@ mod tests {
 
     #[test]
     fn a_transaction_counts_when_its_last_row_and_all_before_it_are_settled() {
-        let mut progress = Progress::new(Lsn(5));
+        let mut progress = progress(5);
         let first = transaction(&mut progress, 2, 10);
         let second = transaction(&mut progress, 1, 20);
         progress.settle(second[0]);
@@ -139,8 +178,8 @@ mod tests {
 
     #[test]
     fn a_transaction_does_not_count_before_its_commit_has_arrived() {
-        let mut progress = Progress::new(Lsn(5));
-        progress.begin();
+        let mut progress = progress(5);
+        progress.begin(Lsn(9));
         let row = progress.row();
         progress.settle(row);
         progress.keepalive(Lsn(30));
@@ -151,7 +190,7 @@ mod tests {
 
     #[test]
     fn a_keepalive_counts_only_while_nothing_is_open() {
-        let mut progress = Progress::new(Lsn(5));
+        let mut progress = progress(5);
         let rows = transaction(&mut progress, 1, 10);
         progress.keepalive(Lsn(30));
         assert_eq!(progress.confirmed(), Lsn(5));
@@ -164,7 +203,7 @@ mod tests {
 
     #[test]
     fn a_million_empty_transactions_behind_one_that_waits_take_no_room() {
-        let mut progress = Progress::new(Lsn(0));
+        let mut progress = progress(0);
         let rows = transaction(&mut progress, 1, 1);
         for end in 2..1_000_000 {
             transaction(&mut progress, 0, end);

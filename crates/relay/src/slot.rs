@@ -7,9 +7,13 @@
 //! ```
 //! The record comes first and says "begun" until the table was read once: a relay that dies anywhere in between
 //! begins again, and may publish rows twice but never leaves one out.
+//!
+//! Our memory is also the better one: PostgreSQL writes a slot's place down at checkpoints, and after a crash goes back
+//! to the last that it wrote, which may be minutes of changes ago. [`resume`] says when ours may be taken.
 
 use crate::error::Error;
 use crate::lsn::Lsn;
+use crate::progress::{CommitTime, Partial, Reached};
 
 /// What `millrace.relay_slots` says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,6 +25,27 @@ pub(crate) struct Recorded {
     pub(crate) confirmed_at: Option<String>,
     /// The database can count with it: microseconds since 2000.
     pub(crate) last_commit: Option<i64>,
+    /// What is done of the transaction behind that.
+    pub(crate) partial: Option<Partial>,
+    /// Where these are places of. None: an older relay did not say.
+    pub(crate) history: Option<History>,
+}
+
+/// One course of a database's log: places of two of them do not compare.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct History {
+    /// The system identifier: of a data directory and all its physical copies.
+    pub(crate) system: String,
+    /// Another after each promotion and each recovery to an earlier point.
+    pub(crate) timeline: i32,
+}
+
+/// The server that the slot is on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Server {
+    pub(crate) history: History,
+    /// Its log is durable up to here.
+    pub(crate) flushed: Lsn,
 }
 
 /// What `pg_replication_slots` says.
@@ -43,8 +68,8 @@ impl Found {
 /// How to start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Plan {
-    /// Go on where the slot stands.
-    Stream,
+    /// Go on from here.
+    Stream(Reached),
     /// Make the slot if it is not there, read the table, then go on.
     Begin { make_slot: bool },
 }
@@ -58,6 +83,7 @@ pub(crate) fn plan(
     outbox: &str,
     recorded: Option<&Recorded>,
     found: Option<&Found>,
+    server: &Server,
 ) -> Result<Plan, Error> {
     if let Some(recorded) = recorded.filter(|recorded| recorded.outbox != outbox) {
         return Err(Error::setup(format!(
@@ -68,22 +94,31 @@ pub(crate) fn plan(
     if let Some(found) = found {
         check(slot, found)?;
     }
-    let confirmed = recorded.and_then(|recorded| recorded.confirmed);
-    match (confirmed, found) {
+    let used = recorded.and_then(|recorded| Some((recorded, recorded.confirmed?)));
+    match (used, found) {
         (None, Some(found)) if found.is_lost() => {
             Err(lost(slot, outbox, recorded, "is invalidated before it was ever read"))
         }
         (None, found) => Ok(Plan::Begin { make_slot: found.is_none() }),
-        (Some(confirmed), Some(found)) if !found.is_lost() => {
+        (Some((recorded, confirmed)), Some(found)) if !found.is_lost() => {
+            let was_on = recorded.history.as_ref().map(|history| &history.system);
+            if let Some(system) = was_on.filter(|system| **system != server.history.system) {
+                let text = format!(
+                    "is on another server than the one this relay has read (system identifier {}, not {system}): \
+                     the database was restored from a dump, or upgraded",
+                    server.history.system
+                );
+                return Err(lost(slot, outbox, Some(recorded), &text));
+            }
             if found.confirmed > Some(confirmed) {
                 let text = format!(
                     "stands at {}, but this relay has confirmed only {confirmed}: somebody advanced it or made \
                      it anew",
                     found.confirmed.unwrap_or_default()
                 );
-                return Err(lost(slot, outbox, recorded, &text));
+                return Err(lost(slot, outbox, Some(recorded), &text));
             }
-            Ok(Plan::Stream)
+            Ok(Plan::Stream(resume(recorded, found.confirmed.unwrap_or_default(), server)))
         }
         (Some(_), Some(_)) => Err(lost(
             slot,
@@ -92,6 +127,25 @@ pub(crate) fn plan(
             "is invalidated: it needed more log than max_slot_wal_keep_size keeps",
         )),
         (Some(_), None) => Err(lost(slot, outbox, recorded, "is gone")),
+    }
+}
+
+/// Where to go on with a slot that stands at `slot`, not behind what is recorded.
+///
+/// What is recorded is confirmed by the broker, or stored among the failures; and whatever commits before the place that
+/// is asked for, PostgreSQL leaves out. So our place may be asked for if it means the same changes to this server. The
+/// record is a row of the same database, written after what it names had become durable: a server that has the record
+/// after a crash has all of the log before it, too, unchanged. That cannot be told of a record that came from elsewhere
+/// (a dump, another timeline), nor where the server has lost a part of its log (`fsync = off`): new changes could be
+/// written before our place, and would never be seen. There the slot's own place is taken: duplicates rather than loss.
+pub(crate) fn resume(recorded: &Recorded, slot: Lsn, server: &Server) -> Reached {
+    let last_commit = recorded.last_commit.map(CommitTime);
+    let is_of_here = recorded.history.as_ref() == Some(&server.history);
+    match recorded.confirmed {
+        Some(confirmed) if is_of_here && confirmed <= server.flushed => {
+            Reached { confirmed: confirmed.max(slot), last_commit, partial: recorded.partial }
+        }
+        Some(_) | None => Reached { confirmed: slot, last_commit, partial: None },
     }
 }
 
@@ -147,7 +201,19 @@ mod tests {
             outbox: "public.outbox".into(),
             confirmed_at: Some("noon".into()),
             last_commit: None,
+            partial: Some(PARTIAL),
+            history: Some(server().history),
         }
+    }
+
+    const PARTIAL: Partial = Partial { commit: Lsn(14), below: Lsn(12) };
+
+    fn server() -> Server {
+        Server { history: History { system: "7001".into(), timeline: 1 }, flushed: Lsn(100) }
+    }
+
+    fn stream(confirmed: u64, partial: Option<Partial>) -> Plan {
+        Plan::Stream(Reached { confirmed: Lsn(confirmed), last_commit: None, partial })
     }
 
     fn found(wal_status: &str, confirmed: u64) -> Found {
@@ -161,7 +227,7 @@ mod tests {
     }
 
     fn judge(recorded: Option<Recorded>, found: Option<Found>) -> Result<Plan, Error> {
-        plan("s", "public.outbox", recorded.as_ref(), found.as_ref())
+        plan("s", "public.outbox", recorded.as_ref(), found.as_ref(), &server())
     }
 
     #[test]
@@ -175,11 +241,37 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_that_was_used_goes_on_even_if_the_server_remembers_an_older_place() {
+    fn a_slot_goes_on_from_what_is_recorded_even_if_the_server_remembers_an_older_place() {
         for at in [10, 7] {
             let judged = judge(Some(recorded(Some(10))), Some(found("extended", at)));
-            assert_eq!(judged, Ok(Plan::Stream));
+            assert_eq!(judged, Ok(stream(10, Some(PARTIAL))));
         }
+    }
+
+    #[test]
+    fn a_record_that_this_server_may_not_have_lived_through_is_not_trusted() {
+        let promoted = History { timeline: 2, ..server().history };
+        let doubtful = [
+            Recorded { history: Some(promoted), ..recorded(Some(10)) },
+            Recorded { history: None, ..recorded(Some(10)) },
+            // The server's log ends before it.
+            recorded(Some(101)),
+        ];
+        for recorded in doubtful {
+            let judged = judge(Some(recorded.clone()), Some(found("reserved", 7)));
+            assert_eq!(judged, Ok(stream(7, None)), "{recorded:?}");
+        }
+    }
+
+    #[test]
+    fn a_record_of_another_server_says_nothing_about_the_slot_of_this_one() {
+        let history = Some(History { system: "7002".into(), timeline: 1 });
+        let elsewhere = Recorded { history, ..recorded(Some(10)) };
+        let Err(Error::SlotLost { text }) = judge(Some(elsewhere), Some(found("reserved", 7)))
+        else {
+            panic!("nobody knows what was committed before it was made");
+        };
+        assert!(text.contains("7002") && text.contains("`millrace relay resync`"), "{text}");
     }
 
     #[test]

@@ -30,7 +30,7 @@ use crate::fields::Fields;
 use crate::limits::shortened;
 use crate::lsn::Lsn;
 use crate::mapping::TableName;
-use crate::progress::{CommitTime, Progress, TransactionSeq};
+use crate::progress::{CommitTime, Partial, Progress, Reached, TransactionSeq};
 use crate::stored;
 use keys::{Admission, Keys};
 use retries::{Retries, Retry, RetrySeq};
@@ -60,8 +60,10 @@ const OUTAGE: Backoff =
 /// What happened.
 #[derive(Debug)]
 pub enum Input {
-    /// A transaction arrives.
-    Begin,
+    /// The transaction whose commit is written at `commit` arrives.
+    Begin {
+        commit: Lsn,
+    },
     /// A change, as pgoutput has it.
     Change {
         lsn: Lsn,
@@ -178,6 +180,8 @@ struct Row {
     data: Bytes,
     version: Version,
     lsn: Lsn,
+    /// Rows of its transaction before it from the same place.
+    nth: u32,
     of: TransactionSeq,
     key: Option<Bytes>,
     is_settled: bool,
@@ -186,7 +190,7 @@ struct Row {
 /// Where a stream begins.
 #[derive(Clone, Debug, Default)]
 pub struct Start {
-    pub confirmed: Lsn,
+    pub reached: Reached,
     /// Keys that have rows among the failures.
     pub parked: Vec<String>,
     /// Above every position that is in use there.
@@ -211,6 +215,10 @@ pub struct Stream {
     chance: Chance,
     rows: Rows,
     progress: Progress,
+    /// What was done of a transaction when the stream began: those rows are passed over.
+    resumed: Option<Partial>,
+    /// The last row that arrived: its place, and how many of its transaction came before it from there.
+    arrived: (Lsn, u32),
     /// Rows from the oldest that is not settled on.
     log: VecDeque<Row>,
     log_first: u64,
@@ -253,7 +261,9 @@ impl Stream {
             attempts: config.attempts,
             chance: Chance::new(start.seed),
             rows: Rows::new(&config.mapping, table),
-            progress: Progress::new(start.confirmed),
+            progress: Progress::new(start.reached),
+            resumed: start.reached.partial,
+            arrived: (Lsn(0), 0),
             log: VecDeque::new(),
             log_first: 0,
             log_bytes: 0,
@@ -282,7 +292,7 @@ impl Stream {
     /// Something happened at `now`.
     pub fn step(&mut self, now: Instant, input: Input, out: &mut Vec<Output>) {
         match input {
-            Input::Begin => self.progress.begin(),
+            Input::Begin { commit } => self.begin(commit),
             Input::Change { lsn, data } => match self.rows.change(&data) {
                 Ok(Some(version)) => self.arrive(data, version, lsn, None, out),
                 Ok(None) => (),
@@ -312,10 +322,15 @@ impl Stream {
         self.plan(now, out);
     }
 
+    fn begin(&mut self, commit: Lsn) {
+        self.progress.begin(commit);
+        self.arrived = (Lsn(0), 0);
+    }
+
     fn message(&mut self, lsn: Lsn, content: &[u8], out: &mut Vec<Output>) {
         let stands_alone = self.progress.is_closed();
         if stands_alone {
-            self.progress.begin();
+            self.begin(lsn);
         }
         let (row, fault) = stored::from_message(self.rows.layout(), content, lsn);
         self.arrive(row, Version::OWN, lsn, fault, out);
@@ -334,6 +349,12 @@ impl Stream {
         fault: Option<Fault>,
         out: &mut Vec<Output>,
     ) {
+        // Rows of one COPY may be written at one place.
+        let nth = if self.arrived.0 == lsn { self.arrived.1 + 1 } else { 0 };
+        self.arrived = (lsn, nth);
+        if self.was_done(lsn) {
+            return;
+        }
         let of = self.progress.row();
         let seq = RowSeq(self.log_first + self.log.len() as u64);
         let layout = self.rows.layout();
@@ -346,7 +367,8 @@ impl Stream {
                 .or_else(|| self.rows.value(version, &data, id_at)),
         };
         self.log_bytes += data.len();
-        self.log.push_back(Row { data, version, lsn, of, key: key.clone(), is_settled: false });
+        let row = Row { data, version, lsn, nth, of, key: key.clone(), is_settled: false };
+        self.log.push_back(row);
         let admission = key.as_ref().map_or(Admission::Publish, |key| self.keys.arrive(key, seq));
         match (admission, fault) {
             (Admission::Publish, Some(fault)) => self.fail_row(seq, fault, 1, out),
@@ -355,6 +377,13 @@ impl Stream {
             (Admission::Wait, _) => (),
             (Admission::Park, _) => self.store_waiting(seq, out),
         }
+    }
+
+    /// Whether a row of the transaction that arrives was done before the stream began.
+    fn was_done(&self, lsn: Lsn) -> bool {
+        self.resumed.is_some_and(|partial| {
+            self.progress.arriving() == Some(partial.commit) && lsn < partial.below
+        })
     }
 
     fn row(&self, seq: RowSeq) -> &Row {
@@ -428,7 +457,7 @@ impl Stream {
         let position = self.position;
         self.position += 1;
         Failure {
-            row_id: id.map_or_else(|| format!("log:{}", row.lsn), shortened),
+            row_id: id.map_or_else(|| place_of(row), shortened),
             key: row.key.as_ref().map(|key| text_of(key)),
             position: Some(position),
             attempts,
@@ -577,6 +606,34 @@ impl Stream {
         self.progress.last_commit()
     }
 
+    /// How far the log is done, to be written down.
+    pub fn reached(&self) -> Reached {
+        let (confirmed, last_commit) = (self.confirmed(), self.last_commit());
+        Reached { confirmed, last_commit, partial: self.partial() }
+    }
+
+    fn partial(&self) -> Option<Partial> {
+        // It stays true until that transaction is done: it arrives again from its first row on.
+        let resumed = self.resumed.filter(|resumed| resumed.commit >= self.confirmed());
+        let Some((oldest, commit)) = self.progress.oldest() else { return resumed };
+        let below = match self.log.front() {
+            // Rows leave the log from its front, and all that left it are done.
+            Some(row) => {
+                assert!(row.of == oldest, "the oldest row is of the oldest transaction");
+                row.lsn
+            }
+            // More may come from the place of the last that came.
+            None => self.arrived.0,
+        };
+        match resumed {
+            Some(resumed) if resumed.commit > commit => Some(resumed),
+            Some(resumed) if resumed.commit == commit => {
+                Some(Partial { commit, below: below.max(resumed.below) })
+            }
+            Some(_) | None => (below > Lsn(0)).then_some(Partial { commit, below }),
+        }
+    }
+
     /// Rows that have arrived and are not done.
     pub fn backlog(&self) -> usize {
         self.log.len()
@@ -613,6 +670,14 @@ fn next_attempt(next: Next) -> NextAttempt {
     match next {
         Next::Retry { after } => NextAttempt::After(after),
         Next::Dead => NextAttempt::Never,
+    }
+}
+
+/// What names a row without an id: the same each time that it comes.
+fn place_of(row: &Row) -> String {
+    match row.nth {
+        0 => format!("log:{}", row.lsn),
+        nth => format!("log:{}+{nth}", row.lsn),
     }
 }
 

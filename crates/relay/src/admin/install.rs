@@ -67,8 +67,9 @@ pub struct Publication {
 /// Reads a [`Server`]; the table's quoted name is the parameter.
 pub const READ_SERVER: &str = "SELECT current_setting('server_version_num')::int4 AS version, \
     current_setting('wal_level') AS wal_level, extract(epoch FROM now())::int8 AS now_seconds, \
-    to_regclass('millrace.relay_failures') IS NOT NULL AND to_regclass('millrace.relay_slots') IS NOT NULL \
-      AS has_companion, false AS has_rows";
+    to_regclass('millrace.relay_failures') IS NOT NULL AND EXISTS (SELECT FROM pg_attribute \
+      WHERE attrelid = to_regclass('millrace.relay_slots') AND attname = 'system_id') AS has_companion, \
+    false AS has_rows";
 
 /// Reads a [`Publication`]: its name, and the table's oid.
 pub const READ_PUBLICATION: &str = "SELECT p.pubinsert AS publishes_insert, p.pubviaroot AS via_root, \

@@ -1,7 +1,7 @@
 //! The shell of the log source: a replication slot, a connection to the broker, the failures.
 //!
 //! One relay uses a slot at a time; others wait for an advisory lock and then for the slot itself, and take over.
-//! A session ends with whatever connection to the database ends, and begins again from what the slot has confirmed:
+//! A session ends with whatever connection to the database ends, and begins again from what was written down as done:
 //! what was unconfirmed is published again. The broker may come and go within a session.
 
 mod broker;
@@ -23,10 +23,9 @@ use super::postgres::Database;
 use super::table::{find_table, prepare_companion};
 use crate::config::{Config, Source};
 use crate::error::Error;
-use crate::lsn::Lsn;
 use crate::metrics::Metrics;
-use crate::progress::CommitTime;
-use crate::slot::{self, Plan, check_name};
+use crate::progress::{CommitTime, Reached};
+use crate::slot::{self, History, Plan, check_name};
 use crate::sql::Table;
 use crate::stream::{Start, Stream};
 use broker::Broker;
@@ -142,7 +141,8 @@ pub async fn resync(
         Since::LastConfirmed => last_commit,
         Since::Beginning => None,
     };
-    let read = relay.read_table(client, table.as_ref(), since).await?;
+    let history = records::server(&client).await?.history;
+    let read = relay.read_table(client, table.as_ref(), since, &history).await?;
     Ok(read.map_or(Resynced::Stopped, |_| Resynced::Done))
 }
 
@@ -224,17 +224,44 @@ impl Relay {
         Ok(table)
     }
 
+    /// Nothing is marked here: whoever expects that must be told that the table only grows.
+    async fn tell_what_stays(&self, client: &Client, table: &Table) -> Result<(), Error> {
+        let Some(processed) = &self.config.mapping.processed else { return Ok(()) };
+        let name = table.name.quoted();
+        let row = client.query_one(&format!("SELECT EXISTS (SELECT FROM {name})"), &[]).await;
+        let row =
+            row.map_err(|error| super::postgres::database("looking into the table", &error))?;
+        if row.get(0) {
+            tracing::warn!(
+                table = %table.name,
+                "rows stay in the table, and nothing sets `{processed}`: published rows are known by their place in the \
+                 log. Either the application deletes them in the transaction that inserts them, or `millrace relay purge \
+                 --source wal --older-than 7d` does, now and then. With --source poll all of them would be published again"
+            );
+        }
+        Ok(())
+    }
+
     /// From the lock to the end of a connection.
     async fn session(&mut self) -> Result<(), Error> {
         let client = self.connect().await?;
         let table = self.prepare(&client).await?;
+        if let Some(table) = table.as_ref().filter(|_| !self.has_read) {
+            self.tell_what_stays(&client, table).await?;
+        }
         let Some(found) = self.take_slot(&client).await? else { return Ok(()) };
         let slot = self.names.slot.clone();
         let recorded = records::recorded(&client, &slot).await?;
-        let plan = slot::plan(&slot, &self.names.outbox, recorded.as_ref(), found.as_ref())?;
-        let mut recorded = recorded.unwrap_or_default();
-        let client = match plan {
-            Plan::Stream => client,
+        let server = records::server(&client).await?;
+        let plan =
+            slot::plan(&slot, &self.names.outbox, recorded.as_ref(), found.as_ref(), &server)?;
+        let recorded = recorded.unwrap_or_default();
+        let (client, reached) = match plan {
+            Plan::Stream(reached) => {
+                // A record that is not believed must not be left: this server's log may grow to its place.
+                records::confirm(&client, &slot, reached, &server.history).await?;
+                (client, reached)
+            }
             Plan::Begin { make_slot } => {
                 records::begin(&client, &self.names, true).await?;
                 if make_slot {
@@ -243,20 +270,28 @@ impl Relay {
                         _ = self.stop.wait_for(|stop| *stop) => return Ok(()),
                     }
                 }
-                match self.read_table(client, table.as_ref(), recorded.last_commit).await? {
-                    Some((client, confirmed)) => {
-                        recorded.confirmed = Some(confirmed);
-                        client
-                    }
+                let since = recorded.last_commit;
+                match self.read_table(client, table.as_ref(), since, &server.history).await? {
+                    Some(read) => read,
                     None => return Ok(()),
                 }
             }
         };
-        let confirmed = recorded.confirmed.unwrap_or_default();
-        let log = Log::open(&self.database, &self.config, &self.names, !self.has_read).await?;
+        let confirmed = reached.confirmed;
+        if recorded.confirmed.is_some_and(|recorded| recorded > confirmed) {
+            tracing::warn!(
+                slot,
+                %confirmed,
+                "what was done before is written down for another course of the database's log: it is read from where \
+                 the slot stands, and some rows are published again"
+            );
+        }
+        let log =
+            Log::open(&self.database, &self.config, &self.names, confirmed, !self.has_read).await?;
         self.has_read = true;
         tracing::info!(slot, %confirmed, "reading the log");
-        let session = self.begin(client, table.as_ref(), confirmed, From::Log(log)).await?;
+        let from = From::Log(log);
+        let session = self.begin(client, table.as_ref(), reached, server.history, from).await?;
         session.run(&mut self.stop).await.map(drop)
     }
 
@@ -287,7 +322,8 @@ impl Relay {
         client: Client,
         table: Option<&Table>,
         since: Option<i64>,
-    ) -> Result<Option<(Client, Lsn)>, Error> {
+        history: &History,
+    ) -> Result<Option<(Client, Reached)>, Error> {
         let slot = self.names.slot.clone();
         let client = match table {
             None => client,
@@ -296,7 +332,9 @@ impl Relay {
                 let since = since.map(|since| since.saturating_sub(margin));
                 tracing::info!(table = %table.name, "publishing what the table holds already");
                 let scan = Scan::begin(&client, &self.config, table, since).await?;
-                let session = self.begin(client, Some(table), Lsn(0), From::Scan(scan)).await?;
+                let (nowhere, from) = (Reached::default(), From::Scan(scan));
+                let session =
+                    self.begin(client, Some(table), nowhere, history.clone(), from).await?;
                 let client = Arc::clone(&session.client);
                 if session.run(&mut self.stop).await? == Ended::Stopped {
                     return Ok(None);
@@ -311,15 +349,17 @@ impl Relay {
         };
         let recorded = records::recorded(&client, &slot).await?;
         let last_commit = recorded.and_then(|recorded| recorded.last_commit).map(CommitTime);
-        records::confirm(&client, &slot, confirmed, last_commit).await?;
-        Ok(Some((client, confirmed)))
+        let reached = Reached { confirmed, last_commit, partial: None };
+        records::confirm(&client, &slot, reached, history).await?;
+        Ok(Some((client, reached)))
     }
 
     async fn begin(
         &self,
         client: Client,
         table: Option<&Table>,
-        confirmed: Lsn,
+        reached: Reached,
+        history: History,
         from: From,
     ) -> Result<Session, Error> {
         let client = Arc::new(client);
@@ -330,7 +370,7 @@ impl Relay {
         };
         let parked = failures.sweep().await?.into_iter().collect();
         let position = failures.next_position().await?;
-        let start = Start { confirmed, parked, position, seed: self.seed };
+        let start = Start { reached, parked, position, seed: self.seed };
         let table =
             table.map_or_else(|| self.config.mapping.table.clone(), |table| table.name.clone());
         Ok(Session {
@@ -338,10 +378,11 @@ impl Relay {
             broker: Broker::new(&self.config, &self.metrics, self.seed),
             client,
             names: self.names.clone(),
+            history,
             metrics: self.metrics.clone(),
             failures,
             from,
-            state: State::new(confirmed),
+            state: State::new(reached),
         })
     }
 }

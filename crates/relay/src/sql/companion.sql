@@ -32,3 +32,8 @@ CREATE TABLE IF NOT EXISTS millrace.relay_slots (
     confirmed_at   timestamptz,            -- when confirmed_lsn was last written here
     last_commit_at timestamptz             -- commit time of the last transaction confirmed as a whole
 );
+ALTER TABLE millrace.relay_slots
+    ADD COLUMN IF NOT EXISTS partial_commit pg_lsn,   -- of the transaction whose commit is written there, rows ...
+    ADD COLUMN IF NOT EXISTS partial_below  pg_lsn,   -- ... that were written before this place are done, too
+    ADD COLUMN IF NOT EXISTS system_id      text,     -- whose log these are places of: pg_control_system() ...
+    ADD COLUMN IF NOT EXISTS timeline       integer;  -- ... and which course of it

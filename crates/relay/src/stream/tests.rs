@@ -1,7 +1,8 @@
 //! A log, a broker, the failures and relays that die, all in memory and driven by one seed.
 //!
 //! After every run, once everything is well again: no committed row is missing (B1), nothing else was published (B2),
-//! the first deliveries of each key are in commit order (B3), and each row has one message-id (B4).
+//! the first deliveries of each key are in commit order (B3), and each row has one message-id (B4). And of what was
+//! written down as done, nothing came again, whatever the server remembers of the slot.
 
 #![allow(clippy::disallowed_methods, reason = "a test has a clock")]
 
@@ -50,6 +51,27 @@ fn the_check_finds_a_relay_that_confirms_what_it_has_only_read() {
 }
 
 #[test]
+fn the_check_finds_a_relay_that_trusts_a_record_of_another_server() {
+    let options = Options { trusts_any_record: true, ..Options::default() };
+    let found = run(options, 0..SEEDS).expect_err("rows are left out after a fail-over");
+    assert!(found.contains("was never delivered"), "{found}");
+}
+
+#[test]
+fn the_check_finds_a_relay_that_goes_by_what_the_server_remembers() {
+    let options = Options { trusts_no_record: true, ..Options::default() };
+    let found = run(options, 0..SEEDS).expect_err("rows come again after a crash");
+    assert!(found.contains("came again"), "{found}");
+}
+
+#[test]
+fn the_check_finds_a_relay_that_takes_a_transaction_under_way_for_done() {
+    let options = Options { skips_too_far: true, ..Options::default() };
+    let found = run(options, 0..SEEDS).expect_err("the rest of it is left out");
+    assert!(found.contains("was never delivered"), "{found}");
+}
+
+#[test]
 fn the_check_finds_a_relay_that_lets_a_key_overtake_its_failure() {
     // Orders are not kept, but checked as if they were.
     let options = Options { order: Order::None, checks: Order::Key, ..Options::default() };
@@ -75,6 +97,101 @@ fn while_the_broker_is_away_nothing_is_due_at_once() {
     assert!(stream.deadline(end) > end);
 }
 
+/// A stream of one connected broker, that has `reached` something before.
+fn begun(reached: Reached) -> Stream {
+    let broker = "amqp://localhost".parse().expect("it is a URL");
+    let mapping = crate::mapping::Mapping::preset(crate::mapping::Preset::OutboxMessages);
+    let config = Config::new("postgres://x", broker, mapping);
+    let start = Start { reached, ..Start::default() };
+    let now = Instant::now();
+    let mut stream = Stream::new(&config, &config.mapping.table, start, now);
+    stream.step(now, Input::BrokerReady, &mut Vec::new());
+    stream
+}
+
+/// The transaction that commits at 90, with rows written at `lsns`; as far as it has come.
+fn large(stream: &mut Stream, lsns: &[u64]) {
+    let (now, mut out) = (Instant::now(), Vec::new());
+    stream.step(now, Input::Begin { commit: Lsn(90) }, &mut out);
+    for lsn in lsns {
+        let id = lsn.to_string();
+        let values = [Some(id.as_bytes()), Some(b"{}"), Some(b"t"), None];
+        let data = crate::pgoutput::encode_row(values);
+        stream.step(now, Input::Change { lsn: Lsn(*lsn), data }, &mut out);
+    }
+}
+
+/// Publishes so many rows, of which all are confirmed; gives their ids.
+fn confirmed(stream: &mut Stream, count: u64) -> Vec<String> {
+    let (now, mut out, mut fields) = (Instant::now(), Vec::new(), Fields::default());
+    let mut ids = Vec::new();
+    for seq in (1..=count).map(PublishSeq) {
+        assert!(stream.offer(now, &mut fields, &mut out), "there is another row");
+        ids.push(fields.text(0).expect("a row has its id").to_owned());
+        stream.step(now, Input::Published(seq), &mut out);
+        let run = client::Run { first: seq, last: seq };
+        stream.step(now, Input::Verdict(Verdict::Confirmed(run)), &mut out);
+    }
+    ids
+}
+
+#[test]
+fn of_a_transaction_that_was_done_in_part_only_the_rest_is_published() {
+    let mut first = begun(Reached::default());
+    large(&mut first, &[10, 20, 30, 40, 50]);
+    assert_eq!(confirmed(&mut first, 3), ["10", "20", "30"]);
+    first.step(Instant::now(), Input::Stop, &mut Vec::new());
+    let reached = first.reached();
+    assert_eq!(reached.partial, Some(Partial { commit: Lsn(90), below: Lsn(40) }));
+    let mut second = begun(reached);
+    assert_eq!(second.reached(), reached, "nothing has come yet");
+    large(&mut second, &[10, 20]);
+    assert_eq!(second.reached(), reached, "what comes again takes nothing back");
+    let mut third = begun(second.reached());
+    large(&mut third, &[10, 20, 30, 40, 50]);
+    third.step(Instant::now(), Input::Commit { end: Lsn(91), at: None }, &mut Vec::new());
+    assert_eq!(confirmed(&mut third, 2), ["40", "50"]);
+    assert_eq!(third.reached(), Reached { confirmed: Lsn(91), ..Reached::default() });
+}
+
+#[test]
+fn rows_that_were_written_at_one_place_are_done_together_or_not_at_all() {
+    let mut first = begun(Reached::default());
+    large(&mut first, &[10, 20, 20, 20]);
+    confirmed(&mut first, 2);
+    let half = first.reached();
+    assert_eq!(half.partial, Some(Partial { commit: Lsn(90), below: Lsn(20) }));
+    // More of them may follow those that have come.
+    confirmed(&mut first, 2);
+    assert_eq!(first.reached(), half);
+    let mut second = begun(half);
+    large(&mut second, &[10, 20, 20, 20, 20]);
+    assert_eq!(confirmed(&mut second, 4).len(), 4);
+}
+
+#[test]
+fn rows_without_an_id_are_told_apart_where_they_were_written_at_one_place() {
+    let mut stream = begun(Reached::default());
+    let (now, mut out, mut fields) = (Instant::now(), Vec::new(), Fields::default());
+    stream.step(now, Input::Begin { commit: Lsn(90) }, &mut out);
+    for _ in 0..3 {
+        let data = crate::pgoutput::encode_row([None, Some(&b"{}"[..]), Some(b"t"), None]);
+        stream.step(now, Input::Change { lsn: Lsn(0x20), data }, &mut out);
+    }
+    out.clear();
+    for _ in 0..3 {
+        assert!(stream.offer(now, &mut fields, &mut out));
+        let fault = Fault { reason: Reason::Broken, text: "it has no id".into() };
+        stream.step(now, Input::Unfit(fault), &mut out);
+    }
+    let stored = out.iter().filter_map(|output| match output {
+        Output::Store(failure) => Some(failure.row_id.as_str()),
+        _ => None,
+    });
+    let stored: Vec<&str> = stored.collect();
+    assert_eq!(stored, ["log:0/20", "log:0/20+1", "log:0/20+2"]);
+}
+
 #[test]
 fn a_message_that_is_never_confirmed_makes_way_for_those_behind_it() {
     let broker = "amqp://localhost".parse().expect("it is a URL");
@@ -84,7 +201,7 @@ fn a_message_that_is_never_confirmed_makes_way_for_those_behind_it() {
     let mut stream = Stream::new(&config, &config.mapping.table, Start::default(), now);
     let (mut out, mut fields) = (Vec::new(), Fields::default());
     stream.step(now, Input::BrokerReady, &mut out);
-    stream.step(now, Input::Begin, &mut out);
+    stream.step(now, Input::Begin { commit: Lsn(8) }, &mut out);
     for id in ["a", "b"] {
         let row = crate::pgoutput::encode_row([Some(id.as_bytes()), Some(b"{}"), Some(b"t"), None]);
         stream.step(now, Input::Scanned(row), &mut out);

@@ -39,18 +39,21 @@ pub(super) struct Log {
 }
 
 impl Log {
-    /// Opens the log where the slot stands. From then on nobody else can. `is_first`: it never was open.
+    /// Opens the log at `from`, which is not before the slot's place. From then on nobody else can. `is_first`: it never
+    /// was open.
     pub(super) async fn open(
         database: &Database,
         config: &Config,
         names: &Names,
+        from: Lsn,
         is_first: bool,
     ) -> Result<Self, Error> {
         let tunnel = match database.tls() {
             Some(files) => Some(Tunnel::open(database, files).await?),
             None => None,
         };
-        let settings = settings(database, names, tunnel.as_ref())?;
+        let mut settings = settings(database, names, tunnel.as_ref())?;
+        settings.start_lsn = pgwire_replication::Lsn::from_u64(from.0);
         let failed = |error: PgWireError| lost(&error, tunnel.as_ref(), is_first);
         let mut client = ReplicationClient::connect(settings).await.map_err(failed)?;
         client.wait_started().await.map_err(failed)?;
@@ -97,7 +100,9 @@ impl Log {
             return Err(away("the server ended the stream of changes".into()));
         };
         Ok(match event {
-            ReplicationEvent::Begin { .. } => Some(Input::Begin),
+            ReplicationEvent::Begin { final_lsn, .. } => {
+                Some(Input::Begin { commit: Lsn(final_lsn.as_u64()) })
+            }
             ReplicationEvent::XLogData { wal_start, data, .. } => {
                 let change = Input::Change { lsn: Lsn(wal_start.as_u64()), data };
                 self.prefix.is_none().then_some(change)

@@ -5,9 +5,9 @@ use tokio_postgres::Client;
 use crate::error::Error;
 use crate::io::postgres::{database, words};
 use crate::lsn::Lsn;
-use crate::progress::CommitTime;
-use crate::slot::{Found, Recorded};
-use crate::sql::{Table, literal, quoted};
+use crate::progress::{Partial, Reached};
+use crate::slot::{Found, History, Recorded, Server};
+use crate::sql::{COMPANION, Table, literal, quoted};
 
 /// The class of advisory locks that keep two relays from using one slot.
 const LOCK_CLASS: i32 = 777_340_106;
@@ -34,7 +34,8 @@ pub(super) async fn lock(client: &Client, slot: &str) -> Result<bool, Error> {
 pub(super) async fn recorded(client: &Client, slot: &str) -> Result<Option<Recorded>, Error> {
     let sql = format!(
         "SELECT confirmed_lsn::text, outbox, confirmed_at::text, \
-           (extract(epoch FROM last_commit_at - {EPOCH}) * 1000000)::int8 \
+           (extract(epoch FROM last_commit_at - {EPOCH}) * 1000000)::int8, \
+           partial_commit::text, partial_below::text, system_id, timeline \
          FROM millrace.relay_slots WHERE slot = $1"
     );
     let row = client
@@ -46,7 +47,34 @@ pub(super) async fn recorded(client: &Client, slot: &str) -> Result<Option<Recor
         outbox: row.get(1),
         confirmed_at: row.get(2),
         last_commit: row.get(3),
+        partial: lsn(row.get(4))
+            .zip(lsn(row.get(5)))
+            .map(|(commit, below)| Partial { commit, below }),
+        history: Option::zip(row.get(6), row.get(7))
+            .map(|(system, timeline)| History { system, timeline }),
     }))
+}
+
+/// Which server this is, and how far its log is durable.
+pub(super) async fn server(client: &Client) -> Result<Server, Error> {
+    let failed = |error: tokio_postgres::Error| database("asking which server it is", &error);
+    let is_standby = "SELECT pg_is_in_recovery()";
+    if client.query_one(is_standby, &[]).await.map_err(failed)?.get(0) {
+        return Err(Error::Database {
+            doing: "asking which server it is".into(),
+            text: "it is a standby: nothing can be written there until it is promoted".into(),
+            is_temporary: true,
+        });
+    }
+    // A name of a file of the log begins with its timeline; the control file knows a new one only after a checkpoint.
+    let sql = "SELECT (SELECT system_identifier::text FROM pg_control_system()), \
+                 ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::int4, \
+                 pg_current_wal_flush_lsn()::text";
+    let row = client.query_one(sql, &[]).await.map_err(failed)?;
+    Ok(Server {
+        history: History { system: row.get(0), timeline: row.get(1) },
+        flushed: lsn(row.get(2)).unwrap_or_default(),
+    })
 }
 
 /// What the server says of the slot.
@@ -74,7 +102,8 @@ fn lsn(text: Option<String>) -> Option<Lsn> {
 /// before is forgotten, and all of the table is read.
 pub(super) async fn begin(client: &Client, names: &Names, keeps: bool) -> Result<(), Error> {
     let sql = "INSERT INTO millrace.relay_slots (slot, outbox, publication) VALUES ($1, $2, $3) \
-               ON CONFLICT (slot) DO UPDATE SET confirmed_lsn = NULL, publication = excluded.publication, \
+               ON CONFLICT (slot) DO UPDATE SET confirmed_lsn = NULL, partial_commit = NULL, \
+               partial_below = NULL, publication = excluded.publication, \
                last_commit_at = CASE WHEN $4 THEN relay_slots.last_commit_at END";
     client
         .execute(sql, &[&names.slot, &names.outbox, &names.publication, &keeps])
@@ -111,17 +140,24 @@ pub(super) async fn remove(client: &Client, slot: &str) -> Result<(), Error> {
 pub(super) async fn confirm(
     client: &Client,
     slot: &str,
-    confirmed: Lsn,
-    last_commit: Option<CommitTime>,
+    reached: Reached,
+    history: &History,
 ) -> Result<(), Error> {
     let sql = format!(
         "UPDATE millrace.relay_slots SET confirmed_lsn = $2::text::pg_lsn, confirmed_at = now(), \
-           last_commit_at = coalesce({EPOCH} + $3::int8 * interval '1 microsecond', last_commit_at) \
+           last_commit_at = coalesce({EPOCH} + $3::int8 * interval '1 microsecond', last_commit_at), \
+           partial_commit = $4::text::pg_lsn, partial_below = $5::text::pg_lsn, system_id = $6, timeline = $7 \
          WHERE slot = $1"
     );
+    let Reached { confirmed, last_commit, partial } = reached;
     let last_commit = last_commit.map(|at| at.0);
+    let partial = partial.map(|partial| (partial.commit.to_string(), partial.below.to_string()));
+    let (commit, below) = partial.unzip();
+    let History { system, timeline } = history;
+    let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 7] =
+        [&slot, &confirmed.to_string(), &last_commit, &commit, &below, system, timeline];
     let written = client
-        .execute(&sql, &[&slot, &confirmed.to_string(), &last_commit])
+        .execute(&sql, &parameters)
         .await
         .map_err(|error| database("writing millrace.relay_slots", &error))?;
     if written == 0 {
@@ -141,12 +177,31 @@ pub(super) async fn lag(client: &Client, slot: &str) -> Result<Option<(i64, Stri
     Ok(row.map(|row| (row.get(0), row.get(1))))
 }
 
+/// Adds what the schema of an older relay lacks.
+async fn complete_companion(client: &Client) -> Result<(), Error> {
+    let sql = "SELECT count(*) FROM pg_attribute WHERE attrelid = to_regclass('millrace.relay_slots') \
+                 AND attname IN ('partial_commit', 'partial_below', 'system_id', 'timeline')";
+    let row = client.query_one(sql, &[]).await;
+    let count: i64 =
+        row.map_err(|error| database("looking at the schema millrace", &error))?.get(0);
+    if count == 4 {
+        return Ok(());
+    }
+    client.batch_execute(COMPANION).await.map_err(|error| {
+        Error::setup(format!(
+            "millrace.relay_slots lacks columns of this version: {}. Let its owner run `millrace relay install`",
+            words(&error)
+        ))
+    })
+}
+
 /// Checks what logical replication needs, and makes the publication if it is not there.
 pub(super) async fn prepare(
     client: &Client,
     names: &Names,
     table: Option<&Table>,
 ) -> Result<(), Error> {
+    complete_companion(client).await?;
     let failed = |error: tokio_postgres::Error| database("checking the publication", &error);
     let level: String = client.query_one("SHOW wal_level", &[]).await.map_err(failed)?.get(0);
     if level != "logical" {

@@ -16,8 +16,8 @@ use super::scan::Scan;
 use crate::error::Error;
 use crate::lsn::Lsn;
 use crate::metrics::{Metrics, Step};
-use crate::progress::CommitTime;
-use crate::slot;
+use crate::progress::{CommitTime, Reached};
+use crate::slot::{self, History};
 use crate::stream::{Input, Output, Stream};
 
 /// Changes that are taken before the broker is looked at again.
@@ -59,7 +59,7 @@ type Running = Pin<Box<dyn Future<Output = Result<Done, Error>> + Send>>;
 /// What the database has done.
 enum Done {
     Applied(Vec<Input>),
-    Recorded(Lsn),
+    Recorded(Reached),
     Looked { lag: i64, wal_status: Option<String>, waiting: i64, dead: i64 },
     Rows(Vec<Input>),
 }
@@ -68,6 +68,8 @@ enum Done {
 pub(super) struct Session {
     pub(super) client: Arc<Client>,
     pub(super) names: Names,
+    /// Whose log it is.
+    pub(super) history: History,
     pub(super) metrics: Metrics,
     pub(super) stream: Stream,
     pub(super) broker: Broker,
@@ -81,7 +83,7 @@ pub(super) struct State {
     out: Vec<Output>,
     orders: VecDeque<Output>,
     running: Option<Running>,
-    recorded: Lsn,
+    recorded: Reached,
     record_at: Instant,
     rows_since: u64,
     look_at: Instant,
@@ -91,7 +93,7 @@ pub(super) struct State {
 }
 
 impl State {
-    pub(super) fn new(recorded: Lsn) -> Self {
+    pub(super) fn new(recorded: Reached) -> Self {
         let now = Instant::now();
         Self {
             out: Vec::new(),
@@ -146,16 +148,15 @@ impl Session {
             self.begin_database();
             if let Some(ended) = self.is_over() {
                 if let From::Log(log) = self.from {
-                    if self.stream.confirmed() > self.state.recorded {
-                        let (confirmed, last) =
-                            (self.stream.confirmed(), self.stream.last_commit());
+                    let reached = self.stream.reached();
+                    if reached != self.state.recorded {
                         let slot = &self.names.slot;
-                        let written = records::confirm(&self.client, slot, confirmed, last);
+                        let written = records::confirm(&self.client, slot, reached, &self.history);
                         if let Ok(Ok(())) = tokio::time::timeout(LAST_RECORD, written).await {
-                            self.state.recorded = confirmed;
+                            self.state.recorded = reached;
                         }
                     }
-                    log.close(self.state.recorded).await;
+                    log.close(self.state.recorded.confirmed).await;
                 }
                 return Ok(ended);
             }
@@ -241,7 +242,7 @@ impl Session {
         if state.running.is_some() {
             return;
         }
-        let confirmed = self.stream.confirmed();
+        let reached = self.stream.reached();
         let record_after =
             if state.rows_since > 0 { Duration::ZERO } else { RECORD_IDLE - RECORD_EVERY };
         let client = Arc::clone(&self.client);
@@ -252,15 +253,15 @@ impl Session {
             let applied = self.failures.clone().apply(orders);
             state.running = Some(Box::pin(async { applied.await.map(Done::Applied) }));
         } else if let From::Log(_) = self.from
-            && confirmed > state.recorded
+            && reached != state.recorded
             && now >= state.record_at + record_after
         {
-            let last_commit = self.stream.last_commit();
+            let history = self.history.clone();
             state.rows_since = 0;
             state.record_at = now + RECORD_EVERY;
             state.running = Some(Box::pin(async move {
-                records::confirm(&client, &slot, confirmed, last_commit).await?;
-                Ok(Done::Recorded(confirmed))
+                records::confirm(&client, &slot, reached, &history).await?;
+                Ok(Done::Recorded(reached))
             }));
         } else if now >= state.look_at {
             state.look_at = now + LOOK_EVERY;
@@ -339,10 +340,10 @@ impl Session {
                     self.stream.step(now, input, &mut self.state.out);
                 }
             }
-            Done::Recorded(confirmed) => {
-                self.state.recorded = confirmed;
+            Done::Recorded(reached) => {
+                self.state.recorded = reached;
                 if let From::Log(log) = &self.from {
-                    log.confirm(confirmed);
+                    log.confirm(reached.confirmed);
                 }
             }
             Done::Looked { lag, wal_status, waiting, dead } => {
@@ -374,7 +375,8 @@ impl Session {
             }
             Done::Rows(rows) => {
                 self.state.is_scanned = rows.is_empty();
-                self.stream.step(now, Input::Begin, &mut self.state.out);
+                let begin = Input::Begin { commit: Lsn(0) };
+                self.stream.step(now, begin, &mut self.state.out);
                 for row in rows {
                     self.stream.step(now, row, &mut self.state.out);
                 }

@@ -8,6 +8,7 @@ use super::super::*;
 use super::super::{Failure, NextAttempt};
 use crate::mapping::{Mapping, Preset};
 use crate::pgoutput::encode_row;
+use crate::slot::{History, Recorded, Server, resume};
 
 /// What a run is about.
 #[derive(Clone, Copy, Debug)]
@@ -17,8 +18,14 @@ pub(super) struct Options {
     pub(super) on_dead: OnDead,
     /// The order that is checked.
     pub(super) checks: Order,
-    /// A planted fault: the server is told what was read, not what is done.
+    /// A planted fault: what was read is written down, not what is done.
     pub(super) confirms_early: bool,
+    /// A planted fault: what is written down is trusted wherever it comes from.
+    pub(super) trusts_any_record: bool,
+    /// A planted fault: what is written down is never read.
+    pub(super) trusts_no_record: bool,
+    /// A planted fault: rows of a transaction under way count as done up to the last that came.
+    pub(super) skips_too_far: bool,
 }
 
 impl Default for Options {
@@ -29,7 +36,23 @@ impl Default for Options {
             on_dead: OnDead::Block,
             checks: Order::None,
             confirms_early: false,
+            trusts_any_record: false,
+            trusts_no_record: false,
+            skips_too_far: false,
         }
+    }
+}
+
+/// A transaction: its commit is written just before `end`.
+#[derive(Clone, Debug)]
+struct Transaction {
+    end: Lsn,
+    rows: Vec<Committed>,
+}
+
+impl Transaction {
+    fn commit(&self) -> Lsn {
+        Lsn(self.end.0 - 1)
     }
 }
 
@@ -37,6 +60,7 @@ impl Default for Options {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Committed {
     id: u64,
+    lsn: Lsn,
     key: u64,
     /// No message can be made of it.
     is_broken: bool,
@@ -59,9 +83,14 @@ pub(super) struct World {
     config: Config,
     chance: Chance,
     now: Instant,
-    transactions: Vec<(Lsn, Vec<Committed>)>,
-    /// What the server remembers.
+    transactions: Vec<Transaction>,
+    /// What the server remembers of the slot.
     confirmed: Lsn,
+    /// What the relay has written down.
+    recorded: Recorded,
+    server: Server,
+    /// What this server's own log says was done: nothing of it may come again.
+    done: Reached,
     failures: BTreeMap<String, Kept>,
     stream: Stream,
     /// Inputs on their way from the server to the relay.
@@ -74,6 +103,8 @@ pub(super) struct World {
     next_seq: u64,
     is_connected: bool,
     delivered: Vec<String>,
+    /// Rows that came again although they were written down as done.
+    repeated: Vec<String>,
     is_healed: bool,
 }
 
@@ -99,6 +130,12 @@ impl World {
             now,
             transactions,
             confirmed: Lsn(0),
+            recorded: Recorded::default(),
+            server: Server {
+                history: History { system: "7001".into(), timeline: 1 },
+                flushed: Lsn(u64::MAX),
+            },
+            done: Reached::default(),
             failures: BTreeMap::new(),
             stream,
             arriving: VecDeque::new(),
@@ -109,6 +146,7 @@ impl World {
             next_seq: 1,
             is_connected: false,
             delivered: Vec::new(),
+            repeated: Vec::new(),
             is_healed: false,
         };
         world.start_relay();
@@ -127,7 +165,7 @@ impl World {
 
     /// One thing happens.
     pub(super) fn turn(&mut self) {
-        let harm = if self.is_healed { 0 } else { 7 };
+        let harm = if self.is_healed { 0 } else { 9 };
         match self.below(100 + harm) {
             0..30 => self.arrive(),
             30..55 => self.publish(),
@@ -142,19 +180,44 @@ impl World {
             100..103 => self.lose_broker(),
             103..105 => self.start_relay(),
             // The server crashed and remembers an older place.
-            _ => {
-                let back = self.below(60);
+            105..108 => {
+                let back = self.below(120);
                 self.confirmed = Lsn(self.confirmed.0.saturating_sub(back));
                 self.start_relay();
             }
+            _ => self.fail_over(),
         }
+    }
+
+    /// Another server takes over, or the log has lost its end: what is written down is of changes that it never saw.
+    fn fail_over(&mut self) {
+        let back = self.below(60);
+        self.confirmed = Lsn(self.confirmed.0.saturating_sub(back));
+        let last = self.transactions.last().map_or(Lsn(0), |last| last.end);
+        let ahead = Lsn(last.0 - self.below(20));
+        self.recorded.confirmed = Some(ahead);
+        match self.below(2) {
+            0 => self.server.history.timeline += 1,
+            _ => self.server.flushed = Lsn(ahead.0 - 1),
+        }
+        self.done = Reached::default();
+        self.start_relay();
+        self.server.flushed = Lsn(u64::MAX);
     }
 
     /// A relay dies, if there was one, and another begins with what the database knows.
     fn start_relay(&mut self) {
         let blocks = self.options.on_dead == OnDead::Block;
+        let mut reached = resume(&self.recorded, self.confirmed, &self.server);
+        if self.options.trusts_any_record {
+            reached.confirmed = reached.confirmed.max(self.recorded.confirmed.unwrap_or_default());
+        }
+        if self.options.trusts_no_record {
+            reached = Reached { confirmed: self.confirmed, ..Reached::default() };
+        }
+        self.write_down(reached);
         let start = Start {
-            confirmed: self.confirmed,
+            reached,
             parked: self.keys(blocks).into_iter().collect(),
             position: self
                 .failures
@@ -173,7 +236,7 @@ impl World {
                 break;
             }
             if !self.is_refused(&id) {
-                self.delivered.push(id);
+                self.deliver(id);
             }
         }
         self.verdicts.clear();
@@ -181,16 +244,16 @@ impl World {
         self.is_connected = false;
         self.stream = Stream::new(&self.config, &self.config.mapping.table, start, self.now);
         self.arriving.clear();
-        for (end, rows) in &self.transactions {
-            if *end <= self.confirmed {
-                continue;
+        // As PostgreSQL does it: by the place where a commit begins, and from the slot's place on at least.
+        let from = reached.confirmed.max(self.confirmed);
+        for transaction in self.transactions.iter().filter(|one| one.commit() >= from) {
+            let (commit, end) = (transaction.commit(), transaction.end);
+            self.arriving.push_back(Input::Begin { commit });
+            for row in &transaction.rows {
+                self.arriving.push_back(Input::Change { lsn: row.lsn, data: encode(row) });
             }
-            self.arriving.push_back(Input::Begin);
-            for row in rows {
-                self.arriving.push_back(Input::Scanned(encode(row)));
-            }
-            self.arriving.push_back(Input::Commit { end: *end, at: None });
-            self.arriving.push_back(Input::KeepAlive { wal_end: *end });
+            self.arriving.push_back(Input::Commit { end, at: None });
+            self.arriving.push_back(Input::KeepAlive { wal_end: end });
         }
         self.connect();
     }
@@ -240,7 +303,7 @@ impl World {
     }
 
     fn row(&self, id: &str) -> Committed {
-        let rows = self.transactions.iter().flat_map(|(_, rows)| rows);
+        let rows = self.transactions.iter().flat_map(|one| &one.rows);
         *rows.clone().find(|row| name(row) == id).expect("only committed rows are published")
     }
 
@@ -269,7 +332,7 @@ impl World {
             } else if !self.is_healed && self.below(20) == 0 {
                 self.verdicts.push_back(Verdict::Refused(run));
             } else {
-                self.delivered.push(id);
+                self.deliver(id);
                 self.verdicts.push_back(Verdict::Confirmed(run));
             }
         }
@@ -281,6 +344,26 @@ impl World {
             let Some(verdict) = self.verdicts.pop_front() else { return };
             self.step(Input::Verdict(verdict));
         }
+    }
+
+    fn deliver(&mut self, id: String) {
+        let is_again = self.delivered.contains(&id) && !self.failures.contains_key(&id);
+        if is_again && self.was_done(&id) {
+            self.repeated.push(id.clone());
+        }
+        self.delivered.push(id);
+    }
+
+    /// Whether the relay has written down that a row is done.
+    fn was_done(&self, id: &str) -> bool {
+        let done = self.done;
+        self.transactions.iter().any(|one| {
+            let is_part_done = |row: &Committed| {
+                done.partial.is_some_and(|part| part.commit == one.commit() && row.lsn < part.below)
+            };
+            let is_done = |row: &Committed| one.end <= done.confirmed || is_part_done(row);
+            one.rows.iter().any(|row| name(row) == id && is_done(row))
+        })
     }
 
     fn lose_broker(&mut self) {
@@ -295,7 +378,7 @@ impl World {
                 break;
             }
             if !self.is_refused(&id) {
-                self.delivered.push(id);
+                self.deliver(id);
             }
         }
         self.verdicts.clear();
@@ -306,11 +389,33 @@ impl World {
     }
 
     fn feedback(&mut self) {
-        let done = match self.options.confirms_early {
-            true => self.read_to,
-            false => self.stream.confirmed(),
+        let mut reached = self.stream.reached();
+        if self.options.confirms_early {
+            reached.confirmed = self.read_to.max(reached.confirmed);
+        }
+        if self.options.skips_too_far
+            && let Some(partial) = &mut reached.partial
+        {
+            partial.below = partial.commit;
+        }
+        self.write_down(reached);
+        // What a relay writes down that is not so cannot be held against it twice.
+        if !self.options.confirms_early && !self.options.skips_too_far {
+            self.done = reached;
+        }
+        // The server may be told later, or never.
+        if self.is_healed || self.below(2) == 0 {
+            self.confirmed = self.confirmed.max(reached.confirmed);
+        }
+    }
+
+    fn write_down(&mut self, reached: Reached) {
+        self.recorded = Recorded {
+            confirmed: Some(reached.confirmed),
+            partial: reached.partial,
+            history: Some(self.server.history.clone()),
+            ..Recorded::default()
         };
-        self.confirmed = self.confirmed.max(done);
     }
 
     /// The database does some orders, in order.
@@ -431,7 +536,7 @@ impl World {
 
     fn is_done(&mut self) -> bool {
         self.feedback();
-        let last = self.transactions.last().map_or(Lsn(0), |(end, _)| *end);
+        let last = self.transactions.last().map_or(Lsn(0), |last| last.end);
         let waits = self.failures.values().any(|kept| {
             let is_behind =
                 self.options.on_dead == OnDead::Block && self.is_behind_dead(Some(kept));
@@ -451,12 +556,15 @@ impl World {
         if !self.is_done() {
             return Err(format!("it does not end: {}; {:?}", self.stream, self.failures));
         }
+        if let Some(id) = self.repeated.first() {
+            return Err(format!("{id} came again, though it was written down as done"));
+        }
         let mut first: BTreeMap<&str, usize> = BTreeMap::new();
         for (place, id) in self.delivered.iter().enumerate() {
             first.entry(id).or_insert(place);
         }
         let rows: Vec<Committed> =
-            self.transactions.iter().flat_map(|(_, rows)| rows.iter().copied()).collect();
+            self.transactions.iter().flat_map(|one| one.rows.iter().copied()).collect();
         let group = |row: &Committed| match self.options.checks.max_of(self.options.order) {
             Order::None => None,
             Order::Key => Some(row.key),
@@ -523,21 +631,25 @@ fn encode(row: &Committed) -> Bytes {
 }
 
 /// Up to 25 transactions of up to 6 rows.
-fn transactions(chance: &mut Chance) -> Vec<(Lsn, Vec<Committed>)> {
+fn transactions(chance: &mut Chance) -> Vec<Transaction> {
     let mut below = |limit: u64| chance.next_bits() % limit;
     let mut end = 0;
     let mut id = 0;
     let mut all = Vec::new();
     for _ in 0..5 + below(20) {
-        end += 1 + below(30);
+        let mut lsn = end;
+        end += 10 + below(30);
         let mut rows = Vec::new();
         for _ in 0..below(7) {
             id += 1;
+            // Some are written at one place.
+            lsn += below(2);
             let (is_broken, is_hated) = (below(30) == 0, below(40) == 0);
             let (key, is_unroutable) = (below(4), below(12) == 0);
-            rows.push(Committed { id, key, is_broken, is_hated, is_unroutable });
+            let lsn = Lsn(lsn + 1);
+            rows.push(Committed { id, lsn, key, is_broken, is_hated, is_unroutable });
         }
-        all.push((Lsn(end), rows));
+        all.push(Transaction { end: Lsn(end), rows });
     }
     all
 }
