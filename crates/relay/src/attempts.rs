@@ -20,12 +20,20 @@ pub enum Reason {
     TooLarge,
     /// No message can be made of it, or the broker closed the channel because of it.
     Broken,
+    /// It was published and confirmed, but the database refuses to mark its row.
+    Unmarked,
 }
 
 impl Reason {
     /// All of them.
-    pub const ALL: [Self; 5] =
-        [Self::Unroutable, Self::Refused, Self::Unanswered, Self::TooLarge, Self::Broken];
+    pub const ALL: [Self; 6] = [
+        Self::Unroutable,
+        Self::Refused,
+        Self::Unanswered,
+        Self::TooLarge,
+        Self::Broken,
+        Self::Unmarked,
+    ];
 
     /// As it is stored and shown.
     pub fn name(self) -> &'static str {
@@ -35,6 +43,7 @@ impl Reason {
             Self::Unanswered => "unanswered",
             Self::TooLarge => "too_large",
             Self::Broken => "broken",
+            Self::Unmarked => "unmarked",
         }
     }
 

@@ -43,6 +43,8 @@ pub struct Batch {
     keys: Vec<Key>,
     ready: VecDeque<u32>,
     faults: Vec<(usize, Fault)>,
+    /// A row was proved guilty: no outage explains its fault.
+    has_convict: bool,
     unconfirmed: usize,
     confirmed: usize,
     open: usize,
@@ -106,6 +108,34 @@ impl Batch {
         self.states[row] = State::Unconfirmed;
         self.unconfirmed += 1;
         Some(row)
+    }
+
+    /// The row that [`Batch::take_next`] would give.
+    pub fn next(&self) -> Option<usize> {
+        self.ready.front().map(|&row| row as usize)
+    }
+
+    /// Of the rows that may be published now, those of a higher rank come later; never before one of their own key.
+    pub fn put_last(&mut self, rank: impl Fn(usize) -> u8) {
+        let mut rank_of_key = vec![0; self.keys.len()];
+        let mut ranked: Vec<(u8, u32)> = Vec::with_capacity(self.ready.len());
+        for &row in &self.ready {
+            let mut rank = rank(row as usize);
+            if let Some(&key) = self.key_of.get(row as usize) {
+                let of_key = &mut rank_of_key[key as usize];
+                *of_key = rank.max(*of_key);
+                rank = *of_key;
+            }
+            ranked.push((rank, row));
+        }
+        ranked.sort_by_key(|&(rank, _)| rank);
+        self.ready = ranked.into_iter().map(|(_, row)| row).collect();
+    }
+
+    /// The unconfirmed `row` failed, and others passed where it did not.
+    pub fn convict(&mut self, row: usize, fault: Fault) {
+        self.has_convict = true;
+        self.settle(row, Err(fault));
     }
 
     /// The verdict on an unconfirmed row. What is not unconfirmed (any more) is passed over.
@@ -179,9 +209,14 @@ impl Batch {
         self.open == 0
     }
 
+    /// Rows without a verdict, in order.
+    pub fn all_unconfirmed(&self) -> impl Iterator<Item = usize> {
+        (0..self.states.len()).filter(|&row| self.states[row] == State::Unconfirmed)
+    }
+
     /// The only row without a verdict, if there is exactly one.
     pub fn sole_unconfirmed(&self) -> Option<usize> {
-        let mut rows = (0..self.states.len()).filter(|&row| self.states[row] == State::Unconfirmed);
+        let mut rows = self.all_unconfirmed();
         let first = rows.next();
         rows.next().is_none().then_some(first).flatten()
     }
@@ -189,7 +224,8 @@ impl Batch {
     /// The broker took nothing, and gave this reason alone: more likely an outage than these rows' fault.
     pub fn is_failed_whole(&self, reason: Reason) -> bool {
         let has_it = |(_, fault): &(usize, Fault)| fault.reason == reason;
-        self.confirmed == 0 && !self.faults.is_empty() && self.faults.iter().all(has_it)
+        let is_whole = self.confirmed == 0 && !self.faults.is_empty();
+        is_whole && !self.has_convict && self.faults.iter().all(has_it)
     }
 
     /// What has no verdict by now is unanswered: it waits, uncharged, and holds the rest of its key.
@@ -313,5 +349,20 @@ mod tests {
         some.settle(0, fault(Reason::Refused));
         some.settle(1, Ok(()));
         assert!(!some.is_failed_whole(Reason::Refused));
+        let mut one = batch(&["a"], Order::None, 1);
+        ready(&mut one);
+        one.convict(0, Fault { reason: Reason::Refused, text: "no".into() });
+        assert!(!one.is_failed_whole(Reason::Refused), "others passed where it did not");
+    }
+
+    #[test]
+    fn what_is_put_last_stays_before_what_follows_it_of_its_key() {
+        let mut all = batch(&["a", "b", "c", "d"], Order::None, 1);
+        all.put_last(|row| u8::from(row < 2));
+        assert_eq!(all.next(), Some(2));
+        assert_eq!(ready(&mut all), [2, 3, 0, 1]);
+        let mut keys = batch(&["a", "a", "b", "b"], Order::Key, 2);
+        keys.put_last(|row| u8::from(row == 0));
+        assert_eq!(ready(&mut keys), [2, 3, 0, 1]);
     }
 }

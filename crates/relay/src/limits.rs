@@ -30,6 +30,8 @@ pub const COLUMNS_MAX: usize = 64;
 pub const SHORT_STRING_BYTES_MAX: usize = 255;
 /// Nesting of a headers column.
 pub const HEADERS_DEPTH_MAX: usize = 32;
+/// Rows that one worker remembers because a connection was lost while they were under way.
+pub const SUSPECTS_MAX: usize = 20_000;
 /// Attempts of a message whose failure may pass.
 pub const ATTEMPTS_MAX: u32 = 1000;
 

@@ -4,12 +4,16 @@
 //! transaction: rows are locked from the fetch to the commit. A batch that cannot be finished in time, or whose
 //! broker is away, is given back: what was confirmed is marked, the rest is untouched and nobody is charged.
 
+pub mod halves;
+mod suspects;
+
 use std::time::{Duration, Instant};
 
 use crate::attempts::{Fault, Reason};
 use crate::batch::{Batch, OutboxRow};
 use crate::config::{Config, Order};
 use crate::mapping::Layout;
+use suspects::{Loss, Name, Suspects};
 
 /// So many batches in a row are given back before rows that nobody answers, or that are refused as a whole, are
 /// parked to let others pass.
@@ -17,6 +21,11 @@ const PATIENCE: u32 = 3;
 /// Longest wait after the broker took nothing.
 const OUTAGE_WAIT_MAX: Duration = Duration::from_secs(1);
 const OUTAGE_WAIT_MIN: Duration = Duration::from_millis(50);
+/// An idle worker rests so many times longer than its last look took: looking must never be what the database is busy
+/// with, as when many rows that wait stand at the head.
+const REST: u32 = 10;
+/// But a look that was slow once does not keep it away for longer than this.
+const REST_MAX: Duration = Duration::from_secs(30);
 
 /// What happened.
 #[derive(Debug)]
@@ -29,8 +38,8 @@ pub enum Input {
     BrokerLost,
     /// The broker closed channel or connection because of something it was sent.
     BrokerRefused { code: u16, text: String },
-    /// What the fetch has locked. `is_full`: there may be more.
-    Fetched { rows: Vec<OutboxRow>, is_full: bool },
+    /// What the fetch has locked, and how long it took. `is_full`: there may be more.
+    Fetched { rows: Vec<OutboxRow>, is_full: bool, took: Duration },
     /// The verdict on a row that was to be published.
     Verdict { row: usize, verdict: Result<(), Fault> },
     /// The transaction has ended as it was asked to.
@@ -93,12 +102,17 @@ pub struct Worker {
     outage_wait: Duration,
     /// Nothing is fetched before, whoever nudges.
     outage_until: Instant,
+    /// How long the last fetch took.
+    took: Duration,
+    /// The same for a worker that found nothing: a look is followed by as much time without one.
+    rest_until: Instant,
     /// Rows of the batch that were to be published and could not be handed over: no room, or the broker blocks.
     unsent: Vec<usize>,
     /// Batches in a row of which the broker took nothing.
     fruitless: u32,
     /// Rows that are published one at a time, to find one that makes the broker close the channel.
     careful: usize,
+    suspects: Suspects,
 }
 
 impl Worker {
@@ -122,9 +136,12 @@ impl Worker {
             idle_wait: config.poll_min,
             outage_wait: OUTAGE_WAIT_MIN,
             outage_until: now,
+            took: Duration::ZERO,
+            rest_until: now,
             unsent: Vec::new(),
             fruitless: 0,
             careful: 0,
+            suspects: Suspects::default(),
         }
     }
 
@@ -155,7 +172,10 @@ impl Worker {
             Input::BrokerBlocked(is_blocked) => self.is_blocked = is_blocked,
             Input::BrokerLost => self.broker_lost(now, out),
             Input::BrokerRefused { code, text } => self.broker_refused(now, code, text, out),
-            Input::Fetched { rows, is_full } => self.fetched(now, rows, is_full, out),
+            Input::Fetched { rows, is_full, took } => {
+                self.took = took;
+                self.fetched(now, rows, is_full, out);
+            }
             Input::Verdict { row, verdict } => self.verdict(now, row, verdict, out),
             Input::Unsent(rows) => self.unsent = rows,
             Input::Ended => self.ended(now),
@@ -166,7 +186,8 @@ impl Worker {
             }
             Input::Nudge => {
                 self.idle_wait = self.poll_min;
-                self.not_before = self.not_before.min(now).max(self.outage_until);
+                let now = now.max(self.outage_until).max(self.rest_until);
+                self.not_before = self.not_before.min(now);
             }
             Input::Stop => {
                 self.is_stopping = true;
@@ -215,17 +236,50 @@ impl Worker {
             out.push(Output::Rollback);
             return;
         }
+        if !self.suspects.is_empty() {
+            // Whoever else gets through tells a poison from an outage.
+            let names: Vec<Name> = (0..self.batch.rows().len()).map(|row| self.name(row)).collect();
+            let suspects = &self.suspects;
+            self.batch.put_last(|row| {
+                u8::from(suspects.is_suspect(&names[row]))
+                    + u8::from(suspects.was_alone(&names[row]))
+            });
+        }
         self.state = State::Publishing { until: now + self.batch_deadline };
         self.pump(out);
     }
 
     fn pump(&mut self, out: &mut Vec<Output>) {
-        let window = if self.is_careful() { 1 } else { self.window };
-        while self.batch.unconfirmed() < window {
-            let Some(row) = self.batch.take_next() else { break };
-            out.push(Output::Publish(row));
+        while let Some(next) = self.batch.next() {
+            let others = self.batch.unconfirmed();
+            let is_alone_there = others == 1 && self.alone().is_some();
+            let room = if self.goes_alone(next) { 1 } else { self.window };
+            if others >= room || is_alone_there {
+                break;
+            }
+            self.batch.take_next();
+            out.push(Output::Publish(next));
         }
         self.end_if_settled(out);
+    }
+
+    fn name(&self, row: usize) -> Name {
+        let OutboxRow { place, fields } = &self.batch.rows()[row];
+        (*place, fields.get(self.layout.id).unwrap_or_default().to_vec())
+    }
+
+    /// Nothing else is under way while this row is.
+    fn goes_alone(&self, row: usize) -> bool {
+        self.is_careful() || !self.suspects.is_empty() && self.suspects.is_suspect(&self.name(row))
+    }
+
+    /// The row that is under way alone, on purpose.
+    fn alone(&self) -> Option<usize> {
+        if !self.is_careful() && self.suspects.is_empty() {
+            return None;
+        }
+        let row = self.batch.sole_unconfirmed()?;
+        (!self.unsent.contains(&row) && self.goes_alone(row)).then_some(row)
     }
 
     fn verdict(
@@ -236,6 +290,9 @@ impl Worker {
         out: &mut Vec<Output>,
     ) {
         let State::Publishing { until } = self.state else { return };
+        let OutboxRow { place, fields } = &self.batch.rows()[row];
+        let name = || (*place, fields.get(self.layout.id).unwrap_or_default().to_vec());
+        self.suspects.answered(name, verdict.is_ok());
         self.batch.settle(row, verdict);
         self.careful = self.careful.saturating_sub(1);
         // Nothing is published in the last part of the time: only a broker that is silent for all of it leaves
@@ -277,20 +334,46 @@ impl Worker {
 
     fn broker_lost(&mut self, now: Instant, out: &mut Vec<Output>) {
         self.is_ready = false;
-        if let State::Publishing { .. } = self.state {
-            if self.batch.confirmed_count() == 0 {
-                self.outage(now);
-            }
-            self.give_up(out);
+        let State::Publishing { .. } = self.state else { return };
+        let is_proved = self.suspect();
+        if self.batch.confirmed_count() == 0 && !is_proved {
+            self.outage(now);
         }
+        self.give_up(out);
+    }
+
+    /// The connection was lost without a word: an outage, or one of the rows that were under way. Whether it is proved
+    /// which.
+    fn suspect(&mut self) -> bool {
+        let Some(row) = self.alone() else {
+            let rows: Vec<usize> = self.batch.all_unconfirmed().collect();
+            for row in rows.into_iter().filter(|row| !self.unsent.contains(row)) {
+                self.suspects.lost(self.name(row));
+            }
+            return false;
+        };
+        let loss = self.suspects.lost_alone(self.name(row));
+        match loss {
+            Loss::Again => (),
+            Loss::Rest => {
+                let text = "the connection to the broker was lost again and again while it alone was under way";
+                self.batch
+                    .settle(row, Err(Fault { reason: Reason::Unanswered, text: text.into() }));
+            }
+            Loss::Guilty => {
+                let text = "the connection to the broker is lost whenever this is published, while others are confirmed";
+                self.batch.convict(row, Fault { reason: Reason::Refused, text: text.into() });
+            }
+        }
+        loss == Loss::Guilty
     }
 
     /// Something that was published is to blame. With one message at a time it is known which.
     fn broker_refused(&mut self, now: Instant, code: u16, text: String, out: &mut Vec<Output>) {
         self.is_ready = false;
         let State::Publishing { .. } = self.state else { return };
-        match (self.is_careful(), self.batch.sole_unconfirmed()) {
-            (true, Some(row)) => {
+        match self.alone() {
+            Some(row) => {
                 let reason = match code {
                     // The exchange is missing, or this user may not publish to it: somebody can mend that.
                     404 | 403 => Reason::Unroutable,
@@ -306,7 +389,7 @@ impl Worker {
                 self.batch.settle(row, Err(fault));
                 self.careful = self.careful.saturating_sub(1);
             }
-            _ => self.careful = self.batch.rows().len(),
+            None => self.careful = self.batch.rows().len(),
         }
         if self.batch.confirmed_count() == 0 && self.batch.faults().is_empty() {
             // It is tried again at once, carefully; a broker that always refuses is not hammered.
@@ -330,7 +413,8 @@ impl Worker {
         } else if batch.rows().is_empty() && self.is_full {
             // The end of a scan that began in the middle: once more from the head.
         } else if batch.rows().is_empty() {
-            self.not_before = now + self.idle_wait;
+            self.not_before = now + self.idle_wait.max((self.took * REST).min(REST_MAX));
+            self.rest_until = now + self.took.min(REST_MAX);
             self.idle_wait = (self.idle_wait * 2).min(self.poll_max);
         } else {
             self.idle_wait = self.poll_min;

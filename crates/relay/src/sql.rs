@@ -59,7 +59,7 @@ impl Table {
 /// Which form of the fetch is meant; each is prepared once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Fetch {
-    /// Begin behind a row: its order columns are the first parameters.
+    /// Begin behind a row: its order columns (or its place, if there are none) are the first parameters.
     pub after: bool,
     /// Leave out what has failed and waits.
     pub without_parked: bool,
@@ -85,9 +85,16 @@ impl Statements {
         let id = quoted(&self.config.mapping.id);
         match (self.config.order, &self.config.mapping.key) {
             (Order::Strict, _) => "''".into(),
-            (Order::Key, Some(key)) => format!("coalesce(o.{}::text, o.{id}::text)", quoted(key)),
-            (Order::None | Order::Key, _) => format!("o.{id}::text"),
+            (Order::Key, Some(key)) => {
+                format!("coalesce(o.{}::text, o.{id}::text, '')", quoted(key))
+            }
+            (Order::None | Order::Key, _) => self.id(),
         }
+    }
+
+    /// A row's id as failures have it.
+    fn id(&self) -> String {
+        format!("coalesce(o.{}::text, '')", quoted(&self.config.mapping.id))
     }
 
     fn pending(&self) -> String {
@@ -115,7 +122,9 @@ impl Statements {
             parameter += 1;
             format!("${parameter}")
         };
-        if form.after {
+        if form.after && mapping.order_by.is_empty() {
+            sql += &format!(" AND o.ctid > {}::tid", next());
+        } else if form.after {
             let names: Vec<String> =
                 mapping.order_by.iter().map(|name| format!("o.{}", quoted(name))).collect();
             let values: Vec<String> = mapping
@@ -154,13 +163,16 @@ impl Statements {
     fn parked(&self) -> String {
         let outbox = literal(&self.table.label());
         let by = match self.config.order {
-            Order::None => format!("f.row_id = o.{}::text", quoted(&self.config.mapping.id)),
+            Order::None => format!("f.row_id = {}", self.id()),
             Order::Key | Order::Strict => format!("f.key = {}", self.key()),
         };
-        // A dead row itself is no longer pending; what it means for others of its key is the policy's.
+        // What a dead row means for others of its key is the policy's. It is no longer pending itself, unless the
+        // database did not let it go.
         let dead = match (self.config.order, self.config.on_dead) {
-            (Order::Key | Order::Strict, OnDead::Skip) => "",
-            _ => " OR f.dead_at IS NOT NULL",
+            (Order::Key | Order::Strict, OnDead::Skip) => {
+                format!(" OR f.dead_at IS NOT NULL AND f.row_id = {}", self.id())
+            }
+            _ => " OR f.dead_at IS NOT NULL".into(),
         };
         format!(
             "SELECT FROM millrace.relay_failures f WHERE f.outbox = {outbox} AND {by} \
@@ -276,13 +288,29 @@ impl Statements {
             );
         }
         format!(
-            "WITH gone AS (DELETE FROM {name} o WHERE {} RETURNING o.{id}::text AS id, to_jsonb(o) AS whole), \
+            "WITH gone AS (DELETE FROM {name} o WHERE {} RETURNING o.{id}::text AS id, {} AS whole), \
              told AS (SELECT cardinality($2::text[])) \
              UPDATE millrace.relay_failures f SET stored_row = gone.whole FROM gone, told \
              WHERE f.outbox = {} AND f.row_id = gone.id",
             self.is_one_of(),
+            self.whole_row(),
             literal(&self.table.label())
         )
+    }
+
+    /// The row as a jsonb object. A column of type json becomes a string: json may hold what jsonb refuses (`\u0000`).
+    fn whole_row(&self) -> String {
+        let columns = &self.table.columns;
+        if columns.iter().all(|(_, kind)| kind != "json") {
+            return "to_jsonb(o)".into();
+        }
+        let value = |(column, kind): &(String, String)| {
+            let name = quoted(column);
+            let cast = if kind == "json" { "::text" } else { "" };
+            format!("o.{name}{cast} AS {name}")
+        };
+        let values: Vec<String> = columns.iter().map(value).collect();
+        format!("to_jsonb((SELECT w FROM (SELECT {}) w))", values.join(", "))
     }
 
     /// Forgets failures of rows (text array `$1`) that are confirmed now.
@@ -317,5 +345,36 @@ impl Statements {
         format!(
             "SELECT (SELECT count(*) FROM (SELECT FROM {name} o WHERE {pending} LIMIT $1) p), {age}"
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mapping::{Mapping, Preset};
+
+    fn statements(preset: Preset, kind: &str) -> Statements {
+        let broker = "amqp://h".parse().expect("it is a URL");
+        let config = Config::new("postgres://h/d", broker, Mapping::preset(preset));
+        let name = TableName { schema: None, name: "t".into() };
+        let columns = vec![("id".into(), "uuid".into()), ("payload".into(), kind.into())];
+        Statements::new(&config, &Table { name, oid: 1, columns, is_plain: true })
+    }
+
+    #[test]
+    fn rows_without_order_columns_are_read_on_from_a_place_and_not_sorted() {
+        let after = Fetch { after: true, ..Fetch::default() };
+        let sql = statements(Preset::Debezium, "jsonb").fetch(after);
+        assert!(sql.contains("o.ctid > $1::tid") && !sql.contains("ORDER BY"), "{sql}");
+        let sql = statements(Preset::OutboxMessages, "jsonb").fetch(after);
+        assert!(!sql.contains("ctid >") && sql.contains("ORDER BY"), "{sql}");
+    }
+
+    #[test]
+    fn a_column_of_type_json_is_kept_as_text() {
+        let sql = statements(Preset::Debezium, "jsonb").bury();
+        assert!(sql.contains("to_jsonb(o) AS whole"), "{sql}");
+        let sql = statements(Preset::Debezium, "json").bury();
+        assert!(sql.contains("o.\"id\" AS \"id\", o.\"payload\"::text AS \"payload\""), "{sql}");
     }
 }

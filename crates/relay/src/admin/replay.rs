@@ -161,7 +161,12 @@ fn back(config: &Config, columns: &[String], from: &str) -> (String, String) {
 /// Rows that were taken out of the outbox go back.
 fn restore(config: &Config, table: &Table, columns: &[String]) -> String {
     let name = table.name.quoted();
-    let (names, values) = back(config, columns, "r");
+    let (names, mut values) = back(config, columns, "r");
+    for column in columns.iter().filter(|&column| kind_of(table, column) == "json") {
+        // It was stored as a string: jsonb cannot hold all that json can.
+        let stored = format!("(f.stored_row->>{})::json", literal(column));
+        values = values.replace(&format!("r.{}", quoted(column)), &stored);
+    }
     format!(
         "INSERT INTO {name} AS o ({names}) OVERRIDING SYSTEM VALUE SELECT {values} \
          FROM millrace.relay_failures f, jsonb_populate_record(NULL::{name}, f.stored_row) r \

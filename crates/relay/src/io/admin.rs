@@ -61,7 +61,7 @@ async fn ask_one<T: DeserializeOwned>(
 }
 
 /// How the table `name` is. None: it is not there.
-async fn read_shape(client: &Client, name: &TableName) -> Result<Option<Shape>, Error> {
+pub(super) async fn read_shape(client: &Client, name: &TableName) -> Result<Option<Shape>, Error> {
     let doing = "looking at the table";
     let mut shapes = ask(client, doing, READ_SHAPE, &[&name.quoted()]).await?;
     Ok(shapes.pop())

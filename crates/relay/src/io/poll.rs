@@ -9,15 +9,17 @@ mod worker;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{Mutex, Notify, watch};
 use tokio::task::JoinSet;
 use tokio_postgres::types::ToSql;
+use tokio_postgres::{Client, SimpleQueryMessage};
 
-use super::postgres::{Database, database, words};
+use super::postgres::{Database, POOLER, database, words};
 use super::table::{find_table, prepare_companion};
+use crate::admin::install::index;
 use crate::config::{Config, OnSuccess};
 use crate::error::Error;
 use crate::mapping::Layout;
@@ -28,6 +30,10 @@ use crate::sql::{Fetch, Statements, Table};
 const LATE_FOR: Duration = Duration::from_secs(60);
 /// How many are.
 const LATE_MAX: usize = 100_000;
+/// For how long batches are written apart after one could not be written as a whole.
+const APART_FOR: Duration = Duration::from_secs(30);
+/// A fetch that takes longer is worth a word.
+const SLOW: Duration = Duration::from_secs(1);
 
 /// What the workers of one relay share.
 pub(super) struct Shared {
@@ -42,16 +48,28 @@ pub(super) struct Shared {
     failures: AtomicU64,
     /// Rows whose confirm came after their batch was given back, and when.
     late: std::sync::Mutex<BTreeMap<(u64, String), Instant>>,
+    /// When some row's data last kept a batch from being written down.
+    apart: std::sync::Mutex<Option<Instant>>,
+    has_been_slow: AtomicBool,
     pub(super) nudge: Notify,
 }
 
 /// How far the table was read. Rows behind it that were locked, or committed late, are found from the head again.
 #[derive(Debug)]
 pub(super) struct Scan {
-    /// Order columns of the last row that was read; none: begin at the head.
-    pub(super) after: Option<Vec<String>>,
+    /// The last row that was read; none: begin at the head.
+    after: Option<After>,
     pub(super) head_at: Instant,
     pub(super) head_took: Duration,
+}
+
+/// A row behind which rows are looked for.
+#[derive(Debug)]
+enum After {
+    /// Its order columns.
+    Columns(Vec<String>),
+    /// Its place, where rows have no order.
+    Place(fetch::Tid),
 }
 
 impl Shared {
@@ -83,6 +101,29 @@ impl Shared {
     pub(super) fn take_late(&self, place: u64, id: &str) -> bool {
         let mut late = self.late.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         late.remove(&(place, id.to_owned())).is_some_and(|at| at.elapsed() < LATE_FOR)
+    }
+
+    /// Some row's data kept a batch from being written down: that row is to be found.
+    pub(super) fn write_apart(&self) {
+        let mut apart = self.apart.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        *apart = Some(Instant::now());
+    }
+
+    /// Whether batches are written apart.
+    pub(super) fn is_apart(&self) -> bool {
+        let apart = self.apart.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        apart.is_some_and(|since| since.elapsed() < APART_FOR)
+    }
+
+    /// Says once that fetches are slow.
+    pub(super) fn note_fetch(&self, took: Duration) {
+        if took > SLOW && !self.has_been_slow.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                ?took,
+                "looking for rows is slow: no index for it, dead rows that nothing may remove, or a busy database. \
+                 `millrace relay doctor` finds out"
+            );
+        }
     }
 
     /// Somebody is about to write a failure down. Said before the commit: a fetch must not miss it.
@@ -120,8 +161,10 @@ pub async fn run_poll(
     }
     let database = Database::parse(&config.database)?;
     let client = database.connect("millrace-relay").await?;
+    refuse_pooler(&database, &client).await?;
     prepare_companion(&client).await?;
     let table = find_table(&client, &config.mapping).await?;
+    warn_without_index(&client, &config, &table).await;
     let statements = Statements::new(&config, &table);
     check_privileges(&client, &statements, &config, table.is_plain).await?;
     drop(client);
@@ -138,6 +181,8 @@ pub async fn run_poll(
         scan: Mutex::new(Scan { after: None, head_at: now, head_took: Duration::ZERO }),
         failures: AtomicU64::new(1),
         late: std::sync::Mutex::default(),
+        apart: std::sync::Mutex::default(),
+        has_been_slow: AtomicBool::new(false),
         nudge: Notify::new(),
         config,
     });
@@ -163,9 +208,49 @@ pub async fn run_poll(
     result
 }
 
+/// Looks whether each transaction finds itself in another session: then a pooler is in between.
+async fn refuse_pooler(database: &Database, client: &Client) -> Result<(), Error> {
+    // Without a prepared statement, which a pooler may refuse in its own words.
+    async fn backend(client: &Client) -> Result<String, Error> {
+        let failed =
+            |error: tokio_postgres::Error| self::database("looking at the session", &error);
+        let messages = client.simple_query("SELECT pg_backend_pid()").await.map_err(failed)?;
+        let row = messages.iter().find_map(|message| match message {
+            SimpleQueryMessage::Row(row) => row.get(0),
+            _ => None,
+        });
+        Ok(row.unwrap_or_default().to_owned())
+    }
+    let failed = |error: tokio_postgres::Error| self::database("looking at the session", &error);
+    let other = database.connect("millrace-relay-probe").await?;
+    let first = backend(client).await?;
+    // While the other is in a transaction, a pooler has to give this one another session, or has given its to the other.
+    other.batch_execute("BEGIN").await.map_err(failed)?;
+    let of_other = backend(&other).await?;
+    let second = backend(client).await?;
+    other.batch_execute("ROLLBACK").await.map_err(failed)?;
+    if first == second && first != of_other {
+        return Ok(());
+    }
+    Err(Error::setup(format!("the relay cannot work through {}: {POOLER}", database.address())))
+}
+
+/// A newcomer's first relay works on any table; a slow one is explained before it is slow.
+async fn warn_without_index(client: &Client, config: &Config, table: &Table) {
+    let mapping = &config.mapping;
+    let Ok(Some(shape)) = super::admin::read_shape(client, &table.name).await else { return };
+    if index::is_needed(mapping) && shape.serving_index(mapping).is_none() {
+        tracing::warn!(
+            table = %table.name,
+            "no index finds pending rows in order: each fetch reads the table, and will be slow when it has grown. \
+             `millrace relay doctor` says more, `millrace relay install` makes one"
+        );
+    }
+}
+
 /// Runs every statement on no rows, so that a missing privilege or table is told before anything is published.
 async fn check_privileges(
-    client: &tokio_postgres::Client,
+    client: &Client,
     statements: &Statements,
     config: &Config,
     is_plain: bool,

@@ -313,10 +313,19 @@ pub(crate) fn database(doing: &str, error: &tokio_postgres::Error) -> Error {
     Error::Database { doing: doing.into(), text: words(error), is_temporary: is_temporary(error) }
 }
 
+/// What a connection pooler makes impossible, and what to do.
+pub(crate) const POOLER: &str = "a connection pooler gives each transaction another session (pool_mode = transaction or \
+    statement), and the relay's locks, settings and prepared statements live in one: give it the URL of PostgreSQL itself, \
+    or of a pool with pool_mode = session";
+
 /// What the server said, with its hint and SQLSTATE; else what the system said.
 pub(crate) fn words(error: &tokio_postgres::Error) -> String {
     if let Some(db) = error.as_db_error() {
         let mut text = format!("{} ({})", db.message(), db.code().code());
+        // A prepared statement that is not there, or is there already: it was made in another session.
+        if matches!(db.code().code(), "26000" | "42P05") {
+            text += &format!("; probably {POOLER}");
+        }
         for (what, more) in [("detail", db.detail()), ("hint", db.hint())] {
             if let Some(more) = more {
                 text += &format!("; {what}: {more}");
@@ -370,6 +379,14 @@ pub(crate) fn tls_words(error: &io::Error) -> String {
         }
         Some(_) | None => error.to_string(),
     }
+}
+
+/// Whether the data of some row is to blame: a constraint or a trigger refuses it, or a value does not fit. Other rows
+/// may pass.
+pub(crate) fn is_of_a_row(error: &tokio_postgres::Error) -> bool {
+    let class = error.code().and_then(|code| code.code().get(..2));
+    // P0: RAISE in a trigger. 54: an index entry that is too long. 44: WITH CHECK OPTION. 27: a trigger changed the row.
+    matches!(class, Some("21" | "22" | "23" | "27" | "44" | "54" | "P0"))
 }
 
 /// Whether the same may work later: the connection, a resource, a lock; not a wrong statement or password.

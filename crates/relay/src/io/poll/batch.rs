@@ -8,14 +8,14 @@ use tokio::time::timeout_at;
 use tokio_postgres::{Client, Transaction};
 
 use super::fetch::fetch;
-use super::mark::mark;
+use super::mark::{Unwritten, Writer, Written};
 use super::worker::{Task, Woken};
 use crate::attempts::{Fault, Reason};
 use crate::batch::OutboxRow;
 use crate::config::Order;
 use crate::error::Error;
 use crate::io::broker;
-use crate::io::postgres::database;
+use crate::io::postgres::{database, is_of_a_row, words};
 use crate::metrics::Step;
 use crate::poll::{Input, Output};
 
@@ -80,12 +80,20 @@ impl Task {
         if !fetched.rows.is_empty() {
             self.shared.metrics.step(Step::Query, start.elapsed().as_nanos() as u64);
         }
-        self.step(Input::Fetched { rows: fetched.rows, is_full: fetched.is_full });
+        let super::fetch::Fetched { rows, is_full, took } = fetched;
+        self.step(Input::Fetched { rows, is_full, took });
         let mut spent = Spent::default();
         let ending = self.publish(&transaction, &mut spent).await;
         self.remember_open();
         match ending {
-            Output::Commit => self.commit(transaction, had_failures, &spent).await?,
+            Output::Commit => match self.commit(transaction, had_failures, &spent).await {
+                Ok(()) => (),
+                Err(Unwritten::ByRow(words)) => {
+                    self.forgive(&words);
+                    return Ok(());
+                }
+                Err(Unwritten::Failed(error)) => return Err(error),
+            },
             _ => {
                 transaction
                     .rollback()
@@ -105,27 +113,66 @@ impl Task {
         transaction: Transaction<'_>,
         had_failures: bool,
         spent: &Spent,
-    ) -> Result<(), Error> {
+    ) -> Result<(), Unwritten> {
         let metrics = &self.shared.metrics;
         metrics.step(Step::Publish, spent.publish.as_nanos() as u64);
         metrics.step(Step::Confirm, spent.wait.as_nanos() as u64);
         let start = Instant::now();
         let batch = self.core.batch();
-        mark(&self.shared, &mut self.prepared, &transaction, batch, &mut self.chance, had_failures)
-            .await?;
-        transaction.commit().await.map_err(|error| database("committing a batch", &error))?;
+        let time = self.shared.config.batch_deadline;
+        let writer = Writer {
+            shared: &self.shared,
+            prepared: &mut self.prepared,
+            transaction: &transaction,
+            batch,
+            chance: &mut self.chance,
+            had_failures,
+            apart_until: self.shared.is_apart().then(|| start + time),
+        };
+        let Written { marked, rest } = writer.write().await?;
+        transaction.commit().await.map_err(|error| match is_of_a_row(&error) {
+            true => Unwritten::ByRow(words(&error)),
+            false => Unwritten::Failed(database("committing a batch", &error)),
+        })?;
+        self.note_late(&rest);
         metrics.step(Step::Mark, start.elapsed().as_nanos() as u64);
         metrics.batches.inc();
-        metrics.confirmed.inc_by(batch.confirmed_count() as u64);
+        metrics.confirmed.inc_by(marked.len() as u64);
         let payload = self.shared.layout().payload;
-        let body = |row: usize| batch.rows()[row].fields.get(payload).map_or(0, <[u8]>::len) as u64;
-        metrics.confirmed_bytes.inc_by(batch.confirmed().map(body).sum());
+        let body = |&row: &usize| batch.rows()[row].fields.get(payload).map_or(0, <[u8]>::len);
+        metrics.confirmed_bytes.inc_by(marked.iter().map(body).sum::<usize>() as u64);
         Ok(())
+    }
+
+    /// The data of some row let nothing of the batch be written: the next ones are written apart, which finds it. What
+    /// was confirmed need not be published again for that.
+    fn forgive(&mut self, words: &str) {
+        tracing::warn!(
+            worker = self.number,
+            words,
+            "rows are marked one by one: some row cannot be"
+        );
+        self.shared.write_apart();
+        let confirmed: Vec<usize> = self.core.batch().confirmed().collect();
+        self.note_late(&confirmed);
+        self.shared.metrics.released.inc();
+        self.step(Input::DatabaseLost);
+    }
+
+    /// The broker has taken these rows, and they are not marked.
+    fn note_late(&self, rows: &[usize]) {
+        for &row in rows {
+            let OutboxRow { place, fields } = &self.core.batch().rows()[row];
+            if let Some(id) = fields.text(self.shared.layout().id) {
+                self.shared.note_late(*place, id.to_owned());
+            }
+        }
     }
 
     /// Publishes and waits until the core says how the batch ends.
     async fn publish(&mut self, transaction: &Transaction<'_>, spent: &mut Spent) -> Output {
         let mut queue = VecDeque::new();
+        let mut had_unsent = false;
         loop {
             for output in std::mem::take(&mut self.out) {
                 match output {
@@ -140,7 +187,8 @@ impl Task {
             }
             let start = Instant::now();
             self.publish_some(&mut queue).await;
-            if !queue.is_empty() {
+            if had_unsent || !queue.is_empty() {
+                had_unsent = !queue.is_empty();
                 self.step(Input::Unsent(queue.iter().copied().collect()));
             }
             if !self.out.is_empty() {
@@ -166,7 +214,12 @@ impl Task {
                 Handed::Published => published.push(row),
                 Handed::Settled(verdict) => self.step(Input::Verdict { row, verdict }),
                 Handed::NoRoom => break,
-                Handed::Lost(error) => return self.lost(&error),
+                Handed::Lost(error) => {
+                    // It was tried, those behind it were not.
+                    queue.pop_front();
+                    self.step(Input::Unsent(queue.iter().copied().collect()));
+                    return self.lost(&error);
+                }
             }
             queue.pop_front();
         }

@@ -1,13 +1,13 @@
 //! Reading and locking the next rows.
 
 use std::error::Error as StdError;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio_postgres::Transaction;
 use tokio_postgres::types::private::BytesMut;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 
-use super::{Prepared, Scan, Shared};
+use super::{After, Prepared, Scan, Shared};
 use crate::batch::OutboxRow;
 use crate::config::Order;
 use crate::fields::Fields;
@@ -15,12 +15,14 @@ use crate::limits::{BATCH_BYTES_MIN, BATCHES_BYTES, FIRST_ROWS};
 use crate::sql::Fetch;
 
 /// A scan starts at the head again after this, or twenty times what that took.
-const HEAD_EVERY: std::time::Duration = std::time::Duration::from_secs(1);
+const HEAD_EVERY: Duration = Duration::from_secs(1);
 
 /// What a fetch found.
 pub(super) struct Fetched {
     pub(super) rows: Vec<OutboxRow>,
     pub(super) is_full: bool,
+    /// How long the database looked for them.
+    pub(super) took: Duration,
 }
 
 /// Fetches the next rows, in order.
@@ -31,12 +33,33 @@ pub(super) async fn fetch(
     lanes: Option<&[i32]>,
     largest: &mut usize,
 ) -> Result<Fetched, tokio_postgres::Error> {
+    let fetched = match has_cursor(shared) {
+        true => scan_on(shared, prepared, transaction, lanes, largest).await?,
+        false => scan(shared, prepared, transaction, None, lanes, largest).await?,
+    };
+    shared.note_fetch(fetched.took);
+    Ok(fetched)
+}
+
+/// Whether a scan may begin behind the rows that an earlier one has read.
+fn has_cursor(shared: &Shared) -> bool {
+    let mapping = &shared.config.mapping;
+    // Without order columns, rows come as they lie in the table. If processed ones stay among them, an index finds the
+    // others better; if it has many heaps, a place says nothing.
+    let is_by_place =
+        mapping.order_by.is_empty() && mapping.processed.is_none() && shared.table.is_plain;
     // Under an order every scan begins at the head: what committed late must not be overtaken.
-    let has_cursor =
-        shared.config.order == Order::None && !shared.config.mapping.order_by.is_empty();
-    if !has_cursor {
-        return scan(shared, prepared, transaction, None, lanes, largest).await;
-    }
+    shared.config.order == Order::None && (!mapping.order_by.is_empty() || is_by_place)
+}
+
+/// Goes on where the last scan of any worker ended, and now and then from the head.
+async fn scan_on(
+    shared: &Shared,
+    prepared: &mut Prepared,
+    transaction: &Transaction<'_>,
+    lanes: Option<&[i32]>,
+    largest: &mut usize,
+) -> Result<Fetched, tokio_postgres::Error> {
     let mut state = shared.scan.lock().await;
     let now = Instant::now();
     if now.duration_since(state.head_at) > HEAD_EVERY.max(state.head_took * 20) {
@@ -44,29 +67,37 @@ pub(super) async fn fetch(
     }
     let after = state.after.take();
     let is_from_head = after.is_none();
-    let mut fetched = scan(shared, prepared, transaction, after.as_deref(), lanes, largest).await?;
+    let mut fetched = scan(shared, prepared, transaction, after.as_ref(), lanes, largest).await?;
     if is_from_head {
-        *state = Scan { after: None, head_at: now, head_took: now.elapsed() };
+        *state = Scan { after: None, head_at: now, head_took: fetched.took };
     }
     if fetched.is_full {
-        let order = &shared.config.mapping.layout().order_by;
-        state.after = fetched.rows.last().and_then(|row| {
-            order.iter().map(|&at| row.fields.text(at).map(str::to_owned)).collect()
-        });
+        state.after = fetched.rows.last().and_then(|row| behind(shared, row));
     }
     // The end of a scan that began in the middle says nothing about the head.
     fetched.is_full |= !is_from_head;
     Ok(fetched)
 }
 
+/// Where the scan goes on behind `row`.
+fn behind(shared: &Shared, row: &OutboxRow) -> Option<After> {
+    let order = &shared.layout().order_by;
+    if order.is_empty() {
+        return Some(After::Place(Tid(row.place)));
+    }
+    let columns = order.iter().map(|&at| row.fields.text(at).map(str::to_owned));
+    columns.collect::<Option<Vec<String>>>().map(After::Columns)
+}
+
 async fn scan(
     shared: &Shared,
     prepared: &mut Prepared,
     transaction: &Transaction<'_>,
-    after: Option<&[String]>,
+    after: Option<&After>,
     lanes: Option<&[i32]>,
     largest: &mut usize,
 ) -> Result<Fetched, tokio_postgres::Error> {
+    let start = Instant::now();
     let form = Fetch {
         after: after.is_some(),
         without_parked: shared.has_failures(),
@@ -74,7 +105,13 @@ async fn scan(
     };
     let statement = prepared.get(transaction, &shared.statements.fetch(form)).await?;
     let mut parameters: Vec<&(dyn ToSql + Sync)> = Vec::new();
-    parameters.extend(after.unwrap_or_default().iter().map(|value| value as &(dyn ToSql + Sync)));
+    match after {
+        Some(After::Columns(values)) => {
+            parameters.extend(values.iter().map(|value| value as &(dyn ToSql + Sync)));
+        }
+        Some(After::Place(place)) => parameters.push(place),
+        None => (),
+    }
     if let Some(lanes) = &lanes {
         parameters.push(lanes);
     }
@@ -103,7 +140,7 @@ async fn scan(
         if is_end || rows.len() >= batch || bytes >= budget {
             // What was large once need not stay so.
             *largest -= *largest / 8;
-            return Ok(Fetched { is_full: !is_end, rows });
+            return Ok(Fetched { is_full: !is_end, rows, took: start.elapsed() });
         }
     }
 }

@@ -1,19 +1,57 @@
 //! Writing down how a batch ended, in its own transaction.
+//!
+//! Everything is written with as few statements as possible. If the data of some row makes one of them fail (a trigger
+//! or constraint of the table refuses that row), nothing is written; then the same is done once more *apart*: under
+//! savepoints, in halves, until the guilty rows stand alone and all others are written.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
 
 use client::Chance;
-use tokio_postgres::Transaction;
 use tokio_postgres::types::ToSql;
+use tokio_postgres::{Error as PgError, Transaction};
 
 use super::fetch::Tid;
 use super::{Prepared, Shared};
 use crate::attempts::{Fault, Next, Reason};
 use crate::batch::Batch;
-use crate::config::Order;
+use crate::config::{OnSuccess, Order};
 use crate::error::Error;
-use crate::io::postgres::database;
+use crate::io::postgres::{database, is_of_a_row, words};
 use crate::limits::shortened;
+use crate::poll::halves::Halves;
+
+/// Why a row is not marked although the database says no word.
+const KEPT: &str = "a trigger, rule or policy of the table keeps it as it is";
+
+/// Why a batch was not written down.
+pub(super) enum Unwritten {
+    /// The data of some row is to blame, and it is not known which.
+    ByRow(String),
+    Failed(Error),
+}
+
+/// What was written of a batch.
+#[derive(Default)]
+pub(super) struct Written {
+    /// Rows that are marked.
+    pub(super) marked: Vec<usize>,
+    /// Confirmed rows for which there was no time: they are marked later.
+    pub(super) rest: Vec<usize>,
+}
+
+/// Writes down how `batch` ended. The commit is the caller's.
+pub(super) struct Writer<'a, 't> {
+    pub(super) shared: &'a Shared,
+    pub(super) prepared: &'a mut Prepared,
+    pub(super) transaction: &'a Transaction<'t>,
+    pub(super) batch: &'a Batch,
+    pub(super) chance: &'a mut Chance,
+    /// There were failures before the batch began.
+    pub(super) had_failures: bool,
+    /// Find rows that the database refuses, until then at most; None: all or nothing.
+    pub(super) apart_until: Option<Instant>,
+}
 
 /// Failures as they are written.
 #[derive(Default)]
@@ -27,139 +65,302 @@ struct Failures {
     after: Vec<Option<f64>>,
 }
 
-/// Marks what is confirmed and writes down what failed. The commit is the caller's.
-pub(super) async fn mark(
-    shared: &Shared,
-    prepared: &mut Prepared,
-    transaction: &Transaction<'_>,
-    batch: &Batch,
-    chance: &mut Chance,
-    had_failures: bool,
-) -> Result<(), Error> {
-    let failed = |error: tokio_postgres::Error| database("writing down how a batch ended", &error);
-    let confirmed: Vec<usize> = batch.confirmed().collect();
-    if !confirmed.is_empty() {
-        let statement =
-            prepared.get(transaction, &shared.statements.mark()).await.map_err(failed)?;
-        let names = Names::of(shared, batch, &confirmed);
-        let marked = transaction
-            .execute(&statement, &[names.parameter()])
-            .await
-            .map_err(|error| database("marking rows", &error))?;
-        if marked != confirmed.len() as u64 {
-            let text = format!(
-                "{} rows of {} were confirmed and {marked} would be marked. Nothing was committed, because that \
-                 would lose or repeat rows: column `{}` is not unique, or a trigger or rule of the table \
-                 interferes",
-                confirmed.len(),
-                shared.table.label(),
-                shared.config.mapping.id
+impl Failures {
+    /// Those at `places`, in that order.
+    fn only(&self, places: &[usize]) -> Self {
+        fn pick<T: Clone>(from: &[T], places: &[usize]) -> Vec<T> {
+            places.iter().map(|&at| from[at].clone()).collect()
+        }
+        Self {
+            rows: pick(&self.rows, places),
+            ids: pick(&self.ids, places),
+            keys: pick(&self.keys, places),
+            attempts: pick(&self.attempts, places),
+            reasons: pick(&self.reasons, places),
+            errors: pick(&self.errors, places),
+            after: pick(&self.after, places),
+        }
+    }
+}
+
+/// What is done to rows together.
+#[derive(Clone, Copy)]
+enum What<'a> {
+    /// Rows of the batch are marked.
+    Mark,
+    /// Failures are written: their places in the list.
+    Fail(&'a Failures),
+    /// The same, whose rows are dead, leave the outbox.
+    Bury(&'a Failures),
+}
+
+/// What a statement did to rows.
+enum Did {
+    All,
+    /// Nothing: some row is to blame, in words.
+    Nothing(String),
+}
+
+impl Writer<'_, '_> {
+    pub(super) async fn write(mut self) -> Result<Written, Unwritten> {
+        let confirmed: Vec<usize> = self.batch.confirmed().collect();
+        let mut faults = self.batch.faults().to_vec();
+        let mut written = Written::default();
+        if !confirmed.is_empty() {
+            let count = confirmed.len();
+            let (marked, refused, rest) = self.run(What::Mark, confirmed).await?;
+            if count > 1 && refused.len() == count && self.is_setup(&refused) {
+                return Err(Unwritten::Failed(Error::setup(format!(
+                    "no row of {} can be marked, and nothing was committed: {KEPT}",
+                    self.shared.table.label()
+                ))));
+            }
+            faults.extend(refused.into_iter().map(|(row, words)| {
+                let text = format!("it was published, but its row cannot be marked: {words}");
+                (row, Fault { reason: Reason::Unmarked, text })
+            }));
+            if self.had_failures || self.shared.has_failures() {
+                let ids: Vec<&str> = marked.iter().map(|&row| id(&self, row)).collect();
+                let absolve = self.shared.statements.absolve();
+                self.execute(&absolve, &[&ids]).await.map_err(failed)?;
+            }
+            written = Written { marked, rest };
+        }
+        if !faults.is_empty() {
+            self.fail(&faults).await?;
+        }
+        Ok(written)
+    }
+
+    /// Nothing could ever be marked, so that it is not these rows' fault.
+    fn is_setup(&self, refused: &[(usize, String)]) -> bool {
+        self.shared.metrics.confirmed.get() == 0 && refused.iter().all(|(_, words)| words == KEPT)
+    }
+
+    async fn fail(&mut self, faults: &[(usize, Fault)]) -> Result<(), Unwritten> {
+        self.shared.note_failure();
+        let failures = self.judge(faults).await.map_err(failed)?;
+        let all: Vec<usize> = (0..failures.rows.len()).collect();
+        let (noted, refused, _) = self.run(What::Fail(&failures), all).await?;
+        for (at, words) in refused {
+            let id = &failures.ids[at];
+            tracing::error!(
+                id,
+                words,
+                "a failure cannot be written down, so it is tried again and again"
             );
-            return Err(Error::setup(text));
         }
-        if had_failures || shared.has_failures() {
-            let ids: Vec<&str> = confirmed.iter().map(|&row| id(shared, batch, row)).collect();
-            let statement =
-                prepared.get(transaction, &shared.statements.absolve()).await.map_err(failed)?;
-            transaction.execute(&statement, &[&ids]).await.map_err(failed)?;
+        let is_kept = self.shared.config.on_success != OnSuccess::Update;
+        let mut dead: Vec<usize> =
+            noted.into_iter().filter(|&at| failures.after[at].is_none()).collect();
+        // What leaves the outbox is kept among the failures, by its id.
+        dead.retain(|&at| !is_kept || !failures.ids[at].is_empty());
+        if !dead.is_empty() {
+            let (_, refused, _) = self.run(What::Bury(&failures), dead).await?;
+            for (at, words) in refused {
+                let id = &failures.ids[at];
+                tracing::warn!(
+                    id,
+                    words,
+                    "a dead row cannot leave the outbox: it stays there, and waits"
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// What comes next for each row that failed.
+    async fn judge(&mut self, faults: &[(usize, Fault)]) -> Result<Failures, PgError> {
+        let ids: Vec<&str> = faults.iter().map(|(row, _)| id(self, *row)).collect();
+        let sql = self.shared.statements.attempts();
+        let statement = self.prepared.get(self.transaction, &sql).await?;
+        let earlier = self.transaction.query(&statement, &[&ids]).await?;
+        let earlier: BTreeMap<&str, i32> =
+            earlier.iter().map(|row| (row.get::<_, &str>(0), row.get(1))).collect();
+        let mut failures = Failures::default();
+        let mut seen = BTreeSet::new();
+        let mut told: BTreeMap<Reason, (usize, usize, &str)> = BTreeMap::new();
+        for (row, Fault { reason, text }) in faults {
+            let id = id(self, *row);
+            told.entry(*reason).or_insert((0, *row, text)).0 += 1;
+            // Two rows without an id, say, are written down as one.
+            if !seen.insert(id) {
+                continue;
+            }
+            let before = earlier.get(id).copied().unwrap_or(0);
+            let attempts = before.saturating_add(i32::from(self.is_charged(*reason)));
+            let bits = self.chance.next_bits();
+            let next = self.shared.config.attempts.judge(*reason, attempts.max(1) as u32, bits);
+            failures.rows.push(*row);
+            failures.ids.push(id.to_owned());
+            failures.keys.push(self.key(*row));
+            failures.attempts.push(attempts);
+            failures.reasons.push(reason.name());
+            failures.errors.push(shortened(text));
+            failures.after.push(match next {
+                Next::Retry { after } => Some(after.as_secs_f64()),
+                Next::Dead => None,
+            });
+            self.shared.metrics.failed(*reason, next == Next::Dead);
+        }
+        for (reason, (count, row, text)) in told {
+            let (id, error) = (id(self, row), shortened(text));
+            tracing::warn!(
+                count,
+                reason = reason.name(),
+                id,
+                error,
+                "messages were not taken, such as this one"
+            );
+        }
+        Ok(failures)
+    }
+
+    /// Whether this counts as an attempt. What nobody answered, what a broker refused as a whole, and what finds no
+    /// queue while nothing ever did (nobody has declared them yet) does not.
+    fn is_charged(&self, reason: Reason) -> bool {
+        match reason {
+            Reason::Unanswered => false,
+            Reason::Refused => !self.batch.is_failed_whole(reason),
+            Reason::Unroutable => {
+                !self.batch.is_failed_whole(reason) || self.shared.metrics.confirmed.get() > 0
+            }
+            Reason::TooLarge | Reason::Broken | Reason::Unmarked => true,
         }
     }
-    if !batch.faults().is_empty() {
-        fail(shared, prepared, transaction, batch, chance).await.map_err(failed)?;
+
+    /// Does it to all of `rows`; apart, to all that the database lets it, and says of the others why not. The last are
+    /// those for which there was no time.
+    async fn run(
+        &mut self,
+        what: What<'_>,
+        rows: Vec<usize>,
+    ) -> Result<(Vec<usize>, Vec<(usize, String)>, Vec<usize>), Unwritten> {
+        let Some(until) = self.apart_until else {
+            return match self.attempt(what, &rows).await? {
+                Did::All => Ok((rows, Vec::new(), Vec::new())),
+                Did::Nothing(words) => Err(Unwritten::ByRow(words)),
+            };
+        };
+        let mut halves = Halves::of(rows);
+        while let Some(rows) = halves.next() {
+            self.execute_text("SAVEPOINT apart").await?;
+            let outcome = match self.attempt(what, &rows).await? {
+                Did::All => self.fire_deferred().await?,
+                nothing @ Did::Nothing(_) => nothing,
+            };
+            let outcome = match outcome {
+                Did::All => {
+                    self.execute_text("RELEASE apart").await?;
+                    Ok(())
+                }
+                Did::Nothing(words) => {
+                    self.execute_text("ROLLBACK TO apart; RELEASE apart").await?;
+                    Err(words)
+                }
+            };
+            halves.tried(rows, outcome);
+            // Something is known each time, so that it comes to an end.
+            if halves.has_some() && Instant::now() > until {
+                break;
+            }
+        }
+        Ok(halves.end())
     }
-    Ok(())
+
+    /// Triggers and constraints that were put off to the commit have their say now.
+    async fn fire_deferred(&mut self) -> Result<Did, Unwritten> {
+        let fired = self.transaction.batch_execute("SET CONSTRAINTS ALL IMMEDIATE").await;
+        self.judged(fired)
+    }
+
+    fn judged(&self, done: Result<(), PgError>) -> Result<Did, Unwritten> {
+        match done {
+            Ok(()) => Ok(Did::All),
+            Err(error) if is_of_a_row(&error) => Ok(Did::Nothing(words(&error))),
+            Err(error) => Err(failed(error)),
+        }
+    }
+
+    /// Does it to `rows` with one statement.
+    async fn attempt(&mut self, what: What<'_>, rows: &[usize]) -> Result<Did, Unwritten> {
+        match what {
+            What::Mark => self.mark(rows).await,
+            What::Fail(all) => {
+                let Failures { ids, keys, attempts, reasons, errors, after, .. } = &all.only(rows);
+                let sql = self.shared.statements.fail();
+                let done = self.execute(&sql, &[ids, keys, attempts, reasons, errors, after]).await;
+                self.judged(done.map(drop))
+            }
+            What::Bury(all) => {
+                let all = all.only(rows);
+                let texts = all.reasons.iter().zip(&all.errors);
+                let texts: Vec<String> =
+                    texts.map(|(reason, error)| format!("{reason}: {error}")).collect();
+                let names = Names::of(self, &all.rows);
+                let sql = self.shared.statements.bury();
+                let done = self.execute(&sql, &[names.parameter(), &texts]).await;
+                self.judged(done.map(drop))
+            }
+        }
+    }
+
+    async fn mark(&mut self, rows: &[usize]) -> Result<Did, Unwritten> {
+        let names = Names::of(self, rows);
+        let sql = self.shared.statements.mark();
+        let marked = match self.execute(&sql, &[names.parameter()]).await {
+            Ok(marked) => marked,
+            Err(error) if is_of_a_row(&error) => return Ok(Did::Nothing(words(&error))),
+            Err(error) => return Err(Unwritten::Failed(database("marking rows", &error))),
+        };
+        if marked > rows.len() as u64 {
+            return Err(Unwritten::Failed(Error::setup(format!(
+                "{} rows of {} were confirmed and {marked} would be marked. Nothing was committed, because that would \
+                 lose rows: column `{}` is not unique",
+                rows.len(),
+                self.shared.table.label(),
+                self.shared.config.mapping.id
+            ))));
+        }
+        if marked < rows.len() as u64 {
+            return Ok(Did::Nothing(KEPT.into()));
+        }
+        Ok(Did::All)
+    }
+
+    async fn execute(
+        &mut self,
+        sql: &str,
+        parameters: &[&(dyn ToSql + Sync)],
+    ) -> Result<u64, PgError> {
+        let statement = self.prepared.get(self.transaction, sql).await?;
+        self.transaction.execute(&statement, parameters).await
+    }
+
+    async fn execute_text(&self, sql: &str) -> Result<(), Unwritten> {
+        self.transaction.batch_execute(sql).await.map_err(failed)
+    }
+
+    fn key(&self, row: usize) -> Option<String> {
+        match self.shared.config.order {
+            Order::None => None,
+            Order::Strict => Some(String::new()),
+            Order::Key => {
+                let key = self.shared.layout().key;
+                let key = key.and_then(|key| self.batch.rows()[row].fields.text(key));
+                Some(key.unwrap_or_else(|| id(self, row)).to_owned())
+            }
+        }
+    }
 }
 
-async fn fail(
-    shared: &Shared,
-    prepared: &mut Prepared,
-    transaction: &Transaction<'_>,
-    batch: &Batch,
-    chance: &mut Chance,
-) -> Result<(), tokio_postgres::Error> {
-    shared.note_failure();
-    let ids: Vec<&str> = batch.faults().iter().map(|(row, _)| id(shared, batch, *row)).collect();
-    let statement = prepared.get(transaction, &shared.statements.attempts()).await?;
-    let earlier = transaction.query(&statement, &[&ids]).await?;
-    let earlier: BTreeMap<&str, i32> =
-        earlier.iter().map(|row| (row.get::<_, &str>(0), row.get(1))).collect();
-    let mut failures = Failures::default();
-    let mut seen = BTreeSet::new();
-    let mut told: BTreeMap<Reason, (usize, &str, &str)> = BTreeMap::new();
-    for (row, Fault { reason, text }) in batch.faults() {
-        let id = id(shared, batch, *row);
-        told.entry(*reason).or_insert((0, id, text)).0 += 1;
-        // Two rows without an id, say, are written down as one.
-        if !seen.insert(id) {
-            continue;
-        }
-        let before = earlier.get(id).copied().unwrap_or(0);
-        let attempts = before.saturating_add(i32::from(is_charged(shared, batch, *reason)));
-        let next =
-            shared.config.attempts.judge(*reason, attempts.max(1) as u32, chance.next_bits());
-        failures.rows.push(*row);
-        failures.ids.push(id.to_owned());
-        failures.keys.push(key(shared, batch, *row));
-        failures.attempts.push(attempts);
-        failures.reasons.push(reason.name());
-        failures.errors.push(shortened(text));
-        failures.after.push(match next {
-            Next::Retry { after } => Some(after.as_secs_f64()),
-            Next::Dead => None,
-        });
-        shared.metrics.failed(*reason, next == Next::Dead);
-    }
-    for (reason, (count, id, text)) in told {
-        let error = shortened(text);
-        tracing::warn!(
-            count,
-            reason = reason.name(),
-            id,
-            error,
-            "messages were not taken, such as this one"
-        );
-    }
-    let statement = prepared.get(transaction, &shared.statements.fail()).await?;
-    let Failures { rows, ids, keys, attempts, reasons, errors, after } = &failures;
-    transaction.execute(&statement, &[ids, keys, attempts, reasons, errors, after]).await?;
-    let dead: Vec<usize> = (0..rows.len()).filter(|&at| after[at].is_none()).collect();
-    if !dead.is_empty() {
-        let statement = prepared.get(transaction, &shared.statements.bury()).await?;
-        let places: Vec<usize> = dead.iter().map(|&at| rows[at]).collect();
-        let texts: Vec<String> =
-            dead.iter().map(|&at| format!("{}: {}", reasons[at], errors[at])).collect();
-        let names = Names::of(shared, batch, &places);
-        transaction.execute(&statement, &[names.parameter(), &texts]).await?;
-    }
-    Ok(())
+fn failed(error: PgError) -> Unwritten {
+    Unwritten::Failed(database("writing down how a batch ended", &error))
 }
 
-/// Whether this counts as an attempt. What nobody answered, what a broker refused as a whole, and what finds no queue
-/// while nothing ever did (nobody has declared them yet) does not.
-fn is_charged(shared: &Shared, batch: &Batch, reason: Reason) -> bool {
-    match reason {
-        Reason::Unanswered => false,
-        Reason::Refused => !batch.is_failed_whole(reason),
-        Reason::Unroutable => !batch.is_failed_whole(reason) || shared.metrics.confirmed.get() > 0,
-        Reason::TooLarge | Reason::Broken => true,
-    }
-}
-
-fn id<'b>(shared: &Shared, batch: &'b Batch, row: usize) -> &'b str {
+fn id<'b>(writer: &Writer<'b, '_>, row: usize) -> &'b str {
     // A NULL id cannot be published; it is written down under the empty text.
-    batch.rows()[row].fields.text(shared.layout().id).unwrap_or_default()
-}
-
-fn key(shared: &Shared, batch: &Batch, row: usize) -> Option<String> {
-    match shared.config.order {
-        Order::None => None,
-        Order::Strict => Some(String::new()),
-        Order::Key => {
-            let key = shared.layout().key;
-            let key = key.and_then(|key| batch.rows()[row].fields.text(key));
-            Some(key.unwrap_or_else(|| id(shared, batch, row)).to_owned())
-        }
-    }
+    writer.batch.rows()[row].fields.text(writer.shared.layout().id).unwrap_or_default()
 }
 
 /// How rows are named to the database.
@@ -169,10 +370,13 @@ enum Names<'b> {
 }
 
 impl<'b> Names<'b> {
-    fn of(shared: &Shared, batch: &'b Batch, rows: &[usize]) -> Self {
-        match shared.table.is_plain {
-            true => Self::Places(rows.iter().map(|&row| Tid(batch.rows()[row].place)).collect()),
-            false => Self::Ids(rows.iter().map(|&row| id(shared, batch, row)).collect()),
+    fn of(writer: &Writer<'b, '_>, rows: &[usize]) -> Self {
+        match writer.shared.table.is_plain {
+            true => {
+                let place = |&row: &usize| Tid(writer.batch.rows()[row].place);
+                Self::Places(rows.iter().map(place).collect())
+            }
+            false => Self::Ids(rows.iter().map(|&row| id(writer, row)).collect()),
         }
     }
 

@@ -19,8 +19,10 @@ use crate::poll::{Input, Output, Worker};
 
 /// While the broker blocks publishers, whether it still does is looked at so often.
 const BLOCKED_LOOK: Duration = Duration::from_millis(100);
-/// Plans go along the order of the index, whatever the statistics of a queue-like table say.
-const PLANS: &str = "SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off";
+/// Plans go along the order of the index, whatever the statistics of a queue-like table say; without one, from the head
+/// of the table.
+const PLANS: &str = "SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off; \
+    SET synchronize_seqscans = off";
 /// How long the broker may take to say goodbye.
 const GOODBYE: Duration = Duration::from_secs(5);
 /// The longest wait for verdicts on what was given back.

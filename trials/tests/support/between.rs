@@ -1,0 +1,153 @@
+//! What may stand between a relay and its servers: a pooler, and something that drops connections.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    clippy::unwrap_used,
+    dead_code,
+    reason = "listens and forwards in threads of its own; no test needs everything"
+)]
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+/// What a dropper's connections do not survive, and how many have not.
+#[derive(Debug, Default)]
+pub(crate) struct Fatal {
+    words: Mutex<Vec<u8>>,
+    pub(crate) drops: AtomicU32,
+}
+
+impl Fatal {
+    /// A connection that carries `words` to the server is dropped without a word; empty: none is.
+    pub(crate) fn set(&self, words: &str) {
+        *self.words.lock().unwrap() = words.as_bytes().to_vec();
+    }
+
+    fn is_in(&self, bytes: &[u8]) -> bool {
+        let words = self.words.lock().unwrap();
+        !words.is_empty() && bytes.windows(words.len()).any(|window| window == &words[..])
+    }
+}
+
+/// Forwards to `server`, except what is fatal. Gives the address to connect to.
+pub(crate) fn dropper(server: SocketAddr, fatal: &Arc<Fatal>) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let fatal = fatal.clone();
+    thread::spawn(move || {
+        for client in listener.incoming() {
+            let (Ok(client), Ok(server)) = (client, TcpStream::connect(server)) else { continue };
+            let (from, to) = (server.try_clone().unwrap(), client.try_clone().unwrap());
+            thread::spawn(move || forward(from, to, |_| true));
+            let fatal = fatal.clone();
+            thread::spawn(move || {
+                forward(client, server, |bytes| {
+                    let is_fatal = fatal.is_in(bytes);
+                    fatal.drops.fetch_add(u32::from(is_fatal), Ordering::Relaxed);
+                    !is_fatal
+                });
+            });
+        }
+    });
+    address
+}
+
+/// Until one side ends, or `may_pass` says no of what came since the last look and a little before.
+fn forward(mut from: TcpStream, mut to: TcpStream, may_pass: impl Fn(&[u8]) -> bool) {
+    const KEPT: usize = 100;
+    let mut bytes = vec![0; 1 << 16];
+    let mut seen = Vec::new();
+    while let Ok(count) = from.read(&mut bytes)
+        && count > 0
+    {
+        seen.drain(..seen.len().saturating_sub(KEPT));
+        seen.extend_from_slice(&bytes[..count]);
+        if !may_pass(&seen) || to.write_all(&bytes[..count]).is_err() {
+            break;
+        }
+    }
+    let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
+}
+
+/// A pooler that gives a session to a client for the time of one transaction. Gives the address to connect to.
+pub(crate) fn pooler(server: SocketAddr) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let idle = Arc::new(Mutex::new(Vec::new()));
+    thread::spawn(move || {
+        for client in listener.incoming() {
+            let idle = Arc::clone(&idle);
+            // A client that goes away ends its own thread.
+            thread::spawn(move || client.and_then(|client| pool(client, server, &idle)));
+        }
+    });
+    address
+}
+
+fn pool(
+    mut client: TcpStream,
+    server: SocketAddr,
+    idle: &Mutex<Vec<TcpStream>>,
+) -> std::io::Result<()> {
+    let startup = with_length(&mut client, Vec::new())?;
+    // Welcome, without asking the server; ready.
+    client.write_all(b"R\0\0\0\x08\0\0\0\0Z\0\0\0\x05I")?;
+    loop {
+        let mut message = message(&mut client)?;
+        let free = idle.lock().unwrap().pop();
+        let mut session = match free {
+            Some(session) => session,
+            None => connect(server, &startup)?,
+        };
+        loop {
+            session.write_all(&message)?;
+            if message[0] == b'X' {
+                return Ok(());
+            }
+            if matches!(message[0], b'Q' | b'S') && until_ready(&mut session, &mut client)? == b'I'
+            {
+                break;
+            }
+            message = self::message(&mut client)?;
+        }
+        idle.lock().unwrap().push(session);
+    }
+}
+
+fn connect(server: SocketAddr, startup: &[u8]) -> std::io::Result<TcpStream> {
+    let mut session = TcpStream::connect(server)?;
+    session.write_all(startup)?;
+    until_ready(&mut session, &mut std::io::sink())?;
+    Ok(session)
+}
+
+/// Hands on what the server says until it is ready; the state of its transaction.
+fn until_ready(session: &mut TcpStream, client: &mut impl Write) -> std::io::Result<u8> {
+    loop {
+        let message = message(session)?;
+        client.write_all(&message)?;
+        if message[0] == b'Z' {
+            return Ok(message[5]);
+        }
+    }
+}
+
+/// A message of PostgreSQL's protocol: its kind, its length, the rest.
+fn message(from: &mut TcpStream) -> std::io::Result<Vec<u8>> {
+    let mut kind = vec![0];
+    from.read_exact(&mut kind)?;
+    with_length(from, kind)
+}
+
+fn with_length(from: &mut TcpStream, mut message: Vec<u8>) -> std::io::Result<Vec<u8>> {
+    let mut length = [0; 4];
+    from.read_exact(&mut length)?;
+    message.extend(length);
+    let start = message.len();
+    message.resize(start + u32::from_be_bytes(length) as usize - 4, 0);
+    from.read_exact(&mut message[start..])?;
+    Ok(message)
+}
