@@ -15,6 +15,7 @@ fn rabbitmq_gets_what_was_committed_whoever_is_killed_and_nobody_pays_for_its_al
     let Some(mut stage) = stage(Kind::Rabbitmq) else { return };
     clean(&mut stage);
     killed(&mut stage);
+    log_killed(&mut stage);
     blocked(&mut stage);
 }
 
@@ -38,6 +39,27 @@ fn killed(stage: &mut Stage) {
     done(run.until_delivered(enough));
     // It takes its time to come back.
     done(soak::kill_at(&mut run, Step::Confirm, Victim::Broker));
+    let report = valid(done(run.finish()));
+    assert_eq!(report.charged, 0, "an outage is nobody's fault");
+}
+
+/// With the log as the source, commits come in their order.
+fn log_killed(stage: &mut Stage) {
+    let plan = Plan { transactions: 70, ..Plan::usual(84) };
+    let mut run = done(Run::start(stage, Shape::wal(Asked::None), plan));
+    let both = [Victim::Relay, Victim::Postgres];
+    for (turn, victim) in both.into_iter().cycle().take(6).enumerate() {
+        let enough = run.delivered() + 60 + 7 * turn;
+        done(run.until("it goes on", |run| run.delivered() >= enough || run.is_written()));
+        done(victim.kill(&mut run));
+        done(victim.revive(&mut run));
+        // A relay that starts without its database is told so, and ends.
+        done(run.until("it reads the log", |run| run.is_streaming()));
+    }
+    let enough = run.delivered() + 20;
+    done(run.until("it goes on", |run| run.delivered() >= enough || run.is_written()));
+    done(Victim::Broker.kill(&mut run));
+    done(Victim::Broker.revive(&mut run));
     let report = valid(done(run.finish()));
     assert_eq!(report.charged, 0, "an outage is nobody's fault");
 }
