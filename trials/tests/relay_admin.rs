@@ -16,7 +16,14 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
+use support::{done, given};
+use trials::chaos::broker::Kind;
 use trials::postgres::{Options, Postgres};
+use trials::relay::Stage;
+use trials::relay::process::Relay;
+
+/// Longer than anything here takes.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(120);
 
 /// A database of one's own on the file's cluster, which goes with its last user.
 struct Database {
@@ -342,10 +349,11 @@ fn doctor_names_what_is_wrong_with_a_bad_outbox() {
         "failures: 1 rows are dead (broken); later rows of their keys wait; for example 1: its headers are no object",
         "dead-rows: autovacuum is off for outbox_messages",
         "slots: slot gone of public.outbox_messages was used by a relay and is gone",
-        "timeouts: idle_in_transaction_session_timeout is 2000 ms",
     ] {
         assert!(failed.contains(words), "`{words}` is not in\n{failed}");
     }
+    // Workers set that one for themselves.
+    assert!(!failed.contains("timeouts"), "{failed}");
     for words in [
         "time-zone: occurred_on_utc is timestamp without time zone",
         "triggers: tell (told) notifies for each row",
@@ -385,6 +393,246 @@ fn a_role_with_what_install_grants_lacks_nothing_and_without_it_doctor_says_what
     assert!(refused.is_err_and(|why| why.contains("permission denied")), "it may write content");
     let refused = database.try_sql("SET ROLE drainer; DELETE FROM outbox_messages");
     assert!(refused.is_err_and(|why| why.contains("permission denied")), "it may delete rows");
+}
+
+#[test]
+fn a_role_that_may_not_look_at_others_sessions_is_told_so_and_not_that_all_is_well() {
+    let Some(database) = database("masked") else { return };
+    database.sql("CREATE ROLE masked LOGIN");
+    database.relay(&["install", "--grant-to", "masked"]).ok();
+    let url = database.cluster.url_of("masked").replace("postgres@", "masked@");
+    let holder = Holding::begin(&database, "SELECT pg_current_xact_id()");
+    let unread = |said: &Said| said.out.contains("1 sessions of other roles hold a snapshot");
+    let masked = database.relay_as(&url, &["doctor"]);
+    assert!(
+        unread(&masked) && masked.out.contains("GRANT pg_monitor TO \"masked\""),
+        "{}",
+        masked.all()
+    );
+    assert!(!masked.out.contains("nothing old keeps dead rows"), "{}", masked.all());
+    let seen = database.relay(&["doctor"]);
+    assert!(!unread(&seen), "{}", seen.all());
+    drop(holder);
+}
+
+/// A transaction that stays open until this is dropped.
+struct Holding {
+    runtime: tokio::runtime::Runtime,
+    client: tokio_postgres::Client,
+}
+
+impl Holding {
+    fn begin(database: &Database, sql: &str) -> Self {
+        let threads =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let runtime = threads.unwrap();
+        let url = database.cluster.url_of(&database.name);
+        let client = runtime.block_on(trials::postgres::connect(&url)).unwrap();
+        let begin = format!("BEGIN ISOLATION LEVEL REPEATABLE READ; {sql}");
+        runtime.block_on(client.batch_execute(&begin)).unwrap();
+        Self { runtime, client }
+    }
+}
+
+impl Drop for Holding {
+    fn drop(&mut self) {
+        let _ = self.runtime.block_on(self.client.batch_execute("ROLLBACK"));
+    }
+}
+
+#[test]
+fn the_log_is_trusted_only_as_far_as_the_relay_itself_has_written_down() {
+    let Some(database) = database("unread") else { return };
+    database.relay(&["install", "--source", "wal"]).ok();
+    database.sql(
+        "INSERT INTO outbox_messages (type, content, occurred_on_utc) SELECT 't', '{}', now() - interval '9 days' \
+           FROM generate_series(1, 10); \
+         INSERT INTO millrace.relay_slots (slot, outbox, publication) VALUES ('unread', 'public.outbox_messages', 'p')",
+    );
+    // A slot as `resync` makes it: ahead of everything, and the table is not read yet.
+    database.sql("SELECT pg_create_logical_replication_slot('unread', 'pgoutput')");
+    let count = || database.sql("SELECT count(*) FROM outbox_messages");
+    std::thread::scope(|scope| {
+        let purge = scope.spawn(|| {
+            database.relay(&["purge", "--source", "wal", "--slot", "unread", "--older-than", "7d"])
+        });
+        // The slot passes the place that purge waits for, and purge asks once more.
+        let asked = "FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'millrace-admin' \
+                     AND query LIKE '%confirmed_lsn%' AND state = 'idle'";
+        until(&database, &format!("SELECT count(*) > 0 {asked}"));
+        let advance = "SELECT pg_replication_slot_advance('unread', pg_current_wal_lsn())";
+        database.sql(advance);
+        let at = database.sql("SELECT clock_timestamp()");
+        until(&database, &format!("SELECT count(*) > 0 {asked} AND query_start > '{at}'"));
+        assert_eq!(count(), "10", "rows that nobody has published are gone");
+        // The relay has read the table and says so.
+        database.sql("UPDATE millrace.relay_slots SET confirmed_lsn = pg_current_wal_lsn()");
+        let said = purge.join().unwrap().ok();
+        assert!(said.contains("10 rows deleted"), "{said}");
+    });
+    assert_eq!(count(), "0");
+    database.sql("SELECT pg_drop_replication_slot('unread')");
+}
+
+/// Asks until the answer is yes.
+#[track_caller]
+fn until(database: &Database, sql: &str) {
+    let begun = std::time::Instant::now();
+    while database.sql(sql) != "t" {
+        assert!(begun.elapsed() < PATIENCE, "not within {PATIENCE:?}: {sql}");
+        support::pause();
+    }
+}
+
+#[test]
+fn ids_that_no_row_can_have_do_not_stand_in_the_way_of_others() {
+    let Some(database) = database("ids") else { return };
+    database.relay(&["install"]).ok();
+    database.sql("ALTER TABLE outbox_messages DROP CONSTRAINT outbox_messages_pkey");
+    database.sql("ALTER TABLE outbox_messages ALTER COLUMN id DROP NOT NULL");
+    bury(&database, 1, 3, "broken", "9 days");
+    // A row without an id, as it was buried; and an id of the time when the column was text.
+    database.sql(
+        "INSERT INTO outbox_messages (id, type, content, processed_on_utc, error) \
+           VALUES (NULL, 't', '{}', now() - interval '9 days', 'its id is NULL'); \
+         INSERT INTO millrace.relay_failures (outbox, row_id, attempts, reason, error, dead_at) \
+           SELECT 'public.outbox_messages', id, 1, 'broken', '', now() - interval '9 days' \
+           FROM unnest(ARRAY['', 'order-7', '99999999999999999999']) id",
+    );
+    // What is dead was never published.
+    database.relay(&["purge", "--older-than", "7d"]).ok();
+    assert_eq!(database.sql("SELECT count(*) FROM outbox_messages"), "4");
+    let published = database.relay(&["replay", "--processed", "--since", "30d", "--dry-run"]).ok();
+    assert!(published.starts_with("0 rows"), "{published}");
+
+    let id = "00000000-0000-0000-0000-000000000002";
+    let one = database.relay(&["replay", "--id", id, "--yes"]);
+    assert!(one.out.contains("1 rows are brought back"), "{}", one.all());
+    let all = database.relay(&["replay", "--all-dead", "--yes"]);
+    assert!(all.out.contains("2 rows are brought back"), "{}", all.all());
+    assert!(all.err.contains("3 rows are nowhere to be found"), "{}", all.all());
+    assert_eq!(pending(&database), numbers(1..=3));
+    let purged = database.relay(&["purge", "--dead", "--older-than", "7d"]).ok();
+    assert!(purged.contains("3 rows deleted"), "{purged}");
+    assert_eq!(database.sql("SELECT count(*) FROM millrace.relay_failures"), "0");
+    assert_eq!(pending(&database), numbers(1..=3));
+
+    // Numbers, one of them too large for the column.
+    database.sql(
+        "DROP TABLE outbox_messages; CREATE TABLE outbox_messages (id integer PRIMARY KEY, type text, content jsonb, \
+           occurred_on_utc timestamptz, processed_on_utc timestamptz, error text); \
+         INSERT INTO outbox_messages VALUES (7, 't', '{}', now(), now(), 'words'); \
+         INSERT INTO millrace.relay_failures (outbox, row_id, attempts, reason, error, dead_at) \
+           SELECT 'public.outbox_messages', id, 1, 'broken', '', now() - interval '9 days' \
+           FROM unnest(ARRAY['7', '-8', '3000000000', '', '7.5']) id",
+    );
+    let all = database.relay(&["replay", "--all-dead", "--yes"]);
+    assert!(all.out.contains("1 rows are brought back"), "{}", all.all());
+    assert_eq!(database.sql("SELECT processed_on_utc IS NULL FROM outbox_messages"), "t");
+}
+
+#[test]
+fn published_rows_of_the_log_are_stored_for_replay_whatever_their_columns_hold() {
+    let Some(database) = database("relog") else { return };
+    database.sql(
+        "CREATE TABLE outbox_messages (id bigint PRIMARY KEY, type text NOT NULL, content bytea, headers json, \
+           occurred_on_utc timestamptz); \
+         INSERT INTO outbox_messages VALUES (1, 'a', '\\x00ff10', '{\"x\": \"\\u0000\"}', '2026-11-21 10:00+00'), \
+           (2, 'b', NULL, NULL, '2026-11-21 10:01+00')",
+    );
+    let options = ["--source", "wal", "--processed-column", "none", "--error-column", "none"];
+    let more = ["--headers-column", "headers"];
+    let options = [&options[..], &more].concat();
+    database.relay(&[&["install"][..], &options].concat()).ok();
+    let replay = ["replay", "--processed", "--since", "2026-11-21 00:00+00", "--yes"];
+    let said = database.relay(&[&replay[..], &options].concat()).ok();
+    assert!(said.contains("2 rows are brought back"), "{said}");
+    // As the relay reads it: texts as they were written, bytes in hexadecimal.
+    let stored = "SELECT stored_row->'content', stored_row->>'headers', stored_row->>'type' \
+                  FROM millrace.relay_failures ORDER BY row_id";
+    assert_eq!(database.sql(stored), "{\"$bytes\": \"00ff10\"}|{\"x\": \"\\u0000\"}|a\nnull||b");
+}
+
+#[test]
+fn whoever_purges_dead_rows_is_told_how_many_keys_go_on() {
+    let Some(database) = database("keys") else { return };
+    database.relay(&["install"]).ok();
+    bury(&database, 1, 6, "broken", "9 days");
+    bury(&database, 7, 7, "broken", "1 hour");
+    // Two keys, and one that has a younger dead row as well.
+    database.sql(
+        "UPDATE millrace.relay_failures SET key = CASE WHEN row_id < '00000000-0000-0000-0000-000000000003' THEN 'ann' \
+           WHEN row_id < '00000000-0000-0000-0000-000000000006' THEN 'bob' ELSE 'cat' END",
+    );
+    let options = ["--order", "key", "--key-column", "type", "--rows", "2"];
+    let purge = ["purge", "--dead", "--older-than", "7d"];
+    let said = database.relay(&[&purge[..], &options].concat()).ok();
+    assert!(said.contains("6 rows deleted") && said.contains("2 keys that waited"), "{said}");
+}
+
+#[test]
+fn a_resync_that_is_stopped_leaves_nothing_out_and_tells_how_far_it_is() {
+    let Some(stage) = given(Stage::start(Kind::Millrace, support::millrace(), &support::dir()))
+    else {
+        return;
+    };
+    let cluster = &stage.postgres;
+    cluster.psql("CREATE DATABASE resynced").unwrap();
+    let sql = |text: &str| cluster.psql_in("resynced", text).unwrap();
+    let url = format!("amqp://guest:guest@{}", stage.broker.setup.address());
+    let database = cluster.url_of("resynced");
+    let words = |command: &str, more: &[&str]| -> Vec<String> {
+        let words = ["relay", command, "--database", &database, "--url", &url, "--source", "wal"];
+        words.iter().chain(more).map(|&word| word.to_owned()).collect()
+    };
+    let log = |name: &str| stage.dir.join(format!("{name}.txt"));
+    let start = |command: &str, more: &[&str], name: &str| {
+        done(Relay::start(&stage.millrace, &words(command, more), &log(name)))
+    };
+    let wait = |what: &str, is_so: &dyn Fn() -> bool| {
+        let begun = std::time::Instant::now();
+        while !is_so() {
+            assert!(begun.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+            support::pause();
+        }
+    };
+    // A relay worked until now, and its slot is lost. One row is much older than its last commit.
+    let mut installed = start("install", &[], "install");
+    assert!(done(installed.wait(PATIENCE)).success(), "{}", installed.last_words());
+    sql(
+        "INSERT INTO outbox_messages (type, content, occurred_on_utc) VALUES ('nowhere', '{}', now() - interval '3 days'), \
+           ('nowhere', '{}', now()); \
+         INSERT INTO millrace.relay_slots (slot, outbox, publication, confirmed_lsn, confirmed_at, last_commit_at) \
+           VALUES ('millrace_relay', 'public.outbox_messages', 'millrace_relay', '0/1', now(), now())",
+    );
+    // It waits for a transaction that is open, and is stopped there.
+    let open = stage.runtime.block_on(async {
+        let client = trials::postgres::connect(&database).await.unwrap();
+        client.batch_execute("BEGIN; SELECT pg_current_xact_id()").await.unwrap();
+        client
+    });
+    let mut resync = start("resync", &["--all"], "stopped");
+    let said = |name: &str| std::fs::read_to_string(log(name)).unwrap_or_default();
+    wait("it makes a slot", &|| said("stopped").contains("making the replication slot"));
+    let ended = resync.terminate(std::time::Duration::from_secs(20));
+    assert!(ended.is_err(), "what is not done is no success");
+    assert!(said("stopped").contains("begins again"), "{}", said("stopped"));
+    stage.runtime.block_on(open.batch_execute("ROLLBACK")).unwrap();
+    // The next relay goes on where the resync was. Both rows find no queue, which is written down.
+    let mut relay = start("run", &["--json", "--report-every", "100ms"], "run");
+    wait("both rows are published", &|| sql("SELECT count(*) FROM millrace.relay_failures") == "2");
+    wait("it is told why", &|| said("run").contains("\"last_failure\":\"row "));
+    let told = said("run");
+    let told = told.lines().rfind(|line| line.contains("\"last_failure\":\"row ")).unwrap();
+    assert!(told.contains("routing key 'nowhere'") && told.contains("declare the queue"), "{told}");
+    done(relay.terminate(std::time::Duration::from_secs(20)));
+    // A resync that comes to its end says how far it is on the way.
+    sql("SELECT pg_drop_replication_slot('millrace_relay')");
+    let mut resync = start("resync", &["--all", "--report-every", "10ms"], "done");
+    assert!(done(resync.wait(PATIENCE)).success(), "{}", resync.last_words());
+    let told = said("done");
+    assert!(told.contains("publishing what the table holds"), "{told}");
+    assert!(told.contains("0 rows published; start the relay again"), "{told}");
 }
 
 #[test]

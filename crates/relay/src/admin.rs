@@ -6,6 +6,7 @@
 
 pub mod doctor;
 mod finding;
+pub(crate) mod ids;
 pub mod install;
 pub mod purge;
 pub mod replay;

@@ -47,6 +47,30 @@ impl Reason {
         }
     }
 
+    /// What somebody can do about it.
+    pub fn advice(self) -> &'static str {
+        match self {
+            Self::Unroutable => {
+                "declare the queue, bind it, or set --exchange and --routing-key; it is tried again by itself, and at \
+                 once by `millrace relay replay --waiting`"
+            }
+            Self::Refused => {
+                "see whether the queue is full (x-max-length with x-overflow=reject-publish) or lacks a majority; \
+                 `millrace relay replay --waiting` tries at once"
+            }
+            Self::Unanswered => {
+                "see whether its queue has a majority; `millrace relay replay --waiting` tries at once"
+            }
+            Self::TooLarge => {
+                "raise --body-bytes-max or the broker's limit, then `millrace relay replay`"
+            }
+            Self::Broken => "mend the row or the mapping, then `millrace relay replay`",
+            Self::Unmarked => {
+                "see which trigger or constraint of the table refuses it; `millrace relay replay --waiting` tries at once"
+            }
+        }
+    }
+
     /// No other attempt can do better.
     pub fn is_permanent(self) -> bool {
         matches!(self, Self::TooLarge | Self::Broken)

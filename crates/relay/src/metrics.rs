@@ -1,5 +1,6 @@
 //! What a relay counts. Names follow Prometheus' conventions; the same numbers feed the screen.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use prometheus_client::encoding::EncodeLabelSet;
@@ -8,11 +9,12 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
+use tokio::sync::watch;
 
 use crate::attempts::Reason;
 
 /// Upper bounds of the steps' histograms, in seconds.
-const STEP_BOUNDS: [f64; 14] =
+pub(crate) const STEP_BOUNDS: [f64; 14] =
     [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
 /// Why a message was not taken.
@@ -88,6 +90,16 @@ pub struct Metrics {
     pub steps: Family<StepLabel, Histogram>,
     /// Sum of nanoseconds and count of each step, for the screen.
     pub step_sums: [(Counter, Counter); 4],
+    /// The last message that was not taken.
+    last_failure: Arc<watch::Sender<Option<Noted>>>,
+}
+
+/// A failure in words.
+#[derive(Clone, Debug)]
+struct Noted {
+    text: String,
+    /// How many messages were confirmed by then.
+    confirmed: u64,
 }
 
 impl Default for Metrics {
@@ -108,6 +120,7 @@ impl Default for Metrics {
             blocked: Gauge::default(),
             steps: Family::new_with_constructor(|| Histogram::new(STEP_BOUNDS)),
             step_sums: Default::default(),
+            last_failure: Arc::new(watch::Sender::new(None)),
         }
     }
 }
@@ -129,6 +142,25 @@ impl Metrics {
         if is_dead {
             self.dead.get_or_create(&label).inc();
         }
+    }
+
+    /// The last of the messages that were not taken, for the screen: of which row and key, and the reason in words.
+    pub fn note_failure(&self, reason: Reason, row_id: &str, key: Option<&str>, text: &str) {
+        let key = key.filter(|key| !key.is_empty() && *key != row_id);
+        let key = key.map_or_else(String::new, |key| format!(" of key `{key}`"));
+        let text = format!("row {row_id}{key}: {text} ({reason}): {}", reason.advice());
+        let confirmed = self.confirmed.get();
+        self.last_failure.send_replace(Some(Noted { text, confirmed }));
+    }
+
+    /// The last failure and what to do about it, while rows fail and nothing has been confirmed since.
+    pub fn last_failure(&self) -> Option<String> {
+        if self.parked.get() + self.dead_now.get() == 0 {
+            return None;
+        }
+        let noted = self.last_failure.borrow();
+        let noted = noted.as_ref().filter(|noted| noted.confirmed == self.confirmed.get())?;
+        Some(noted.text.clone())
     }
 
     /// All of them as Prometheus reads them.
@@ -185,6 +217,25 @@ impl Metrics {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_last_failure_is_told_until_something_is_confirmed_or_nothing_fails_any_more() {
+        let metrics = Metrics::default();
+        metrics.parked.set(1);
+        assert_eq!(metrics.last_failure(), None);
+        metrics.note_failure(Reason::Unroutable, "7", Some("ann"), "no queue for 'paid'");
+        let told = metrics.last_failure().expect("it is told");
+        for part in ["row 7 of key `ann`", "no queue for 'paid'", "unroutable", "declare the queue"]
+        {
+            assert!(told.contains(part), "`{part}` is not in: {told}");
+        }
+        metrics.parked.set(0);
+        assert_eq!(metrics.last_failure(), None);
+        metrics.dead_now.set(1);
+        assert!(metrics.last_failure().is_some());
+        metrics.confirmed.inc();
+        assert_eq!(metrics.last_failure(), None, "others pass");
+    }
 
     #[test]
     fn what_is_counted_is_exported_under_its_name() {

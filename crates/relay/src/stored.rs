@@ -15,7 +15,7 @@ use crate::mapping::Layout;
 use crate::pgoutput::encode_row;
 
 /// Marks a value that jsonb's text cannot hold: its bytes, in hexadecimal.
-const RAW: &str = "$bytes";
+pub(crate) const RAW: &str = "$bytes";
 
 /// The fields of an object, each as it was written: numbers keep all their digits.
 type Object<'a> = BTreeMap<Cow<'a, str>, &'a RawValue>;

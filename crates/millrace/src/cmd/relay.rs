@@ -4,6 +4,7 @@ mod doctor;
 mod inbox;
 mod install;
 mod options;
+mod process;
 mod purge;
 mod replay;
 mod resync;

@@ -23,8 +23,10 @@ use crate::sql::{COMPANION, quoted};
 
 /// The sequence column that is added where an order is asked for.
 pub const SEQUENCE_COLUMN: &str = "seq";
-/// Tables with more rows do not get a column by `install`: it rewrites the table and stops all writers meanwhile.
+/// Tables with more do not get a column by `install`: it rewrites the table and stops all writers meanwhile. Rows are
+/// known from ANALYZE, which may never have run; bytes are always known.
 const REWRITE_ROWS_MAX: f64 = 100_000.0;
+const REWRITE_BYTES_MAX: i64 = 100 << 20;
 
 /// What is asked for.
 #[derive(Clone, Debug)]
@@ -176,7 +178,7 @@ fn table(wanted: &Wanted, found: &Found, plan: &mut Plan) {
             plan.tell(Finding::ok("table", format!("{name} is there")));
             plan.report.findings.extend(check_columns(&mapping, shape));
             if wanted.config.order != Order::None {
-                existing_sequence(wanted, shape, &mut mapping, plan);
+                existing_sequence(wanted, found, shape, &mut mapping, plan);
             }
         }
     }
@@ -204,7 +206,13 @@ fn needs_sequence(wanted: &Wanted, shape: Option<&Shape>) -> bool {
     }
 }
 
-fn existing_sequence(wanted: &Wanted, shape: &Shape, mapping: &mut Mapping, plan: &mut Plan) {
+fn existing_sequence(
+    wanted: &Wanted,
+    found: &Found,
+    shape: &Shape,
+    mapping: &mut Mapping,
+    plan: &mut Plan,
+) {
     if !needs_sequence(wanted, Some(shape)) {
         return;
     }
@@ -216,7 +224,8 @@ fn existing_sequence(wanted: &Wanted, shape: &Shape, mapping: &mut Mapping, plan
     let kind = columns::sequence_type(shape.is_partitioned());
     let name = shape.table().quoted();
     let sql = format!("ALTER TABLE {name} ADD COLUMN {} {kind}", quoted(SEQUENCE_COLUMN));
-    if shape.column(SEQUENCE_COLUMN).is_some() || shape.rows > REWRITE_ROWS_MAX {
+    let is_large = shape.rows > REWRITE_ROWS_MAX || shape.bytes > REWRITE_BYTES_MAX;
+    if shape.column(SEQUENCE_COLUMN).is_some() || is_large {
         plan.tell(Finding::fail(
             "order",
             format!("{} has no sequence column to keep an order by", shape.label()),
@@ -228,6 +237,13 @@ fn existing_sequence(wanted: &Wanted, shape: &Shape, mapping: &mut Mapping, plan
         return;
     }
     plan.step("a number for each row, so that the order is exact", sql);
+    if found.server.has_rows {
+        plan.tell(Finding::warn(
+            "order",
+            "rows that are there already get their numbers as they lie in the table, not in the order of their times",
+            "If the order of those that wait matters, let a relay publish them first, then install the column",
+        ));
+    }
     mapping.order_by = vec![SEQUENCE_COLUMN.into()];
     plan.tell(run_with_sequence(SEQUENCE_COLUMN));
 }
@@ -238,4 +254,52 @@ fn run_with_sequence(column: &str) -> Finding {
         format!("the column {column} numbers rows; the mapping given orders by something else"),
         format!("Give `--order-by {column}` to `millrace relay run` (and to `doctor`, `status`)"),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::admin::finding::Grade;
+    use crate::admin::shape::Column;
+    use crate::mapping::Preset;
+
+    /// What is planned for a table without a sequence of so many rows (as ANALYZE knows them) and bytes.
+    fn planned(rows: f64, bytes: i64, has_rows: bool) -> Plan {
+        let broker = "amqp://localhost".parse().expect("it is a URL");
+        let mut mapping = Mapping::preset(Preset::OutboxMessages);
+        mapping.key = Some("type".into());
+        let mut config = Config::new("postgres://h/d", broker, mapping);
+        config.order = Order::Key;
+        let column = |name: &str| Column { name: name.into(), ..Column::default() };
+        let names = ["id", "type", "content", "occurred_on_utc", "processed_on_utc", "error"];
+        let columns = names.map(column).to_vec();
+        let shape =
+            Shape { name: "o".into(), kind: "r".into(), rows, bytes, columns, ..Shape::default() };
+        let server = Server { has_rows, ..Server::default() };
+        let found = Found { table: Some(shape), server, ..Found::default() };
+        plan(&Wanted { config, partitions: None, grant_to: None }, &found)
+    }
+
+    fn rewrites(plan: &Plan) -> bool {
+        plan.steps.iter().any(|step| step.sql.contains("ADD COLUMN \"seq\""))
+    }
+
+    #[test]
+    fn a_large_table_is_not_rewritten_even_if_nobody_has_counted_its_rows() {
+        for (rows, bytes, is_small) in
+            [(0.0, 8192, true), (100_001.0, 8192, false), (0.0, 101 << 20, false)]
+        {
+            let plan = planned(rows, bytes, true);
+            assert_eq!(rewrites(&plan), is_small, "{rows} rows, {bytes} bytes");
+            let is_told = plan.report.of("order").any(|it| it.grade == Grade::Fail);
+            assert_eq!(is_told, !is_small, "{}", plan.report);
+        }
+    }
+
+    #[test]
+    fn numbers_of_rows_that_are_there_are_said_to_have_no_order() {
+        let says = |plan: &Plan| plan.report.of("order").any(|it| it.what.contains("as they lie"));
+        assert!(says(&planned(10.0, 8192, true)));
+        assert!(!says(&planned(0.0, 0, false)));
+    }
 }

@@ -55,7 +55,8 @@ pub fn condition(config: &Config, scope: Scope, label: &str, row: &str) -> Resul
     let mapping = &config.mapping;
     let id = quoted(&mapping.id);
     let failed = format!(
-        "NOT EXISTS (SELECT FROM millrace.relay_failures f WHERE f.outbox = {} AND f.row_id = {row}.{id}::text)",
+        "NOT EXISTS (SELECT FROM millrace.relay_failures f WHERE f.outbox = {} \
+           AND f.row_id = coalesce({row}.{id}::text, ''))",
         literal(label)
     );
     let before = |column: &str| {

@@ -3,8 +3,10 @@
 //! Every form has one and the same parameter list, so that a choice is data and never text: outbox, ids, since,
 //! until, reason, a pattern for the error, the last id of the batch before.
 
+use super::ids::is_among;
 use crate::config::{Config, OnSuccess, Source};
 use crate::sql::{Table, literal, quoted};
+use crate::stored::RAW;
 
 /// Rows of one transaction.
 pub const BATCH_ROWS: i64 = 1000;
@@ -137,10 +139,9 @@ fn unmark(config: &Config, table: &Table) -> Option<String> {
     let error =
         mapping.error.as_ref().map_or(String::new(), |name| format!(", {} = NULL", quoted(name)));
     Some(format!(
-        "UPDATE {} o SET {processed} = NULL{error} WHERE $1::text IS NOT NULL AND o.{id} = ANY($2::text[]::{}[]) \
-         RETURNING o.{id}::text",
+        "UPDATE {} o SET {processed} = NULL{error} WHERE $1::text IS NOT NULL AND {} RETURNING o.{id}::text",
         table.name.quoted(),
-        kind_of(table, &mapping.id)
+        is_among(&format!("o.{id}"), kind_of(table, &mapping.id), "$2")
     ))
 }
 
@@ -176,10 +177,34 @@ fn restore(config: &Config, table: &Table, columns: &[String]) -> String {
     )
 }
 
+/// A row `o` as it is stored among the failures: every column as text, in which jsonb takes whatever json takes; bytes in
+/// hexadecimal.
+fn stored(config: &Config, table: &Table) -> String {
+    let (mut names, mut values, mut bytes) = (Vec::new(), Vec::new(), String::new());
+    for column in config.mapping.layout().columns {
+        let (name, value) = (literal(&column), format!("o.{}", quoted(&column)));
+        match kind_of(table, &column) {
+            "bytea" => {
+                bytes += &format!(
+                    " || jsonb_build_object({name}::text, CASE WHEN {value} IS NOT NULL THEN \
+                     jsonb_build_object('{RAW}', encode({value}, 'hex')) END)"
+                );
+            }
+            _ => {
+                names.push(name);
+                values.push(format!("{value}::text"));
+            }
+        }
+    }
+    let (names, values) = (names.join(", "), values.join(", "));
+    format!("jsonb_object(ARRAY[{names}]::text[], ARRAY[{values}]::text[]){bytes}")
+}
+
 fn processed(config: &Config, table: &Table, columns: &[String]) -> Result<Statements, String> {
     let mapping = &config.mapping;
     let id = quoted(&mapping.id);
     let kind = kind_of(table, &mapping.id);
+    let is_chosen = is_among(&format!("o.{id}"), kind, "$2");
     let is_archive = config.source == Source::Poll && config.on_success == OnSuccess::Archive;
     let (from, at, condition) = match (
         &config.source,
@@ -219,7 +244,10 @@ fn processed(config: &Config, table: &Table, columns: &[String]) -> Result<State
         .replace("{at}", &at)
         .replace("{reason}", "''")
         .replace("{error}", &error);
-    let body = format!("FROM {from} o WHERE $1::text IS NOT NULL AND {condition} AND {chosen}");
+    // A row without an id can neither be published nor named.
+    let body = format!(
+        "FROM {from} o WHERE $1::text IS NOT NULL AND o.{id} IS NOT NULL AND {condition} AND {chosen}"
+    );
     let count =
         format!("SELECT count(*) AS count, min(o.{id}::text) AS example, '' AS error {body}");
     let next = format!(
@@ -229,7 +257,7 @@ fn processed(config: &Config, table: &Table, columns: &[String]) -> Result<State
     let bring = if is_archive {
         let (names, values) = back(config, columns, "r");
         format!(
-            "WITH r AS (DELETE FROM {from} o WHERE $1::text IS NOT NULL AND o.{id} = ANY($2::text[]::{kind}[]) \
+            "WITH r AS (DELETE FROM {from} o WHERE $1::text IS NOT NULL AND {is_chosen} \
              RETURNING o.*) INSERT INTO {} AS o ({names}) OVERRIDING SYSTEM VALUE SELECT {values} FROM r \
              RETURNING o.{id}::text",
             table.name.quoted()
@@ -240,10 +268,11 @@ fn processed(config: &Config, table: &Table, columns: &[String]) -> Result<State
         // Without a key: a row that was published before has no place in the order any more.
         format!(
             "INSERT INTO millrace.relay_failures AS f (outbox, row_id, key, attempts, reason, error, next_attempt_at, \
-               stored_row) SELECT $1::text, o.{id}::text, NULL, 0, 'replay', 'asked for', now(), to_jsonb(o) \
-             FROM {from} o WHERE o.{id} = ANY($2::text[]::{kind}[]) \
+               stored_row) SELECT $1::text, o.{id}::text, NULL, 0, 'replay', 'asked for', now(), {} \
+             FROM {from} o WHERE {is_chosen} \
              ON CONFLICT (outbox, row_id) DO UPDATE SET dead_at = NULL, attempts = 0, next_attempt_at = now() \
-             RETURNING f.row_id"
+             RETURNING f.row_id",
+            stored(config, table)
         )
     };
     Ok(Statements { count, next, bring_back: vec![bring], forget: None })

@@ -15,8 +15,10 @@ pub struct Shape {
     /// `p` permanent, `u` unlogged, `t` temporary.
     pub persistence: String,
     pub has_row_security: bool,
-    /// Rows, as the last ANALYZE saw them; below 0: never seen.
+    /// Rows, as the last ANALYZE saw them: 0 where it never did.
     pub rows: f64,
+    /// Bytes of all heaps with what they keep outside of rows.
+    pub bytes: i64,
     /// `RANGE (occurred_on_utc)`.
     pub partition_key: Option<String>,
     pub columns: Vec<Column>,

@@ -135,7 +135,11 @@ pub async fn resync(
         }
     }
     if records::found(&client, &slot).await?.is_none() {
-        records::make(&client, &slot).await?;
+        tokio::select! {
+            made = records::make(&client, &slot) => made?,
+            // It waits for transactions that are open, perhaps for hours.
+            _ = relay.stop.wait_for(|stop| *stop) => return Ok(Resynced::Stopped),
+        }
     }
     let since = match since {
         Since::LastConfirmed => last_commit,
@@ -194,6 +198,8 @@ impl Relay {
             .batch_execute("SET idle_session_timeout = '60s'")
             .await
             .map_err(|error| super::postgres::database("setting up", &error))?;
+        // Whoever is stopped while a slot is made leaves nobody behind who waits on, with the lock. Not every server can.
+        let _ = client.batch_execute("SET client_connection_check_interval = '1s'").await;
         Ok(client)
     }
 

@@ -1,6 +1,7 @@
 //! What the database says of the outbox table, and the companion schema.
 
 use tokio_postgres::Client;
+use tokio_postgres::error::SqlState;
 
 use super::postgres::database;
 use crate::error::Error;
@@ -65,7 +66,16 @@ pub async fn prepare_companion(client: &Client) -> Result<(), Error> {
     let failed = |error: tokio_postgres::Error| database("making the schema millrace", &error);
     let is_there = "SELECT to_regclass('millrace.relay_failures') IS NOT NULL \
                     AND to_regclass('millrace.relay_slots') IS NOT NULL";
-    let is_there: bool = client.query_one(is_there, &[]).await.map_err(failed)?.get(0);
+    let is_there: bool = match client.query_one(is_there, &[]).await {
+        Ok(row) => row.get(0),
+        Err(error) if error.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE) => {
+            return Err(Error::setup(format!(
+                "ask the owner of the outbox to run `millrace relay install --grant-to ROLE` for this role: {}",
+                super::postgres::words(&error)
+            )));
+        }
+        Err(error) => return Err(failed(error)),
+    };
     if is_there {
         return Ok(());
     }

@@ -53,6 +53,22 @@ impl Stream {
         }
     }
 
+    /// The columns of a row that is published and has no verdict yet; false: there is none of that number.
+    pub fn read_sent(&mut self, seq: PublishSeq, fields: &mut Fields) -> bool {
+        match self.sent.job(seq) {
+            Some(Job::Row(seq)) => {
+                let row = &self.log[(seq.0 - self.log_first) as usize];
+                self.rows.read(row.version, &row.data, fields);
+            }
+            Some(Job::Retry(seq)) => {
+                let Some(row) = self.retries.row(seq) else { return false };
+                self.rows.read(super::Version::OWN, row, fields);
+            }
+            None => return false,
+        }
+        true
+    }
+
     pub(super) fn published(&mut self, now: Instant, seq: PublishSeq) {
         let job = self.offered.take().expect("only what was offered is published");
         let bytes = match job {
@@ -79,7 +95,7 @@ impl Stream {
             Verdict::Returned { seq, code, text } => {
                 self.sent.take(Run { first: seq, last: seq }, &mut jobs);
                 for job in jobs {
-                    let text = format!("returned: {code} {text}");
+                    let text = format!("no queue was found for it: {code} {text}");
                     self.fail(job, Fault { reason: Reason::Unroutable, text }, out);
                 }
             }

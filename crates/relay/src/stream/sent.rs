@@ -53,6 +53,12 @@ impl Sent {
         self.jobs.push_back(Some(sending));
     }
 
+    /// What stands for a message that has no verdict yet.
+    pub(super) fn job(&self, seq: PublishSeq) -> Option<Job> {
+        let index = seq.0.checked_sub(self.first)?;
+        self.jobs.get(index as usize)?.as_ref().map(|sending| sending.job)
+    }
+
     /// Takes those of a run that have no verdict yet.
     pub(super) fn take(&mut self, run: Run, out: &mut Vec<Job>) {
         let end = self.first + self.jobs.len() as u64;

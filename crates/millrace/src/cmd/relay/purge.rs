@@ -4,6 +4,7 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use relay::Order;
 use relay::admin::purge::{Purge, Scope};
 use relay::io::admin::Purged;
 
@@ -90,6 +91,12 @@ pub(crate) fn run(args: Args) -> ExitCode {
             ));
         } else {
             say(&format!("{} rows deleted in {:.1} s", done.rows, begun.elapsed().as_secs_f64()));
+            match (done.keys, config.order) {
+                (0, _) => (),
+                (_, Order::Strict) => say("what waited behind them goes on"),
+                (1, _) => say("1 key that waited for them goes on"),
+                (keys, _) => say(&format!("{keys} keys that waited for them go on")),
+            }
         }
         Ok(ExitCode::SUCCESS)
     })

@@ -1,15 +1,13 @@
 //! `millrace relay run`: drains until it is told to stop.
 #![allow(clippy::disallowed_methods, reason = "starts the relay and its screen")]
 
-use std::io::IsTerminal as _;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use relay::{Metrics, Source};
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::watch;
 
 use super::options::{File, Options};
+use super::process::{Log, stop_on_signals};
 use super::screen;
 
 /// It was a slot of the log: to start again changes nothing, and somebody has to decide.
@@ -44,22 +42,11 @@ pub(crate) struct Args {
     /// Serve /metrics (Prometheus), /health and /ready on this address: 127.0.0.1:9187
     #[arg(long, value_name = "ADDR")]
     metrics: Option<String>,
-    /// What to log, as RUST_LOG has it
-    #[arg(long, value_name = "FILTER", env = "MILLRACE_LOG", default_value = "info")]
-    log: String,
-    /// How to log: text, or json with one object a line
-    #[arg(long, value_name = "FORMAT", value_enum, default_value = "text")]
-    log_format: LogFormat,
+    #[command(flatten)]
+    log: Log,
     /// Check the settings and exit: 0 if they are right
     #[arg(long)]
     check_config: bool,
-}
-
-/// How log lines look.
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum LogFormat {
-    Text,
-    Json,
 }
 
 /// Runs until a signal, or until it cannot go on.
@@ -82,12 +69,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
     if args.check_config {
         return ExitCode::SUCCESS;
     }
-    let filter = tracing_subscriber::EnvFilter::new(&args.log);
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    match args.log_format {
-        LogFormat::Text => log.with_ansi(std::io::stderr().is_terminal()).init(),
-        LogFormat::Json => log.json().init(),
-    }
+    args.log.begin();
     if config.no_confirms {
         tracing::warn!(
             "--unsafe-no-confirms: rows are marked before the broker has taken their messages; \
@@ -121,32 +103,7 @@ async fn drain(
             .map_err(|error| relay::Error::setup(format!("--metrics {address}: {error}")))?;
         tokio::spawn(relay::io::http::serve(listener, metrics.clone()));
     }
-    let (stop, stopped) = watch::channel(false);
-    tokio::spawn(async move {
-        let (Ok(mut term), Ok(mut int)) =
-            (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
-        else {
-            return;
-        };
-        let mut asked: Option<Instant> = None;
-        loop {
-            tokio::select! {
-                _ = term.recv() => (),
-                _ = int.recv() => (),
-            }
-            // A signal to the process and to its group comes twice at once.
-            match asked {
-                Some(at) if at.elapsed() < Duration::from_secs(1) => continue,
-                // The database may hang in a commit: whoever asks again means it.
-                Some(_) => std::process::exit(130),
-                None => asked = Some(Instant::now()),
-            }
-            tracing::info!(
-                "stopping: what is published is confirmed and marked first; again: at once"
-            );
-            stop.send_replace(true);
-        }
-    });
+    let stopped = stop_on_signals("what is published is confirmed and marked first");
     let screen = tokio::spawn(screen::show(metrics.clone(), every, args.json));
     tracing::info!(
         table = %config.mapping.table,

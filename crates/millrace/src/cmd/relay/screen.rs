@@ -71,6 +71,9 @@ impl Report {
         if let Some(problem) = metrics.problem() {
             line += &format!("; {problem}");
         }
+        if let Some(failure) = metrics.last_failure() {
+            line += &format!("; last failure: {failure}");
+        }
         line
     }
 
@@ -89,6 +92,7 @@ impl Report {
             "dead": metrics.dead_now.get(),
             "batch": steps,
             "problem": metrics.problem(),
+            "last_failure": metrics.last_failure(),
         })
         .to_string()
     }

@@ -44,7 +44,6 @@ pub struct Server {
     pub is_standby: bool,
     /// None: without a bound.
     pub slot_wal_keep_bytes: Option<i64>,
-    pub idle_timeout_ms: i64,
     pub transaction_timeout_ms: i64,
     pub connections_max: i64,
     pub connections: i64,
@@ -126,6 +125,9 @@ pub struct Holder {
     pub seconds: Option<f64>,
     pub transactions: i64,
     pub detail: String,
+    /// A session of another role, of which this one may see little: not for how long it lasts.
+    #[serde(default)]
+    pub is_masked: bool,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]

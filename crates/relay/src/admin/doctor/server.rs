@@ -116,24 +116,20 @@ pub(super) fn timeouts(config: &Config, facts: &Facts, findings: &mut Vec<Findin
     }
     let deadline = i64::try_from(config.batch_deadline.as_millis()).unwrap_or(i64::MAX);
     let server = &facts.server;
-    let limits = [
-        ("idle_in_transaction_session_timeout", server.idle_timeout_ms),
-        ("transaction_timeout", server.transaction_timeout_ms),
-    ];
-    for (name, ms) in limits {
-        if ms > 0 && ms <= deadline {
-            findings.push(Finding::fail(
-                "timeouts",
-                format!(
-                    "{name} is {ms} ms, and a batch may hold its transaction for {deadline} ms"
-                ),
-                format!(
-                    "ALTER ROLE {} SET {name} = '{} s'; or a shorter --batch-deadline",
-                    crate::sql::quoted(&server.role),
-                    deadline / 1000 + 5
-                ),
-            ));
-        }
+    // The one timeout that workers do not set for themselves.
+    let ms = server.transaction_timeout_ms;
+    if ms > 0 && ms <= deadline {
+        findings.push(Finding::fail(
+            "timeouts",
+            format!(
+                "transaction_timeout is {ms} ms, and a batch may hold its transaction for {deadline} ms"
+            ),
+            format!(
+                "ALTER ROLE {} SET transaction_timeout = '{} s'; or a shorter --batch-deadline",
+                crate::sql::quoted(&server.role),
+                deadline / 1000 + 5
+            ),
+        ));
     }
 }
 

@@ -27,6 +27,7 @@ fn an_old_snapshot_is_told_with_its_holder_and_how_to_end_it() {
         seconds: Some(59.0),
         transactions: 12_345,
         detail: "SELECT 1".into(),
+        is_masked: false,
     });
     assert_eq!(grade(vacuum::horizon, &config(), &facts), Grade::Ok, "a minute is nothing");
     facts.holders[0].seconds = Some(61.0);
@@ -46,6 +47,33 @@ fn an_old_snapshot_is_told_with_its_holder_and_how_to_end_it() {
     vacuum::horizon(&config(), &facts, &mut findings);
     let advice = findings[0].advice.as_deref().unwrap_or_default();
     assert!(advice.starts_with("COMMIT PREPARED 'x''; DROP TABLE y; --'"), "{advice}");
+}
+
+#[test]
+fn a_session_that_may_not_be_looked_at_is_no_proof_that_all_is_well() {
+    let mut facts = Facts::default();
+    facts.server.role = "drainer".into();
+    let name = "pid 4711".into();
+    facts.holders.push(Holder {
+        kind: "session".into(),
+        name,
+        is_masked: true,
+        ..Holder::default()
+    });
+    let mut findings = Vec::new();
+    vacuum::horizon(&config(), &facts, &mut findings);
+    assert_eq!(findings.len(), 1, "{findings:?}");
+    assert_eq!((findings[0].check, findings[0].grade), ("unread", Grade::Warn));
+    assert_eq!(findings[0].advice.as_deref(), Some("GRANT pg_monitor TO \"drainer\";"));
+}
+
+#[test]
+fn only_the_timeout_that_workers_do_not_set_for_themselves_is_in_the_way() {
+    let mut facts = Facts::default();
+    facts.server.transaction_timeout_ms = 4000;
+    assert_eq!(grade(server::timeouts, &config(), &facts), Grade::Fail);
+    facts.server.transaction_timeout_ms = 60_000;
+    assert_eq!(grade(server::timeouts, &config(), &facts), Grade::Ok);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! What keeps dead rows from being removed, and how many there are.
 
-use super::Facts;
+use super::{Facts, Holder};
 use crate::admin::finding::Finding;
 use crate::admin::words::{grouped, in_words};
 use crate::config::Config;
@@ -14,6 +14,21 @@ const DEAD_ROWS: i64 = 50_000;
 
 pub(super) fn horizon(_: &Config, facts: &Facts, findings: &mut Vec<Finding>) {
     let mut is_free = true;
+    let masked: Vec<&Holder> = facts.holders.iter().filter(|holder| holder.is_masked).collect();
+    if let [first, ..] = masked.as_slice() {
+        is_free = false;
+        findings.push(Finding::warn(
+            "unread",
+            format!(
+                "{} sessions of other roles hold a snapshot (such as {} of {}), and this role may not see for how long: \
+                 an old one keeps dead rows from being removed",
+                masked.len(),
+                first.name,
+                first.who
+            ),
+            format!("GRANT pg_monitor TO {};", crate::sql::quoted(&facts.server.role)),
+        ));
+    }
     for holder in &facts.holders {
         let (is_old, is_very_old) = match holder.seconds {
             Some(seconds) => (seconds >= HELD_WARN_SECONDS, seconds >= HELD_FAIL_SECONDS),

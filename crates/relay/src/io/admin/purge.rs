@@ -7,10 +7,11 @@ use tokio_postgres::error::SqlState;
 
 use super::doctor::label;
 use super::read_shape;
+use crate::admin::ids::{is_among, is_id};
 use crate::admin::install::{archive_of, partitions};
 use crate::admin::purge::{Purge, Scope, Walk, condition, delete, keeps_any};
 use crate::admin::{Leaf, Shape};
-use crate::config::{Config, Source};
+use crate::config::{Config, OnDead, Order, Source};
 use crate::error::Error;
 use crate::io::postgres::database;
 use crate::mapping::TableName;
@@ -30,6 +31,8 @@ pub struct Purged {
     pub rows: u64,
     /// Blocks walked, of all; for dead rows: 0.
     pub blocks: (u64, u64),
+    /// Keys whose dead rows went, and whose later rows go on.
+    pub keys: u64,
     /// Partitions dropped.
     pub partitions: Vec<String>,
     /// Partitions that are old and were kept, and why.
@@ -137,7 +140,10 @@ async fn wait_for_slots(client: &Client, label: &str) -> Result<String, Error> {
     client.query_one(nudge, &[]).await.map_err(failed)?;
     let begun = Instant::now();
     loop {
-        let sql = "SELECT count(*) > 0 AND bool_and(coalesce(s.confirmed_flush_lsn >= $2::text::pg_lsn, false)) \
+        // The slot's word alone is not enough: one that was made a moment ago stands behind rows that nobody has
+        // published yet. The relay's own is there once it has read the table.
+        let sql = "SELECT count(*) > 0 AND bool_and(coalesce(s.confirmed_flush_lsn >= $2::text::pg_lsn \
+                     AND k.confirmed_lsn >= $2::text::pg_lsn, false)) \
                    FROM millrace.relay_slots k LEFT JOIN pg_replication_slots s ON s.slot_name = k.slot \
                    WHERE k.outbox = $1::text";
         let is_confirmed: bool =
@@ -149,11 +155,65 @@ async fn wait_for_slots(client: &Client, label: &str) -> Result<String, Error> {
         }
         if begun.elapsed() > CONFIRM_WAIT {
             return Err(Error::setup(format!(
-                "the slot of {label} has not confirmed {lsn} within {CONFIRM_WAIT:?}: nothing says that the rows were \
-                 published. Is `millrace relay run` running? See `millrace relay status`"
+                "the relay of {label} has not confirmed {lsn} within {CONFIRM_WAIT:?}: nothing says that the rows were \
+                 published. Is `millrace relay run` running, and through with reading the table? See `millrace relay \
+                 status`"
             )));
         }
         tokio::time::sleep(CONFIRM_PAUSE).await;
+    }
+}
+
+/// Statements for dead rows.
+struct Graves {
+    /// Takes failures out, at most so many: each row's id and key.
+    failures: &'static str,
+    /// Deletes the rows of these ids that are dead; None: they are in no table.
+    rows: Option<String>,
+    /// How many of these keys have no failure left.
+    free: &'static str,
+}
+
+impl Graves {
+    fn of(config: &Config, old: &Old) -> Self {
+        let mapping = &config.mapping;
+        let failures = "DELETE FROM millrace.relay_failures f WHERE f.outbox = $1::text AND f.row_id = ANY(ARRAY( \
+              SELECT row_id FROM millrace.relay_failures WHERE outbox = $1::text AND dead_at < $2::text::timestamptz \
+              LIMIT $3::int8 FOR UPDATE SKIP LOCKED)) \
+            AND f.dead_at IS NOT NULL AND f.dead_at < $2::text::timestamptz RETURNING f.row_id, f.key";
+        let processed = mapping.processed.as_ref().filter(|_| config.source == Source::Poll);
+        let rows = processed.map(|processed| {
+            let kind = old.shape.column(&mapping.id).map_or("text", |column| column.kind.as_str());
+            let id = format!("o.{}", quoted(&mapping.id));
+            format!(
+                "DELETE FROM {} o WHERE {} AND o.{} IS NOT NULL",
+                old.shape.table().quoted(),
+                is_among(&id, kind, "$1"),
+                quoted(processed)
+            )
+        });
+        let free = "SELECT count(*) FROM (SELECT DISTINCT k FROM unnest($2::text[]) k) d WHERE NOT EXISTS (SELECT FROM \
+            millrace.relay_failures f WHERE f.outbox = $1::text AND f.key = d.k)";
+        Self { failures, rows, free }
+    }
+
+    /// One transaction: how many failures went, and how many keys go on.
+    async fn purge(
+        &self,
+        client: &Client,
+        old: &Old,
+        batch: i64,
+    ) -> Result<(u64, u64), tokio_postgres::Error> {
+        client.batch_execute("BEGIN").await?;
+        let gone = client.query(self.failures, &[&old.label, &old.cutoff, &batch]).await?;
+        let ids: Vec<&str> = gone.iter().map(|row| row.get(0)).collect();
+        let keys: Vec<&str> = gone.iter().filter_map(|row| row.get(1)).collect();
+        if let Some(rows) = self.rows.as_ref().filter(|_| !ids.is_empty()) {
+            client.execute(rows, &[&ids]).await?;
+        }
+        let free: i64 = client.query_one(self.free, &[&old.label, &keys]).await?.get(0);
+        client.batch_execute("COMMIT").await?;
+        Ok((gone.len() as u64, free.unsigned_abs()))
     }
 }
 
@@ -165,29 +225,21 @@ async fn purge_dead(
     old: &Old,
     mut told: impl FnMut(&Purged),
 ) -> Result<Purged, Error> {
-    let mapping = &config.mapping;
-    let victims = "DELETE FROM millrace.relay_failures f WHERE f.outbox = $1::text AND f.row_id = ANY(ARRAY( \
-                     SELECT row_id FROM millrace.relay_failures WHERE outbox = $1::text AND dead_at < $2::text::timestamptz \
-                     LIMIT $3::int8 FOR UPDATE SKIP LOCKED)) \
-                   AND f.dead_at IS NOT NULL AND f.dead_at < $2::text::timestamptz RETURNING f.row_id";
-    let sql = match (&mapping.processed, &config.source) {
-        (Some(processed), Source::Poll) => format!(
-            "WITH f AS ({victims}), o AS (DELETE FROM {} o USING f \
-               WHERE o.{} = f.row_id::{} AND o.{} IS NOT NULL RETURNING 1) SELECT count(*) FROM f",
-            old.shape.table().quoted(),
-            quoted(&mapping.id),
-            old.shape.column(&mapping.id).map_or("text", |column| column.kind.as_str()),
-            quoted(processed)
-        ),
-        (_, _) => format!("WITH f AS ({victims}) SELECT count(*) FROM f"),
-    };
+    let graves = Graves::of(config, old);
     let begun = Instant::now();
     let mut done = Purged::default();
     loop {
-        let batch = i64::from(purge.batch);
-        let row = client.query_one(&sql, &[&old.label, &old.cutoff, &batch]).await;
-        let rows: i64 = row.map_err(|error| database("deleting dead rows", &error))?.get(0);
-        done.rows += u64::try_from(rows).unwrap_or(0);
+        let (rows, keys) = match graves.purge(client, old, i64::from(purge.batch)).await {
+            Ok(counts) => counts,
+            Err(error) => {
+                let _ = client.batch_execute("ROLLBACK").await;
+                return Err(database("deleting dead rows", &error));
+            }
+        };
+        done.rows += rows;
+        if config.order != Order::None && config.on_dead == OnDead::Block {
+            done.keys += keys;
+        }
         told(&done);
         if rows == 0 {
             return Ok(done);
@@ -268,10 +320,11 @@ fn still_pending(config: &Config, old: &Old, heap: &TableName) -> Option<String>
     let processed = config.mapping.processed.as_ref().filter(|_| config.source == Source::Poll)?;
     let id = &config.mapping.id;
     let kind = &old.shape.column(id)?.kind;
-    let (heap, id) = (heap.quoted(), quoted(id));
+    let heap = heap.quoted();
+    let is_failed = is_id(&format!("o.{}", quoted(id)), kind, "f.row_id");
     Some(format!(
         "SELECT EXISTS (SELECT FROM ONLY {heap} o WHERE o.{} IS NULL) OR EXISTS (SELECT FROM \
-           millrace.relay_failures f JOIN {heap} o ON o.{id} = f.row_id::{kind} WHERE f.outbox = {} \
+           millrace.relay_failures f JOIN {heap} o ON {is_failed} WHERE f.outbox = {} \
            AND coalesce($1::text, $2::text, '') IS NOT NULL)",
         quoted(processed),
         literal(&old.label)

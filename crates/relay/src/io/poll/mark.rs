@@ -205,11 +205,13 @@ impl Writer<'_, '_> {
         }
         for (reason, (count, row, text)) in told {
             let (id, error) = (id(self, row), shortened(text));
+            self.shared.metrics.note_failure(reason, id, self.key(row).as_deref(), &error);
             tracing::warn!(
                 count,
                 reason = reason.name(),
                 id,
                 error,
+                advice = reason.advice(),
                 "messages were not taken, such as this one"
             );
         }

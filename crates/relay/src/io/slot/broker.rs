@@ -161,7 +161,16 @@ impl Broker {
 
     fn take_verdicts(&mut self, stream: &mut Stream, out: &mut Vec<Output>) {
         let now = Instant::now();
-        for verdict in self.verdicts.drain(..) {
+        for mut verdict in self.verdicts.drain(..) {
+            if let Verdict::Returned { seq, text, .. } = &mut verdict
+                && stream.read_sent(*seq, &mut self.fields)
+                && let Ok(to) = self.composer.compose(&self.fields)
+            {
+                *text += &format!(
+                    ", for exchange '{}' with routing key '{}'",
+                    to.exchange, to.routing_key
+                );
+            }
             let through = match &verdict {
                 Verdict::Confirmed(run) | Verdict::Refused(run) => run.last,
                 Verdict::Returned { seq, .. } => *seq,

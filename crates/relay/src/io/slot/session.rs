@@ -28,6 +28,8 @@ const ORDERS_AT_ONCE: usize = 1000;
 /// doings moves it.
 const RECORD_EVERY: Duration = Duration::from_secs(1);
 const RECORD_IDLE: Duration = Duration::from_secs(10);
+/// How often the log tells of rows that failed and are tried again.
+const TELL_EVERY: Duration = Duration::from_secs(1);
 /// How often the slot and the failures are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// How long unconfirmed messages may take after a stop.
@@ -87,6 +89,8 @@ pub(super) struct State {
     record_at: Instant,
     rows_since: u64,
     look_at: Instant,
+    /// When a failure may be told of again.
+    tell_at: Instant,
     /// The last row of the table has come.
     is_scanned: bool,
     stop_by: Option<Instant>,
@@ -103,6 +107,7 @@ impl State {
             record_at: now,
             rows_since: 0,
             look_at: now,
+            tell_at: now,
             is_scanned: false,
             stop_by: None,
         }
@@ -212,9 +217,17 @@ impl Session {
                     if let Some(reason) = failure.reason {
                         let is_dead = failure.next == crate::stream::NextAttempt::Never;
                         self.metrics.failed(reason, is_dead);
+                        let (row, error, advice) =
+                            (&failure.row_id, &failure.error, reason.advice());
+                        self.metrics.note_failure(reason, row, failure.key.as_deref(), error);
                         if is_dead {
-                            let (row, error) = (&failure.row_id, &failure.error);
-                            tracing::warn!(row, %reason, error, "a row is dead");
+                            tracing::warn!(row, %reason, error, advice, "a row is dead");
+                        } else if self.state.tell_at <= Instant::now() {
+                            self.state.tell_at = Instant::now() + TELL_EVERY;
+                            tracing::warn!(
+                                row, %reason, error, advice,
+                                "messages were not taken, such as this one"
+                            );
                         }
                     }
                 }

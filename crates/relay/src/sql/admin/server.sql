@@ -7,12 +7,12 @@ SELECT current_setting('server_version_num')::int4 AS version,
        pg_is_in_recovery() AS is_standby,
        (SELECT setting::int8 * 1048576 FROM pg_settings WHERE name = 'max_slot_wal_keep_size' AND setting::int8 >= 0)
          AS slot_wal_keep_bytes,
-       coalesce((SELECT setting::int8 FROM pg_settings WHERE name = 'idle_in_transaction_session_timeout'), 0)
-         AS idle_timeout_ms,
        coalesce((SELECT setting::int8 FROM pg_settings WHERE name = 'transaction_timeout'), 0)
          AS transaction_timeout_ms,
        current_setting('max_connections')::int8 AS connections_max,
-       (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend') AS connections,
+       -- The type of others' sessions is hidden from a role without pg_monitor, their user is not.
+       (SELECT count(*) FROM pg_stat_activity
+        WHERE backend_type = 'client backend' OR backend_type IS NULL AND datname IS NOT NULL) AS connections,
        current_setting('max_replication_slots')::int8 AS slots_max,
        current_user::text AS role,
        (SELECT rolsuper FROM pg_roles WHERE rolname = current_user) AS is_superuser,

@@ -2,6 +2,8 @@ SELECT n.nspname AS schema, c.relname AS name, c.oid::int8 AS oid, c.relkind::te
        c.relpersistence::text AS persistence, c.relrowsecurity AS has_row_security,
        (SELECT sum(greatest(h.reltuples, 0))::float8 FROM pg_class h
         WHERE h.oid = c.oid OR h.oid IN (SELECT relid FROM pg_partition_tree(c.oid))) AS rows,
+       (SELECT coalesce(sum(pg_table_size(h.oid)), 0)::int8 FROM pg_class h
+        WHERE h.relkind = 'r' AND (h.oid = c.oid OR h.oid IN (SELECT relid FROM pg_partition_tree(c.oid)))) AS bytes,
        pg_get_partkeydef(c.oid) AS partition_key,
        (SELECT coalesce(json_agg(json_build_object(
                   'name', a.attname, 'kind', format_type(a.atttypid, a.atttypmod),
