@@ -10,7 +10,10 @@
 mod support;
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use lapin::options::{
@@ -48,22 +51,39 @@ impl Inbox {
         Self { name: name.to_owned(), words, process }
     }
 
+    /// Comes back when it has its table and is with its queue: before, whatever is missing ends it at once, as it
+    /// should, and so does a signal.
     fn launch(stage: &Stage, name: &str, words: &[String]) -> Relay {
-        done(Relay::start(&stage.millrace, words, &stage.dir.join(format!("{name}.txt"))))
+        let log = stage.dir.join(format!("{name}.txt"));
+        let opened =
+            || std::fs::read_to_string(&log).unwrap_or_default().matches("is open").count();
+        let before = opened();
+        let mut process = done(Relay::start(&stage.millrace, words, &log));
+        until("the inbox is open", || {
+            assert!(done(process.exited()).is_none(), "{}", process.last_words());
+            opened() > before
+        });
+        process
     }
 
     fn again(&mut self, stage: &Stage) {
         self.process = Self::launch(stage, &self.name, &self.words);
     }
 
-    /// One that was started while its broker or database was not there has ended, as it should.
     fn is_running(&mut self) -> bool {
         done(self.process.exited()).is_none()
     }
 
     /// What it said when it ended.
     fn ended(&mut self, stage: &Stage) -> String {
-        done(self.process.terminate(Duration::from_secs(20)));
+        self.process.ask_to_end();
+        self.last_word(stage)
+    }
+
+    /// The same of one that was asked before: who asks twice does not wait for the end.
+    fn last_word(&mut self, stage: &Stage) -> String {
+        let status = done(self.process.wait(Duration::from_secs(20)));
+        assert!(status.success(), "{status}: {}", self.process.last_words());
         let log = std::fs::read_to_string(stage.dir.join(format!("{}.txt", self.name))).unwrap();
         let last = log.lines().rfind(|line| line.contains("ended"));
         last.unwrap_or_else(|| panic!("no last word: {log}")).to_owned()
@@ -112,45 +132,75 @@ fn declare(stage: &Stage, name: &str) {
     });
 }
 
-/// Rounds of one message for each key: the next of a key is published when the one before it is confirmed,
-/// and what is not confirmed is published again. So the order of first arrival is the order of numbers.
-fn publisher(stage: &Stage, queue: &str, rounds: usize) -> JoinHandle<()> {
-    let (broker, queue) = (stage.broker.setup.address(), queue.to_owned());
-    stage.runtime.spawn(async move {
-        let mut link = None;
-        for round in 0..rounds {
-            let mut left: Vec<usize> = (0..KEYS).collect();
-            while !left.is_empty() {
-                if link.is_none() {
-                    tokio::time::sleep(RETRY).await;
-                    link = channel(broker).await.ok();
-                }
-                let Some((_, channel)) = &link else { continue };
-                let sent = left.iter().map(|key| {
-                    let properties = BasicProperties::default()
-                        .with_message_id(format!("{key}-{round}").into())
-                        .with_type("Round".into());
-                    let (channel, queue) = (channel.clone(), queue.clone());
-                    let body = format!("body of {key}-{round}");
-                    async move { publish(&channel, &queue, properties, body.as_bytes()).await }
-                });
-                let mut waiting = Vec::new();
-                for sending in sent {
-                    waiting.push(tokio::spawn(sending));
-                }
-                let mut missing = Vec::new();
-                for (key, sending) in left.iter().zip(waiting) {
-                    if sending.await.unwrap().is_err() {
-                        missing.push(*key);
-                    }
-                }
-                if !missing.is_empty() {
-                    link = None;
-                }
-                left = missing;
+/// Publishes until it is told to stop.
+struct Publisher {
+    rounds: JoinHandle<usize>,
+    is_enough: Arc<AtomicBool>,
+}
+
+impl Publisher {
+    /// Rounds of one message for each key: the next of a key is published when the one before it is confirmed,
+    /// and what is not confirmed is published again. So the order of first arrival is the order of numbers.
+    fn start(stage: &Stage, queue: &str) -> Self {
+        let is_enough = Arc::new(AtomicBool::new(false));
+        let (broker, queue) = (stage.broker.setup.address(), queue.to_owned());
+        let told = Arc::clone(&is_enough);
+        let rounds = stage.runtime.spawn(async move {
+            let mut link = None;
+            let mut round = 0;
+            while !told.load(Ordering::Relaxed) {
+                publish_round(broker, &queue, &mut link, round).await;
+                round += 1;
+            }
+            round
+        });
+        Self { rounds, is_enough }
+    }
+
+    /// How many rounds there were, all of them confirmed.
+    fn ended(self, stage: &Stage) -> usize {
+        self.is_enough.store(true, Ordering::Relaxed);
+        until("everything is published", || self.rounds.is_finished());
+        stage.runtime.block_on(self.rounds).unwrap()
+    }
+}
+
+async fn publish_round(
+    broker: SocketAddr,
+    queue: &str,
+    link: &mut Option<(Connection, Channel)>,
+    round: usize,
+) {
+    let mut left: Vec<usize> = (0..KEYS).collect();
+    while !left.is_empty() {
+        if link.is_none() {
+            tokio::time::sleep(RETRY).await;
+            *link = channel(broker).await.ok();
+        }
+        let Some((_, channel)) = &*link else { continue };
+        let sent = left.iter().map(|key| {
+            let properties = BasicProperties::default()
+                .with_message_id(format!("{key}-{round}").into())
+                .with_type("Round".into());
+            let (channel, queue) = (channel.clone(), queue.to_owned());
+            let body = format!("body of {key}-{round}");
+            async move { publish(&channel, &queue, properties, body.as_bytes()).await }
+        });
+        let mut waiting = Vec::new();
+        for sending in sent {
+            waiting.push(tokio::spawn(sending));
+        }
+        let mut missing = Vec::new();
+        for (key, sending) in left.iter().zip(waiting) {
+            if sending.await.unwrap().is_err() {
+                missing.push(*key);
             }
         }
-    })
+        if !missing.is_empty() {
+            *link = None;
+        }
+        left = missing;
+    }
 }
 
 fn ask(stage: &Stage, database: &str, sql: &str) -> Option<String> {
@@ -202,15 +252,18 @@ fn judge(stage: &Stage, database: &str, rounds: usize) {
 }
 
 /// Kills each in turn, so many times, while messages flow.
-fn kill_in_turn(stage: &mut Stage, name: &str, rounds: usize, kills: usize, more: &[&str]) {
+fn kill_in_turn(stage: &mut Stage, name: &str, kills: usize, more: &[&str]) {
     prepare(stage, name);
     let mut inbox = Inbox::start(stage, name, more);
-    let publisher = publisher(stage, name, rounds);
+    let publisher = Publisher::start(stage, name);
     for turn in 0..kills {
         let enough = count(stage, name) + 30 + 7 * turn;
-        until("rows come", || count(stage, name) >= enough || publisher.is_finished());
+        until("rows come", || count(stage, name) >= enough);
         match turn % 3 {
-            0 => done(inbox.process.kill9()),
+            0 => {
+                done(inbox.process.kill9());
+                inbox.again(stage);
+            }
             1 => {
                 stage.postgres.kill9().unwrap();
                 std::thread::sleep(Duration::from_millis(100));
@@ -222,14 +275,10 @@ fn kill_in_turn(stage: &mut Stage, name: &str, rounds: usize, kills: usize, more
                 done(stage.start_broker());
             }
         }
-        if !inbox.is_running() {
-            assert_eq!(turn % 3, 0, "it outlives the others: {}", inbox.process.last_words());
-            inbox.again(stage);
-        }
+        assert!(inbox.is_running(), "it outlives the others: {}", inbox.process.last_words());
     }
+    let rounds = publisher.ended(stage);
     let total = rounds * KEYS;
-    until("everything is published", || publisher.is_finished());
-    stage.runtime.block_on(publisher).unwrap();
     until("everything is in the table", || count(stage, name) >= total);
     // What was published or delivered twice comes after what it repeats.
     until("the queue is empty", || ready(stage, name) == 0);
@@ -242,15 +291,15 @@ fn kill_in_turn(stage: &mut Stage, name: &str, rounds: usize, kills: usize, more
 #[test]
 fn each_message_is_stored_once_and_in_order_when_inbox_database_and_broker_are_killed_in_turn() {
     let Some(mut stage) = stage(Kind::Millrace) else { return };
-    kill_in_turn(&mut stage, "killed", 60, 9, &[]);
+    kill_in_turn(&mut stage, "killed", 9, &[]);
     // Batches of few rows: most of the time is commits, and so most kills fall into one.
-    kill_in_turn(&mut stage, "small", 25, 3, &["--batch", "3"]);
+    kill_in_turn(&mut stage, "small", 3, &["--batch", "3"]);
 }
 
 #[test]
 fn rabbitmq_s_messages_are_stored_once_and_in_order_whoever_is_killed() {
     let Some(mut stage) = stage(Kind::Rabbitmq) else { return };
-    kill_in_turn(&mut stage, "rabbit", 25, 3, &[]);
+    kill_in_turn(&mut stage, "rabbit", 3, &[]);
 }
 
 /// Publishes one message for each of `properties`.
@@ -309,20 +358,34 @@ fn a_message_that_does_not_fit_is_kept_with_its_error_and_stops_nobody() {
 
 #[test]
 fn a_stop_commits_and_acknowledges_what_is_here_and_the_rest_stays_in_the_queue() {
-    const COUNT: usize = 5_000;
+    const COUNT: usize = 1_000;
     let Some(stage) = stage(Kind::Millrace) else { return };
     let name = "stopped";
     prepare(&stage, name);
     let ids = 0..COUNT;
     let properties: Vec<BasicProperties> =
         ids.map(|id| BasicProperties::default().with_message_id(id.to_string().into())).collect();
+    let words = ["--batch", "10", "--prefetch", "40"];
+    let mut inbox = Inbox::start(&stage, name, &words);
+    // Somebody has the table: what the inbox was given is all that it can take.
+    let client = stage.runtime.block_on(async {
+        let client = trials::postgres::connect(&stage.postgres.url_of(name)).await.unwrap();
+        let lock = "BEGIN; LOCK TABLE inbox_messages IN SHARE ROW EXCLUSIVE MODE";
+        client.batch_execute(lock).await.unwrap();
+        client
+    });
+    let left_behind = |expected: usize| {
+        until("it holds what it may", || ready(&stage, name) as usize == expected);
+    };
     publish_all_at_once(&stage, name, &properties);
-    let mut inbox = Inbox::start(&stage, name, &["--batch", "10"]);
-    until("it is at work", || count(&stage, name) > 100);
-    inbox.ended(&stage);
-    let (stored, left) = (count(&stage, name), ready(&stage, name) as usize);
-    assert_eq!(stored + left, COUNT, "nothing is in both places, nothing in none");
-    assert!(left > 0, "it was stopped in the middle");
+    left_behind(COUNT - 40);
+    inbox.process.ask_to_end();
+    let log = || std::fs::read_to_string(stage.dir.join(format!("{name}.txt"))).unwrap();
+    until("it knows that it is to stop", || log().contains("no more is taken"));
+    stage.runtime.block_on(client.batch_execute("COMMIT")).unwrap();
+    let last = inbox.last_word(&stage);
+    assert!(last.contains("stored=40"), "{last}");
+    assert_eq!((count(&stage, name), ready(&stage, name) as usize), (40, COUNT - 40), "{last}");
     inbox.again(&stage);
     until("all are stored", || count(&stage, name) == COUNT);
     let last = inbox.ended(&stage);
@@ -344,6 +407,71 @@ fn publish_all_at_once(stage: &Stage, queue: &str, properties: &[BasicProperties
             assert!(confirm.await.unwrap().is_ack());
         }
     });
+}
+
+/// What an inbox answers to a GET on this port.
+fn get(port: u16, path: &str) -> String {
+    let mut socket = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
+    write!(socket, "GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n").unwrap();
+    let mut text = String::new();
+    socket.read_to_string(&mut text).unwrap();
+    text
+}
+
+#[test]
+fn a_message_that_the_table_refuses_holds_up_the_rest_or_is_dead_lettered_as_was_asked() {
+    const DEAD: &str = "refused.dead";
+    let Some(stage) = stage(Kind::Millrace) else { return };
+    let name = "refused";
+    stage.postgres.psql(&format!("CREATE DATABASE {name}")).unwrap();
+    stage.runtime.block_on(async {
+        let (_connection, channel) = channel(stage.broker.setup.address()).await.unwrap();
+        let durable = QueueDeclareOptions { durable: true, ..Default::default() };
+        let mut arguments = FieldTable::default();
+        arguments.insert("x-dead-letter-exchange".into(), AMQPValue::LongString("".into()));
+        arguments.insert("x-dead-letter-routing-key".into(), AMQPValue::LongString(DEAD.into()));
+        channel.queue_declare(name.into(), durable, arguments).await.unwrap();
+        channel.queue_declare(DEAD.into(), durable, FieldTable::default()).await.unwrap();
+    });
+    let port = trials::postgres::free_port(30_000..31_000).unwrap();
+    let metrics = ["--metrics".to_owned(), format!("127.0.0.1:{port}")];
+    let metrics: Vec<&str> = metrics.iter().map(String::as_str).collect();
+    let mut inbox = Inbox::start(&stage, name, &metrics);
+    assert!(get(port, "/ready").contains("200 OK"), "{}", get(port, "/ready"));
+    let check = "ALTER TABLE inbox_messages ADD CHECK (message_id NOT IN ('2', '4'))";
+    ask(&stage, name, check).unwrap();
+    let message = |id: usize| BasicProperties::default().with_message_id(id.to_string().into());
+    publish_all(&stage, name, &(0..6).map(message).collect::<Vec<_>>());
+    // It waits, and says for what and how to get out of it.
+    until("it is stuck", || get(port, "/metrics").contains("millrace_inbox_stuck 1"));
+    let log = std::fs::read_to_string(stage.dir.join(format!("{name}.txt"))).unwrap();
+    let told = log.lines().rfind(|line| line.contains("ERROR")).unwrap();
+    for part in ["message_id=\"2\"", "check constraint", "--on-refused reject"] {
+        assert!(told.contains(part), "`{part}` is not in: {told}");
+    }
+    let answer = get(port, "/ready");
+    assert!(answer.contains("503") && answer.contains("refuses a message"), "{answer}");
+    assert_eq!(count(&stage, name), 2, "nothing overtakes it");
+    done(inbox.process.kill9());
+
+    let mut inbox =
+        Inbox::start(&stage, name, &[&metrics[..], &["--on-refused", "reject"]].concat());
+    until("the others are stored", || count(&stage, name) == 4);
+    until("they are dead-lettered", || ready(&stage, DEAD) == 2);
+    let counted = get(port, "/metrics");
+    for line in [
+        "millrace_inbox_stored_total 2",
+        "millrace_inbox_rejected_total 2",
+        "millrace_inbox_database_connections 1",
+        "millrace_inbox_step_seconds_count{step=\"store\"}",
+    ] {
+        assert!(counted.contains(line), "`{line}` is not in\n{counted}");
+    }
+    let last = inbox.ended(&stage);
+    assert!(last.contains("rejected=2") && last.contains("flawed=0"), "{last}");
+    let order = "SELECT string_agg(message_id, ',' ORDER BY seq) FROM inbox_messages";
+    assert_eq!(ask(&stage, name, order).unwrap(), "0,1,3,5");
+    assert_eq!(ready(&stage, name), 0);
 }
 
 #[test]

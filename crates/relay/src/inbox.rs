@@ -7,13 +7,15 @@
 
 mod config;
 mod json;
+mod metrics;
 mod row;
 mod statements;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-pub use config::Config;
+pub use config::{Config, OnRefused};
+pub use metrics::{Metrics, Step};
 pub use row::Row;
 pub use statements::Statements;
 
@@ -45,6 +47,12 @@ pub enum Output {
     Store(Arc<Vec<Row>>),
     /// Acknowledge the oldest so many of the deliveries that the broker still waits for.
     Settle(usize),
+    /// Reject the oldest of the deliveries that the broker still waits for, without requeue: the table refuses it, and
+    /// says why.
+    Reject {
+        message_id: String,
+        why: String,
+    },
     /// More is here than the memory may hold: leave the broker, which forgets nothing, and take less at a time
     /// on the next connection.
     TakeLess,
@@ -66,6 +74,8 @@ pub struct Counts {
     pub without_id: u64,
     /// Kept with an error: not all of it fits into the table.
     pub flawed: u64,
+    /// Refused by the table, and rejected.
+    pub rejected: u64,
     pub batches: u64,
 }
 
@@ -73,6 +83,7 @@ pub struct Counts {
 #[derive(Debug)]
 pub struct Inbox {
     batch_rows: usize,
+    on_refused: OnRefused,
     /// Rows of the next batch at most: halved while the database refuses, to find the row that it is about.
     limit: usize,
     /// Delivered and in no batch yet.
@@ -89,10 +100,11 @@ pub struct Inbox {
 
 impl Inbox {
     /// An inbox that has nothing and waits for its database.
-    pub fn new(batch_rows: usize) -> Self {
+    pub fn new(batch_rows: usize, on_refused: OnRefused) -> Self {
         assert!(batch_rows > 0, "a batch has at least one row");
         Self {
             batch_rows,
+            on_refused,
             limit: batch_rows,
             waiting: VecDeque::new(),
             batch: None,
@@ -161,7 +173,15 @@ impl Inbox {
         let batch = self.take_batch();
         self.limit = (batch.len() / 2).max(1);
         if let [row] = batch.as_slice() {
-            if row.is_plain() {
+            if row.is_plain() && self.on_refused == OnRefused::Reject {
+                if self.orphans > 0 {
+                    // It comes again, on another connection, and is refused again.
+                    self.orphans -= 1;
+                } else {
+                    self.counts.rejected += 1;
+                    out.push(Output::Reject { message_id: row.message_id.clone(), why });
+                }
+            } else if row.is_plain() {
                 // Something of the table itself is in the way. Nothing may overtake it.
                 out.push(Output::Stuck { message_id: row.message_id.clone(), why });
                 self.batch = Some(batch);

@@ -14,7 +14,7 @@ mod postgres;
 mod slot;
 mod table;
 
-pub use inbox::run_inbox;
+pub use inbox::{run_inbox, watch_queue};
 pub use poll::run_poll;
 pub use postgres::{Database, connect};
 pub use slot::{Resynced, Since, resync, run_slot};

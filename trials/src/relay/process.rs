@@ -61,6 +61,11 @@ impl Relay {
         Ok(())
     }
 
+    /// SIGTERM, and does not wait.
+    pub fn ask_to_end(&self) {
+        self.signal(Signal::TERM);
+    }
+
     /// SIGSTOP: it keeps its connections and says nothing.
     pub fn pause(&self) {
         self.signal(Signal::STOP);

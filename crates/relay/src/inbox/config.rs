@@ -8,6 +8,16 @@ use crate::mapping::TableName;
 /// Batches that may be delivered ahead of the database, unless it is said otherwise.
 const BATCHES_AHEAD: u32 = 4;
 
+/// What becomes of a message that the table refuses, whatever is left out of it (a check, a trigger).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnRefused {
+    /// It is tried again until the table takes it, and what is behind it waits.
+    #[default]
+    Wait,
+    /// `basic.reject` without requeue: dead-lettered, or dropped by a queue without a dead-letter exchange.
+    Reject,
+}
+
 /// One queue into one table.
 #[derive(Clone)]
 pub struct Config {
@@ -25,6 +35,7 @@ pub struct Config {
     pub install: bool,
     /// Let other consumers have the queue, too. That loses the order.
     pub shared: bool,
+    pub on_refused: OnRefused,
 }
 
 impl Config {
@@ -35,7 +46,19 @@ impl Config {
         let database = database.to_owned();
         let prefetch = Self::prefetch_for(500);
         let (batch, install, shared) = (500, false, false);
-        Self { database, broker, queue, consumer, table, batch, prefetch, install, shared }
+        let on_refused = OnRefused::default();
+        Self {
+            database,
+            broker,
+            queue,
+            consumer,
+            table,
+            batch,
+            prefetch,
+            install,
+            shared,
+            on_refused,
+        }
     }
 
     /// Enough that a batch is here when the one before it is committed.

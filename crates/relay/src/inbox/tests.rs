@@ -24,7 +24,7 @@ fn step(inbox: &mut Inbox, input: Input) -> Vec<Output> {
 }
 
 fn ready(batch_rows: usize) -> Inbox {
-    let mut inbox = Inbox::new(batch_rows);
+    let mut inbox = Inbox::new(batch_rows, OnRefused::Wait);
     assert_eq!(step(&mut inbox, Input::DatabaseReady), []);
     inbox
 }
@@ -64,7 +64,7 @@ fn a_batch_has_no_more_rows_and_bytes_than_it_may() {
 
 #[test]
 fn more_than_the_memory_may_hold_is_left_with_the_broker() {
-    let mut inbox = Inbox::new(100);
+    let mut inbox = Inbox::new(100, OnRefused::Wait);
     let quarter = |id: &str| with_body(id, Bytes::from(vec![0; HELD_BYTES_MAX / 4]));
     for id in ["a", "b", "c"] {
         assert_eq!(step(&mut inbox, Input::Delivered(vec![quarter(id)])), []);
@@ -152,6 +152,41 @@ fn a_row_that_cannot_be_stored_at_all_is_told_and_tried_again_and_nothing_overta
 }
 
 #[test]
+fn a_row_that_cannot_be_stored_at_all_is_rejected_where_that_was_asked_for_and_others_go_on() {
+    let mut inbox = Inbox::new(10, OnRefused::Reject);
+    step(&mut inbox, Input::DatabaseReady);
+    step(&mut inbox, Input::Delivered(rows(&["a"])));
+    let why = || "a check of the table".to_owned();
+    assert_eq!(ids(&step(&mut inbox, Input::Refused { why: why() })), ["a"], "without its flaws");
+    step(&mut inbox, Input::Delivered(rows(&["b"])));
+    let out = step(&mut inbox, Input::Refused { why: why() });
+    assert_eq!(out[0], Output::Reject { message_id: "a".into(), why: why() });
+    assert_eq!(ids(&out[1..]), ["b"]);
+    assert_eq!(step(&mut inbox, Input::Stored { new: 1 }), [Output::Settle(1)]);
+    let counts = inbox.counts();
+    assert_eq!((counts.stored, counts.rejected, counts.flawed), (1, 1, 0));
+}
+
+#[test]
+fn a_refused_row_of_a_lost_connection_is_not_rejected_in_the_place_of_another() {
+    let mut inbox = Inbox::new(10, OnRefused::Reject);
+    step(&mut inbox, Input::DatabaseReady);
+    step(&mut inbox, Input::Delivered(rows(&["a"])));
+    assert_eq!(step(&mut inbox, Input::BrokerLost), []);
+    // It comes again, as the first of the next connection.
+    step(&mut inbox, Input::Delivered(rows(&["a", "b"])));
+    let why = || "a check of the table".to_owned();
+    step(&mut inbox, Input::Refused { why: why() });
+    let out = step(&mut inbox, Input::Refused { why: why() });
+    assert_eq!(ids(&out), ["a"], "nobody waits for the first one's end");
+    assert_eq!(inbox.counts().rejected, 0);
+    step(&mut inbox, Input::Refused { why: why() });
+    let out = step(&mut inbox, Input::Refused { why: why() });
+    assert_eq!(out[0], Output::Reject { message_id: "a".into(), why: why() });
+    assert_eq!(ids(&out[1..]), ["b"]);
+}
+
+#[test]
 fn a_stop_waits_for_what_is_here() {
     let mut inbox = ready(1);
     assert_eq!(step(&mut ready(1), Input::Stop), [Output::Stopped]);
@@ -223,7 +258,10 @@ fn whatever_happens_each_delivery_is_settled_at_most_once_and_only_when_it_is_st
                             );
                         }
                     }
-                    Output::Stuck { .. } | Output::Stopped | Output::TakeLess => {
+                    Output::Stuck { .. }
+                    | Output::Reject { .. }
+                    | Output::Stopped
+                    | Output::TakeLess => {
                         panic!("{output:?}")
                     }
                 }

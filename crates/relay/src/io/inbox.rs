@@ -13,14 +13,16 @@ use std::time::{Duration, Instant};
 use client::{Consumer, Delivery, DeliveryTag, Outcome};
 use tokio::sync::watch;
 
-use self::links::{Link, is_taken, open_consumer, words};
+use self::links::{Link, is_taken, open_consumer, open_watcher, words};
 use self::store::{Failed, Store};
 use super::postgres::Database;
 use crate::error::Error;
-use crate::inbox::{Config, Counts, Inbox, Input, Output, Row, Statements};
+use crate::inbox::{Config, Counts, Inbox, Input, Metrics, Output, Row, Statements, Step};
 
 /// How long a stop waits for the database and the broker.
 const STOP_MAX: Duration = Duration::from_secs(10);
+/// How often the queue is asked how much it has.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// Deliveries that are taken at a time before the database is looked at again.
 const TAKEN_AT_ONCE: usize = 1000;
 
@@ -42,7 +44,11 @@ enum News {
 /// # Errors
 /// What is wrong at the start: settings, table, privileges, a database or broker that is not there. Losses after
 /// the start are waited out.
-pub async fn run_inbox(config: Config, stop: watch::Receiver<bool>) -> Result<Counts, Error> {
+pub async fn run_inbox(
+    config: Config,
+    metrics: Metrics,
+    stop: watch::Receiver<bool>,
+) -> Result<Counts, Error> {
     let problems = config.problems();
     if !problems.is_empty() {
         return Err(Error::setup(problems.join("; ")));
@@ -53,6 +59,7 @@ pub async fn run_inbox(config: Config, stop: watch::Receiver<bool>) -> Result<Co
     let consumer = match open_consumer(&config).await {
         Ok(consumer) => Some(Box::new(consumer)),
         Err(error) if is_taken(&error) => {
+            metrics.standby.set(1);
             tracing::info!(why = words(&error), "standing by");
             None
         }
@@ -67,15 +74,19 @@ pub async fn run_inbox(config: Config, stop: watch::Receiver<bool>) -> Result<Co
         table = %config.table,
         "the inbox is open"
     );
+    metrics.broker_connections.set(i64::from(consumer.is_some()));
     let mut shell = Shell {
-        core: Inbox::new(config.batch as usize),
+        core: Inbox::new(config.batch as usize, config.on_refused),
         to_database: Link::to_database(&config, &database, &statements),
-        to_broker: Link::to_broker(&config),
+        to_broker: Link::to_broker(&config, &metrics),
         consumer,
         config,
+        metrics,
+        counted: Counts::default(),
         tags: VecDeque::new(),
         store: None,
         storing: None,
+        storing_since: None,
         ids: Ids::new(),
         stop,
         stopping_since: None,
@@ -89,8 +100,36 @@ pub async fn run_inbox(config: Config, stop: watch::Receiver<bool>) -> Result<Co
     Ok(shell.end().await)
 }
 
+/// Asks the queue how many messages it has ready, for ever, on a connection of its own.
+pub async fn watch_queue(config: Config, metrics: Metrics) {
+    let mut connection = None;
+    loop {
+        let looked = look_up(&mut connection, &config).await;
+        if let Err(error) = &looked {
+            tracing::debug!(%error, "cannot look at the queue");
+            connection = None;
+        }
+        metrics.queued.set(looked.map_or(-1, i64::from));
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+async fn look_up(
+    connection: &mut Option<client::Connection>,
+    config: &Config,
+) -> Result<u32, client::Error> {
+    let connection = match connection {
+        Some(connection) => connection,
+        None => connection.insert(open_watcher(config).await?),
+    };
+    Ok(connection.look_up_queue(&config.queue).await?.message_count)
+}
+
 struct Shell {
     config: Config,
+    metrics: Metrics,
+    /// What the metrics know of the core's counts.
+    counted: Counts,
     core: Inbox,
     to_database: Link<Store>,
     to_broker: Link<Consumer>,
@@ -101,6 +140,7 @@ struct Shell {
     /// None while the database is away.
     store: Option<Store>,
     storing: Option<Storing>,
+    storing_since: Option<Instant>,
     ids: Ids,
     stop: watch::Receiver<bool>,
     stopping_since: Option<Instant>,
@@ -135,13 +175,20 @@ impl Shell {
                 self.step(Input::Delivered(rows));
             }
             News::Delivered(Err(error)) => self.broker_lost(&error),
-            News::Consumer(consumer) => self.consumer = Some(consumer),
+            News::Consumer(consumer) => {
+                self.consumer = Some(consumer);
+                self.metrics.broker_connections.set(1);
+            }
             News::Store(store) => {
                 self.store = Some(store);
+                self.metrics.database_connections.set(1);
                 self.step(Input::DatabaseReady);
             }
             News::Stored(result) => {
                 self.storing = None;
+                if let Some(since) = self.storing_since.take() {
+                    self.metrics.step(Step::Store, since.elapsed().as_nanos() as u64);
+                }
                 self.stored(result);
             }
             News::Stop => self.stop().await,
@@ -159,12 +206,15 @@ impl Shell {
     /// What is here, as rows.
     fn take(&mut self, first: Option<Delivery>) -> Vec<Row> {
         let Some(consumer) = self.consumer.as_deref_mut() else { return Vec::new() };
+        let since = Instant::now();
         let here = std::iter::from_fn(|| consumer.try_next());
         let mut rows = Vec::new();
         for delivery in first.into_iter().chain(here).take(TAKEN_AT_ONCE) {
             self.tags.push_back(delivery.tag);
             rows.push(self.ids.row(&delivery));
         }
+        self.metrics.unacked.set(self.tags.len() as i64);
+        self.metrics.step(Step::Take, since.elapsed().as_nanos() as u64);
         rows
     }
 
@@ -172,6 +222,7 @@ impl Shell {
         match result {
             Ok(new) => {
                 self.to_database.works();
+                self.metrics.stuck.set(0);
                 self.step(Input::Stored { new });
             }
             Err(Failed::Refused { why }) => {
@@ -180,7 +231,7 @@ impl Shell {
             }
             Err(Failed::Lost { why }) => {
                 tracing::warn!(why, "the database is lost");
-                self.store = None;
+                self.database_lost();
                 self.step(Input::DatabaseLost);
             }
         }
@@ -189,17 +240,28 @@ impl Shell {
     fn step(&mut self, input: Input) {
         let mut out = Vec::new();
         self.core.step(input, &mut out);
+        let counts = self.core.counts();
+        self.metrics.count(std::mem::replace(&mut self.counted, counts), counts);
         for output in out {
             match output {
                 Output::Store(rows) => self.begin_to_store(rows),
-                Output::Settle(count) => self.settle(count),
+                Output::Settle(count) => self.settle(count, Outcome::Done),
+                Output::Reject { message_id, why } => {
+                    tracing::warn!(
+                        message_id,
+                        why,
+                        "the table refuses a message: it is rejected, and goes where its queue sends dead letters"
+                    );
+                    self.settle(1, Outcome::DeadLetter);
+                }
                 Output::Stuck { message_id, why } => {
                     tracing::error!(
                         message_id,
                         why,
-                        "a message cannot be stored: the table refuses it even without what may be wrong with it (a check, a trigger); it is tried again, and what is behind it waits. Mend the table, or take the message out of the queue (millrace consume --count 1)"
+                        "the table refuses a message, even without what may be wrong with it (a check, a trigger): it is tried again, and what is behind it waits. Mend the table; or start the inbox with --on-refused reject, which dead-letters such a message; or take it out of the queue while the inbox is stopped (millrace consume --queue QUEUE --count 1)"
                     );
-                    self.store = None;
+                    self.metrics.stuck.set(1);
+                    self.database_lost();
                 }
                 Output::TakeLess => self.take_less(),
                 Output::Stopped => self.is_open = false,
@@ -209,17 +271,26 @@ impl Shell {
 
     fn begin_to_store(&mut self, rows: Arc<Vec<Row>>) {
         let store = self.store.clone().expect("the core was told that the database is there");
+        self.storing_since = Some(Instant::now());
         self.storing = Some(Box::pin(async move { store.insert(&rows).await }));
     }
 
-    /// The next wait for deliveries sends what is settled here.
-    fn settle(&mut self, count: usize) {
+    fn database_lost(&mut self) {
+        self.store = None;
+        self.metrics.database_connections.set(0);
+    }
+
+    /// The oldest deliveries have ended so. The next wait for deliveries tells the broker.
+    fn settle(&mut self, count: usize, outcome: Outcome) {
         let Some(consumer) = self.consumer.as_deref_mut() else { return };
+        let since = Instant::now();
         for tag in self.tags.drain(..count) {
-            if let Err(error) = consumer.settle(tag, Outcome::Done) {
+            if let Err(error) = consumer.settle(tag, outcome) {
                 tracing::error!(%error, "a delivery was settled twice");
             }
         }
+        self.metrics.unacked.set(self.tags.len() as i64);
+        self.metrics.step(Step::Settle, since.elapsed().as_nanos() as u64);
     }
 
     /// What is here and not being stored goes back to the queue, and comes again in smaller portions.
@@ -227,23 +298,27 @@ impl Shell {
         self.config.prefetch = (self.config.prefetch / 4).max(1);
         let prefetch = self.config.prefetch;
         tracing::warn!(prefetch, "the messages are large: fewer of them are taken at a time");
-        self.to_broker = Link::to_broker(&self.config);
-        self.consumer = None;
-        self.tags.clear();
-        self.step(Input::BrokerLost);
+        self.to_broker = Link::to_broker(&self.config, &self.metrics);
+        self.leave_broker();
     }
 
     fn broker_lost(&mut self, error: &client::Error) {
         tracing::warn!(%error, "the broker is lost");
+        self.leave_broker();
+    }
+
+    fn leave_broker(&mut self) {
         self.consumer = None;
         self.tags.clear();
+        self.metrics.broker_connections.set(0);
+        self.metrics.unacked.set(0);
         self.step(Input::BrokerLost);
     }
 
     /// No more deliveries: what came until now is the last.
     async fn stop(&mut self) {
         self.stopping_since = Some(Instant::now());
-        tracing::info!(held = self.core.held(), "stopping: what is here is stored first");
+        tracing::info!(held = self.core.held(), "no more is taken: what is here is stored");
         if let Some(consumer) = self.consumer.as_deref_mut() {
             match tokio::time::timeout(STOP_MAX, consumer.cancel()).await {
                 Ok(Ok(())) => {}

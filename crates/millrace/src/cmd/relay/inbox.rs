@@ -1,15 +1,13 @@
 //! `millrace relay inbox`: a queue into a table, once for each message-id.
-#![allow(clippy::disallowed_methods, reason = "starts the inbox and waits for signals")]
+#![allow(clippy::disallowed_methods, reason = "starts the inbox, and what serves its metrics")]
 
-use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
 use client::Url;
 use relay::TableName;
-use relay::inbox::{Config, Counts, Statements};
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::watch;
+use relay::inbox::{Config, Counts, Metrics, OnRefused, Statements};
 
+use super::process::{Log, stop_on_signals};
 use super::screen;
 
 const EXAMPLES: &str = "\
@@ -66,12 +64,26 @@ pub(crate) struct Args {
     /// Share the queue with other consumers, which loses the order; without this a second inbox stands by
     #[arg(long)]
     shared: bool,
+    /// What becomes of a message that the table refuses (a check, a trigger), even without what may be wrong with it
+    #[arg(long, value_name = "WHAT", value_enum, default_value = "wait")]
+    on_refused: Refused,
+    /// Serve /metrics (Prometheus), /health and /ready on this address: 127.0.0.1:9188
+    #[arg(long, value_name = "ADDR")]
+    metrics: Option<String>,
     /// Print the SQL that --install runs, and exit
     #[arg(long)]
     print_sql: bool,
-    /// What to log, as RUST_LOG has it
-    #[arg(long, value_name = "FILTER", env = "MILLRACE_LOG", default_value = "info")]
-    log: String,
+    #[command(flatten)]
+    log: Log,
+}
+
+/// What becomes of a refused message.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Refused {
+    /// Try it again until the table takes it; what is behind it waits
+    Wait,
+    /// basic.reject without requeue: dead-letter it; a queue without a dead-letter exchange DROPS it
+    Reject,
 }
 
 /// Runs until a signal, or until it cannot go on.
@@ -81,24 +93,21 @@ pub(crate) fn run(args: Args) -> ExitCode {
         println!("{}", Statements::new(&args.table).install);
         return ExitCode::SUCCESS;
     }
-    let filter = tracing_subscriber::EnvFilter::new(&args.log);
-    // Colours are for eyes, not for files.
-    let has_colours = std::io::stderr().is_terminal();
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(has_colours);
-    log.with_writer(std::io::stderr).init();
+    args.log.begin();
+    let metrics = args.metrics.clone();
     let config = match config(args) {
         Ok(config) => config,
         Err(why) => return screen::fail(&why),
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let result = match runtime {
-        Ok(runtime) => runtime.block_on(take(config)),
+        Ok(runtime) => runtime.block_on(take(config, metrics.as_deref())),
         Err(error) => Err(format!("cannot start: {error}")),
     };
     match result {
         Ok(counts) => {
-            let Counts { stored, duplicates, without_id, flawed, batches } = counts;
-            tracing::info!(stored, duplicates, without_id, flawed, batches, "ended");
+            let Counts { stored, duplicates, without_id, flawed, rejected, batches } = counts;
+            tracing::info!(stored, duplicates, without_id, flawed, rejected, batches, "ended");
             ExitCode::SUCCESS
         }
         Err(why) => screen::fail(&why),
@@ -112,31 +121,26 @@ fn config(args: Args) -> Result<Config, String> {
     let config = Config::new(&database, url, &queue, &args.consumer.unwrap_or_default());
     let prefetch = args.prefetch.unwrap_or(Config::prefetch_for(args.batch));
     let config = Config { table: args.table, batch: args.batch, prefetch, ..config };
-    let config = Config { install: args.install, shared: args.shared, ..config };
+    let on_refused = match args.on_refused {
+        Refused::Wait => OnRefused::Wait,
+        Refused::Reject => OnRefused::Reject,
+    };
+    let config = Config { install: args.install, shared: args.shared, on_refused, ..config };
     match config.problems().as_slice() {
         [] => Ok(config),
         problems => Err(format!("The settings are wrong:\n  {}", problems.join("\n  "))),
     }
 }
 
-async fn take(config: Config) -> Result<Counts, String> {
-    let (stop, stopped) = watch::channel(false);
-    let inbox = relay::io::run_inbox(config, stopped);
-    let signals = async {
-        let (Ok(mut term), Ok(mut int)) =
-            (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
-        else {
-            return std::future::pending().await;
-        };
-        tokio::select! {
-            _ = term.recv() => (),
-            _ = int.recv() => (),
-        }
-        stop.send_replace(true);
-        std::future::pending::<()>().await;
-    };
-    tokio::select! {
-        ended = inbox => ended.map_err(|error| error.to_string()),
-        () = signals => unreachable!("signals only ask for the end"),
+async fn take(config: Config, address: Option<&str>) -> Result<Counts, String> {
+    let metrics = Metrics::default();
+    if let Some(address) = address {
+        let listener = relay::io::http::bind(address).await;
+        let listener = listener.map_err(|error| format!("--metrics {address}: {error}"))?;
+        tokio::spawn(relay::io::http::serve(listener, metrics.clone()));
+        tokio::spawn(relay::io::watch_queue(config.clone(), metrics.clone()));
     }
+    let stop = stop_on_signals("what is here is stored and acknowledged first");
+    let ended = relay::io::run_inbox(config, metrics, stop).await;
+    ended.map_err(|error| error.to_string())
 }

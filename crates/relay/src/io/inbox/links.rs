@@ -5,10 +5,10 @@ use std::hash::{BuildHasher, RandomState};
 use std::pin::Pin;
 use std::time::{Duration, Instant};
 
-use client::{Backoff, Chance, Consumer, ConsumerOptions, Options};
+use client::{Backoff, Chance, Connection, Consumer, ConsumerOptions, Options};
 
 use super::store::Store;
-use crate::inbox::{Config, Statements};
+use crate::inbox::{Config, Metrics, Statements};
 use crate::io::postgres::Database;
 
 /// Seconds between heartbeats: how long a dead inbox may keep the queue from the next.
@@ -28,6 +28,12 @@ pub(super) async fn open_consumer(config: &Config) -> Result<Consumer, client::E
         ..ConsumerOptions::default()
     };
     Consumer::open(&config.broker, &options.without_retry(), &config.queue, how).await
+}
+
+/// A connection that only looks.
+pub(super) async fn open_watcher(config: &Config) -> Result<Connection, client::Error> {
+    let name = format!("millrace relay inbox {}, metrics", config.consumer);
+    Connection::open(&config.broker, &Options::named(name).without_retry()).await
 }
 
 /// Whether somebody else has the queue.
@@ -82,11 +88,15 @@ impl Link<Store> {
 }
 
 impl Link<Consumer> {
-    pub(super) fn to_broker(config: &Config) -> Self {
-        let config = config.clone();
+    pub(super) fn to_broker(config: &Config, metrics: &Metrics) -> Self {
+        let known = (config.clone(), metrics.clone());
         Self::new("the broker", move || {
-            let config = config.clone();
-            async move { open_consumer(&config).await.map_err(|error| words(&error)) }
+            let (config, metrics) = known.clone();
+            async move {
+                let opened = open_consumer(&config).await;
+                metrics.standby.set(i64::from(opened.as_ref().is_err_and(is_taken)));
+                opened.map_err(|error| words(&error))
+            }
         })
     }
 }
