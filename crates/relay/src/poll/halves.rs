@@ -16,7 +16,7 @@ impl Halves {
     }
 
     /// The rows to be tried next; [`Halves::tried`] must follow. None: every row is known.
-    pub fn next(&mut self) -> Option<Vec<usize>> {
+    pub fn take_next(&mut self) -> Option<Vec<usize>> {
         self.chunks.pop()
     }
 
@@ -51,7 +51,7 @@ mod tests {
         let mut halves = Halves::of((0..count).collect());
         let mut tries = 0;
         while tries < tries_max
-            && let Some(rows) = halves.next()
+            && let Some(rows) = halves.take_next()
         {
             tries += 1;
             let found = rows.iter().find(|row| guilty.contains(row));

@@ -245,7 +245,7 @@ impl Writer<'_, '_> {
             };
         };
         let mut halves = Halves::of(rows);
-        while let Some(rows) = halves.next() {
+        while let Some(rows) = halves.take_next() {
             self.execute_text("SAVEPOINT apart").await?;
             let outcome = match self.attempt(what, &rows).await? {
                 Did::All => self.fire_deferred().await?,
