@@ -160,7 +160,9 @@ fn run_part(part: &Part, options: &Options, all: &Path) -> parts::Told {
             return Err("its tests have port 5672 written into them".into());
         }
         Some(_) => None,
-        None => Some(Broker::start_build(kind(options), options.build, &folder.join("broker"), PORT)?),
+        None => {
+            Some(Broker::start_build(kind(options), options.build, &folder.join("broker"), PORT)?)
+        }
     };
     let (host, port) = options.address.clone().unwrap_or(("127.0.0.1".to_string(), PORT));
     let cases = (suite.run)(&Target {

@@ -135,7 +135,8 @@ fn run_millrace(load: &Load, port: u16, pid: u32, seconds: u32) -> Run {
 /// Our own generator, told where the broker is and which process to watch.
 pub(super) fn millrace(port: u16, pid: u32) -> Command {
     let url = format!("amqp://guest:guest@127.0.0.1:{port}/%2F");
-    let mut bench = command(Build::Release.millrace(), &["bench", "--json", "--quiet", "--url", &url]);
+    let mut bench =
+        command(Build::Release.millrace(), &["bench", "--json", "--quiet", "--url", &url]);
     bench.args(["--pid", &pid.to_string()]);
     bench
 }
