@@ -100,11 +100,12 @@ impl Metrics {
 
     /// What keeps the inbox from storing right now; none: nothing.
     pub fn problem(&self) -> Option<&'static str> {
+        // It stays so while the message is tried again, on a connection of its own each time.
+        if self.stuck.get() > 0 {
+            return Some("the table refuses a message, see the log");
+        }
         if self.database_connections.get() == 0 {
-            return Some(match self.stuck.get() {
-                0 => "no connection to the database",
-                _ => "the table refuses a message, see the log",
-            });
+            return Some("no connection to the database");
         }
         let is_at_work = self.broker_connections.get() + self.standby.get() > 0;
         (!is_at_work).then_some("no connection to the broker")
@@ -175,8 +176,12 @@ mod tests {
         let metrics = Metrics::default();
         assert_eq!(metrics.problem(), Some("no connection to the database"));
         metrics.stuck.set(1);
-        assert!(metrics.problem().is_some_and(|what| what.contains("refuses a message")));
+        let is_refused =
+            || metrics.problem().is_some_and(|what| what.contains("refuses a message"));
+        assert!(is_refused());
         metrics.database_connections.set(1);
+        assert!(is_refused(), "while it is tried again");
+        metrics.stuck.set(0);
         assert!(metrics.problem().is_some_and(|what| what.contains("broker")));
         metrics.broker_connections.set(1);
         assert_eq!(metrics.problem(), None);
