@@ -50,7 +50,8 @@ fn a_relay_waits_without_a_transaction_while_the_broker_blocks_publishers() {
     }
     done(run.until("nobody is in a transaction", |run| done(run.sql(resting)) == "0"));
     let before = done(run.judge());
-    assert_eq!((before.charged, before.parked), (0, 0), "{before}");
+    // Rows may be parked: the broker took some before it saw its disk, and was slow with the others.
+    assert_eq!(before.charged, 0, "{before}");
     assert!(before.delivered < before.due, "it is blocked: {before}");
     // A broker with room.
     run.stage.broker.setup.arguments.clear();
