@@ -29,6 +29,9 @@ const SESSION: &str = "SET DateStyle = 'ISO'; SET IntervalStyle = 'iso_8601'; SE
 pub(crate) const NO_TLS: &str = "the server does not speak TLS: turn on `ssl` there, or add \
     sslmode=disable to the database URL";
 
+/// What tokio-postgres says then.
+const NO_TLS_TOLD: &str = "server does not support TLS";
+
 /// Where the database is, and how to speak to it.
 #[derive(Clone, Debug)]
 pub struct Database {
@@ -117,6 +120,28 @@ impl Database {
     /// # Errors
     /// In words: where to, and what the server or the system said.
     pub async fn connect(&self, name: &str) -> Result<Client, Error> {
+        self.open(name, is_temporary).await
+    }
+
+    /// Whether the settings lead to the database. A server that is away says nothing of that: it is there later.
+    ///
+    /// # Errors
+    /// A wrong login; a certificate that is not believed, which a relay that runs would wait for to be better.
+    pub(crate) async fn check(&self, name: &str) -> Result<(), Error> {
+        match self.open(name, |error| is_temporary(error) && !is_of_tls(error)).await {
+            Err(error) if error.is_temporary() => {
+                tracing::warn!(%error, "waiting for the database");
+                Ok(())
+            }
+            checked => checked.map(drop),
+        }
+    }
+
+    async fn open(
+        &self,
+        name: &str,
+        is_temporary: impl Fn(&tokio_postgres::Error) -> bool,
+    ) -> Result<Client, Error> {
         let mut config = self.config.clone();
         config.application_name(name);
         let failed = |error: tokio_postgres::Error| Error::Database {
@@ -338,7 +363,7 @@ pub(crate) fn words(error: &tokio_postgres::Error) -> String {
     while let Some(inner) = source {
         let inner_text = match inner.downcast_ref::<io::Error>() {
             Some(error) => tls_words(error),
-            None if inner.to_string() == "server does not support TLS" => NO_TLS.into(),
+            None if inner.to_string() == NO_TLS_TOLD => NO_TLS.into(),
             None => inner.to_string(),
         };
         if !text.contains(&inner_text) {
@@ -387,6 +412,15 @@ pub(crate) fn is_of_a_row(error: &tokio_postgres::Error) -> bool {
     let class = error.code().and_then(|code| code.code().get(..2));
     // P0: RAISE in a trigger. 54: an index entry that is too long. 44: WITH CHECK OPTION. 27: a trigger changed the row.
     matches!(class, Some("21" | "22" | "23" | "27" | "44" | "54" | "P0"))
+}
+
+/// Whether the two could not agree on TLS: a certificate that is not believed, or no TLS there.
+fn is_of_tls(error: &tokio_postgres::Error) -> bool {
+    let sources = std::iter::successors(std::error::Error::source(error), |inner| inner.source());
+    sources.into_iter().any(|inner| match inner.downcast_ref::<io::Error>() {
+        Some(error) => error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>()),
+        None => inner.to_string() == NO_TLS_TOLD,
+    })
 }
 
 /// Whether the same may work later: the connection, a resource, a lock; not a wrong statement or password.

@@ -180,8 +180,8 @@ impl Relay {
                  also after a fail-over",
             ));
         }
-        // A wrong address, certificate or login is told at once.
-        drop(database.connect("millrace-relay-slot").await?);
+        // A wrong certificate or login is told at once.
+        database.check("millrace-relay-slot").await?;
         drop(super::broker::open(&config.broker, "millrace relay", 1).await?);
         let seed = {
             use std::hash::{BuildHasher, RandomState};
