@@ -46,12 +46,28 @@ fn commits_keep_their_order_when_relay_database_and_broker_are_killed_over_and_o
             done(run.until("it goes on", |run| run.delivered() >= enough || run.is_written()));
             done(victim.kill(&mut run));
             done(victim.revive(&mut run));
-            // A relay that starts without its database or broker is told so, and ends.
+            // A relay that starts without its broker is told so, and ends.
             done(run.until("it reads the log", |run| run.is_streaming()));
         }
         let report = valid(done(run.finish()));
         assert_eq!(report.charged, 0, "an outage is nobody's fault");
     }
+}
+
+/// Seed 1795289939 of `trials relay`: one of three relays was started while PostgreSQL was away, and ended.
+#[test]
+fn a_relay_that_starts_while_its_database_is_away_waits_for_it() {
+    let Some(mut stage) = stage(Kind::Millrace) else { return };
+    let plan = Plan { transactions: 20, ..Plan::usual(131) };
+    let mut run = done(Run::start(&mut stage, Shape::wal(Asked::Key), plan));
+    done(run.relays[0].kill9());
+    run.relays.clear();
+    done(Victim::Postgres.kill(&mut run));
+    done(run.start_relay());
+    let waits = |run: &mut Run<'_>| run.relays[0].last_words().contains("waiting for the database");
+    done(run.until("it says what it waits for", waits));
+    done(Victim::Postgres.revive(&mut run));
+    valid(done(run.finish()));
 }
 
 #[test]
