@@ -133,6 +133,55 @@ fn a_row_that_may_not_be_marked_dies_in_its_place_and_is_not_published_any_more(
     }
 }
 
+/// Rows are read past somebody who stands at the first of them while the table says so. Only workers are held up, and
+/// only as a role for which policies count.
+const TURNSTILE: &str = "
+    CREATE TABLE closed AS SELECT min(seq) AS at FROM outbox_messages;
+    CREATE FUNCTION pass(seq bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+    BEGIN
+        WHILE current_setting('application_name') LIKE 'millrace-relay-worker-%'
+            AND EXISTS (SELECT FROM closed c WHERE c.at = pass.seq)
+        LOOP
+            PERFORM pg_sleep(0.01);
+        END LOOP;
+        RETURN true;
+    END $$;
+    CREATE POLICY turnstile ON outbox_messages USING (pass(seq));
+    ALTER TABLE outbox_messages ENABLE ROW LEVEL SECURITY;
+    CREATE ROLE drainer LOGIN;
+    GRANT ALL ON ALL TABLES IN SCHEMA public TO drainer;";
+
+#[test]
+fn a_row_that_somebody_else_parks_while_a_worker_looks_for_rows_is_left_alone() {
+    let Some(mut stage) = stage(Kind::Millrace) else { return };
+    let plan = Plan { transactions: 10, ..Plan::usual(161) };
+    let shape = Shape::poll(Asked::None).with(&["--workers", "1"]);
+    let mut run = done(Run::prepare(&mut stage, shape, plan));
+    run.write();
+    done(run.until("all is written", Run::is_written));
+    done(run.sql(TURNSTILE));
+    done(run.sql(&format!("GRANT CREATE ON DATABASE {} TO drainer", run.database)));
+    run.take();
+    let words: Vec<String> =
+        run.words().iter().map(|word| word.replace("postgres@", "drainer@")).collect();
+    let log = run.stage.dir.join("relay-turnstile.txt");
+    run.relays.push(done(Relay::start(&run.stage.millrace, &words, &log)));
+    let looks = "SELECT count(*) FROM pg_stat_activity
+                 WHERE wait_event = 'PgSleep' AND usename = 'drainer'";
+    done(run.until("it looks for rows", |run| done(run.sql(looks)) == "1"));
+    // As another worker does whose message for the last row was refused.
+    let parked = done(run.sql(
+        "INSERT INTO millrace.relay_failures (outbox, row_id, attempts, reason, error, next_attempt_at)
+         SELECT 'public.outbox_messages', id, 1, 'refused', 'by somebody', now() + interval '1 hour'
+         FROM outbox_messages ORDER BY seq DESC LIMIT 1 RETURNING row_id",
+    ));
+    done(run.sql("DELETE FROM closed"));
+    let open = "SELECT id FROM outbox_messages WHERE processed_on_utc IS NULL";
+    done(run.until("the others are marked", |run| done(run.sql(open)).lines().count() <= 1));
+    assert_eq!(done(run.sql(open)), parked, "it waits");
+    assert!(!deliveries(&mut run).contains_key(&ids(&parked)[0]), "it is not published either");
+}
+
 #[test]
 fn a_dead_row_with_json_that_jsonb_cannot_hold_is_kept_and_comes_back_as_it_was() {
     let Some(mut stage) = stage(Kind::Millrace) else { return };

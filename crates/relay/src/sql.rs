@@ -180,6 +180,17 @@ impl Statements {
         )
     }
 
+    /// Which of these rows (text array `$1`) have failed and wait.
+    pub fn waiting(&self) -> String {
+        let outbox = literal(&self.table.label());
+        // Mostly there are none at all, which is seen at once.
+        format!(
+            "SELECT f.row_id FROM millrace.relay_failures f WHERE f.outbox = {outbox} \
+             AND EXISTS (SELECT FROM millrace.relay_failures WHERE outbox = {outbox}) \
+             AND f.row_id = ANY($1::text[]) AND (f.next_attempt_at > now() OR f.dead_at IS NOT NULL)"
+        )
+    }
+
     /// How rows are named after the fetch: `o.ctid = ANY($1)`, or by id where a table has many heaps.
     fn is_one_of(&self) -> String {
         if self.table.is_plain {

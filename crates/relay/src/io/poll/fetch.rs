@@ -1,5 +1,6 @@
 //! Reading and locking the next rows.
 
+use std::collections::BTreeSet;
 use std::error::Error as StdError;
 use std::time::{Duration, Instant};
 
@@ -33,12 +34,40 @@ pub(super) async fn fetch(
     lanes: Option<&[i32]>,
     largest: &mut usize,
 ) -> Result<Fetched, tokio_postgres::Error> {
-    let fetched = match has_cursor(shared) {
+    let mut fetched = match has_cursor(shared) {
         true => scan_on(shared, prepared, transaction, lanes, largest).await?,
         false => scan(shared, prepared, transaction, None, lanes, largest).await?,
     };
     shared.note_fetch(fetched.took);
+    leave_waiting(shared, prepared, transaction, &mut fetched.rows).await?;
     Ok(fetched)
+}
+
+/// Leaves out rows that have failed since the fetch began to look.
+///
+/// A fetch sees failures as they were at its beginning. Whoever had a row locked then may have written its failure and
+/// let it go before the fetch came to it: nothing of the row itself has changed, so that the database does not look
+/// again. Now that the rows are ours, nobody else writes failures for them. Under an order, lanes see to that. Whether
+/// there are failures is for the database to say: another relay's may be a moment old.
+async fn leave_waiting(
+    shared: &Shared,
+    prepared: &mut Prepared,
+    transaction: &Transaction<'_>,
+    rows: &mut Vec<OutboxRow>,
+) -> Result<(), tokio_postgres::Error> {
+    if shared.config.order != Order::None || rows.is_empty() {
+        return Ok(());
+    }
+    let id = shared.layout().id;
+    let name = |row: &OutboxRow| row.fields.text(id).unwrap_or_default().to_owned();
+    let ids: Vec<String> = rows.iter().map(name).collect();
+    let statement = prepared.get(transaction, &shared.statements.waiting()).await?;
+    let waiting = transaction.query(&statement, &[&ids]).await?;
+    let waiting: BTreeSet<&str> = waiting.iter().map(|row| row.get(0)).collect();
+    if !waiting.is_empty() {
+        rows.retain(|row| !waiting.contains(row.fields.text(id).unwrap_or_default()));
+    }
+    Ok(())
 }
 
 /// Whether a scan may begin behind the rows that an earlier one has read.
