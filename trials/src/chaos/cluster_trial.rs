@@ -204,6 +204,9 @@ impl Trial {
             plan.queues.push(pika::queue());
         }
         let target = Target::nodes(self.cluster.addresses());
+        self.runtime.block_on(Load::declare(&plan, &target)).map_err(Failure::Broken)?;
+        // What a node routes before it has heard of a binding is not lost: it was never to go there.
+        self.cluster.wait_agreed(READY)?;
         let starting = Load::start(plan, target.clone(), self.recorder.clone());
         self.load = Some(self.runtime.block_on(starting).map_err(Failure::Broken)?);
         match pika {

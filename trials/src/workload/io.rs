@@ -84,6 +84,12 @@ pub struct Load {
 const REST: Duration = Duration::from_secs(40);
 
 impl Load {
+    /// Declares what `plan` needs; waits for a broker that answers. [`Load::start`] does it, too. Nodes of a
+    /// cluster may route by a new binding a moment later than the one that it was declared at.
+    pub async fn declare(plan: &Plan, target: &Target) -> Result<(), String> {
+        link::declare(plan, target).await
+    }
+
     /// Declares what the plan needs and starts every client; waits for a broker that answers.
     pub async fn start(plan: Plan, target: Target, recorder: Recorder) -> Result<Self, String> {
         let plan = Arc::new(plan);
