@@ -209,7 +209,7 @@ fn look_again(pair: Pair, items: Vec<Item>) -> Vec<(Item, Traces)> {
 
 /// Where two traces part: the number of the operation.
 fn parting(traces: &Traces) -> Option<usize> {
-    let Traces { reference, tried } = traces;
+    let Traces { reference, tried, .. } = traces;
     let count = reference.0.len().max(tried.0.len());
     (0..count).find(|index| reference.0.get(*index) != tried.0.get(*index))
 }
@@ -248,7 +248,7 @@ fn plain(line: &str) -> String {
 /// The program with what both brokers showed, up to where they part and as many operations more.
 fn story(item: &Item, traces: &Traces, more: usize) -> String {
     let mut text = format!("-- {}\n", item.name);
-    let Traces { reference, tried } = traces;
+    let Traces { reference, tried, .. } = traces;
     let count = reference.0.len().max(tried.0.len());
     let told = parting(traces).map_or(count, |parting| parting.saturating_add(more));
     for index in 0..count {

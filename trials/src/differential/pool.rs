@@ -21,6 +21,8 @@ pub(super) struct Item {
 pub(super) struct Traces {
     pub(super) reference: Trace,
     pub(super) tried: Trace,
+    /// It took so long that queues may have gone which a program still uses.
+    is_late: bool,
 }
 
 /// Connections to both brokers, for one program after the other.
@@ -32,6 +34,8 @@ pub(super) struct Bench {
 
 /// How often a difference is looked at again before it counts.
 const REPEATS: usize = 3;
+/// Runs on a machine that is too busy say nothing: so many are too many.
+const LATE_MAX: usize = 10;
 
 impl Bench {
     pub(super) fn new(pair: Pair) -> Bench {
@@ -54,15 +58,28 @@ impl Bench {
             self.tried = Site::new(self.pair.tried);
         }
         let (reference, tried) = (reference.unwrap_or_default(), tried.unwrap_or_default());
-        Traces { reference, tried }
+        // Each operation uses every queue, at any time while it lasts.
+        let slowest = self.reference.slowest.max(self.tried.slowest);
+        let is_late = program.unused().is_some_and(|unused| slowest * 2 > unused);
+        Traces { reference, tried, is_late }
     }
 
     /// The traces of a program whose traces differ each time that it runs, and with all patience;
     /// none if they once were equal.
     pub(super) fn difference(&mut self, program: &Program, patience: Patience) -> Option<Traces> {
         let mut seen: Vec<Traces> = Vec::new();
-        for _ in 0..REPEATS {
-            seen.push(self.try_once(program, patience));
+        let mut late = 0;
+        while seen.len() < REPEATS {
+            let traces = self.try_once(program, patience);
+            if traces.is_late {
+                late += 1;
+                if late > LATE_MAX {
+                    println!("too slow, {late} times, to tell what becomes of\n{program}");
+                    return None;
+                }
+                continue;
+            }
+            seen.push(traces);
             let is_equal = |one: &Traces| seen.iter().any(|two| one.reference == two.tried);
             if seen.iter().any(is_equal) {
                 return None;

@@ -11,6 +11,7 @@
 //! ```
 
 use std::fmt;
+use std::time::Duration;
 
 use amqp::FieldValue;
 
@@ -116,6 +117,8 @@ const VERBS: [(&str, Verb, usize); VERB_COUNT] = [
 
 /// A time to live between these makes a message expire while the program waits for it.
 const SHORT_MS: std::ops::RangeInclusive<i64> = 1..=1000;
+/// A queue that may be unused for longer does not go while a program runs.
+const UNUSED_MS_MAX: u64 = 10_000;
 
 impl Program {
     /// Reads a script. Lines that are empty or begin with `#` say nothing.
@@ -131,6 +134,13 @@ impl Program {
             let ttl = operation.number("x-message-ttl").or(operation.number("expiration"));
             ttl.is_some_and(|ttl| SHORT_MS.contains(&ttl))
         })
+    }
+
+    /// The shortest time that a queue of it lives unused, where the program waits for that.
+    pub(super) fn unused(&self) -> Option<Duration> {
+        let times = self.0.iter().filter_map(|operation| operation.number("x-expires"));
+        let times = times.filter_map(|ms| u64::try_from(ms).ok()).filter(|ms| *ms <= UNUSED_MS_MAX);
+        times.min().map(Duration::from_millis)
     }
 
     /// Whether messages move while no client does anything: dead letters, and what a replicated queue

@@ -29,6 +29,8 @@ pub(super) struct Trace(pub(super) Vec<Vec<String>>);
 pub(super) struct Site {
     address: SocketAddr,
     wires: [Option<Wire>; LINKS],
+    /// The longest that an operation of the last program took.
+    pub(super) slowest: Duration,
 }
 
 /// How long is waited until nothing moves any more.
@@ -64,21 +66,27 @@ pub(super) fn run(
     prefix: &str,
     patience: Patience,
 ) -> io::Result<Trace> {
+    let mut slowest = Duration::ZERO;
     let mut runner = Runner::new(site, program, prefix, patience);
     let mut trace = Trace::default();
     for operation in &program.0 {
+        let begun = Instant::now();
         runner.operate(operation)?;
         trace.0.push(runner.step.take(prefix));
+        if operation.verb != Verb::Pause {
+            slowest = slowest.max(begun.elapsed());
+        }
     }
     runner.finish(program)?;
     trace.0.push(runner.step.take(prefix));
     runner.clean(program)?;
+    site.slowest = slowest;
     Ok(trace)
 }
 
 impl Site {
     pub(super) fn new(address: SocketAddr) -> Site {
-        Site { address, wires: [None, None] }
+        Site { address, wires: [None, None], slowest: Duration::ZERO }
     }
 }
 
