@@ -32,6 +32,8 @@ pub struct Run<'a> {
     pub quiet: Duration,
     slot: String,
     number: u32,
+    /// What each of its relays says, in the order of their starts.
+    logs: Vec<PathBuf>,
     book: Arc<Book>,
     basket: Arc<Basket>,
     writers: Option<Writers>,
@@ -43,6 +45,8 @@ const QUIET: Duration = Duration::from_secs(20);
 /// How long a relay may take to end when it is asked to.
 pub(super) const ENDS: Duration = Duration::from_secs(15);
 const PAUSE: Duration = Duration::from_millis(5);
+/// The words of so many relays are shown where one has failed.
+const LAST: usize = 3;
 
 impl<'a> Run<'a> {
     /// Makes the database, the tables and the queue; nothing runs yet.
@@ -77,6 +81,7 @@ impl<'a> Run<'a> {
             quiet: QUIET,
             slot,
             number,
+            logs: Vec::new(),
             book: Arc::default(),
             basket: Arc::default(),
             writers: None,
@@ -143,7 +148,9 @@ impl<'a> Run<'a> {
     /// # Errors
     /// It cannot be started.
     pub fn start_relay(&mut self) -> Result<(), Failure> {
-        let log = self.log();
+        let log = format!("relay-{}-{}.txt", self.number, self.logs.len() + 1);
+        let log = self.stage.dir.join(log);
+        self.logs.push(log.clone());
         let relay = match &self.shape.planted {
             None => Relay::start(&self.stage.millrace, &self.words(), &log)?,
             Some((trials, bug)) => {
@@ -245,13 +252,11 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
+    /// Of the relays that were started last.
     fn last_words(&self) -> String {
-        format!("{}:\n{}", self.log().display(), tail(&self.log()))
-    }
-
-    /// What the run's relays say, one after the other.
-    fn log(&self) -> PathBuf {
-        self.stage.dir.join(format!("relay-{}.txt", self.number))
+        let last = self.logs.iter().rev().take(LAST).rev();
+        let words = last.map(|log| format!("{}:\n{}", log.display(), tail(log)));
+        words.collect::<Vec<String>>().join("\n")
     }
 
     /// Lets everything come to its end, and judges. The relays are asked to end.
