@@ -199,6 +199,12 @@ impl QueueGroup {
         self.replica.is_leader() && self.leads == Some(self.replica.term())
     }
 
+    /// Whether the queues here still have what this node's sessions hold and may be given. That goes on
+    /// until the step ends in which leadership was lost: only then is it handed over.
+    pub(crate) fn has_sessions(&self) -> bool {
+        self.leads.is_some()
+    }
+
     /// Whether this replica became able to lead: everything of earlier terms is applied.
     pub(crate) fn begins_to_lead(&self) -> bool {
         use raft::Storage;

@@ -371,6 +371,102 @@ fn credit_that_comes_with_a_return_is_not_lost_with_the_leader_that_was_to_log_i
     assert_eq!(delivered(&mut cluster, bob).len(), 1, "it has credit for one, and gets one");
 }
 
+/// A session on the node that leads the group of a queue with `count` messages, that may hold so many and
+/// holds so many: it has no credit left.
+fn full_hands(cluster: &mut Cluster, count: u64) -> (SessionId, (QueueId, GroupId)) {
+    let place = cluster.declare(session(NodeId(1)), "orders", (true, false));
+    let bob = session(cluster.leader(place.1));
+    publish(cluster, bob, place, count);
+    attach(cluster, bob, place, u32::try_from(count).unwrap());
+    assert_eq!(delivered(cluster, bob).len() as u64, count);
+    (bob, place)
+}
+
+fn publish(cluster: &mut Cluster, by: SessionId, place: (QueueId, GroupId), count: u64) {
+    (0..count).for_each(|ticket| cluster.ask(by, append(ticket, place, b"a")));
+    cluster.run(100);
+}
+
+/// Settles the first messages of a queue, and asks for as many.
+fn acknowledge(
+    cluster: &mut Cluster,
+    session: SessionId,
+    (queue, group): (QueueId, GroupId),
+    credit: u32,
+) {
+    let consumer = ConsumerId { session, number: 1 };
+    let (ranges, outcome) = (Ranges::from(1..1 + u64::from(credit)), Outcome::Done);
+    cluster.ask(session, Request::Settle { group, queue, consumer, ranges, outcome, credit });
+}
+
+/// What a session is given of `count` more messages, once all is well again.
+fn given_of(cluster: &mut Cluster, by: SessionId, place: (QueueId, GroupId), count: u64) -> usize {
+    cluster.run(1500);
+    heal_all(cluster);
+    cluster.run(2000);
+    // What the next leader did not know to be settled has come again.
+    let again = delivered(cluster, by).len();
+    if again > 0 {
+        acknowledge(cluster, by, place, u32::try_from(again).unwrap());
+    }
+    cluster.run(100);
+    publish(cluster, by, place, count);
+    delivered(cluster, by).len()
+}
+
+#[test]
+fn credit_that_comes_in_the_step_in_which_a_leader_finds_itself_alone_is_not_lost() {
+    // A shard that comes to its inputs late finds there that it is cut off, and what its own sessions have
+    // asked meanwhile.
+    let mut cluster = Cluster::new(3, 1);
+    let (bob, place) = full_hands(&mut cluster, 10);
+    let leader = cluster.leader(place.1);
+    for other in (1..=3).map(NodeId).filter(|node| *node != leader) {
+        cluster.cut(leader, other);
+    }
+    acknowledge(&mut cluster, bob, place, 10);
+    assert_eq!(given_of(&mut cluster, bob, place, 10), 10);
+}
+
+#[test]
+fn what_comes_back_in_the_step_in_which_a_leader_finds_itself_alone_is_given_out_again() {
+    let mut cluster = Cluster::new(3, 1);
+    let (bob, place) = full_hands(&mut cluster, 3);
+    let (queue, group) = place;
+    let leader = cluster.leader(group);
+    for other in (1..=3).map(NodeId).filter(|node| *node != leader) {
+        cluster.cut(leader, other);
+    }
+    let consumer = ConsumerId { session: bob, number: 1 };
+    let (ranges, outcome, credit) = (Ranges::from(1..4), Outcome::Requeue, 3);
+    cluster.ask(bob, Request::Settle { group, queue, consumer, ranges, outcome, credit });
+    cluster.run(1500);
+    heal_all(&mut cluster);
+    cluster.run(2000);
+    let again: Vec<u64> = delivered(&mut cluster, bob).iter().map(|(_, seq, _)| *seq).collect();
+    assert_eq!(again, [1, 2, 3]);
+}
+
+#[test]
+fn a_leader_that_hears_of_the_next_one_keeps_the_credit_that_came_before_it_could_hand_over() {
+    let mut cluster = Cluster::new(3, 1);
+    let (bob, place) = full_hands(&mut cluster, 10);
+    let group = place.1;
+    let leader = cluster.leader(group);
+    // It stands still for less than it takes to be missed, and the others lose sight of it for a moment:
+    // they elect one of them. Meanwhile its client acknowledges everything.
+    cluster.asleep.insert(leader);
+    let others: Vec<NodeId> = (1..=3).map(NodeId).filter(|node| *node != leader).collect();
+    others.iter().for_each(|other| cluster.lose_sight(*other, leader));
+    cluster.run(1);
+    others.iter().for_each(|other| cluster.catch_sight(*other, leader));
+    cluster.run(600);
+    assert!(cluster.leader_but(group, leader).is_some(), "another leads");
+    acknowledge(&mut cluster, bob, place, 10);
+    cluster.asleep.clear();
+    assert_eq!(given_of(&mut cluster, bob, place, 10), 10);
+}
+
 fn heal_all(cluster: &mut Cluster) {
     for a in (1..=3).map(NodeId) {
         for b in (a.0 + 1..=3).map(NodeId) {

@@ -232,12 +232,14 @@ impl Shard {
             return there(self, node, 0);
         }
         let me = self.me.node;
-        let serves = match (&self.catalog, self.groups.get(&group)) {
-            (_, Some(found)) => found.serves(),
+        let is_here = match (&self.catalog, self.groups.get(&group)) {
+            // Not only while it serves: to leave before consumers are handed over would be to tell the
+            // next leader of none, and to lose the credit that comes for them.
+            (_, Some(found)) => found.has_sessions(),
             (Some(catalog), None) if group == GroupId::CATALOG => catalog.serves(),
             (_, None) => false,
         };
-        if serves {
+        if is_here {
             return Route::Here;
         }
         let is_dismissed = self.is_dismissed(group);

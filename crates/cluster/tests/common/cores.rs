@@ -42,6 +42,8 @@ pub(crate) struct Cluster {
     pub(crate) silent: BTreeMap<(NodeId, NodeId), u64>,
     /// Nodes whose disk takes its time.
     pub(crate) stalled: BTreeSet<NodeId>,
+    /// Nodes that take no step for now: what comes waits for them.
+    pub(crate) asleep: BTreeSet<NodeId>,
     pub(crate) ms: u64,
     /// How wrong a node's clock on the wall is, in milliseconds.
     pub(crate) wall_errors: BTreeMap<NodeId, i64>,
@@ -59,6 +61,7 @@ impl Cluster {
             up: BTreeSet::new(),
             silent: BTreeMap::new(),
             stalled: BTreeSet::new(),
+            asleep: BTreeSet::new(),
             ms: 0,
             wall_errors: BTreeMap::new(),
             shards,
@@ -88,6 +91,18 @@ impl Cluster {
             self.silent.remove(&(from, to));
             self.core(from).tell_all(|| Input::PeerDown { node: to });
         }
+    }
+
+    /// One end alone takes the wire for gone: what the other says is lost.
+    pub(crate) fn lose_sight(&mut self, of: NodeId, from: NodeId) {
+        self.wires.remove(&(of, from));
+        self.core(of).tell_all(|| Input::PeerDown { node: from });
+    }
+
+    /// And takes it for back.
+    pub(crate) fn catch_sight(&mut self, of: NodeId, from: NodeId) {
+        self.wires.insert((of, from), VecDeque::new());
+        self.core(of).tell_all(|| Input::PeerUp { node: from });
     }
 
     /// The process dies and starts again on the same disk; the wires come back at once.
@@ -158,7 +173,7 @@ impl Cluster {
                 core.inboxes[shard].push(Input::Peers { from: *from, messages });
             }
         }
-        for core in &mut self.cores {
+        for core in self.cores.iter_mut().filter(|core| !self.asleep.contains(&core.id)) {
             if !self.stalled.contains(&core.id) {
                 core.sync();
             }
@@ -179,6 +194,17 @@ impl Cluster {
             reports.iter().any(|it| it.group == group && it.leader == Some(core.id))
         };
         self.cores.iter().find(leads).expect("somebody leads").id
+    }
+
+    /// Who leads besides a node that may not know that it does not.
+    pub(crate) fn leader_but(&mut self, group: GroupId, not: NodeId) -> Option<NodeId> {
+        let shard = Shard::of(group, self.shards);
+        let leads = |core: &&Core| {
+            let reports = core.shards[shard].report_groups(false);
+            core.id != not
+                && reports.iter().any(|it| it.group == group && it.leader == Some(core.id))
+        };
+        self.cores.iter().find(leads).map(|core| core.id)
     }
 
     pub(crate) fn ask(&mut self, session: SessionId, request: Request) {
