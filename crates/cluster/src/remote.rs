@@ -92,7 +92,24 @@ impl Remote {
 
     /// Nobody answers: who asked, to be told so.
     pub(crate) fn give_up(&mut self) -> Vec<(SessionId, Ticket)> {
-        std::mem::take(&mut self.asked).into_keys().collect()
+        let asked = std::mem::take(&mut self.asked);
+        asked.values().for_each(|request| self.refuse(request));
+        asked.into_keys().collect()
+    }
+
+    /// Nobody is there to ask. A consumer that its session does not want any more is none all the same: the
+    /// session forgets it, so the next leader must not hear of it.
+    pub(crate) fn refuse(&mut self, request: &Request) {
+        if let Request::Detach { queue, consumer, .. } = request {
+            self.detach(*queue, *consumer);
+        }
+    }
+
+    fn detach(&mut self, queue: QueueId, consumer: ConsumerId) {
+        if let Some(found) = self.consumers.get_mut(&(queue, consumer)) {
+            found.is_attached = false;
+        }
+        self.forget_idle(queue, consumer);
     }
 
     /// Takes note of a question before it is sent, if it can be.
@@ -166,10 +183,7 @@ impl Remote {
             Answer::Detached { ticket } => {
                 let asked = self.asked.remove(&(session, *ticket));
                 if let Some(Request::Detach { queue, consumer, .. }) = &asked {
-                    if let Some(found) = self.consumers.get_mut(&(*queue, *consumer)) {
-                        found.is_attached = false;
-                    }
-                    self.forget_idle(*queue, *consumer);
+                    self.detach(*queue, *consumer);
                 }
                 asked.is_some()
             }

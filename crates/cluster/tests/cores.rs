@@ -467,6 +467,38 @@ fn a_leader_that_hears_of_the_next_one_keeps_the_credit_that_came_before_it_coul
     assert_eq!(given_of(&mut cluster, bob, place, 10), 10);
 }
 
+#[test]
+fn a_consumer_that_is_cancelled_while_its_node_is_alone_is_not_there_when_it_comes_back() {
+    for waits in [true, false] {
+        let mut cluster = Cluster::new(3, 1);
+        let place = cluster.declare(session(NodeId(1)), "orders", (true, false));
+        let leader = cluster.leader(place.1);
+        let home = (1..=3).map(NodeId).find(|node| *node != leader).unwrap();
+        let (ann, bob) = (session(leader), session(home));
+        attach(&mut cluster, bob, place, 10);
+        for other in (1..=3).map(NodeId).filter(|node| *node != home) {
+            cluster.cut(home, other);
+        }
+        if waits {
+            // By then its node refuses whatever it asks; before that, it asks for a while.
+            cluster.run(3000);
+        }
+        let ((queue, group), ticket) = (place, Ticket(9));
+        let consumer = ConsumerId { session: bob, number: 1 };
+        cluster.ask(bob, Request::Detach { ticket, group, queue, consumer });
+        cluster.run(3000);
+        let told = cluster.told(bob);
+        let is_told =
+            told.iter().any(|it| matches!(it, Answer::AppendFailed { ticket: Ticket(9) }));
+        assert!(is_told, "{told:?}");
+        heal_all(&mut cluster);
+        cluster.run(2000);
+        publish(&mut cluster, ann, place, 3);
+        assert_eq!(delivered(&mut cluster, bob).len(), 0, "it does not want any");
+        assert_eq!(ready(&mut cluster, ann, place), 3);
+    }
+}
+
 fn heal_all(cluster: &mut Cluster) {
     for a in (1..=3).map(NodeId) {
         for b in (a.0 + 1..=3).map(NodeId) {

@@ -75,6 +75,7 @@ impl Shard {
                 }
                 match request.ticket() {
                     Some(ticket) if out.is_refusing => {
+                        out.remote.refuse(&request);
                         let answer = Answer::AppendFailed { ticket };
                         outputs.push(Output::Answer { session, answer });
                     }
