@@ -174,6 +174,16 @@ fn drain(world: &mut World) {
             return world.complain("the replicas do not come to the same index");
         }
     }
+    // Nothing is under way any more: a leader that knows of less credit than a consumer gave would stop
+    // giving it anything one day.
+    let end = world.agenda.now() + AGREES;
+    while let Some(text) = world.differs() {
+        let soon = world.agenda.now() + 100_000;
+        world.run_until(soon, |_| false);
+        if world.agenda.now() > end {
+            return world.complain(&text);
+        }
+    }
 }
 
 fn wait(world: &mut World, time: Micros, text: &str, enough: fn(&World) -> bool) -> bool {

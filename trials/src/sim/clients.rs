@@ -14,7 +14,7 @@ use std::rc::Rc;
 
 use cluster::shard::Shard;
 use cluster::{Answer, Request};
-use machine::{GroupId, QueueId, SessionId};
+use machine::{Attached, GroupId, QueueId, SessionId};
 
 use super::agenda::Micros;
 use super::node::{Node, home};
@@ -259,6 +259,18 @@ impl Clients {
     /// Whether every queue reports nothing, asked after the last answer to a publisher.
     pub(super) fn is_drained(&self) -> bool {
         self.control.is_drained() && self.publishers.iter().all(Publisher::is_quiet)
+    }
+
+    /// What is wrong in what leaders know of consumers and of what they hold.
+    pub(super) fn differs(&self, known: &[Attached], nodes: &[Node]) -> Option<String> {
+        let is_nobodys = |it: &&Attached| {
+            let session = it.consumer.session;
+            self.who(session, nodes[home(session)].lives).is_none()
+        };
+        let ghost = known.iter().find(is_nobodys);
+        let ghost =
+            ghost.map(|it| format!("nobody is {:?}, which has {}", it.consumer, it.queue.0));
+        ghost.or_else(|| self.consumers.iter().find_map(|consumer| consumer.differs(known)))
     }
 
     /// Writes down what was left.

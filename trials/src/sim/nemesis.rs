@@ -25,6 +25,7 @@ struct Wound {
     is_mended: bool,
     slow: Vec<((usize, usize), Micros)>,
     disk: Option<(Micros, Micros)>,
+    processor: bool,
 }
 
 #[derive(Debug, Default)]
@@ -37,11 +38,15 @@ pub(super) struct Nemesis {
     /// Clocks on the wall are set, too. Then the broker's time says nothing about ours, and less can be
     /// judged: half of the seeds go without.
     sets_clocks: bool,
+    /// Nodes are slow now and then: much then comes for one turn of a shard. Some seeds have none, and keep
+    /// the stories that they once failed with.
+    has_slow_nodes: bool,
 }
 
 impl Nemesis {
     pub(super) fn new(seed: u64) -> Self {
-        Self { sets_clocks: seed.is_multiple_of(2), ..Self::default() }
+        let (sets_clocks, has_slow_nodes) = (seed.is_multiple_of(2), seed.is_multiple_of(5));
+        Self { sets_clocks, has_slow_nodes, ..Self::default() }
     }
 }
 
@@ -58,6 +63,9 @@ impl World {
         }
         let nodes = self.nodes.len() as u64;
         let node = self.chance.within(0, nodes) as usize;
+        if self.nemesis.has_slow_nodes && self.chance.percent(40) {
+            self.slow_processor(node);
+        }
         match self.chance.within(0, if nodes > 1 { 100 } else { 40 }) {
             0..8 => self.crash(node, Death::Kill),
             8..18 => self.crash(node, Death::PowerCut),
@@ -122,6 +130,9 @@ impl World {
         if let Some(sync) = wound.disk {
             self.nodes[wound.node].sync = sync;
         }
+        if wound.processor {
+            self.nodes[wound.node].busy = 0;
+        }
         let (kind, node) = (wound.kind.to_owned(), wound.node as u32 + 1);
         let (t0, t1) = (wound.t0, self.diary.nanos());
         self.line(&format!("{kind}, node {node}: over"));
@@ -167,6 +178,17 @@ impl World {
         self.nodes[node].sync = (sync / 2, sync);
         let wound = Wound { kind: "slow disk", node, disk, ..Wound::default() };
         self.wound(wound, (500_000, 5_000_000));
+    }
+
+    /// Its threads get little of the processor, but never so little that they would notice. What else comes
+    /// over the node they then find in one turn with what its clients have asked.
+    fn slow_processor(&mut self, node: usize) {
+        if self.nemesis.wounds.values().any(|wound| wound.node == node && wound.processor) {
+            return;
+        }
+        self.nodes[node].busy = self.chance.within(20_000, 600_000);
+        let wound = Wound { kind: "slow processor", node, processor: true, ..Wound::default() };
+        self.wound(wound, (500_000, 4_000_000));
     }
 
     fn wrong_clock(&mut self, node: usize) {

@@ -37,6 +37,8 @@ pub(super) struct Node {
     pub(super) wall_error_ms: i64,
     /// A sync takes from and to so long.
     pub(super) sync: (Micros, Micros),
+    /// Between two turns of a shard's thread lies up to this.
+    pub(super) busy: Micros,
 }
 
 /// The process.
@@ -48,6 +50,8 @@ pub(super) struct Life {
     pub(super) catalog: Catalog,
     /// When each shard's thread takes its next turn.
     pub(super) turns: Vec<Micros>,
+    /// Before which it does not.
+    pub(super) busy_until: Vec<Micros>,
     /// Shards whose groups agree with the catalog.
     pub(super) reconciled: usize,
     started: Micros,
@@ -84,6 +88,7 @@ impl Node {
             is_paused: false,
             wall_error_ms: 0,
             sync,
+            busy: 0,
         }
     }
 
@@ -108,6 +113,7 @@ impl Node {
         let life = Life {
             inboxes: shards.iter().map(|_| Vec::new()).collect(),
             turns: vec![Micros::MAX; shards.len()],
+            busy_until: vec![0; shards.len()],
             shards,
             store: Store::new(wal, metas)?,
             catalog,

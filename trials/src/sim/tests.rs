@@ -101,3 +101,8 @@ fn a_leader_that_is_cut_off_answers_its_publishers() {
 fn a_follower_that_catches_up_writes_what_fits_the_log() {
     holds(12..14, Size::default());
 }
+
+#[test]
+fn a_slow_leader_that_is_deposed_keeps_the_credit_of_its_consumers() {
+    holds(1110..1111, Size { load_ms: 2_500, ..short(3) });
+}

@@ -249,6 +249,7 @@ impl World {
     fn turn(&mut self, node: usize, shard: usize, at: Micros) {
         let number = self.nodes[node].lives;
         let Some(life) = &mut self.nodes[node].life else { return };
+        let at = at.max(life.busy_until[shard]);
         if at < life.turns[shard] {
             life.turns[shard] = at;
             self.agenda.at(at, Event::Step { node, shard, life: number });
@@ -266,12 +267,15 @@ impl World {
             return;
         }
         let time = self.agenda.now();
-        let now = self.nodes[node].now(time);
+        let (now, busy) = (self.nodes[node].now(time), self.nodes[node].busy);
         let Some(life) = &mut self.nodes[node].life else { return };
         if life.turns[shard] != time {
             return;
         }
         life.turns[shard] = Micros::MAX;
+        if busy > 0 {
+            life.busy_until[shard] = time + self.chance.within(0, busy);
+        }
         let mut outputs = Vec::new();
         let (mut chunks, mut is_heard) = (Vec::new(), false);
         for (from, message) in snapshot::divert(&mut life.inboxes[shard]) {
@@ -674,6 +678,14 @@ impl World {
     /// Whether every node runs and serves.
     pub(super) fn is_whole(&self) -> bool {
         self.nodes.iter().all(|node| node.is_serving() && !node.is_paused)
+    }
+
+    /// What is wrong in what the leaders of groups know of consumers.
+    pub(super) fn differs(&self) -> Option<String> {
+        let lives = self.nodes.iter().filter_map(|node| node.life.as_ref());
+        let shards = lives.flat_map(|life| &life.shards);
+        let known: Vec<_> = shards.flat_map(cluster::shard::Shard::attachments).collect();
+        self.clients.differs(&known, &self.nodes)
     }
 
     /// Whether all replicas of every group have applied the same; with their digests.

@@ -1,6 +1,6 @@
 //! How a shard's groups stand, for people and for tools.
 
-use machine::{GroupId, NodeId};
+use machine::{Attached, GroupId, NodeId};
 
 use super::Shard;
 
@@ -50,6 +50,12 @@ impl Shard {
             groups.push(report(group, &found.replica, found.applied, digest));
         }
         groups
+    }
+
+    /// Who consumes from queues of the groups that are led here, with what credit, and who holds what.
+    pub fn attachments(&self) -> Vec<Attached> {
+        let led = self.groups.values().filter(|found| found.serves());
+        led.flat_map(|found| found.queues.machine().attachments()).collect()
     }
 
     /// The node that this shard is of.

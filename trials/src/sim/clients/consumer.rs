@@ -5,8 +5,8 @@ use std::rc::Rc;
 
 use cluster::{Answer, Delivery, Request, Ticket};
 use machine::{
-    Arguments, AttachError, CatalogCommand, ConsumerId, ConsumerSpec, GroupId, Messages, Outcome,
-    QueueId, Ranges, SessionOwner,
+    Arguments, AttachError, Attached, CatalogCommand, ConsumerId, ConsumerSpec, GroupId, Messages,
+    Outcome, QueueId, Ranges, SessionOwner,
 };
 
 use super::{Home, Kind, Outside, Plan};
@@ -35,6 +35,8 @@ pub(super) struct Consumer {
     state: State,
     at: Option<(QueueId, GroupId)>,
     held: Vec<Held>,
+    /// What its queue may give it without asking.
+    credit: u32,
     /// It was given more credit, for the drain.
     is_hurried: bool,
     /// A question for a single message that is not answered.
@@ -69,6 +71,7 @@ impl Consumer {
             state: State::Idle,
             at: None,
             held: Vec::new(),
+            credit: 0,
             is_hurried: false,
             is_getting: false,
         }
@@ -129,6 +132,7 @@ impl Consumer {
     fn attach_to(&mut self, home: Home, queue: QueueId, group: GroupId, outside: &mut Outside<'_>) {
         let credit = outside.chance.within(1, CREDIT_MAX + 1) as u32;
         let spec = ConsumerSpec { credit, ..ConsumerSpec::default() };
+        self.credit = credit;
         let consumer = self.id(home);
         self.state = State::Attaching { since: outside.now };
         self.at = Some((queue, group));
@@ -188,6 +192,7 @@ impl Consumer {
             // What was fetched was no consumer's credit.
             let credit = u32::try_from(ranges.len()).expect("credit is small");
             let credit = if number == 1 { credit } else { 0 };
+            self.credit += credit;
             let queue = lane;
             requests.push(Request::Settle { group, queue, consumer, ranges, outcome, credit });
         }
@@ -199,6 +204,7 @@ impl Consumer {
         }
         if is_draining && !self.is_hurried {
             self.is_hurried = true;
+            self.credit += CREDIT_DRAINING;
             let (consumer, add) = (self.id(home), CREDIT_DRAINING);
             requests.push(Request::Credit { group, queue, consumer, add });
         }
@@ -266,8 +272,37 @@ impl Consumer {
             };
             outside.diary.saw(&self.name, what);
             let (number, lane) = (delivery.consumer.number, delivery.queue);
+            if number == 1 {
+                let left = self.credit.checked_sub(1);
+                if left.is_none() {
+                    self.complain_of(format!("had no credit for {m}"), outside.diary);
+                }
+                self.credit = left.unwrap_or_default();
+            }
             self.held.push(Held { number, lane, seq, message: m });
         }
+    }
+
+    /// What is wrong in what leaders know of it.
+    pub(super) fn differs(&self, known: &[Attached]) -> Option<String> {
+        let home = self.home.filter(|_| self.plan().kind == Kind::Durable)?;
+        let (id, (queue, _)) = (self.id(home), self.at.filter(|_| self.state == State::Attached)?);
+        let name = &self.name;
+        let Some(found) = known.iter().find(|it| it.consumer == id && it.queue == queue) else {
+            return Some(format!("{name} consumes, and no leader knows of it"));
+        };
+        let credit = found.spec.credit;
+        if !found.is_attached || credit != self.credit {
+            let attached = found.is_attached;
+            let ours = self.credit;
+            return Some(format!(
+                "{name} has credit {ours}, its leader knows of {credit} (attached: {attached})"
+            ));
+        }
+        let theirs = known.iter().filter(|it| it.consumer.session == home.session);
+        let theirs: u64 = theirs.map(|it| it.held.len()).sum();
+        let ours = self.held.len() as u64;
+        (theirs != ours).then(|| format!("{name} holds {ours}, its leader knows of {theirs}"))
     }
 
     fn complain_of(&self, text: String, diary: &mut Diary) {
