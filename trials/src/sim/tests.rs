@@ -106,3 +106,8 @@ fn a_follower_that_catches_up_writes_what_fits_the_log() {
 fn a_slow_leader_that_is_deposed_keeps_the_credit_of_its_consumers() {
     holds(1110..1111, Size { load_ms: 2_500, ..short(3) });
 }
+
+#[test]
+fn many_dead_letters_at_once_are_more_than_one_batch() {
+    holds(700_279..700_280, Size::default());
+}

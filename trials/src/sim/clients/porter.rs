@@ -10,6 +10,9 @@ use super::plans::Plan;
 use super::{Home, Outside};
 use crate::history::{What, Why};
 
+/// Letters of one batch: fewer bytes than a group takes at once.
+const LETTERS: usize = 16;
+
 /// Of one node. What it has in hand goes with the node's process, and comes again.
 #[derive(Default)]
 pub(super) struct Porter {
@@ -81,12 +84,16 @@ impl Porter {
             let m = String::from_utf8_lossy(head).into_owned();
             outside.diary.saw("porter", What::Died { q: plan.name.to_owned(), m, why });
         }
-        let ranges = (first_seq..first_seq + u64::from(count)).into();
-        let errand = Errand { group, lane, ranges, target, letters };
-        if cfg!(bug_dead_letter_settled_first) {
-            settle(&errand, home, outside);
+        // No more at a time than a batch has room for.
+        for (first_seq, letters) in (first_seq..).step_by(LETTERS).zip(letters.chunks(LETTERS)) {
+            let ranges = (first_seq..first_seq + letters.len() as u64).into();
+            let letters = letters.to_vec();
+            let errand = Errand { group, lane, ranges, target, letters };
+            if cfg!(bug_dead_letter_settled_first) {
+                settle(&errand, home, outside);
+            }
+            self.go(errand, home, outside);
         }
-        self.go(errand, home, outside);
     }
 
     fn go(&mut self, errand: Errand, home: Home, outside: &mut Outside<'_>) {
