@@ -26,7 +26,7 @@ const CHANGES_AT_ONCE: usize = 512;
 const ORDERS_AT_ONCE: usize = 1000;
 /// How often it is written down how far the log is done: under load, and while nothing but the server's own
 /// doings moves it.
-const RECORD_EVERY: Duration = Duration::from_secs(1);
+const RECORD_EVERY: Duration = Duration::from_millis(250);
 const RECORD_IDLE: Duration = Duration::from_secs(10);
 /// How often the log tells of rows that failed and are tried again.
 const TELL_EVERY: Duration = Duration::from_secs(1);
