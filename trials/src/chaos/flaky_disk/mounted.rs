@@ -1,7 +1,7 @@
 //! The flaky disk with a file system on it, as a directory for a broker's data.
 
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -22,6 +22,9 @@ const DISK_BYTES: u64 = 4 << 30;
 /// The journal commits by itself only this often (seconds), so that what is not synced stays
 /// unsynced: with the usual 5 s a missing sync of a directory is often repaired by luck.
 const COMMIT: u32 = 600;
+
+/// More than the status of a disk takes.
+const STATUS_BYTES_MAX: usize = 4096;
 
 /// A mounted flaky disk. Dropping it unmounts everything.
 #[derive(Debug)]
@@ -166,8 +169,12 @@ impl MountedDisk {
     }
 
     fn status(&self, name: &str) -> Result<u64, Failure> {
-        let status = fs::read_to_string(self.served.join("ctl"))
-            .map_err(|error| Failure::Trial(format!("flaky disk, status: {error}")))?;
+        let failed = |error| Failure::Trial(format!("flaky disk, status: {error}"));
+        // In one read: the disk makes its status anew for each, and the parts of two do not fit together.
+        let mut status = [0; STATUS_BYTES_MAX];
+        let mut control = File::open(self.served.join("ctl")).map_err(failed)?;
+        let bytes = control.read(&mut status).map_err(failed)?;
+        let status = String::from_utf8_lossy(&status[..bytes]);
         let value = status.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
         value.ok_or(Failure::Trial(format!("the flaky disk does not tell {name}")))
     }
