@@ -12,6 +12,7 @@
 )]
 
 mod debezium;
+mod inbox;
 mod mode;
 mod process;
 mod watch;
@@ -95,6 +96,9 @@ fn measure_all(options: &Options, rig: &Rig, report: &mut Report) {
             let row = process::measure(rig, &mode, options);
             note(report, rig, &mode.name, row);
         }
+    }
+    if options.wants(inbox::NAME) && !rig.is_interrupted() {
+        note(report, rig, inbox::NAME, inbox::measure(rig, options));
     }
     if options.wants(debezium::NAME) && !rig.is_interrupted() {
         match (&options.debezium, &options.java) {

@@ -29,7 +29,7 @@ pub(super) fn measure(rig: &Rig, mode: &Mode, options: &Options) -> Result<Row, 
         rig.queue().clear().await?;
         prepare(rig, mode, options).await?;
         let mut relay = Relay::start(rig, mode, options)?;
-        let meter = rig.meter(relay.child.id()).await?;
+        let meter = rig.meter(relay.pid()).await?;
         let done = if mode.source == Source::Poll { Done::Marked } else { Done::Published };
         let seen = watch::drain(rig, rows, done, || relay.is_alive()).await;
         let seen = seen.map_err(|failure| relay.complain(&failure))?;
@@ -49,7 +49,7 @@ pub(super) fn measure(rig: &Rig, mode: &Mode, options: &Options) -> Result<Row, 
 }
 
 /// A backlog that nobody has touched, and nothing else of the runs before.
-async fn prepare(rig: &Rig, mode: &Mode, options: &Options) -> Result<(), Failure> {
+pub(super) async fn prepare(rig: &Rig, mode: &Mode, options: &Options) -> Result<(), Failure> {
     let table = rig.table();
     forget(rig).await?;
     table.execute("DROP TABLE IF EXISTS outbox_messages_archive").await?;
@@ -158,35 +158,46 @@ async fn judge(rig: &Rig, mode: &Mode, rows: u64) -> Result<Vec<String>, Failure
 }
 
 /// The process. Dropping it kills.
-struct Relay {
+pub(super) struct Relay {
     child: Child,
     metrics: u16,
     log: std::path::PathBuf,
 }
 
 impl Relay {
-    fn start(rig: &Rig, mode: &Mode, options: &Options) -> Result<Self, Failure> {
+    pub(super) fn start(rig: &Rig, mode: &Mode, options: &Options) -> Result<Self, Failure> {
+        let mut words = vec!["run".to_owned()];
+        words.extend(mode.words());
+        words.extend(options.arguments.iter().cloned());
+        Self::run(rig, options, &words)
+    }
+
+    /// Starts one of the relay's commands.
+    pub(super) fn run(rig: &Rig, options: &Options, words: &[String]) -> Result<Self, Failure> {
         let metrics = free_port()?;
         let log = options.site.dir.join("relay.txt");
         let file = File::create(&log)?;
         let mut command = Command::new(&options.site.broker);
-        command.args(["relay", "run", "--database", &rig.database_url()]);
+        command.arg("relay").args(words).args(["--database", &rig.database_url()]);
         command.args(["--url", &rig.amqp_url()]);
         if tells_metrics(&options.site.broker) {
             command.args(["--metrics", &format!("127.0.0.1:{metrics}")]);
         }
-        command.args(mode.words()).args(&options.arguments);
         command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
         let child = command.spawn()?;
         Ok(Self { child, metrics, log })
     }
 
-    fn is_alive(&mut self) -> Result<bool, Failure> {
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(super) fn is_alive(&mut self) -> Result<bool, Failure> {
         Ok(self.child.try_wait()?.is_none())
     }
 
     /// What went wrong, with the last words of the process.
-    fn complain(&self, failure: &Failure) -> Failure {
+    pub(super) fn complain(&self, failure: &Failure) -> Failure {
         Failure::Broken(format!("{failure}; it said:\n{}", tail(&self.log)))
     }
 
@@ -203,7 +214,7 @@ impl Relay {
     }
 
     /// Ends it. What is wrong with how it ended.
-    fn stop(&mut self) -> Result<Option<String>, Failure> {
+    pub(super) fn stop(&mut self) -> Result<Option<String>, Failure> {
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
         let pid = pid.expect("a child has a positive id");
         // It may have ended by itself: its status tells.
