@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::Failure;
 use super::broker::{Broker, tail};
@@ -20,6 +20,8 @@ pub struct BitFlip;
 
 /// Begins the ids of messages that nobody consumes before the drain: the backlog's channel.
 const BACKLOG: &[u8] = b"pub-1.3.";
+/// How long the load may take to come to its backlog.
+const BEGINS: Duration = Duration::from_secs(20);
 /// How long a broker may look at a damaged log before it refuses.
 const REFUSES: Duration = Duration::from_secs(60);
 
@@ -97,6 +99,11 @@ impl Harm for BitFlip {
     }
 
     fn strike(&mut self, broker: &mut Broker, _: &mut Chance) -> Result<Struck, Failure> {
+        // The load may only just have begun.
+        let begun = Instant::now();
+        while Self::place(&broker.setup.data).is_err() && begun.elapsed() < BEGINS {
+            std::thread::sleep(Duration::from_millis(100));
+        }
         let t0 = now();
         broker.kill()?;
         let place = Self::place(&broker.setup.data)?;
