@@ -11,14 +11,14 @@ mod between;
 #[path = "support/relay.rs"]
 mod support;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use support::{done, stage, valid};
 use trials::chaos::broker::Kind;
-use trials::relay::history::Id;
+use trials::relay::history::{Id, Kind as RowKind};
 use trials::relay::process::Relay;
 use trials::relay::run::{Asked, Mark};
 use trials::relay::{Plan, Run, Shape};
@@ -180,6 +180,48 @@ fn a_row_that_somebody_else_parks_while_a_worker_looks_for_rows_is_left_alone() 
     done(run.until("the others are marked", |run| done(run.sql(open)).lines().count() <= 1));
     assert_eq!(done(run.sql(open)), parked, "it waits");
     assert!(!deliveries(&mut run).contains_key(&ids(&parked)[0]), "it is not published either");
+}
+
+/// Whoever writes failures down stands still before its commit while the table says so.
+const GATE: &str = "
+    CREATE TABLE closed AS SELECT 1 AS at;
+    CREATE FUNCTION pass() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        WHILE EXISTS (SELECT FROM closed) LOOP
+            PERFORM pg_sleep(0.01);
+        END LOOP;
+        RETURN NULL;
+    END $$;
+    CREATE CONSTRAINT TRIGGER gate AFTER INSERT ON millrace.relay_failures
+        DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION pass();";
+
+#[test]
+fn rows_behind_a_dead_one_wait_though_failures_are_counted_while_its_own_is_written() {
+    let Some(mut stage) = stage(Kind::Millrace) else { return };
+    let plan = Plan { keys: 5, transactions: 10, ..Plan::usual(171) };
+    let plan = Plan { poison: vec![RowKind::TooLarge], poison_percent: 10, ..plan };
+    let plan = Plan { poison_apart: false, ..plan };
+    let shape = Shape::poll(Asked::Key).with(&["--workers", "1"]);
+    let mut run = done(Run::prepare(&mut stage, shape, plan));
+    run.take();
+    done(run.start_relay());
+    let is_ready = "SELECT to_regclass('millrace.relay_failures') IS NOT NULL";
+    done(run.until("there is a table of failures", |run| done(run.sql(is_ready)) == "t"));
+    done(run.sql(GATE));
+    run.write();
+    let stands = "SELECT count(*) FROM pg_stat_activity
+                  WHERE wait_event = 'PgSleep' AND application_name LIKE 'millrace-relay-worker-%'";
+    done(run.until("it writes failures down", |run| done(run.sql(stands)) == "1"));
+    let asked = "SELECT query_start FROM pg_stat_activity WHERE state = 'idle'
+                 AND application_name = 'millrace-relay-monitor' AND query LIKE '%relay_failures%'";
+    let mut times = BTreeSet::new();
+    done(run.until("they are counted meanwhile", |run| {
+        times.insert(done(run.sql(asked)));
+        times.len() > 3
+    }));
+    done(run.sql("DELETE FROM closed"));
+    let report = valid(done(run.finish()));
+    assert!(report.parked > 0 && report.due < report.committed, "some were dead, others behind");
 }
 
 #[test]

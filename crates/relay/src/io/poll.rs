@@ -9,7 +9,7 @@ mod worker;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{Mutex, Notify, watch};
@@ -24,6 +24,7 @@ use crate::config::{Config, OnSuccess};
 use crate::error::Error;
 use crate::mapping::Layout;
 use crate::metrics::Metrics;
+use crate::poll::failures::Failures;
 use crate::sql::{Fetch, Statements, Table};
 
 /// For how long a confirm that came too late is remembered. Not for ever: the row may be replayed.
@@ -45,7 +46,7 @@ pub(super) struct Shared {
     pub(super) metrics: Metrics,
     /// Where the next fetch begins; held during a fetch, so that each begins where the last one ended.
     pub(super) scan: Mutex<Scan>,
-    failures: AtomicU64,
+    pub(super) failures: Arc<Failures>,
     /// Rows whose confirm came after their batch was given back, and when.
     late: std::sync::Mutex<BTreeMap<(u64, String), Instant>>,
     /// When some row's data last kept a batch from being written down.
@@ -75,11 +76,6 @@ enum After {
 impl Shared {
     pub(super) fn layout(&self) -> &Layout {
         &self.layout
-    }
-
-    /// Whether something failed that keeps rows back.
-    pub(super) fn has_failures(&self) -> bool {
-        self.failures.load(Ordering::SeqCst) & 1 == 1
     }
 
     /// The broker has taken the message of row `id`, but too late for its batch: it need not be published again soon.
@@ -125,24 +121,6 @@ impl Shared {
             );
         }
     }
-
-    /// Somebody is about to write a failure down. Said before the commit: a fetch must not miss it.
-    pub(super) fn note_failure(&self) {
-        let bump = |old: u64| Some((old | 1) + 2);
-        let _ = self.failures.fetch_update(Ordering::SeqCst, Ordering::SeqCst, bump);
-    }
-
-    /// A mark to be given back to [`Shared::set_failures`].
-    pub(super) fn failures_mark(&self) -> u64 {
-        self.failures.load(Ordering::SeqCst)
-    }
-
-    /// What the database said of failures, asked after `mark` was taken; void if one was noted since.
-    pub(super) fn set_failures(&self, mark: u64, has_some: bool) {
-        // A mark that was taken before this answer must not undo it.
-        let new = if has_some { (mark | 1) + 2 } else { mark & !1 };
-        let _ = self.failures.compare_exchange(mark, new, Ordering::SeqCst, Ordering::SeqCst);
-    }
 }
 
 /// Drains the table until `stop` says so.
@@ -179,7 +157,7 @@ pub async fn run_poll(
         table,
         metrics,
         scan: Mutex::new(Scan { after: None, head_at: now, head_took: Duration::ZERO }),
-        failures: AtomicU64::new(1),
+        failures: Arc::default(),
         late: std::sync::Mutex::default(),
         apart: std::sync::Mutex::default(),
         has_been_slow: AtomicBool::new(false),

@@ -69,7 +69,7 @@ impl Task {
     /// Fetches, publishes, marks. An error is the database's; whatever the broker does ends the batch in order.
     pub(super) async fn batch(&mut self, client: &mut Client) -> Result<(), Error> {
         let start = Instant::now();
-        let had_failures = self.shared.has_failures();
+        let had_failures = self.shared.failures.has_some();
         let transaction =
             client.transaction().await.map_err(|error| database("beginning a batch", &error))?;
         let lanes = self.lanes.limit(&self.shared);
@@ -129,7 +129,8 @@ impl Task {
             had_failures,
             apart_until: self.shared.is_apart().then(|| start + time),
         };
-        let Written { marked, rest } = writer.write().await?;
+        // Held until after the commit: who sees no failures meanwhile must not take that for the truth.
+        let Written { marked, rest, writing: _writing } = writer.write().await?;
         transaction.commit().await.map_err(|error| match is_of_a_row(&error) {
             true => Unwritten::ByRow(words(&error)),
             false => Unwritten::Failed(database("committing a batch", &error)),

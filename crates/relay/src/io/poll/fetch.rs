@@ -129,7 +129,7 @@ async fn scan(
     let start = Instant::now();
     let form = Fetch {
         after: after.is_some(),
-        without_parked: shared.has_failures(),
+        without_parked: shared.failures.has_some(),
         lanes: lanes.is_some(),
     };
     let statement = prepared.get(transaction, &shared.statements.fetch(form)).await?;

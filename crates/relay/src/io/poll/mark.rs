@@ -19,6 +19,7 @@ use crate::config::{OnSuccess, Order};
 use crate::error::Error;
 use crate::io::postgres::{database, is_of_a_row, words};
 use crate::limits::shortened;
+use crate::poll::failures::Writing;
 use crate::poll::halves::Halves;
 
 /// Why a row is not marked although the database says no word.
@@ -38,6 +39,8 @@ pub(super) struct Written {
     pub(super) marked: Vec<usize>,
     /// Confirmed rows for which there was no time: they are marked later.
     pub(super) rest: Vec<usize>,
+    /// Failures are among it.
+    pub(super) writing: Option<Writing>,
 }
 
 /// Writes down how `batch` ended. The commit is the caller's.
@@ -119,14 +122,15 @@ impl Writer<'_, '_> {
                 let text = format!("it was published, but its row cannot be marked: {words}");
                 (row, Fault { reason: Reason::Unmarked, text })
             }));
-            if self.had_failures || self.shared.has_failures() {
+            if self.had_failures || self.shared.failures.has_some() {
                 let ids: Vec<&str> = marked.iter().map(|&row| id(&self, row)).collect();
                 let absolve = self.shared.statements.absolve();
                 self.execute(&absolve, &[&ids]).await.map_err(failed)?;
             }
-            written = Written { marked, rest };
+            written = Written { marked, rest, writing: None };
         }
         if !faults.is_empty() {
+            written.writing = Some(self.shared.failures.write());
             self.fail(&faults).await?;
         }
         Ok(written)
@@ -138,7 +142,6 @@ impl Writer<'_, '_> {
     }
 
     async fn fail(&mut self, faults: &[(usize, Fault)]) -> Result<(), Unwritten> {
-        self.shared.note_failure();
         let failures = self.judge(faults).await.map_err(failed)?;
         let all: Vec<usize> = (0..failures.rows.len()).collect();
         let (noted, refused, _) = self.run(What::Fail(&failures), all).await?;

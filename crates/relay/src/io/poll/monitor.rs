@@ -53,10 +53,10 @@ pub(super) async fn read_failures(
     shared: &Shared,
     client: &Client,
 ) -> Result<(), tokio_postgres::Error> {
-    let mark = shared.failures_mark();
+    let asked = shared.failures.ask();
     let row = client.query_one(&shared.statements.failures(), &[]).await?;
     let (parked, dead): (i64, i64) = (row.get(0), row.get(1));
-    shared.set_failures(mark, parked + dead > 0);
+    shared.failures.answered(asked, parked + dead > 0);
     shared.metrics.parked.set(parked);
     shared.metrics.dead_now.set(dead);
     Ok(())
