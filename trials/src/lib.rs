@@ -9,6 +9,7 @@ pub mod checker;
 pub mod differential;
 pub mod history;
 pub mod ladder;
+pub mod ports;
 pub mod postgres;
 pub mod relay;
 pub mod relay_bench;

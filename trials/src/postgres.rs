@@ -24,6 +24,8 @@ use tokio_postgres::NoTls;
 use account::Account;
 use binaries::Binaries;
 
+use crate::ports;
+
 /// Why there is no cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Error {
@@ -93,11 +95,6 @@ static COUNT: AtomicU32 = AtomicU32::new(0);
 const START_MAX: Duration = Duration::from_secs(60);
 const STOP_MAX: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(5);
-/// Ports below those that the kernel gives to outgoing connections: nobody takes one of them while
-/// its cluster is down.
-const PORTS: std::ops::Range<u16> = 15_000..24_000;
-/// Another process may take a port between the look and the start.
-const PORT_ATTEMPTS: u32 = 5;
 
 impl Postgres {
     /// Makes a cluster and starts it; it takes connections when this comes back.
@@ -117,14 +114,8 @@ impl Postgres {
         binaries::copy_of_template(&cluster.binaries, cluster.account, &cluster.data())?;
         cluster.make_ready(options)?;
         cluster.own(&cluster.data())?;
-        for attempt in 1.. {
-            cluster.port = free_port(PORTS)?;
-            match cluster.start_again() {
-                Err(_) if attempt < PORT_ATTEMPTS && !is_free(cluster.port) => (),
-                Err(error) => return Err(error),
-                Ok(()) => break,
-            }
-        }
+        cluster.port = ports::free()?;
+        cluster.start_again()?;
         Ok(cluster)
     }
 
@@ -345,28 +336,6 @@ pub async fn connect(url: &str) -> Result<tokio_postgres::Client, tokio_postgres
         let _ = connection.await;
     });
     Ok(client)
-}
-
-/// A port of the range that nobody listens on. Different processes begin at different ones.
-///
-/// # Errors
-/// All are taken.
-pub fn free_port(range: std::ops::Range<u16>) -> Result<u16, Error> {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let count = u32::from(range.end - range.start);
-    for _ in 0..count {
-        let step = NEXT.fetch_add(1, Ordering::Relaxed);
-        let place = std::process::id().wrapping_mul(37).wrapping_add(step) % count;
-        let port = range.start + place as u16;
-        if is_free(port) {
-            return Ok(port);
-        }
-    }
-    Err(Error::Failed(format!("every port of {range:?} is taken")))
-}
-
-fn is_free(port: u16) -> bool {
-    std::net::TcpListener::bind(("127.0.0.1", port)).is_ok()
 }
 
 fn only_for_the_owner(path: &Path) -> Result<(), Error> {

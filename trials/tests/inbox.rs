@@ -433,7 +433,7 @@ fn a_message_that_the_table_refuses_holds_up_the_rest_or_is_dead_lettered_as_was
         channel.queue_declare(name.into(), durable, arguments).await.unwrap();
         channel.queue_declare(DEAD.into(), durable, FieldTable::default()).await.unwrap();
     });
-    let port = trials::postgres::free_port(30_000..31_000).unwrap();
+    let port = trials::ports::free().unwrap();
     let metrics = ["--metrics".to_owned(), format!("127.0.0.1:{port}")];
     let metrics: Vec<&str> = metrics.iter().map(String::as_str).collect();
     let mut inbox = Inbox::start(&stage, name, &metrics);

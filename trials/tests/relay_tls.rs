@@ -15,7 +15,8 @@ use std::time::Duration;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use support::{dir, done, given, millrace, valid};
 use trials::chaos::broker::Kind;
-use trials::postgres::{Options, free_port};
+use trials::ports;
+use trials::postgres::Options;
 use trials::relay::harm::Victim;
 use trials::relay::process::Relay;
 use trials::relay::run::Asked;
@@ -262,7 +263,7 @@ fn a_certificate_that_goes_bad_later_is_waited_out() {
 fn rows_arrive_at_rabbitmq_under_tls_and_one_that_is_not_believed_gets_none() {
     let authority = Authority::for_name("localhost");
     let stranger = Authority::for_name("localhost");
-    let port = free_port(30_000..32_000).unwrap();
+    let port = ports::free().unwrap();
     let listener = [
         format!("listeners.ssl.default = 127.0.0.1:{port}"),
         format!("ssl_options.certfile = {}", authority.file("server.crt").display()),

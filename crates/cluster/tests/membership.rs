@@ -117,14 +117,20 @@ fn wait_for_voters(node: &ClusterHandle) {
     }
 }
 
+/// Addresses with ports below those that the kernel gives to outgoing connections: nobody takes one before its node does.
+fn free_addresses(count: usize) -> Vec<String> {
+    let first = 10_000 + (std::process::id() % 1_000) as u16 * 4;
+    let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    let free = (first..15_000).filter(is_free).take(count);
+    free.map(|port| format!("127.0.0.1:{port}")).collect()
+}
+
 #[test]
 fn a_node_comes_and_another_goes_and_publishers_see_no_error() {
     let name = format!("millrace-membership-{}", std::process::id());
     let root: PathBuf = std::env::temp_dir().join(name);
     let _ = std::fs::remove_dir_all(&root);
-    let free: Vec<_> = (0..4).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-    let addresses: Vec<_> = free.iter().map(|it| it.local_addr().unwrap().to_string()).collect();
-    drop(free);
+    let addresses = free_addresses(4);
     let peers: Vec<_> = (1..=3).map(NodeId).zip(addresses.iter().cloned()).collect();
     let of_list = || PeerConfig { peers: peers.clone(), ..PeerConfig::default() };
     let first: Vec<_> = (1..=3).map(|node| start(&root, node, of_list())).collect();

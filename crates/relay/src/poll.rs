@@ -4,7 +4,6 @@
 //! transaction: rows are locked from the fetch to the commit. A batch that cannot be finished in time, or whose
 //! broker is away, is given back: what was confirmed is marked, the rest is untouched and nobody is charged.
 
-pub mod failures;
 pub mod halves;
 mod suspects;
 

@@ -12,6 +12,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::Failure;
 use super::net::{self, NODES, PEER_PORT, host};
+use crate::ports;
 
 /// Whose broker it is. The other one is a reference: the harness itself is tried on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -212,8 +213,6 @@ impl Setup {
             Some(node) => rabbitmq_node(node),
             None => format!("trials{}@localhost", self.port),
         };
-        // The port may be any: 20,000 above it, or below where there is none above.
-        let nodes_port = self.port.checked_add(20_000).unwrap_or_else(|| self.port - 20_000);
         let interface = address.replace('.', ",");
         let interface = format!("-kernel inet_dist_use_interface {{{interface}}}");
         vec![
@@ -221,10 +220,10 @@ impl Setup {
             ("RABBITMQ_NODENAME", node),
             ("RABBITMQ_USE_LONGNAME", self.node.is_some().to_string()),
             ("ERL_EPMD_ADDRESS", address.clone()),
-            ("ERL_EPMD_PORT", "24369".to_owned()),
+            ("ERL_EPMD_PORT", ports::PORT_MAPPER.to_string()),
             ("RABBITMQ_NODE_IP_ADDRESS", address),
             ("RABBITMQ_NODE_PORT", self.port.to_string()),
-            ("RABBITMQ_DIST_PORT", nodes_port.to_string()),
+            ("RABBITMQ_DIST_PORT", (self.port + 1).to_string()),
             ("RABBITMQ_CONFIG_FILE", file("rabbitmq")),
             ("RABBITMQ_CONF_ENV_FILE", file("environment")),
             ("RABBITMQ_MNESIA_BASE", file("mnesia")),
@@ -250,12 +249,6 @@ fn peer(node: u32) -> String {
 fn peers() -> String {
     let members: Vec<String> = (1..=NODES).map(|node| format!("{node}={}", peer(node))).collect();
     members.join(",")
-}
-
-/// A port that nobody listens on just now.
-pub fn free_port() -> Result<u16, Failure> {
-    let listener = std::net::TcpListener::bind(("127.0.0.1", 0))?;
-    Ok(listener.local_addr()?.port())
 }
 
 /// Whether somebody answers the protocol header with a method frame.

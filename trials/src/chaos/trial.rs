@@ -6,10 +6,11 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 
 use super::Failure;
-use super::broker::{Broker, Kind, Setup, free_port};
+use super::broker::{Broker, Kind, Setup};
 use super::table::Outcome;
 use crate::checker::{Rules, check};
 use crate::history::{History, Nanos, What};
+use crate::ports;
 use crate::workload::io::{Load, Recorder, Target, Writing, now, pika};
 use crate::workload::{Chance, Plan};
 
@@ -175,7 +176,7 @@ impl Trial {
             kind: options.kind,
             path: options.broker.clone(),
             node: None,
-            port: free_port()?,
+            port: ports::free()?,
             data: harm.data(dir),
             log: dir.join("broker.log"),
             arguments: options.arguments.clone(),

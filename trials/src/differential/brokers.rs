@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use super::Pair;
 use crate::chaos::Failure;
-use crate::chaos::broker::{Broker, Kind, Setup, free_port};
+use crate::chaos::broker::{Broker, Kind, Setup};
+use crate::ports;
 
 /// Where Debian's package has the broker.
 const RABBITMQ: &str = "/usr/lib/rabbitmq/bin/rabbitmq-server";
@@ -111,7 +112,7 @@ fn start(kind: Kind, path: &Path, folder: &Path) -> Result<Broker, Failure> {
         kind,
         path: path.to_owned(),
         node: None,
-        port: free_port()?,
+        port: ports::free()?,
         data,
         log: folder.join("output.txt"),
         arguments: Vec::new(),

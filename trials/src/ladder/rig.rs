@@ -13,7 +13,8 @@ use super::queue::Queue;
 use super::table::Table;
 use super::usage::{cpu_of_process, cpu_of_tree};
 use crate::chaos::Failure;
-use crate::chaos::broker::{Broker, Kind, Setup, free_port};
+use crate::chaos::broker::{Broker, Kind, Setup};
+use crate::ports;
 use crate::postgres::{self, Postgres};
 
 /// How long a broker may take until it answers, and to stop.
@@ -271,7 +272,7 @@ fn start_broker(kind: Kind, program: &Path, folder: &Path) -> Result<Broker, Fai
         kind,
         path: program.to_owned(),
         node: None,
-        port: free_port()?,
+        port: ports::free()?,
         data,
         log: folder.join("output.txt"),
         arguments: Vec::new(),

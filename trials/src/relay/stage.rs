@@ -8,14 +8,13 @@ use tokio::runtime::Runtime;
 
 use crate::chaos::Failure;
 use crate::chaos::broker::{Broker, Kind, Setup};
+use crate::ports;
 use crate::postgres::{self, Options, Postgres};
 
 /// Where Debian's package has the broker and its tools.
 const RABBITMQ: &str = "/usr/lib/rabbitmq/bin/rabbitmq-server";
 const RABBITMQCTL: &str = "/usr/lib/rabbitmq/bin/rabbitmqctl";
 const MEMORY: &str = "/dev/shm";
-/// Below the ports that the kernel gives away: a broker that was killed finds its own again.
-const PORTS: std::ops::Range<u16> = 24_000..30_000;
 const BROKER_START_MAX: Duration = Duration::from_secs(90);
 
 /// What the errors of a database mean for a trial.
@@ -149,7 +148,7 @@ fn setup(kind: Kind, path: &Path, data: PathBuf, dir: &Path) -> Result<Setup, Fa
         kind,
         path: path.to_owned(),
         node: None,
-        port: postgres::free_port(PORTS)?,
+        port: ports::free()?,
         data,
         log: dir.join("broker.txt"),
         arguments: Vec::new(),

@@ -13,11 +13,12 @@ use super::Patience;
 use super::process::forget;
 use super::watch::{self, Done};
 use crate::chaos::Failure;
-use crate::chaos::broker::{free_port, tail};
+use crate::chaos::broker::tail;
 use crate::ladder::queue;
 use crate::ladder::report::Row;
 use crate::ladder::rig::Rig;
 use crate::ladder::table::{CONTENT, TYPE};
+use crate::ports;
 
 pub(super) const NAME: &str = "Debezium Server";
 /// What it says when it follows the log.
@@ -163,7 +164,7 @@ fn settings(rig: &Rig, folder: &Path) -> Result<String, Failure> {
     let (user, rest) = rest.split_once('@').ok_or_else(bad)?;
     let (place, database) = rest.split_once('/').ok_or_else(bad)?;
     let (host, port) = place.split_once(':').ok_or_else(bad)?;
-    let (amqp_port, http_port, name) = (rig.amqp_port(), free_port()?, queue::NAME);
+    let (amqp_port, http_port, name) = (rig.amqp_port(), ports::free()?, queue::NAME);
     Ok(format!(
         "debezium.sink.type=rabbitmq
 debezium.sink.rabbitmq.connection.host=127.0.0.1

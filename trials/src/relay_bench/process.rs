@@ -12,11 +12,12 @@ use super::mode::{KEY, Mode, PREFIX, Source};
 use super::watch::{self, Done};
 use super::{Options, Patience};
 use crate::chaos::Failure;
-use crate::chaos::broker::{free_port, tail};
+use crate::chaos::broker::tail;
 use crate::ladder::report::{Row, Steps};
 use crate::ladder::rig::Rig;
 use crate::ladder::steps::Index;
 use crate::ladder::table::{CONTENT, TYPE};
+use crate::ports;
 
 /// How long the process may take to end once it is asked to.
 const STOP_MAX: Duration = Duration::from_secs(20);
@@ -174,7 +175,7 @@ impl Relay {
 
     /// Starts one of the relay's commands.
     pub(super) fn run(rig: &Rig, options: &Options, words: &[String]) -> Result<Self, Failure> {
-        let metrics = free_port()?;
+        let metrics = ports::free()?;
         let log = options.site.dir.join("relay.txt");
         let file = File::create(&log)?;
         let mut command = Command::new(&options.site.broker);

@@ -35,15 +35,14 @@ impl Node {
 
     /// Three nodes that are one broker.
     pub(crate) fn start_three(name: &str) -> Vec<Self> {
-        let ports: Vec<_> = (0..3).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-        let address = |port: &TcpListener| port.local_addr().unwrap().to_string();
-        let peers: Vec<_> =
-            (1..).zip(&ports).map(|(node, port)| format!("{node}={}", address(port))).collect();
+        let peers: Vec<_> = (1..)
+            .zip(free_addresses(3))
+            .map(|(node, address)| format!("{node}={address}"))
+            .collect();
         let peers = peers.join(",");
         let arguments = |node: usize| {
             ["--node-id", &node.to_string(), "--peers", &peers].map(str::to_owned).to_vec()
         };
-        drop(ports);
         Self::launch_all(name, &[arguments(1), arguments(2), arguments(3)])
     }
 
@@ -91,6 +90,14 @@ impl Drop for Node {
         let _ = self.process.wait();
         let _ = std::fs::remove_dir_all(&self.dir);
     }
+}
+
+/// Addresses with ports below those that the kernel gives to outgoing connections: nobody takes one before its node does.
+fn free_addresses(count: usize) -> Vec<String> {
+    let first = 10_000 + (std::process::id() % 1_000) as u16 * 4;
+    let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    let free = (first..15_000).filter(is_free).take(count);
+    free.map(|port| format!("127.0.0.1:{port}")).collect()
 }
 
 fn launch(dir: &Path, arguments: &[String]) -> Child {

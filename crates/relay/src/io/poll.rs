@@ -1,6 +1,7 @@
 //! The shell of the poll source: workers, each a connection to the database, one to the broker, and a core.
 
 mod batch;
+mod failures;
 mod fetch;
 mod lanes;
 mod mark;
@@ -17,6 +18,7 @@ use tokio::task::JoinSet;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, SimpleQueryMessage};
 
+use self::failures::Failures;
 use super::postgres::{Database, POOLER, database, words};
 use super::table::{find_table, prepare_companion};
 use crate::admin::install::index;
@@ -24,7 +26,6 @@ use crate::config::{Config, OnSuccess};
 use crate::error::Error;
 use crate::mapping::Layout;
 use crate::metrics::Metrics;
-use crate::poll::failures::Failures;
 use crate::sql::{Fetch, Statements, Table};
 
 /// For how long a confirm that came too late is remembered. Not for ever: the row may be replayed.
@@ -46,7 +47,7 @@ pub(super) struct Shared {
     pub(super) metrics: Metrics,
     /// Where the next fetch begins; held during a fetch, so that each begins where the last one ended.
     pub(super) scan: Mutex<Scan>,
-    pub(super) failures: Arc<Failures>,
+    failures: Arc<Failures>,
     /// Rows whose confirm came after their batch was given back, and when.
     late: std::sync::Mutex<BTreeMap<(u64, String), Instant>>,
     /// When some row's data last kept a batch from being written down.

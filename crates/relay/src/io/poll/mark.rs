@@ -11,6 +11,7 @@ use client::Chance;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Error as PgError, Transaction};
 
+use super::failures::Writing;
 use super::fetch::Tid;
 use super::{Prepared, Shared};
 use crate::attempts::{Fault, Next, Reason};
@@ -19,7 +20,6 @@ use crate::config::{OnSuccess, Order};
 use crate::error::Error;
 use crate::io::postgres::{database, is_of_a_row, words};
 use crate::limits::shortened;
-use crate::poll::failures::Writing;
 use crate::poll::halves::Halves;
 
 /// Why a row is not marked although the database says no word.

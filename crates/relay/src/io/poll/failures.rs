@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Begins with "some": nobody has asked yet.
 #[derive(Debug)]
-pub struct Failures {
+pub(super) struct Failures {
     state: Mutex<State>,
 }
 
@@ -23,11 +23,11 @@ struct State {
 
 /// When the database was asked; none: its answer says nothing, as somebody was writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Asked(Option<u64>);
+pub(super) struct Asked(Option<u64>);
 
 /// Somebody is writing failures down, until this is dropped: after the commit.
 #[derive(Debug)]
-pub struct Writing(Arc<Failures>);
+pub(super) struct Writing(Arc<Failures>);
 
 impl Default for Failures {
     fn default() -> Self {
@@ -41,12 +41,12 @@ impl Failures {
     }
 
     /// Whether something has failed that may keep rows back.
-    pub fn has_some(&self) -> bool {
+    pub(super) fn has_some(&self) -> bool {
         self.state().has_some
     }
 
     /// To be held from before the first failure is written until its transaction has ended.
-    pub fn write(self: &Arc<Self>) -> Writing {
+    pub(super) fn write(self: &Arc<Self>) -> Writing {
         let mut state = self.state();
         state.has_some = true;
         state.writers += 1;
@@ -54,13 +54,13 @@ impl Failures {
     }
 
     /// Before the database is asked.
-    pub fn ask(&self) -> Asked {
+    pub(super) fn ask(&self) -> Asked {
         let state = self.state();
         Asked((state.writers == 0).then_some(state.turn))
     }
 
     /// What the database said to a question that was asked `then`.
-    pub fn answered(&self, then: Asked, has_some: bool) {
+    pub(super) fn answered(&self, then: Asked, has_some: bool) {
         let mut state = self.state();
         if has_some {
             state.has_some = true;
