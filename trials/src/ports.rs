@@ -14,6 +14,8 @@ use std::sync::atomic::{AtomicU16, Ordering};
 /// Where trials look, if the kernel leaves that alone.
 const FIRST: u16 = 15_000;
 const END: u16 = 32_000;
+/// So many ports are needed, or the kernel's are taken from.
+const ENOUGH: u16 = 2_000;
 /// Erlang's port mapper for the nodes of trials.
 pub const PORT_MAPPER: u16 = 24_369;
 /// Where the kernel says which ports it gives away itself.
@@ -28,7 +30,7 @@ pub fn free() -> io::Result<u16> {
     let user = rustix::process::getuid().as_raw();
     let folder = std::env::temp_dir().join(format!("millrace-trials-ports-{user}"));
     std::fs::create_dir_all(&folder)?;
-    let end = END.min(first_outgoing().unwrap_or(END)).max(FIRST + 2);
+    let end = end(first_outgoing());
     let pairs = (end - FIRST) / 2;
     // Different processes begin at different ones.
     let start = std::process::id().wrapping_mul(37);
@@ -53,6 +55,14 @@ fn first_outgoing() -> Option<u16> {
     std::fs::read_to_string(OUTGOING).ok()?.split_whitespace().next()?.parse().ok()
 }
 
+/// Below the ports that the kernel gives away, unless that leaves too few.
+fn end(first_outgoing: Option<u16>) -> u16 {
+    match first_outgoing {
+        Some(first) if first >= FIRST + ENOUGH => END.min(first),
+        _ => END,
+    }
+}
+
 fn claim(folder: &Path, port: u16) -> io::Result<bool> {
     let file = File::options().create(true).append(true).open(folder.join(port.to_string()));
     let file = file?;
@@ -75,7 +85,16 @@ mod tests {
         ports.sort_unstable();
         assert!(ports.windows(2).all(|pair| pair[0] + 1 < pair[1]), "{ports:?}");
         assert!(ports.iter().all(|&port| port != PORT_MAPPER && port + 1 != PORT_MAPPER));
-        assert!(ports.iter().all(|&port| first_outgoing().is_none_or(|first| port + 1 < first)));
+        let end = end(first_outgoing());
+        assert!(ports.iter().all(|&port| FIRST <= port && port + 1 < end), "{ports:?}");
+    }
+
+    #[test]
+    fn outgoing_connections_have_their_ports_to_themselves_where_enough_are_left() {
+        assert_eq!(end(Some(32_768)), END);
+        assert_eq!(end(Some(20_000)), 20_000);
+        assert_eq!(end(Some(1024)), END);
+        assert_eq!(end(None), END);
     }
 
     #[test]

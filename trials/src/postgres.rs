@@ -93,7 +93,7 @@ pub struct Postgres {
 static COUNT: AtomicU32 = AtomicU32::new(0);
 /// How long a start may take: recovery after a crash is part of it.
 const START_MAX: Duration = Duration::from_secs(60);
-const STOP_MAX: Duration = Duration::from_secs(20);
+const STOP_MAX: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(5);
 
 impl Postgres {

@@ -82,7 +82,7 @@ impl Inbox {
 
     /// The same of one that was asked before: who asks twice does not wait for the end.
     fn last_word(&mut self, stage: &Stage) -> String {
-        let status = done(self.process.wait(Duration::from_secs(20)));
+        let status = done(self.process.wait(Duration::from_secs(60)));
         assert!(status.success(), "{status}: {}", self.process.last_words());
         let log = std::fs::read_to_string(stage.dir.join(format!("{}.txt", self.name))).unwrap();
         let last = log.lines().rfind(|line| line.contains("ended"));
@@ -94,7 +94,7 @@ async fn channel(broker: SocketAddr) -> Result<(Connection, Channel), lapin::Err
     let uri = format!("amqp://guest:guest@{broker}/%2f?heartbeat=5");
     let connecting = Connection::connect(&uri, ConnectionProperties::default());
     let late = || std::io::Error::from(std::io::ErrorKind::TimedOut);
-    let connected = tokio::time::timeout(Duration::from_secs(10), connecting).await;
+    let connected = tokio::time::timeout(Duration::from_secs(60), connecting).await;
     let connection = connected.unwrap_or_else(|_| Err(late().into()))?;
     let channel = connection.create_channel().await?;
     channel.confirm_select(ConfirmSelectOptions::default()).await?;
@@ -111,7 +111,7 @@ async fn publish(
     let options = BasicPublishOptions::default();
     let properties = properties.with_delivery_mode(2);
     let confirm = channel.basic_publish("".into(), queue.into(), options, body, properties).await?;
-    let confirm = tokio::time::timeout(Duration::from_secs(10), confirm).await;
+    let confirm = tokio::time::timeout(Duration::from_secs(60), confirm).await;
     let late = || std::io::Error::from(std::io::ErrorKind::TimedOut);
     assert!(confirm.unwrap_or_else(|_| Err(late().into()))?.is_ack(), "the broker refused");
     Ok(())
@@ -437,7 +437,7 @@ fn a_message_that_the_table_refuses_holds_up_the_rest_or_is_dead_lettered_as_was
     let metrics = ["--metrics".to_owned(), format!("127.0.0.1:{port}")];
     let metrics: Vec<&str> = metrics.iter().map(String::as_str).collect();
     let mut inbox = Inbox::start(&stage, name, &metrics);
-    assert!(get(port, "/ready").contains("200 OK"), "{}", get(port, "/ready"));
+    until("it is ready", || get(port, "/ready").contains("200 OK"));
     let check = "ALTER TABLE inbox_messages ADD CHECK (message_id NOT IN ('2', '4'))";
     ask(&stage, name, check).unwrap();
     let message = |id: usize| BasicProperties::default().with_message_id(id.to_string().into());
@@ -458,14 +458,13 @@ fn a_message_that_the_table_refuses_holds_up_the_rest_or_is_dead_lettered_as_was
         Inbox::start(&stage, name, &[&metrics[..], &["--on-refused", "reject"]].concat());
     until("the others are stored", || count(&stage, name) == 4);
     until("they are dead-lettered", || ready(&stage, DEAD) == 2);
-    let counted = get(port, "/metrics");
     for line in [
         "millrace_inbox_stored_total 2",
         "millrace_inbox_rejected_total 2",
         "millrace_inbox_database_connections 1",
         "millrace_inbox_step_seconds_count{step=\"store\"}",
     ] {
-        assert!(counted.contains(line), "`{line}` is not in\n{counted}");
+        until(line, || get(port, "/metrics").contains(line));
     }
     let last = inbox.ended(&stage);
     assert!(last.contains("rejected=2") && last.contains("flawed=0"), "{last}");
@@ -507,7 +506,7 @@ fn a_second_inbox_stands_by_and_takes_over_and_large_messages_do_not_fill_the_me
     let order = "SELECT string_agg(message_id, ',' ORDER BY seq) FROM inbox_messages";
     let expected: Vec<String> = (0..COUNT).map(|id| id.to_string()).collect();
     assert_eq!(ask(&stage, name, order).unwrap(), expected.join(","));
-    done(second.terminate(Duration::from_secs(20)));
+    done(second.terminate(Duration::from_secs(60)));
     assert_eq!(ready(&stage, name), 0);
 }
 
@@ -528,7 +527,7 @@ fn what_is_wrong_at_the_start_is_said_at_once() {
         let words: Vec<String> = words.map(str::to_owned).collect();
         let log = stage.dir.join(format!("wrong-{number}.txt"));
         let mut process = done(Relay::start(&stage.millrace, &words, &log));
-        assert!(!done(process.wait(Duration::from_secs(20))).success());
+        assert!(!done(process.wait(Duration::from_secs(60))).success());
         let said = std::fs::read_to_string(&log).unwrap();
         assert!(said.contains(part) && !said.contains("hunter2"), "{said}");
     }

@@ -614,7 +614,7 @@ fn a_resync_that_is_stopped_leaves_nothing_out_and_tells_how_far_it_is() {
     let mut resync = start("resync", &["--all"], "stopped");
     let said = |name: &str| std::fs::read_to_string(log(name)).unwrap_or_default();
     wait("it makes a slot", &|| said("stopped").contains("making the replication slot"));
-    let ended = resync.terminate(std::time::Duration::from_secs(20));
+    let ended = resync.terminate(std::time::Duration::from_secs(60));
     assert!(ended.is_err(), "what is not done is no success");
     assert!(said("stopped").contains("begins again"), "{}", said("stopped"));
     stage.runtime.block_on(open.batch_execute("ROLLBACK")).unwrap();
@@ -625,7 +625,7 @@ fn a_resync_that_is_stopped_leaves_nothing_out_and_tells_how_far_it_is() {
     let told = said("run");
     let told = told.lines().rfind(|line| line.contains("\"last_failure\":\"row ")).unwrap();
     assert!(told.contains("routing key 'nowhere'") && told.contains("declare the queue"), "{told}");
-    done(relay.terminate(std::time::Duration::from_secs(20)));
+    done(relay.terminate(std::time::Duration::from_secs(60)));
     // A resync that comes to its end says how far it is on the way.
     sql("SELECT pg_drop_replication_slot('millrace_relay')");
     let mut resync = start("resync", &["--all", "--report-every", "10ms"], "done");

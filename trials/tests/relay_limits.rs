@@ -44,7 +44,8 @@ fn a_relay_waits_without_a_transaction_while_the_broker_blocks_publishers() {
     // It stays so: looked at many times, over more than a batch may last.
     for _ in 0..40 {
         let age = "SELECT coalesce(max(extract(epoch FROM now() - xact_start)), 0) < 3
-                   FROM pg_stat_activity WHERE application_name LIKE 'millrace-relay%'";
+                   FROM pg_stat_activity WHERE application_name LIKE 'millrace-relay%'
+                     AND state LIKE 'idle in transaction%'";
         assert_eq!(done(run.sql(age)), "t", "no transaction lasts");
         support::pause();
     }

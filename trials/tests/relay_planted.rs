@@ -17,7 +17,9 @@ fn hunt(stage: &mut Stage, bug: Bug) -> Report {
     let trials = env!("CARGO_BIN_EXE_trials").into();
     let shape = Shape { planted: Some((trials, bug)), ..Shape::poll(Asked::Key) };
     let mut run = done(Run::start(stage, shape, Plan::usual(40 + bug as u64)));
-    run.quiet = Duration::from_secs(5);
+    if bug.breaks().is_some() {
+        run.quiet = Duration::from_secs(5);
+    }
     for rows in [150, 300, 450] {
         done(run.until_delivered(rows));
         let victim = match bug {

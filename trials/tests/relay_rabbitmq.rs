@@ -65,11 +65,15 @@ fn log_killed(stage: &mut Stage) {
 }
 
 fn blocked(stage: &mut Stage) {
-    let plan = Plan { transactions: 90, ..Plan::usual(83) };
+    // More than any machine gets through before the alarm.
+    let plan = Plan { transactions: 100_000, writers: 2, ..Plan::usual(83) };
     let shape = Shape::poll(Asked::None).with(&["--batch-deadline", "500ms"]);
     let mut run = done(Run::start(stage, shape, plan));
     done(run.until_delivered(100));
     done(run.stage.rabbitmqctl(&["set_vm_memory_high_watermark", "0.0001"]));
+    let enough = run.committed() + 100;
+    done(run.until("others come meanwhile", |run| run.committed() >= enough));
+    run.stop_writing();
     done(run.until("the writers are done", Run::is_written));
     let resting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
                    AND application_name LIKE 'millrace-relay%' AND state LIKE 'idle in transaction%'";

@@ -191,6 +191,7 @@ fn a_log_under_tls_is_read_on_when_its_connection_or_its_server_is_killed() {
     for turn in 0..3 {
         let enough = run.delivered() + 60 + 7 * turn;
         done(run.until("it goes on", |run| run.delivered() >= enough || run.is_written()));
+        done(run.until("it reads the log", |run| run.is_streaming()));
         let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_replication
                    WHERE application_name = 'millrace-relay-log'";
         assert_eq!(done(run.sql(end)), "t");

@@ -63,7 +63,7 @@ fn a_relay_that_starts_while_its_database_is_away_waits_for_it() {
     done(run.relays[0].kill9());
     run.relays.clear();
     done(Victim::Postgres.kill(&mut run));
-    done(run.start_relay());
+    done(run.launch_relay());
     let waits = |run: &mut Run<'_>| run.relays[0].last_words().contains("waiting for the database");
     done(run.until("it says what it waits for", waits));
     done(Victim::Postgres.revive(&mut run));
@@ -102,7 +102,7 @@ fn of_a_large_transaction_only_the_rest_comes_after_an_end() {
         long_percent: 0,
         ..Plan::usual(141)
     };
-    let shape = Shape::wal(Asked::None).with(&["--window", "50"]);
+    let shape = Shape::wal(Asked::None).with(&["--window", "5"]);
     let mut run = done(Run::start(&mut stage, shape, plan));
     for ends in 1..=2 {
         let enough = run.delivered() + 500;
@@ -217,7 +217,7 @@ fn what_was_written_down_elsewhere_is_not_believed_and_no_row_is_left_out() {
     tells(&run, "system_id = '1' || system_id");
     let log = run.stage.dir.join("elsewhere.txt");
     let mut refused = done(Relay::start(&run.stage.millrace, &run.words(), &log));
-    let status = done(refused.wait(Duration::from_secs(20)));
+    let status = done(refused.wait(Duration::from_secs(60)));
     assert_eq!(status.code(), Some(SLOT_LOST), "{}", refused.last_words());
     tells(&run, "system_id = substr(system_id, 2)");
     run.stop_writing();
@@ -237,7 +237,7 @@ fn a_slot_that_is_lost_is_refused_and_a_resync_brings_what_it_held() {
     done(run.until("rows are written that no slot has", Run::is_written));
     let log = run.stage.dir.join("refused.txt");
     let mut refused = done(Relay::start(&run.stage.millrace, &run.words(), &log));
-    let status = done(refused.wait(Duration::from_secs(20)));
+    let status = done(refused.wait(Duration::from_secs(60)));
     assert_eq!(status.code(), Some(SLOT_LOST), "{}", refused.last_words());
     assert!(refused.last_words().contains("resync"), "{}", refused.last_words());
     assert_eq!(run.slot_state(), "", "it made no new one by itself");

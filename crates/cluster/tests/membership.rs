@@ -7,11 +7,12 @@
     reason = "a test of the shell: it starts nodes in directories of its own"
 )]
 
+#[path = "common/addresses.rs"]
+mod addresses;
 #[path = "common/session.rs"]
 mod session;
 
 use std::collections::BTreeSet;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -117,20 +118,12 @@ fn wait_for_voters(node: &ClusterHandle) {
     }
 }
 
-/// Addresses with ports below those that the kernel gives to outgoing connections: nobody takes one before its node does.
-fn free_addresses(count: usize) -> Vec<String> {
-    let first = 10_000 + (std::process::id() % 1_000) as u16 * 4;
-    let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
-    let free = (first..15_000).filter(is_free).take(count);
-    free.map(|port| format!("127.0.0.1:{port}")).collect()
-}
-
 #[test]
 fn a_node_comes_and_another_goes_and_publishers_see_no_error() {
     let name = format!("millrace-membership-{}", std::process::id());
     let root: PathBuf = std::env::temp_dir().join(name);
     let _ = std::fs::remove_dir_all(&root);
-    let addresses = free_addresses(4);
+    let addresses = addresses::free_addresses(4);
     let peers: Vec<_> = (1..=3).map(NodeId).zip(addresses.iter().cloned()).collect();
     let of_list = || PeerConfig { peers: peers.clone(), ..PeerConfig::default() };
     let first: Vec<_> = (1..=3).map(|node| start(&root, node, of_list())).collect();

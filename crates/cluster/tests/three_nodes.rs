@@ -7,11 +7,12 @@
     reason = "a test of the shell: it starts nodes in directories of its own"
 )]
 
+#[path = "common/addresses.rs"]
+mod addresses;
 #[path = "common/session.rs"]
 mod session;
 
 use std::collections::BTreeSet;
-use std::net::TcpListener;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -35,12 +36,7 @@ impl Cluster {
     fn new(name: &str) -> Self {
         let root = std::env::temp_dir().join(format!("millrace-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&root);
-        let free: Vec<_> = (0..3).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-        let address = |(at, free): (usize, &TcpListener)| {
-            (NodeId(at as u64 + 1), free.local_addr().unwrap().to_string())
-        };
-        let peers = free.iter().enumerate().map(address).collect();
-        drop(free);
+        let peers = (1..).map(NodeId).zip(addresses::free_addresses(3)).collect();
         let mut cluster = Self { root, peers, nodes: [None, None, None] };
         (1..=3).for_each(|node| cluster.start(node));
         cluster.nodes.iter().flatten().for_each(ClusterHandle::wait_ready);
@@ -282,14 +278,16 @@ async fn declare_on_first(
     name: &str,
     arguments: &[(&str, Value)],
 ) -> (QueueId, GroupId) {
-    for nth in 0..100 {
+    let started = Instant::now();
+    for nth in 0.. {
         let place = session.declare_with(&format!("{name} {nth}"), true, arguments).await;
         if leader(cluster.node(2), place.1) == Some(1) {
             return place;
         }
+        assert!(started.elapsed() < PATIENCE, "node 1 leads nothing");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    panic!("node 1 leads nothing");
+    unreachable!("it looks on until it has one, or time is up")
 }
 
 #[test]

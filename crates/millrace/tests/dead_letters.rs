@@ -13,7 +13,9 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use amqp::{FieldTable, FieldValue, Properties, ValueRef};
-use client::{Address, Connection, Delivery, ExchangeSpec, Options, Outcome, Publisher, QueueSpec};
+use client::{
+    Address, Connection, Delivery, ExchangeSpec, Options, Outcome, Publisher, QueueSpec, Url,
+};
 use node::{Node, PATIENCE, text, to, until_ready};
 
 async fn publish(connection: &mut Connection, queue: &str, bodies: &[&str]) {
@@ -230,6 +232,19 @@ async fn no_dead_letter_is_lost_when_the_broker_is_killed() {
     println!("{total} letters of {MESSAGES} messages");
 }
 
+/// Publishes it until it is confirmed: after a kill, a node may refuse for a moment.
+async fn until_taken(url: &Url, properties: &Properties<'_>, body: &[u8]) {
+    let begun = Instant::now();
+    loop {
+        let mut publisher = Publisher::open(url, &Options::named("test"), 1).await.unwrap();
+        publisher.publish(Address::queue("first"), properties, body).await.unwrap();
+        if publisher.close().await.unwrap().is_clean() {
+            return;
+        }
+        assert!(begun.elapsed() < PATIENCE, "it is refused again and again");
+    }
+}
+
 #[tokio::test]
 async fn no_dead_letter_is_lost_whichever_node_is_killed() {
     const MESSAGES: u32 = 3000;
@@ -243,6 +258,8 @@ async fn no_dead_letter_is_lost_whichever_node_is_killed() {
     let persistent = Properties { delivery_mode: Some(2), ..Properties::default() };
     for round in 0..3 {
         let url = &nodes[(round + 1) % 3].url;
+        let first = format!("{}", round as u32 * (MESSAGES / 3));
+        until_taken(url, &persistent, first.as_bytes()).await;
         let mut publisher = Publisher::open(url, &Options::named("test"), 1000).await.unwrap();
         for number in 0..MESSAGES / 3 {
             let body = format!("{}", round as u32 * (MESSAGES / 3) + number);

@@ -25,11 +25,11 @@ const ENOUGH: Duration = Duration::from_secs(120);
 /// A cluster is whole again by then.
 const READY: Duration = Duration::from_secs(90);
 /// Load after the last harm.
-const HEALED: Duration = Duration::from_secs(3);
+const HEALED: Duration = Duration::from_secs(8);
 const DRAIN: Duration = Duration::from_secs(180);
 /// What was settled this long before a harm must stay settled.
 const HORIZON: Duration = Duration::from_secs(5);
-const STOPS: Duration = Duration::from_secs(30);
+const STOPS: Duration = Duration::from_secs(60);
 /// Percent of rounds after which the cluster is let become whole before the next.
 const PATIENCE_PERCENT: u64 = 60;
 
@@ -170,6 +170,11 @@ impl Trial {
         }
         self.heal()?;
         self.recorder.saw("nemesis", What::Heal);
+        if let Some(load) = &mut self.load {
+            let _inside = self.runtime.enter();
+            // What nobody consumes must be delivered, too; the lane has a queue of its own.
+            load.consume_backlogs(Some(pika::queue().name));
+        }
         std::thread::sleep(HEALED);
         let begin = Instant::now();
         while self.recorder.confirmed() < CONFIRMED_MIN && begin.elapsed() < ENOUGH {

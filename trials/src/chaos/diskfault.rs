@@ -14,7 +14,7 @@ use crate::workload::Chance;
 use crate::workload::io::now;
 
 /// How long a broker may go on after a sync failed.
-const STOPS: Duration = Duration::from_secs(20);
+const STOPS: Duration = Duration::from_secs(60);
 
 /// Holds the broker to it: it ends by itself, not with success, and names the file.
 pub(super) fn must_stop(broker: &mut Broker) -> Result<(), Failure> {

@@ -137,7 +137,7 @@ const QUEUE: &str = "orders";
 /// How long leadership may take to be known, or to be elsewhere.
 const LED: Duration = Duration::from_secs(30);
 /// How long a majority may go without a leader.
-const ELECTED: Duration = Duration::from_secs(10);
+const ELECTED: Duration = Duration::from_secs(30);
 
 impl World<'_> {
     fn any_node(&mut self) -> u32 {

@@ -149,12 +149,16 @@ impl Net {
 
     /// Every connection of another node to `node` is reset at its next packet.
     pub fn reset(&self, node: u32) -> Result<(), Failure> {
-        run_on(
-            node,
-            &format!(
-                "{IPTABLES} -w -A INPUT -p tcp --dport {PEER_PORT} -j REJECT --reject-with tcp-reset"
-            ),
-        )
+        // The greater id dials: some of its connections are to the others' port.
+        for end in ["--dport", "--sport"] {
+            run_on(
+                node,
+                &format!(
+                    "{IPTABLES} -w -A INPUT -p tcp {end} {PEER_PORT} -j REJECT --reject-with tcp-reset"
+                ),
+            )?;
+        }
+        Ok(())
     }
 
     /// `node` can send so many kilobits a second.

@@ -45,7 +45,7 @@ pub struct Held {
 }
 
 /// How long a relay may take to arrive at the step.
-const ARRIVES: Duration = Duration::from_secs(20);
+const ARRIVES: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(5);
 /// How long a relay is waited for before the broker goes on for a moment: one that is connecting to it needs
 /// its answers before it comes to any step.

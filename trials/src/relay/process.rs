@@ -19,6 +19,8 @@ pub struct Relay {
 }
 
 const PAUSE: Duration = Duration::from_millis(5);
+/// How long a start may take.
+const OPENS: Duration = Duration::from_secs(60);
 
 impl Relay {
     /// Starts `millrace` with these words.
@@ -32,6 +34,30 @@ impl Relay {
         command.stdout(file.try_clone()?).stderr(file);
         let child = command.spawn()?;
         Ok(Self { child, log: log.to_owned() })
+    }
+
+    /// Waits until it has found all that it needs, or says what it waits for: before, whatever is missing ends it at
+    /// once, as it should, and so does a signal.
+    ///
+    /// # Errors
+    /// It ends, or says nothing.
+    pub fn wait_open(&mut self) -> Result<(), Failure> {
+        let begun = Instant::now();
+        loop {
+            let said = std::fs::read_to_string(&self.log)?;
+            if said.contains("reading the ") || said.contains("waiting ") {
+                return Ok(());
+            }
+            if let Some(status) = self.exited()? {
+                let last = self.last_words();
+                return Err(Failure::Broken(format!("the relay does not start: {status}; {last}")));
+            }
+            if begun.elapsed() > OPENS {
+                let last = self.last_words();
+                return Err(Failure::Broken(format!("it is not open after {OPENS:?}; {last}")));
+            }
+            std::thread::sleep(PAUSE);
+        }
     }
 
     pub fn pid(&self) -> u32 {

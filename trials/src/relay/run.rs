@@ -43,7 +43,7 @@ pub struct Run<'a> {
 /// Longer than anything takes here; a relay that has rows and does nothing for so long has failed.
 const QUIET: Duration = Duration::from_secs(20);
 /// How long a relay may take to end when it is asked to.
-pub(super) const ENDS: Duration = Duration::from_secs(15);
+pub(super) const ENDS: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(5);
 /// The words of so many relays are shown where one has failed.
 const LAST: usize = 3;
@@ -143,11 +143,24 @@ impl<'a> Run<'a> {
         self.taker = Some(Taker::start(&self.place, &self.basket));
     }
 
-    /// Starts one more relay.
+    /// Starts one more relay, and waits until it is open.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub fn start_relay(&mut self) -> Result<(), Failure> {
+        self.launch_relay()?;
+        match (&self.shape.planted, self.relays.last_mut()) {
+            (None, Some(relay)) => relay.wait_open(),
+            // These say nothing.
+            _ => Ok(()),
+        }
+    }
+
+    /// Starts one more relay, whatever becomes of it.
     ///
     /// # Errors
     /// It cannot be started.
-    pub fn start_relay(&mut self) -> Result<(), Failure> {
+    pub fn launch_relay(&mut self) -> Result<(), Failure> {
         let log = format!("relay-{}-{}.txt", self.number, self.logs.len() + 1);
         let log = self.stage.dir.join(log);
         self.logs.push(log.clone());

@@ -74,7 +74,7 @@ const TOGETHER: usize = 200;
 /// After this long without a delivery, what waits for company is acked.
 const IDLE: Duration = Duration::from_millis(20);
 const RETRY: Duration = Duration::from_millis(50);
-const ANSWER: Duration = Duration::from_secs(10);
+const ANSWER: Duration = Duration::from_secs(60);
 
 impl Taker {
     pub fn start(place: &Place, basket: &Arc<Basket>) -> Self {

@@ -13,6 +13,7 @@ pub mod pika;
 mod publisher;
 mod recorder;
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -78,6 +79,8 @@ pub struct Load {
     consumers: JoinSet<()>,
     publish: watch::Sender<bool>,
     consume: watch::Sender<bool>,
+    /// Queues without a planned consumer that have one now.
+    backlogs: BTreeSet<&'static str>,
 }
 
 /// How long publishers may take to hear about what they sent before they rest.
@@ -102,6 +105,7 @@ impl Load {
             consumers: JoinSet::new(),
             publish: watch::channel(true).0,
             consume: watch::channel(true).0,
+            backlogs: BTreeSet::new(),
             plan,
             target,
             recorder,
@@ -143,10 +147,11 @@ impl Load {
         }
     }
 
-    /// One consumer for every queue that has none.
-    fn consume_backlogs(&mut self) {
+    /// One consumer for every queue that has none, but for the one that somebody else consumes.
+    pub fn consume_backlogs(&mut self, but: Option<&str>) {
         for queue in self.plan.queues.clone() {
-            if queue.consumers == 0 {
+            let is_free = queue.consumers == 0 && but != Some(queue.name);
+            if is_free && self.backlogs.insert(queue.name) {
                 self.consume_from(&queue, 1);
             }
         }
@@ -171,7 +176,7 @@ impl Load {
                 self.consume = watch::channel(true).0;
                 self.consume();
             }
-            self.consume_backlogs();
+            self.consume_backlogs(None);
             let quiet =
                 drain::until_quiet(&self.plan, &self.target, &self.recorder, deadline).await;
             self.stop_consumers().await;
@@ -193,6 +198,7 @@ impl Load {
     }
 
     async fn stop_consumers(&mut self) {
+        self.backlogs.clear();
         self.consume.send_replace(false);
         let all = async { while self.consumers.join_next().await.is_some() {} };
         if tokio::time::timeout(Duration::from_secs(20), all).await.is_err() {

@@ -149,6 +149,7 @@ pub async fn run_poll(
     drop(client);
     // A wrong address or login is told at once.
     drop(super::broker::open(&config.broker, "millrace relay", 1).await?);
+    tracing::info!(table = %table.label(), "reading the table");
 
     let now = Instant::now();
     let shared = Arc::new(Shared {

@@ -91,7 +91,7 @@ fn shuffled(world: &mut World<'_>) -> Vec<u32> {
 fn stop(world: &mut World<'_>, node: u32) -> Result<(), Failure> {
     let broker = world.cluster.node(node);
     broker.stop()?;
-    for _ in 0..100 {
+    for _ in 0..2000 {
         if broker.is_stopped() {
             return Ok(());
         }

@@ -19,7 +19,7 @@ use crate::limits::MAILBOX_BYTES;
 const CLUSTER: u128 = 0xfeed;
 
 /// How long something may take that takes milliseconds.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A node that is nothing but its connections.
 struct Node {
