@@ -31,7 +31,7 @@ pub(super) struct Broker {
     chance: Chance,
     attempt: u32,
     pub(super) connect_at: Instant,
-    patience: Duration,
+    silence: Silence,
     /// Exchanges that were asked for: there, or missing until then.
     exchanges: BTreeMap<String, Option<Instant>>,
     fields: Fields,
@@ -52,7 +52,7 @@ impl Broker {
             chance: Chance::new(seed),
             attempt: 0,
             connect_at: Instant::now(),
-            patience: PATIENCE,
+            silence: Silence::new(Instant::now()),
             exchanges: BTreeMap::new(),
             fields: Fields::default(),
             verdicts: Vec::new(),
@@ -179,7 +179,7 @@ impl Broker {
                 self.metrics.step(Step::Confirm, (now - at).as_nanos() as u64);
             }
             if let Verdict::Confirmed(_) = verdict {
-                self.patience = PATIENCE;
+                self.silence.end();
             }
             stream.step(now, Input::Verdict(verdict), out);
         }
@@ -188,15 +188,17 @@ impl Broker {
     /// Looks at what the broker said without a verdict, or should have said.
     pub(super) fn look(&mut self, stream: &mut Stream, out: &mut Vec<Output>) {
         self.look_at_block();
-        let silent_since = stream.unconfirmed_since().filter(|_| !self.is_blocked);
         let now = Instant::now();
-        if self.publisher.is_some() && silent_since.is_some_and(|at| now > at + self.patience) {
-            let seconds = self.patience.as_secs();
+        if self.is_blocked {
+            self.silence.excuse(now);
+        }
+        let silent_since = stream.unconfirmed_since().filter(|_| self.publisher.is_some());
+        if let Some(patience) = silent_since.and_then(|at| self.silence.too_long(at, now)) {
+            let seconds = patience.as_secs();
             tracing::warn!(
                 seconds,
                 "the broker leaves a message without an answer: connecting again"
             );
-            self.patience = (self.patience * 2).min(PATIENCE_MAX);
             self.close();
             stream.step(now, Input::BrokerSilent, out);
         }
@@ -238,6 +240,40 @@ impl Broker {
 impl Drop for Broker {
     fn drop(&mut self) {
         self.close();
+    }
+}
+
+/// How long the broker may leave a message without a verdict.
+#[derive(Debug)]
+struct Silence {
+    patience: Duration,
+    /// Until then it blocked publishers: what was published before may have waited for that.
+    excused_until: Instant,
+}
+
+impl Silence {
+    fn new(now: Instant) -> Self {
+        Self { patience: PATIENCE, excused_until: now }
+    }
+
+    /// A message was confirmed.
+    fn end(&mut self) {
+        self.patience = PATIENCE;
+    }
+
+    /// The broker blocks publishers.
+    fn excuse(&mut self, now: Instant) {
+        self.excused_until = now;
+    }
+
+    /// Whether the oldest message, published at `oldest`, has waited too long, and how long that is.
+    fn too_long(&mut self, oldest: Instant, now: Instant) -> Option<Duration> {
+        let patience = self.patience;
+        let is_over = now > oldest.max(self.excused_until) + patience;
+        is_over.then(|| {
+            self.patience = (patience * 2).min(PATIENCE_MAX);
+            patience
+        })
     }
 }
 
@@ -293,5 +329,35 @@ impl Offer<'_> {
             Err(BrokerError::Invalid { text }) => Ok(Err(Fault { reason: Reason::Broken, text })),
             Err(error) => Err(error),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn a_broker_that_has_blocked_publishers_has_its_time_from_the_end_of_that() {
+        let published = Instant::now();
+        let mut silence = Silence::new(published);
+        // It blocks for a minute: its verdicts come when it has read what was sent meanwhile.
+        silence.excuse(published + 60 * SECOND);
+        assert_eq!(silence.too_long(published, published + 61 * SECOND), None);
+        assert_eq!(silence.too_long(published, published + 89 * SECOND), None);
+        assert_eq!(silence.too_long(published, published + 91 * SECOND), Some(PATIENCE));
+    }
+
+    #[test]
+    fn each_silence_in_a_row_may_last_longer() {
+        let published = Instant::now();
+        let mut silence = Silence::new(published);
+        for patience in [PATIENCE, 2 * PATIENCE, 4 * PATIENCE, PATIENCE_MAX, PATIENCE_MAX] {
+            assert_eq!(silence.too_long(published, published + patience), None);
+            assert_eq!(silence.too_long(published, published + patience + SECOND), Some(patience));
+        }
+        silence.end();
+        assert_eq!(silence.too_long(published, published + 31 * SECOND), Some(PATIENCE));
     }
 }
