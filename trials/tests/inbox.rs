@@ -438,7 +438,12 @@ fn a_message_that_the_table_refuses_holds_up_the_rest_or_is_dead_lettered_as_was
     let metrics: Vec<&str> = metrics.iter().map(String::as_str).collect();
     let mut inbox = Inbox::start(&stage, name, &metrics);
     until("it is ready", || get(port, "/ready").contains("200 OK"));
-    let check = "ALTER TABLE inbox_messages ADD CHECK (message_id NOT IN ('2', '4'))";
+    // The one by a check, the other by a trigger that has an SQLSTATE of its own.
+    let check = "ALTER TABLE inbox_messages ADD CHECK (message_id <> '2');
+                 CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+                 BEGIN RAISE EXCEPTION 'not this one' USING ERRCODE = '45000'; END $$;
+                 CREATE TRIGGER refuse BEFORE INSERT ON inbox_messages FOR EACH ROW
+                 WHEN (NEW.message_id = '4') EXECUTE FUNCTION refuse()";
     ask(&stage, name, check).unwrap();
     let message = |id: usize| BasicProperties::default().with_message_id(id.to_string().into());
     publish_all(&stage, name, &(0..6).map(message).collect::<Vec<_>>());

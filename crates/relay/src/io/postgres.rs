@@ -406,12 +406,28 @@ pub(crate) fn tls_words(error: &io::Error) -> String {
     }
 }
 
-/// Whether the data of some row is to blame: a constraint or a trigger refuses it, or a value does not fit. Other rows
-/// may pass.
+/// Whether the data of some row is to blame: a constraint, a policy or a trigger refuses it, or a value does not fit.
+/// Other rows may pass.
 pub(crate) fn is_of_a_row(error: &tokio_postgres::Error) -> bool {
-    let class = error.code().and_then(|code| code.code().get(..2));
-    // P0: RAISE in a trigger. 54: an index entry that is too long. 44: WITH CHECK OPTION. 27: a trigger changed the row.
-    matches!(class, Some("21" | "22" | "23" | "27" | "44" | "54" | "P0"))
+    let db = error.as_db_error();
+    db.is_some_and(|db| is_state_of_a_row(db.code().code(), db.routine()))
+}
+
+/// By the SQLSTATE, and the routine of the server that said it. A trigger may give any state to its objection, so all
+/// are of a row but those that the server gives to something else.
+fn is_state_of_a_row(state: &str, routine: Option<&str>) -> bool {
+    match state.get(..2).unwrap_or_default() {
+        // The connection, a transaction, a resource, a lock, a stop, the server itself.
+        "08" | "25" | "40" | "53" | "55" | "57" | "58" | "72" | "XX" => false,
+        // What is missing or not allowed, whatever the row: a table, a column, a function, a role, a statement.
+        "0A" | "0L" | "0P" | "24" | "26" | "28" | "2B" | "2D" | "34" | "39" | "3B" | "3D"
+        | "3F" | "F0" | "HV" => false,
+        // A missing privilege has the state of a row that a policy refuses.
+        "42" => state == "42501" && routine == Some("ExecWithCheckOptions"),
+        // 21 to 23: a constraint or a value. 27: a trigger changed the row. 44: WITH CHECK OPTION. 54: an index entry
+        // that is too long. P0: RAISE in a trigger. 45 and others: RAISE with a state of somebody's own.
+        _ => true,
+    }
 }
 
 /// Whether the two could not agree on TLS: a certificate that is not believed, or no TLS there.
@@ -454,6 +470,24 @@ mod tests {
             let url = format!("postgres://u@db.example.com/d?sslmode={mode}");
             assert!(uses_tls(&url).is_err(), "{mode}");
         }
+    }
+
+    #[test]
+    fn a_row_is_to_blame_for_what_refuses_it_and_not_for_what_is_missing_or_away() {
+        for state in ["22021", "23505", "23514", "21000", "27000", "44000", "54000", "P0001"] {
+            assert!(is_state_of_a_row(state, None), "{state}");
+        }
+        for state in ["45000", "U0001", "ZZ999", "38000"] {
+            assert!(is_state_of_a_row(state, Some("exec_stmt_raise")), "a trigger's own: {state}");
+        }
+        for state in ["08006", "25P03", "40001", "53100", "55P03", "57014", "58030", "XX000"] {
+            assert!(!is_state_of_a_row(state, None), "it may pass: {state}");
+        }
+        for state in ["42P01", "42703", "42883", "3F000", "0A000", "26000", "28000", "39P01"] {
+            assert!(!is_state_of_a_row(state, None), "set-up: {state}");
+        }
+        assert!(is_state_of_a_row("42501", Some("ExecWithCheckOptions")), "a policy of the table");
+        assert!(!is_state_of_a_row("42501", Some("aclcheck_error")), "a missing GRANT");
     }
 
     #[test]

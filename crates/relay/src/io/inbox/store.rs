@@ -6,7 +6,7 @@ use tokio_postgres::{Client, Statement};
 
 use crate::error::Error;
 use crate::inbox::{Config, Row, Statements};
-use crate::io::postgres::{Database, database, words};
+use crate::io::postgres::{Database, database, is_of_a_row, words};
 
 /// Why a batch was not stored.
 #[derive(Debug)]
@@ -74,17 +74,7 @@ impl Store {
             .await
             .map_err(|error| {
                 let why = words(&error);
-                if is_about_the_rows(&error) {
-                    Failed::Refused { why }
-                } else {
-                    Failed::Lost { why }
-                }
+                if is_of_a_row(&error) { Failed::Refused { why } } else { Failed::Lost { why } }
             })
     }
-}
-
-/// Whether other rows might be taken: bad data, a limit, a constraint, a trigger's own objection.
-fn is_about_the_rows(error: &tokio_postgres::Error) -> bool {
-    let class = error.code().and_then(|code| code.code().get(..2));
-    matches!(class, Some("22" | "23" | "54" | "P0"))
 }
