@@ -247,3 +247,29 @@ fn a_slot_that_is_lost_is_refused_and_a_resync_brings_what_it_held() {
     done(run.start_relay());
     valid(done(run.finish()));
 }
+
+#[test]
+fn a_publication_that_was_made_anew_is_refused_once_and_a_resync_mends_it() {
+    let Some(mut stage) = stage(Kind::Millrace) else { return };
+    let plan = Plan { transactions: 20, ..Plan::usual(171) };
+    let shape = Shape::wal(Asked::None).in_any_order();
+    let mut run = done(Run::start(&mut stage, shape, plan));
+    done(run.until_delivered(50));
+    done(run.end_relays());
+    done(run.sql("DROP PUBLICATION millrace_relay"));
+    done(run.until("rows are written that no publication had", Run::is_written));
+    let log = run.stage.dir.join("unpublished.txt");
+    // The second does not even try.
+    for _ in 0..2 {
+        let mut refused = done(Relay::start(&run.stage.millrace, &run.words(), &log));
+        let status = done(refused.wait(Duration::from_secs(20)));
+        assert_eq!(status.code(), Some(SLOT_LOST), "{}", refused.last_words());
+        assert!(refused.last_words().contains("made anew"), "{}", refused.last_words());
+    }
+    let mut resync = done(Relay::start(&run.stage.millrace, &run.words_of("resync"), &log));
+    let status = done(resync.wait(Duration::from_secs(60)));
+    assert!(status.success(), "{}", resync.last_words());
+    done(run.start_relay());
+    done(run.until("it reads the log", |run| run.is_streaming()));
+    valid(done(run.finish()));
+}

@@ -29,6 +29,8 @@ pub(crate) struct Recorded {
     pub(crate) partial: Option<Partial>,
     /// Where these are places of. None: an older relay did not say.
     pub(crate) history: Option<History>,
+    /// Why the slot cannot be read on, though it is there and looks well.
+    pub(crate) lost: Option<String>,
 }
 
 /// One course of a database's log: places of two of them do not compare.
@@ -63,6 +65,13 @@ impl Found {
     fn is_lost(&self) -> bool {
         self.wal_status.as_deref() == Some("lost")
     }
+
+    /// Whether it still holds all that follows what is recorded: another need not be made.
+    pub(crate) fn is_usable(&self, recorded: Option<&Recorded>) -> bool {
+        let is_ahead = recorded.and_then(|recorded| recorded.confirmed) < self.confirmed;
+        let was_lost = recorded.is_some_and(|recorded| recorded.lost.is_some());
+        !self.is_lost() && !is_ahead && !was_lost
+    }
 }
 
 /// How to start.
@@ -93,6 +102,9 @@ pub(crate) fn plan(
     }
     if let Some(found) = found {
         check(slot, found)?;
+        if let Some(text) = recorded.and_then(|recorded| recorded.lost.clone()) {
+            return Err(Error::SlotLost { text });
+        }
     }
     let used = recorded.and_then(|recorded| Some((recorded, recorded.confirmed?)));
     match (used, found) {
@@ -203,6 +215,7 @@ mod tests {
             last_commit: None,
             partial: Some(PARTIAL),
             history: Some(server().history),
+            lost: None,
         }
     }
 
@@ -289,6 +302,21 @@ mod tests {
                 assert!(text.contains(part), "`{part}` is not in: {text}");
             }
         }
+    }
+
+    #[test]
+    fn a_slot_whose_log_could_not_be_read_is_refused_until_another_was_made() {
+        let lost = Recorded { lost: Some("no publication".into()), ..recorded(Some(10)) };
+        let (there, other) = (found("reserved", 10), found("reserved", 11));
+        assert_eq!(
+            judge(Some(lost.clone()), Some(there.clone())),
+            Err(Error::SlotLost { text: "no publication".into() })
+        );
+        assert!(!there.is_usable(Some(&lost)) && !other.is_usable(Some(&recorded(Some(10)))));
+        assert!(there.is_usable(Some(&recorded(Some(10)))));
+        // A resync was ended between the old slot and the new one.
+        let begun = Recorded { confirmed: None, ..lost };
+        assert_eq!(judge(Some(begun), None), Ok(Plan::Begin { make_slot: true }));
     }
 
     #[test]

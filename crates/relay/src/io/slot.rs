@@ -127,12 +127,8 @@ pub async fn resync(
     let last_commit = recorded.as_ref().and_then(|recorded| recorded.last_commit);
     // From here on a relay that starts would read the table too.
     records::begin(&client, &relay.names, since == Since::LastConfirmed).await?;
-    if let Some(found) = &found {
-        let is_usable = found.wal_status.as_deref() != Some("lost");
-        let is_ahead = recorded.and_then(|recorded| recorded.confirmed) < found.confirmed;
-        if !is_usable || is_ahead {
-            records::remove(&client, &slot).await?;
-        }
+    if found.is_some_and(|found| !found.is_usable(recorded.as_ref())) {
+        records::remove(&client, &slot).await?;
     }
     if records::found(&client, &slot).await?.is_none() {
         tokio::select! {
@@ -293,12 +289,30 @@ impl Relay {
             );
         }
         let log =
-            Log::open(&self.database, &self.config, &self.names, confirmed, !self.has_read).await?;
+            Log::open(&self.database, &self.config, &self.names, confirmed, !self.has_read).await;
+        let log = match log {
+            Ok(log) => log,
+            Err(error) => return Err(self.noted(&client, error).await),
+        };
         self.has_read = true;
         tracing::info!(slot, %confirmed, "reading the log");
         let from = From::Log(log);
         let session = self.begin(client, table.as_ref(), reached, server.history, from).await?;
-        session.run(&mut self.stop).await.map(drop)
+        let client = Arc::clone(&session.client);
+        match session.run(&mut self.stop).await {
+            Ok(_) => Ok(()),
+            Err(error) => Err(self.noted(&client, error).await),
+        }
+    }
+
+    /// The error, which is written down if it says that the slot's log cannot be read on: a resync must know.
+    async fn noted(&self, client: &Client, error: Error) -> Error {
+        if let Error::SlotLost { text } = &error
+            && let Err(failed) = records::note_lost(client, &self.names.slot, text).await
+        {
+            tracing::warn!(%failed, "this is not written down: `millrace relay resync` may keep the slot");
+        }
+        error
     }
 
     /// Waits until no other relay uses the slot. None: it is to stop.

@@ -35,7 +35,7 @@ pub(super) async fn recorded(client: &Client, slot: &str) -> Result<Option<Recor
     let sql = format!(
         "SELECT confirmed_lsn::text, outbox, confirmed_at::text, \
            (extract(epoch FROM last_commit_at - {EPOCH}) * 1000000)::int8, \
-           partial_commit::text, partial_below::text, system_id, timeline \
+           partial_commit::text, partial_below::text, system_id, timeline, lost \
          FROM millrace.relay_slots WHERE slot = $1"
     );
     let row = client
@@ -52,6 +52,7 @@ pub(super) async fn recorded(client: &Client, slot: &str) -> Result<Option<Recor
             .map(|(commit, below)| Partial { commit, below }),
         history: Option::zip(row.get(6), row.get(7))
             .map(|(system, timeline)| History { system, timeline }),
+        lost: row.get(8),
     }))
 }
 
@@ -112,8 +113,20 @@ pub(super) async fn begin(client: &Client, names: &Names, keeps: bool) -> Result
         .map_err(|error| database("writing millrace.relay_slots", &error))
 }
 
+/// Writes down why the slot cannot be read on. It stays so until another is made.
+pub(super) async fn note_lost(client: &Client, slot: &str, text: &str) -> Result<(), Error> {
+    client
+        .execute("UPDATE millrace.relay_slots SET lost = $2 WHERE slot = $1", &[&slot, &text])
+        .await
+        .map(drop)
+        .map_err(|error| database("writing millrace.relay_slots", &error))
+}
+
 /// Makes the slot. It waits for transactions that are open now.
 pub(super) async fn make(client: &Client, slot: &str) -> Result<(), Error> {
+    let sql = "UPDATE millrace.relay_slots SET lost = NULL WHERE slot = $1";
+    let forgotten = client.execute(sql, &[&slot]).await;
+    forgotten.map_err(|error| database("writing millrace.relay_slots", &error))?;
     tracing::info!(slot, "making the replication slot (this waits for open transactions)");
     client
         .execute("SELECT pg_create_logical_replication_slot($1, 'pgoutput')", &[&slot])
@@ -180,11 +193,11 @@ pub(super) async fn lag(client: &Client, slot: &str) -> Result<Option<(i64, Stri
 /// Adds what the schema of an older relay lacks.
 async fn complete_companion(client: &Client) -> Result<(), Error> {
     let sql = "SELECT count(*) FROM pg_attribute WHERE attrelid = to_regclass('millrace.relay_slots') \
-                 AND attname IN ('partial_commit', 'partial_below', 'system_id', 'timeline')";
+                 AND attname IN ('partial_commit', 'partial_below', 'system_id', 'timeline', 'lost')";
     let row = client.query_one(sql, &[]).await;
     let count: i64 =
         row.map_err(|error| database("looking at the schema millrace", &error))?.get(0);
-    if count == 4 {
+    if count == 5 {
         return Ok(());
     }
     client.batch_execute(COMPANION).await.map_err(|error| {
