@@ -125,9 +125,10 @@ impl Inbox {
         self.waiting.len() + self.batch.as_ref().map_or(0, |batch| batch.len())
     }
 
+    /// Of what this connection has delivered: to take less of that makes orphans no fewer.
     fn held_bytes(&self) -> usize {
         let batch = self.batch.iter().flat_map(|batch| batch.iter());
-        self.waiting.iter().chain(batch).map(Row::bytes).sum()
+        batch.chain(&self.waiting).skip(self.orphans).map(Row::bytes).sum()
     }
 
     /// Takes in what happened and appends what to do.
@@ -135,7 +136,7 @@ impl Inbox {
         match input {
             Input::Delivered(rows) => {
                 self.waiting.extend(rows);
-                if self.held_bytes() > HELD_BYTES_MAX && self.held() > 1 {
+                if self.held_bytes() > HELD_BYTES_MAX && self.held() - self.orphans > 1 {
                     out.push(Output::TakeLess);
                 }
             }

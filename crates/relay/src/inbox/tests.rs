@@ -78,6 +78,20 @@ fn more_than_the_memory_may_hold_is_left_with_the_broker() {
 }
 
 #[test]
+fn a_large_row_that_comes_again_while_it_is_being_stored_is_not_left_again_and_again() {
+    let mut inbox = ready(100);
+    let large = || with_body("a", Bytes::from(vec![0; HELD_BYTES_MAX - 100]));
+    assert_eq!(ids(&step(&mut inbox, Input::Delivered(vec![large()]))), ["a"]);
+    step(&mut inbox, Input::DatabaseLost);
+    for _ in 0..3 {
+        step(&mut inbox, Input::BrokerLost);
+        assert_eq!(step(&mut inbox, Input::Delivered(vec![large()])), []);
+    }
+    let more = step(&mut inbox, Input::Delivered(vec![large()]));
+    assert_eq!(more, [Output::TakeLess], "of what it may leave it has too much");
+}
+
+#[test]
 fn a_batch_whose_database_was_lost_is_stored_again_as_it_was_before_anything_else() {
     let mut inbox = ready(10);
     step(&mut inbox, Input::Delivered(rows(&["a", "b"])));
