@@ -47,7 +47,7 @@ pub(crate) fn to_json(layout: &Layout, fields: &Fields) -> String {
 pub(crate) fn from_json(layout: &Layout, text: &str) -> Result<Bytes, String> {
     let object: Object<'_> = serde_json::from_str(text)
         .map_err(|error| format!("the stored row is not a JSON object: {error}"))?;
-    Ok(row(layout, &object, None))
+    Ok(row(layout, &object, None, raw))
 }
 
 /// The row of a message that was written to the log at `lsn`; its id is that place if it names none. What is no
@@ -55,7 +55,8 @@ pub(crate) fn from_json(layout: &Layout, text: &str) -> Result<Bytes, String> {
 pub(crate) fn from_message(layout: &Layout, content: &[u8], lsn: Lsn) -> (Bytes, Option<Fault>) {
     let id = lsn.to_string();
     match serde_json::from_slice::<Object<'_>>(content) {
-        Ok(object) => (row(layout, &object, Some(&id)), None),
+        // What looks like bytes was written so by the application.
+        Ok(object) => (row(layout, &object, Some(&id), |_| None), None),
         Err(error) => {
             let values = (0..layout.columns.len()).map(|column| match column {
                 _ if column == layout.id => Some(id.as_bytes()),
@@ -68,13 +69,19 @@ pub(crate) fn from_message(layout: &Layout, content: &[u8], lsn: Lsn) -> (Bytes,
     }
 }
 
-fn row(layout: &Layout, object: &Object<'_>, id: Option<&str>) -> Bytes {
+/// `raw` finds the bytes that an object may stand for.
+fn row(
+    layout: &Layout,
+    object: &Object<'_>,
+    id: Option<&str>,
+    raw: fn(&str) -> Option<Vec<u8>>,
+) -> Bytes {
     let values: Vec<Option<Cow<'_, [u8]>>> = layout
         .columns
         .iter()
         .enumerate()
         .map(|(index, column)| {
-            let value = object.get(column.as_str()).and_then(|value| bytes_of(value.get()));
+            let value = object.get(column.as_str()).and_then(|value| bytes_of(value.get(), raw));
             let id = id.filter(|_| index == layout.id);
             value.or_else(|| id.map(|id| Cow::Borrowed(id.as_bytes())))
         })
@@ -83,7 +90,7 @@ fn row(layout: &Layout, object: &Object<'_>, id: Option<&str>) -> Bytes {
 }
 
 /// Strings as what they say, all else as it is written.
-fn bytes_of(json: &str) -> Option<Cow<'_, [u8]>> {
+fn bytes_of(json: &str, raw: fn(&str) -> Option<Vec<u8>>) -> Option<Cow<'_, [u8]>> {
     match json.as_bytes().first()? {
         b'n' => None,
         b'"' => {
@@ -95,8 +102,12 @@ fn bytes_of(json: &str) -> Option<Cow<'_, [u8]>> {
     }
 }
 
+/// The bytes of an object that has them and nothing else.
 fn raw(json: &str) -> Option<Vec<u8>> {
     let object: Object<'_> = serde_json::from_str(json).ok().filter(|_| json.contains(RAW))?;
+    if object.len() > 1 {
+        return None;
+    }
     let hex = serde_json::from_str::<&str>(object.get(RAW)?.get()).ok()?.as_bytes();
     let pairs = hex.chunks(2).map(|pair| std::str::from_utf8(pair).ok());
     pairs.map(|pair| u8::from_str_radix(pair?, 16).ok()).collect()
@@ -143,6 +154,15 @@ mod tests {
         let (row, _) =
             from_message(&layout, br#"{"content":"plain \"text\""}"#, Lsn(0x1_0000_00aa));
         assert_eq!(values(&row), [Some(&b"1/AA"[..]), Some(b"plain \"text\""), None, None]);
+    }
+
+    #[test]
+    fn an_object_that_only_looks_like_stored_bytes_stays_what_it_is() {
+        let layout = Mapping::preset(Preset::OutboxMessages).layout();
+        let stored = from_json(&layout, r#"{"content":{"$bytes":"ff","x":1}}"#).expect("an object");
+        assert_eq!(values(&stored)[1], Some(&br#"{"$bytes":"ff","x":1}"#[..]));
+        let (row, _) = from_message(&layout, br#"{"content":{"$bytes":"ff"}}"#, Lsn(1));
+        assert_eq!(values(&row)[1], Some(&br#"{"$bytes":"ff"}"#[..]));
     }
 
     #[test]
