@@ -8,11 +8,12 @@ use tokio_postgres::Client;
 use crate::config::Config;
 use crate::error::Error;
 use crate::io::postgres::database;
+use crate::limits::FIRST_ROWS;
 use crate::pgoutput::encode_row;
 use crate::sql::{Table, quoted};
 use crate::stream::Input;
 
-/// Rows read at once, until their size is known; bytes of them.
+/// Rows read at once at most, when their size is known; bytes of them.
 const ROWS: usize = 500;
 const BYTES: usize = 4 << 20;
 
@@ -36,7 +37,7 @@ impl Scan {
             .batch_execute(&sql)
             .await
             .map_err(|error| database("reading the outbox table", &error))?;
-        Ok(Self { rows: Arc::new(AtomicUsize::new(ROWS)) })
+        Ok(Self { rows: Arc::new(AtomicUsize::new(FIRST_ROWS)) })
     }
 
     /// The next rows; none: that was all.
@@ -62,7 +63,9 @@ impl Scan {
             inputs.push(Input::Scanned(encoded));
         }
         if let Some(each) = bytes.checked_div(rows.len()) {
-            self.rows.store((BYTES / each.max(1)).clamp(1, ROWS), Ordering::Relaxed);
+            // As the poll's fetch: the next rows may be larger than all so far.
+            let most = ROWS.min(8 * rows.len());
+            self.rows.store((BYTES / each.max(1)).clamp(1, most), Ordering::Relaxed);
         } else {
             client.batch_execute("CLOSE millrace_scan").await.map_err(failed)?;
         }
