@@ -23,6 +23,7 @@ mod fields;
 mod headers;
 pub mod inbox;
 pub mod io;
+mod label;
 pub mod lanes;
 pub mod limits;
 mod lsn;

@@ -27,6 +27,7 @@ use crate::attempts::{Attempts, Fault, Next, Reason};
 use crate::config::{Config, OnDead, Order};
 use crate::error::Error;
 use crate::fields::Fields;
+use crate::label::{hash, label, label_of};
 use crate::limits::shortened;
 use crate::lsn::Lsn;
 use crate::mapping::TableName;
@@ -324,7 +325,10 @@ impl Stream {
 
     fn begin(&mut self, commit: Lsn) {
         self.progress.begin(commit);
-        self.arrived = (Lsn(0), 0);
+        if commit > Lsn(0) {
+            self.arrived = (Lsn(0), 0);
+        }
+        // Rows that are read from the table have no place: they are numbered from the first portion to the last.
     }
 
     fn message(&mut self, lsn: Lsn, content: &[u8], out: &mut Vec<Output>) {
@@ -362,9 +366,11 @@ impl Stream {
         let key = match self.order {
             Order::None => None,
             Order::Strict => Some(Bytes::new()),
+            // As it is called among the failures, so that the two are one key.
             Order::Key => key_at
                 .and_then(|at| self.rows.value(version, &data, at))
-                .or_else(|| self.rows.value(version, &data, id_at)),
+                .or_else(|| self.rows.value(version, &data, id_at))
+                .map(label_of),
         };
         self.log_bytes += data.len();
         let row = Row { data, version, lsn, nth, of, key: key.clone(), is_settled: false };
@@ -453,11 +459,11 @@ impl Stream {
         let row = &self.log[(seq.0 - self.log_first) as usize];
         self.rows.read(row.version, &row.data, &mut self.scratch);
         let layout = self.rows.layout();
-        let id = self.scratch.text(layout.id).filter(|id| !id.contains('\0'));
+        let id = self.scratch.get(layout.id);
         let position = self.position;
         self.position += 1;
         Failure {
-            row_id: id.map_or_else(|| place_of(row), shortened),
+            row_id: id.map_or_else(|| place_of(row), |id| label(id).into_owned()),
             key: row.key.as_ref().map(|key| text_of(key)),
             position: Some(position),
             attempts,
@@ -676,12 +682,14 @@ fn next_attempt(next: Next) -> NextAttempt {
 /// What names a row without an id: the same each time that it comes.
 fn place_of(row: &Row) -> String {
     match row.nth {
+        // Whatever is left among the failures from an earlier reading of the table is another row.
+        nth if row.lsn == Lsn(0) => format!("table:{}+{nth}", hash(&row.data)),
         0 => format!("log:{}", row.lsn),
         nth => format!("log:{}+{nth}", row.lsn),
     }
 }
 
-/// A key as the database has it.
+/// A key, which is a label, as the database has it.
 fn text_of(key: &[u8]) -> String {
     String::from_utf8_lossy(key).into_owned()
 }

@@ -192,6 +192,73 @@ fn rows_without_an_id_are_told_apart_where_they_were_written_at_one_place() {
     assert_eq!(stored, ["log:0/20", "log:0/20+1", "log:0/20+2"]);
 }
 
+/// What was stored: names of rows and of their keys.
+fn stored(out: &[Output]) -> Vec<(&str, Option<&str>)> {
+    let stored = out.iter().filter_map(|output| match output {
+        Output::Store(failure) => Some((failure.row_id.as_str(), failure.key.as_deref())),
+        _ => None,
+    });
+    stored.collect()
+}
+
+#[test]
+fn rows_of_the_table_without_an_id_are_told_apart_from_one_portion_to_the_next() {
+    let mut stream = begun(Reached::default());
+    let (now, mut out, mut fields) = (Instant::now(), Vec::new(), Fields::default());
+    for body in ["{}", "{}", "[]"] {
+        stream.step(now, Input::Begin { commit: Lsn(0) }, &mut out);
+        let values = [None, Some(body.as_bytes()), Some(&b"t"[..]), None];
+        stream.step(now, Input::Scanned(crate::pgoutput::encode_row(values)), &mut out);
+        stream.step(now, Input::Commit { end: Lsn(0), at: None }, &mut out);
+        assert!(stream.offer(now, &mut fields, &mut out));
+        let fault = Fault { reason: Reason::Broken, text: "it has no id".into() };
+        stream.step(now, Input::Unfit(fault), &mut out);
+    }
+    let names: BTreeSet<&str> = stored(&out).into_iter().map(|(id, _)| id).collect();
+    assert_eq!(names.len(), 3, "{names:?}");
+}
+
+#[test]
+fn a_key_or_an_id_that_the_database_does_not_take_has_another_name_there_and_keeps_its_order() {
+    let long = "x".repeat(5000);
+    for name in ["a\0b", long.as_str()] {
+        let mut mapping = crate::mapping::Mapping::preset(crate::mapping::Preset::OutboxMessages);
+        mapping.key = Some("type".into());
+        let broker = "amqp://localhost".parse().expect("it is a URL");
+        let mut config = Config::new("postgres://x", broker, mapping);
+        config.order = Order::Key;
+        let now = Instant::now();
+        let mut stream = Stream::new(&config, &config.mapping.table, Start::default(), now);
+        let (mut out, mut fields) = (Vec::new(), Fields::default());
+        stream.step(now, Input::BrokerReady, &mut out);
+        stream.step(now, Input::Begin { commit: Lsn(90) }, &mut out);
+        let arrive = |stream: &mut Stream, id: &str, out: &mut Vec<Output>| {
+            let values = [Some(id.as_bytes()), Some(b"{}"), Some(name.as_bytes()), None];
+            let data = crate::pgoutput::encode_row(values);
+            stream.step(now, Input::Change { lsn: Lsn(10), data }, out);
+        };
+        let ids = ["1", "2"].map(|end| format!("{name}{end}"));
+        arrive(&mut stream, &ids[0], &mut out);
+        assert!(stream.offer(now, &mut fields, &mut out));
+        let fault = Fault { reason: Reason::Unroutable, text: "no queue".into() };
+        stream.step(now, Input::Unfit(fault), &mut out);
+        // It waits for the first.
+        arrive(&mut stream, &ids[1], &mut out);
+        let [(first, Some(key)), (second, Some(same))] = stored(&out)[..] else {
+            panic!("both are stored: {out:?}");
+        };
+        assert!(first != second && key == same);
+        for text in [first, second, key] {
+            assert!(!text.contains('\0') && text.len() < 2500, "{text}");
+        }
+        let key = key.to_owned();
+        stream.step(now, Input::Stored(2), &mut out);
+        stream.step(now, Input::Free(vec![key]), &mut out);
+        arrive(&mut stream, "3", &mut out);
+        assert!(stream.offer(now, &mut fields, &mut out), "its key is free again");
+    }
+}
+
 #[test]
 fn a_message_that_is_never_confirmed_makes_way_for_those_behind_it() {
     let broker = "amqp://localhost".parse().expect("it is a URL");
