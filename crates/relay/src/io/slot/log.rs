@@ -64,12 +64,17 @@ impl Log {
         Ok(Self { client, tunnel, prefix, wal_end: Lsn(0) })
     }
 
+    /// Nothing more comes: [`Log::next`] says why, behind what has arrived.
+    pub(super) fn has_ended(&self) -> bool {
+        !self.client.is_running()
+    }
+
     /// What has arrived already; none: nothing more for now.
     pub(super) fn poll(&mut self) -> Result<Option<Input>, Error> {
         // The waker of a task that sleeps is set by `next`, which is polled before it does.
         let mut context = Context::from_waker(Waker::noop());
         loop {
-            if !self.client.is_running() {
+            if self.has_ended() {
                 // Its last words are told once, to whoever waits for them.
                 return Ok(None);
             }

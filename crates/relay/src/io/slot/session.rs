@@ -47,6 +47,13 @@ pub(super) enum From {
     Log(Log),
 }
 
+impl From {
+    /// The log has come to its end, whose reason is still to be told.
+    fn has_ended(&self) -> bool {
+        matches!(self, Self::Log(log) if log.has_ended())
+    }
+}
+
 /// How a session ended well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
@@ -203,7 +210,10 @@ impl Session {
 
     async fn publish(&mut self) -> Result<(), Error> {
         self.stream.step(Instant::now(), Input::Time, &mut self.state.out);
-        self.broker.publish(&mut self.stream, &mut self.state.out).await;
+        // With a connection to the database the right to the slot is gone, too: another relay may publish by now.
+        if !self.client.is_closed() && !self.from.has_ended() {
+            self.broker.publish(&mut self.stream, &mut self.state.out).await;
+        }
         self.broker.look(&mut self.stream, &mut self.state.out);
         self.sort_out()
     }
@@ -254,6 +264,10 @@ impl Session {
         let state = &mut self.state;
         if state.running.is_some() {
             return;
+        }
+        if self.client.is_closed() {
+            // Any statement tells why.
+            state.look_at = now;
         }
         let reached = self.stream.reached();
         let record_after =
@@ -313,7 +327,7 @@ impl Session {
         if has_more || until <= now {
             until = now;
         }
-        let wants_input = stream.wants_input();
+        let wants_input = stream.wants_input() || (from.has_ended() && !is_stopping);
         tokio::select! {
             biased;
             () = told(stop), if !is_stopping => Woken::Stop,
