@@ -249,6 +249,41 @@ fn a_slot_that_is_lost_is_refused_and_a_resync_brings_what_it_held() {
 }
 
 #[test]
+fn rows_that_were_committed_while_the_table_was_in_no_publication_are_not_left_out() {
+    let Some(mut stage) = stage(Kind::Millrace) else { return };
+    let plan = Plan { transactions: 20, ..Plan::usual(181) };
+    let shape = Shape::wal(Asked::None).in_any_order();
+    let mut run = done(Run::start(&mut stage, shape, plan));
+    done(run.until_delivered(50));
+    done(run.end_relays());
+    done(run.sql("ALTER PUBLICATION millrace_relay DROP TABLE outbox_messages"));
+    done(run.until("rows are written that are not published", Run::is_written));
+    done(run.sql("ALTER PUBLICATION millrace_relay ADD TABLE outbox_messages"));
+    let log = run.stage.dir.join("gap.txt");
+    let mut refused = done(Relay::start(&run.stage.millrace, &run.words(), &log));
+    let status = done(refused.wait(Duration::from_secs(60)));
+    assert_eq!(status.code(), Some(SLOT_LOST), "{}", refused.last_words());
+    assert!(refused.last_words().contains("made anew"), "{}", refused.last_words());
+    let mut resync = done(Relay::start(&run.stage.millrace, &run.words_of("resync"), &log));
+    let status = done(resync.wait(Duration::from_secs(60)));
+    assert!(status.success(), "{}", resync.last_words());
+    done(run.start_relay());
+    done(run.until("it reads the log", |run| run.is_streaming()));
+    // One that runs sees it, too.
+    done(run.sql(
+        "BEGIN; ALTER PUBLICATION millrace_relay DROP TABLE outbox_messages;
+         ALTER PUBLICATION millrace_relay ADD TABLE outbox_messages; COMMIT",
+    ));
+    let mut last = run.relays.pop().expect("one runs");
+    let status = done(last.wait(Duration::from_secs(60)));
+    assert_eq!(status.code(), Some(SLOT_LOST), "{}", last.last_words());
+    let mut resync = done(Relay::start(&run.stage.millrace, &run.words_of("resync"), &log));
+    assert!(done(resync.wait(Duration::from_secs(60))).success(), "{}", resync.last_words());
+    done(run.start_relay());
+    valid(done(run.finish()));
+}
+
+#[test]
 fn a_publication_that_was_made_anew_is_refused_once_and_a_resync_mends_it() {
     let Some(mut stage) = stage(Kind::Millrace) else { return };
     let plan = Plan { transactions: 20, ..Plan::usual(171) };
@@ -256,13 +291,18 @@ fn a_publication_that_was_made_anew_is_refused_once_and_a_resync_mends_it() {
     let mut run = done(Run::start(&mut stage, shape, plan));
     done(run.until_delivered(50));
     done(run.end_relays());
-    done(run.sql("DROP PUBLICATION millrace_relay"));
+    // A relay of before did not write down which publication it was.
+    done(
+        run.sql(
+            "DROP PUBLICATION millrace_relay; UPDATE millrace.relay_slots SET published = NULL",
+        ),
+    );
     done(run.until("rows are written that no publication had", Run::is_written));
     let log = run.stage.dir.join("unpublished.txt");
     // The second does not even try.
     for _ in 0..2 {
         let mut refused = done(Relay::start(&run.stage.millrace, &run.words(), &log));
-        let status = done(refused.wait(Duration::from_secs(20)));
+        let status = done(refused.wait(Duration::from_secs(60)));
         assert_eq!(status.code(), Some(SLOT_LOST), "{}", refused.last_words());
         assert!(refused.last_words().contains("made anew"), "{}", refused.last_words());
     }

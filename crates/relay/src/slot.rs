@@ -31,6 +31,8 @@ pub(crate) struct Recorded {
     pub(crate) history: Option<History>,
     /// Why the slot cannot be read on, though it is there and looks well.
     pub(crate) lost: Option<String>,
+    /// As what the table was published. None: an older relay did not say.
+    pub(crate) published: Option<String>,
 }
 
 /// One course of a database's log: places of two of them do not compare.
@@ -189,6 +191,18 @@ pub(crate) fn lost(slot: &str, outbox: &str, recorded: Option<&Recorded>, what: 
     }
 }
 
+impl Recorded {
+    /// Whether the table is published in another way than it was: see [`UNPUBLISHED`].
+    pub(crate) fn is_unpublished(&self, published: Option<&str>) -> bool {
+        self.published.as_deref().is_some_and(|was| published != Some(was))
+    }
+}
+
+/// What a table that is not published as it was means for the slot: PostgreSQL leaves out what was committed while it
+/// was in no publication, and says nothing.
+pub(crate) const UNPUBLISHED: &str = "can be read, but its publication has not had the table all the time: the \
+    publication, the table or the table's place in it was dropped, or made anew";
+
 /// Whether a slot or publication can have this name: it goes into commands as it is.
 ///
 /// # Errors
@@ -216,6 +230,7 @@ mod tests {
             partial: Some(PARTIAL),
             history: Some(server().history),
             lost: None,
+            published: None,
         }
     }
 

@@ -127,7 +127,9 @@ pub async fn resync(
     let last_commit = recorded.as_ref().and_then(|recorded| recorded.last_commit);
     // From here on a relay that starts would read the table too.
     records::begin(&client, &relay.names, since == Since::LastConfirmed).await?;
-    if found.is_some_and(|found| !found.is_usable(recorded.as_ref())) {
+    let published = relay.names.published.as_deref();
+    let is_unpublished = recorded.as_ref().is_some_and(|it| it.is_unpublished(published));
+    if found.is_some_and(|found| is_unpublished || !found.is_usable(recorded.as_ref())) {
         records::remove(&client, &slot).await?;
     }
     if records::found(&client, &slot).await?.is_none() {
@@ -183,7 +185,7 @@ impl Relay {
             use std::hash::{BuildHasher, RandomState};
             RandomState::new().hash_one(&slot)
         };
-        let names = Names { slot, publication, outbox };
+        let names = Names { slot, publication, outbox, table: None, published: None };
         Ok(Self { config, metrics, database, names, stop, seed, has_read: false })
     }
 
@@ -223,6 +225,8 @@ impl Relay {
             self.names.outbox = table.label();
         }
         records::prepare(client, &self.names, table.as_ref()).await?;
+        self.names.table = table.as_ref().map(|table| table.oid);
+        self.names.published = records::published(client, &self.names).await?;
         Ok(table)
     }
 
@@ -260,6 +264,13 @@ impl Relay {
         let recorded = recorded.unwrap_or_default();
         let (client, reached) = match plan {
             Plan::Stream(reached) => {
+                if recorded.is_unpublished(self.names.published.as_deref()) {
+                    let (outbox, what) = (&self.names.outbox, slot::UNPUBLISHED);
+                    return Err(slot::lost(&slot, outbox, Some(&recorded), what));
+                }
+                if recorded.published.is_none() {
+                    records::note_published(&client, &self.names).await?;
+                }
                 // A record that is not believed must not be left: this server's log may grow to its place.
                 records::confirm(&client, &slot, reached, &server.history).await?;
                 (client, reached)

@@ -21,6 +21,10 @@ pub(super) struct Names {
     pub(super) publication: String,
     /// As `relay_failures.outbox` has it.
     pub(super) outbox: String,
+    /// The table's oid. Messages have none.
+    pub(super) table: Option<u32>,
+    /// As what it was published at the start; see [`published`].
+    pub(super) published: Option<String>,
 }
 
 /// Takes the right to use the slot, until this connection ends; false: another relay has it.
@@ -35,7 +39,7 @@ pub(super) async fn recorded(client: &Client, slot: &str) -> Result<Option<Recor
     let sql = format!(
         "SELECT confirmed_lsn::text, outbox, confirmed_at::text, \
            (extract(epoch FROM last_commit_at - {EPOCH}) * 1000000)::int8, \
-           partial_commit::text, partial_below::text, system_id, timeline, lost \
+           partial_commit::text, partial_below::text, system_id, timeline, lost, published \
          FROM millrace.relay_slots WHERE slot = $1"
     );
     let row = client
@@ -53,6 +57,7 @@ pub(super) async fn recorded(client: &Client, slot: &str) -> Result<Option<Recor
         history: Option::zip(row.get(6), row.get(7))
             .map(|(system, timeline)| History { system, timeline }),
         lost: row.get(8),
+        published: row.get(9),
     }))
 }
 
@@ -102,15 +107,40 @@ fn lsn(text: Option<String>) -> Option<Lsn> {
 /// Writes down that the slot is begun: before it is made, and until the table was read. If not `keeps`, what was done
 /// before is forgotten, and all of the table is read.
 pub(super) async fn begin(client: &Client, names: &Names, keeps: bool) -> Result<(), Error> {
-    let sql = "INSERT INTO millrace.relay_slots (slot, outbox, publication) VALUES ($1, $2, $3) \
+    let sql = "INSERT INTO millrace.relay_slots (slot, outbox, publication, published) VALUES ($1, $2, $3, $5) \
                ON CONFLICT (slot) DO UPDATE SET confirmed_lsn = NULL, partial_commit = NULL, \
-               partial_below = NULL, publication = excluded.publication, \
+               partial_below = NULL, publication = excluded.publication, published = excluded.published, \
                last_commit_at = CASE WHEN $4 THEN relay_slots.last_commit_at END";
     client
-        .execute(sql, &[&names.slot, &names.outbox, &names.publication, &keeps])
+        .execute(sql, &[&names.slot, &names.outbox, &names.publication, &keeps, &names.published])
         .await
         .map(drop)
         .map_err(|error| database("writing millrace.relay_slots", &error))
+}
+
+/// Writes down as what the table is published, for a relay of before that did not.
+pub(super) async fn note_published(client: &Client, names: &Names) -> Result<(), Error> {
+    client
+        .execute(
+            "UPDATE millrace.relay_slots SET published = $2 WHERE slot = $1",
+            &[&names.slot, &names.published],
+        )
+        .await
+        .map(drop)
+        .map_err(|error| database("writing millrace.relay_slots", &error))
+}
+
+/// As what inserts into the table are published: another text once anything of it was dropped and made anew. None: they
+/// are not. A publication of all tables, or of a schema's, has no entry for this one.
+pub(super) async fn published(client: &Client, names: &Names) -> Result<Option<String>, Error> {
+    let Some(table) = names.table else { return Ok(None) };
+    let sql = "SELECT p.oid || '/' || coalesce(r.oid, 0) || '/' || $2::oid FROM pg_publication p \
+               LEFT JOIN pg_publication_rel r ON r.prpubid = p.oid AND r.prrelid = $2::oid \
+               WHERE p.pubname = $1 AND p.pubinsert AND (r.oid IS NOT NULL \
+                 OR EXISTS (SELECT FROM pg_get_publication_tables(p.pubname) t WHERE t.relid = $2::oid))";
+    let row = client.query_opt(sql, &[&names.publication, &table]).await;
+    let row = row.map_err(|error| database("looking at the publication", &error))?;
+    Ok(row.map(|row| row.get(0)))
 }
 
 /// Writes down why the slot cannot be read on. It stays so until another is made.
@@ -193,11 +223,11 @@ pub(super) async fn lag(client: &Client, slot: &str) -> Result<Option<(i64, Stri
 /// Adds what the schema of an older relay lacks.
 async fn complete_companion(client: &Client) -> Result<(), Error> {
     let sql = "SELECT count(*) FROM pg_attribute WHERE attrelid = to_regclass('millrace.relay_slots') \
-                 AND attname IN ('partial_commit', 'partial_below', 'system_id', 'timeline', 'lost')";
+                 AND attname IN ('partial_commit', 'partial_below', 'system_id', 'timeline', 'lost', 'published')";
     let row = client.query_one(sql, &[]).await;
     let count: i64 =
         row.map_err(|error| database("looking at the schema millrace", &error))?.get(0);
-    if count == 5 {
+    if count == 6 {
         return Ok(());
     }
     client.batch_execute(COMPANION).await.map_err(|error| {

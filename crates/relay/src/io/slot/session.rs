@@ -69,7 +69,7 @@ type Running = Pin<Box<dyn Future<Output = Result<Done, Error>> + Send>>;
 enum Done {
     Applied(Vec<Input>),
     Recorded(Reached),
-    Looked { lag: i64, wal_status: Option<String>, waiting: i64, dead: i64 },
+    Looked { lag: i64, wal_status: Option<String>, waiting: i64, dead: i64, is_published: bool },
     Rows(Vec<Input>),
 }
 
@@ -292,8 +292,8 @@ impl Session {
             }));
         } else if now >= state.look_at {
             state.look_at = now + LOOK_EVERY;
-            let failures = self.failures.clone();
-            state.running = Some(Box::pin(async move { look(&client, &slot, &failures).await }));
+            let (names, failures) = (self.names.clone(), self.failures.clone());
+            state.running = Some(Box::pin(async move { look(&client, &names, &failures).await }));
         } else if let From::Scan(scan) = &self.from
             && !state.is_scanned
             && self.stream.wants_input()
@@ -373,7 +373,7 @@ impl Session {
                     log.confirm(reached.confirmed);
                 }
             }
-            Done::Looked { lag, wal_status, waiting, dead } => {
+            Done::Looked { lag, wal_status, waiting, dead, is_published } => {
                 self.metrics.slot_lag.set(lag);
                 self.metrics.parked.set(waiting);
                 self.metrics.dead_now.set(dead);
@@ -387,6 +387,9 @@ impl Session {
                         "the log is not read on: too many keys wait behind failures; see `millrace relay status`, \
                          mend what is missing, or replay or purge them"
                     );
+                }
+                if !is_published {
+                    return Err(self.lost(slot::UNPUBLISHED));
                 }
                 match wal_status.as_deref() {
                     None => return Err(self.lost("is gone")),
@@ -430,11 +433,12 @@ impl Session {
     }
 }
 
-async fn look(client: &Client, slot: &str, failures: &Failures) -> Result<Done, Error> {
-    let lag = records::lag(client, slot).await?;
+async fn look(client: &Client, names: &Names, failures: &Failures) -> Result<Done, Error> {
+    let lag = records::lag(client, &names.slot).await?;
+    let is_published = records::published(client, names).await? == names.published;
     let (waiting, dead) = failures.count().await?;
     let (lag, wal_status) = lag.map_or((0, None), |(lag, status)| (lag, Some(status)));
-    Ok(Done::Looked { lag, wal_status, waiting, dead })
+    Ok(Done::Looked { lag, wal_status, waiting, dead, is_published })
 }
 
 async fn run(running: &mut Option<Running>) -> Result<Done, Error> {
