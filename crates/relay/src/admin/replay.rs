@@ -65,7 +65,7 @@ const CHOSEN: &str = "($2::text[] IS NULL OR {id} = ANY($2::text[])) \
     AND ($3::text IS NULL OR {at} >= $3::text::timestamptz) AND ($4::text IS NULL OR {at} < $4::text::timestamptz) \
     AND ($5::text IS NULL OR {reason} = $5::text) AND ($6::text IS NULL OR {error} LIKE $6::text)";
 
-/// The statements for `among`.
+/// The statements for `among`. `settled`: with the log, a transaction id before which all that was committed is published.
 ///
 /// # Errors
 /// There are no such rows under this configuration: why, in words.
@@ -74,11 +74,12 @@ pub fn statements(
     among: Among,
     table: &Table,
     columns: &[String],
+    settled: Option<&str>,
 ) -> Result<Statements, String> {
     match among {
         Among::Dead => Ok(dead(config, table, columns)),
         Among::Waiting => Ok(waiting()),
-        Among::Processed => processed(config, table, columns),
+        Among::Processed => processed(config, table, columns, settled),
     }
 }
 
@@ -200,11 +201,20 @@ fn stored(config: &Config, table: &Table) -> String {
     format!("jsonb_object(ARRAY[{names}]::text[], ARRAY[{values}]::text[]){bytes}")
 }
 
-fn processed(config: &Config, table: &Table, columns: &[String]) -> Result<Statements, String> {
+fn processed(
+    config: &Config,
+    table: &Table,
+    columns: &[String],
+    settled: Option<&str>,
+) -> Result<Statements, String> {
     let mapping = &config.mapping;
     let id = quoted(&mapping.id);
     let kind = kind_of(table, &mapping.id);
     let is_chosen = is_among(&format!("o.{id}"), kind, "$2");
+    let has_not_failed = format!(
+        "NOT EXISTS (SELECT FROM millrace.relay_failures f WHERE f.outbox = {} AND f.row_id = o.{id}::text)",
+        literal(&table.label())
+    );
     let is_archive = config.source == Source::Poll && config.on_success == OnSuccess::Archive;
     let (from, at, condition) = match (
         &config.source,
@@ -218,11 +228,7 @@ fn processed(config: &Config, table: &Table, columns: &[String]) -> Result<State
         }
         (Source::Poll, OnSuccess::Update, Some(processed), _) => {
             let processed = quoted(processed);
-            let condition = format!(
-                "o.{processed} IS NOT NULL AND NOT EXISTS (SELECT FROM millrace.relay_failures f \
-                 WHERE f.outbox = {} AND f.row_id = o.{id}::text)",
-                literal(&table.label())
-            );
+            let condition = format!("o.{processed} IS NOT NULL AND {has_not_failed}");
             (table.name.quoted(), format!("o.{processed}"), condition)
         }
         (Source::Poll, OnSuccess::Delete | OnSuccess::Update, _, _) => {
@@ -230,10 +236,13 @@ fn processed(config: &Config, table: &Table, columns: &[String]) -> Result<State
                         Under archive they are kept"
                 .into());
         }
-        (Source::Wal { .. }, _, _, Some(occurred)) => {
-            (table.name.quoted(), format!("o.{}", quoted(occurred)), "true".to_owned())
+        (Source::Wal { .. }, _, _, occurred) => {
+            // What waits among the failures keeps its place there, and what the log has not reached yet comes from it.
+            let settled = literal(settled.ok_or("nothing says which rows were published")?);
+            let condition = format!("age(o.xmin) > age({settled}::xid) AND {has_not_failed}");
+            let at = occurred.as_ref().map_or("now()".into(), |name| format!("o.{}", quoted(name)));
+            (table.name.quoted(), at, condition)
         }
-        (Source::Wal { .. }, _, _, None) => (table.name.quoted(), "now()".into(), "true".into()),
         (Source::Messages { .. }, _, _, _) => {
             return Err("messages of pg_logical_emit_message are in no table: only dead ones can be replayed".into());
         }
@@ -270,8 +279,7 @@ fn processed(config: &Config, table: &Table, columns: &[String]) -> Result<State
             "INSERT INTO millrace.relay_failures AS f (outbox, row_id, key, attempts, reason, error, next_attempt_at, \
                stored_row) SELECT $1::text, o.{id}::text, NULL, 0, 'replay', 'asked for', now(), {} \
              FROM {from} o WHERE {is_chosen} \
-             ON CONFLICT (outbox, row_id) DO UPDATE SET dead_at = NULL, attempts = 0, next_attempt_at = now() \
-             RETURNING f.row_id",
+             ON CONFLICT (outbox, row_id) DO NOTHING RETURNING f.row_id",
             stored(config, table)
         )
     };
@@ -300,8 +308,8 @@ mod tests {
             for on_success in [OnSuccess::Update, OnSuccess::Archive] {
                 let config = Config { on_success, ..config() };
                 let columns = [config.mapping.id.clone()];
-                let made =
-                    statements(&config, among, &table(), &columns).expect("there are such rows");
+                let made = statements(&config, among, &table(), &columns, None)
+                    .expect("there are such rows");
                 for sql in made.bring_back.iter().chain([&made.count, &made.next]) {
                     // Every quote of the name stands doubled, in identifiers and in constants.
                     let rest = sql
@@ -318,7 +326,7 @@ mod tests {
     #[test]
     fn rows_that_are_deleted_cannot_be_brought_back_after_they_are_confirmed() {
         let config = Config { on_success: OnSuccess::Delete, ..config() };
-        let refused = statements(&config, Among::Processed, &table(), &[]);
+        let refused = statements(&config, Among::Processed, &table(), &[], None);
         assert!(refused.is_err_and(|why| why.contains("nothing to bring back")));
     }
 }

@@ -128,7 +128,7 @@ async fn look(client: &Client, config: &Config, purge: &Purge) -> Result<Old, Er
 
 /// A transaction id before which everything that was committed is published: all older ones were over at a place in the
 /// log that every slot of this outbox has confirmed.
-async fn wait_for_slots(client: &Client, label: &str) -> Result<String, Error> {
+pub(super) async fn wait_for_slots(client: &Client, label: &str) -> Result<String, Error> {
     let doing = "asking what the slot has confirmed";
     let failed = |error: tokio_postgres::Error| database(doing, &error);
     let sql =

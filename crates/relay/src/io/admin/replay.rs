@@ -7,6 +7,7 @@ use serde::Deserialize;
 use tokio_postgres::Client;
 
 use super::doctor::label;
+use super::purge::wait_for_slots;
 use super::{ask_one, read_shape};
 use crate::admin::replay::{Among, Choice, Statements, statements};
 use crate::config::{Config, Source};
@@ -85,7 +86,12 @@ impl Replay {
             let outbox = table.label();
             (table, columns, outbox)
         };
-        let statements = statements(config, among, &table, &columns).map_err(Error::setup)?;
+        let mut settled = None;
+        if among == Among::Processed && matches!(config.source, Source::Wal { .. }) {
+            settled = Some(wait_for_slots(client, &outbox).await?);
+        }
+        let statements = statements(config, among, &table, &columns, settled.as_deref());
+        let statements = statements.map_err(Error::setup)?;
         Ok(Self { statements, outbox, choice })
     }
 
