@@ -297,6 +297,36 @@ fn a_row_at_which_the_connection_is_dropped_is_found_and_charged_and_stops_nobod
 }
 
 #[test]
+fn a_row_of_the_log_at_which_the_connection_is_dropped_is_found_and_charged_and_stops_nobody() {
+    let Some(mut stage) = stage(Kind::Millrace) else { return };
+    let fatal = Arc::new(between::Fatal::default());
+    let shape = Shape::wal(Asked::None).with(&["--window", "20"]).in_any_order();
+    let plan = Plan { transactions: 100_000, writers: 2, ..Plan::usual(132) };
+    let mut run = done(Run::prepare(&mut stage, shape, plan));
+    fatal.set("a deadly word");
+    run.place.broker = between::dropper(run.place.broker, &fatal);
+    run.take();
+    done(run.start_relay());
+    done(run.until("it reads the log", |run| run.is_streaming()));
+    done(run.sql(
+        "INSERT INTO outbox_messages (id, type, content, occurred_on_utc, headers)
+         VALUES ('00000000-0000-0000-0000-000000000000', 'order.paid', '\"a deadly word\"', now(), '{}')",
+    ));
+    // Others pass between its attempts.
+    run.write();
+    let charged = "SELECT count(*) FROM millrace.relay_failures
+                   WHERE row_id = '00000000-0000-0000-0000-000000000000' AND reason = 'refused' AND attempts > 0
+                     AND dead_at IS NULL AND error LIKE '%connection to the broker is lost%'";
+    done(run.until("it is charged", |run| done(run.sql(charged)) == "1"));
+    run.stop_writing();
+    let failures = "SELECT count(*) FROM millrace.relay_failures";
+    assert_eq!(done(run.sql(failures)), "1");
+    fatal.set("");
+    done(run.until("it is delivered", |run| done(run.sql(failures)) == "0"));
+    done(run.end_relays());
+}
+
+#[test]
 fn a_broker_that_takes_connections_and_drops_them_at_every_message_charges_nobody() {
     let Some(mut stage) = stage(Kind::Millrace) else { return };
     let fatal = Arc::new(between::Fatal::default());

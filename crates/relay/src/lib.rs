@@ -36,6 +36,7 @@ mod slot;
 pub mod sql;
 mod stored;
 pub mod stream;
+mod suspects;
 mod template;
 mod timestamp;
 

@@ -5,7 +5,6 @@
 //! broker is away, is given back: what was confirmed is marked, the rest is untouched and nobody is charged.
 
 pub mod halves;
-mod suspects;
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +12,7 @@ use crate::attempts::{Fault, Reason};
 use crate::batch::{Batch, OutboxRow};
 use crate::config::{Config, Order};
 use crate::mapping::Layout;
-use suspects::{Loss, Name, Suspects};
+use crate::suspects::{Loss, Name, Suspects};
 
 /// So many batches in a row are given back before rows that nobody answers, or that are refused as a whole, are
 /// parked to let others pass.

@@ -33,6 +33,7 @@ use crate::lsn::Lsn;
 use crate::mapping::TableName;
 use crate::progress::{CommitTime, Partial, Progress, Reached, TransactionSeq};
 use crate::stored;
+use crate::suspects::Suspects;
 use keys::{Admission, Keys};
 use retries::{Retries, Retry, RetrySeq};
 use rows::{Rows, Version};
@@ -244,6 +245,16 @@ pub struct Stream {
     refusals: u32,
     pause_until: Instant,
     healthy_until: Option<Instant>,
+    confirmed_at: Option<Instant>,
+    /// Times that the broker was silent, with nothing confirmed between.
+    silences: u32,
+    suspects: Suspects,
+    /// Suspects that wait to be published alone.
+    suspected: VecDeque<Job>,
+    /// What is under way alone, as a suspect.
+    alone: Option<Job>,
+    /// Messages that were confirmed since a suspect had its turn.
+    passed: usize,
     counts: Counts,
     scratch: Fields,
 }
@@ -285,6 +296,12 @@ impl Stream {
             refusals: 0,
             pause_until: now,
             healthy_until: None,
+            confirmed_at: None,
+            silences: 0,
+            suspects: Suspects::default(),
+            suspected: VecDeque::new(),
+            alone: None,
+            passed: 0,
             counts: Counts::default(),
             scratch: Fields::default(),
         }
@@ -304,7 +321,7 @@ impl Stream {
             Input::Commit { end, at } => self.progress.commit(end, at),
             Input::KeepAlive { wal_end } => self.progress.keepalive(wal_end),
             Input::BrokerReady => self.is_broker_ready = true,
-            Input::BrokerLost => self.broker_lost(now),
+            Input::BrokerLost => self.broker_lost(now, out),
             Input::BrokerSilent => self.broker_silent(now, out),
             Input::BrokerRefused { code, text } => self.broker_refused(now, code, text, out),
             Input::Published(seq) => self.published(now, seq),
@@ -317,6 +334,7 @@ impl Stream {
             Input::Stop => {
                 self.is_stopping = true;
                 self.ready.clear();
+                self.suspected.clear();
             }
             Input::Time => (),
         }
@@ -491,10 +509,10 @@ impl Stream {
         if self.is_stopping {
             return;
         }
-        for Due { row_id, key, attempts, stored_row } in rows {
+        for Due { row_id, key, attempts, age, stored_row } in rows {
             let row = stored::from_json(self.rows.layout(), &stored_row);
             let data = row.clone().unwrap_or_default();
-            let seq = self.retries.add(Retry { row_id, key, attempts, row: data });
+            let seq = self.retries.add(Retry { row_id, key, attempts, age, row: data });
             match (seq, row) {
                 (Some(seq), Ok(_)) => self.ready.push_back(Job::Retry(seq)),
                 (Some(seq), Err(text)) => {
@@ -508,8 +526,17 @@ impl Stream {
     }
 
     fn fail_retry(&mut self, seq: RetrySeq, fault: Fault, charge: u32, out: &mut Vec<Output>) {
-        let Some(made) = self.retries.attempts(seq).map(|before| before + charge) else { return };
-        let next = self.attempts.judge(fault.reason, made.max(1), self.chance.next_bits());
+        let Some((made, age)) = self.retries.get(seq).map(|it| (it.attempts + charge, it.age))
+        else {
+            return;
+        };
+        let mut next = self.attempts.judge(fault.reason, made.max(1), self.chance.next_bits());
+        if let Next::Retry { after } = &mut next
+            && fault.reason == Reason::Unanswered
+        {
+            // What is not counted is tried later and later all the same.
+            *after = age.clamp(*after, self.attempts.backoff.longest.max(*after));
+        }
         let retry = match next == Next::Dead && self.on_dead == OnDead::Skip {
             false => self.retries.failed(seq),
             true => self.retries.done(seq).map(|(retry, behind)| {
@@ -568,7 +595,7 @@ impl Stream {
         if !self.is_fetching && self.retries.is_empty() {
             deadline = deadline.min(self.due_at);
         }
-        if !self.ready.is_empty() && self.pause_until > now {
+        if !(self.ready.is_empty() && self.suspected.is_empty()) && self.pause_until > now {
             deadline = deadline.min(self.pause_until);
         }
         deadline

@@ -5,12 +5,16 @@ use std::time::Instant;
 use client::{PublishSeq, Run, Verdict};
 
 use super::sent::Sending;
-use super::{HEALTHY_FOR, Job, OUTAGE, Output, Stream, UNCONFIRMED_BYTES_MAX};
+use super::{HEALTHY_FOR, Job, OUTAGE, Output, Stream, UNCONFIRMED_BYTES_MAX, place_of};
 use crate::attempts::{Fault, Reason};
 use crate::fields::Fields;
+use crate::label::label;
+use crate::suspects::{Loss, Name};
 
 /// So often everything may be refused before it makes way for other rows.
 const REFUSALS_MAX: u32 = 3;
+/// So often the broker may answer nothing at all before what it was sent makes way for other rows.
+const SILENCES_MAX: u32 = 3;
 
 impl Stream {
     /// Gives the columns of the next row to publish; false: none may be published now. What came of it must be told
@@ -21,8 +25,11 @@ impl Stream {
         if !self.is_broker_ready || self.is_stopping || now < self.pause_until {
             return false;
         }
-        while self.sent.count() < window && self.sent.bytes() < UNCONFIRMED_BYTES_MAX {
-            let Some(job) = self.ready.pop_front() else { return false };
+        while self.sent.count() < window
+            && self.sent.bytes() < UNCONFIRMED_BYTES_MAX
+            && self.alone.is_none()
+        {
+            let Some((job, is_suspect)) = self.next_job() else { return false };
             match job {
                 Job::Row(seq) => {
                     let row = &self.log[(seq.0 - self.log_first) as usize];
@@ -41,14 +48,58 @@ impl Stream {
                 }
             }
             self.offered = Some(job);
+            self.alone = is_suspect.then_some(job);
             return true;
         }
         false
     }
 
+    /// What is published next, and whether nothing else may be under way with it. A suspect goes when there is nothing
+    /// else, or a window of others has passed it.
+    fn next_job(&mut self) -> Option<(Job, bool)> {
+        while !self.is_suspects_turn() {
+            let job = self.ready.pop_front()?;
+            if self.suspects.is_empty() {
+                return Some((job, false));
+            }
+            let name = self.name(job);
+            if !self.suspects.is_suspect(&name) {
+                return Some((job, false));
+            }
+            self.suspected.push_back(job);
+        }
+        if self.sent.count() > 0 {
+            return None;
+        }
+        self.passed = 0;
+        self.suspected.pop_front().map(|job| (job, true))
+    }
+
+    fn is_suspects_turn(&self) -> bool {
+        let waits_long = self.passed >= self.window || self.ready.is_empty();
+        waits_long && !self.suspected.is_empty()
+    }
+
+    /// What a row is called, in the log and among the failures.
+    fn name(&mut self, job: Job) -> Name {
+        let id = match job {
+            Job::Row(seq) => {
+                let row = &self.log[(seq.0 - self.log_first) as usize];
+                self.rows.read(row.version, &row.data, &mut self.scratch);
+                let id = self.scratch.get(self.rows.layout().id);
+                id.map_or_else(|| place_of(row), |id| label(id).into_owned())
+            }
+            Job::Retry(seq) => {
+                self.retries.get(seq).map_or_else(String::new, |retry| retry.row_id.clone())
+            }
+        };
+        (0, id.into_bytes())
+    }
+
     /// The broker is away for now: what was offered stays where it was.
     pub fn take_back(&mut self) {
         if let Some(job) = self.offered.take() {
+            self.alone = None;
             self.ready.push_front(job);
         }
     }
@@ -80,6 +131,7 @@ impl Stream {
 
     pub(super) fn unfit(&mut self, fault: Fault, out: &mut Vec<Output>) {
         let job = self.offered.take().expect("only what was offered is unfit");
+        self.alone = None;
         self.fail(job, fault, out);
     }
 
@@ -88,12 +140,16 @@ impl Stream {
         match verdict {
             Verdict::Confirmed(run) => {
                 self.healthy_until = Some(now + HEALTHY_FOR);
-                (self.outages, self.refusals) = (0, 0);
+                self.confirmed_at = Some(now);
+                (self.outages, self.refusals, self.silences) = (0, 0, 0);
                 self.sent.take(run, &mut jobs);
+                self.answered(&jobs, true);
+                self.passed += jobs.len();
                 jobs.into_iter().for_each(|job| self.confirm(job, out));
             }
             Verdict::Returned { seq, code, text } => {
                 self.sent.take(Run { first: seq, last: seq }, &mut jobs);
+                self.answered(&jobs, false);
                 for job in jobs {
                     let text = format!("no queue was found for it: {code} {text}");
                     self.fail(job, Fault { reason: Reason::Unroutable, text }, out);
@@ -101,6 +157,7 @@ impl Stream {
             }
             Verdict::Refused(run) => {
                 self.sent.take(run, &mut jobs);
+                self.answered(&jobs, false);
                 let is_outage = self.healthy_until.is_none_or(|until| until < now);
                 if is_outage {
                     self.outage(now);
@@ -117,6 +174,17 @@ impl Stream {
                     self.fail_charged(job, fault, u32::from(!is_outage), out);
                 }
             }
+        }
+    }
+
+    /// The broker has an answer for them.
+    fn answered(&mut self, jobs: &[Job], is_confirmed: bool) {
+        if !jobs.is_empty() {
+            self.alone = None;
+        }
+        for job in jobs {
+            let name = (!self.suspects.is_empty()).then(|| self.name(*job));
+            self.suspects.answered(|| name.unwrap_or_default(), is_confirmed);
         }
     }
 
@@ -171,28 +239,69 @@ impl Stream {
         self.outages = self.outages.saturating_add(1);
     }
 
-    pub(super) fn broker_lost(&mut self, now: Instant) {
+    /// The connection was lost without a word: an outage, or one of the messages that were under way.
+    pub(super) fn broker_lost(&mut self, now: Instant, out: &mut Vec<Output>) {
         self.take_back();
         self.is_broker_ready = false;
+        let alone = match self.careful {
+            0 => self.alone.take().and(self.sent.sole()),
+            _ => self.sent.sole(),
+        };
         let jobs = self.sent.take_all();
-        self.again(jobs);
+        self.alone = None;
         self.outage(now);
+        let Some(job) = alone else {
+            for job in &jobs {
+                let name = self.name(*job);
+                self.suspects.lost(name);
+            }
+            return self.again(jobs);
+        };
+        let name = self.name(job);
+        let (reason, charge, text) = match self.suspects.lost_alone(name) {
+            Loss::Again => return self.again(jobs),
+            Loss::Rest => (
+                Reason::Unanswered,
+                0,
+                "the connection to the broker was lost again and again while it alone was under way",
+            ),
+            Loss::Guilty => (
+                Reason::Refused,
+                1,
+                "the connection to the broker is lost whenever this is published, while others are confirmed",
+            ),
+        };
+        if !self.is_stopping {
+            self.fail_charged(job, Fault { reason, text: text.into() }, charge, out);
+        }
     }
 
-    /// If younger messages were confirmed, the oldest is the one that never will be: a queue without a majority. It
-    /// goes among the failures, uncharged, so that it does not stop all others.
+    /// A broker that answers others leaves some without a verdict, as a queue without a majority does; or it has answered
+    /// nobody, again and again. Those that it had time for go among the failures, uncharged, so that others pass.
     pub(super) fn broker_silent(&mut self, now: Instant, out: &mut Vec<Output>) {
         self.take_back();
         self.is_broker_ready = false;
-        let since = self.sent.oldest_at();
-        let others_passed = self.healthy_until > since.map(|since| since + HEALTHY_FOR);
-        let mut jobs = self.sent.take_all();
+        self.alone = None;
+        let Some(since) = self.sent.oldest_at() else { return self.outage(now) };
+        self.silences += 1;
+        let confirmed_at = self.confirmed_at;
+        let is_deaf = self.silences >= SILENCES_MAX;
+        let has_had_time = |at: Instant| {
+            // Others were confirmed after it was sent, and it waits for about as long as the oldest.
+            let others_passed = confirmed_at.is_some_and(|confirmed| confirmed > at);
+            is_deaf || others_passed && now - at >= (now - since) / 2
+        };
+        let (late, jobs): (Vec<Sending>, Vec<Sending>) =
+            self.sent.take_all_sent().into_iter().partition(|sending| has_had_time(sending.at));
         self.outage(now);
-        if others_passed && !jobs.is_empty() && !self.is_stopping {
-            let text = "the broker never confirmed it, though it confirmed later ones".into();
-            self.fail_charged(jobs.remove(0), Fault { reason: Reason::Refused, text }, 0, out);
+        self.again(jobs.into_iter().map(|sending| sending.job).collect());
+        if self.is_stopping {
+            return;
         }
-        self.again(jobs);
+        for Sending { job, .. } in late {
+            let text = "the broker neither confirmed nor refused it in time".into();
+            self.fail_charged(job, Fault { reason: Reason::Unanswered, text }, 0, out);
+        }
     }
 
     /// Something that was published made the broker close. With one message at a time it is known which.
@@ -206,7 +315,8 @@ impl Stream {
         self.take_back();
         self.is_broker_ready = false;
         self.outage(now);
-        if self.careful > 0
+        let was_alone = self.alone.take().is_some();
+        if (self.careful > 0 || was_alone)
             && let Some(job) = self.sent.sole()
         {
             self.sent.take_all();

@@ -1,6 +1,7 @@
 //! Rows that failed before and are due: fetched from the failures, published again, and told to the database.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -12,6 +13,8 @@ pub struct Due {
     pub key: Option<String>,
     /// Attempts it has behind it.
     pub attempts: u32,
+    /// How long ago it failed first.
+    pub age: Duration,
     /// The row as a JSON object.
     pub stored_row: String,
 }
@@ -26,6 +29,7 @@ pub(super) struct Retry {
     pub(super) row_id: String,
     pub(super) key: Option<String>,
     pub(super) attempts: u32,
+    pub(super) age: Duration,
     pub(super) row: Bytes,
 }
 
@@ -68,9 +72,9 @@ impl Retries {
         self.all.get(&seq).map(|retry| &retry.row)
     }
 
-    /// Attempts it had behind it.
-    pub(super) fn attempts(&self, seq: RetrySeq) -> Option<u32> {
-        self.all.get(&seq).map(|retry| retry.attempts)
+    /// What is known of a retry that is not done.
+    pub(super) fn get(&self, seq: RetrySeq) -> Option<&Retry> {
+        self.all.get(&seq)
     }
 
     /// It is confirmed, or failed and blocks nobody: it, and the next of its key.

@@ -77,8 +77,13 @@ impl Sent {
 
     /// The connection is gone: all that had no verdict, in order.
     pub(super) fn take_all(&mut self) -> Vec<Job> {
+        self.take_all_sent().into_iter().map(|sending| sending.job).collect()
+    }
+
+    /// The same, with when each was published.
+    pub(super) fn take_all_sent(&mut self) -> Vec<Sending> {
         (self.count, self.bytes) = (0, 0);
-        self.jobs.drain(..).flatten().map(|sending| sending.job).collect()
+        self.jobs.drain(..).flatten().collect()
     }
 
     /// The only one without a verdict, if there is exactly one.

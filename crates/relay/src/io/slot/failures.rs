@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio_postgres::Client;
 
@@ -65,18 +66,19 @@ const DUE: &str = "WITH heads AS ( \
       WHERE outbox = $1 AND dead_at IS NULL AND next_attempt_at <= now() AND stored_row IS NOT NULL \
       ORDER BY position LIMIT $2), \
     rows AS ( \
-      SELECT f.row_id, f.key, f.attempts, f.stored_row::text AS stored, f.position, 0 AS behind \
+      SELECT f.row_id, f.key, f.attempts, f.stored_row::text AS stored, f.position, 0 AS behind, f.first_failed_at \
       FROM heads JOIN millrace.relay_failures f ON f.outbox = $1 AND f.row_id = heads.row_id \
       UNION ALL \
       SELECT w.* FROM heads CROSS JOIN LATERAL ( \
-        SELECT f.row_id, f.key, f.attempts, f.stored_row::text, f.position, 1 \
+        SELECT f.row_id, f.key, f.attempts, f.stored_row::text, f.position, 1, f.first_failed_at \
         FROM millrace.relay_failures f \
         WHERE f.outbox = $1 AND f.key = heads.key AND f.position > heads.position \
           AND f.dead_at IS NULL AND f.next_attempt_at IS NULL AND f.stored_row IS NOT NULL \
         ORDER BY f.position LIMIT $3) w), \
     sized AS (SELECT *, sum(length(stored)) OVER (ORDER BY position, row_id) - length(stored) AS before \
       FROM rows) \
-    SELECT row_id, key, attempts, stored FROM sized WHERE before < $4 ORDER BY position, row_id";
+    SELECT row_id, key, attempts, stored, greatest(extract(epoch FROM now() - first_failed_at), 0)::float8 \
+    FROM sized WHERE before < $4 ORDER BY position, row_id";
 
 impl Failures {
     fn dead_blocks(&self) -> bool {
@@ -189,6 +191,7 @@ impl Failures {
                 key: row.get(1),
                 attempts: row.get::<_, i32>(2).unsigned_abs(),
                 stored_row: row.get(3),
+                age: Duration::try_from_secs_f64(row.get(4)).unwrap_or_default(),
             })
             .collect();
         // Whoever has rows behind them is asked for again at once.

@@ -68,6 +68,8 @@ struct Committed {
     is_hated: bool,
     /// Returned until the world is healed.
     is_unroutable: bool,
+    /// The connection is lost without a word when it is published, until the world is healed.
+    is_deadly: bool,
 }
 
 /// A row among the failures.
@@ -232,7 +234,7 @@ impl World {
         // What was on the wire may still arrive.
         let wire: Vec<_> = self.wire.drain(..).collect();
         for (_, id) in wire.into_iter().take(some as usize) {
-            if self.row(&id).is_hated {
+            if self.is_fatal(&id) {
                 break;
             }
             if !self.is_refused(&id) {
@@ -325,6 +327,10 @@ impl World {
                 let text = "PRECONDITION_FAILED".into();
                 return self.step(Input::BrokerRefused { code: 406, text });
             }
+            if self.is_fatal(&id) {
+                self.wire.push_front((seq, id));
+                return self.lose_broker_to(Input::BrokerLost);
+            }
             let run = Run { first: seq, last: seq };
             if self.is_refused(&id) {
                 let verdict = Verdict::Returned { seq, code: 312, text: "NO_ROUTE".into() };
@@ -366,15 +372,28 @@ impl World {
         })
     }
 
+    /// Nothing comes through behind it on one connection.
+    fn is_fatal(&self, id: &str) -> bool {
+        let row = self.row(id);
+        row.is_hated || row.is_deadly && !self.is_healed
+    }
+
     fn lose_broker(&mut self) {
-        if !self.is_connected {
-            return;
+        let input = match self.below(3) {
+            0 => Input::BrokerSilent,
+            _ => Input::BrokerLost,
+        };
+        if self.is_connected {
+            self.lose_broker_to(input);
         }
+    }
+
+    fn lose_broker_to(&mut self, input: Input) {
         self.is_connected = false;
         let some = self.below(self.wire.len() as u64 + 1);
         let wire: Vec<_> = self.wire.drain(..).collect();
         for (_, id) in wire.into_iter().take(some as usize) {
-            if self.row(&id).is_hated {
+            if self.is_fatal(&id) {
                 break;
             }
             if !self.is_refused(&id) {
@@ -382,10 +401,7 @@ impl World {
             }
         }
         self.verdicts.clear();
-        match self.below(3) {
-            0 => self.step(Input::BrokerSilent),
-            _ => self.step(Input::BrokerLost),
-        }
+        self.step(input);
     }
 
     fn feedback(&mut self) {
@@ -516,6 +532,7 @@ impl World {
             row_id: kept.failure.row_id.clone(),
             key: kept.failure.key.clone(),
             attempts: kept.failure.attempts,
+            age: Duration::ZERO,
             stored_row: kept.failure.stored_row.clone(),
         };
         Input::Due { rows: rows.iter().map(due).collect(), is_full: false }
@@ -645,9 +662,10 @@ fn transactions(chance: &mut Chance) -> Vec<Transaction> {
             // Some are written at one place.
             lsn += below(2);
             let (is_broken, is_hated) = (below(30) == 0, below(40) == 0);
-            let (key, is_unroutable) = (below(4), below(12) == 0);
+            let (key, is_unroutable, is_deadly) = (below(4), below(12) == 0, below(30) == 0);
             let lsn = Lsn(lsn + 1);
-            rows.push(Committed { id, lsn, key, is_broken, is_hated, is_unroutable });
+            let row = Committed { id, lsn, key, is_broken, is_hated, is_unroutable, is_deadly };
+            rows.push(row);
         }
         all.push(Transaction { end: Lsn(end), rows });
     }

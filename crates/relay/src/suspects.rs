@@ -14,12 +14,12 @@ const LOSSES: u32 = 2;
 /// So many losses alone make it guilty, if others were confirmed in between; if nobody was, others have their turn.
 const LOSSES_ALONE: u32 = 3;
 
-/// A row: its place and its id.
-pub(super) type Name = (u64, Vec<u8>);
+/// A row: its place, if that names it, and its id.
+pub(crate) type Name = (u64, Vec<u8>);
 
 /// What a loss alone means for the row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Loss {
+pub(crate) enum Loss {
     /// It is tried again.
     Again,
     /// It has been tried often enough: it waits, uncharged, for others to be tried.
@@ -39,38 +39,38 @@ struct Suspect {
     confirms: u64,
 }
 
-/// What one worker has seen. A row that somebody else published stays until there are too many.
+/// What one worker, or one stream of the log, has seen. A row that somebody else published stays until there are too many.
 #[derive(Debug, Default)]
-pub(super) struct Suspects {
+pub(crate) struct Suspects {
     rows: BTreeMap<Name, Suspect>,
     confirms: u64,
 }
 
 impl Suspects {
     /// There is none.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
     /// It must be published alone.
-    pub(super) fn is_suspect(&self, name: &Name) -> bool {
+    pub(crate) fn is_suspect(&self, name: &Name) -> bool {
         let found = self.rows.get(name);
         found.is_some_and(|row| row.losses >= LOSSES || row.losses_alone > 0)
     }
 
     /// The connection was lost while it alone was under way.
-    pub(super) fn was_alone(&self, name: &Name) -> bool {
+    pub(crate) fn was_alone(&self, name: &Name) -> bool {
         self.rows.get(name).is_some_and(|row| row.losses_alone > 0)
     }
 
     /// The connection was lost while it was under way, among others.
-    pub(super) fn lost(&mut self, name: Name) {
+    pub(crate) fn lost(&mut self, name: Name) {
         self.make_room();
         self.rows.entry(name).or_default().losses += 1;
     }
 
     /// The connection was lost while it alone was under way.
-    pub(super) fn lost_alone(&mut self, name: Name) -> Loss {
+    pub(crate) fn lost_alone(&mut self, name: Name) -> Loss {
         self.make_room();
         let confirms = self.confirms;
         let row = self.rows.entry(name).or_default();
@@ -90,7 +90,7 @@ impl Suspects {
     }
 
     /// The broker has answered for it.
-    pub(super) fn answered(&mut self, name: impl FnOnce() -> Name, is_confirmed: bool) {
+    pub(crate) fn answered(&mut self, name: impl FnOnce() -> Name, is_confirmed: bool) {
         self.confirms += u64::from(is_confirmed);
         if !self.rows.is_empty() {
             self.rows.remove(&name());
