@@ -249,12 +249,8 @@ pub struct Stream {
     /// Times that the broker was silent, with nothing confirmed between.
     silences: u32,
     suspects: Suspects,
-    /// Suspects that wait to be published alone.
-    suspected: VecDeque<Job>,
     /// What is under way alone, as a suspect.
     alone: Option<Job>,
-    /// Messages that were confirmed since a suspect had its turn.
-    passed: usize,
     counts: Counts,
     scratch: Fields,
 }
@@ -299,9 +295,7 @@ impl Stream {
             confirmed_at: None,
             silences: 0,
             suspects: Suspects::default(),
-            suspected: VecDeque::new(),
             alone: None,
-            passed: 0,
             counts: Counts::default(),
             scratch: Fields::default(),
         }
@@ -334,7 +328,6 @@ impl Stream {
             Input::Stop => {
                 self.is_stopping = true;
                 self.ready.clear();
-                self.suspected.clear();
             }
             Input::Time => (),
         }
@@ -595,7 +588,7 @@ impl Stream {
         if !self.is_fetching && self.retries.is_empty() {
             deadline = deadline.min(self.due_at);
         }
-        if !(self.ready.is_empty() && self.suspected.is_empty()) && self.pause_until > now {
+        if !self.ready.is_empty() && self.pause_until > now {
             deadline = deadline.min(self.pause_until);
         }
         deadline

@@ -54,30 +54,19 @@ impl Stream {
         false
     }
 
-    /// What is published next, and whether nothing else may be under way with it. A suspect goes when there is nothing
-    /// else, or a window of others has passed it.
+    /// What is published next, and whether nothing else may be under way with it. A suspect keeps its place: most of them
+    /// are innocent, and the order is that of the commits.
     fn next_job(&mut self) -> Option<(Job, bool)> {
-        while !self.is_suspects_turn() {
-            let job = self.ready.pop_front()?;
-            if self.suspects.is_empty() {
-                return Some((job, false));
-            }
+        let job = *self.ready.front()?;
+        let is_suspect = !self.suspects.is_empty() && {
             let name = self.name(job);
-            if !self.suspects.is_suspect(&name) {
-                return Some((job, false));
-            }
-            self.suspected.push_back(job);
-        }
-        if self.sent.count() > 0 {
+            self.suspects.is_suspect(&name)
+        };
+        if is_suspect && self.sent.count() > 0 {
             return None;
         }
-        self.passed = 0;
-        self.suspected.pop_front().map(|job| (job, true))
-    }
-
-    fn is_suspects_turn(&self) -> bool {
-        let waits_long = self.passed >= self.window || self.ready.is_empty();
-        waits_long && !self.suspected.is_empty()
+        self.ready.pop_front();
+        Some((job, is_suspect))
     }
 
     /// What a row is called, in the log and among the failures.
@@ -144,7 +133,6 @@ impl Stream {
                 (self.outages, self.refusals, self.silences) = (0, 0, 0);
                 self.sent.take(run, &mut jobs);
                 self.answered(&jobs, true);
-                self.passed += jobs.len();
                 jobs.into_iter().for_each(|job| self.confirm(job, out));
             }
             Verdict::Returned { seq, code, text } => {
