@@ -255,7 +255,8 @@ impl Statements {
 
     /// Writes failures: ids, keys, attempts, reasons, errors, seconds until the next attempt (NULL: dead).
     ///
-    /// What is not charged waits twice as long as the last time, so that it does not come back at once for ever.
+    /// What is not charged waits twice as long as the last time, so that it does not come back at once for ever. The key
+    /// is that of the order which is kept now: an earlier run may have kept another.
     pub fn fail(&self) -> String {
         let longest = self.config.attempts.backoff.longest.as_secs_f64().min(UNCHARGED_WAIT_MAX_S);
         format!(
@@ -265,7 +266,7 @@ impl Statements {
                CASE WHEN after IS NULL THEN now() END \
              FROM unnest($1::text[], $2::text[], $3::int4[], $4::text[], $5::text[], $6::float8[]) \
                AS n(id, key, attempts, reason, error, after) \
-             ON CONFLICT (outbox, row_id) DO UPDATE SET attempts = excluded.attempts, \
+             ON CONFLICT (outbox, row_id) DO UPDATE SET key = excluded.key, attempts = excluded.attempts, \
                reason = excluded.reason, error = excluded.error, last_failed_at = now(), \
                dead_at = excluded.dead_at, next_attempt_at = CASE \
                  WHEN excluded.attempts > f.attempts OR excluded.next_attempt_at IS NULL \
