@@ -9,10 +9,16 @@
 #[path = "support/relay.rs"]
 mod support;
 
+use std::process::Command;
+use std::time::Duration;
+
 use support::{done, stage};
 use trials::chaos::broker::Kind;
-use trials::relay::run::Asked;
+use trials::relay::run::{Asked, Mark};
 use trials::relay::{Plan, Run, Shape};
+
+/// Longer than a relay takes to say no.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Adds rows of a key, in order: `types` tells which are wanted.
 fn insert(run: &Run<'_>, key: &str, types: &[&str]) {
@@ -52,4 +58,46 @@ fn what_failed_without_an_order_holds_its_key_back_once_there_is_one() {
         assert!(failed(&run, &format!("key = '{key}'")), "it holds its key from now on");
         done(run.end_relays());
     }
+}
+
+#[test]
+fn a_dead_row_never_takes_another_of_its_id_with_it() {
+    let Some(mut stage) = stage(Kind::Millrace) else { return };
+    let shape = Shape::poll(Asked::None).on_success(Mark::Delete);
+    let mut run = done(Run::prepare(&mut stage, shape, Plan::usual(2)));
+    // A row of the parent and one of the child have one id: nothing of PostgreSQL's prevents that.
+    done(run.sql("CREATE TABLE child () INHERITS (outbox_messages)"));
+    for table in ["outbox_messages", "child"] {
+        done(run.sql(&format!(
+            "INSERT INTO {table} (id, type, content, occurred_on_utc, headers, seq) OVERRIDING SYSTEM VALUE
+             VALUES ('00000000-0000-0000-0000-000000000001', 'order.paid', '\"{table}\"', now(), '[1]', 1)"
+        )));
+    }
+    run.take();
+    done(run.launch_relay());
+    let mut relay = run.relays.remove(0);
+    let ended = done(relay.wait(PATIENCE));
+    assert!(
+        !ended.success() && relay.last_words().contains("is not unique"),
+        "{}",
+        relay.last_words()
+    );
+    assert_eq!(done(run.sql("SELECT count(*) FROM outbox_messages")), "2");
+    assert_eq!(done(run.sql("SELECT count(*) FROM millrace.relay_failures")), "0");
+}
+
+#[test]
+fn bytes_are_refused_as_what_rows_are_told_apart_by() {
+    let Some(mut stage) = stage(Kind::Millrace) else { return };
+    let mut run = done(Run::prepare(&mut stage, Shape::poll(Asked::Key), Plan::usual(3)));
+    done(run.sql("ALTER TABLE outbox_messages ALTER aggregate TYPE bytea USING aggregate::bytea"));
+    done(run.launch_relay());
+    let mut relay = run.relays.remove(0);
+    let ended = done(relay.wait(PATIENCE));
+    let said = relay.last_words();
+    assert!(!ended.success() && said.contains("column `aggregate`"), "{said}");
+    let mut doctor = Command::new(support::millrace());
+    let said = doctor.args(run.words_of("doctor")).output().unwrap();
+    let said = String::from_utf8_lossy(&said.stdout).into_owned();
+    assert!(said.contains("aggregate is bytea"), "{said}");
 }

@@ -122,6 +122,13 @@ impl Config {
         }
     }
 
+    /// Columns whose values tell rows apart or put them in order. Polling compares them as text.
+    pub fn compared(&self) -> impl Iterator<Item = &str> {
+        let Mapping { id, key, order_by, .. } = &self.mapping;
+        let key = key.as_ref().filter(|_| self.order == Order::Key);
+        [id].into_iter().chain(key).chain(order_by).map(String::as_str)
+    }
+
     /// What is wrong with it, each in a sentence. Empty: it can run.
     pub fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();

@@ -6,6 +6,10 @@ use crate::mapping::TableName;
 /// Longest wait of a row that was not charged, in seconds: what holds it back is somebody else's, and may end any time.
 const UNCHARGED_WAIT_MAX_S: f64 = 60.0;
 
+/// What is said of a column by which polling could not find a row again.
+pub const BYTES: &str = "is bytea, and rows are told apart and put in order by text: make it uuid or text, or name another \
+    column";
+
 /// Makes the schema `millrace` and its tables; safe to repeat.
 pub const COMPANION: &str = include_str!("sql/companion.sql");
 
@@ -48,6 +52,11 @@ impl Table {
     /// As `relay_failures.outbox` has it.
     pub fn label(&self) -> String {
         self.name.to_string()
+    }
+
+    /// A column that polling compares as text and reads as bytes: a row would not be found by it again.
+    pub fn compared_bytes<'a>(&self, config: &'a Config) -> Option<&'a str> {
+        config.compared().find(|column| self.type_of(column) == "bytea")
     }
 
     fn type_of(&self, column: &str) -> &str {
@@ -277,7 +286,8 @@ impl Statements {
         )
     }
 
-    /// Takes dead rows out of the outbox: places (or ids) and errors.
+    /// Takes dead rows out of the outbox: places (or ids) and errors. Gives how many rows that would lose: more than are
+    /// dead, or than are kept among the failures.
     pub fn bury(&self) -> String {
         let name = self.table.name.quoted();
         let mapping = &self.config.mapping;
@@ -293,17 +303,19 @@ impl Statements {
                 }
             };
             return format!(
-                "UPDATE {name} o SET {} = statement_timestamp(){} \
-                 FROM unnest($1::{kind}[], $2::text[]) AS d(place, error) WHERE {place}",
+                "WITH gone AS (UPDATE {name} o SET {} = statement_timestamp(){} \
+                 FROM unnest($1::{kind}[], $2::text[]) AS d(place, error) WHERE {place} RETURNING 1) \
+                 SELECT count(*) - cardinality($1) FROM gone",
                 quoted(processed),
                 error.unwrap_or_default()
             );
         }
         format!(
             "WITH gone AS (DELETE FROM {name} o WHERE {} RETURNING o.{id}::text AS id, {} AS whole), \
-             told AS (SELECT cardinality($2::text[])) \
-             UPDATE millrace.relay_failures f SET stored_row = gone.whole FROM gone, told \
-             WHERE f.outbox = {} AND f.row_id = gone.id",
+             told AS (SELECT cardinality($2::text[])), \
+             kept AS (UPDATE millrace.relay_failures f SET stored_row = gone.whole FROM gone, told \
+             WHERE f.outbox = {} AND f.row_id = gone.id RETURNING 1) \
+             SELECT (SELECT count(*) FROM gone) - (SELECT count(*) FROM kept)",
             self.is_one_of(),
             self.whole_row(),
             literal(&self.table.label())
@@ -380,6 +392,30 @@ mod tests {
         assert!(sql.contains("o.ctid > $1::tid") && !sql.contains("ORDER BY"), "{sql}");
         let sql = statements(Preset::OutboxMessages, "jsonb").fetch(after);
         assert!(!sql.contains("ctid >") && sql.contains("ORDER BY"), "{sql}");
+    }
+
+    #[test]
+    fn bytes_may_be_the_content_and_nothing_by_which_a_row_is_found_again() {
+        let broker = "amqp://h".parse().expect("it is a URL");
+        let mapping = Mapping::preset(Preset::Debezium);
+        let config = Config::new("postgres://h/d", broker, mapping);
+        let found = |bytes: &str, config: &Config| {
+            let column = |name: &&str| {
+                let kind = if *name == bytes { "bytea" } else { "text" };
+                (name.to_string(), kind.to_owned())
+            };
+            let columns = ["id", "payload", "aggregateid", "seq"].iter().map(column).collect();
+            let name = TableName { schema: None, name: "t".into() };
+            let table = Table { name, oid: 1, columns, is_plain: true };
+            table.compared_bytes(config).map(str::to_owned)
+        };
+        assert_eq!(found("payload", &config), None);
+        assert_eq!(found("id", &config).as_deref(), Some("id"));
+        assert_eq!(found("aggregateid", &config), None, "it keeps no order");
+        let mut config = Config { order: Order::Key, ..config };
+        assert_eq!(found("aggregateid", &config).as_deref(), Some("aggregateid"));
+        config.mapping.order_by.push("seq".into());
+        assert_eq!(found("seq", &config).as_deref(), Some("seq"));
     }
 
     #[test]

@@ -27,6 +27,7 @@ const CHECKS: &[fn(&Config, &Facts, &mut Vec<Finding>)] = &[
     server::timeouts,
     server::connections,
     table::exists,
+    table::bytes,
     table::privileges,
     table::index,
     table::covering_index,

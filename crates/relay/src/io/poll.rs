@@ -26,7 +26,7 @@ use crate::config::{Config, OnSuccess};
 use crate::error::Error;
 use crate::mapping::Layout;
 use crate::metrics::Metrics;
-use crate::sql::{Fetch, Statements, Table};
+use crate::sql::{BYTES, Fetch, Statements, Table};
 
 /// For how long a confirm that came too late is remembered. Not for ever: the row may be replayed.
 const LATE_FOR: Duration = Duration::from_secs(60);
@@ -143,6 +143,9 @@ pub async fn run_poll(
     refuse_pooler(&database, &client).await?;
     prepare_companion(&client).await?;
     let table = find_table(&client, &config.mapping).await?;
+    if let Some(column) = table.compared_bytes(&config) {
+        return Err(Error::setup(format!("column `{column}` of {} {BYTES}", table.name)));
+    }
     warn_without_index(&client, &config, &table).await;
     let statements = Statements::new(&config, &table);
     check_privileges(&client, &statements, &config, table.is_plain).await?;

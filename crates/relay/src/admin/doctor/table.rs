@@ -6,6 +6,7 @@ use crate::admin::install::{check_columns, index, partitions};
 use crate::admin::shape::index_columns;
 use crate::admin::words::grouped;
 use crate::config::{Config, OnSuccess, Order, Source};
+use crate::sql::BYTES;
 
 /// Longest entry of a B-tree (version 4), with its header and all of its columns.
 const INDEX_ENTRY_BYTES_MAX: i64 = 2704;
@@ -24,6 +25,15 @@ pub(super) fn exists(config: &Config, facts: &Facts, findings: &mut Vec<Finding>
             "`millrace relay install` makes it; or name another with --table",
         )),
         Some(shape) => findings.extend(check_columns(&config.mapping, shape)),
+    }
+}
+
+pub(super) fn bytes(config: &Config, facts: &Facts, findings: &mut Vec<Finding>) {
+    let Some(shape) = facts.shape.as_ref().filter(|_| is_poll(config)) else { return };
+    let is_bytes = |name: &&str| shape.column(name).is_some_and(|column| column.kind == "bytea");
+    for name in config.compared().filter(is_bytes) {
+        let advice = "The relay does not start with it";
+        findings.push(Finding::fail("columns", format!("{name} {BYTES}"), advice));
     }
 }
 

@@ -304,7 +304,19 @@ impl Writer<'_, '_> {
                     texts.map(|(reason, error)| format!("{reason}: {error}")).collect();
                 let names = Names::of(self, &all.rows);
                 let sql = self.shared.statements.bury();
-                let done = self.execute(&sql, &[names.parameter(), &texts]).await;
+                let statement = self.prepared.get(self.transaction, &sql).await.map_err(failed)?;
+                let parameters: [&(dyn ToSql + Sync); 2] = [names.parameter(), &texts];
+                let done = self.transaction.query_one(&statement, &parameters).await;
+                if let Ok(row) = &done
+                    && row.get::<_, i64>(0) > 0
+                {
+                    return Err(self.not_unique(format!(
+                        "{} rows of {} are dead, and {} more would leave it",
+                        all.rows.len(),
+                        self.shared.table.label(),
+                        row.get::<_, i64>(0)
+                    )));
+                }
                 self.judged(done.map(drop))
             }
         }
@@ -319,18 +331,23 @@ impl Writer<'_, '_> {
             Err(error) => return Err(Unwritten::Failed(database("marking rows", &error))),
         };
         if marked > rows.len() as u64 {
-            return Err(Unwritten::Failed(Error::setup(format!(
-                "{} rows of {} were confirmed and {marked} would be marked. Nothing was committed, because that would \
-                 lose rows: column `{}` is not unique",
+            return Err(self.not_unique(format!(
+                "{} rows of {} were confirmed and {marked} would be marked",
                 rows.len(),
-                self.shared.table.label(),
-                self.shared.config.mapping.id
-            ))));
+                self.shared.table.label()
+            )));
         }
         if marked < rows.len() as u64 {
             return Ok(Did::Nothing(KEPT.into()));
         }
         Ok(Did::All)
+    }
+
+    fn not_unique(&self, what: String) -> Unwritten {
+        Unwritten::Failed(Error::setup(format!(
+            "{what}. Nothing was committed, because that would lose rows: column `{}` is not unique",
+            self.shared.config.mapping.id
+        )))
     }
 
     async fn execute(
