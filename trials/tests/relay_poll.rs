@@ -101,3 +101,58 @@ fn bytes_are_refused_as_what_rows_are_told_apart_by() {
     let said = String::from_utf8_lossy(&said.stdout).into_owned();
     assert!(said.contains("aggregate is bytea"), "{said}");
 }
+
+/// Somebody's session, beside the relay's.
+struct Session(tokio_postgres::Client);
+
+impl Session {
+    fn open(run: &Run<'_>) -> Self {
+        let url = run.url();
+        Self(run.stage.runtime.block_on(trials::postgres::connect(&url)).unwrap())
+    }
+
+    fn sql(&self, run: &Run<'_>, sql: &str) {
+        run.stage.runtime.block_on(self.0.batch_execute(sql)).unwrap();
+    }
+}
+
+/// A worker waits for a lock of this kind, and has for this long.
+fn waits(run: &Run<'_>, event: &str, long: &str) -> bool {
+    done(run.sql(&format!(
+        "SELECT count(*) FROM pg_stat_activity WHERE wait_event = '{event}'
+         AND application_name LIKE 'millrace-relay-worker-%' AND now() - query_start > interval '{long}'"
+    ))) == "1"
+}
+
+fn open(run: &Run<'_>) -> String {
+    done(run.sql("SELECT count(*) FROM outbox_messages WHERE processed_on_utc IS NULL"))
+}
+
+#[test]
+fn what_is_confirmed_is_marked_however_long_somebody_has_locked_the_table() {
+    let Some(mut stage) = stage(Kind::Millrace) else { return };
+    let shape = Shape::poll(Asked::Key).with(&["--batch-deadline", "300ms", "--workers", "1"]);
+    let mut run = done(Run::prepare(&mut stage, shape, Plan::usual(4)));
+    run.take();
+    insert(&run, "a", &["placed"]);
+    done(run.start_relay());
+    done(run.until("the first is marked", |run| open(run) == "0"));
+    done(run.end_relays());
+    // The next waits until the table is locked.
+    done(run.sql(
+        "INSERT INTO millrace.relay_failures (outbox, row_id, key, attempts, reason, error, next_attempt_at)
+         VALUES ('public.outbox_messages', 'x', 'a', 1, 'refused', 'by somebody', now() + interval '1 hour')",
+    ));
+    insert(&run, "a", &["paid"]);
+    done(run.start_relay());
+    // As CREATE INDEX does: rows may be read and locked, and not changed.
+    let other = Session::open(&run);
+    other.sql(&run, "BEGIN; LOCK TABLE outbox_messages IN SHARE MODE");
+    done(run.sql("DELETE FROM millrace.relay_failures"));
+    done(run.until("it waits for the table, and long", |run| {
+        waits(run, "relation", "1 second") || run.deliveries() > 2
+    }));
+    other.sql(&run, "COMMIT");
+    done(run.until("all is marked", |run| open(run) == "0"));
+    assert_eq!(run.deliveries(), 2, "each once");
+}

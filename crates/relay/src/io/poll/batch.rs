@@ -7,11 +7,12 @@ use client::{Address, Error as BrokerError, Publisher, Run, Verdict};
 use tokio::time::timeout_at;
 use tokio_postgres::{Client, Transaction};
 
+use super::Shared;
 use super::fetch::fetch;
 use super::mark::{Unwritten, Writer, Written};
 use super::worker::{Task, Woken};
 use crate::attempts::{Fault, Reason};
-use crate::batch::OutboxRow;
+use crate::batch::{Batch, OutboxRow};
 use crate::config::Order;
 use crate::error::Error;
 use crate::io::broker;
@@ -65,6 +66,16 @@ async fn has_exchange(
     Ok(is_there)
 }
 
+/// The broker has taken these rows, and they are not marked.
+fn note_late(shared: &Shared, batch: &Batch, rows: impl Iterator<Item = usize>) {
+    for row in rows {
+        let OutboxRow { place, fields } = &batch.rows()[row];
+        if let Some(id) = fields.text(shared.layout().id) {
+            shared.note_late(*place, id.to_owned());
+        }
+    }
+}
+
 impl Task {
     /// Fetches, publishes, marks. An error is the database's; whatever the broker does ends the batch in order.
     pub(super) async fn batch(&mut self, client: &mut Client) -> Result<(), Error> {
@@ -89,7 +100,7 @@ impl Task {
             Output::Commit => match self.commit(transaction, had_failures, &spent).await {
                 Ok(()) => (),
                 Err(Unwritten::ByRow(words)) => {
-                    self.forgive(&words);
+                    self.find_row(&words);
                     return Ok(());
                 }
                 Err(Unwritten::Failed(error)) => return Err(error),
@@ -129,13 +140,21 @@ impl Task {
             had_failures,
             apart_until: self.shared.is_apart().then(|| start + time),
         };
+        // What is confirmed and not marked need not be published again: who locks it next must know that.
+        let shared = &self.shared;
+        let forgiven = |unwritten| {
+            note_late(shared, batch, batch.confirmed());
+            unwritten
+        };
         // Held until after the commit: who sees no failures meanwhile must not take that for the truth.
-        let Written { marked, rest, writing: _writing } = writer.write().await?;
-        transaction.commit().await.map_err(|error| match is_of_a_row(&error) {
-            true => Unwritten::ByRow(words(&error)),
-            false => Unwritten::Failed(database("committing a batch", &error)),
+        let Written { marked, rest, writing: _writing } = writer.write().await.map_err(forgiven)?;
+        note_late(shared, batch, rest.iter().copied());
+        transaction.commit().await.map_err(|error| {
+            forgiven(match is_of_a_row(&error) {
+                true => Unwritten::ByRow(words(&error)),
+                false => Unwritten::Failed(database("committing a batch", &error)),
+            })
         })?;
-        self.note_late(&rest);
         metrics.step(Step::Mark, start.elapsed().as_nanos() as u64);
         metrics.batches.inc();
         metrics.confirmed.inc_by(marked.len() as u64);
@@ -145,29 +164,16 @@ impl Task {
         Ok(())
     }
 
-    /// The data of some row let nothing of the batch be written: the next ones are written apart, which finds it. What
-    /// was confirmed need not be published again for that.
-    fn forgive(&mut self, words: &str) {
+    /// The data of some row let nothing of the batch be written: the next ones are written apart, which finds it.
+    fn find_row(&mut self, words: &str) {
         tracing::warn!(
             worker = self.number,
             words,
             "rows are marked one by one: some row cannot be"
         );
         self.shared.write_apart();
-        let confirmed: Vec<usize> = self.core.batch().confirmed().collect();
-        self.note_late(&confirmed);
         self.shared.metrics.released.inc();
         self.step(Input::DatabaseLost);
-    }
-
-    /// The broker has taken these rows, and they are not marked.
-    fn note_late(&self, rows: &[usize]) {
-        for &row in rows {
-            let OutboxRow { place, fields } = &self.core.batch().rows()[row];
-            if let Some(id) = fields.text(self.shared.layout().id) {
-                self.shared.note_late(*place, id.to_owned());
-            }
-        }
     }
 
     /// Publishes and waits until the core says how the batch ends.

@@ -22,6 +22,9 @@ use crate::io::postgres::{database, is_of_a_row, words};
 use crate::limits::shortened;
 use crate::poll::halves::Halves;
 
+/// Under an order a fetch waits for a locked row for a while only. What the broker has taken is marked, however long
+/// somebody has locked the table: given back, it would be published again.
+const PATIENT: &str = "SET LOCAL lock_timeout = 0";
 /// Why a row is not marked although the database says no word.
 const KEPT: &str = "a trigger, rule or policy of the table keeps it as it is";
 
@@ -105,7 +108,18 @@ enum Did {
 }
 
 impl Writer<'_, '_> {
-    pub(super) async fn write(mut self) -> Result<Written, Unwritten> {
+    pub(super) async fn write(self) -> Result<Written, Unwritten> {
+        if self.shared.config.order == Order::None {
+            return self.write_down().await;
+        }
+        let transaction = self.transaction;
+        // Sent together: it costs no round trip.
+        let (set, written) = tokio::join!(transaction.batch_execute(PATIENT), self.write_down());
+        set.map_err(failed)?;
+        written
+    }
+
+    async fn write_down(mut self) -> Result<Written, Unwritten> {
         let confirmed: Vec<usize> = self.batch.confirmed().collect();
         let mut faults = self.batch.faults().to_vec();
         let mut written = Written::default();
