@@ -156,3 +156,30 @@ fn what_is_confirmed_is_marked_however_long_somebody_has_locked_the_table() {
     done(run.until("all is marked", |run| open(run) == "0"));
     assert_eq!(run.deliveries(), 2, "each once");
 }
+
+#[test]
+fn the_next_attempt_is_counted_from_when_the_failure_is_written_down() {
+    let Some(mut stage) = stage(Kind::Millrace) else { return };
+    let shape = Shape::poll(Asked::None).with(&["--retry-min", "600s", "--workers", "1"]);
+    let mut run = done(Run::prepare(&mut stage, shape, Plan::usual(5)));
+    run.take();
+    insert(&run, "a", &["placed"]);
+    done(run.start_relay());
+    done(run.until("the first is marked", |run| open(run) == "0"));
+    // Held where it marks; what has failed is written down after that.
+    let gate = Session::open(&run);
+    gate.sql(&run, "BEGIN; SELECT pg_advisory_xact_lock(7001)");
+    done(run.sql(
+        "INSERT INTO outbox_messages (id, type, content, occurred_on_utc, headers)
+         SELECT gen_random_uuid(), 'order.' || kind, '{}', now(), '{}' FROM unnest(ARRAY['paid', 'forgotten']) kind",
+    ));
+    done(run.until("it stands there", |run| waits(run, "advisory", "0")));
+    let before = done(run.sql("SELECT clock_timestamp()"));
+    gate.sql(&run, "COMMIT");
+    let failed = format!(
+        "SELECT last_failed_at > '{before}', next_attempt_at - last_failed_at >= interval '300 s'
+         FROM millrace.relay_failures"
+    );
+    done(run.until("it has failed", |run| !done(run.sql(&failed)).is_empty()));
+    assert_eq!(done(run.sql(&failed)), "t|t", "however long its batch has waited");
+}

@@ -265,22 +265,26 @@ impl Statements {
     /// Writes failures: ids, keys, attempts, reasons, errors, seconds until the next attempt (NULL: dead).
     ///
     /// What is not charged waits twice as long as the last time, so that it does not come back at once for ever. The key
-    /// is that of the order which is kept now: an earlier run may have kept another.
+    /// is that of the order which is kept now: an earlier run may have kept another. Time counts from this statement, not
+    /// from the beginning of a batch that may have waited for the broker for as long as the next attempt is to wait.
     pub fn fail(&self) -> String {
         let longest = self.config.attempts.backoff.longest.as_secs_f64().min(UNCHARGED_WAIT_MAX_S);
         format!(
             "INSERT INTO millrace.relay_failures AS f \
-               (outbox, row_id, key, attempts, reason, error, next_attempt_at, dead_at) \
-             SELECT {}, id, key, attempts, reason, error, now() + after * interval '1 second', \
-               CASE WHEN after IS NULL THEN now() END \
+               (outbox, row_id, key, attempts, reason, error, last_failed_at, next_attempt_at, \
+                dead_at) \
+             SELECT {}, id, key, attempts, reason, error, statement_timestamp(), \
+               statement_timestamp() + after * interval '1 second', \
+               CASE WHEN after IS NULL THEN statement_timestamp() END \
              FROM unnest($1::text[], $2::text[], $3::int4[], $4::text[], $5::text[], $6::float8[]) \
                AS n(id, key, attempts, reason, error, after) \
              ON CONFLICT (outbox, row_id) DO UPDATE SET key = excluded.key, attempts = excluded.attempts, \
-               reason = excluded.reason, error = excluded.error, last_failed_at = now(), \
+               reason = excluded.reason, error = excluded.error, last_failed_at = excluded.last_failed_at, \
                dead_at = excluded.dead_at, next_attempt_at = CASE \
                  WHEN excluded.attempts > f.attempts OR excluded.next_attempt_at IS NULL \
                    OR f.next_attempt_at IS NULL THEN excluded.next_attempt_at \
-                 ELSE now() + least(greatest(excluded.next_attempt_at - now(), \
+                 ELSE excluded.last_failed_at + least(greatest( \
+                   excluded.next_attempt_at - excluded.last_failed_at, \
                    2 * (f.next_attempt_at - f.last_failed_at)), interval '{longest} seconds') END",
             literal(&self.table.label())
         )
