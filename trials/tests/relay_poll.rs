@@ -183,3 +183,23 @@ fn the_next_attempt_is_counted_from_when_the_failure_is_written_down() {
     done(run.until("it has failed", |run| !done(run.sql(&failed)).is_empty()));
     assert_eq!(done(run.sql(&failed)), "t|t", "however long its batch has waited");
 }
+
+#[test]
+fn a_row_that_another_relay_has_failed_with_leaves_no_failure_once_it_is_confirmed() {
+    let Some(mut stage) = stage(Kind::Millrace) else { return };
+    let shape = Shape::poll(Asked::None).with(&["--poll-max", "10ms"]);
+    let mut run = done(Run::prepare(&mut stage, shape, Plan::usual(6)));
+    run.take();
+    done(run.start_relay());
+    insert(&run, "a", &["paid"]);
+    done(run.until("the first is marked", |run| open(run) == "0"));
+    // Its time has come already when the row is seen.
+    done(run.sql(
+        "WITH row AS (INSERT INTO outbox_messages (id, type, content, occurred_on_utc, headers)
+             VALUES (gen_random_uuid(), 'order.paid', '{}', now(), '{}') RETURNING id)
+         INSERT INTO millrace.relay_failures (outbox, row_id, attempts, reason, error, next_attempt_at)
+         SELECT 'public.outbox_messages', id, 1, 'refused', 'by somebody', now() FROM row",
+    ));
+    done(run.until("it is marked", |run| open(run) == "0"));
+    assert_eq!(done(run.sql("SELECT count(*) FROM millrace.relay_failures")), "0");
+}

@@ -189,14 +189,15 @@ impl Statements {
         )
     }
 
-    /// Which of these rows (text array `$1`) have failed and wait.
-    pub fn waiting(&self) -> String {
+    /// Which of these rows (text array `$1`) have failed, and whether they wait.
+    pub fn failed(&self) -> String {
         let outbox = literal(&self.table.label());
         // Mostly there are none at all, which is seen at once.
         format!(
-            "SELECT f.row_id FROM millrace.relay_failures f WHERE f.outbox = {outbox} \
+            "SELECT f.row_id, f.dead_at IS NOT NULL OR coalesce(f.next_attempt_at > now(), false) \
+             FROM millrace.relay_failures f WHERE f.outbox = {outbox} \
              AND EXISTS (SELECT FROM millrace.relay_failures WHERE outbox = {outbox}) \
-             AND f.row_id = ANY($1::text[]) AND (f.next_attempt_at > now() OR f.dead_at IS NOT NULL)"
+             AND f.row_id = ANY($1::text[])"
         )
     }
 

@@ -91,7 +91,8 @@ impl Task {
         if !fetched.rows.is_empty() {
             self.shared.metrics.step(Step::Query, start.elapsed().as_nanos() as u64);
         }
-        let super::fetch::Fetched { rows, is_full, took } = fetched;
+        let super::fetch::Fetched { rows, is_full, had_failures: some, took } = fetched;
+        let had_failures = had_failures || some;
         self.step(Input::Fetched { rows, is_full, took });
         let mut spent = Spent::default();
         let ending = self.publish(&transaction, &mut spent).await;

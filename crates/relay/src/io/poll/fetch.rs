@@ -22,6 +22,8 @@ const HEAD_EVERY: Duration = Duration::from_secs(1);
 pub(super) struct Fetched {
     pub(super) rows: Vec<OutboxRow>,
     pub(super) is_full: bool,
+    /// Some of them have failed before, and their time has come.
+    pub(super) had_failures: bool,
     /// How long the database looked for them.
     pub(super) took: Duration,
 }
@@ -39,11 +41,11 @@ pub(super) async fn fetch(
         false => scan(shared, prepared, transaction, None, lanes, largest).await?,
     };
     shared.note_fetch(fetched.took);
-    leave_waiting(shared, prepared, transaction, &mut fetched.rows).await?;
+    fetched.had_failures = leave_waiting(shared, prepared, transaction, &mut fetched.rows).await?;
     Ok(fetched)
 }
 
-/// Leaves out rows that have failed since the fetch began to look.
+/// Leaves out rows that have failed since the fetch began to look. Says whether any has failed.
 ///
 /// A fetch sees failures as they were at its beginning. Whoever had a row locked then may have written its failure and
 /// let it go before the fetch came to it: nothing of the row itself has changed, so that the database does not look
@@ -54,20 +56,24 @@ async fn leave_waiting(
     prepared: &mut Prepared,
     transaction: &Transaction<'_>,
     rows: &mut Vec<OutboxRow>,
-) -> Result<(), tokio_postgres::Error> {
+) -> Result<bool, tokio_postgres::Error> {
     if shared.config.order != Order::None || rows.is_empty() {
-        return Ok(());
+        return Ok(false);
     }
     let id = shared.layout().id;
     let name = |row: &OutboxRow| row.fields.text(id).unwrap_or_default().to_owned();
     let ids: Vec<String> = rows.iter().map(name).collect();
-    let statement = prepared.get(transaction, &shared.statements.waiting()).await?;
-    let waiting = transaction.query(&statement, &[&ids]).await?;
-    let waiting: BTreeSet<&str> = waiting.iter().map(|row| row.get(0)).collect();
-    if !waiting.is_empty() {
-        rows.retain(|row| !waiting.contains(row.fields.text(id).unwrap_or_default()));
+    let statement = prepared.get(transaction, &shared.statements.failed()).await?;
+    let failed = transaction.query(&statement, &[&ids]).await?;
+    if failed.is_empty() {
+        return Ok(false);
     }
-    Ok(())
+    // The next fetch looks by itself.
+    shared.failures.answered(shared.failures.ask(), true);
+    let waiting = failed.iter().filter(|row| row.get(1));
+    let waiting: BTreeSet<&str> = waiting.map(|row| row.get(0)).collect();
+    rows.retain(|row| !waiting.contains(row.fields.text(id).unwrap_or_default()));
+    Ok(true)
 }
 
 /// Whether a scan may begin behind the rows that an earlier one has read.
@@ -169,7 +175,8 @@ async fn scan(
         if is_end || rows.len() >= batch || bytes >= budget {
             // What was large once need not stay so.
             *largest -= *largest / 8;
-            return Ok(Fetched { is_full: !is_end, rows, took: start.elapsed() });
+            let took = start.elapsed();
+            return Ok(Fetched { is_full: !is_end, rows, had_failures: false, took });
         }
     }
 }
