@@ -221,11 +221,22 @@ impl Batch {
         rows.next().is_none().then_some(first).flatten()
     }
 
-    /// The broker took nothing, and gave this reason alone: more likely an outage than these rows' fault.
-    pub fn is_failed_whole(&self, reason: Reason) -> bool {
-        let has_it = |(_, fault): &(usize, Fault)| fault.reason == reason;
-        let is_whole = self.confirmed == 0 && !self.faults.is_empty();
-        is_whole && !self.has_convict && self.faults.iter().all(has_it)
+    /// Something was confirmed, or somebody is proved guilty: what was refused beside it was not refused by an outage.
+    pub fn has_proof(&self) -> bool {
+        self.confirmed > 0 || self.has_convict
+    }
+
+    /// The broker took nothing, and refused this: more likely an outage than these rows' fault, whatever else is wrong
+    /// with others.
+    pub fn is_refused_whole(&self) -> bool {
+        !self.has_proof() && self.faults.iter().any(|(_, fault)| fault.reason == Reason::Refused)
+    }
+
+    /// Gives back what was refused, untouched and uncharged.
+    pub fn hold_refused(&mut self) {
+        for (row, _) in self.faults.extract_if(.., |(_, fault)| fault.reason == Reason::Refused) {
+            self.states[row] = State::Held;
+        }
     }
 
     /// What has no verdict by now is unanswered: it waits, uncharged, and holds the rest of its key.
@@ -338,21 +349,26 @@ mod tests {
     }
 
     #[test]
-    fn only_a_batch_refused_as_a_whole_is_an_outage() {
-        let mut all = batch(&["a", "b"], Order::None, 1);
+    fn only_a_batch_of_which_nothing_is_taken_is_refused_by_an_outage() {
+        let mut all = batch(&["a", "b", "c", "d"], Order::None, 1);
         ready(&mut all);
         all.settle(0, fault(Reason::Refused));
-        all.settle(1, fault(Reason::Refused));
-        assert!(all.is_failed_whole(Reason::Refused));
+        all.settle(1, fault(Reason::Broken));
+        all.settle(2, fault(Reason::Unroutable));
+        all.settle(3, fault(Reason::Refused));
+        assert!(all.is_refused_whole(), "what is wrong with others proves nothing");
+        all.hold_refused();
+        let rest: Vec<usize> = all.faults().iter().map(|(row, _)| *row).collect();
+        assert_eq!(rest, [1, 2]);
         let mut some = batch(&["a", "b"], Order::None, 1);
         ready(&mut some);
         some.settle(0, fault(Reason::Refused));
         some.settle(1, Ok(()));
-        assert!(!some.is_failed_whole(Reason::Refused));
+        assert!(!some.is_refused_whole());
         let mut one = batch(&["a"], Order::None, 1);
         ready(&mut one);
         one.convict(0, Fault { reason: Reason::Refused, text: "no".into() });
-        assert!(!one.is_failed_whole(Reason::Refused), "others passed where it did not");
+        assert!(!one.is_refused_whole(), "others passed where it did not");
     }
 
     #[test]

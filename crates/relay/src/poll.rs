@@ -109,6 +109,8 @@ pub struct Worker {
     unsent: Vec<usize>,
     /// Batches in a row of which the broker took nothing.
     fruitless: u32,
+    /// Rows of the batch were refused by an outage.
+    is_refused: bool,
     /// Rows that are published one at a time, to find one that makes the broker close the channel.
     careful: usize,
     suspects: Suspects,
@@ -139,6 +141,7 @@ impl Worker {
             rest_until: now,
             unsent: Vec::new(),
             fruitless: 0,
+            is_refused: false,
             careful: 0,
             suspects: Suspects::default(),
         }
@@ -180,6 +183,7 @@ impl Worker {
             Input::Ended => self.ended(now),
             Input::DatabaseLost => {
                 self.batch = Batch::default();
+                self.is_refused = false;
                 self.state = State::Idle;
                 self.outage(now);
             }
@@ -319,10 +323,12 @@ impl Worker {
     fn end_if_settled(&mut self, out: &mut Vec<Output>) {
         if self.batch.is_settled() && matches!(self.state, State::Publishing { .. }) {
             self.state = State::Ending;
+            self.is_refused = self.batch.is_refused_whole() && self.fruitless < PATIENCE;
+            if self.is_refused {
+                self.batch.hold_refused();
+            }
             let nothing = self.batch.confirmed_count() == 0 && self.batch.faults().is_empty();
-            let is_refused = self.batch.is_failed_whole(Reason::Refused);
-            let is_outage = nothing || is_refused && self.fruitless < PATIENCE;
-            out.push(if is_outage { Output::Rollback } else { Output::Commit });
+            out.push(if nothing { Output::Rollback } else { Output::Commit });
         }
     }
 
@@ -400,14 +406,13 @@ impl Worker {
     fn ended(&mut self, now: Instant) {
         let batch = std::mem::take(&mut self.batch);
         self.state = State::Idle;
-        let was_parked = self.fruitless >= PATIENCE;
         if batch.confirmed_count() > 0 {
             self.outage_wait = OUTAGE_WAIT_MIN;
             self.fruitless = 0;
         } else if !batch.rows().is_empty() {
             self.fruitless = self.fruitless.saturating_add(1);
         }
-        if batch.is_failed_whole(Reason::Refused) && !was_parked {
+        if std::mem::take(&mut self.is_refused) {
             self.outage(now);
         } else if batch.rows().is_empty() && self.is_full {
             // The end of a scan that began in the middle: once more from the head.

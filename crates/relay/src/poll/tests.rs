@@ -203,6 +203,18 @@ fn a_broker_that_refuses_everything_is_an_outage_and_one_row_it_refuses_is_not()
 }
 
 #[test]
+fn a_broker_that_refuses_everything_charges_nobody_beside_a_row_that_is_dead() {
+    let mut bench = Bench::new(|_| ());
+    bench.fetched(&["a", "b"], false);
+    bench.failed(0, Reason::TooLarge);
+    assert_eq!(bench.failed(1, Reason::Refused), [Commit], "the dead one is written down");
+    let faults = bench.worker.batch().faults();
+    assert_eq!((faults.len(), faults[0].0), (1, 0), "the other is given back");
+    assert_eq!(bench.step(Input::Ended), []);
+    assert!(bench.worker.deadline().is_some_and(|at| at > bench.now), "the broker gets a rest");
+}
+
+#[test]
 fn a_row_that_makes_the_broker_close_the_channel_is_found_and_the_others_go_on() {
     let mut bench = Bench::new(|_| ());
     let refused = || Input::BrokerRefused { code: 404, text: "no exchange".into() };
@@ -281,7 +293,7 @@ fn a_row_whose_connection_is_always_lost_is_found_and_charged_while_the_others_p
     assert_eq!(bench.step(Input::BrokerLost), [Commit]);
     let faults = bench.worker.batch().faults();
     assert_eq!((faults.len(), faults[0].0, faults[0].1.reason), (1, 0, Reason::Refused));
-    assert!(!bench.worker.batch().is_failed_whole(Reason::Refused), "so it is charged");
+    assert!(bench.worker.batch().has_proof(), "so it is charged");
 }
 
 #[test]

@@ -235,14 +235,14 @@ impl Writer<'_, '_> {
         Ok(failures)
     }
 
-    /// Whether this counts as an attempt. What nobody answered, what a broker refused as a whole, and what finds no
+    /// Whether this counts as an attempt. What nobody answered, what was refused where nothing was taken, and what finds no
     /// queue while nothing ever did (nobody has declared them yet) does not.
     fn is_charged(&self, reason: Reason) -> bool {
         match reason {
             Reason::Unanswered => false,
-            Reason::Refused => !self.batch.is_failed_whole(reason),
+            Reason::Refused => self.batch.has_proof(),
             Reason::Unroutable => {
-                !self.batch.is_failed_whole(reason) || self.shared.metrics.confirmed.get() > 0
+                self.batch.confirmed_count() > 0 || self.shared.metrics.confirmed.get() > 0
             }
             Reason::TooLarge | Reason::Broken | Reason::Unmarked => true,
         }
