@@ -203,3 +203,29 @@ fn a_row_that_another_relay_has_failed_with_leaves_no_failure_once_it_is_confirm
     done(run.until("it is marked", |run| open(run) == "0"));
     assert_eq!(done(run.sql("SELECT count(*) FROM millrace.relay_failures")), "0");
 }
+
+fn replay(run: &Run<'_>, words: &[&str]) -> String {
+    let mut command = Command::new(support::millrace());
+    let said = command.args(run.words_of("replay")).args(words).arg("--yes").output().unwrap();
+    assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+    String::from_utf8_lossy(&said.stdout).into_owned()
+}
+
+#[test]
+fn a_null_of_jsonb_outlives_death() {
+    let Some(mut stage) = stage(Kind::Millrace) else { return };
+    let shape = Shape::poll(Asked::None).on_success(Mark::Delete);
+    let mut run = done(Run::prepare(&mut stage, shape, Plan::usual(7)));
+    // The column may not be NULL, and is not.
+    done(run.sql(
+        "INSERT INTO outbox_messages (id, type, content, occurred_on_utc, headers)
+         VALUES (gen_random_uuid(), 'order.paid', 'null', now(), '[1]')",
+    ));
+    run.take();
+    done(run.start_relay());
+    let rows = "SELECT count(*) FROM outbox_messages";
+    done(run.until("it is dead", |run| done(run.sql(rows)) == "0"));
+    done(run.end_relays());
+    replay(&run, &["--all-dead"]);
+    assert_eq!(done(run.sql("SELECT content, headers FROM outbox_messages")), "null|[1]");
+}

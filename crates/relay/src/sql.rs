@@ -327,16 +327,23 @@ impl Statements {
         )
     }
 
-    /// The row as a jsonb object. A column of type json becomes a string: json may hold what jsonb refuses (`\u0000`).
+    /// The row as a jsonb object. A column of type json becomes a string: json may hold what jsonb refuses (`\u0000`). The
+    /// null of jsonb is told from that of SQL.
     fn whole_row(&self) -> String {
         let columns = &self.table.columns;
-        if columns.iter().all(|(_, kind)| kind != "json") {
+        if columns.iter().all(|(_, kind)| kind != "json" && kind != "jsonb") {
             return "to_jsonb(o)".into();
         }
         let value = |(column, kind): &(String, String)| {
             let name = quoted(column);
-            let cast = if kind == "json" { "::text" } else { "" };
-            format!("o.{name}{cast} AS {name}")
+            match kind.as_str() {
+                "json" => format!("o.{name}::text AS {name}"),
+                "jsonb" => format!(
+                    "CASE WHEN o.{name} = 'null' THEN '{}'::jsonb ELSE o.{name} END AS {name}",
+                    crate::stored::JSON_NULL
+                ),
+                _ => format!("o.{name} AS {name}"),
+            }
         };
         let values: Vec<String> = columns.iter().map(value).collect();
         format!("to_jsonb((SELECT w FROM (SELECT {}) w))", values.join(", "))
@@ -425,7 +432,7 @@ mod tests {
 
     #[test]
     fn a_column_of_type_json_is_kept_as_text() {
-        let sql = statements(Preset::Debezium, "jsonb").bury();
+        let sql = statements(Preset::Debezium, "text").bury();
         assert!(sql.contains("to_jsonb(o) AS whole"), "{sql}");
         let sql = statements(Preset::Debezium, "json").bury();
         assert!(sql.contains("o.\"id\" AS \"id\", o.\"payload\"::text AS \"payload\""), "{sql}");

@@ -17,6 +17,9 @@ use crate::pgoutput::encode_row;
 /// Marks a value that jsonb's text cannot hold: its bytes, in hexadecimal.
 pub(crate) const RAW: &str = "$bytes";
 
+/// Stands for the null of jsonb, which an object could not tell from that of SQL.
+pub(crate) const JSON_NULL: &str = r#"{"$json": null}"#;
+
 /// The fields of an object, each as it was written: numbers keep all their digits.
 type Object<'a> = BTreeMap<Cow<'a, str>, &'a RawValue>;
 

@@ -6,7 +6,7 @@
 use super::ids::is_among;
 use crate::config::{Config, OnSuccess, Source};
 use crate::sql::{Table, literal, quoted};
-use crate::stored::RAW;
+use crate::stored::{JSON_NULL, RAW};
 
 /// Rows of one transaction.
 pub const BATCH_ROWS: i64 = 1000;
@@ -164,10 +164,17 @@ fn back(config: &Config, columns: &[String], from: &str) -> (String, String) {
 fn restore(config: &Config, table: &Table, columns: &[String]) -> String {
     let name = table.name.quoted();
     let (names, mut values) = back(config, columns, "r");
-    for column in columns.iter().filter(|&column| kind_of(table, column) == "json") {
-        // It was stored as a string: jsonb cannot hold all that json can.
-        let stored = format!("(f.stored_row->>{})::json", literal(column));
-        values = values.replace(&format!("r.{}", quoted(column)), &stored);
+    for column in columns {
+        let (key, plain) = (literal(column), format!("r.{}", quoted(column)));
+        let stored = match kind_of(table, column) {
+            // It was stored as a string: jsonb cannot hold all that json can.
+            "json" => format!("(f.stored_row->>{key})::json"),
+            "jsonb" => format!(
+                "CASE WHEN f.stored_row->{key} = '{JSON_NULL}' THEN 'null'::jsonb ELSE {plain} END"
+            ),
+            _ => continue,
+        };
+        values = values.replace(&plain, &stored);
     }
     format!(
         "INSERT INTO {name} AS o ({names}) OVERRIDING SYSTEM VALUE SELECT {values} \
