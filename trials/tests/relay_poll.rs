@@ -229,3 +229,38 @@ fn a_null_of_jsonb_outlives_death() {
     replay(&run, &["--all-dead"]);
     assert_eq!(done(run.sql("SELECT content, headers FROM outbox_messages")), "null|[1]");
 }
+
+#[test]
+fn a_dead_row_that_could_not_leave_a_table_without_marks_is_brought_back() {
+    let Some(mut stage) = stage(Kind::Millrace) else { return };
+    let shape = Shape::poll(Asked::None).on_success(Mark::Delete).with(&[
+        "--processed-column",
+        "none",
+        "--error-column",
+        "none",
+    ]);
+    let mut run = done(Run::prepare(&mut stage, shape, Plan::usual(8)));
+    done(run.sql(
+        "INSERT INTO outbox_messages (id, type, content, occurred_on_utc, headers)
+         VALUES (gen_random_uuid(), 'order.paid', '{}', now(), '[1]');
+         CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+         CREATE TRIGGER keep BEFORE DELETE ON outbox_messages FOR EACH ROW EXECUTE FUNCTION keep()",
+    ));
+    run.take();
+    done(run.start_relay());
+    let dead = "SELECT count(*) FROM millrace.relay_failures WHERE dead_at IS NOT NULL";
+    let is_there = "SELECT to_regclass('millrace.relay_failures') IS NOT NULL";
+    done(run.until("there is a table of failures", |run| done(run.sql(is_there)) == "t"));
+    done(run.until("it is dead", |run| done(run.sql(dead)) == "1"));
+    done(run.end_relays());
+    done(
+        run.sql("DROP TRIGGER keep ON outbox_messages; UPDATE outbox_messages SET headers = '{}'"),
+    );
+    replay(&run, &["--all-dead"]);
+    assert_eq!(done(run.sql("SELECT count(*) FROM millrace.relay_failures")), "0");
+    done(run.start_relay());
+    done(run.until("it is published", |run| {
+        done(run.sql("SELECT count(*) FROM outbox_messages")) == "0"
+    }));
+    assert_eq!(run.deliveries(), 1);
+}

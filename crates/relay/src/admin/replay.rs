@@ -124,9 +124,8 @@ fn dead(config: &Config, table: &Table, columns: &[String]) -> Statements {
     if config.source != Source::Poll {
         return Statements { count, next, bring_back: vec![REVIVE.into()], forget: None };
     }
-    let mut bring_back = Vec::new();
-    bring_back.extend(unmark(config, table));
-    bring_back.push(restore(config, table, columns));
+    let back = unmark(config, table).unwrap_or_else(|| remaining(config, table));
+    let bring_back = vec![back, restore(config, table, columns)];
     let forget =
         "DELETE FROM millrace.relay_failures WHERE outbox = $1::text AND row_id = ANY($2::text[])";
     Statements { count, next, bring_back, forget: Some(forget.into()) }
@@ -144,6 +143,16 @@ fn unmark(config: &Config, table: &Table) -> Option<String> {
         table.name.quoted(),
         is_among(&format!("o.{id}"), kind_of(table, &mapping.id), "$2")
     ))
+}
+
+/// Rows that could not leave the outbox are pending as they are, once their failures are gone.
+fn remaining(config: &Config, table: &Table) -> String {
+    let id = quoted(&config.mapping.id);
+    format!(
+        "SELECT o.{id}::text FROM {} o WHERE $1::text IS NOT NULL AND {} FOR UPDATE",
+        table.name.quoted(),
+        is_among(&format!("o.{id}"), kind_of(table, &config.mapping.id), "$2")
+    )
 }
 
 /// Columns of a row that goes back into the outbox: it is new there, so neither processed nor failed.
