@@ -264,3 +264,24 @@ fn a_dead_row_that_could_not_leave_a_table_without_marks_is_brought_back() {
     }));
     assert_eq!(run.deliveries(), 1);
 }
+
+#[test]
+fn published_rows_come_back_in_their_order_however_many_they_are() {
+    let Some(mut stage) = stage(Kind::Millrace) else { return };
+    let run = done(Run::prepare(&mut stage, Shape::poll(Asked::Key), Plan::usual(10)));
+    done(run.sql(
+        "INSERT INTO outbox_messages (id, type, content, occurred_on_utc, processed_on_utc, headers)
+         SELECT gen_random_uuid(), 'order.paid', '{}', now(), now(), '{}' FROM generate_series(1, 2500)",
+    ));
+    let mut install = Command::new(support::millrace());
+    assert!(install.args(run.words_of("install")).output().unwrap().status.success());
+    replay(&run, &["--processed", "--since", "1h"]);
+    assert_eq!(open(&run), "2500");
+    let overtaken = "SELECT count(*) FROM (SELECT xmin::text::bigint AS own,
+        lag(xmin::text::bigint) OVER (ORDER BY seq) AS before FROM outbox_messages) back WHERE own < before";
+    assert_eq!(
+        done(run.sql(overtaken)),
+        "0",
+        "a transaction brings back what follows the one before"
+    );
+}

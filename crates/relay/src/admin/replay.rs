@@ -1,10 +1,10 @@
 //! Rows that are to be published again: dead ones, waiting ones at once, or confirmed ones.
 //!
 //! Every form has one and the same parameter list, so that a choice is data and never text: outbox, ids, since,
-//! until, reason, a pattern for the error, the last id of the batch before.
+//! until, reason, a pattern for the error, where the batch before ended.
 
 use super::ids::is_among;
-use crate::config::{Config, OnSuccess, Source};
+use crate::config::{Config, OnSuccess, Order, Source};
 use crate::sql::{Table, literal, quoted};
 use crate::stored::{JSON_NULL, RAW};
 
@@ -47,7 +47,7 @@ impl Choice {
 pub struct Statements {
     /// `count`, `example` (an id) and `error`.
     pub count: String,
-    /// Locks the next rows and gives their ids, smallest first.
+    /// Locks the next rows and gives their ids, in order, each with where it stands.
     pub next: String,
     /// What is done to them, in order; each gives the ids it has brought back. Parameters: outbox, ids.
     pub bring_back: Vec<String>,
@@ -98,7 +98,7 @@ fn failures(condition: &str, at: &str) -> (String, String) {
          FROM (SELECT count(*) AS count, min(f.row_id) AS example {from}) c"
     );
     let next = format!(
-        "SELECT f.row_id {from} AND ($7::text IS NULL OR f.row_id > $7::text) \
+        "SELECT f.row_id, ARRAY[f.row_id] {from} AND ($7::text[] IS NULL OR f.row_id > ($7::text[])[1]) \
          ORDER BY f.row_id LIMIT {BATCH_ROWS} FOR UPDATE"
     );
     (count, next)
@@ -275,9 +275,21 @@ fn processed(
     );
     let count =
         format!("SELECT count(*) AS count, min(o.{id}::text) AS example, '' AS error {body}");
+    // A relay may publish what is back before the rest is: what it keeps in order has to come back in that order.
+    let is_in_order = config.source == Source::Poll && config.order != Order::None;
+    let order_by = if is_in_order { &mapping.order_by[..] } else { &[] };
+    let id_last = (!order_by.contains(&mapping.id)).then_some(&mapping.id);
+    let by = order_by.iter().chain(id_last);
+    let (mut columns_by, mut texts, mut values) = (Vec::new(), Vec::new(), Vec::new());
+    for (name, at) in by.zip(1..) {
+        columns_by.push(format!("o.{}", quoted(name)));
+        texts.push(format!("o.{}::text", quoted(name)));
+        values.push(format!("($7::text[])[{at}]::{}", kind_of(table, name)));
+    }
+    let (by, texts, values) = (columns_by.join(", "), texts.join(", "), values.join(", "));
     let next = format!(
-        "SELECT o.{id}::text {body} AND ($7::text IS NULL OR o.{id} > $7::text::{kind}) \
-         ORDER BY o.{id} LIMIT {BATCH_ROWS} FOR UPDATE SKIP LOCKED"
+        "SELECT o.{id}::text, ARRAY[{texts}] {body} AND ($7::text[] IS NULL OR ({by}) > ({values})) \
+         ORDER BY {by} LIMIT {BATCH_ROWS} FOR UPDATE SKIP LOCKED"
     );
     let bring = if is_archive {
         let (names, values) = back(config, columns, "r");
@@ -337,6 +349,24 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn published_rows_come_back_in_the_order_that_is_kept() {
+        let mapping = Mapping::preset(Preset::OutboxMessages);
+        let broker = "amqp://h".parse().expect("it is a URL");
+        let mut config = Config::new("postgres://h/d", broker, mapping);
+        let next = |config: &Config| {
+            statements(config, Among::Processed, &table(), &[], None).map(|made| made.next)
+        };
+        let sql = next(&config).expect("there are such rows");
+        assert!(sql.contains("ORDER BY o.\"id\" LIMIT"), "{sql}");
+        config.order = Order::Key;
+        let sql = next(&config).expect("there are such rows");
+        assert!(sql.contains("ORDER BY o.\"occurred_on_utc\", o.\"id\" LIMIT"), "{sql}");
+        config.mapping.order_by = vec!["id".into(), "seq".into()];
+        let sql = next(&config).expect("there are such rows");
+        assert!(sql.contains("ORDER BY o.\"id\", o.\"seq\" LIMIT"), "{sql}");
     }
 
     #[test]

@@ -25,6 +25,9 @@ pub struct Replay {
     choice: Choice,
 }
 
+/// Where a row stands in the order of a replay.
+type Place = Vec<Option<String>>;
+
 /// What would be brought back.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct Counted {
@@ -121,14 +124,14 @@ impl Replay {
         mut told: impl FnMut(Replayed),
     ) -> Result<Replayed, Error> {
         let mut done = Replayed::default();
-        let mut last: Option<String> = None;
+        let mut last: Option<Place> = None;
         loop {
             let result = self.batch(client, &last).await;
-            let ids = match result {
-                Ok((ids, found)) => {
+            last = match result {
+                Ok((count, found, last)) => {
                     done.rows += found as u64;
-                    done.gone += (ids.len() - found) as u64;
-                    ids
+                    done.gone += (count - found) as u64;
+                    last
                 }
                 Err(error) => {
                     let _ = client.batch_execute("ROLLBACK").await;
@@ -136,19 +139,18 @@ impl Replay {
                 }
             };
             told(done);
-            last = ids.into_iter().next_back();
             if last.is_none() {
                 return Ok(done);
             }
         }
     }
 
-    /// One transaction: the ids it looked at, in order, and how many of them were brought back.
+    /// One transaction: how many rows it looked at, how many of them were brought back, and where the last one stands.
     async fn batch(
         &self,
         client: &Client,
-        last: &Option<String>,
-    ) -> Result<(Vec<String>, usize), Error> {
+        last: &Option<Place>,
+    ) -> Result<(usize, usize, Option<Place>), Error> {
         let failed = |error: tokio_postgres::Error| database("bringing rows back", &error);
         let Choice { ids, since, until, reason, error_like } = &self.choice;
         client.batch_execute("BEGIN").await.map_err(failed)?;
@@ -170,6 +172,6 @@ impl Replay {
             }
         }
         client.batch_execute("COMMIT").await.map_err(failed)?;
-        Ok((ids, found.len()))
+        Ok((ids.len(), found.len(), rows.last().map(|row| row.get(1))))
     }
 }
