@@ -105,7 +105,9 @@ fn failures(condition: &str, at: &str) -> (String, String) {
 }
 
 fn waiting() -> Statements {
-    let (count, next) = failures("f.next_attempt_at IS NOT NULL", "f.last_failed_at");
+    let (count, mut next) = failures("f.next_attempt_at IS NOT NULL", "f.last_failed_at");
+    // One that is locked is tried at this moment. Waited for, it might wait for us.
+    next += " SKIP LOCKED";
     let now = "UPDATE millrace.relay_failures SET next_attempt_at = now() \
                WHERE outbox = $1::text AND row_id = ANY($2::text[]) RETURNING row_id";
     Statements { count, next, bring_back: vec![now.into()], forget: None }
