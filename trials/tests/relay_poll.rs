@@ -6,10 +6,14 @@
     reason = "runs commands, and counts"
 )]
 
+#[path = "support/between.rs"]
+mod between;
 #[path = "support/relay.rs"]
 mod support;
 
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use support::{done, stage};
@@ -263,6 +267,32 @@ fn a_dead_row_that_could_not_leave_a_table_without_marks_is_brought_back() {
         done(run.sql("SELECT count(*) FROM outbox_messages")) == "0"
     }));
     assert_eq!(run.deliveries(), 1);
+}
+
+#[test]
+fn a_confirm_that_comes_while_others_are_published_counts_for_the_row_that_waits_for_it() {
+    let Some(mut stage) = stage(Kind::Millrace) else { return };
+    let shape = Shape::poll(Asked::None).with(&["--workers", "1"]);
+    let mut run = done(Run::prepare(&mut stage, shape, Plan::usual(9)));
+    let silence = Arc::new(between::Silence::default());
+    silence.set("a slow one");
+    run.place.broker = between::silencer(run.place.broker, &silence);
+    done(run.sql(
+        "INSERT INTO outbox_messages (id, type, content, occurred_on_utc, headers)
+         SELECT gen_random_uuid(), 'order.paid', to_jsonb(word), now(), '{}' FROM unnest(ARRAY['a slow one', '']) word",
+    ));
+    run.take();
+    done(run.start_relay());
+    let parked = "SELECT count(*) FROM millrace.relay_failures WHERE reason = 'unanswered'";
+    done(run.until("one is marked", |run| open(run) == "1"));
+    done(run.until("the other waits", |run| done(run.sql(parked)) == "1"));
+    assert!(silence.kept.load(Ordering::Relaxed) > 0, "the broker has it");
+    silence.set("");
+    insert(&run, "a", &["placed", "paid"]);
+    done(run.until("all are marked", |run| open(run) == "0"));
+    // On a slow machine it may have given up the connection meanwhile, which is right as well.
+    let is_given_up = run.relays[0].last_words().contains("never confirmed");
+    assert!(is_given_up || run.deliveries() == 4, "{} for 4 rows", run.deliveries());
 }
 
 #[test]

@@ -157,6 +157,11 @@ impl Worker {
         self.careful > 0
     }
 
+    /// Some row is to be alone on the connection, to find out whether it is to blame for what happens there.
+    pub fn is_wary(&self) -> bool {
+        self.is_careful() || !self.suspects.is_empty()
+    }
+
     /// When [`Input::Time`] is due.
     pub fn deadline(&self) -> Option<Instant> {
         match self.state {
@@ -278,7 +283,7 @@ impl Worker {
 
     /// The row that is under way alone, on purpose.
     fn alone(&self) -> Option<usize> {
-        if !self.is_careful() && self.suspects.is_empty() {
+        if !self.is_wary() {
             return None;
         }
         let row = self.batch.sole_unconfirmed()?;

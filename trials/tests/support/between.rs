@@ -1,4 +1,4 @@
-//! What may stand between a relay and its servers: a pooler, and something that drops connections.
+//! What may stand between a relay and its servers: a pooler, and something that drops connections or confirms.
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,
@@ -7,6 +7,7 @@
     reason = "listens and forwards in threads of its own; no test needs everything"
 )]
 
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -70,6 +71,124 @@ fn forward(mut from: TcpStream, mut to: TcpStream, may_pass: impl Fn(&[u8]) -> b
         }
     }
     let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
+}
+
+/// Whose confirms do not come, and since when.
+#[derive(Debug, Default)]
+pub(crate) struct Silence {
+    words: Mutex<Vec<u8>>,
+    /// Confirms that were kept back.
+    pub(crate) kept: AtomicU32,
+}
+
+impl Silence {
+    /// Messages with `words` in their body are not confirmed from here on; empty: all are, those that were kept back
+    /// together with the next.
+    pub(crate) fn set(&self, words: &str) {
+        *self.words.lock().unwrap() = words.as_bytes().to_vec();
+    }
+
+    fn is_over(&self) -> bool {
+        self.words.lock().unwrap().is_empty()
+    }
+
+    fn is_in(&self, bytes: &[u8]) -> bool {
+        let words = self.words.lock().unwrap();
+        !words.is_empty() && bytes.windows(words.len()).any(|window| window == &words[..])
+    }
+}
+
+/// Messages of one connection by their delivery tags.
+#[derive(Debug, Default)]
+struct Tags {
+    last: u64,
+    open: BTreeSet<u64>,
+    silent: BTreeSet<u64>,
+}
+
+/// Forwards to an AMQP `server`, except confirms that are kept back. Gives the address to connect to.
+pub(crate) fn silencer(server: SocketAddr, silence: &Arc<Silence>) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let silence = silence.clone();
+    thread::spawn(move || {
+        for client in listener.incoming() {
+            let (Ok(client), Ok(server)) = (client, TcpStream::connect(server)) else { continue };
+            let (from, to) = (server.try_clone().unwrap(), client.try_clone().unwrap());
+            let tags = Arc::new(Mutex::new(Tags::default()));
+            let (there, back) = ((silence.clone(), tags.clone()), silence.clone());
+            thread::spawn(move || {
+                frames(client, server, 8, |frame| publish(&there.0, &there.1, frame))
+            });
+            thread::spawn(move || frames(from, to, 0, |frame| confirm(&back, &tags, frame)));
+        }
+    });
+    address
+}
+
+/// Hands frames on as `change` makes them, after a greeting of so many bytes.
+fn frames(
+    mut from: TcpStream,
+    mut to: TcpStream,
+    greeting: usize,
+    mut change: impl FnMut(Vec<u8>) -> Vec<u8>,
+) {
+    let mut pass = || -> std::io::Result<()> {
+        let mut hello = vec![0; greeting];
+        from.read_exact(&mut hello)?;
+        to.write_all(&hello)?;
+        loop {
+            // Kind, channel, length; the payload; an end.
+            let mut frame = vec![0; 7];
+            from.read_exact(&mut frame)?;
+            let length = u32::from_be_bytes(frame[3..7].try_into().unwrap()) as usize;
+            frame.resize(7 + length + 1, 0);
+            from.read_exact(&mut frame[7..])?;
+            to.write_all(&change(frame))?;
+        }
+    };
+    let _ = pass();
+    let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
+}
+
+/// Class and method of a frame that is one.
+fn method(frame: &[u8]) -> Option<[u8; 4]> {
+    (frame[0] == 1).then(|| frame[7..11].try_into().unwrap())
+}
+
+fn publish(silence: &Silence, tags: &Mutex<Tags>, frame: Vec<u8>) -> Vec<u8> {
+    let mut tags = tags.lock().unwrap();
+    if method(&frame) == Some([0, 60, 0, 40]) {
+        tags.last += 1;
+        let last = tags.last;
+        tags.open.insert(last);
+    } else if frame[0] == 3 && silence.is_in(&frame[7..]) {
+        let last = tags.last;
+        tags.silent.insert(last);
+    }
+    frame
+}
+
+fn confirm(silence: &Silence, tags: &Mutex<Tags>, frame: Vec<u8>) -> Vec<u8> {
+    if method(&frame) != Some([0, 60, 0, 80]) {
+        return frame;
+    }
+    let mut tags = tags.lock().unwrap();
+    let tag = u64::from_be_bytes(frame[11..19].try_into().unwrap());
+    let is_multiple = frame[19] & 1 == 1;
+    let mut confirmed: Vec<u64> = match is_multiple {
+        true => tags.open.range(..=tag).copied().collect(),
+        false => vec![tag],
+    };
+    confirmed.iter().for_each(|tag| assert!(tags.open.remove(tag)));
+    let before = confirmed.len();
+    confirmed.retain(|tag| !tags.silent.contains(tag));
+    silence.kept.fetch_add((before - confirmed.len()) as u32, Ordering::Relaxed);
+    if silence.is_over() {
+        confirmed.extend(std::mem::take(&mut tags.silent));
+    }
+    let one = |tag: u64| [&frame[..11], &tag.to_be_bytes(), &[0, 0xce]].concat();
+    confirmed.into_iter().flat_map(one).collect()
 }
 
 /// A pooler that gives a session to a client for the time of one transaction. Gives the address to connect to.

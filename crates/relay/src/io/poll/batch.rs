@@ -96,10 +96,12 @@ impl Task {
         self.step(Input::Fetched { rows, is_full, took });
         let mut spent = Spent::default();
         let ending = self.publish(&transaction, &mut spent).await;
-        self.remember_open();
+        // What was open before is parked: else no batch would have begun.
+        self.is_open_parked = !self.remember_open();
         match ending {
             Output::Commit => match self.commit(transaction, had_failures, &spent).await {
-                Ok(()) => (),
+                // Whatever has no verdict by now is unanswered, and parked.
+                Ok(()) => self.is_open_parked = true,
                 Err(Unwritten::ByRow(words)) => {
                     self.find_row(&words);
                     return Ok(());
@@ -292,12 +294,13 @@ impl Task {
         }
     }
 
-    /// What is published and has no verdict yet; one may still come, between batches.
-    fn remember_open(&mut self) {
+    /// What is published and has no verdict yet; one may still come, later. Says whether there is any.
+    fn remember_open(&mut self) -> bool {
         let rows = std::mem::take(&mut self.rows_of);
         if self.publisher.is_none() {
-            return;
+            return false;
         }
+        let has_some = rows.iter().any(Option::is_some);
         for (seq, row) in (self.first_seq..).zip(rows) {
             let row = row.and_then(|row| self.core.batch().rows().get(row as usize));
             let Some(row) = row else { continue };
@@ -305,24 +308,34 @@ impl Task {
                 self.open.insert(seq, (row.place, id.to_owned()));
             }
         }
+        has_some
     }
 
     /// Verdicts between batches: on rows that were given back.
     pub(super) fn take_late_verdicts(&mut self) {
-        for verdict in self.verdicts.drain(..) {
-            let (run, is_confirmed) = match verdict {
-                Verdict::Confirmed(run) => (run, true),
-                Verdict::Refused(run) => (run, false),
-                Verdict::Returned { seq, .. } => (Run { first: seq, last: seq }, false),
-            };
-            let later = self.open.split_off(&(run.last.0 + 1));
-            let mut settled = std::mem::replace(&mut self.open, later);
-            let ended = settled.split_off(&run.first.0);
-            self.open.append(&mut settled);
-            if is_confirmed {
-                self.patience = 0;
-                ended.into_values().for_each(|(place, id)| self.shared.note_late(place, id));
+        for verdict in std::mem::take(&mut self.verdicts) {
+            match verdict {
+                Verdict::Confirmed(run) => self.settle_late(run, true),
+                Verdict::Refused(run) => self.settle_late(run, false),
+                Verdict::Returned { seq, .. } => {
+                    self.settle_late(Run { first: seq, last: seq }, false);
+                }
             }
+        }
+    }
+
+    /// What of this run is of an earlier batch.
+    fn settle_late(&mut self, run: Run, is_confirmed: bool) {
+        if self.open.is_empty() {
+            return;
+        }
+        let later = self.open.split_off(&(run.last.0 + 1));
+        let mut settled = std::mem::replace(&mut self.open, later);
+        let ended = settled.split_off(&run.first.0);
+        self.open.append(&mut settled);
+        if is_confirmed && !ended.is_empty() {
+            self.patience = 0;
+            ended.into_values().for_each(|(place, id)| self.shared.note_late(place, id));
         }
     }
 
@@ -390,6 +403,7 @@ impl Task {
     }
 
     fn settle(&mut self, run: Run, verdict: &Result<(), Fault>) {
+        self.settle_late(run, verdict.is_ok());
         let first = run.first.0.max(self.first_seq);
         for seq in first..=run.last.0 {
             let row = self.rows_of.get_mut((seq - self.first_seq) as usize).and_then(Option::take);

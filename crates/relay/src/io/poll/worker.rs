@@ -58,6 +58,8 @@ pub(super) struct Task {
     pub(super) rows_of: VecDeque<Option<u32>>,
     /// Ids of rows that were given back while their messages had no verdict.
     pub(super) open: BTreeMap<u64, (u64, String)>,
+    /// The rows of all these wait for another attempt: nobody needs to wait for their verdicts.
+    pub(super) is_open_parked: bool,
     /// How often in a row a connection was given up because nothing on it was answered.
     pub(super) patience: u32,
     pub(super) first_seq: u64,
@@ -95,6 +97,7 @@ pub(super) async fn run(
         verdicts: Vec::new(),
         rows_of: VecDeque::new(),
         open: BTreeMap::new(),
+        is_open_parked: false,
         patience: 0,
         first_seq: 0,
         exchanges: BTreeMap::new(),
@@ -249,13 +252,23 @@ impl Task {
     }
 
     /// Nothing of an earlier batch is without a verdict.
-    fn is_clear(&self) -> bool {
+    fn is_answered(&self) -> bool {
         self.publisher.as_ref().is_some_and(|publisher| publisher.unconfirmed() == 0)
+    }
+
+    /// A batch may begin: no row that it could fetch has a message on its way. Of others there may be some, as long as they
+    /// leave room.
+    fn is_clear(&self) -> bool {
+        let has_room = |publisher: &Publisher| {
+            publisher.unconfirmed() <= u64::from(self.shared.config.window / 2)
+        };
+        let may_pass = self.is_open_parked && !self.core.is_wary();
+        self.is_answered() || may_pass && self.publisher.as_ref().is_some_and(has_room)
     }
 
     /// A broker that never answers what was given back gets a new connection: other rows need not wait for it.
     fn look_at_rest(&mut self) {
-        if self.is_clear() || self.publisher.is_none() || self.is_blocked {
+        if self.is_answered() || self.publisher.is_none() || self.is_blocked {
             self.unclear_since = None;
             return;
         }
