@@ -342,3 +342,33 @@ fn two_slots_of_one_table_keep_their_failures_apart() {
     assert_eq!(run.deliveries(), 21, "each once");
     assert_eq!(done(run.sql(failures)), "20", "they wait for the one whose they are");
 }
+
+#[test]
+fn a_row_reads_the_same_from_the_table_and_from_the_log() {
+    let Some(mut stage) = stage(Kind::Millrace) else { return };
+    let mut run = done(Run::prepare(&mut stage, Shape::wal(Asked::Key), Plan::usual(201)));
+    let insert = |id: u32| {
+        format!("INSERT INTO outbox VALUES ({id}, '10.0.0.1', '\\x00ff', true, 'padded')")
+    };
+    done(run.sql(&format!(
+        "CREATE TABLE outbox (id bigint PRIMARY KEY, aggregatetype inet, aggregateid bytea, type boolean,
+         payload char(9)); {}",
+        insert(1)
+    )));
+    let (database, slot) = (run.url(), run.relay_slot());
+    let url = format!("amqp://guest:guest@{}/%2f", run.place.broker);
+    // No queue takes them, so that they can be looked at.
+    let words = ["relay", "run", "--preset", "debezium", "--source", "wal", "--order", "key"];
+    let more =
+        ["--slot", &slot, "--database", &database, "--url", &url, "--routing-key", "nowhere"];
+    let words: Vec<String> = words.iter().chain(&more).map(|&word| word.to_owned()).collect();
+    let log = run.stage.dir.join("texts.txt");
+    run.relays.push(done(Relay::start(&run.stage.millrace, &words, &log)));
+    done(run.until("it reads the log", |run| run.is_streaming()));
+    done(run.sql(&insert(2)));
+    let failures = "SELECT count(*) FROM millrace.relay_failures";
+    done(run.until("both have failed", |run| done(run.sql(failures)) == "2"));
+    let texts = "SELECT count(DISTINCT stored_row - 'id'), count(DISTINCT key) FROM millrace.relay_failures";
+    assert_eq!(done(run.sql(texts)), "1|1");
+    done(run.end_relays());
+}

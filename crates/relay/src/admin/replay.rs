@@ -211,7 +211,9 @@ fn stored(config: &Config, table: &Table) -> String {
             }
             _ => {
                 names.push(name);
-                values.push(format!("{value}::text"));
+                // As the log has it: a cast to text trims and spells out.
+                values
+                    .push(format!("CASE WHEN {value} IS NOT NULL THEN format('%s', {value}) END"));
             }
         }
     }

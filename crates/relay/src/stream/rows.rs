@@ -120,10 +120,15 @@ impl Rows {
         }
     }
 
-    /// The value of one column of the layout, still where it came.
+    /// The value of one column of the layout, still where it came if it came as it is.
     pub(super) fn value(&self, version: Version, row: &Bytes, column: usize) -> Option<Bytes> {
         let place = self.versions[version.0 as usize].get(column)?;
         let (start, end) = pgoutput::columns(row).nth(place.index)??;
+        if place.is_bytea {
+            let mut bytes = Vec::new();
+            pgoutput::push_bytea(&mut bytes, &row[start..end]);
+            return Some(bytes.into());
+        }
         Some(row.slice(start..end))
     }
 

@@ -78,7 +78,11 @@ fn statement(config: &Config, table: &Table, since: Option<i64>) -> String {
     let column = |name: &String| {
         let is_bytea = table.columns.iter().any(|(has, kind)| has == name && kind == "bytea");
         let name = quoted(name);
-        if is_bytea { format!("o.{name}") } else { format!("o.{name}::text") }
+        match is_bytea {
+            true => format!("o.{name}"),
+            // As the log has it, by the type's own output: a cast to text trims and spells out.
+            false => format!("CASE WHEN o.{name} IS NOT NULL THEN format('%s', o.{name}) END"),
+        }
     };
     let columns: Vec<String> = mapping.layout().columns.iter().map(column).collect();
     let mut sql = format!(
