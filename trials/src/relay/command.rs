@@ -76,6 +76,8 @@ pub fn run(options: &Options) -> Result<bool, Failure> {
         println!("seed {seed}: {what}; {harms:?}");
         let report = soak::round(&mut stage, shape, plan, relays, &harms)?;
         println!("seed {seed}: {report}");
+        // A cluster has room for a few slots.
+        stage.drop_slots()?;
         if !report.is_valid() {
             println!("not valid; logs: {}", stage.dir.display());
             stage.keep();

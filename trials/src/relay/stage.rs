@@ -116,6 +116,16 @@ impl Stage {
         self.is_kept = true;
     }
 
+    /// Slots of runs that are over.
+    ///
+    /// # Errors
+    /// PostgreSQL does not answer.
+    pub fn drop_slots(&self) -> Result<(), Failure> {
+        let idle =
+            "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE NOT active";
+        Ok(self.postgres.psql(idle).map(drop)?)
+    }
+
     /// RabbitMQ's own tool, about this broker.
     ///
     /// # Errors
