@@ -315,35 +315,6 @@ fn a_publication_that_was_made_anew_is_refused_once_and_a_resync_mends_it() {
 }
 
 #[test]
-fn two_slots_of_one_table_keep_their_failures_apart() {
-    let Some(mut stage) = stage(Kind::Millrace) else { return };
-    let shape = Shape::wal(Asked::None).with(&["--retry-min", "100ms", "--retry-max", "100ms"]);
-    let mut run = done(Run::prepare(&mut stage, shape, Plan::usual(191)));
-    run.take();
-    let insert = "INSERT INTO outbox_messages (id, type, content, occurred_on_utc, headers)
-                  SELECT gen_random_uuid(), 'order.paid', '1', now(), '{}' FROM generate_series(1, ";
-    done(run.sql(&format!("{insert}20)")));
-    // What the one publishes finds no queue.
-    let slot = run.relay_slot();
-    let other = |word: &String| word.replace("{type}", "nowhere").replace(&slot, "trial_other");
-    let words: Vec<String> = run.words().iter().map(other).collect();
-    let log = run.stage.dir.join("other.txt");
-    let mut first = done(Relay::start(&run.stage.millrace, &words, &log));
-    let failures = "SELECT count(*) FROM millrace.relay_failures";
-    let there = "SELECT to_regclass('millrace.relay_failures') IS NOT NULL";
-    done(run.until("it makes its tables", |run| done(run.sql(there)) == "t"));
-    done(run.until("all have failed", |run| done(run.sql(failures)) == "20"));
-    done(first.kill9());
-    done(run.start_relay());
-    done(run.until("it reads the log", |run| run.is_streaming()));
-    done(run.sql(&format!("{insert}1)")));
-    done(run.until("the other has published all", |run| run.deliveries() >= 21));
-    done(run.end_relays());
-    assert_eq!(run.deliveries(), 21, "each once");
-    assert_eq!(done(run.sql(failures)), "20", "they wait for the one whose they are");
-}
-
-#[test]
 fn a_row_reads_the_same_from_the_table_and_from_the_log() {
     let Some(mut stage) = stage(Kind::Millrace) else { return };
     let mut run = done(Run::prepare(&mut stage, Shape::wal(Asked::Key), Plan::usual(201)));

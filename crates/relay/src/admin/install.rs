@@ -70,7 +70,7 @@ pub struct Publication {
 pub const READ_SERVER: &str = "SELECT current_setting('server_version_num')::int4 AS version, \
     current_setting('wal_level') AS wal_level, extract(epoch FROM now())::int8 AS now_seconds, \
     to_regclass('millrace.relay_failures') IS NOT NULL AND EXISTS (SELECT FROM pg_attribute \
-      WHERE attrelid = to_regclass('millrace.relay_slots') AND attname = 'failures') AS has_companion, \
+      WHERE attrelid = to_regclass('millrace.relay_slots') AND attname = 'published') AS has_companion, \
     false AS has_rows";
 
 /// Reads a [`Publication`]: its name, and the table's oid.

@@ -232,7 +232,8 @@ fn processed(
     let kind = kind_of(table, &mapping.id);
     let is_chosen = is_among(&format!("o.{id}"), kind, "$2");
     let has_not_failed = format!(
-        "NOT EXISTS (SELECT FROM millrace.relay_failures f WHERE f.outbox = $1::text AND f.row_id = o.{id}::text)"
+        "NOT EXISTS (SELECT FROM millrace.relay_failures f WHERE f.outbox = {} AND f.row_id = o.{id}::text)",
+        literal(&table.label())
     );
     let is_archive = config.source == Source::Poll && config.on_success == OnSuccess::Archive;
     let (from, at, condition) = match (

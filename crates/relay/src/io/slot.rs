@@ -185,8 +185,7 @@ impl Relay {
             use std::hash::{BuildHasher, RandomState};
             RandomState::new().hash_one(&slot)
         };
-        let failures = outbox.clone();
-        let names = Names { slot, publication, outbox, failures, table: None, published: None };
+        let names = Names { slot, publication, outbox, table: None, published: None };
         Ok(Self { config, metrics, database, names, stop, seed, has_read: false })
     }
 
@@ -228,7 +227,6 @@ impl Relay {
         records::prepare(client, &self.names, table.as_ref()).await?;
         self.names.table = table.as_ref().map(|table| table.oid);
         self.names.published = records::published(client, &self.names).await?;
-        self.names.failures = records::failures(client, &self.names).await?;
         Ok(table)
     }
 
@@ -398,7 +396,7 @@ impl Relay {
         let client = Arc::new(client);
         let failures = Failures {
             client: Arc::clone(&client),
-            outbox: self.names.failures.clone(),
+            outbox: self.names.outbox.clone(),
             on_dead: self.config.on_dead,
         };
         let parked = failures.sweep().await?.into_iter().collect();

@@ -38,5 +38,4 @@ ALTER TABLE millrace.relay_slots
     ADD COLUMN IF NOT EXISTS system_id      text,     -- whose log these are places of: pg_control_system() ...
     ADD COLUMN IF NOT EXISTS timeline       integer,  -- ... and which course of it
     ADD COLUMN IF NOT EXISTS lost           text,     -- why the slot cannot be read on, though it is there
-    ADD COLUMN IF NOT EXISTS failures       text,     -- what its relay_failures have as outbox; NULL: the same as here
     ADD COLUMN IF NOT EXISTS published      text;     -- oids of the publication, of the table's entry in it, of the table

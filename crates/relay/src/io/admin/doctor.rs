@@ -149,21 +149,11 @@ async fn read_companion(reader: &mut Reader<'_>, config: &Config) {
         return;
     }
     let label = label(config, reader.facts.shape.as_ref());
-    let failures = label_of_failures(reader.client, config, &label).await;
-    reader.facts.failures = reader.read("failures", sql::FAILURES, &[&failures]).await;
+    reader.facts.failures = reader.read("failures", sql::FAILURES, &[&label]).await;
     reader.facts.known_slots = reader.read("slots of relays", sql::KNOWN_SLOTS, &[]).await;
 }
 
-/// As `relay_failures.outbox` has it: where several slots read one table, each has its own.
-pub(super) async fn label_of_failures(client: &Client, config: &Config, label: &str) -> String {
-    let Source::Wal { slot, .. } = &config.source else { return label.to_owned() };
-    // An older relay's table has no such column.
-    let sql = "SELECT to_jsonb(k)->>'failures' FROM millrace.relay_slots k WHERE k.slot = $1 AND k.outbox = $2";
-    let row = client.query_opt(sql, &[slot, &label]).await.ok().flatten();
-    row.and_then(|row| row.get(0)).unwrap_or_else(|| label.to_owned())
-}
-
-/// As `relay_slots.outbox` has it.
+/// As `relay_failures.outbox` has it.
 pub(super) fn label(config: &Config, shape: Option<&Shape>) -> String {
     match (&config.source, shape) {
         (Source::Messages { slot, prefix, .. }, _) => format!("{slot}/{prefix}"),

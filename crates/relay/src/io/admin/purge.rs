@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
 
-use super::doctor::{label, label_of_failures};
+use super::doctor::label;
 use super::read_shape;
 use crate::admin::ids::{is_among, is_id};
 use crate::admin::install::{archive_of, partitions};
@@ -123,7 +123,6 @@ async fn look(client: &Client, config: &Config, purge: &Purge) -> Result<Old, Er
     if purge.scope == Scope::Processed && matches!(config.source, Source::Wal { .. }) {
         settled = Some(wait_for_slots(client, &label).await?);
     }
-    let label = label_of_failures(client, config, &label).await;
     Ok(Old { shape, label, cutoff: row.get(0), cutoff_seconds: row.get(1), settled })
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use tokio_postgres::Client;
 
-use super::doctor::{label, label_of_failures};
+use super::doctor::label;
 use super::purge::wait_for_slots;
 use super::{ask_one, read_shape};
 use crate::admin::replay::{Among, Choice, Statements, statements};
@@ -93,7 +93,6 @@ impl Replay {
         if among == Among::Processed && matches!(config.source, Source::Wal { .. }) {
             settled = Some(wait_for_slots(client, &outbox).await?);
         }
-        let outbox = label_of_failures(client, config, &outbox).await;
         let statements = statements(config, among, &table, &columns, settled.as_deref());
         let statements = statements.map_err(Error::setup)?;
         Ok(Self { statements, outbox, choice })

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
 
-use super::doctor::{label, label_of_failures};
+use super::doctor::label;
 use super::{ask, read_shape};
 use crate::admin::Shape;
 use crate::admin::doctor::{Failure, KnownSlot, Pending, sql};
@@ -42,11 +42,10 @@ pub async fn look(client: &Client, config: &Config) -> Result<Status, Error> {
     let label = label(config, shape.as_ref());
     status.relays = ask(client, "looking for relays", READ_RELAYS, &[]).await?;
     if has_companion(client).await? {
-        let of = label_of_failures(client, config, &label).await;
-        let failures = ask::<Failure>(client, "reading failures", sql::FAILURES, &[&of]).await?;
+        let failures = ask::<Failure>(client, "reading failures", sql::FAILURES, &[&label]).await?;
         status.failures = failures.into_iter().map(Into::into).collect();
         status.blocked_keys =
-            ask(client, "reading blocked keys", READ_BLOCKED_KEYS, &[&of]).await?;
+            ask(client, "reading blocked keys", READ_BLOCKED_KEYS, &[&label]).await?;
         let slots = ask::<KnownSlot>(client, "reading slots", sql::KNOWN_SLOTS, &[]).await?;
         let own = slots.into_iter().filter(|slot| slot.outbox == label);
         status.slots = own.map(Into::into).collect();

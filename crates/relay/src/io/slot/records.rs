@@ -19,10 +19,8 @@ const EPOCH: &str = "timestamptz '2000-01-01 00:00:00+00'";
 pub(super) struct Names {
     pub(super) slot: String,
     pub(super) publication: String,
-    /// As `relay_slots.outbox` has it.
+    /// As `relay_failures.outbox` has it.
     pub(super) outbox: String,
-    /// As `relay_failures.outbox` has it: see [`failures`].
-    pub(super) failures: String,
     /// The table's oid. Messages have none.
     pub(super) table: Option<u32>,
     /// As what it was published at the start; see [`published`].
@@ -109,35 +107,15 @@ fn lsn(text: Option<String>) -> Option<Lsn> {
 /// Writes down that the slot is begun: before it is made, and until the table was read. If not `keeps`, what was done
 /// before is forgotten, and all of the table is read.
 pub(super) async fn begin(client: &Client, names: &Names, keeps: bool) -> Result<(), Error> {
-    let sql = "INSERT INTO millrace.relay_slots (slot, outbox, publication, published, failures) \
-               VALUES ($1, $2, $3, $5, $6) \
+    let sql = "INSERT INTO millrace.relay_slots (slot, outbox, publication, published) VALUES ($1, $2, $3, $5) \
                ON CONFLICT (slot) DO UPDATE SET confirmed_lsn = NULL, partial_commit = NULL, \
                partial_below = NULL, publication = excluded.publication, published = excluded.published, \
                last_commit_at = CASE WHEN $4 THEN relay_slots.last_commit_at END";
     client
-        .execute(
-            sql,
-            &[
-                &names.slot,
-                &names.outbox,
-                &names.publication,
-                &keeps,
-                &names.published,
-                &names.failures,
-            ],
-        )
+        .execute(sql, &[&names.slot, &names.outbox, &names.publication, &keeps, &names.published])
         .await
         .map(drop)
         .map_err(|error| database("writing millrace.relay_slots", &error))
-}
-
-/// What failures of this slot have as their outbox: the same as it, unless another slot reads the same table. Each of the
-/// two has a broker of its own, and what the one has not taken may be with the other.
-pub(super) async fn failures(client: &Client, names: &Names) -> Result<String, Error> {
-    let sql = "SELECT coalesce((SELECT coalesce(k.failures, k.outbox) FROM millrace.relay_slots k WHERE k.slot = $1), \
-                 (SELECT $2::text || '/' || $1 FROM millrace.relay_slots k WHERE k.outbox = $2 LIMIT 1), $2)";
-    let row = client.query_one(sql, &[&names.slot, &names.outbox]).await;
-    Ok(row.map_err(|error| database("reading millrace.relay_slots", &error))?.get(0))
 }
 
 /// Writes down as what the table is published, for a relay of before that did not.
@@ -245,11 +223,11 @@ pub(super) async fn lag(client: &Client, slot: &str) -> Result<Option<(i64, Stri
 /// Adds what the schema of an older relay lacks.
 async fn complete_companion(client: &Client) -> Result<(), Error> {
     let sql = "SELECT count(*) FROM pg_attribute WHERE attrelid = to_regclass('millrace.relay_slots') \
-                 AND attname IN ('partial_commit', 'partial_below', 'system_id', 'timeline', 'lost', 'published', 'failures')";
+                 AND attname IN ('partial_commit', 'partial_below', 'system_id', 'timeline', 'lost', 'published')";
     let row = client.query_one(sql, &[]).await;
     let count: i64 =
         row.map_err(|error| database("looking at the schema millrace", &error))?.get(0);
-    if count == 7 {
+    if count == 6 {
         return Ok(());
     }
     client.batch_execute(COMPANION).await.map_err(|error| {
