@@ -204,6 +204,11 @@ impl Batch {
         self.open -= 1;
     }
 
+    /// The row was not taken: it is among the faults.
+    pub fn has_failed(&self, row: usize) -> bool {
+        self.states.get(row) == Some(&State::Failed)
+    }
+
     /// Every row has ended, one way or the other.
     pub fn is_settled(&self) -> bool {
         self.open == 0

@@ -291,8 +291,13 @@ impl Statements {
         )
     }
 
-    /// Takes dead rows out of the outbox: places (or ids) and errors. Gives how many rows that would lose: more than are
-    /// dead, or than are kept among the failures.
+    /// Whether dead rows stay in the table, marked, when they leave the outbox.
+    pub fn buries_in_place(&self) -> bool {
+        self.config.on_success == OnSuccess::Update && self.config.mapping.processed.is_some()
+    }
+
+    /// Takes dead rows out of the outbox: places (or ids) and errors. Where they do not stay in their place, it gives how
+    /// many would be lost: how many more leave the table than are kept among the failures.
     pub fn bury(&self) -> String {
         let name = self.table.name.quoted();
         let mapping = &self.config.mapping;
@@ -308,9 +313,8 @@ impl Statements {
                 }
             };
             return format!(
-                "WITH gone AS (UPDATE {name} o SET {} = statement_timestamp(){} \
-                 FROM unnest($1::{kind}[], $2::text[]) AS d(place, error) WHERE {place} RETURNING 1) \
-                 SELECT count(*) - cardinality($1) FROM gone",
+                "UPDATE {name} o SET {} = statement_timestamp(){} \
+                 FROM unnest($1::{kind}[], $2::text[]) AS d(place, error) WHERE {place}",
                 quoted(processed),
                 error.unwrap_or_default()
             );

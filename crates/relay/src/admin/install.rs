@@ -76,7 +76,7 @@ pub const READ_SERVER: &str = "SELECT current_setting('server_version_num')::int
 /// Reads a [`Publication`]: its name, and the table's oid.
 pub const READ_PUBLICATION: &str = "SELECT p.pubinsert AS publishes_insert, p.pubviaroot AS via_root, \
     p.puballtables OR EXISTS (SELECT FROM pg_publication_rel r WHERE r.prpubid = p.oid AND r.prrelid = $2::int8::oid) \
-      AS has_table \
+      OR EXISTS (SELECT FROM pg_get_publication_tables(p.pubname) t WHERE t.relid = $2::int8::oid) AS has_table \
     FROM pg_publication p WHERE p.pubname = $1::text";
 
 /// One statement, and what it is for.

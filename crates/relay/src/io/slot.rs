@@ -367,8 +367,10 @@ impl Relay {
                 let session =
                     self.begin(client, Some(table), nowhere, history.clone(), from).await?;
                 let client = Arc::clone(&session.client);
-                if session.run(&mut self.stop).await? == Ended::Stopped {
-                    return Ok(None);
+                match session.run(&mut self.stop).await {
+                    Ok(Ended::Stopped) => return Ok(None),
+                    Ok(_) => (),
+                    Err(error) => return Err(self.noted(&client, error).await),
                 }
                 Arc::into_inner(client).expect("the session has ended")
             }

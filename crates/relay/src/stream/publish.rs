@@ -269,7 +269,12 @@ impl Stream {
     pub(super) fn broker_silent(&mut self, now: Instant, out: &mut Vec<Output>) {
         self.take_back();
         self.is_broker_ready = false;
-        self.alone = None;
+        // Nothing can pass what has to be alone; and it was no loss of which it was suspected.
+        let was_alone = self.alone.take().and(self.sent.sole());
+        if let Some(job) = was_alone {
+            let name = self.name(job);
+            self.suspects.answered(|| name, false);
+        }
         let Some(since) = self.sent.oldest_at() else { return self.outage(now) };
         self.silences += 1;
         let confirmed_at = self.confirmed_at;
@@ -277,7 +282,7 @@ impl Stream {
         let has_had_time = |at: Instant| {
             // Others were confirmed after it was sent, and it waits for about as long as the oldest.
             let others_passed = confirmed_at.is_some_and(|confirmed| confirmed > at);
-            is_deaf || others_passed && now - at >= (now - since) / 2
+            is_deaf || was_alone.is_some() || others_passed && now - at >= (now - since) / 2
         };
         let (late, jobs): (Vec<Sending>, Vec<Sending>) =
             self.sent.take_all_sent().into_iter().partition(|sending| has_had_time(sending.at));
@@ -313,7 +318,9 @@ impl Stream {
                 403 | 404 => Reason::Unroutable,
                 311 => Reason::TooLarge,
                 _ if text.contains("larger than") || text.contains("too large") => Reason::TooLarge,
-                _ => Reason::Broken,
+                406 | 501 | 502 | 540 | 0 => Reason::Broken,
+                // Whatever else: it may have nothing to do with the row, so it is not dead at once.
+                _ => Reason::Refused,
             };
             return self.fail(job, Fault { reason, text: format!("{code} {text}") }, out);
         }

@@ -85,7 +85,8 @@ impl Rows {
             let index = index.ok_or_else(|| {
                 format!(
                     "rows of {} come without column `{column}`: it was dropped or renamed, or the \
-                     publication leaves it out. Mend the mapping or the publication, then start again",
+                     publication leaves it out. Mend the mapping and start again, or the publication and `millrace relay \
+                     resync`",
                     self.table
                 )
             })?;

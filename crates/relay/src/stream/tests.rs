@@ -422,6 +422,38 @@ fn a_row_at_which_the_connection_is_lost_is_found_and_charged_and_the_others_pas
 }
 
 #[test]
+fn a_suspect_that_nobody_answers_steps_aside_at_once_and_is_none_any_more() {
+    let mut stream = with_rows(&["a", "b"], 2);
+    let mut now = Instant::now();
+    let mut out = Vec::new();
+    for _ in 0..2 {
+        assert_eq!(published(&mut stream, now, 1).len(), 2);
+        stream.step(now, Input::BrokerLost, &mut out);
+        stream.step(now, Input::BrokerReady, &mut out);
+        now += Duration::from_secs(3);
+    }
+    assert_eq!(published(&mut stream, now, 1), [(PublishSeq(1), "a".to_owned())]);
+    now += Duration::from_secs(31);
+    stream.step(now, Input::BrokerSilent, &mut out);
+    assert_eq!(failed(&out), [("a", UNANSWERED, 0, false)]);
+    stream.step(now, Input::BrokerReady, &mut out);
+    now += Duration::from_secs(3);
+    assert_eq!(published(&mut stream, now, 1), [(PublishSeq(1), "b".to_owned())]);
+    // Tried again, it may be under way with others.
+    stream.step(now, Input::Stored(1), &mut out);
+    confirm(&mut stream, now, PublishSeq(1));
+    let due = |row_id: &str| Due {
+        row_id: row_id.into(),
+        key: None,
+        attempts: 0,
+        age: Duration::ZERO,
+        stored_row: format!(r#"{{"id":"{row_id}","content":"{{}}","type":"t"}}"#),
+    };
+    stream.step(now, Input::Due { rows: vec![due("a"), due("c")], is_full: false }, &mut out);
+    assert_eq!(published(&mut stream, now, 2).len(), 2);
+}
+
+#[test]
 fn a_connection_that_is_lost_again_and_again_is_nobody_s_fault_while_nothing_passes() {
     let mut stream = with_rows(&["a", "b", "c"], 4);
     let mut now = Instant::now();

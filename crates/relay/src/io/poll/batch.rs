@@ -32,6 +32,16 @@ struct Spent {
     wait: Duration,
 }
 
+/// Rows of a batch whose messages have no verdict when it ends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Open {
+    Nothing,
+    /// All of them are among the failures of the batch.
+    Failed,
+    /// Some were given back.
+    Held,
+}
+
 /// What became of a row that was to be published.
 enum Handed {
     Published,
@@ -97,11 +107,12 @@ impl Task {
         let mut spent = Spent::default();
         let ending = self.publish(&transaction, &mut spent).await;
         // What was open before is parked: else no batch would have begun.
-        self.is_open_parked = !self.remember_open();
+        let open = self.remember_open();
+        self.is_open_parked = open == Open::Nothing;
         match ending {
             Output::Commit => match self.commit(transaction, had_failures, &spent).await {
-                // Whatever has no verdict by now is unanswered, and parked.
-                Ok(()) => self.is_open_parked = true,
+                // Apart, a failure may have been refused.
+                Ok(()) => self.is_open_parked |= open == Open::Failed && !self.shared.is_apart(),
                 Err(Unwritten::ByRow(words)) => {
                     self.find_row(&words);
                     return Ok(());
@@ -294,13 +305,18 @@ impl Task {
         }
     }
 
-    /// What is published and has no verdict yet; one may still come, later. Says whether there is any.
-    fn remember_open(&mut self) -> bool {
+    /// What is published and has no verdict yet; one may still come, later.
+    fn remember_open(&mut self) -> Open {
         let rows = std::mem::take(&mut self.rows_of);
         if self.publisher.is_none() {
-            return false;
+            return Open::Nothing;
         }
-        let has_some = rows.iter().any(Option::is_some);
+        let batch = self.core.batch();
+        let open = match rows.iter().flatten().all(|row| batch.has_failed(*row as usize)) {
+            _ if rows.iter().all(Option::is_none) => Open::Nothing,
+            true => Open::Failed,
+            false => Open::Held,
+        };
         for (seq, row) in (self.first_seq..).zip(rows) {
             let row = row.and_then(|row| self.core.batch().rows().get(row as usize));
             let Some(row) = row else { continue };
@@ -308,7 +324,7 @@ impl Task {
                 self.open.insert(seq, (row.place, id.to_owned()));
             }
         }
-        has_some
+        open
     }
 
     /// Verdicts between batches: on rows that were given back.

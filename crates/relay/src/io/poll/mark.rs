@@ -320,18 +320,21 @@ impl Writer<'_, '_> {
                 let sql = self.shared.statements.bury();
                 let statement = self.prepared.get(self.transaction, &sql).await.map_err(failed)?;
                 let parameters: [&(dyn ToSql + Sync); 2] = [names.parameter(), &texts];
-                let done = self.transaction.query_one(&statement, &parameters).await;
-                if let Ok(row) = &done
-                    && row.get::<_, i64>(0) > 0
-                {
+                let more = if self.shared.statements.buries_in_place() {
+                    let buried = self.transaction.execute(&statement, &parameters).await;
+                    buried.map(|buried| buried as i64 - all.rows.len() as i64)
+                } else {
+                    let told = self.transaction.query_one(&statement, &parameters).await;
+                    told.map(|row| row.get(0))
+                };
+                if let Ok(more @ 1..) = more {
                     return Err(self.not_unique(format!(
-                        "{} rows of {} are dead, and {} more would leave it",
+                        "{} rows of {} are dead, and {more} more would leave it",
                         all.rows.len(),
-                        self.shared.table.label(),
-                        row.get::<_, i64>(0)
+                        self.shared.table.label()
                     )));
                 }
-                self.judged(done.map(drop))
+                self.judged(more.map(drop))
             }
         }
     }

@@ -45,8 +45,8 @@ pub(super) struct Task {
     is_blocked: bool,
     /// Since when the broker is away.
     away_since: Option<Instant>,
-    /// Since when messages of an earlier batch are without a verdict.
-    unclear_since: Option<Instant>,
+    /// The oldest message of an earlier batch that is without a verdict, and since when it is waited for.
+    unclear_since: Option<(Option<u64>, Instant)>,
     pub(super) chance: Chance,
     pub(super) backoff: Backoff,
     broker_attempt: u32,
@@ -272,7 +272,12 @@ impl Task {
             self.unclear_since = None;
             return;
         }
-        let since = *self.unclear_since.get_or_insert_with(Instant::now);
+        let oldest = self.open.keys().next().copied();
+        if self.unclear_since.is_some_and(|(of, _)| of != oldest) {
+            // The one that was waited for has its verdict: the next has its own time.
+            self.unclear_since = None;
+        }
+        let (_, since) = *self.unclear_since.get_or_insert_with(|| (oldest, Instant::now()));
         // Twice as long each time: what is slow must get through in the end.
         let wait = self.shared.config.batch_deadline.saturating_mul(1 << self.patience.min(10));
         if since.elapsed() > wait.min(PATIENCE_MAX) {
