@@ -94,7 +94,7 @@ async fn channel(broker: SocketAddr) -> Result<(Connection, Channel), lapin::Err
     let uri = format!("amqp://guest:guest@{broker}/%2f?heartbeat=5");
     let connecting = Connection::connect(&uri, ConnectionProperties::default());
     let late = || std::io::Error::from(std::io::ErrorKind::TimedOut);
-    let connected = tokio::time::timeout(Duration::from_secs(60), connecting).await;
+    let connected = tokio::time::timeout(Duration::from_secs(10), connecting).await;
     let connection = connected.unwrap_or_else(|_| Err(late().into()))?;
     let channel = connection.create_channel().await?;
     channel.confirm_select(ConfirmSelectOptions::default()).await?;
@@ -111,7 +111,7 @@ async fn publish(
     let options = BasicPublishOptions::default();
     let properties = properties.with_delivery_mode(2);
     let confirm = channel.basic_publish("".into(), queue.into(), options, body, properties).await?;
-    let confirm = tokio::time::timeout(Duration::from_secs(60), confirm).await;
+    let confirm = tokio::time::timeout(Duration::from_secs(10), confirm).await;
     let late = || std::io::Error::from(std::io::ErrorKind::TimedOut);
     assert!(confirm.unwrap_or_else(|_| Err(late().into()))?.is_ack(), "the broker refused");
     Ok(())

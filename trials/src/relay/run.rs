@@ -41,7 +41,7 @@ pub struct Run<'a> {
 }
 
 /// Longer than anything takes here; a relay that has rows and does nothing for so long has failed.
-const QUIET: Duration = Duration::from_secs(20);
+const QUIET: Duration = Duration::from_secs(60);
 /// How long a relay may take to end when it is asked to.
 pub(super) const ENDS: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(5);

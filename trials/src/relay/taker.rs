@@ -74,7 +74,9 @@ const TOGETHER: usize = 200;
 /// After this long without a delivery, what waits for company is acked.
 const IDLE: Duration = Duration::from_millis(20);
 const RETRY: Duration = Duration::from_millis(50);
-const ANSWER: Duration = Duration::from_secs(60);
+/// A client may wait for ever for a broker that was killed while it connected; it is tried again after this, long before
+/// a run is taken for stuck.
+const ANSWER: Duration = Duration::from_secs(10);
 
 impl Taker {
     pub fn start(place: &Place, basket: &Arc<Basket>) -> Self {
