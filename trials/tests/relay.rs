@@ -6,8 +6,6 @@
 #[path = "support/relay.rs"]
 mod support;
 
-use std::time::Duration;
-
 use support::{done, stage, valid};
 use trials::chaos::broker::Kind;
 use trials::relay::harm::Victim;
@@ -85,8 +83,6 @@ fn another_relay_takes_over_from_one_that_is_killed_and_from_one_that_stands_sti
     let Some(mut stage) = stage(Kind::Millrace) else { return };
     let plan = Plan { transactions: 150, ..Plan::usual(31) };
     let mut run = done(Run::prepare(&mut stage, Shape::poll(Asked::Key).with(&IMPATIENT), plan));
-    // The database frees what a frozen relay holds after twenty seconds.
-    run.quiet = Duration::from_secs(60);
     done(run.start_relay());
     done(run.start_relay());
     run.take();

@@ -162,6 +162,25 @@ fn what_is_confirmed_is_marked_however_long_somebody_has_locked_the_table() {
 }
 
 #[test]
+fn a_table_with_a_rule_is_drained_and_its_dead_rows_leave_the_outbox() {
+    let Some(mut stage) = stage(Kind::Millrace) else { return };
+    let mut run = done(Run::prepare(&mut stage, Shape::poll(Asked::None), Plan::usual(6)));
+    done(run.sql(
+        "CREATE TABLE changes (id uuid);
+         CREATE RULE note AS ON UPDATE TO outbox_messages DO ALSO INSERT INTO changes VALUES (OLD.id)",
+    ));
+    insert(&run, "a", &["placed", "paid"]);
+    done(run.sql("UPDATE outbox_messages SET headers = '[1]' WHERE type = 'order.paid'"));
+    done(run.sql("DELETE FROM changes"));
+    run.take();
+    done(run.start_relay());
+    done(run.until("both have left it", |run| open(run) == "0"));
+    let dead = "SELECT reason, dead_at IS NOT NULL FROM millrace.relay_failures";
+    assert_eq!(done(run.sql(dead)), "broken|t");
+    assert_eq!(run.deliveries(), 1);
+}
+
+#[test]
 fn the_next_attempt_is_counted_from_when_the_failure_is_written_down() {
     let Some(mut stage) = stage(Kind::Millrace) else { return };
     let shape = Shape::poll(Asked::None).with(&["--retry-min", "600s", "--workers", "1"]);

@@ -4,6 +4,7 @@
 mod support;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use support::{done, stage, valid};
@@ -17,6 +18,28 @@ use trials::relay::{Plan, Run, Shape};
 const SLOT_LOST: i32 = 3;
 /// More transactions than any machine gets through: they are written until they are told to stop.
 const MANY: u32 = 100_000;
+/// How long a command may take that ends by itself.
+const ENDS: Duration = Duration::from_secs(60);
+
+/// A relay ends because its slot is lost, and says `why`.
+#[track_caller]
+fn is_refused(run: &Run<'_>, why: &str) {
+    // What an earlier one said is not its.
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let log = run.stage.dir.join(format!("refused-{count}.txt"));
+    let mut relay = done(Relay::start(&run.stage.millrace, &run.words(), &log));
+    let status = done(relay.wait(ENDS));
+    assert_eq!(status.code(), Some(SLOT_LOST), "{}", relay.last_words());
+    assert!(relay.last_words().contains(why), "{}", relay.last_words());
+}
+
+#[track_caller]
+fn resync(run: &Run<'_>) {
+    let log = run.stage.dir.join("resync.txt");
+    let mut resync = done(Relay::start(&run.stage.millrace, &run.words_of("resync"), &log));
+    assert!(done(resync.wait(ENDS)).success(), "{}", resync.last_words());
+}
 
 #[test]
 fn commits_arrive_once_and_in_their_order_and_poison_is_parked_with_its_reason() {
@@ -215,10 +238,7 @@ fn what_was_written_down_elsewhere_is_not_believed_and_no_row_is_left_out() {
     done(run.until_delivered(enough));
     done(run.end_relays());
     tells(&run, "system_id = '1' || system_id");
-    let log = run.stage.dir.join("elsewhere.txt");
-    let mut refused = done(Relay::start(&run.stage.millrace, &run.words(), &log));
-    let status = done(refused.wait(Duration::from_secs(60)));
-    assert_eq!(status.code(), Some(SLOT_LOST), "{}", refused.last_words());
+    is_refused(&run, "");
     tells(&run, "system_id = substr(system_id, 2)");
     run.stop_writing();
     done(run.start_relay());
@@ -235,15 +255,9 @@ fn a_slot_that_is_lost_is_refused_and_a_resync_brings_what_it_held() {
     done(run.end_relays());
     done(run.sql(&format!("SELECT pg_drop_replication_slot('{}')", run.relay_slot())));
     done(run.until("rows are written that no slot has", Run::is_written));
-    let log = run.stage.dir.join("refused.txt");
-    let mut refused = done(Relay::start(&run.stage.millrace, &run.words(), &log));
-    let status = done(refused.wait(Duration::from_secs(60)));
-    assert_eq!(status.code(), Some(SLOT_LOST), "{}", refused.last_words());
-    assert!(refused.last_words().contains("resync"), "{}", refused.last_words());
+    is_refused(&run, "resync");
     assert_eq!(run.slot_state(), "", "it made no new one by itself");
-    let mut resync = done(Relay::start(&run.stage.millrace, &run.words_of("resync"), &log));
-    let status = done(resync.wait(Duration::from_secs(60)));
-    assert!(status.success(), "{}", resync.last_words());
+    resync(&run);
     done(run.start_relay());
     valid(done(run.finish()));
 }
@@ -259,14 +273,8 @@ fn rows_that_were_committed_while_the_table_was_in_no_publication_are_not_left_o
     done(run.sql("ALTER PUBLICATION millrace_relay DROP TABLE outbox_messages"));
     done(run.until("rows are written that are not published", Run::is_written));
     done(run.sql("ALTER PUBLICATION millrace_relay ADD TABLE outbox_messages"));
-    let log = run.stage.dir.join("gap.txt");
-    let mut refused = done(Relay::start(&run.stage.millrace, &run.words(), &log));
-    let status = done(refused.wait(Duration::from_secs(60)));
-    assert_eq!(status.code(), Some(SLOT_LOST), "{}", refused.last_words());
-    assert!(refused.last_words().contains("made anew"), "{}", refused.last_words());
-    let mut resync = done(Relay::start(&run.stage.millrace, &run.words_of("resync"), &log));
-    let status = done(resync.wait(Duration::from_secs(60)));
-    assert!(status.success(), "{}", resync.last_words());
+    is_refused(&run, "made anew");
+    resync(&run);
     done(run.start_relay());
     done(run.until("it reads the log", |run| run.is_streaming()));
     // One that runs sees it, too.
@@ -275,10 +283,9 @@ fn rows_that_were_committed_while_the_table_was_in_no_publication_are_not_left_o
          ALTER PUBLICATION millrace_relay ADD TABLE outbox_messages; COMMIT",
     ));
     let mut last = run.relays.pop().expect("one runs");
-    let status = done(last.wait(Duration::from_secs(60)));
+    let status = done(last.wait(ENDS));
     assert_eq!(status.code(), Some(SLOT_LOST), "{}", last.last_words());
-    let mut resync = done(Relay::start(&run.stage.millrace, &run.words_of("resync"), &log));
-    assert!(done(resync.wait(Duration::from_secs(60))).success(), "{}", resync.last_words());
+    resync(&run);
     done(run.start_relay());
     valid(done(run.finish()));
 }
@@ -298,19 +305,31 @@ fn a_publication_that_was_made_anew_is_refused_once_and_a_resync_mends_it() {
         ),
     );
     done(run.until("rows are written that no publication had", Run::is_written));
-    let log = run.stage.dir.join("unpublished.txt");
     // The second does not even try.
     for _ in 0..2 {
-        let mut refused = done(Relay::start(&run.stage.millrace, &run.words(), &log));
-        let status = done(refused.wait(Duration::from_secs(60)));
-        assert_eq!(status.code(), Some(SLOT_LOST), "{}", refused.last_words());
-        assert!(refused.last_words().contains("made anew"), "{}", refused.last_words());
+        is_refused(&run, "made anew");
     }
-    let mut resync = done(Relay::start(&run.stage.millrace, &run.words_of("resync"), &log));
-    let status = done(resync.wait(Duration::from_secs(60)));
-    assert!(status.success(), "{}", resync.last_words());
+    resync(&run);
     done(run.start_relay());
     done(run.until("it reads the log", |run| run.is_streaming()));
+    valid(done(run.finish()));
+}
+
+#[test]
+fn another_slot_of_the_same_table_is_warned_of() {
+    let Some(mut stage) = stage(Kind::Millrace) else { return };
+    let plan = Plan { transactions: 3, ..Plan::usual(191) };
+    let mut run = done(Run::start(&mut stage, Shape::wal(Asked::None), plan));
+    let log = |run: &Run<'_>| run.relays[0].last_words();
+    assert!(!log(&run).contains("another slot"), "{}", log(&run));
+    done(run.end_relays());
+    done(run.sql(
+        "INSERT INTO millrace.relay_slots (slot, outbox, publication)
+         SELECT 'another', outbox, publication FROM millrace.relay_slots;
+         SELECT pg_create_logical_replication_slot('another', 'pgoutput')",
+    ));
+    done(run.start_relay());
+    assert!(log(&run).contains("another slot reads the same outbox"), "{}", log(&run));
     valid(done(run.finish()));
 }
 

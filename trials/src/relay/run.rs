@@ -40,7 +40,7 @@ pub struct Run<'a> {
     taker: Option<Taker>,
 }
 
-/// Longer than anything takes here; a relay that has rows and does nothing for so long has failed.
+/// Longer than anything takes here, as the twenty seconds after which the database frees what a frozen relay holds; a relay that has rows and does nothing for so long has failed.
 const QUIET: Duration = Duration::from_secs(60);
 /// How long a relay may take to end when it is asked to.
 pub(super) const ENDS: Duration = Duration::from_secs(60);

@@ -14,46 +14,70 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
+/// Words that somebody looks for; none at first.
+#[derive(Debug, Default)]
+struct Words(Mutex<Vec<u8>>);
+
+impl Words {
+    fn set(&self, words: &str) {
+        *self.0.lock().unwrap() = words.as_bytes().to_vec();
+    }
+
+    fn are_none(&self) -> bool {
+        self.0.lock().unwrap().is_empty()
+    }
+
+    fn are_in(&self, bytes: &[u8]) -> bool {
+        let words = self.0.lock().unwrap();
+        !words.is_empty() && bytes.windows(words.len()).any(|window| window == &words[..])
+    }
+}
+
+/// Gives the address of something that is given each connection to it, and one to `server`.
+fn stand_before(
+    server: SocketAddr,
+    mut pass: impl FnMut(TcpStream, TcpStream) + Send + 'static,
+) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for client in listener.incoming() {
+            let (Ok(client), Ok(server)) = (client, TcpStream::connect(server)) else { continue };
+            pass(client, server);
+        }
+    });
+    address
+}
+
 /// What a dropper's connections do not survive, and how many have not.
 #[derive(Debug, Default)]
 pub(crate) struct Fatal {
-    words: Mutex<Vec<u8>>,
+    words: Words,
     pub(crate) drops: AtomicU32,
 }
 
 impl Fatal {
     /// A connection that carries `words` to the server is dropped without a word; empty: none is.
     pub(crate) fn set(&self, words: &str) {
-        *self.words.lock().unwrap() = words.as_bytes().to_vec();
-    }
-
-    fn is_in(&self, bytes: &[u8]) -> bool {
-        let words = self.words.lock().unwrap();
-        !words.is_empty() && bytes.windows(words.len()).any(|window| window == &words[..])
+        self.words.set(words);
     }
 }
 
 /// Forwards to `server`, except what is fatal. Gives the address to connect to.
 pub(crate) fn dropper(server: SocketAddr, fatal: &Arc<Fatal>) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
     let fatal = fatal.clone();
-    thread::spawn(move || {
-        for client in listener.incoming() {
-            let (Ok(client), Ok(server)) = (client, TcpStream::connect(server)) else { continue };
-            let (from, to) = (server.try_clone().unwrap(), client.try_clone().unwrap());
-            thread::spawn(move || forward(from, to, |_| true));
-            let fatal = fatal.clone();
-            thread::spawn(move || {
-                forward(client, server, |bytes| {
-                    let is_fatal = fatal.is_in(bytes);
-                    fatal.drops.fetch_add(u32::from(is_fatal), Ordering::Relaxed);
-                    !is_fatal
-                });
+    stand_before(server, move |client, server| {
+        let (from, to) = (server.try_clone().unwrap(), client.try_clone().unwrap());
+        thread::spawn(move || forward(from, to, |_| true));
+        let fatal = fatal.clone();
+        thread::spawn(move || {
+            forward(client, server, |bytes| {
+                let is_fatal = fatal.words.are_in(bytes);
+                fatal.drops.fetch_add(u32::from(is_fatal), Ordering::Relaxed);
+                !is_fatal
             });
-        }
-    });
-    address
+        });
+    })
 }
 
 /// Until one side ends, or `may_pass` says no of what came since the last look and a little before.
@@ -76,7 +100,7 @@ fn forward(mut from: TcpStream, mut to: TcpStream, may_pass: impl Fn(&[u8]) -> b
 /// Whose confirms do not come, and since when.
 #[derive(Debug, Default)]
 pub(crate) struct Silence {
-    words: Mutex<Vec<u8>>,
+    words: Words,
     /// Confirms that were kept back.
     pub(crate) kept: AtomicU32,
 }
@@ -85,16 +109,7 @@ impl Silence {
     /// Messages with `words` in their body are not confirmed from here on; empty: all are, those that were kept back
     /// together with the next.
     pub(crate) fn set(&self, words: &str) {
-        *self.words.lock().unwrap() = words.as_bytes().to_vec();
-    }
-
-    fn is_over(&self) -> bool {
-        self.words.lock().unwrap().is_empty()
-    }
-
-    fn is_in(&self, bytes: &[u8]) -> bool {
-        let words = self.words.lock().unwrap();
-        !words.is_empty() && bytes.windows(words.len()).any(|window| window == &words[..])
+        self.words.set(words);
     }
 }
 
@@ -108,22 +123,16 @@ struct Tags {
 
 /// Forwards to an AMQP `server`, except confirms that are kept back. Gives the address to connect to.
 pub(crate) fn silencer(server: SocketAddr, silence: &Arc<Silence>) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
     let silence = silence.clone();
-    thread::spawn(move || {
-        for client in listener.incoming() {
-            let (Ok(client), Ok(server)) = (client, TcpStream::connect(server)) else { continue };
-            let (from, to) = (server.try_clone().unwrap(), client.try_clone().unwrap());
-            let tags = Arc::new(Mutex::new(Tags::default()));
-            let (there, back) = ((silence.clone(), tags.clone()), silence.clone());
-            thread::spawn(move || {
-                frames(client, server, 8, |frame| publish(&there.0, &there.1, frame))
-            });
-            thread::spawn(move || frames(from, to, 0, |frame| confirm(&back, &tags, frame)));
-        }
-    });
-    address
+    stand_before(server, move |client, server| {
+        let (from, to) = (server.try_clone().unwrap(), client.try_clone().unwrap());
+        let tags = Arc::new(Mutex::new(Tags::default()));
+        let (there, back) = ((silence.clone(), tags.clone()), silence.clone());
+        thread::spawn(move || {
+            frames(client, server, 8, |frame| publish(&there.0, &there.1, frame))
+        });
+        thread::spawn(move || frames(from, to, 0, |frame| confirm(&back, &tags, frame)));
+    })
 }
 
 /// Hands frames on as `change` makes them, after a greeting of so many bytes.
@@ -162,7 +171,7 @@ fn publish(silence: &Silence, tags: &Mutex<Tags>, frame: Vec<u8>) -> Vec<u8> {
         tags.last += 1;
         let last = tags.last;
         tags.open.insert(last);
-    } else if frame[0] == 3 && silence.is_in(&frame[7..]) {
+    } else if frame[0] == 3 && silence.words.are_in(&frame[7..]) {
         let last = tags.last;
         tags.silent.insert(last);
     }
@@ -184,7 +193,7 @@ fn confirm(silence: &Silence, tags: &Mutex<Tags>, frame: Vec<u8>) -> Vec<u8> {
     let before = confirmed.len();
     confirmed.retain(|tag| !tags.silent.contains(tag));
     silence.kept.fetch_add((before - confirmed.len()) as u32, Ordering::Relaxed);
-    if silence.is_over() {
+    if silence.words.are_none() {
         confirmed.extend(std::mem::take(&mut tags.silent));
     }
     let one = |tag: u64| [&frame[..11], &tag.to_be_bytes(), &[0, 0xce]].concat();

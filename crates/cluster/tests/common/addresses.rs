@@ -10,5 +10,7 @@ pub(crate) fn free_addresses(count: usize) -> Vec<String> {
     let tried = std::iter::from_fn(|| Some(first + NEXT.fetch_add(1, Ordering::Relaxed)));
     let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
     let free = tried.take_while(|port| *port < 15_000).filter(is_free).take(count);
-    free.map(|port| format!("127.0.0.1:{port}")).collect()
+    let free: Vec<String> = free.map(|port| format!("127.0.0.1:{port}")).collect();
+    assert_eq!(free.len(), count, "ports are free");
+    free
 }

@@ -8,11 +8,12 @@
               everything"
 )]
 
+#[path = "../../../cluster/tests/common/addresses.rs"]
+mod addresses;
+
 use std::io::{BufRead as _, BufReader};
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use amqp::{FieldTable, FieldValue};
@@ -37,7 +38,7 @@ impl Node {
     /// Three nodes that are one broker.
     pub(crate) fn start_three(name: &str) -> Vec<Self> {
         let peers: Vec<_> = (1..)
-            .zip(free_addresses(3))
+            .zip(addresses::free_addresses(3))
             .map(|(node, address)| format!("{node}={address}"))
             .collect();
         let peers = peers.join(",");
@@ -91,16 +92,6 @@ impl Drop for Node {
         let _ = self.process.wait();
         let _ = std::fs::remove_dir_all(&self.dir);
     }
-}
-
-/// Addresses with ports below those that the kernel gives to outgoing connections: nobody takes one before its node does.
-fn free_addresses(count: usize) -> Vec<String> {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let first = 10_000 + (std::process::id() % 300) as u16 * 16;
-    let tried = std::iter::from_fn(|| Some(first + NEXT.fetch_add(1, Ordering::Relaxed)));
-    let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
-    let free = tried.take_while(|port| *port < 15_000).filter(is_free).take(count);
-    free.map(|port| format!("127.0.0.1:{port}")).collect()
 }
 
 fn launch(dir: &Path, arguments: &[String]) -> Child {

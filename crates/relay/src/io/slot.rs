@@ -257,6 +257,15 @@ impl Relay {
         }
         let Some(found) = self.take_slot(&client).await? else { return Ok(()) };
         let slot = self.names.slot.clone();
+        if let Some(other) = records::rival(&client, &self.names).await?.filter(|_| !self.has_read)
+        {
+            tracing::warn!(
+                slot,
+                other,
+                "another slot reads the same outbox. What the relay of one cannot publish, that of the other tries, and \
+                 with its own broker: drop the slot that is not needed"
+            );
+        }
         let recorded = records::recorded(&client, &slot).await?;
         let server = records::server(&client).await?;
         let plan =

@@ -294,6 +294,12 @@ fn confirm(stream: &mut Stream, now: Instant, seq: PublishSeq) {
     stream.step(now, Input::Verdict(Verdict::Confirmed(run)), &mut Vec::new());
 }
 
+/// A row among the failures whose time has come, `age` after it failed first.
+fn due(row_id: &str, age: Duration) -> Due {
+    let stored_row = format!(r#"{{"id":"{row_id}","content":"{{}}","type":"t"}}"#);
+    Due { row_id: row_id.into(), key: None, attempts: 0, age, stored_row }
+}
+
 /// What failed: the row, its reason, its attempts, and whether it is dead.
 fn failed(out: &[Output]) -> Vec<(&str, Option<Reason>, u32, bool)> {
     let failed = out.iter().filter_map(|output| match output {
@@ -353,10 +359,8 @@ fn what_nobody_answers_is_tried_later_and_later() {
     for age in [1, 100, 100_000].map(Duration::from_secs) {
         let mut stream = with_rows(&[], 2);
         let mut now = Instant::now();
-        let (row_id, stored_row) = ("a".into(), r#"{"id":"a","content":"{}","type":"t"}"#.into());
-        let due = Due { row_id, key: None, attempts: 0, age, stored_row };
         let mut out = Vec::new();
-        stream.step(now, Input::Due { rows: vec![due], is_full: false }, &mut out);
+        stream.step(now, Input::Due { rows: vec![due("a", age)], is_full: false }, &mut out);
         for _ in 0..3 {
             assert_eq!(published(&mut stream, now, 1).len(), 1);
             now += Duration::from_secs(300);
@@ -401,14 +405,7 @@ fn a_row_at_which_the_connection_is_lost_is_found_and_charged_and_the_others_pas
                 stream.step(now, Input::Stored(1), &mut Vec::new());
             }
             told = failed.len();
-            let due = |row_id: &str| Due {
-                row_id: row_id.into(),
-                key: None,
-                attempts: 0,
-                age: Duration::ZERO,
-                stored_row: format!(r#"{{"id":"{row_id}","content":"{{}}","type":"t"}}"#),
-            };
-            let rows = vec![due("another"), due("row-05")];
+            let rows = vec![due("another", Duration::ZERO), due("row-05", Duration::ZERO)];
             stream.step(now, Input::Due { rows, is_full: false }, &mut out);
         }
     }
@@ -442,14 +439,8 @@ fn a_suspect_that_nobody_answers_steps_aside_at_once_and_is_none_any_more() {
     // Tried again, it may be under way with others.
     stream.step(now, Input::Stored(1), &mut out);
     confirm(&mut stream, now, PublishSeq(1));
-    let due = |row_id: &str| Due {
-        row_id: row_id.into(),
-        key: None,
-        attempts: 0,
-        age: Duration::ZERO,
-        stored_row: format!(r#"{{"id":"{row_id}","content":"{{}}","type":"t"}}"#),
-    };
-    stream.step(now, Input::Due { rows: vec![due("a"), due("c")], is_full: false }, &mut out);
+    let rows = vec![due("a", Duration::ZERO), due("c", Duration::ZERO)];
+    stream.step(now, Input::Due { rows, is_full: false }, &mut out);
     assert_eq!(published(&mut stream, now, 2).len(), 2);
 }
 

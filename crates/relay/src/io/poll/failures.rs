@@ -59,14 +59,21 @@ impl Failures {
         Asked((state.writers == 0).then_some(state.turn))
     }
 
+    /// Somebody came upon some.
+    pub(super) fn found(&self) {
+        let mut state = self.state();
+        state.has_some = true;
+        // Whoever asked earlier, and heard that there were none, may answer later.
+        state.turn += 1;
+    }
+
     /// What the database said to a question that was asked `then`.
     pub(super) fn answered(&self, then: Asked, has_some: bool) {
-        let mut state = self.state();
         if has_some {
-            state.has_some = true;
-            // Whoever asked earlier, and heard that there were none, may answer later.
-            state.turn += 1;
-        } else if state.writers == 0 && then.0 == Some(state.turn) {
+            return self.found();
+        }
+        let mut state = self.state();
+        if state.writers == 0 && then.0 == Some(state.turn) {
             state.has_some = false;
         }
     }

@@ -69,7 +69,7 @@ async fn leave_waiting(
         return Ok(false);
     }
     // The next fetch looks by itself.
-    shared.failures.answered(shared.failures.ask(), true);
+    shared.failures.found();
     let waiting = failed.iter().filter(|row| row.get(1));
     let waiting: BTreeSet<&str> = waiting.map(|row| row.get(0)).collect();
     rows.retain(|row| !waiting.contains(row.fields.text(id).unwrap_or_default()));

@@ -83,6 +83,15 @@ pub(super) async fn server(client: &Client) -> Result<Server, Error> {
     })
 }
 
+/// Another slot that reads the same outbox. Their failures are called by the outbox alone.
+pub(super) async fn rival(client: &Client, names: &Names) -> Result<Option<String>, Error> {
+    let sql = "SELECT k.slot FROM millrace.relay_slots k JOIN pg_replication_slots s ON s.slot_name = k.slot \
+               WHERE k.outbox = $1 AND k.slot <> $2 ORDER BY k.slot LIMIT 1";
+    let row = client.query_opt(sql, &[&names.outbox, &names.slot]).await;
+    let row = row.map_err(|error| database("looking for other slots", &error))?;
+    Ok(row.map(|row| row.get(0)))
+}
+
 /// What the server says of the slot.
 pub(super) async fn found(client: &Client, slot: &str) -> Result<Option<Found>, Error> {
     let sql = "SELECT plugin::text, coalesce(database = current_database(), false), active, wal_status, \
