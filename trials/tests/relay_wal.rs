@@ -323,10 +323,10 @@ fn another_slot_of_the_same_table_is_warned_of() {
     let log = |run: &Run<'_>| run.relays[0].last_words();
     assert!(!log(&run).contains("another slot"), "{}", log(&run));
     done(run.end_relays());
+    done(run.sql("SELECT pg_create_logical_replication_slot('another', 'pgoutput')"));
     done(run.sql(
         "INSERT INTO millrace.relay_slots (slot, outbox, publication)
-         SELECT 'another', outbox, publication FROM millrace.relay_slots;
-         SELECT pg_create_logical_replication_slot('another', 'pgoutput')",
+         SELECT 'another', outbox, publication FROM millrace.relay_slots",
     ));
     done(run.start_relay());
     assert!(log(&run).contains("another slot reads the same outbox"), "{}", log(&run));
