@@ -6,6 +6,7 @@
 )]
 
 pub mod http;
+pub mod replay;
 pub mod secret;
 pub mod source;
 pub mod target;
