@@ -6,12 +6,12 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::pki_types::ServerName;
 use rustls::{AlertDescription, CertificateError, ClientConfig, RootCertStore};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
+use super::pem;
 use super::socket::Socket;
 use crate::error::Error;
 use crate::url::{Tls, Url};
@@ -53,51 +53,22 @@ fn config(tls: &Tls) -> Result<ClientConfig, String> {
     let (Some(certificate), Some(key)) = (&tls.certificate, &tls.key) else {
         return Ok(builder.with_no_client_auth());
     };
-    let chain = certificates("certfile", certificate)?;
-    let secret =
-        PrivateKeyDer::from_pem_file(key).map_err(|error| unusable("keyfile", key, &error))?;
+    let chain = pem::certificates(certificate).map_err(|why| format!("certfile {why}"))?;
+    let secret = pem::key(key).map_err(|why| format!("keyfile {why}"))?;
     builder.with_client_auth_cert(chain, secret).map_err(|error| match error {
         rustls::Error::InconsistentKeys(_) => {
             let (certificate, key) = (certificate.display(), key.display());
             format!("certfile {certificate} and keyfile {key} are not of one pair")
         }
-        other => unusable("certfile", certificate, &other),
+        other => format!("certfile {}", pem::unusable(certificate, &other)),
     })
 }
 
 fn authorities(file: Option<&Path>) -> Result<RootCertStore, String> {
-    let mut store = RootCertStore::empty();
-    if let Some(file) = file {
-        for certificate in certificates("cacertfile", file)? {
-            store.add(certificate).map_err(|error| unusable("cacertfile", file, &error))?;
-        }
-        return Ok(store);
-    }
-    let found = rustls_native_certs::load_native_certs();
-    // A system's store may hold one that is odd: it is left out, and the others count.
-    store.add_parsable_certificates(found.certs);
-    if store.is_empty() {
-        let why = found.errors.first().map_or(String::new(), |error| format!(" ({error})"));
-        return Err(format!(
-            "this system has no authorities to believe{why}: install its ca-certificates, or name a \
-             PEM file with cacertfile"
-        ));
-    }
-    Ok(store)
-}
-
-fn certificates(what: &str, file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let found =
-        CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    match found {
-        Ok(found) if found.is_empty() => Err(unusable(what, file, &"no certificate is in it")),
-        Ok(found) => Ok(found),
-        Err(error) => Err(unusable(what, file, &error)),
-    }
-}
-
-fn unusable(what: &str, file: &Path, why: &dyn std::fmt::Display) -> String {
-    format!("{what} {} cannot be used: {why}; it must be a PEM file", file.display())
+    pem::authorities(file).map_err(|why| match file {
+        Some(_) => format!("cacertfile {why}"),
+        None => format!("{why} with cacertfile"),
+    })
 }
 
 fn words(url: &Url, tls: &Tls, error: &rustls::Error) -> String {

@@ -1,13 +1,13 @@
 //! Connections to PostgreSQL: the URL as libpq reads it, TLS that is always verified.
 
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{CertificateError, ClientConfig, RootCertStore};
+use client::io::pem;
+use rustls::{CertificateError, ClientConfig};
 use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::tls::{MakeTlsConnect, NoTlsStream};
 use tokio_postgres::{AsyncMessage, Client, Connection, NoTls, Socket};
@@ -233,26 +233,11 @@ impl Messages {
 
 impl TlsFiles {
     pub(crate) fn client_config(&self) -> Result<ClientConfig, Error> {
-        let mut roots = RootCertStore::empty();
-        match &self.root {
-            Some(path) => {
-                for cert in certificates(path)? {
-                    roots.add(cert).map_err(|error| {
-                        Error::setup(format!(
-                            "{path} has a certificate that cannot be used: {error}"
-                        ))
-                    })?;
-                }
-            }
-            None => {
-                roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-            }
-        }
-        if roots.is_empty() {
-            return Err(Error::setup(
-                "no certificate authority is known: name one with sslrootcert=FILE in the database URL",
-            ));
-        }
+        let root = self.root.as_ref().map(Path::new);
+        let roots = pem::authorities(root).map_err(|why| match root {
+            Some(_) => in_url(&why),
+            None => Error::setup(format!("{why} with sslrootcert=FILE in the database URL")),
+        })?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
@@ -261,10 +246,10 @@ impl TlsFiles {
         match (&self.cert, &self.key) {
             (None, None) => Ok(builder.with_no_client_auth()),
             (Some(cert), Some(key)) => {
-                let file =
-                    PrivateKeyDer::from_pem_file(key).map_err(|error| unreadable(key, &error))?;
+                let file = pem::key(Path::new(key)).map_err(|why| in_url(&why))?;
+                let chain = pem::certificates(Path::new(cert)).map_err(|why| in_url(&why))?;
                 builder
-                    .with_client_auth_cert(certificates(cert)?, file)
+                    .with_client_auth_cert(chain, file)
                     .map_err(|error| Error::setup(format!("{cert} and {key} do not fit: {error}")))
             }
             _ => Err(Error::setup("sslcert and sslkey of the database URL need each other")),
@@ -272,14 +257,9 @@ impl TlsFiles {
     }
 }
 
-fn certificates(path: &str) -> Result<Vec<CertificateDer<'static>>, Error> {
-    CertificateDer::pem_file_iter(path)
-        .and_then(Iterator::collect)
-        .map_err(|error| unreadable(path, &error))
-}
-
-fn unreadable(path: &str, error: &rustls::pki_types::pem::Error) -> Error {
-    Error::setup(format!("{path} (named in the database URL) cannot be read: {error}"))
+/// What is wrong with a file of the database URL.
+fn in_url(why: &str) -> Error {
+    Error::setup(format!("the database URL: {why}"))
 }
 
 /// Connects under `name`; the URL as [`Database::parse`] reads it.
