@@ -4,6 +4,7 @@ mod bench;
 mod cluster;
 mod consume;
 mod doctor;
+mod log;
 mod publish;
 mod relay;
 mod serve;

@@ -6,6 +6,7 @@ use std::fmt;
 use std::time::Duration;
 
 use client::Backoff;
+use service::{Attempts, Jitter, Next};
 
 /// Why a message was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -90,40 +91,25 @@ pub struct Fault {
     pub text: String,
 }
 
-/// What comes next for a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
-    Retry { after: Duration },
-    Dead,
+/// How often the relay tries by itself, and when.
+pub(crate) fn default_attempts() -> Attempts {
+    let backoff = Backoff { first: Duration::from_secs(2), longest: Duration::from_secs(600) };
+    // A full jitter could try a message many times at once.
+    Attempts { max: 20, backoff, jitter: Jitter::Half }
 }
 
-/// How often to try, and when.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Attempts {
-    /// Attempts before a message is dead, 1 to [`ATTEMPTS_MAX`](crate::limits::ATTEMPTS_MAX).
-    pub max: u32,
-    pub backoff: Backoff,
-}
-
-impl Default for Attempts {
-    fn default() -> Self {
-        let backoff = Backoff { first: Duration::from_secs(2), longest: Duration::from_secs(600) };
-        Self { max: 20, backoff }
-    }
-}
-
-impl Attempts {
-    /// What comes after attempt number `made` (from 1) has failed; `chance` is any 64 random bits.
-    ///
-    /// Half of the delay is fixed and half is chance: a full jitter could try a message many times at once.
-    pub fn judge(&self, reason: Reason, made: u32, chance: u64) -> Next {
-        let is_last = made >= self.max && reason != Reason::Unanswered;
-        if reason.is_permanent() || is_last {
+impl Reason {
+    /// What comes after attempt number `made` (from 1) has failed for this reason; `chance` is any 64 random bits.
+    pub fn next(self, attempts: &Attempts, made: u32, chance: u64) -> Next {
+        if self.is_permanent() {
             return Next::Dead;
         }
-        let attempt = made.saturating_sub(1);
-        let fixed = self.backoff.bound(attempt) / 2;
-        Next::Retry { after: fixed + self.backoff.delay(attempt, chance) / 2 }
+        match attempts.next(made, chance) {
+            Next::Dead if self == Self::Unanswered => {
+                Next::Retry { after: attempts.delay(made, chance) }
+            }
+            next => next,
+        }
     }
 }
 
@@ -132,30 +118,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_may_pass_is_tried_again_later_and_later_until_the_limit() {
-        let attempts = Attempts { max: 4, ..Attempts::default() };
-        let after = |made| attempts.judge(Reason::Unroutable, made, u64::MAX / 2 + 1);
-        assert_eq!(after(1), Next::Retry { after: Duration::from_millis(1500) });
-        assert_eq!(after(2), Next::Retry { after: Duration::from_secs(3) });
-        assert_eq!(after(3), Next::Retry { after: Duration::from_secs(6) });
-        assert_eq!(after(4), Next::Dead);
-    }
-
-    #[test]
     fn what_cannot_pass_is_dead_at_once() {
         for reason in [Reason::TooLarge, Reason::Broken] {
-            assert_eq!(Attempts::default().judge(reason, 1, 0), Next::Dead);
+            assert_eq!(reason.next(&default_attempts(), 1, 0), Next::Dead);
         }
     }
 
     #[test]
-    fn a_delay_is_never_shorter_than_half_its_bound_nor_longer_than_it() {
-        let attempts = Attempts::default();
-        for chance in [0, 1, u64::MAX / 3, u64::MAX] {
-            let Next::Retry { after } = attempts.judge(Reason::Refused, 3, chance) else {
-                panic!("it is tried again");
-            };
-            assert!((Duration::from_secs(4)..=Duration::from_secs(8)).contains(&after));
-        }
+    fn what_nobody_answers_is_never_dead() {
+        let last = default_attempts().max;
+        let next = |reason: Reason| reason.next(&default_attempts(), last, 0);
+        assert_eq!(next(Reason::Unanswered), Next::Retry { after: Duration::from_secs(300) });
+        assert_eq!(next(Reason::Refused), Next::Dead);
     }
 }

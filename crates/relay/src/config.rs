@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use client::Url;
+use service::Attempts;
 
-use crate::attempts::Attempts;
+use crate::attempts::default_attempts;
 use crate::limits::{BATCH_DEADLINE_MAX, BATCH_ROWS_MAX, LANES_MAX, WINDOW_MAX, WORKERS_MAX};
 use crate::mapping::Mapping;
 
@@ -108,7 +109,7 @@ impl Config {
             poll_min: Duration::from_millis(10),
             poll_max: Duration::from_millis(500),
             listen: None,
-            attempts: Attempts::default(),
+            attempts: default_attempts(),
             body_bytes_max: 16 << 20,
             no_confirms: false,
         }

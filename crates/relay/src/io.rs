@@ -7,7 +7,6 @@
 
 pub mod admin;
 mod broker;
-pub mod http;
 mod inbox;
 mod poll;
 mod postgres;

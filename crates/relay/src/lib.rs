@@ -40,7 +40,7 @@ mod suspects;
 mod template;
 mod timestamp;
 
-pub use attempts::{Attempts, Fault, Next, Reason};
+pub use attempts::{Fault, Reason};
 pub use batch::{Batch, OutboxRow};
 pub use compose::{Composer, Outgoing};
 pub use config::{Config, OnDead, OnSuccess, Order, Source};

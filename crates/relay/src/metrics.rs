@@ -9,6 +9,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
+use service::io::http::Watched;
 use tokio::sync::watch;
 
 use crate::attempts::Reason;
@@ -211,6 +212,20 @@ impl Metrics {
             Unit::Seconds,
             self.steps.clone(),
         );
+    }
+}
+
+impl Watched for Metrics {
+    fn metrics(&self) -> String {
+        self.text()
+    }
+
+    fn problem(&self) -> Option<String> {
+        Self::problem(self)
+    }
+
+    fn remark(&self) -> Option<String> {
+        self.last_failure()
     }
 }
 

@@ -22,8 +22,9 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use client::{Backoff, Chance, PublishSeq, Verdict};
+use service::{Attempts, Next};
 
-use crate::attempts::{Attempts, Fault, Next, Reason};
+use crate::attempts::{Fault, Reason};
 use crate::config::{Config, OnDead, Order};
 use crate::error::Error;
 use crate::fields::Fields;
@@ -423,7 +424,7 @@ impl Stream {
 
     /// The broker did not take a row; `charge` attempts are counted: 1, or 0 if it is not to blame.
     fn fail_row(&mut self, seq: RowSeq, fault: Fault, charge: u32, out: &mut Vec<Output>) {
-        let next = self.attempts.judge(fault.reason, 1, self.chance.next_bits());
+        let next = fault.reason.next(&self.attempts, 1, self.chance.next_bits());
         let blocks = !(next == Next::Dead && self.on_dead == OnDead::Skip);
         let key = self.row(seq).key.clone();
         let next_at = next_attempt(next);
@@ -523,7 +524,7 @@ impl Stream {
         else {
             return;
         };
-        let mut next = self.attempts.judge(fault.reason, made.max(1), self.chance.next_bits());
+        let mut next = fault.reason.next(&self.attempts, made.max(1), self.chance.next_bits());
         if let Next::Retry { after } = &mut next
             && fault.reason == Reason::Unanswered
         {

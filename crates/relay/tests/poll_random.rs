@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use client::Chance;
 use relay::poll::{Input, Output, Worker};
-use relay::{Config, Fault, Fields, Mapping, Next, Order, OutboxRow, Preset, Reason};
+use relay::{Config, Fault, Fields, Mapping, Order, OutboxRow, Preset, Reason};
+use service::Next;
 
 const WORKERS: usize = 3;
 const LANES: u64 = 4;
@@ -184,7 +185,7 @@ impl World {
                     self.wrongly_charged += 1;
                 }
             }
-            match self.config.attempts.judge(fault.reason, row.attempts.max(1), chance) {
+            match fault.reason.next(&self.config.attempts, row.attempts.max(1), chance) {
                 Next::Retry { after } => {
                     // What is not charged waits longer each time, as `sql::Statements::fail` has it.
                     row.wait = match fault.reason {

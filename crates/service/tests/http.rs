@@ -1,12 +1,39 @@
-//! What a relay says over HTTP: to Prometheus, and to whoever starts and watches it.
+//! What a service says over HTTP: to Prometheus, and to whoever starts and watches it.
 #![allow(
     clippy::disallowed_methods,
+    clippy::disallowed_types,
     clippy::unwrap_used,
     reason = "talks to a server that it starts"
 )]
 
-use relay::Metrics;
+use std::sync::{Arc, Mutex};
+
+use service::io::http::{Watched, bind, serve};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+#[derive(Clone)]
+struct Service {
+    problem: Arc<Mutex<Option<String>>>,
+    has_status: bool,
+}
+
+impl Watched for Service {
+    fn metrics(&self) -> String {
+        "jobs_total 7\n# EOF\n".into()
+    }
+
+    fn problem(&self) -> Option<String> {
+        self.problem.lock().unwrap().clone()
+    }
+
+    fn remark(&self) -> Option<String> {
+        Some("one was refused".into())
+    }
+
+    fn status(&self) -> Option<String> {
+        self.has_status.then(|| "{\"jobs\":7}".into())
+    }
+}
 
 /// Status line, headers and body.
 async fn get(address: std::net::SocketAddr, path: &str) -> String {
@@ -18,26 +45,44 @@ async fn get(address: std::net::SocketAddr, path: &str) -> String {
     answer
 }
 
-#[tokio::test]
-async fn metrics_are_text_and_readiness_follows_the_broker() {
-    let metrics = Metrics::default();
-    let listener = relay::io::http::bind("127.0.0.1:0").await.unwrap();
+async fn started(service: &Service) -> std::net::SocketAddr {
+    let listener = bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let server = tokio::spawn(relay::io::http::serve(listener, metrics.clone()));
+    tokio::spawn(serve(listener, service.clone()));
+    address
+}
+
+#[tokio::test]
+async fn readiness_follows_the_problem_and_health_does_not() {
+    let problem = Arc::new(Mutex::new(Some("the broker is away".to_owned())));
+    let service = Service { problem: Arc::clone(&problem), has_status: false };
+    let address = started(&service).await;
 
     let answer = get(address, "/ready").await;
     assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("broker"), "{answer}");
-    assert!(
-        get(address, "/health").await.starts_with("HTTP/1.1 200 "),
-        "it lives, whatever the broker does"
-    );
-    metrics.broker_connections.inc();
-    metrics.confirmed.inc_by(7);
-    assert!(get(address, "/ready").await.starts_with("HTTP/1.1 200 "));
+    assert!(get(address, "/health").await.starts_with("HTTP/1.1 200 "));
+    *problem.lock().unwrap() = None;
+    let answer = get(address, "/ready").await;
+    assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains("one was refused"), "{answer}");
+}
+
+#[tokio::test]
+async fn metrics_are_openmetrics_and_what_is_not_there_is_404() {
+    let service = Service { problem: Arc::default(), has_status: false };
+    let address = started(&service).await;
     let answer = get(address, "/metrics").await;
     assert!(answer.contains("content-type: application/openmetrics-text"), "{answer}");
-    assert!(answer.contains("\nmillrace_relay_confirmed_total 7\n"), "{answer}");
-    assert!(answer.ends_with("# EOF\n"), "{answer}");
-    assert!(get(address, "/else").await.starts_with("HTTP/1.1 404 "));
-    server.abort();
+    assert!(answer.ends_with("jobs_total 7\n# EOF\n"), "{answer}");
+    for path in ["/else", "/status"] {
+        assert!(get(address, path).await.starts_with("HTTP/1.1 404 "), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn a_service_with_a_status_gives_it_as_json() {
+    let service = Service { problem: Arc::default(), has_status: true };
+    let address = started(&service).await;
+    let answer = get(address, "/status").await;
+    assert!(answer.contains("content-type: application/json"), "{answer}");
+    assert!(answer.ends_with("{\"jobs\":7}"), "{answer}");
 }

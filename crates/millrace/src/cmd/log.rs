@@ -1,20 +1,10 @@
-//! What commands that run for long share: what they log, and how they are told to stop.
-#![allow(clippy::disallowed_methods, reason = "waits for signals")]
+//! What commands that run for long log, and how.
 
 use std::io::IsTerminal as _;
-use std::time::{Duration, Instant};
-
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::watch;
-
-/// A signal to the process and to its group comes twice at once.
-const SAME_SIGNAL: Duration = Duration::from_secs(1);
-/// Ended by whoever asked twice.
-const EXIT_FORCED: i32 = 130;
 
 /// What is logged, and how.
 #[derive(Clone, Debug, clap::Args)]
-pub(super) struct Log {
+pub(crate) struct Log {
     /// What to log, as RUST_LOG has it
     #[arg(long, value_name = "FILTER", env = "MILLRACE_LOG", default_value = "info")]
     log: String,
@@ -32,7 +22,7 @@ enum LogFormat {
 
 impl Log {
     /// Logs to standard error from here on.
-    pub(super) fn begin(&self) {
+    pub(crate) fn begin(&self) {
         let filter = tracing_subscriber::EnvFilter::new(&self.log);
         let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
         match self.log_format {
@@ -41,32 +31,4 @@ impl Log {
             LogFormat::Json => log.json().init(),
         }
     }
-}
-
-/// Becomes true with SIGTERM or SIGINT; `doing` says what is done then. The same once more ends the process at once.
-pub(super) fn stop_on_signals(doing: &'static str) -> watch::Receiver<bool> {
-    let (stop, stopped) = watch::channel(false);
-    tokio::spawn(async move {
-        let signals = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()));
-        let (Ok(mut term), Ok(mut int)) = signals else {
-            // The receivers must not take it for the end of the sender.
-            return std::future::pending().await;
-        };
-        let mut asked: Option<Instant> = None;
-        loop {
-            tokio::select! {
-                _ = term.recv() => (),
-                _ = int.recv() => (),
-            }
-            match asked {
-                Some(at) if at.elapsed() < SAME_SIGNAL => continue,
-                // The database may hang in a commit: whoever asks again means it.
-                Some(_) => std::process::exit(EXIT_FORCED),
-                None => asked = Some(Instant::now()),
-            }
-            tracing::info!("stopping: {doing}; again: at once");
-            stop.send_replace(true);
-        }
-    });
-    stopped
 }

@@ -4,7 +4,6 @@ mod doctor;
 mod inbox;
 mod install;
 mod options;
-mod process;
 mod purge;
 mod replay;
 mod resync;

@@ -6,6 +6,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
+use service::io::http::Watched;
 
 use super::Counts;
 use crate::metrics::STEP_BOUNDS;
@@ -144,6 +145,16 @@ impl Metrics {
         }
         let steps = self.steps.clone();
         registry.register_with_unit("step", "Time of each step of a batch", Unit::Seconds, steps);
+    }
+}
+
+impl Watched for Metrics {
+    fn metrics(&self) -> String {
+        self.text()
+    }
+
+    fn problem(&self) -> Option<String> {
+        Self::problem(self).map(str::to_owned)
     }
 }
 

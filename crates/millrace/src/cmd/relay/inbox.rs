@@ -7,8 +7,8 @@ use client::Url;
 use relay::TableName;
 use relay::inbox::{Config, Counts, Metrics, OnRefused, Statements};
 
-use super::process::{Log, stop_on_signals};
 use super::screen;
+use crate::cmd::log::Log;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -135,12 +135,12 @@ fn config(args: Args) -> Result<Config, String> {
 async fn take(config: Config, address: Option<&str>) -> Result<Counts, String> {
     let metrics = Metrics::default();
     if let Some(address) = address {
-        let listener = relay::io::http::bind(address).await;
+        let listener = service::io::http::bind(address).await;
         let listener = listener.map_err(|error| format!("--metrics {address}: {error}"))?;
-        tokio::spawn(relay::io::http::serve(listener, metrics.clone()));
+        tokio::spawn(service::io::http::serve(listener, metrics.clone()));
         tokio::spawn(relay::io::watch_queue(config.clone(), metrics.clone()));
     }
-    let stop = stop_on_signals("what is here is stored and acknowledged first");
+    let stop = service::io::stop::on_signals("what is here is stored and acknowledged first");
     let ended = relay::io::run_inbox(config, metrics, stop).await;
     ended.map_err(|error| error.to_string())
 }

@@ -2,7 +2,6 @@
 //! a flag or an environment variable wins over the file.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use client::Url;
 use relay::{Mapping, Preset, Template};
@@ -269,7 +268,7 @@ impl Options {
             (&self.retry_min, "--retry-min", &mut config.attempts.backoff.first),
             (&self.retry_max, "--retry-max", &mut config.attempts.backoff.longest),
         ] {
-            match text.as_deref().map(duration) {
+            match text.as_deref().map(service::duration) {
                 None => (),
                 Some(Ok(time)) => *setting = time,
                 Some(Err(why)) => problems.push(format!("{flag}: {why}")),
@@ -323,35 +322,9 @@ fn one_of<T: Clone>(
     }
 }
 
-/// `250ms`, `5s`, `10m`, `7d`.
-pub(crate) fn duration(text: &str) -> Result<Duration, String> {
-    let at = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(at);
-    let scale = match unit {
-        "ms" => 1,
-        "s" => 1000,
-        "m" => 60_000,
-        "h" => 3_600_000,
-        "d" => 86_400_000,
-        _ => return Err(format!("`{text}` is no time: it reads 250ms, 5s, 10m, 12h or 7d")),
-    };
-    let number: u64 = number.parse().map_err(|_| format!("`{text}` is no time: it reads 5s"))?;
-    let ms = number.checked_mul(scale).filter(|ms| *ms <= 315_360_000_000);
-    ms.map(Duration::from_millis).ok_or_else(|| format!("`{text}` is longer than ten years"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn times_have_units() {
-        assert_eq!(duration("250ms"), Ok(Duration::from_millis(250)));
-        assert_eq!(duration("7d"), Ok(Duration::from_secs(604_800)));
-        for bad in ["", "5", "s", "-1s", "5 s", "99999999999999999999s", "9999999d"] {
-            assert!(duration(bad).is_err(), "{bad}");
-        }
-    }
 
     #[test]
     fn all_problems_are_told_together() {

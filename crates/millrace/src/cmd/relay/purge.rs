@@ -8,7 +8,7 @@ use relay::Order;
 use relay::admin::purge::{Purge, Scope};
 use relay::io::admin::Purged;
 
-use super::options::{File, Options, duration};
+use super::options::{File, Options};
 use super::session::{remark, say, with};
 
 const EXAMPLES: &str = "\
@@ -31,7 +31,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     file: File,
     /// Published (archived, dead) for longer than this: 90s, 15m, 12h, 7d
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    #[arg(long, value_name = "TIME", value_parser = service::duration)]
     older_than: Duration,
     /// Rows of the archive instead
     #[arg(long)]
@@ -46,7 +46,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 5000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     rows: u32,
     /// Between two transactions
-    #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = service::duration)]
     pause: Duration,
     /// Rows per second at most
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]

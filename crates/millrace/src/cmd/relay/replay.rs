@@ -7,7 +7,7 @@ use relay::admin::replay::{Among, Choice};
 use relay::io::admin::Client;
 use relay::io::admin::Replay;
 
-use super::options::{File, Options, duration};
+use super::options::{File, Options};
 use super::session::{confirmed, remark, say, with};
 
 const EXAMPLES: &str = "\
@@ -131,7 +131,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
 /// A time as PostgreSQL says it; how long ago becomes one.
 async fn moment(client: &Client, text: Option<&str>) -> Result<Option<String>, String> {
     let Some(text) = text else { return Ok(None) };
-    let moment = match duration(text) {
+    let moment = match service::duration(text) {
         Ok(ago) => relay::io::admin::ago(client, ago).await,
         Err(_) => relay::io::admin::time(client, text).await,
     };

@@ -7,10 +7,10 @@ use std::time::Duration;
 use relay::io::{Resynced, Since};
 use relay::{Metrics, Source};
 
-use super::options::{File, Options, duration};
-use super::process::{Log, stop_on_signals};
+use super::options::{File, Options};
 use super::screen;
 use super::session::say;
+use crate::cmd::log::Log;
 
 /// Make a new replication slot after one is lost, and publish the rows of the table again
 #[derive(clap::Args)]
@@ -31,7 +31,7 @@ pub(crate) struct Args {
     #[arg(long)]
     all: bool,
     /// Say how it goes every so often: 1s, 10s, 0s for never [default: 1s]
-    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "1s")]
+    #[arg(long, value_name = "TIME", value_parser = service::duration, default_value = "1s")]
     report_every: Duration,
     #[command(flatten)]
     log: Log,
@@ -61,7 +61,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
     let metrics = Metrics::default();
     let counts = metrics.clone();
     let result = runtime.block_on(async {
-        let stop = stop_on_signals("what is on its way to the broker is waited for");
+        let stop = service::io::stop::on_signals("what is on its way to the broker is waited for");
         let teller = tokio::spawn(tell(metrics.clone(), args.report_every));
         let result = relay::io::resync(config, metrics, since, stop).await;
         teller.abort();

@@ -5,10 +5,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use relay::{Metrics, Source};
+use service::io::screen::show;
 
 use super::options::{File, Options};
-use super::process::{Log, stop_on_signals};
-use super::screen;
+use super::screen::{self, Screen};
+use crate::cmd::log::Log;
 
 /// It was a slot of the log: to start again changes nothing, and somebody has to decide.
 const EXIT_SLOT_LOST: u8 = 3;
@@ -62,7 +63,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
         }
     };
     config.no_confirms = args.unsafe_no_confirms;
-    let every = match args.report_every.as_deref().map(super::options::duration).transpose() {
+    let every = match args.report_every.as_deref().map(service::duration).transpose() {
         Ok(every) => every,
         Err(why) => return screen::fail(&format!("--report-every: {why}")),
     };
@@ -98,13 +99,13 @@ async fn drain(
 ) -> Result<(), relay::Error> {
     let metrics = Metrics::default();
     if let Some(address) = &args.metrics {
-        let listener = relay::io::http::bind(address).await;
+        let listener = service::io::http::bind(address).await;
         let listener = listener
             .map_err(|error| relay::Error::setup(format!("--metrics {address}: {error}")))?;
-        tokio::spawn(relay::io::http::serve(listener, metrics.clone()));
+        tokio::spawn(service::io::http::serve(listener, metrics.clone()));
     }
-    let stopped = stop_on_signals("what is published is confirmed and marked first");
-    let screen = tokio::spawn(screen::show(metrics.clone(), every, args.json));
+    let stopped = service::io::stop::on_signals("what is published is confirmed and marked first");
+    let screen = tokio::spawn(show(Screen::new(metrics.clone()), every, args.json));
     tracing::info!(
         table = %config.mapping.table,
         broker = %config.broker,

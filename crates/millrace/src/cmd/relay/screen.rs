@@ -1,18 +1,12 @@
 //! How it goes: rates, backlog, the time of each step.
-#![allow(
-    clippy::disallowed_methods,
-    clippy::print_stdout,
-    clippy::print_stderr,
-    reason = "a command talks to its user, on time"
-)]
+#![allow(clippy::print_stderr, reason = "a command talks to its user")]
 
-use std::io::IsTerminal as _;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressStyle};
 use relay::{Metrics, Step};
 use serde_json::json;
+use service::io::screen::Shown;
 
 /// Counters at one moment.
 #[derive(Clone, Debug, Default)]
@@ -105,34 +99,32 @@ fn backlog(metrics: &Metrics) -> String {
     }
 }
 
-/// Says how it goes, for ever: on a terminal in one line that changes, else in the log.
-pub(super) async fn show(metrics: Metrics, every: Option<Duration>, is_json: bool) {
-    let is_terminal = std::io::stderr().is_terminal() && !is_json;
-    let usual = Duration::from_secs(if is_terminal || is_json { 1 } else { 10 });
-    let every = every.unwrap_or(usual);
-    if every.is_zero() {
-        return;
+/// What is shown while a relay runs.
+pub(super) struct Screen {
+    metrics: Metrics,
+    before: Sample,
+}
+
+impl Screen {
+    pub(super) fn new(metrics: Metrics) -> Self {
+        Self { before: Sample::of(&metrics), metrics }
     }
-    let bar = is_terminal.then(|| {
-        let bar = ProgressBar::new_spinner();
-        bar.set_style(ProgressStyle::with_template("{spinner} {wide_msg}").expect("a style"));
-        bar
-    });
-    let mut before = Sample::of(&metrics);
-    let mut at = Instant::now();
-    loop {
-        tokio::time::sleep(every).await;
-        let (after, now) = (Sample::of(&metrics), Instant::now());
-        let report = Report::between(&before, &after, now - at);
-        match &bar {
-            _ if is_json => println!("{}", report.json(&metrics)),
-            Some(bar) => {
-                bar.set_message(report.line(&metrics));
-                bar.tick();
-            }
-            None => tracing::info!("{}", report.line(&metrics)),
-        }
-        (before, at) = (after, now);
+
+    fn report(&mut self, since: Duration) -> Report {
+        let now = Sample::of(&self.metrics);
+        let report = Report::between(&self.before, &now, since);
+        self.before = now;
+        report
+    }
+}
+
+impl Shown for Screen {
+    fn line(&mut self, since: Duration) -> String {
+        self.report(since).line(&self.metrics)
+    }
+
+    fn json(&mut self, since: Duration) -> String {
+        self.report(since).json(&self.metrics)
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use relay::admin::status::Status;
 
-use super::options::{File, Options, duration};
+use super::options::{File, Options};
 use super::session::{say, with};
 
 /// Cursor home, and everything below it cleared.
@@ -24,7 +24,7 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
     /// Look again every so often: 1s, 10s
-    #[arg(long, value_name = "TIME", value_parser = duration, num_args = 0..=1, default_missing_value = "2s")]
+    #[arg(long, value_name = "TIME", value_parser = service::duration, num_args = 0..=1, default_missing_value = "2s")]
     watch: Option<Duration>,
 }
 

@@ -8,13 +8,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use client::Chance;
+use service::Next;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Error as PgError, Transaction};
 
 use super::failures::Writing;
 use super::fetch::Tid;
 use super::{Prepared, Shared};
-use crate::attempts::{Fault, Next, Reason};
+use crate::attempts::{Fault, Reason};
 use crate::batch::Batch;
 use crate::config::{OnSuccess, Order};
 use crate::error::Error;
@@ -207,7 +208,7 @@ impl Writer<'_, '_> {
             let before = earlier.get(id).copied().unwrap_or(0);
             let attempts = before.saturating_add(i32::from(self.is_charged(*reason)));
             let bits = self.chance.next_bits();
-            let next = self.shared.config.attempts.judge(*reason, attempts.max(1) as u32, bits);
+            let next = reason.next(&self.shared.config.attempts, attempts.max(1) as u32, bits);
             failures.rows.push(*row);
             failures.ids.push(id.to_owned());
             failures.keys.push(self.key(*row));
