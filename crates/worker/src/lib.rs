@@ -6,11 +6,13 @@
 //! it out. Everything but `io` is without a clock, a socket or chance.
 
 mod error;
+pub mod feedback;
 mod job;
 pub mod limits;
 mod outcome;
 pub mod pool;
 mod settlement;
+pub mod target;
 pub mod value;
 
 pub use error::Error;

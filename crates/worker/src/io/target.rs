@@ -1,5 +1,7 @@
 //! Targets: who executes jobs.
 
+pub mod push;
+
 use std::sync::Arc;
 use std::time::Instant;
 

@@ -1,0 +1,3 @@
+//! The pure parts of targets: what is asked of a provider, and what its answers mean.
+
+pub mod push;
