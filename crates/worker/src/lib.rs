@@ -5,6 +5,7 @@
 //! *target* executes it and says an [`Outcome`], the pool turns that into a [`Settlement`], and the source carries
 //! it out. Everything but `io` is without a clock, a socket or chance.
 
+pub mod address;
 mod error;
 pub mod feedback;
 mod job;

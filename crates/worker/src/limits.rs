@@ -20,3 +20,19 @@ pub const ATTEMPTS_MAX: u32 = 1000;
 pub const DELAY_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 /// How often a job may come out of a broker before it is taken for one that kills its worker.
 pub const DELIVERIES_MAX: u32 = 20;
+/// Headers of an HTTP answer.
+pub const HTTP_HEADERS_MAX: usize = 100;
+/// Bytes of all headers of an HTTP answer.
+pub const HTTP_HEADER_BYTES_MAX: usize = 64 << 10;
+/// Addresses of one name that are tried for one connection.
+pub const HTTP_ADDRESSES_MAX: usize = 8;
+/// How long an unused HTTP connection is kept.
+pub const HTTP_IDLE: Duration = Duration::from_secs(60);
+/// How often a used HTTP/2 connection is asked whether it lives.
+pub const HTTP_PING: Duration = Duration::from_secs(20);
+/// How long it has to answer that.
+pub const HTTP_PING_TIMEOUT: Duration = Duration::from_secs(10);
+/// Bytes of one answer that an HTTP/2 server may send ahead.
+pub const HTTP2_STREAM_WINDOW: u32 = 256 << 10;
+/// Bytes of all answers that an HTTP/2 server may send ahead on one connection.
+pub const HTTP2_CONNECTION_WINDOW: u32 = 2 << 20;
