@@ -13,6 +13,7 @@ pub mod limits;
 mod outcome;
 pub mod pool;
 mod settlement;
+pub mod source;
 pub mod target;
 pub mod value;
 
