@@ -10,6 +10,17 @@ pub const BUFFER_BYTES: usize = 256 << 20;
 pub const BODY_BYTES_MAX: usize = 16 << 20;
 /// Jobs of one run (one request with several jobs).
 pub const RUN_JOBS_MAX: usize = 1000;
+/// Longest time of one attempt.
+pub const TIMEOUT_MAX: Duration = Duration::from_secs(12 * 3600);
+/// Runs or jobs per second that can be set.
+pub const RATE_MIN: f64 = 0.001;
+pub const RATE_MAX: f64 = 1_000_000.0;
+/// Keys that one pipeline remembers: those of the jobs it holds, and those whose rate or throttle is not over.
+pub const KEYS_MAX: usize = 131_072;
+/// How long a throttled job waits in this process; what is to wait longer goes back to its source.
+pub const HOLD_MAX: Duration = Duration::from_secs(10);
+/// How long a job of an ordered key waits in this process.
+pub const HOLD_ORDERED_MAX: Duration = Duration::from_secs(15 * 60);
 /// Pipelines and targets of one process.
 pub const PIPELINES_MAX: usize = 256;
 /// Text kept of an error.

@@ -1,7 +1,14 @@
 //! The manager: which job may start when, and what follows an outcome. A core: told the time, the jobs and the
 //! outcomes, it says what is to be done. It holds no message of a job that runs.
 
+#[allow(dead_code, reason = "the pool that uses it follows")]
+mod bucket;
+#[allow(dead_code, reason = "the pool that uses it follows")]
+mod settings;
+
 use std::time::{Duration, Instant};
+
+pub use settings::{BreakerSettings, Order, PipelineSettings, Settings, TargetSettings};
 
 use crate::job::{Job, Message, Receipt};
 use crate::outcome::Outcome;
@@ -96,4 +103,15 @@ pub enum Notice {
         id: String,
         why: String,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    /// When a test begins.
+    #[allow(clippy::disallowed_methods, reason = "an instant can be made in no other way")]
+    pub(super) fn start() -> Instant {
+        Instant::now()
+    }
 }
