@@ -1,3 +1,4 @@
 //! The pure parts of targets: what is asked of a provider, and what its answers mean.
 
 pub mod push;
+pub mod webhook;

@@ -1,6 +1,7 @@
 //! Targets: who executes jobs.
 
 pub mod push;
+pub mod webhook;
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -4,8 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use client::io::pem;
 use rustls::{CertificateError, ClientConfig, RootCertStore};
 
 use super::Identity;
@@ -28,44 +27,24 @@ pub(super) fn config(
     let mut config = match identity {
         None => builder.with_no_client_auth(),
         Some(Identity { certificate, key }) => {
-            let chain = certificates("certificate", certificate)?;
-            let secret = PrivateKeyDer::from_pem_file(key)
-                .map_err(|error| unusable("private key", key, &error))?;
+            let wrong = |why: String| Error::setup(format!("the client certificate {why}"));
+            let chain = pem::certificates(certificate).map_err(wrong)?;
+            let secret = pem::key(key).map_err(|why| Error::setup(format!("the key {why}")))?;
             builder
                 .with_client_auth_cert(chain, secret)
-                .map_err(|error| unusable("certificate", certificate, &error))?
+                .map_err(|error| wrong(pem::unusable(certificate, &error)))?
         }
     };
     config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
     Ok(config)
 }
 
-fn authorities(file: Option<&Path>) -> Result<RootCertStore, Error> {
-    let mut store = RootCertStore::empty();
-    if let Some(file) = file {
-        for certificate in certificates("ca", file)? {
-            store.add(certificate).map_err(|error| unusable("ca", file, &error))?;
-        }
-        return Ok(store);
+fn authorities(ca: Option<&Path>) -> Result<RootCertStore, Error> {
+    match ca {
+        Some(_) => pem::authorities(ca).map_err(|why| Error::setup(format!("ca {why}"))),
+        // A machine without authorities can still make plain requests: a handshake says what is missing.
+        None => Ok(pem::authorities(None).unwrap_or_else(|_| RootCertStore::empty())),
     }
-    // The machine's store may hold a certificate that is odd: it is left out. A machine without any can still
-    // make plain requests, so that is no error here: see `words`.
-    store.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    Ok(store)
-}
-
-fn certificates(what: &str, file: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
-    let found =
-        CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    match found {
-        Ok(found) if found.is_empty() => Err(unusable(what, file, &"it holds no certificate")),
-        Ok(found) => Ok(found),
-        Err(error) => Err(unusable(what, file, &error)),
-    }
-}
-
-fn unusable(what: &str, file: &Path, why: &dyn std::fmt::Display) -> Error {
-    Error::setup(format!("{what} {} cannot be used: {why}; it must be a PEM file", file.display()))
 }
 
 /// Why a handshake with `place` failed.
