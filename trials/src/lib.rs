@@ -14,4 +14,5 @@ pub mod postgres;
 pub mod relay;
 pub mod relay_bench;
 pub mod sim;
+pub mod work_bench;
 pub mod workload;

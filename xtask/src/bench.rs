@@ -12,6 +12,7 @@ mod load;
 mod relay;
 mod report;
 mod usage;
+mod work;
 
 use std::path::PathBuf;
 
@@ -31,7 +32,8 @@ const USAGE: &str = "cargo xtask bench [backlog [--messages N]] [--seconds S] [-
                      [--quick] [--brokers millrace,rabbitmq] [--json FILE]\n\
                      \x20      cargo xtask bench features [--only queues,delay,dead-letter] [--messages N] \
                      [--seconds S] [--runs N] [--broker millrace|rabbitmq]\n\
-                     \x20      cargo xtask bench relay --help";
+                     \x20      cargo xtask bench relay --help\n\
+                     \x20      cargo xtask bench work --help";
 
 struct Options {
     seconds: u32,
@@ -53,6 +55,9 @@ pub(crate) fn command(words: &[String]) -> Outcome {
     }
     if let Some(("relay", words)) = words.split_first().map(|(word, rest)| (word.as_str(), rest)) {
         return relay::measure(words);
+    }
+    if let Some(("work", words)) = words.split_first().map(|(word, rest)| (word.as_str(), rest)) {
+        return work::measure(words);
     }
     let work: Box<dyn FnOnce() -> Outcome> = match words.split_first() {
         Some((word, rest)) if word == "features" => Box::new(features::parse(rest)?),

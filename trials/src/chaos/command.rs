@@ -24,6 +24,7 @@ use crate::ladder;
 use crate::relay;
 use crate::relay_bench;
 use crate::sim::command::Simulation;
+use crate::work_bench;
 
 /// Harm to a real broker, and a verdict on what its clients saw.
 #[derive(Parser)]
@@ -62,6 +63,11 @@ enum Trial {
     Ladder(ladder::Options),
     /// `millrace relay` beside system 1's processor and Debezium Server, to both brokers
     RelayBench(relay_bench::Options),
+    /// `millrace work` beside Celery, asynq, River and BullMQ; pushes, webhooks, system 3's ladder
+    WorkBench(work_bench::Options),
+    /// A worker whose handler does nothing (the measurement starts this by itself)
+    #[command(hide = true)]
+    NoopWorker(work_bench::noop::Options),
     /// Random programs of AMQP operations on RabbitMQ and Millrace: clients must see the same
     Differential(differential::command::Options),
     /// PostgreSQL, a broker and relays between them, killed over and over; what arrives is checked
@@ -207,6 +213,8 @@ pub fn run() -> ExitCode {
             relay::planted::run(options).map(|()| true).map_err(Failure::from)
         }
         Trial::RelayBench(options) => relay_bench::run(options),
+        Trial::WorkBench(options) => work_bench::run(options),
+        Trial::NoopWorker(options) => work_bench::noop::run(options),
         Trial::Differential(options) => options.run(),
         Trial::Sim(simulation) => simulation.run().map_err(Failure::from),
         Trial::Flakydisk { image, mount } => {
