@@ -47,3 +47,5 @@ pub const HTTP_PING_TIMEOUT: Duration = Duration::from_secs(10);
 pub const HTTP2_STREAM_WINDOW: u32 = 256 << 10;
 /// Bytes of all answers that an HTTP/2 server may send ahead on one connection.
 pub const HTTP2_CONNECTION_WINDOW: u32 = 2 << 20;
+/// Connections of one APNs target, beside its quarantine.
+pub const APNS_CONNECTIONS_MAX: usize = 64;

@@ -1,5 +1,6 @@
 //! Targets: who executes jobs.
 
+pub mod apns;
 pub mod push;
 pub mod webhook;
 
