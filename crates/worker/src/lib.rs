@@ -6,8 +6,12 @@
 //! it out. Everything but `io` is without a clock, a socket or chance.
 
 pub mod address;
+pub mod batches;
+pub mod chain;
+pub mod cron;
 mod error;
 pub mod feedback;
+pub mod finish;
 mod job;
 pub mod limits;
 mod outcome;

@@ -49,3 +49,25 @@ pub const HTTP2_STREAM_WINDOW: u32 = 256 << 10;
 pub const HTTP2_CONNECTION_WINDOW: u32 = 2 << 20;
 /// Connections of one APNs target, beside its quarantine.
 pub const APNS_CONNECTIONS_MAX: usize = 64;
+/// Longest name, id or key of a job: what AMQP's short strings carry, in bytes.
+pub const NAME_BYTES_MAX: usize = 255;
+/// Headers that one job may be given by a chain.
+pub const HEADERS_MAX: usize = 64;
+/// Largest `x-job-then` or `x-job-batch`, in bytes.
+pub const CHAIN_BYTES_MAX: usize = 64 * 1024;
+/// Jobs one after the other in one chain.
+pub const CHAIN_DEPTH_MAX: usize = 16;
+/// Jobs of one chain, all that follow counted.
+pub const CHAIN_JOBS_MAX: usize = 100;
+/// Jobs of one batch.
+pub const BATCH_JOBS_MAX: u32 = 10_000;
+/// Batches that are open at a time with one tracker.
+pub const BATCHES_OPEN_MAX: usize = 10_000;
+/// Batches that are over and still known, so that a late note is dropped.
+pub const BATCHES_OVER_MAX: usize = 10_000;
+/// Notes that the tracker holds unacknowledged: its prefetch.
+pub const NOTES_HELD_MAX: u16 = 40_000;
+/// Schedules of one worker.
+pub const SCHEDULES_MAX: usize = 1000;
+/// Ticks that one schedule makes up for at a time.
+pub const MISSED_MAX: u32 = 1000;
