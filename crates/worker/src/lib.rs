@@ -17,8 +17,10 @@ pub mod limits;
 mod outcome;
 pub mod pool;
 mod settlement;
+pub mod shares;
 pub mod source;
 pub mod target;
+pub mod unique;
 pub mod value;
 
 pub use error::Error;

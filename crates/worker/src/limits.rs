@@ -71,3 +71,5 @@ pub const NOTES_HELD_MAX: u16 = 40_000;
 pub const SCHEDULES_MAX: usize = 1000;
 /// Ticks that one schedule makes up for at a time.
 pub const MISSED_MAX: u32 = 1000;
+/// Processes that share the rate of one target.
+pub const SHARERS_MAX: usize = 1000;
