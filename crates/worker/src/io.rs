@@ -5,7 +5,9 @@
     reason = "io is where clocks are read, sockets opened and things shared between tasks (I1)"
 )]
 
+pub mod handlers;
 pub mod http;
+pub mod metrics;
 pub mod replay;
 pub mod secret;
 pub mod source;
