@@ -140,6 +140,11 @@ impl Gate {
         Decision::Wait(Ticket { successes: self.successes, until: now + self.rules.wait })
     }
 
+    /// The provider refused a token as dead in an answer that accepted another one of this app: declare it dead.
+    pub fn beside(&mut self) {
+        self.dead += 1;
+    }
+
     /// A candidate that waits asks again.
     pub fn judge(&mut self, now: Instant, ticket: Ticket) -> Decision {
         if self.successes > ticket.successes {

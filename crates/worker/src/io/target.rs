@@ -1,7 +1,9 @@
 //! Targets: who executes jobs.
 
 pub mod apns;
+pub mod fanout;
 pub mod push;
+pub mod session;
 pub mod webhook;
 
 use std::sync::Arc;

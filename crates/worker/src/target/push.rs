@@ -136,6 +136,19 @@ pub enum Verdict {
 }
 
 impl Verdict {
+    /// As tables name it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Retry { .. } => "retry",
+            Self::Throttle { .. } => "throttle",
+            Self::Dead { .. } => "dead",
+            Self::Reject { .. } => "reject",
+            Self::Auth { .. } => "auth",
+            Self::Config { .. } => "config",
+        }
+    }
+
     /// As an outcome, if no token is dead. `Auth` is taken for one that a refresh has not helped.
     ///
     /// # Errors

@@ -8,6 +8,7 @@ use tokio::sync::watch;
 use crate::feedback::{Certainty, Decision, Gate, Notice, Rules, Ticket};
 use crate::outcome::Outcome;
 use crate::settlement::Publish;
+use crate::target::fanout;
 use crate::target::push::{Feedback, TokenDead, held};
 
 /// Kept of a run's time for its answer.
@@ -31,6 +32,19 @@ pub enum Fate {
     Dead(Vec<Publish>),
     /// It may be alive: try again later, with these words.
     Held(String),
+}
+
+impl Fate {
+    /// As one of several of a job.
+    pub fn of_token(self, reason: &str) -> fanout::Fate {
+        match self {
+            Self::Dead(publishes) => fanout::Fate::Dead {
+                why: format!("the provider says the token is dead: {reason}"),
+                publishes,
+            },
+            Self::Held(why) => fanout::Fate::Retry { after: None, why },
+        }
+    }
 }
 
 impl DeadTokens {
@@ -73,6 +87,12 @@ impl DeadTokens {
                 Fate::Held(held(self.provider, &self.app, dead.reason))
             }
         }
+    }
+
+    /// The provider refused a token as dead, and accepted another one in the same answer: that vouches for it.
+    pub fn beside(&self, dead: Refused<'_>) -> fanout::Fate {
+        self.with(Gate::beside);
+        Fate::Dead(self.publishes(dead)).of_token(dead.reason)
     }
 
     /// The outcome of a job with one token, which the provider refused as dead.
