@@ -2,9 +2,12 @@
 
 pub mod apns;
 pub mod fanout;
+pub mod getui;
+pub mod huawei;
 pub mod push;
 pub mod session;
 pub mod webhook;
+pub mod xiaomi;
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -3,7 +3,8 @@
 //! ```text
 //!   ask ──> Use        a token is there and fresh, or a refresh was refused and the old one still lives
 //!       ──> Refresh    the caller gets one: then `got` or `failed`
-//!       ──> Refused    the last refresh failed, or is too short ago: the caller's jobs wait
+//!       ──> Wait       the last refresh is less than a second ago, and its token is refused already
+//!       ──> Refused    the last refresh failed: the caller's jobs wait
 //! ```
 //!
 //! Told the time. [`io::target::session`](crate::io::target) holds it while somebody refreshes.
@@ -38,6 +39,10 @@ impl fmt::Debug for Lease {
 pub enum Ask {
     Use(Lease),
     Refresh,
+    /// The last refresh is too short ago: ask again then.
+    Wait {
+        until: Instant,
+    },
     Refused(Verdict),
 }
 
@@ -79,10 +84,7 @@ impl Session {
         if let Some(next) = self.began.map(|began| began + SPACING).filter(|next| now < *next) {
             return match living {
                 Some(lease) => Ask::Use(lease.clone()),
-                None => Ask::Refused(Verdict::Retry {
-                    after: Some(next - now),
-                    why: "a new access token was asked for a moment ago".to_owned(),
-                }),
+                None => Ask::Wait { until: next },
             };
         }
         self.began = Some(now);
@@ -190,7 +192,7 @@ mod tests {
                     let lease = session.got(now, "new".to_owned(), HOUR);
                     session.expired(lease.generation);
                 }
-                Ask::Refused(Verdict::Retry { after, .. }) => assert!(after <= Some(SPACING)),
+                Ask::Wait { until } => assert!(until <= now + SPACING),
                 other => panic!("{other:?}"),
             }
         }

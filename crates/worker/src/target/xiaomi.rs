@@ -7,7 +7,8 @@
 //! (`/v2/multi_messages/regids`), and `message` is sent as JSON.
 //!
 //! Sources: MiPush server API (dev.mi.com): `spec/jobs-push.md`; `bad_regids` and 20301 as public clients read them.
-//! The classes are our reading.
+//! The classes are our reading. A refused request with a message for each token is sent again one by one, so that one
+//! wrong message does not take the others with it.
 //!
 //! | code | verdict |
 //! | --- | --- |
@@ -36,6 +37,8 @@ use crate::value::Secret;
 
 /// Tokens of one request.
 pub const TOKENS_MAX: usize = 1000;
+/// Requests of one run, where messages that shared a request have to go one by one.
+pub const REQUESTS_MAX: usize = 50;
 /// How long the app waits after a rate limit.
 const RATE_WAIT: Duration = Duration::from_secs(60);
 

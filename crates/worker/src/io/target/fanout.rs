@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use crate::error::Error;
 use crate::feedback::Certainty;
 use crate::io::http::{Answer, Failure};
 use crate::io::target::Run;
@@ -10,6 +11,7 @@ use crate::job::Message;
 use crate::outcome::{Outcome, Scope};
 use crate::target::fanout::{Body, Fate, Fill, Part, fold, plan};
 use crate::target::push::Verdict;
+use crate::target::session::Lease;
 
 /// One token in a request.
 #[derive(Clone, Copy, Debug)]
@@ -126,7 +128,7 @@ fn refused<'a>(
 }
 
 /// Whether the rest of a run need not be sent: it would be answered the same.
-fn stops(verdict: &Verdict) -> bool {
+pub(super) fn stops(verdict: &Verdict) -> bool {
     match verdict {
         Verdict::Config { .. } | Verdict::Auth { .. } => true,
         Verdict::Throttle { scope, .. } => *scope == Scope::Target,
@@ -156,4 +158,19 @@ pub fn retry_after(answer: &Answer) -> Option<std::time::Duration> {
     let text = answer.headers.get(http::header::RETRY_AFTER)?.to_str().ok()?;
     let seconds: u64 = text.trim().parse().ok()?;
     Some(std::time::Duration::from_secs(seconds.min(24 * 3600)))
+}
+
+/// For `doctor`: whether there is an access token.
+pub(super) fn checked(provider: &str, lease: Result<Lease, Verdict>) -> Result<String, Error> {
+    let verdict = match lease {
+        Ok(_) => return Ok(format!("{provider} answers and gives an access token")),
+        Err(verdict) => verdict,
+    };
+    Err(match verdict {
+        Verdict::Config { why } | Verdict::Auth { why } | Verdict::Reject { why } => {
+            Error::setup(why)
+        }
+        Verdict::Retry { why, .. } | Verdict::Throttle { why, .. } => Error::away(provider, why),
+        Verdict::Done | Verdict::Dead { .. } => Error::away(provider, "no access token"),
+    })
 }

@@ -27,17 +27,20 @@ impl Shared {
         refresh: impl Future<Output = Result<(String, Duration), Verdict>>,
     ) -> Result<Lease, Verdict> {
         let mut session = self.session.lock().await;
+        if let Ask::Wait { until } = session.ask(Instant::now()) {
+            tokio::time::sleep_until(until.into()).await;
+        }
         let ask = match session.ask(Instant::now()) {
             Ask::Refresh => match refresh.await {
                 Ok((token, life)) => Ask::Use(session.got(Instant::now(), token, life)),
                 Err(verdict) => session.failed(Instant::now(), verdict),
             },
-            ask @ (Ask::Use(_) | Ask::Refused(_)) => ask,
+            ask @ (Ask::Use(_) | Ask::Wait { .. } | Ask::Refused(_)) => ask,
         };
         match ask {
             Ask::Use(lease) => Ok(lease),
             Ask::Refused(verdict) => Err(verdict),
-            Ask::Refresh => Err(Verdict::Retry {
+            Ask::Refresh | Ask::Wait { .. } => Err(Verdict::Retry {
                 after: None,
                 why: "the access token cannot be refreshed at the moment".to_owned(),
             }),
