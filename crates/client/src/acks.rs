@@ -37,19 +37,24 @@ enum State {
 }
 
 /// The unsettled deliveries of one channel, in the order of their tags.
+///
+/// Every call costs the same however many deliveries are held. A delivery that is held for long costs one byte
+/// for each that comes after it, until it is settled.
 #[derive(Clone, Debug)]
 pub struct Acks {
     /// Tag of `states[0]`.
     first: u64,
     states: VecDeque<State>,
     refusals: Vec<Tell>,
-    /// Outcomes that the server was not told.
-    waiting: usize,
+    /// Done, and not told.
+    done: Vec<u64>,
+    held: usize,
 }
 
 impl Default for Acks {
     fn default() -> Self {
-        Self { first: 1, states: VecDeque::new(), refusals: Vec::new(), waiting: 0 }
+        let (states, refusals, done) = (VecDeque::new(), Vec::new(), Vec::new());
+        Self { first: 1, states, refusals, done, held: 0 }
     }
 }
 
@@ -61,6 +66,7 @@ impl Acks {
             return false;
         }
         self.states.push_back(State::Held);
+        self.held += 1;
         true
     }
 
@@ -75,25 +81,28 @@ impl Acks {
             return Err(UnknownTag(tag));
         }
         *state = match outcome {
-            Outcome::Done => State::Done,
+            Outcome::Done => {
+                self.done.push(tag);
+                State::Done
+            }
             Outcome::Requeue | Outcome::DeadLetter => {
                 let requeue = outcome == Outcome::Requeue;
                 self.refusals.push(Tell::Reject { tag, requeue });
                 State::Told
             }
         };
-        self.waiting += 1;
+        self.held -= 1;
         Ok(())
     }
 
     /// How many outcomes wait for [`Acks::tell`].
     pub fn waiting(&self) -> usize {
-        self.waiting
+        self.done.len() + self.refusals.len()
     }
 
     /// How many deliveries are not settled by the consumer.
     pub fn held(&self) -> usize {
-        self.states.iter().filter(|state| **state == State::Held).count()
+        self.held
     }
 
     /// Adds the frames that tell the server every outcome so far.
@@ -109,18 +118,18 @@ impl Acks {
         }
         // The tag named must be one that is outstanding: RabbitMQ answers any other with 406.
         frames.extend(last.map(|tag| Tell::Ack { tag, multiple: count > 1 }));
-        if self.waiting > count {
+        if self.done.len() > count {
             self.tell_behind_a_gap(frames);
         }
-        self.waiting = 0;
+        self.done.clear();
     }
 
     fn tell_behind_a_gap(&mut self, frames: &mut Vec<Tell>) {
-        for (index, state) in self.states.iter_mut().enumerate() {
-            if *state == State::Done {
-                *state = State::Told;
-                frames.push(Tell::Ack { tag: self.first + index as u64, multiple: false });
-            }
+        self.done.retain(|tag| *tag >= self.first);
+        self.done.sort_unstable();
+        for tag in &self.done {
+            self.states[(tag - self.first) as usize] = State::Told;
+            frames.push(Tell::Ack { tag: *tag, multiple: false });
         }
     }
 }

@@ -100,6 +100,7 @@ pub struct Core {
     received: BytesMut,
     output: BytesMut,
     channels: BTreeMap<u16, Channel>,
+    server: FieldTable,
     last_received: Instant,
     last_written: Instant,
     /// When the handshake or the close must be done.
@@ -125,6 +126,7 @@ impl Core {
             received: BytesMut::new(),
             output: BytesMut::from(PROTOCOL_HEADER.as_slice()),
             channels: BTreeMap::new(),
+            server: FieldTable::new(),
             last_received: now,
             last_written: now,
         }
@@ -148,6 +150,11 @@ impl Core {
 
     pub fn agreed(&self) -> Agreed {
         self.agreed
+    }
+
+    /// What the server says of itself; empty before its first word.
+    pub fn server_properties(&self) -> &FieldTable {
+        &self.server
     }
 
     /// Takes a step. After an error the connection is over, but what is in the output (an answer to the
@@ -430,6 +437,7 @@ impl Core {
             locale: "en_US",
         };
         self.send(0, &Method::ConnectionStartOk(start_ok));
+        self.server = start.server_properties.to_table();
         self.phase = Phase::Tuning;
         Ok(())
     }

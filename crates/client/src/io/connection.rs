@@ -69,6 +69,11 @@ impl Connection {
         Ok(Self { line: Line::open(url, options).await?, channel: None })
     }
 
+    /// What the server says of itself: product, version, platform, capabilities.
+    pub fn server_properties(&self) -> &FieldTable {
+        self.line.core.server_properties()
+    }
+
     /// Declares a queue, or checks that it is there with the same properties.
     ///
     /// # Errors

@@ -178,7 +178,7 @@ impl Consumer {
         }
     }
 
-    /// A message that is here already.
+    /// A message that is here already. Costs no call to the system: with it a consumer is drained in batches.
     pub fn try_next(&mut self) -> Option<Delivery> {
         self.ready.pop_front()
     }
