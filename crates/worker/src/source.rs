@@ -1,5 +1,6 @@
 //! The pure parts of sources: which jobs are in hand, message formats, and what brokers' answers mean.
 
+pub mod amqp;
 pub mod envelope;
 pub mod ledger;
 
