@@ -183,6 +183,15 @@ impl Consumer {
         self.ready.pop_front()
     }
 
+    /// Sends what is due and waits until something happens: made to be one arm of a `select!`, for who takes
+    /// deliveries with [`Consumer::try_next`] only. A cancelled wait loses nothing.
+    ///
+    /// # Errors
+    /// As [`Consumer::next`].
+    pub async fn drive(&mut self) -> Result<(), Error> {
+        self.turn().await
+    }
+
     /// Says what became of a delivery. It is told to the server with others, by [`Consumer::next`] or
     /// [`Consumer::flush`].
     ///

@@ -53,8 +53,7 @@ struct TargetLabel {
 }
 
 /// As [`Outcome::name`] has them.
-pub const OUTCOMES: [&str; 6] =
-    ["done", "retry", "throttle", "token_dead", "reject", "config"];
+pub const OUTCOMES: [&str; 6] = ["done", "retry", "throttle", "token_dead", "reject", "config"];
 /// What becomes of jobs, as the proof counts them; `later` is a copy that waits at the source.
 pub const SETTLEMENTS: [&str; 4] = ["done", "returned", "later", "dead"];
 

@@ -9,6 +9,8 @@
 //!
 //! A source connects again by itself, for as long as it is not stopped, and says [`News::Away`] and [`News::Back`].
 
+pub mod amqp;
+
 use std::time::Instant;
 
 use tokio::sync::mpsc;

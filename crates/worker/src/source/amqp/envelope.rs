@@ -127,6 +127,23 @@ pub fn read(came: Came, properties: &Properties<'_>, body: Bytes) -> Taken {
     Taken::Job(job)
 }
 
+/// The id of a message's job.
+pub fn id(properties: &Properties<'_>, body: &[u8]) -> String {
+    let written = properties.message_id.filter(|id| !id.is_empty());
+    let celerys = || {
+        let task = celery::Task::find(properties.headers?).ok()??;
+        Some(task.id)
+    };
+    let known = written.or_else(celerys);
+    known.map_or_else(|| content_id(properties, body), str::to_owned)
+}
+
+/// The attempt that comes next, as far as it can be read.
+pub fn attempt(properties: &Properties<'_>) -> u32 {
+    let written = properties.headers.and_then(|headers| headers.find(name::ATTEMPT));
+    written.and_then(|value| number(name::ATTEMPT, value, 1).ok()).unwrap_or(1)
+}
+
 /// What the headers say.
 #[derive(Default)]
 struct Said<'a> {
