@@ -9,6 +9,7 @@ mod publish;
 mod relay;
 mod serve;
 mod url;
+mod work;
 
 use std::process::ExitCode;
 
@@ -34,6 +35,8 @@ enum Command {
     Doctor(doctor::Args),
     /// Drain a PostgreSQL outbox table into a broker: run, and look after it
     Relay(relay::Args),
+    /// Execute the jobs of queues: webhooks, programs, phone push; run, and look after it
+    Work(work::Args),
     /// Show and change a cluster: status, add, remove, replace, rebalance, drain
     Cluster(cluster::Args),
     /// Consume a queue to standard output
@@ -46,6 +49,7 @@ pub(crate) fn run() -> ExitCode {
         Command::Serve(args) => serve::run(args),
         Command::Cluster(args) => cluster::run(args),
         Command::Relay(args) => relay::run(args),
+        Command::Work(args) => work::run(args),
         Command::Bench(args) => bench::run(*args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Publish(args) => publish::run(*args),

@@ -5,6 +5,7 @@
     reason = "io is where clocks are read, sockets opened and things shared between tasks (I1)"
 )]
 
+pub mod config;
 pub mod handlers;
 pub mod http;
 pub mod metrics;
@@ -12,3 +13,4 @@ pub mod replay;
 pub mod secret;
 pub mod source;
 pub mod target;
+pub mod worker;

@@ -8,6 +8,7 @@
 pub mod address;
 pub mod batches;
 pub mod chain;
+pub mod config;
 pub mod cron;
 mod error;
 pub mod feedback;

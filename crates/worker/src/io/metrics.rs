@@ -1,6 +1,7 @@
 //! What a worker counts and says of itself: `/metrics` for Prometheus, `/ready`, and the JSON that `status` and `top`
 //! show. The worker's task writes it; whoever watches reads it.
 
+mod ask;
 mod status;
 
 use std::collections::BTreeMap;
@@ -15,6 +16,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
+pub use ask::ask;
 pub use status::{ErrorStatus, PipelineStatus, Status, TargetStatus};
 
 use crate::outcome::Outcome;

@@ -1,0 +1,101 @@
+//! `millrace work run`: executes jobs until a signal.
+#![allow(clippy::disallowed_methods, reason = "starts what serves its metrics")]
+
+use std::process::ExitCode;
+
+use service::io::http::{Watched, bind, serve};
+use service::io::stop;
+use worker::config::Config;
+use worker::io::metrics::Metrics;
+use worker::io::worker::{Plan, Worker};
+
+use super::super::log::Log;
+use super::{File, fail, say, unable};
+
+/// Execute jobs until it is stopped; nothing is left in memory then
+#[derive(clap::Args)]
+#[command(
+    after_help = "SIGTERM or SIGINT: it fetches nothing more, finishes what runs within `[worker] grace`, gives back the \
+                  rest, flushes, and prints the proof on standard output:\n  \
+                  taken 1000 = done 990 + returned 8 + retried 0 + dead 2 + lost 0\n\
+                  The signal again ends it at once: the broker gives the jobs that it held to others.\n\
+                  SIGHUP: it reads the file again, and all of it holds, or nothing of it.\n\n\
+                  Exit code 0: it was stopped. 1: it cannot go on. 2: the settings are wrong. 130: it was stopped at once."
+)]
+pub(super) struct Args {
+    #[command(flatten)]
+    file: File,
+    /// Judge the settings and exit: 0, or 2 with what is wrong. Connects nowhere
+    #[arg(long)]
+    check_config: bool,
+    /// Print the settings that hold, defaults and all and without secrets, and exit
+    #[arg(long)]
+    print_config: bool,
+    #[command(flatten)]
+    log: Log,
+}
+
+/// Runs until a signal, or until it cannot go on.
+pub(super) fn run(args: &Args) -> ExitCode {
+    let read = worker::io::config::read(&args.file.config);
+    let read = read.and_then(|config| Ok((worker::io::config::plan(&config)?, config)));
+    let (plan, config) = match read {
+        Ok(read) => read,
+        Err(error) => return unable(&format!("the settings are wrong:\n{error}")),
+    };
+    if args.print_config {
+        say(&config.to_string());
+    }
+    if args.check_config || args.print_config {
+        return ExitCode::SUCCESS;
+    }
+    args.log.begin();
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return fail(&format!("cannot start: {error}")),
+    };
+    match runtime.block_on(work(plan, &config, args)) {
+        Ok(proof) => {
+            say(&proof);
+            ExitCode::SUCCESS
+        }
+        Err(why) => fail(&why),
+    }
+}
+
+async fn work(plan: Plan, config: &Config, args: &Args) -> Result<String, String> {
+    let worker = Worker::new(plan).map_err(|error| error.to_string())?;
+    if let Some(address) = config.worker.metrics_address() {
+        let listener = bind(address).await;
+        let listener = listener.map_err(|error| {
+            format!("[worker] metrics {address}: {error}; name another address, or none")
+        })?;
+        tokio::spawn(serve(listener, Told(worker.metrics())));
+    }
+    let stopped =
+        stop::on_signals("nothing more is fetched; what runs is finished, the rest goes back");
+    let pipelines = config.pool.pipelines.len();
+    tracing::info!(pipelines, metrics = config.worker.metrics, "working");
+    let _ = args;
+    let proof = worker.run_until(stopped).await.map_err(|error| error.to_string())?;
+    tracing::info!("ended: {proof}");
+    Ok(proof.to_string())
+}
+
+/// What is served of a worker.
+#[derive(Clone)]
+struct Told(Metrics);
+
+impl Watched for Told {
+    fn metrics(&self) -> String {
+        self.0.text()
+    }
+
+    fn problem(&self) -> Option<String> {
+        self.0.problem()
+    }
+
+    fn status(&self) -> Option<String> {
+        serde_json::to_string(&self.0.status()).ok()
+    }
+}

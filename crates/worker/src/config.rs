@@ -1,0 +1,246 @@
+//! The configuration file: what it may say, and what is wrong with it, with the place of each problem.
+//!
+//! A file is judged as a whole: every table is read by itself, so one slip does not hide the next. What the tables
+//! mean is with whom they configure: each source and target owns its settings.
+
+mod document;
+mod kinds;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use crate::pool::{PipelineSettings, Settings, TargetSettings};
+use crate::value::Time;
+
+use document::Document;
+pub use kinds::{SourceKind, TargetKind};
+
+/// Longest grace time.
+const GRACE_MAX: Duration = Duration::from_secs(3600);
+
+/// `[worker]`: what concerns the process.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct WorkerSettings {
+    /// How long runs may go on once the worker is asked to stop. 0s to 1h, default 30s.
+    pub grace: Time,
+    /// Serves /metrics, /health, /ready and /status on this address; none: not at all. Default 127.0.0.1:9190.
+    pub metrics: String,
+}
+
+impl Default for WorkerSettings {
+    fn default() -> Self {
+        Self { grace: Time(Duration::from_secs(30)), metrics: "127.0.0.1:9190".to_owned() }
+    }
+}
+
+impl WorkerSettings {
+    /// Where it serves.
+    pub fn metrics_address(&self) -> Option<&str> {
+        (self.metrics != "none").then_some(self.metrics.as_str())
+    }
+
+    fn problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        if self.grace.0 > GRACE_MAX {
+            problems.push(format!("grace is {:?}, and may be 0s to 1h", self.grace.0));
+        }
+        if self.metrics_address().is_some_and(|it| it.parse::<std::net::SocketAddr>().is_err()) {
+            let it = &self.metrics;
+            problems.push(format!(
+                "metrics is `{it}`, and may be an address with a port, as 127.0.0.1:9190 or [::1]:9190, or none"
+            ));
+        }
+        problems
+    }
+}
+
+/// A whole configuration, without a problem that can be seen without connecting.
+#[derive(Clone, Debug)]
+pub struct Config {
+    pub worker: WorkerSettings,
+    /// Pipelines, and the limits of targets: by the order in the file, and by their names.
+    pub pool: Settings,
+    pub sources: BTreeMap<String, SourceKind>,
+    pub targets: BTreeMap<String, TargetKind>,
+}
+
+/// Something that is wrong with a configuration file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// From 1.
+    pub line: usize,
+    /// From 1, in characters.
+    pub column: usize,
+    /// The key: `target.hook.url`.
+    pub path: String,
+    pub what: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { line, column, path, what } = self;
+        match path.as_str() {
+            "" => write!(out, "{line}:{column}: {what}"),
+            path => write!(out, "{line}:{column}: {path}: {what}"),
+        }
+    }
+}
+
+impl Config {
+    /// Reads the text of a file. Variables `MILLRACE_WORK_…` win over it: see [`VARIABLES`].
+    ///
+    /// # Errors
+    /// All problems, in the order of the file.
+    pub fn parse(text: &str, variables: &BTreeMap<String, String>) -> Result<Self, Vec<Problem>> {
+        let mut document = Document::parse(text);
+        let config = read(&mut document, variables);
+        match document.into_problems() {
+            problems if problems.is_empty() => Ok(config),
+            problems => Err(problems),
+        }
+    }
+
+    /// The source and the target of each pipeline, in the order of `pool.pipelines`.
+    pub fn kinds(&self) -> impl Iterator<Item = (&PipelineSettings, &SourceKind, &TargetKind)> {
+        self.pool.pipelines.iter().map(|pipeline| {
+            let source = self.sources.get(&pipeline.source).expect("the file was judged");
+            (pipeline, source, self.targets.get(&pipeline.target).expect("the file was judged"))
+        })
+    }
+}
+
+impl fmt::Display for Config {
+    /// What holds, defaults and all. Secrets are not shown.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(out, "{:#?}", self.worker)?;
+        for (name, source) in &self.sources {
+            writeln!(out, "[source.{name}] {source:#?}")?;
+        }
+        for (name, target) in &self.targets {
+            writeln!(out, "[target.{name}] {target:#?}")?;
+        }
+        for limits in &self.pool.targets {
+            writeln!(out, "[target.{}.limits] {limits:#?}", limits.name)?;
+        }
+        self.pool
+            .pipelines
+            .iter()
+            .try_for_each(|pipeline| writeln!(out, "[[pipeline]] {pipeline:#?}"))
+    }
+}
+
+/// Variables of the environment that win over the file, and the keys that they replace. For `[source.NAME]`,
+/// `MILLRACE_WORK_SOURCE_NAME_URL` replaces `url`.
+pub const VARIABLES: [(&str, &str); 2] =
+    [("MILLRACE_WORK_METRICS", "metrics"), ("MILLRACE_WORK_GRACE", "grace")];
+
+fn read(document: &mut Document, variables: &BTreeMap<String, String>) -> Config {
+    let mut worker_table = document.table("worker").unwrap_or_default();
+    for (variable, key) in VARIABLES {
+        if let Some(value) = variables.get(variable) {
+            worker_table.set(key, value, variable);
+        }
+    }
+    let worker: WorkerSettings = document.read(&worker_table).unwrap_or_default();
+    document.judge(&worker_table, worker.problems());
+
+    let mut sources = BTreeMap::new();
+    let mut places: BTreeMap<String, String> = BTreeMap::new();
+    for (name, mut table) in document.tables("source") {
+        let variable =
+            format!("MILLRACE_WORK_SOURCE_{}_URL", name.to_uppercase().replace('-', "_"));
+        if let Some(url) = variables.get(&variable) {
+            table.set("url", url, &variable);
+        }
+        if let Some(before) = places.insert(kinds::place(&table), name.clone()) {
+            let what = format!(
+                "takes from the same queue as [source.{before}]: two pipelines would share its jobs by chance; \
+                 name another queue, or remove one of them"
+            );
+            document.judge(&table, vec![what]);
+        }
+        if let Some(source) = SourceKind::read(document, &mut table) {
+            sources.insert(name, source);
+        }
+    }
+    let (mut targets, mut limits) = (BTreeMap::new(), Vec::new());
+    for (name, mut table) in document.tables("target") {
+        let mut limit = TargetSettings::new(&name);
+        if let Some(inner) = document.inner(&mut table, "limits") {
+            limit = document.read(&inner).unwrap_or_default();
+            limit.name.clone_from(&name);
+            let problems = strip(limit.problems(), &name);
+            document.judge(&inner, problems);
+        }
+        limits.push(limit);
+        if let Some(target) = TargetKind::read(document, &mut table) {
+            targets.insert(name, target);
+        }
+    }
+    let pipelines = pipelines(document, (&places, &limits));
+    document.refuse_others();
+    let pool = Settings { pipelines, targets: limits, ..Settings::default() };
+    Config { worker, pool, sources, targets }
+}
+
+fn pipelines(
+    document: &mut Document,
+    (sources, targets): (&BTreeMap<String, String>, &[TargetSettings]),
+) -> Vec<PipelineSettings> {
+    let mut pipelines: Vec<PipelineSettings> = Vec::new();
+    let tables = document.list("pipeline");
+    if tables.is_empty() {
+        document.refuse("pipeline", "there is none: add [[pipeline]] with name, source and target");
+    }
+    let known: Vec<&str> = sources.values().map(String::as_str).collect();
+    for table in tables {
+        let Some(pipeline) = document.read::<PipelineSettings>(&table) else { continue };
+        let mut problems = strip(pipeline.problems(), &pipeline.name);
+        let PipelineSettings { name, source, target, .. } = &pipeline;
+        if !document.has("source", source) {
+            problems.push(format!("source `{source}` is not there; {}", listed("source", &known)));
+        }
+        if !target.is_empty() && !targets.iter().any(|one| one.name == *target) {
+            let known: Vec<&str> = targets.iter().map(|one| one.name.as_str()).collect();
+            problems.push(format!("target `{target}` is not there; {}", listed("target", &known)));
+        }
+        for before in &pipelines {
+            if before.name == *name {
+                problems.push(format!("name `{name}` is another pipeline's already"));
+            }
+            if before.source == *source && !source.is_empty() {
+                let before = &before.name;
+                problems.push(format!(
+                    "source `{source}` is taken by pipeline `{before}` already: one queue has one pipeline"
+                ));
+            }
+        }
+        document.judge(&table, problems);
+        pipelines.push(pipeline);
+    }
+    pipelines
+}
+
+fn listed(what: &str, names: &[&str]) -> String {
+    match names {
+        [] => format!("the file has no [{what}.NAME]"),
+        names => format!("there are: {}", names.join(", ")),
+    }
+}
+
+/// Sentences without the name of what they are about: it stands in the path.
+fn strip(problems: Vec<String>, name: &str) -> Vec<String> {
+    let ends = [format!("pipeline {name:?}: "), format!("target {name:?}: ")];
+    let short = |text: String| {
+        let rest = ends.iter().find_map(|begin| text.strip_prefix(begin.as_str()));
+        rest.map(str::to_owned).unwrap_or(text)
+    };
+    problems.into_iter().map(short).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,48 @@
+//! What a worker is made of: the settings of its pool, its sources and its targets.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::io::source::Source;
+use crate::io::target::Target;
+use crate::pool::{Pool, Settings};
+
+/// What a worker is made of. Pipelines and targets are in the order of their settings.
+pub struct Plan {
+    pub settings: Settings,
+    pub pipelines: Vec<PlanPipeline>,
+    pub targets: Vec<PlanTarget>,
+    /// How long runs may go on once the worker is asked to stop.
+    pub grace: Duration,
+}
+
+/// Where the jobs of a pipeline come from.
+pub struct PlanPipeline {
+    pub source: Box<dyn Source>,
+}
+
+/// Who executes jobs.
+pub struct PlanTarget {
+    pub target: Arc<dyn Target>,
+    /// What it is, for the screen: `webhook`, `apns`, `handlers`.
+    pub kind: String,
+}
+
+impl Plan {
+    /// What is wrong with it, a sentence each.
+    pub fn problems(&self) -> Vec<String> {
+        let mut problems = self.settings.problems();
+        if self.settings.pipelines.is_empty() {
+            problems.push("there is no pipeline: nothing would be done".to_owned());
+        }
+        problems
+    }
+}
+
+/// The pool of these settings, of which each target takes at most so many jobs in a run.
+pub(super) fn pool(mut settings: Settings, run_jobs_max: &[usize], seed: u64) -> Pool {
+    for (limits, most) in settings.targets.iter_mut().zip(run_jobs_max) {
+        limits.run_jobs_max = *most;
+    }
+    Pool::new(settings, seed)
+}

@@ -1,0 +1,79 @@
+//! What a worker's operator is told: a line for each change of state, and the gauges that go with it.
+
+use crate::error::Error;
+use crate::pool::Notice;
+
+use super::Shell;
+
+impl Shell {
+    pub(super) fn tell(&self, notice: Notice) {
+        match notice {
+            Notice::BreakerOpened { target, until, why } => {
+                let goal = &self.goals[usize::from(target.0)];
+                let seconds = until.as_secs_f64();
+                tracing::warn!(
+                    target_name = goal.name,
+                    %why,
+                    "target fails; nothing is started there for {seconds:.1} s, then one job tries"
+                );
+                goal.meters.breaker(Some(why));
+            }
+            Notice::BreakerClosed { target } => {
+                let goal = &self.goals[usize::from(target.0)];
+                tracing::info!(target_name = goal.name, "target works again");
+                goal.meters.breaker(None);
+            }
+            Notice::Throttled { target, until, why } => {
+                let goal = &self.goals[usize::from(target.0)];
+                let seconds = until.as_secs_f64();
+                tracing::warn!(
+                    target_name = goal.name,
+                    %why,
+                    "target asks for less; nothing is started there for {seconds:.1} s"
+                );
+                goal.meters.throttled(until, &why);
+            }
+            Notice::TargetStopped { target, why } => {
+                let goal = &self.goals[usize::from(target.0)];
+                tracing::error!(
+                    target_name = goal.name,
+                    %why,
+                    "target has stopped: its credentials or settings are wrong; its jobs wait at their source; \
+                     correct the configuration and send SIGHUP"
+                );
+                goal.meters.stopped(Some(why));
+            }
+            Notice::JobDead { pipeline, id, why } => {
+                let pipeline = &self.lines[usize::from(pipeline.0)].name;
+                tracing::warn!(
+                    pipeline,
+                    id,
+                    why,
+                    "job is dead; it is set aside, and `millrace work replay` brings it back"
+                );
+            }
+        }
+    }
+
+    pub(super) fn away(&self, line: usize, why: String) {
+        let line = &self.lines[line];
+        tracing::warn!(pipeline = line.name, %why, "source is away; connecting again");
+        line.meters.away(Some(why));
+    }
+
+    pub(super) fn back(&self, line: usize) {
+        let line = &self.lines[line];
+        tracing::info!(pipeline = line.name, "source is there again");
+        line.meters.away(None);
+    }
+
+    pub(super) fn tell_ended(&self, line: usize, error: &Error) {
+        let line = &self.lines[line];
+        tracing::error!(
+            pipeline = line.name,
+            %error,
+            "source cannot go on; this pipeline has stopped, others go on; correct its settings and start again"
+        );
+        line.meters.source_ended(&error.to_string());
+    }
+}

@@ -1,0 +1,165 @@
+//! The shell with sources in memory.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::sync::{Notify, mpsc, watch};
+
+use super::*;
+use crate::io::handlers::Failure;
+use crate::io::source::{BoxFuture, Link, Source};
+use crate::job::Message;
+use crate::settlement::Settlement;
+
+/// Gives these jobs, as fast as it may, and tells what became of them.
+struct Memory {
+    jobs: Vec<&'static str>,
+    told: mpsc::UnboundedSender<Settled>,
+    /// Ends with this error after its last job.
+    error: Option<Error>,
+}
+
+impl Source for Memory {
+    fn run(self: Box<Self>, mut link: Link) -> BoxFuture<Result<(), Error>> {
+        Box::pin(async move {
+            let mut jobs = self.jobs.into_iter().zip(1..);
+            while let Some(order) = link.orders.recv().await {
+                match order {
+                    Order::Room { jobs: room } => {
+                        let taken: Vec<Job> = jobs.by_ref().take(room).map(job).collect();
+                        if !taken.is_empty() {
+                            let _ = link.news.send(News::Took(taken)).await;
+                        } else if let Some(error) = &self.error {
+                            return Err(error.clone());
+                        }
+                    }
+                    Order::Settle(settled) => {
+                        let receipts = settled.iter().map(|one| one.receipt).collect();
+                        settled.into_iter().for_each(|one| self.told.send(one).unwrap());
+                        let _ = link.news.send(News::Settled(receipts)).await;
+                    }
+                    Order::Renew(_) | Order::Drain => (),
+                    Order::Close => return Ok(()),
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+fn job((kind, receipt): (&'static str, u64)) -> Job {
+    let id = receipt.to_string();
+    let message = Message { id, kind: kind.to_owned(), attempt: 1, ..Message::default() };
+    let (receipt, key, group) = (Receipt(receipt), None, None);
+    Job { receipt, message, key, group, lease_until: None, published_ms: None }
+}
+
+fn memory(jobs: Vec<&'static str>) -> (Memory, mpsc::UnboundedReceiver<Settled>) {
+    let (told, settled) = mpsc::unbounded_channel();
+    (Memory { jobs, told, error: None }, settled)
+}
+
+#[tokio::test]
+async fn every_job_is_executed_and_settled_and_the_proof_adds_up() {
+    let (source, mut settled) = memory(vec!["ok"; 1000]);
+    let (stop, stopped) = watch::channel(false);
+    let worker = Worker::builder().source(source).handler("ok", async |(): ()| Ok(())).build();
+    let worker = worker.unwrap();
+    let metrics = worker.metrics();
+    let running = tokio::spawn(worker.run_until(stopped));
+    for _ in 0..1000 {
+        assert_eq!(settled.recv().await.unwrap().settlement, Settlement::Done);
+    }
+    stop.send_replace(true);
+    let proof = running.await.unwrap().unwrap();
+    assert_eq!((proof.taken, proof.done), (1000, 1000));
+    let status = metrics.status().pipelines.remove(0);
+    assert_eq!((status.taken, status.in_hand, status.running), (1000, 0, 0));
+}
+
+#[tokio::test]
+async fn a_stop_waits_for_what_runs() {
+    let (source, mut settled) = memory(vec!["slow"]);
+    let (stop, stopped) = watch::channel(false);
+    let (begun, go_on) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let handler = {
+        let (begun, go_on) = (Arc::clone(&begun), Arc::clone(&go_on));
+        move |(): ()| {
+            let (begun, go_on) = (Arc::clone(&begun), Arc::clone(&go_on));
+            async move {
+                begun.notify_one();
+                go_on.notified().await;
+                Ok(())
+            }
+        }
+    };
+    let worker = Worker::builder().source(source).handler("slow", handler).build().unwrap();
+    let running = tokio::spawn(worker.run_until(stopped));
+    begun.notified().await;
+    stop.send_replace(true);
+    assert!(settled.try_recv().is_err(), "it runs");
+    go_on.notify_one();
+    assert_eq!(settled.recv().await.unwrap().settlement, Settlement::Done);
+    assert_eq!(running.await.unwrap().unwrap().done, 1);
+}
+
+#[tokio::test]
+async fn a_handler_that_fails_or_panics_has_its_job_tried_again() {
+    let (source, mut settled) = memory(vec!["fails", "panics"]);
+    let (stop, stopped) = watch::channel(false);
+    let worker = Worker::builder()
+        .source(source)
+        .handler("fails", async |(): ()| Err(Failure::retry("not yet")))
+        .handler("panics", async |(): ()| panic!("planned"))
+        .settings(|pipeline| pipeline.order = crate::pool::Order::None)
+        .build();
+    let running = tokio::spawn(worker.unwrap().run_until(stopped));
+    for _ in 0..2 {
+        let settled = settled.recv().await.unwrap().settlement;
+        assert!(matches!(settled, Settlement::Later { .. }), "{settled:?}");
+    }
+    stop.send_replace(true);
+    running.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_worker_whose_only_source_cannot_go_on_ends_with_its_words() {
+    let (mut source, _settled) = memory(Vec::new());
+    source.error = Some(Error::setup("there is no queue `jobs`"));
+    let worker = Worker::builder().source(source).handler("ok", async |(): ()| Ok(())).build();
+    let (_stop, stopped) = watch::channel(false);
+    let ended = worker.unwrap().run_until(stopped).await;
+    assert_eq!(ended.unwrap_err().to_string(), "there is no queue `jobs`");
+}
+
+#[tokio::test]
+async fn middleware_sees_every_job() {
+    struct Counts(Arc<AtomicUsize>);
+    impl crate::io::handlers::Middleware for Counts {
+        fn around(&self, job: Message, next: crate::io::handlers::Next) -> BoxFuture<Outcome> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            next.run(job)
+        }
+    }
+    let (source, mut settled) = memory(vec!["ok"; 10]);
+    let seen = Arc::new(AtomicUsize::new(0));
+    let (stop, stopped) = watch::channel(false);
+    let worker = Worker::builder()
+        .source(source)
+        .handler("ok", async |(): ()| Ok(()))
+        .middleware(Counts(Arc::clone(&seen)))
+        .build();
+    let running = tokio::spawn(worker.unwrap().run_until(stopped));
+    for _ in 0..10 {
+        settled.recv().await.unwrap();
+    }
+    stop.send_replace(true);
+    running.await.unwrap().unwrap();
+    assert_eq!(seen.load(Ordering::Relaxed), 10);
+}
+
+#[test]
+fn a_worker_without_anything_to_do_is_refused() {
+    let Err(error) = Worker::builder().build() else { panic!("it is built") };
+    assert!(error.to_string().contains("there is no pipeline"), "{error}");
+}
