@@ -4,6 +4,7 @@ pub mod apns;
 pub mod fanout;
 pub mod getui;
 pub mod huawei;
+pub mod program;
 pub mod push;
 pub mod session;
 pub mod webhook;
