@@ -1,6 +1,15 @@
 //! Millrace's side of the race: a worker whose handler does nothing, made with the library.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use clap::Args;
+use tokio::sync::watch;
+use worker::Outcome;
+use worker::io::source::amqp::Amqp;
+use worker::io::worker::Worker;
+use worker::source::amqp;
+use worker::value::Secret;
 
 use crate::chaos::Failure;
 
@@ -13,6 +22,8 @@ pub struct Options {
     concurrency: u32,
 }
 
+/// Jobs in hand: enough that the broker never waits for the worker.
+const PREFETCH: u16 = 4096;
 /// The queue, stream or list.
 const QUEUE: &str = "noop";
 const BODY: &str = "{\"order\":4711,\"customer\":\"c-17\",\"note\":\"0123456789abcdef0123456789abcdef0123456789abcdef\"}";
@@ -25,10 +36,45 @@ pub fn run(options: &Options) -> Result<bool, Failure> {
         match (options.what.as_str(), options.url.starts_with("redis:")) {
             ("fill", true) => fill_redis(options).await,
             ("fill", false) => fill_amqp(options).await,
-            _ => Err(Failure::Trial("not yet".into())),
+            (_, true) => Err(Failure::Trial("Redis: not yet".into())),
+            (_, false) => work_amqp(options).await,
         }
     })?;
     Ok(true)
+}
+
+async fn work_amqp(options: &Options) -> Result<(), Failure> {
+    let settings = amqp::Settings {
+        prefetch: PREFETCH,
+        ..amqp::Settings::new(Secret::new(options.url.clone()), QUEUE)
+    };
+    let source = Amqp::new(settings).map_err(wrong)?;
+    let (stop, stopped) = watch::channel(false);
+    let (handled, jobs) = (Arc::new(AtomicU64::new(0)), options.jobs);
+    let worker = Worker::builder()
+        .source(source)
+        .concurrency(options.concurrency as usize)
+        .settings(|settings| settings.buffer = Some(usize::from(PREFETCH)))
+        .otherwise(move |_| {
+            let count = handled.fetch_add(1, Ordering::Relaxed) + 1;
+            if count == 1 {
+                println!("first");
+            }
+            if count == jobs {
+                println!("done");
+                stop.send_replace(true);
+            }
+            std::future::ready(Outcome::done())
+        })
+        .build()
+        .map_err(wrong)?;
+    let proof = worker.run_until(stopped).await.map_err(wrong)?;
+    println!("{proof}");
+    Ok(())
+}
+
+fn wrong(error: worker::Error) -> Failure {
+    Failure::Trial(error.to_string())
 }
 
 async fn fill_amqp(options: &Options) -> Result<(), Failure> {
@@ -44,7 +90,7 @@ async fn fill_amqp(options: &Options) -> Result<(), Failure> {
     let mut verdicts = Vec::new();
     for number in 0..options.jobs {
         let id = number.to_string();
-        let properties = amqp::Properties {
+        let properties = ::amqp::Properties {
             delivery_mode: Some(2),
             message_id: Some(&id),
             kind: Some("noop"),
