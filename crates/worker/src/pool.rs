@@ -275,6 +275,7 @@ impl Pool {
             return;
         }
         self.stop = Some(Stopping { deadline, is_cut: false });
+        self.targets.iter_mut().for_each(|target| target.wake_at = None);
         for at in 0..self.pipelines.len() {
             self.send_all_back(at, |_| true, now);
         }

@@ -175,16 +175,16 @@ impl Pipeline {
         self.granted.saturating_mul(self.mean_bytes)
     }
 
-    /// How many jobs more the source may take, so many bytes being left.
+    /// How many jobs more the source may take. `bytes_left`: of those that nobody holds, and no room given out
+    /// will bring. A source without room gets room for one job even if there are none of these: others may not
+    /// use theirs for long.
     pub(super) fn room(&self, takes: Option<usize>, bytes_left: usize) -> usize {
         let buffer = self.settings.buffer_jobs();
         let held = if cfg!(bug_pool_room_unbounded) { self.waiting } else { self.held() };
         let keys_left = KEYS_MAX.saturating_sub(self.keys.count());
         let free = buffer.saturating_sub(held).min(keys_left).saturating_sub(self.granted);
-        let free = match bytes_left {
-            0 => 0,
-            left => free.min((left / self.mean_bytes.max(1)).max(usize::from(self.granted == 0))),
-        };
+        let fitting = bytes_left / self.mean_bytes.max(1);
+        let free = free.min(fitting.max(usize::from(self.granted == 0)));
         match takes {
             Some(most) => free.min(most.saturating_sub(self.waiting + self.granted)),
             // Room by the handful, so that the source can take many jobs at once.

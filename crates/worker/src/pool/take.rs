@@ -142,12 +142,7 @@ impl Pool {
             }
             None => Settlement::Return,
         };
-        let end = if held.is_charged && settlement != Settlement::Return {
-            End::Retried
-        } else {
-            End::Returned
-        };
-        self.settle(id, settlement, Vec::new(), end);
+        self.settle(id, settlement, Vec::new(), End::Returned);
     }
 
     /// All that wait go back, the oldest first.
@@ -208,7 +203,9 @@ impl Pool {
         if !held.publishes.is_empty() {
             publishes.splice(0..0, held.publishes.drain(..));
         }
-        held.state = State::Settling(end);
+        // It goes back with what it was charged here, although not for its last attempt.
+        let is_charged = held.is_charged && matches!(settlement, Settlement::Later { .. });
+        held.state = State::Settling(if is_charged { End::Retried } else { end });
         held.message = Message::default();
         held.renew_at = None;
         self.bytes_held -= std::mem::take(&mut held.bytes);

@@ -147,7 +147,8 @@ impl Target {
         let burst = match set {
             Some(all) => {
                 let burst = self.settings.burst.unwrap_or_else(|| usual_burst(all));
-                ((f64::from(burst) * rate / all).ceil() as u32).max(burst.min(2))
+                // Not above the set one, whatever a float makes of it.
+                ((f64::from(burst) * rate / all).ceil() as u32).clamp(burst.min(2), burst)
             }
             None => usual_burst(rate),
         };

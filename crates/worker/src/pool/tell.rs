@@ -19,7 +19,7 @@ impl Pool {
                 let receipts = std::mem::take(&mut pipeline.renew);
                 effects.push(Effect::Renew { pipeline: id, receipts });
             }
-            if self.stop.is_some() || pipeline.is_paused {
+            if self.stop.is_some() || pipeline.is_paused || self.bytes_held >= self.bytes_max {
                 continue;
             }
             let takes = self.targets[pipeline.target].takes(now);

@@ -1,0 +1,726 @@
+//! Knows what a pool promises, and nothing of how it works.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use worker::limits::{DELAY_MAX, DELIVERIES_MAX, HOLD_MAX, HOLD_ORDERED_MAX};
+use worker::pool::{
+    Effect, Input, Notice, Order, PipelineSettings, Proof, RunId, Settings, TargetSettings,
+};
+use worker::{Cause, Job, Message, Outcome, Receipt, Scope, Settled, Settlement};
+
+/// Of the rates: they are floats here.
+const ERROR: f64 = 1e-3;
+
+/// A rate with its burst, in floats.
+#[derive(Clone, Debug)]
+struct Level {
+    tokens: f64,
+    at: Instant,
+    rate: f64,
+    burst: f64,
+}
+
+impl Level {
+    fn new(rate: f64, burst: f64, now: Instant) -> Self {
+        Self { tokens: burst, at: now, rate, burst }
+    }
+
+    fn pass(&mut self, now: Instant) {
+        self.tokens = (self.tokens + self.rate * (now - self.at).as_secs_f64()).min(self.burst);
+        self.at = now;
+    }
+
+    fn take(&mut self, now: Instant) -> bool {
+        self.pass(now);
+        self.tokens -= 1.0;
+        self.tokens >= -ERROR
+    }
+}
+
+fn usual_burst(rate: f64) -> f64 {
+    (rate / 20.0).ceil().max(2.0)
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum State {
+    Waiting,
+    Running,
+    /// It has an outcome, and what follows is to be said in this step.
+    Ended(Outcome),
+    Settled(End),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum End {
+    Done,
+    Returned,
+    Retried,
+    Dead,
+}
+
+#[derive(Clone, Debug)]
+struct Held {
+    key: Option<u64>,
+    group: Option<u64>,
+    bytes: usize,
+    attempts_max: u32,
+    timeout: Duration,
+    attempt: u32,
+    attempt_taken: u32,
+    rest: Option<Bytes>,
+    state: State,
+    is_lost: bool,
+    lease_until: Option<Instant>,
+    not_before: Option<Instant>,
+    was_cut_by_stop: bool,
+}
+
+impl Held {
+    /// It waits, and its lease has run out: the pool may have dropped it, before the source says that it is lost.
+    fn is_given_up(&self, now: Instant) -> bool {
+        self.state == State::Waiting && self.lease_until.is_some_and(|until| until <= now)
+    }
+}
+
+#[derive(Debug)]
+struct Pipeline {
+    settings: PipelineSettings,
+    target: usize,
+    held: BTreeMap<Receipt, Held>,
+    granted: usize,
+    runs: usize,
+    is_paused: bool,
+    keys: BTreeMap<u64, Level>,
+    blocked: BTreeMap<u64, Instant>,
+    proof: Proof,
+}
+
+impl Pipeline {
+    fn is_ordered(&self, key: Option<u64>) -> bool {
+        key.is_some() && self.settings.order == Order::Key
+    }
+}
+
+#[derive(Debug)]
+struct Target {
+    settings: TargetSettings,
+    runs: usize,
+    level: Option<Level>,
+    throttled_until: Option<Instant>,
+    is_stopped: bool,
+    failures: u32,
+    open_until: Option<Instant>,
+    trying: Option<RunId>,
+}
+
+#[derive(Debug)]
+struct Run {
+    pipeline: usize,
+    receipts: Vec<Receipt>,
+    deadline: Instant,
+    is_cancelled: bool,
+    is_cut_by_stop: bool,
+}
+
+/// Follows a pool, and panics where it breaks a promise.
+#[derive(Debug)]
+pub(crate) struct Checker {
+    pipelines: Vec<Pipeline>,
+    targets: Vec<Target>,
+    runs: BTreeMap<RunId, Run>,
+    stop: Option<Instant>,
+    pub(crate) is_stopped: bool,
+    bytes_max: usize,
+}
+
+impl Checker {
+    pub(crate) fn new(settings: &Settings, now: Instant) -> Self {
+        let pipelines = settings.pipelines.iter().map(|one| Pipeline {
+            settings: one.clone(),
+            target: settings.target(&one.target).unwrap(),
+            held: BTreeMap::new(),
+            granted: 0,
+            runs: 0,
+            is_paused: false,
+            keys: BTreeMap::new(),
+            blocked: BTreeMap::new(),
+            proof: Proof::default(),
+        });
+        let targets = settings.targets.iter().map(|one| Target {
+            settings: one.clone(),
+            runs: 0,
+            level: one.rate.map(|rate| {
+                let burst = one.burst.map_or_else(|| usual_burst(rate), f64::from);
+                Level::new(rate, burst, now)
+            }),
+            throttled_until: None,
+            is_stopped: false,
+            failures: 0,
+            open_until: None,
+            trying: None,
+        });
+        Self {
+            pipelines: pipelines.collect(),
+            targets: targets.collect(),
+            runs: BTreeMap::new(),
+            stop: None,
+            is_stopped: false,
+            bytes_max: settings.buffer_bytes,
+        }
+    }
+
+    /// Before the pool is told.
+    pub(crate) fn input(&mut self, now: Instant, input: &Input) {
+        match input {
+            Input::Took { pipeline, jobs } => self.took(usize::from(pipeline.0), jobs),
+            Input::Finished { run, outcomes } => self.finished(now, *run, outcomes),
+            Input::Settled { pipeline, receipts } => {
+                let one = &mut self.pipelines[usize::from(pipeline.0)];
+                for receipt in receipts {
+                    match one.held.remove(receipt).unwrap().state {
+                        State::Settled(End::Done) => one.proof.done += 1,
+                        State::Settled(End::Returned) => one.proof.returned += 1,
+                        State::Settled(End::Retried) => one.proof.retried += 1,
+                        State::Settled(End::Dead) => one.proof.dead += 1,
+                        other => panic!("the source settles {receipt:?} that is {other:?}"),
+                    }
+                }
+            }
+            Input::Renewed { pipeline, leases } => {
+                for (receipt, until) in leases {
+                    if let Some(held) =
+                        self.pipelines[usize::from(pipeline.0)].held.get_mut(receipt)
+                    {
+                        held.lease_until = Some(*until);
+                    }
+                }
+            }
+            Input::Lost { pipeline, receipts } => {
+                for receipt in receipts {
+                    self.pipelines[usize::from(pipeline.0)].lose(*receipt);
+                }
+            }
+            Input::Share { target, rate } => self.targets[usize::from(target.0)].share(*rate, now),
+            Input::Paused { pipeline, is_paused } => {
+                self.pipelines[usize::from(pipeline.0)].is_paused = *is_paused;
+            }
+            Input::Mended { target } => self.targets[usize::from(target.0)].is_stopped = false,
+            Input::Stop { deadline } => self.stop = Some(*deadline),
+            Input::Tick => {}
+        }
+    }
+
+    fn took(&mut self, at: usize, jobs: &[Job]) {
+        let one = &mut self.pipelines[at];
+        one.granted -= jobs.len();
+        self.is_stopped = false;
+        for job in jobs {
+            one.proof.taken += 1;
+            let extras = job.message.extras.as_ref();
+            let held = Held {
+                key: job.key,
+                group: job.group,
+                bytes: job.message.body.len(),
+                attempts_max: extras
+                    .and_then(|one| one.attempts_max)
+                    .unwrap_or(one.settings.attempts_max),
+                timeout: extras.and_then(|one| one.timeout).unwrap_or(one.settings.timeout.0),
+                attempt: job.message.attempt,
+                attempt_taken: job.message.attempt,
+                rest: None,
+                state: State::Waiting,
+                is_lost: false,
+                lease_until: job.lease_until,
+                not_before: None,
+                was_cut_by_stop: false,
+            };
+            one.held.insert(job.receipt, held);
+        }
+    }
+
+    fn finished(&mut self, now: Instant, id: RunId, outcomes: &[Outcome]) {
+        let run = self.runs.remove(&id).unwrap();
+        let one = &mut self.pipelines[run.pipeline];
+        let target = &mut self.targets[one.target];
+        one.runs -= 1;
+        target.runs -= 1;
+        if target.trying == Some(id) {
+            target.trying = None;
+        }
+        let answered = outcomes.iter().any(|outcome| {
+            matches!(
+                outcome,
+                Outcome::Done { .. } | Outcome::Reject { .. } | Outcome::TokenDead { .. }
+            )
+        });
+        let failed = outcomes.iter().any(|outcome| matches!(outcome, Outcome::Retry { .. }));
+        if answered {
+            target.failures = 0;
+        } else if failed && !run.is_cut_by_stop && target.open_until.is_none() {
+            target.failures += 1;
+        }
+        for (receipt, outcome) in run.receipts.iter().zip(outcomes) {
+            let held = one.held.get_mut(receipt).unwrap();
+            match outcome {
+                Outcome::Throttle { scope: Scope::Target, until, .. } => {
+                    target.throttled_until = target.throttled_until.max(Some(now + *until));
+                }
+                Outcome::Throttle { scope: Scope::Key, until, .. } => {
+                    if let Some(key) = held.key {
+                        let until = now + (*until).min(HOLD_MAX);
+                        let blocked = one.blocked.entry(key).or_insert(until);
+                        *blocked = until.max(*blocked);
+                    }
+                }
+                Outcome::Config { .. } => target.is_stopped = true,
+                Outcome::Done { .. }
+                | Outcome::Retry { .. }
+                | Outcome::TokenDead { .. }
+                | Outcome::Reject { .. } => {}
+            }
+            if held.is_lost {
+                one.held.remove(receipt);
+            } else {
+                held.was_cut_by_stop = run.is_cut_by_stop;
+                held.state = State::Ended(outcome.clone());
+            }
+        }
+    }
+
+    /// After the pool was told.
+    pub(crate) fn effects(&mut self, now: Instant, effects: &[Effect]) {
+        // What has ended is known before what may start because of it.
+        for effect in effects {
+            if let Effect::Settle { pipeline, settled } = effect {
+                settled.iter().for_each(|one| self.settled(now, usize::from(pipeline.0), one));
+            }
+        }
+        for effect in effects {
+            match effect {
+                Effect::Start { run, pipeline, target, jobs, deadline } => {
+                    let at = usize::from(pipeline.0);
+                    assert_eq!(self.pipelines[at].target, usize::from(target.0));
+                    self.started(now, *run, at, jobs, *deadline);
+                }
+                Effect::Cancel { run } => {
+                    let run = self.runs.get_mut(run).expect("what is cancelled runs");
+                    assert!(!run.is_cancelled, "a run is cancelled once");
+                    run.is_cancelled = true;
+                    assert!(
+                        run.deadline <= now || self.stop.is_some_and(|at| at <= now),
+                        "a run is cancelled early"
+                    );
+                }
+                Effect::Settle { .. } => {}
+                Effect::Room { pipeline, jobs } => {
+                    self.room(now, usize::from(pipeline.0), *jobs);
+                }
+                Effect::Renew { pipeline, receipts } => {
+                    for receipt in receipts {
+                        let held = &self.pipelines[usize::from(pipeline.0)].held[receipt];
+                        assert!(
+                            held.lease_until.is_some_and(|until| until > now),
+                            "renewed too late"
+                        );
+                    }
+                }
+                Effect::Notice(notice) => self.notice(now, notice),
+                Effect::Stopped => {
+                    assert!(self.stop.is_some() && self.runs.is_empty() && !self.is_stopped);
+                    self.is_stopped = true;
+                }
+            }
+        }
+        self.after_step(now);
+        if effects.iter().any(|effect| matches!(effect, Effect::Room { .. })) {
+            self.bytes(now);
+        }
+    }
+
+    /// No room is given while the bytes are used up.
+    fn bytes(&self, now: Instant) {
+        let bytes: usize = self
+            .pipelines
+            .iter()
+            .flat_map(|one| one.held.values())
+            .filter(|held| !matches!(held.state, State::Settled(_)) && !held.is_given_up(now))
+            .map(|held| held.bytes)
+            .sum();
+        assert!(
+            bytes < self.bytes_max,
+            "room is given with {bytes} bytes in hand of {}",
+            self.bytes_max
+        );
+    }
+
+    /// What must be true between steps.
+    fn after_step(&mut self, now: Instant) {
+        let is_cut = self.stop.is_some_and(|deadline| deadline <= now);
+        for run in self.runs.values_mut() {
+            assert!(run.deadline > now || run.is_cancelled, "a late run is not cancelled");
+            assert!(!is_cut || run.is_cancelled, "a run goes on after the stop's deadline");
+            run.is_cut_by_stop |= is_cut;
+        }
+        for one in &mut self.pipelines {
+            let ended: Vec<Receipt> = one
+                .held
+                .iter()
+                .filter(|(_, held)| matches!(held.state, State::Ended(_)))
+                .map(|(receipt, _)| *receipt)
+                .collect();
+            for receipt in ended {
+                one.waits_again(now, receipt);
+                assert!(self.stop.is_none(), "{receipt:?} waits although nothing starts any more");
+            }
+        }
+        for target in &self.targets {
+            let failures = target.settings.breaker.failures;
+            assert!(
+                failures == 0 || target.failures < failures || target.open_until.is_some(),
+                "{} failures in a row, and the breaker is closed",
+                target.failures
+            );
+        }
+        if self.is_stopped {
+            assert!(
+                self.pipelines.iter().all(|one| one.held.is_empty()),
+                "stopped with jobs in hand"
+            );
+        }
+    }
+
+    fn started(&mut self, now: Instant, id: RunId, at: usize, jobs: &[Message], deadline: Instant) {
+        assert!(self.stop.is_none(), "a job starts after the stop");
+        let one = &mut self.pipelines[at];
+        let target = &mut self.targets[one.target];
+        assert!(!one.is_paused, "a job of a paused pipeline starts");
+        target.started(now, id);
+        one.runs += 1;
+        assert!(one.runs <= one.settings.concurrency, "more runs than the pipeline's concurrency");
+        assert!(
+            !jobs.is_empty() && jobs.len() <= target.settings.run_jobs_max,
+            "{} jobs",
+            jobs.len()
+        );
+        let receipts: Vec<Receipt> =
+            jobs.iter().map(|job| Receipt(job.kind.parse().unwrap())).collect();
+        let group = one.held[&receipts[0]].group;
+        let mut timeout = Duration::MAX;
+        for (receipt, job) in receipts.iter().zip(jobs) {
+            one.started(now, *receipt, job);
+            let held = &one.held[receipt];
+            assert!(
+                jobs.len() == 1 || (group.is_some() && held.group == group),
+                "groups are mixed"
+            );
+            timeout = timeout.min(held.timeout);
+        }
+        assert_eq!(deadline, now + timeout, "the deadline is the jobs' timeout");
+        let run =
+            Run { pipeline: at, receipts, deadline, is_cancelled: false, is_cut_by_stop: false };
+        assert!(self.runs.insert(id, run).is_none(), "a run's id is used twice");
+    }
+
+    fn settled(&mut self, now: Instant, at: usize, one: &Settled) {
+        let is_stopping = self.stop.is_some();
+        let pipeline = &mut self.pipelines[at];
+        let target = &self.targets[pipeline.target];
+        let is_parked = target.throttled_until.is_some_and(|until| until > now + HOLD_MAX);
+        let is_refusing = is_stopping || target.is_stopped || is_parked;
+        let settings = pipeline.settings.clone();
+        let receipt = one.receipt;
+        let held = pipeline
+            .held
+            .get(&receipt)
+            .unwrap_or_else(|| panic!("{receipt:?} is settled and not held"));
+        let is_ordered = pipeline.is_ordered(held.key);
+        assert!(!held.is_lost, "{receipt:?} is settled and lost");
+        let end = match (&held.state, &one.settlement) {
+            (State::Ended(Outcome::Done { .. }), Settlement::Done) => End::Done,
+            (State::Waiting, Settlement::Dead { cause: Cause::Exhausted, .. }) => {
+                let most = held.attempts_max.max(DELIVERIES_MAX);
+                assert!(held.attempt > most, "dead before it was tried");
+                End::Dead
+            }
+            (
+                State::Ended(Outcome::Retry { .. }),
+                Settlement::Dead { cause: Cause::Exhausted, .. },
+            ) => {
+                assert!(held.attempt >= held.attempts_max, "exhausted before its last attempt");
+                End::Dead
+            }
+            (
+                State::Ended(Outcome::TokenDead { .. }),
+                Settlement::Dead { cause: Cause::TokenDead, .. },
+            )
+            | (
+                State::Ended(Outcome::Reject { .. }),
+                Settlement::Dead { cause: Cause::Rejected, .. },
+            ) => End::Dead,
+            (
+                State::Ended(Outcome::Retry { after, rest, .. }),
+                Settlement::Later { after: waits, attempt, rest: kept, .. },
+            ) => {
+                assert_eq!(kept, &rest.clone().or(held.rest.clone()), "the rest is lost");
+                if held.was_cut_by_stop || (is_refusing && *attempt == held.attempt) {
+                    assert_eq!(*attempt, held.attempt);
+                    End::Returned
+                } else {
+                    assert_eq!(*attempt, held.attempt + 1, "a retry is charged");
+                    assert!(*attempt <= held.attempts_max, "one attempt too many");
+                    let asked = after.unwrap_or_default();
+                    let bound = client::Backoff {
+                        first: settings.backoff.0,
+                        longest: settings.backoff_max.0,
+                    }
+                    .bound(held.attempt - 1);
+                    assert!(*waits >= asked.min(DELAY_MAX), "sooner than the target asked");
+                    assert!(*waits <= asked.max(bound).min(DELAY_MAX), "later than backoff allows");
+                    assert!(
+                        !is_ordered || *waits > HOLD_ORDERED_MAX || is_refusing,
+                        "an ordered job goes back"
+                    );
+                    End::Retried
+                }
+            }
+            (State::Ended(Outcome::Throttle { .. }), Settlement::Later { attempt, rest, .. }) => {
+                assert_eq!(*attempt, held.attempt, "a throttle is charged");
+                assert_eq!(rest, &held.rest, "the rest is lost");
+                if held.attempt > held.attempt_taken { End::Retried } else { End::Returned }
+            }
+            (State::Ended(Outcome::Config { .. }), Settlement::Return) => {
+                assert!(held.rest.is_none(), "the rest is lost");
+                End::Returned
+            }
+            (State::Ended(Outcome::Retry { rest, .. }), Settlement::Return) => {
+                assert!(rest.is_none() && held.rest.is_none(), "the rest is lost");
+                assert!(
+                    held.was_cut_by_stop || (is_refusing && is_ordered),
+                    "a retry is not charged"
+                );
+                End::Returned
+            }
+            (State::Ended(Outcome::Throttle { .. }), Settlement::Return) => {
+                assert!(held.rest.is_none(), "the rest is lost");
+                assert!(is_refusing, "a throttled job goes back at once");
+                End::Returned
+            }
+            (
+                State::Ended(Outcome::Config { .. }) | State::Waiting,
+                Settlement::Later { attempt, rest, .. },
+            ) => {
+                assert!(is_refusing, "a job is sent back without a reason");
+                assert_eq!(*attempt, held.attempt, "what waits is not charged");
+                assert_eq!(rest, &held.rest, "the rest is lost");
+                if held.attempt > held.attempt_taken { End::Retried } else { End::Returned }
+            }
+            (State::Waiting, Settlement::Return) => {
+                assert!(is_refusing, "a job is sent back without a reason");
+                assert!(held.rest.is_none(), "the rest is lost");
+                assert!(held.attempt == held.attempt_taken || is_ordered, "a charge is lost");
+                End::Returned
+            }
+            (state, settlement) => {
+                panic!("{receipt:?} is {state:?}, and settled as {settlement:?}")
+            }
+        };
+        let end = match (&one.settlement, end) {
+            (Settlement::Later { attempt, .. }, End::Returned) if *attempt > held.attempt_taken => {
+                End::Retried
+            }
+            (_, end) => end,
+        };
+        pipeline.held.get_mut(&receipt).unwrap().state = State::Settled(end);
+    }
+
+    fn room(&mut self, now: Instant, at: usize, jobs: usize) {
+        let one = &mut self.pipelines[at];
+        let target = &self.targets[one.target];
+        assert!(
+            jobs > 0 && self.stop.is_none() && !one.is_paused && !target.is_stopped,
+            "room for nothing"
+        );
+        assert!(
+            target.open_until.is_none_or(|until| until <= now),
+            "room while the breaker is open"
+        );
+        one.granted += jobs;
+        let most = one.settings.buffer_jobs();
+        let in_hand = one.held.values().filter(|held| !held.is_given_up(now)).count();
+        assert!(in_hand + one.granted <= most, "more room than the buffer of {most} jobs");
+    }
+
+    fn notice(&mut self, now: Instant, notice: &Notice) {
+        match notice {
+            Notice::BreakerOpened { target, until, .. } => {
+                let target = &mut self.targets[usize::from(target.0)];
+                target.open_until = Some(now + *until);
+                target.trying = None;
+                target.failures = 0;
+            }
+            Notice::BreakerClosed { target } => {
+                let target = &mut self.targets[usize::from(target.0)];
+                assert!(target.open_until.is_some(), "a closed breaker is closed");
+                target.open_until = None;
+                target.trying = None;
+            }
+            Notice::TargetStopped { target, .. } => {
+                assert!(self.targets[usize::from(target.0)].is_stopped);
+            }
+            Notice::Throttled { .. } | Notice::JobDead { .. } => {}
+        }
+    }
+
+    /// The pool's own figures are those that were seen.
+    pub(crate) fn compare(&self, at: usize, proof: Proof, now: Instant) {
+        let one = &self.pipelines[at];
+        let seen = one.proof;
+        assert_eq!(
+            (seen.taken, seen.done, seen.returned, seen.retried, seen.dead),
+            (proof.taken, proof.done, proof.returned, proof.retried, proof.dead),
+            "the proof is not what was seen"
+        );
+        // What waits with a lease that has run out may be counted as lost already.
+        let expired = one.held.values().filter(|held| held.is_given_up(now));
+        let lost = seen.lost..=seen.lost + expired.count() as u64;
+        assert!(lost.contains(&proof.lost), "{} are lost, and {lost:?} were", proof.lost);
+        if self.is_stopped {
+            assert!(proof.holds(), "{proof}");
+        }
+    }
+
+    /// True if the source may still be told to settle this job, or was told.
+    pub(crate) fn holds(&self, at: usize, receipt: Receipt) -> bool {
+        self.pipelines[at].held.get(&receipt).is_some_and(|held| !held.is_lost)
+    }
+
+    pub(crate) fn jobs_of(&self, run: RunId) -> usize {
+        self.runs[&run].receipts.len()
+    }
+
+    pub(crate) fn is_running(&self, run: RunId) -> bool {
+        self.runs.contains_key(&run)
+    }
+}
+
+impl Pipeline {
+    fn lose(&mut self, receipt: Receipt) {
+        let Some(held) = self.held.get_mut(&receipt) else { return };
+        if held.is_lost {
+            return;
+        }
+        self.proof.lost += 1;
+        if held.state == State::Running {
+            held.is_lost = true;
+        } else {
+            self.held.remove(&receipt);
+        }
+    }
+
+    fn started(&mut self, now: Instant, receipt: Receipt, job: &Message) {
+        if matches!(self.held[&receipt].state, State::Ended(_)) {
+            self.waits_again(now, receipt);
+        }
+        let held = &self.held[&receipt];
+        assert_eq!(held.state, State::Waiting, "{receipt:?} starts");
+        assert!(!held.is_lost, "{receipt:?} is lost and starts");
+        assert!(held.lease_until.is_none_or(|until| until > now), "a job starts after its lease");
+        assert_eq!(job.attempt, held.attempt, "the attempt that the job is told");
+        assert!(held.not_before.is_none_or(|at| at <= now), "a job starts before its time");
+        if let Some(rest) = &held.rest {
+            assert_eq!(&job.body, rest, "what is done is done again");
+        }
+        if let Some(key) = held.key {
+            assert!(self.blocked.get(&key).is_none_or(|until| *until <= now), "a throttled key");
+            self.key_started(now, receipt, key);
+        }
+        self.held.get_mut(&receipt).unwrap().state = State::Running;
+    }
+
+    fn key_started(&mut self, now: Instant, receipt: Receipt, key: u64) {
+        let same = |held: &Held| held.key == Some(key);
+        let running =
+            self.held.values().filter(|held| same(held) && held.state == State::Running).count();
+        if self.settings.order == Order::Key {
+            let is_earlier = |held: &Held| {
+                same(held)
+                    && !matches!(held.state, State::Settled(_))
+                    && held
+                        .lease_until
+                        .is_none_or(|until| until > now || held.state == State::Running)
+            };
+            let earlier = self.held.range(..receipt).find(|(_, held)| is_earlier(held));
+            assert!(earlier.is_none(), "{receipt:?} overtakes {earlier:?}");
+            assert_eq!(running, 0, "two jobs of an ordered key run");
+        }
+        let most = self.settings.key_concurrency;
+        assert!(most == 0 || running < most, "more jobs of a key than its concurrency");
+        if let Some(rate) = self.settings.key_rate {
+            let burst = self.settings.key_burst.map_or_else(|| usual_burst(rate), f64::from);
+            let level = self.keys.entry(key).or_insert_with(|| Level::new(rate, burst, now));
+            assert!(level.take(now), "a key is above its rate: {level:?}");
+        }
+    }
+
+    /// A job that ran was not settled: it waits in the pool.
+    fn waits_again(&mut self, now: Instant, receipt: Receipt) {
+        let is_ordered = self.is_ordered(self.held[&receipt].key);
+        let held = self.held.get_mut(&receipt).unwrap();
+        let State::Ended(outcome) = std::mem::replace(&mut held.state, State::Waiting) else {
+            panic!("it has ended")
+        };
+        match outcome {
+            Outcome::Retry { after, rest, .. } if is_ordered => {
+                held.attempt += 1;
+                held.not_before = after.map(|after| now + after);
+                if let Some(rest) = rest {
+                    held.bytes = rest.len();
+                    held.rest = Some(rest);
+                }
+            }
+            Outcome::Throttle { scope: Scope::Target, .. } => {}
+            Outcome::Throttle { scope: Scope::Key, until, .. } => {
+                held.not_before = Some(now + until)
+            }
+            other => panic!("{receipt:?} has ended with {other:?}, and is not settled"),
+        }
+    }
+}
+
+impl Target {
+    fn started(&mut self, now: Instant, id: RunId) {
+        assert!(!self.is_stopped, "a run starts at a target that has stopped");
+        assert!(self.throttled_until.is_none_or(|until| until <= now), "a throttled target");
+        self.runs += 1;
+        assert!(self.runs <= self.settings.concurrency, "more runs than the target's concurrency");
+        if let Some(level) = &mut self.level {
+            assert!(level.take(now), "a target is above its rate: {level:?}");
+        }
+        if let Some(until) = self.open_until {
+            assert!(until <= now, "a run starts while the breaker is open");
+            assert!(self.trying.is_none(), "two runs try");
+            self.trying = Some(id);
+        }
+    }
+
+    fn share(&mut self, share: Option<f64>, now: Instant) {
+        let set = self.settings.rate;
+        let Some(rate) = share.into_iter().chain(set).min_by(f64::total_cmp) else {
+            self.level = None;
+            return;
+        };
+        let burst = match set {
+            Some(all) => {
+                let burst = self.settings.burst.map_or_else(|| usual_burst(all), f64::from);
+                (burst * rate / all).ceil().clamp(burst.min(2.0), burst)
+            }
+            None => usual_burst(rate),
+        };
+        let level = self.level.get_or_insert_with(|| Level::new(rate, burst, now));
+        level.pass(now);
+        (level.rate, level.burst) = (rate, burst);
+        level.tokens = level.tokens.min(burst);
+    }
+}
