@@ -11,6 +11,7 @@ pub mod history;
 pub mod ladder;
 pub mod ports;
 pub mod postgres;
+pub mod redis_server;
 pub mod relay;
 pub mod relay_bench;
 pub mod sim;

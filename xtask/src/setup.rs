@@ -44,6 +44,11 @@ const PACKAGES: &[Package] = &[
         skips: "conformance --reference, the peer's half of bench",
     },
     Package {
+        name: "redis-server",
+        file: "/usr/bin/redis-server",
+        skips: "tests of the worker with Redis",
+    },
+    Package {
         name: "postgresql",
         file: "/usr/lib/postgresql/15/bin/initdb",
         skips: "every test of the relay with a database, bench relay",

@@ -73,3 +73,13 @@ pub const SCHEDULES_MAX: usize = 1000;
 pub const MISSED_MAX: u32 = 1000;
 /// Processes that share the rate of one target.
 pub const SHARERS_MAX: usize = 1000;
+/// How long a source that is closed waits for a poll that is under way.
+pub const POLL_END_MAX: Duration = Duration::from_secs(2);
+/// How long a source that is closed tries to carry out what is due at a broker that is away.
+pub const CLOSE_MAX: Duration = Duration::from_secs(10);
+/// Fetchers or settlers of one source.
+pub const FETCHERS_MAX: usize = 64;
+/// Jobs of one call to Redis.
+pub const REDIS_BATCH_MAX: usize = 1000;
+/// Delayed jobs that one call to Redis makes due, and orphans that one call takes over.
+pub const REDIS_MOVE_MAX: usize = 500;

@@ -3,6 +3,9 @@
 pub mod amqp;
 pub mod envelope;
 pub mod ledger;
+pub mod mns;
+pub mod redis;
+pub mod visibility;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 

@@ -10,6 +10,12 @@
 //! A source connects again by itself, for as long as it is not stopped, and says [`News::Away`] and [`News::Back`].
 
 pub mod amqp;
+mod backoff;
+mod driver;
+pub mod mns;
+pub mod redis;
+pub mod redis_list;
+pub mod redis_stream;
 
 use std::time::Instant;
 

@@ -45,10 +45,19 @@ pub struct Work<H> {
     pub publishes: Vec<Publish>,
     /// How many of `publishes` are safe at the broker already, by an earlier try.
     pub published: usize,
-    /// The copy that `Later` or `Dead` makes is safe at the broker already, by an earlier try.
+    /// What `Later`, `Dead` or `Return` does beside letting go is safe at the broker already, by an earlier try.
     pub is_copied: bool,
     /// Which fetcher took it.
     pub fetcher: usize,
+}
+
+impl<H> Work<H> {
+    /// A settlement of a job that was never given out.
+    pub fn of(handle: H, settled: Settled) -> Self {
+        let held =
+            Held { handle, lease_until: None, fetcher: 0, is_renewing: false, waiting: None };
+        work(held, settled)
+    }
 }
 
 /// What follows when a job is to be settled.
