@@ -43,6 +43,10 @@ pub const HTTP_IDLE: Duration = Duration::from_secs(60);
 pub const HTTP_PING: Duration = Duration::from_secs(20);
 /// How long it has to answer that.
 pub const HTTP_PING_TIMEOUT: Duration = Duration::from_secs(10);
+/// Requests on one HTTP/2 connection before another one is opened: what servers allow at least.
+pub const HTTP2_STREAMS: usize = 100;
+/// HTTP/2 connections to one host.
+pub const HTTP2_CONNECTIONS_MAX: usize = 16;
 /// Bytes of one answer that an HTTP/2 server may send ahead.
 pub const HTTP2_STREAM_WINDOW: u32 = 256 << 10;
 /// Bytes of all answers that an HTTP/2 server may send ahead on one connection.

@@ -317,6 +317,43 @@ async fn http2_is_spoken_and_goaway_is_met_by_a_new_connection() {
     assert!(endpoint.connections.load(Ordering::SeqCst) >= 3);
 }
 
+#[tokio::test]
+async fn many_requests_go_over_several_http2_connections() {
+    // Answers only when 250 requests are there at once, and allows 100 on a connection.
+    let together = Arc::new(tokio::sync::Barrier::new(250));
+    let endpoint = Endpoint::start(move |socket| {
+        let together = Arc::clone(&together);
+        async move {
+            let mut builder = h2::server::Builder::new();
+            builder.max_concurrent_streams(100);
+            let connection = builder.handshake::<_, bytes::Bytes>(socket).await;
+            let mut connection = connection.map_err(io::Error::other)?;
+            while let Some(stream) = connection.accept().await {
+                let (_, mut respond) = stream.map_err(io::Error::other)?;
+                let together = Arc::clone(&together);
+                tokio::spawn(async move {
+                    together.wait().await;
+                    let answer = http::Response::builder().status(204).body(()).expect("an answer");
+                    let _ = respond.send_response(answer, true);
+                });
+            }
+            Ok(())
+        }
+    })
+    .await;
+    let target = endpoint.target("http2 = 'only'");
+    let runs: Vec<_> = (0..250)
+        .map(|_| {
+            let target = Arc::clone(&target);
+            tokio::spawn(async move { run(&target).await })
+        })
+        .collect();
+    for running in runs {
+        assert_eq!(running.await.expect("it ran"), Outcome::done());
+    }
+    assert_eq!(endpoint.connections.load(Ordering::SeqCst), 3);
+}
+
 /// A certificate for `localhost` that ends in that year, as its own authority, and a server that shows it.
 async fn tls(year: i32) -> (Endpoint, std::path::PathBuf) {
     let key = rcgen::KeyPair::generate().expect("a key");

@@ -11,6 +11,7 @@ mod tls;
 use std::error::Error as _;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
@@ -23,7 +24,7 @@ use tokio::time::timeout_at;
 use crate::error::Error;
 use crate::limits::{
     HTTP_HEADER_BYTES_MAX, HTTP_HEADERS_MAX, HTTP_IDLE, HTTP_PING, HTTP_PING_TIMEOUT,
-    HTTP2_CONNECTION_WINDOW, HTTP2_STREAM_WINDOW,
+    HTTP2_CONNECTION_WINDOW, HTTP2_CONNECTIONS_MAX, HTTP2_STREAM_WINDOW, HTTP2_STREAMS,
 };
 
 pub use connect::{Connector, Refusal, Resolve, SystemResolver};
@@ -119,10 +120,27 @@ pub enum Failure {
     Broken { why: String },
 }
 
+/// Connections. Of HTTP/2, one to each host: so a busy client has several pools.
+#[derive(Debug)]
+struct Pool {
+    client: Client<Connector, Full<Bytes>>,
+    /// Requests that are under way.
+    in_flight: AtomicUsize,
+}
+
+/// Counts a request for as long as it is under way.
+struct Counted<'a>(&'a AtomicUsize);
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// The client. Cheap to share behind an `Arc`.
 #[derive(Debug)]
 pub struct Http {
-    client: Client<Connector, Full<Bytes>>,
+    pools: Vec<Pool>,
     connector: Connector,
     response_bytes_max: usize,
 }
@@ -142,21 +160,11 @@ impl Http {
     /// The certificate file cannot be read.
     pub fn with_resolver(options: Options, resolver: Arc<dyn Resolve>) -> Result<Self, Error> {
         let connector = Connector::new(&options, resolver)?;
-        let client = Client::builder(TokioExecutor::new())
-            .timer(TokioTimer::new())
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(HTTP_IDLE)
-            .pool_max_idle_per_host(options.connections_max)
-            .http1_max_headers(HTTP_HEADERS_MAX)
-            .http1_max_buf_size(HTTP_HEADER_BYTES_MAX)
-            .http2_max_header_list_size(HTTP_HEADER_BYTES_MAX as u32)
-            .http2_only(options.http2 == Http2::Only)
-            .http2_initial_stream_window_size(HTTP2_STREAM_WINDOW)
-            .http2_initial_connection_window_size(HTTP2_CONNECTION_WINDOW)
-            .http2_keep_alive_interval(HTTP_PING)
-            .http2_keep_alive_timeout(HTTP_PING_TIMEOUT)
-            .build(connector.clone());
-        Ok(Self { client, connector, response_bytes_max: options.response_bytes_max })
+        let pools = if options.http2 == Http2::Never { 1 } else { HTTP2_CONNECTIONS_MAX };
+        let pool =
+            |_| Pool { client: client(&options, &connector), in_flight: AtomicUsize::new(0) };
+        let pools = (0..pools).map(pool).collect();
+        Ok(Self { pools, connector, response_bytes_max: options.response_bytes_max })
     }
 
     /// Opens a connection of its own, under the same rules, for whoever speaks on it by himself.
@@ -176,14 +184,42 @@ impl Http {
         timeout_at(deadline.into(), self.exchange(request)).await.unwrap_or(Err(Failure::Timeout))
     }
 
+    /// The first pool with room, so that few requests need few connections; the emptiest if none has.
+    fn pool(&self) -> &Pool {
+        let busy = |pool: &Pool| pool.in_flight.load(Ordering::Relaxed);
+        let free = self.pools.iter().find(|pool| busy(pool) < HTTP2_STREAMS);
+        free.or_else(|| self.pools.iter().min_by_key(|pool| busy(pool)))
+            .expect("a client has at least one pool")
+    }
+
     async fn exchange(&self, request: http::Request<Bytes>) -> Result<Answer, Failure> {
         // The pool opens no connection for a URL that it does not understand: ask the connector for the words.
         connect::place(request.uri()).map_err(refused)?;
-        let answer = self.client.request(request.map(Full::new)).await.map_err(failure)?;
+        let pool = self.pool();
+        pool.in_flight.fetch_add(1, Ordering::Relaxed);
+        let _counted = Counted(&pool.in_flight);
+        let answer = pool.client.request(request.map(Full::new)).await.map_err(failure)?;
         let (head, body) = answer.into_parts();
         let (body, is_cut) = read(body, self.response_bytes_max).await?;
         Ok(Answer { status: head.status.as_u16(), headers: head.headers, body, is_cut })
     }
+}
+
+fn client(options: &Options, connector: &Connector) -> Client<Connector, Full<Bytes>> {
+    Client::builder(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .pool_timer(TokioTimer::new())
+        .pool_idle_timeout(HTTP_IDLE)
+        .pool_max_idle_per_host(options.connections_max)
+        .http1_max_headers(HTTP_HEADERS_MAX)
+        .http1_max_buf_size(HTTP_HEADER_BYTES_MAX)
+        .http2_max_header_list_size(HTTP_HEADER_BYTES_MAX as u32)
+        .http2_only(options.http2 == Http2::Only)
+        .http2_initial_stream_window_size(HTTP2_STREAM_WINDOW)
+        .http2_initial_connection_window_size(HTTP2_CONNECTION_WINDOW)
+        .http2_keep_alive_interval(HTTP_PING)
+        .http2_keep_alive_timeout(HTTP_PING_TIMEOUT)
+        .build(connector.clone())
 }
 
 /// The body up to `bytes_max`, and whether it goes on. A connection whose answer goes on is given up with it.
