@@ -66,6 +66,17 @@ pub struct Config {
     pub pool: Settings,
     pub sources: BTreeMap<String, SourceKind>,
     pub targets: BTreeMap<String, TargetKind>,
+    raw: Raw,
+}
+
+/// The file as it was read, to see what has changed in another one. It may hold secrets, and is not shown.
+#[derive(Clone, Default)]
+struct Raw(toml::Table);
+
+impl fmt::Debug for Raw {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("***")
+    }
 }
 
 /// Something that is wrong with a configuration file.
@@ -97,11 +108,39 @@ impl Config {
     /// All problems, in the order of the file.
     pub fn parse(text: &str, variables: &BTreeMap<String, String>) -> Result<Self, Vec<Problem>> {
         let mut document = Document::parse(text);
-        let config = read(&mut document, variables);
+        let mut config = read(&mut document, variables);
+        config.raw = Raw(text.parse().unwrap_or_default());
         match document.into_problems() {
             problems if problems.is_empty() => Ok(config),
             problems => Err(problems),
         }
+    }
+
+    /// What a worker that runs with `self` cannot change in place to become `new`, a sentence each. None: only what
+    /// `[target.NAME]` tables say of their provider has changed, beside their `limits`.
+    pub fn fixed(&self, new: &Self) -> Vec<String> {
+        let mut reasons = Vec::new();
+        for key in ["worker", "source", "pipeline"] {
+            if self.raw.0.get(key) != new.raw.0.get(key) {
+                reasons.push(format!("{key} has changed: that needs a restart"));
+            }
+        }
+        let names = |config: &Self| config.targets.keys().cloned().collect::<Vec<_>>();
+        if names(self) != names(new) {
+            reasons.push("targets were added or removed: that needs a restart".to_owned());
+        }
+        for name in new.targets.keys().filter(|name| self.targets.contains_key(*name)) {
+            let limits = |config: &Self| {
+                let target = config.raw.0.get("target")?.get(name)?;
+                Some((target.get("kind").cloned(), target.get("limits").cloned()))
+            };
+            if limits(self) != limits(new) {
+                reasons.push(format!(
+                    "target.{name}: its kind or its limits have changed: that needs a restart"
+                ));
+            }
+        }
+        reasons
     }
 
     /// The source and the target of each pipeline, in the order of `pool.pipelines`.
@@ -184,7 +223,7 @@ fn read(document: &mut Document, variables: &BTreeMap<String, String>) -> Config
     let pipelines = pipelines(document, (&places, &limits));
     document.refuse_others();
     let pool = Settings { pipelines, targets: limits, ..Settings::default() };
-    Config { worker, pool, sources, targets }
+    Config { worker, pool, sources, targets, raw: Raw::default() }
 }
 
 fn pipelines(

@@ -1,7 +1,8 @@
 //! Which sources and targets there are, by the word `kind`.
 
+use crate::io::source::{mns, redis};
 use crate::source::amqp::settings as amqp;
-use crate::target::{apns, getui, huawei, webhook, xiaomi};
+use crate::target::{apns, getui, huawei, program, webhook, xiaomi};
 
 use super::document::{Document, Table};
 
@@ -42,6 +43,9 @@ kinds! {
     /// Where jobs come from: `[source.NAME]`.
     SourceKind, {
         Amqp(amqp::Settings) = "amqp",
+        RedisStream(redis::Settings) = "redis-stream",
+        RedisList(redis::Settings) = "redis-list",
+        Mns(mns::Settings) = "mns",
     }
 }
 
@@ -49,6 +53,7 @@ kinds! {
     /// Who executes jobs: `[target.NAME]`.
     TargetKind, {
         Webhook(webhook::Settings) = "webhook",
+        Program(program::Settings) = "program",
         Apns(apns::Settings) = "apns",
         Huawei(huawei::Settings) = "huawei",
         Xiaomi(xiaomi::Settings) = "xiaomi",

@@ -178,3 +178,16 @@ fn an_empty_file_is_told_what_it_needs() {
     let told = parse("").unwrap_err();
     assert!(told[0].to_string().contains("pipeline: there is none: add [[pipeline]]"), "{told:?}");
 }
+
+#[test]
+fn a_new_file_may_change_what_targets_are_and_nothing_else() {
+    let old = parse(GOOD).unwrap();
+    let fixed = |from: &str, to: &str| old.fixed(&parse(&GOOD.replacen(from, to, 1)).unwrap());
+    assert_eq!(fixed("example.com", "example.org"), Vec::<String>::new());
+    assert_eq!(fixed("hunter2", "hunter3"), ["source has changed: that needs a restart"]);
+    assert_eq!(fixed("= 10\n", "= 11\n"), ["pipeline has changed: that needs a restart"]);
+    assert_eq!(
+        fixed("rate = 100.0", "rate = 99.0"),
+        ["target.hook: its kind or its limits have changed: that needs a restart"]
+    );
+}

@@ -7,9 +7,12 @@ use std::sync::Arc;
 use crate::config::{Config, SourceKind, TargetKind};
 use crate::error::Error;
 use crate::io::secret;
-use crate::io::source::{Source, amqp::Amqp};
+use crate::io::source::{
+    Source, amqp::Amqp, mns::Mns, redis, redis_list::RedisList, redis_stream::RedisStream,
+};
 use crate::io::target::{
-    Target, apns::Apns, getui::Getui, huawei::Huawei, webhook::Webhook, xiaomi::Xiaomi,
+    Target, apns::Apns, getui::Getui, huawei::Huawei, program::Program, webhook::Webhook,
+    xiaomi::Xiaomi,
 };
 use crate::io::worker::{Plan, PlanPipeline, PlanTarget};
 
@@ -75,6 +78,9 @@ pub fn plan(config: &Config) -> Result<Plan, Error> {
 pub fn source(kind: &SourceKind) -> Result<Box<dyn Source>, Error> {
     Ok(match kind.clone() {
         SourceKind::Amqp(settings) => Box::new(Amqp::new(*settings)?),
+        SourceKind::RedisStream(settings) => Box::new(RedisStream::new(*settings)?),
+        SourceKind::RedisList(settings) => Box::new(RedisList::new(*settings)?),
+        SourceKind::Mns(settings) => Box::new(Mns::new(*settings)?),
     })
 }
 
@@ -85,6 +91,7 @@ pub fn source(kind: &SourceKind) -> Result<Box<dyn Source>, Error> {
 pub fn target(kind: &TargetKind) -> Result<Arc<dyn Target>, Error> {
     Ok(match kind.clone() {
         TargetKind::Webhook(settings) => Arc::new(Webhook::new(*settings)?),
+        TargetKind::Program(settings) => Arc::new(Program::new(*settings)?),
         TargetKind::Apns(settings) => Arc::new(Apns::new(&settings)?),
         TargetKind::Huawei(settings) => Arc::new(Huawei::new(*settings)?),
         TargetKind::Xiaomi(settings) => Arc::new(Xiaomi::new(*settings)?),
@@ -99,6 +106,12 @@ pub fn target(kind: &TargetKind) -> Result<Arc<dyn Target>, Error> {
 pub async fn look(kind: &SourceKind) -> Result<String, Error> {
     match kind {
         SourceKind::Amqp(settings) => look_amqp(settings).await,
+        SourceKind::RedisStream(settings) | SourceKind::RedisList(settings) => {
+            look_redis(settings).await
+        }
+        SourceKind::Mns(settings) => {
+            Ok(format!("settings are right; {} was not asked", settings.endpoint))
+        }
     }
 }
 
@@ -119,4 +132,14 @@ async fn look_amqp(settings: &crate::source::amqp::Settings) -> Result<String, E
     // What was to be seen was seen.
     let _ = connection.close().await;
     Ok(told)
+}
+
+async fn look_redis(settings: &redis::Settings) -> Result<String, Error> {
+    let lines = redis::Lines::new(settings.server().client()?, 1);
+    let mut ask = ::redis::cmd("TYPE");
+    ask.arg(&settings.queue);
+    let found = lines.ask(0, &ask).await;
+    let found = found.map_err(|error| redis::failure(&settings.url, &error))?;
+    let kind = redis::text(found).unwrap_or_default();
+    Ok(format!("Redis answers; the key `{}` is: {kind}", settings.queue))
 }

@@ -30,7 +30,7 @@ use crate::io::source::{News, Order};
 use crate::io::target::Target;
 use crate::job::{Job, Receipt};
 use crate::outcome::Outcome;
-use crate::pool::{Effect, Input, PipelineId, Pool, Proof, RunId};
+use crate::pool::{Effect, Input, PipelineId, Pool, Proof, RunId, TargetId};
 use crate::settlement::Settled;
 
 pub use builder::Builder;
@@ -48,6 +48,23 @@ const CLOSE_MAX: Duration = Duration::from_secs(10);
 pub struct Worker {
     plan: Plan,
     metrics: Metrics,
+    control: mpsc::Sender<Vec<PlanTarget>>,
+    changes: mpsc::Receiver<Vec<PlanTarget>>,
+}
+
+/// Changes a worker while it runs.
+#[derive(Clone)]
+pub struct Control {
+    control: mpsc::Sender<Vec<PlanTarget>>,
+}
+
+impl Control {
+    /// These take the place of the worker's targets, one for each and in their order, as one change. Runs that have
+    /// begun finish with the old ones. Targets that had stopped go on.
+    pub async fn replace_targets(&self, targets: Vec<PlanTarget>) {
+        // A worker that has ended has no targets.
+        let _ = self.control.send(targets).await;
+    }
 }
 
 impl Worker {
@@ -57,7 +74,10 @@ impl Worker {
     /// The plan is wrong: all of its problems, a line each.
     pub fn new(plan: Plan) -> Result<Self, Error> {
         match plan.problems().as_slice() {
-            [] => Ok(Self { plan, metrics: Metrics::default() }),
+            [] => {
+                let (control, changes) = mpsc::channel(1);
+                Ok(Self { plan, metrics: Metrics::default(), control, changes })
+            }
             problems => Err(Error::setup(problems.join("\n"))),
         }
     }
@@ -67,13 +87,21 @@ impl Worker {
         self.metrics.clone()
     }
 
+    /// What changes it while it runs.
+    pub fn control(&self) -> Control {
+        Control { control: self.control.clone() }
+    }
+
     /// Runs until `stop` becomes true, and then until everything in hand is finished or given back: no job of its
     /// sources is in memory when it returns. Gives the proof: taken = done + returned + dead + lost.
     ///
     /// # Errors
     /// No source is left that works.
     pub async fn run_until(self, stop: watch::Receiver<bool>) -> Result<Proof, Error> {
-        Shell::new(self.plan, self.metrics).run(stop).await
+        let Self { plan, metrics, control, changes } = self;
+        // Without a Control, no change ever comes.
+        let _control = control;
+        Shell::new(plan, metrics, changes).run(stop).await
     }
 }
 
@@ -115,6 +143,7 @@ struct Shell {
     running: HashMap<RunId, Running>,
     reports: mpsc::UnboundedReceiver<Report>,
     report: mpsc::UnboundedSender<Report>,
+    changes: mpsc::Receiver<Vec<PlanTarget>>,
     grace: Duration,
     inputs: Vec<Input>,
     effects: Vec<Effect>,
@@ -124,7 +153,7 @@ struct Shell {
 }
 
 impl Shell {
-    fn new(plan: Plan, metrics: Metrics) -> Self {
+    fn new(plan: Plan, metrics: Metrics, changes: mpsc::Receiver<Vec<PlanTarget>>) -> Self {
         let Plan { settings, pipelines, targets, grace } = plan;
         let (report, reports) = mpsc::unbounded_channel();
         let goals: Vec<Goal> = targets
@@ -162,6 +191,7 @@ impl Shell {
             running: HashMap::new(),
             reports,
             report,
+            changes,
             grace,
             inputs: Vec::new(),
             effects: Vec::new(),
@@ -186,6 +216,7 @@ impl Shell {
                     Event::Ended(at, ended) => self.source_ended(at, ended),
                 },
                 _ = self.reports.recv_many(&mut reports, STEP_MAX) => (),
+                Some(targets) = self.changes.recv() => self.replace(targets),
                 () = asked(&mut stop), if !is_stopping => {
                     is_stopping = true;
                     let deadline = Instant::now() + self.grace;
@@ -211,18 +242,18 @@ impl Shell {
 
     /// Tells the pool everything that has come, and does what it says.
     fn step(&mut self) {
-        if self.inputs.is_empty() {
-            return;
+        // What is carried out may end runs: those are for a further step.
+        while !self.inputs.is_empty() {
+            let now = Instant::now();
+            self.pool.step_all(now, self.inputs.drain(..), &mut self.effects);
+            let mut starts = Vec::new();
+            let mut effects = std::mem::take(&mut self.effects);
+            for effect in effects.drain(..) {
+                self.carry_out(effect, now, &mut starts);
+            }
+            self.effects = effects;
+            execute(starts, &self.report);
         }
-        let now = Instant::now();
-        self.pool.step_all(now, self.inputs.drain(..), &mut self.effects);
-        let mut starts = Vec::new();
-        let mut effects = std::mem::take(&mut self.effects);
-        for effect in effects.drain(..) {
-            self.carry_out(effect, now, &mut starts);
-        }
-        self.effects = effects;
-        execute(starts, &self.report);
     }
 
     fn carry_out(&mut self, effect: Effect, now: Instant, starts: &mut Vec<Start>) {
@@ -235,6 +266,11 @@ impl Shell {
                 let running =
                     Running { pipeline: line, target: goal, jobs: count, begun: now, task: None };
                 self.running.insert(run, running);
+                // What cannot be followed as its publisher wants is refused before it is executed.
+                if let Some(why) = jobs.iter().find_map(|job| finish::check(job).err()) {
+                    self.finished(run, vec![Outcome::reject(why); count], Duration::ZERO);
+                    return;
+                }
                 let target = Arc::clone(&self.goals[goal].target);
                 starts.push(Start { run, target, jobs, deadline });
             }
@@ -347,6 +383,14 @@ impl Shell {
         }
         line.meters.lost(count);
         line.meters.oldest(line.held.oldest());
+    }
+
+    fn replace(&mut self, targets: Vec<PlanTarget>) {
+        for (at, (goal, new)) in self.goals.iter_mut().zip(targets).enumerate() {
+            goal.target = new.target;
+            goal.meters.stopped(None);
+            self.inputs.push(Input::Mended { target: TargetId(at as u16) });
+        }
     }
 
     /// A source cannot go on, or was closed: what it gave is somebody else's now.

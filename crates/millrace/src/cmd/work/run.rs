@@ -1,13 +1,15 @@
 //! `millrace work run`: executes jobs until a signal.
 #![allow(clippy::disallowed_methods, reason = "starts what serves its metrics")]
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use service::io::http::{Watched, bind, serve};
 use service::io::stop;
+use tokio::signal::unix::{SignalKind, signal};
 use worker::config::Config;
 use worker::io::metrics::Metrics;
-use worker::io::worker::{Plan, Worker};
+use worker::io::worker::{Control, Plan, Worker};
 
 use super::super::log::Log;
 use super::{File, fail, say, unable};
@@ -19,7 +21,8 @@ use super::{File, fail, say, unable};
                   rest, flushes, and prints the proof on standard output:\n  \
                   taken 1000 = done 990 + returned 8 + retried 0 + dead 2 + lost 0\n\
                   The signal again ends it at once: the broker gives the jobs that it held to others.\n\
-                  SIGHUP: it reads the file again, and all of it holds, or nothing of it.\n\n\
+                  SIGHUP: it reads the file again. Targets get their new settings and credentials. A file with any other change, \
+                  or a wrong one, changes nothing, and the log says why.\n\n\
                   Exit code 0: it was stopped. 1: it cannot go on. 2: the settings are wrong. 130: it was stopped at once."
 )]
 pub(super) struct Args {
@@ -76,10 +79,35 @@ async fn work(plan: Plan, config: &Config, args: &Args) -> Result<String, String
         stop::on_signals("nothing more is fetched; what runs is finished, the rest goes back");
     let pipelines = config.pool.pipelines.len();
     tracing::info!(pipelines, metrics = config.worker.metrics, "working");
-    let _ = args;
+    tokio::spawn(reload(args.file.config.clone(), config.clone(), worker.control()));
     let proof = worker.run_until(stopped).await.map_err(|error| error.to_string())?;
     tracing::info!("ended: {proof}");
     Ok(proof.to_string())
+}
+
+/// Reads the file again with each SIGHUP. All of it holds, or nothing of it.
+async fn reload(path: PathBuf, mut config: Config, control: Control) {
+    let Ok(mut hangup) = signal(SignalKind::hangup()) else { return };
+    while hangup.recv().await.is_some() {
+        let read = worker::io::config::read(&path);
+        let read = read.and_then(|new| Ok((worker::io::config::plan(&new)?, new)));
+        match read {
+            Ok((plan, new)) => {
+                let fixed = config.fixed(&new);
+                if fixed.is_empty() {
+                    control.replace_targets(plan.targets).await;
+                    config = new;
+                    tracing::info!(
+                        "settings read again: targets have their new settings and credentials"
+                    );
+                } else {
+                    let why = fixed.join("; ");
+                    tracing::error!(%why, "settings not changed: the old ones hold, all of them");
+                }
+            }
+            Err(error) => tracing::error!(%error, "settings not changed: the new ones are wrong"),
+        }
+    }
 }
 
 /// What is served of a worker.
