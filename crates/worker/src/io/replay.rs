@@ -3,10 +3,19 @@
 //! Both connect, do their work and disconnect. A dead job leaves its queue only after its copy is confirmed, so an
 //! interrupted replay repeats jobs at worst, and never loses one.
 
+mod back;
+mod send;
+
 use std::time::Duration;
 
+use client::{Connection, Options, Url};
+
 use crate::error::Error;
+use crate::io::source::amqp::{error, options};
 use crate::job::Header;
+
+pub use back::replay;
+pub use send::send;
 
 /// Which dead jobs go back, and how fast.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -77,26 +86,34 @@ pub struct Send {
     pub attempts_max: Option<u32>,
     /// JSON, what to publish after success (`x-job-then`).
     pub then: Option<String>,
-    /// The key and the window of a unique job (`x-job-unique`, `x-job-unique-ms`).
+    /// The key of a unique job, for a queue of Millrace that drops repeated messages. With a window the queue is
+    /// declared so, and has to be so if it is there.
     pub unique: Option<(String, Option<Duration>)>,
     /// More headers.
     pub headers: Vec<Header>,
 }
 
-/// Puts dead jobs back into their queue, with their first attempt before them.
-///
-/// `url` is an `amqp://` or `amqps://` URL.
-///
-/// # Errors
-/// The URL is none, the broker cannot be reached, or a queue is not there.
-pub async fn replay(url: &str, what: &Replay) -> Result<Replayed, Error> {
-    Err(Error::setup(format!("{} at {} is not here yet", what.queue, url.len())))
+/// A connection that may rest for long: a replay can be slow on purpose.
+async fn connect(url: &Url, what: &str) -> Result<Connection, Error> {
+    let opened = Connection::open(url, &resting(what)).await;
+    opened.map_err(|failure| error(format!("connecting to {url}"), &failure))
 }
 
-/// Publishes one job, and gives its id once the broker has confirmed it.
-///
-/// # Errors
-/// The URL is none, the broker cannot be reached, or the queue is not there.
-pub async fn send(url: &str, job: &Send) -> Result<String, Error> {
-    Err(Error::setup(format!("{} at {} is not here yet", job.queue, url.len())))
+fn resting(what: &str) -> Options {
+    Options { heartbeat: 0, ..options(what) }
+}
+
+fn url_of(text: &str) -> Result<Url, Error> {
+    text.parse().map_err(|bad: client::BadUrl| Error::setup(bad.to_string()))
+}
+
+/// How many messages a queue has ready.
+async fn look_up(connection: &mut Connection, queue: &str) -> Result<u32, Error> {
+    match connection.look_up_queue(queue).await {
+        Ok(declared) => Ok(declared.message_count),
+        Err(client::Error::ChannelClosed { code: 404, .. }) => {
+            Err(Error::setup(format!("there is no queue `{queue}`: create it, or mend its name")))
+        }
+        Err(failure) => Err(error(format!("looking for the queue `{queue}`"), &failure)),
+    }
 }

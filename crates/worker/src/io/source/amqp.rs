@@ -7,7 +7,7 @@
 //! A job of a connection that is lost is lost here too: the broker gives it to somebody else.
 
 mod connect;
-mod errand;
+pub(in crate::io) mod errand;
 mod task;
 
 use client::Url;

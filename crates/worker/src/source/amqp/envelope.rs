@@ -54,8 +54,6 @@ pub mod name {
     pub const DIED_MS: &str = "x-job-died-ms";
     /// The queue that the job was taken from.
     pub const QUEUE: &str = "x-job-queue";
-    pub const UNIQUE: &str = "x-job-unique";
-    pub const UNIQUE_MS: &str = "x-job-unique-ms";
     /// Everything above begins so.
     pub const OURS: &str = "x-job-";
     /// Other programs' name for an order key.
@@ -136,6 +134,16 @@ pub fn id(properties: &Properties<'_>, body: &[u8]) -> String {
     };
     let known = written.or_else(celerys);
     known.map_or_else(|| content_id(properties, body), str::to_owned)
+}
+
+/// The job's type, if it has one.
+pub fn kind<'a>(properties: &Properties<'a>) -> Option<&'a str> {
+    let header = || match properties.headers?.find(name::TYPE)? {
+        ValueRef::LongStr(text) => std::str::from_utf8(text).ok(),
+        _ => None,
+    };
+    let celerys = || Some(celery::Task::find(properties.headers?).ok()??.name);
+    properties.kind.filter(|kind| !kind.is_empty()).or_else(header).or_else(celerys)
 }
 
 /// The attempt that comes next, as far as it can be read.
