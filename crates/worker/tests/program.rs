@@ -67,7 +67,8 @@ fn why(outcome: &Outcome) -> &str {
 
 /// A place that a script may write to.
 fn place(name: &str) -> String {
-    let path = std::env::temp_dir().join(format!("millrace-program-{}-{name}", std::process::id()));
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR"))
+        .join(format!("millrace-program-{}-{name}", std::process::id()));
     let _ = std::fs::remove_file(&path);
     path.display().to_string()
 }

@@ -362,7 +362,7 @@ async fn tls(year: i32) -> (Endpoint, std::path::PathBuf) {
     params.not_after = rcgen::date_time_ymd(year, 1, 1);
     let certificate = params.self_signed(&key).expect("a certificate");
     let name = format!("millrace-webhook-{}-{year}.pem", std::process::id());
-    let file = std::env::temp_dir().join(name);
+    let file = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     std::fs::write(&file, certificate.pem()).expect("a file");
     let key = rustls::pki_types::PrivatePkcs8KeyDer::from(key.serialize_der());
     let provider = Arc::new(rustls::crypto::ring::default_provider());

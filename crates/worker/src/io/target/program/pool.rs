@@ -20,6 +20,8 @@ use crate::target::program::{End, last_words, lines};
 /// Before a process is started again: doubled each time, until one has answered.
 const RESTART_MIN: Duration = Duration::from_millis(100);
 const RESTART_MAX: Duration = Duration::from_secs(30);
+/// How long a process that has closed a pipe has to end, before it is made to.
+const CLOSE_MAX: Duration = Duration::from_secs(1);
 /// Bytes of stderr that are kept for the reason.
 const SAID_BYTES: usize = 2048;
 /// Bytes of requests that wait in front of a pipe.
@@ -73,6 +75,8 @@ enum Why {
     Over,
     /// It has ended by itself.
     Ended,
+    /// It has closed a pipe: most often since it is just ending.
+    Closed(&'static str),
     /// It is to be killed.
     Bad(String),
 }
@@ -131,11 +135,11 @@ impl Place {
                 written = talk.stdin.write_buf(&mut talk.queued), if !talk.queued.is_empty() => {
                     if written.is_err() {
                         // It has closed its stdin: what it still says is not waited for.
-                        return Why::Bad("it reads no more jobs".into());
+                        return Why::Closed("it reads no more jobs");
                     }
                 }
                 read = talk.stdout.read_buf(&mut talk.heard) => match read {
-                    Ok(0) | Err(_) => return Why::Bad("it closed its stdout".into()),
+                    Ok(0) | Err(_) => return Why::Closed("it closed its stdout"),
                     Ok(_) => if let Err(why) = talk.hear(settings.output_bytes_max) {
                         return Why::Bad(why);
                     },
@@ -166,15 +170,11 @@ impl Place {
                 process.stop(grace).await;
                 return (None, false);
             }
-            Why::Ended => {
-                let end = process.kill().await;
-                talk.drain(self.shared.settings.output_bytes_max).await;
-                match end {
-                    End::Exit(status) => format!("it ended with exit {status}"),
-                    End::Signal(signal) => format!("it was ended by signal {signal}"),
-                    End::Flood | End::Late => "it ended".into(),
-                }
-            }
+            Why::Ended => self.last(&mut process, &mut talk).await,
+            Why::Closed(what) => match timeout(CLOSE_MAX, process.ended()).await {
+                Ok(()) => self.last(&mut process, &mut talk).await,
+                Err(_) => what.into(),
+            },
             Why::Bad(why) => why,
         };
         let said = last_words(&talk.said);
@@ -185,6 +185,17 @@ impl Place {
         // Nothing, once it is reaped.
         process.stop(grace).await;
         (Some(why), talk.has_answered)
+    }
+
+    /// What a process that has ended has still answered, and how it ended.
+    async fn last(&self, process: &mut Process, talk: &mut Talk) -> String {
+        let end = process.kill().await;
+        talk.drain(self.shared.settings.output_bytes_max).await;
+        match end {
+            End::Exit(status) => format!("it ended with exit {status}"),
+            End::Signal(signal) => format!("it was ended by signal {signal}"),
+            End::Flood | End::Late => "it ended".into(),
+        }
     }
 }
 
