@@ -12,6 +12,7 @@ pub mod ladder;
 pub mod ports;
 pub mod postgres;
 pub mod redis_server;
+pub mod providers;
 pub mod relay;
 pub mod relay_bench;
 pub mod sim;

@@ -13,6 +13,9 @@ use crate::target::fanout::{Body, Fate, Fill, Part, fold, plan};
 use crate::target::push::Verdict;
 use crate::target::session::Lease;
 
+/// Shortest secret that is looked for in what a provider says.
+const SECRET_BYTES_MIN: usize = 4;
+
 /// One token in a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Piece<'a> {
@@ -158,6 +161,17 @@ pub fn retry_after(answer: &Answer) -> Option<std::time::Duration> {
     let text = answer.headers.get(http::header::RETRY_AFTER)?.to_str().ok()?;
     let seconds: u64 = text.trim().parse().ok()?;
     Some(std::time::Duration::from_secs(seconds.min(24 * 3600)))
+}
+
+/// The answer without these texts, if the provider repeats them: what it says is logged and stored with dead jobs.
+pub(super) fn hide(mut answer: Answer, secrets: &[&str]) -> Answer {
+    for secret in secrets.iter().filter(|secret| secret.len() >= SECRET_BYTES_MIN) {
+        let text = String::from_utf8_lossy(&answer.body);
+        if text.contains(secret) {
+            answer.body = text.replace(secret, "***").into();
+        }
+    }
+    answer
 }
 
 /// For `doctor`: whether there is an access token.

@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::io::http::{Answer, Http, Options};
 use crate::io::secret;
 use crate::io::source::BoxFuture;
-use crate::io::target::fanout::{self, Piece, Sender, failed, retry_after};
+use crate::io::target::fanout::{self, Piece, Sender, failed, hide, retry_after};
 use crate::io::target::push::DeadTokens;
 use crate::io::target::session::Shared;
 use crate::io::target::{Run, Target};
@@ -82,13 +82,16 @@ impl Getui {
         let mut request = http::Request::post(format!("{base}/v2/{}{path}", self.settings.app_id))
             .header(CONTENT_TYPE, "application/json;charset=utf-8");
         if let Some(token) = token {
-            let mut token = HeaderValue::try_from(token).map_err(wrong)?;
-            token.set_sensitive(true);
-            request = request.header("token", token);
+            let mut value = HeaderValue::try_from(token).map_err(wrong)?;
+            value.set_sensitive(true);
+            request = request.header("token", value);
         }
         let request = request.body(Bytes::from(body.to_string())).map_err(wrong)?;
         let answer = self.http.send(request, deadline).await;
-        Ok((answer.map_err(|failure| failed("getui", failure))?, domain))
+        let answer = answer.map_err(|failure| failed("getui", failure))?;
+        let secrets: [&str; 3] = [&self.master_secret, &self.app_key, token.unwrap_or_default()];
+        // An answer to a request for an access token holds the token: it is not shown, but read.
+        Ok((hide(answer, &secrets), domain))
     }
 
     /// The app is not served there: from now on the next domain is asked, unless another run has gone on already.

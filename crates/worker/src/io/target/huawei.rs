@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::io::http::{Answer, Http, Options};
 use crate::io::secret;
 use crate::io::source::BoxFuture;
-use crate::io::target::fanout::{self, Piece, Sender, failed, retry_after};
+use crate::io::target::fanout::{self, Piece, Sender, failed, hide, retry_after};
 use crate::io::target::push::DeadTokens;
 use crate::io::target::session::Shared;
 use crate::io::target::{Run, Target};
@@ -39,7 +39,7 @@ pub struct Huawei {
 
 /// How an access token is come by.
 enum Credentials {
-    OAuth { form: String },
+    OAuth { form: String, secret: String },
     Account { account: Box<ServiceAccount>, key: Box<EncodingKey> },
 }
 
@@ -85,13 +85,14 @@ impl Huawei {
 
     async fn refresh(&self, deadline: Instant) -> Result<(String, Duration), Verdict> {
         match &self.credentials {
-            Credentials::OAuth { form } => {
+            Credentials::OAuth { form, secret } => {
                 let request = http::Request::post(&self.settings.token_url)
                     .header(CONTENT_TYPE, "application/x-www-form-urlencoded")
                     .body(Bytes::from(form.clone()))
                     .map_err(wrong)?;
                 let answer = self.http.send(request, deadline).await;
                 let answer = answer.map_err(|failure| failed("huawei", failure))?;
+                let answer = hide(answer, &[secret]);
                 huawei::access_token(answered(&answer))
             }
             Credentials::Account { account, key } => {
@@ -123,7 +124,16 @@ impl Huawei {
             request = request.header("push-type", push_type.to_string());
         }
         let request = request.body(body).map_err(wrong)?;
-        self.http.send(request, deadline).await.map_err(|failure| failed("huawei", failure))
+        let answer = self.http.send(request, deadline).await;
+        let answer = answer.map_err(|failure| failed("huawei", failure))?;
+        Ok(hide(answer, &[token, self.secret()]))
+    }
+
+    fn secret(&self) -> &str {
+        match &self.credentials {
+            Credentials::OAuth { secret, .. } => secret,
+            Credentials::Account { .. } => "",
+        }
     }
 }
 
@@ -184,12 +194,13 @@ fn credentials(settings: &Settings) -> Result<Credentials, Error> {
         Version::V1 | Version::V2 => {
             let id = settings.app_id.as_ref().ok_or_else(|| missing("app_id"))?;
             let secret = settings.client_secret.as_ref().ok_or_else(|| missing("client_secret"))?;
+            let secret = secret::read(secret)?;
             let form = form_urlencoded::Serializer::new(String::new())
                 .append_pair("grant_type", "client_credentials")
                 .append_pair("client_id", id)
-                .append_pair("client_secret", &secret::read(secret)?)
+                .append_pair("client_secret", &secret)
                 .finish();
-            Ok(Credentials::OAuth { form })
+            Ok(Credentials::OAuth { form, secret })
         }
         Version::V3 => {
             let file = settings.service_account.as_ref();

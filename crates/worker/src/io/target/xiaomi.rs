@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::io::http::{Answer, Http, Options};
 use crate::io::secret;
 use crate::io::source::BoxFuture;
-use crate::io::target::fanout::{self, Piece, Sender, failed, retry_after};
+use crate::io::target::fanout::{self, Piece, Sender, failed, hide, retry_after};
 use crate::io::target::push::DeadTokens;
 use crate::io::target::{Run, Target};
 use crate::job::Message;
@@ -28,6 +28,7 @@ pub struct Xiaomi {
     settings: Settings,
     url: String,
     authorization: HeaderValue,
+    secret: String,
     http: Http,
     dead: DeadTokens,
     /// Milliseconds since 1970.
@@ -51,9 +52,9 @@ impl Xiaomi {
         if let Some(problem) = settings.problems().into_iter().next() {
             return Err(Error::setup(problem));
         }
-        let key = format!("key={}", secret::read(&settings.app_secret)?);
-        let mut authorization =
-            HeaderValue::try_from(key).map_err(|_| Error::setup("app_secret fits no header"))?;
+        let secret = secret::read(&settings.app_secret)?;
+        let mut authorization = HeaderValue::try_from(format!("key={secret}"))
+            .map_err(|_| Error::setup("app_secret fits no header"))?;
         authorization.set_sensitive(true);
         let options = Options {
             response_bytes_max: RESPONSE_BYTES_MAX,
@@ -63,6 +64,7 @@ impl Xiaomi {
         Ok(Self {
             url: format!("{}{}", settings.url.trim_end_matches('/'), settings.path()),
             authorization,
+            secret,
             http: Http::new(options)?,
             dead: DeadTokens::new("xiaomi", settings.package.clone(), settings.feedback.clone()),
             now_ms,
@@ -94,7 +96,9 @@ impl Xiaomi {
             .header(CONTENT_TYPE, "application/x-www-form-urlencoded;charset=UTF-8")
             .body(Bytes::from(form))
             .map_err(|_| Verdict::Config { why: "xiaomi: url is no address".to_owned() })?;
-        self.http.send(request, deadline).await.map_err(|failure| failed("xiaomi", failure))
+        let answer = self.http.send(request, deadline).await;
+        let answer = answer.map_err(|failure| failed("xiaomi", failure))?;
+        Ok(hide(answer, &[&self.secret]))
     }
 }
 

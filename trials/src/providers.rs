@@ -1,0 +1,15 @@
+//! Local servers that speak the protocols of push providers, with faults on demand.
+//!
+//! They know nothing of the worker: made from the providers' public documents alone.
+
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    clippy::print_stdout,
+    reason = "servers and loads: sockets, clocks and threads"
+)]
+
+pub mod getui;
+pub mod huawei;
+pub mod rest;
+pub mod xiaomi;
