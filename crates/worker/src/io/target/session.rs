@@ -27,10 +27,12 @@ impl Shared {
         refresh: impl Future<Output = Result<(String, Duration), Verdict>>,
     ) -> Result<Lease, Verdict> {
         let mut session = self.session.lock().await;
-        if let Ask::Wait { until } = session.ask(Instant::now()) {
+        let mut ask = session.ask(Instant::now());
+        if let Ask::Wait { until } = ask {
             tokio::time::sleep_until(until.into()).await;
+            ask = session.ask(Instant::now());
         }
-        let ask = match session.ask(Instant::now()) {
+        let ask = match ask {
             Ask::Refresh => match refresh.await {
                 Ok((token, life)) => Ask::Use(session.got(Instant::now(), token, life)),
                 Err(verdict) => session.failed(Instant::now(), verdict),
