@@ -159,6 +159,22 @@ async fn a_wrong_environment_declares_no_token_dead() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn regids_that_xiaomi_lists_as_invalid_are_told_with_a_job_that_was_done() {
+    let server = server().await;
+    server.provider().invalid = vec!["old-1".to_owned(), "old-2".to_owned()];
+    let url = server.url();
+    let target = target(&server, &format!("invalid_poll = '1d'\nfeedback_url = '{url}'"));
+    server.provider().faults = [coded(10001, "busy")].into();
+    assert_eq!(one(&target, job("1", &["a"], &note("t"))).await.name(), "retry");
+    assert_eq!(server.provider().fetches, 0, "nothing was done that it could ride on");
+    let outcome = one(&target, job("1", &["a"], &note("t"))).await;
+    let tokens: Vec<String> = told(&outcome).into_iter().map(|(token, _)| token).collect();
+    assert_eq!(tokens, ["old-1", "old-2"]);
+    assert_eq!(one(&target, job("2", &["a"], &note("t"))).await, Outcome::done());
+    assert_eq!(server.provider().fetches, 1, "not before a day is over");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wrong_secret_stops_the_target() {
     let server = server().await;
     let right = words(&server, "");

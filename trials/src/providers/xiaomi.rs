@@ -19,6 +19,9 @@ pub struct Xiaomi {
     pub quota: Option<u64>,
     /// Answers to the next requests.
     pub faults: Faults,
+    /// Regids that the next fetch of invalid ones gives, once.
+    pub invalid: Vec<String>,
+    pub fetches: u64,
     pub sends: u64,
     pub sent: Counts,
     pub titles: BTreeSet<String>,
@@ -112,6 +115,12 @@ impl Provider for Xiaomi {
         match asked.path.as_str() {
             "/v2/message/regid" | "/v3/message/regid" | "/v2/multi_messages/regids" => {
                 self.send(asked)
+            }
+            "/v1/feedback/fetch_invalid_regids" => {
+                self.fetches += 1;
+                let list = std::mem::take(&mut self.invalid);
+                let body = json!({ "result": "ok", "code": 0, "data": { "list": list } });
+                Reply::json(200, &body)
             }
             _ => Reply::text(404, "not found"),
         }

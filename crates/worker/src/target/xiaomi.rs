@@ -33,12 +33,14 @@ use crate::feedback::Certainty;
 use crate::outcome::Scope;
 use crate::target::fanout::Body;
 use crate::target::push::{Feedback, Verdict};
-use crate::value::Secret;
+use crate::value::{Secret, Time};
 
 /// Tokens of one request.
 pub const TOKENS_MAX: usize = 1000;
 /// Requests of one run, where messages that shared a request have to go one by one.
 pub const REQUESTS_MAX: usize = 50;
+/// Invalid regids that one fetch tells.
+pub const INVALID_MAX: usize = 10_000;
 /// How long the app waits after a rate limit.
 const RATE_WAIT: Duration = Duration::from_secs(60);
 
@@ -70,6 +72,13 @@ pub struct Settings {
     /// Default `https://api.xmpush.xiaomi.com`.
     #[serde(default = "url")]
     pub url: String,
+    /// How often the list of invalid regids is fetched, 1m to 1d; not set: never. Each fetch rides on a job that was
+    /// done, whose settlement waits for the messages. Xiaomi gives each regid once: those of a fetch are lost if the
+    /// process is killed before that job is settled. Needs `feedback`.
+    pub invalid_poll: Option<Time>,
+    /// Default `https://feedback.xmpush.xiaomi.com`.
+    #[serde(default = "feedback_url")]
+    pub feedback_url: String,
     /// A certificate authority (PEM) instead of the machine's.
     pub ca: Option<PathBuf>,
     /// Where dead tokens are told; not set: nowhere.
@@ -78,6 +87,10 @@ pub struct Settings {
 
 fn url() -> String {
     "https://api.xmpush.xiaomi.com".to_owned()
+}
+
+fn feedback_url() -> String {
+    "https://feedback.xmpush.xiaomi.com".to_owned()
 }
 
 impl Settings {
@@ -91,8 +104,17 @@ impl Settings {
             problems
                 .push("package names several packages: Xiaomi v2 takes one, v3 several".to_owned());
         }
-        if !(self.url.starts_with("https://") || self.url.starts_with("http://")) {
-            problems.push("url is no http or https address".to_owned());
+        for (name, url) in [("url", &self.url), ("feedback_url", &self.feedback_url)] {
+            if !(url.starts_with("https://") || url.starts_with("http://")) {
+                problems.push(format!("{name} is no http or https address"));
+            }
+        }
+        let (minute, day) = (Duration::from_secs(60), Duration::from_secs(24 * 3600));
+        if self.invalid_poll.is_some_and(|poll| !(minute..=day).contains(&poll.0)) {
+            problems.push("invalid_poll is not between 1m and 1d".to_owned());
+        }
+        if self.invalid_poll.is_some() && self.feedback.is_none() {
+            problems.push("invalid_poll needs feedback: say where dead tokens are told".to_owned());
         }
         problems.extend(self.feedback.iter().flat_map(Feedback::problems));
         problems
@@ -207,6 +229,23 @@ fn accepted(data: &Value, tokens: &[&str]) -> Vec<Verdict> {
     let verdict =
         |token: &&str| if bad.contains(token) { dead("bad_regids") } else { Verdict::Done };
     tokens.iter().map(verdict).collect()
+}
+
+/// The regids of an answer of `/v1/feedback/fetch_invalid_regids`, at most [`INVALID_MAX`].
+///
+/// # Errors
+/// Why there are none.
+pub fn invalid(answer: Answered<'_>) -> Result<Vec<String>, Verdict> {
+    let coded = match serde_json::from_slice::<Coded>(answer.body) {
+        Ok(coded) => coded,
+        Err(_) => return Err(by_status(answer)),
+    };
+    if coded.code != 0 {
+        return Err(by_code(&coded, answer.now_ms));
+    }
+    let list = coded.data.get("list").and_then(Value::as_array);
+    let regids = list.into_iter().flatten().filter_map(Value::as_str);
+    Ok(regids.take(INVALID_MAX).map(str::to_owned).collect())
 }
 
 fn by_code(coded: &Coded, now_ms: u64) -> Verdict {

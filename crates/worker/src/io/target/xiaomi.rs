@@ -1,27 +1,32 @@
 //! The Xiaomi MiPush target: up to a thousand tokens in one request.
 
 use std::sync::Arc;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 
 use crate::error::Error;
+use crate::feedback::Certainty;
 use crate::io::http::{Answer, Http, Options};
 use crate::io::secret;
 use crate::io::source::BoxFuture;
 use crate::io::target::fanout::{self, Piece, Sender, failed, hide, retry_after};
-use crate::io::target::push::DeadTokens;
+use crate::io::target::push::{DeadTokens, Refused};
 use crate::io::target::{Run, Target};
 use crate::job::Message;
 use crate::limits::RUN_JOBS_MAX;
 use crate::outcome::Outcome;
+use crate::settlement::Publish;
 use crate::target::fanout::{Body, Fill};
 use crate::target::push::Verdict;
 use crate::target::xiaomi::{self, Answered, REQUESTS_MAX, Settings, TOKENS_MAX, fields, messages};
 
 /// An answer names each refused token: a thousand of them fit.
 const RESPONSE_BYTES_MAX: usize = 1 << 20;
+
+/// Longest wait for the list of invalid regids.
+const POLL_TIME: Duration = Duration::from_secs(5);
 
 /// Sends jobs to phones through Xiaomi, for one app.
 pub struct Xiaomi {
@@ -31,6 +36,8 @@ pub struct Xiaomi {
     secret: String,
     http: Http,
     dead: DeadTokens,
+    /// When the list of invalid regids was fetched; locked while it is.
+    polled: tokio::sync::Mutex<Option<Instant>>,
     /// Milliseconds since 1970.
     now_ms: fn() -> u64,
 }
@@ -67,6 +74,7 @@ impl Xiaomi {
             secret,
             http: Http::new(options)?,
             dead: DeadTokens::new("xiaomi", settings.package.clone(), settings.feedback.clone()),
+            polled: tokio::sync::Mutex::new(None),
             now_ms,
             settings,
         })
@@ -142,6 +150,50 @@ impl Xiaomi {
         }
     }
 
+    /// The messages about the regids that Xiaomi lists as invalid, if it is time to ask.
+    async fn invalid(&self, deadline: Instant) -> Vec<Publish> {
+        let Some(every) = self.settings.invalid_poll else { return Vec::new() };
+        let Ok(mut polled) = self.polled.try_lock() else { return Vec::new() };
+        let now = Instant::now();
+        // The job is done: it does not wait long for this.
+        let deadline = deadline.min(now + POLL_TIME);
+        if polled.is_some_and(|at| now < at + every.0) {
+            return Vec::new();
+        }
+        *polled = Some(now);
+        match self.fetch(deadline).await {
+            Ok(regids) => {
+                let one = |token: &String| {
+                    let (job_id, reason) = ("", "fetch_invalid_regids");
+                    let certainty = Certainty::Certain;
+                    let refused = Refused { job_id, token, reason, certainty, since_ms: None };
+                    self.dead.publishes(refused)
+                };
+                regids.iter().flat_map(one).collect()
+            }
+            Err(verdict) => {
+                tracing::warn!(
+                    package = %self.settings.package,
+                    verdict = verdict.name(),
+                    "xiaomi's list of invalid regids was not fetched; the next try is after invalid_poll"
+                );
+                Vec::new()
+            }
+        }
+    }
+
+    async fn fetch(&self, deadline: Instant) -> Result<Vec<String>, Verdict> {
+        let base = self.settings.feedback_url.trim_end_matches('/');
+        let request = http::Request::get(format!("{base}/v1/feedback/fetch_invalid_regids"))
+            .header(AUTHORIZATION, self.authorization.clone())
+            .body(Bytes::new())
+            .map_err(|_| Verdict::Config {
+                why: "xiaomi: feedback_url is no address".to_owned(),
+            })?;
+        let answer = self.http.send(request, deadline).await;
+        xiaomi::invalid(self.answered(&answer.map_err(|failure| failed("xiaomi", failure))?))
+    }
+
     fn answered<'a>(&self, answer: &'a Answer) -> Answered<'a> {
         Answered {
             status: answer.status,
@@ -171,14 +223,29 @@ impl Target for Xiaomi {
     }
 
     fn run(self: Arc<Self>, run: Run) -> BoxFuture<Vec<Outcome>> {
-        Box::pin(async move { fanout::run(&*self, &self.dead, self.fill(), run).await })
+        Box::pin(async move {
+            let deadline = run.deadline;
+            let mut outcomes = fanout::run(&*self, &self.dead, self.fill(), run).await;
+            let done = outcomes.iter_mut().find_map(|outcome| match outcome {
+                Outcome::Done { publishes } => Some(publishes),
+                Outcome::Retry { .. }
+                | Outcome::Throttle { .. }
+                | Outcome::TokenDead { .. }
+                | Outcome::Reject { .. }
+                | Outcome::Config { .. } => None,
+            });
+            if let Some(publishes) = done {
+                publishes.extend(self.invalid(deadline).await);
+            }
+            outcomes
+        })
     }
 
     fn check(self: Arc<Self>) -> BoxFuture<Result<String, Error>> {
         // Xiaomi has no request that checks a secret and sends nothing: an empty one is refused either way, and the
         // code tells which.
         Box::pin(async move {
-            let deadline = Instant::now() + std::time::Duration::from_secs(10);
+            let deadline = Instant::now() + Duration::from_secs(10);
             let empty = self.post(String::new(), deadline).await;
             let verdict = match empty {
                 Ok(answer) => xiaomi::verdicts(self.answered(&answer), &[""]).pop(),

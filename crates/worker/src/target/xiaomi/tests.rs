@@ -110,4 +110,5 @@ fn settings_that_miss_something_say_what() {
     assert_eq!(problems("package = ''\napp_secret = 's'").len(), 1);
     assert_eq!(problems("package = 'a,b'\nversion = 'v2'\napp_secret = 's'").len(), 1);
     assert_eq!(problems("package = 'a'\napp_secret = 's'\nurl = 'x'").len(), 1);
+    assert_eq!(problems("package = 'a'\napp_secret = 's'\ninvalid_poll = '1s'").len(), 2);
 }
