@@ -6,6 +6,7 @@
 )]
 
 pub mod config;
+pub mod coord;
 pub mod handlers;
 pub mod http;
 pub mod metrics;

@@ -67,7 +67,7 @@ pub fn redis_key(queue: &str, unique: &Unique) -> String {
     format!("millrace:unique:{queue}:{}", unique.key)
 }
 
-/// Why a broker cannot do it; none if it can. `product` is what an AMQP server calls itself, else the source's kind.
+/// Why a broker cannot do it; none if it can. `product` names it: `millrace`, `rabbitmq`, else the kind of the source.
 pub fn refusal(product: &str) -> Option<String> {
     let product = product.to_ascii_lowercase();
     if ["millrace", "redis"].iter().any(|able| product.contains(able)) {

@@ -1,4 +1,5 @@
 //! Holders and granters among lost, late and repeated messages, clocks that drift, and deaths.
+#![allow(clippy::disallowed_methods, reason = "a test has to begin at some time")]
 
 use std::collections::BTreeSet;
 
