@@ -9,6 +9,8 @@
     reason = "servers and loads: sockets, clocks and threads"
 )]
 
+pub mod apns;
+pub mod authority;
 pub mod getui;
 pub mod huawei;
 pub mod rest;

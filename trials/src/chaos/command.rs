@@ -21,6 +21,7 @@ use crate::checker::{Rules, Verdict, check};
 use crate::differential;
 use crate::history::History;
 use crate::ladder;
+use crate::providers::apns;
 use crate::relay;
 use crate::relay_bench;
 use crate::sim::command::Simulation;
@@ -75,6 +76,10 @@ enum Trial {
     /// A relay with a bug planted on purpose (the trials start this by themselves)
     #[command(hide = true)]
     PlantedRelay(relay::planted::Options),
+    /// A local APNs for benchmarks, until it is killed
+    ApnsServer(apns::command::ServerOptions),
+    /// Push to a local APNs through the worker's target, as fast as it goes
+    ApnsLoad(apns::load::LoadOptions),
     /// Serve an image as a disk with a volatile cache (the trials start this by themselves)
     Flakydisk { image: PathBuf, mount: PathBuf },
     /// Check histories written before
@@ -217,6 +222,8 @@ pub fn run() -> ExitCode {
         Trial::NoopWorker(options) => work_bench::noop::run(options),
         Trial::Differential(options) => options.run(),
         Trial::Sim(simulation) => simulation.run().map_err(Failure::from),
+        Trial::ApnsServer(options) => apns::command::run(options).map_err(Failure::from),
+        Trial::ApnsLoad(options) => apns::load::run(options).map_err(Failure::Trial),
         Trial::Flakydisk { image, mount } => {
             flaky_disk::serve(image, mount).map(|()| true).map_err(Failure::from)
         }

@@ -79,6 +79,11 @@ impl Apns {
         })
     }
 
+    /// How many device tokens were declared dead, and how many were not although APNs refused them.
+    pub fn token_counts(&self) -> (u64, u64) {
+        self.dead_tokens.counts()
+    }
+
     async fn push(&self, job: &Message, deadline: Instant) -> Outcome {
         let push = match read(job, &self.defaults) {
             Ok(push) => push,
