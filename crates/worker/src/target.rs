@@ -2,6 +2,7 @@
 
 pub mod apns;
 pub mod fanout;
+pub mod fcm;
 pub mod getui;
 pub mod huawei;
 pub mod program;

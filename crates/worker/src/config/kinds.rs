@@ -2,7 +2,7 @@
 
 use crate::io::source::{mns, redis};
 use crate::source::amqp::settings as amqp;
-use crate::target::{apns, getui, huawei, program, webhook, xiaomi};
+use crate::target::{apns, fcm, getui, huawei, program, webhook, xiaomi};
 
 use super::document::{Document, Table};
 
@@ -55,6 +55,7 @@ kinds! {
         Webhook(webhook::Settings) = "webhook",
         Program(program::Settings) = "program",
         Apns(apns::Settings) = "apns",
+        Fcm(fcm::Settings) = "fcm",
         Huawei(huawei::Settings) = "huawei",
         Xiaomi(xiaomi::Settings) = "xiaomi",
         Getui(getui::Settings) = "getui",

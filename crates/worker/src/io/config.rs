@@ -11,7 +11,7 @@ use crate::io::source::{
     Source, amqp::Amqp, mns::Mns, redis, redis_list::RedisList, redis_stream::RedisStream,
 };
 use crate::io::target::{
-    Target, apns::Apns, getui::Getui, huawei::Huawei, program::Program, webhook::Webhook,
+    Target, apns::Apns, fcm::Fcm, getui::Getui, huawei::Huawei, program::Program, webhook::Webhook,
     xiaomi::Xiaomi,
 };
 use crate::io::worker::{Plan, PlanPipeline, PlanTarget};
@@ -93,6 +93,7 @@ pub fn target(kind: &TargetKind) -> Result<Arc<dyn Target>, Error> {
         TargetKind::Webhook(settings) => Arc::new(Webhook::new(*settings)?),
         TargetKind::Program(settings) => Arc::new(Program::new(*settings)?),
         TargetKind::Apns(settings) => Arc::new(Apns::new(&settings)?),
+        TargetKind::Fcm(settings) => Arc::new(Fcm::new(*settings)?),
         TargetKind::Huawei(settings) => Arc::new(Huawei::new(*settings)?),
         TargetKind::Xiaomi(settings) => Arc::new(Xiaomi::new(*settings)?),
         TargetKind::Getui(settings) => Arc::new(Getui::new(*settings)?),
