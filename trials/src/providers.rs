@@ -14,4 +14,5 @@ pub mod authority;
 pub mod getui;
 pub mod huawei;
 pub mod rest;
+pub mod webhook;
 pub mod xiaomi;

@@ -7,6 +7,7 @@
     clippy::disallowed_methods,
     clippy::disallowed_types,
     clippy::print_stdout,
+    clippy::print_stderr,
     reason = "a measurement has clocks, files and a terminal; everything of it is below here"
 )]
 

@@ -78,6 +78,8 @@ enum Trial {
     PlantedRelay(relay::planted::Options),
     /// A local APNs for benchmarks, until it is killed
     ApnsServer(apns::command::ServerOptions),
+    /// Serve an endpoint for webhooks
+    WebhookServer(crate::providers::webhook::Options),
     /// Push to a local APNs through the worker's target, as fast as it goes
     ApnsLoad(apns::load::LoadOptions),
     /// Serve an image as a disk with a volatile cache (the trials start this by themselves)
@@ -222,6 +224,9 @@ pub fn run() -> ExitCode {
         Trial::NoopWorker(options) => work_bench::noop::run(options),
         Trial::Differential(options) => options.run(),
         Trial::Sim(simulation) => simulation.run().map_err(Failure::from),
+        Trial::WebhookServer(options) => {
+            crate::providers::webhook::run(options).map_err(Failure::from)
+        }
         Trial::ApnsServer(options) => apns::command::run(options).map_err(Failure::from),
         Trial::ApnsLoad(options) => apns::load::run(options).map_err(Failure::Trial),
         Trial::Flakydisk { image, mount } => {
