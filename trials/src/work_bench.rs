@@ -13,6 +13,7 @@
 
 mod cases;
 pub mod noop;
+mod provider;
 mod race;
 mod report;
 mod servers;

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use super::Options;
+use super::provider;
 use super::servers::{Need, Servers};
 use crate::chaos::Failure;
 
@@ -11,6 +12,8 @@ use crate::chaos::Failure;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Who {
     Millrace,
+    /// Ours, with a server behind its target.
+    Serving(provider::Kind),
     Celery,
     Asynq,
     River,
@@ -32,6 +35,8 @@ impl Case {
         let case = |who, need, concurrency| Self { who, need, concurrency };
         vec![
             case(Who::Millrace, Need::Millrace, 256),
+            case(Who::Serving(provider::Kind::Apns), Need::Millrace, 2000),
+            case(Who::Serving(provider::Kind::Webhook), Need::Millrace, 2000),
             case(Who::Millrace, Need::Rabbitmq, 256),
             case(Who::Celery, Need::Rabbitmq, 2),
             case(Who::Millrace, Need::Redis, 256),
@@ -45,6 +50,8 @@ impl Case {
     pub(super) fn name(&self) -> String {
         let who = match self.who {
             Who::Millrace => "millrace work",
+            Who::Serving(provider::Kind::Apns) => "pushes to APNs, 50 ms each,",
+            Who::Serving(provider::Kind::Webhook) => "webhooks, 50 ms each,",
             Who::Celery => "Celery",
             Who::Asynq => "asynq",
             Who::River => "River",
@@ -57,10 +64,19 @@ impl Case {
         self.need
     }
 
+    /// What is behind the target.
+    pub(super) fn provider(&self) -> Option<provider::Kind> {
+        match self.who {
+            Who::Serving(kind) => Some(kind),
+            Who::Millrace | Who::Celery | Who::Asynq | Who::River | Who::Bullmq => None,
+        }
+    }
+
     /// Everybody gets as many jobs as take some seconds.
     pub(super) fn jobs(&self, options: &Options) -> u64 {
         options.jobs(match (self.who, self.need) {
             (Who::Millrace, Need::Millrace) => 1.0,
+            (Who::Serving(_), _) => 0.2,
             (Who::Millrace, _) => 0.3,
             (Who::Asynq | Who::River, _) => 0.1,
             (Who::Bullmq, _) => 0.1,
@@ -73,6 +89,7 @@ impl Case {
         &self,
         options: &Options,
         servers: &Servers,
+        target: Option<&str>,
         is_fill: bool,
     ) -> Result<Command, Failure> {
         let what = if is_fill { "fill" } else { "work" };
@@ -85,7 +102,7 @@ impl Case {
         };
         let mut words = vec![what.to_owned(), address, jobs, concurrency];
         let mut program = match self.who {
-            Who::Millrace => {
+            Who::Millrace | Who::Serving(_) => {
                 let mut ours = Command::new(std::env::current_exe()?);
                 ours.arg("noop-worker");
                 ours
@@ -105,9 +122,10 @@ impl Case {
                 python
             }
         };
-        if self.who == Who::Millrace {
+        if matches!(self.who, Who::Millrace | Who::Serving(_)) {
             words[1] = servers.url();
         }
+        words.extend(target.map(|target| format!("--target={target}")));
         program.args(words);
         Ok(match &options.cpus {
             Some(cpus) if !is_fill => pinned(cpus, &program),

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::Options;
 use super::cases::Case;
+use super::provider::Provider;
 use super::report::Row;
 use super::servers::Servers;
 use crate::chaos::Failure;
@@ -17,8 +18,10 @@ use crate::ladder::usage::cpu_of_tree;
 const PATIENCE: Duration = Duration::from_secs(300);
 
 pub(super) fn run(options: &Options, servers: &Servers, case: &Case) -> Result<Row, Failure> {
-    fill(case.command(options, servers, true)?)?;
-    let mut work = case.command(options, servers, false)?;
+    let provider = case.provider().map(|kind| Provider::start(options, kind)).transpose()?;
+    let target = provider.as_ref().map(|provider| provider.target.as_str());
+    fill(case.command(options, servers, target, true)?)?;
+    let mut work = case.command(options, servers, target, false)?;
     let log = std::fs::File::create(options.dir.join("worker.log"))?;
     let mut child = work.stdout(Stdio::piped()).stderr(log).spawn()?;
     let pid = child.id();
