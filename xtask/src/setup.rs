@@ -80,6 +80,7 @@ pub(crate) fn run(_: &[String]) -> Outcome {
 fn install_with(installer: Installer, log: &Path) {
     if installer == Installer::Pip {
         line("pika", "a lane of the trials", python::has_pika, || python::install_pika(log));
+        line("moto", "work_sqs", python::has_moto, || python::install_moto(log));
     }
     for suite in SUITES.iter().filter(|suite| suite.installer == installer) {
         let name = format!("{} {}", suite.name, suite.version);

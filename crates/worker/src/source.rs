@@ -5,6 +5,7 @@ pub mod envelope;
 pub mod ledger;
 pub mod mns;
 pub mod redis;
+pub mod sqs;
 pub mod visibility;
 
 use std::hash::{DefaultHasher, Hash, Hasher};

@@ -76,6 +76,15 @@ pub(crate) fn install_pika(log: &Path) -> Outcome {
     install_packages(&["pika==1.4.4"], log)
 }
 
+/// moto is no suite: its server is the SQS of the worker's trials.
+pub(crate) fn has_moto() -> bool {
+    tools().join("venv/bin/moto_server").exists()
+}
+
+pub(crate) fn install_moto(log: &Path) -> Outcome {
+    install_packages(&["moto[server]==5.2.5"], log)
+}
+
 /// Whether the tests' Python can import it.
 pub(super) fn has_module(name: &str) -> bool {
     command(python(), &["-c", &format!("import {name}")])

@@ -16,6 +16,7 @@ pub mod mns;
 pub mod redis;
 pub mod redis_list;
 pub mod redis_stream;
+pub mod sqs;
 
 use std::time::Instant;
 

@@ -81,21 +81,12 @@ pub(crate) enum Renewal<H> {
 }
 
 /// What a look after the queue brought.
-#[derive(Debug)]
-pub(crate) struct Upkept<H> {
-    /// Jobs of workers that are gone.
-    pub(crate) taken: Vec<Taken<H>>,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Upkept {
     /// Everything in hand is somebody else's now.
     pub(crate) is_all_lost: bool,
     /// When to look again.
     pub(crate) next: Duration,
-}
-
-impl<H> Upkept<H> {
-    /// Nothing, and the next look after this long.
-    pub(crate) fn nothing(next: Duration) -> Self {
-        Self { taken: Vec::new(), is_all_lost: false, next }
-    }
 }
 
 /// Works to carry out in one call.
@@ -144,11 +135,8 @@ pub(crate) trait Queue: Send + Sync + 'static {
         jobs: Vec<(Receipt, Self::Handle)>,
     ) -> impl Future<Output = Result<Vec<Renewal<Self::Handle>>, Error>> + Send;
 
-    /// Looks after delayed jobs, signs of life, and jobs of workers that are gone, of which it takes up to `room`.
-    fn upkeep(
-        &self,
-        room: usize,
-    ) -> impl Future<Output = Result<Upkept<Self::Handle>, Error>> + Send;
+    /// Looks after delayed jobs, signs of life, and jobs of workers that are gone.
+    fn upkeep(&self) -> impl Future<Output = Result<Upkept, Error>> + Send;
 
     /// Everything is settled: leaves nothing behind.
     fn close(&self) -> impl Future<Output = ()> + Send;

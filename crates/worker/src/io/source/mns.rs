@@ -40,8 +40,8 @@ use crate::source::visibility;
 use calls::{Calls, Refusal};
 pub use settings::Settings;
 
-/// How often the queue's attributes are read again: somebody may change its visibility.
-const UPKEEP_EVERY: Duration = Duration::from_secs(300);
+/// There is nothing to look after.
+const UPKEEP_EVERY: Duration = Duration::from_secs(3600);
 
 /// A queue of MNS as a source.
 #[derive(Debug)]
@@ -242,8 +242,8 @@ impl Queue for MnsQueue {
         Ok(renewals)
     }
 
-    async fn upkeep(&self, _room: usize) -> Result<Upkept<Handle>, Error> {
-        Ok(Upkept::nothing(UPKEEP_EVERY))
+    async fn upkeep(&self) -> Result<Upkept, Error> {
+        Ok(Upkept { is_all_lost: false, next: UPKEEP_EVERY })
     }
 
     async fn close(&self) {}

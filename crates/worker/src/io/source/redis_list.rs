@@ -10,15 +10,20 @@
 //! answer was lost is not carried out twice. What is returned goes back to the head of the queue. An element that was in
 //! the hands of more than [`DELIVERIES_MAX`] workers that died is dead: it may end its worker.
 //!
+//! Where the answer to a fetch was lost with its connection, what it had moved is put back once there is another
+//! connection.
+//!
 //! An element without an id gets one when it is taken: it keeps it over its attempts, but not over a worker's death.
 //! Safety against power cuts needs `appendonly yes` and `appendfsync always`.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use redis::{Script, Value};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, RwLock};
 
 use super::backoff::chance;
 use super::driver::{self, Batch, Pace, Queue, Renewal, Taken, Upkept, Verdict};
@@ -89,7 +94,14 @@ struct List {
     alive: Script,
     move_due: Script,
     leave: Script,
+    put_back: Script,
     upkeep: Mutex<UpkeepState>,
+    /// The elements in hand, and how often each.
+    known: std::sync::Mutex<BTreeMap<Bytes, usize>>,
+    /// Read by fetches that are under way.
+    fetches: RwLock<()>,
+    /// A fetch failed: it may have moved what nobody knows of.
+    has_failed: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -112,6 +124,10 @@ impl List {
             alive: Script::new(scripts::ALIVE),
             move_due: Script::new(scripts::MOVE_DUE),
             leave: Script::new(scripts::LEAVE),
+            put_back: Script::new(scripts::PUT_BACK),
+            known: std::sync::Mutex::default(),
+            fetches: RwLock::new(()),
+            has_failed: AtomicBool::new(false),
             upkeep: Mutex::new(UpkeepState { alive_at: Instant::now(), was_warned: false }),
         })
     }
@@ -145,7 +161,78 @@ impl List {
             let list = &self.keys.queue;
             tracing::warn!(list, has_lapsed, back, died, "jobs of silent workers are back or dead");
         }
+        if has_lapsed == 1 {
+            self.known(BTreeMap::clear);
+        }
         Ok(has_lapsed == 1)
+    }
+
+    fn known<T>(&self, act: impl FnOnce(&mut BTreeMap<Bytes, usize>) -> T) -> T {
+        act(&mut self.known.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn forget(&self, element: &Bytes) {
+        self.known(|known| match known.get_mut(element) {
+            Some(1) => {
+                known.remove(element);
+            }
+            Some(count) => *count -= 1,
+            None => {}
+        });
+    }
+
+    /// Puts back what a fetch has moved whose answer was lost.
+    async fn put_back_unknown(&self) -> Result<(), Error> {
+        let doing = self.doing("putting elements back into");
+        let _no_fetch = self.fetches.write().await;
+        let mut command = redis::cmd("LRANGE");
+        command.arg(&self.keys.taken).arg(0).arg(-1);
+        let taken = self.lines.ask(UPKEEP, &command).await;
+        let taken = list(taken.map_err(|error| failure(&doing, &error))?).unwrap_or_default();
+        let mut known = self.known(|known| known.clone());
+        let mut args = vec![Bytes::from_static(self.side.word().as_bytes())];
+        for element in taken.into_iter().filter_map(bytes) {
+            match known.get_mut(&element) {
+                Some(count) if *count > 0 => *count -= 1,
+                Some(_) | None => args.push(element),
+            }
+        }
+        // The oldest goes back last: it is the first to be taken again.
+        args[1..].reverse();
+        let keys = [self.keys.queue.as_str(), &self.keys.taken];
+        let back = self.lines.run(UPKEEP, &self.put_back, &keys, &args).await;
+        back.map_err(|error| failure(&doing, &error))?;
+        self.has_failed.store(false, Ordering::Relaxed);
+        Ok(())
+    }
+
+    async fn move_elements(
+        &self,
+        fetcher: usize,
+        max: usize,
+    ) -> Result<Vec<Taken<Element>>, Error> {
+        let doing = self.doing("fetching from");
+        let args = [self.worker.clone(), max.to_string(), self.side.word().to_owned()];
+        let args = args.map(Bytes::from);
+        let Keys { queue, taken, workers, .. } = &self.keys;
+        let keys = [queue.as_str(), taken, workers];
+        let line = FETCHING + 2 * fetcher;
+        let answer = self.lines.run(line, &self.take, &keys, &args).await;
+        let elements = match answer.map_err(|error| failure(&doing, &error))? {
+            Value::Array(elements) => elements,
+            Value::Nil => return Err(Error::away(doing, "Redis has forgotten this worker")),
+            other => return Err(strange(&doing, &other)),
+        };
+        if !elements.is_empty() {
+            return self.jobs(elements).await;
+        }
+        let mut command = redis::cmd("BLMOVE");
+        command.arg(queue).arg(taken).arg(self.side.word()).arg("RIGHT").arg(WAIT.as_secs());
+        let answer = self.lines.ask(line + 1, &command).await;
+        match answer.map_err(|error| failure(&doing, &error))? {
+            Value::Nil => Ok(Vec::new()),
+            element => self.jobs(vec![element]).await,
+        }
     }
 
     /// Jobs of elements. One that is no job goes to the dead at once.
@@ -220,6 +307,9 @@ impl Queue for List {
 
     async fn open(&self) -> Result<(), Error> {
         self.alive(true).await?;
+        if self.has_failed.load(Ordering::Relaxed) {
+            self.put_back_unknown().await?;
+        }
         let mut state = self.upkeep.lock().await;
         state.alive_at = Instant::now();
         if !std::mem::replace(&mut state.was_warned, true) {
@@ -229,28 +319,17 @@ impl Queue for List {
     }
 
     async fn fetch(&self, fetcher: usize, max: usize) -> Result<Vec<Taken<Element>>, Error> {
-        let doing = self.doing("fetching from");
-        let args = [self.worker.clone(), max.to_string(), self.side.word().to_owned()];
-        let args = args.map(Bytes::from);
-        let Keys { queue, taken, workers, .. } = &self.keys;
-        let keys = [queue.as_str(), taken, workers];
-        let line = FETCHING + 2 * fetcher;
-        let answer = self.lines.run(line, &self.take, &keys, &args).await;
-        let elements = match answer.map_err(|error| failure(&doing, &error))? {
-            Value::Array(elements) => elements,
-            Value::Nil => return Err(Error::away(doing, "Redis has forgotten this worker")),
-            other => return Err(strange(&doing, &other)),
-        };
-        if !elements.is_empty() {
-            return self.jobs(elements).await;
+        let _fetch = self.fetches.read().await;
+        let taken = self.move_elements(fetcher, max).await;
+        match &taken {
+            Ok(taken) => self.known(|known| {
+                for taken in taken {
+                    *known.entry(taken.handle.element.clone()).or_default() += 1;
+                }
+            }),
+            Err(_) => self.has_failed.store(true, Ordering::Relaxed),
         }
-        let mut command = redis::cmd("BLMOVE");
-        command.arg(queue).arg(taken).arg(self.side.word()).arg("RIGHT").arg(WAIT.as_secs());
-        let answer = self.lines.ask(line + 1, &command).await;
-        match answer.map_err(|error| failure(&doing, &error))? {
-            Value::Nil => Ok(Vec::new()),
-            element => self.jobs(vec![element]).await,
-        }
+        taken
     }
 
     async fn settle(&self, _: usize, batch: &mut Batch<Element>) -> Result<Vec<Verdict>, Error> {
@@ -261,8 +340,12 @@ impl Queue for List {
                 scripts::add_list(&mut operations, place, &entry.work, &nonce);
             }
         }
-        let answer = &self.keys.answer;
-        self.send(SETTLING, answer, batch.number, operations, batch.works.len()).await
+        let (answer, count) = (&self.keys.answer, batch.works.len());
+        let verdicts = self.send(SETTLING, answer, batch.number, operations, count).await?;
+        for entry in &batch.works {
+            self.forget(&entry.work.handle.element);
+        }
+        Ok(verdicts)
     }
 
     /// Leases of lists are made longer by signs of life: nobody asks for it.
@@ -270,7 +353,7 @@ impl Queue for List {
         Ok(jobs.into_iter().map(|(receipt, _)| Renewal::Unknown { receipt }).collect())
     }
 
-    async fn upkeep(&self, _room: usize) -> Result<Upkept<Element>, Error> {
+    async fn upkeep(&self) -> Result<Upkept, Error> {
         let mut state = self.upkeep.lock().await;
         let now = Instant::now();
         let mut is_all_lost = false;
@@ -286,7 +369,7 @@ impl Queue for List {
             Err(_) if is_all_lost => Duration::ZERO,
             other => other?,
         };
-        Ok(Upkept { is_all_lost, ..Upkept::nothing(next) })
+        Ok(Upkept { is_all_lost, next })
     }
 
     async fn close(&self) {

@@ -197,13 +197,13 @@ impl Stream {
         verdicts(&letters, &places, count).ok_or_else(|| Error::away(doing, letters))
     }
 
-    /// Takes over what nobody has renewed. Gives the jobs.
-    async fn take_over(&self, room: usize) -> Result<(Vec<Taken<Entry>>, bool), Error> {
+    /// Takes over what nobody has renewed, when it is time to look.
+    async fn take_over(&self, line: usize, room: usize) -> Result<Vec<Taken<Entry>>, Error> {
         let doing = self.doing("taking over jobs of");
         let mut state = self.upkeep.lock().await;
         let now = Instant::now();
-        if room == 0 || state.reclaim_at > now {
-            return Ok((Vec::new(), false));
+        if state.reclaim_at > now {
+            return Ok(Vec::new());
         }
         let mut args = self.owner().to_vec();
         let numbers = [self.lease.as_millis().to_string(), state.cursor.clone()];
@@ -211,7 +211,7 @@ impl Stream {
         args.push(Bytes::from(room.min(REDIS_MOVE_MAX).to_string()));
         args.push(Bytes::from(DELIVERIES_MAX.to_string()));
         let keys = [self.keys.queue.as_str(), &self.keys.dead];
-        let answer = self.lines.run(UPKEEP, &self.reclaim, &keys, &args).await;
+        let answer = self.lines.run(line, &self.reclaim, &keys, &args).await;
         let answer = answer.map_err(|error| failure(&doing, &error))?;
         let seen = answer.clone();
         let mut parts = list(answer).unwrap_or_default().into_iter();
@@ -229,13 +229,13 @@ impl Stream {
                 "jobs that may end their worker are dead"
             );
         }
-        let is_more = cursor != "0-0";
-        if !is_more {
+        // Elsewhere it goes on with the next fetch.
+        if cursor == "0-0" {
             state.reclaim_at = now + (self.lease / 4).min(Duration::from_secs(30));
         }
         state.cursor = cursor;
         drop(state);
-        Ok((self.jobs(entries, now + self.lease).await?, is_more))
+        self.jobs(entries, now + self.lease).await
     }
 }
 
@@ -283,6 +283,10 @@ impl Queue for Stream {
     }
 
     async fn fetch(&self, fetcher: usize, max: usize) -> Result<Vec<Taken<Entry>>, Error> {
+        let orphans = self.take_over(FETCHING + fetcher, max).await?;
+        if !orphans.is_empty() {
+            return Ok(orphans);
+        }
         let doing = self.doing("fetching from");
         let mut command = redis::cmd("XREADGROUP");
         command.arg("GROUP").arg(&self.group).arg(&self.consumer).arg("COUNT").arg(max);
@@ -337,11 +341,9 @@ impl Queue for Stream {
         Ok(jobs.into_iter().zip(answer.chars()).map(renewal).collect())
     }
 
-    async fn upkeep(&self, room: usize) -> Result<Upkept<Entry>, Error> {
+    async fn upkeep(&self) -> Result<Upkept, Error> {
         let next = move_due(&self.lines, UPKEEP, &self.move_due, &self.keys, "stream").await?;
-        let (taken, is_more) = self.take_over(room).await?;
-        let next = if is_more { next.min(Duration::from_millis(5)) } else { next };
-        Ok(Upkept { taken, is_all_lost: false, next })
+        Ok(Upkept { is_all_lost: false, next })
     }
 
     async fn close(&self) {

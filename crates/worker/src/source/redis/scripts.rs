@@ -296,6 +296,20 @@ end
 return {has_lapsed, back, died}
 ";
 
+/// Puts elements back that a worker holds and does not know of: the answer that brought them was lost. Keys: queue,
+/// taken. Arguments: side, elements. Gives how many.
+pub const PUT_BACK: &str = r"
+local front = ARGV[1] == 'LEFT' and 'LPUSH' or 'RPUSH'
+local back = 0
+for i = 2, #ARGV do
+  if redis.call('LREM', KEYS[2], 1, ARGV[i]) == 1 then
+    redis.call(front, KEYS[1], ARGV[i])
+    back = back + 1
+  end
+end
+return back
+";
+
 /// A worker ends: what it still holds goes back. Keys: queue, taken, workers, answer. Arguments: worker, side.
 pub const LEAVE: &str = r"
 local front = ARGV[2] == 'LEFT' and 'LPUSH' or 'RPUSH'

@@ -15,7 +15,7 @@ pub(super) enum Event<H> {
     Fetched { fetcher: usize, granted: usize, result: Result<Vec<Taken<H>>, Error> },
     Settled { settler: usize, batch: Batch<H>, result: Result<Vec<Verdict>, Error> },
     Renewed { receipts: Vec<Receipt>, result: Result<Vec<Renewal<H>>, Error> },
-    Upkept { granted: usize, result: Result<Upkept<H>, Error> },
+    Upkept(Result<Upkept, Error>),
 }
 
 /// The calls under way. Dropping them ends them.
@@ -59,10 +59,9 @@ impl<Q: Queue> Calls<Q> {
         });
     }
 
-    pub(super) fn upkeep(&mut self, granted: usize) {
+    pub(super) fn upkeep(&mut self) {
         let queue = Arc::clone(&self.queue);
-        self.tasks
-            .spawn(async move { Event::Upkept { granted, result: queue.upkeep(granted).await } });
+        self.tasks.spawn(async move { Event::Upkept(queue.upkeep().await) });
     }
 
     /// The next call that is over; none: no call is under way.

@@ -304,11 +304,8 @@ impl<Q: Queue> Driver<Q> {
         if self.is_upkeeping || self.upkeep_at > now || self.is_closing() {
             return;
         }
-        let granted = if self.life == Life::Running { self.room } else { 0 };
-        let granted = granted.min(self.pace.fetch_max);
-        self.room -= granted;
         self.is_upkeeping = true;
-        self.calls.upkeep(granted);
+        self.calls.upkeep();
     }
 
     fn start_fetching(&mut self) {
@@ -373,37 +370,25 @@ impl<Q: Queue> Driver<Q> {
                 self.is_renewing = false;
                 self.renewed(receipts, result, now).await?;
             }
-            Event::Upkept { granted, result } => {
+            Event::Upkept(result) => {
                 self.is_upkeeping = false;
-                self.upkept(granted, result, now).await?;
+                self.upkept(result, now).await?;
             }
         }
         Ok(())
     }
 
-    async fn upkept(
-        &mut self,
-        granted: usize,
-        result: Result<Upkept<Q::Handle>, Error>,
-        now: Instant,
-    ) -> Result<(), Error> {
-        match result {
-            Ok(upkept) => {
-                self.upkeep_at = now + upkept.next;
-                self.room += granted.saturating_sub(upkept.taken.len());
-                if upkept.is_all_lost {
-                    let all = self.ledger.clear();
-                    self.lost(all).await;
-                }
-                let fetcher = self.pace.fetchers;
-                self.took(upkept.taken, fetcher, now).await;
-                Ok(())
-            }
-            Err(error) => {
-                self.room += granted;
-                self.away(error, now).await
-            }
+    async fn upkept(&mut self, result: Result<Upkept, Error>, now: Instant) -> Result<(), Error> {
+        let Upkept { is_all_lost, next } = match result {
+            Ok(upkept) => upkept,
+            Err(error) => return self.away(error, now).await,
+        };
+        self.upkeep_at = now + next;
+        if is_all_lost {
+            let all = self.ledger.clear();
+            self.lost(all).await;
         }
+        Ok(())
     }
 
     async fn took(&mut self, taken: Vec<Taken<Q::Handle>>, fetcher: usize, now: Instant) {
