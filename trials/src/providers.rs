@@ -13,6 +13,7 @@ pub mod apns;
 pub mod authority;
 pub mod getui;
 pub mod huawei;
+pub mod mns;
 pub mod rest;
 pub mod webhook;
 pub mod xiaomi;

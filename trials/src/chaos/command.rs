@@ -22,6 +22,7 @@ use crate::differential;
 use crate::history::History;
 use crate::ladder;
 use crate::providers::apns;
+use crate::providers::mns;
 use crate::relay;
 use crate::relay_bench;
 use crate::sim::command::Simulation;
@@ -82,6 +83,8 @@ enum Trial {
     WebhookServer(crate::providers::webhook::Options),
     /// Push to a local APNs through the worker's target, as fast as it goes
     ApnsLoad(apns::load::LoadOptions),
+    /// A local Aliyun MNS with latencies, for measurements
+    MnsServer(mns::command::Settings),
     /// Serve an image as a disk with a volatile cache (the trials start this by themselves)
     Flakydisk { image: PathBuf, mount: PathBuf },
     /// Check histories written before
@@ -229,6 +232,9 @@ pub fn run() -> ExitCode {
         }
         Trial::ApnsServer(options) => apns::command::run(options).map_err(Failure::from),
         Trial::ApnsLoad(options) => apns::load::run(options).map_err(Failure::Trial),
+        Trial::MnsServer(options) => {
+            mns::command::run(options).map(|()| true).map_err(Failure::from)
+        }
         Trial::Flakydisk { image, mount } => {
             flaky_disk::serve(image, mount).map(|()| true).map_err(Failure::from)
         }
