@@ -23,7 +23,7 @@ use crate::job::Message;
 use crate::outcome::{Outcome, Scope};
 use crate::target::apns::answer::Verdict;
 use crate::target::apns::provider_token::{Follows, Generation, ProviderToken, Signer};
-use crate::target::apns::request::{Defaults, Push, read};
+use crate::target::apns::request::{Defaults, Push, apns_id, read};
 use crate::target::apns::{Authentication, Settings};
 
 /// How often one attempt goes on after pushes that APNs certainly did not take.
@@ -85,17 +85,18 @@ impl Apns {
     }
 
     async fn push(&self, job: &Message, deadline: Instant) -> Outcome {
-        let push = match read(job, &self.defaults) {
-            Ok(push) => push,
-            Err(why) => return Outcome::reject(why),
-        };
         let mut why = String::new();
         for _ in 0..RESENDS_MAX {
+            // Sending uses it up. It is seldom sent again.
+            let mut push = match read(job, &self.defaults) {
+                Ok(push) => push,
+                Err(why) => return Outcome::reject(why),
+            };
             let (authorization, generation) = match self.authorization() {
                 Ok(authorization) => authorization,
                 Err(why) => return Outcome::Config { why },
             };
-            match exchange(&self.shared, &push, authorization).await {
+            match exchange(&self.shared, &mut push, authorization).await {
                 Exchange::Answered(verdict) => {
                     match self.follow(verdict, generation, (job, &push), deadline).await {
                         Next::Over(outcome) => return outcome,
@@ -104,7 +105,7 @@ impl Apns {
                 }
                 Exchange::NotTaken { why: reason } => why = reason,
                 Exchange::Unknown { why } => {
-                    let id = push.id();
+                    let id = apns_id(&job.id);
                     let why = format!("{why}; the push may be out, and goes again as apns-id {id}");
                     return Outcome::retry(why);
                 }
@@ -234,9 +235,9 @@ impl Target for Apns {
             let doing = format!("APNs at {}", self.shared.connector.authority());
             let body = bytes::Bytes::from_static(NO_DEVICE.as_bytes());
             let job = Message { id: "doctor".to_owned(), body, ..Message::default() };
-            let push = read(&job, &self.defaults).map_err(Error::setup)?;
+            let mut push = read(&job, &self.defaults).map_err(Error::setup)?;
             let (authorization, _) = self.authorization().map_err(Error::setup)?;
-            match exchange(&self.shared, &push, authorization).await {
+            match exchange(&self.shared, &mut push, authorization).await {
                 Exchange::Answered(Verdict::Config { reason }) => {
                     Err(Error::setup(format!("{doing}: {reason}: check the credentials")))
                 }

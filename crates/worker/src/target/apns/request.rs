@@ -52,11 +52,10 @@ impl Defaults {
     }
 }
 
-/// A push, ready to be sent. It can be sent again as it is.
-#[derive(Clone)]
+/// A push, ready to be sent.
 pub struct Push {
     pub path: PathAndQuery,
-    /// All but `authorization`.
+    /// All but `authorization`. A request takes them.
     pub headers: HeaderMap,
     pub payload: Bytes,
     /// The device token's hash, to remember what it was answered with.
@@ -69,11 +68,6 @@ impl Push {
     /// The device token. Never shown.
     pub fn token(&self) -> &str {
         &self.path.path()[DEVICE.len()..]
-    }
-
-    /// The push's id at APNs.
-    pub fn id(&self) -> &str {
-        self.headers[APNS_ID].to_str().expect("it is a UUID")
     }
 }
 

@@ -35,10 +35,10 @@ pub(super) enum Exchange {
     },
 }
 
-/// Sends a push over one connection, once.
+/// Sends a push over one connection, once. Takes its headers.
 pub(super) async fn exchange(
     shared: &Arc<Shared>,
-    push: &Push,
+    push: &mut Push,
     authorization: Option<HeaderValue>,
 ) -> Exchange {
     let mut request = Some(request(shared, push, authorization));
@@ -69,7 +69,7 @@ pub(super) async fn exchange(
     }
 }
 
-fn request(shared: &Shared, push: &Push, authorization: Option<HeaderValue>) -> Request<()> {
+fn request(shared: &Shared, push: &mut Push, authorization: Option<HeaderValue>) -> Request<()> {
     let mut parts = Parts::default();
     parts.scheme = Some(Scheme::HTTPS);
     parts.authority = Some(shared.connector.authority().clone());
@@ -78,7 +78,7 @@ fn request(shared: &Shared, push: &Push, authorization: Option<HeaderValue>) -> 
     *request.method_mut() = Method::POST;
     *request.uri_mut() = Uri::from_parts(parts).expect("all three parts are there");
     *request.version_mut() = Version::HTTP_2;
-    *request.headers_mut() = push.headers.clone();
+    *request.headers_mut() = std::mem::take(&mut push.headers);
     if let Some(authorization) = authorization {
         request.headers_mut().insert(header::AUTHORIZATION, authorization);
     }
