@@ -11,6 +11,7 @@
 
 pub mod apns;
 pub mod authority;
+pub mod fcm;
 pub mod getui;
 pub mod huawei;
 pub mod mns;
