@@ -20,6 +20,7 @@ mod r#gen;
 mod json;
 mod lanes;
 mod namespace;
+mod planted;
 mod process;
 mod setup;
 mod testing;
@@ -64,6 +65,11 @@ const COMMANDS: &[Command] = &[
         name: "differential",
         about: "[--seeds A..B] random programs on RabbitMQ and Millrace",
         run: trials::differential,
+    },
+    Command {
+        name: "planted",
+        about: "[name] bugs on purpose in the worker, each found",
+        run: planted::run,
     },
     Command { name: "run", about: "a throwaway broker", run: throwaway::command },
     Command { name: "gen", about: "writes generated code", run: |_| r#gen::run(false) },

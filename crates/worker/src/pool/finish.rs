@@ -3,12 +3,12 @@
 use std::time::Instant;
 
 use super::breaker::{Sign, Turn};
-use super::held::{HeldId, State};
+use super::held::{Held, HeldId, State};
 use super::keys::Next;
 use super::ready::Unit;
 use super::runs::{Cut, Run};
 use super::verdict::{Case, Verdict, cut, judge, sign};
-use super::{Effect, Notice, Pool, RunId, TargetId};
+use super::{Effect, Notice, Order, Pool, RunId, TargetId};
 use crate::limits::HOLD_MAX;
 use crate::outcome::{Outcome, Scope};
 use crate::settlement::Settlement;
@@ -106,12 +106,14 @@ impl Pool {
         }
     }
 
-    /// What waits for a target that starts nothing for long goes back; ordered jobs only if it has stopped.
+    /// What waits for a target that starts nothing for long goes back.
     fn send_target_back(&mut self, target: usize, now: Instant) {
-        let is_stopped = self.targets[target].stopped.is_some();
-        for at in self.targets[target].pipelines.clone() {
-            let is_ordered = self.pipelines[at].settings.order == super::Order::Key;
-            self.send_all_back(at, |held| is_stopped || !is_ordered || held.key.is_none(), now);
+        let one = &self.targets[target];
+        let keeps_ordered = one.stopped.is_none() && one.long_throttle(true, now).is_none();
+        for at in one.pipelines.clone() {
+            let is_ordered = self.pipelines[at].settings.order == Order::Key;
+            let keeps = |held: &Held| keeps_ordered && is_ordered && held.key.is_some();
+            self.send_all_back(at, |held| !keeps(held), now);
         }
     }
 

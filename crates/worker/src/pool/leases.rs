@@ -29,7 +29,7 @@ impl Pool {
                 State::RunningLost | State::Settling(_) | State::Leaving => continue,
             };
             if until <= now {
-                if is_waiting {
+                if is_waiting && cfg!(not(bug_pool_expired_starts)) {
                     held.state = State::Leaving;
                     pipeline.dropped.push(*id);
                 }

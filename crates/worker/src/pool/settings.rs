@@ -28,7 +28,8 @@ pub enum Order {
     None,
     /// Jobs of one key start one after the other, in the order in which this process took them. A job that is to be
     /// tried again, or is throttled, waits at the head of its key *in this process*, and the jobs behind it wait too.
-    /// Other keys go on. The order ends where the process cannot keep it: a wait longer than 15 minutes
+    /// Other keys go on, for as long as the buffer has jobs of them: what waits behind a key counts in `buffer`. The
+    /// order ends where the process cannot keep it: a wait longer than 15 minutes
     /// (the job goes back to its source and the next one starts), a lost connection or lease, and several processes
     /// that take from the same queue.
     Key,

@@ -88,9 +88,9 @@ impl Pool {
         let pipeline = &self.pipelines[at];
         let target = &self.targets[pipeline.target];
         let is_ordered = pipeline.orders(self.held.at(id).key);
-        self.stop.is_some()
+        (self.stop.is_some() && cfg!(not(bug_pool_starts_after_stop)))
             || target.stopped.is_some()
-            || (!is_ordered && target.long_throttle(now).is_some())
+            || target.long_throttle(is_ordered, now).is_some()
     }
 
     /// Puts a waiting job behind the others.
@@ -129,7 +129,7 @@ impl Pool {
         let is_ordered = pipeline.orders(held.key);
         let attempt = held.message.attempt;
         let rest = held.is_rest.then(|| held.message.body.clone());
-        let throttle = target.long_throttle(now).filter(|_| !is_ordered && self.stop.is_none());
+        let throttle = target.long_throttle(is_ordered, now).filter(|_| self.stop.is_none());
         let settlement = match throttle {
             Some(left) => Settlement::Later {
                 after: left.min(DELAY_MAX),

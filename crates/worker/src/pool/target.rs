@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::breaker::{Breaker, Sign, Turn};
 use super::bucket::{Bucket, usual_burst};
 use super::settings::TargetSettings;
-use crate::limits::HOLD_MAX;
+use crate::limits::{HOLD_MAX, HOLD_ORDERED_MAX};
 use crate::outcome::Outcome;
 
 /// How many attempts ended how.
@@ -106,14 +106,15 @@ impl Target {
     }
 
     /// How long it is throttled, where that is too long to wait here.
-    pub(super) fn long_throttle(&self, now: Instant) -> Option<Duration> {
+    pub(super) fn long_throttle(&self, is_ordered: bool, now: Instant) -> Option<Duration> {
         let left = self.throttled_until?.saturating_duration_since(now);
-        (left > HOLD_MAX).then_some(left)
+        let most = if is_ordered { HOLD_ORDERED_MAX } else { HOLD_MAX };
+        (left > most).then_some(left)
     }
 
     /// Jobs that it makes sense to take while nothing waits; none: no limit.
     pub(super) fn takes(&self, now: Instant) -> Option<usize> {
-        if self.stopped.is_some() || self.long_throttle(now).is_some() {
+        if self.stopped.is_some() || self.long_throttle(false, now).is_some() {
             return Some(0);
         }
         match self.breaker {

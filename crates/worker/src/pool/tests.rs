@@ -342,3 +342,37 @@ fn bytes_limit_the_room() {
     let room = room(&stage.step(Input::Tick));
     assert!(room <= 3, "{room}");
 }
+
+#[test]
+fn a_target_gets_its_rate_in_any_five_seconds_although_timers_are_late() {
+    let mut stage = Stage::new(|pipeline, target| {
+        pipeline.buffer = Some(10_000);
+        (pipeline.concurrency, target.concurrency) = (10_000, 10_000);
+        target.rate = Some(300.0);
+    });
+    let first = stage.now;
+    let mut starts: Vec<Duration> = Vec::new();
+    stage.take(&vec![None; 9_000]);
+    while stage.now < first + 20 * SECOND {
+        stage.now = stage.pool.deadline().unwrap() + Duration::from_millis(2);
+        let count = started(&stage.step(Input::Tick)).len();
+        starts.extend(vec![stage.now - first; count]);
+    }
+    for from in (1..15).map(|at| at * SECOND) {
+        let within = from..from + 5 * SECOND;
+        let count = starts.iter().filter(|at| within.contains(at)).count();
+        assert!((1485..=1515).contains(&count), "{count} runs in the five seconds from {from:?}");
+    }
+}
+
+#[test]
+fn a_long_throttle_sends_ordered_jobs_back_only_when_they_cannot_wait_here() {
+    let mut stage = Stage::new(|pipeline, _| pipeline.order = Order::Key);
+    let runs = stage.take(&[Some(1), Some(1)]);
+    let effects = stage.finish(runs[0].0, throttle(Scope::Target, 600 * SECOND));
+    assert!(settlements(&effects).is_empty());
+    let runs = started(&stage.wait(600 * SECOND));
+    assert_eq!(runs[0].1, ["1"]);
+    let effects = stage.finish(runs[0].0, throttle(Scope::Target, 3600 * SECOND));
+    assert_eq!(settlements(&effects).len(), 2);
+}

@@ -3,86 +3,15 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-use worker::limits::{DELAY_MAX, DELIVERIES_MAX, HOLD_MAX, HOLD_ORDERED_MAX};
+use client::Backoff;
+use worker::limits::HOLD_MAX;
 use worker::pool::{
     Effect, Input, Notice, Order, PipelineSettings, Proof, RunId, Settings, TargetSettings,
 };
-use worker::{Cause, Job, Message, Outcome, Receipt, Scope, Settled, Settlement};
+use worker::{Job, Message, Outcome, Receipt, Scope, Settled};
 
-/// Of the rates: they are floats here.
-const ERROR: f64 = 1e-3;
-
-/// A rate with its burst, in floats.
-#[derive(Clone, Debug)]
-struct Level {
-    tokens: f64,
-    at: Instant,
-    rate: f64,
-    burst: f64,
-}
-
-impl Level {
-    fn new(rate: f64, burst: f64, now: Instant) -> Self {
-        Self { tokens: burst, at: now, rate, burst }
-    }
-
-    fn pass(&mut self, now: Instant) {
-        self.tokens = (self.tokens + self.rate * (now - self.at).as_secs_f64()).min(self.burst);
-        self.at = now;
-    }
-
-    fn take(&mut self, now: Instant) -> bool {
-        self.pass(now);
-        self.tokens -= 1.0;
-        self.tokens >= -ERROR
-    }
-}
-
-fn usual_burst(rate: f64) -> f64 {
-    (rate / 20.0).ceil().max(2.0)
-}
-
-#[derive(Clone, Debug, PartialEq)]
-enum State {
-    Waiting,
-    Running,
-    /// It has an outcome, and what follows is to be said in this step.
-    Ended(Outcome),
-    Settled(End),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum End {
-    Done,
-    Returned,
-    Retried,
-    Dead,
-}
-
-#[derive(Clone, Debug)]
-struct Held {
-    key: Option<u64>,
-    group: Option<u64>,
-    bytes: usize,
-    attempts_max: u32,
-    timeout: Duration,
-    attempt: u32,
-    attempt_taken: u32,
-    rest: Option<Bytes>,
-    state: State,
-    is_lost: bool,
-    lease_until: Option<Instant>,
-    not_before: Option<Instant>,
-    was_cut_by_stop: bool,
-}
-
-impl Held {
-    /// It waits, and its lease has run out: the pool may have dropped it, before the source says that it is lost.
-    fn is_given_up(&self, now: Instant) -> bool {
-        self.state == State::Waiting && self.lease_until.is_some_and(|until| until <= now)
-    }
-}
+use crate::rates::{Level, usual_burst};
+use crate::rules::{End, Held, Rules, State};
 
 #[derive(Debug)]
 struct Pipeline {
@@ -424,114 +353,20 @@ impl Checker {
     }
 
     fn settled(&mut self, now: Instant, at: usize, one: &Settled) {
-        let is_stopping = self.stop.is_some();
         let pipeline = &mut self.pipelines[at];
         let target = &self.targets[pipeline.target];
         let is_parked = target.throttled_until.is_some_and(|until| until > now + HOLD_MAX);
-        let is_refusing = is_stopping || target.is_stopped || is_parked;
-        let settings = pipeline.settings.clone();
         let receipt = one.receipt;
-        let held = pipeline
-            .held
-            .get(&receipt)
-            .unwrap_or_else(|| panic!("{receipt:?} is settled and not held"));
-        let is_ordered = pipeline.is_ordered(held.key);
+        let held = pipeline.held.get(&receipt);
+        let held = held.unwrap_or_else(|| panic!("{receipt:?} is settled and not held"));
         assert!(!held.is_lost, "{receipt:?} is settled and lost");
-        let end = match (&held.state, &one.settlement) {
-            (State::Ended(Outcome::Done { .. }), Settlement::Done) => End::Done,
-            (State::Waiting, Settlement::Dead { cause: Cause::Exhausted, .. }) => {
-                let most = held.attempts_max.max(DELIVERIES_MAX);
-                assert!(held.attempt > most, "dead before it was tried");
-                End::Dead
-            }
-            (
-                State::Ended(Outcome::Retry { .. }),
-                Settlement::Dead { cause: Cause::Exhausted, .. },
-            ) => {
-                assert!(held.attempt >= held.attempts_max, "exhausted before its last attempt");
-                End::Dead
-            }
-            (
-                State::Ended(Outcome::TokenDead { .. }),
-                Settlement::Dead { cause: Cause::TokenDead, .. },
-            )
-            | (
-                State::Ended(Outcome::Reject { .. }),
-                Settlement::Dead { cause: Cause::Rejected, .. },
-            ) => End::Dead,
-            (
-                State::Ended(Outcome::Retry { after, rest, .. }),
-                Settlement::Later { after: waits, attempt, rest: kept, .. },
-            ) => {
-                assert_eq!(kept, &rest.clone().or(held.rest.clone()), "the rest is lost");
-                if held.was_cut_by_stop || (is_refusing && *attempt == held.attempt) {
-                    assert_eq!(*attempt, held.attempt);
-                    End::Returned
-                } else {
-                    assert_eq!(*attempt, held.attempt + 1, "a retry is charged");
-                    assert!(*attempt <= held.attempts_max, "one attempt too many");
-                    let asked = after.unwrap_or_default();
-                    let bound = client::Backoff {
-                        first: settings.backoff.0,
-                        longest: settings.backoff_max.0,
-                    }
-                    .bound(held.attempt - 1);
-                    assert!(*waits >= asked.min(DELAY_MAX), "sooner than the target asked");
-                    assert!(*waits <= asked.max(bound).min(DELAY_MAX), "later than backoff allows");
-                    assert!(
-                        !is_ordered || *waits > HOLD_ORDERED_MAX || is_refusing,
-                        "an ordered job goes back"
-                    );
-                    End::Retried
-                }
-            }
-            (State::Ended(Outcome::Throttle { .. }), Settlement::Later { attempt, rest, .. }) => {
-                assert_eq!(*attempt, held.attempt, "a throttle is charged");
-                assert_eq!(rest, &held.rest, "the rest is lost");
-                if held.attempt > held.attempt_taken { End::Retried } else { End::Returned }
-            }
-            (State::Ended(Outcome::Config { .. }), Settlement::Return) => {
-                assert!(held.rest.is_none(), "the rest is lost");
-                End::Returned
-            }
-            (State::Ended(Outcome::Retry { rest, .. }), Settlement::Return) => {
-                assert!(rest.is_none() && held.rest.is_none(), "the rest is lost");
-                assert!(
-                    held.was_cut_by_stop || (is_refusing && is_ordered),
-                    "a retry is not charged"
-                );
-                End::Returned
-            }
-            (State::Ended(Outcome::Throttle { .. }), Settlement::Return) => {
-                assert!(held.rest.is_none(), "the rest is lost");
-                assert!(is_refusing, "a throttled job goes back at once");
-                End::Returned
-            }
-            (
-                State::Ended(Outcome::Config { .. }) | State::Waiting,
-                Settlement::Later { attempt, rest, .. },
-            ) => {
-                assert!(is_refusing, "a job is sent back without a reason");
-                assert_eq!(*attempt, held.attempt, "what waits is not charged");
-                assert_eq!(rest, &held.rest, "the rest is lost");
-                if held.attempt > held.attempt_taken { End::Retried } else { End::Returned }
-            }
-            (State::Waiting, Settlement::Return) => {
-                assert!(is_refusing, "a job is sent back without a reason");
-                assert!(held.rest.is_none(), "the rest is lost");
-                assert!(held.attempt == held.attempt_taken || is_ordered, "a charge is lost");
-                End::Returned
-            }
-            (state, settlement) => {
-                panic!("{receipt:?} is {state:?}, and settled as {settlement:?}")
-            }
+        let settings = &pipeline.settings;
+        let rules = Rules {
+            is_ordered: pipeline.is_ordered(held.key),
+            is_refusing: self.stop.is_some() || target.is_stopped || is_parked,
+            backoff: Backoff { first: settings.backoff.0, longest: settings.backoff_max.0 },
         };
-        let end = match (&one.settlement, end) {
-            (Settlement::Later { attempt, .. }, End::Returned) if *attempt > held.attempt_taken => {
-                End::Retried
-            }
-            (_, end) => end,
-        };
+        let end = rules.end(held, &one.settlement);
         pipeline.held.get_mut(&receipt).unwrap().state = State::Settled(end);
     }
 
@@ -719,8 +554,6 @@ impl Target {
             None => usual_burst(rate),
         };
         let level = self.level.get_or_insert_with(|| Level::new(rate, burst, now));
-        level.pass(now);
-        (level.rate, level.burst) = (rate, burst);
-        level.tokens = level.tokens.min(burst);
+        level.change(rate, burst, now);
     }
 }

@@ -2,7 +2,7 @@
 //! clocks that jump, receipts that are lost, shares, pauses, a stop at any moment. A checker knows the promises only.
 //!
 //! `WORKER_SEEDS=A..B` runs these seeds instead of the first few hundred; one seed alone (`7..8`) is told step by step.
-//! That the checker bites is shown by planted bugs, each a `--cfg` in the pool.
+//! That the checker bites is shown by planted bugs: `cargo xtask planted`.
 #![allow(
     clippy::disallowed_methods,
     clippy::unwrap_used,
@@ -11,7 +11,10 @@
 )]
 
 mod check;
+mod rates;
+mod rules;
 mod settings;
+mod source;
 mod world;
 
 use world::World;

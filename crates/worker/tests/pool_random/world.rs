@@ -3,48 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-use worker::limits::DELIVERIES_MAX;
 use worker::pool::{Effect, Input, PipelineId, Pool, RunId, TargetId};
-use worker::{Extras, Job, Message, Outcome, Receipt, Scope, Settlement};
+use worker::{Message, Outcome, Receipt, Scope, Settlement};
 
 use super::check::Checker;
 use super::settings::{Random, settings};
+use super::source::{Source, Waiting, source};
 
 /// More steps than any world takes that comes to its end.
 const STEPS_MAX: usize = 100_000;
-/// A source that gives the same job out so often has met a bug.
-const DELIVERIES: u32 = 500;
-
-/// A job at its source.
-#[derive(Clone, Debug)]
-struct Waiting {
-    id: usize,
-    attempt: u32,
-    body: Bytes,
-    due: Instant,
-}
-
-/// What never changes of a job.
-#[derive(Clone, Debug)]
-struct Spec {
-    key: Option<u64>,
-    group: Option<u64>,
-    extras: Option<Box<Extras>>,
-    deliveries: u32,
-    is_over: bool,
-}
-
-#[derive(Debug)]
-struct Source {
-    lease: Option<Duration>,
-    queue: VecDeque<Waiting>,
-    out: BTreeMap<Receipt, Waiting>,
-    leases: BTreeMap<Receipt, Instant>,
-    room: usize,
-    receipts: u64,
-    specs: Vec<Spec>,
-}
 
 #[derive(Clone, Debug)]
 enum Event {
@@ -254,8 +221,13 @@ impl World {
     fn happen(&mut self, event: Event) {
         match event {
             Event::Take(at) => self.take(at),
-            Event::Finish(run, outcomes) => {
+            Event::Finish(run, mut outcomes) => {
                 if self.checker.is_running(run) {
+                    if self.is_calm() {
+                        // Nobody mends it any more.
+                        outcomes.retain(|outcome| !matches!(outcome, Outcome::Config { .. }));
+                        outcomes.resize(self.checker.jobs_of(run), Outcome::done());
+                    }
                     self.step(Input::Finished { run, outcomes });
                 }
             }
@@ -378,11 +350,10 @@ impl World {
             return;
         }
         source.leases.remove(&receipt);
-        if let Some(waiting) = source.out.remove(&receipt) {
-            if !source.specs[waiting.id].is_over {
-                let attempt = waiting.attempt + u32::from(self.random.percent(50));
-                source.queue.push_front(Waiting { attempt, due: now, ..waiting });
-            }
+        let waiting = source.out.remove(&receipt);
+        if let Some(waiting) = waiting.filter(|waiting| !source.specs[waiting.id].is_over) {
+            let attempt = waiting.attempt + u32::from(self.random.percent(50));
+            source.queue.push_front(Waiting { attempt, due: now, ..waiting });
         }
         let receipts = vec![receipt];
         self.step(Input::Lost { pipeline: PipelineId(at as u16), receipts });
@@ -443,75 +414,5 @@ impl World {
         let rest = (self.random.percent(20) && job.body.len() > 1)
             .then(|| job.body.slice(..job.body.len() / 2));
         Outcome::Retry { after, why: "no".into(), rest, publishes: Vec::new() }
-    }
-}
-
-fn source(random: &mut Random, now: Instant) -> Source {
-    let count = 1 + random.below(120) as usize;
-    let keys = 1 + random.below(12);
-    let mut specs = Vec::new();
-    let mut queue = VecDeque::new();
-    for id in 0..count {
-        let extras = random.percent(10).then(|| {
-            Box::new(Extras {
-                timeout: random.percent(50).then(|| Duration::from_millis(1 + random.below(5000))),
-                attempts_max: random.percent(50).then(|| 1 + random.below(4) as u32),
-                ..Extras::default()
-            })
-        });
-        specs.push(Spec {
-            key: random.percent(80).then(|| random.below(keys)),
-            group: random.percent(70).then(|| random.below(3)),
-            extras,
-            deliveries: 0,
-            is_over: false,
-        });
-        let attempt = if random.percent(1) { 25 } else { 1 };
-        let body = Bytes::from(vec![b'x'; random.below(300) as usize]);
-        let due = now + random.time(Duration::from_secs(20));
-        queue.push_back(Waiting { id, attempt, body, due });
-    }
-    Source {
-        lease: random.percent(50).then(|| Duration::from_secs(1 + random.below(30))),
-        queue,
-        out: BTreeMap::new(),
-        leases: BTreeMap::new(),
-        room: 0,
-        receipts: 0,
-        specs,
-    }
-}
-
-impl Source {
-    fn give_out(&mut self, waiting: Waiting, now: Instant) -> Job {
-        self.receipts += 1;
-        let receipt = Receipt(self.receipts);
-        let spec = &mut self.specs[waiting.id];
-        spec.deliveries += 1;
-        assert!(spec.deliveries < DELIVERIES, "a job comes and goes for ever");
-        let lease_until = self.lease.map(|lease| now + lease);
-        if let Some(until) = lease_until {
-            self.leases.insert(receipt, until);
-        }
-        let message = Message {
-            id: waiting.id.to_string(),
-            // The receipt, so that the checker can tell two deliveries from each other.
-            kind: receipt.0.to_string(),
-            body: waiting.body.clone(),
-            // A source that counts what came out goes on counting, up to where it is dead.
-            attempt: waiting.attempt.min(DELIVERIES_MAX + 5),
-            extras: spec.extras.clone(),
-            ..Message::default()
-        };
-        let (key, group) = (spec.key, spec.group);
-        self.out.insert(receipt, waiting);
-        Job { receipt, message, key, group, lease_until, published_ms: None }
-    }
-
-    fn settle(&mut self, receipts: &[Receipt]) {
-        for receipt in receipts {
-            self.out.remove(receipt);
-            self.leases.remove(receipt);
-        }
     }
 }
