@@ -31,4 +31,4 @@ pub use checker::{Order, Report, Rules, check};
 pub use history::{History, Kind};
 pub use plan::Plan;
 pub use run::{Run, Shape};
-pub use stage::Stage;
+pub use stage::{Stage, broker_in};

@@ -83,10 +83,7 @@ impl Stage {
         let dir = dir.join(&name);
         let _ = std::fs::remove_dir_all(&dir);
         std::fs::create_dir_all(&dir)?;
-        let mut broker = match kind {
-            Kind::Millrace => millrace_in(millrace, &dir, settings)?,
-            Kind::Rabbitmq => rabbitmq_in(&dir, &name, settings)?,
-        };
+        let mut broker = broker_in(kind, millrace, &dir, &name, settings)?;
         broker.start()?;
         broker.wait_ready(BROKER_START_MAX)?;
         let runtime =
@@ -149,6 +146,24 @@ impl Drop for Stage {
             let _ = std::fs::remove_dir_all(&self.dir);
             let _ = std::fs::remove_dir_all(&self.broker.setup.data);
         }
+    }
+}
+
+/// A broker that is not started yet, below `dir`. `name` tells it from others on this machine; `settings` are as
+/// [`Stage::start_with`] takes them.
+///
+/// # Errors
+/// [`Failure::Skipped`] where RabbitMQ is not installed.
+pub fn broker_in(
+    kind: Kind,
+    millrace: &Path,
+    dir: &Path,
+    name: &str,
+    settings: &[&str],
+) -> Result<Broker, Failure> {
+    match kind {
+        Kind::Millrace => millrace_in(millrace, dir, settings),
+        Kind::Rabbitmq => rabbitmq_in(dir, name, settings),
     }
 }
 

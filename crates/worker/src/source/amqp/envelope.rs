@@ -200,7 +200,7 @@ impl<'a> Said<'a> {
             }
             _ => (),
         }
-        if !copy::is_brokers(name) {
+        if !copy::is_changed_on_the_way(name) {
             self.headers
                 .push(Header { name: name.to_owned(), value: text::of(value).into_owned() });
         }

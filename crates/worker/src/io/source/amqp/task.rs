@@ -1,21 +1,24 @@
 //! The task of an AMQP source: moves jobs, settlements and copies between the broker and the worker.
 
+mod opening;
+mod settling;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::future::pending;
-use std::pin::Pin;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use amqp::Properties;
-use client::{Backoff, Chance, Consumer, Delivery, DeliveryTag, Outcome, Publisher, Url, Verdict};
+use client::{Consumer, Delivery, DeliveryTag, Outcome, Publisher, Url, Verdict};
 use tokio::sync::mpsc::error::TrySendError;
 
+use self::opening::{Opening, wanted};
 use super::{connect, errand};
 use crate::error::Error;
 use crate::io::source::{BoxFuture, Link, News, Order};
 use crate::job::{Job, Receipt};
-use crate::settlement::{Cause, Settled};
+use crate::settlement::Cause;
 use crate::source::amqp::envelope::{self, Came, Change, Taken, name};
-use crate::source::amqp::letters::{Complaint, Letters};
+use crate::source::amqp::letters::Letters;
 use crate::source::amqp::plan::{self, End, Original, Places};
 use crate::source::amqp::{Broker, Settings};
 
@@ -25,6 +28,8 @@ const TOOK_MAX: usize = 256;
 const ORDERS_MAX: usize = 1024;
 /// News that wait for the worker before no more jobs are taken.
 const NEWS_MAX: usize = 64;
+/// How long a close waits for copies that are on their way.
+const CLOSE_MAX: Duration = Duration::from_secs(5);
 /// Copies are not sent while so many bytes of them are on their way.
 const UNCONFIRMED_BYTES_MAX: usize = 32 << 20;
 
@@ -61,16 +66,10 @@ struct Task {
     errand: Option<BoxFuture<errand::Found>>,
     /// When letters were last looked for.
     looked_at: Instant,
+    /// To be closed: at once when nothing is on its way, and at this time at the latest.
+    close_by: Option<Instant>,
     is_away: bool,
     is_draining: bool,
-}
-
-/// A connection that is being opened, again and again.
-struct Opening<T> {
-    future: Option<BoxFuture<Result<T, Error>>>,
-    not_before: Option<Instant>,
-    attempt: u32,
-    chance: Chance,
 }
 
 /// What woke the task.
@@ -105,6 +104,7 @@ impl Task {
             publishing: Opening::new(),
             errand: None,
             looked_at: Instant::now(),
+            close_by: None,
             is_away: false,
             is_draining: false,
         }
@@ -116,18 +116,11 @@ impl Task {
             self.publish();
             self.open();
             self.tell();
+            if self.is_over() {
+                return self.end().await;
+            }
             match self.woken().await {
-                Woken::Order(None | Some(Order::Close)) => return self.close().await,
-                Woken::Order(Some(order)) => {
-                    self.order(order).await;
-                    for _ in 0..ORDERS_MAX {
-                        match self.link.orders.try_recv() {
-                            Ok(Order::Close) => return self.close().await,
-                            Ok(order) => self.order(order).await,
-                            Err(_) => break,
-                        }
-                    }
-                }
+                Woken::Order(order) => self.orders(order).await,
                 Woken::Consumer(Ok(())) | Woken::Other => (),
                 Woken::Consumer(Err(error)) => self.consumer_lost(&error),
                 Woken::Publisher(Ok(verdicts)) => self.verdicts(verdicts),
@@ -140,10 +133,10 @@ impl Task {
     }
 
     async fn woken(&mut self) -> Woken {
-        let deadline = self.deadline();
+        let (deadline, is_closing) = (self.deadline(), self.close_by.is_some());
         let Self { link, consumer, publisher, consuming, publishing, errand, news, .. } = self;
         tokio::select! {
-            order = link.orders.recv() => Woken::Order(order),
+            order = link.orders.recv(), if !is_closing => Woken::Order(order),
             result = drive_consumer(consumer) => Woken::Consumer(result),
             result = drive_publisher(publisher) => Woken::Publisher(result),
             opened = consuming.opened() => Woken::Consuming(opened),
@@ -166,7 +159,7 @@ impl Task {
         let consuming = self.consuming.deadline().filter(|_| is_consumer_wanted);
         let is_publisher_wanted = self.publisher.is_none() && !self.letters.is_empty();
         let publishing = self.publishing.deadline().filter(|_| is_publisher_wanted);
-        letters.into_iter().chain(consuming).chain(publishing).min()
+        letters.into_iter().chain(consuming).chain(publishing).chain(self.close_by).min()
     }
 
     // What comes.
@@ -253,6 +246,17 @@ impl Task {
 
     // What the worker wants.
 
+    /// An order, and what has come behind it. None: the worker is gone.
+    async fn orders(&mut self, first: Option<Order>) {
+        self.order(first.unwrap_or(Order::Close)).await;
+        for _ in 0..ORDERS_MAX {
+            match self.link.orders.try_recv() {
+                Ok(order) if self.close_by.is_none() => self.order(order).await,
+                Ok(_) | Err(_) => return,
+            }
+        }
+    }
+
     async fn order(&mut self, order: Order) {
         match order {
             Order::Room { jobs } => self.room = self.room.saturating_add(jobs),
@@ -260,79 +264,18 @@ impl Task {
             // A job is held for as long as its connection lives.
             Order::Renew(_) => (),
             Order::Drain => self.drain().await,
-            Order::Close => unreachable!("the caller closes"),
-        }
-    }
-
-    fn settle(&mut self, settled: Vec<Settled>) {
-        let (now, now_ms) = (Instant::now(), now_ms());
-        let mut done = Vec::with_capacity(settled.len());
-        for settled in settled {
-            // One that is lost was said to be.
-            let Some(held) = self.held.get(&settled.receipt) else { continue };
-            let mut letters = Vec::new();
-            for publish in &settled.publishes {
-                match plan::publish(self.places.broker, settled.receipt, publish, now_ms) {
-                    Ok(letter) => letters.push(letter),
-                    Err(why) => {
-                        tracing::error!(
-                            id = held.original.id,
-                            to = publish.routing_key,
-                            why,
-                            "a message that follows a job cannot be published; the job is set aside"
-                        );
-                        letters.push(plan::dead(
-                            &self.places,
-                            &held.original,
-                            Cause::Malformed,
-                            &why,
-                            now_ms,
-                        ));
-                    }
-                }
+            Order::Close => {
+                self.drain().await;
+                self.close_by = Some(Instant::now() + CLOSE_MAX);
             }
-            let (copy, end) =
-                plan::settle(&self.places, &held.original, &settled.settlement, now_ms);
-            letters.extend(copy);
-            if letters.is_empty() {
-                done.extend(self.let_go(settled.receipt, end));
-            } else {
-                self.ends.insert(settled.receipt, end);
-                self.letters.add(now, letters);
-            }
-        }
-        self.say_settled(done);
-    }
-
-    /// Tells the broker; gives the receipt if the worker knows it.
-    fn let_go(&mut self, receipt: Receipt, end: End) -> Option<Receipt> {
-        let held = self.held.remove(&receipt)?;
-        let outcome = match end {
-            End::Ack => Outcome::Done,
-            End::Requeue => Outcome::Requeue,
-        };
-        if let Some(consumer) = &mut self.consumer
-            && let Err(error) = consumer.settle(held.tag, outcome)
-        {
-            tracing::error!(%error, id = held.original.id, "a job cannot be let go; it will come again");
-        }
-        held.is_given.then_some(receipt)
-    }
-
-    fn say_settled(&mut self, receipts: Vec<Receipt>) {
-        if receipts.is_empty() {
-            return;
-        }
-        if let Some(News::Settled(last)) = self.news.back_mut() {
-            last.extend(receipts);
-        } else {
-            self.news.push_back(News::Settled(receipts));
         }
     }
 
     /// Takes nothing more; what came and was not given goes back.
     async fn drain(&mut self) {
-        self.is_draining = true;
+        if std::mem::replace(&mut self.is_draining, true) {
+            return;
+        }
         self.consuming.stop();
         let Some(consumer) = &mut self.consumer else { return };
         let drained = async {
@@ -347,13 +290,14 @@ impl Task {
         }
     }
 
+    /// It is to be closed, and no copy is on its way any more whose original would come again.
+    fn is_over(&self) -> bool {
+        let Some(by) = self.close_by else { return false };
+        self.letters.is_empty() || self.consumer.is_none() || by <= Instant::now()
+    }
+
     /// Acknowledges and ends. What is not settled goes back to the queue.
-    async fn close(mut self) -> Result<(), Error> {
-        let mut last = Vec::new();
-        if let Some(publisher) = &mut self.publisher {
-            publisher.take_verdicts(&mut last);
-        }
-        self.verdicts(last);
+    async fn end(mut self) -> Result<(), Error> {
         let lost: Vec<Receipt> = self.given().collect();
         if !lost.is_empty() {
             self.news.push_back(News::Lost(lost));
@@ -365,82 +309,6 @@ impl Task {
         }
         self.tell();
         Ok(())
-    }
-
-    // Copies.
-
-    fn publish(&mut self) {
-        let now = Instant::now();
-        self.looked_at = now;
-        let Some(publisher) = &mut self.publisher else { return };
-        while publisher.has_room() && publisher.unconfirmed_bytes() < UNCONFIRMED_BYTES_MAX {
-            let Some((id, letter)) = self.letters.next(now) else { break };
-            match publish_one(publisher, letter) {
-                Ok(Some(seq)) => self.letters.sent(id, seq),
-                Ok(None) => {
-                    self.letters.unsent(id, now);
-                    break;
-                }
-                Err(error) => {
-                    self.letters.unsent(id, now);
-                    self.publisher_lost(&error);
-                    return;
-                }
-            }
-        }
-    }
-
-    fn verdicts(&mut self, verdicts: Vec<Verdict>) {
-        let now = Instant::now();
-        let (mut finished, mut complaints) = (Vec::new(), Vec::new());
-        for verdict in verdicts {
-            match verdict {
-                Verdict::Confirmed(run) => self.letters.confirmed(run, now, &mut finished),
-                Verdict::Refused(run) => {
-                    let why = "the broker refused it (basic.nack): the queue may be full";
-                    self.letters.refused(run, now, why, &mut complaints);
-                }
-                Verdict::Returned { seq, code, text } => {
-                    let why = format!("no queue was found for it: {code} {text}");
-                    let run = client::Run { first: seq, last: seq };
-                    self.letters.refused(run, now, &why, &mut complaints);
-                }
-            }
-        }
-        let mut done = Vec::with_capacity(finished.len());
-        for receipt in finished {
-            if let Some(end) = self.ends.remove(&receipt) {
-                done.extend(self.let_go(receipt, end));
-            }
-        }
-        self.say_settled(done);
-        self.complain(&complaints);
-    }
-
-    fn found(&mut self, found: errand::Found) {
-        let now = Instant::now();
-        let mut complaints = Vec::new();
-        for (need, seen) in found {
-            match seen {
-                Ok(at) => self.letters.met(&need, at, now),
-                Err(why) => self.letters.unmet(&need, now, &why, &mut complaints),
-            }
-        }
-        self.complain(&complaints);
-    }
-
-    fn complain(&self, complaints: &[Complaint]) {
-        for Complaint { receipt, to, why, failures, again_in } in complaints {
-            let id = self.held.get(receipt).map(|held| held.original.id.as_str());
-            tracing::warn!(
-                id,
-                ?to,
-                why,
-                failures,
-                retry_in_ms = again_in.as_millis() as u64,
-                "a copy of a job or a message that follows it cannot be published; the job is kept until it can"
-            );
-        }
     }
 
     // Connections.
@@ -524,25 +392,6 @@ impl Task {
         }
     }
 
-    fn publisher_lost(&mut self, error: &client::Error) {
-        let mut last = Vec::new();
-        if let Some(mut publisher) = self.publisher.take() {
-            publisher.take_verdicts(&mut last);
-        }
-        self.verdicts(last);
-        let refusal = match error {
-            client::Error::ChannelClosed { .. } => Some(error.to_string()),
-            client::Error::ConnectionClosed { .. } if !error.is_temporary() => {
-                Some(error.to_string())
-            }
-            _ => None,
-        };
-        let mut complaints = Vec::new();
-        self.letters.lost(Instant::now(), refusal.as_deref(), &mut complaints);
-        self.complain(&complaints);
-        self.publishing.failed(Instant::now());
-    }
-
     /// The jobs that the worker has.
     fn given(&self) -> impl Iterator<Item = Receipt> {
         self.held.iter().filter(|(_, held)| held.is_given).map(|(receipt, _)| *receipt)
@@ -564,69 +413,6 @@ impl Task {
     }
 }
 
-impl<T> Opening<T> {
-    fn new() -> Self {
-        use std::hash::{BuildHasher, RandomState};
-        let chance = Chance::new(RandomState::new().hash_one(0));
-        Self { future: None, not_before: None, attempt: 0, chance }
-    }
-
-    fn is_due(&self, now: Instant) -> bool {
-        self.future.is_none() && self.not_before.is_none_or(|at| at <= now)
-    }
-
-    fn deadline(&self) -> Option<Instant> {
-        self.not_before.filter(|_| self.future.is_none())
-    }
-
-    fn begin(&mut self, future: BoxFuture<Result<T, Error>>) {
-        self.not_before = None;
-        self.future = Some(future);
-    }
-
-    fn stop(&mut self) {
-        (self.future, self.not_before) = (None, None);
-    }
-
-    fn succeeded(&mut self) {
-        (self.attempt, self.not_before) = (0, None);
-    }
-
-    /// When it is tried again.
-    fn failed(&mut self, now: Instant) -> Duration {
-        let delay = Backoff::default().delay(self.attempt, self.chance.next_bits());
-        self.attempt = self.attempt.saturating_add(1);
-        self.not_before = Some(now + delay);
-        delay
-    }
-
-    async fn opened(&mut self) -> Result<T, Error> {
-        let opened = wanted(&mut self.future).await;
-        self.future = None;
-        opened
-    }
-}
-
-fn publish_one(
-    publisher: &mut Publisher,
-    letter: &crate::source::amqp::letters::Letter,
-) -> Result<Option<client::PublishSeq>, client::Error> {
-    use crate::source::amqp::letters::To;
-    let properties = Properties::decode(&letter.properties)?;
-    let queue;
-    let address = match &letter.to {
-        To::Queue(name) => client::Address::queue(name),
-        To::Exchange { exchange, routing_key } => {
-            client::Address { exchange, routing_key, mandatory: true }
-        }
-        To::Bucket(bucket) => {
-            queue = bucket.queue();
-            client::Address::queue(&queue)
-        }
-    };
-    publisher.try_publish(address, &properties, &letter.body)
-}
-
 async fn drive_consumer(consumer: &mut Option<Consumer>) -> Result<(), client::Error> {
     match consumer {
         Some(consumer) => consumer.drive().await,
@@ -640,13 +426,6 @@ async fn drive_publisher(publisher: &mut Option<Publisher>) -> Result<Vec<Verdic
             let mut verdicts = Vec::new();
             publisher.drive(&mut verdicts).await.map(|()| verdicts)
         }
-        None => pending().await,
-    }
-}
-
-async fn wanted<T>(future: &mut Option<Pin<Box<dyn Future<Output = T> + Send>>>) -> T {
-    match future {
-        Some(future) => future.await,
         None => pending().await,
     }
 }
