@@ -360,7 +360,7 @@ fn a_target_gets_its_rate_in_any_five_seconds_although_timers_are_late() {
     }
     for from in (1..15).map(|at| at * SECOND) {
         let within = from..from + 5 * SECOND;
-        let count = starts.iter().filter(|at| within.contains(at)).count();
+        let count = starts.iter().filter(|at| within.contains(*at)).count();
         assert!((1485..=1515).contains(&count), "{count} runs in the five seconds from {from:?}");
     }
 }
