@@ -540,3 +540,103 @@ async fn jobs_that_come_after_the_order_to_take_no_more_go_back() {
         other.close().await;
     }
 }
+
+#[tokio::test]
+async fn dead_jobs_go_back_when_they_are_wanted_and_jobs_can_be_sent_by_hand() {
+    use worker::io::replay::{Replay, Send, replay, send};
+    for kind in KINDS {
+        let Some(stage) = stage() else { return };
+        let url = stage.server.url();
+        let url = match kind {
+            Kind::Stream => url,
+            Kind::List => format!("{url}?kind=list"),
+        };
+        let day = Duration::from_secs(86_400);
+        for (body, delay_ms, unique) in
+            [("a", 0, None), ("b", 100, None), ("c", 0, Some(("k".to_owned(), Some(day))))]
+        {
+            let job = Send {
+                queue: "jobs".into(),
+                kind: "mail".into(),
+                body: body.into(),
+                id: Some(format!("id-{body}")),
+                delay: Some(Duration::from_millis(delay_ms)),
+                unique,
+                ..Send::default()
+            };
+            assert_eq!(send(&url, &job).await.unwrap(), format!("id-{body}"));
+            if job.unique.is_some() {
+                let again = send(&url, &job).await.expect_err("it is unique").to_string();
+                assert!(again.contains("unique"), "{again}");
+            }
+        }
+        let mut source = stage.start(kind, "");
+        source.room(10);
+        for job in source.take(3).await {
+            source.settle(&job, dead());
+        }
+        source.settled(3).await;
+        let mut what = Replay {
+            queue: "jobs".into(),
+            id: Some("id-b".into()),
+            is_dry_run: true,
+            ..Replay::default()
+        };
+        let looked = replay(&url, &what).await.unwrap();
+        assert_eq!((looked.seen, looked.replayed, stage.dead().await.len()), (3, 1, 3));
+        assert_eq!(
+            (looked.jobs[0].cause.as_str(), looked.jobs[0].kind.as_str()),
+            ("rejected", "mail")
+        );
+        assert!(looked.jobs[0].died_ms.is_some());
+        what.is_dry_run = false;
+        assert_eq!(replay(&url, &what).await.unwrap().replayed, 1);
+        let job = source.take(1).await.remove(0);
+        assert_eq!((job.message.id.as_str(), &job.message.body[..]), ("id-b", &b"b"[..]));
+        assert!(job.message.headers.is_empty(), "{kind:?}: {:?}", job.message.headers);
+        let all = Replay { queue: "jobs".into(), ..Replay::default() };
+        assert_eq!(replay(&url, &all).await.unwrap().replayed, 2);
+        source.take(2).await;
+        assert!(stage.dead().await.is_empty());
+        source.close().await;
+    }
+}
+
+/// Not a measurement: it prints how fast it was.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_jobs_of_a_stream_are_each_given_and_settled_once() {
+    const COUNT: usize = 50_000;
+    let Some(stage) = stage() else { return };
+    let fill = "for i = 1, tonumber(ARGV[1]) do \
+        redis.call('XADD', 'jobs', '*', 'id', i, 'type', 'noop', 'body', 'x') end";
+    stage.ask(&["EVAL", fill, "0", &COUNT.to_string()]).await;
+    let mut source = stage.start(Kind::Stream, "fetchers = 2");
+    let start = std::time::Instant::now();
+    source.room(4000);
+    let mut ids = std::collections::BTreeSet::new();
+    let mut taken = 0;
+    while taken < COUNT {
+        let count = source.has_jobs().max(1);
+        let jobs = source.take(count).await;
+        taken += jobs.len();
+        let settled = jobs.into_iter().map(|job| {
+            ids.insert(job.message.id);
+            worker::Settled {
+                receipt: job.receipt,
+                settlement: Settlement::Done,
+                publishes: Vec::new(),
+            }
+        });
+        let settled: Vec<_> = settled.collect();
+        source.room(settled.len());
+        source.order(Order::Settle(settled));
+    }
+    source.settled(COUNT).await;
+    let seconds = start.elapsed().as_secs_f64();
+    println!("{:.0} jobs/s", COUNT as f64 / seconds);
+    assert_eq!(
+        (ids.len(), source.settled.len(), stage.count(Kind::Stream).await),
+        (COUNT, COUNT, 0)
+    );
+    source.close().await;
+}

@@ -1,9 +1,10 @@
-//! Jobs by hand, over AMQP: dead ones go back to their queue, and a new one is published.
+//! Jobs by hand, over AMQP or at a Redis: dead ones go back to their queue, and a new one is published.
 //!
 //! Both connect, do their work and disconnect. A dead job leaves its queue only after its copy is confirmed, so an
 //! interrupted replay repeats jobs at worst, and never loses one.
 
 mod back;
+mod redis;
 mod send;
 
 use std::time::Duration;
@@ -14,15 +15,37 @@ use crate::error::Error;
 use crate::io::source::amqp::{error, options};
 use crate::job::Header;
 
-pub use back::replay;
-pub use send::send;
+/// Puts dead jobs back into their queue, with their first attempt before them.
+///
+/// `url` is an `amqp://` or `amqps://` URL, or one of a Redis: `redis://`, `rediss://` or `unix://`, and then the queue is a
+/// stream or a list.
+///
+/// # Errors
+/// The URL is none, the broker cannot be reached, or a queue is not there. What was confirmed until then is back.
+pub async fn replay(url: &str, what: &Replay) -> Result<Replayed, Error> {
+    match redis::Place::of(url) {
+        Some(place) => redis::replay(&place?, what).await,
+        None => back::replay(url, what).await,
+    }
+}
+
+/// Publishes one job, and gives its id once the broker has confirmed it. `url` is as for [`replay`].
+///
+/// # Errors
+/// The URL is none, the broker cannot be reached, the queue is not there, or the broker cannot do what is asked.
+pub async fn send(url: &str, job: &Send) -> Result<String, Error> {
+    match redis::Place::of(url) {
+        Some(place) => redis::send(&place?, job).await,
+        None => send::send(url, job).await,
+    }
+}
 
 /// Which dead jobs go back, and how fast.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Replay {
     /// The queue whose jobs died. They go back to it.
     pub queue: String,
-    /// Where they lie; none: `QUEUE.dead`.
+    /// Where they lie; none: `QUEUE.dead`, at a Redis `QUEUE:dead`.
     pub dead_queue: Option<String>,
     /// Only jobs with this cause, as [`Cause::name`](crate::Cause::name) writes it.
     pub cause: Option<String>,

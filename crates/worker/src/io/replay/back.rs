@@ -32,7 +32,7 @@ const OF_ITS_DEATH: [Change<'static>; 7] = [
 ///
 /// # Errors
 /// The URL is none, the broker cannot be reached, or a queue is not there. What was confirmed until then is back.
-pub async fn replay(url: &str, what: &Replay) -> Result<Replayed, Error> {
+pub(super) async fn replay(url: &str, what: &Replay) -> Result<Replayed, Error> {
     let url = url_of(url)?;
     let mut connection = connect(&url, "replay").await?;
     look_up(&mut connection, &what.queue).await?;

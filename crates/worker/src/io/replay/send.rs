@@ -18,7 +18,7 @@ use crate::unique::{self, Unique};
 ///
 /// # Errors
 /// The URL is none, the broker cannot be reached, the queue is not there, or the broker cannot do what is asked.
-pub async fn send(url: &str, job: &Send) -> Result<String, Error> {
+pub(super) async fn send(url: &str, job: &Send) -> Result<String, Error> {
     let url = url_of(url)?;
     let mut connection = connect(&url, "send").await?;
     let broker = Broker::of(connection.server_properties());
@@ -49,7 +49,7 @@ pub async fn send(url: &str, job: &Send) -> Result<String, Error> {
     Ok(id)
 }
 
-fn publish_of(job: &Send, id: String) -> Publish {
+pub(super) fn publish_of(job: &Send, id: String) -> Publish {
     let is_json = serde_json::from_slice::<serde::de::IgnoredAny>(&job.body).is_ok();
     let usual = if is_json { "application/json" } else { "application/octet-stream" };
     let mut headers = job.headers.clone();
@@ -119,7 +119,7 @@ async fn confirmed(
 }
 
 /// 128 bits of chance, in hexadecimal.
-fn new_id() -> Result<String, Error> {
+pub(super) fn new_id() -> Result<String, Error> {
     let mut bytes = [0_u8; 16];
     let filled = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
     filled.map_err(|failure| Error::away("making an id", failure))?;

@@ -333,19 +333,22 @@ else redis.call('LPUSH', KEYS[1], ARGV[3]) end
 return 1
 ";
 
-/// A job is published. Keys: queue. Arguments: `stream` or a side, milliseconds of delay, a nonce, and the fields or
-/// the element.
+/// A job is published, unless one with its unique key was within the window. Keys: queue, the note of the unique key.
+/// Arguments: `stream` or a side, milliseconds of delay, the window in milliseconds (0: it is not unique), a nonce, and
+/// the fields or the element. Gives 0 where it was not published.
 pub const SEND: &str = r"
+local window = tonumber(ARGV[3])
+if window > 0 and not redis.call('SET', KEYS[2], '1', 'NX', 'PX', window) then return 0 end
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local after = tonumber(ARGV[2])
 if after > 0 then
   local values = {}
-  for i = 3, #ARGV do values[i - 2] = ARGV[i] end
+  for i = 4, #ARGV do values[i - 3] = ARGV[i] end
   redis.call('ZADD', KEYS[1] .. ':delayed', string.format('%.0f', now + after), cmsgpack.pack(values))
-elseif ARGV[1] == 'stream' then redis.call('XADD', KEYS[1], '*', unpack(ARGV, 4))
-elseif ARGV[1] == 'LEFT' then redis.call('RPUSH', KEYS[1], ARGV[4])
-else redis.call('LPUSH', KEYS[1], ARGV[4]) end
+elseif ARGV[1] == 'stream' then redis.call('XADD', KEYS[1], '*', unpack(ARGV, 5))
+elseif ARGV[1] == 'LEFT' then redis.call('RPUSH', KEYS[1], ARGV[5])
+else redis.call('LPUSH', KEYS[1], ARGV[5]) end
 return 1
 ";
 
