@@ -19,6 +19,7 @@
 
 mod breaker;
 mod bucket;
+mod change;
 mod finish;
 mod held;
 mod keys;

@@ -71,6 +71,20 @@ impl Keys {
         Self { limits, keys: BTreeMap::new(), alarms: BTreeSet::new() }
     }
 
+    /// Other limits from now on: what follows for each key.
+    pub(super) fn change(&mut self, limits: Limits, now: Instant) -> Vec<(u64, Next)> {
+        self.limits = limits;
+        for key in self.keys.values_mut() {
+            match (&mut key.bucket, limits.rate) {
+                (Some(bucket), Some((rate, burst))) => bucket.change(rate, burst, now),
+                (bucket, None) => *bucket = None,
+                (None, Some(_)) => {}
+            }
+        }
+        let keys: Vec<u64> = self.keys.keys().copied().collect();
+        keys.into_iter().map(|key| (key, self.look(key, now))).collect()
+    }
+
     pub(super) fn count(&self) -> usize {
         self.keys.len()
     }

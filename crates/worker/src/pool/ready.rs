@@ -53,6 +53,11 @@ impl Ready {
         }
     }
 
+    /// Other settings, for what comes from now on.
+    pub(super) fn change(&mut self, run_jobs_max: usize, linger: Duration) {
+        (self.run_jobs_max, self.linger) = (run_jobs_max, linger);
+    }
+
     /// True if nothing can be popped.
     pub(super) fn is_empty(&self) -> bool {
         self.next.is_empty()

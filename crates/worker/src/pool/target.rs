@@ -43,6 +43,8 @@ pub(super) struct Target {
     pub(super) passes: BTreeMap<u8, u64>,
     pub(super) running: usize,
     bucket: Option<Bucket>,
+    /// What this process may use of the rate; none: all that is set.
+    share: Option<f64>,
     pub(super) breaker: Breaker,
     throttled_until: Option<Instant>,
     /// Why it has stopped, until it is mended.
@@ -60,6 +62,7 @@ impl Target {
             passes: BTreeMap::new(),
             running: 0,
             bucket: None,
+            share: None,
             breaker: Breaker::NEW,
             throttled_until: None,
             stopped: None,
@@ -102,7 +105,7 @@ impl Target {
     pub(super) fn throttle(&mut self, until: Instant, now: Instant) -> bool {
         let was_throttled = self.throttled_until.is_some_and(|until| until > now);
         self.throttled_until = self.throttled_until.max(Some(until));
-        !was_throttled
+        !was_throttled && until > now
     }
 
     /// How long it is throttled, where that is too long to wait here.
@@ -135,13 +138,19 @@ impl Target {
         [open, throttled].into_iter().flatten().filter(|at| *at > now).min()
     }
 
-    /// Uses another rate from now on.
+    /// May use this much of the rate from now on; none: all that is set.
+    pub(super) fn share(&mut self, share: Option<f64>, now: Instant) {
+        self.share = share;
+        self.share_again(now);
+    }
+
+    /// Uses the rate that follows from the settings and the share.
     ///
     /// The burst shrinks with the rate, but not below 2 where it was 2: with 1, every late timer would cost
     /// a part of the rate.
-    pub(super) fn share(&mut self, share: Option<f64>, now: Instant) {
+    pub(super) fn share_again(&mut self, now: Instant) {
         let set = self.settings.rate;
-        let Some(rate) = share.into_iter().chain(set).min_by(f64::total_cmp) else {
+        let Some(rate) = self.share.into_iter().chain(set).min_by(f64::total_cmp) else {
             self.bucket = None;
             return;
         };

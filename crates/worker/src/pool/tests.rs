@@ -376,3 +376,45 @@ fn a_long_throttle_sends_ordered_jobs_back_only_when_they_cannot_wait_here() {
     let effects = stage.finish(runs[0].0, throttle(Scope::Target, 3600 * SECOND));
     assert_eq!(settlements(&effects).len(), 2);
 }
+
+#[test]
+fn settings_change_while_it_runs_all_of_them_or_none() {
+    let mut stage = Stage::new(|pipeline, _| pipeline.concurrency = 1);
+    stage.take(&[None; 8]);
+    let settings = |concurrency, target: &str| Settings {
+        pipelines: vec![PipelineSettings { concurrency, ..PipelineSettings::new("mail", target) }],
+        targets: vec![TargetSettings { rate: Some(2.0), ..TargetSettings::new(target) }],
+        buffer_bytes: 0,
+    };
+    let mut effects = Vec::new();
+    let now = stage.now;
+    assert!(stage.pool.change(now, &settings(5, "other"), &mut effects).is_err());
+    assert!(stage.pool.change(now, &settings(0, "web"), &mut effects).is_err());
+    assert!(effects.is_empty());
+    stage.pool.change(now, &settings(5, "web"), &mut effects).unwrap();
+    assert_eq!(started(&effects).len(), 2, "four more may run, and the rate allows two at once");
+    assert_eq!(started(&stage.wait(SECOND)).len(), 2);
+}
+
+#[test]
+fn key_limits_change_while_jobs_of_the_key_wait() {
+    let set = |pipeline: &mut PipelineSettings| pipeline.key_concurrency = 1;
+    let mut stage = Stage::new(|pipeline, _| set(pipeline));
+    assert_eq!(stage.take(&[Some(1); 6]).len(), 1);
+    let mut settings = Settings {
+        pipelines: vec![PipelineSettings::new("mail", "web")],
+        targets: vec![TargetSettings::new("web")],
+        buffer_bytes: 0,
+    };
+    let (mut effects, now) = (Vec::new(), stage.now);
+    assert!(stage.pool.change(now, &settings, &mut effects).is_err(), "no limits at all");
+    settings.pipelines[0].key_concurrency = 3;
+    stage.pool.change(now, &settings, &mut effects).unwrap();
+    assert_eq!(started(&effects).len(), 2);
+    settings.pipelines[0].key_rate = Some(1.0);
+    stage.pool.change(now, &settings, &mut effects).unwrap();
+    settings.pipelines[0].key_rate = None;
+    stage.pool.change(now, &settings, &mut effects).unwrap();
+    let run = stage.finish(RunId(1), Outcome::done());
+    assert_eq!(started(&run).len(), 1);
+}

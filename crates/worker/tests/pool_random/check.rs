@@ -243,9 +243,7 @@ impl Checker {
                     );
                 }
                 Effect::Settle { .. } => {}
-                Effect::Room { pipeline, jobs } => {
-                    self.room(now, usize::from(pipeline.0), *jobs);
-                }
+                Effect::Room { .. } => {}
                 Effect::Renew { pipeline, receipts } => {
                     for receipt in receipts {
                         let held = &self.pipelines[usize::from(pipeline.0)].held[receipt];
@@ -263,8 +261,12 @@ impl Checker {
             }
         }
         self.after_step(now);
-        if effects.iter().any(|effect| matches!(effect, Effect::Room { .. })) {
-            self.bytes(now);
+        // And so is what waits again, before room is given.
+        for effect in effects {
+            if let Effect::Room { pipeline, jobs } = effect {
+                self.room(now, usize::from(pipeline.0), *jobs);
+                self.bytes(now);
+            }
         }
     }
 
