@@ -133,6 +133,12 @@ impl Stage {
         let runtime = Runtime::new().unwrap();
         let stage = Self { _broker: process, url, endpoint, dir, metrics, runtime };
         stage.configure("");
+        let url: Url = stage.url.parse().unwrap();
+        stage.runtime.block_on(async {
+            let mut connection = Connection::open(&url, &Options::named("trial")).await.unwrap();
+            connection.declare_queue(&QueueSpec::durable("jobs")).await.unwrap();
+            connection.close().await.unwrap();
+        });
         stage
     }
 
@@ -160,9 +166,6 @@ impl Stage {
         let url: Url = self.url.parse().unwrap();
         self.runtime.block_on(async {
             let options = Options::named("trial");
-            let mut connection = Connection::open(&url, &options).await.unwrap();
-            connection.declare_queue(&QueueSpec::durable("jobs")).await.unwrap();
-            connection.close().await.unwrap();
             let mut publisher = Publisher::open(&url, &options, 1000).await.unwrap();
             for id in ids {
                 let id = format!("job-{id}");
@@ -281,6 +284,7 @@ fn a_drain_under_full_load_leaves_nothing_in_memory_and_proves_it() {
     let stage = Stage::start("drain", Endpoint::start(Duration::from_millis(2), "200 OK"));
     const JOBS: u32 = 20_000;
     stage.publish(0..JOBS);
+    let mut executed = 0;
     for round in 1..=5_usize {
         let worker = stage.run();
         wait_until("jobs are executed", || stage.endpoint.counts().len() > 200 * round);
@@ -289,7 +293,9 @@ fn a_drain_under_full_load_leaves_nothing_in_memory_and_proves_it() {
             ["done", "returned", "retried", "dead", "lost"].iter().map(|it| proof[*it]).sum();
         assert_eq!(proof["taken"], ends, "{proof:?}");
         assert_eq!(proof["lost"], 0, "{proof:?}");
+        executed += proof["done"];
         let done = stage.endpoint.counts().len() as u32;
+        assert_eq!(u64::from(done), executed, "what the endpoint answered is done: {proof:?}");
         wait_until("what is not done waits", || stage.waiting("jobs") == Some(JOBS - done));
     }
     let repeats = stage.endpoint.counts().into_values().filter(|count| *count > 1).count();
@@ -335,6 +341,7 @@ fn a_job_that_always_fails_is_dead_with_its_reason_and_can_be_replayed() {
 fn a_running_worker_says_how_it_stands() {
     let stage = Stage::start("status", Endpoint::start(Duration::ZERO, "200 OK"));
     let worker = stage.run();
+    wait_until("it is ready", || stage.get("/ready").is_some_and(|text| text.contains("200 OK")));
     let sent = stage.millrace(&["send", "--queue", "jobs", "--type", "mail", "--body", "{}"]);
     let id = String::from_utf8(sent.stdout).unwrap();
     wait_until("the job is executed", || {

@@ -80,7 +80,7 @@ async fn publish(url: &str, queue: &str) -> Result<(), Box<dyn std::error::Error
     let mut publisher = client::Publisher::open(&url, &options, 100).await?;
     for name in ["ann", "bob", "cyd"] {
         let properties = amqp::Properties {
-            kind: Some("welcome".into()),
+            kind: Some("welcome"),
             delivery_mode: Some(2),
             ..amqp::Properties::default()
         };

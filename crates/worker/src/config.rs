@@ -12,6 +12,8 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use crate::cron;
+use crate::io::coord::{batches, refusal, shares};
 use crate::pool::{PipelineSettings, Settings, TargetSettings};
 use crate::value::Time;
 
@@ -66,6 +68,12 @@ pub struct Config {
     pub pool: Settings,
     pub sources: BTreeMap<String, SourceKind>,
     pub targets: BTreeMap<String, TargetKind>,
+    /// `[[schedule]]`.
+    pub schedules: Vec<cron::Settings>,
+    /// `[batches]`: this worker tracks them.
+    pub batches: Option<batches::Settings>,
+    /// `[target.NAME.share]`: a rate of several processes together.
+    pub shares: BTreeMap<String, shares::Settings>,
     raw: Raw,
 }
 
@@ -120,7 +128,7 @@ impl Config {
     /// `[target.NAME]` tables say of their provider has changed, beside their `limits`.
     pub fn fixed(&self, new: &Self) -> Vec<String> {
         let mut reasons = Vec::new();
-        for key in ["worker", "source", "pipeline"] {
+        for key in ["worker", "source", "pipeline", "schedule", "batches"] {
             if self.raw.0.get(key) != new.raw.0.get(key) {
                 reasons.push(format!("{key} has changed: that needs a restart"));
             }
@@ -132,7 +140,7 @@ impl Config {
         for name in new.targets.keys().filter(|name| self.targets.contains_key(*name)) {
             let limits = |config: &Self| {
                 let target = config.raw.0.get("target")?.get(name)?;
-                Some((target.get("kind").cloned(), target.get("limits").cloned()))
+                Some(["kind", "limits", "share"].map(|key| target.get(key).cloned()))
             };
             if limits(self) != limits(new) {
                 reasons.push(format!(
@@ -206,7 +214,7 @@ fn read(document: &mut Document, variables: &BTreeMap<String, String>) -> Config
             sources.insert(name, source);
         }
     }
-    let (mut targets, mut limits) = (BTreeMap::new(), Vec::new());
+    let (mut targets, mut limits, mut shared) = (BTreeMap::new(), Vec::new(), BTreeMap::new());
     for (name, mut table) in document.tables("target") {
         let mut limit = TargetSettings::new(&name);
         if let Some(inner) = document.inner(&mut table, "limits") {
@@ -215,15 +223,42 @@ fn read(document: &mut Document, variables: &BTreeMap<String, String>) -> Config
             let problems = strip(limit.problems(), &name);
             document.judge(&inner, problems);
         }
+        if let Some(inner) = document.inner(&mut table, "share")
+            && let Some(share) = document.read::<shares::Settings>(&inner)
+        {
+            let mut problems = share.problems();
+            if limit.rate.is_some_and(|rate| rate < share.rate) {
+                problems.push("rate is more than the target's limits allow one process".to_owned());
+            }
+            document.judge(&inner, problems);
+            // What one process may use is granted; this is what a grant cannot exceed.
+            limit.rate = limit.rate.or(Some(share.rate));
+            shared.insert(name.clone(), share);
+        }
         limits.push(limit);
         if let Some(target) = TargetKind::read(document, &mut table) {
             targets.insert(name, target);
         }
     }
     let pipelines = pipelines(document, (&places, &limits));
+    let schedules = schedules(document, &sources);
+    let batches = document.table("batches").and_then(|table| {
+        let settings = document.read::<batches::Settings>(&table)?;
+        document.judge(&table, settings.problems());
+        Some(settings)
+    });
     document.refuse_others();
     let pool = Settings { pipelines, targets: limits, ..Settings::default() };
-    Config { worker, pool, sources, targets, raw: Raw::default() }
+    Config {
+        worker,
+        pool,
+        sources,
+        targets,
+        schedules,
+        batches,
+        shares: shared,
+        raw: Raw::default(),
+    }
 }
 
 fn pipelines(
@@ -262,6 +297,30 @@ fn pipelines(
         pipelines.push(pipeline);
     }
     pipelines
+}
+
+fn schedules(
+    document: &mut Document,
+    sources: &BTreeMap<String, SourceKind>,
+) -> Vec<cron::Settings> {
+    let mut schedules: Vec<cron::Settings> = Vec::new();
+    for table in document.list("schedule") {
+        let Some(mut schedule) = document.read::<cron::Settings>(&table) else { continue };
+        let mut problems = schedule.problems();
+        let only = sources.keys().next().filter(|_| sources.len() == 1);
+        schedule.source = schedule.source.or(only.cloned());
+        match schedule.source.as_ref().map(|name| (name, sources.get(name))) {
+            None => problems.push("source has to say which one: the file has several".to_owned()),
+            Some((name, None)) => problems.push(format!("source `{name}` is not there")),
+            Some((_, Some(kind))) => problems.extend(refusal(kind.word(), "schedules")),
+        }
+        if schedules.iter().any(|before| before.name == schedule.name) {
+            problems.push(format!("name `{}` is another schedule's already", schedule.name));
+        }
+        document.judge(&table, problems);
+        schedules.push(schedule);
+    }
+    schedules
 }
 
 fn listed(what: &str, names: &[&str]) -> String {

@@ -1,6 +1,6 @@
 //! Which sources and targets there are, by the word `kind`.
 
-use crate::io::source::{mns, redis};
+use crate::io::source::{mns, redis, sqs};
 use crate::source::amqp::settings as amqp;
 use crate::target::{apns, fcm, getui, huawei, program, webhook, xiaomi};
 
@@ -46,6 +46,7 @@ kinds! {
         RedisStream(redis::Settings) = "redis-stream",
         RedisList(redis::Settings) = "redis-list",
         Mns(mns::Settings) = "mns",
+        Sqs(sqs::Settings) = "sqs",
     }
 }
 
@@ -78,7 +79,7 @@ fn kind<'a>(document: &mut Document<'a>, table: &mut Table<'a>, words: &[&str]) 
 
 /// What tells the queue of one source from that of another.
 pub(super) fn place(table: &Table) -> String {
-    let keys = ["kind", "url", "endpoint", "queue", "group"];
+    let keys = ["kind", "url", "endpoint", "queue", "queue_url", "group"];
     let parts: Vec<&str> = keys.iter().map(|key| table.text(key).unwrap_or_default()).collect();
     parts.join("\n")
 }

@@ -111,7 +111,7 @@ fn each_wrong_file_is_refused_with_its_place() {
         (
             "[worker]",
             "[workers]",
-            "2:2: workers: there is no such table; there are: pipeline, source, target, worker",
+            "2:2: workers: there is no such table; there are: batches, pipeline, schedule, source, target, worker",
         ),
         ("[worker]", "[worker", "2:8: "),
         ("[[pipeline]]", "[pipeline]", "pipeline: it is a list: write [[pipeline]]"),
@@ -190,4 +190,17 @@ fn a_new_file_may_change_what_targets_are_and_nothing_else() {
         fixed("rate = 100.0", "rate = 99.0"),
         ["target.hook: its kind or its limits have changed: that needs a restart"]
     );
+}
+
+#[test]
+fn schedules_shares_and_batches_are_read_and_judged() {
+    let more = "[target.hook.share]\nrate = 50.0\n[batches]\n\
+                [[schedule]]\nname = \"nightly\"\ncron = \"0 30 2 * * *\"\nrouting_key = \"jobs\"\n";
+    let config = parse(&format!("{GOOD}{more}")).unwrap();
+    assert_eq!(config.schedules[0].source.as_deref(), Some("jobs"), "the only one");
+    assert!(config.batches.is_some() && config.shares.contains_key("hook"));
+    let told = parse(&format!("{GOOD}{}", more.replace("30 2", "99 2"))).unwrap_err();
+    assert!(told[0].path.starts_with("schedule[1]"), "{told:?}");
+    let told = parse(&format!("{GOOD}{}", more.replace("50.0", "500.0"))).unwrap_err();
+    assert!(told[0].path.starts_with("target.hook.share"), "{told:?}");
 }

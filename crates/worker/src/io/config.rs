@@ -5,16 +5,19 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::config::{Config, SourceKind, TargetKind};
+use crate::cron::Cron;
 use crate::error::Error;
+use crate::io::coord::{Broker, Queues};
 use crate::io::secret;
+use crate::io::source::redis::Side;
 use crate::io::source::{
-    Source, amqp::Amqp, mns::Mns, redis, redis_list::RedisList, redis_stream::RedisStream,
+    Source, amqp::Amqp, mns::Mns, redis, redis_list::RedisList, redis_stream::RedisStream, sqs::Sqs,
 };
 use crate::io::target::{
     Target, apns::Apns, fcm::Fcm, getui::Getui, huawei::Huawei, program::Program, webhook::Webhook,
     xiaomi::Xiaomi,
 };
-use crate::io::worker::{Plan, PlanPipeline, PlanTarget};
+use crate::io::worker::{Errands, Plan, PlanPipeline, PlanTarget};
 
 /// Largest configuration file, in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -65,10 +68,61 @@ pub fn plan(config: &Config) -> Result<Plan, Error> {
     match problems.as_slice() {
         [] => {
             let (settings, grace) = (config.pool.clone(), config.worker.grace.0);
-            Ok(Plan { settings, pipelines, targets, grace })
+            Ok(Plan { settings, pipelines, targets, grace, errands: errands(config)? })
         }
         problems => Err(Error::setup(problems.join("\n"))),
     }
+}
+
+/// Schedules, batches and shared rates, each at its broker.
+fn errands(config: &Config) -> Result<Errands, Error> {
+    let mut errands = Errands::default();
+    for (name, kind) in &config.sources {
+        let Some(broker) = broker(kind)? else { continue };
+        let mine = |one: &&crate::cron::Settings| one.source.as_ref() == Some(name);
+        let schedules: Vec<_> = config.schedules.iter().filter(mine).cloned().collect();
+        if !schedules.is_empty() {
+            errands.schedules.push((Cron::new(schedules)?, broker.clone()));
+        }
+        if let Some(batches) = &config.batches {
+            errands.batches.push((batches.clone(), broker));
+        }
+    }
+    for (at, limits) in config.pool.targets.iter().enumerate() {
+        let Some(share) = config.shares.get(&limits.name) else { continue };
+        let mut brokers = config.kinds().filter(|(pipeline, ..)| pipeline.target == limits.name);
+        let found = brokers.find_map(|(_, kind, _)| broker(kind).transpose()).transpose()?;
+        let wrong = || {
+            Error::setup(format!(
+                "[target.{}.share]: no pipeline of it has a source of AMQP or Redis",
+                limits.name
+            ))
+        };
+        let broker = found.ok_or_else(wrong)?;
+        errands.shares.push((at, limits.name.clone(), share.clone(), broker));
+    }
+    Ok(errands)
+}
+
+/// Where processes that have this source can agree; none: nowhere.
+fn broker(kind: &SourceKind) -> Result<Option<Broker>, Error> {
+    let redis = |settings: &redis::Settings, queues| -> Result<Option<Broker>, Error> {
+        Ok(Some(Broker::Redis { client: settings.server().client()?, queues }))
+    };
+    match kind {
+        SourceKind::Amqp(settings) => Ok(Some(Broker::Amqp { url: amqp_url(settings)? })),
+        SourceKind::RedisStream(settings) => redis(settings, Queues::Streams),
+        SourceKind::RedisList(settings) => match settings.take_from {
+            Side::Right => redis(settings, Queues::ListsFromRight),
+            Side::Left => redis(settings, Queues::ListsFromLeft),
+        },
+        SourceKind::Mns(_) | SourceKind::Sqs(_) => Ok(None),
+    }
+}
+
+fn amqp_url(settings: &crate::source::amqp::Settings) -> Result<client::Url, Error> {
+    let text = secret::read(&settings.url)?;
+    text.parse().map_err(|bad: client::BadUrl| Error::setup(bad.to_string()))
 }
 
 /// A source of these settings.
@@ -81,6 +135,7 @@ pub fn source(kind: &SourceKind) -> Result<Box<dyn Source>, Error> {
         SourceKind::RedisStream(settings) => Box::new(RedisStream::new(*settings)?),
         SourceKind::RedisList(settings) => Box::new(RedisList::new(*settings)?),
         SourceKind::Mns(settings) => Box::new(Mns::new(*settings)?),
+        SourceKind::Sqs(settings) => Box::new(Sqs::new(*settings)?),
     })
 }
 
@@ -113,13 +168,12 @@ pub async fn look(kind: &SourceKind) -> Result<String, Error> {
         SourceKind::Mns(settings) => {
             Ok(format!("settings are right; {} was not asked", settings.endpoint))
         }
+        SourceKind::Sqs(_) => Ok("settings are right; SQS was not asked".to_owned()),
     }
 }
 
 async fn look_amqp(settings: &crate::source::amqp::Settings) -> Result<String, Error> {
-    let url: client::Url = secret::read(&settings.url)?
-        .parse()
-        .map_err(|bad: client::BadUrl| Error::setup(bad.to_string()))?;
+    let url = amqp_url(settings)?;
     let options = client::Options::named("millrace work doctor");
     let away = |error: client::Error| Error::away(url.to_string(), error);
     let mut connection = client::Connection::open(&url, &options).await.map_err(away)?;

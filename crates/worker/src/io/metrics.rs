@@ -27,8 +27,12 @@ const RUN_BOUNDS: [f64; 16] = [
     0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
     30.0,
 ];
+/// Why a source is away that has never been there.
+const CONNECTING: &str = "it is connecting";
 /// Different errors that are kept of one target.
 const ERRORS_MAX: usize = 32;
+/// A number of so many digits is taken for the name of something.
+const NUMBER_DIGITS: usize = 6;
 /// Text kept of each.
 const ERROR_BYTES_MAX: usize = 200;
 
@@ -213,7 +217,7 @@ impl Metrics {
             source_up: inner.source_up.get_or_create_owned(&label),
             state: Arc::default(),
         };
-        one.source_up.set(1);
+        one.away(Some(CONNECTING.to_owned()));
         lock(&inner.lists).pipelines.push(one.clone());
         one
     }
@@ -395,14 +399,18 @@ impl Target {
         }
     }
 
-    /// Counts an error under its words. Digits are taken out: they name jobs and phones, of which there are many.
+    /// Counts an error under its words. Long numbers are taken out: they name jobs and phones, of which there are many.
     fn note(&self, why: &str) {
         let mut text = String::with_capacity(why.len().min(ERROR_BYTES_MAX));
+        let mut digits = 0;
         for c in why.chars().take(ERROR_BYTES_MAX) {
-            match c.is_ascii_digit() {
-                true if text.ends_with('#') => (),
-                true if why.len() > 24 => text.push('#'),
-                true | false => text.push(c),
+            digits = if c.is_ascii_digit() { digits + 1 } else { 0 };
+            text.push(c);
+            if digits == NUMBER_DIGITS {
+                text.truncate(text.len() - NUMBER_DIGITS);
+                text.push('#');
+            } else if digits > NUMBER_DIGITS {
+                text.pop();
             }
         }
         let errors = &mut lock(&self.state).errors;
@@ -475,11 +483,15 @@ mod tests {
         let metrics = Metrics::default();
         let mail = metrics.pipeline("mail", "jobs", "hook");
         let hook = metrics.target("hook", "webhook");
+        mail.away(None);
         mail.took(3);
         mail.started(3);
         hook.started();
-        let outcomes =
-            [Outcome::done(), Outcome::done(), Outcome::retry("HTTP 503 from 127.0.0.1:8080")];
+        let outcomes = [
+            Outcome::done(),
+            Outcome::done(),
+            Outcome::retry("HTTP 503 from 127.0.0.1:8080 for 1234567"),
+        ];
         mail.ended(&outcomes);
         hook.ended(&outcomes, Duration::from_millis(3));
         mail.settled(&Settlement::Done);
@@ -496,7 +508,7 @@ mod tests {
             assert!(text.contains(line), "{line} is not in\n{text}");
         }
         let status = metrics.status();
-        assert_eq!(status.targets[0].errors[0].why, "HTTP # from #.#.#.#:#");
+        assert_eq!(status.targets[0].errors[0].why, "HTTP 503 from 127.0.0.1:8080 for #");
         assert_eq!((status.pipelines[0].in_hand, status.pipelines[0].running), (2, 0));
     }
 
@@ -505,6 +517,11 @@ mod tests {
         let metrics = Metrics::default();
         let (mail, hook) =
             (metrics.pipeline("mail", "jobs", "hook"), metrics.target("hook", "apns"));
+        assert_eq!(
+            metrics.problem().unwrap(),
+            "pipeline mail: its source jobs is away: it is connecting"
+        );
+        mail.away(None);
         assert_eq!(metrics.problem(), None);
         mail.away(Some("refused".into()));
         hook.stopped(Some("bad key".into()));

@@ -53,7 +53,7 @@ pub enum News {
     Away {
         why: String,
     },
-    /// The broker is there again.
+    /// The broker is there: for the first time, or again.
     Back,
 }
 

@@ -10,6 +10,7 @@
 //! fewer wake-ups a job costs. Everything here has one owner, the task of [`Worker::run_until`].
 
 mod builder;
+mod errands;
 mod execute;
 mod held;
 mod plan;
@@ -34,6 +35,7 @@ use crate::pool::{Effect, Input, PipelineId, Pool, Proof, RunId, TargetId};
 use crate::settlement::Settled;
 
 pub use builder::Builder;
+pub use errands::Errands;
 use execute::{Report, Start, execute};
 use held::Held;
 pub use plan::{Plan, PlanPipeline, PlanTarget};
@@ -101,7 +103,11 @@ impl Worker {
         let Self { plan, metrics, control, changes } = self;
         // Without a Control, no change ever comes.
         let _control = control;
-        Shell::new(plan, metrics, changes).run(stop).await
+        let mut plan = plan;
+        let errands = std::mem::take(&mut plan.errands);
+        let shared: Vec<usize> = errands.shares.iter().map(|(target, ..)| *target).collect();
+        let errands = errands.begin(&stop);
+        Shell::new(plan, metrics, changes).run(stop, errands, &shared).await
     }
 }
 
@@ -154,7 +160,7 @@ struct Shell {
 
 impl Shell {
     fn new(plan: Plan, metrics: Metrics, changes: mpsc::Receiver<Vec<PlanTarget>>) -> Self {
-        let Plan { settings, pipelines, targets, grace } = plan;
+        let Plan { settings, pipelines, targets, grace, errands: _ } = plan;
         let (report, reports) = mpsc::unbounded_channel();
         let goals: Vec<Goal> = targets
             .into_iter()
@@ -200,8 +206,15 @@ impl Shell {
         }
     }
 
-    async fn run(mut self, mut stop: watch::Receiver<bool>) -> Result<Proof, Error> {
+    async fn run(
+        mut self,
+        mut stop: watch::Receiver<bool>,
+        mut errands: errands::Running,
+        shared: &[usize],
+    ) -> Result<Proof, Error> {
         let mut is_stopping = false;
+        // Nothing of a shared rate is used before a share is granted.
+        shared.iter().for_each(|target| self.share(*target, 0.0));
         self.inputs.push(Input::Tick);
         while !self.is_stopped {
             self.step();
@@ -217,10 +230,10 @@ impl Shell {
                 },
                 _ = self.reports.recv_many(&mut reports, STEP_MAX) => (),
                 Some(targets) = self.changes.recv() => self.replace(targets),
+                (target, rate) = errands.share(), if !is_stopping => self.share(target, rate),
                 () = asked(&mut stop), if !is_stopping => {
                     is_stopping = true;
-                    let deadline = Instant::now() + self.grace;
-                    self.inputs.push(Input::Stop { deadline });
+                    self.stop(self.grace);
                 }
                 () = until(deadline) => self.inputs.push(Input::Tick),
             }
@@ -229,10 +242,17 @@ impl Shell {
             }
             if self.broken.is_some() && self.sources.count() == 0 && !is_stopping {
                 is_stopping = true;
-                self.inputs.push(Input::Stop { deadline: Instant::now() });
+                self.stop(Duration::ZERO);
             }
         }
         let proof = self.pool.proof();
+        let closed = async {
+            // Without a stop from outside, errands go on: they end with the process.
+            if *stop.borrow() {
+                errands.end().await;
+            }
+        };
+        let _ = tokio::time::timeout(CLOSE_MAX, closed).await;
         self.close().await;
         match self.broken {
             Some(error) if self.lines.len() == self.sources.broken() => Err(error),
@@ -383,6 +403,18 @@ impl Shell {
         }
         line.meters.lost(count);
         line.meters.oldest(line.held.oldest());
+    }
+
+    /// The sources take nothing more: what goes back would come again.
+    fn stop(&mut self, grace: Duration) {
+        for line in &self.lines {
+            let _ = line.orders.send(Order::Drain);
+        }
+        self.inputs.push(Input::Stop { deadline: Instant::now() + grace });
+    }
+
+    fn share(&mut self, target: usize, rate: f64) {
+        self.inputs.push(Input::Share { target: TargetId(target as u16), rate: Some(rate) });
     }
 
     fn replace(&mut self, targets: Vec<PlanTarget>) {

@@ -56,7 +56,7 @@ pub struct TargetStatus {
     pub throttle: Option<String>,
     /// Why nothing is started until somebody mends the settings.
     pub stopped: Option<String>,
-    /// The most frequent errors, digits replaced by `#`.
+    /// The most frequent errors, long numbers replaced by `#`.
     pub errors: Vec<ErrorStatus>,
 }
 

@@ -13,7 +13,7 @@ use crate::job::Message;
 use crate::outcome::Outcome;
 use crate::pool::{PipelineSettings, Settings, TargetSettings};
 
-use super::{Plan, PlanPipeline, PlanTarget, Worker};
+use super::{Errands, Plan, PlanPipeline, PlanTarget, Worker};
 
 /// The name of what [`Builder::source`] and [`Builder::handler`] make.
 const MAIN: &str = "main";
@@ -181,6 +181,7 @@ impl Builder {
         let (limits, targets) = self.targets.into_iter().unzip();
         let settings = Settings { pipelines, targets: limits, ..Settings::default() };
         let pipelines = sources.into_iter().map(|source| PlanPipeline { source }).collect();
-        Worker::new(Plan { settings, pipelines, targets, grace: self.grace })
+        let errands = Errands::default();
+        Worker::new(Plan { settings, pipelines, targets, grace: self.grace, errands })
     }
 }

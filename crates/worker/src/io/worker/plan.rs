@@ -7,6 +7,8 @@ use crate::io::source::Source;
 use crate::io::target::Target;
 use crate::pool::{Pool, Settings};
 
+use super::errands::Errands;
+
 /// What a worker is made of. Pipelines and targets are in the order of their settings.
 pub struct Plan {
     pub settings: Settings,
@@ -14,6 +16,7 @@ pub struct Plan {
     pub targets: Vec<PlanTarget>,
     /// How long runs may go on once the worker is asked to stop.
     pub grace: Duration,
+    pub errands: Errands,
 }
 
 /// Where the jobs of a pipeline come from.

@@ -63,7 +63,7 @@ impl Shell {
 
     pub(super) fn back(&self, line: usize) {
         let line = &self.lines[line];
-        tracing::info!(pipeline = line.name, "source is there again");
+        tracing::info!(pipeline = line.name, "source connected");
         line.meters.away(None);
     }
 

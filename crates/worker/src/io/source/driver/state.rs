@@ -59,6 +59,8 @@ pub(super) struct Driver<Q: Queue> {
     phase: Phase,
     life: Life,
     is_away: bool,
+    /// A call has worked: the worker knows that the broker is there.
+    has_begun: bool,
     backoff: Backoff,
     ledger: Ledger<Q::Handle>,
     room: usize,
@@ -96,6 +98,7 @@ impl<Q: Queue> Driver<Q> {
             phase: Phase::Shut { open_at: now },
             life: Life::Running,
             is_away: false,
+            has_begun: false,
             backoff: Backoff::new(),
             ledger: Ledger::default(),
             room: 0,
@@ -516,8 +519,8 @@ impl<Q: Queue> Driver<Q> {
     }
 
     async fn back(&mut self) {
-        if self.is_away {
-            self.is_away = false;
+        if self.is_away || !self.has_begun {
+            (self.is_away, self.has_begun) = (false, true);
             self.say(News::Back).await;
         }
     }
