@@ -5,133 +5,21 @@
     reason = "writes certificates for the targets that it starts, and waits with deadlines"
 )]
 
-use std::path::PathBuf;
+#[path = "support/apns.rs"]
+mod support;
+
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use bytes::Bytes;
-use trials::providers::apns::{ISSUER, KEY_ID, Options, Received, Reply, Server};
+use support::{GOOD, Stage, device, job, jobs, push, push_all, run, until};
+use trials::providers::apns::{ISSUER, Options, Reply};
+use worker::io::target::Target;
 use worker::io::target::apns::Apns;
-use worker::io::target::{Run, Target};
 use worker::target::apns::Settings;
-use worker::{Header, Message, Outcome, Scope};
-
-/// Longer than anything here takes.
-const LONG: Duration = Duration::from_secs(60);
-/// A device token that the server takes.
-const GOOD: &str = "a000000000000000000000000000000000000000000000000000000000000001";
-
-/// A server, and what a target needs to push to it.
-struct Stage {
-    server: Server,
-    dir: PathBuf,
-}
-
-impl Stage {
-    async fn start(options: Options) -> Self {
-        static COUNT: AtomicU64 = AtomicU64::new(0);
-        let server = Server::start(options).await.unwrap();
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let dir = std::env::temp_dir().join(format!("work-apns-{}-{count}", std::process::id()));
-        std::fs::create_dir_all(&dir).unwrap();
-        std::fs::write(dir.join("ca.pem"), server.authority.certificate()).unwrap();
-        std::fs::write(dir.join("key.p8"), &server.keys().private).unwrap();
-        Self { server, dir }
-    }
-
-    fn settings(&self, more: &str) -> Settings {
-        let (url, dir) = (self.server.url(), self.dir.display());
-        let text =
-            format!("server = '{url}'\nca = '{dir}/ca.pem'\ntopic = 'com.example.app'\n{more}");
-        toml::from_str(&text).unwrap()
-    }
-
-    fn token_settings(&self, more: &str) -> Settings {
-        let dir = self.dir.display();
-        self.settings(&format!(
-            "key = 'file:{dir}/key.p8'\nkey_id = '{KEY_ID}'\nteam_id = '{ISSUER}'\n{more}"
-        ))
-    }
-
-    fn target(&self, more: &str) -> Arc<Apns> {
-        Arc::new(Apns::new(&self.token_settings(more)).unwrap())
-    }
-
-    /// A target whose clock is ahead by so many minutes as the counter says.
-    fn target_with_clock(&self, minutes: &Arc<AtomicU64>) -> Arc<Apns> {
-        let minutes = Arc::clone(minutes);
-        let clock = move || {
-            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-            now + Duration::from_secs(60 * minutes.load(Ordering::Relaxed))
-        };
-        Arc::new(Apns::with_clock(&self.token_settings(""), Box::new(clock)).unwrap())
-    }
-
-    fn set_server_clock(&self, minutes: u64) {
-        self.server.set_clock_ahead(Duration::from_secs(60 * minutes));
-    }
-
-    fn count(&self, which: fn(&trials::providers::apns::Counts) -> &AtomicU64) -> u64 {
-        which(self.server.counts()).load(Ordering::Relaxed)
-    }
-
-    /// The pushes to device tokens that begin so.
-    fn received(&self, beginning: &str) -> Vec<Received> {
-        let all = self.server.received().into_iter();
-        all.filter(|push| push.device_token.starts_with(beginning)).collect()
-    }
-}
-
-impl Drop for Stage {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.dir);
-    }
-}
-
-/// A device token that begins so.
-fn device(beginning: &str, number: u64) -> String {
-    let digits = 64 - beginning.len();
-    format!("{beginning}{number:0digits$x}")
-}
-
-fn job(id: &str, device: &str) -> Message {
-    let body = format!(r#"{{"token":"{device}","payload":{{"aps":{{"alert":"{id}"}}}}}}"#);
-    Message { id: id.to_owned(), body: Bytes::from(body), attempt: 1, ..Message::default() }
-}
-
-async fn run(target: &Arc<Apns>, job: Message) -> Outcome {
-    let run = Run { jobs: vec![job], deadline: Instant::now() + LONG };
-    let outcomes = tokio::time::timeout(LONG, Arc::clone(target).run(run)).await;
-    outcomes.expect("every push ends").remove(0)
-}
-
-async fn push(target: &Arc<Apns>, device: &str) -> Outcome {
-    run(target, job("job", device)).await
-}
-
-/// Pushes at the same time.
-async fn push_all(target: &Arc<Apns>, jobs: Vec<Message>) -> Vec<Outcome> {
-    let mut tasks = tokio::task::JoinSet::new();
-    for job in jobs {
-        let target = Arc::clone(target);
-        tasks.spawn(async move { run(&target, job).await });
-    }
-    tasks.join_all().await
-}
-
-fn jobs(beginning: &str, count: u64) -> Vec<Message> {
-    (0..count).map(|i| job(&format!("{beginning}-{i}"), &device(beginning, i))).collect()
-}
-
-/// Waits until something is so.
-async fn until(what: &str, is_so: impl Fn() -> bool) {
-    let deadline = Instant::now() + LONG;
-    while !is_so() {
-        assert!(Instant::now() < deadline, "never: {what}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-}
+use worker::{Header, Outcome, Scope};
 
 #[tokio::test]
 async fn a_push_arrives_as_it_was_asked_for() {
@@ -266,7 +154,7 @@ async fn a_provider_token_is_used_for_fifty_minutes_and_then_replaced() {
             assert_eq!(outcome, Outcome::done(), "minute {minute}");
         }
     }
-    let tokens: std::collections::BTreeSet<_> =
+    let tokens: BTreeSet<_> =
         stage.received("a").into_iter().map(|push| push.headers["authorization"].clone()).collect();
     assert_eq!(tokens.len(), 3);
 }
@@ -282,7 +170,7 @@ async fn an_expired_provider_token_is_replaced_once_and_the_pushes_are_repeated(
     for outcome in push_all(&target, jobs("c", 50)).await {
         assert_eq!(outcome, Outcome::done());
     }
-    let tokens: std::collections::BTreeSet<_> =
+    let tokens: BTreeSet<_> =
         stage.received("c").into_iter().map(|push| push.headers["authorization"].clone()).collect();
     assert_eq!(tokens.len(), 2, "the old one, and one new one");
 }
