@@ -640,3 +640,86 @@ async fn many_jobs_of_a_stream_are_each_given_and_settled_once() {
     );
     source.close().await;
 }
+
+/// A small generator, so that a failure can be repeated.
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % end
+    }
+}
+
+#[tokio::test]
+async fn workers_and_redis_are_killed_at_any_step_and_every_job_ends() {
+    const COUNT: usize = 200;
+    for kind in KINDS {
+        let Some(mut stage) = stage() else { return };
+        for number in 0..COUNT {
+            stage.put(kind, &number.to_string()).await;
+        }
+        let mut chance = Chance(7);
+        // How often each job was given out, and the ends that were confirmed.
+        let (mut given, mut ended) = (BTreeMap::new(), BTreeMap::new());
+        // Ends that were ordered and not confirmed when their worker was killed.
+        let mut in_doubt = std::collections::BTreeSet::new();
+        let end = std::time::Instant::now() + 3 * PATIENCE;
+        for round in 0.. {
+            assert!(
+                std::time::Instant::now() < end,
+                "{kind:?}: {} jobs are left",
+                stage.count(kind).await
+            );
+            if stage.count(kind).await == 0 {
+                break;
+            }
+            let mut source = stage.start(kind, "lease = '1s'\nbatch = 16");
+            source.room(40);
+            let mut open = BTreeMap::new();
+            for _ in 0..chance.below(30) {
+                source.listen(Duration::from_millis(chance.below(40))).await;
+                let count = source.has_jobs();
+                for job in source.take(count).await {
+                    *given.entry(job.message.id.clone()).or_insert(0_usize) += 1;
+                    let settlement = match chance.below(10) {
+                        0 => dead(),
+                        1 => later(chance.below(50), job.message.attempt + 1),
+                        2 => Settlement::Return,
+                        // Nothing: its worker dies with it in hand, or its lease runs out.
+                        3 => continue,
+                        _ => Settlement::Done,
+                    };
+                    let is_end =
+                        !matches!(settlement, Settlement::Later { .. } | Settlement::Return);
+                    open.insert(job.receipt, (job.message.id.clone(), is_end));
+                    source.settle(&job, settlement);
+                    source.room(1);
+                }
+                for receipt in source.settled.drain(..) {
+                    if let Some((id, true)) = open.remove(&receipt) {
+                        *ended.entry(id).or_insert(0_usize) += 1;
+                    }
+                }
+                if round % 4 == 3 && chance.below(10) == 0 {
+                    stage.server.kill9().unwrap();
+                    stage.server.start_again().unwrap();
+                }
+            }
+            in_doubt.extend(open.into_values().filter(|(_, is_end)| *is_end).map(|(id, _)| id));
+            source.kill().await;
+        }
+        assert_eq!(given.len(), COUNT, "{kind:?}: every job was given out");
+        assert!(ended.values().all(|count| *count == 1), "{kind:?}: {ended:?}");
+        let is_missing = |id: &&String| !ended.contains_key(*id) && !in_doubt.contains(*id);
+        let missing: Vec<&String> = given.keys().filter(is_missing).collect();
+        assert!(missing.is_empty(), "{kind:?}: lost without an end: {missing:?}");
+        let dead = stage.dead().await;
+        let mut ids: Vec<&String> = dead.iter().map(|dead| &dead["id"]).collect();
+        ids.sort();
+        let count = ids.len();
+        ids.dedup();
+        assert_eq!(ids.len(), count, "{kind:?}: nobody dies twice");
+    }
+}

@@ -81,8 +81,9 @@ for i = 1, count do
   if kind == 'D' then
     local ids = takes()
     redis.call('XACK', KEYS[1], group, unpack(ids))
-    redis.call('XDEL', KEYS[1], unpack(ids))
-    out[i] = string.rep('s', #ids)
+    -- Somebody else may have settled one meanwhile: then it is not there any more.
+    for j = 1, #ids do ids[j] = redis.call('XDEL', KEYS[1], ids[j]) == 1 and 's' or 'l' end
+    out[i] = table.concat(ids)
   else
     local id, after, nonce, changes = take(), tonumber(take()), take(), takes()
     if is_mine(id) then
