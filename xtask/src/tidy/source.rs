@@ -50,12 +50,19 @@ impl Source {
         self.lines().take(self.product_line_count)
     }
 
+    /// The comment on the line above this one, if there is one.
+    pub(super) fn comment_above(&self, number: usize) -> &str {
+        let above = number.checked_sub(2).and_then(|index| self.text.lines().nth(index));
+        above.map(str::trim).filter(|line| line.starts_with("//")).unwrap_or_default()
+    }
+
     /// Whether this is a place where the world is touched: invariant I1 lists them.
     pub(super) fn may_do_io(&self) -> bool {
         let path = self.path.to_string_lossy();
         let is_tool = ["xtask/", "examples/", "trials/", "crates/millrace/"];
         path.contains("/src/io/")
             || path.ends_with("/src/io.rs")
+            || path.contains("/examples/")
             || is_tool.iter().any(|folder| path.starts_with(folder))
     }
 

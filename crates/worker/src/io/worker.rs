@@ -161,6 +161,7 @@ struct Shell {
 impl Shell {
     fn new(plan: Plan, metrics: Metrics, changes: mpsc::Receiver<Vec<PlanTarget>>) -> Self {
         let Plan { settings, pipelines, targets, grace, errands: _ } = plan;
+        // Bounded by the runs that the pool has started: each reports once.
         let (report, reports) = mpsc::unbounded_channel();
         let goals: Vec<Goal> = targets
             .into_iter()

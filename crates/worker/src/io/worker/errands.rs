@@ -41,6 +41,7 @@ impl Errands {
                 told(batches::run(settings, broker, stop).await);
             });
         }
+        // Bounded by the pace of shares: each target's changes once a second.
         let (tell, granted) = mpsc::unbounded_channel();
         for (at, name, settings, broker) in self.shares {
             let (stop, tell) = (stop.clone(), tell.clone());

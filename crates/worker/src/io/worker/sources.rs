@@ -38,6 +38,7 @@ impl Sources {
         at: usize,
         source: Box<dyn Source>,
     ) -> mpsc::UnboundedSender<Order> {
+        // Bounded by the jobs in hand: each is settled once, and room is given for what was settled.
         let (orders, taken) = mpsc::unbounded_channel();
         let (tell, news) = mpsc::channel(NEWS_MAX);
         self.tasks.spawn(async move {

@@ -63,6 +63,7 @@ impl Drop for Kept {
 impl Spawner {
     /// Starts the thread. It ends when the spawner and all its processes are gone.
     pub(super) fn start() -> Self {
+        // Bounded by the processes: each is asked for once, and told gone once.
         let (wishes, asked) = mpsc::unbounded_channel();
         let runtime = tokio::runtime::Handle::current();
         let thread = std::thread::Builder::new().name("programs".into());
