@@ -1,7 +1,5 @@
 //! A [`Publish`] in the words of each broker.
 
-use std::collections::BTreeMap;
-
 use amqp::Properties;
 use bytes::Bytes;
 use client::Address;
@@ -10,7 +8,8 @@ use super::Queues;
 use crate::error::Error;
 use crate::settlement::Publish;
 use crate::source::amqp::envelope;
-use crate::source::envelope::{self as element, Envelope};
+use crate::source::envelope::Envelope;
+use crate::source::redis::scripts;
 
 /// The properties of a message at an AMQP broker, encoded.
 pub(super) fn raw_properties(publish: &Publish) -> Result<Bytes, Error> {
@@ -47,33 +46,10 @@ pub(super) fn redis_command(publish: &Publish, queues: Queues, now_ms: i64) -> V
         words.iter().map(|word| Bytes::from_static(word.as_bytes())).collect()
     };
     let (mut command, values) = match queues {
-        Queues::Streams => (words(&["XADD", "*"]), stream_values(&envelope)),
-        Queues::ListsFromRight => (words(&["LPUSH"]), vec![Bytes::from(element::write(&envelope))]),
-        Queues::ListsFromLeft => (words(&["RPUSH"]), vec![Bytes::from(element::write(&envelope))]),
+        Queues::Streams => (words(&["XADD", "*"]), scripts::stream_values(&envelope)),
+        Queues::ListsFromRight => (words(&["LPUSH"]), scripts::list_values(&envelope)),
+        Queues::ListsFromLeft => (words(&["RPUSH"]), scripts::list_values(&envelope)),
     };
     command.extend(values);
     command
-}
-
-/// A job as the fields of a stream's entry, names and values in turn.
-fn stream_values(envelope: &Envelope) -> Vec<Bytes> {
-    let message = &envelope.message;
-    let extras = message.extras.as_deref();
-    let headers: BTreeMap<&str, &str> =
-        message.headers.iter().map(|h| (h.name.as_str(), h.value.as_str())).collect();
-    let headers = (!headers.is_empty())
-        .then(|| serde_json::to_string(&headers).expect("texts can be written as JSON"));
-    let fields = [
-        ("id", Some(message.id.clone())),
-        ("type", Some(message.kind.clone()).filter(|kind| !kind.is_empty())),
-        ("key", envelope.key.clone()),
-        ("content_type", message.content_type.clone()),
-        ("headers", headers),
-        ("then", extras.and_then(|extras| extras.then.clone())),
-        ("batch", extras.and_then(|extras| extras.batch.clone())),
-        ("published_ms", envelope.published_ms.map(|ms| ms.to_string())),
-    ];
-    let fields = fields.into_iter().filter_map(|(name, value)| Some((name, Bytes::from(value?))));
-    let fields = fields.chain([("body", message.body.clone())]);
-    fields.flat_map(|(name, value)| [Bytes::from_static(name.as_bytes()), value]).collect()
 }
