@@ -121,6 +121,9 @@ struct Line {
     held: Held,
     /// Messages whose end is followed by others (chains, batches).
     followed: HashMap<Receipt, Box<crate::job::Message>>,
+    /// When the log last named a dead job, and how many there were since.
+    dead_told: Option<Instant>,
+    dead_untold: u64,
 }
 
 /// One target, as the shell has it.
@@ -186,6 +189,8 @@ impl Shell {
                 meters: metrics.pipeline(&set.name, &set.source, &set.target),
                 held: Held::default(),
                 followed: HashMap::new(),
+                dead_told: None,
+                dead_untold: 0,
             });
         }
         let run_jobs_max: Vec<usize> = goals.iter().map(|goal| goal.run_jobs_max).collect();

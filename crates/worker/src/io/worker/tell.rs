@@ -1,12 +1,17 @@
 //! What a worker's operator is told: a line for each change of state, and the gauges that go with it.
 
+use std::time::{Duration, Instant};
+
 use crate::error::Error;
 use crate::pool::Notice;
 
 use super::Shell;
 
+/// Dead jobs of a pipeline are told so often: there may be thousands.
+const DEAD_EVERY: Duration = Duration::from_secs(10);
+
 impl Shell {
-    pub(super) fn tell(&self, notice: Notice) {
+    pub(super) fn tell(&mut self, notice: Notice) {
         match notice {
             Notice::BreakerOpened { target, until, why } => {
                 let goal = &self.goals[usize::from(target.0)];
@@ -44,12 +49,20 @@ impl Shell {
                 goal.meters.stopped(Some(why));
             }
             Notice::JobDead { pipeline, id, why } => {
-                let pipeline = &self.lines[usize::from(pipeline.0)].name;
+                let line = &mut self.lines[usize::from(pipeline.0)];
+                line.dead_untold += 1;
+                let now = Instant::now();
+                if line.dead_told.is_some_and(|at| now - at < DEAD_EVERY) {
+                    return;
+                }
+                let dead = std::mem::take(&mut line.dead_untold);
+                line.dead_told = Some(now);
                 tracing::warn!(
-                    pipeline,
+                    pipeline = line.name,
+                    dead,
                     id,
                     why,
-                    "job is dead; it is set aside, and `millrace work replay` brings it back"
+                    "jobs are dead; they are set aside, and `millrace work replay` brings them back; this is the last"
                 );
             }
         }
