@@ -17,4 +17,5 @@ pub mod relay;
 pub mod relay_bench;
 pub mod sim;
 pub mod work_bench;
+pub mod work_soak;
 pub mod workload;

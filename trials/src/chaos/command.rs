@@ -67,6 +67,8 @@ enum Trial {
     RelayBench(relay_bench::Options),
     /// `millrace work` beside Celery, asynq, River and BullMQ; pushes, webhooks, system 3's ladder
     WorkBench(work_bench::Options),
+    /// A broker, a worker and an endpoint, harmed for a while; every job must have arrived
+    WorkSoak(crate::work_soak::Options),
     /// A worker whose handler does nothing (the measurement starts this by itself)
     #[command(hide = true)]
     NoopWorker(work_bench::noop::Options),
@@ -224,6 +226,7 @@ pub fn run() -> ExitCode {
         }
         Trial::RelayBench(options) => relay_bench::run(options),
         Trial::WorkBench(options) => work_bench::run(options),
+        Trial::WorkSoak(options) => crate::work_soak::run(options),
         Trial::NoopWorker(options) => work_bench::noop::run(options),
         Trial::Differential(options) => options.run(),
         Trial::Sim(simulation) => simulation.run().map_err(Failure::from),
