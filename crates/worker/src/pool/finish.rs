@@ -157,7 +157,7 @@ impl Pool {
                 self.pipelines[at].running -= 1;
                 self.pipelines[at].waiting += 1;
                 if self.is_refused(at, job, now) {
-                    self.send_back(job, now);
+                    self.send_back(job, after, now);
                     self.free_key(at, key, now);
                     return;
                 }

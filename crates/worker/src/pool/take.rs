@@ -37,7 +37,7 @@ impl Pool {
                 );
                 self.bury(id, why, effects);
             } else if self.is_refused(at, id, now) {
-                self.send_back(id, now);
+                self.send_back(id, Duration::ZERO, now);
             } else {
                 self.queue(id, now);
             }
@@ -122,7 +122,8 @@ impl Pool {
     /// A job that waits, and is in no queue any more, goes back to its source uncharged.
     ///
     /// An ordered job that has failed here goes back as it came, too: a copy would go behind its key's other jobs.
-    pub(super) fn send_back(&mut self, id: HeldId, now: Instant) {
+    /// Only where a copy must be, it waits `at_least` so long.
+    pub(super) fn send_back(&mut self, id: HeldId, at_least: Duration, now: Instant) {
         let held = self.held.at(id);
         let pipeline = &self.pipelines[usize::from(held.pipeline.0)];
         let target = &self.targets[pipeline.target];
@@ -132,13 +133,13 @@ impl Pool {
         let throttle = target.long_throttle(is_ordered, now).filter(|_| self.stop.is_none());
         let settlement = match throttle {
             Some(left) => Settlement::Later {
-                after: left.min(DELAY_MAX),
+                after: left.max(at_least).min(DELAY_MAX),
                 attempt,
                 why: "the target takes nothing until then".into(),
                 rest,
             },
             None if rest.is_some() => {
-                Settlement::Later { after: Duration::ZERO, attempt, why: "stopping".into(), rest }
+                Settlement::Later { after: at_least, attempt, why: "stopping".into(), rest }
             }
             None => Settlement::Return,
         };
@@ -168,7 +169,7 @@ impl Pool {
         }
         let left = self.take_out_dropped(at, now);
         for id in left {
-            self.send_back(id, now);
+            self.send_back(id, Duration::ZERO, now);
         }
     }
 
