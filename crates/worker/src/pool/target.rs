@@ -155,6 +155,8 @@ impl Target {
             return;
         };
         let burst = match set {
+            // Without a share nothing starts, not even what was saved up.
+            _ if rate <= 0.0 => 0,
             Some(all) => {
                 let burst = self.settings.burst.unwrap_or_else(|| usual_burst(all));
                 // Not above the set one, whatever a float makes of it.

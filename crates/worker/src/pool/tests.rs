@@ -418,3 +418,14 @@ fn key_limits_change_while_jobs_of_the_key_wait() {
     let run = stage.finish(RunId(1), Outcome::done());
     assert_eq!(started(&run).len(), 1);
 }
+
+#[test]
+fn without_a_share_nothing_starts_and_with_one_nothing_was_saved_up() {
+    let mut stage = Stage::new(|_, target| target.rate = Some(100.0));
+    stage.step(Input::Share { target: TargetId(0), rate: Some(0.0) });
+    assert!(stage.take(&[None; 20]).is_empty());
+    assert!(started(&stage.wait(100 * SECOND)).is_empty());
+    let share = Input::Share { target: TargetId(0), rate: Some(50.0) };
+    assert!(started(&stage.step(share)).is_empty());
+    assert_eq!(started(&stage.wait(Duration::from_millis(40))).len(), 2);
+}

@@ -147,6 +147,7 @@ impl Target {
             return;
         };
         let burst = match set {
+            _ if rate <= 0.0 => 0.0,
             Some(all) => {
                 let burst = self.settings.burst.map_or_else(|| usual_burst(all), f64::from);
                 (burst * rate / all).ceil().clamp(burst.min(2.0), burst)

@@ -248,7 +248,7 @@ impl World {
             }
             Event::Share(at) => {
                 let rate = (!self.is_calm() && self.random.percent(70))
-                    .then(|| self.random.below(500) as f64 / 5.0);
+                    .then(|| self.random.below(500).saturating_sub(50) as f64 / 5.0);
                 self.step(Input::Share { target: TargetId(at as u16), rate });
             }
             Event::Mend(at) => self.step(Input::Mended { target: TargetId(at as u16) }),
