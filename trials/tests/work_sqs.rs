@@ -102,8 +102,9 @@ impl Moto {
     }
 
     fn settings(&self, more: &str) -> Settings {
+        // moto forgets a delete when another one runs beside it: one deleter.
         let text = format!(
-            "queue_url = '{}'\ndead_queue_url = '{}'\nregion = 'eu-west-1'\naccess_key_id = 'id'\n\
+            "deleters = 1\nqueue_url = '{}'\ndead_queue_url = '{}'\nregion = 'eu-west-1'\naccess_key_id = 'id'\n\
              secret_access_key = 'canary'\nwait = '1s'\n{more}",
             self.url("jobs"),
             self.url("dead")

@@ -90,9 +90,16 @@ impl Running {
                     let result = (&mut self.task).await.unwrap();
                     panic!("the source ended before {what}: {result:?}");
                 }
-                Err(_) => panic!("no {what} in time"),
+                Err(_) => panic!("no {what} in time: {}", self.summary()),
             }
         }
+    }
+
+    /// What was heard so far, for whoever waits in vain.
+    fn summary(&self) -> String {
+        let Self { jobs, settled, lost, aways, backs, .. } = self;
+        let counts = (jobs.len(), settled.len(), lost.len());
+        format!("(jobs, settled, lost) {counts:?}, {backs} times back from {aways:?}")
     }
 
     /// Hears what is told within a short while, for what must not be told.

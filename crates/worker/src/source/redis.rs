@@ -20,6 +20,7 @@
 //! the last snapshot. In a Redis Cluster, all keys of a queue must lie together: write its name in braces, `{NAME}`.
 
 pub mod fields;
+pub mod operations;
 pub mod scripts;
 
 /// A queue's keys.

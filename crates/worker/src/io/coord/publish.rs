@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::settlement::Publish;
 use crate::source::amqp::envelope;
 use crate::source::envelope::Envelope;
-use crate::source::redis::scripts;
+use crate::source::redis::operations;
 
 /// The properties of a message at an AMQP broker, encoded.
 pub(super) fn raw_properties(publish: &Publish) -> Result<Bytes, Error> {
@@ -46,9 +46,9 @@ pub(super) fn redis_command(publish: &Publish, queues: Queues, now_ms: i64) -> V
         words.iter().map(|word| Bytes::from_static(word.as_bytes())).collect()
     };
     let (mut command, values) = match queues {
-        Queues::Streams => (words(&["XADD", "*"]), scripts::stream_values(&envelope)),
-        Queues::ListsFromRight => (words(&["LPUSH"]), scripts::list_values(&envelope)),
-        Queues::ListsFromLeft => (words(&["RPUSH"]), scripts::list_values(&envelope)),
+        Queues::Streams => (words(&["XADD", "*"]), operations::stream_values(&envelope)),
+        Queues::ListsFromRight => (words(&["LPUSH"]), operations::list_values(&envelope)),
+        Queues::ListsFromLeft => (words(&["RPUSH"]), operations::list_values(&envelope)),
     };
     command.extend(values);
     command

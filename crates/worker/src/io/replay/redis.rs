@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::io::source::redis::{Lines, entry, failure, list, number, text};
 use crate::source::envelope::{self, Envelope};
 use crate::source::redis::fields::{self, Field};
-use crate::source::redis::{dead, scripts};
+use crate::source::redis::{dead, operations, scripts};
 use crate::unique::{self, Unique};
 
 /// Dead jobs that are read at a time.
@@ -226,14 +226,14 @@ impl Dead {
             Some(envelope)
         };
         match (kind, &self.element) {
-            (Kind::Stream, None) => scripts::flat(self.fields.clone()),
+            (Kind::Stream, None) => operations::flat(self.fields.clone()),
             (Kind::Stream, Some(element)) => match envelope(envelope::read(element)) {
-                Some(envelope) => scripts::stream_values(&envelope),
+                Some(envelope) => operations::stream_values(&envelope),
                 None => vec![Bytes::from_static(b"body"), element.clone()],
             },
             (Kind::Left | Kind::Right, Some(element)) => vec![element.clone()],
             (Kind::Left | Kind::Right, None) => match envelope(fields::read(self.fields.clone())) {
-                Some(envelope) => scripts::list_values(&envelope),
+                Some(envelope) => operations::list_values(&envelope),
                 None => self.body(),
             },
         }
@@ -266,8 +266,8 @@ pub(super) async fn send(place: &Place, job: &Send) -> Result<String, Error> {
     let envelope = Envelope { message: publish.message, key: publish.key, ..Envelope::default() };
     let kind = place.kind(&job.queue, false).await?;
     let values = match kind {
-        Kind::Stream => scripts::stream_values(&envelope),
-        Kind::Left | Kind::Right => scripts::list_values(&envelope),
+        Kind::Stream => operations::stream_values(&envelope),
+        Kind::Left | Kind::Right => operations::list_values(&envelope),
     };
     let ms = |time: Duration| Bytes::from(time.as_millis().to_string());
     let mut args = vec![

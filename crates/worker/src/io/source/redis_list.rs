@@ -38,8 +38,8 @@ use crate::limits::{DELIVERIES_MAX, REDIS_MOVE_MAX};
 use crate::settlement::{Cause, Settled, Settlement};
 use crate::source::envelope::{self, Envelope};
 use crate::source::ledger::Work;
-use crate::source::redis::Keys;
-use crate::source::redis::scripts::{self, Element, Operations};
+use crate::source::redis::operations::{self, Element, Operations};
+use crate::source::redis::{Keys, scripts};
 
 pub use super::redis::Settings;
 
@@ -271,7 +271,7 @@ impl List {
                 publishes: Vec::new(),
             };
             let work = Work::of(Element { element, envelope }, settled);
-            scripts::add_list(&mut operations, place, &work, "");
+            operations::add_list(&mut operations, place, &work, "");
         }
         let answer = format!("{}:bury", self.keys.answer);
         self.send(UPKEEP, &answer, chance(), operations, count).await.map(|_| ())
@@ -337,7 +337,7 @@ impl Queue for List {
         for (place, entry) in batch.works.iter().enumerate() {
             if !entry.is_over {
                 let nonce = format!("{}-{}-{place}", self.worker, batch.number);
-                scripts::add_list(&mut operations, place, &entry.work, &nonce);
+                operations::add_list(&mut operations, place, &entry.work, &nonce);
             }
         }
         let (answer, count) = (&self.keys.answer, batch.works.len());

@@ -31,8 +31,8 @@ use crate::job::Receipt;
 use crate::limits::{DELIVERIES_MAX, REDIS_MOVE_MAX};
 use crate::settlement::{Cause, Settled, Settlement};
 use crate::source::ledger::Work;
-use crate::source::redis::scripts::{self, Entry, Operations};
-use crate::source::redis::{Keys, entry_ms, fields};
+use crate::source::redis::operations::{self, Entry, Operations};
+use crate::source::redis::{Keys, entry_ms, fields, scripts};
 
 pub use super::redis::Settings;
 
@@ -171,7 +171,7 @@ impl Stream {
                 publishes: Vec::new(),
             };
             let work = Work::of(Entry { id, job_id, published_ms }, settled);
-            scripts::add_stream(&mut operations, place, &work, "");
+            operations::add_stream(&mut operations, place, &work, "");
         }
         let answer = format!("{}:bury", self.keys.answer);
         self.send(UPKEEP, &answer, chance(), operations, count).await.map(|_| ())
@@ -316,7 +316,7 @@ impl Queue for Stream {
         for (place, entry) in batch.works.iter().enumerate() {
             if !entry.is_over {
                 let nonce = format!("{}-{}-{place}", self.consumer, batch.number);
-                scripts::add_stream(&mut operations, place, &entry.work, &nonce);
+                operations::add_stream(&mut operations, place, &entry.work, &nonce);
             }
         }
         let answer = &self.keys.answer;

@@ -1,5 +1,7 @@
 //! The driver's own state: what is free, what is due, and when to try again.
 
+mod start;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -7,7 +9,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
 use super::calls::{Calls, Event};
-use super::{Batch, Entry, Pace, Queue, Renewal, Taken, Upkept, Verdict};
+use super::{Batch, Pace, Queue, Renewal, Taken, Upkept, Verdict};
 use crate::error::Error;
 use crate::io::source::backoff::Backoff;
 use crate::io::source::{News, Order};
@@ -15,7 +17,7 @@ use crate::job::{Job, Receipt};
 use crate::limits::{CLOSE_MAX, POLL_END_MAX};
 use crate::settlement::{Settled, Settlement};
 use crate::source::key_hash;
-use crate::source::ledger::{Ledger, Step, Work, has_run_out};
+use crate::source::ledger::{Ledger, Step, Work};
 
 /// How often leases are looked at.
 const EXPIRE_EVERY: Duration = Duration::from_millis(500);
@@ -230,107 +232,6 @@ impl<Q: Queue> Driver<Q> {
     fn make_due(&mut self, work: Work<Q::Handle>, now: Instant) {
         self.due.push(work);
         self.due_since.get_or_insert(now);
-    }
-
-    /// Starts every call that may start.
-    async fn advance(&mut self, now: Instant) {
-        if self.expire_at <= now {
-            self.expire_at = now + EXPIRE_EVERY;
-            let over = self.ledger.expire(now);
-            self.lost(over).await;
-        }
-        match self.phase {
-            Phase::Shut { open_at } if open_at <= now => {
-                self.phase = Phase::Opening;
-                self.calls.open();
-            }
-            Phase::Shut { .. } | Phase::Opening => {}
-            Phase::Open => {
-                self.start_settling(now);
-                self.start_renewing(now);
-                self.start_upkeep(now);
-                self.start_fetching();
-            }
-        }
-    }
-
-    fn start_settling(&mut self, now: Instant) {
-        if !self.held_back.is_empty() && (self.held_back_until <= now || self.is_closing()) {
-            self.due.append(&mut self.held_back);
-            self.due_since.get_or_insert(now);
-        }
-        for settler in 0..self.settlers.len() {
-            if self.settlers[settler].is_busy {
-                continue;
-            }
-            let Some(mut batch) = self.batch(settler, now) else { continue };
-            for entry in &mut batch.works {
-                entry.is_over |= has_run_out(entry.work.lease_until, now);
-            }
-            self.settlers[settler].is_busy = true;
-            self.calls.settle(settler, batch);
-        }
-    }
-
-    /// What this settler has to carry out now.
-    fn batch(&mut self, settler: usize, now: Instant) -> Option<Batch<Q::Handle>> {
-        if let Some(batch) = self.settlers[settler].unanswered.take() {
-            return Some(batch);
-        }
-        let since = self.due_since?;
-        let is_full = self.due.len() >= self.pace.settle_max;
-        if !is_full && now < since + self.pace.settle_after && !self.is_closing() {
-            return None;
-        }
-        let count = self.due.len().min(self.pace.settle_max);
-        let works = self.due.drain(..count).map(|work| Entry { work, is_over: false }).collect();
-        if self.due.is_empty() {
-            self.due_since = None;
-        }
-        self.settlers[settler].number += 1;
-        Some(Batch { number: self.settlers[settler].number, works })
-    }
-
-    fn start_renewing(&mut self, now: Instant) {
-        if self.is_renewing || self.to_renew.is_empty() {
-            return;
-        }
-        let receipts = std::mem::take(&mut self.to_renew);
-        let jobs = self.ledger.renew(&receipts, now);
-        if !jobs.is_empty() {
-            self.is_renewing = true;
-            self.calls.renew(jobs);
-        }
-    }
-
-    fn start_upkeep(&mut self, now: Instant) {
-        if self.is_upkeeping || self.upkeep_at > now || self.is_closing() {
-            return;
-        }
-        self.is_upkeeping = true;
-        self.calls.upkeep();
-    }
-
-    fn start_fetching(&mut self) {
-        if self.life != Life::Running {
-            return;
-        }
-        let mut waiting = Vec::new();
-        while self.room > 0
-            && let Some(fetcher) = self.fetchers.pop()
-        {
-            if self.pace.is_synchronous && self.open_jobs.values().any(|of| *of == fetcher) {
-                waiting.push(fetcher);
-                continue;
-            }
-            // Several fetchers share what little room there is.
-            let share = self.room.div_ceil(self.fetchers.len() + 1);
-            let granted = share.min(self.pace.fetch_max);
-            self.room -= granted;
-            self.fetching += 1;
-            self.calls.fetch(fetcher, granted);
-        }
-        self.fetchers.append(&mut waiting);
     }
 
     async fn event(&mut self, event: Event<Q::Handle>, now: Instant) -> Result<(), Error> {
