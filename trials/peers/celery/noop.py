@@ -17,6 +17,8 @@ WHAT, URL, JOBS, CONCURRENCY = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.a
 app = Celery("noop", broker=URL)
 app.conf.update(
     task_ignore_result=True,
+    # What is printed is for whoever measures.
+    worker_redirect_stdouts=False,
     worker_prefetch_multiplier=64,
     broker_connection_retry_on_startup=True,
 )

@@ -15,7 +15,9 @@ use crate::chaos::Failure;
 use crate::ladder::usage::cpu_of_tree;
 
 /// How long nobody may say anything.
-const PATIENCE: Duration = Duration::from_secs(300);
+const PATIENCE: Duration = Duration::from_secs(120);
+/// Between two looks at the memory.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 pub(super) fn run(options: &Options, servers: &Servers, case: &Case) -> Result<Row, Failure> {
     let provider = case.provider().map(|kind| Provider::start(options, kind)).transpose()?;
@@ -35,16 +37,17 @@ pub(super) fn run(options: &Options, servers: &Servers, case: &Case) -> Result<R
         }
     });
     let server = || servers.pid().map_or(0.0, cpu_of_tree);
-    let row = wait(&words, "first").and_then(|()| {
+    let mut memory_mb = 0.0;
+    let row = wait(&words, "first", || ()).and_then(|()| {
         let (begin, worker_s, server_s) = (Instant::now(), cpu_of_tree(pid), server());
-        wait(&words, "done")?;
+        wait(&words, "done", || memory_mb = peak_memory_mb(pid).max(memory_mb))?;
         Ok(Row {
             name: case.name(),
             jobs: case.jobs(options),
             elapsed_s: begin.elapsed().as_secs_f64(),
             worker_cpu_s: cpu_of_tree(pid) - worker_s,
             server_cpu_s: server() - server_s,
-            memory_mb: peak_memory_mb(pid),
+            memory_mb,
         })
     });
     if row.is_err() {
@@ -63,11 +66,15 @@ fn fill(mut command: Command) -> Result<(), Failure> {
     }
 }
 
-fn wait(words: &mpsc::Receiver<String>, word: &str) -> Result<(), Failure> {
+/// Waits for the word, and looks at the process meanwhile: it may be gone with its last word.
+fn wait(words: &mpsc::Receiver<String>, word: &str, mut look: impl FnMut()) -> Result<(), Failure> {
+    let begin = Instant::now();
     loop {
-        match words.recv_timeout(PATIENCE) {
+        look();
+        match words.recv_timeout(LOOK_EVERY) {
             Ok(line) if line.trim() == word => return Ok(()),
             Ok(_) => (),
+            Err(mpsc::RecvTimeoutError::Timeout) if begin.elapsed() < PATIENCE => (),
             Err(_) => {
                 return Err(Failure::Broken(format!("it never said `{word}`: see worker.log")));
             }
