@@ -1,4 +1,5 @@
 //! The Getui target against servers that speak Getui's protocol.
+#![allow(clippy::disallowed_methods, reason = "starts a server, and waits with deadlines")]
 
 #[path = "support/push.rs"]
 mod support;

@@ -1,4 +1,5 @@
 //! The Huawei target against a server that speaks Huawei's protocol.
+#![allow(clippy::disallowed_methods, reason = "starts a server, and waits with deadlines")]
 
 #[path = "support/push.rs"]
 mod support;

@@ -1,4 +1,5 @@
 //! The Xiaomi target against a server that speaks Xiaomi's protocol.
+#![allow(clippy::disallowed_methods, reason = "starts a server, and waits with deadlines")]
 
 #[path = "support/push.rs"]
 mod support;

@@ -178,7 +178,7 @@ mod tests {
     #[test]
     fn a_message_is_passed_through_as_it_is() {
         let text = r#"{ "message": {"token":"abc:1","data":{"a":"b"}} }"#;
-        let push = read_text(text, false).ok().expect("it is a message");
+        let Ok(push) = read_text(text, false) else { panic!("it is a message") };
         assert_eq!(push.body, text);
         assert_eq!(push.token.as_deref(), Some("abc:1"));
         assert!(
@@ -189,7 +189,9 @@ mod tests {
 
     #[test]
     fn a_target_that_only_validates_says_so_in_every_request() {
-        let push = read_text(r#"{"message":{"token":"a"}}"#, true).ok().expect("it is a message");
+        let Ok(push) = read_text(r#"{"message":{"token":"a"}}"#, true) else {
+            panic!("it is a message")
+        };
         assert_eq!(push.body, r#"{"validate_only":true,"message":{"token":"a"}}"#);
     }
 
