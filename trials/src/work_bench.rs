@@ -1,7 +1,7 @@
 //! Jobs that do nothing, worked off by Millrace's worker and by its peers on the same Redis, RabbitMQ or
-//! PostgreSQL; pushes and webhooks to local servers; and system 3's ladder against a local MNS server.
+//! PostgreSQL; pushes and webhooks to local servers.
 //!
-//! Everybody gets the same backlog of jobs of about 100 bytes. Time and CPU count from the first job that was
+//! Everybody gets jobs of about 100 bytes, as many as take some seconds. Time and CPU count from the first job that was
 //! handled to the last one.
 #![allow(
     clippy::disallowed_methods,

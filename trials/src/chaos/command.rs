@@ -65,7 +65,7 @@ enum Trial {
     Ladder(ladder::Options),
     /// `millrace relay` beside system 1's processor and Debezium Server, to both brokers
     RelayBench(relay_bench::Options),
-    /// `millrace work` beside Celery, asynq, River and BullMQ; pushes, webhooks, system 3's ladder
+    /// `millrace work` beside Celery, asynq, River and BullMQ; pushes, webhooks
     WorkBench(work_bench::Options),
     /// A broker, a worker and an endpoint, harmed for a while; every job must have arrived
     WorkSoak(crate::work_soak::Options),

@@ -1,5 +1,5 @@
 //! `bench work`: `millrace work`'s library beside Celery, asynq, River and BullMQ, each on the server that it is used
-//! with; pushes, webhooks and system 3's ladder.
+//! with; pushes and webhooks.
 //!
 //! The trials start the servers and measure; this builds what is measured.
 
