@@ -34,6 +34,8 @@ pub struct Options {
 
 /// Jobs in hand: enough that the broker never waits for the worker.
 const PREFETCH: u16 = 4096;
+/// The crate's own limit of half a second is short for a thousand entries on a busy machine.
+const REDIS_MAX: std::time::Duration = std::time::Duration::from_secs(30);
 /// The queue, stream or list.
 const QUEUE: &str = "noop";
 const BODY: &str = "{\"order\":4711,\"customer\":\"c-17\",\"note\":\"0123456789abcdef0123456789abcdef0123456789abcdef\"}";
@@ -270,7 +272,11 @@ async fn declare(options: &Options) -> Result<(client::Url, client::Options), Fa
 async fn fill_redis(options: &Options) -> Result<(), Failure> {
     let failed = |error: redis::RedisError| Failure::Trial(error.to_string());
     let server = redis::Client::open(options.url.as_str()).map_err(failed)?;
-    let mut connection = server.get_multiplexed_async_connection().await.map_err(failed)?;
+    let config = redis::AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(REDIS_MAX))
+        .set_response_timeout(Some(REDIS_MAX));
+    let opened = server.get_multiplexed_async_connection_with_config(&config).await;
+    let mut connection = opened.map_err(failed)?;
     let mut left = options.jobs;
     while left > 0 {
         let count = left.min(1000);

@@ -71,7 +71,12 @@ impl Reader {
                 Self::Amqp(Box::new(connection))
             }
             Broker::Redis { client, queues } => {
-                Self::Redis(client.get_multiplexed_async_connection().await.unwrap(), *queues)
+                // The crate's own limit of half a second is short for a machine that tests keep busy.
+                let config = redis::AsyncConnectionConfig::new()
+                    .set_connection_timeout(Some(PATIENCE))
+                    .set_response_timeout(Some(PATIENCE));
+                let opened = client.get_multiplexed_async_connection_with_config(&config).await;
+                Self::Redis(opened.unwrap(), *queues)
             }
         }
     }
