@@ -124,27 +124,37 @@ impl Config {
         }
     }
 
-    /// What a worker that runs with `self` cannot change in place to become `new`, a sentence each. None: only what
-    /// `[target.NAME]` tables say of their provider has changed, beside their `limits`.
+    /// What a worker that runs with `self` cannot change in place to become `new`, a sentence each. What is left of the
+    /// pipelines and of the limits of targets, the pool judges itself: see `Pool::change`.
     pub fn fixed(&self, new: &Self) -> Vec<String> {
         let mut reasons = Vec::new();
-        for key in ["worker", "source", "pipeline", "schedule", "batches"] {
+        for key in ["worker", "source", "schedule", "batches"] {
             if self.raw.0.get(key) != new.raw.0.get(key) {
                 reasons.push(format!("{key} has changed: that needs a restart"));
             }
+        }
+        let sources = |config: &Self| -> Vec<(String, String)> {
+            let all = config.pool.pipelines.iter();
+            all.map(|one| (one.name.clone(), one.source.clone())).collect()
+        };
+        if sources(self) != sources(new) {
+            reasons.push(
+                "pipelines were added, removed or moved to another source: that needs a restart"
+                    .to_owned(),
+            );
         }
         let names = |config: &Self| config.targets.keys().cloned().collect::<Vec<_>>();
         if names(self) != names(new) {
             reasons.push("targets were added or removed: that needs a restart".to_owned());
         }
         for name in new.targets.keys().filter(|name| self.targets.contains_key(*name)) {
-            let limits = |config: &Self| {
+            let kept = |config: &Self| {
                 let target = config.raw.0.get("target")?.get(name)?;
-                Some(["kind", "limits", "share"].map(|key| target.get(key).cloned()))
+                Some(["kind", "share"].map(|key| target.get(key).cloned()))
             };
-            if limits(self) != limits(new) {
+            if kept(self) != kept(new) {
                 reasons.push(format!(
-                    "target.{name}: its kind or its limits have changed: that needs a restart"
+                    "target.{name}: its kind or its share has changed: that needs a restart"
                 ));
             }
         }

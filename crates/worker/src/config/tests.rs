@@ -180,15 +180,16 @@ fn an_empty_file_is_told_what_it_needs() {
 }
 
 #[test]
-fn a_new_file_may_change_what_targets_are_and_nothing_else() {
+fn a_new_file_may_change_targets_and_limits_but_not_where_jobs_come_from() {
     let old = parse(GOOD).unwrap();
     let fixed = |from: &str, to: &str| old.fixed(&parse(&GOOD.replacen(from, to, 1)).unwrap());
     assert_eq!(fixed("example.com", "example.org"), Vec::<String>::new());
+    assert_eq!(fixed("= 10\n", "= 11\n"), Vec::<String>::new());
+    assert_eq!(fixed("rate = 100.0", "rate = 99.0"), Vec::<String>::new());
     assert_eq!(fixed("hunter2", "hunter3"), ["source has changed: that needs a restart"]);
-    assert_eq!(fixed("= 10\n", "= 11\n"), ["pipeline has changed: that needs a restart"]);
     assert_eq!(
-        fixed("rate = 100.0", "rate = 99.0"),
-        ["target.hook: its kind or its limits have changed: that needs a restart"]
+        fixed("name = \"mail\"", "name = \"post\""),
+        ["pipelines were added, removed or moved to another source: that needs a restart"]
     );
 }
 

@@ -21,7 +21,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 
 use crate::error::Error;
@@ -31,7 +31,7 @@ use crate::io::source::{News, Order};
 use crate::io::target::Target;
 use crate::job::{Job, Receipt};
 use crate::outcome::Outcome;
-use crate::pool::{Effect, Input, PipelineId, Pool, Proof, RunId, TargetId};
+use crate::pool::{Effect, Input, PipelineId, Pool, Proof, RunId, Settings, TargetId};
 use crate::settlement::Settled;
 
 pub use builder::Builder;
@@ -50,22 +50,40 @@ const CLOSE_MAX: Duration = Duration::from_secs(10);
 pub struct Worker {
     plan: Plan,
     metrics: Metrics,
-    control: mpsc::Sender<Vec<PlanTarget>>,
-    changes: mpsc::Receiver<Vec<PlanTarget>>,
+    control: mpsc::Sender<Change>,
+    changes: mpsc::Receiver<Change>,
 }
 
 /// Changes a worker while it runs.
 #[derive(Clone)]
 pub struct Control {
-    control: mpsc::Sender<Vec<PlanTarget>>,
+    control: mpsc::Sender<Change>,
+}
+
+/// New settings and targets, as one change.
+struct Change {
+    settings: Settings,
+    targets: Vec<PlanTarget>,
+    answer: oneshot::Sender<Result<(), Vec<String>>>,
 }
 
 impl Control {
-    /// These take the place of the worker's targets, one for each and in their order, as one change. Runs that have
-    /// begun finish with the old ones. Targets that had stopped go on.
-    pub async fn replace_targets(&self, targets: Vec<PlanTarget>) {
-        // A worker that has ended has no targets.
-        let _ = self.control.send(targets).await;
+    /// These settings and targets take the place of the worker's, as one change: pipelines and targets are the same
+    /// ones in the same order, with other limits, rates, priorities, retries and credentials. Runs that have begun
+    /// finish with the old ones. Targets that had stopped go on.
+    ///
+    /// # Errors
+    /// The settings have problems, or differ in what cannot change while it runs: a sentence each. The old ones hold,
+    /// all of them.
+    pub async fn change(
+        &self,
+        settings: Settings,
+        targets: Vec<PlanTarget>,
+    ) -> Result<(), Vec<String>> {
+        let (answer, answered) = oneshot::channel();
+        // A worker that has ended has nothing to change.
+        let _ = self.control.send(Change { settings, targets, answer }).await;
+        answered.await.unwrap_or(Ok(()))
     }
 }
 
@@ -152,7 +170,7 @@ struct Shell {
     running: HashMap<RunId, Running>,
     reports: mpsc::UnboundedReceiver<Report>,
     report: mpsc::UnboundedSender<Report>,
-    changes: mpsc::Receiver<Vec<PlanTarget>>,
+    changes: mpsc::Receiver<Change>,
     grace: Duration,
     inputs: Vec<Input>,
     effects: Vec<Effect>,
@@ -162,16 +180,17 @@ struct Shell {
 }
 
 impl Shell {
-    fn new(plan: Plan, metrics: Metrics, changes: mpsc::Receiver<Vec<PlanTarget>>) -> Self {
+    fn new(plan: Plan, metrics: Metrics, changes: mpsc::Receiver<Change>) -> Self {
         let Plan { settings, pipelines, targets, grace, errands: _ } = plan;
         // Bounded by the runs that the pool has started: each reports once.
         let (report, reports) = mpsc::unbounded_channel();
+        let most = plan::run_jobs_max(&settings, &targets);
         let goals: Vec<Goal> = targets
             .into_iter()
-            .zip(&settings.targets)
-            .map(|(PlanTarget { target, kind }, limits)| Goal {
+            .zip(settings.targets.iter().zip(&most))
+            .map(|(PlanTarget { target, kind }, (limits, run_jobs_max))| Goal {
                 name: limits.name.clone(),
-                run_jobs_max: target.run_jobs_max().min(limits.run_jobs_max),
+                run_jobs_max: *run_jobs_max,
                 target,
                 meters: metrics.target(&limits.name, &kind),
             })
@@ -193,8 +212,7 @@ impl Shell {
                 dead_untold: 0,
             });
         }
-        let run_jobs_max: Vec<usize> = goals.iter().map(|goal| goal.run_jobs_max).collect();
-        let pool = plan::pool(settings, &run_jobs_max, chance());
+        let pool = Pool::new(plan::held_to(settings, &most), chance());
         Self {
             pool,
             lines,
@@ -235,7 +253,7 @@ impl Shell {
                     Event::Ended(at, ended) => self.source_ended(at, ended),
                 },
                 _ = self.reports.recv_many(&mut reports, STEP_MAX) => (),
-                Some(targets) = self.changes.recv() => self.replace(targets),
+                Some(change) = self.changes.recv() => self.change(change),
                 (target, rate) = errands.share(), if !is_stopping => self.share(target, rate),
                 () = asked(&mut stop), if !is_stopping => {
                     is_stopping = true;
@@ -423,12 +441,22 @@ impl Shell {
         self.inputs.push(Input::Share { target: TargetId(target as u16), rate: Some(rate) });
     }
 
-    fn replace(&mut self, targets: Vec<PlanTarget>) {
-        for (at, (goal, new)) in self.goals.iter_mut().zip(targets).enumerate() {
-            goal.target = new.target;
-            goal.meters.stopped(None);
-            self.inputs.push(Input::Mended { target: TargetId(at as u16) });
+    /// All of it holds, or nothing of it.
+    fn change(&mut self, change: Change) {
+        let Change { settings, targets, answer } = change;
+        let most = plan::run_jobs_max(&settings, &targets);
+        let settings = plan::held_to(settings, &most);
+        let changed = self.pool.change(Instant::now(), &settings, &mut self.effects);
+        if changed.is_ok() {
+            for (at, (goal, new)) in self.goals.iter_mut().zip(targets).enumerate() {
+                goal.target = new.target;
+                goal.run_jobs_max = most[at];
+                goal.meters.stopped(None);
+                self.inputs.push(Input::Mended { target: TargetId(at as u16) });
+            }
         }
+        // Who asked may be gone.
+        let _ = answer.send(changed);
     }
 
     /// A source cannot go on, or was closed: what it gave is somebody else's now.

@@ -1,7 +1,7 @@
 //! `millrace work run`: executes jobs until a signal.
 #![allow(clippy::disallowed_methods, reason = "starts what serves its metrics")]
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use service::io::http::{Watched, bind, serve};
@@ -21,8 +21,9 @@ use super::{File, fail, say, unable};
                   rest, flushes, and prints the proof on standard output:\n  \
                   taken 1000 = done 990 + returned 8 + retried 0 + dead 2 + lost 0\n\
                   The signal again ends it at once: the broker gives the jobs that it held to others.\n\
-                  SIGHUP: it reads the file again. Targets get their new settings and credentials. A file with any other change, \
-                  or a wrong one, changes nothing, and the log says why.\n\n\
+                  SIGHUP: it reads the file again. Targets get their new settings, credentials and limits, pipelines their \
+                  new limits, rates and retries. A file with any other change, or a wrong one, changes nothing, and the \
+                  log says why.\n\n\
                   Exit code 0: it was stopped. 1: it cannot go on. 2: the settings are wrong. 130: it was stopped at once."
 )]
 pub(super) struct Args {
@@ -89,25 +90,31 @@ async fn work(plan: Plan, config: &Config, args: &Args) -> Result<String, String
 async fn reload(path: PathBuf, mut config: Config, control: Control) {
     let Ok(mut hangup) = signal(SignalKind::hangup()) else { return };
     while hangup.recv().await.is_some() {
-        let read = worker::io::config::read(&path);
-        let read = read.and_then(|new| Ok((worker::io::config::plan(&new)?, new)));
-        match read {
-            Ok((plan, new)) => {
-                let fixed = config.fixed(&new);
-                if fixed.is_empty() {
-                    control.replace_targets(plan.targets).await;
-                    config = new;
-                    tracing::info!(
-                        "settings read again: targets have their new settings and credentials"
-                    );
-                } else {
-                    let why = fixed.join("; ");
-                    tracing::error!(%why, "settings not changed: the old ones hold, all of them");
-                }
+        match change(&path, &config, &control).await {
+            Ok(new) => {
+                config = new;
+                tracing::info!(
+                    "configuration read again: targets, their limits and those of pipelines are the new ones"
+                );
             }
-            Err(error) => tracing::error!(%error, "settings not changed: the new ones are wrong"),
+            Err(why) => {
+                tracing::error!(%why, "configuration not changed: the old one holds, all of it");
+            }
         }
     }
+}
+
+/// The configuration that holds now.
+async fn change(path: &Path, config: &Config, control: &Control) -> Result<Config, String> {
+    let read = worker::io::config::read(path);
+    let read = read.and_then(|new| Ok((worker::io::config::plan(&new)?, new)));
+    let (plan, new) = read.map_err(|error| error.to_string())?;
+    let fixed = config.fixed(&new);
+    if !fixed.is_empty() {
+        return Err(fixed.join("; "));
+    }
+    let changed = control.change(plan.settings, plan.targets).await;
+    changed.map(|()| new).map_err(|problems| problems.join("; "))
 }
 
 /// What is served of a worker.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::io::source::Source;
 use crate::io::target::Target;
-use crate::pool::{Pool, Settings};
+use crate::pool::Settings;
 
 use super::errands::Errands;
 
@@ -42,10 +42,16 @@ impl Plan {
     }
 }
 
-/// The pool of these settings, of which each target takes at most so many jobs in a run.
-pub(super) fn pool(mut settings: Settings, run_jobs_max: &[usize], seed: u64) -> Pool {
+/// Jobs of one run of each target: what its settings allow, and what it takes.
+pub(super) fn run_jobs_max(settings: &Settings, targets: &[PlanTarget]) -> Vec<usize> {
+    let both = settings.targets.iter().zip(targets);
+    both.map(|(limits, one)| one.target.run_jobs_max().min(limits.run_jobs_max)).collect()
+}
+
+/// The settings of a pool whose targets take at most so many jobs in a run.
+pub(super) fn held_to(mut settings: Settings, run_jobs_max: &[usize]) -> Settings {
     for (limits, most) in settings.targets.iter_mut().zip(run_jobs_max) {
         limits.run_jobs_max = *most;
     }
-    Pool::new(settings, seed)
+    settings
 }

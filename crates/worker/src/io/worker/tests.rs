@@ -104,6 +104,55 @@ async fn a_stop_waits_for_what_runs() {
 }
 
 #[tokio::test]
+async fn a_change_holds_whole_or_not_at_all_while_jobs_run() {
+    use crate::io::handlers::Handlers;
+    let (source, mut settled) = memory(vec!["ok"; 3]);
+    let (stop, stopped) = watch::channel(false);
+    let gate = Arc::new(tokio::sync::Semaphore::new(0));
+    let (opened, peak, running) =
+        (Arc::clone(&gate), Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let seen = (Arc::clone(&peak), Arc::clone(&running));
+    let worker = Worker::builder()
+        .source(source)
+        .handler("ok", move |(): ()| {
+            let (opened, (peak, running)) = (Arc::clone(&opened), seen.clone());
+            async move {
+                peak.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                opened.acquire().await.unwrap().forget();
+                running.fetch_sub(1, Ordering::SeqCst);
+                Ok(())
+            }
+        })
+        .settings(|pipeline| (pipeline.concurrency, pipeline.buffer) = (1, Some(8)))
+        .build()
+        .unwrap();
+    let (control, plan) = (worker.control(), worker.plan.settings.clone());
+    let targets = || -> Vec<PlanTarget> {
+        let target: Arc<dyn Target> = Arc::new(Handlers::default());
+        vec![PlanTarget { target, kind: "handlers".to_owned() }]
+    };
+    let ended = tokio::spawn(worker.run_until(stopped));
+    gate.add_permits(1);
+    settled.recv().await.unwrap();
+    assert_eq!(peak.load(Ordering::SeqCst), 1, "one at a time");
+    let mut other = plan.clone();
+    other.pipelines[0].name = "another".to_owned();
+    let refused = control.change(other, targets()).await.unwrap_err();
+    assert!(refused[0].contains("pipelines cannot come"), "{refused:?}");
+    let mut wider = plan.clone();
+    wider.pipelines[0].concurrency = 2;
+    control.change(wider, targets()).await.unwrap();
+    // The third job is the new target's, which knows no handler; the second one finishes with the old.
+    let third = settled.recv().await.unwrap();
+    assert!(matches!(third.settlement, Settlement::Dead { .. }), "{third:?}");
+    gate.add_permits(1);
+    assert_eq!(settled.recv().await.unwrap().settlement, Settlement::Done);
+    stop.send_replace(true);
+    let proof = ended.await.unwrap().unwrap();
+    assert_eq!((proof.taken, proof.done, proof.dead), (3, 2, 1));
+}
+
+#[tokio::test]
 async fn a_handler_that_fails_or_panics_has_its_job_tried_again() {
     let (source, mut settled) = memory(vec!["fails", "panics"]);
     let (stop, stopped) = watch::channel(false);
