@@ -12,6 +12,7 @@
 )]
 
 mod cases;
+mod ladder;
 pub mod noop;
 mod provider;
 mod race;
@@ -80,7 +81,8 @@ impl Options {
 /// Measures everything. True: every backlog was worked off whole.
 pub fn run(options: &Options) -> Result<bool, Failure> {
     std::fs::create_dir_all(&options.dir)?;
-    let options = Options { dir: options.dir.canonicalize()?, ..options.clone() };
+    let (dir, broker) = (options.dir.canonicalize()?, options.broker.canonicalize()?);
+    let options = Options { dir, broker, ..options.clone() };
     let mut report = Report::default();
     for case in Case::all() {
         if !options.wants(&case.name()) {
@@ -98,6 +100,15 @@ pub fn run(options: &Options) -> Result<bool, Failure> {
             }
             Err(Failure::Skipped(why)) => report.skip(&case.name(), &why),
             Err(failure) => report.fail(&case.name(), &failure.to_string()),
+        }
+    }
+    for rung in ladder::RUNGS.iter().filter(|rung| options.wants(rung.name)) {
+        match ladder::run(&options, rung) {
+            Ok(row) => {
+                println!("{row}");
+                report.add(row);
+            }
+            Err(failure) => report.fail(rung.name, &failure.to_string()),
         }
     }
     report.finish(options.markdown.as_deref(), options.json.as_deref())?;

@@ -22,37 +22,58 @@ pub(super) enum Kind {
 /// A server that runs until it is dropped.
 pub(super) struct Provider {
     child: Child,
-    /// What the worker is told: `apns:FILE` or `webhook:URL`.
-    pub(super) target: String,
+    pub(super) port: u16,
 }
 
 impl Provider {
-    pub(super) fn start(options: &Options, kind: Kind) -> Result<Self, Failure> {
-        let port = ports::free()?;
-        let dir = options.dir.join("apns");
-        let (name, target) = match kind {
-            Kind::Apns => ("apns-server", format!("apns:{}/target.toml", dir.display())),
-            Kind::Webhook => ("webhook-server", format!("webhook:http://127.0.0.1:{port}/hook")),
-        };
-        let mut command = Command::new(std::env::current_exe()?);
-        command.arg(name).args(["--port", &port.to_string(), "--latency-ms", LATENCY_MS]);
-        if kind == Kind::Apns {
-            command.arg("--dir").arg(&dir);
-        }
-        let child = command.stdout(Stdio::null()).spawn()?;
-        let provider = Self { child, target };
-        let begin = Instant::now();
-        let file = dir.join("target.toml");
-        while TcpStream::connect(("127.0.0.1", port)).is_err()
-            || (kind == Kind::Apns && !file.exists())
-        {
-            if begin.elapsed() > START_MAX {
-                return Err(Failure::Trial(format!("{name} does not answer")));
+    /// What is behind a target, and what the worker is told of it: `apns:FILE` or `webhook:URL`.
+    pub(super) fn start(options: &Options, kind: Kind) -> Result<(Self, String), Failure> {
+        let latency = ["--latency-ms", LATENCY_MS];
+        match kind {
+            Kind::Webhook => {
+                let provider = Self::serve("webhook-server", &latency)?;
+                let target = format!("webhook:http://127.0.0.1:{}/hook", provider.port);
+                Ok((provider, target))
             }
-            std::thread::sleep(Duration::from_millis(20));
+            Kind::Apns => {
+                let dir = options.dir.join("apns");
+                let words = dir.to_string_lossy();
+                let provider =
+                    Self::serve("apns-server", &[latency[0], latency[1], "--dir", &words])?;
+                let file = dir.join("target.toml");
+                let end = Instant::now() + START_MAX;
+                while !file.exists() {
+                    look_again("apns-server", end)?;
+                }
+                Ok((provider, format!("apns:{}", file.display())))
+            }
+        }
+    }
+
+    /// A server of the trials on a port of its own, once that is open.
+    pub(super) fn serve(name: &str, words: &[&str]) -> Result<Self, Failure> {
+        let port = ports::free()?;
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg(name).args(["--port", &port.to_string()]).args(words);
+        let provider = Self { child: command.stdout(Stdio::null()).spawn()?, port };
+        let end = Instant::now() + START_MAX;
+        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+            look_again(name, end)?;
         }
         Ok(provider)
     }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+fn look_again(name: &str, end: Instant) -> Result<(), Failure> {
+    if Instant::now() > end {
+        return Err(Failure::Trial(format!("{name} does not answer")));
+    }
+    std::thread::sleep(Duration::from_millis(20));
+    Ok(())
 }
 
 impl Drop for Provider {

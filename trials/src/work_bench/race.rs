@@ -21,7 +21,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 pub(super) fn run(options: &Options, servers: &Servers, case: &Case) -> Result<Row, Failure> {
     let provider = case.provider().map(|kind| Provider::start(options, kind)).transpose()?;
-    let target = provider.as_ref().map(|provider| provider.target.as_str());
+    let target = provider.as_ref().map(|(_, target)| target.as_str());
     fill(case.command(options, servers, target, true)?)?;
     let mut work = case.command(options, servers, target, false)?;
     let log = std::fs::File::create(options.dir.join("worker.log"))?;
@@ -83,7 +83,7 @@ fn wait(words: &mpsc::Receiver<String>, word: &str, mut look: impl FnMut()) -> R
 }
 
 /// The most memory that the process and its children have held, in megabytes.
-fn peak_memory_mb(root: u32) -> f64 {
+pub(super) fn peak_memory_mb(root: u32) -> f64 {
     let children = format!("/proc/{root}/task/{root}/children");
     let children = std::fs::read_to_string(children).unwrap_or_default();
     let below: f64 = children
