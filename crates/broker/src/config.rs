@@ -17,6 +17,9 @@ pub struct Config {
     pub heartbeat_seconds: u16,
     /// Bytes of one message's body, at most `limits::MESSAGE_BYTES_CAP`.
     pub message_bytes_max: u64,
+    /// Bytes of bodies that have begun and of open transactions, all connections of the node: past it publishers
+    /// wait, as under an alarm.
+    pub unfinished_bytes_max: u64,
     /// Users that may come from this machine only, by the peer's address.
     pub loopback_users: Vec<String>,
     /// Consumers of one channel.
@@ -41,6 +44,7 @@ impl Default for Config {
             channel_max: limits::CHANNEL_MAX,
             heartbeat_seconds: limits::HEARTBEAT_SECONDS,
             message_bytes_max: limits::MESSAGE_BYTES_CAP,
+            unfinished_bytes_max: limits::UNFINISHED_BYTES_MAX,
             loopback_users: vec!["guest".to_owned()],
             consumers_per_channel_max: limits::CONSUMERS_PER_CHANNEL_MAX,
             consumer_timeout: limits::CONSUMER_TIMEOUT,

@@ -45,6 +45,15 @@ pub const MESSAGE_BYTES_CAP: u64 = 128 * 1024 * 1024;
 /// largest message.
 pub const PARTIAL_BODIES_MESSAGES: u64 = 2;
 
+/// Bytes of bodies that have begun and of open transactions, all connections of the node, where it is not said.
+pub const UNFINISHED_BYTES_MAX: u64 = 1024 * 1024 * 1024;
+
+/// How long a connection that holds some of them may wait for memory before it is closed.
+pub const UNFINISHED_WAIT: Duration = Duration::from_secs(30);
+
+/// How often a publisher that waits is looked at.
+pub const BLOCKED_LOOK: Duration = Duration::from_secs(1);
+
 /// How long a consumer may hold a message.
 pub const CONSUMER_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 

@@ -13,6 +13,7 @@ mod admission;
 mod answers;
 mod appends;
 pub(crate) mod attributes;
+mod blocking;
 mod channel;
 mod confirms;
 mod consume;
@@ -50,6 +51,7 @@ use bytes::{Buf as _, Bytes, BytesMut};
 use cluster::{Alarms, Answer, Request};
 use machine::{Catalog, NodeId, SessionId};
 
+use self::blocking::Blocked;
 use self::channel::{CLOSE_OK, Channel, State};
 use self::errors::Failure;
 use self::handshake::Login;
@@ -65,6 +67,8 @@ pub struct View<'a> {
     pub catalog: &'a Catalog,
     /// Why publishers have to wait, if they do.
     pub alarms: Alarms,
+    /// What all sessions of the node hold: see `Session::unfinished_bytes`.
+    pub unfinished_bytes: u64,
     /// Which reply addresses somebody listens at.
     pub replies: &'a dyn ReplyAddresses,
 }
@@ -193,8 +197,8 @@ pub struct Session {
     sent_at: Instant,
     /// Whether the client was read after the last step.
     is_read: bool,
-    /// An alarm holds this publisher back.
-    is_blocked: bool,
+    /// This publisher waits.
+    blocked: Option<Blocked>,
     /// Confirms that finished behind unfinished ones are told then.
     late_confirms_at: Option<Instant>,
     /// When it looks for messages that are out for too long.
@@ -228,7 +232,7 @@ impl Session {
             received_at: now,
             sent_at: now,
             is_read: true,
-            is_blocked: false,
+            blocked: None,
             late_confirms_at: None,
             look_at: None,
             catalog_seen: 0,
@@ -244,6 +248,7 @@ impl Session {
     pub fn step(&mut self, now: Instant, view: &View<'_>, input: Input<'_>, out: &mut Outputs) {
         let waiting_bytes = out.bytes.len();
         let turn = &mut Turn { now, view, out };
+        self.look_whether_blocked(turn);
         match input {
             Input::Received => {
                 self.received_at = now;
@@ -292,7 +297,9 @@ impl Session {
             Phase::Running => {
                 let heartbeat = self.next_heartbeat();
                 let late = self.late_confirms_at;
-                [heartbeat, self.dead_at(), late, self.look_at].into_iter().flatten().min()
+                let blocked = self.blocked.map(|blocked| blocked.look_at);
+                let all = [heartbeat, self.dead_at(), late, self.look_at, blocked];
+                all.into_iter().flatten().min()
             }
             Phase::Over => None,
         }
@@ -300,7 +307,7 @@ impl Session {
 
     /// Whether the client is read, `waiting_bytes` being what its socket has not taken.
     pub fn wants_input(&self, waiting_bytes: usize) -> bool {
-        !self.is_blocked
+        self.blocked.is_none()
             && !self.trunk.is_congested()
             && waiting_bytes < limits::OUTBOUND_BYTES_MAX
             && !matches!(self.phase, Phase::Verifying(_) | Phase::Over)
@@ -348,7 +355,7 @@ impl Session {
     /// Takes whole frames off the front of `input`. Says how many bytes that were.
     fn frames(&mut self, turn: &mut Turn<'_>, input: &[u8]) -> usize {
         let mut at = 0;
-        while !self.trunk.is_congested() {
+        while !self.trunk.is_congested() && self.blocked.is_none() {
             match self.phase {
                 Phase::Header => match self.protocol_header(turn, &input[at..]) {
                     Some(used) => at += used,
@@ -363,6 +370,10 @@ impl Session {
                 | Phase::Closing { .. } => {
                     match self.decoder.decode(&input[at..]) {
                         Ok(None) => break,
+                        Ok(Some((frame, _))) if self.must_wait(turn, &frame) => {
+                            self.block(turn);
+                            break;
+                        }
                         Ok(Some((frame, used))) => {
                             let raw = &input[at..at + used];
                             at += used;

@@ -8,6 +8,7 @@
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -37,10 +38,35 @@ pub(crate) struct Connection<S> {
     answers: AnswerReceiver,
     broker: Arc<Broker>,
     replies: Replies,
+    unfinished: Unfinished,
     out: Outputs,
     read_bytes: usize,
     /// Since when bytes wait that the socket does not take.
     stalled_since: Option<Instant>,
+}
+
+/// A connection's part of what the node holds of unfinished messages.
+struct Unfinished {
+    broker: Arc<Broker>,
+    bytes: u64,
+}
+
+impl Unfinished {
+    fn set(&mut self, bytes: u64) {
+        let total = &self.broker.metrics.unfinished_bytes;
+        if bytes > self.bytes {
+            total.fetch_add(bytes - self.bytes, Ordering::Relaxed);
+        } else if bytes < self.bytes {
+            total.fetch_sub(self.bytes - bytes, Ordering::Relaxed);
+        }
+        self.bytes = bytes;
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        self.set(0);
+    }
 }
 
 /// What the socket did.
@@ -69,6 +95,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         broker: Arc<Broker>,
     ) -> Self {
         let replies = Replies::new(Arc::clone(&broker.registry));
+        let unfinished = Unfinished { broker: Arc::clone(&broker), bytes: 0 };
         Self {
             stream,
             session_id,
@@ -76,6 +103,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             answers,
             broker,
             replies,
+            unfinished,
             out: Outputs::default(),
             read_bytes: limits::READ_BYTES_BEFORE_AUTH,
             stalled_since: None,
@@ -164,11 +192,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 let view = View {
                     catalog: &catalog,
                     alarms: broker.cluster.alarms(),
+                    unfinished_bytes: broker.metrics.unfinished_bytes.load(Ordering::Relaxed),
                     replies: &*broker.registry,
                 };
                 self.session.step(now, &view, input, &mut self.out);
             }
             broker.metrics.add(&self.session.take_counts());
+            self.unfinished.set(self.session.unfinished_bytes());
             if is_quiet && self.session.buffer().is_empty() {
                 // What a burst needed is given back when nothing comes.
                 *self.session.buffer() = BytesMut::new();

@@ -135,8 +135,6 @@ pub(crate) struct Channel {
     pub(crate) prefetch: u32,
     /// For all consumers together; 0 is no limit.
     pub(crate) prefetch_global: u32,
-    /// In whose name `basic.get` holds messages.
-    pub(crate) fetches: Option<u64>,
     pub(crate) last_queue: String,
     pub(crate) replies: Option<Box<ReplyConsumer>>,
     pub(crate) doing: Option<Doing>,
@@ -161,7 +159,6 @@ impl Channel {
             consumers: BTreeMap::new(),
             prefetch: 0,
             prefetch_global: 0,
-            fetches: None,
             last_queue: String::new(),
             replies: None,
             doing: None,
@@ -465,7 +462,11 @@ impl Channel {
 
     /// What this channel's consumers may still be given.
     pub(crate) fn room(&self) -> ChannelRoom {
-        ChannelRoom { prefetch: self.prefetch_global, unacked: self.unacked.count() }
+        ChannelRoom {
+            prefetch: self.prefetch_global,
+            consumed: self.unacked.consumed(),
+            unacked: self.unacked.count(),
+        }
     }
 
     /// A refusal: of the channel, which is then closed here, or of the connection, which is the
@@ -561,7 +562,7 @@ impl Channel {
     ) {
         self.drop_content(trunk);
         self.drop_replies(trunk, turn);
-        self.roll_back();
+        self.roll_back(trunk);
         let all: Vec<u64> = std::mem::take(&mut self.consumers).into_values().collect();
         let is_last = |number: &u64| {
             let found = trunk.consumers.find(*number);

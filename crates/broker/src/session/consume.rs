@@ -213,7 +213,7 @@ impl Channel {
         trunk.expect_acks(queue);
         let (id, group) = (queue.id, queue.group);
         let is_counted = queue.queue_type() == QueueType::Quorum;
-        let number = *self.fetches.get_or_insert_with(|| trunk.consumers.draw());
+        let number = self.unacked.fetcher(|| trunk.consumers.draw());
         let consumer = trunk.consumer_id(number);
         let no_ack = get.no_ack;
         trunk.ask_after_appends(turn, self.at, |ticket| Request::Get {

@@ -86,6 +86,9 @@ impl Consumer {
 pub(crate) struct ChannelRoom {
     /// `basic.qos` with `global`; 0 is no limit.
     pub(crate) prefetch: u32,
+    /// Messages out with consumers: those count against the prefetch.
+    pub(crate) consumed: u32,
+    /// All messages out.
     pub(crate) unacked: u32,
 }
 
@@ -95,7 +98,7 @@ impl ChannelRoom {
         if consumer.no_ack {
             u32::MAX
         } else if self.prefetch > 0 {
-            self.prefetch.saturating_sub(self.unacked)
+            self.prefetch.saturating_sub(self.consumed)
         } else if consumer.limit == 0 {
             limits::UNACKED_MAX.saturating_sub(self.unacked)
         } else {
@@ -215,7 +218,7 @@ mod tests {
     use machine::{GroupId, QueueId};
 
     const CHANNEL: ChannelRef = ChannelRef { number: 1, life: 1 };
-    const FREE: ChannelRoom = ChannelRoom { prefetch: 0, unacked: 0 };
+    const FREE: ChannelRoom = ChannelRoom { prefetch: 0, consumed: 0, unacked: 0 };
 
     fn source(consumer: u64) -> Source {
         Source { group: GroupId(1), queue: QueueId(7), consumer }
@@ -252,17 +255,17 @@ mod tests {
     #[test]
     fn without_a_prefetch_a_channel_holds_no_more_than_its_cap() {
         let mut consumers = Consumers::default();
-        let full = ChannelRoom { prefetch: 0, unacked: limits::UNACKED_MAX };
+        let full = ChannelRoom { prefetch: 0, consumed: 0, unacked: limits::UNACKED_MAX };
         assert_eq!(consumers.add(CHANNEL, "a", source(1), false, 0, full), 0);
         consumers.settled(1, 1);
-        let room = ChannelRoom { prefetch: 0, unacked: limits::UNACKED_MAX - 5 };
+        let room = ChannelRoom { prefetch: 0, consumed: 0, unacked: limits::UNACKED_MAX - 5 };
         assert_eq!(granted(&mut consumers, room), 5);
     }
 
     #[test]
     fn a_channel_wide_prefetch_bounds_every_consumer() {
         let mut consumers = Consumers::default();
-        let room = ChannelRoom { prefetch: 3, unacked: 1 };
+        let room = ChannelRoom { prefetch: 3, consumed: 1, unacked: 1 };
         assert_eq!(consumers.add(CHANNEL, "a", source(1), false, 10, room), 2);
         assert_eq!(consumers.add(CHANNEL, "b", source(2), false, 0, room), 2);
     }

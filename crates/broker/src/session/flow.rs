@@ -1,9 +1,9 @@
-//! What ends every step, and what only time or alarms bring: batches are handed over, confirms told, credit
-//! given, publishers held back, heartbeats sent.
+//! What ends every step, and what only time brings: batches are handed over, confirms told, credit given,
+//! heartbeats sent.
 
 use std::time::Instant;
 
-use amqp::{Method, ReplyCode, connection};
+use amqp::ReplyCode;
 use cluster::Request;
 
 use super::channel::State;
@@ -23,7 +23,6 @@ impl Session {
         trunk.release(turn);
         self.grant(turn);
         self.trunk.settles.flush(self.trunk.session, &mut turn.out.requests);
-        self.look_at_alarms(turn);
         self.look_at_vhost(turn);
         self.plan_look(turn.now);
     }
@@ -85,31 +84,6 @@ impl Session {
                 });
             }
         });
-    }
-
-    /// Publishers are held back while an alarm is on; who only consumes is not.
-    fn look_at_alarms(&mut self, turn: &mut Turn<'_>) {
-        let alarms = turn.view.alarms;
-        let is_blocked = self.is_running() && self.trunk.has_published && alarms.any();
-        if is_blocked == self.is_blocked {
-            return;
-        }
-        self.is_blocked = is_blocked;
-        if !self.trunk.capabilities.connection_blocked || !self.is_running() {
-            return;
-        }
-        if is_blocked {
-            let reason = match (alarms.memory, alarms.disk) {
-                (true, true) => "low on memory & low on disk",
-                (true, false) => "low on memory",
-                (false, _) => "low on disk",
-            };
-            let blocked = connection::Blocked { reason };
-            self.trunk.send(turn, 0, &Method::ConnectionBlocked(blocked));
-        } else {
-            let unblocked = connection::Unblocked;
-            self.trunk.send(turn, 0, &Method::ConnectionUnblocked(unblocked));
-        }
     }
 
     /// The connections of a deleted vhost are closed.

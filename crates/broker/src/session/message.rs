@@ -57,7 +57,6 @@ impl Channel {
         turn: &mut Turn<'_>,
         message: Message<'_>,
     ) -> Result<(), Failure> {
-        trunk.has_published = true;
         trunk.counts.published += 1;
         let version = turn.view.catalog.version();
         let known = trunk.routes.find(version, message.destination);

@@ -34,7 +34,9 @@ impl Channel {
         let mut slots = 0;
         if let Mode::Tx(tx) = &mut self.mode {
             trunk.counts.cancels += u64::from(asked.cancels.is_some());
+            let before = tx.bytes;
             tx.store(route, asked, &head, message.body, &mut trunk.lanes)?;
+            trunk.tx_bytes += tx.bytes - before;
         } else if is_counted && !route.is_empty() {
             let route = route.clone();
             self.store_counted(trunk, turn, &route, asked, message);

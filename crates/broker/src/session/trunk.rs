@@ -70,13 +70,14 @@ pub(crate) struct Trunk {
     pub(crate) chance: Chance,
     pub(crate) time: WallTime,
     pub(crate) counts: Counts,
-    pub(crate) has_published: bool,
     /// Something may be out that has to be acked.
     pub(crate) holds_unacked: bool,
     /// The shortest time that a queue of this session lets its messages be out. None: for ever.
     pub(crate) patience: Option<Duration>,
     /// Bytes of bodies that have begun and not ended.
     pub(crate) partial_bytes: u64,
+    /// Bytes of publishes in open transactions.
+    pub(crate) tx_bytes: usize,
     /// Bytes of frames set aside for waiting channels.
     pub(crate) deferred_bytes: usize,
     /// Questions that are asked once everything published before them is logged.
@@ -136,10 +137,10 @@ impl Trunk {
             chance: Chance::new(seed),
             time,
             counts: Counts::default(),
-            has_published: false,
             holds_unacked: false,
             patience: None,
             partial_bytes: 0,
+            tx_bytes: 0,
             deferred_bytes: 0,
             held_back: VecDeque::new(),
             touched: Vec::new(),

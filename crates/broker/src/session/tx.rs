@@ -28,6 +28,8 @@ pub(crate) struct Tx {
     /// Messages whose queues are asked for room at the commit.
     guarded: Vec<(GroupId, Guarded)>,
     guarded_bytes: usize,
+    /// Of the publishes, as told to the trunk.
+    pub(crate) bytes: usize,
 }
 
 impl Tx {
@@ -55,7 +57,8 @@ impl Tx {
             }
         }
         let bytes: usize = self.batches.iter().map(|(_, batch)| batch.bytes()).sum();
-        if bytes + self.guarded_bytes + self.returns.len() > limits::TX_BYTES_MAX {
+        self.bytes = bytes + self.guarded_bytes + self.returns.len();
+        if self.bytes > limits::TX_BYTES_MAX {
             return Err(too_large("bytes", limits::TX_BYTES_MAX));
         }
         Ok(())
@@ -157,18 +160,18 @@ impl Channel {
 
     pub(crate) fn tx_rollback(
         &mut self,
-        trunk: &Trunk,
+        trunk: &mut Trunk,
         turn: &mut Turn<'_>,
     ) -> Result<(), Failure> {
         self.transaction()?;
-        self.roll_back();
+        self.roll_back(trunk);
         trunk.send(turn, self.at.number, &Method::TxRollbackOk(tx::RollbackOk));
         Ok(())
     }
 
     /// Forgets what the transaction gathered, also if it is being committed and waits to be let in: its acks
     /// are undone, what they were for is out again.
-    pub(crate) fn roll_back(&mut self) {
+    pub(crate) fn roll_back(&mut self, trunk: &mut Trunk) {
         let gathered = match (&mut self.mode, self.doing.take()) {
             (_, Some(Doing::Admit { tx, .. })) => *tx,
             (Mode::Tx(tx), doing) => {
@@ -180,6 +183,7 @@ impl Channel {
                 return;
             }
         };
+        trunk.tx_bytes -= gathered.bytes;
         for (run, _) in gathered.settled {
             self.unacked.give_back(run);
         }
@@ -191,6 +195,7 @@ impl Channel {
         turn: &mut Turn<'_>,
     ) -> Result<(), Failure> {
         let mut tx = std::mem::take(&mut **self.transaction()?);
+        trunk.tx_bytes -= std::mem::take(&mut tx.bytes);
         let asked = std::mem::take(&mut tx.guarded);
         if asked.is_empty() {
             return self.commit(trunk, turn, tx, false);

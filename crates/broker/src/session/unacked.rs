@@ -51,12 +51,16 @@ impl Run {
 pub(crate) struct Unacked {
     runs: VecDeque<Run>,
     count: u32,
+    /// Of them those that no consumer holds.
+    fetched: u32,
+    /// In whose name `basic.get` holds messages.
+    fetcher: Option<u64>,
     next_tag: u64,
 }
 
 impl Default for Unacked {
     fn default() -> Self {
-        Self { runs: VecDeque::new(), count: 0, next_tag: 1 }
+        Self { runs: VecDeque::new(), count: 0, fetched: 0, fetcher: None, next_tag: 1 }
     }
 }
 
@@ -64,6 +68,27 @@ impl Unacked {
     /// Messages out.
     pub(crate) fn count(&self) -> u32 {
         self.count
+    }
+
+    /// Messages out with consumers: those that `basic.get` took are not among them.
+    pub(crate) fn consumed(&self) -> u32 {
+        self.count - self.fetched
+    }
+
+    /// In whose name `basic.get` holds messages, drawn at the first.
+    pub(crate) fn fetcher(&mut self, draw: impl FnOnce() -> u64) -> u64 {
+        *self.fetcher.get_or_insert_with(draw)
+    }
+
+    fn is_fetched(&self, source: Source) -> bool {
+        self.fetcher == Some(source.consumer)
+    }
+
+    fn leaves(&mut self, run: &Run) {
+        self.count -= run.count;
+        if self.is_fetched(run.source) {
+            self.fetched -= run.count;
+        }
     }
 
     /// What is out, oldest first.
@@ -87,6 +112,9 @@ impl Unacked {
     pub(crate) fn add(&mut self, source: Source, first_seq: u64, count: u32) -> u64 {
         let tag = self.pass(count);
         self.count += count;
+        if self.is_fetched(source) {
+            self.fetched += count;
+        }
         if let Some(last) = self.runs.back_mut()
             && last.source == source
             && last.end_tag() == tag
@@ -102,9 +130,9 @@ impl Unacked {
     /// Takes one delivery. None: the tag is not out.
     pub(crate) fn take(&mut self, tag: u64) -> Option<Run> {
         let place = self.place(tag)?;
+        self.leaves(&Run { count: 1, ..self.runs[place] });
         let run = &mut self.runs[place];
         let offset = u32::try_from(tag - run.first_tag).expect("a run's count is a u32");
-        self.count -= 1;
         if run.count == 1 {
             return match place {
                 0 => self.runs.pop_front(),
@@ -127,23 +155,26 @@ impl Unacked {
     /// Takes everything up to and with `tag`. `false`: the tag is not out, and nothing is taken.
     pub(crate) fn take_through(&mut self, tag: u64, mut taken: impl FnMut(Run)) -> bool {
         let Some(place) = self.place(tag) else { return false };
-        for run in self.runs.drain(..place) {
-            self.count -= run.count;
+        for _ in 0..place {
+            let run = self.runs.pop_front().expect("they are before the run of the tag");
+            self.leaves(&run);
             taken(run);
         }
         let run = self.runs.front_mut().expect("the run of the tag was found");
         let count = u32::try_from(tag - run.first_tag).expect("a run's count is a u32") + 1;
-        self.count -= count;
-        taken(run.split_front(count));
+        let front = run.split_front(count);
         if run.count == 0 {
             self.runs.pop_front();
         }
+        self.leaves(&front);
+        taken(front);
         true
     }
 
     /// Takes everything, oldest first.
     pub(crate) fn take_all(&mut self, mut taken: impl FnMut(Run)) {
         self.count = 0;
+        self.fetched = 0;
         self.runs.drain(..).for_each(&mut taken);
     }
 
@@ -151,6 +182,9 @@ impl Unacked {
     pub(crate) fn give_back(&mut self, run: Run) {
         let place = self.runs.partition_point(|other| other.first_tag < run.first_tag);
         self.count += run.count;
+        if self.is_fetched(run.source) {
+            self.fetched += run.count;
+        }
         self.runs.insert(place, run);
     }
 
@@ -222,6 +256,24 @@ mod tests {
         assert_eq!(unacked.take(5), None);
         assert_eq!(unacked.take(7), None);
         assert_eq!(unacked.take(8), Some(run(8, 11, 1, A)));
+    }
+
+    #[test]
+    fn what_was_fetched_is_out_but_no_consumers() {
+        let mut unacked = Unacked::default();
+        assert_eq!(unacked.fetcher(|| B.consumer), B.consumer);
+        unacked.add(A, 10, 3);
+        unacked.add(B, 5, 4);
+        assert_eq!((unacked.count(), unacked.consumed()), (7, 3));
+        let fetched = unacked.take(4).unwrap();
+        unacked.take(1).unwrap();
+        assert_eq!((unacked.count(), unacked.consumed()), (5, 2));
+        unacked.give_back(fetched);
+        assert_eq!((unacked.count(), unacked.consumed()), (6, 2));
+        assert!(unacked.take_through(5, |_| {}));
+        assert_eq!((unacked.count(), unacked.consumed()), (2, 0));
+        unacked.take_all(|_| {});
+        assert_eq!((unacked.count(), unacked.consumed()), (0, 0));
     }
 
     #[test]

@@ -223,6 +223,7 @@ impl Runner {
                 "consumer-timeout-s" => {
                     config.consumer_timeout = Duration::from_secs(value.parse().unwrap());
                 }
+                "unfinished-bytes-max" => config.unfinished_bytes_max = value.parse().unwrap(),
                 "channel-max" => config.channel_max = value.parse().unwrap(),
                 other => panic!("no such setting: {other}"),
             }
@@ -289,10 +290,13 @@ impl Runner {
     }
 
     fn step(&mut self, number: usize, input: Input<'_>) {
+        let unfinished_bytes =
+            self.connections.values().map(|one| one.session.unfinished_bytes()).sum();
         let connection = self.connections.get_mut(&number).unwrap();
         let view = View {
             catalog: &self.cluster.catalog,
             alarms: self.cluster.alarms,
+            unfinished_bytes,
             replies: &self.addresses,
         };
         connection.session.step(self.now, &view, input, &mut connection.out);
@@ -387,6 +391,7 @@ impl Runner {
             let view = View {
                 catalog: &self.cluster.catalog,
                 alarms: self.cluster.alarms,
+                unfinished_bytes: 0,
                 replies: &self.addresses,
             };
             connection.session.step(self.now, &view, Input::Written, &mut connection.out);

@@ -198,6 +198,7 @@ async fn listen(config: &Config, cluster: &ClusterHandle) -> Result<(), String> 
         consumer_timeout: Duration::from_secs(config.consumer_timeout_s),
         message_bytes_max: config.message_bytes_max,
         loopback_users: config.loopback_users.clone(),
+        unfinished_bytes_max: config.memory_limit.unwrap_or_else(memory_share) / 2,
         ..broker::Config::default()
     };
     let (stop, stopped) = tokio::sync::watch::channel(false);
