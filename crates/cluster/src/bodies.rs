@@ -118,7 +118,7 @@ pub(crate) struct Bodies {
     hot_bytes: usize,
     /// Queues whose windows are to be cut once what can leave has left.
     overfull: Vec<QueueId>,
-    /// The lanes of queues with priorities, as far as something was delivered.
+    /// The lanes of queues with priorities, as far as something was delivered or left.
     lanes: BTreeMap<QueueId, BTreeSet<QueueId>>,
     /// Counts deliveries.
     turns: u64,
@@ -269,16 +269,22 @@ impl Bodies {
     pub(crate) fn deliver(&mut self, queue: QueueId, mut outgoing: Outgoing) {
         self.turns += 1;
         outgoing.turn = self.turns;
-        if queue.priority() > 0 {
-            self.lanes.entry(queue.base()).or_insert_with(|| [queue.base()].into()).insert(queue);
-        }
+        self.note_lane(queue);
         let bodies = self.queues.entry(queue).or_default();
         bodies.is_dry = false;
         bodies.outbox.push(outgoing);
     }
 
+    /// A lane has something that goes out: from now on it is pumped with its queue.
+    fn note_lane(&mut self, queue: QueueId) {
+        if queue.priority() > 0 {
+            self.lanes.entry(queue.base()).or_insert_with(|| [queue.base()].into()).insert(queue);
+        }
+    }
+
     /// Dead messages go to the porter.
     pub(crate) fn leave(&mut self, queue: QueueId, leave: Leave) {
+        self.note_lane(queue);
         self.queues.entry(queue).or_default().leaves.push(leave);
     }
 

@@ -209,6 +209,21 @@ fn lanes_are_served_by_priority_and_held_and_given_back_apart() {
 }
 
 #[test]
+fn dead_messages_of_a_lane_leave_though_only_another_lane_has_given_any_out() {
+    let mut node = Node::new(1);
+    node.open_porter();
+    let ttl = ("x-message-ttl", Value::I32(50));
+    let arguments = [("x-max-priority", Value::I32(2)), ttl, dead_letters()];
+    let place = node.declare_with(ANN, "ranked", Kind::default(), &arguments);
+    node.publish(ANN, lane(place, 2), &["high"]);
+    node.attach(BOB, place, credit(1));
+    assert_eq!(bodies(&node.got(BOB)), ["high"]);
+    node.publish(ANN, lane(place, 1), &["low"]);
+    node.pass(60);
+    assert_eq!(names(&left(&mut node)), [(Outcome::Expired, "low")]);
+}
+
+#[test]
 fn what_lies_in_memory_does_not_overtake_what_was_to_go_before_it() {
     for is_cold in [false, true] {
         let mut node = Node::new(1);
