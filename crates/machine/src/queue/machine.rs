@@ -225,8 +225,9 @@ impl QueueMachine {
                     found.apply_settle(queue.priority(), outcome, &ranges, at, effects);
                     if found.is_gone && !found.has_leaving() {
                         self.remove_queue(queue.base(), effects);
-                    } else if found.settings.features.is_some() {
-                        // What came back, or made room for what is to leave, is seen to at the end.
+                    } else if !found.is_plain() {
+                        // What came back, made room for what is to leave, or stood before what expires
+                        // is seen to at the end.
                         self.touched.push(place);
                     }
                 }

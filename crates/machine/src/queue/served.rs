@@ -38,7 +38,7 @@ impl Queue {
     }
 
     /// Whether anything here has to do with time, limits or dead letters.
-    fn is_plain(&self) -> bool {
+    pub(super) fn is_plain(&self) -> bool {
         self.settings.features.is_none() && self.main.extras.is_none()
     }
 

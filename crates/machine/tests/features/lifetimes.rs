@@ -38,6 +38,24 @@ fn what_expired_behind_a_live_message_is_counted_until_that_is_gone() {
 }
 
 #[test]
+fn what_the_log_settles_at_the_front_of_a_plain_queue_holds_up_no_expiry_behind_it() {
+    const PLAIN: QueueId = QueueId(2);
+    let mut group = Group::new(Features::default());
+    let mut batch = Batch::new();
+    let settings = QueueSettings { is_durable: true, is_auto_delete: false, features: None };
+    batch.create_queue(PLAIN, &settings);
+    batch.enqueue(&[PLAIN], &[], b"");
+    group.apply(batch);
+    group.publish_with(PLAIN, ttl(10), b"");
+    let mut batch = Batch::new();
+    // An earlier leader was told that the first is done with.
+    batch.settle(PLAIN, Outcome::Done, &Ranges::from(1..2));
+    group.apply(batch);
+    group.pass(10);
+    assert_eq!(group.live(), 0);
+}
+
+#[test]
 fn a_message_without_time_to_live_goes_to_who_waits_or_nowhere() {
     let mut group = Group::new(Features::default());
     group.attach(1, credit(1)).expect("it is there");
