@@ -18,6 +18,7 @@ mod auth;
 mod config;
 pub mod io;
 pub mod limits;
+mod logins;
 mod metrics;
 mod pace;
 pub mod porter;

@@ -126,14 +126,29 @@ pub const TARGETS_MAX: usize = 65_535;
 /// Confirms that wait behind an unfinished one are told singly after this time.
 pub const CONFIRM_PATIENCE: Duration = Duration::from_millis(50);
 
-/// Password checks that run at once, for each processor.
-pub const VERIFIES_PER_CPU: usize = 2;
+/// Threads that check passwords: each holds 19 MiB while there is something to check.
+pub const VERIFIERS_MAX: usize = 4;
 
-/// Password checks that wait; one more is refused.
-pub const VERIFIES_WAITING_MAX: usize = 100;
+/// How long a thread that checks passwords keeps its memory when there is nothing to check.
+pub const VERIFIER_MEMORY_KEPT: Duration = Duration::from_secs(5);
 
 /// Credentials known to be right, on the node.
 pub const VERIFIED_CREDENTIALS_MAX: usize = 4096;
+
+/// Credentials known to be wrong, on the node.
+pub const WRONG_CREDENTIALS_MAX: usize = 4096;
+
+/// How long credentials are known to be wrong.
+pub const WRONG_LOGIN_KNOWN: Duration = Duration::from_secs(5);
+
+/// Wrong passwords of one address that are checked per second, after [`WRONG_LOGINS_AT_ONCE`]; more wait.
+pub const WRONG_LOGINS_PER_SECOND: u32 = 20;
+
+/// Wrong passwords of one address that are checked as fast as it goes.
+pub const WRONG_LOGINS_AT_ONCE: u32 = 200;
+
+/// Addresses whose wrong logins are counted.
+pub const LOGIN_ADDRESSES_MAX: usize = 4096;
 
 /// Bytes of a user name and of a password.
 pub const CREDENTIAL_BYTES_MAX: usize = 1024;

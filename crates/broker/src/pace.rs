@@ -36,6 +36,12 @@ impl Pace {
         self.tokens -= 1.0;
     }
 
+    /// Whether as many may come at once as ever.
+    pub(crate) fn is_rested(&mut self, now: Duration) -> bool {
+        self.refill(now);
+        self.tokens >= self.burst
+    }
+
     fn refill(&mut self, now: Duration) {
         let passed = now.saturating_sub(self.at).as_secs_f64();
         self.at = self.at.max(now);

@@ -42,7 +42,7 @@ mod tx;
 mod unacked;
 pub(crate) mod values;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -124,6 +124,8 @@ pub enum ReplyOrder {
 pub struct Verify {
     pub user: String,
     pub password: Vec<u8>,
+    /// Where the client is.
+    pub peer: IpAddr,
     /// What is stored for the user; none for a user that does not exist or may not log in. The check
     /// is to take as long all the same.
     pub stored: Option<String>,

@@ -1,10 +1,10 @@
 //! Password hashes: made with argon2id, checked also as RabbitMQ stores them.
 //!
 //! Pure: the salt is passed in. Both cost milliseconds and memory by design, so they belong to a
-//! thread of their own and to a bounded number of them.
+//! thread of their own and to a bounded number of them, each with a [`Memory`] that it uses again.
 
-use argon2::password_hash::{PasswordHash, PasswordHasher, PasswordVerifier, SaltString};
-use argon2::{Algorithm, Argon2, Params, Version};
+use argon2::password_hash::{PasswordHash, PasswordHasher, SaltString};
+use argon2::{Algorithm, Argon2, Block, Params, Version};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use sha2::{Digest, Sha256, Sha512};
@@ -20,6 +20,30 @@ const LANES: u32 = 1;
 
 const SALT_BYTES: usize = 4;
 
+/// Bytes of an argon2id hash at most: what `PasswordHash` can hold.
+const OUTPUT_BYTES_MAX: usize = 64;
+
+/// The hash of no password, at the cost of a new one: checked where there is nothing to check, so that both take as long.
+pub const DECOY: &str = "$argon2id$v=19$m=19456,t=2,p=1$bWlsbHJhY2UuZGVjb3k$\
+                         AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
+
+/// Working memory of checks, 19 MiB for each hash made here. One check after the other uses the same.
+#[derive(Default)]
+pub struct Memory(Vec<Block>);
+
+impl Memory {
+    /// Whether it holds anything.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl std::fmt::Debug for Memory {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "Memory({} KiB)", self.0.len())
+    }
+}
+
 /// An argon2id hash in the usual notation (`$argon2id$v=19$…`). The salt must be chance.
 pub fn hash(password: &str, salt: [u8; 16]) -> String {
     let params = Params::new(MEMORY_KIB, PASSES, LANES, None).expect("the parameters are in range");
@@ -33,22 +57,44 @@ pub fn hash(password: &str, salt: [u8; 16]) -> String {
 /// bytes and SHA-256 or SHA-512 over salt and password. False for anything else, for an empty hash,
 /// and for a hash that asks for more work than the limits allow.
 pub fn verify(stored: &str, password: &str) -> bool {
+    verify_with(&mut Memory::default(), stored, password)
+}
+
+/// As [`verify`], in memory that the next check uses again.
+pub fn verify_with(memory: &mut Memory, stored: &str, password: &str) -> bool {
     if stored.len() > PASSWORD_HASH_BYTES_MAX || password.len() > PASSWORD_BYTES_MAX {
         return false;
     }
     match stored.strip_prefix('$') {
-        Some(_) => verify_argon(stored, password),
+        Some(_) => verify_argon(memory, stored, password).unwrap_or(false),
         None => verify_salted(stored, password),
     }
 }
 
-fn verify_argon(stored: &str, password: &str) -> bool {
-    let Ok(hash) = PasswordHash::new(stored) else { return false };
-    let Ok(params) = Params::try_from(&hash) else { return false };
-    hash.algorithm == Algorithm::Argon2id.ident()
+/// None: the hash is none that is taken.
+fn verify_argon(memory: &mut Memory, stored: &str, password: &str) -> Option<bool> {
+    let hash = PasswordHash::new(stored).ok()?;
+    let params = Params::try_from(&hash).ok()?;
+    let is_taken = hash.algorithm == Algorithm::Argon2id.ident()
         && params.m_cost() <= PASSWORD_MEMORY_KIB_MAX
-        && params.t_cost() <= PASSWORD_PASSES_MAX
-        && Argon2::default().verify_password(password.as_bytes(), &hash).is_ok()
+        && params.t_cost() <= PASSWORD_PASSES_MAX;
+    let version = hash.version.map_or(Ok(Version::V0x13), Version::try_from).ok()?;
+    let expected = hash.hash?;
+    let mut salt = [0; 64];
+    let salt = hash.salt?.decode_b64(&mut salt).ok()?;
+    let mut found = [0; OUTPUT_BYTES_MAX];
+    let found = found.get_mut(..expected.len())?;
+    if !is_taken {
+        return None;
+    }
+    let blocks = params.block_count();
+    if memory.0.len() < blocks {
+        memory.0.resize(blocks, Block::default());
+    }
+    Argon2::new(Algorithm::Argon2id, version, params)
+        .hash_password_into_with_memory(password.as_bytes(), salt, found, &mut memory.0)
+        .ok()?;
+    Some(is_equal(expected.as_bytes(), found))
 }
 
 fn verify_salted(stored: &str, password: &str) -> bool {
@@ -103,6 +149,30 @@ mod tests {
         let stored = hash("x", [7; 16]);
         assert!(!verify(&stored.replace("m=19456", "m=4194304"), "x"));
         assert!(!verify(&stored.replace("t=2", "t=4000000"), "x"));
+    }
+
+    #[test]
+    fn memory_may_be_used_again_whatever_was_checked_in_it() {
+        let stored = hash("s3cret", *b"0123456789abcdef");
+        let mut memory = Memory::default();
+        assert!(verify_with(&mut memory, &stored, "s3cret"));
+        let held = memory.0.len();
+        assert!(!verify_with(&mut memory, &stored, "wrong"));
+        assert!(verify_with(&mut memory, &stored, "s3cret"));
+        assert!(!verify_with(&mut memory, DECOY, "s3cret"));
+        assert!(verify_with(&mut memory, &hash("other", [9; 16]), "other"));
+        assert_eq!((held, memory.0.len()), (19 * 1024, 19 * 1024));
+    }
+
+    #[test]
+    fn the_decoy_is_as_dear_as_a_hash_and_nobodys() {
+        let hash = PasswordHash::new(DECOY).unwrap();
+        let params = Params::try_from(&hash).unwrap();
+        assert_eq!(
+            (params.m_cost(), params.t_cost(), params.p_cost()),
+            (MEMORY_KIB, PASSES, LANES)
+        );
+        assert!(!verify(DECOY, "") && !verify(DECOY, "nobody"));
     }
 
     #[test]

@@ -44,10 +44,10 @@ pub struct Broker {
 }
 
 impl Broker {
-    /// Draws 32 bytes of chance and hashes one password: call it once, before accepting.
+    /// Draws 32 bytes of chance and starts the threads that check passwords: call it once, before accepting.
     ///
     /// # Errors
-    /// The operating system gave no chance.
+    /// The operating system gave no chance, or no thread.
     pub fn new(cluster: ClusterHandle, config: Config) -> std::io::Result<Arc<Self>> {
         let mut secret = [0; 32];
         let drawn = rustix::rand::getrandom(&mut secret, rustix::rand::GetRandomFlags::empty())?;
@@ -60,7 +60,7 @@ impl Broker {
             cluster,
             config: Arc::new(config),
             metrics: Metrics::default(),
-            credentials: Credentials::new(key.into(), cpus),
+            credentials: Credentials::new(key.into(), cpus)?,
             registry: Arc::default(),
             lingering: Semaphore::new(limits::REFUSALS_WAITING_MAX),
             secret,

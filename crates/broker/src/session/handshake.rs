@@ -39,8 +39,6 @@ const CAPABILITIES: [&str; 9] = [
 pub(super) struct Login {
     user: String,
     mechanism: String,
-    /// Whether the user exists and may come from where the client is.
-    is_allowed: bool,
 }
 
 impl Session {
@@ -123,11 +121,16 @@ impl Session {
         };
         let user = turn.view.catalog.user(&credentials.user);
         let stored = user.map(|user| user.password_hash.clone()).filter(|hash| !hash.is_empty());
-        let is_allowed = stored.is_some() && self.may_come_from_here(&credentials.user);
-        turn.out.verify =
-            Some(Verify { user: credentials.user.clone(), password: credentials.password, stored });
+        // Who may not come from there learns nothing about the password, not even by the time that it takes.
+        let stored = stored.filter(|_| self.may_come_from_here(&credentials.user));
+        turn.out.verify = Some(Verify {
+            user: credentials.user.clone(),
+            password: credentials.password,
+            peer: self.trunk.peer.ip(),
+            stored,
+        });
         let (user, mechanism) = (credentials.user, mechanism.to_owned());
-        self.phase = Phase::Verifying(Box::new(Login { user, mechanism, is_allowed }));
+        self.phase = Phase::Verifying(Box::new(Login { user, mechanism }));
         Ok(())
     }
 
@@ -146,8 +149,8 @@ impl Session {
                 return;
             }
         };
-        let Login { user, mechanism, is_allowed } = *login;
-        if !is_right || !is_allowed {
+        let Login { user, mechanism } = *login;
+        if !is_right {
             self.refuse(turn, &mechanism, &user);
             return;
         }

@@ -74,6 +74,10 @@ impl Node {
         self.url = url_of(&mut self.process);
     }
 
+    pub(crate) fn process_id(&self) -> u32 {
+        self.process.id()
+    }
+
     pub(crate) async fn connect(&self) -> Connection {
         let begun = Instant::now();
         loop {

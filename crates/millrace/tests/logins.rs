@@ -1,0 +1,75 @@
+//! Storms of logins against a real process: what they may take, and who must get in all the same.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    clippy::unwrap_used,
+    reason = "a test of the whole: it starts processes in directories of their own, and waits"
+)]
+
+#[path = "support/node.rs"]
+mod node;
+
+use std::time::{Duration, Instant};
+
+use client::{Connection, Error, Options, Url};
+use node::{Node, PATIENCE};
+
+const MIB: u64 = 1 << 20;
+
+/// The most memory that the process has had.
+fn peak_memory(node: &Node) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", node.process_id())).unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
+}
+
+fn with_password(url: &Url, password: &str) -> Url {
+    Url { password: password.to_owned(), ..url.clone() }
+}
+
+/// Tries until the server says something: being too slow is no verdict.
+async fn verdict(url: Url, begun: Instant) -> Result<(), u16> {
+    loop {
+        match Connection::open(&url, &Options::named("storm")).await {
+            Ok(_connection) => return Ok(()),
+            Err(Error::ConnectionClosed { code, .. }) => return Err(code),
+            Err(error) => assert!(begun.elapsed() < PATIENCE, "{error}"),
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// What each of them is told, all at once.
+async fn storm(urls: impl Iterator<Item = Url>) -> Vec<Result<(), u16>> {
+    let begun = Instant::now();
+    let logins: Vec<_> = urls.map(|url| tokio::spawn(verdict(url, begun))).collect();
+    let mut verdicts = Vec::new();
+    for login in logins {
+        verdicts.push(login.await.unwrap());
+    }
+    verdicts
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_storm_of_wrong_passwords_takes_a_few_buffers_of_memory() {
+    let node = Node::start("wrong-logins");
+    let before = peak_memory(&node);
+    let wrong = (0..120).map(|number| with_password(&node.url, &format!("wrong{number}")));
+    let verdicts = storm(wrong).await;
+    assert!(verdicts.iter().all(|verdict| *verdict == Err(403)), "{verdicts:?}");
+    let taken = peak_memory(&node).saturating_sub(before);
+    // Four buffers of 19 MiB, and the connections.
+    assert!(taken < 160 * MIB, "{} MiB", taken / MIB);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_has_the_right_password_is_never_refused_however_many_come_at_once() {
+    let node = Node::start("right-logins");
+    let before = peak_memory(&node);
+    // More than may be unknown from one address at a time.
+    let verdicts = storm(std::iter::repeat_n(node.url.clone(), 600)).await;
+    let refused = verdicts.iter().filter(|verdict| verdict.is_err()).count();
+    assert_eq!(refused, 0, "of {}", verdicts.len());
+    let taken = peak_memory(&node).saturating_sub(before);
+    assert!(taken < 160 * MIB, "{} MiB", taken / MIB);
+}
