@@ -22,6 +22,8 @@ pub struct Config {
     pub unfinished_bytes_max: u64,
     /// Users that may come from this machine only, by the peer's address.
     pub loopback_users: Vec<String>,
+    /// Connections of the node, whatever their state: each is an open file.
+    pub connections_max: usize,
     /// Consumers of one channel.
     pub consumers_per_channel_max: usize,
     /// How long a consumer may hold a message of a queue that does not say it; zero is for ever.
@@ -46,6 +48,7 @@ impl Default for Config {
             message_bytes_max: limits::MESSAGE_BYTES_CAP,
             unfinished_bytes_max: limits::UNFINISHED_BYTES_MAX,
             loopback_users: vec!["guest".to_owned()],
+            connections_max: limits::CONNECTIONS_MAX,
             consumers_per_channel_max: limits::CONSUMERS_PER_CHANNEL_MAX,
             consumer_timeout: limits::CONSUMER_TIMEOUT,
             handshake: limits::HANDSHAKE,

@@ -8,5 +8,6 @@
 mod connection;
 mod credentials;
 pub mod listener;
+mod places;
 pub mod porter;
 mod reply_to;

@@ -16,10 +16,12 @@
 
 mod auth;
 mod config;
+mod door;
 pub mod io;
 pub mod limits;
 mod logins;
 mod metrics;
+mod notices;
 mod pace;
 pub mod porter;
 pub mod session;

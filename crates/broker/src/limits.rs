@@ -17,17 +17,24 @@ pub const CLOSE_WAIT: Duration = Duration::from_secs(10);
 /// How long bytes may wait for a socket that takes none.
 pub const WRITE_STALL: Duration = Duration::from_secs(30);
 
-/// Connections that have not finished the handshake, on the node.
+/// Connections whose user is not known yet, on the node; half as many from one address, and never more than half
+/// of all connections.
 pub const UNAUTHENTICATED_MAX: usize = 1000;
 
-/// New connections per second that a listener lets in, after a burst; the others wait in the kernel's queue.
-pub const ACCEPTED_PER_SECOND: u32 = 500;
-
-/// New connections that a listener lets in at once.
-pub const ACCEPTED_AT_ONCE: u32 = 200;
+/// How long a silent connection whose user is not known is left alone although others wait for its place.
+pub const STRANGER_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Connections of the node, whatever their state.
 pub const CONNECTIONS_MAX: usize = 100_000;
+
+/// Log lines of one kind per second, after [`LOG_LINES_AT_ONCE`]: more are counted.
+pub const LOG_LINES_PER_SECOND: u32 = 5;
+
+/// Log lines of one kind that are written as they come.
+pub const LOG_LINES_AT_ONCE: u32 = 50;
+
+/// Letters of a client's name that the log shows.
+pub const CLIENT_NAME_LETTERS_MAX: usize = 100;
 
 /// Highest channel number offered.
 pub const CHANNEL_MAX: u16 = 2047;

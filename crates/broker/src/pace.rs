@@ -1,8 +1,4 @@
-//! How fast new connections are let in: a token bucket.
-//!
-//! When a node dies, thousands of clients come to the others at once. Each costs a handshake, a few
-//! declarations and consumers; all of them together must not keep the node from the clients it has.
-//! Who is not let in yet waits in the kernel's queue, and notices nothing but a moment's delay.
+//! How often something may happen: a token bucket.
 
 use std::time::Duration;
 
@@ -30,7 +26,7 @@ impl Pace {
         Duration::from_secs_f64((1.0 - self.tokens) / self.per_second)
     }
 
-    /// One was let in.
+    /// One has happened.
     pub(crate) fn take(&mut self, now: Duration) {
         self.refill(now);
         self.tokens -= 1.0;
@@ -54,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_burst_is_let_in_at_once_and_the_others_one_after_the_other() {
+    fn a_burst_may_come_at_once_and_the_others_one_after_the_other() {
         let start = Duration::from_secs(7);
         let mut pace = Pace::new(100, 3, start);
         for _ in 0..3 {

@@ -26,6 +26,7 @@ mod guards;
 mod handshake;
 mod headers;
 mod history;
+mod login;
 mod message;
 mod names;
 mod patience;
@@ -42,7 +43,7 @@ mod tx;
 mod unacked;
 pub(crate) mod values;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -55,6 +56,7 @@ use self::blocking::Blocked;
 use self::channel::{CLOSE_OK, Channel, State};
 use self::errors::Failure;
 use self::handshake::Login;
+pub use self::login::{LoginRefusal, Notice, Verify};
 use self::tickets::ChannelRef;
 use self::trunk::{Trunk, Turn, WallTime};
 use crate::config::Config;
@@ -119,24 +121,6 @@ pub enum ReplyOrder {
     Send(Reply),
 }
 
-/// A password to be checked. `Debug` does not show it.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Verify {
-    pub user: String,
-    pub password: Vec<u8>,
-    /// Where the client is.
-    pub peer: IpAddr,
-    /// What is stored for the user; none for a user that does not exist or may not log in. The check
-    /// is to take as long all the same.
-    pub stored: Option<String>,
-}
-
-impl std::fmt::Debug for Verify {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(out, "Verify {{ user: {:?}, password: <hidden> }}", self.user)
-    }
-}
-
 /// What a session wants done. The shell empties it.
 #[derive(Debug, Default)]
 pub struct Outputs {
@@ -148,6 +132,8 @@ pub struct Outputs {
     pub replies: Vec<ReplyOrder>,
     /// At most one at a time; answered by `Input::Verified`.
     pub verify: Option<Verify>,
+    /// For the log, at most one a step.
+    pub notice: Option<Notice>,
     /// Close the socket once the bytes are with it.
     pub close: bool,
 }
@@ -328,6 +314,11 @@ impl Session {
     /// Whether the user is known and the vhost open.
     pub fn is_running(&self) -> bool {
         matches!(self.phase, Phase::Running)
+    }
+
+    /// Whether the user is known: the password was right.
+    pub fn is_known(&self) -> bool {
+        matches!(self.phase, Phase::Tune | Phase::Open | Phase::Running)
     }
 
     /// Whether the session only waits for a refused client to go away.

@@ -321,23 +321,51 @@ async fn when_the_node_stops_clients_are_told_and_silent_ones_are_dropped() {
 }
 
 #[tokio::test]
-async fn connections_that_do_not_log_in_are_bounded() {
+async fn silent_strangers_keep_nobody_out() {
     let node = Node::start("strangers", Config::default()).await;
+    // All of them come from one address, which may have half of the places.
+    let bound = broker::limits::UNAUTHENTICATED_MAX / 2;
     let mut strangers = Vec::new();
-    for _ in 0..broker::limits::UNAUTHENTICATED_MAX + 5 {
-        strangers.push(TcpStream::connect(node.address).await.unwrap());
+    for _ in 0..bound {
+        strangers.push(Client::connect(&node).await);
     }
-    let metrics = node.broker.metrics();
     let begun = Instant::now();
-    while metrics.limit_connections.load(Ordering::Relaxed) < 5 {
-        assert!(begun.elapsed() < PATIENCE, "all are let in");
+    while node.broker.connection_count() < bound {
+        assert!(begun.elapsed() < PATIENCE, "not all are let in");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+    let metrics = node.broker.metrics();
+    assert_eq!(metrics.limit_connections.load(Ordering::Relaxed), 0);
+    let mut well_behaved = Client::login(&node).await;
+    assert_eq!(metrics.limit_connections.load(Ordering::Relaxed), 1);
+    let (answer, _) = strangers.remove(0).until_closed().await;
+    assert!(answer.is_empty(), "the oldest makes way");
     drop(strangers);
     let begun = Instant::now();
-    while node.broker.connection_count() > 0 {
+    while node.broker.connection_count() > 1 {
         assert!(begun.elapsed() < PATIENCE, "places are given back");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+    well_behaved.say("1 queue.declare queue=q durable").await;
+    well_behaved.expect("1 queue.declare-ok").await;
+    node.end().await;
+}
+
+#[tokio::test]
+async fn a_client_that_finds_all_places_taken_is_turned_away_until_one_is_free() {
+    let node = Node::start("full", Config { connections_max: 4, ..Config::default() }).await;
+    let mut clients = Vec::new();
+    for _ in 0..4 {
+        clients.push(Client::login(&node).await);
+    }
+    let (answer, _) = Client::connect(&node).await.until_closed().await;
+    assert!(answer.is_empty(), "{answer:?}");
+    clients.pop();
+    let begun = Instant::now();
+    while node.broker.connection_count() > 3 {
+        assert!(begun.elapsed() < PATIENCE, "the place is given back");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    clients.push(Client::login(&node).await);
     node.end().await;
 }

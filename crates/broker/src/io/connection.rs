@@ -6,6 +6,7 @@
 //! this ends, the dropped receiver of answers is what tells the node to take back what the session held.
 
 use std::future::Future;
+use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,6 +21,7 @@ use tokio::sync::watch;
 use tokio::time::{Sleep, sleep_until};
 
 use super::listener::Broker;
+use super::places::Place;
 use super::reply_to::Replies;
 use crate::limits;
 use crate::metrics::Metrics;
@@ -33,6 +35,7 @@ const KEPT_OUT_BYTES: usize = 256 * 1024;
 /// A connection's socket and everything its session needs from outside.
 pub(crate) struct Connection<S> {
     stream: S,
+    peer: SocketAddr,
     session_id: SessionId,
     session: Session,
     answers: AnswerReceiver,
@@ -89,6 +92,7 @@ enum End {
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     pub(crate) fn new(
         stream: S,
+        peer: SocketAddr,
         session_id: SessionId,
         session: Session,
         answers: AnswerReceiver,
@@ -98,6 +102,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         let unfinished = Unfinished { broker: Arc::clone(&broker), bytes: 0 };
         Self {
             stream,
+            peer,
             session_id,
             session,
             answers,
@@ -110,10 +115,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         }
     }
 
-    /// Runs until one side ends. `running` is called once, when the client has logged in.
-    pub(crate) async fn run(mut self, mut stop: watch::Receiver<bool>, running: impl FnOnce()) {
-        let mut running = Some(running);
-        let end = self.run_to_end(&mut stop, &mut running).await;
+    /// Runs until one side ends. Its place is told how the login goes.
+    pub(crate) async fn run(mut self, mut stop: watch::Receiver<bool>, place: &Place) {
+        let end = self.run_to_end(&mut stop, place).await;
         self.broker.metrics.add(&self.session.take_counts());
         match end {
             End::Done => {
@@ -126,11 +130,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         }
     }
 
-    async fn run_to_end(
-        &mut self,
-        stop: &mut watch::Receiver<bool>,
-        running: &mut Option<impl FnOnce()>,
-    ) -> End {
+    async fn run_to_end(&mut self, stop: &mut watch::Receiver<bool>, place: &Place) -> End {
+        let mut is_known = false;
         let mut answered = Vec::new();
         let mut replied = Vec::new();
         let broker = Arc::clone(&self.broker);
@@ -170,6 +171,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 () = self.replies.recv(&mut replied), if may_answer => Input::Replied(&mut replied),
                 is_right = &mut verifying => {
                     verifying = Box::pin(std::future::pending());
+                    place.checked(false);
                     Input::Verified(is_right)
                 }
                 _ = stop.changed(), if !is_stopping => {
@@ -203,7 +205,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 // What a burst needed is given back when nothing comes.
                 *self.session.buffer() = BytesMut::new();
             }
+            if let Some(notice) = &self.out.notice {
+                broker.places.tell(self.peer, notice);
+                self.out.notice = None;
+            }
             if let Some(verify) = self.out.verify.take() {
+                place.checked(true);
                 let broker = Arc::clone(&broker);
                 verifying = Box::pin(async move { broker.credentials.verify(verify).await });
             }
@@ -213,11 +220,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             {
                 return End::Lost;
             }
-            if running.is_some() && self.session.is_running() {
-                self.read_bytes = limits::READ_BYTES;
-                if let Some(running) = running.take() {
-                    running();
-                }
+            if !is_known && self.session.is_known() {
+                is_known = true;
+                place.known();
             }
             if self.session.is_lingering() && lingering.is_none() {
                 match broker.lingering.try_acquire() {

@@ -1,24 +1,25 @@
-//! Accepts AMQP connections: one task for each, and their number bounded.
+//! Accepts AMQP connections: one task for each. Who is let in, and when, is decided by `door`.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use cluster::ClusterHandle;
 use sha2::{Digest as _, Sha256};
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::task::JoinSet;
 
 use super::connection::Connection;
 use super::credentials::Credentials;
+use super::places::{Place, Places};
 use super::reply_to::Registry;
 use crate::config::Config;
 use crate::limits;
 use crate::metrics::Metrics;
-use crate::pace::Pace;
+use crate::notices::Kind;
 use crate::session::Session;
 
 /// How long accepting rests when it fails: the usual reason is too many open files.
@@ -39,8 +40,7 @@ pub struct Broker {
     /// Chance, drawn once: every session's seed comes of it.
     secret: [u8; 32],
     accepted: AtomicU64,
-    open: AtomicUsize,
-    unauthenticated: AtomicUsize,
+    pub(crate) places: Places,
 }
 
 impl Broker {
@@ -58,6 +58,7 @@ impl Broker {
         let key = Sha256::new().chain_update(secret).chain_update("credentials").finalize();
         Ok(Arc::new(Self {
             cluster,
+            places: Places::new(config.connections_max),
             config: Arc::new(config),
             metrics: Metrics::default(),
             credentials: Credentials::new(key.into(), cpus)?,
@@ -65,8 +66,6 @@ impl Broker {
             lingering: Semaphore::new(limits::REFUSALS_WAITING_MAX),
             secret,
             accepted: AtomicU64::new(0),
-            open: AtomicUsize::new(0),
-            unauthenticated: AtomicUsize::new(0),
         }))
     }
 
@@ -77,7 +76,7 @@ impl Broker {
 
     /// Connections that are open now.
     pub fn connection_count(&self) -> usize {
-        self.open.load(Ordering::Relaxed)
+        self.places.open()
     }
 
     fn seed(&self) -> [u8; 32] {
@@ -106,43 +105,23 @@ pub async fn serve(
 /// As [`serve`], with a broker that other listeners or the management share.
 pub async fn accept(listener: TcpListener, broker: Arc<Broker>, mut stop: watch::Receiver<bool>) {
     let mut connections = JoinSet::new();
-    let (rate, burst) = (limits::ACCEPTED_PER_SECOND, limits::ACCEPTED_AT_ONCE);
-    let started = Instant::now();
-    let mut pace = Pace::new(rate, burst, started.elapsed());
+    // Kept from one turn of the loop to the next: a client may be half in.
+    let mut newcomer = Box::pin(let_in(&listener, &broker));
     loop {
-        let paced = async {
-            tokio::time::sleep(pace.wait(started.elapsed())).await;
-            listener.accept().await
-        };
         let accepted = tokio::select! {
-            accepted = paced => accepted,
+            accepted = &mut newcomer => accepted,
             Some(_) = connections.join_next() => continue,
             changed = stop.changed() => match changed.is_err() || *stop.borrow() {
                 true => break,
                 false => continue,
             },
         };
-        match accepted {
-            Ok((stream, peer)) => {
-                pace.take(started.elapsed());
-                if let Some(places) = Places::take(&broker) {
-                    connections.spawn(serve_one(
-                        stream,
-                        peer,
-                        Arc::clone(&broker),
-                        places,
-                        stop.clone(),
-                    ));
-                } else {
-                    Metrics::count(&broker.metrics.limit_connections);
-                }
-            }
-            Err(error) => {
-                tracing::warn!(%error, "cannot accept an AMQP connection");
-                tokio::time::sleep(ACCEPT_REST).await;
-            }
+        newcomer.set(let_in(&listener, &broker));
+        if let Some(newcomer) = accepted {
+            connections.spawn(serve_one(newcomer, Arc::clone(&broker), stop.clone()));
         }
     }
+    drop(newcomer);
     drop(listener);
     let all_told = async { while connections.join_next().await.is_some() {} };
     if tokio::time::timeout(broker.config.close_wait, all_told).await.is_err() {
@@ -150,13 +129,39 @@ pub async fn accept(listener: TcpListener, broker: Arc<Broker>, mut stop: watch:
     }
 }
 
-async fn serve_one(
+/// A client that is let in.
+struct Newcomer {
     stream: TcpStream,
     peer: SocketAddr,
-    broker: Arc<Broker>,
-    places: Places,
-    stop: watch::Receiver<bool>,
-) {
+    place: Place,
+    /// Tells it to make way for another.
+    go: oneshot::Receiver<()>,
+}
+
+/// The next client. None: it was turned away, or could not be accepted.
+async fn let_in(listener: &TcpListener, broker: &Arc<Broker>) -> Option<Newcomer> {
+    let (stream, peer) = match listener.accept().await {
+        Ok(accepted) => accepted,
+        Err(error) => {
+            if let Some(not_shown) = broker.places.writes(Kind::AcceptFailed) {
+                tracing::warn!(%error, not_shown, "cannot accept an AMQP connection; trying again");
+            }
+            tokio::time::sleep(ACCEPT_REST).await;
+            return None;
+        }
+    };
+    Metrics::count(&broker.metrics.connections_opened);
+    match Place::take(broker, peer).await {
+        Some((place, go)) => Some(Newcomer { stream, peer, place, go }),
+        None => {
+            Metrics::count(&broker.metrics.connections_closed);
+            None
+        }
+    }
+}
+
+async fn serve_one(newcomer: Newcomer, broker: Arc<Broker>, stop: watch::Receiver<bool>) {
+    let Newcomer { stream, peer, place, go } = newcomer;
     if let Err(error) = prepare(&stream, &broker.config) {
         tracing::debug!(%peer, %error, "cannot set up a socket");
         return;
@@ -167,9 +172,19 @@ async fn serve_one(
     let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let wall_ms = u64::try_from(wall.as_millis()).unwrap_or(u64::MAX);
     let session = Session::new(config, session_id, node, peer, seed, Instant::now(), wall_ms);
-    let connection = Connection::new(stream, session_id, session, answers, broker);
-    connection.run(stop, || places.authenticated()).await;
-    drop(places);
+    let connection = Connection::new(stream, peer, session_id, session, answers, broker);
+    let told_to_go = async {
+        if go.await.is_err() {
+            // It is known, and stays.
+            std::future::pending::<()>().await;
+        }
+    };
+    tokio::select! {
+        biased;
+        () = connection.run(stop, &place) => {}
+        () = told_to_go => {}
+    }
+    drop(place);
 }
 
 fn prepare(stream: &TcpStream, config: &Config) -> std::io::Result<()> {
@@ -180,37 +195,4 @@ fn prepare(stream: &TcpStream, config: &Config) -> std::io::Result<()> {
     #[cfg(target_os = "linux")]
     socket.set_tcp_user_timeout(Some(config.write_stall.max(KEEPALIVE)))?;
     Ok(())
-}
-
-/// A connection's place among the open ones, and among those that have not logged in.
-struct Places {
-    broker: Arc<Broker>,
-    is_authenticated: std::sync::atomic::AtomicBool,
-}
-
-impl Places {
-    /// None: there are too many.
-    fn take(broker: &Arc<Broker>) -> Option<Self> {
-        let open = broker.open.fetch_add(1, Ordering::Relaxed);
-        let unauthenticated = broker.unauthenticated.fetch_add(1, Ordering::Relaxed);
-        Metrics::count(&broker.metrics.connections_opened);
-        let places = Self { broker: Arc::clone(broker), is_authenticated: false.into() };
-        let is_room =
-            open < limits::CONNECTIONS_MAX && unauthenticated < limits::UNAUTHENTICATED_MAX;
-        is_room.then_some(places)
-    }
-
-    fn authenticated(&self) {
-        if !self.is_authenticated.swap(true, Ordering::Relaxed) {
-            self.broker.unauthenticated.fetch_sub(1, Ordering::Relaxed);
-        }
-    }
-}
-
-impl Drop for Places {
-    fn drop(&mut self) {
-        self.authenticated();
-        self.broker.open.fetch_sub(1, Ordering::Relaxed);
-        Metrics::count(&self.broker.metrics.connections_closed);
-    }
 }

@@ -9,7 +9,7 @@ use cluster::Request;
 use super::channel::State;
 use super::errors::Failure;
 use super::trunk::Turn;
-use super::{Phase, Session, find};
+use super::{Notice, Phase, Session, find};
 use crate::limits;
 
 impl Session {
@@ -110,6 +110,9 @@ impl Session {
             Phase::Header | Phase::Start | Phase::Verifying(_) | Phase::Tune | Phase::Open => {
                 if now >= self.handshake_until {
                     self.trunk.counts.handshake_late += 1;
+                    if let Phase::Verifying(login) = &self.phase {
+                        turn.out.notice = Some(Notice::Unjudged { user: login.user().to_owned() });
+                    }
                     self.over(turn);
                 }
             }

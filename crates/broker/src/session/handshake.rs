@@ -11,8 +11,8 @@ use amqp::{
 use super::errors::{self, Failure, unknown_vhost};
 use super::flow::negotiated;
 use super::trunk::{Capabilities, Turn};
-use super::{Phase, Session, Verify};
-use crate::auth;
+use super::{LoginRefusal, Notice, Phase, Session, Verify};
+use crate::{auth, limits};
 
 /// What clients are told we are. They choose their manners by it, and know only one broker whose manners
 /// are ours: kombu, and so Celery, asks for a prefetch of the whole channel only where this is the product.
@@ -39,6 +39,14 @@ const CAPABILITIES: [&str; 9] = [
 pub(super) struct Login {
     user: String,
     mechanism: String,
+    /// Why it is refused if it is.
+    refusal: LoginRefusal,
+}
+
+impl Login {
+    pub(super) fn user(&self) -> &str {
+        &self.user
+    }
 }
 
 impl Session {
@@ -110,19 +118,26 @@ impl Session {
         start: &connection::StartOk<'_>,
     ) -> Result<(), Failure> {
         self.trunk.capabilities = capabilities(start.client_properties);
+        self.trunk.client = client_name(start.client_properties);
         let mechanism = start.mechanism;
         if !auth::MECHANISMS.split(' ').any(|known| known == mechanism) {
             let text = format!("unknown authentication mechanism '{mechanism}'");
             return Err(Failure::connection(ReplyCode::CommandInvalid, text));
         }
         let Some(credentials) = auth::credentials(mechanism, start.response) else {
-            self.refuse(turn, mechanism, "");
+            self.refuse(turn, mechanism, "", LoginRefusal::Unreadable);
             return Ok(());
         };
         let user = turn.view.catalog.user(&credentials.user);
-        let stored = user.map(|user| user.password_hash.clone()).filter(|hash| !hash.is_empty());
-        // Who may not come from there learns nothing about the password, not even by the time that it takes.
-        let stored = stored.filter(|_| self.may_come_from_here(&credentials.user));
+        let (stored, refusal) = match user.map(|user| &user.password_hash) {
+            None => (None, LoginRefusal::NoSuchUser),
+            Some(hash) if hash.is_empty() => (None, LoginRefusal::NoPassword),
+            // It learns nothing about the password, not even by the time that the check takes.
+            Some(_) if !self.may_come_from_here(&credentials.user) => {
+                (None, LoginRefusal::LoopbackOnly)
+            }
+            Some(hash) => (Some(hash.clone()), LoginRefusal::WrongPassword),
+        };
         turn.out.verify = Some(Verify {
             user: credentials.user.clone(),
             password: credentials.password,
@@ -130,7 +145,7 @@ impl Session {
             stored,
         });
         let (user, mechanism) = (credentials.user, mechanism.to_owned());
-        self.phase = Phase::Verifying(Box::new(Login { user, mechanism }));
+        self.phase = Phase::Verifying(Box::new(Login { user, mechanism, refusal }));
         Ok(())
     }
 
@@ -149,9 +164,9 @@ impl Session {
                 return;
             }
         };
-        let Login { user, mechanism } = *login;
+        let Login { user, mechanism, refusal } = *login;
         if !is_right {
-            self.refuse(turn, &mechanism, &user);
+            self.refuse(turn, &mechanism, &user, refusal);
             return;
         }
         let known = turn.view.catalog.user(&user);
@@ -167,9 +182,14 @@ impl Session {
     }
 
     /// The same words and the same wait for whatever was wrong.
-    fn refuse(&mut self, turn: &mut Turn<'_>, mechanism: &str, user: &str) {
+    fn refuse(&mut self, turn: &mut Turn<'_>, mechanism: &str, user: &str, why: LoginRefusal) {
         self.trunk.counts.logins_refused += 1;
-        tracing::warn!(peer = %self.trunk.peer, user, mechanism, "login refused");
+        turn.out.notice = Some(Notice::Refused {
+            user: user.to_owned(),
+            mechanism: mechanism.to_owned(),
+            client: std::mem::take(&mut self.trunk.client),
+            why,
+        });
         if self.trunk.capabilities.authentication_failure_close {
             let text = format!(
                 "Login was refused using authentication mechanism {mechanism}. For details see \
@@ -225,9 +245,24 @@ impl Session {
         self.trunk.vhost = vhost.to_owned();
         self.catalog_seen = catalog.version();
         self.phase = Phase::Running;
+        turn.out.notice = Some(Notice::Connected {
+            user: self.trunk.user.clone(),
+            vhost: vhost.to_owned(),
+            client: std::mem::take(&mut self.trunk.client),
+        });
         self.trunk.send(turn, 0, &Method::ConnectionOpenOk(connection::OpenOk));
         Ok(())
     }
+}
+
+/// What the client calls its connection, or the library that it is.
+fn client_name(client_properties: TableRef<'_>) -> String {
+    let text = |key| match client_properties.find(key) {
+        Some(ValueRef::LongStr(text)) if !text.is_empty() => Some(String::from_utf8_lossy(text)),
+        Some(_) | None => None,
+    };
+    let name = text("connection_name").or_else(|| text("product")).unwrap_or_default();
+    name.chars().take(limits::CLIENT_NAME_LETTERS_MAX).collect()
 }
 
 fn capabilities(client_properties: TableRef<'_>) -> Capabilities {

@@ -56,6 +56,8 @@ pub(crate) struct Trunk {
     pub(crate) is_impersonator: bool,
     pub(crate) vhost: String,
     pub(crate) capabilities: Capabilities,
+    /// What the client calls itself, until it is in.
+    pub(crate) client: String,
     /// Negotiated, in bytes with overhead.
     pub(crate) frame_bytes_max: u32,
     pub(crate) tickets: Tickets,
@@ -126,6 +128,7 @@ impl Trunk {
             is_impersonator: false,
             vhost: String::new(),
             capabilities: Capabilities::default(),
+            client: String::new(),
             tickets: Tickets::default(),
             appends: Appends::default(),
             guards: Guards::default(),

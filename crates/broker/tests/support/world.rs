@@ -39,8 +39,13 @@ const SESSION: SessionId = SessionId(1);
 impl World {
     /// A connection that has said nothing.
     pub(crate) fn connected(config: Config) -> Self {
+        Self::connected_from("127.0.0.1:40000", config)
+    }
+
+    /// The same from a peer's address.
+    pub(crate) fn connected_from(peer: &str, config: Config) -> Self {
         let now = Instant::now();
-        let peer = "127.0.0.1:40000".parse().unwrap();
+        let peer = peer.parse().unwrap();
         let session = Session::new(Arc::new(config), SESSION, crate::NODE, peer, [1; 32], now, 0);
         Self {
             methods: wire::methods(),

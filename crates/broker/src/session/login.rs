@@ -1,0 +1,56 @@
+//! What a session says about a login: to whoever checks passwords, and to operators. The client is told less.
+
+use std::net::IpAddr;
+
+/// A password to be checked. `Debug` does not show it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Verify {
+    pub user: String,
+    pub password: Vec<u8>,
+    /// Where the client is.
+    pub peer: IpAddr,
+    /// What is stored for the user; none for a user that does not exist or may not log in. The check
+    /// is to take as long all the same.
+    pub stored: Option<String>,
+}
+
+impl std::fmt::Debug for Verify {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "Verify {{ user: {:?}, password: <hidden> }}", self.user)
+    }
+}
+
+/// What operators want to know of a login. The shell writes it to the log, unless there are too many.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// A client is in.
+    Connected { user: String, vhost: String, client: String },
+    /// A login was refused. The client is not told why.
+    Refused { user: String, mechanism: String, client: String, why: LoginRefusal },
+    /// A client was closed without a verdict, because its password waited to be checked for too long.
+    Unjudged { user: String },
+}
+
+/// Why a login was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LoginRefusal {
+    Unreadable,
+    NoSuchUser,
+    NoPassword,
+    LoopbackOnly,
+    WrongPassword,
+}
+
+impl std::fmt::Display for LoginRefusal {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str(match self {
+            Self::Unreadable => "the response names no user or no password, or is too long",
+            Self::NoSuchUser => "there is no such user",
+            Self::NoPassword => "the user cannot log in with a password",
+            Self::LoopbackOnly => {
+                "the user may connect from this machine only, as loopback_users says; from elsewhere, use another user"
+            }
+            Self::WrongPassword => "the password is wrong",
+        })
+    }
+}
