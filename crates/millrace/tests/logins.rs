@@ -11,7 +11,8 @@ mod node;
 
 use std::time::{Duration, Instant};
 
-use client::{Connection, Error, Options, Url};
+use amqp::Properties;
+use client::{Address, Connection, Error, Options, QueueSpec, Url};
 use node::{Node, PATIENCE};
 
 const MIB: u64 = 1 << 20;
@@ -72,4 +73,32 @@ async fn whoever_has_the_right_password_is_never_refused_however_many_come_at_on
     assert_eq!(refused, 0, "of {}", verdicts.len());
     let taken = peak_memory(&node).saturating_sub(before);
     assert!(taken < 160 * MIB, "{} MiB", taken / MIB);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn more_strangers_than_open_files_neither_end_the_node_nor_lock_anybody_out() {
+    let mut node = Node::start_with_files("few-files", 256);
+    let address = format!("{}:{}", node.url.host, node.url.port);
+    let mut clients = Vec::new();
+    for _ in 0..20 {
+        clients.push(node.connect().await);
+    }
+    let mut strangers = Vec::new();
+    for _ in 0..400 {
+        strangers.push(tokio::net::TcpStream::connect(&address).await.unwrap());
+    }
+    let mut late = node.connect().await;
+    late.declare_queue(&QueueSpec::durable("q")).await.unwrap();
+    let persistent = Properties { delivery_mode: Some(2), ..Properties::default() };
+    // Enough for files of the log to be opened.
+    let body = vec![b'x'; 1 << 20];
+    for _ in 0..150 {
+        late.publish(Address::queue("q"), &persistent, &body).await.unwrap();
+    }
+    node::until_ready(&mut late, "q", 150).await;
+    for client in &mut clients {
+        assert_eq!(client.look_up_queue("q").await.unwrap().message_count, 150);
+    }
+    assert!(node.is_running());
+    drop(strangers);
 }

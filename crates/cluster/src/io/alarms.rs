@@ -11,13 +11,19 @@ const PERIOD: Duration = Duration::from_millis(250);
 
 /// Looks until the node stops.
 pub(crate) fn run(node: &Node, config: &Config) {
+    let mut alarms = Alarms::default();
     while !node.is_stopping.load(std::sync::atomic::Ordering::Relaxed) {
-        let alarms = Alarms {
-            memory: resident_bytes().is_some_and(|bytes| bytes > config.memory_limit),
-            disk: free_bytes(config).is_some_and(|bytes| bytes < config.disk_free_limit),
-        };
+        alarms = judged(alarms, config, resident_bytes(), free_bytes(config));
         node.set_alarms(alarms);
         std::thread::park_timeout(PERIOD);
+    }
+}
+
+/// What cannot be looked at, because no file can be opened, stays as it was.
+fn judged(before: Alarms, config: &Config, held: Option<u64>, free: Option<u64>) -> Alarms {
+    Alarms {
+        memory: held.map_or(before.memory, |bytes| bytes > config.memory_limit),
+        disk: free.map_or(before.disk, |bytes| bytes < config.disk_free_limit),
     }
 }
 
@@ -31,4 +37,27 @@ fn resident_bytes() -> Option<u64> {
 fn free_bytes(config: &Config) -> Option<u64> {
     let stat = rustix::fs::statvfs(&config.data_dir).ok()?;
     Some(stat.f_bavail * stat.f_frsize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_alarm_stays_while_nothing_can_be_looked_at() {
+        let config = Config {
+            data_dir: ".".into(),
+            groups: 1,
+            shards: 1,
+            wal_file_bytes: 1 << 20,
+            memory_limit: 100,
+            disk_free_limit: 10,
+            new_cluster: 1,
+            peers: None,
+        };
+        let both = judged(Alarms::default(), &config, Some(101), Some(9));
+        assert_eq!(both, Alarms { memory: true, disk: true });
+        assert_eq!(judged(both, &config, None, None), both);
+        assert_eq!(judged(both, &config, Some(100), Some(10)), Alarms::default());
+    }
 }

@@ -4,6 +4,8 @@
     reason = "wires the parts: opens the listener and starts the task that serves it"
 )]
 
+mod open_files;
+
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -80,7 +82,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
     }
     let filter = tracing_subscriber::EnvFilter::new(&config.log);
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
-    raise_open_files();
+    open_files::raise();
     match serve(&config) {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => fail(&why),
@@ -198,6 +200,7 @@ async fn listen(config: &Config, cluster: &ClusterHandle) -> Result<(), String> 
         consumer_timeout: Duration::from_secs(config.consumer_timeout_s),
         message_bytes_max: config.message_bytes_max,
         loopback_users: config.loopback_users.clone(),
+        connections_max: open_files::connections(),
         unfinished_bytes_max: config.memory_limit.unwrap_or_else(memory_share) / 2,
         ..broker::Config::default()
     };
@@ -295,16 +298,6 @@ fn memory_share() -> u64 {
         .min()
         .unwrap_or(u64::MAX);
     total.min(limit) / 10 * 6
-}
-
-/// A connection is an open file: take as many as the system gives.
-fn raise_open_files() {
-    use rustix::process::{Resource, getrlimit, setrlimit};
-    let mut limit = getrlimit(Resource::Nofile);
-    limit.current = limit.maximum;
-    if let Err(error) = setrlimit(Resource::Nofile, limit) {
-        tracing::warn!("the limit of open files stays as it is: {error}");
-    }
 }
 
 /// A number for a new cluster that no other cluster has.

@@ -35,6 +35,35 @@ impl Node {
         Self::launch_all(name, &[Vec::new()]).remove(0)
     }
 
+    /// With more arguments of `serve`.
+    pub(crate) fn start_with(name: &str, arguments: &[&str]) -> Self {
+        let arguments = arguments.iter().map(|argument| (*argument).to_owned()).collect();
+        Self::launch_all(name, &[arguments]).remove(0)
+    }
+
+    /// In a process that may have so many files open.
+    pub(crate) fn start_with_files(name: &str, files: u32) -> Self {
+        let dir = std::env::temp_dir().join(format!("millrace-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        let script = format!("ulimit -n {files} && exec \"$0\" \"$@\"");
+        let mut command = Command::new("sh");
+        command.args(["-c", &script, env!("CARGO_BIN_EXE_millrace")]);
+        let mut process = spawn(command, &dir, &[]);
+        let url = url_of(&mut process);
+        Self { dir, arguments: Vec::new(), process, url }
+    }
+
+    /// Kills the process and starts another on what is left, with other arguments.
+    pub(crate) fn restart_with(&mut self, arguments: &[&str]) {
+        self.arguments = arguments.iter().map(|argument| (*argument).to_owned()).collect();
+        self.crash();
+    }
+
+    /// Whether the process runs.
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.process.try_wait().unwrap().is_none()
+    }
+
     /// Three nodes that are one broker.
     pub(crate) fn start_three(name: &str) -> Vec<Self> {
         let peers: Vec<_> = (1..)
@@ -99,7 +128,11 @@ impl Drop for Node {
 }
 
 fn launch(dir: &Path, arguments: &[String]) -> Child {
-    Command::new(env!("CARGO_BIN_EXE_millrace"))
+    spawn(Command::new(env!("CARGO_BIN_EXE_millrace")), dir, arguments)
+}
+
+fn spawn(mut command: Command, dir: &Path, arguments: &[String]) -> Child {
+    command
         .args(["serve", "--set", "log=error", "--amqp", "127.0.0.1:0", "--data-dir"])
         .arg(dir)
         .args(arguments)

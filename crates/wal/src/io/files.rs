@@ -4,7 +4,7 @@ use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{self, Dir, FallocateFlags, FileType, FlockOperation, Mode, OFlags};
 
@@ -12,6 +12,9 @@ use crate::disk::{Access, Disk, DiskFile};
 
 /// `IOV_MAX` of Linux.
 const PARTS_MAX: usize = 1024;
+
+/// How long opening rests when the process or the system has no descriptor left.
+const DESCRIPTOR_PAUSE: Duration = Duration::from_millis(20);
 
 /// The files below one directory.
 #[derive(Clone, Debug)]
@@ -34,7 +37,7 @@ impl FileDisk {
     /// Uses `root` as it is; fails if it is not there.
     pub fn existing(root: impl Into<PathBuf>) -> io::Result<Self> {
         let root = root.into();
-        fs::open(&root, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        open_directory(&root)?;
         Ok(Self { root: Arc::new(root) })
     }
 
@@ -58,9 +61,38 @@ fn make_with_parents(path: &Path) -> io::Result<()> {
 }
 
 fn sync_directory(path: &Path) -> io::Result<()> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let directory = fs::open(path, flags, Mode::empty())?;
+    let directory = open_directory(path)?;
     Ok(fs::fsync(&directory)?)
+}
+
+fn open_directory(path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    open(path, flags, Mode::empty())
+}
+
+fn open(path: &Path, flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
+    with_descriptor(|| fs::open(path, flags, mode))
+}
+
+/// Opens something. A process without a free descriptor waits for one: its disk has not failed, and clients that go
+/// give theirs back.
+fn with_descriptor<T>(mut open: impl FnMut() -> rustix::io::Result<T>) -> io::Result<T> {
+    let mut is_told = false;
+    loop {
+        match open() {
+            Err(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE) => {
+                if !is_told {
+                    tracing::error!(
+                        "too many open files: the store waits until one is closed, and confirms nothing meanwhile. \
+                         Raise the limit of open files (ulimit -n, LimitNOFILE)"
+                    );
+                }
+                is_told = true;
+                std::thread::sleep(DESCRIPTOR_PAUSE);
+            }
+            other => return Ok(other?),
+        }
+    }
 }
 
 impl Disk for FileDisk {
@@ -75,10 +107,9 @@ impl Disk for FileDisk {
     }
 
     fn list(&self, path: &str) -> io::Result<Vec<String>> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let directory = fs::open(self.path(path), flags, Mode::empty())?;
+        let directory = open_directory(&self.path(path))?;
         let mut names = Vec::new();
-        for entry in Dir::read_from(&directory)? {
+        for entry in with_descriptor(|| Dir::read_from(&directory))? {
             let entry = entry?;
             let mut name = entry.file_name().to_string_lossy().into_owned();
             if name == "." || name == ".." {
@@ -95,7 +126,7 @@ impl Disk for FileDisk {
 
     fn create(&self, path: &str) -> io::Result<OpenFile> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
-        Ok(OpenFile(fs::open(self.path(path), flags, Mode::from_raw_mode(0o640))?))
+        Ok(OpenFile(open(&self.path(path), flags, Mode::from_raw_mode(0o640))?))
     }
 
     fn open(&self, path: &str, access: Access) -> io::Result<OpenFile> {
@@ -103,12 +134,11 @@ impl Disk for FileDisk {
             Access::Read => OFlags::RDONLY,
             Access::Write => OFlags::RDWR,
         };
-        Ok(OpenFile(fs::open(self.path(path), flags | OFlags::CLOEXEC, Mode::empty())?))
+        Ok(OpenFile(open(&self.path(path), flags | OFlags::CLOEXEC, Mode::empty())?))
     }
 
     fn lock(&self) -> io::Result<OwnedFd> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let directory = fs::open(self.root.as_path(), flags, Mode::empty())?;
+        let directory = open_directory(self.root.as_path())?;
         fs::flock(&directory, FlockOperation::NonBlockingLockExclusive)?;
         Ok(directory)
     }
@@ -202,5 +232,20 @@ fn retry<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> io::Result<T> {
             Err(rustix::io::Errno::INTR) => {}
             other => return Ok(other?),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::io::Errno;
+
+    use super::*;
+
+    #[test]
+    fn a_process_without_a_free_descriptor_waits_for_one() {
+        let mut answers = vec![Ok(7), Err(Errno::NFILE), Err(Errno::MFILE), Err(Errno::MFILE)];
+        assert_eq!(with_descriptor(|| answers.pop().unwrap()).unwrap(), 7);
+        let gone = with_descriptor(|| Err::<(), _>(Errno::NOENT)).unwrap_err();
+        assert_eq!(gone.kind(), io::ErrorKind::NotFound);
     }
 }
