@@ -7,6 +7,7 @@
 
 mod connection;
 mod credentials;
+pub mod first_user;
 pub mod listener;
 mod places;
 pub mod porter;

@@ -17,6 +17,7 @@
 mod auth;
 mod config;
 mod door;
+mod first_user;
 pub mod io;
 pub mod limits;
 mod logins;

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
+use broker::io::first_user::FirstUser;
 use cluster::PeerConfig;
 use cluster::membership::TlsFiles;
 use machine::NodeId;
@@ -43,6 +44,9 @@ const GIB: u64 = 1 << 30;
 /// The value of a setting that is not set.
 const NONE: &str = "none";
 
+/// The user that everybody knows, and its password.
+const GUEST: &str = "guest";
+
 /// All settings of the broker.
 const SETTINGS: &[Setting] = &[
     Setting {
@@ -58,6 +62,20 @@ const SETTINGS: &[Setting] = &[
         accepts: Accepts::Address,
         default: "127.0.0.1:5672",
         about: "address and port for AMQP clients",
+    },
+    Setting {
+        key: "default_user",
+        variable: "MILLRACE_DEFAULT_USER",
+        accepts: Accepts::Text,
+        default: GUEST,
+        about: "first start only: the user, an administrator, that a new node or cluster begins with in place of guest",
+    },
+    Setting {
+        key: "default_pass",
+        variable: "MILLRACE_DEFAULT_PASS",
+        accepts: Accepts::Text,
+        default: GUEST,
+        about: "first start only: that user's password",
     },
     Setting {
         key: "loopback_users",
@@ -206,6 +224,8 @@ const SETTINGS: &[Setting] = &[
 pub(crate) struct Config {
     pub(crate) data_dir: PathBuf,
     pub(crate) amqp: String,
+    /// Made at the first start. `None`: there is `guest`.
+    pub(crate) first_user: Option<FirstUser>,
     pub(crate) loopback_users: Vec<String>,
     pub(crate) groups: u32,
     pub(crate) wal_file_bytes: u64,
@@ -274,6 +294,13 @@ pub(crate) fn load(
     if let ([given, ..], [missing, ..]) = (&given[..], &missing[..]) {
         let place = &found[given].place;
         return Err(vec![format!("{place}: {given} is set, and {missing} is not: TLS needs both")]);
+    }
+    let first = &found["default_user"];
+    if first.text != GUEST && found["default_pass"].text == GUEST {
+        return Err(vec![format!(
+            "{}: default_user is \"{}\", and default_pass is not set: choose its password",
+            first.place, first.text
+        )]);
     }
     let config = build(&found);
     if let Some(Err(why)) = config.peers.as_ref().map(PeerConfig::check) {
@@ -460,6 +487,11 @@ fn peers(found: &BTreeMap<&'static str, Found>) -> Option<PeerConfig> {
     is_meant.then_some(config)
 }
 
+fn first_user(found: &BTreeMap<&'static str, Found>) -> Option<FirstUser> {
+    let [name, password] = ["default_user", "default_pass"].map(|key| found[key].text.clone());
+    (password != GUEST).then_some(FirstUser { name, password })
+}
+
 /// Names with commas between; `none` is the empty list.
 fn names(text: &str) -> Vec<String> {
     let names = text.split(',').map(str::trim).filter(|name| !name.is_empty() && *name != "none");
@@ -472,6 +504,7 @@ fn build(found: &BTreeMap<&'static str, Found>) -> Config {
     Config {
         data_dir: text("data_dir").into(),
         amqp: text("amqp"),
+        first_user: first_user(found),
         loopback_users: names(&text("loopback_users")),
         groups: number("groups").try_into().unwrap_or(u32::MAX),
         wal_file_bytes: number("wal_file_bytes"),
@@ -545,6 +578,18 @@ mod tests {
         assert_eq!(users(""), ["guest"]);
         assert_eq!(users("loopback_users = \"guest, admin\"\n"), ["guest", "admin"]);
         assert!(users("loopback_users = \"none\"\n").is_empty());
+    }
+
+    #[test]
+    fn a_first_user_has_a_password_that_somebody_chose() {
+        assert_eq!(from_file("").unwrap().first_user, None);
+        let user =
+            from_file("default_user = \"ann\"\ndefault_pass = \"s3cret\"\n").unwrap().first_user;
+        let ann = FirstUser { name: "ann".to_owned(), password: "s3cret".to_owned() };
+        assert!(!format!("{user:?}").contains("s3cret"));
+        assert_eq!(user, Some(ann));
+        let problems = from_file("default_user = \"ann\"\n").unwrap_err();
+        assert!(problems[0].contains("default_pass is not set"), "{problems:?}");
     }
 
     #[test]

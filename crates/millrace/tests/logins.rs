@@ -102,3 +102,22 @@ async fn more_strangers_than_open_files_neither_end_the_node_nor_lock_anybody_ou
     assert!(node.is_running());
     drop(strangers);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_first_start_makes_the_user_that_was_chosen_in_place_of_guest() {
+    let chosen = ["--set", "default_user=ann", "--set", "default_pass=s3cret"];
+    let mut node = Node::start_with("first-user", &chosen);
+    for _ in 0..2 {
+        let as_user = |user: &str, password: &str| Url {
+            user: user.to_owned(),
+            password: password.to_owned(),
+            ..node.url.clone()
+        };
+        let begun = Instant::now();
+        assert_eq!(verdict(as_user("ann", "s3cret"), begun).await, Ok(()));
+        assert_eq!(verdict(as_user("ann", "guest"), begun).await, Err(403));
+        assert_eq!(verdict(as_user("guest", "guest"), begun).await, Err(403));
+        // The second start has another password, which counts no more.
+        node.restart_with(&["--set", "default_user=ann", "--set", "default_pass=other"]);
+    }
+}

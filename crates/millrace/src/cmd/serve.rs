@@ -4,6 +4,7 @@
     reason = "wires the parts: opens the listener and starts the task that serves it"
 )]
 
+mod banner;
 mod open_files;
 
 use std::io::Write as _;
@@ -13,6 +14,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use banner::Banner;
+use broker::io::first_user;
 use broker::porter::PorterMetrics;
 use cluster::{ClusterHandle, Failure, StartError};
 use tokio::net::TcpListener;
@@ -204,13 +207,16 @@ async fn listen(config: &Config, cluster: &ClusterHandle) -> Result<(), String> 
         unfinished_bytes_max: config.memory_limit.unwrap_or_else(memory_share) / 2,
         ..broker::Config::default()
     };
+    if let Some(first_user) = &config.first_user {
+        first_user::make(cluster, first_user).await?;
+    }
     let (stop, stopped) = tokio::sync::watch::channel(false);
     let dead_letters = Arc::new(PorterMetrics::default());
     let porter = broker::io::porter::run(cluster.clone(), dead_letters.clone(), stopped.clone());
     let porter = tokio::spawn(porter);
     let serving = broker::io::listener::serve(listener, cluster.clone(), sessions, stopped);
     let serving = tokio::spawn(serving);
-    announce(config, &address);
+    announce(config, address, cluster);
     let mut terminate = signal(SignalKind::terminate()).map_err(|error| error.to_string())?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| error.to_string())?;
     let mut report = signal(SignalKind::user_defined1()).map_err(|error| error.to_string())?;
@@ -232,19 +238,18 @@ async fn listen(config: &Config, cluster: &ClusterHandle) -> Result<(), String> 
 }
 
 /// The lines that tell a newcomer what to do next. The first is what scripts wait for.
-fn announce(config: &Config, address: &std::net::SocketAddr) {
-    let url = format!("amqp://guest:guest@{address}");
-    let dir = std::path::absolute(&config.data_dir).unwrap_or_else(|_| config.data_dir.clone());
+fn announce(config: &Config, address: std::net::SocketAddr, cluster: &ClusterHandle) {
+    let data_dir =
+        std::path::absolute(&config.data_dir).unwrap_or_else(|_| config.data_dir.clone());
     let program = std::env::args().next().unwrap_or_else(|| "millrace".to_owned());
-    let text = format!(
-        "Millrace {version} is ready: AMQP 0-9-1 on {url}\n\
-         Data directory: {dir}\n\
-         Publish a message:  echo hello | {program} publish --url {url} --queue hello\n\
-         Consume it:         {program} consume --url {url} --queue hello --count 1\n",
-        version = env!("CARGO_PKG_VERSION"),
-        dir = dir.display(),
-    );
-    say(&text);
+    let banner = Banner {
+        address,
+        is_guest_known: first_user::is_guest_known(cluster),
+        loopback_users: &config.loopback_users,
+        data_dir: &data_dir,
+        program: &program,
+    };
+    say(&banner.text());
 }
 
 /// What `kill -USR1` asks for: one line of JSON on standard error.
