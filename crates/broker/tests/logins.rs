@@ -15,8 +15,8 @@ mod wire;
 #[allow(dead_code, reason = "others use the rest")]
 mod world;
 
-use broker::Config;
 use broker::session::{Input, LoginRefusal, Notice};
+use broker::{Config, limits};
 use machine::{Applied, CatalogCommand, NodeId, password};
 use world::World;
 
@@ -64,16 +64,17 @@ fn operators_are_told_why_a_login_is_refused() {
 fn operators_are_told_who_connects() {
     let mut world = World::connected(Config::default());
     world.say("protocol-header");
-    world.say(
-        "0 connection.start-ok client-properties={connection_name=str:billing} mechanism=PLAIN \
-         response=\\0guest\\0guest",
-    );
+    let long = "b".repeat(limits::CLIENT_NAME_LETTERS_MAX + 1);
+    world.say(&format!(
+        "0 connection.start-ok client-properties={{connection_name=str:{long}}} mechanism=PLAIN \
+         response=\\0guest\\0guest"
+    ));
     world.say("0 connection.tune-ok channel-max=1 frame-max=131072 heartbeat=0");
     assert!(!world.session.is_running() && world.session.is_known());
     world.say("0 connection.open virtual-host=/");
     let text = str::to_owned;
-    let connected =
-        Notice::Connected { user: text("guest"), vhost: text("/"), client: text("billing") };
+    let client = text(&long[1..]);
+    let connected = Notice::Connected { user: text("guest"), vhost: text("/"), client };
     assert_eq!(world.out.notice.take(), Some(connected));
 }
 

@@ -219,6 +219,12 @@ mod tests {
         }
     }
 
+    #[test]
+    fn there_are_few_threads_however_many_processors() {
+        let credentials = Credentials::new([7; 32], 64).unwrap();
+        assert_eq!(credentials.threads.len(), limits::VERIFIERS_MAX);
+    }
+
     #[tokio::test]
     async fn all_who_ask_at_once_are_answered_and_nothing_is_kept_of_those_who_leave() {
         let credentials = Arc::new(Credentials::new([7; 32], 2).unwrap());
