@@ -110,6 +110,11 @@ impl Parcels {
         self.closed.push_back(parcel);
     }
 
+    /// The number of the last that is closed; 0: none was.
+    pub(crate) fn last(&self) -> u64 {
+        self.next_seq - 1
+    }
+
     /// What consumers let go of with what is not known to be committed.
     pub(crate) fn settles(&self) -> impl Iterator<Item = &Held> {
         let closed = self.closed.iter().flat_map(|parcel| &parcel.settles);

@@ -58,6 +58,9 @@ struct Awaiting {
     until_ms: u64,
     /// What was taken into the log before the last of them joined may settle what is live.
     index: u64,
+    /// So may what this node's own sessions said, and which it may not have taken into the log yet: its last
+    /// parcel.
+    own: Option<(Origin, u64)>,
 }
 
 impl QueueGroup {
@@ -228,7 +231,15 @@ impl QueueGroup {
         self.joined.clear();
         self.queues.lead();
         let index = self.replica.last_index();
-        self.gathering = Some(Awaiting { nodes, until_ms: now.mono_ms + JOIN_WAIT_MS, index });
+        let until_ms = now.mono_ms + JOIN_WAIT_MS;
+        self.gathering = Some(Awaiting { nodes, until_ms, index, own: None });
+    }
+
+    /// This node's sessions have joined; their parcels up to `last` come before anything is delivered.
+    pub(crate) fn has_come_home(&mut self, origin: Origin, last: u64) {
+        if let Some(awaiting) = &mut self.gathering {
+            awaiting.own = Some((origin, last));
+        }
     }
 
     /// Another leads, or nobody does.
@@ -260,9 +271,11 @@ impl QueueGroup {
 
     /// Whether deliveries are to begin now.
     pub(crate) fn may_dispatch(&mut self, now_ms: u64) -> bool {
+        let machine = self.queues.machine();
+        let is_applied = |(origin, seq): (Origin, u64)| machine.last_parcel(origin) >= seq;
         let is_due = self.gathering.as_ref().is_some_and(|awaiting| {
-            (awaiting.nodes.is_empty() && self.applied >= awaiting.index)
-                || awaiting.until_ms <= now_ms
+            let has_come = self.applied >= awaiting.index && awaiting.own.is_none_or(is_applied);
+            (awaiting.nodes.is_empty() && has_come) || awaiting.until_ms <= now_ms
         });
         if is_due {
             self.gathering = None;

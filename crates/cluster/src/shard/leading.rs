@@ -106,6 +106,11 @@ impl Shard {
         if group == GroupId::CATALOG {
             return;
         }
+        out.parcels.close(now.wall_ms);
+        let (origin, last) = (out.parcels.origin(), out.parcels.last());
+        if let Some(found) = self.groups.get_mut(&group) {
+            found.has_come_home(origin, last);
+        }
         let me = self.me.node;
         let mut wishes = Vec::new();
         if let Some(queues) = self.queues(group) {
