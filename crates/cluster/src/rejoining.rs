@@ -88,6 +88,8 @@ impl Rejoining {
             (question.from, question.to) = (own.node, message.from);
             (question.term, question.reject) = (message.term, true);
             question.request_snapshot = NOTHING_LEFT;
+            // What a snapshot has brought before a restart is not asked for again.
+            question.reject_hint = own.last_index;
             question
         })
     }
@@ -170,6 +172,13 @@ mod tests {
         assert!(!rejoining.applied(11, 7, own(7)), "it may have voted in term 7");
         assert!(rejoining.see(&vote(8), own(7)));
         assert!(rejoining.applied(12, 8, own(8)));
+    }
+
+    #[test]
+    fn a_question_says_what_is_left_of_the_log() {
+        let rejoining = Rejoining::new(ALL).unwrap();
+        let question = rejoining.question(&message(MessageType::MsgHeartbeat, 1, 5), own(5));
+        assert_eq!(question.unwrap().reject_hint, 10);
     }
 
     #[test]

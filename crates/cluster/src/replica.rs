@@ -176,15 +176,17 @@ impl Replica {
         }
     }
 
-    /// A follower has lost its log: what is known of it does not hold any more.
+    /// A follower has lost its log, or some of it: what is known of it does not hold any more. It is asked
+    /// where it says that its log ends, for a snapshot that it has already would bring it nothing.
     fn begin_anew(&mut self, question: &Message) {
         if !self.is_leader() || question.term != self.term() {
             return;
         }
+        let next_index = question.reject_hint.min(self.last_index()) + 1;
         if let Some(progress) = self.raw.raft.mut_prs().get_mut(question.from) {
             progress.matched = 0;
             progress.become_probe();
-            progress.next_idx = 1;
+            progress.next_idx = next_index;
         }
     }
 
