@@ -5,9 +5,10 @@ use bytes::Bytes;
 use machine::{GroupId, QueueId, Ranges};
 use raft::eraftpb::ConfState;
 use wal::Place;
-use wal::segments::SegmentMeta;
+use wal::segments::{RECORD_HEADER_BYTES, SegmentMeta};
 
 use crate::bodies::{FetchPart, Source};
+use crate::limits::GROWTH_IGNORED;
 use crate::raft_log::RaftLog;
 use crate::replica::Replica;
 
@@ -69,6 +70,28 @@ impl Job {
         let term = replica.log().term(index).expect("an applied entry has a term");
         let state = State::encode(replica.log().members(), machine);
         Self { group, index, term, state, messages: Vec::new(), live: Vec::new() }
+    }
+
+    /// About how many bytes segments take more than the log did: a message of many queues lies in the
+    /// log once, and in segments once for each.
+    pub fn growth_bytes(&self) -> u64 {
+        let place = |run: &&LiveMessages| (run.place.file, run.place.offset, run.range.start);
+        let mut runs: Vec<&LiveMessages> = self.messages.iter().collect();
+        runs.sort_unstable_by_key(place);
+        let of_same = |runs: &[&LiveMessages]| {
+            let length = |run: &LiveMessages| u64::from(run.range.end - run.range.start);
+            let others = 8 * (runs.len() as u64 - 1);
+            let of_run = |run: &&LiveMessages| {
+                let bytes = (length(run) / run.count.max(1)).saturating_sub(others);
+                run.live.len() * (bytes + RECORD_HEADER_BYTES as u64)
+            };
+            let before = runs.iter().map(|run| length(run)).max().unwrap_or(0);
+            (runs.iter().map(of_run).sum::<u64>(), before)
+        };
+        let same = runs.chunk_by(|one, next| place(one) == place(next));
+        let (after, before) =
+            same.map(of_same).fold((0, 0), |sum, it| (sum.0 + it.0, sum.1 + it.1));
+        u64::saturating_sub(after, before + before / GROWTH_IGNORED)
     }
 
     pub(crate) fn add(
@@ -175,6 +198,31 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// One message of `length` bytes in the log, for so many queues.
+    fn fan_out(queues: u64, length: u32) -> Job {
+        let place = Place { file: 1, offset: 4096, bytes: length, checksum: 0 };
+        let run = |queue| LiveMessages {
+            queue: QueueId(queue),
+            first_seq: 1,
+            count: 1,
+            place,
+            range: 0..length,
+            live: Ranges::from(1..2),
+        };
+        let messages = (1..=queues).map(run).collect();
+        let (state, live) = (Bytes::new(), Vec::new());
+        Job { group: GroupId(1), index: 1, term: 1, state, messages, live }
+    }
+
+    #[test]
+    fn what_many_queues_share_grows_when_it_leaves_the_log_and_what_one_has_does_not() {
+        assert_eq!(fan_out(1, 1000).growth_bytes(), 0);
+        assert_eq!(fan_out(20, 10_400).growth_bytes() / 10_000, 19);
+        // Of a small message the log holds little more than the names of its queues.
+        let growth = fan_out(100, 840).growth_bytes();
+        assert!((6000..8000).contains(&growth), "{growth}");
+    }
 
     #[test]
     fn a_state_survives_its_encoding_and_another_version_is_refused() {

@@ -11,6 +11,7 @@ pub mod handle;
 mod mailbox;
 mod neighbours;
 pub mod peers;
+mod preparing;
 mod reading;
 mod reports;
 mod sessions;

@@ -26,6 +26,7 @@ mod rejoining;
 mod remote;
 mod replica;
 mod request;
+mod room;
 pub mod shard;
 pub mod snapshot;
 mod told;

@@ -91,6 +91,18 @@ pub const LOG_FILES_KEPT: usize = 4;
 /// Bytes of a new log file that are zero-filled between two looks at other work.
 pub const FILL_BYTES: u64 = 4 << 20;
 
+/// The part of its bytes in the log by which a checkpoint may be larger without counting as growth.
+pub const GROWTH_IGNORED: u64 = 4;
+
+/// Milliseconds after which writing beside the log is tried again on a disk that was full.
+pub const FULL_PAUSE_MS: u64 = 5000;
+
+/// Bytes that more must be free for it to be tried at once.
+pub const ROOM_GROWN_BYTES: u64 = 1 << 20;
+
+/// Milliseconds between two lines that say that the disk is full.
+pub const FULL_TOLD_MS: u64 = 60_000;
+
 /// Queues up to which the flusher copies one after the other: each may read the log's entries again.
 pub const QUEUES_STREAMED: usize = 4;
 

@@ -49,6 +49,8 @@ pub trait DiskFile: Send + Sync + 'static {
     fn bytes(&self) -> io::Result<u64>;
     /// Makes the file `bytes` long and takes the space now. What was not written reads as zero.
     fn allocate(&self, bytes: u64) -> io::Result<()>;
+    /// Cuts the file off behind `bytes`.
+    fn truncate(&self, bytes: u64) -> io::Result<()>;
     /// Writes all parts, one after the other, or fails.
     fn write_at(&self, offset: u64, parts: &[IoSlice<'_>]) -> io::Result<()>;
     /// Fills `into`; fewer bytes only where the file ends.

@@ -1,40 +1,27 @@
-//! Housekeeping beside the writer: log files prepared ahead and recycled, checkpoints, segments.
+//! Housekeeping beside the writer: checkpoints and segments. Log files are the [`Preparer`]'s.
 //!
 //! Owned by one thread, which may wait for the disk as long as it likes: commits do not wait for
-//! it, except for the moment in which a prepared file gets its number. A full disk is reported
-//! and leaves everything as it was; any other failure is a reason to stop the node.
+//! it. A full disk is reported and leaves everything as it was; any other failure is a reason to
+//! stop the node.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 
+use crate::ballast;
 use crate::checkpoint::{Checkpoint, Stored};
-use crate::disk::{Access, Disk, DiskFile};
+use crate::disk::{Disk, DiskFile};
 use crate::error::{Context, Error};
 use crate::groups::GroupFiles;
-use crate::layout::{
-    BALLAST_FILE, BALLAST_TEMPORARY, checkpoint_path, checkpoint_temporary, group_dir, segment_path,
-};
-use crate::limits::SPARE_FILES_MAX;
-use crate::record::FileHeader;
+use crate::layout::{checkpoint_path, checkpoint_temporary, group_dir, segment_path};
+use crate::preparer::Preparer;
 use crate::segments::{self, SegmentMeta};
-use crate::shared::{
-    Floor, GROUPS_DIR, NEXT_TEMPORARY, Ready, Shared, WAL_DIR, fill_step, number_file,
-    release_ballast, sync_dir, wal_path,
-};
+use crate::shared::{Floor, GROUPS_DIR, Shared, sync_dir};
 
 /// The flusher's handle.
 pub struct Keeper<D: Disk> {
     pub(crate) shared: Arc<Shared<D>>,
     pub(crate) groups: BTreeMap<u32, GroupFiles>,
-    filling: Option<Filling<D::File>>,
-}
-
-/// A log file on its way to be the next.
-struct Filling<F> {
-    file: F,
-    bytes: u64,
-    filled: u64,
 }
 
 /// A log file in use.
@@ -52,115 +39,12 @@ pub struct FileStatus {
 
 impl<D: Disk> Keeper<D> {
     pub(crate) fn new(shared: Arc<Shared<D>>, groups: BTreeMap<u32, GroupFiles>) -> Self {
-        Self { shared, groups, filling: None }
+        Self { shared, groups }
     }
 
-    /// Works on the next log file: recycles the oldest, or zero-fills a new one by at most about
-    /// `budget_bytes`. True once the next file is ready. To be called now and then.
-    pub fn prepare_next(&mut self, budget_bytes: u64) -> Result<bool, Error> {
-        if !self.shared.prepared.lock().is_empty() {
-            return Ok(true);
-        }
-        let config = self.shared.config;
-        let filling = match self.filling.take() {
-            Some(filling) => filling,
-            None => match self.take_oldest()? {
-                Some(file) => Filling { file, bytes: config.file_bytes, filled: config.file_bytes },
-                None => self.begin_next()?,
-            },
-        };
-        self.fill_next(filling, budget_bytes).inspect_err(|error| {
-            if error.is_full() {
-                // What it took so far is worth more to somebody else.
-                let _ = self.shared.disk.remove(NEXT_TEMPORARY);
-            }
-        })
-    }
-
-    fn fill_next(&mut self, mut next: Filling<D::File>, budget_bytes: u64) -> Result<bool, Error> {
-        let end = next.filled.saturating_add(budget_bytes.max(1)).min(next.bytes);
-        while next.filled < end {
-            next.filled = fill_step(&next.file, NEXT_TEMPORARY, next.filled, next.bytes)?;
-        }
-        // In steps, so that a commit never waits behind a whole file of zeros.
-        next.file.sync_data().at("sync", NEXT_TEMPORARY)?;
-        if next.filled < next.bytes {
-            self.filling = Some(next);
-            return Ok(false);
-        }
-        self.finish_next(next)?;
-        Ok(true)
-    }
-
-    fn begin_next(&self) -> Result<Filling<D::File>, Error> {
-        let bytes = self.shared.config.file_bytes;
-        let file = self.shared.disk.create(NEXT_TEMPORARY).at("create", NEXT_TEMPORARY)?;
-        file.allocate(bytes).at("allocate", NEXT_TEMPORARY).inspect_err(|_| {
-            let _ = self.shared.disk.remove(NEXT_TEMPORARY);
-        })?;
-        Ok(Filling { file, bytes, filled: 0 })
-    }
-
-    /// The oldest log file under the temporary name, if it is free and of the right size.
-    fn take_oldest(&self) -> Result<Option<D::File>, Error> {
-        let is_wanted = |bytes, free| free > 0 && bytes == self.shared.config.file_bytes;
-        let rename = |path: &str| self.shared.disk.rename(path, NEXT_TEMPORARY).at("rename", path);
-        if !self.give_away(is_wanted, rename)? {
-            return Ok(None);
-        }
-        // The header of the old number goes only when the old name is gone for good.
-        sync_dir(&self.shared.disk, WAL_DIR)?;
-        let file = self.shared.disk.open(NEXT_TEMPORARY, Access::Write);
-        file.at("open", NEXT_TEMPORARY).map(Some)
-    }
-
-    fn finish_next(&self, filling: Filling<D::File>) -> Result<(), Error> {
-        let Filling { file, bytes, .. } = filling;
-        let mut prepared = self.shared.prepared.lock();
-        let active = *self.shared.table.lock().files.last_key_value().expect("one is active").0;
-        let number = active + 1 + prepared.len() as u64;
-        let header = FileHeader { identity: self.shared.config.identity, number, bytes };
-        number_file(&self.shared.disk, &file, NEXT_TEMPORARY, header)?;
-        prepared.push_back(Ready { number, file: Arc::new(file), bytes });
-        Ok(())
-    }
-
-    /// Removes log files that nothing needs, but for those kept to be recycled. Says how many
-    /// went.
-    pub fn remove_spare(&mut self) -> Result<usize, Error> {
-        let file_bytes = self.shared.config.file_bytes;
-        let is_spare = |bytes, free| free > SPARE_FILES_MAX || (free > 0 && bytes != file_bytes);
-        let remove = |path: &str| self.shared.disk.remove(path).at("remove", path);
-        let mut count = 0;
-        while self.give_away(is_spare, remove)? {
-            // One by one, so that the log never has a gap.
-            sync_dir(&self.shared.disk, WAL_DIR)?;
-            count += 1;
-        }
-        Ok(count)
-    }
-
-    /// Takes the oldest file out of the log with `call`, if `is_wanted` says so of its size and
-    /// of how many files nothing needs.
-    fn give_away(
-        &self,
-        is_wanted: impl Fn(u64, usize) -> bool,
-        call: impl Fn(&str) -> Result<(), Error>,
-    ) -> Result<bool, Error> {
-        let (number, file) = {
-            let mut table = self.shared.table.lock();
-            let free = table.recyclable();
-            let oldest = table.files.first_entry().expect("the active file is there");
-            if !is_wanted(oldest.get().bytes, free) {
-                return Ok(false);
-            }
-            // From here on readers are told that it is gone.
-            oldest.remove_entry()
-        };
-        call(&wal_path(number)).inspect_err(|_| {
-            self.shared.table.lock().files.insert(number, file);
-        })?;
-        Ok(true)
+    /// The handle for log files, for another thread: its work never waits behind a checkpoint.
+    pub fn preparer(&self) -> Preparer<D> {
+        Preparer::new(Arc::clone(&self.shared))
     }
 
     /// Log files in use, oldest first.
@@ -284,27 +168,10 @@ impl<D: Disk> Keeper<D> {
         Ok(())
     }
 
-    /// Makes sure that the ballast is there, if there is room for it twice. Says whether it is.
-    pub fn hold_ballast(&mut self) -> Result<bool, Error> {
-        let (disk, bytes) = (&self.shared.disk, self.shared.config.ballast_bytes);
-        if bytes == 0 {
-            return Ok(false);
-        }
-        if disk.open(BALLAST_FILE, Access::Read).is_ok() {
-            return Ok(true);
-        }
-        if disk.free_bytes().at("size", "the data directory")? / 2 < bytes {
-            return Ok(false);
-        }
-        let file = disk.create(BALLAST_TEMPORARY).at("create", BALLAST_TEMPORARY)?;
-        file.allocate(bytes).at("allocate", BALLAST_TEMPORARY)?;
-        disk.rename(BALLAST_TEMPORARY, BALLAST_FILE).at("rename", BALLAST_TEMPORARY)?;
-        Ok(true)
-    }
-
-    /// Gives the ballast's space to whoever needs it now. Says whether there was any.
+    /// Gives the space of the ballast to whoever needs it now, all but the log's share. Says whether
+    /// there was any.
     pub fn release_ballast(&mut self) -> Result<bool, Error> {
-        release_ballast(&self.shared.disk)
+        ballast::release(&self.shared.disk, ballast::log_share(self.shared.config.ballast_bytes))
     }
 
     /// Tries again with the ballast's space if the disk is full.

@@ -4,9 +4,9 @@
 //! what is needed of log files that were recycled. It knows groups, indexes and terms, queues as
 //! numbers and messages as bytes; it leaves elections, queues and AMQP to others.
 //!
-//! Three handles: [`Wal`] commits, [`Reader`] reads entries from any thread, [`Keeper`] prepares
-//! and recycles log files and writes checkpoints and segments. The directory stays locked until
-//! the last of them is dropped.
+//! Four handles: [`Wal`] commits, [`Reader`] reads entries from any thread, [`Keeper`] writes
+//! checkpoints and segments, [`Preparer`] prepares and recycles log files. The directory stays
+//! locked until the last of them is dropped.
 //!
 //! ```
 //! use wal::{CommitBatch, Config, Identity, Item, Wal, sim::SimDisk};
@@ -24,6 +24,7 @@
 //! ```
 
 mod aside;
+mod ballast;
 mod batch;
 mod checkpoint;
 mod compaction;
@@ -39,6 +40,7 @@ mod layout;
 pub mod limits;
 mod notes;
 mod place;
+mod preparer;
 mod reader;
 mod record;
 mod recovery;
@@ -64,6 +66,7 @@ pub use io::files::{FileDisk, OpenFile};
 pub use keeper::{FileStatus, Keeper};
 pub use notes::{Boot, Founding, Member};
 pub use place::Place;
+pub use preparer::Preparer;
 pub use reader::Reader;
 pub use record::Forgot;
 pub use recovery::{Recovered, RecoveredGroup};

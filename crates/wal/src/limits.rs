@@ -47,8 +47,9 @@ pub const MERGED_BYTES_MAX: u64 = 256 << 20;
 /// So many neighbours of like size are merged even when all of them are live.
 pub const LIKE_SIZED_MAX: usize = 4;
 
-/// Log files that nothing needs any more, kept to be recycled; more are removed.
-pub const SPARE_FILES_MAX: usize = 1;
+/// Log files that nothing needs any more, kept to be recycled; more are removed. As many as one round
+/// of checkpoints frees: the owner keeps four files that hold entries, and the next.
+pub const SPARE_FILES_MAX: usize = 5;
 
 /// Default size of the ballast file: what compaction may use when the disk is full.
 pub const BALLAST_BYTES: u64 = 64 << 20;

@@ -9,7 +9,7 @@ mod merged;
 mod reader;
 mod writer;
 
-pub use format::{Extent, SegmentMeta};
+pub use format::{Extent, RECORD_HEADER_BYTES, SegmentMeta};
 pub use merged::Merged;
 pub use reader::Reader;
 pub use writer::Writer;

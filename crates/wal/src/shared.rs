@@ -7,7 +7,6 @@ use crate::config::Config;
 use crate::disk::{Disk, DiskFile};
 use crate::error::{Context, Error};
 use crate::io::locked::Locked;
-use crate::layout::BALLAST_FILE;
 use crate::limits::{DATA_START, FILL_STEP_BYTES};
 use crate::record::FileHeader;
 
@@ -25,7 +24,16 @@ pub(crate) struct Shared<D: Disk> {
     /// Files ready to be written, in order of their numbers, which follow the active one's.
     /// Locked while a file gets its number, so that no number is given twice.
     pub(crate) prepared: Locked<VecDeque<Ready<D::File>>>,
+    /// The file that is being made ready, between two steps.
+    pub(crate) filling: Locked<Option<Filling<D::File>>>,
     _lock: D::Lock,
+}
+
+/// A log file on its way to be the next.
+pub(crate) struct Filling<F> {
+    pub(crate) file: F,
+    pub(crate) bytes: u64,
+    pub(crate) filled: u64,
 }
 
 /// A log file without batches.
@@ -111,7 +119,8 @@ impl<F> Table<F> {
 impl<D: Disk> Shared<D> {
     pub(crate) fn new(disk: D, config: Config, lock: D::Lock, table: Table<D::File>) -> Self {
         let prepared = Locked::new(VecDeque::new());
-        Self { disk, config, table: Locked::new(table), prepared, _lock: lock }
+        let (table, filling) = (Locked::new(table), Locked::new(None));
+        Self { disk, config, table, prepared, filling, _lock: lock }
     }
 }
 
@@ -165,6 +174,20 @@ pub(crate) fn make_file<D: Disk>(
     number: u64,
     bytes: u64,
 ) -> Result<Ready<D::File>, Error> {
+    fill_file(disk, config, number, bytes).inspect_err(|error| {
+        if error.is_full() {
+            // What it took so far is worth more to somebody else.
+            let _ = disk.remove(URGENT_TEMPORARY);
+        }
+    })
+}
+
+fn fill_file<D: Disk>(
+    disk: &D,
+    config: &Config,
+    number: u64,
+    bytes: u64,
+) -> Result<Ready<D::File>, Error> {
     let file = disk.create(URGENT_TEMPORARY).at("create", URGENT_TEMPORARY)?;
     file.allocate(bytes).at("allocate", URGENT_TEMPORARY)?;
     let mut filled = 0;
@@ -174,14 +197,4 @@ pub(crate) fn make_file<D: Disk>(
     let header = FileHeader { identity: config.identity, number, bytes };
     number_file(disk, &file, URGENT_TEMPORARY, header)?;
     Ok(Ready { number, file: Arc::new(file), bytes })
-}
-
-/// Gives the ballast's space free. Says whether there was any.
-pub(crate) fn release_ballast<D: Disk>(disk: &D) -> Result<bool, Error> {
-    match disk.remove(BALLAST_FILE) {
-        // Space is free once the name is gone for good.
-        Ok(()) => sync_dir(disk, "").map(|()| true),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(error).at("remove", BALLAST_FILE),
-    }
 }

@@ -420,6 +420,16 @@ impl DiskFile for SimFile {
         })
     }
 
+    fn truncate(&self, bytes: u64) -> io::Result<()> {
+        self.with(|state, inode| {
+            let fault = state.change()?;
+            if takes_effect(fault) {
+                state.inodes.get_mut(&inode).expect("open files are there").truncate(bytes);
+            }
+            outcome(fault)
+        })
+    }
+
     fn write_at(&self, offset: u64, parts: &[IoSlice<'_>]) -> io::Result<()> {
         let mut bytes: Vec<u8> = parts.iter().flat_map(|part| part.iter().copied()).collect();
         self.with(|state, inode| {

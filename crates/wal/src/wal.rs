@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use crate::ballast;
 use crate::batch::{CommitBatch, Draft, Item, Synced, size_of_batch};
 use crate::config::Config;
 use crate::disk::{Disk, DiskFile};
@@ -15,7 +16,7 @@ use crate::place::Place;
 use crate::reader::Reader;
 use crate::record::{Groups, Kind, Position, RECORD_HEADER_BYTES, Seed, Standing, aligned};
 use crate::recovery::{self, Recovered};
-use crate::shared::{LogFile, Ready, Shared, make_file, release_ballast, wal_path};
+use crate::shared::{LogFile, Ready, Shared, make_file, wal_path};
 use crate::standing::Group;
 use crate::stats::Stats;
 
@@ -340,7 +341,7 @@ impl<D: Disk> Wal<D> {
                 let bytes = config.urgent_bytes().max(DATA_START + needed);
                 let (disk, number) = (&self.shared.disk, self.active.number + 1);
                 match make_file(disk, config, number, bytes) {
-                    Err(error) if error.is_full() && release_ballast(disk)? => {
+                    Err(error) if error.is_full() && ballast::release_for_log(disk, bytes)? => {
                         make_file(disk, config, number, bytes)?
                     }
                     other => other?,

@@ -164,7 +164,7 @@ fn run(seed: u64) -> Outcome {
         true => &written.history[..],
         false => &written.history[written.history.len() - 1..],
     };
-    let ((world, damaged, mut keeper), mut wal) = match open(&written) {
+    let ((world, damaged, keeper), mut wal) = match open(&written) {
         Ok(opened) => opened,
         Err(Error::Refused { .. } | Error::Damaged { .. }) => return Outcome::Refused,
         Err(error) => panic!("{what}: {error}"),
@@ -175,8 +175,8 @@ fn run(seed: u64) -> Outcome {
         let mut batch = CommitBatch::new();
         batch.add(99, Item::HardState(Bytes::from(vec![round; 700])));
         wal.commit(vec![batch]).unwrap();
-        keeper.prepare_next(1 << 20).unwrap();
-        keeper.remove_spare().unwrap();
+        keeper.preparer().prepare_next(1 << 20).unwrap();
+        keeper.preparer().remove_spare().unwrap();
     }
     drop((wal, keeper));
     written.disk.kill();

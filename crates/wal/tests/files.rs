@@ -80,14 +80,14 @@ fn log_files_are_recycled_once_checkpoints_cover_them() {
         let mut batch = CommitBatch::new();
         batch.add(1, entry(index, &"y".repeat(2000)));
         wal.commit(vec![batch]).unwrap();
-        keeper.prepare_next(16 << 10).unwrap();
+        keeper.preparer().prepare_next(16 << 10).unwrap();
         if index % 50 == 0 {
             let mut segment = keeper.segment(1).unwrap();
             segment.add(9, index, b"kept").unwrap();
             let segments = vec![segment.finish().unwrap()];
             let state = Bytes::from_static(b"state");
             keeper.install(Checkpoint { group: 1, index, term: 1, state, segments }).unwrap();
-            keeper.remove_spare().unwrap();
+            keeper.preparer().remove_spare().unwrap();
         }
     }
     assert!(keeper.wal_bytes() < 6 * (64 << 10), "{:?}", keeper.files());
@@ -123,8 +123,8 @@ fn a_writer_a_keeper_and_readers_do_not_get_in_each_others_way() {
         scope.spawn(|| {
             let mut installed = 0;
             while newest.load(order) < 600 {
-                keeper.prepare_next(32 << 10).unwrap();
-                keeper.remove_spare().unwrap();
+                keeper.preparer().prepare_next(32 << 10).unwrap();
+                keeper.preparer().remove_spare().unwrap();
                 let index = newest.load(order);
                 if index > installed + 20 {
                     installed = index;

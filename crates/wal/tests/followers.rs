@@ -44,8 +44,8 @@ fn live_on(wal: &mut Wal<SimDisk>, keeper: &mut Keeper<SimDisk>) {
         let mut batch = CommitBatch::new();
         batch.add(OTHER, Item::HardState(Bytes::from(vec![round; 700])));
         wal.commit(vec![batch]).unwrap();
-        while !keeper.prepare_next(1 << 20).unwrap() {}
-        keeper.remove_spare().unwrap();
+        while !keeper.preparer().prepare_next(1 << 20).unwrap() {}
+        keeper.preparer().remove_spare().unwrap();
     }
 }
 

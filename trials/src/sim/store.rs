@@ -226,8 +226,8 @@ impl Store {
     /// A little housekeeping: the next log file, groups that must let go of the oldest, and one
     /// group's segments, which may be mostly dead.
     pub(super) fn keep(&mut self, nth: usize) -> Result<Vec<(GroupId, Input)>, Error> {
-        if self.keeper.prepare_next(FILL_BYTES)? {
-            self.keeper.remove_spare()?;
+        if self.keeper.preparer().prepare_next(FILL_BYTES)? {
+            self.keeper.preparer().remove_spare()?;
         }
         let held = self.keeper.files().iter().filter(|file| !file.holds.is_empty()).count();
         let mut inputs = Vec::new();

@@ -9,11 +9,15 @@ use crate::request::Alarms;
 /// How often is looked.
 const PERIOD: Duration = Duration::from_millis(250);
 
+/// Log files for which there must be room.
+const LOG_FILES_FREE: u64 = 2;
+
 /// Looks until the node stops.
 pub(crate) fn run(node: &Node, config: &Config) {
     let mut alarms = Alarms::default();
-    while !node.is_stopping.load(std::sync::atomic::Ordering::Relaxed) {
+    while !node.is_stopping() {
         alarms = judged(alarms, config, resident_bytes(), free_bytes(config));
+        let alarms = Alarms { disk: alarms.disk || node.is_short(), ..alarms };
         node.set_alarms(alarms);
         std::thread::park_timeout(PERIOD);
     }
@@ -21,9 +25,11 @@ pub(crate) fn run(node: &Node, config: &Config) {
 
 /// What cannot be looked at, because no file can be opened, stays as it was.
 fn judged(before: Alarms, config: &Config, held: Option<u64>, free: Option<u64>) -> Alarms {
+    // Whatever is configured: what was accepted already must fit the log.
+    let disk_free_limit = config.disk_free_limit.max(LOG_FILES_FREE * config.wal_file_bytes);
     Alarms {
         memory: held.map_or(before.memory, |bytes| bytes > config.memory_limit),
-        disk: free.map_or(before.disk, |bytes| bytes < config.disk_free_limit),
+        disk: free.map_or(before.disk, |bytes| bytes < disk_free_limit),
     }
 }
 
@@ -49,7 +55,7 @@ mod tests {
             data_dir: ".".into(),
             groups: 1,
             shards: 1,
-            wal_file_bytes: 1 << 20,
+            wal_file_bytes: 5,
             memory_limit: 100,
             disk_free_limit: 10,
             new_cluster: 1,

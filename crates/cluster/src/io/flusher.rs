@@ -9,13 +9,14 @@ use machine::{GroupId, QueueId, Ranges};
 use wal::segments::SegmentMeta;
 use wal::{Checkpoint, Error, FileDisk, Keeper, Live, Reader};
 
-use super::handle::{Counters, Node};
+use super::handle::{Counters, Node, Short};
 use super::reading::{Segments, fail_reading};
 use super::start::Failure;
 use super::store::{Flush, Sending, Store};
 use crate::checkpoint::{Job, LiveMessages, Stored};
 use crate::copying;
-use crate::limits::{FILL_BYTES, LOG_FILES_KEPT, SEGMENT_BYTES_REVIEWED};
+use crate::limits::{LOG_FILES_KEPT, SEGMENT_BYTES_REVIEWED};
+use crate::room::Room;
 use crate::shard::{Input, SegmentExtent};
 use crate::snapshot::{Event, Incoming, Installed, Source};
 
@@ -32,14 +33,15 @@ pub(crate) fn run(mut flusher: Flusher, node: &Node, store: &Store, failure: &Fa
         for flush in flushes.drain(..) {
             flusher.flush(flush, node, store, failure);
         }
-        let installed = flusher.install(node);
-        flusher.tolerate(installed, node, failure);
-        let prepared = flusher.prepare();
-        flusher.tolerate(prepared, node, failure);
-        flusher.ask(node);
-        if reviewed.elapsed() >= REVIEW_PERIOD {
-            reviewed = Instant::now();
-            flusher.review(node);
+        if flusher.may_write(node) {
+            let installed = flusher.install(node);
+            if flusher.tolerate(installed, node, failure).is_some() {
+                flusher.ask(node);
+            }
+            if reviewed.elapsed() >= REVIEW_PERIOD {
+                reviewed = Instant::now();
+                flusher.review(node);
+            }
         }
         store.flushes().take(&mut flushes, Some(PERIOD), true);
         if flushes.is_empty() && store.flushes().is_closed() {
@@ -60,8 +62,9 @@ pub(crate) struct Flusher {
     /// Snapshots on their way in.
     incoming: Incoming<FileDisk>,
     started: Instant,
-    /// The disk was full when it was last needed.
-    is_full: bool,
+    room: Room,
+    /// Checkpoints must not make less than this free.
+    disk_free_limit: u64,
 }
 
 impl Flusher {
@@ -78,7 +81,38 @@ impl Flusher {
             }
         }
         let (asked, incoming, started) = (Vec::new(), Incoming::default(), Instant::now());
-        Ok(Self { keeper, reader, segments, metas, asked, incoming, started, is_full: false })
+        let (room, disk_free_limit) = (Room::default(), 0);
+        let flusher = Self {
+            keeper,
+            reader,
+            segments,
+            metas,
+            asked,
+            incoming,
+            started,
+            room,
+            disk_free_limit,
+        };
+        Ok(flusher)
+    }
+
+    /// Leaves so much of the disk free as the configuration says.
+    pub(crate) fn heeding(self, disk_free_limit: u64) -> Self {
+        Self { disk_free_limit, ..self }
+    }
+
+    /// Not while the disk is full, nor when the node stops: a start finds the log as it is.
+    fn may_write(&self, node: &Node) -> bool {
+        let (now_ms, free_bytes) = (self.now_ms(), self.free_bytes());
+        self.room.may_try(now_ms, free_bytes) && !node.is_stopping()
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.started.elapsed().as_millis() as u64
+    }
+
+    fn free_bytes(&self) -> u64 {
+        self.keeper.preparer().free_bytes().unwrap_or(0)
     }
 
     fn flush(&mut self, flush: Flush, node: &Node, store: &Store, failure: &Failure) {
@@ -90,6 +124,11 @@ impl Flusher {
             }
             Flush::Checkpoint(job) => {
                 let group = job.group;
+                self.asked.retain(|asked| *asked != group);
+                if !self.may_write(node) || !self.has_room(&job, node) {
+                    node.shard_of(group).push(Input::CheckpointFailed { group });
+                    return;
+                }
                 let done = self.checkpoint(job, node);
                 if self.tolerate(done, node, failure).is_none() {
                     node.shard_of(group).push(Input::CheckpointFailed { group });
@@ -103,7 +142,7 @@ impl Flusher {
                 }
             },
             Flush::Chunk { from, chunk } => {
-                let now_ms = self.started.elapsed().as_millis() as u64;
+                let now_ms = self.now_ms();
                 let mut events = Vec::new();
                 let (keeper, incoming) = (&mut self.keeper, &mut self.incoming);
                 let taken = incoming.chunk(now_ms, keeper, from, &chunk, &mut events);
@@ -172,26 +211,38 @@ impl Flusher {
     /// before long. Any other failure ends the process.
     fn tolerate<T>(&mut self, done: Result<T, Error>, node: &Node, failure: &Failure) -> Option<T> {
         match done {
-            Ok(done) => {
-                self.is_full = false;
-                Some(done)
-            }
+            Ok(done) => Some(done),
             Err(error) if error.is_full() => {
-                if !self.is_full {
-                    tracing::warn!("no room to move messages out of the log: {error}");
-                }
-                self.is_full = true;
+                self.refuse(node, &error.to_string());
                 None
             }
             Err(error) => fail_reading(&self.reader, &error, node, failure),
         }
     }
 
-    /// Makes the next log file ready, in small steps, and removes those that nothing needs.
-    fn prepare(&mut self) -> Result<(), Error> {
-        self.keeper.remove_spare()?;
-        while !self.keeper.prepare_next(FILL_BYTES)? {}
-        self.keeper.hold_ballast().map(|_| ())
+    /// Whether a checkpoint leaves so much free as must be. What it does not make larger than it was in
+    /// the log always may be: its log files are used again.
+    fn has_room(&mut self, job: &Job, node: &Node) -> bool {
+        let (growth, free_bytes) = (job.growth_bytes(), self.free_bytes());
+        if growth == 0 || free_bytes >= self.disk_free_limit.saturating_add(growth) {
+            return true;
+        }
+        let group = job.group.0;
+        self.refuse(node, &format!("the messages of group {group} would take {growth} bytes more"));
+        false
+    }
+
+    /// Publishers wait and nothing is written until there is room.
+    fn refuse(&mut self, node: &Node, why: &str) {
+        let free_bytes = self.free_bytes();
+        node.set_short(Short::Segments, true);
+        if self.room.refuse(self.now_ms(), free_bytes) {
+            tracing::warn!(
+                free_bytes,
+                "no room to move messages out of the log: {why}. Publishers wait and consumers go on until \
+                 messages are consumed or space on the disk of the data directory is freed"
+            );
+        }
     }
 
     /// Asks the groups that keep the oldest log file for a checkpoint.
@@ -200,6 +251,10 @@ impl Flusher {
         let is_needed = |number: u64| !self.keeper.blocking(number).is_empty();
         let needed = files.iter().filter(|file| is_needed(file.number)).count();
         if needed <= LOG_FILES_KEPT {
+            if self.room.found() {
+                tracing::info!("the log is as short again as it should be");
+                node.set_short(Short::Segments, false);
+            }
             return;
         }
         for (group, _) in self.keeper.blocking(self.keeper.oldest_needed()) {
@@ -230,7 +285,6 @@ impl Flusher {
 
     fn checkpoint(&mut self, job: Job, node: &Node) -> Result<(), Error> {
         let Job { group, index, term, state, messages, live } = job;
-        self.asked.retain(|asked| *asked != group);
         let before = self.metas.get(&group).cloned().unwrap_or_default();
         let mut metas = self.compact(group, before.clone(), live)?;
         metas.extend(self.copy(group, &messages)?);
@@ -252,12 +306,15 @@ impl Flusher {
         group: GroupId,
         messages: &[LiveMessages],
     ) -> Result<Vec<SegmentMeta>, Error> {
-        match copying::copy(&mut self.keeper, &self.reader, group, messages) {
-            Err(error) if error.is_full() && self.keeper.release_ballast()? => {
-                copying::copy(&mut self.keeper, &self.reader, group, messages)
-            }
-            copied => copied,
+        let copied = copying::copy(&mut self.keeper, &self.reader, group, messages);
+        if !copied.as_ref().is_err_and(Error::is_full) {
+            return copied;
         }
+        let spare = self.keeper.preparer().remove_all_spare()?;
+        if spare > 0 || self.keeper.release_ballast()? {
+            return copying::copy(&mut self.keeper, &self.reader, group, messages);
+        }
+        copied
     }
 
     /// Lets go of segments in which nothing lives and joins neighbours that are mostly dead. What the

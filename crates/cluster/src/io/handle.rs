@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use machine::{Catalog, GroupId, NodeId, NodeInfo, SessionId};
 use wal::Identity;
@@ -43,13 +43,26 @@ pub(crate) struct Node {
     pub(crate) sessions: Sessions,
     pub(crate) counters: Counters,
     alarms: AtomicU8,
+    /// Who lacks room on the disk; see [`Short`].
+    short: AtomicU8,
     next_session: AtomicU64,
     pub(crate) is_stopping: AtomicBool,
     pub(crate) threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
+/// Who lacks room on the disk, whatever the file system says is free.
+#[derive(Clone, Copy, Debug)]
+#[repr(u8)]
+pub(crate) enum Short {
+    Log = 1,
+    Segments = 2,
+}
+
 /// How long the shards may take to say how they stand.
 const REPORT: Duration = Duration::from_secs(2);
+
+/// How often is looked whether a thread that is to stop has.
+const STOP_GLANCE: Duration = Duration::from_millis(1);
 
 /// How a node sees its cluster.
 #[derive(Clone, Debug)]
@@ -105,6 +118,7 @@ impl Node {
             sessions: Sessions::default(),
             counters: Counters::default(),
             alarms: AtomicU8::new(0),
+            short: AtomicU8::new(0),
             next_session: AtomicU64::new(Shard::first_session(id).0),
             is_stopping: AtomicBool::new(false),
             threads: Mutex::new(Vec::new()),
@@ -122,6 +136,27 @@ impl Node {
             tracing::warn!(memory = alarms.memory, disk = alarms.disk, "alarms changed");
             self.sessions.tell_all(|| Answer::Alarms(alarms));
         }
+    }
+
+    /// Notes whether somebody lacks room: publishers wait as long as that lasts.
+    pub(crate) fn set_short(&self, who: Short, is_short: bool) {
+        let bit = who as u8;
+        match is_short {
+            true => self.short.fetch_or(bit, Ordering::Relaxed),
+            false => self.short.fetch_and(!bit, Ordering::Relaxed),
+        };
+        if is_short {
+            // At once: what comes until the next look must fit, too.
+            self.set_alarms(Alarms { disk: true, ..self.alarms() });
+        }
+    }
+
+    pub(crate) fn is_short(&self) -> bool {
+        self.short.load(Ordering::Relaxed) != 0
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.is_stopping.load(Ordering::Relaxed)
     }
 
     fn alarms(&self) -> Alarms {
@@ -255,6 +290,13 @@ impl ClusterHandle {
 
     /// Stops the threads after what was taken so far is synced. Blocks.
     pub fn stop(&self) {
+        self.stop_within(Duration::MAX);
+    }
+
+    /// The same, but waits no longer than `patience`. Gives the names of the threads that go on: a
+    /// checkpoint takes as long as it takes, and a log on a full disk waits for room. Nothing that was
+    /// confirmed needs them: the process may end.
+    pub fn stop_within(&self, patience: Duration) -> Vec<String> {
         self.node.is_stopping.store(true, Ordering::Relaxed);
         for shard in &self.node.shards {
             shard.close();
@@ -263,14 +305,27 @@ impl ClusterHandle {
             let mut threads = self.node.threads.lock().unwrap_or_else(PoisonError::into_inner);
             std::mem::take(&mut *threads)
         };
+        let begun = Instant::now();
+        let mut late = Vec::new();
         for thread in threads {
-            // A thread that panicked has said so; the others are stopped all the same.
-            let _ = thread.join();
+            while !thread.is_finished() && begun.elapsed() < patience {
+                std::thread::sleep(STOP_GLANCE);
+            }
+            if thread.is_finished() {
+                // A thread that panicked has said so; the others are stopped all the same.
+                let _ = thread.join();
+            } else {
+                late.push(thread.thread().name().unwrap_or("unnamed").to_owned());
+            }
+        }
+        if !late.is_empty() {
+            return late;
         }
         if let Some(peers) = &self.node.peers {
             peers.stop();
         }
         self.node.sessions.close_all();
+        late
     }
 }
 

@@ -113,13 +113,7 @@ pub fn launch(config: &Config, failure: &Failure) -> Result<ClusterHandle, Start
     let reader = wal.reader();
     let mut keeper = wal.keeper();
     let last_boot = Boot::last(&disk)?;
-    let boot = match Boot::next_from(&disk, wall.as_millis() as u64) {
-        // The ballast is there for what must be written to a full disk.
-        Err(error) if error.is_full() && keeper.release_ballast()? => {
-            Boot::next_from(&disk, wall.as_millis() as u64)?
-        }
-        counted => counted?,
-    };
+    let boot = Boot::next_from(&disk, wall.as_millis() as u64)?;
     let id = NodeId(identity.node);
     let me = Member { node: id, boot, seed: u64::from_le_bytes(draw()) };
     if let Some(admitted) = &admitted {
@@ -142,7 +136,9 @@ pub fn launch(config: &Config, failure: &Failure) -> Result<ClusterHandle, Start
         .collect();
     let groups = Groups::recover(me, &genesis, &reader, recovered)?;
     let segments = Arc::new(Segments::default());
+    let preparer = keeper.preparer();
     let flusher = Flusher::new(keeper, reader.clone(), Arc::clone(&segments), metas)?;
+    let flusher = flusher.heeding(config.disk_free_limit);
     let catalog = groups.catalog()?;
     let mailboxes: Vec<_> = (0..config.shards).map(|_| Mailbox::new(MAILBOX_BYTES)).collect();
     let peers = match &config.peers {
@@ -180,6 +176,12 @@ pub fn launch(config: &Config, failure: &Failure) -> Result<ClusterHandle, Start
         let (node, store, failure) = (Arc::clone(&node), Arc::clone(&store), failure.clone());
         threads.push(spawn("flusher".to_owned(), move || {
             super::flusher::run(flusher, &node, &store, &failure);
+        }));
+    }
+    {
+        let (node, store, failure) = (Arc::clone(&node), Arc::clone(&store), failure.clone());
+        threads.push(spawn("log-files".to_owned(), move || {
+            super::preparing::run(preparer, &node, &store, &failure);
         }));
     }
     {

@@ -5,17 +5,18 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use machine::{GroupId, NodeId, QueueId};
 use wal::{CommitBatch, EntryAt, FileDisk, Wal};
 
-use super::handle::Node;
+use super::handle::{Node, Short};
 use super::mailbox::Mailbox;
 use super::start::Failure;
 use crate::checkpoint::Job;
 use crate::peer::message::Message;
+use crate::room::Room;
 use crate::shard::{Input, Located};
 use crate::snapshot::{self, Chunk};
 
@@ -104,6 +105,7 @@ pub(crate) struct Store {
     reads: Arc<Mailbox<Read>>,
     flushes: Arc<Mailbox<Flush>>,
     sendings: Arc<Mailbox<Sending>>,
+    rollovers: Arc<Mailbox<()>>,
     reconciled: (Mutex<usize>, Condvar),
     writers: AtomicUsize,
 }
@@ -116,6 +118,7 @@ impl Store {
             reads: Mailbox::new(usize::MAX),
             flushes: Mailbox::new(usize::MAX),
             sendings: Mailbox::new(usize::MAX),
+            rollovers: Mailbox::new(usize::MAX),
             reconciled: (Mutex::new(0), Condvar::new()),
             writers: AtomicUsize::new(shards),
         }
@@ -139,6 +142,16 @@ impl Store {
 
     pub(crate) fn flushes(&self) -> &Mailbox<Flush> {
         &self.flushes
+    }
+
+    /// The log went on to another file: the next is wanted, and the oldest may be.
+    fn rolled_over(&self) {
+        self.rollovers.push(());
+        self.flush(Flush::RolledOver);
+    }
+
+    pub(crate) fn rollovers(&self) -> &Mailbox<()> {
+        &self.rollovers
     }
 
     pub(crate) fn sendings(&self) -> &Mailbox<Sending> {
@@ -179,6 +192,7 @@ impl Store {
             self.reads.close();
             self.flushes.close();
             self.sendings.close();
+            self.rollovers.close();
         }
     }
 }
@@ -190,6 +204,7 @@ pub(crate) fn write(mut wal: Wal<FileDisk>, node: &Node, store: &Store, failure:
     let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), LOG_NICENESS);
     let mut appends = Vec::new();
     let mut rollovers = 0;
+    let mut full = Full { room: Room::default(), started: Instant::now() };
     loop {
         store.appends.take(&mut appends, None, true);
         if appends.is_empty() {
@@ -200,7 +215,7 @@ pub(crate) fn write(mut wal: Wal<FileDisk>, node: &Node, store: &Store, failure:
             batches.push(batch);
             owners.push((shard, number, entries));
         }
-        wait_for_room(&mut wal, &batches, store, failure);
+        full.wait_for_room(&mut wal, &batches, node);
         let synced = match wal.commit(batches) {
             Ok(synced) => synced,
             Err(error) => failure.tell(&error),
@@ -218,7 +233,7 @@ pub(crate) fn write(mut wal: Wal<FileDisk>, node: &Node, store: &Store, failure:
         }
         if stats.rollovers != rollovers {
             rollovers = stats.rollovers;
-            store.flush(Flush::RolledOver);
+            store.rolled_over();
         }
     }
     if let Err(error) = wal.close() {
@@ -227,25 +242,32 @@ pub(crate) fn write(mut wal: Wal<FileDisk>, node: &Node, store: &Store, failure:
 }
 
 /// A full disk holds everything back until there is room: nothing is written, and nothing confirmed.
-fn wait_for_room(
-    wal: &mut Wal<FileDisk>,
-    batches: &[CommitBatch],
-    store: &Store,
-    failure: &Failure,
-) {
-    let mut is_told = false;
-    loop {
-        match wal.make_room(batches) {
-            Err(error) if error.is_full() && !store.appends.is_closed() => {
-                if !is_told {
-                    tracing::error!("the log waits for room on the disk: {error}");
+struct Full {
+    room: Room,
+    started: Instant,
+}
+
+impl Full {
+    fn wait_for_room(&mut self, wal: &mut Wal<FileDisk>, batches: &[CommitBatch], node: &Node) {
+        loop {
+            match wal.make_room(batches) {
+                Err(error) if error.is_full() => {
+                    node.set_short(Short::Log, true);
+                    if self.room.refuse(self.started.elapsed().as_millis() as u64, 0) {
+                        tracing::error!(
+                            "the disk is full, and the log waits for room: {error}. Nothing is confirmed \
+                             meanwhile, nothing confirmed is lost; free space on the disk of the data directory"
+                        );
+                    }
+                    std::thread::sleep(FULL_PAUSE);
                 }
-                is_told = true;
-                std::thread::sleep(FULL_PAUSE);
+                // If there is anything else to say, the commit says it.
+                Ok(()) | Err(_) => break,
             }
-            Err(error) if error.is_full() => failure.tell(&error),
-            // If there is anything else to say, the commit says it.
-            Ok(()) | Err(_) => return,
+        }
+        if self.room.found() {
+            tracing::info!("the log has room again and goes on");
+            node.set_short(Short::Log, false);
         }
     }
 }

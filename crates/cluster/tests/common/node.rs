@@ -286,8 +286,8 @@ impl Node {
 
     /// Recycles log files that nothing needs, so that places in them are gone.
     pub(crate) fn recycle(&mut self) {
-        while !self.keeper.prepare_next(u64::MAX).unwrap() {}
-        self.keeper.remove_spare().unwrap();
+        while !self.keeper.preparer().prepare_next(u64::MAX).unwrap() {}
+        self.keeper.preparer().remove_spare().unwrap();
     }
 
     /// Everything is written, read and settled.

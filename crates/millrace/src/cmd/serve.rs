@@ -25,7 +25,10 @@ use crate::config::{self, Config};
 use crate::control::Control;
 
 /// How long sessions may take to say goodbye when the node stops.
-const GOODBYE: Duration = Duration::from_secs(10);
+const GOODBYE: Duration = Duration::from_secs(2);
+
+/// How long the node's threads may take after that. What they do later than this, nobody waits for.
+const STOPPING: Duration = Duration::from_millis(2200);
 
 /// Exit code of a node whose disk failed: what `EX_IOERR` is in `sysexits.h`.
 const EXIT_DISK: i32 = 74;
@@ -166,8 +169,14 @@ fn serve(config: &Config) -> Result<(), String> {
         .build()
         .map_err(|error| format!("The runtime cannot start: {error}"))?;
     let served = runtime.block_on(run_until_told(config, &cluster));
-    runtime.shutdown_timeout(Duration::from_secs(1));
-    cluster.stop();
+    runtime.shutdown_timeout(Duration::from_millis(200));
+    let late = cluster.stop_within(STOPPING);
+    if !late.is_empty() {
+        tracing::warn!(
+            threads = late.join(", "),
+            "the node does not wait for what these do beside the log; everything confirmed is in the log"
+        );
+    }
     served
 }
 

@@ -170,6 +170,10 @@ impl DiskFile for OpenFile {
         Ok(fs::fallocate(&self.0, FallocateFlags::empty(), 0, bytes)?)
     }
 
+    fn truncate(&self, bytes: u64) -> io::Result<()> {
+        Ok(fs::ftruncate(&self.0, bytes)?)
+    }
+
     fn write_at(&self, offset: u64, parts: &[IoSlice<'_>]) -> io::Result<()> {
         let mut at = offset;
         for chunk in parts.chunks(PARTS_MAX) {

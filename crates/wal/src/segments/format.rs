@@ -15,7 +15,8 @@ use crate::identity::Identity;
 use crate::record::{Seed, u32_at, u64_at};
 
 pub(crate) const HEADER_BYTES: usize = 64;
-pub(crate) const RECORD_HEADER_BYTES: usize = 24;
+/// What stands before each message.
+pub const RECORD_HEADER_BYTES: usize = 24;
 pub(crate) const INDEX_ENTRY_BYTES: usize = 16;
 pub(crate) const ROW_BYTES: usize = 64;
 pub(crate) const TRAILER_BYTES: usize = 64;

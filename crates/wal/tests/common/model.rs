@@ -197,8 +197,8 @@ impl Life {
         self.maybe.clear();
         match random.below(100) {
             0..60 => self.commit(random),
-            60..75 => self.keeper.prepare_next(random.below(12 << 10)).map(|_| ()),
-            75..80 => self.keeper.remove_spare().map(|_| ()),
+            60..75 => self.keeper.preparer().prepare_next(random.below(12 << 10)).map(|_| ()),
+            75..80 => self.keeper.preparer().remove_spare().map(|_| ()),
             80..92 => self.checkpoint(random),
             92..95 => self.snapshot(random),
             _ => self.read_one(random),
