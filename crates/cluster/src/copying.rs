@@ -2,12 +2,13 @@
 //!
 //! Entries lie in the log in their order, and many queues share each. A few queues are copied one
 //! after the other, straight from the log. Many queues are gathered in memory, entry by entry, and
-//! written when that is enough for a segment: so no entry is read once per queue.
+//! written when that is enough for a segment: so no entry is read once per queue. The names of the
+//! other queues that a message went to stay behind: they may be longer than the message.
 
 use std::ops::Range;
 
 use bytes::Bytes;
-use machine::{GroupId, Messages, QueueId};
+use machine::{GroupId, Messages, QueueId, for_queue_alone};
 use wal::segments::SegmentMeta;
 use wal::{Disk, Error, Keeper, Place, Reader};
 
@@ -41,10 +42,13 @@ fn stream<D: Disk>(
     }
     let mut writer = keeper.segment(group.0)?;
     let mut entries = Entries { reader, last: None };
+    let mut alone = Vec::new();
     for run in messages {
         let bytes = entries.part(run)?;
         for (seq, span) in live(run, &bytes) {
-            writer.add(run.queue.0, seq, &bytes[span])?;
+            alone.clear();
+            for_queue_alone(run.queue, &bytes[span], &mut alone);
+            writer.add(run.queue.0, seq, &alone)?;
         }
     }
     Ok(vec![writer.finish()?])
@@ -117,7 +121,7 @@ struct Gathered {
 impl Gathered {
     fn add(&mut self, queue: QueueId, seq: u64, message: &[u8]) {
         let start = self.bytes.len();
-        self.bytes.extend_from_slice(message);
+        for_queue_alone(queue, message, &mut self.bytes);
         self.messages.push((queue, seq, start..self.bytes.len()));
     }
 
@@ -229,6 +233,37 @@ mod tests {
             reads += usize::from(before != entries.last.as_ref().map(|(place, _)| *place));
         }
         assert_eq!(reads, 40);
+    }
+
+    #[test]
+    fn of_a_message_for_many_queues_each_gets_its_own_name_and_not_those_of_the_others() {
+        let (mut wal, _) = log(1, 0);
+        let queues: Vec<QueueId> = (1..=100).map(QueueId).collect();
+        let mut batch = Batch::new();
+        let start = batch.bytes() as u32;
+        batch.enqueue(&queues, &[b"head"], b"body");
+        let range = start..batch.bytes() as u32;
+        let mut commit = CommitBatch::new();
+        let data = Bytes::from(batch.stamp(0));
+        commit.add(GROUP.0, Item::Entry { index: 1, term: 1, data });
+        let place = wal.commit(vec![commit]).unwrap().places()[0];
+        let run = |queue: &QueueId| {
+            let (queue, range, live) = (*queue, range.clone(), Ranges::from(7..8));
+            LiveMessages { queue, first_seq: 7, count: 1, place, range, live }
+        };
+        let messages: Vec<LiveMessages> = queues.iter().map(run).collect();
+        let (mut keeper, reader) = (wal.keeper(), wal.reader());
+        for count in [2, 100] {
+            let metas = copy(&mut keeper, &reader, GROUP, &messages[..count]).unwrap();
+            let segment = keeper.open_segment(GROUP.0, &metas[0]).unwrap();
+            for queue in &queues[..count] {
+                let found = segment.read(queue.0, 0, u64::MAX).unwrap();
+                assert_eq!((found.len(), found[0].0), (1, 7));
+                assert!(found[0].1.len() < 40, "{} bytes", found[0].1.len());
+                let all: Vec<_> = Messages::of(*queue, &found[0].1).collect();
+                assert_eq!(all, [(&b"head"[..], &b"body"[..])]);
+            }
+        }
     }
 
     #[test]

@@ -25,7 +25,7 @@ use std::ops::Range;
 
 pub use attributes::Attributes;
 pub use batch::Batch;
-pub use messages::Messages;
+pub use messages::{Messages, for_queue_alone};
 
 use crate::catalog::CatalogCommand;
 use crate::encoding::{Corrupt, Reader};

@@ -69,7 +69,7 @@ pub use catalog::{
 };
 pub use command::{
     Attributes, Batch, Command, ENTRY_HEAD_BYTES, Enqueue, EntryReader, Messages, Outcome,
-    PARCEL_HEAD_BYTES, QueueIds, check_commands,
+    PARCEL_HEAD_BYTES, QueueIds, check_commands, for_queue_alone,
 };
 pub use encoding::Corrupt;
 pub use ids::{Applied, ConsumerId, GroupId, NodeId, Origin, QueueId, SessionId, SessionOwner};

@@ -38,6 +38,19 @@ impl<'a> Messages<'a> {
     }
 }
 
+/// Adds the command of a message to `into` as if it were for `queue` alone. `command` is one that
+/// [`Messages::spans`] delimits.
+pub fn for_queue_alone(queue: QueueId, command: &[u8], into: &mut Vec<u8>) {
+    let count = usize::from(u16::from_le_bytes([command[5], command[6]]));
+    let rest = &command[7 + 8 * count..];
+    let bytes = u32::try_from(2 + 8 + rest.len()).expect("it is not longer than it was");
+    into.push(ENQUEUE);
+    into.extend_from_slice(&bytes.to_le_bytes());
+    into.extend_from_slice(&1_u16.to_le_bytes());
+    into.extend_from_slice(&queue.0.to_le_bytes());
+    into.extend_from_slice(rest);
+}
+
 impl<'a> Iterator for Messages<'a> {
     /// Head and body.
     type Item = (&'a [u8], &'a [u8]);
