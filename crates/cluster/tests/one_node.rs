@@ -362,3 +362,65 @@ fn delayed_messages_all_over_a_backlog_come_in_their_time() {
     });
     cluster.stop();
 }
+
+/// The segments below `directory`, and where `body` stands in each.
+fn in_segments(directory: &std::path::Path, body: &[u8]) -> Vec<(std::path::PathBuf, usize)> {
+    let mut found = Vec::new();
+    for group in std::fs::read_dir(directory.join("groups")).unwrap() {
+        for file in std::fs::read_dir(group.unwrap().path()).unwrap() {
+            let path = file.unwrap().path();
+            let is_segment = path.file_name().unwrap().to_str().unwrap().starts_with("seg-");
+            // It may be gone by now.
+            let bytes = std::fs::read(&path).ok().filter(|_| is_segment).unwrap_or_default();
+            let at = bytes.windows(body.len()).position(|window| window == body);
+            found.extend(at.map(|at| (path, at)));
+        }
+    }
+    found
+}
+
+#[test]
+fn a_damaged_message_stops_its_queue_and_neither_its_neighbours_nor_the_node() {
+    let directory = Directory::new("damaged");
+    let filler = "x".repeat(10_000);
+    let cluster = node(&directory.0);
+    let (bad, good) = run(async {
+        let mut session = Session::open(&cluster);
+        let bad = session.declare("bad").await;
+        let good = session.declare("good").await;
+        let busy = session.declare("busy").await;
+        session.publish(bad.1, bad.0, &["one", "to-be-damaged", "three"]).await;
+        session.publish(good.1, good.0, &["first", "second"]).await;
+        let begun = Instant::now();
+        while in_segments(&directory.0, b"to-be-damaged").is_empty()
+            || in_segments(&directory.0, b"second").is_empty()
+        {
+            assert!(begun.elapsed() < PATIENCE, "they are not moved to segments");
+            session.publish(busy.1, busy.0, &[&filler[..]; 20]).await;
+        }
+        (bad, good)
+    });
+    cluster.stop();
+    for (path, at) in in_segments(&directory.0, b"to-be-damaged") {
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes[at] ^= 1;
+        std::fs::write(&path, bytes).unwrap();
+    }
+    // A failure of the disk would be a panic here.
+    let cluster = node(&directory.0);
+    run(async {
+        let mut broken = Session::open(&cluster);
+        broken.attach(bad.1, bad.0, 10).await;
+        let mut session = Session::open(&cluster);
+        session.attach(good.1, good.0, 10).await;
+        let taken = session.take(good.0, 2).await;
+        let bodies: Vec<_> = taken.iter().map(|(_, _, body)| &body[..]).collect();
+        assert_eq!(bodies, ["first", "second"]);
+        session.publish(bad.1, bad.0, &["what comes is stored all the same"]).await;
+    });
+    cluster.stop();
+    let report = wal::inspect(&wal::FileDisk::existing(&directory.0).unwrap(), true).unwrap();
+    let lost: Vec<_> = report.groups.iter().flat_map(|group| &group.lost).collect();
+    let [lost] = lost[..] else { panic!("{lost:?}") };
+    assert_eq!((lost.queue, lost.of), (bad.0.0, 3));
+}

@@ -139,8 +139,11 @@ impl<D: Disk> Keeper<D> {
                 Step::Keep(meta) => compacted.push(meta),
                 Step::Drop(_) => {}
                 Step::Merge(metas) => {
-                    let merged = self.with_ballast(|keeper| keeper.merge(group, &metas, live))?;
-                    compacted.extend(merged);
+                    match self.with_ballast(|keeper| keeper.merge(group, &metas, live)) {
+                        // What is whole in them can be read as before, and better than not at all.
+                        Err(Error::Damaged { .. }) => compacted.extend(metas),
+                        merged => compacted.extend(merged?),
+                    }
                 }
             }
         }

@@ -12,6 +12,7 @@ use crate::error::{Context, Error};
 use crate::groups::GroupFiles;
 use crate::identity::Identity;
 use crate::layout::{self, Layout, segment_path};
+use crate::notes::{BOOT_FILE, Boot, FOUNDING_FILE, Founding, MEMBERS_FILE, Member};
 use crate::record::Forgot;
 use crate::replay::Damage;
 use crate::scan::{self, Scan};
@@ -32,6 +33,8 @@ pub struct Report {
     pub is_torn: bool,
     /// Durable data that is unreadable, and not exactly whose it was.
     pub losses: Vec<Damage>,
+    /// Small files of the directory that a start needs and that cannot be read: path and reason.
+    pub notes: Vec<(String, String)>,
     /// Files that do not belong here: the next start refuses the directory.
     pub unknown: Vec<String>,
     /// Log, segments and checkpoints together.
@@ -74,6 +77,20 @@ pub struct GroupReport {
     pub forgot: Forgot,
     /// Files that were set aside as damaged.
     pub aside: usize,
+    /// What of the segments cannot be read, if every message was looked at.
+    pub lost: Vec<Lost>,
+}
+
+/// Messages of a queue in a segment that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lost {
+    /// The segment's file.
+    pub path: String,
+    /// The queue's number.
+    pub queue: u64,
+    /// How many of its messages cannot be read, and how many there are.
+    pub count: u64,
+    pub of: u64,
 }
 
 /// Reads everything there is; changes nothing. `deep`: every message of every segment is read
@@ -111,9 +128,20 @@ pub fn inspect<D: Disk>(disk: &D, deep: bool) -> Result<Report, Error> {
         batches: scan.batches,
         is_torn: scan.is_torn,
         losses: scan.replay.losses(&wal_path),
+        notes: inspect_notes(disk),
         unknown: layout.unknown,
         bytes,
     })
+}
+
+fn inspect_notes<D: Disk>(disk: &D) -> Vec<(String, String)> {
+    let found = [
+        (BOOT_FILE, Boot::last(disk).err()),
+        (FOUNDING_FILE, Founding::load(disk).err()),
+        (MEMBERS_FILE, Member::load(disk).err()),
+    ];
+    let told = |(path, error): (&str, Option<Error>)| Some((path.to_owned(), error?.to_string()));
+    found.into_iter().filter_map(told).collect()
 }
 
 fn inspect_group<D: Disk>(
@@ -132,8 +160,12 @@ fn inspect_group<D: Disk>(
     let at = checkpoint.map_or((0, 0), |checkpoint| (checkpoint.index, checkpoint.term));
     let mut damage = files.damage.clone().or_else(|| scan.replay.damage(group, at, &wal_path));
     let metas = checkpoint.map_or(&[][..], |checkpoint| &checkpoint.segments);
+    let mut lost = Vec::new();
     if deep && damage.is_none() {
-        damage = metas.iter().find_map(|meta| read_segment(disk, identity, group, meta));
+        for meta in metas {
+            let found = read_segment(disk, identity, group, meta, &mut lost);
+            damage = damage.or(found);
+        }
     }
     let replayed = scan.replay.groups.get(&group);
     let mut entries =
@@ -150,6 +182,7 @@ fn inspect_group<D: Disk>(
         damage,
         forgot: replayed.map(|group| group.forgot).unwrap_or_default(),
         aside: layout.groups.get(&group).map_or(0, |names| names.aside.len()),
+        lost,
     })
 }
 
@@ -158,16 +191,23 @@ fn read_segment<D: Disk>(
     identity: &Identity,
     group: u32,
     meta: &crate::segments::SegmentMeta,
+    lost: &mut Vec<Lost>,
 ) -> Option<Damage> {
-    match crate::segments::Reader::open(disk, identity, group, meta).and_then(|s| s.verify()) {
+    let opened = crate::segments::Reader::open(disk, identity, group, meta);
+    let path = segment_path(group, meta.number);
+    let checked = opened.and_then(|segment| {
+        segment.verify().inspect_err(|_| {
+            let unreadable = segment.unreadable().into_iter();
+            let told = |(queue, count, of)| Lost { path: path.clone(), queue, count, of };
+            lost.extend(unreadable.map(told));
+        })
+    });
+    match checked {
         Ok(()) => None,
         Err(Error::Damaged { path, offset, what }) => {
             Some(Damage { path, offset, index: None, what })
         }
-        Err(error) => {
-            let path = segment_path(group, meta.number);
-            Some(Damage { path, offset: 0, index: None, what: error.to_string() })
-        }
+        Err(error) => Some(Damage { path, offset: 0, index: None, what: error.to_string() }),
     }
 }
 
@@ -210,6 +250,9 @@ impl fmt::Display for Report {
         }
         for loss in &self.losses {
             writeln!(f, "lost: {loss}")?;
+        }
+        for (_, why) in &self.notes {
+            writeln!(f, "unreadable: {why}")?;
         }
         for path in &self.unknown {
             writeln!(f, "unknown file: {path}")?;

@@ -61,7 +61,7 @@ pub use config::Config;
 pub use disk::{Access, Disk, DiskFile};
 pub use error::Error;
 pub use identity::{FORMAT_VERSION, Identity};
-pub use inspect::{FileReport, GroupReport, Report, inspect};
+pub use inspect::{FileReport, GroupReport, Lost, Report, inspect};
 pub use io::files::{FileDisk, OpenFile};
 pub use keeper::{FileStatus, Keeper};
 pub use notes::{Boot, Founding, Member};

@@ -6,7 +6,7 @@ mod model;
 
 use bytes::Bytes;
 use wal::sim::SimDisk;
-use wal::{CommitBatch, Config, Error, Identity, Item, Wal, inspect};
+use wal::{Boot, CommitBatch, Config, Error, Founding, Identity, Item, Wal, inspect};
 
 fn config() -> Config {
     Config { file_bytes: 8 << 10, ballast_bytes: 0, ..Config::new(model::IDENTITY) }
@@ -121,4 +121,19 @@ fn inspection_names_the_damage() {
     let damage = report.groups[0].damage.as_ref().unwrap();
     assert_eq!((damage.path.as_str(), damage.index), ("wal/00000001.wal", Some(1)));
     assert!(report.to_string().contains("damaged: wal/00000001.wal"), "{report}");
+}
+
+#[test]
+fn small_files_that_a_start_cannot_read_are_named_when_the_directory_is_examined() {
+    let disk = used();
+    Boot::next(&disk).unwrap();
+    Founding { groups_per_node: 8, nodes: vec![(1, String::new())] }.store(&disk).unwrap();
+    assert_eq!(inspect(&disk, false).unwrap().notes, []);
+    for (count, path) in [(1, "FOUNDING"), (2, "BOOT")] {
+        disk.flip_bit(path, 150);
+        let report = inspect(&disk, false).unwrap();
+        assert_eq!(report.notes.len(), count, "{:?}", report.notes);
+        assert!(report.notes.iter().any(|(named, _)| named == path));
+        assert!(report.to_string().contains(path), "{report}");
+    }
 }

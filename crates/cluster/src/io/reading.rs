@@ -49,12 +49,31 @@ pub(crate) fn run(
             Counters::add(&node.counters.fetches, 1);
             let runs = match read_fetch(reader, segments, &fetch) {
                 Ok(runs) => runs,
+                Err(error @ Error::Damaged { .. }) if node.peers.is_none() => {
+                    // Without an answer the queue waits for it, and nobody else does.
+                    tell_stopped(node, &fetch, &error);
+                    continue;
+                }
                 Err(error) => fail_reading(reader, &error, node, failure),
             };
             let Fetch { group, queue, .. } = fetch;
             node.shard_of(group).push(Input::Fetched { group, queue, runs });
         }
     }
+}
+
+/// Nobody has what this node has lost, so the queue stops before it: what comes behind it must not be
+/// delivered as if nothing were missing.
+fn tell_stopped(node: &Node, fetch: &Fetch, error: &Error) {
+    let catalog = node.catalog.read().unwrap_or_else(PoisonError::into_inner);
+    let queue = catalog.queue_by_id(fetch.queue).map(|queue| (&queue.vhost, &queue.name));
+    let (vhost, name) = queue.map_or(("", "(deleted)"), |(vhost, name)| (vhost, name));
+    tracing::error!(
+        vhost,
+        queue = name,
+        "a message on disk is damaged: {error}. This queue delivers nothing more, the others go on. Stop the \
+         node and run `millrace doctor --deep`, which names what is lost; restore a backup, or delete the queue"
+    );
 }
 
 /// What is damaged in a segment is found again at the next start, and given back by the other nodes.

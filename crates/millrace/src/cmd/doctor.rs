@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use wal::{Damage, FileDisk, Report, inspect};
+use wal::{Damage, FileDisk, Lost, Report, inspect};
 
 /// What was found is not as it should be.
 const EXIT_FOUND: u8 = 1;
@@ -56,7 +56,7 @@ fn unable(args: &Args, why: &str) -> ExitCode {
     ExitCode::from(EXIT_UNABLE)
 }
 
-/// What keeps a node from starting, and what to do about it.
+/// What keeps a node from starting, or a queue from being read, and what to do about it.
 fn problems(report: &Report) -> Vec<String> {
     let mut problems = Vec::new();
     for group in &report.groups {
@@ -67,9 +67,20 @@ fn problems(report: &Report) -> Vec<String> {
                 place(damage)
             ));
         }
+        for Lost { path, queue, count, of } in &group.lost {
+            problems.push(format!(
+                "group {}: {count} of the {of} messages that {path} has of queue number {queue} cannot be read",
+                group.group
+            ));
+        }
     }
     for loss in &report.losses {
         problems.push(format!("the log: {}", place(loss)));
+    }
+    for (path, why) in &report.notes {
+        problems.push(format!(
+            "{why}. A node does not start without it: restore {path} from a backup of this directory"
+        ));
     }
     for name in &report.unknown {
         problems.push(format!(

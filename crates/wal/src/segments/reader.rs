@@ -85,6 +85,36 @@ impl<D: Disk> Reader<D> {
         Ok(())
     }
 
+    /// Queues of which something cannot be read: how many messages, and of how many. One by one, so
+    /// what lies behind a damaged message counts as read if the position index leads there.
+    pub(crate) fn unreadable(&self) -> Vec<(u64, u64, u64)> {
+        let of_row = |row: &Row| {
+            let Extent { queue, first_seq, last_seq, count, .. } = row.extent;
+            let (mut found, mut next) = (0, first_seq);
+            while next <= last_seq {
+                match self.read(queue, next, 1) {
+                    Ok(read) => match read.last() {
+                        Some((last, _)) => {
+                            found += read.len() as u64;
+                            next = last + 1;
+                        }
+                        None => break,
+                    },
+                    Err(_) => next = self.behind_damage(row, next),
+                }
+            }
+            (found < count).then(|| (queue, count - found, count))
+        };
+        self.inner.rows.iter().filter_map(of_row).collect()
+    }
+
+    /// Where reading may go on if message `seq` cannot be read: where the position index leads.
+    fn behind_damage(&self, row: &Row, seq: u64) -> u64 {
+        let index = self.inner.index(row).unwrap_or_default();
+        let behind = index.iter().map(|(first, _)| *first).find(|first| *first > seq);
+        behind.unwrap_or(u64::MAX)
+    }
+
     /// Messages of `queue` from `from_seq` on, in order, until their contents reach `bytes_max`:
     /// at least one, if there is one. All of them are parts of one buffer.
     pub fn read(
