@@ -14,6 +14,7 @@ use crate::disk::{Disk, DiskFile};
 use crate::error::{Context, Error};
 use crate::groups::GroupFiles;
 use crate::layout::{checkpoint_path, checkpoint_temporary, group_dir, segment_path};
+use crate::limits::CHECKPOINT_BYTES_MAX;
 use crate::preparer::Preparer;
 use crate::segments::{self, SegmentMeta};
 use crate::shared::{Floor, GROUPS_DIR, Shared, sync_dir};
@@ -140,6 +141,7 @@ impl<D: Disk> Keeper<D> {
         let disk = &self.shared.disk;
         let temporary = checkpoint_temporary(group);
         let bytes = stored.encode(&self.shared.config.identity);
+        assert!(bytes.len() as u64 <= CHECKPOINT_BYTES_MAX, "what is written can be read again");
         // The names of the segments first: the checkpoint must not know what a cut takes away.
         sync_dir(disk, &group_dir(group))?;
         let file = disk.create(&temporary).at("create", &temporary)?;
