@@ -7,6 +7,7 @@
 
 pub mod bodies;
 pub mod catalog_group;
+pub mod change;
 pub mod checkpoint;
 pub mod copying;
 mod entry;

@@ -121,6 +121,9 @@ pub const JOIN_WAIT_MS: u64 = 1000;
 /// Milliseconds after which a node that cannot be reached holds nothing any more.
 pub const LOST_MS: u64 = 2000;
 
+/// Longest change of a group's members that is read, in bytes: hundreds of nodes.
+pub const CHANGE_BYTES_MAX: usize = 4096;
+
 /// Milliseconds without a majority in reach after which publishers are told so.
 pub const MINORITY_MS: u64 = 1000;
 
