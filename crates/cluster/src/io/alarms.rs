@@ -16,9 +16,12 @@ const LOG_FILES_FREE: u64 = 2;
 pub(crate) fn run(node: &Node, config: &Config) {
     let mut alarms = Alarms::default();
     while !node.is_stopping() {
-        alarms = judged(alarms, config, resident_bytes(), free_bytes(config));
-        let alarms = Alarms { disk: alarms.disk || node.is_short(), ..alarms };
-        node.set_alarms(alarms);
+        let (told, resident, free) = (alarms, resident_bytes(), free_bytes(config));
+        alarms = judged(alarms, config, resident, free);
+        node.set_alarms(Alarms { disk: alarms.disk || node.is_short(), ..alarms });
+        for line in words(told, alarms, config, resident, free) {
+            tracing::warn!("{line}");
+        }
         std::thread::park_timeout(PERIOD);
     }
 }
@@ -45,6 +48,46 @@ fn free_bytes(config: &Config) -> Option<u64> {
     Some(stat.f_bavail * stat.f_frsize)
 }
 
+/// What there is to say of a change: what happened, the numbers, what the node does now, and what can be done.
+fn words(
+    before: Alarms,
+    after: Alarms,
+    config: &Config,
+    resident: Option<u64>,
+    free: Option<u64>,
+) -> Vec<String> {
+    let mut lines = Vec::new();
+    let (dir, limit) = (config.data_dir.display(), mebibytes(Some(config.disk_free_limit)));
+    let free = mebibytes(free);
+    match (before.disk, after.disk) {
+        (false, true) => lines.push(format!(
+            "low on disk: {free} are free for {dir}, and disk_free_limit is {limit}. Publishers wait, consumers go on. Let \
+             consumers take what is queued, make room on that file system, or set a lower disk_free_limit"
+        )),
+        (true, false) => lines
+            .push(format!("no longer low on disk: {free} are free for {dir}. Publishers go on")),
+        (true, true) | (false, false) => {}
+    }
+    let (resident, limit) = (mebibytes(resident), mebibytes(Some(config.memory_limit)));
+    match (before.memory, after.memory) {
+        (false, true) => lines.push(format!(
+            "low on memory: the process holds {resident}, and memory_limit is {limit}. Publishers wait, consumers go on. \
+             Let consumers take what is queued, close connections that are not needed, or set a higher memory_limit"
+        )),
+        (true, false) => lines
+            .push(format!("no longer low on memory: the process holds {resident}. Publishers go on")),
+        (true, true) | (false, false) => {}
+    }
+    lines
+}
+
+fn mebibytes(bytes: Option<u64>) -> String {
+    bytes.map_or_else(
+        || "an unknown number of MiB".to_owned(),
+        |bytes| format!("{} MiB", bytes >> 20),
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -65,5 +108,35 @@ mod tests {
         assert_eq!(both, Alarms { memory: true, disk: true });
         assert_eq!(judged(both, &config, None, None), both);
         assert_eq!(judged(both, &config, Some(100), Some(10)), Alarms::default());
+    }
+
+    #[test]
+    fn an_alarm_says_the_numbers_what_happens_and_what_to_do_and_its_end_says_so() {
+        let config = Config {
+            data_dir: "/var/lib/millrace".into(),
+            groups: 1,
+            shards: 1,
+            wal_file_bytes: 1,
+            memory_limit: 600 << 20,
+            disk_free_limit: 2 << 30,
+            new_cluster: 1,
+            peers: None,
+        };
+        let (none, disk) = (Alarms::default(), Alarms { disk: true, memory: false });
+        let told = |before, after| words(before, after, &config, Some(700 << 20), Some(17 << 20));
+        let [line] = &told(none, disk)[..] else { panic!("one alarm, one line") };
+        for part in [
+            "17 MiB are free",
+            "/var/lib/millrace",
+            "disk_free_limit is 2048 MiB",
+            "Publishers wait",
+        ] {
+            assert!(line.contains(part), "{line}");
+        }
+        assert!(told(disk, none)[0].contains("no longer low on disk"));
+        assert!(told(disk, disk).is_empty());
+        let memory = Alarms { memory: true, disk: false };
+        assert!(told(none, memory)[0].contains("holds 700 MiB, and memory_limit is 600 MiB"));
+        assert_eq!(told(disk, memory).len(), 2);
     }
 }

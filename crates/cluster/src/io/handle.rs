@@ -133,7 +133,6 @@ impl Node {
     pub(crate) fn set_alarms(&self, alarms: Alarms) {
         let bits = u8::from(alarms.memory) | u8::from(alarms.disk) << 1;
         if self.alarms.swap(bits, Ordering::Relaxed) != bits {
-            tracing::warn!(memory = alarms.memory, disk = alarms.disk, "alarms changed");
             self.sessions.tell_all(|| Answer::Alarms(alarms));
         }
     }
