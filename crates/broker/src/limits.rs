@@ -14,6 +14,9 @@ pub const REFUSALS_WAITING_MAX: usize = 1000;
 /// How long the peer may take to answer `connection.close`.
 pub const CLOSE_WAIT: Duration = Duration::from_secs(10);
 
+/// How long all peers together may take to answer it when the node stops.
+pub const STOP_WAIT: Duration = Duration::from_secs(2);
+
 /// How long bytes may wait for a socket that takes none.
 pub const WRITE_STALL: Duration = Duration::from_secs(30);
 

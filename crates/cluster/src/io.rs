@@ -21,5 +21,6 @@ mod start;
 mod store;
 
 pub use handle::{AnswerReceiver, ClusterHandle, Counters, Status};
+pub use neighbours::foresee;
 pub use peers::Admission;
 pub use start::{Config, Failure, StartError, launch, start};

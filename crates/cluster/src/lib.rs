@@ -34,7 +34,8 @@ mod told;
 mod waiter;
 
 pub use io::{
-    Admission, AnswerReceiver, ClusterHandle, Config, Failure, StartError, Status, launch, start,
+    Admission, AnswerReceiver, ClusterHandle, Config, Failure, StartError, Status, foresee, launch,
+    start,
 };
 pub use membership::PeerConfig;
 pub use request::{Alarms, Answer, Delivery, Held, Leaving, Request, Ticket};

@@ -4,10 +4,11 @@ mod bench;
 mod cluster;
 mod consume;
 mod doctor;
-mod log;
+pub(crate) mod log;
 mod publish;
 mod relay;
 mod serve;
+mod terminal;
 mod url;
 mod work;
 

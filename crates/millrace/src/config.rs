@@ -14,6 +14,8 @@ use machine::NodeId;
 use machine::limits::NODE_ID_MAX;
 use toml::de::{DeTable, DeValue};
 
+use crate::cmd::log;
+
 /// What a setting accepts.
 #[derive(Clone, Debug)]
 enum Accepts {
@@ -27,6 +29,8 @@ enum Accepts {
     /// A number of bytes, or text with a unit: `64MiB`, `2GB`.
     Bytes(RangeInclusive<u64>),
     Text,
+    /// What to log.
+    Log,
 }
 
 /// One setting.
@@ -213,9 +217,9 @@ const SETTINGS: &[Setting] = &[
     Setting {
         key: "log",
         variable: "MILLRACE_LOG",
-        accepts: Accepts::Text,
+        accepts: Accepts::Log,
         default: "info",
-        about: "what is written to standard error: error, warn, info, debug, or per part",
+        about: "what is written to standard error: off, error, warn, info, debug, trace; or per part: info,cluster=debug",
     },
 ];
 
@@ -240,7 +244,72 @@ pub(crate) struct Config {
     /// `None`: this node is alone.
     pub(crate) peers: Option<PeerConfig>,
     pub(crate) log: String,
+    /// Every setting as it was written.
+    texts: BTreeMap<&'static str, String>,
+    /// Variables that look like settings and are none.
+    ignored: Vec<String>,
 }
+
+impl Config {
+    /// A sentence on variables that look like settings and are none, if there are any. Whoever runs a
+    /// container has some: Kubernetes sets MILLRACE_SERVICE_HOST for a service called millrace.
+    pub(crate) fn ignored_variables(&self) -> Option<String> {
+        (!self.ignored.is_empty()).then(|| {
+            format!(
+                "variables of the environment that are no settings of `millrace serve`, and were ignored: {}",
+                self.ignored.join(", ")
+            )
+        })
+    }
+
+    /// The settings that another configuration has otherwise.
+    pub(crate) fn differences(&self, other: &Self) -> Vec<&'static str> {
+        let differs = |key: &&'static str| self.texts.get(key) != other.texts.get(key);
+        SETTINGS.iter().map(|setting| setting.key).filter(differs).collect()
+    }
+}
+
+/// A setting that the command line gives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Flag {
+    key: &'static str,
+    text: String,
+    /// As it was written, for messages.
+    place: String,
+}
+
+impl Flag {
+    /// The setting has an option of its own.
+    pub(crate) fn named(key: &'static str, text: String) -> Self {
+        Self { key, text, place: format!("command line, --{}", key.replace('_', "-")) }
+    }
+
+    /// What stands behind `--set`: KEY=VALUE.
+    ///
+    /// # Errors
+    /// A sentence that says what it should be.
+    pub(crate) fn set(text: &str) -> Result<Self, String> {
+        let Some((key, value)) = text.split_once('=') else {
+            return Err(format!(
+                "command line, --set {text}: it must be KEY=VALUE, for instance groups=8"
+            ));
+        };
+        let Some(setting) = SETTINGS.iter().find(|setting| setting.key == key) else {
+            let known = list(|setting| setting.key);
+            return Err(format!(
+                "command line, --set {key}: there is no setting {key}; known are {known}"
+            ));
+        };
+        Ok(Self {
+            key: setting.key,
+            text: value.to_owned(),
+            place: format!("command line, --set {key}"),
+        })
+    }
+}
+
+/// Variables of other commands, which have no meaning for `serve`.
+const OTHERS_VARIABLES: [&str; 3] = ["MILLRACE_CONFIG", "MILLRACE_RELAY_", "MILLRACE_WORK_"];
 
 /// A value and where it was found, for messages.
 #[derive(Clone, Debug)]
@@ -254,9 +323,10 @@ struct Found {
 pub(crate) fn load(
     file: Option<(&Path, &str)>,
     variables: impl Iterator<Item = (String, String)>,
-    flags: &[(&'static str, String)],
+    flags: &[Flag],
 ) -> Result<Config, Vec<String>> {
     let mut problems = Vec::new();
+    let mut ignored = Vec::new();
     let mut found: BTreeMap<&'static str, Found> = BTreeMap::new();
     for setting in SETTINGS {
         let place = "default".to_owned();
@@ -270,15 +340,12 @@ pub(crate) fn load(
             Some(setting) => {
                 found.insert(setting.key, Found { text, place: format!("environment, {name}") });
             }
-            None => problems.push(format!(
-                "environment, {name}: there is no such setting; known are {}",
-                list(|setting| setting.variable)
-            )),
+            None if OTHERS_VARIABLES.iter().any(|other| name.starts_with(other)) => {}
+            None => ignored.push(name),
         }
     }
-    for (key, text) in flags {
-        let place = format!("command line, --{}", key.replace('_', "-"));
-        found.insert(key, Found { text: text.clone(), place });
+    for Flag { key, text, place } in flags {
+        found.insert(key, Found { text: text.clone(), place: place.clone() });
     }
     for setting in SETTINGS {
         if let Err(why) = check(&setting.accepts, &found[setting.key].text, setting.default) {
@@ -302,7 +369,7 @@ pub(crate) fn load(
             first.place, first.text
         )]);
     }
-    let config = build(&found);
+    let config = Config { ignored, ..build(&found) };
     if let Some(Err(why)) = config.peers.as_ref().map(PeerConfig::check) {
         return Err(vec![format!("{}: {why}", found["peers"].place)]);
     }
@@ -315,11 +382,6 @@ pub(crate) fn load(
         )]);
     }
     Ok(config)
-}
-
-/// The setting of that name.
-pub(crate) fn key(name: &str) -> Option<&'static str> {
-    SETTINGS.iter().find(|setting| setting.key == name).map(|setting| setting.key)
 }
 
 /// The settings as a file that could be read back, with what each is for.
@@ -341,7 +403,8 @@ pub(crate) fn reference() -> String {
             | Accepts::Address
             | Accepts::AddressOrNone
             | Accepts::Nodes
-            | Accepts::Text => String::new(),
+            | Accepts::Text
+            | Accepts::Log => String::new(),
         };
         text.push_str(&format!("# {about}{range}; {variable}\n{key} = {value}\n\n"));
     }
@@ -394,6 +457,7 @@ fn check(accepts: &Accepts, text: &str, default: &str) -> Result<(), String> {
     match accepts {
         Accepts::Path | Accepts::Text if text.is_empty() => Err("it must not be empty".to_owned()),
         Accepts::Path | Accepts::Text => Ok(()),
+        Accepts::Log => log::filter(text).map(|_| ()),
         Accepts::Address => match text.rsplit_once(':') {
             Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => Ok(()),
             _ => Err("it must be ADDRESS:PORT, for instance 127.0.0.1:5672".to_owned()),
@@ -517,6 +581,8 @@ fn build(found: &BTreeMap<&'static str, Found>) -> Config {
         message_bytes_max: number("message_bytes_max"),
         peers: peers(found),
         log: text("log"),
+        texts: found.iter().map(|(key, found)| (*key, found.text.clone())).collect(),
+        ignored: Vec::new(),
     }
 }
 
@@ -535,7 +601,7 @@ mod tests {
             ("MILLRACE_CHANNEL_MAX".to_owned(), "9".to_owned()),
         ];
         let file = "groups = 2\nchannel_max = 5\nheartbeat_s = 7\n";
-        let flags = [("groups", "4".to_owned())];
+        let flags = [Flag::set("groups=4").unwrap()];
         let config =
             load(Some((Path::new("m.toml"), file)), variables.into_iter(), &flags).unwrap();
         assert_eq!((config.groups, config.channel_max, config.heartbeat_s), (4, 9, 7));
@@ -560,10 +626,55 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_that_is_no_setting_is_refused() {
-        let variables = [("MILLRACE_GROPUS".to_owned(), "3".to_owned())];
-        let problems = load(None, variables.into_iter(), &[]).unwrap_err();
-        assert!(problems[0].contains("MILLRACE_GROPUS"));
+    fn variables_that_are_no_settings_are_ignored_and_told() {
+        let set = |names: &[&str]| {
+            let variables =
+                names.iter().map(|name| ((*name).to_owned(), "tcp://10.0.0.1:5672".to_owned()));
+            load(None, variables.collect::<Vec<_>>().into_iter(), &[]).unwrap()
+        };
+        let config = set(&[
+            "MILLRACE_SERVICE_HOST",
+            "MILLRACE_PORT_5672_TCP",
+            "MILLRACE_RELAY_CONFIG",
+            "HOME",
+        ]);
+        let told = config.ignored_variables().unwrap();
+        assert!(told.ends_with("ignored: MILLRACE_SERVICE_HOST, MILLRACE_PORT_5672_TCP"), "{told}");
+        assert_eq!(
+            set(&["MILLRACE_RELAY_CONFIG", "MILLRACE_WORK_METRICS"]).ignored_variables(),
+            None
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_with_set_names_set_and_what_it_takes() {
+        assert!(Flag::set("x").unwrap_err().contains("--set x: it must be KEY=VALUE"));
+        let unknown = Flag::set("x=1").unwrap_err();
+        assert!(unknown.contains("there is no setting x; known are data_dir"), "{unknown}");
+        let wrong = [Flag::set("groups=0").unwrap(), Flag::named("amqp", "here".to_owned())];
+        let problems = load(None, std::iter::empty(), &wrong).unwrap_err();
+        assert!(problems[0].starts_with("command line, --amqp: amqp is \"here\""), "{problems:?}");
+        assert!(
+            problems[1].starts_with("command line, --set groups: groups is \"0\""),
+            "{problems:?}"
+        );
+    }
+
+    #[test]
+    fn a_typo_in_the_log_level_is_refused() {
+        let problems = from_file("log = \"inof\"\n").unwrap_err();
+        assert!(
+            problems[0].starts_with("m.toml:1: log is \"inof\": \"inof\" is no level"),
+            "{problems:?}"
+        );
+    }
+
+    #[test]
+    fn settings_that_changed_are_named() {
+        let (old, new) =
+            (from_file("groups = 3\n").unwrap(), from_file("log = \"debug\"\n").unwrap());
+        assert_eq!(new.differences(&old), ["groups", "log"]);
+        assert!(old.differences(&old).is_empty());
     }
 
     #[test]

@@ -124,7 +124,7 @@ pub async fn accept(listener: TcpListener, broker: Arc<Broker>, mut stop: watch:
     drop(newcomer);
     drop(listener);
     let all_told = async { while connections.join_next().await.is_some() {} };
-    if tokio::time::timeout(broker.config.close_wait, all_told).await.is_err() {
+    if tokio::time::timeout(limits::STOP_WAIT, all_told).await.is_err() {
         connections.shutdown().await;
     }
 }

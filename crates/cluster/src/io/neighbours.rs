@@ -1,5 +1,6 @@
 //! Who this node is, who the others are, and where both are written down.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use machine::{Catalog, NodeId, NodeInfo};
@@ -53,6 +54,32 @@ pub(super) fn identify(
             Ok((identity, None))
         }
     }
+}
+
+/// What a start would refuse, told without one: nothing is made, opened or asked of another node. Where this node
+/// will listen for others, if it will.
+///
+/// # Errors
+/// A sentence that says what to do.
+pub fn foresee(data_dir: &Path, peers: Option<&PeerConfig>) -> Result<Option<String>, String> {
+    let unreadable =
+        |error: Error| format!("the data directory {} cannot be used: {error}", data_dir.display());
+    // What is not there will be made.
+    let disk = FileDisk::existing(data_dir).ok();
+    let existing = disk.as_ref().map(Identity::load).transpose().map_err(unreadable)?.flatten();
+    let Some(peers) = peers else {
+        let members = disk.as_ref().map(Member::load).transpose().map_err(unreadable)?;
+        let is_member = members.is_some_and(|members| !members.is_empty());
+        return existing
+            .filter(|_| is_member)
+            .map_or(Ok(None), |identity| Err(refuse_alone(&identity)));
+    };
+    peers.tls.as_ref().map(Tls::load).transpose()?;
+    let node = match (&peers.join, existing) {
+        (Some(_), None) => peers.joiner(ALONE)?.node,
+        (Some(_) | None, existing) => NodeId(peers.identify(existing, ALONE)?.node),
+    };
+    peers.listen_address(node).map(Some)
 }
 
 fn tls(config: &PeerConfig) -> Result<Option<Tls>, StartError> {

@@ -4,8 +4,6 @@
 //! the sequence numbers they name, bodies by their length.
 #![allow(
     clippy::disallowed_methods,
-    clippy::print_stdout,
-    clippy::print_stderr,
     reason = "a load generator reads clocks, starts threads and talks to its user"
 )]
 
@@ -28,6 +26,7 @@ use std::time::Duration;
 
 use client::Url;
 
+use super::terminal;
 use super::url::UrlParser;
 
 const EXAMPLES: &str = "\
@@ -174,7 +173,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args) -> ExitCode {
     if let Some(how) = args.dead_letter {
         return told(dead::run(&args, how).and_then(|report| {
-            println!("{}", if args.json { report.to_json() } else { report.to_string() });
+            terminal::say(&if args.json { report.to_json() } else { report.to_string() });
             report.complaint().map_or(Ok(()), Err)
         }));
     }
@@ -182,9 +181,9 @@ pub(crate) fn run(args: Args) -> ExitCode {
         let outcome = drive::run(&plan)?;
         let report = report::Report::new(&plan, &outcome);
         if args.json {
-            println!("{}", report.to_json());
+            terminal::say(&report.to_json());
         } else {
-            println!("{report}");
+            terminal::say(&report.to_string());
         }
         report.complaint().map_or(Ok(()), Err)
     }))
@@ -194,7 +193,7 @@ fn told(result: Result<(), String>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
-            eprintln!("millrace bench: {why}");
+            terminal::remark(&format!("millrace bench: {why}"));
             ExitCode::FAILURE
         }
     }

@@ -6,8 +6,9 @@
 
 mod banner;
 mod open_files;
+mod port;
+mod told;
 
-use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -18,14 +19,17 @@ use banner::Banner;
 use broker::io::first_user;
 use broker::porter::PorterMetrics;
 use cluster::{ClusterHandle, Failure, StartError};
-use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
+use port::Port;
+use told::{Ears, Told};
 
-use crate::config::{self, Config};
+use super::log::{self, Dial, LogFormat};
+use super::terminal;
+use crate::config::{self, Config, Flag};
 use crate::control::Control;
 
-/// How long sessions may take to say goodbye when the node stops.
-const GOODBYE: Duration = Duration::from_secs(2);
+/// How long what serves clients may take to end when the node stops: somewhat longer than a client may take
+/// to answer that it is told to go.
+const GOODBYE: Duration = Duration::from_millis(2500);
 
 /// How long the node's threads may take after that. What they do later than this, nobody waits for.
 const STOPPING: Duration = Duration::from_millis(2200);
@@ -75,7 +79,7 @@ pub(crate) struct Args {
 /// Runs the broker until it is told to stop.
 pub(crate) fn run(args: Args) -> ExitCode {
     if args.print_config {
-        return say(&config::reference());
+        return said(&config::reference());
     }
     let config = match load(&args) {
         Ok(config) => config,
@@ -83,13 +87,22 @@ pub(crate) fn run(args: Args) -> ExitCode {
             return fail(&format!("The configuration is wrong:\n  {}", problems.join("\n  ")));
         }
     };
+    let listen = match cluster::foresee(&config.data_dir, config.peers.as_ref()) {
+        Ok(listen) => listen,
+        Err(why) => return fail(&why),
+    };
+    let ignored = config.ignored_variables();
     if args.check_config {
-        return say("The configuration is right.\n");
+        let remark = ignored.map(|ignored| format!("{ignored}\n")).unwrap_or_default();
+        return said(&format!("The configuration is right.\n{remark}"));
     }
-    let filter = tracing_subscriber::EnvFilter::new(&config.log);
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let dial = log::begin(&config.log, LogFormat::Text);
+    if let Some(ignored) = ignored {
+        tracing::warn!("{ignored}");
+    }
     open_files::raise();
-    match serve(&config) {
+    let reload = Reload { args, config: config.clone(), dial };
+    match serve(&config, listen.as_deref(), reload) {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => fail(&why),
     }
@@ -98,7 +111,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
 fn load(args: &Args) -> Result<Config, Vec<String>> {
     let mut flags = Vec::new();
     if let Some(dir) = &args.data_dir {
-        flags.push(("data_dir", dir.display().to_string()));
+        flags.push(Flag::named("data_dir", dir.display().to_string()));
     }
     let node_id = args.node_id.map(|number| number.to_string());
     let texts = [
@@ -109,13 +122,13 @@ fn load(args: &Args) -> Result<Config, Vec<String>> {
         ("join", &args.join),
     ];
     for (key, text) in texts {
-        flags.extend(text.clone().map(|text| (key, text)));
+        flags.extend(text.clone().map(|text| Flag::named(key, text)));
     }
     let mut problems = Vec::new();
     for set in &args.set {
-        match set.split_once('=').and_then(|(key, value)| Some((config::key(key)?, value))) {
-            Some((key, value)) => flags.push((key, value.to_owned())),
-            None => problems.push(format!("command line, --set {set}: there is no such setting")),
+        match Flag::set(set) {
+            Ok(flag) => flags.push(flag),
+            Err(why) => problems.push(why),
         }
     }
     let text = match args.config.as_ref().map(|path| (path, read(path))) {
@@ -127,8 +140,7 @@ fn load(args: &Args) -> Result<Config, Vec<String>> {
         None => None,
     };
     let file = text.as_ref().map(|(path, text)| (*path, text.as_str()));
-    let variables = std::env::vars().filter(|(name, _)| name != "MILLRACE_CONFIG");
-    match config::load(file, variables, &flags) {
+    match config::load(file, variables(), &flags) {
         Ok(config) if problems.is_empty() => Ok(config),
         Ok(_) => Err(problems),
         Err(more) => Err([problems, more].concat()),
@@ -139,10 +151,21 @@ fn read(path: &std::path::Path) -> std::io::Result<String> {
     std::fs::read_to_string(path)
 }
 
-fn serve(config: &Config) -> Result<(), String> {
+/// The environment. What is not text is no setting of ours.
+fn variables() -> impl Iterator<Item = (String, String)> {
+    std::env::vars_os()
+        .filter_map(|(name, text)| Some((name.into_string().ok()?, text.into_string().ok()?)))
+}
+
+/// Serves until it is told to stop. `listen`: where other nodes are to reach this one.
+fn serve(config: &Config, listen: Option<&str>, reload: Reload) -> Result<(), String> {
+    // Before the data directory is made or touched: most starts that fail, fail here.
+    let port = Port::take(&config.amqp)?;
+    listen.map_or(Ok(()), port::probe_peer)?;
+    let ears = Ears::open()?;
     let failure = Failure::new(|why| {
         tracing::error!("the disk failed, and the node stops: {why}");
-        let _ = writeln!(std::io::stderr(), "millrace: the disk failed, and the node stops: {why}");
+        terminal::remark(&format!("millrace: the disk failed, and the node stops: {why}"));
         std::process::exit(EXIT_DISK);
     });
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
@@ -168,7 +191,8 @@ fn serve(config: &Config) -> Result<(), String> {
         .enable_all()
         .build()
         .map_err(|error| format!("The runtime cannot start: {error}"))?;
-    let served = runtime.block_on(run_until_told(config, &cluster));
+    ears.up();
+    let served = runtime.block_on(run_until_told(config, &cluster, port, ears, reload));
     runtime.shutdown_timeout(Duration::from_millis(200));
     let late = cluster.stop_within(STOPPING);
     if !late.is_empty() {
@@ -181,29 +205,43 @@ fn serve(config: &Config) -> Result<(), String> {
 }
 
 /// The control socket answers from the start; AMQP when the node's groups can serve.
-async fn run_until_told(config: &Config, cluster: &ClusterHandle) -> Result<(), String> {
+async fn run_until_told(
+    config: &Config,
+    cluster: &ClusterHandle,
+    port: Port,
+    mut ears: Ears,
+    mut reload: Reload,
+) -> Result<(), String> {
     let control = tokio::spawn(Control::open(&config.data_dir)?.serve(cluster.clone()));
     let waiting = cluster.clone();
-    let ready = tokio::task::spawn_blocking(move || waiting.wait_ready());
-    let mut terminate = signal(SignalKind::terminate()).map_err(|error| error.to_string())?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| error.to_string())?;
-    let is_told = tokio::select! {
-        _ = ready => false,
-        _ = terminate.recv() => true,
-        _ = interrupt.recv() => true,
+    let mut ready = tokio::task::spawn_blocking(move || waiting.wait_ready());
+    let is_told = loop {
+        tokio::select! {
+            _ = &mut ready => break false,
+            told = ears.next() => match told {
+                Told::Stop => break true,
+                Told::Reload => reload.again(),
+                // There is nothing to report before anything is served.
+                Told::Report => {}
+            },
+        }
     };
-    let served = if is_told { Ok(()) } else { listen(config, cluster).await };
+    let served = match is_told {
+        true => Ok(()),
+        false => listen_on(port, config, cluster, ears, reload).await,
+    };
     control.abort();
     served
 }
 
-async fn listen(config: &Config, cluster: &ClusterHandle) -> Result<(), String> {
-    let listener = TcpListener::bind(&config.amqp).await.map_err(|error| {
-        format!(
-            "AMQP cannot listen on {}: {error}. Choose another address with --amqp ADDR:PORT",
-            config.amqp
-        )
-    })?;
+async fn listen_on(
+    port: Port,
+    config: &Config,
+    cluster: &ClusterHandle,
+    mut ears: Ears,
+    mut reload: Reload,
+) -> Result<(), String> {
+    let listener = port.open()?;
     let address = listener.local_addr().map_err(|error| error.to_string())?;
     let sessions = broker::Config {
         frame_bytes_max: config.frame_bytes_max,
@@ -226,17 +264,16 @@ async fn listen(config: &Config, cluster: &ClusterHandle) -> Result<(), String> 
     let serving = broker::io::listener::serve(listener, cluster.clone(), sessions, stopped);
     let serving = tokio::spawn(serving);
     announce(config, address, cluster);
-    let mut terminate = signal(SignalKind::terminate()).map_err(|error| error.to_string())?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| error.to_string())?;
-    let mut report = signal(SignalKind::user_defined1()).map_err(|error| error.to_string())?;
     loop {
-        tokio::select! {
-            _ = terminate.recv() => break,
-            _ = interrupt.recv() => break,
-            _ = report.recv() => tell_counters(cluster, &dead_letters),
+        match ears.next().await {
+            Told::Stop => break,
+            Told::Reload => reload.again(),
+            Told::Report => tell_counters(cluster, &dead_letters),
         }
     }
-    tracing::info!("stopping");
+    tracing::info!(
+        "stopping: clients are told; a second signal ends the process at once, which loses nothing"
+    );
     // Connections are closed with 320 by their own tasks; the listener's task ends with the last.
     stop.send_replace(true);
     cluster.announce_stop();
@@ -244,6 +281,44 @@ async fn listen(config: &Config, cluster: &ClusterHandle) -> Result<(), String> 
         tracing::warn!("some connections did not say goodbye in time");
     }
     Ok(())
+}
+
+/// What SIGHUP does: the settings are read again. What can change while a node runs is what it logs.
+struct Reload {
+    args: Args,
+    /// What is in force, but for what it logs.
+    config: Config,
+    dial: Dial,
+}
+
+impl Reload {
+    fn again(&mut self) {
+        let config = match load(&self.args) {
+            Ok(config) => config,
+            Err(problems) => {
+                let problems = problems.join("; ");
+                tracing::error!(%problems, "SIGHUP: the settings are wrong; nothing was changed");
+                return;
+            }
+        };
+        if let Err(why) = self.dial.turn(&config.log) {
+            tracing::error!(%why, "SIGHUP: what is logged cannot be changed");
+        }
+        let waiting: Vec<_> =
+            config.differences(&self.config).into_iter().filter(|key| *key != "log").collect();
+        // What was asked for is told, whatever the level is now.
+        let log = &config.log;
+        match waiting.is_empty() {
+            true => {
+                tracing::warn!(%log, "SIGHUP: settings read again; nothing but `log` can have changed")
+            }
+            false => {
+                let waiting = waiting.join(", ");
+                tracing::warn!(%log, %waiting, "SIGHUP: settings read again; `log` holds from now on, the others \
+                                                that changed wait for a restart");
+            }
+        }
+    }
 }
 
 /// The lines that tell a newcomer what to do next. The first is what scripts wait for.
@@ -258,7 +333,7 @@ fn announce(config: &Config, address: std::net::SocketAddr, cluster: &ClusterHan
         data_dir: &data_dir,
         program: &program,
     };
-    say(&banner.text());
+    said(&banner.text());
 }
 
 /// What `kill -USR1` asks for: one line of JSON on standard error.
@@ -297,8 +372,7 @@ fn tell_counters(cluster: &ClusterHandle, dead_letters: &PorterMetrics) {
             "retries": load(&dead_letters.retries),
         },
     });
-    // Nobody is left to tell if standard error is gone.
-    let _ = writeln!(std::io::stderr(), "{line}");
+    terminal::remark(&line.to_string());
 }
 
 /// 60 % of the machine's memory, or of the limit this process is under.
@@ -320,16 +394,11 @@ fn draw() -> u128 {
     u128::from_str_radix(&text.trim().replace('-', ""), 16).unwrap_or(1)
 }
 
-fn say(text: &str) -> ExitCode {
-    let mut out = std::io::stdout();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(_) => ExitCode::FAILURE,
-    }
+fn said(text: &str) -> ExitCode {
+    if terminal::say(text) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn fail(why: &str) -> ExitCode {
-    // Nobody is left to tell if standard error is gone.
-    let _ = writeln!(std::io::stderr(), "millrace: {why}");
+    terminal::remark(&format!("millrace: {why}"));
     ExitCode::FAILURE
 }

@@ -10,6 +10,8 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 
+use super::terminal;
+
 const EXAMPLES: &str = "\
 Examples:
   millrace work run --config work.toml
@@ -89,9 +91,8 @@ pub(crate) fn run(args: Args) -> ExitCode {
 }
 
 /// An error, as every command says it.
-#[expect(clippy::print_stderr, reason = "a command talks to its user")]
 fn fail(why: &str) -> ExitCode {
-    eprintln!("millrace work: {why}");
+    terminal::remark(&format!("millrace work: {why}"));
     ExitCode::FAILURE
 }
 
@@ -103,8 +104,7 @@ fn unable(why: &str) -> ExitCode {
 
 /// Standard output; a reader that is gone ends the command without a word.
 fn say(text: &str) {
-    use std::io::Write as _;
-    let _ = writeln!(std::io::stdout(), "{}", text.trim_end());
+    terminal::say(text);
 }
 
 /// Does it on a small runtime.

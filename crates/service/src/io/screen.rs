@@ -1,7 +1,6 @@
 //! The screen of a service: one line that changes on a terminal, JSON lines on standard output, or lines in the log.
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command talks to its user")]
 
-use std::io::IsTerminal as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -36,7 +35,8 @@ pub async fn show(mut service: impl Shown, every: Option<Duration>, is_json: boo
         let since = now - at;
         at = now;
         match &bar {
-            _ if is_json => println!("{}", service.json(since)),
+            // Nobody is left to tell if standard output is gone; the service goes on.
+            _ if is_json => drop(writeln!(std::io::stdout(), "{}", service.json(since))),
             Some(bar) => {
                 bar.set_message(service.line(since));
                 bar.tick();

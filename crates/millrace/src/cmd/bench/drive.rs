@@ -15,6 +15,7 @@ use super::stencil::{Shape, Stencil};
 use super::tally::{Conductor, Counters, Phase, Totals, merged, now_ns};
 use super::wire::Wire;
 use super::{consumer, publisher};
+use crate::cmd::terminal;
 
 const SECOND_NS: u64 = 1_000_000_000;
 /// How often the main thread looks at its workers.
@@ -403,7 +404,7 @@ impl Run<'_> {
 impl Drop for Run<'_> {
     fn drop(&mut self) {
         if !self.plan.quiet && std::io::stderr().is_terminal() {
-            eprintln!();
+            terminal::remark("");
         }
     }
 }

@@ -9,6 +9,7 @@ use relay::inbox::{Config, Counts, Metrics, OnRefused, Statements};
 
 use super::screen;
 use crate::cmd::log::Log;
+use crate::cmd::terminal;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -87,10 +88,9 @@ enum Refused {
 }
 
 /// Runs until a signal, or until it cannot go on.
-#[expect(clippy::print_stdout, reason = "--print-sql is for standard output")]
 pub(crate) fn run(args: Args) -> ExitCode {
     if args.print_sql {
-        println!("{}", Statements::new(&args.table).install);
+        terminal::say(&Statements::new(&args.table).install);
         return ExitCode::SUCCESS;
     }
     args.log.begin();

@@ -1,5 +1,4 @@
 //! How it goes: rates, backlog, the time of each step.
-#![allow(clippy::print_stderr, reason = "a command talks to its user")]
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -7,6 +6,8 @@ use std::time::Duration;
 use relay::{Metrics, Step};
 use serde_json::json;
 use service::io::screen::Shown;
+
+use crate::cmd::terminal;
 
 /// Counters at one moment.
 #[derive(Clone, Debug, Default)]
@@ -130,6 +131,6 @@ impl Shown for Screen {
 
 /// An error, as every command says it.
 pub(super) fn fail(why: &str) -> ExitCode {
-    eprintln!("millrace relay: {why}");
+    terminal::remark(&format!("millrace relay: {why}"));
     ExitCode::FAILURE
 }

@@ -1,5 +1,4 @@
 //! What commands beside `run` share: settings, one connection, what they say.
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command talks to its user")]
 
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
 use std::process::ExitCode;
@@ -8,6 +7,7 @@ use relay::io::admin::Client;
 
 use super::options::{File, Options};
 use super::screen;
+use crate::cmd::terminal;
 
 /// The application_name of these commands: `status` does not take them for relays.
 const NAME: &str = "millrace-admin";
@@ -49,12 +49,12 @@ fn unable(why: &str) -> ExitCode {
 
 /// Standard output; a reader that is gone ends the command without a word.
 pub(super) fn say(text: &str) {
-    let _ = writeln!(std::io::stdout(), "{}", text.trim_end());
+    terminal::say(text);
 }
 
 /// What is not the answer: progress, remarks.
 pub(super) fn remark(text: &str) {
-    let _ = writeln!(std::io::stderr(), "{text}");
+    terminal::remark(text);
 }
 
 /// Asks a person. Without one: no, and what to give instead.
