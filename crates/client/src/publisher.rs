@@ -170,9 +170,9 @@ impl Outstanding {
         None
     }
 
-    /// A new channel, in confirm mode: appends everything unconfirmed to `out` again. The frames were
-    /// made for `frame_max` and the same channel number.
-    pub(crate) fn resend(&mut self, out: &mut BytesMut) {
+    /// A new channel, in confirm mode: appends everything unconfirmed to `out` again, and says how many messages that
+    /// is. The frames were made for `frame_max` and the same channel number.
+    pub(crate) fn resend(&mut self, out: &mut BytesMut) -> u64 {
         self.resent.clear();
         self.returned.clear();
         self.next_return = Place::default();
@@ -186,6 +186,7 @@ impl Outstanding {
             at += *length as usize;
         }
         self.shift = self.window.next().0 - 1 - self.resent.len() as u64;
+        self.resent.len() as u64
     }
 
     /// Bytes of memory that hold messages from the oldest unconfirmed one on.

@@ -51,8 +51,10 @@ async fn what_was_unconfirmed_when_the_connection_was_lost_is_published_again() 
         let properties = amqp::Properties::default();
         publisher.publish(Address::queue("q"), &properties, body.as_bytes()).await.unwrap();
     }
-    let settled = publisher.close().await.unwrap();
+    let settled = publisher.settle_all().await.unwrap();
     assert_eq!((settled.confirmed, settled.is_clean()), (3, true));
+    assert_eq!(publisher.repeated(), 2, "a and c may be stored twice, and the caller can say so");
+    publisher.close().await.unwrap();
     server.await.unwrap();
 }
 

@@ -38,6 +38,8 @@ pub struct Publisher {
     outstanding: Outstanding,
     retry: Retry,
     raw_properties: BytesMut,
+    /// Messages that were sent more than once.
+    repeated: u64,
     /// Frame size of the first connection: what is kept was cut for it.
     frame_max: u32,
 }
@@ -97,6 +99,7 @@ impl Publisher {
             outstanding: Outstanding::new(window),
             retry: Retry::new(options),
             raw_properties: BytesMut::new(),
+            repeated: 0,
             frame_max: 0,
         };
         publisher.connected().await?;
@@ -154,6 +157,12 @@ impl Publisher {
     /// How many messages are without a verdict.
     pub fn unconfirmed(&self) -> u64 {
         self.outstanding.window().unsettled()
+    }
+
+    /// How many messages were sent again because their connection was lost before their verdict came. Each may be
+    /// stored twice.
+    pub fn repeated(&self) -> u64 {
+        self.repeated
     }
 
     /// How many bytes the messages take that are kept until they have a verdict: those from the oldest
@@ -339,7 +348,7 @@ impl Publisher {
             let text = "the server takes smaller frames than before the connection was lost";
             return Err(Error::invalid(text));
         }
-        self.outstanding.resend(line.core.output());
+        self.repeated += self.outstanding.resend(line.core.output());
         Ok(line)
     }
 }

@@ -1,21 +1,22 @@
 //! `millrace consume`: messages of a queue to standard output.
-#![allow(
-    clippy::disallowed_methods,
-    clippy::print_stderr,
-    reason = "a command reads clocks and talks to its user"
-)]
+#![allow(clippy::disallowed_methods, reason = "a command reads clocks and talks to its user")]
 
-use std::io::{self, BufWriter, Write};
+mod listener;
+
+use std::collections::VecDeque;
+use std::io::{self, Write};
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use amqp::{ArrayRef, Properties, TableRef, ValueRef};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use clap::ValueEnum;
 use client::{Connection, Consumer, ConsumerOptions, Delivery, Options, Outcome, QueueSpec, Url};
+use listener::Listener;
 use serde_json::{Map, Value, json};
 
+use super::terminal;
 use super::url::UrlParser;
 
 const EXAMPLES: &str = "\
@@ -27,8 +28,9 @@ Examples:
                                                        look at the first and leave it there
   millrace consume --queue orders --idle 2s > backup   take all there is, stop after 2 quiet seconds
 
-A message is acknowledged after it was written to standard output. When the command is stopped, what it
-has not written goes back to the queue, and what it has written is acknowledged. JSON lines hold body
+A message is acknowledged after it was written to standard output; if that is a pipe, after its reader has taken
+it. When the command is stopped, or its reader ends, all others go back to the queue. A reader takes more than it
+shows (`head -3` thousands of bytes at once): use --count 3 to take three. JSON lines hold body
 (text) or body_base64, exchange, routing_key, redelivered, properties and headers.";
 
 /// Consume a queue to standard output
@@ -89,8 +91,14 @@ enum Format {
     Json,
 }
 
+/// How often is looked whether the reader of standard output has taken something: soon, and then less often.
+const LOOK_FIRST: Duration = Duration::from_millis(1);
+const LOOK_LAST: Duration = Duration::from_millis(50);
+
 /// Consumes until the count is reached, nothing comes, or Ctrl-C.
 pub(crate) fn run(args: Args) -> ExitCode {
+    // The client says when a connection is lost.
+    super::log::begin("warn", super::log::LogFormat::Text);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let result = match runtime {
         Ok(runtime) => runtime.block_on(consume(&args)),
@@ -99,7 +107,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
-            eprintln!("millrace consume: {why}");
+            terminal::remark(&format!("millrace consume: {why}"));
             ExitCode::FAILURE
         }
     }
@@ -124,66 +132,140 @@ async fn consume(args: &Args) -> Result<(), String> {
     };
     let mut consumer =
         Consumer::open(&args.url, &options, &args.queue, how).await.map_err(plain)?;
-    let mut out = BufWriter::with_capacity(64 * 1024, io::stdout().lock());
-    let result = write_all(args, &mut consumer, &mut out).await;
+    let result = write_all(args, &mut consumer, &mut Listener::new()).await;
     // Whatever the reason to stop: what was written out is told to the server.
     consumer.close().await.map_err(plain)?;
     result
 }
 
-async fn write_all(
-    args: &Args,
-    consumer: &mut Consumer,
-    out: &mut impl Write,
-) -> Result<(), String> {
+/// Messages that were written, oldest first, each with the byte where it ends.
+type Written = VecDeque<(client::DeliveryTag, u64)>;
+
+/// What happened while nothing was here to be written.
+enum Heard {
+    Delivery(Delivery),
+    /// The reader has taken something.
+    Taken,
+    /// The reader is gone, or nothing has come for as long as --idle says.
+    Over,
+}
+
+async fn write_all(args: &Args, consumer: &mut Consumer, out: &mut Listener) -> Result<(), String> {
     let mut stop = std::pin::pin!(stopped());
-    let idle = args.idle.unwrap_or(Duration::MAX);
-    let mut waiting = Vec::new();
+    let mut written = Written::new();
     let mut left = args.count.unwrap_or(u64::MAX);
     // With requeue the first message would come again and again: none is given back before the end.
     let settle_late = args.ack_mode == AckMode::Requeue;
+    let mut quiet_since = Instant::now();
+    let mut is_told = false;
     while left > 0 {
         let delivery = match consumer.try_next() {
             Some(delivery) => delivery,
             None => {
-                // Nothing is acknowledged that may still be in our buffer.
+                // Nothing is acknowledged that may still be in our buffer, or in the pipe.
                 if out.flush().is_err() {
                     break;
                 }
                 if !settle_late {
-                    settle(args, consumer, &mut waiting)?;
+                    settle(args, consumer, &mut written, out.taken())?;
                 }
+                let first = written.front().map_or(u64::MAX, |(_, end)| *end);
+                let first = if settle_late { u64::MAX } else { first };
                 tokio::select! {
-                    delivery = consumer.next() => delivery.map_err(|error| error.to_string())?,
-                    () = &mut stop => break,
-                    () = tokio::time::sleep(idle) => break,
+                    heard = hear(consumer, out, first, quiet_since, args.idle) => match heard? {
+                        Heard::Delivery(delivery) => delivery,
+                        Heard::Taken => continue,
+                        Heard::Over => break,
+                    },
+                    () = &mut stop => {
+                        is_told = true;
+                        break;
+                    }
                 }
             }
         };
         if write_one(args, &delivery, out).is_err() {
             break; // Whoever read our output has gone; the message goes back to the queue.
         }
-        waiting.push(delivery.tag);
+        written.push_back((delivery.tag, out.given()));
+        quiet_since = Instant::now();
         left -= 1;
     }
-    match out.flush() {
-        Ok(()) => settle(args, consumer, &mut waiting),
+    let flushed = out.flush();
+    if flushed.is_ok() && !is_told {
+        tokio::select! {
+            () = all_taken(out) => (),
+            () = &mut stop => (),
+        }
+    }
+    // What the reader has not taken goes back to the queue when the connection is closed.
+    settle(args, consumer, &mut written, if settle_late { u64::MAX } else { out.taken() })?;
+    match flushed {
+        Ok(()) => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         Err(error) => Err(format!("the output cannot be written: {error}")),
     }
 }
 
+/// Waits for a delivery, or until the reader has taken all up to byte `first`.
+async fn hear(
+    consumer: &mut Consumer,
+    out: &Listener,
+    first: u64,
+    quiet_since: Instant,
+    idle: Option<Duration>,
+) -> Result<Heard, String> {
+    // One wait for all looks: a connection that is being made again is not to begin anew with each.
+    let mut next = std::pin::pin!(consumer.next());
+    let mut look = LOOK_FIRST;
+    loop {
+        tokio::select! {
+            delivery = &mut next => {
+                return delivery.map(Heard::Delivery).map_err(|error| error.to_string());
+            }
+            () = until(quiet_since, idle) => return Ok(Heard::Over),
+            () = tokio::time::sleep(look) => {}
+        }
+        if out.is_gone() {
+            return Ok(Heard::Over);
+        }
+        if first <= out.taken() {
+            return Ok(Heard::Taken);
+        }
+        look = (look * 2).min(LOOK_LAST);
+    }
+}
+
+/// When it was quiet for so long.
+async fn until(quiet_since: Instant, idle: Option<Duration>) {
+    match idle.and_then(|idle| quiet_since.checked_add(idle)) {
+        Some(at) => tokio::time::sleep_until(at.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// When the reader of standard output has taken everything, or is gone.
+async fn all_taken(out: &Listener) {
+    let mut look = LOOK_FIRST;
+    while out.taken() < out.given() && !out.is_gone() {
+        tokio::time::sleep(look).await;
+        look = (look * 2).min(LOOK_LAST);
+    }
+}
+
+/// Settles the messages that end at byte `taken` or before.
 fn settle(
     args: &Args,
     consumer: &mut Consumer,
-    tags: &mut Vec<client::DeliveryTag>,
+    written: &mut Written,
+    taken: u64,
 ) -> Result<(), String> {
     let outcome = match args.ack_mode {
         AckMode::Ack | AckMode::Auto => Outcome::Done,
         AckMode::Requeue => Outcome::Requeue,
         AckMode::Reject => Outcome::DeadLetter,
     };
-    for tag in tags.drain(..) {
+    while let Some((tag, _)) = written.pop_front_if(|(_, end)| *end <= taken) {
         consumer.settle(tag, outcome).map_err(|error| error.to_string())?;
     }
     Ok(())

@@ -1,24 +1,24 @@
 //! `millrace publish`: messages from the command line, a file or standard input, confirmed.
-#![allow(
-    clippy::disallowed_methods,
-    clippy::print_stdout,
-    clippy::print_stderr,
-    reason = "a command reads files and talks to its user"
-)]
+#![allow(clippy::disallowed_methods, reason = "a command reads files and talks to its user")]
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use amqp::{FieldTable, FieldValue, Properties, TableRef};
-use client::{Address, Connection, Options, Publisher, QueueSpec, Settled, Url};
+use client::{Address, Connection, Options, Publisher, QueueSpec, Settled, Url, Verdict};
 use tokio::sync::mpsc;
 
+use super::terminal;
 use super::url::UrlParser;
 
 /// Largest message that is read, in bytes.
 const BODY_BYTES_MAX: u64 = 128 * 1024 * 1024;
+/// How long the server may take to answer a goodbye.
+const CLOSE_WAIT: Duration = Duration::from_secs(5);
+/// Between two attempts to reach a server at the start.
+const CONNECT_PAUSE: Duration = Duration::from_millis(200);
 /// Lines read ahead of the publisher.
 const LINES_AHEAD: usize = 1024;
 
@@ -32,7 +32,14 @@ Examples:
 
 Every message is persistent unless --transient, and is confirmed: when the command ends with exit code
 0, the server has taken responsibility for all of them. A message that no queue gets is returned, and
-makes the exit code 1 unless --allow-unroutable.";
+makes the exit code 1 unless --allow-unroutable.
+
+A lost connection is made again, and what had no answer is sent again: such messages may be stored twice. The last
+line says how many; --fail-on-repeats makes that exit code 3. The command gives up, with exit code 1 and the counts,
+when the server is gone, blocks publishers or is silent for longer than --give-up-after.";
+
+/// All was confirmed, but something may be stored twice, and that was not to be.
+const EXIT_REPEATED: u8 = 3;
 
 /// Publish messages: lines of standard input, a file, or --body
 #[derive(clap::Args, Clone, Debug)]
@@ -98,6 +105,15 @@ pub(crate) struct Args {
     /// Unconfirmed messages at most
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
     window: u32,
+    /// Give up when the server has confirmed nothing for so long (60s, 500ms)
+    #[arg(long, value_name = "TIME", value_parser = super::bench::duration, default_value = "60s")]
+    give_up_after: Duration,
+    /// Wait so long for a server that cannot be reached at the start
+    #[arg(long, value_name = "TIME", value_parser = super::bench::duration, default_value = "0s")]
+    wait_for_server: Duration,
+    /// Exit with code 3 if messages had to be sent again, and may be stored twice
+    #[arg(long)]
+    fail_on_repeats: bool,
     /// Say nothing if all went well
     #[arg(long)]
     quiet: bool,
@@ -105,26 +121,26 @@ pub(crate) struct Args {
 
 /// Publishes everything; the exit code says whether all of it was taken.
 pub(crate) fn run(args: Args) -> ExitCode {
+    // The client says when a connection is lost, and when the server blocks publishers.
+    super::log::begin("warn", super::log::LogFormat::Text);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let result = match runtime {
         Ok(runtime) => runtime.block_on(publish(&args)),
         Err(error) => Err(format!("cannot start: {error}")),
     };
     match result {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(why) => {
-            eprintln!("millrace publish: {why}");
+            terminal::remark(&format!("millrace publish: {why}"));
             ExitCode::FAILURE
         }
     }
 }
 
-async fn publish(args: &Args) -> Result<(), String> {
-    let options = Options::named("millrace publish");
+async fn publish(args: &Args) -> Result<ExitCode, String> {
+    let options = Options { retry_for: args.give_up_after, ..Options::named("millrace publish") };
     let plain = |error: client::Error| error.to_string();
-    // Without another attempt: a wrong address or login is told at once. Later losses are waited out.
-    let mut connection =
-        Connection::open(&args.url, &options.clone().without_retry()).await.map_err(plain)?;
+    let mut connection = first_connection(args, &options).await.map_err(plain)?;
     if let (Some(queue), false) = (&args.queue, args.no_declare) {
         connection.declare_queue(&QueueSpec::durable(queue)).await.map_err(plain)?;
     }
@@ -157,25 +173,53 @@ async fn publish(args: &Args) -> Result<(), String> {
         mandatory: !args.allow_unroutable,
     };
     let start = Instant::now();
-    let settled = publish_all(args, &mut publisher, to, &properties).await?;
+    let mut settled = Settled::default();
+    if let Err(why) = publish_all(args, &mut publisher, to, &properties, &mut settled).await {
+        let Settled { confirmed, refused, returned, .. } = settled;
+        return Err(format!(
+            "{why}\n{confirmed} messages are confirmed, {refused} were refused, {returned} came back; {} have no \
+             answer and may have arrived; what came behind them was not sent",
+            publisher.unconfirmed()
+        ));
+    }
     let seconds = start.elapsed().as_secs_f64();
-    publisher.close().await.map_err(plain)?;
-    tell(args, &settled, seconds)
+    let repeated = publisher.repeated();
+    // All is confirmed: that the server is gone by now is no matter.
+    let _ = tokio::time::timeout(CLOSE_WAIT, publisher.close()).await;
+    tell(args, &settled, seconds, repeated)
 }
 
+/// A wrong address or login is told at once, unless the server is to be waited for. Later losses are waited out.
+async fn first_connection(args: &Args, options: &Options) -> Result<Connection, client::Error> {
+    let once = options.clone().without_retry();
+    let begun = Instant::now();
+    loop {
+        match Connection::open(&args.url, &once).await {
+            Err(error) if error.is_temporary() && begun.elapsed() < args.wait_for_server => {
+                tokio::time::sleep(CONNECT_PAUSE).await;
+            }
+            opened => return opened,
+        }
+    }
+}
+
+/// Publishes all of the input; `settled` says how far it came, whatever ends it.
 async fn publish_all(
     args: &Args,
     publisher: &mut Publisher,
     to: Address<'_>,
     properties: &Properties<'_>,
-) -> Result<Settled, String> {
-    let plain = |error: client::Error| error.to_string();
-    let mut settled = Settled::default();
+    settled: &mut Settled,
+) -> Result<(), String> {
+    let mut verdicts = Vec::new();
+    let mut since = Instant::now();
     if let Some(body) = &args.body {
-        publisher.publish(to, properties, body.as_bytes()).await.map_err(plain)?;
+        within(args, &mut since, publisher, async |publisher| {
+            publisher.publish(to, properties, body.as_bytes()).await.map(drop)
+        })
+        .await?;
     } else {
         let mut bodies = read_bodies(args)?;
-        let mut verdicts = Vec::new();
         loop {
             // What was published goes out before the next line is waited for.
             let body = match bodies.try_recv() {
@@ -185,24 +229,77 @@ async fn publish_all(
                         Some(body) => body,
                         None => break,
                     },
-                    driven = publisher.drive(&mut verdicts) => {
-                        driven.map_err(plain)?;
+                    driven = drive(args, &mut since, publisher, &mut verdicts) => {
+                        driven?;
                         settled.add(verdicts.drain(..));
                         continue;
                     }
                 },
             };
-            publisher.publish(to, properties, &body?).await.map_err(plain)?;
+            let body = body?;
+            let published = within(args, &mut since, publisher, async |publisher| {
+                publisher.publish(to, properties, &body).await.map(drop)
+            })
+            .await;
             publisher.take_verdicts(&mut verdicts);
+            if !verdicts.is_empty() {
+                since = Instant::now();
+            }
             settled.add(verdicts.drain(..));
+            published?;
         }
     }
-    let rest = publisher.settle_all().await.map_err(plain)?;
-    settled.confirmed += rest.confirmed;
-    settled.refused += rest.refused;
-    settled.returned += rest.returned;
-    settled.reason = settled.reason.or(rest.reason);
-    Ok(settled)
+    while publisher.unconfirmed() > 0 {
+        drive(args, &mut since, publisher, &mut verdicts).await?;
+        settled.add(verdicts.drain(..));
+    }
+    publisher.take_verdicts(&mut verdicts);
+    settled.add(verdicts.drain(..));
+    Ok(())
+}
+
+/// Waits for verdicts: for ever, if none is to come.
+async fn drive(
+    args: &Args,
+    since: &mut Instant,
+    publisher: &mut Publisher,
+    verdicts: &mut Vec<Verdict>,
+) -> Result<(), String> {
+    if publisher.unconfirmed() == 0 {
+        return publisher.drive(verdicts).await.map_err(|error| error.to_string());
+    }
+    within(args, since, publisher, async |publisher| publisher.drive(verdicts).await).await?;
+    *since = Instant::now();
+    Ok(())
+}
+
+/// Does `step`, but not longer than the server may confirm nothing, which it has not done `since` then.
+async fn within(
+    args: &Args,
+    since: &mut Instant,
+    publisher: &mut Publisher,
+    step: impl AsyncFnOnce(&mut Publisher) -> Result<(), client::Error>,
+) -> Result<(), String> {
+    // Where nothing was asked, nothing was to be answered.
+    if publisher.unconfirmed() == 0 {
+        *since = Instant::now();
+    }
+    let limit = args.give_up_after.saturating_sub(since.elapsed());
+    let done = tokio::time::timeout(limit, step(publisher)).await;
+    match done {
+        Ok(done) => done.map_err(|error| error.to_string()),
+        Err(_) => Err(silence(args, publisher)),
+    }
+}
+
+fn silence(args: &Args, publisher: &Publisher) -> String {
+    let seconds = args.give_up_after.as_secs_f64();
+    match publisher.is_blocked() {
+        true => format!(
+            "the server blocks publishers (memory or disk is short there), and confirmed nothing for {seconds} s"
+        ),
+        false => format!("the server confirmed nothing for {seconds} s"),
+    }
 }
 
 /// Reads bodies in a thread of its own: standard input cannot be waited for beside a socket.
@@ -251,11 +348,18 @@ fn next_body(input: &mut impl BufRead, whole: bool) -> Result<Option<Vec<u8>>, S
     Ok(Some(body))
 }
 
-fn tell(args: &Args, settled: &Settled, seconds: f64) -> Result<(), String> {
+fn tell(args: &Args, settled: &Settled, seconds: f64, repeated: u64) -> Result<ExitCode, String> {
     let Settled { confirmed, refused, returned, reason } = settled;
     if !args.quiet {
         let rate = *confirmed as f64 / seconds.max(1e-6);
-        eprintln!("{confirmed} messages confirmed in {seconds:.3} s, {rate:.0} per second");
+        terminal::remark(&format!(
+            "{confirmed} messages confirmed in {seconds:.3} s, {rate:.0} per second"
+        ));
+    }
+    if repeated > 0 {
+        terminal::remark(&format!(
+            "{repeated} messages were sent again after the connection was lost: they may be stored twice"
+        ));
     }
     if *refused > 0 {
         return Err(format!("{refused} messages were refused by the server (basic.nack)"));
@@ -264,7 +368,10 @@ fn tell(args: &Args, settled: &Settled, seconds: f64) -> Result<(), String> {
         let reason = reason.as_deref().unwrap_or("no reason given");
         return Err(format!("{returned} messages came back, no queue was found: {reason}"));
     }
-    Ok(())
+    Ok(match repeated > 0 && args.fail_on_repeats {
+        true => ExitCode::from(EXIT_REPEATED),
+        false => ExitCode::SUCCESS,
+    })
 }
 
 fn header(text: &str) -> Result<(String, String), String> {

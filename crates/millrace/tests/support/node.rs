@@ -107,6 +107,12 @@ impl Node {
         self.process.id()
     }
 
+    /// Sends the process a signal.
+    pub(crate) fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.process);
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
+
     pub(crate) async fn connect(&self) -> Connection {
         let begun = Instant::now();
         loop {

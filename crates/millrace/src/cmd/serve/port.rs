@@ -22,7 +22,9 @@ impl Port {
     /// # Errors
     /// A sentence that says why not, and what to do.
     pub(super) fn take(address: &str) -> Result<Self, String> {
-        let refused = |error: std::io::Error| refusal(address, &error);
+        let refused = |error: std::io::Error| {
+            format!("{}. The data directory was not touched", refusal(address, &error))
+        };
         let mut last = std::io::ErrorKind::AddrNotAvailable.into();
         for resolved in address.to_socket_addrs().map_err(refused)? {
             match bind(resolved) {
@@ -60,8 +62,7 @@ fn refusal(address: &str, error: &std::io::Error) -> String {
         _ => "",
     };
     format!(
-        "AMQP cannot listen on {address}: {error}{who}. Choose another address with --amqp ADDR:PORT. \
-         The data directory was not touched"
+        "AMQP cannot listen on {address}: {error}{who}. Choose another address with --amqp ADDR:PORT"
     )
 }
 
