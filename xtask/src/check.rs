@@ -91,7 +91,10 @@ pub(crate) fn ci(_: &[String]) -> Outcome {
     steps.step("conformance", || conformance::count(&words(&["--tested"])));
     steps.step("sim", || uncounted(trials::short_sim(&words(SHORT_SIM))));
     steps.step("chaos", || uncounted(trials::short_chaos(&words(SHORT_CHAOS))));
-    steps.finish()
+    let outcome = steps.finish();
+    // Behind the closing line, where it is seen.
+    print!("{}", setup::told(&setup::missing()));
+    outcome
 }
 
 /// `cargo xtask test [words]`

@@ -33,6 +33,11 @@ use std::process::ExitCode;
 /// What a command says when it is over: nothing, or what went wrong.
 type Outcome = Result<(), String>;
 
+/// Whether a machine runs this for people who will not read what it says, unless it is red.
+fn is_ci() -> bool {
+    std::env::var("CI").is_ok_and(|value| ["true", "1"].contains(&value.as_str()))
+}
+
 struct Command {
     name: &'static str,
     about: &'static str,

@@ -19,7 +19,37 @@ pub(crate) fn is_inside() -> bool {
 
 /// Whether this machine lets us have namespaces.
 pub(crate) fn works() -> bool {
-    unshare().is_ok_and(|mut command| command.arg("true").status().is_ok_and(|s| s.success()))
+    refusal().is_none()
+}
+
+/// Why this machine does not let us have namespaces, and what to do; none if it does.
+pub(crate) fn refusal() -> Option<String> {
+    let is_root = matches!(is_root(), Ok(true));
+    let tried = unshare().and_then(|mut command| {
+        command
+            .arg("true")
+            .output()
+            .map_err(|error| format!("unshare (util-linux) cannot be started: {error}"))
+    });
+    match tried {
+        Ok(tried) if tried.status.success() => None,
+        Ok(tried) => Some(words(is_root, String::from_utf8_lossy(&tried.stderr).trim())),
+        Err(why) => Some(why),
+    }
+}
+
+fn words(is_root: bool, said: &str) -> String {
+    match is_root {
+        true => format!(
+            "this machine refuses them to root, too ({said}): a container needs --privileged, or CAP_SYS_ADMIN and \
+             a seccomp profile that allows unshare"
+        ),
+        false => format!("this machine refuses them to users ({said}): run as root"),
+    }
+}
+
+fn is_root() -> Result<bool, String> {
+    Ok(output(&mut command("id", &["-u"]))?.trim() == "0")
 }
 
 /// Runs this program again inside, with these words.
@@ -37,8 +67,19 @@ pub(crate) fn bring_up_loopback() -> Outcome {
 
 fn unshare() -> Result<Command, String> {
     let mut args = vec!["--net", "--pid", "--fork", "--kill-child", "--mount-proc"];
-    if output(&mut command("id", &["-u"]))?.trim() != "0" {
+    if !is_root()? {
         args.push("--map-root-user");
     }
     Ok(command("unshare", &args))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn root_is_not_told_to_become_root() {
+        assert!(!words(true, "unshare failed").contains("run as root"));
+        assert!(words(false, "unshare failed").contains("run as root"));
+    }
 }

@@ -1,17 +1,18 @@
 //! `setup`: finds what tests need, or installs it, and says what is missing and what that skips.
 //!
 //! Debian packages come from apt, everything else goes into `.tools/`. Safe to repeat: what is there
-//! stays. A thing that cannot be had is no failure of `setup`; the table says what will be skipped.
+//! stays. A thing that cannot be had is no failure of `setup` by hand: the table and the last lines say what is
+//! not run without it. With `CI=true` it is a failure: nobody reads tables there.
 //! What different installers get comes at the same time: each of them mostly waits for its registry.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use crate::conformance::{Installer, SUITES, python};
+use crate::conformance::{Installer, SUITES, case_count, python};
 use crate::lanes::in_lanes;
 use crate::process::{command, has, output, run_logged, tools};
-use crate::{Outcome, namespace};
+use crate::{Outcome, is_ci, namespace};
 
 /// Keeps a freshly installed service from starting: tests start their own, in a namespace.
 const POLICY: &str = "/usr/sbin/policy-rc.d";
@@ -55,32 +56,92 @@ const PACKAGES: &[Package] = &[
     },
 ];
 
+const NAMESPACES: &str = "namespaces";
+const NAMESPACES_SKIP: &str = "conformance, chaos, bench";
+const PIKA_SKIPS: &str = "a lane of the trials";
+const MOTO_SKIPS: &str = "work_sqs";
+
 /// Says that a fresh PostgreSQL makes no cluster of its own: tests make theirs, and one on the usual
 /// port would come up with the machine.
 const NO_CLUSTER: &str = "/etc/postgresql-common/createcluster.d/millrace.conf";
 
 /// `cargo xtask setup`
 pub(crate) fn run(_: &[String]) -> Outcome {
-    std::fs::create_dir_all(tools()).map_err(|error| format!(".tools: {error}"))?;
+    // Installers work beside each other: none may be the one that makes the folder for the others.
+    std::fs::create_dir_all(tools().join("src")).map_err(|error| format!(".tools/src: {error}"))?;
     let log = tools().join("setup.log");
     println!("{:<22} {:<10} note", "what", "state");
     for package in PACKAGES {
         let install = || apt_install(package.name, &log);
         line(package.name, package.skips, || Path::new(package.file).exists(), install);
     }
-    let no_install = || Err("the kernel refuses; run as root".to_string());
-    line("namespaces", "conformance, chaos, bench", namespace::works, no_install);
+    let no_install = || Err(namespace::refusal().unwrap_or_default());
+    line(NAMESPACES, NAMESPACES_SKIP, namespace::works, no_install);
     let installers: BTreeSet<Installer> = SUITES.iter().map(|suite| suite.installer).collect();
     let installers = Vec::from_iter(installers);
     in_lanes(&installers, installers.len(), |installer| install_with(*installer, &log));
-    Ok(())
+    let missing = missing();
+    print!("{}", told(&missing));
+    match missing.is_empty() || !is_ci() {
+        true => Ok(()),
+        false => Err("with CI=true nothing may be missing".into()),
+    }
+}
+
+/// What is not there, and what is not run without it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Missing {
+    name: String,
+    skips: String,
+    /// Cases of conformance.
+    cases: usize,
+}
+
+/// Looks at all that `setup` gets.
+pub(crate) fn missing() -> Vec<Missing> {
+    let part = |name: &str, skips: &str, is_there: bool| {
+        (!is_there).then(|| Missing { name: name.into(), skips: skips.into(), cases: 0 })
+    };
+    let packages =
+        PACKAGES.iter().map(|one| part(one.name, one.skips, Path::new(one.file).exists()));
+    let others = [
+        part(NAMESPACES, NAMESPACES_SKIP, namespace::works()),
+        part("pika", PIKA_SKIPS, python::has_pika()),
+        part("moto", MOTO_SKIPS, python::has_moto()),
+    ];
+    let suites = SUITES.iter().filter(|suite| !(suite.is_installed)()).map(|suite| {
+        let name = format!("{} {}", suite.name, suite.version);
+        Some(Missing {
+            name,
+            skips: format!("conformance {}", suite.name),
+            cases: case_count(suite),
+        })
+    });
+    packages.chain(others).chain(suites).flatten().collect()
+}
+
+/// Lines that nobody overlooks; none if nothing is missing.
+pub(crate) fn told(missing: &[Missing]) -> String {
+    if missing.is_empty() {
+        return String::new();
+    }
+    let mut text = String::from("\n!!! NOT RUN on this machine, because something is missing:\n");
+    for Missing { name, skips, cases } in missing {
+        let count = if *cases > 0 { format!(" ({cases} cases)") } else { String::new() };
+        text += &format!("!!!   {name}: {skips}{count}\n");
+    }
+    let cases: usize = missing.iter().map(|one| one.cases).sum();
+    text += &format!(
+        "!!! {cases} cases of clients' own tests were not run. `cargo xtask setup` says why.\n"
+    );
+    text
 }
 
 /// What one installer gets, one after the other: none of them likes company.
 fn install_with(installer: Installer, log: &Path) {
     if installer == Installer::Pip {
-        line("pika", "a lane of the trials", python::has_pika, || python::install_pika(log));
-        line("moto", "work_sqs", python::has_moto, || python::install_moto(log));
+        line("pika", PIKA_SKIPS, python::has_pika, || python::install_pika(log));
+        line("moto", MOTO_SKIPS, python::has_moto, || python::install_moto(log));
     }
     for suite in SUITES.iter().filter(|suite| suite.installer == installer) {
         let name = format!("{} {}", suite.name, suite.version);
@@ -139,4 +200,21 @@ fn no_cluster() -> std::io::Result<()> {
     let folder = Path::new(NO_CLUSTER).parent().expect("it is in a folder");
     std::fs::create_dir_all(folder)?;
     std::fs::write(NO_CLUSTER, "create_main_cluster = false\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_told_with_the_count_of_cases_that_are_not_run() {
+        let missing =
+            |name: &str, cases| Missing { name: name.into(), skips: "conformance".into(), cases };
+        let text =
+            told(&[missing("lapin 4.12.3", 34), missing("amqprs 2.1.5", 47), missing("strace", 0)]);
+        assert!(text.contains("!!!   lapin 4.12.3: conformance (34 cases)\n"), "{text}");
+        assert!(text.contains("!!!   strace: conformance\n"), "{text}");
+        assert!(text.contains("!!! 81 cases of clients' own tests were not run"), "{text}");
+        assert_eq!(told(&[]), "");
+    }
 }

@@ -1,12 +1,18 @@
-//! amqp091-go: the integration tests of the published module.
+//! amqp091-go: the integration tests of the published module, and a Go that can build them.
 
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 
 use super::suite::{Case, Installer, Judge, Pace, Suite, Target, Verdict, record, whole};
 use crate::Outcome;
-use crate::process::{command, output, run_logged, tools};
+use crate::process::{command, has, output, run_logged, tools};
+use crate::setup::apt_install;
 
 const VERSION: &str = "1.16.0";
+/// The oldest Go that builds it, as its `go.mod` says: 1.20.
+const GO_MINOR_MIN: u32 = 20;
+/// The Go that is fetched where there is none, or an older one: Debian 12 has 1.19.
+const GO: &str = "go1.22.12";
 
 pub(super) const AMQP091_GO: Suite = Suite {
     name: "amqp091-go",
@@ -29,19 +35,78 @@ fn binary() -> PathBuf {
     source().join("amqp.test")
 }
 
-fn install(log: &Path) -> Outcome {
-    let module = format!("github.com/rabbitmq/amqp091-go@v{VERSION}");
+/// The Go that was fetched.
+fn own_go() -> PathBuf {
+    tools().join(GO).join("bin/go")
+}
+
+/// A Go that is new enough.
+fn find_go() -> Option<PathBuf> {
+    [PathBuf::from("go"), own_go()].into_iter().find(|go| {
+        let said = command(go, &["env", "GOVERSION"]).stderr(Stdio::null()).output();
+        said.is_ok_and(|said| minor(&String::from_utf8_lossy(&said.stdout)) >= Some(GO_MINOR_MIN))
+    })
+}
+
+/// The second number of `go1.22.12`.
+fn minor(version: &str) -> Option<u32> {
+    let digits = version.trim().strip_prefix("go1.")?;
+    let end = digits.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(digits.len());
+    digits[..end].parse().ok()
+}
+
+/// Gets a Go that is new enough: Debian's, and if that is too old, with its help one that is published as a module.
+fn fetch_go(log: &Path) -> Result<PathBuf, String> {
+    if let Some(go) = find_go() {
+        return Ok(go);
+    }
+    if !has("go") {
+        apt_install("golang-go", log)
+            .map_err(|why| format!("it needs Go 1.{GO_MINOR_MIN} or newer on the PATH ({why})"))?;
+    }
+    if let Some(go) = find_go() {
+        return Ok(go);
+    }
+    let system = match std::env::consts::ARCH {
+        "aarch64" => "linux-arm64",
+        _ => "linux-amd64",
+    };
+    let folder =
+        download(Path::new("go"), &format!("golang.org/toolchain@v0.0.1-{GO}.{system}"))
+            .map_err(|why| format!("it needs Go 1.{GO_MINOR_MIN} or newer on the PATH ({why})"))?;
+    let home = tools().join(GO);
+    let _ = std::fs::remove_dir_all(&home);
+    run_logged(command("cp", &["-r", &folder]).arg(&home), log)?;
+    run_logged(command("chmod", &["-R", "u+w"]).arg(&home), log)?;
+    // Modules have no programs.
+    let programs = [home.join("bin"), home.join("pkg/tool")];
+    run_logged(command("chmod", &["-R", "+x"]).args(programs), log)?;
+    find_go().ok_or(format!(
+        "{} was fetched and does not run (see {})",
+        own_go().display(),
+        log.display()
+    ))
+}
+
+/// Downloads a module, and says where it lies.
+fn download(go: &Path, module: &str) -> Result<String, String> {
+    let mut download = command(go, &["mod", "download", "-json", module]);
     // Outside of any module, so that nothing but the module itself is asked for.
-    let mut download = command("go", &["mod", "download", "-json", &module]);
     let answer = output(download.current_dir(std::env::temp_dir()))?;
     let folder = answer.split("\"Dir\": \"").nth(1).and_then(|rest| rest.split('"').next());
-    let folder = folder.ok_or("go mod download names no folder")?;
+    folder.map(String::from).ok_or_else(|| "go mod download names no folder".into())
+}
+
+fn install(log: &Path) -> Outcome {
+    let go = fetch_go(log)?;
+    let folder = download(&go, &format!("github.com/rabbitmq/amqp091-go@v{VERSION}"))?;
     let _ = std::fs::remove_dir_all(source());
     std::fs::create_dir_all(tools().join("src")).map_err(|error| error.to_string())?;
-    run_logged(command("cp", &["-r", folder]).arg(source()), log)?;
+    run_logged(command("cp", &["-r", &folder]).arg(source()), log)?;
     run_logged(command("chmod", &["-R", "u+w"]).arg(source()), log)?;
-    let mut build = command("go", &["test", "-tags", "integration", "-c", "-o", "amqp.test", "."]);
-    run_logged(build.current_dir(source()), log)
+    let mut build = command(&go, &["test", "-tags", "integration", "-c", "-o", "amqp.test", "."]);
+    // The one that is here, not one that it would fetch for itself.
+    run_logged(build.current_dir(source()).env("GOTOOLCHAIN", "local"), log)
 }
 
 fn run(target: &Target) -> Result<Vec<Case>, String> {
@@ -100,6 +165,12 @@ fn verdict(line: &str) -> Option<(Verdict, &str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_version_of_go_is_compared_by_its_second_number() {
+        let minors = ["go1.19.8", "go1.20", "go1.26rc1\n", "devel go1.27", ""].map(minor);
+        assert_eq!(minors, [Some(19), Some(20), Some(26), None, None]);
+    }
 
     #[test]
     fn a_test_without_a_verdict_has_failed() {

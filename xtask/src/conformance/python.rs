@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use super::suite::{Case, Installer, Judge, Pace, Suite, Target, Verdict, record, whole};
 use crate::Outcome;
-use crate::process::{command, run, run_logged, tools};
+use crate::process::{command, run_logged, tools};
 use crate::setup::apt_install;
 
 pub(super) const PY_AMQP: Suite = Suite {
@@ -101,12 +101,18 @@ pub(super) fn install_packages(packages: &[&str], log: &Path) -> Outcome {
 
 fn make_venv(log: &Path) -> Outcome {
     if !python().exists() {
-        if run(&mut command("python3", &["-c", "import ensurepip, venv"])).is_err() {
+        if !can_make_venv() {
             apt_install("python3-venv", log)?;
         }
         run_logged(command("python3", &["-m", "venv"]).arg(tools().join("venv")), log)?;
     }
     Ok(())
+}
+
+/// Debian's Python comes without what makes environments. What it says of that is no news.
+fn can_make_venv() -> bool {
+    let mut asked = command("python3", &["-c", "import ensurepip, venv"]);
+    asked.stderr(Stdio::null()).status().is_ok_and(|status| status.success())
 }
 
 fn pip(args: &[&str]) -> Command {
