@@ -237,4 +237,25 @@ mod tests {
         assert_eq!(State::decode(&other.into()), None);
         assert_eq!(State::decode(&bytes.slice(..10)), None);
     }
+
+    #[test]
+    fn any_bytes_are_a_state_or_refused() {
+        let members = ConfState { voters: vec![1, 7], learners: vec![9], ..ConfState::default() };
+        let machine = machine::QueueMachine::new().snapshot();
+        let whole = State::encode(&members, &machine);
+        let mut state = 7_u64;
+        for _ in 0..100_000 {
+            let mut bytes = whole.to_vec();
+            for _ in 0..4 {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                let at = (state >> 33) as usize % bytes.len();
+                bytes[at] = (state >> 24) as u8;
+            }
+            bytes.truncate(bytes.len().min((state >> 40) as usize % (2 * bytes.len())));
+            if let Some(state) = State::decode(&bytes.into()) {
+                let _ = state.members();
+                let _ = machine::QueueMachine::restore(&state.machine);
+            }
+        }
+    }
 }

@@ -29,6 +29,9 @@ pub mod limits;
 mod lsn;
 mod mapping;
 mod metrics;
+#[cfg(fuzzing)]
+pub mod pgoutput;
+#[cfg(not(fuzzing))]
 mod pgoutput;
 pub mod poll;
 mod progress;

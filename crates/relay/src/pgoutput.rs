@@ -100,6 +100,20 @@ pub(crate) fn columns(insert: &[u8]) -> impl Iterator<Item = Option<(usize, usiz
     })
 }
 
+/// Reads anybody's bytes, and panics if what [`decode`] and [`columns`] promise does not hold.
+#[cfg(any(test, fuzzing))]
+#[allow(unreachable_pub, reason = "public for fuzzing alone")]
+pub fn read_any(bytes: &[u8]) {
+    let accepted = decode(bytes);
+    for (start, end) in columns(bytes).flatten() {
+        assert!(start <= end && end <= bytes.len(), "a value lies outside of its message");
+    }
+    if let Ok(Change::Insert { .. }) = accepted {
+        let count = u16::from_be_bytes([bytes[6], bytes[7]]);
+        assert!(columns(bytes).count() >= usize::from(count), "a column of an insert is lost");
+    }
+}
+
 /// A row in the form of an insert, of [`OWN_RELATION`].
 pub(crate) fn encode_row<'a>(values: impl IntoIterator<Item = Option<&'a [u8]>>) -> Bytes {
     let mut out = BytesMut::with_capacity(256);
@@ -246,14 +260,7 @@ mod tests {
                 bytes[at] = chance.next_bits() as u8;
             }
             bytes.truncate(1 + chance.next_bits() as usize % (2 * bytes.len()));
-            let accepted = decode(&bytes);
-            for (start, end) in columns(&bytes).flatten() {
-                assert!(start <= end && end <= bytes.len());
-            }
-            if let Ok(Change::Insert { .. }) = accepted {
-                let count = u16::from_be_bytes([bytes[6], bytes[7]]);
-                assert!(columns(&bytes).count() >= usize::from(count));
-            }
+            read_any(&bytes);
         }
     }
 
