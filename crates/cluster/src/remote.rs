@@ -50,11 +50,32 @@ impl Remote {
         self.epoch
     }
 
-    /// Begins a new epoch with the leader `node`: what it is to be told.
+    /// Begins a new epoch with the leader `node`: what it is to be told. Those who asked to be attached and
+    /// heard no answer are among it, not attached and holding nothing: the leader may have attached them, and
+    /// must not find their queues unused.
     pub(crate) fn join(&mut self, node: NodeId, term: u64) -> Vec<Attachment> {
         self.epoch += 1;
         self.route = Route::There { node, term };
-        self.consumers.values().cloned().collect()
+        let asking = self.asked.values().filter_map(|request| match request {
+            Request::Attach { queue, consumer, spec, .. } => {
+                let (queue, consumer, spec) = (*queue, *consumer, *spec);
+                let is_new = !self.consumers.contains_key(&(queue, consumer));
+                let (is_attached, held) = (false, Ranges::new());
+                is_new.then_some(Attachment { queue, consumer, spec, is_attached, held })
+            }
+            Request::Append { .. }
+            | Request::Catalog { .. }
+            | Request::Detach { .. }
+            | Request::Credit { .. }
+            | Request::Settle { .. }
+            | Request::Get { .. }
+            | Request::Purge { .. }
+            | Request::Status { .. }
+            | Request::CloseQueue { .. }
+            | Request::Admit { .. }
+            | Request::EndSession { .. } => None,
+        });
+        self.consumers.values().cloned().chain(asking).collect()
     }
 
     /// This node leads: its groups take over what was kept here.
@@ -320,6 +341,21 @@ mod tests {
             }
             assert_eq!(remote.end_session(ANN), !is_deleted, "its leader is to hear of it");
         }
+    }
+
+    #[test]
+    fn a_leader_that_is_joined_again_hears_of_a_consumer_whose_attach_it_did_not_answer() {
+        let mut remote = Remote::new();
+        remote.join(NodeId(2), 1);
+        let consumer = ConsumerId { session: ANN, number: 1 };
+        let (group, queue) = (GROUP, QUEUE);
+        let spec = ConsumerSpec { credit: 10, ..ConsumerSpec::default() };
+        remote.ask(ANN, &Request::Attach { ticket: Ticket(1), group, queue, consumer, spec });
+        let told = remote.join(NodeId(2), 1);
+        assert_eq!(told.len(), 1);
+        assert!(told[0].consumer == consumer && !told[0].is_attached && told[0].held.is_empty());
+        assert!(remote.answer(2, ANN, &Answer::Attached { ticket: Ticket(1), result: Ok(()) }));
+        assert!(matches!(&remote.join(NodeId(2), 1)[..], [only] if only.is_attached));
     }
 
     #[test]

@@ -118,6 +118,45 @@ fn the_last_consumer_of_an_auto_delete_queue_led_elsewhere_is_told_that_it_is_de
 }
 
 #[test]
+fn an_auto_delete_queue_outlives_a_link_that_breaks_while_its_consumer_is_attached() {
+    let mut cluster = Cluster::new(3, 1);
+    let ann = session(NodeId(1));
+    let place = (0..6)
+        .map(|nth| cluster.declare(ann, &format!("queue {nth}"), (true, true)))
+        .collect::<Vec<_>>()
+        .into_iter()
+        .find(|place| cluster.leader(place.1) != NodeId(1))
+        .unwrap();
+    let leader = cluster.leader(place.1);
+    cluster.ask(ann, append(1, place, b"a"));
+    cluster.run(50);
+    assert_eq!(appended(&cluster.told(ann)), [1]);
+    let (queue, group) = place;
+    let consumer = ConsumerId { session: ann, number: 1 };
+    let spec = ConsumerSpec { credit: 10, ..ConsumerSpec::default() };
+    cluster.ask(ann, Request::Attach { ticket: Ticket(2), group, queue, consumer, spec });
+    let mut told = Vec::new();
+    let is_consumer = |it: &machine::Attached| it.consumer == consumer;
+    for _ in 0..1000 {
+        cluster.run(1);
+        told.append(&mut cluster.told(ann));
+        let shards = &cluster.core(leader).shards;
+        if shards.iter().any(|shard| shard.attachments().iter().any(is_consumer)) {
+            break;
+        }
+    }
+    assert!(told.is_empty(), "the answer is on its way");
+    cluster.cut(NodeId(1), leader);
+    cluster.heal(NodeId(1), leader);
+    cluster.run(1000);
+    told.append(&mut cluster.told(ann));
+    assert!(
+        matches!(&told[..], [Answer::Attached { result: Ok(()), .. }, Answer::Delivered(_)]),
+        "{told:?}"
+    );
+}
+
+#[test]
 fn a_confirm_that_is_lost_with_its_link_before_a_slow_leader_applied_is_said_again() {
     let mut cluster = Cluster::new(3, 1);
     let ann = session(NodeId(1));

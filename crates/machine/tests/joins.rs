@@ -133,6 +133,21 @@ fn an_auto_delete_queue_is_unused_if_its_consumers_do_not_come_back() {
 }
 
 #[test]
+fn a_consumer_that_did_not_hear_that_it_is_attached_keeps_its_auto_delete_queue() {
+    let mut machine = leader(true);
+    let mut effects = Vec::new();
+    let asking =
+        |number| Attached { is_attached: false, held: Ranges::new(), ..attached(number, 5, 1..2) };
+    machine.join(only(&[1, 2]), &[asking(1), asking(3)], &mut effects);
+    assert_eq!(effects, [], "nothing is delivered to it before it asks again");
+    let there = machine.attachments();
+    assert_eq!(there.len(), 1, "node 3 asks for the first time: {there:?}");
+    assert!(there[0].is_attached && there[0].consumer == who(1) && there[0].spec.credit == 0);
+    machine.attach(Q, who(1), spec(1), &mut effects).expect("the queue exists");
+    assert_eq!(effects, [delivery(1, 1..2, true)]);
+}
+
+#[test]
 fn a_fresh_auto_delete_queue_waits_for_its_first_consumer() {
     let old = leader(true);
     let mut machine = QueueMachine::restore(&old.snapshot()).expect("our own snapshot");

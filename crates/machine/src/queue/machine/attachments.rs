@@ -25,6 +25,13 @@ pub struct Attached {
     pub held: Ranges,
 }
 
+impl Attached {
+    /// Whether it has nothing yet: it asked to be attached, and heard no answer.
+    fn is_asking(&self) -> bool {
+        !self.is_attached && self.held.is_empty()
+    }
+}
+
 /// What a queue had of the sessions that join again.
 #[derive(Default)]
 struct Before {
@@ -46,6 +53,9 @@ impl QueueMachine {
     /// nowhere else. Each takes what is live and ready of what it says it holds. What they held and
     /// do not name is ready again, flagged.
     ///
+    /// An attachment that neither is attached nor holds anything has asked to be attached and heard no
+    /// answer ([`Attached::is_asking`]). It stays attached if it was, without credit until it asks again.
+    ///
     /// Whoever cannot be attached is told by `Effect::Cancelled`: its queue is gone, or somebody else
     /// consumes exclusively. An auto-delete queue that loses its last consumer by this is `Unused`.
     /// Others' consumers, and a machine that does not lead, are left alone.
@@ -58,8 +68,10 @@ impl QueueMachine {
         if !self.is_leading {
             return;
         }
+        let kept = self.kept(attachments);
         let mut touched = self.let_go(&is_joining);
-        for attached in attachments.iter().filter(|it| is_joining(it.consumer.session)) {
+        let joining = attachments.iter().chain(&kept).filter(|it| !it.is_asking());
+        for attached in joining.filter(|it| is_joining(it.consumer.session)) {
             let found = self.queue_mut(attached.queue).filter(|queue| !queue.is_gone);
             let Some(queue) = found else {
                 if attached.is_attached {
@@ -91,6 +103,21 @@ impl QueueMachine {
             }
             self.look_after(id);
         }
+    }
+
+    /// Those who ask to be attached, and are already: they did not hear the answer.
+    fn kept(&self, attachments: &[Attached]) -> Vec<Attached> {
+        let is_here = |asking: &&Attached| {
+            let place = self.places.get(&asking.queue.base());
+            let queue = place.and_then(|place| self.slots[*place].as_ref());
+            queue.is_some_and(|queue| queue.consumers.is_attached(asking.consumer))
+        };
+        let asking = attachments.iter().filter(|it| it.is_asking()).filter(is_here);
+        let keep = |asking: &Attached| {
+            let spec = ConsumerSpec { credit: 0, ..asking.spec };
+            Attached { spec, is_attached: true, ..asking.clone() }
+        };
+        asking.map(keep).collect()
     }
 
     /// Forgets the sessions. What they held is ready, and not flagged yet.
