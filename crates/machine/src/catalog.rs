@@ -307,6 +307,11 @@ impl Catalog {
         self.origins.is_over(origin)
     }
 
+    /// The latest start of a node that the log has. 0: none.
+    pub fn latest_boot(&self, node: NodeId) -> u64 {
+        self.origins.boot(node)
+    }
+
     /// Parcels skipped because they had been applied before, and because one before them was missing.
     pub fn skipped_parcels(&self) -> (u64, u64) {
         self.origins.skipped()

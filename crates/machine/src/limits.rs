@@ -8,6 +8,8 @@ pub const NODE_ID_MAX: u64 = u16::MAX as u64;
 pub const NODES_MAX: usize = 64;
 /// Nodes that keep a group of queues, where there are as many.
 pub const REPLICAS: usize = 3;
+/// The same, where an operator wishes more.
+pub const REPLICAS_MAX: usize = 5;
 /// Bytes of a node's address.
 pub const ADDRESS_BYTES_MAX: usize = 255;
 /// Groups of queues of a cluster.

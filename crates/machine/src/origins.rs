@@ -51,6 +51,11 @@ impl Origins {
         self.last.get(&origin.node).is_some_and(|last| last.boot > origin.boot)
     }
 
+    /// The latest boot of a node that sent anything. 0: it never did.
+    pub(crate) fn boot(&self, node: NodeId) -> u64 {
+        self.last.get(&node).map_or(0, |last| last.boot)
+    }
+
     /// Parcels that had been applied before, and parcels that came before one they follow.
     pub(crate) fn skipped(&self) -> (u64, u64) {
         (self.repeated, self.early)

@@ -297,6 +297,9 @@ fn nodes_their_numbers_and_their_addresses_are_bounded() {
         |count| CatalogCommand::SetVoters { group, voters: voters.clone().take(count).collect() };
     assert_eq!(world.apply(set(fit)), CatalogReply::Done);
     assert_eq!(problem(world.apply(set(many))), MembershipProblem::InvalidVoters { group });
+    let most = REPLICAS_MAX + 1;
+    assert_eq!(problem(world.apply(set(most))), MembershipProblem::InvalidVoters { group });
+    assert_eq!(world.apply(set(REPLICAS_MAX)), CatalogReply::Done);
     let many = Catalog::genesis(
         &[1, 2].map(|number| NodeInfo {
             node: NodeId(number),

@@ -216,6 +216,33 @@ fn a_draining_node_hands_on_what_it_leads_and_what_it_keeps() {
 }
 
 #[test]
+fn an_operator_may_have_five_replicas_and_keeps_them_while_there_are_nodes() {
+    let mut world = cluster(5, 2);
+    let serving = |_| Standing::Serving;
+    let changes = world.catalog.replica_changes(serving, 5);
+    assert_eq!(changes.len(), 10);
+    for change in changes {
+        assert_eq!(world.apply(change), CatalogReply::Done);
+    }
+    let most = |world: &World| -> Vec<usize> {
+        (1..=world.catalog.group_count()).map(|group| voters(&world.catalog, group).len()).collect()
+    };
+    assert_eq!(most(&world), [5; 10]);
+    assert_eq!(world.catalog.placement_changes(serving, Goal::Balance), []);
+    world.apply(remove(5));
+    assert_eq!(most(&world), [4; 10], "as many as there are nodes");
+    world.apply(add(6));
+    assert_eq!(most(&world), [5; 10], "there are five again");
+    world.apply(add(7));
+    assert_eq!(most(&world), [5; 12], "groups that are new have as many");
+    for change in world.catalog.replica_changes(serving, 3) {
+        assert_eq!(world.apply(change), CatalogReply::Done);
+    }
+    assert_eq!(most(&world), [3; 12]);
+    assert_eq!(world.catalog.placement_changes(serving, Goal::Repair), []);
+}
+
+#[test]
 fn a_few_queues_use_all_nodes() {
     let mut world = cluster(1, 2);
     world.apply(add(2));

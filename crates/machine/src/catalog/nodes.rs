@@ -10,7 +10,9 @@ use super::placement::{Goal, Standing, lead, place};
 use super::refusal::Refusal;
 use super::{Catalog, CatalogCommand, CatalogEffect};
 use crate::ids::{GroupId, NodeId};
-use crate::limits::{ADDRESS_BYTES_MAX, GROUPS_MAX, NODE_ID_MAX, NODES_MAX, REPLICAS};
+use crate::limits::{
+    ADDRESS_BYTES_MAX, GROUPS_MAX, NODE_ID_MAX, NODES_MAX, REPLICAS, REPLICAS_MAX,
+};
 
 /// A node as the cluster knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,7 +59,7 @@ pub enum MembershipProblem {
     NoGroup {
         group: GroupId,
     },
-    /// None, more than `limits::REPLICAS`, one twice, one that is no node; or of the catalog, where
+    /// None, more than `limits::REPLICAS` but not `limits::REPLICAS_MAX`, one twice, one that is no node; or of the catalog, where
     /// all nodes vote, not all.
     InvalidVoters {
         group: GroupId,
@@ -97,7 +99,8 @@ impl fmt::Display for MembershipProblem {
             }
             Self::InvalidVoters { group: GroupId(group) } => write!(
                 f,
-                "the voters of group {group} must be from 1 to {REPLICAS} different nodes"
+                "the voters of group {group} must be from 1 to {REPLICAS}, or {REPLICAS_MAX}, different \
+                 nodes"
             ),
         }
     }
@@ -136,8 +139,16 @@ impl Membership {
     /// Moves what must be moved so that all groups have their voters among the nodes.
     fn repair(&mut self) {
         let standings = self.nodes.keys().map(|node| (*node, Standing::Serving)).collect();
+        let replicas = self.replicas();
         let groups = self.voters.split_off(1);
-        self.voters.extend(place(&standings, groups, Goal::Repair));
+        self.voters.extend(place(&standings, groups, Goal::Repair, replicas));
+    }
+
+    /// How many voters a group is to have, where there are as many nodes: more than usual if an operator has
+    /// given some group more.
+    fn replicas(&self) -> usize {
+        let most = self.voters[1..].iter().map(Vec::len).max();
+        if most > Some(REPLICAS) { REPLICAS_MAX } else { REPLICAS }
     }
 }
 
@@ -154,6 +165,11 @@ impl Catalog {
     /// Whether a node of that number was removed: it is never given again.
     pub fn is_retired(&self, node: NodeId) -> bool {
         self.membership.retired.contains(&node)
+    }
+
+    /// The numbers of all nodes that were removed.
+    pub fn retired(&self) -> impl Iterator<Item = NodeId> {
+        self.membership.retired.iter().copied()
     }
 
     /// The nodes that are to keep a group, the one first that is to lead it. Empty: no such group, or
@@ -190,6 +206,25 @@ impl Catalog {
         standing: impl Fn(NodeId) -> Standing,
         goal: Goal,
     ) -> Vec<CatalogCommand> {
+        self.changes(standing, goal, self.membership.replicas())
+    }
+
+    /// The same, and every group gets `replicas` voters, or as many as there are nodes: `limits::REPLICAS` or
+    /// `limits::REPLICAS_MAX`. Groups that are made later get as many.
+    pub fn replica_changes(
+        &self,
+        standing: impl Fn(NodeId) -> Standing,
+        replicas: usize,
+    ) -> Vec<CatalogCommand> {
+        self.changes(standing, Goal::Balance, replicas)
+    }
+
+    fn changes(
+        &self,
+        standing: impl Fn(NodeId) -> Standing,
+        goal: Goal,
+        replicas: usize,
+    ) -> Vec<CatalogCommand> {
         let nodes: BTreeMap<_, _> =
             self.membership.nodes.keys().map(|node| (*node, standing(*node))).collect();
         let current = &self.membership.voters;
@@ -201,7 +236,7 @@ impl Catalog {
             lead(&mut catalog, fit);
         }
         let mut wished = vec![catalog];
-        wished.extend(place(&nodes, current[1..].to_vec(), goal));
+        wished.extend(place(&nodes, current[1..].to_vec(), goal, replicas));
         let groups = (0..).map(GroupId).zip(wished).zip(current);
         let changed = groups.filter(|((_, wished), current)| wished != *current);
         changed.map(|((group, voters), _)| CatalogCommand::SetVoters { group, voters }).collect()
@@ -293,7 +328,10 @@ impl Catalog {
         distinct.dedup();
         let is_whole = match group {
             GroupId::CATALOG => distinct.len() == self.membership.nodes.len(),
-            _ => (1..=REPLICAS).contains(&voters.len()),
+            _ => {
+                (1..=self.membership.replicas()).contains(&voters.len())
+                    || voters.len() == REPLICAS_MAX
+            }
         };
         let are_nodes = distinct.iter().all(|node| self.node(*node).is_some());
         if !is_whole || !are_nodes || distinct.len() != voters.len() {

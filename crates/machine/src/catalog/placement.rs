@@ -8,7 +8,6 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use crate::ids::NodeId;
-use crate::limits::REPLICAS;
 
 /// How a node may be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,19 +22,21 @@ pub enum Standing {
 /// How much is moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Goal {
-    /// What has to: off nodes that are gone or draining, and up to `limits::REPLICAS` voters.
+    /// What has to: off nodes that are gone or draining, and up to as many voters as are wished.
     Repair,
     /// Also replicas and leaders of nodes that have more than others.
     Balance,
 }
 
-/// The voters of every group; one without any is new. Those that are not among `nodes` are gone.
+/// The voters of every group, `replicas` of them where there are as many nodes; one without any is new.
+/// Those that are not among `nodes` are gone.
 pub(crate) fn place(
     nodes: &BTreeMap<NodeId, Standing>,
     current: Vec<Vec<NodeId>>,
     goal: Goal,
+    replicas: usize,
 ) -> Vec<Vec<NodeId>> {
-    let mut plan = Plan::new(nodes, current);
+    let mut plan = Plan::new(nodes, current, replicas);
     plan.repair();
     if goal == Goal::Balance {
         plan.balance_replicas();
@@ -50,6 +51,8 @@ pub(crate) fn place(
 struct Plan<'a> {
     nodes: &'a BTreeMap<NodeId, Standing>,
     groups: Vec<Vec<NodeId>>,
+    /// How many each is to have.
+    wanted: usize,
     /// Who is to lead each until now, and may go on.
     leaders: Vec<Option<NodeId>>,
     /// Of every node.
@@ -57,7 +60,11 @@ struct Plan<'a> {
 }
 
 impl<'a> Plan<'a> {
-    fn new(nodes: &'a BTreeMap<NodeId, Standing>, mut groups: Vec<Vec<NodeId>>) -> Self {
+    fn new(
+        nodes: &'a BTreeMap<NodeId, Standing>,
+        mut groups: Vec<Vec<NodeId>>,
+        wanted: usize,
+    ) -> Self {
         let is_fit = |node: &&NodeId| nodes.get(node) == Some(&Standing::Serving);
         let leaders = groups.iter().map(|voters| voters.first().filter(is_fit).copied()).collect();
         let mut replicas: BTreeMap<NodeId, usize> = nodes.keys().map(|node| (*node, 0)).collect();
@@ -72,7 +79,7 @@ impl<'a> Plan<'a> {
                 count(&mut replicas, *node);
             }
         }
-        Self { nodes, groups, leaders, replicas }
+        Self { nodes, groups, wanted, leaders, replicas }
     }
 
     fn is_serving(&self, node: NodeId) -> bool {
@@ -115,7 +122,7 @@ impl<'a> Plan<'a> {
     }
 
     fn repair(&mut self) {
-        let wanted = REPLICAS.min(self.nodes.len());
+        let wanted = self.wanted.min(self.nodes.len());
         for group in 0..self.groups.len() {
             while self.groups[group].len() > wanted
                 && let Some(node) = self.giver(group)

@@ -3,6 +3,15 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 
 use super::*;
+use crate::limits::REPLICAS;
+
+fn place(
+    nodes: &BTreeMap<NodeId, Standing>,
+    current: Vec<Vec<NodeId>>,
+    goal: Goal,
+) -> Vec<Vec<NodeId>> {
+    super::place(nodes, current, goal, REPLICAS)
+}
 
 fn nodes(standings: &[Standing]) -> BTreeMap<NodeId, Standing> {
     (1..).map(NodeId).zip(standings.iter().copied()).collect()
@@ -90,7 +99,7 @@ fn leaders_are_handed_on_through_a_third() {
     // 1 leads three groups, none of which 3 has; 2 can take one of them and give one to 3.
     let five = serving(5);
     let before = groups(&[&[1, 2, 4], &[1, 2, 5], &[1, 2, 4], &[2, 3, 5], &[4, 1, 5], &[5, 1, 4]]);
-    let mut plan = Plan::new(&five, before);
+    let mut plan = Plan::new(&five, before, REPLICAS);
     plan.balance_leaders();
     let counts = (1..=5).map(|node| leads(&plan.groups, NodeId(node)));
     assert!(spread(counts.clone()) <= 1, "{:?}", counts.collect::<Vec<_>>());
