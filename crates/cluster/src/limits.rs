@@ -124,11 +124,13 @@ pub const LOST_MS: u64 = 2000;
 /// Longest change of a group's members that is read, in bytes: hundreds of nodes.
 pub const CHANGE_BYTES_MAX: usize = 4096;
 
-/// Milliseconds without a majority in reach after which publishers are told so.
-pub const MINORITY_MS: u64 = 1000;
+/// Milliseconds without a majority in reach after which publishers are told so. With the second after which a
+/// silent link counts as cut, and what ticks add, that is less than two seconds.
+pub const MINORITY_MS: u64 = 500;
 
-/// Milliseconds that something waits for a leader although a majority is in reach.
-pub const LEADERLESS_MS: u64 = 30_000;
+/// Milliseconds that something waits for a leader although a majority is in reach: many elections, or a
+/// leader to which this node's link is cut, while others reach it.
+pub const LEADERLESS_MS: u64 = 10_000;
 
 /// Milliseconds after a refused join before the next.
 pub const REJOIN_MS: u64 = 100;

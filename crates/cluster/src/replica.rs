@@ -291,6 +291,12 @@ impl Replica {
         is_near.then(|| self.last_index().saturating_sub(progress.matched))
     }
 
+    /// The same, but of what a majority has on its disks: what is on its way to everybody does not count.
+    pub(crate) fn lag_behind_majority(&self, node: NodeId) -> Option<u64> {
+        self.lag(node)?;
+        self.matched(node).map(|matched| self.committed().saturating_sub(matched))
+    }
+
     /// The last entry that `node` is known to have on its disk, on the leader.
     pub(crate) fn matched(&self, node: NodeId) -> Option<u64> {
         self.raw.raft.prs().get(node.0).map(|progress| progress.matched)

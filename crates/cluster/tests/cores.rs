@@ -185,6 +185,24 @@ fn a_confirm_that_is_lost_with_its_link_before_a_slow_leader_applied_is_said_aga
     assert_eq!(ready(&mut cluster, ann, place), 2);
 }
 
+#[test]
+fn leaders_go_back_to_a_node_that_starts_again_while_there_is_load() {
+    let mut cluster = Cluster::new(3, 1);
+    let homes = [1, 2, 3].map(NodeId).map(session);
+    let place = cluster.declare(homes[0], "queue", (true, false));
+    cluster.run(6000);
+    let before = cluster.leader(place.1);
+    cluster.restart(before);
+    for turn in 0..5000 {
+        // A sync takes its time, so there is always much on its way to everybody.
+        cluster.stalled = if turn % 4 == 0 { [].into() } else { [1, 2, 3].map(NodeId).into() };
+        homes.iter().for_each(|home| cluster.ask(*home, append(turn, place, b"a")));
+        cluster.run(1);
+        homes.iter().for_each(|home| drop(cluster.told(*home)));
+    }
+    assert_eq!(cluster.leader(place.1), before);
+}
+
 /// What `session` was delivered since the last time: lane, number and how often it came back.
 fn delivered(cluster: &mut Cluster, session: SessionId) -> Vec<(QueueId, u64, u32)> {
     let told = cluster.told(session).into_iter();

@@ -224,7 +224,9 @@ impl Shard {
             let near = up
                 .iter()
                 .filter(|(node, _)| voters.contains(node))
-                .filter_map(|(node, since)| Some((replica.lag(*node)?, *node, *since)))
+                .filter_map(|(node, since)| {
+                    Some((replica.lag_behind_majority(*node)?, *node, *since))
+                })
                 .filter(|(lag, _, _)| *lag <= LAG_NEAR);
             let target = if is_closing || is_slow {
                 near.min().map(|(_, node, _)| node)
