@@ -28,7 +28,7 @@ use wal::{CommitBatch, Place};
 pub(crate) use answers::{refuse, tell};
 pub use exchange::{Input, Located, Now, Output, SegmentExtent, Then};
 pub use members::Placement;
-pub use report::{GroupReport, Report};
+pub use report::{Elsewhere, GroupReport, Report};
 
 use crate::bodies::{FetchPart, Source};
 use crate::catalog_group::CatalogGroup;

@@ -56,8 +56,10 @@ impl Reports {
         for (_, report) in told.iter() {
             all.up.clone_from(&report.up);
             all.groups.extend(report.groups.iter().cloned());
+            all.elsewhere.extend(report.elsewhere.iter().cloned());
         }
         all.groups.sort_by_key(|report| report.group);
+        all.elsewhere.sort_by_key(|report| report.group);
         Some(all)
     }
 }

@@ -53,6 +53,11 @@ pub(super) struct Members {
 }
 
 impl Members {
+    /// The voters that the catalog wishes, by group.
+    pub(super) fn wished(&self) -> impl Iterator<Item = (GroupId, &[NodeId])> {
+        self.wished.iter().map(|(group, voters)| (*group, voters.as_slice()))
+    }
+
     /// The voter that is to lead `group`, as far as the catalog is known.
     pub(super) fn preferred(&self, group: GroupId) -> Option<NodeId> {
         self.wished.get(&group)?.first().copied()

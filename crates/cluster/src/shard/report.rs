@@ -10,6 +10,16 @@ pub struct Report {
     /// Nodes that can be reached.
     pub up: Vec<NodeId>,
     pub groups: Vec<GroupReport>,
+    /// Of groups that have no replica here: by whom they are led, as was last heard, and their voters.
+    pub elsewhere: Vec<Elsewhere>,
+}
+
+/// A group without a replica on the node that reports.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Elsewhere {
+    pub group: GroupId,
+    pub leader: Option<NodeId>,
+    pub voters: Vec<NodeId>,
 }
 
 /// How one replica of a group stands.
@@ -35,7 +45,25 @@ pub struct GroupReport {
 impl Shard {
     /// How the groups stand now. Digests cost a walk over everything the machines know.
     pub fn report(&self) -> Report {
-        Report { up: self.peers.up().collect(), groups: self.report_groups(true) }
+        Report {
+            up: self.peers.up().collect(),
+            groups: self.report_groups(true),
+            elsewhere: self.report_elsewhere(),
+        }
+    }
+
+    fn report_elsewhere(&self) -> Vec<Elsewhere> {
+        let is_here = |group: &GroupId| {
+            *group == GroupId::CATALOG
+                || self.groups.get(group).is_some_and(|found| !found.is_dismissed)
+        };
+        let wished = self.members.wished().filter(|(group, _)| !is_here(group));
+        let report = |(group, voters): (GroupId, &[NodeId])| {
+            let leader = self.peers.leader(group).map(|(_, node)| node);
+            let leader = leader.filter(|node| self.peers.is_up(*node));
+            Elsewhere { group, leader, voters: voters.to_vec() }
+        };
+        wished.map(report).collect()
     }
 
     /// The same without other nodes; digests are 0 unless they are wanted.
