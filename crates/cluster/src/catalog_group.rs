@@ -268,6 +268,13 @@ pub(crate) struct Applications {
     results: Vec<(CatalogReply, Vec<CatalogEffect>, bool)>,
 }
 
+impl Applications {
+    /// Whether a node has started.
+    pub(crate) fn has_start(&self) -> bool {
+        self.results.iter().any(|(_, _, started)| *started)
+    }
+}
+
 /// Applies an entry of the catalog's log. Sessions' copies are kept by the same function.
 pub(crate) fn apply(
     catalog: &mut Catalog,

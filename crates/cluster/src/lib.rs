@@ -28,14 +28,15 @@ mod remote;
 mod replica;
 mod request;
 mod room;
+mod secret;
 pub mod shard;
 pub mod snapshot;
 mod told;
 mod waiter;
 
 pub use io::{
-    Admission, AnswerReceiver, ClusterHandle, Config, Failure, StartError, Status, foresee, launch,
-    start,
+    Admission, AnswerReceiver, ClusterHandle, Config, Failure, StartError, Status, foresee,
+    kept_secret, launch, new_secret, start,
 };
 pub use membership::PeerConfig;
 pub use request::{Alarms, Answer, Delivery, Held, Leaving, Request, Ticket};

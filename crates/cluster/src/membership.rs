@@ -22,8 +22,11 @@ pub struct PeerConfig {
     pub peers: Vec<(NodeId, String)>,
     /// A member that is asked to take this node in, if its data directory is new.
     pub join: Option<String>,
-    /// Proves that a node belongs to the cluster. `None`: no protection but against mistakes.
+    /// Proves that a node belongs to the cluster. `None`: what the data directory keeps, or what
+    /// `secret_file` holds.
     pub secret: Option<String>,
+    /// A file with the secret.
+    pub secret_file: Option<PathBuf>,
     /// Certificates for the connections between nodes. `None`: no TLS.
     pub tls: Option<TlsFiles>,
     /// What snapshots may take of the network, in bytes per second.

@@ -16,7 +16,7 @@ mod raft_message;
 mod reader;
 mod requests;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 /// Why bytes of a peer, or a message to one, are not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

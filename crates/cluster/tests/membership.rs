@@ -19,7 +19,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use cluster::{
-    Admission, Answer, ClusterHandle, Config, Failure, PeerConfig, Request, Ticket, launch,
+    Admission, Answer, ClusterHandle, Config, Failure, PeerConfig, Request, Ticket, kept_secret,
+    launch,
 };
 use machine::{
     Batch, CatalogCommand, CatalogReply, ConsumerId, ConsumerSpec, Goal, GroupId, Messages, NodeId,
@@ -28,7 +29,11 @@ use machine::{
 use session::{PATIENCE, Session, run};
 
 fn start(root: &Path, node: u64, peers: PeerConfig) -> ClusterHandle {
-    let config = Config {
+    launch(&config(root, node, peers), &Failure::new(|why| panic!("{why}"))).unwrap()
+}
+
+fn config(root: &Path, node: u64, peers: PeerConfig) -> Config {
+    Config {
         data_dir: root.join(format!("{node}")),
         groups: 2,
         shards: 2,
@@ -41,8 +46,7 @@ fn start(root: &Path, node: u64, peers: PeerConfig) -> ClusterHandle {
             bulk_bytes_per_second: 1 << 30,
             ..peers
         }),
-    };
-    launch(&config, &Failure::new(|why| panic!("{why}"))).unwrap()
+    }
 }
 
 impl Session {
@@ -156,7 +160,14 @@ fn a_node_comes_and_another_goes_and_publishers_see_no_error() {
     };
     let join = Some(addresses[1].clone());
     let listen = Some(addresses[3].clone());
-    let fourth = start(&root, 4, PeerConfig { join, listen, ..PeerConfig::default() });
+    let joining = PeerConfig { join, listen, ..PeerConfig::default() };
+    let without = launch(&config(&root, 4, joining.clone()), &Failure::new(|why| panic!("{why}")));
+    assert!(without.unwrap_err().to_string().contains("`millrace cluster token`"));
+    // Nodes of one machine found their cluster under a secret that one of them made.
+    let secret = kept_secret(&root.join("2")).unwrap();
+    assert_eq!(kept_secret(&root.join("3")).unwrap(), secret);
+    let fourth = start(&root, 4, PeerConfig { secret: Some(secret.clone()), ..joining });
+    assert_eq!(kept_secret(&root.join("4")).unwrap(), secret);
     fourth.wait_ready();
     run(async {
         let mut session = Session::open(&first[1]);

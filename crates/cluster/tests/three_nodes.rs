@@ -13,7 +13,7 @@ mod addresses;
 mod session;
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use cluster::{
@@ -355,4 +355,44 @@ fn queues_with_arguments_keep_what_they_promise_when_the_node_that_leads_them_go
     });
     cluster.start(1);
     cluster.agree();
+}
+
+#[test]
+fn an_old_copy_of_a_directory_is_refused_after_the_others_have_started_again() {
+    let mut cluster = Cluster::new("old-copy");
+    cluster.stop(3);
+    let (newest, copy) = (cluster.directory(3), cluster.root.join("copy"));
+    copy_directory(&newest, &copy);
+    let before = cluster.node(1).catalog().latest_boot(NodeId(3));
+    cluster.start(3);
+    cluster.node(3).wait_ready();
+    let started = Instant::now();
+    let is_known = |node: usize| cluster.node(node).catalog().latest_boot(NodeId(3)) > before;
+    while !(is_known(1) && is_known(2)) {
+        assert!(started.elapsed() < PATIENCE, "its start is not heard of");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    (1..=3).for_each(|node| cluster.stop(node));
+    std::fs::remove_dir_all(&newest).unwrap();
+    std::fs::rename(&copy, &newest).unwrap();
+    (1..=3).for_each(|node| cluster.start(node));
+    let old = cluster.node(3).clone();
+    let why = run(async { tokio::time::timeout(PATIENCE, old.expelled()).await }).unwrap();
+    assert!(why.contains("is an old copy"), "{why}");
+    [1, 2].into_iter().for_each(|node| cluster.node(node).wait_ready());
+    let peers = cluster.node(1).status().unwrap().peers;
+    assert!(peers.iter().all(|peer| peer.is_up == (peer.node == NodeId(2))), "{peers:?}");
+}
+
+fn copy_directory(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy_directory(&entry.path(), &target);
+        } else {
+            std::fs::copy(entry.path(), target).unwrap();
+        }
+    }
 }

@@ -184,7 +184,14 @@ const SETTINGS: &[Setting] = &[
         variable: "MILLRACE_CLUSTER_SECRET",
         accepts: Accepts::Text,
         default: "none",
-        about: "what nodes prove to each other to know; none: no protection but against mistakes",
+        about: "what nodes prove to each other to know; none: what the data directory keeps",
+    },
+    Setting {
+        key: "cluster_secret_file",
+        variable: "MILLRACE_CLUSTER_SECRET_FILE",
+        accepts: Accepts::Path,
+        default: "none",
+        about: "a file with the same; `millrace cluster token` prints what to put into it",
     },
     Setting {
         key: "peer_tls_authority",
@@ -541,6 +548,7 @@ fn peers(found: &BTreeMap<&'static str, Found>) -> Option<PeerConfig> {
         peers: nodes(&found["peers"].text).unwrap_or_default(),
         join: given("join"),
         secret: given("cluster_secret"),
+        secret_file: given("cluster_secret_file").map(PathBuf::from),
         tls: tls(found),
         bulk_bytes_per_second: bytes(&found["snapshot_bytes_per_second"].text).unwrap_or(u64::MAX),
     };

@@ -17,7 +17,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::unix::OwnedWriteHalf;
 use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::mpsc;
 
 use cluster::{Admission, ClusterHandle};
 
@@ -46,6 +48,7 @@ pub(crate) enum Request {
     Remove { node: u64 },
     Replace { node: u64, by: u64 },
     Rebalance,
+    Replicas { count: usize },
     Drain { node: u64 },
 }
 
@@ -54,8 +57,31 @@ pub(crate) enum Request {
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Answer {
     Status(Status),
+    /// How far it is; more follows.
+    Progress(String),
     Done(String),
     Refused(String),
+}
+
+/// How long an order may take in all.
+const ORDER: Duration = Duration::from_secs(180);
+
+/// Words on an order's way that may wait to be sent.
+const WORDS_MAX: usize = 64;
+
+/// Bytes of a path that a socket's address holds on every Linux.
+const SOCKET_PATH_BYTES_MAX: usize = 100;
+
+/// The socket's path as the system takes it. A long one is reached through the open directory, which the
+/// second value keeps open.
+fn reach(path: &Path) -> std::io::Result<(PathBuf, Option<std::fs::File>)> {
+    use std::os::fd::AsRawFd as _;
+    if path.as_os_str().len() <= SOCKET_PATH_BYTES_MAX {
+        return Ok((path.to_owned(), None));
+    }
+    let directory = std::fs::File::open(path.parent().unwrap_or(Path::new(".")))?;
+    let short = format!("/proc/self/fd/{}/{SOCKET}", directory.as_raw_fd());
+    Ok((short.into(), Some(directory)))
 }
 
 /// Serves the socket until it is dropped.
@@ -77,7 +103,8 @@ impl Control {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(fail(error)),
             Ok(()) | Err(_) => {}
         }
-        let listener = UnixListener::bind(&path).map_err(fail)?;
+        let (short, _directory) = reach(&path).map_err(fail)?;
+        let listener = UnixListener::bind(short).map_err(fail)?;
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).map_err(fail)?;
         Ok(Self { listener, path })
     }
@@ -122,11 +149,34 @@ async fn converse(stream: UnixStream, cluster: &ClusterHandle) -> std::io::Resul
     let mut line = String::new();
     let mut reader = BufReader::new(reader.take(REQUEST_BYTES_MAX));
     tokio::time::timeout(PATIENCE, reader.read_line(&mut line)).await??;
-    let answer = match serde_json::from_str(&line) {
-        Ok(request) => orders::carry_out(request, cluster).await,
-        Err(error) => Answer::Refused(format!("this is no request: {error}")),
+    let request = match serde_json::from_str(&line) {
+        Ok(request) => request,
+        Err(error) => {
+            let answer = Answer::Refused(format!("this is no request: {error}"));
+            return say(&mut writer, &answer).await;
+        }
     };
-    let mut text = serde_json::to_vec(&answer)?;
+    let (words, mut told) = mpsc::channel(WORDS_MAX);
+    let order = tokio::time::timeout(ORDER, orders::carry_out(request, cluster, words));
+    tokio::pin!(order);
+    loop {
+        tokio::select! {
+            biased;
+            Some(words) = told.recv() => say(&mut writer, &Answer::Progress(words)).await?,
+            done = &mut order => {
+                let late = || Answer::Refused(format!(
+                    "this is not done after {} seconds, and what was begun goes on; see millrace cluster \
+                     status, and ask again",
+                    ORDER.as_secs()
+                ));
+                return say(&mut writer, &done.unwrap_or_else(|_| late())).await;
+            }
+        }
+    }
+}
+
+async fn say(writer: &mut OwnedWriteHalf, answer: &Answer) -> std::io::Result<()> {
+    let mut text = serde_json::to_vec(answer)?;
     text.push(b'\n');
     writer.write_all(&text).await
 }
@@ -152,11 +202,17 @@ async fn admit(cluster: ClusterHandle) {
     }
 }
 
-/// Asks the node that runs in `data_dir`.
-pub(crate) fn ask(data_dir: &Path, request: &Request) -> Result<Answer, String> {
-    use std::io::{Read as _, Write as _};
+/// Asks the node that runs in `data_dir`. What it says before it answers goes to `progress`.
+pub(crate) fn ask(
+    data_dir: &Path,
+    request: &Request,
+    progress: impl Fn(&str),
+) -> Result<Answer, String> {
+    use std::io::{BufRead as _, BufReader, Write as _};
     let path = data_dir.join(SOCKET);
-    let mut stream = std::os::unix::net::UnixStream::connect(&path).map_err(|error| {
+    let connected =
+        reach(&path).and_then(|(short, _directory)| std::os::unix::net::UnixStream::connect(short));
+    let mut stream = connected.map_err(|error| {
         format!(
             "No node answers at {}: {error}. Name the data directory of a running node of this machine \
              with --data-dir DIR",
@@ -165,8 +221,17 @@ pub(crate) fn ask(data_dir: &Path, request: &Request) -> Result<Answer, String> 
     })?;
     let mut text = serde_json::to_vec(request).map_err(|error| error.to_string())?;
     text.push(b'\n');
-    let mut answer = String::new();
-    let asked = stream.write_all(&text).and_then(|()| stream.read_to_string(&mut answer));
-    asked.map_err(|error| format!("The node does not answer: {error}"))?;
-    serde_json::from_str(&answer).map_err(|error| format!("The node's answer is not read: {error}"))
+    let silent = |error: std::io::Error| format!("The node does not answer: {error}");
+    let patience = Some(ORDER + PATIENCE);
+    let asked = stream.set_read_timeout(patience).and_then(|()| stream.write_all(&text));
+    asked.map_err(silent)?;
+    for line in BufReader::new(stream).lines() {
+        let line = line.map_err(silent)?;
+        match serde_json::from_str(&line) {
+            Ok(Answer::Progress(words)) => progress(&words),
+            Ok(answer) => return Ok(answer),
+            Err(error) => return Err(format!("The node's answer is not read: {error}")),
+        }
+    }
+    Err("The node ended before it answered: see its log, and ask again".to_owned())
 }

@@ -19,6 +19,9 @@ pub(crate) const BALLAST_FILE: &str = "ballast";
 pub(crate) const BALLAST_TEMPORARY: &str = "ballast.new";
 /// Where a running node takes commands.
 const CONTROL_SOCKET: &str = "control.sock";
+/// The cluster's secret, which is not the log's.
+const SECRET_FILE: &str = "SECRET";
+const SECRET_TEMPORARY: &str = "SECRET.new";
 /// Name of a file that says that a group's segments are to be read as a whole at the next start.
 pub(crate) const SUSPECT: &str = "suspect";
 /// How the names of files begin that were damaged and set aside. They are never touched again.
@@ -91,10 +94,10 @@ pub(crate) fn survey<D: Disk>(disk: &D) -> Result<Layout, Error> {
             IDENTITY_FILE => layout.has_identity = true,
             BALLAST_FILE => layout.has_ballast = true,
             IDENTITY_TEMPORARY | BALLAST_TEMPORARY | BOOT_TEMPORARY | MEMBERS_TEMPORARY
-            | FOUNDING_TEMPORARY => {
+            | FOUNDING_TEMPORARY | SECRET_TEMPORARY => {
                 layout.temporaries.push(name);
             }
-            BOOT_FILE | FOUNDING_FILE | MEMBERS_FILE | CONTROL_SOCKET => {}
+            BOOT_FILE | FOUNDING_FILE | MEMBERS_FILE | SECRET_FILE | CONTROL_SOCKET => {}
             "wal/" | "groups/" | LOST_AND_FOUND => {}
             _ => layout.unknown.push(name),
         }

@@ -18,7 +18,9 @@ pub(crate) const FOUNDING_TEMPORARY: &str = "FOUNDING.new";
 
 const FOUNDING_TITLE: &str = "millrace founding 1";
 const BOOT_TITLE: &str = "millrace starts 1";
-const MEMBERS_TITLE: &str = "millrace members 1";
+/// 2 knows starts.
+const MEMBERS_TITLE: &str = "millrace members 2";
+const MEMBERS_TITLE_1: &str = "millrace members 1";
 
 /// Far more than a cluster of the largest size needs.
 const BYTES_MAX: u64 = 1 << 20;
@@ -73,6 +75,8 @@ pub struct Member {
     pub node: u64,
     /// `None`: it was never met.
     pub incarnation: Option<u64>,
+    /// The latest start of it that is known. 0: none.
+    pub boot: u64,
     /// Where its peer port is: without spaces.
     pub address: String,
 }
@@ -80,7 +84,11 @@ pub struct Member {
 impl Member {
     /// The members that were last written; none if there never were any.
     pub fn load<D: Disk>(disk: &D) -> Result<Vec<Self>, Error> {
-        let Some(body) = read(disk, MEMBERS_FILE, MEMBERS_TITLE)? else { return Ok(Vec::new()) };
+        let body = match read(disk, MEMBERS_FILE, MEMBERS_TITLE) {
+            Err(Error::Refused { .. }) => read(disk, MEMBERS_FILE, MEMBERS_TITLE_1)?,
+            body => body?,
+        };
+        let Some(body) = body else { return Ok(Vec::new()) };
         let damaged = || Error::damaged(MEMBERS_FILE, 0, "it has a line that is no member");
         body.lines().map(|line| Self::decode(line).ok_or_else(damaged)).collect()
     }
@@ -92,9 +100,9 @@ impl Member {
     }
 
     fn encode(&self) -> String {
-        let Self { node, incarnation, address } = self;
+        let Self { node, incarnation, boot, address } = self;
         let incarnation = incarnation.map_or("-".to_owned(), |number| format!("{number:016x}"));
-        format!("{node} {incarnation} {address}\n")
+        format!("{node} {incarnation} {address} {boot}\n")
     }
 
     fn decode(line: &str) -> Option<Self> {
@@ -105,7 +113,8 @@ impl Member {
             number => Some(u64::from_str_radix(number, 16).ok()?),
         };
         let address = words.next()?.to_owned();
-        words.next().is_none().then_some(Self { node, incarnation, address })
+        let boot = words.next().map_or(Some(0), |boot| boot.parse().ok())?;
+        words.next().is_none().then_some(Self { node, incarnation, boot, address })
     }
 }
 
@@ -202,7 +211,7 @@ mod tests {
     use crate::sim::SimDisk;
 
     fn member(node: u64, incarnation: Option<u64>) -> Member {
-        Member { node, incarnation, address: format!("10.0.0.{node}:7000") }
+        Member { node, incarnation, boot: node, address: format!("10.0.0.{node}:7000") }
     }
 
     #[test]
@@ -241,7 +250,16 @@ mod tests {
     }
 
     #[test]
-    fn the_text_of_version_1_does_not_change() {
+    fn the_text_of_version_1_is_read() {
+        let disk = SimDisk::new(1);
+        let body = "2 000000000000feed 10.0.0.2:7000\n3 - 10.0.0.3:7000\n";
+        write(&disk, MEMBERS_FILE, MEMBERS_TEMPORARY, MEMBERS_TITLE_1, body).unwrap();
+        let members = [member(2, Some(0xfeed)), member(3, None)];
+        assert_eq!(Member::load(&disk), Ok(members.map(|it| Member { boot: 0, ..it }).to_vec()));
+    }
+
+    #[test]
+    fn the_text_of_version_2_does_not_change() {
         let disk = SimDisk::new(1);
         Member::store(&disk, &[member(2, Some(0xfeed)), member(3, None)]).unwrap();
         let file = disk.open(MEMBERS_FILE, Access::Read).unwrap();
@@ -251,7 +269,7 @@ mod tests {
         let (body, checksum) = text.split_at(text.find("checksum").unwrap());
         assert_eq!(
             body,
-            "millrace members 1\n2 000000000000feed 10.0.0.2:7000\n3 - 10.0.0.3:7000\n"
+            "millrace members 2\n2 000000000000feed 10.0.0.2:7000 2\n3 - 10.0.0.3:7000 3\n"
         );
         assert_eq!(checksum.len(), "checksum 00000000\n".len());
     }

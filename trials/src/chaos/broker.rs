@@ -193,6 +193,8 @@ impl Setup {
                     command.args(["--node-id", &node.to_string()]);
                     command.args(["--peer-listen", &peer(node)]).args(["--peers", &peers()]);
                     command.args(["--set", "loopback_users=none"]);
+                    command
+                        .env("MILLRACE_CLUSTER_SECRET", "a secret of trials, which all nodes know");
                 }
             }
             Kind::Rabbitmq => drop(command.envs(self.rabbitmq())),

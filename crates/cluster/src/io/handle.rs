@@ -15,7 +15,7 @@ use super::sessions::Sessions;
 use super::store::Store;
 use crate::limits::REQUEST_BYTES;
 use crate::request::{Alarms, Answer, Request};
-use crate::shard::{GroupReport, Input, Shard};
+use crate::shard::{Elsewhere, GroupReport, Input, Report, Shard};
 
 /// A node's groups, for those who ask something of them. Cheap to clone.
 #[derive(Clone)]
@@ -75,6 +75,8 @@ pub struct Status {
     pub peers: Vec<PeerStatus>,
     /// Of which this node has a replica.
     pub groups: Vec<GroupReport>,
+    /// Of which it has none.
+    pub elsewhere: Vec<Elsewhere>,
 }
 
 /// Totals since the node started.
@@ -189,6 +191,22 @@ impl ClusterHandle {
         self.store.wait_reconciled(self.node.shards.len());
     }
 
+    /// Waits until this node is of its cluster no longer: it was removed, or its data directory is a copy. Says
+    /// what to do. A node that has no cluster waits for ever.
+    pub async fn expelled(&self) -> String {
+        let Some(mut expelled) = self.node.peers.as_ref().map(Peers::expelled) else {
+            return std::future::pending().await;
+        };
+        loop {
+            if let Some(why) = expelled.borrow_and_update().clone() {
+                return why;
+            }
+            if expelled.changed().await.is_err() {
+                return std::future::pending().await;
+            }
+        }
+    }
+
     /// Hands over `requests`, in order; waits while a shard has too much before it. `false`: the
     /// node is stopping.
     pub async fn submit(&self, session: SessionId, requests: &mut Vec<Request>) -> bool {
@@ -241,12 +259,12 @@ impl ClusterHandle {
     /// How the cluster looks from here. Blocks for as long as the shards take for a step; `None`: one
     /// of them does not come to it.
     pub fn status(&self) -> Option<Status> {
-        let groups = self.node.reports.ask(&self.node.shards, REPORT)?.groups;
+        let Report { groups, elsewhere, .. } = self.node.reports.ask(&self.node.shards, REPORT)?;
         let peers = self.node.peers.as_ref().map(Peers::status).unwrap_or_default();
         let advertised = self.node.peers.as_ref().and_then(Peers::advertised);
         let known = self.catalog().node(self.node.id).map(|known| known.address.clone());
         let address = advertised.map(str::to_owned).or(known).unwrap_or_default();
-        Some(Status { identity: self.node.identity, address, peers, groups })
+        Some(Status { identity: self.node.identity, address, peers, groups, elsewhere })
     }
 
     /// What the other nodes are told of this one; `None`: it has no peer port, or they know.

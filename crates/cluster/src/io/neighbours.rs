@@ -9,22 +9,30 @@ use wal::{Error, FileDisk, Founding, Identity, Member};
 use super::handle::Node;
 use super::mailbox::Mailbox;
 use super::peers::{self, Address, Peers, Tls, draw};
+use super::secret;
 use super::start::{Config, Failure, StartError};
 use crate::membership::{PeerConfig, refuse_alone};
 use crate::peer::admission::Admitted;
-use crate::peer::handshake::Secret;
+use crate::peer::handshake::{Refusal, Secret};
 use crate::recovery::Genesis;
+use crate::secret::{Choice, Known, choose, warning};
 use crate::shard::Input;
 
 /// The incarnation of a node that is not of a cluster: nobody could take it for another.
 const ALONE: u64 = 1;
 
+/// Who this node is.
+pub(super) struct Identified {
+    pub(super) identity: Identity,
+    /// By whom it was taken in just now, and into what.
+    pub(super) admitted: Option<Admitted>,
+    /// Of its cluster; `None`: it talks to nobody.
+    pub(super) secret: Option<String>,
+}
+
 /// Who this node is: as its directory says, or, if that is new, as the configuration does, or as the
-/// member says that took it in.
-pub(super) fn identify(
-    config: &Config,
-    disk: &FileDisk,
-) -> Result<(Identity, Option<Admitted>), StartError> {
+/// member says that took it in. The secret is in the directory before anything says whose that is.
+pub(super) fn identify(config: &Config, disk: &FileDisk) -> Result<Identified, StartError> {
     let existing = Identity::load(disk)?;
     let fresh = u64::from_le_bytes(draw());
     let Some(peers) = &config.peers else {
@@ -32,11 +40,11 @@ pub(super) fn identify(
             Some(identity) if !Member::load(disk)?.is_empty() => {
                 Err(StartError::Cluster(refuse_alone(&identity)))
             }
-            Some(identity) => Ok((identity, None)),
+            Some(identity) => Ok(Identified { identity, admitted: None, secret: None }),
             None => {
                 let identity =
                     Identity { cluster: config.new_cluster, node: 1, incarnation: ALONE };
-                Ok((identity, None))
+                Ok(Identified { identity, admitted: None, secret: None })
             }
         };
     };
@@ -44,14 +52,18 @@ pub(super) fn identify(
         (Some(member), None) => {
             let ours = peers.joiner(fresh).map_err(StartError::Cluster)?;
             let tls = tls(peers)?;
-            let asked = peers::ask(member, &ours, peers.secret.as_deref(), tls.as_ref());
+            let secret = find_secret(config, peers, disk, None, None)?;
+            let asked = peers::ask(member, &ours, &Secret::new(&secret), tls.as_ref());
             let (cluster, admitted) = asked.map_err(StartError::Cluster)?;
             let identity = Identity { cluster, node: ours.node.0, incarnation: fresh };
-            Ok((identity, Some(admitted)))
+            secret::keep(&config.data_dir, &secret).map_err(StartError::Cluster)?;
+            Ok(Identified { identity, admitted: Some(admitted), secret: Some(secret) })
         }
         (Some(_) | None, existing) => {
             let identity = peers.identify(existing, fresh).map_err(StartError::Cluster)?;
-            Ok((identity, None))
+            let secret = find_secret(config, peers, disk, Some(identity), existing)?;
+            secret::keep(&config.data_dir, &secret).map_err(StartError::Cluster)?;
+            Ok(Identified { identity, admitted: None, secret: Some(secret) })
         }
     }
 }
@@ -82,6 +94,53 @@ pub fn foresee(data_dir: &Path, peers: Option<&PeerConfig>) -> Result<Option<Str
     peers.listen_address(node).map(Some)
 }
 
+/// The secret that this node goes by. `identity`: who it is, unless it is about to join; `existing`: whose
+/// the directory is already.
+fn find_secret(
+    config: &Config,
+    peers: &PeerConfig,
+    disk: &FileDisk,
+    identity: Option<Identity>,
+    existing: Option<Identity>,
+) -> Result<String, StartError> {
+    let refused = StartError::Cluster;
+    let of_file = match &peers.secret_file {
+        Some(path) => {
+            let text = secret::load(path).map_err(refused)?;
+            let missing =
+                || format!("{}, which cluster_secret_file names, is not there", path.display());
+            Some(text.ok_or_else(|| refused(missing()))?)
+        }
+        None => None,
+    };
+    let kept = secret::kept(&config.data_dir).map_err(refused)?;
+    let founders = Founding::load(disk)?.map_or(Vec::new(), |founding| founding.nodes);
+    let me = identity.map(|identity| identity.node);
+    let founders = founders.iter().map(|(node, address)| (*node, address.clone()));
+    let listed = peers.peers.iter().map(|(node, address)| (node.0, address.clone()));
+    let met = Member::load(disk)?.into_iter().map(|member| (member.node, member.address));
+    let others: Vec<_> =
+        founders.chain(listed).chain(met).filter(|(node, _)| Some(*node) != me).collect();
+    let known = Known {
+        configured: peers.secret.as_deref().or(of_file.as_deref()),
+        kept: kept.as_deref(),
+        cluster: existing.map(|existing| existing.cluster),
+        is_joining: identity.is_none(),
+        others: others.iter().map(|(_, address)| address.as_str()).collect(),
+    };
+    let text = match choose(&known).map_err(refused)? {
+        Choice::Use(text) => text,
+        Choice::Make => secret::new_secret(),
+        Choice::OfMachine => {
+            secret::of_machine(identity.map_or(0, |it| it.cluster)).map_err(refused)?
+        }
+    };
+    if let Some(words) = warning(&text) {
+        tracing::warn!("{words}");
+    }
+    Ok(text)
+}
+
 fn tls(config: &PeerConfig) -> Result<Option<Tls>, StartError> {
     config.tls.as_ref().map(Tls::load).transpose().map_err(StartError::Cluster)
 }
@@ -98,6 +157,7 @@ pub(super) fn settle(admitted: &Admitted, node: NodeId, disk: &FileDisk) -> Resu
     let member = |info: &NodeInfo| Member {
         node: info.node.0,
         incarnation: Some(info.incarnation).filter(|incarnation| *incarnation != 0),
+        boot: 0,
         address: info.address.clone(),
     };
     Member::store(disk, &others.map(member).collect::<Vec<_>>())
@@ -116,16 +176,16 @@ pub(super) fn members(
             node: NodeId(known.node),
             address: known.address,
             incarnation: known.incarnation,
+            boot: known.boot,
         };
         return Ok(known.into_iter().map(address).collect());
     }
-    let incarnation = |node: NodeId| {
-        known.iter().find(|known| known.node == node.0).and_then(|known| known.incarnation)
-    };
+    let known = |node: NodeId| known.iter().find(|known| known.node == node.0);
     let address = |(node, address): &(NodeId, String)| Address {
         node: *node,
         address: address.clone(),
-        incarnation: incarnation(*node),
+        incarnation: known(*node).and_then(|known| known.incarnation),
+        boot: known(*node).map_or(0, |known| known.boot),
     };
     Ok(config.peers.iter().filter(|(peer, _)| *peer != node).map(address).collect())
 }
@@ -169,11 +229,21 @@ pub(super) fn genesis(founding: &Founding) -> Genesis {
 /// of one that has not joined yet, or is a member no longer: it knows nothing better.
 pub(super) fn follow(node: &Node, catalog: &Catalog) {
     let Some(peers) = &node.peers else { return };
+    let me = node.id;
+    if catalog.is_retired(me) {
+        peers.expel(Refusal::Removed { node: me }.to_string());
+    }
+    if catalog.latest_boot(me) > peers.boot() {
+        let (theirs, known) = (peers.boot(), catalog.latest_boot(me));
+        peers.expel(Refusal::EarlierBoot { node: me, theirs, known }.to_string());
+    }
+    peers.set_retired(catalog.retired().collect());
     if catalog.node(node.id).is_some() {
         let address = |info: &NodeInfo| Address {
             node: info.node,
             address: info.address.clone(),
             incarnation: Some(info.incarnation).filter(|incarnation| *incarnation != 0),
+            boot: catalog.latest_boot(info.node),
         };
         let addresses: Vec<_> = catalog.nodes().map(address).collect();
         peers.set_members(&addresses);
@@ -182,7 +252,7 @@ pub(super) fn follow(node: &Node, catalog: &Catalog) {
 
 /// Opens the peer port, and connects to the members.
 pub(super) fn connect(
-    config: &PeerConfig,
+    (config, secret): (&PeerConfig, &str),
     identity: Identity,
     (boot, last_boot): (u64, u64),
     (members, founding): (&[Address], &Founding),
@@ -196,6 +266,7 @@ pub(super) fn connect(
         let member = |address: &Address| Member {
             node: address.node.0,
             incarnation: address.incarnation,
+            boot: address.boot,
             address: address.address.clone(),
         };
         let members: Vec<_> = members.iter().map(member).collect();
@@ -211,10 +282,7 @@ pub(super) fn connect(
         incarnation: identity.incarnation,
         boot,
         last_boot,
-        secret: match &config.secret {
-            Some(secret) => Secret::new(secret),
-            None => Secret::of_cluster(identity.cluster),
-        },
+        secret: Secret::new(secret),
         listen: config.listen_address(node).map_err(StartError::Cluster)?,
         advertised: config.advertised_address(node),
         members: members.to_vec(),

@@ -16,7 +16,7 @@ mod outbox;
 mod tests;
 mod tls;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 #[cfg(test)]
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 use machine::NodeId;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 
 pub use bulk::{Bulk, BulkBroken};
@@ -40,7 +40,7 @@ use self::bulk::Throttle;
 use self::line::{Broken, Line};
 use self::member::Member;
 use super::mailbox::Mailbox;
-use crate::peer::handshake::{Acquaintance, Hello, PROTOCOLS, Purpose, Secret};
+use crate::peer::handshake::{Acquaintance, Hello, PROTOCOLS, Purpose, Refusal, Secret, judge};
 use crate::peer::message::Message;
 use crate::shard::Input;
 
@@ -90,6 +90,8 @@ pub struct Address {
     pub address: String,
     /// That of its data directory; `None`: whatever it comes with at first.
     pub incarnation: Option<u64>,
+    /// The latest of its starts that is known; 0: none.
+    pub boot: u64,
 }
 
 /// How it stands with another node.
@@ -158,6 +160,10 @@ struct Shared {
     remember: Mutex<Remember>,
     told: Mutex<Option<Instant>>,
     stopping: Notify,
+    /// Numbers of nodes that were removed.
+    retired: RwLock<BTreeSet<NodeId>>,
+    /// Why this node is of the cluster no longer.
+    expelled: watch::Sender<Option<String>>,
 }
 
 impl Peers {
@@ -200,6 +206,8 @@ impl Peers {
             remember: Mutex::new(config.remember),
             told: Mutex::new(None),
             stopping: Notify::new(),
+            retired: RwLock::default(),
+            expelled: watch::Sender::new(None),
         });
         let (orders, taken) = mpsc::channel(ORDERS_MAX);
         let advertised = config.advertised;
@@ -260,25 +268,43 @@ impl Peers {
             members.remove(&node);
             let _ = self.orders.blocking_send(Order::Drop(node));
         }
-        for Address { node, address, incarnation } in addresses {
+        for Address { node, address, incarnation, boot } in addresses {
             if *node == self.shared.hello.node {
                 continue;
             }
             if let Some(member) = members.get(node) {
                 member.set_address(address);
-                if incarnation.is_some() && member.known().incarnation != *incarnation {
-                    member.set_known(Acquaintance { incarnation: *incarnation, boot: 0 });
-                }
+                member.learn(*incarnation, *boot);
                 continue;
             }
             let (calls, receiver) = mpsc::channel(1);
-            let known = Acquaintance { incarnation: *incarnation, boot: 0 };
+            let known = Acquaintance { incarnation: *incarnation, boot: *boot };
             let member = Arc::new(Member::new(*node, address.clone(), known, calls));
             members.insert(*node, Arc::clone(&member));
             let _ = self.orders.blocking_send(Order::Keep(member, receiver));
         }
         drop(members);
         self.shared.keep_known();
+    }
+
+    /// These were members, and are not any more.
+    pub(crate) fn set_retired(&self, nodes: BTreeSet<NodeId>) {
+        *self.shared.retired.write().unwrap_or_else(PoisonError::into_inner) = nodes;
+    }
+
+    /// The number of this node's start.
+    pub(crate) fn boot(&self) -> u64 {
+        self.shared.hello.boot
+    }
+
+    /// This node is of the cluster no longer.
+    pub(crate) fn expel(&self, why: String) {
+        self.shared.expel(why);
+    }
+
+    /// Says why this node is of the cluster no longer, once that is so.
+    pub(crate) fn expelled(&self) -> watch::Receiver<Option<String>> {
+        self.shared.expelled.subscribe()
     }
 
     pub(crate) fn status(&self) -> Vec<PeerStatus> {
@@ -395,10 +421,52 @@ impl Shared {
         }
     }
 
+    /// Whether whoever connected is talked to.
+    fn judge(&self, ours: &Hello, theirs: &Hello) -> Result<(), Refusal> {
+        let node = theirs.node;
+        let member = self.members().get(&node).cloned();
+        let known = member.as_ref().map(|member| member.known());
+        match judge(ours, known, theirs) {
+            Err(Refusal::UnknownNode { node }) if self.is_retired(node) => {
+                Err(Refusal::Removed { node })
+            }
+            Ok(()) if matches!(theirs.purpose, Purpose::Data | Purpose::Bulk) => {
+                // A connection ends with its process: while it is there, the process is.
+                let is_twin =
+                    |member: Arc<Member>| member.is_up() && member.known().boot != theirs.boot;
+                match member.is_some_and(is_twin) {
+                    true => Err(Refusal::Twin { node }),
+                    false => Ok(()),
+                }
+            }
+            verdict => verdict,
+        }
+    }
+
+    fn is_retired(&self, node: NodeId) -> bool {
+        self.retired.read().unwrap_or_else(PoisonError::into_inner).contains(&node)
+    }
+
+    /// Takes note if a member says that this node is of the cluster no longer.
+    fn heed<T>(&self, greeted: Result<T, Broken>) -> Result<T, Broken> {
+        if let Err(Broken::Expelled(why)) = &greeted {
+            self.expel(why.clone());
+        }
+        greeted
+    }
+
+    fn expel(&self, why: String) {
+        self.expelled.send_if_modified(|told| {
+            let is_news = told.is_none();
+            told.get_or_insert(why);
+            is_news
+        });
+    }
+
     /// What a member said of itself holds from now on.
     fn remember(&self, member: &Member, hello: &Hello) {
         let known = Acquaintance { incarnation: Some(hello.incarnation), boot: hello.boot };
-        let is_new = member.known().incarnation.is_none();
+        let is_new = member.known() != known;
         member.set_known(known);
         if is_new {
             self.keep_known();

@@ -10,7 +10,7 @@ use super::handle::Node;
 use super::mailbox::AnswerBox;
 use super::neighbours;
 use super::store::{Append, Fetch, Flush, Read, Store};
-use crate::catalog_group::apply;
+use crate::catalog_group::{Applications, apply};
 use crate::limits::UNSYNCED_BYTES;
 use crate::peer::message::Message;
 use crate::request::Answer;
@@ -92,8 +92,10 @@ fn perform(
             Output::CatalogApplied { at, entry } => {
                 let mut catalog = node.catalog.write().unwrap_or_else(PoisonError::into_inner);
                 let before = catalog.membership_version();
-                apply(&mut catalog, at.index, &entry).expect("the shard has just applied it");
-                if catalog.membership_version() != before {
+                let applied = apply(&mut catalog, at.index, &entry);
+                let (_, all) = applied.expect("the shard has just applied it");
+                if catalog.membership_version() != before || all.iter().any(Applications::has_start)
+                {
                     neighbours::follow(node, &catalog);
                 }
             }

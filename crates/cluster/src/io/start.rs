@@ -11,6 +11,7 @@ use wal::{Boot, Error, FileDisk, Wal};
 use super::flusher::Flusher;
 use super::handle::{ClusterHandle, Node};
 use super::mailbox::Mailbox;
+use super::neighbours::Identified;
 use super::peers::draw;
 use super::{neighbours, reading, shard_loop, store};
 use crate::limits::{MAILBOX_BYTES, Sizes};
@@ -103,7 +104,7 @@ pub fn launch(config: &Config, failure: &Failure) -> Result<ClusterHandle, Start
         path: config.data_dir.display().to_string(),
         why: format!("cannot be opened or made: {error}"),
     })?;
-    let (identity, admitted) = neighbours::identify(config, &disk)?;
+    let Identified { identity, admitted, secret } = neighbours::identify(config, &disk)?;
     let mut log_config = wal::Config::new(identity);
     log_config.file_bytes = config.wal_file_bytes;
     let (mut wal, mut recovered) = Wal::open(disk.clone(), log_config)?;
@@ -141,7 +142,7 @@ pub fn launch(config: &Config, failure: &Failure) -> Result<ClusterHandle, Start
     let flusher = flusher.heeding(config.disk_free_limit);
     let catalog = groups.catalog()?;
     let mailboxes: Vec<_> = (0..config.shards).map(|_| Mailbox::new(MAILBOX_BYTES)).collect();
-    let peers = match &config.peers {
+    let peers = match config.peers.as_ref().zip(secret.as_deref()) {
         Some(peers) => {
             let members = (&members[..], &founding);
             let boots = (boot, last_boot);

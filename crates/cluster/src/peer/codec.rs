@@ -206,7 +206,13 @@ pub fn decode(frame: Frame) -> Result<Option<Message>, Error> {
     let message = match kind {
         Kind::Ping if body.is_empty() => return Ok(None),
         Kind::Ping => return Err(Error::Malformed("a ping")),
-        Kind::Hello | Kind::Proof | Kind::Refused | Kind::Enter | Kind::Entered => {
+        Kind::Challenge
+        | Kind::Hello
+        | Kind::Proof
+        | Kind::Refused
+        | Kind::Expelled
+        | Kind::Enter
+        | Kind::Entered => {
             return Err(Error::Malformed("a handshake that is over"));
         }
         Kind::Raft => decode_raft(body)?,

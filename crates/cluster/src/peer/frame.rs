@@ -34,6 +34,10 @@ pub enum Kind {
     /// The address of a node that wants to join, and what it needs to begin.
     Enter,
     Entered,
+    /// The first frame of both sides: what the other has to prove the secret over.
+    Challenge,
+    /// A refusal that does not pass: nobody of the cluster talks to that node again.
+    Expelled,
 }
 
 impl Kind {
@@ -56,6 +60,8 @@ impl Kind {
             Self::Refused => 35,
             Self::Enter => 36,
             Self::Entered => 37,
+            Self::Challenge => 38,
+            Self::Expelled => 39,
         }
     }
 
@@ -78,6 +84,8 @@ impl Kind {
             35 => Self::Refused,
             36 => Self::Enter,
             37 => Self::Entered,
+            38 => Self::Challenge,
+            39 => Self::Expelled,
             _ => return None,
         })
     }

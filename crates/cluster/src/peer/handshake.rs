@@ -1,16 +1,20 @@
-//! Who is at the other end: two hellos, then two proofs.
+//! Who is at the other end: two challenges, then two proofs of the secret, then two hellos, which are
+//! proved too.
 //!
 //! ```text
-//! dialer                         acceptor
-//!   Hello  ───────────────────────>         judged: cluster, node, incarnation, version
-//!          <───────────────────────  Hello  (or Refused, with a sentence for the operator)
-//!   Proof  ───────────────────────>         HMAC-SHA256 of both hellos under the cluster's secret
-//!          <───────────────────────  Proof  (or Refused)
+//! dialer                             acceptor
+//!   Challenge  ───────────────────────>         versions of the protocol, a nonce
+//!              <───────────────────────  Challenge
+//!   Proof      ───────────────────────>         HMAC-SHA256 of both challenges under the secret
+//!              <───────────────────────  Proof  (or Refused)
+//!   Hello      ───────────────────────>         judged: cluster, node, incarnation, start
+//!              <───────────────────────  Hello  (or Refused, with a sentence for the operator)
+//!   Proof      ───────────────────────>         the same of both hellos: nobody changed them
+//!              <───────────────────────  Proof  (or Refused)
 //! ```
 //!
-//! Both hellos hold a nonce, so that a proof is good for one connection only. Without a configured
-//! secret the key comes from the cluster's id, which every hello shows: that protects against
-//! mistakes, not against anybody who can reach the port.
+//! Whoever does not know the secret learns the versions of the protocol, and nothing else. The nonces
+//! make a proof good for one connection only.
 
 use bytes::Bytes;
 use hmac::{Hmac, Mac};
@@ -24,7 +28,7 @@ use super::limits::REFUSAL_BYTES_MAX;
 use super::reader::Reader;
 
 /// Versions of the protocol that this program speaks: the lowest and the highest.
-pub const PROTOCOLS: (u16, u16) = (2, 2);
+pub const PROTOCOLS: (u16, u16) = (3, 3);
 
 const MAGIC: [u8; 8] = *b"millrace";
 const NONCE_BYTES: usize = 16;
@@ -46,6 +50,14 @@ pub enum Purpose {
     Knock,
     /// A node of no cluster wants to be taken in.
     Join,
+}
+
+/// What either side says first. Holds nothing that a stranger may not know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Challenge {
+    /// Lowest and highest version of the protocol.
+    pub protocols: (u16, u16),
+    pub nonce: Nonce,
 }
 
 /// How a node introduces itself.
@@ -77,24 +89,53 @@ pub struct Acquaintance {
 /// Why a node is not talked to: a sentence that says what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    Protocol { node: NodeId, theirs: (u16, u16) },
-    OtherCluster { node: NodeId, theirs: u128, ours: u128 },
-    SameNode { node: NodeId },
-    UnknownNode { node: NodeId },
-    OtherIncarnation { node: NodeId, theirs: u64, known: u64 },
-    EarlierBoot { node: NodeId, theirs: u64, known: u64 },
-    OtherNode { node: NodeId, expected: NodeId },
-    WrongSecret { node: NodeId },
+    Protocol {
+        theirs: (u16, u16),
+    },
+    OtherCluster {
+        node: NodeId,
+        theirs: u128,
+        ours: u128,
+    },
+    SameNode {
+        node: NodeId,
+    },
+    UnknownNode {
+        node: NodeId,
+    },
+    OtherIncarnation {
+        node: NodeId,
+        theirs: u64,
+        known: u64,
+    },
+    EarlierBoot {
+        node: NodeId,
+        theirs: u64,
+        known: u64,
+    },
+    /// It was a member.
+    Removed {
+        node: NodeId,
+    },
+    /// Another start of it is here.
+    Twin {
+        node: NodeId,
+    },
+    OtherNode {
+        node: NodeId,
+        expected: NodeId,
+    },
+    WrongSecret,
 }
 
 impl std::fmt::Display for Refusal {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Protocol { node, theirs: (low, high) } => write!(
+            Self::Protocol { theirs: (low, high) } => write!(
                 out,
-                "node {} speaks versions {low} to {high} of the peer protocol, this node {} to {}: \
-                 upgrade the older of both, one version at a time",
-                node.0, PROTOCOLS.0, PROTOCOLS.1
+                "the other node speaks versions {low} to {high} of the peer protocol, this node {} to \
+                 {}: upgrade the older of both",
+                PROTOCOLS.0, PROTOCOLS.1
             ),
             Self::OtherCluster { node, theirs, ours } => write!(
                 out,
@@ -127,16 +168,44 @@ impl std::fmt::Display for Refusal {
                  replace {} NEW` on another member",
                 node.0, node.0
             ),
+            Self::Removed { node } => write!(
+                out,
+                "node {} was removed from this cluster, and its number is never given again: stop it. Its \
+                 machine can come back with an empty data directory and a new number; see `millrace \
+                 cluster add`",
+                node.0
+            ),
+            Self::Twin { node } => write!(
+                out,
+                "node {} is here already: two processes run on copies of one data directory. Stop this \
+                 one. If the other has ended, this one is let in within a second",
+                node.0
+            ),
             Self::OtherNode { node, expected } => write!(
                 out,
                 "the address of node {} is answered by node {}: correct the --peers list",
                 expected.0, node.0
             ),
-            Self::WrongSecret { node } => write!(
-                out,
-                "node {} does not know the cluster's secret: set the same cluster_secret on all nodes",
-                node.0
+            Self::WrongSecret => out.write_str(
+                "the node at the other end does not know this cluster's secret: set the same \
+                 cluster_secret on all nodes; `millrace cluster token` on a member prints it",
             ),
+        }
+    }
+}
+
+impl Refusal {
+    /// Whether it does not pass by itself: the node that hears it is to end.
+    pub fn is_final(&self) -> bool {
+        match self {
+            Self::OtherIncarnation { .. } | Self::EarlierBoot { .. } | Self::Removed { .. } => true,
+            Self::Protocol { .. }
+            | Self::OtherCluster { .. }
+            | Self::SameNode { .. }
+            | Self::UnknownNode { .. }
+            | Self::Twin { .. }
+            | Self::OtherNode { .. }
+            | Self::WrongSecret => false,
         }
     }
 }
@@ -145,10 +214,6 @@ impl std::fmt::Display for Refusal {
 /// member, and this is what is known of it.
 pub fn judge(ours: &Hello, known: Option<Acquaintance>, theirs: &Hello) -> Result<(), Refusal> {
     let node = theirs.node;
-    let (low, high) = theirs.protocols;
-    if low > ours.protocols.1 || high < ours.protocols.0 {
-        return Err(Refusal::Protocol { node, theirs: theirs.protocols });
-    }
     // Who wants to join has no cluster yet.
     let is_joining = theirs.purpose == Purpose::Join;
     if theirs.cluster != ours.cluster && !(is_joining && theirs.cluster == 0) {
@@ -176,20 +241,62 @@ pub fn judge(ours: &Hello, known: Option<Acquaintance>, theirs: &Hello) -> Resul
     }
 }
 
+/// Whether whoever begins like that speaks our protocol.
+pub fn judge_challenge(theirs: &Challenge) -> Result<(), Refusal> {
+    let (low, high) = theirs.protocols;
+    if low > PROTOCOLS.1 || high < PROTOCOLS.0 {
+        return Err(Refusal::Protocol { theirs: theirs.protocols });
+    }
+    Ok(())
+}
+
 /// The cluster's secret, as a key.
 #[derive(Clone)]
 pub struct Secret([u8; 32]);
 
 impl Secret {
-    /// From what is configured.
+    /// From what is configured, or kept in the data directory.
     pub fn new(text: &str) -> Self {
+        if let Some(cluster) = cluster_named(text) {
+            return Self::of_cluster(cluster);
+        }
         Self(Sha256::new().chain_update("millrace secret\0").chain_update(text).finalize().into())
     }
 
-    /// Where none is configured. Protects against mistakes only.
-    pub fn of_cluster(cluster: u128) -> Self {
+    /// What a cluster that was founded before there were secrets goes on with. Protects against
+    /// mistakes only.
+    fn of_cluster(cluster: u128) -> Self {
         let digest = Sha256::new().chain_update("millrace cluster\0");
         Self(digest.chain_update(cluster.to_le_bytes()).finalize().into())
+    }
+
+    /// What the dialer or the acceptor sends first of all that tells anything.
+    pub fn answer(&self, is_dialer: bool, dialer: &Challenge, acceptor: &Challenge) -> Proof {
+        self.mac_of_challenges(is_dialer, dialer, acceptor).finalize().into_bytes().into()
+    }
+
+    /// Whether that is right. Takes as long for a wrong one.
+    pub fn is_answer(
+        &self,
+        proof: &Proof,
+        is_dialer: bool,
+        dialer: &Challenge,
+        acceptor: &Challenge,
+    ) -> bool {
+        self.mac_of_challenges(is_dialer, dialer, acceptor).verify_slice(proof).is_ok()
+    }
+
+    fn mac_of_challenges(
+        &self,
+        is_dialer: bool,
+        dialer: &Challenge,
+        acceptor: &Challenge,
+    ) -> Hmac<Sha256> {
+        let mac = Hmac::new_from_slice(&self.0).expect("a key of HMAC may have any length");
+        // Not what is said of hellos, which are longer and begin with 0 or 1.
+        mac.chain_update([2 + u8::from(is_dialer)])
+            .chain_update(dialer.bytes())
+            .chain_update(acceptor.bytes())
     }
 
     /// What the dialer or the acceptor sends after both have said hello.
@@ -216,9 +323,56 @@ impl Secret {
     }
 }
 
+/// What begins the secret of a cluster that has none: the rest is its id, in hexadecimal.
+const NO_SECRET: &str = "cluster-";
+
+/// The secret of a cluster that was founded before there were any, as a text.
+pub fn no_secret(cluster: u128) -> String {
+    format!("{NO_SECRET}{cluster:032x}")
+}
+
+/// Whether that is no secret, but the id of a cluster that has none.
+pub fn is_no_secret(text: &str) -> bool {
+    cluster_named(text).is_some()
+}
+
+fn cluster_named(text: &str) -> Option<u128> {
+    let digits = text.strip_prefix(NO_SECRET).filter(|digits| digits.len() == 32)?;
+    u128::from_str_radix(digits, 16).ok()
+}
+
 impl std::fmt::Debug for Secret {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         out.write_str("Secret")
+    }
+}
+
+impl Challenge {
+    const BYTES: usize = 8 + 2 + 2 + NONCE_BYTES;
+
+    fn bytes(&self) -> [u8; Self::BYTES] {
+        let Self { protocols, nonce } = self;
+        let mut bytes = [0; Self::BYTES];
+        bytes[..8].copy_from_slice(&MAGIC);
+        bytes[8..10].copy_from_slice(&protocols.0.to_le_bytes());
+        bytes[10..12].copy_from_slice(&protocols.1.to_le_bytes());
+        bytes[12..].copy_from_slice(nonce);
+        bytes
+    }
+
+    pub fn encode(&self, out: &mut Gather) {
+        frame(out, Kind::Challenge, &self.bytes());
+    }
+
+    fn decode(body: Bytes) -> Result<Self, Error> {
+        let mut reader = Reader::new(body, "a challenge");
+        if reader.array()? != MAGIC {
+            return Err(reader.malformed());
+        }
+        let protocols = (u16::from_le_bytes(reader.array()?), u16::from_le_bytes(reader.array()?));
+        let challenge = Self { protocols, nonce: reader.array()? };
+        reader.end()?;
+        Ok(challenge)
     }
 }
 
@@ -286,16 +440,20 @@ impl Hello {
 /// What may come before a connection is used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Greeting {
+    Challenge(Challenge),
     Hello(Hello),
     Proof(Proof),
     /// The sentence, with nothing in it that is not printable.
     Refused(String),
+    /// The same, for good.
+    Expelled(String),
 }
 
 impl Greeting {
     pub fn decode(frame: Frame) -> Result<Self, Error> {
         let Frame { kind, body } = frame;
         match kind {
+            Kind::Challenge => Challenge::decode(body).map(Self::Challenge),
             Kind::Hello => Hello::decode(body).map(Self::Hello),
             Kind::Proof => {
                 let mut reader = Reader::new(body, "a proof");
@@ -303,11 +461,8 @@ impl Greeting {
                 reader.end()?;
                 Ok(Self::Proof(proof))
             }
-            Kind::Refused => {
-                let text = String::from_utf8_lossy(&body);
-                let is_plain = |letter: &char| matches!(letter, ' '..='~');
-                Ok(Self::Refused(text.chars().filter(is_plain).take(REFUSAL_BYTES_MAX).collect()))
-            }
+            Kind::Refused => Ok(Self::Refused(sentence(&body))),
+            Kind::Expelled => Ok(Self::Expelled(sentence(&body))),
             Kind::Raft
             | Kind::Join
             | Kind::Requests
@@ -331,7 +486,16 @@ pub fn encode_proof(out: &mut Gather, proof: &Proof) {
 }
 
 pub fn encode_refusal(out: &mut Gather, refusal: &Refusal) {
-    encode_sentence(out, &refusal.to_string());
+    let text = refusal.to_string();
+    let kind = if refusal.is_final() { Kind::Expelled } else { Kind::Refused };
+    frame(out, kind, &text.as_bytes()[..text.len().min(REFUSAL_BYTES_MAX)]);
+}
+
+/// What a refusal says, as far as it can be printed.
+fn sentence(body: &[u8]) -> String {
+    let text = String::from_utf8_lossy(body);
+    let is_plain = |letter: &char| matches!(letter, ' '..='~');
+    text.chars().filter(is_plain).take(REFUSAL_BYTES_MAX).collect()
 }
 
 /// A refusal that has nothing to do with who is asking.

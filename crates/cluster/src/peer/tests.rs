@@ -2,5 +2,5 @@
 
 mod any_bytes;
 mod greetings;
-mod round_trip;
+pub(crate) mod round_trip;
 mod samples;

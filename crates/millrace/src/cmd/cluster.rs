@@ -15,14 +15,20 @@ use crate::control::{self, Answer, Request};
     after_help = "\
 Three nodes from nothing, the same list on each:
   millrace serve --node-id 1 --peers 1=10.0.0.1:7000,2=10.0.0.2:7000,3=10.0.0.3:7000
+On several machines they need a secret, the same on each:
+  millrace cluster token --new > secret
+  millrace serve ... --set cluster_secret_file=secret
 A fourth:
   millrace cluster add 4 10.0.0.4:7000
-  (on 10.0.0.4) millrace serve --node-id 4 --peer-listen 10.0.0.4:7000 --join 10.0.0.1:7000
+  millrace cluster token > secret
+  (on 10.0.0.4, with that file) millrace serve --node-id 4 --peer-listen 10.0.0.4:7000 \\
+    --join 10.0.0.1:7000 --set cluster_secret_file=secret
 A node that lost its disk:
   millrace cluster replace 2 4
   (on its machine, with an empty data directory) millrace serve --node-id 4 ... --join 10.0.0.1:7000
 
-Every command talks to a running node of this machine, through the socket in its data directory."
+Every command talks to a running node of this machine, through the socket in its data directory;
+token reads the directory itself."
 )]
 pub(crate) struct Args {
     /// The data directory of a running node of this machine
@@ -40,7 +46,13 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Make a node a member; it gets its share of the groups once it is started with --join
+    /// Print the cluster's secret, which a node needs to join
+    Token {
+        /// A new one, for a cluster that is about to be founded
+        #[arg(long)]
+        new: bool,
+    },
+    /// Let a node join; nobody else may. It gets its share of the groups once it is started with --join
     Add {
         /// A number that no node has
         node: u64,
@@ -61,6 +73,11 @@ enum Command {
     },
     /// Spread groups and leaders evenly over the nodes that are up
     Rebalance,
+    /// Set how many nodes keep each queue: 3, or 5, which may lose two of them
+    Replicas {
+        /// 3 or 5
+        count: usize,
+    },
     /// Move leaders and replicas away from a node, before it is stopped for long
     Drain {
         /// Its number
@@ -72,6 +89,8 @@ enum Command {
 pub(crate) fn run(args: Args) -> ExitCode {
     let mut is_json = false;
     let request = match args.command {
+        Command::Token { new: true } => return print(Ok(cluster::new_secret())),
+        Command::Token { new: false } => return print(cluster::kept_secret(&args.data_dir)),
         Command::Status { json } => {
             is_json = json;
             Request::Status
@@ -80,16 +99,25 @@ pub(crate) fn run(args: Args) -> ExitCode {
         Command::Remove { node } => Request::Remove { node },
         Command::Replace { node, by } => Request::Replace { node, by },
         Command::Rebalance => Request::Rebalance,
+        Command::Replicas { count } => Request::Replicas { count },
         Command::Drain { node } => Request::Drain { node },
     };
-    let answered = match control::ask(&args.data_dir, &request) {
+    let progress = |words: &str| {
+        // Nobody is left to tell if it is gone.
+        let _ = writeln!(std::io::stderr(), "{words}");
+    };
+    let answered = match control::ask(&args.data_dir, &request, progress) {
         Ok(Answer::Status(status)) if is_json => {
             serde_json::to_string(&status).map_err(|error| error.to_string())
         }
         Ok(Answer::Status(status)) => Ok(status.to_string().trim_end().to_owned()),
-        Ok(Answer::Done(said)) => Ok(said),
+        Ok(Answer::Done(said) | Answer::Progress(said)) => Ok(said),
         Ok(Answer::Refused(why)) | Err(why) => Err(why),
     };
+    print(answered)
+}
+
+fn print(answered: Result<String, String>) -> ExitCode {
     // Nobody is left to tell if these are gone.
     match answered {
         Ok(said) => {

@@ -217,9 +217,10 @@ async fn run_until_told(
     let mut ready = tokio::task::spawn_blocking(move || waiting.wait_ready());
     let is_told = loop {
         tokio::select! {
-            _ = &mut ready => break false,
+            _ = &mut ready => break Ok(false),
+            why = cluster.expelled() => break Err(expelled(&why)),
             told = ears.next() => match told {
-                Told::Stop => break true,
+                Told::Stop => break Ok(true),
                 Told::Reload => reload.again(),
                 // There is nothing to report before anything is served.
                 Told::Report => {}
@@ -227,8 +228,9 @@ async fn run_until_told(
         }
     };
     let served = match is_told {
-        true => Ok(()),
-        false => listen_on(port, config, cluster, ears, reload).await,
+        Ok(true) => Ok(()),
+        Ok(false) => listen_on(port, config, cluster, ears, reload).await,
+        Err(why) => Err(why),
     };
     control.abort();
     served
@@ -264,13 +266,16 @@ async fn listen_on(
     let serving = broker::io::listener::serve(listener, cluster.clone(), sessions, stopped);
     let serving = tokio::spawn(serving);
     announce(config, address, cluster);
-    loop {
-        match ears.next().await {
-            Told::Stop => break,
-            Told::Reload => reload.again(),
-            Told::Report => tell_counters(cluster, &dead_letters),
+    let served = loop {
+        tokio::select! {
+            why = cluster.expelled() => break Err(expelled(&why)),
+            told = ears.next() => match told {
+                Told::Stop => break Ok(()),
+                Told::Reload => reload.again(),
+                Told::Report => tell_counters(cluster, &dead_letters),
+            },
         }
-    }
+    };
     tracing::info!(
         "stopping: clients are told; a second signal ends the process at once, which loses nothing"
     );
@@ -280,7 +285,12 @@ async fn listen_on(
     if tokio::time::timeout(GOODBYE, async { tokio::join!(serving, porter) }).await.is_err() {
         tracing::warn!("some connections did not say goodbye in time");
     }
-    Ok(())
+    served
+}
+
+/// What a node says that ends because its cluster does not know it any more.
+fn expelled(why: &str) -> String {
+    format!("This node stops, because the other nodes of its cluster refuse it for good: {why}")
 }
 
 /// What SIGHUP does: the settings are read again. What can change while a node runs is what it logs.

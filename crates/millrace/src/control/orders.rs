@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use cluster::{Answer as Told, ClusterHandle, Request as Ask, Ticket};
+use machine::limits::{REPLICAS, REPLICAS_MAX};
 use machine::{CatalogCommand, CatalogReply, Goal, NodeId, NodeInfo, Standing};
+
+use tokio::sync::mpsc;
 
 use super::{Answer, Request, Status};
 
@@ -18,16 +21,21 @@ const LOOK: Duration = Duration::from_millis(200);
 
 const NO_STATUS: &str = "the node is too busy to say how it stands; ask again";
 
-/// Carries out one request.
-pub(super) async fn carry_out(request: Request, cluster: &ClusterHandle) -> Answer {
+/// Carries out one request. What takes long says how far it is in `words`.
+pub(super) async fn carry_out(
+    request: Request,
+    cluster: &ClusterHandle,
+    words: mpsc::Sender<String>,
+) -> Answer {
     let done = match request {
         Request::Status => {
             return status(cluster).await.map_or_else(Answer::Refused, Answer::Status);
         }
         Request::Add { node, address } => add(cluster, node, address).await,
-        Request::Remove { node } => remove(cluster, node).await,
-        Request::Replace { node, by } => replace(cluster, node, by).await,
+        Request::Remove { node } => remove(cluster, node, &words).await,
+        Request::Replace { node, by } => replace(cluster, node, by, &words).await,
         Request::Rebalance => rebalance(cluster).await,
+        Request::Replicas { count } => replicas(cluster, count).await,
         Request::Drain { node } => drain(cluster, node).await,
     };
     done.map_or_else(Answer::Refused, Answer::Done)
@@ -45,8 +53,15 @@ pub(super) async fn admit(
     joiner: NodeInfo,
 ) -> Result<Vec<NodeInfo>, String> {
     let NodeInfo { node, address, incarnation } = joiner;
-    let known = cluster.catalog().node(node).map(|known| known.incarnation);
-    if known.is_some_and(|known| known != 0 && known != incarnation) {
+    let Some(known) = cluster.catalog().node(node).map(|known| known.incarnation) else {
+        tracing::warn!("node {} at {address} wants to join, and nobody has added it", node.0);
+        return Err(format!(
+            "node {} may not join: nobody has added it. Run `millrace cluster add {} {address}` on a \
+             member first",
+            node.0, node.0
+        ));
+    };
+    if known != 0 && known != incarnation {
         return Err(format!(
             "node {} is a member, and this is not its data directory: take a number that no member has, \
              and, if the old node's disk is lost, run `millrace cluster replace {} NEW` on a member first",
@@ -65,6 +80,14 @@ async fn status(cluster: &ClusterHandle) -> Result<Status, String> {
 }
 
 async fn add(cluster: &ClusterHandle, node: u64, address: String) -> Result<String, String> {
+    let absent = cluster.catalog().nodes().find(|info| is_absent(info, node)).cloned();
+    if let Some(NodeInfo { node: absent, .. }) = absent {
+        return Err(format!(
+            "node {} was added and has not come yet: start it with --join first, or take it out with \
+             `millrace cluster remove {}`. Groups would count on too many that are not there",
+            absent.0, absent.0
+        ));
+    }
     let ours = status(cluster).await?.nodes.into_iter().find(|ours| ours.id == cluster.node().0);
     if ours.is_none_or(|ours| ours.address.is_empty()) {
         return Err("this node has no peer port, so nobody can join it: start it again with \
@@ -72,8 +95,9 @@ async fn add(cluster: &ClusterHandle, node: u64, address: String) -> Result<Stri
             .to_owned());
     }
     let said = format!(
-        "Node {node} at {address} is a member. Start it with an empty data directory: millrace serve \
-         --node-id {node} --peer-listen {address} --join {}",
+        "Node {node} at {address} may join. Start it with an empty data directory, and what `millrace \
+         cluster token` prints in the file SECRET: millrace serve --node-id {node} --peer-listen \
+         {address} --join {} --set cluster_secret_file=SECRET",
         address_of(cluster, cluster.node())
     );
     // Its incarnation is told by the node itself, when it comes.
@@ -82,12 +106,17 @@ async fn add(cluster: &ClusterHandle, node: u64, address: String) -> Result<Stri
     Ok(said)
 }
 
-async fn remove(cluster: &ClusterHandle, node: u64) -> Result<String, String> {
-    take_out(cluster, node).await?;
+async fn remove(cluster: &ClusterHandle, node: u64, words: &Words) -> Result<String, String> {
+    take_out(cluster, node, words).await?;
     Ok(format!("Node {node} is no member any more. Its process can be stopped, its data removed."))
 }
 
-async fn replace(cluster: &ClusterHandle, node: u64, by: u64) -> Result<String, String> {
+async fn replace(
+    cluster: &ClusterHandle,
+    node: u64,
+    by: u64,
+    words: &Words,
+) -> Result<String, String> {
     let is_taken = |catalog: &machine::Catalog| {
         catalog.node(NodeId(by)).is_some() || catalog.is_retired(NodeId(by))
     };
@@ -98,19 +127,48 @@ async fn replace(cluster: &ClusterHandle, node: u64, by: u64) -> Result<String, 
         ));
     }
     let address = address_of(cluster, NodeId(node));
-    take_out(cluster, node).await?;
+    take_out(cluster, node, words).await?;
+    // It may come at another address: then it says so.
+    let (by_id, at) = (NodeId(by), address.clone());
+    change(cluster, CatalogCommand::AddNode { node: by_id, address: at, incarnation: 0 }).await?;
     Ok(format!(
         "The old node {node} is forgotten: it votes nowhere, and what others have of its messages is \
-         complete. Start the new one with an empty data directory: millrace serve --node-id {by} \
-         --peer-listen {address} --join {}",
+         complete. Node {by} may join. Start it with an empty data directory, and what `millrace \
+         cluster token` prints in the file SECRET: millrace serve --node-id {by} --peer-listen \
+         {address} --join {} --set cluster_secret_file=SECRET",
         address_of(cluster, cluster.node())
     ))
+}
+
+/// Whether a node was added and did not come so far. `but`: the one that is added again.
+fn is_absent(info: &NodeInfo, but: u64) -> bool {
+    info.incarnation == 0 && !info.address.is_empty() && info.node.0 != but
 }
 
 async fn rebalance(cluster: &ClusterHandle) -> Result<String, String> {
     let down = down(cluster).await?;
     let count = place(cluster, |node| standing(&down, node, None), Goal::Balance).await?;
     Ok(format!("{count} group(s) get other voters or leaders; see millrace cluster status"))
+}
+
+async fn replicas(cluster: &ClusterHandle, count: usize) -> Result<String, String> {
+    if ![REPLICAS, REPLICAS_MAX].contains(&count) {
+        return Err(format!("{count} replicas: give {REPLICAS} or {REPLICAS_MAX}"));
+    }
+    let down = down(cluster).await?;
+    let nodes = cluster.catalog().nodes().count();
+    if nodes < count {
+        return Err(format!(
+            "there are {nodes} nodes, too few for {count} replicas: add nodes first; with fewer than \
+             {REPLICAS}, each keeps all"
+        ));
+    }
+    let changes = cluster.catalog().replica_changes(|node| standing(&down, node, None), count);
+    let groups = carry(cluster, changes).await?;
+    Ok(format!(
+        "{groups} group(s) get {count} replicas, each as soon as a new one has caught up; see millrace \
+         cluster status"
+    ))
 }
 
 async fn drain(cluster: &ClusterHandle, node: u64) -> Result<String, String> {
@@ -131,6 +189,10 @@ async fn place(
     goal: Goal,
 ) -> Result<usize, String> {
     let changes = cluster.catalog().placement_changes(standing, goal);
+    carry(cluster, changes).await
+}
+
+async fn carry(cluster: &ClusterHandle, changes: Vec<CatalogCommand>) -> Result<usize, String> {
     let count = changes.len();
     for command in changes {
         change(cluster, command).await?;
@@ -139,7 +201,7 @@ async fn place(
 }
 
 /// Removes a node, and waits until no group that is kept here counts on it.
-async fn take_out(cluster: &ClusterHandle, node: u64) -> Result<(), String> {
+async fn take_out(cluster: &ClusterHandle, node: u64, words: &Words) -> Result<(), String> {
     known(cluster, node)?;
     if node == cluster.node().0 {
         return Err(format!(
@@ -159,11 +221,20 @@ async fn take_out(cluster: &ClusterHandle, node: u64) -> Result<(), String> {
     }
     if !down.contains(&node) {
         // What it has goes to others while it can still give it.
+        tell(words, format!("node {node} gives its groups to others"));
         place(cluster, |other| standing(&down, other, Some(node)), Goal::Repair).await?;
-        until_nobody_counts_on(cluster, node, "is still a member").await?;
+        until_nobody_counts_on(cluster, node, "is still a member", words).await?;
     }
+    tell(words, format!("node {node} is taken out of the list of members"));
     change(cluster, CatalogCommand::RemoveNode { node: NodeId(node) }).await?;
-    until_nobody_counts_on(cluster, node, "is no member any more").await
+    until_nobody_counts_on(cluster, node, "is no member any more", words).await
+}
+
+/// To whoever asked. Who does not listen misses it.
+type Words = mpsc::Sender<String>;
+
+fn tell(words: &Words, text: String) {
+    let _ = words.try_send(text);
 }
 
 /// How `node` may be used.
@@ -182,8 +253,10 @@ async fn until_nobody_counts_on(
     cluster: &ClusterHandle,
     node: u64,
     state: &str,
+    words: &Words,
 ) -> Result<(), String> {
     let deadline = tokio::time::Instant::now() + LEAVE;
+    let mut told = None;
     loop {
         let status = status(cluster).await?;
         let is_wanted =
@@ -193,6 +266,10 @@ async fn until_nobody_counts_on(
         let left = status.groups.iter().filter(counts).count();
         if left == 0 {
             return Ok(());
+        }
+        if told != Some(left) {
+            told = Some(left);
+            tell(words, format!("{left} group(s) still count on node {node}"));
         }
         if tokio::time::Instant::now() >= deadline {
             return Err(format!(

@@ -18,7 +18,19 @@ pub(crate) struct Status {
     pub(crate) nodes: Vec<Node>,
     /// Of which the node has a replica.
     pub(crate) groups: Vec<Group>,
+    /// Groups of which it has none.
+    #[serde(default)]
+    pub(crate) elsewhere: Vec<Elsewhere>,
     pub(crate) queues: Vec<Queue>,
+}
+
+/// A group that other nodes keep.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Elsewhere {
+    pub(crate) group: u32,
+    /// As was last heard.
+    pub(crate) leader: Option<u64>,
+    pub(crate) voters: Vec<u64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -28,7 +40,7 @@ pub(crate) struct Node {
     pub(crate) connected: bool,
     /// Why it is not connected, as far as is known.
     pub(crate) trouble: Option<String>,
-    /// Groups that it leads, as far as the node that was asked knows.
+    /// Groups that it leads, as far as the node that was asked knows: of all groups.
     pub(crate) leads: usize,
 }
 
@@ -58,9 +70,14 @@ pub(crate) struct Queue {
 impl Status {
     /// How it stands now. Blocks for a step of the shards; `None`: they do not come to it.
     pub(super) fn of(cluster: &ClusterHandle) -> Option<Self> {
-        let cluster::Status { identity, address, peers, groups } = cluster.status()?;
+        let cluster::Status { identity, address, peers, groups, elsewhere } = cluster.status()?;
         let groups: Vec<Group> = groups.iter().map(Group::of).collect();
-        let leads = |id| groups.iter().filter(|group| group.leader == Some(id)).count();
+        let elsewhere: Vec<Elsewhere> = elsewhere.iter().map(Elsewhere::of).collect();
+        let leads = |id| {
+            let here = groups.iter().map(|group| group.leader);
+            let all = here.chain(elsewhere.iter().map(|group| group.leader));
+            all.filter(|leader| *leader == Some(id)).count()
+        };
         let catalog = cluster.catalog();
         let mut nodes: Vec<Node> = peers
             .into_iter()
@@ -85,6 +102,7 @@ impl Status {
             cluster: format!("{:032x}", identity.cluster),
             nodes,
             groups,
+            elsewhere,
             queues: queues(&catalog),
         })
     }
@@ -123,9 +141,17 @@ impl Group {
     }
 }
 
+impl Elsewhere {
+    fn of(report: &cluster::shard::Elsewhere) -> Self {
+        let mut voters: Vec<u64> = report.voters.iter().map(|node| node.0).collect();
+        voters.sort_unstable();
+        Self { group: report.group.0, leader: report.leader.map(|node| node.0), voters }
+    }
+}
+
 impl fmt::Display for Status {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { node, cluster, nodes, groups, queues } = self;
+        let Self { node, cluster, nodes, groups, elsewhere, queues } = self;
         writeln!(out, "Cluster {cluster}, as node {node} sees it: {} queue(s)\n", queues.len())?;
         writeln!(out, "{:<6}{:<24}{:<8}Leads", "Node", "Address", "State")?;
         for node in nodes {
@@ -160,6 +186,12 @@ impl fmt::Display for Status {
                 write!(out, "{column:<11}")?;
             }
             writeln!(out, "{}", behind(group))?;
+        }
+        for Elsewhere { group, leader, voters } in elsewhere {
+            let leader = leader.map_or_else(|| "none".to_owned(), |leader| leader.to_string());
+            let (group, unknown) = (group.to_string(), "-");
+            write!(out, "{group:<11}{leader:<11}{unknown:<11}{unknown:<11}{unknown:<11}")?;
+            writeln!(out, "{:<11}ask one of them", list(voters))?;
         }
         Ok(())
     }

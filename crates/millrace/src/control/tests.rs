@@ -4,7 +4,36 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 
+use cluster::PeerConfig;
+use machine::NodeId;
+
 use super::*;
+
+fn directory(name: &str) -> PathBuf {
+    let dir = std::env::temp_dir().join(format!("millrace-{name}-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&dir);
+    dir
+}
+
+fn launch(dir: &Path, peers: Option<PeerConfig>) -> Result<ClusterHandle, cluster::StartError> {
+    let config = cluster::Config {
+        data_dir: dir.to_owned(),
+        groups: 2,
+        shards: 1,
+        wal_file_bytes: 4 << 20,
+        memory_limit: u64::MAX,
+        disk_free_limit: 0,
+        new_cluster: 7,
+        peers,
+    };
+    cluster::launch(&config, &cluster::Failure::new(|why| panic!("{why}")))
+}
+
+/// An address that nobody listens on.
+fn free_address() -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().to_string()
+}
 
 /// A node in a directory of the test's own, with its socket.
 struct Asked {
@@ -15,20 +44,13 @@ struct Asked {
 
 impl Asked {
     fn start(name: &str) -> Self {
-        let dir = std::env::temp_dir().join(format!("millrace-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&dir);
-        let config = cluster::Config {
-            data_dir: dir.clone(),
-            groups: 2,
-            shards: 1,
-            wal_file_bytes: 4 << 20,
-            memory_limit: u64::MAX,
-            disk_free_limit: 0,
-            new_cluster: 7,
-            peers: None,
-        };
-        let failure = cluster::Failure::new(|why| panic!("{why}"));
-        let cluster = cluster::start(&config, &failure).unwrap();
+        Self::start_with(name, None)
+    }
+
+    fn start_with(name: &str, peers: Option<PeerConfig>) -> Self {
+        let dir = directory(name);
+        let cluster = launch(&dir, peers).unwrap();
+        cluster.wait_ready();
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let control = runtime.block_on(async { Control::open(&dir) }).unwrap();
         runtime.spawn(control.serve(cluster.clone()));
@@ -36,7 +58,7 @@ impl Asked {
     }
 
     fn ask(&self, request: &Request) -> Answer {
-        ask(&self.dir, request).unwrap()
+        ask(&self.dir, request, |_| {}).unwrap()
     }
 
     fn say(&self, bytes: &[u8]) -> String {
@@ -74,7 +96,7 @@ fn only_the_nodes_user_may_ask_and_a_node_that_is_gone_is_told() {
     assert_eq!(mode & 0o777, 0o600);
     let dir = node.dir.clone();
     node.stop();
-    let why = ask(&dir, &Request::Status).unwrap_err();
+    let why = ask(&dir, &Request::Status, |_| {}).unwrap_err();
     assert!(why.contains("--data-dir DIR"), "{why}");
 }
 
@@ -101,8 +123,60 @@ fn orders_that_cannot_be_carried_out_say_why() {
     assert!(refused(Request::Remove { node: 9 }).contains("the members are 1"));
     assert!(refused(Request::Replace { node: 1, by: 2 }).contains("ask another node"));
     assert!(refused(Request::Replace { node: 1, by: 1 }).contains("take another number"));
+    assert!(refused(Request::Replicas { count: 4 }).contains("give 3 or 5"));
+    assert!(refused(Request::Replicas { count: 5 }).contains("there are 1 nodes"));
     assert!(refused(Request::Drain { node: 9 }).contains("is not a member"));
     let why = refused(Request::Add { node: 2, address: "a:1".to_owned() });
     assert!(why.contains("has no peer port"), "{why}");
+    node.stop();
+}
+
+#[test]
+fn only_a_node_that_was_added_may_join_and_only_with_the_secret() {
+    let (address, listen) = (free_address(), free_address());
+    let peers = vec![(NodeId(1), address.clone())];
+    let one = PeerConfig { node: Some(NodeId(1)), peers, ..PeerConfig::default() };
+    let node = Asked::start_with("control-join", Some(one));
+    let secret = cluster::kept_secret(&node.dir).unwrap();
+    let joiner = |secret: &str| PeerConfig {
+        node: Some(NodeId(2)),
+        listen: Some(listen.clone()),
+        join: Some(address.clone()),
+        secret: Some(secret.to_owned()),
+        ..PeerConfig::default()
+    };
+    let dir = directory("control-joiner");
+    let refused = |secret| launch(&dir, Some(joiner(secret))).unwrap_err().to_string();
+    let why = refused(&secret);
+    assert!(why.contains("`millrace cluster add 2"), "{why}");
+    let status = |node: &Asked| match node.ask(&Request::Status) {
+        Answer::Status(status) => status,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(status(&node).nodes.len(), 1, "a stranger is no member");
+    let added = node.ask(&Request::Add { node: 2, address: listen.clone() });
+    assert!(matches!(&added, Answer::Done(said) if said.contains("may join")), "{added:?}");
+    let why = refused("a guess that is wrong");
+    assert!(why.contains("`millrace cluster token`"), "{why}");
+    let early = node.ask(&Request::Add { node: 3, address: free_address() });
+    assert!(
+        matches!(&early, Answer::Refused(why) if why.contains("has not come yet")),
+        "{early:?}"
+    );
+    let second = launch(&dir, Some(joiner(&secret))).unwrap();
+    second.wait_ready();
+    assert_eq!(cluster::kept_secret(&dir).unwrap(), secret);
+    assert_eq!(status(&node).nodes.len(), 2);
+    second.stop();
+    node.stop();
+    let _ = std::fs::remove_dir_all(&dir);
+}
+
+#[test]
+fn a_data_directory_with_a_long_name_has_its_socket() {
+    let node = Asked::start(&"long-".repeat(30));
+    assert!(node.dir.as_os_str().len() > SOCKET_PATH_BYTES_MAX);
+    assert!(matches!(node.ask(&Request::Status), Answer::Status(_)));
+    assert!(node.dir.join(SOCKET).exists());
     node.stop();
 }

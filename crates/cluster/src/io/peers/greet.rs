@@ -1,16 +1,16 @@
-//! The handshake on a connection: who is at the other end, and does it know the secret.
+//! The handshake on a connection: does the other end know the secret, and who is it.
 
 use std::time::Duration;
 
 use machine::NodeId;
 
 use super::Shared;
-use super::join::key;
 use super::line::{Broken, Line, draw, read_frame, write};
 use crate::peer::Error;
 use crate::peer::gather::Gather;
 use crate::peer::handshake::{
-    Acquaintance, Greeting, Hello, Proof, Purpose, Refusal, encode_proof, encode_refusal, judge,
+    Acquaintance, Challenge, Greeting, Hello, PROTOCOLS, Proof, Purpose, Refusal, Secret,
+    encode_proof, encode_refusal, judge, judge_challenge,
 };
 use crate::peer::limits::FRAME_BYTES_MAX_UNPROVED;
 
@@ -26,6 +26,7 @@ pub(super) async fn dialer(
     purpose: Purpose,
 ) -> Result<Hello, Broken> {
     let greeting = async {
+        challenge(line, &shared.secret).await.map_err(unproved)?;
         let ours = Hello { purpose, nonce: draw(), ..shared.hello.clone() };
         let mut out = Gather::default();
         ours.encode(&mut out);
@@ -49,30 +50,26 @@ pub(super) async fn dialer(
         write(&mut line.socket, &mut out).await?;
         let proof = proof(line).await?;
         if !shared.secret.is_proof(&proof, false, &ours, &theirs) {
-            return Err(Broken::Refused(Refusal::WrongSecret { node: theirs.node }));
+            return Err(Broken::Refused(Refusal::WrongSecret));
         }
         Ok(theirs)
     };
-    in_time(greeting).await
+    shared.heed(in_time(greeting).await)
 }
 
 /// Introduces a node that has no cluster yet to a member of one.
-pub(super) async fn joiner(
-    line: &mut Line,
-    ours: Hello,
-    secret: Option<&str>,
-) -> Result<Hello, Broken> {
+pub(super) async fn joiner(line: &mut Line, ours: Hello, secret: &Secret) -> Result<Hello, Broken> {
     let greeting = async {
+        challenge(line, secret).await.map_err(unproved)?;
         let mut out = Gather::default();
         ours.encode(&mut out);
         write(&mut line.socket, &mut out).await?;
         let theirs = hello(line).await?;
-        let secret = key(secret, theirs.cluster);
         encode_proof(&mut out, &secret.prove(true, &ours, &theirs));
         write(&mut line.socket, &mut out).await?;
         let proof = proof(line).await?;
         if !secret.is_proof(&proof, false, &ours, &theirs) {
-            return Err(Broken::Refused(Refusal::WrongSecret { node: theirs.node }));
+            return Err(Broken::Refused(Refusal::WrongSecret));
         }
         Ok(theirs)
     };
@@ -82,11 +79,11 @@ pub(super) async fn joiner(
 /// Finds out who connected to us, and tells it if it is not welcome.
 pub(super) async fn acceptor(line: &mut Line, shared: &Shared) -> Result<Hello, Broken> {
     let greeting = async {
+        be_challenged(line, &shared.secret).await.map_err(unproved)?;
         let mut out = Gather::default();
         let theirs = hello(line).await?;
         let ours = Hello { purpose: theirs.purpose, nonce: draw(), ..shared.hello.clone() };
-        let known = shared.members().get(&theirs.node).map(|member| member.known());
-        let mut verdict = judge(&ours, known, &theirs);
+        let mut verdict = shared.judge(&ours, &theirs);
         if verdict.is_ok() {
             if theirs.purpose == Purpose::Knock {
                 return Ok(theirs);
@@ -95,7 +92,7 @@ pub(super) async fn acceptor(line: &mut Line, shared: &Shared) -> Result<Hello, 
             write(&mut line.socket, &mut out).await?;
             let proof = proof(line).await?;
             if !shared.secret.is_proof(&proof, true, &theirs, &ours) {
-                verdict = Err(Refusal::WrongSecret { node: theirs.node });
+                verdict = Err(Refusal::WrongSecret);
             }
         }
         if let Err(refusal) = verdict {
@@ -108,7 +105,91 @@ pub(super) async fn acceptor(line: &mut Line, shared: &Shared) -> Result<Hello, 
         write(&mut line.socket, &mut out).await?;
         Ok(theirs)
     };
-    in_time(greeting).await
+    shared.heed(in_time(greeting).await)
+}
+
+/// Finds out whether whoever was dialed knows the secret, and shows that we do.
+async fn challenge(line: &mut Line, secret: &Secret) -> Result<(), Broken> {
+    let ours = Challenge { protocols: PROTOCOLS, nonce: draw() };
+    let mut out = Gather::default();
+    ours.encode(&mut out);
+    write(&mut line.socket, &mut out).await?;
+    let theirs = match greeting(line).await? {
+        Greeting::Challenge(challenge) => challenge,
+        other @ (Greeting::Hello(_)
+        | Greeting::Proof(_)
+        | Greeting::Refused(_)
+        | Greeting::Expelled(_)) => return Err(unexpected(other)),
+    };
+    judge_challenge(&theirs).map_err(Broken::Refused)?;
+    encode_proof(&mut out, &secret.answer(true, &ours, &theirs));
+    write(&mut line.socket, &mut out).await?;
+    let proof = proof(line).await?;
+    if !secret.is_answer(&proof, false, &ours, &theirs) {
+        return Err(Broken::Refused(Refusal::WrongSecret));
+    }
+    Ok(())
+}
+
+/// The same for whoever dialed us, who has to show it first.
+async fn be_challenged(line: &mut Line, secret: &Secret) -> Result<(), Broken> {
+    let mut out = Gather::default();
+    let theirs = match greeting(line).await? {
+        Greeting::Challenge(challenge) => challenge,
+        other @ (Greeting::Hello(_)
+        | Greeting::Proof(_)
+        | Greeting::Refused(_)
+        | Greeting::Expelled(_)) => return Err(unexpected(other)),
+    };
+    let mut verdict = judge_challenge(&theirs);
+    if verdict.is_ok() {
+        let ours = Challenge { protocols: PROTOCOLS, nonce: draw() };
+        ours.encode(&mut out);
+        write(&mut line.socket, &mut out).await?;
+        let proof = proof(line).await?;
+        if secret.is_answer(&proof, true, &theirs, &ours) {
+            encode_proof(&mut out, &secret.answer(false, &theirs, &ours));
+            return write(&mut line.socket, &mut out).await;
+        }
+        verdict = Err(Refusal::WrongSecret);
+    }
+    match verdict {
+        Ok(()) => Ok(()),
+        Err(refusal) => {
+            encode_refusal(&mut out, &refusal);
+            // It is going anyway.
+            let _ = write(&mut line.socket, &mut out).await;
+            Err(Broken::Refused(refusal))
+        }
+    }
+}
+
+/// Something that does not come at this point.
+fn unexpected(greeting: Greeting) -> Broken {
+    match greeting {
+        Greeting::Challenge(_) => Broken::Input(Error::Malformed("a second challenge")),
+        Greeting::Hello(_) => Broken::Input(Error::Malformed("a hello before its turn")),
+        Greeting::Proof(_) => Broken::Input(Error::Malformed("a proof before its turn")),
+        Greeting::Refused(text) => Broken::RefusedByPeer(text),
+        Greeting::Expelled(text) => Broken::Expelled(text),
+    }
+}
+
+/// Nobody is heeded who has not proved the secret.
+fn unproved(why: Broken) -> Broken {
+    match why {
+        Broken::Expelled(text) => Broken::RefusedByPeer(text),
+        why @ (Broken::Closed
+        | Broken::Silent(_)
+        | Broken::Socket(_)
+        | Broken::Input(_)
+        | Broken::Output(_)
+        | Broken::Overflow
+        | Broken::Refused(_)
+        | Broken::RefusedByPeer(_)
+        | Broken::Replaced
+        | Broken::Tls(_)) => why,
+    }
 }
 
 async fn in_time<T>(greeting: impl Future<Output = Result<T, Broken>>) -> Result<T, Broken> {
@@ -118,16 +199,20 @@ async fn in_time<T>(greeting: impl Future<Output = Result<T, Broken>>) -> Result
 async fn hello(line: &mut Line) -> Result<Hello, Broken> {
     match greeting(line).await? {
         Greeting::Hello(hello) => Ok(hello),
-        Greeting::Proof(_) => Err(Broken::Input(Error::Malformed("a proof before the hello"))),
-        Greeting::Refused(text) => Err(Broken::RefusedByPeer(text)),
+        other @ (Greeting::Challenge(_)
+        | Greeting::Proof(_)
+        | Greeting::Refused(_)
+        | Greeting::Expelled(_)) => Err(unexpected(other)),
     }
 }
 
 async fn proof(line: &mut Line) -> Result<Proof, Broken> {
     match greeting(line).await? {
         Greeting::Proof(proof) => Ok(proof),
-        Greeting::Hello(_) => Err(Broken::Input(Error::Malformed("a second hello"))),
-        Greeting::Refused(text) => Err(Broken::RefusedByPeer(text)),
+        other @ (Greeting::Challenge(_)
+        | Greeting::Hello(_)
+        | Greeting::Refused(_)
+        | Greeting::Expelled(_)) => Err(unexpected(other)),
     }
 }
 

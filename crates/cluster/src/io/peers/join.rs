@@ -35,7 +35,7 @@ pub struct Admission {
 pub(in crate::io) fn ask(
     address: &str,
     ours: &NodeInfo,
-    secret: Option<&str>,
+    secret: &Secret,
     tls: Option<&Tls>,
 ) -> Result<(u128, Admitted), String> {
     let fail = |why: &dyn std::fmt::Display| {
@@ -57,7 +57,7 @@ pub(in crate::io) fn ask(
 async fn enter(
     address: &str,
     ours: &NodeInfo,
-    secret: Option<&str>,
+    secret: &Secret,
     tls: Option<&Tls>,
 ) -> Result<(u128, Admitted), Broken> {
     let stream = dial(address, GREETING).await?;
@@ -98,11 +98,6 @@ pub(super) async fn line(
         None => Box::new(stream),
     };
     Ok(Line { socket, read: BytesMut::new() })
-}
-
-/// The key for a cluster of that id.
-pub(super) fn key(secret: Option<&str>, cluster: u128) -> Secret {
-    secret.map_or_else(|| Secret::of_cluster(cluster), Secret::new)
 }
 
 /// Takes a node in, or says why not.

@@ -45,6 +45,8 @@ pub(super) enum Broken {
     Refused(Refusal),
     /// That node does not talk to us, and says why.
     RefusedByPeer(String),
+    /// The same, for good.
+    Expelled(String),
     /// The same node has connected again.
     Replaced,
     Tls(String),
@@ -60,7 +62,9 @@ impl std::fmt::Display for Broken {
             Self::Output(error) => write!(out, "a message is lost: {error}"),
             Self::Overflow => out.write_str("it takes messages too slowly: too many wait for it"),
             Self::Refused(refusal) => write!(out, "{refusal}"),
-            Self::RefusedByPeer(text) => write!(out, "it refuses this node: {text}"),
+            Self::RefusedByPeer(text) | Self::Expelled(text) => {
+                write!(out, "it refuses this node: {text}")
+            }
             Self::Replaced => out.write_str("it has connected again"),
             Self::Tls(text) => write!(out, "TLS: {text}"),
         }

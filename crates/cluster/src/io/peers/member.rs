@@ -19,7 +19,7 @@ use super::line::{Broken, Line, dial, jitter, name};
 use super::outbox::Outbox;
 use super::{Address, Shared};
 use super::{greet, link};
-use crate::peer::handshake::{Acquaintance, Hello, Purpose};
+use crate::peer::handshake::{Acquaintance, Hello, Purpose, Refusal};
 use crate::shard::Input;
 
 const BACKOFF_MIN: Duration = Duration::from_millis(50);
@@ -43,6 +43,8 @@ pub(super) struct Member {
     pub(super) calls: mpsc::Sender<(Line, Hello)>,
     /// Says that the node can be dialed now.
     pub(super) knocked: Notify,
+    /// Says that a later start of the node is known.
+    started: Notify,
     trouble: Mutex<Option<(String, Instant)>>,
 }
 
@@ -62,6 +64,7 @@ impl Member {
             connections: AtomicU64::new(0),
             calls,
             knocked: Notify::new(),
+            started: Notify::new(),
             trouble: Mutex::new(None),
         }
     }
@@ -71,8 +74,8 @@ impl Member {
     }
 
     pub(super) fn to_address(&self) -> Address {
-        let incarnation = self.known().incarnation;
-        Address { node: self.node, address: self.address(), incarnation }
+        let Acquaintance { incarnation, boot } = self.known();
+        Address { node: self.node, address: self.address(), incarnation, boot }
     }
 
     pub(super) fn set_address(&self, address: &str) {
@@ -85,6 +88,30 @@ impl Member {
 
     pub(super) fn set_known(&self, known: Acquaintance) {
         *self.known.lock().unwrap_or_else(PoisonError::into_inner) = known;
+    }
+
+    /// The cluster's log says this of it.
+    pub(super) fn learn(&self, incarnation: Option<u64>, boot: u64) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if incarnation.is_some() && known.incarnation != incarnation {
+            *known = Acquaintance { incarnation, boot };
+        } else if boot > known.boot {
+            known.boot = boot;
+            drop(known);
+            self.started.notify_one();
+        }
+    }
+
+    /// Returns when a later start of the node is known than the one that is connected.
+    async fn outdated(&self, hello: &Hello) -> Broken {
+        loop {
+            let known = self.known().boot;
+            if known > hello.boot {
+                let (node, theirs) = (self.node, hello.boot);
+                return Broken::Refused(Refusal::EarlierBoot { node, theirs, known });
+            }
+            self.started.notified().await;
+        }
     }
 
     pub(super) fn is_up(&self) -> bool {
@@ -128,6 +155,7 @@ impl Member {
             let up = Up::new(self, shared, &hello);
             let why = tokio::select! {
                 why = link::run(line, self.node, &self.outbox, shared) => why,
+                why = self.outdated(&hello) => why,
                 Some(call) = calls.recv() => {
                     waiting = Some(call);
                     Broken::Replaced

@@ -84,7 +84,7 @@ impl Start {
 impl Node {
     fn address(&self) -> Address {
         let node = self.peers.shared.hello.node;
-        Address { node, address: self.peers.local().to_string(), incarnation: None }
+        Address { node, address: self.peers.local().to_string(), incarnation: None, boot: 0 }
     }
 
     /// The next thing that the shard is told.
@@ -131,6 +131,12 @@ impl Node {
         let remembered = self.remembered.lock().unwrap();
         assert_eq!(remembered.len(), 1);
         remembered[0].incarnation
+    }
+
+    /// Why it is of the cluster no longer.
+    fn await_expulsion(&self) -> String {
+        let expelled = self.peers.expelled();
+        wait_for(|| expelled.borrow().clone())
     }
 
     /// Nothing has come so far.

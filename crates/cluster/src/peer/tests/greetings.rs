@@ -8,8 +8,8 @@ use crate::peer::admission::{Admitted, decode_enter, encode_enter};
 use crate::peer::frame::take;
 use crate::peer::gather::Gather;
 use crate::peer::handshake::{
-    Acquaintance, Greeting, Hello, PROTOCOLS, Purpose, Refusal, Secret, encode_proof,
-    encode_refusal, judge,
+    Acquaintance, Challenge, Greeting, Hello, PROTOCOLS, Purpose, Refusal, Secret, encode_proof,
+    encode_refusal, is_no_secret, judge, judge_challenge, no_secret,
 };
 use crate::peer::limits::FRAME_BYTES_MAX_UNPROVED;
 
@@ -50,12 +50,6 @@ fn every_refusal_says_what_to_do() {
     let node = NodeId(2);
     let table = [
         (
-            Hello { protocols: (3, 4), ..hello(2) },
-            STRANGER,
-            Refusal::Protocol { node, theirs: (3, 4) },
-            "upgrade the older",
-        ),
-        (
             Hello { cluster: 0xbeef, ..hello(2) },
             STRANGER,
             Refusal::OtherCluster { node, theirs: 0xbeef, ours: 0xfeed },
@@ -86,9 +80,15 @@ fn every_refusal_says_what_to_do() {
         assert!(refusal.to_string().contains(words), "{refusal}");
     }
     let more = [
-        (Refusal::WrongSecret { node }, "the same cluster_secret"),
+        (Refusal::WrongSecret, "the same cluster_secret"),
+        (Refusal::Removed { node }, "stop it"),
+        (Refusal::Twin { node }, "Stop this one"),
         (Refusal::OtherNode { node, expected: NodeId(3) }, "correct the --peers list"),
     ];
+    let later = Challenge { protocols: (PROTOCOLS.1 + 1, PROTOCOLS.1 + 2), nonce: [1; 16] };
+    let refusal = judge_challenge(&later).unwrap_err();
+    assert!(refusal.to_string().contains("upgrade the older"), "{refusal}");
+    assert_eq!(judge_challenge(&Challenge { protocols: PROTOCOLS, ..later }), Ok(()));
     for (refusal, words) in more {
         assert!(refusal.to_string().contains(words), "{refusal}");
     }
@@ -109,6 +109,10 @@ fn what_is_said_comes_back_as_it_was_said() {
     let mut gather = Gather::default();
     encode_refusal(&mut gather, &refusal);
     assert_eq!(greeting(&gather), Greeting::Refused(refusal.to_string()));
+    let refusal = Refusal::Removed { node: NodeId(9) };
+    let mut gather = Gather::default();
+    encode_refusal(&mut gather, &refusal);
+    assert_eq!(greeting(&gather), Greeting::Expelled(refusal.to_string()));
 }
 
 #[test]
@@ -119,10 +123,28 @@ fn a_proof_is_good_for_its_secret_its_side_and_its_connection_only() {
     assert!(secret.is_proof(&proof, true, &dialer, &acceptor));
     assert!(!secret.is_proof(&proof, false, &dialer, &acceptor));
     assert!(!Secret::new("other").is_proof(&proof, true, &dialer, &acceptor));
-    assert!(!Secret::of_cluster(0xfeed).is_proof(&proof, true, &dialer, &acceptor));
+    let none = no_secret(0xfeed);
+    assert!(is_no_secret(&none) && !is_no_secret("cluster-feed"));
+    assert!(!Secret::new(&none).is_proof(&proof, true, &dialer, &acceptor));
     let again = Hello { nonce: [9; 16], ..hello(1) };
     assert!(!secret.is_proof(&proof, true, &dialer, &again));
     assert!(!secret.is_proof(&proof, true, &Hello { boot: 6, ..hello(2) }, &acceptor));
+}
+
+#[test]
+fn the_answer_to_a_challenge_is_good_for_its_secret_its_side_and_its_connection_only() {
+    let challenge = |nonce| Challenge { protocols: PROTOCOLS, nonce: [nonce; 16] };
+    let (dialer, acceptor) = (challenge(1), challenge(2));
+    let secret = Secret::new("s3cret");
+    let answer = secret.answer(true, &dialer, &acceptor);
+    assert!(secret.is_answer(&answer, true, &dialer, &acceptor));
+    assert!(!secret.is_answer(&answer, false, &dialer, &acceptor));
+    assert!(!secret.is_answer(&answer, true, &acceptor, &dialer), "what we said comes back");
+    assert!(!secret.is_answer(&answer, true, &dialer, &challenge(3)));
+    assert!(!Secret::new("other").is_answer(&answer, true, &dialer, &acceptor));
+    let mut gather = Gather::default();
+    dialer.encode(&mut gather);
+    assert_eq!(greeting(&gather), Greeting::Challenge(dialer));
 }
 
 #[test]

@@ -16,7 +16,7 @@ use crate::peer::message::Message;
 use crate::request::{Answer, Delivery, Ticket};
 
 /// Everything that a gather would write, `step` bytes at a time.
-pub(super) fn written(gather: &Gather, step: usize) -> BytesMut {
+pub(crate) fn written(gather: &Gather, step: usize) -> BytesMut {
     let mut bytes = BytesMut::new();
     while bytes.len() < gather.bytes() {
         let mut slices = [IoSlice::new(&[]); 3];

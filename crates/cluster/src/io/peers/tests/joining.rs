@@ -27,7 +27,7 @@ fn a_node_that_is_taken_in_learns_what_it_needs() {
     let member = Start::node(1).start();
     let decided = decide(&member, Ok(vec![joiner()]));
     let address = member.peers.local().to_string();
-    let (cluster, admitted) = ask(&address, &joiner(), Some("s3cret"), None).unwrap();
+    let (cluster, admitted) = ask(&address, &joiner(), &Secret::new("s3cret"), None).unwrap();
     assert_eq!(cluster, CLUSTER);
     assert_eq!(admitted.groups_per_node, 8);
     assert_eq!(admitted.founders, [(NodeId(1), "a:7000".to_owned())]);
@@ -40,17 +40,20 @@ fn a_node_that_is_not_taken_in_is_told_why() {
     let member = Start::node(1).start();
     let address = member.peers.local().to_string();
     let decided = decide(&member, Err("number 4 is in use".to_owned()));
-    assert_eq!(ask(&address, &joiner(), Some("s3cret"), None).unwrap_err(), "number 4 is in use");
+    assert_eq!(
+        ask(&address, &joiner(), &Secret::new("s3cret"), None).unwrap_err(),
+        "number 4 is in use"
+    );
     decided.join().unwrap();
     // Nobody decides any more.
-    let why = ask(&address, &joiner(), Some("s3cret"), None).unwrap_err();
+    let why = ask(&address, &joiner(), &Secret::new("s3cret"), None).unwrap_err();
     assert!(why.contains("ask again, or another"), "{why}");
-    let why = ask(&address, &joiner(), None, None).unwrap_err();
+    let why = ask(&address, &joiner(), &Secret::new("guess"), None).unwrap_err();
     assert!(why.contains("the same cluster_secret"), "{why}");
     let same = NodeInfo { node: NodeId(1), ..joiner() };
-    let why = ask(&address, &same, Some("s3cret"), None).unwrap_err();
+    let why = ask(&address, &same, &Secret::new("s3cret"), None).unwrap_err();
     assert!(why.contains("its own --node-id"), "{why}");
     drop(member);
-    let why = ask("127.0.0.1:1", &joiner(), None, None).unwrap_err();
+    let why = ask("127.0.0.1:1", &joiner(), &Secret::new("guess"), None).unwrap_err();
     assert!(why.contains("--join"), "{why}");
 }

@@ -196,3 +196,52 @@ fn a_member_that_is_removed_is_gone() {
     let why = two.await_trouble(1);
     assert!(why.contains("`millrace cluster add`"), "{why}");
 }
+
+#[test]
+fn a_member_that_was_removed_is_told_so_for_good() {
+    let (mut one, mut two) = pair();
+    one.peers.set_retired([NodeId(2)].into());
+    one.peers.set_members(&[]);
+    one.expect_down(2);
+    two.expect_down(1);
+    let why = two.await_expulsion();
+    assert!(why.contains("node 2 was removed") && why.contains("stop it"), "{why}");
+}
+
+#[test]
+fn a_start_that_is_known_from_before_or_from_the_log_is_not_forgotten() {
+    // Node 1 has started since it met node 2, and has its start from its disk or the log.
+    let mut one = Start::node(1).start();
+    let mut old = Start { boot: 5, ..Start::node(2) }.start();
+    let incarnation = Some(72);
+    one.peers.set_members(&[Address { incarnation, boot: 7, ..old.address() }]);
+    old.peers.set_members(&[one.address()]);
+    let why = old.await_expulsion();
+    assert!(why.contains("is an old copy"), "{why}");
+    assert!(one.is_quiet() && old.is_quiet());
+}
+
+#[test]
+fn a_copy_of_a_running_nodes_directory_is_refused_while_that_node_is_there() {
+    let (mut one, two) = pair();
+    let copy = Start { boot: 2, ..Start::node(2) }.start();
+    copy.peers.set_members(&[one.address()]);
+    let why = copy.await_trouble(1);
+    assert!(why.contains("node 2 is here already"), "{why}");
+    assert!(one.is_quiet(), "it goes on with the other");
+    // The other has ended: it was no copy, but that node's next start.
+    two.peers.stop();
+    one.expect_down(2);
+    one.expect_up(2);
+}
+
+#[test]
+fn a_node_whose_next_start_is_in_the_log_is_let_go_and_ends() {
+    let (mut one, mut two) = pair();
+    let incarnation = Some(72);
+    one.peers.set_members(&[Address { incarnation, boot: 2, ..two.address() }]);
+    one.expect_down(2);
+    two.expect_down(1);
+    let why = two.await_expulsion();
+    assert!(why.contains("is an old copy"), "{why}");
+}

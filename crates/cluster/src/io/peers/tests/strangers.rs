@@ -5,6 +5,7 @@ use std::net::TcpStream;
 
 use super::*;
 use crate::io::peers::greet::GREETING;
+use crate::peer::handshake::{Challenge, encode_proof};
 
 fn connect(node: &Node) -> TcpStream {
     let stream = TcpStream::connect(node.peers.local()).unwrap();
@@ -93,4 +94,31 @@ fn a_stranger_with_a_right_hello_and_no_secret_is_told_nothing() {
     let why = two.await_trouble(1);
     assert!(why.contains("cluster_secret"), "{why}");
     assert!(one.is_quiet() && two.is_quiet());
+}
+
+#[test]
+fn before_the_secret_is_proved_neither_side_tells_who_it_is() {
+    let mut node = Start::node(2).start();
+    let told = |bytes: &[u8]| {
+        let is_there = |what: &[u8]| bytes.windows(what.len()).any(|window| window == what);
+        is_there(&CLUSTER.to_le_bytes()) || is_there(&72_u64.to_le_bytes())
+    };
+    let mut out = crate::peer::gather::Gather::default();
+    Challenge { protocols: PROTOCOLS, nonce: [7; 16] }.encode(&mut out);
+    encode_proof(&mut out, &[9; 32]);
+    // It dials.
+    let mut stream = connect(&node);
+    stream.write_all(&crate::peer::tests::round_trip::written(&out, usize::MAX)).unwrap();
+    let heard = read_to_end(&mut stream);
+    assert!(!heard.is_empty() && !told(&heard), "{heard:?}");
+    // It is dialed, at an address that it took from a member.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    node.peers.set_members(&[Address { node: NodeId(1), address, incarnation: None, boot: 0 }]);
+    let (mut stream, _) = listener.accept().unwrap();
+    stream.write_all(&crate::peer::tests::round_trip::written(&out, usize::MAX)).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let heard = read_to_end(&mut stream);
+    assert!(!heard.is_empty() && !told(&heard), "{heard:?}");
+    assert!(node.is_quiet());
 }
