@@ -40,7 +40,7 @@ impl Decoder {
     ///
     /// # Errors
     /// 501 for an unknown type, a size above the limit or too small for its type, a heartbeat with a payload,
-    /// a content header with a weight, and a wrong end octet. All end the connection.
+    /// and a wrong end octet; 505 for a content header with a weight. All end the connection.
     #[inline]
     pub fn decode<'a>(&self, input: &'a [u8]) -> Result<Option<(Frame<'a>, usize)>, Error> {
         let Some((head, rest)) = input.split_first_chunk::<7>() else {
@@ -126,5 +126,5 @@ fn bad_end(kind: u8, channel: u16, end: u8) -> Error {
 #[cold]
 fn bad_weight(channel: u16, weight: u16) -> Error {
     let text = format!("a content header on channel {channel} has the weight {weight}, not 0");
-    Error::new(ReplyCode::FrameError, text)
+    Error::new(ReplyCode::UnexpectedFrame, text)
 }

@@ -46,17 +46,29 @@ pub(crate) enum Fault {
     TableTooLong,
     TableTooDeep,
     TooManyEntries,
-    TooManyHeaders,
     CrossesParent,
     UnknownType(u8),
     PropertyFlags(u16),
 }
 
 impl Fault {
-    /// The refusal, with what was being decoded.
+    /// The refusal, with what was being decoded. What is well formed and only more than we take is no error of
+    /// syntax: it ends no more than its channel.
     #[cold]
     pub(crate) fn within(self, what: &str) -> Error {
-        Error::new(ReplyCode::SyntaxError, format!("{what}: {self}"))
+        let code = match self {
+            Self::TableTooLong | Self::TableTooDeep | Self::TooManyEntries => {
+                ReplyCode::PreconditionFailed
+            }
+            Self::Truncated
+            | Self::Trailing
+            | Self::NotUtf8
+            | Self::NulInName
+            | Self::CrossesParent
+            | Self::UnknownType(_)
+            | Self::PropertyFlags(_) => ReplyCode::SyntaxError,
+        };
+        Error::new(code, format!("{what}: {self}"))
     }
 }
 
@@ -75,9 +87,6 @@ impl fmt::Display for Fault {
             }
             Self::TooManyEntries => {
                 write!(out, "a table has more than {} entries", limits::TABLE_ENTRIES_MAX)
-            }
-            Self::TooManyHeaders => {
-                write!(out, "there are more than {} headers", limits::HEADERS_MAX)
             }
             Self::CrossesParent => write!(out, "a nested value runs past the end of its table"),
             Self::UnknownType(tag) => write!(out, "unknown field type {tag:#04x}"),

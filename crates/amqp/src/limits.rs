@@ -18,20 +18,20 @@ pub const FRAME_BYTES_MAX: u32 = 1_048_576;
 /// Bytes of a short string: its length is one octet.
 pub const SHORTSTR_BYTES_MAX: usize = 255;
 
-/// Bytes of a field table or array, with all it holds, without its length.
-pub const TABLE_BYTES_MAX: usize = 65_536;
+/// Bytes of a field table or array, with all it holds, without its length: as many as a frame holds.
+pub const TABLE_BYTES_MAX: usize = FRAME_BYTES_MAX as usize;
 
 /// Fields of tables and elements of arrays, all levels of one table together.
-pub const TABLE_ENTRIES_MAX: usize = 1024;
+pub const TABLE_ENTRIES_MAX: usize = 65_536;
 
 /// Levels of a table: one that holds only plain values has one.
-pub const TABLE_DEPTH_MAX: usize = 16;
+pub const TABLE_DEPTH_MAX: usize = 256;
 
-/// Fields of a message's `headers`, top level.
-pub const HEADERS_MAX: usize = 128;
+/// Levels of a table that are looked at without an allocation.
+pub(crate) const TABLE_DEPTH_USUAL: usize = 8;
 
 const _: () = assert!(FRAME_BYTES_MIN > FRAME_OVERHEAD_BYTES, "a frame has room for a payload");
 const _: () = assert!(FRAME_BYTES_MIN <= FRAME_BYTES_BEFORE_TUNE);
 const _: () = assert!(FRAME_BYTES_BEFORE_TUNE <= FRAME_BYTES_DEFAULT);
 const _: () = assert!(FRAME_BYTES_DEFAULT <= FRAME_BYTES_MAX);
-const _: () = assert!(HEADERS_MAX <= TABLE_ENTRIES_MAX);
+const _: () = assert!(TABLE_DEPTH_USUAL <= TABLE_DEPTH_MAX);

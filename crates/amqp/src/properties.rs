@@ -57,8 +57,8 @@ impl<'a> Properties<'a> {
     /// Reads flags and values: all of `raw`, as `Frame::Header` has it. Allocates nothing.
     ///
     /// # Errors
-    /// 502 for an unknown flag, text that is not UTF-8, a bad table, more than `limits::HEADERS_MAX` headers,
-    /// and bytes that are missing or left over.
+    /// 502 for an unknown flag, text that is not UTF-8, a bad table, and bytes that are missing or left over; 406
+    /// for headers that hold more than `limits` allows.
     #[inline]
     pub fn decode(raw: &'a [u8]) -> Result<Self, Error> {
         Self::read(raw).map_err(|fault| fault.within("properties"))
@@ -78,7 +78,7 @@ impl<'a> Properties<'a> {
             properties.content_encoding = Some(reader.shortstr()?);
         }
         if flags & flag::HEADERS != 0 {
-            properties.headers = Some(TableRef::check_headers(reader.longstr()?)?);
+            properties.headers = Some(reader.table()?);
         }
         if flags & flag::DELIVERY_MODE != 0 {
             properties.delivery_mode = Some(reader.u8()?);

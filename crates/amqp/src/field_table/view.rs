@@ -5,7 +5,6 @@ use std::fmt;
 use super::owned::{self, FieldTable};
 use super::{tag, validate};
 use crate::error::{Error, Fault};
-use crate::limits;
 use crate::reader::Reader;
 
 /// The bytes of a valid table, without its length. The empty table is the default.
@@ -30,7 +29,7 @@ impl<'a> TableRef<'a> {
     /// Takes the bytes of a table without its length.
     ///
     /// # Errors
-    /// 502 for an unknown type, a length that crosses its parent's end, a key that is not UTF-8, and more
+    /// 502 for an unknown type, a length that crosses its parent's end, and a key that is not UTF-8; 406 for more
     /// bytes, entries or levels than `limits` allows.
     pub fn validate(raw_without_length: &'a [u8]) -> Result<Self, Error> {
         Self::check(raw_without_length).map_err(|fault| fault.within("field table"))
@@ -40,14 +39,6 @@ impl<'a> TableRef<'a> {
     pub(crate) fn check(raw: &'a [u8]) -> Result<Self, Fault> {
         if !raw.is_empty() {
             validate::validate(raw)?;
-        }
-        Ok(Self(raw))
-    }
-
-    /// As `check`, for the headers of a message: they have a bound of their own.
-    pub(crate) fn check_headers(raw: &'a [u8]) -> Result<Self, Fault> {
-        if validate::validate(raw)? > limits::HEADERS_MAX {
-            return Err(Fault::TooManyHeaders);
         }
         Ok(Self(raw))
     }

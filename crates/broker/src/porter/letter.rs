@@ -1,7 +1,7 @@
 //! What becomes of a message that died: the dead letter, exactly as RabbitMQ 3.10 makes it.
 //!
-//! A pure function from what is stored of a message to what is to be stored of it next. A letter never
-//! has more headers than a publisher may send, or nobody could send it on. Where the record of its
+//! A pure function from what is stored of a message to what is to be stored of it next. A letter gets no
+//! more headers than fit into a frame of the usual size, or nobody could send it on. Where the record of its
 //! deaths does not fit, the oldest are left out first, then keys, then who was the first; where not even
 //! the newest fits, the headers stay as they are.
 
@@ -11,6 +11,7 @@ use machine::Outcome;
 use machine::limits::NAME_BYTES_MAX;
 
 use super::deaths::{Deaths, REJECTED, Told, Trail, X_DEATH};
+use super::limits::LETTER_HEADERS_BYTES_MAX;
 use crate::session::deliveries::{destination_texts, split_head};
 
 const _: () = assert!(NAME_BYTES_MAX <= u8::MAX as usize);
@@ -125,8 +126,8 @@ fn write_fitting<'o>(
     let mut tells_first = deaths.is_first;
     loop {
         written.clear();
-        let count = write_headers(headers, death, deaths, told, tells_first, true, written);
-        if count <= amqp::limits::HEADERS_MAX && TableRef::validate(written).is_ok() {
+        write_headers(headers, death, deaths, told, tells_first, true, written);
+        if written.len() <= LETTER_HEADERS_BYTES_MAX && TableRef::validate(written).is_ok() {
             break;
         }
         if deaths.others() > 0 {
@@ -145,7 +146,7 @@ fn write_fitting<'o>(
     TableRef::validate(written).ok()
 }
 
-/// Writes the headers, sorted by name as RabbitMQ does at every death, and says how many they are.
+/// Writes the headers, sorted by name as RabbitMQ does at every death.
 fn write_headers(
     headers: TableRef<'_>,
     death: &Death<'_>,
@@ -154,7 +155,7 @@ fn write_headers(
     tells_first: bool,
     tells_deaths: bool,
     out: &mut BytesMut,
-) -> usize {
+) {
     let kept = headers.raw_fields().map(|(name, field)| (name, Header::Kept(field)));
     let mut all: Vec<(&str, Header<'_>)> = kept.collect();
     if tells_first {
@@ -181,7 +182,6 @@ fn write_headers(
             }
         }
     }
-    all.len()
 }
 
 /// In the place of the first of this name, or behind all.

@@ -5,6 +5,10 @@ use std::time::Duration;
 /// Entries of `x-death` that a letter carries: of more, the oldest are left out.
 pub const DEATHS_MAX: usize = 64;
 
+/// Bytes of headers up to which a letter's are made to tell of its death: they fit into a frame of the usual size
+/// with the other properties.
+pub const LETTER_HEADERS_BYTES_MAX: usize = amqp::limits::FRAME_BYTES_DEFAULT as usize - 8 * 1024;
+
 /// Entries of `x-death` that are looked at, whoever wrote them.
 pub const DEATHS_READ_MAX: usize = 256;
 

@@ -456,8 +456,8 @@ fn a_message_without_room_for_its_deaths_does_not_go_round_either() {
     let mut world = World::new();
     let ring = ring(&mut world, 2);
     world.source("end", "", Some("ring-0"));
-    let fields = (0..amqp::limits::HEADERS_MAX).map(|i| (format!("h{i}"), FieldValue::Void));
-    let table = FieldTable(fields.collect()).to_bytes();
+    let filler = FieldValue::LongStr(vec![b'x'; limits::LETTER_HEADERS_BYTES_MAX - 9]);
+    let table = FieldTable(vec![("big".to_owned(), filler)]).to_bytes();
     let headers = Some(TableRef::validate(&table).unwrap());
     let full = head_with("", "ring-0", &Properties { headers, ..Properties::default() });
     assert_eq!(died(&mut world, ring[0], Outcome::Expired, full.clone()), None);

@@ -6,9 +6,10 @@ use bytes::{Bytes, BytesMut};
 use super::name;
 use crate::job::Message;
 
-/// Room that is kept for what a copy adds to the headers of its original, in bytes.
-const ADDED_BYTES_MAX: usize = 4096;
-const ADDED_MAX: usize = 16;
+/// What is copied of the headers of an original, in bytes and fields: what a copy adds has room behind it, with any
+/// broker.
+const COPIED_BYTES_MAX: usize = 60 * 1024;
+const COPIED_MAX: usize = 112;
 
 /// A header of a copy, instead of all of that name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,9 +57,9 @@ pub fn copy(original: &Properties<'_>, id: &str, changes: &[Change<'_>]) -> Byte
     let kept = original.headers.unwrap_or(TableRef::EMPTY).raw_fields();
     let kept =
         kept.filter(|(name, _)| !acts(name) && changes.iter().all(|change| change.name() != *name));
-    for (_, field) in kept.take(amqp::limits::HEADERS_MAX - ADDED_MAX) {
+    for (_, field) in kept.take(COPIED_MAX) {
         bytes += field.len();
-        if bytes > amqp::limits::TABLE_BYTES_MAX - ADDED_BYTES_MAX {
+        if bytes > COPIED_BYTES_MAX {
             break;
         }
         fields.raw(field);

@@ -278,9 +278,9 @@ fn a_copy_keeps_what_was_written_and_leaves_out_what_would_act_again() {
 
 #[test]
 fn a_copy_of_a_message_with_as_many_headers_as_it_can_have_is_valid() {
-    let many: FieldTable = (0..amqp::limits::HEADERS_MAX).map(|n| (format!("h{n}"), "v")).collect();
+    let many: FieldTable = (0..3000).map(|n| (format!("h{n}"), "v")).collect();
     let long = table([("long", FieldValue::LongStr(vec![b'x'; 65_000]))]);
-    let nested: FieldTable = (0..1022).map(|n| (format!("{n}"), true)).collect();
+    let nested: FieldTable = (0..65_534).map(|n| (format!("{n}"), true)).collect();
     let wide = table([("wide", nested.into())]);
     for headers in [many, long, wide] {
         let raw = headers.to_bytes();

@@ -7,8 +7,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
-/// Deepest nesting that is shown. The decoder allows no more.
-const DEPTH_MAX: usize = amqp::limits::TABLE_DEPTH_MAX;
+/// Deepest nesting that is shown.
+const DEPTH_MAX: usize = 16;
 
 /// Text as it is; numbers and truths in digits and words; bytes that are no text in Base64; tables and arrays as
 /// JSON.
