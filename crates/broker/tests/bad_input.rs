@@ -75,14 +75,22 @@ fn half_sent_bodies_on_every_channel_cost_what_came_of_them() {
 }
 
 #[test]
-fn tables_that_are_too_deep_or_too_long_end_the_connection_with_502() {
-    let deep = format!("{}int:1{}", "{a=".repeat(17), "}".repeat(17));
-    let entries: Vec<String> = (0..1025).map(|n| format!("k{n}=void")).collect();
-    let long = format!("{{{}}}", entries.join(" "));
-    for table in [deep, long] {
+fn tables_that_are_too_deep_or_too_long_end_their_channel_with_406() {
+    let nested = |levels: usize| format!("{}int:1{}", "{a=".repeat(levels), "}".repeat(levels));
+    let entries = |count: usize| {
+        let entries: Vec<String> = (0..count).map(|n| format!("k{n}=void")).collect();
+        format!("{{{}}}", entries.join(" "))
+    };
+    for table in [nested(257), nested(65), entries(16_385)] {
         let mut world = World::running();
         let lines = world.say(&format!("1 queue.declare queue=x arguments={table}"));
-        assert!(is_closed_with(&lines, 502), "{lines:?}");
+        assert!(lines[0].starts_with("1 channel.close reply-code=406"), "{lines:?}");
+        assert!(world.session.is_running());
+    }
+    for table in [nested(40), entries(3000)] {
+        let mut world = World::running();
+        let lines = world.say(&format!("1 queue.declare queue=x arguments={table}"));
+        assert!(lines[0].starts_with("1 queue.declare-ok"), "{lines:?}");
     }
 }
 

@@ -37,7 +37,10 @@ pub use vhosts::Vhost;
 use nodes::Membership;
 
 use crate::ids::{Applied, GroupId, NodeId, Origin, QueueId, SessionOwner};
-use crate::limits::{GROUPS_MAX, NAME_BYTES_MAX};
+use crate::limits::{
+    BINDINGS_PER_SOURCE_MAX, CATALOG_ARGUMENTS_BYTES_MAX, GROUPS_MAX, NAME_BYTES_MAX, QUEUES_MAX,
+    VHOST_ARGUMENTS_BYTES_MAX,
+};
 use crate::origins::Origins;
 use crate::settings::QueueSettings;
 
@@ -104,6 +107,31 @@ pub struct Catalog {
     // Neither replicated nor derived.
     /// Deleted queues whose dead letters may still be on their way, the latest last.
     departed: VecDeque<Queue>,
+    bounds: Bounds,
+}
+
+/// How much there may be: the same on all nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// Queues of the cluster.
+    pub queues: usize,
+    /// Bindings of one source exchange.
+    pub bindings_per_source: usize,
+    /// Bytes of all arguments of a vhost.
+    pub vhost_arguments_bytes: usize,
+    /// Bytes of all arguments.
+    pub arguments_bytes: usize,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self {
+            queues: QUEUES_MAX,
+            bindings_per_source: BINDINGS_PER_SOURCE_MAX,
+            vhost_arguments_bytes: VHOST_ARGUMENTS_BYTES_MAX,
+            arguments_bytes: CATALOG_ARGUMENTS_BYTES_MAX,
+        }
+    }
 }
 
 impl Catalog {
@@ -142,9 +170,17 @@ impl Catalog {
             queue_names: BTreeMap::new(),
             exclusive: BTreeSet::new(),
             departed: VecDeque::new(),
+            bounds: Bounds::default(),
             local: BTreeSet::new(),
             group_queues: vec![0; group_count as usize],
         }
+    }
+
+    /// The same with other bounds: those of a cluster take long to reach.
+    #[must_use]
+    pub fn with_bounds(mut self, bounds: Bounds) -> Self {
+        self.bounds = bounds;
+        self
     }
 
     /// A parcel begins in an entry: whether the commands behind it, up to the next, are to be applied.

@@ -62,8 +62,8 @@ mod settings;
 mod value;
 
 pub use catalog::{
-    ArgumentProblem, Binding, Catalog, CatalogCommand, CatalogEffect, CatalogReply, Compared,
-    Destination, Difference, Exchange, ExchangeKind, ExchangeProblem, Goal, Kind,
+    ArgumentProblem, Binding, Bounds, Catalog, CatalogCommand, CatalogEffect, CatalogReply,
+    Compared, Destination, Difference, Exchange, ExchangeKind, ExchangeProblem, Goal, Kind,
     MembershipProblem, NodeInfo, Pattern, Permissions, Property, Queue, QueueType, Refusal,
     RouteError, Standing, Target, User, Vhost,
 };

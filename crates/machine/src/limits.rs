@@ -21,19 +21,28 @@ pub const USERS_MAX: usize = 10_000;
 /// Exchanges of a cluster, the predeclared ones included.
 pub const EXCHANGES_MAX: usize = 10_000;
 /// Queues of a cluster.
-pub const QUEUES_MAX: usize = 100_000;
+pub const QUEUES_MAX: usize = 1_000_000;
 /// Deleted queues that are remembered for the dead letters that they may leave behind.
 pub const DEPARTED_QUEUES_MAX: usize = 1_024;
 /// Bindings of one source exchange.
-pub const BINDINGS_PER_SOURCE_MAX: usize = 100_000;
-/// What one publish may cost in routing: exchanges, words, headers and bindings looked at.
+pub const BINDINGS_PER_SOURCE_MAX: usize = 1_000_000;
+/// Bindings of one headers exchange: in the worst case each message is compared with all of them.
+pub const HEADERS_BINDINGS_MAX: usize = 100_000;
+/// What one publish may cost in routing: exchanges, words and bindings looked at, but for those of headers exchanges,
+/// whose number is bounded.
 pub const ROUTE_STEPS_MAX: u32 = 10_000;
 /// Bytes of one table of arguments, as this crate encodes it.
-pub const ARGUMENTS_BYTES_MAX: usize = 64 * 1024;
+pub const ARGUMENTS_BYTES_MAX: usize = 256 * 1024;
+/// Bytes of one table of arguments that do not count against those of its vhost and of the catalog.
+pub const ARGUMENTS_BYTES_FREE: usize = 256;
+/// Bytes of all tables of arguments in a vhost, without what is free of each.
+pub const VHOST_ARGUMENTS_BYTES_MAX: usize = 32 * 1024 * 1024;
+/// Bytes of all tables of arguments of a cluster, without what is free of each.
+pub const CATALOG_ARGUMENTS_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Entries of one table of arguments, nested ones included.
-pub const ARGUMENT_ENTRIES_MAX: usize = 1_024;
+pub const ARGUMENT_ENTRIES_MAX: usize = 16_384;
 /// How deep tables and arrays may stand in each other.
-pub const VALUE_DEPTH_MAX: usize = 16;
+pub const VALUE_DEPTH_MAX: usize = 64;
 /// How deep they may stand when read back: more than may be written, so that what was accepted once
 /// stays readable.
 pub const VALUE_DEPTH_READ_MAX: usize = 64;
@@ -83,5 +92,8 @@ pub const SINGLE_TURNS_PER_CONSUMER: u64 = 64;
 /// overflows.
 pub const SEQ_MAX: u64 = 1 << 62;
 
+const _: () = assert!(ARGUMENTS_BYTES_MAX <= VHOST_ARGUMENTS_BYTES_MAX);
+const _: () = assert!(VHOST_ARGUMENTS_BYTES_MAX <= CATALOG_ARGUMENTS_BYTES_MAX);
+const _: () = assert!(HEADERS_BINDINGS_MAX <= BINDINGS_PER_SOURCE_MAX);
 const _: () = assert!(VALUE_DEPTH_MAX <= VALUE_DEPTH_READ_MAX, "what is written must be readable");
 const _: () = assert!(QUEUES_PER_ENQUEUE_MAX <= u16::MAX as usize, "the count is a u16 in the log");

@@ -6,7 +6,8 @@
 
 use crate::encoding::{Corrupt, Reader, put_bool, put_text, put_u32, put_u64};
 use crate::limits::{
-    ARGUMENT_ENTRIES_MAX, ARGUMENTS_BYTES_MAX, VALUE_DEPTH_MAX, VALUE_DEPTH_READ_MAX,
+    ARGUMENT_ENTRIES_MAX, ARGUMENTS_BYTES_FREE, ARGUMENTS_BYTES_MAX, VALUE_DEPTH_MAX,
+    VALUE_DEPTH_READ_MAX,
 };
 
 /// One value of a table.
@@ -153,6 +154,9 @@ pub trait Headers {
     /// The first header of this name.
     fn find(&self, name: &str) -> Option<ValueView<'_>>;
 
+    /// Shows all headers, in their order.
+    fn each<'m>(&'m self, show: &mut dyn FnMut(&'m str, ValueView<'m>));
+
     /// A property, for an exchange that hashes it.
     fn property(&self, _property: HashProperty) -> Option<ValueView<'_>> {
         None
@@ -192,6 +196,8 @@ impl Headers for NoHeaders {
     fn find(&self, _name: &str) -> Option<ValueView<'_>> {
         None
     }
+
+    fn each<'m>(&'m self, _show: &mut dyn FnMut(&'m str, ValueView<'m>)) {}
 }
 
 /// A table: named values in the order they were given, duplicates kept.
@@ -201,6 +207,10 @@ pub struct Arguments(pub Vec<(String, Value)>);
 impl Headers for Arguments {
     fn find(&self, name: &str) -> Option<ValueView<'_>> {
         self.find(name).map(Value::view)
+    }
+
+    fn each<'m>(&'m self, show: &mut dyn FnMut(&'m str, ValueView<'m>)) {
+        self.0.iter().for_each(|(name, value)| show(name, value.view()));
     }
 }
 
@@ -226,6 +236,16 @@ impl Arguments {
 
     /// Whether depth, entries and bytes are within the limits.
     pub fn is_within_limits(&self) -> bool {
+        self.bytes().is_some()
+    }
+
+    /// What it adds to the bytes of arguments of its vhost.
+    pub(crate) fn weight(&self) -> usize {
+        self.bytes().unwrap_or(ARGUMENTS_BYTES_MAX).saturating_sub(ARGUMENTS_BYTES_FREE)
+    }
+
+    /// About what it takes when it is encoded. None: it is beyond the limits.
+    fn bytes(&self) -> Option<usize> {
         // Depth first, without writing: the stack is bounded before it is used.
         let mut left = vec![Level::Table(self.0.iter())];
         let mut entries = 0;
@@ -238,17 +258,17 @@ impl Arguments {
             entries += 1;
             bytes += 9 + name.map_or(0, |name| 4 + name.len());
             if entries > ARGUMENT_ENTRIES_MAX || bytes > ARGUMENTS_BYTES_MAX {
-                return false;
+                return None;
             }
             if let Value::LongStr(text) | Value::Bytes(text) = value {
                 bytes += text.len();
             }
             left.extend(Level::inside(value));
             if left.len() > VALUE_DEPTH_MAX {
-                return false;
+                return None;
             }
         }
-        bytes <= ARGUMENTS_BYTES_MAX
+        (bytes <= ARGUMENTS_BYTES_MAX).then_some(bytes)
     }
 
     /// Appends the table to `out`.

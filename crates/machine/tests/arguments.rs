@@ -206,7 +206,7 @@ fn a_stream_is_understood_and_not_made() {
     let world = World::new();
     let age = ("x-max-age", text("7D"));
     let command = declare(&world, &[("x-queue-type", text("stream")), age]);
-    let refusal = Refusal::NotImplemented { argument: "x-queue-type".into() };
+    let refusal = Refusal::NotImplemented { argument: "x-queue-type", value: "stream".into() };
     assert_eq!(world.catalog.check(&command), Err(refusal));
 }
 

@@ -195,12 +195,14 @@ fn clients_neither_declare_nor_delete_a_history() {
 #[test]
 fn a_history_counts_as_a_queue() {
     let mut world = World::new();
-    for number in 0..machine::limits::QUEUES_MAX {
+    let max = 100;
+    let bounds = machine::Bounds { queues: max, ..machine::Bounds::default() };
+    world.catalog = world.catalog.with_bounds(bounds);
+    for number in 0..max {
         world.queue(&number.to_string());
     }
     let command = world.exchange("x", ExchangeKind::RecentHistory, true);
     let reply = world.apply_unchecked(command);
-    let max = machine::limits::QUEUES_MAX;
     let refusal = Refusal::LimitReached { kind: Kind::Queue, max };
     assert_eq!(reply, CatalogReply::Refused(refusal));
 }

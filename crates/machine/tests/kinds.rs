@@ -26,6 +26,10 @@ impl Headers for Message {
         self.headers.find(name).map(Value::view)
     }
 
+    fn each<'m>(&'m self, show: &mut dyn FnMut(&'m str, ValueView<'m>)) {
+        self.headers.0.iter().for_each(|(name, value)| show(name, value.view()));
+    }
+
     fn property(&self, property: HashProperty) -> Option<ValueView<'_>> {
         match property {
             HashProperty::MessageId => {

@@ -5,10 +5,10 @@ mod world;
 
 use machine::limits::*;
 use machine::{
-    Applied, Arguments, Batch, Catalog, CatalogCommand, CatalogReply, ConsumerId, ConsumerSpec,
-    Destination, Effect, EntryReader, ExchangeKind, GroupId, Kind, MembershipProblem, NoHeaders,
-    NodeId, NodeInfo, Outcome, Pattern, QueueId, QueueMachine, QueueSettings, Ranges, Refusal,
-    RouteError, SessionId, Value,
+    Applied, Arguments, Batch, Bounds, Catalog, CatalogCommand, CatalogReply, ConsumerId,
+    ConsumerSpec, Destination, Effect, EntryReader, ExchangeKind, GroupId, Kind, MembershipProblem,
+    NoHeaders, NodeId, NodeInfo, Outcome, Pattern, QueueId, QueueMachine, QueueSettings, Ranges,
+    Refusal, RouteError, SessionId, Value,
 };
 use world::World;
 
@@ -40,10 +40,12 @@ fn there_are_at_most_so_many_vhosts_users_exchanges_and_queues() {
     }
     let one_more = world.exchange("x", ExchangeKind::Direct, true);
     assert_eq!(world.apply_unchecked(one_more), limit(Kind::Exchange, EXCHANGES_MAX));
-    for number in 0..QUEUES_MAX {
+    let queues = 1_000;
+    world.catalog = world.catalog.with_bounds(Bounds { queues, ..Bounds::default() });
+    for number in 0..queues {
         world.queue(&number.to_string());
     }
-    assert_eq!(world.apply_unchecked(world.declare("q")), limit(Kind::Queue, QUEUES_MAX));
+    assert_eq!(world.apply_unchecked(world.declare("q")), limit(Kind::Queue, queues));
     // What exists can still be declared.
     assert!(matches!(
         world.apply_unchecked(world.declare("0")),
@@ -64,15 +66,17 @@ fn a_cluster_has_at_least_one_group_and_at_most_so_many() {
 #[test]
 fn a_source_has_at_most_so_many_bindings() {
     let mut world = World::new();
+    let max = 1_000;
+    let bounds = Bounds { bindings_per_source: max, ..Bounds::default() };
+    world.catalog = world.catalog.with_bounds(bounds);
     world.queue("q");
     let bind = |number: usize| {
         World::bind("amq.direct", Destination::Queue("q".into()), &number.to_string())
     };
-    for number in 0..BINDINGS_PER_SOURCE_MAX {
+    for number in 0..max {
         assert_eq!(world.apply_unchecked(bind(number)), CatalogReply::Done);
     }
-    let refused = limit(Kind::Binding, BINDINGS_PER_SOURCE_MAX);
-    assert_eq!(world.apply_unchecked(bind(BINDINGS_PER_SOURCE_MAX)), refused);
+    assert_eq!(world.apply_unchecked(bind(max)), limit(Kind::Binding, max));
     // An equal one is not one more.
     assert_eq!(world.apply_unchecked(bind(0)), CatalogReply::Done);
 }
@@ -145,29 +149,98 @@ fn users_and_patterns_are_bounded() {
     assert!(Pattern::new(r"\w{200}").is_err());
 }
 
+/// A binding of `amq.headers` to queue `q`.
+fn headers_binding(is_bind: bool, arguments: Arguments) -> CatalogCommand {
+    let destination = Destination::Queue("q".into());
+    World::binding(is_bind, "amq.headers", destination, "", arguments, None)
+}
+
+#[test]
+fn a_headers_exchange_has_at_most_so_many_bindings_and_no_publisher_pays_for_them() {
+    let mut world = World::new();
+    world.queue("q");
+    let rule = |number: usize| {
+        Arguments::new().with("kind", Value::Bool(true)).with("n", Value::I64(number as i64))
+    };
+    for number in 0..HEADERS_BINDINGS_MAX {
+        let reply = world.apply_unchecked(headers_binding(true, rule(number)));
+        assert_eq!(reply, CatalogReply::Done);
+    }
+    let one_more = headers_binding(true, rule(HEADERS_BINDINGS_MAX));
+    assert_eq!(world.apply_unchecked(one_more), limit(Kind::Binding, HEADERS_BINDINGS_MAX));
+    let mut targets = Vec::new();
+    for (message, count) in [(rule(7), 1), (rule(HEADERS_BINDINGS_MAX), 0), (Arguments::new(), 0)] {
+        let routed = world.catalog.route("/", "amq.headers", "", &message, &mut targets);
+        assert_eq!((routed, targets.len()), (Ok(()), count));
+    }
+}
+
+#[test]
+fn arguments_of_a_vhost_and_of_the_cluster_hold_only_so_many_bytes() {
+    let mut world = World::new();
+    world.queue("q");
+    let vhost_max = 100_000;
+    let bounds =
+        Bounds { vhost_arguments_bytes: vhost_max, arguments_bytes: 150_000, ..Bounds::default() };
+    world.catalog = world.catalog.with_bounds(bounds);
+    let large = |number| {
+        let filler = Value::LongStr(vec![b'x'; 40_000]);
+        Arguments::new().with("filler", filler).with("n", Value::I64(number))
+    };
+    let bind = |number| headers_binding(true, large(number));
+    assert_eq!(world.apply_unchecked(bind(1)), CatalogReply::Done);
+    let declare = world.with_argument(world.declare("r"), "x", Value::Bytes(vec![0; 40_000]));
+    assert!(matches!(world.apply_unchecked(declare), CatalogReply::QueueDeclared { .. }));
+    let what = "bytes of arguments in a vhost";
+    let refused = Refusal::TooLarge { what, max: vhost_max };
+    assert_eq!(world.apply_unchecked(bind(3)), CatalogReply::Refused(refused.clone()));
+    assert_eq!(world.apply_unchecked(bind(1)), CatalogReply::Done, "it is there already");
+    let small = Arguments::new().with("n", Value::I64(3));
+    let small = world.apply_unchecked(headers_binding(true, small));
+    assert_eq!(small, CatalogReply::Done, "ordinary ones always have room");
+
+    // What a snapshot brings counts as well, and what goes makes room.
+    let restored = machine::Catalog::restore(&world.catalog.snapshot()).unwrap();
+    world.catalog = restored.with_bounds(bounds);
+    assert_eq!(world.apply_unchecked(bind(3)), CatalogReply::Refused(refused));
+    world.apply_unchecked(headers_binding(false, large(1)));
+    assert_eq!(world.apply_unchecked(bind(3)), CatalogReply::Done);
+    world.apply_unchecked(world.delete("r"));
+    assert_eq!(world.apply_unchecked(bind(4)), CatalogReply::Done);
+
+    // Another vhost has room of its own, as long as the cluster has.
+    world.apply_unchecked(CatalogCommand::CreateVhost { name: "v".into() });
+    let elsewhere = |name: &str| {
+        let mut command = world.exchange(name, ExchangeKind::Fanout, true);
+        if let CatalogCommand::DeclareExchange { vhost, arguments, .. } = &mut command {
+            *vhost = "v".into();
+            *arguments = large(0);
+        }
+        command
+    };
+    let (one, two) = (elsewhere("one"), elsewhere("two"));
+    assert_eq!(world.apply_unchecked(one), CatalogReply::Done);
+    let what = "bytes of arguments in the cluster";
+    let refused = CatalogReply::Refused(Refusal::TooLarge { what, max: 150_000 });
+    assert_eq!(world.apply_unchecked(two), refused);
+}
+
 #[test]
 fn routing_one_message_takes_at_most_so_many_steps() {
     let mut world = World::new();
-    world.queue("q");
+    let hub = world.exchange("hub", ExchangeKind::Fanout, true);
+    world.apply_unchecked(hub);
+    // One step for the hub, two for each exchange behind it.
+    let name = |number: u32| format!("x{number}");
     for number in 0..ROUTE_STEPS_MAX / 2 {
-        let arguments = Arguments::new().with("n", Value::U32(number));
-        let destination = Destination::Queue("q".into());
-        world.apply_unchecked(World::binding(
-            true,
-            "amq.headers",
-            destination,
-            "",
-            arguments,
-            None,
-        ));
+        let behind = world.exchange(&name(number), ExchangeKind::Fanout, true);
+        world.apply_unchecked(behind);
+        world.apply_unchecked(World::bind("hub", Destination::Exchange(name(number)), ""));
     }
     let mut targets = Vec::new();
-    let mut route =
-        |world: &World| world.catalog.route("/", "amq.headers", "", &NoHeaders, &mut targets);
+    let mut route = |world: &World| world.catalog.route("/", "hub", "", &NoHeaders, &mut targets);
     assert_eq!(route(&world), Err(RouteError::TooManySteps));
-    let first = Arguments::new().with("n", Value::U32(0));
-    let destination = Destination::Queue("q".into());
-    world.apply_unchecked(World::binding(false, "amq.headers", destination, "", first, None));
+    world.apply_unchecked(World::delete_exchange(&name(0), false));
     assert_eq!(route(&world), Ok(()));
 }
 

@@ -187,6 +187,8 @@ impl Headers for Chance {
         None
     }
 
+    fn each<'m>(&'m self, _show: &mut dyn FnMut(&'m str, ValueView<'m>)) {}
+
     fn chance(&self) -> u64 {
         self.0
     }

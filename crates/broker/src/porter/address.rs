@@ -14,6 +14,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::letter::{Death, Letter, write_letter};
 use crate::session::attributes::Asked;
+use crate::session::values::view;
 
 /// What a queue set aside is called: this behind the name of the queue that its messages are from.
 const ASIDE: &str = ".dead";
@@ -231,13 +232,24 @@ struct View<'l> {
     chance: u64,
 }
 
-impl Headers for View<'_> {
-    fn find(&self, name: &str) -> Option<ValueView<'_>> {
-        let headers = self.headers.get_or_init(|| {
+impl<'l> View<'l> {
+    fn headers(&self) -> Option<TableRef<'l>> {
+        *self.headers.get_or_init(|| {
             let (_, raw) = crate::session::deliveries::split_head(self.head)?;
             Properties::decode(raw).ok()?.headers
-        });
-        headers.as_ref()?.find(name).map(crate::session::values::view)
+        })
+    }
+}
+
+impl Headers for View<'_> {
+    fn find(&self, name: &str) -> Option<ValueView<'_>> {
+        self.headers()?.find(name).map(view)
+    }
+
+    fn each<'m>(&'m self, show: &mut dyn FnMut(&'m str, ValueView<'m>)) {
+        for (name, value) in self.headers().unwrap_or_default() {
+            show(name, view(value));
+        }
     }
 
     fn property(&self, property: HashProperty) -> Option<ValueView<'_>> {

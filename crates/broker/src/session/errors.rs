@@ -30,10 +30,14 @@ impl Failure {
     }
 }
 
-/// What the codec refuses ends the connection.
+/// What the codec cannot read ends the connection; what it can read and does not take, only the channel.
 impl From<amqp::Error> for Failure {
     fn from(error: amqp::Error) -> Self {
-        Self { scope: Scope::Connection, error, ids: (0, 0) }
+        let scope = match error.code == ReplyCode::PreconditionFailed {
+            true => Scope::Channel,
+            false => Scope::Connection,
+        };
+        Self { scope, error, ids: (0, 0) }
     }
 }
 
@@ -98,6 +102,24 @@ pub(crate) fn not_done(what: &str) -> Failure {
     )
 }
 
+pub(crate) fn low_on_memory() -> Failure {
+    precondition("low on memory: nothing new is declared or bound until publishers go on")
+}
+
 pub(crate) fn unknown_vhost(name: &str) -> Failure {
     Failure::connection(ReplyCode::NotAllowed, format!("vhost {name} not found"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use amqp::TableRef;
+
+    #[test]
+    fn a_table_that_holds_too_much_ends_the_channel_and_one_that_cannot_be_read_the_connection() {
+        let scope = |raw: &[u8]| Failure::from(TableRef::validate(raw).unwrap_err()).scope;
+        let too_many = b"\0V".repeat(amqp::limits::TABLE_ENTRIES_MAX + 1);
+        assert_eq!(scope(&too_many), Scope::Channel);
+        assert_eq!(scope(b"\0S\0\0\0\x09ab"), Scope::Connection);
+    }
 }

@@ -66,9 +66,9 @@ pub(crate) fn failure(refusal: &Refusal) -> Failure {
                 "invalid property '{property}' for queue '{name}' in vhost '{vhost}'"
             ))
         }
-        Refusal::NotImplemented { argument } => Failure::connection(
+        Refusal::NotImplemented { argument, value } => Failure::connection(
             ReplyCode::NotImplemented,
-            format!("argument '{argument}' is not implemented"),
+            format!("the value '{value}' of argument '{argument}' is not implemented"),
         ),
         Refusal::InvalidExchange(problem) => invalid_exchange(problem),
         Refusal::InvalidWeight { is_number: true, .. } => {
@@ -94,9 +94,10 @@ pub(crate) fn failure(refusal: &Refusal) -> Failure {
         )),
         Refusal::Membership(problem) => precondition(problem.to_string()),
         Refusal::TooLarge { what, max } => precondition(format!("{what}: at most {max}")),
-        Refusal::LimitReached { kind, max } => {
-            precondition(format!("there are {max} of kind {} already", kind_name(*kind)))
-        }
+        Refusal::LimitReached { kind, max } => precondition(format!(
+            "there are {max} {}s already, and that is the limit",
+            kind_name(*kind)
+        )),
     }
 }
 

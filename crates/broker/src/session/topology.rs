@@ -3,6 +3,8 @@
 //! What the catalog would refuse is refused here by this node's copy of it; what it would not change is answered
 //! at once; only changes go through the log. The catalog checks again when it applies.
 
+use std::borrow::Cow;
+
 use amqp::{Method, ReplyCode, TableRef, ValueRef, exchange, queue};
 use cluster::{Answer, Request};
 use machine::{
@@ -11,8 +13,8 @@ use machine::{
 
 use super::channel::{Channel, Doing};
 use super::errors::{
-    Failure, default_exchange, locked, no_exchange, no_previous_queue, no_queue, not_done,
-    queue_in_use, queue_not_empty,
+    Failure, default_exchange, locked, low_on_memory, no_exchange, no_previous_queue, no_queue,
+    not_done, queue_in_use, queue_not_empty,
 };
 use super::history::Replay;
 use super::refusals;
@@ -26,6 +28,22 @@ use crate::auth::{self, Verb};
 pub(crate) struct Found {
     pub(crate) id: QueueId,
     pub(crate) group: GroupId,
+}
+
+/// What is new takes memory for good, on every node: not while there is too little here.
+fn check_memory(turn: &Turn<'_>, command: &CatalogCommand) -> Result<(), Failure> {
+    if !turn.view.alarms.memory || !command.adds() || turn.view.catalog.is_bound(command) {
+        return Ok(());
+    }
+    Err(low_on_memory())
+}
+
+/// As RabbitMQ does: what some programs read from a line has its end with it.
+fn without_line_ends(name: &str) -> Cow<'_, str> {
+    match name.contains(['\r', '\n']) {
+        true => Cow::Owned(name.replace(['\r', '\n'], "")),
+        false => Cow::Borrowed(name),
+    }
 }
 
 impl Channel {
@@ -74,6 +92,7 @@ impl Channel {
         doing: Doing,
     ) -> Result<(), Failure> {
         turn.view.catalog.check(&command).map_err(|refusal| refusals::failure(&refusal))?;
+        check_memory(turn, &command)?;
         trunk.ask(turn, self.at, |ticket| Request::Catalog { ticket, command });
         self.doing = Some(doing);
         Ok(())
@@ -99,7 +118,7 @@ impl Channel {
         turn: &mut Turn<'_>,
         declare: &exchange::Declare<'_>,
     ) -> Result<(), Failure> {
-        let name = declare.exchange;
+        let name = &*without_line_ends(declare.exchange);
         if name.is_empty() {
             return Err(default_exchange());
         }
@@ -145,7 +164,7 @@ impl Channel {
         turn: &mut Turn<'_>,
         delete: &exchange::Delete<'_>,
     ) -> Result<(), Failure> {
-        let name = delete.exchange;
+        let name = &*without_line_ends(delete.exchange);
         if name.is_empty() {
             return Err(default_exchange());
         }
@@ -167,7 +186,8 @@ impl Channel {
         turn: &mut Turn<'_>,
         bind: &exchange::Bind<'_>,
     ) -> Result<(), Failure> {
-        let (destination, source) = (bind.destination, bind.source);
+        let destination = &*without_line_ends(bind.destination);
+        let source = &*without_line_ends(bind.source);
         self.allow_exchange_binding(trunk, turn, destination, source)?;
         let command = CatalogCommand::Bind {
             vhost: trunk.vhost.clone(),
@@ -187,7 +207,8 @@ impl Channel {
         turn: &mut Turn<'_>,
         unbind: &exchange::Unbind<'_>,
     ) -> Result<(), Failure> {
-        let (destination, source) = (unbind.destination, unbind.source);
+        let destination = &*without_line_ends(unbind.destination);
+        let source = &*without_line_ends(unbind.source);
         self.allow_exchange_binding(trunk, turn, destination, source)?;
         let command = CatalogCommand::Unbind {
             vhost: trunk.vhost.clone(),
@@ -222,19 +243,20 @@ impl Channel {
         turn: &mut Turn<'_>,
         declare: &queue::Declare<'_>,
     ) -> Result<(), Failure> {
-        if declare.queue.starts_with(REPLY_TO) {
+        let asked = &*without_line_ends(declare.queue);
+        if asked.starts_with(REPLY_TO) {
             return self.declare_reply_address(trunk, turn, declare);
         }
         let catalog = turn.view.catalog;
         if declare.passive {
             // Unlike everywhere else, no name is not the last queue here: so does RabbitMQ.
-            let name = declare.queue.to_owned();
+            let name = asked.to_owned();
             let found = self.find_queue(trunk, turn, &name)?;
             self.ask_status(trunk, turn, found, name, declare.no_wait);
             return Ok(());
         }
-        let server_named = declare.queue.is_empty();
-        let name = match declare.queue {
+        let server_named = asked.is_empty();
+        let name = match asked {
             "" => trunk.names.draw("amq.gen-"),
             name => name.to_owned(),
         };
@@ -308,16 +330,17 @@ impl Channel {
         turn: &mut Turn<'_>,
         bind: &queue::Bind<'_>,
     ) -> Result<(), Failure> {
-        let queue = self.queue_name(bind.queue)?;
+        let queue = self.queue_name(&without_line_ends(bind.queue))?;
+        let exchange = &*without_line_ends(bind.exchange);
         let key = match (bind.queue, bind.routing_key) {
             ("", "") => queue.clone(),
             (_, key) => key.to_owned(),
         };
-        let verb = Verb::BindQueue { queue: &queue, exchange: bind.exchange };
+        let verb = Verb::BindQueue { queue: &queue, exchange };
         auth::allow(turn.view.catalog, &trunk.user, &trunk.vhost, verb)?;
         let command = CatalogCommand::Bind {
             vhost: trunk.vhost.clone(),
-            source: bind.exchange.to_owned(),
+            source: exchange.to_owned(),
             destination: Destination::Queue(queue),
             key,
             arguments: arguments(bind.arguments),
@@ -333,16 +356,17 @@ impl Channel {
         turn: &mut Turn<'_>,
         unbind: &queue::Unbind<'_>,
     ) -> Result<(), Failure> {
-        let queue = self.queue_name(unbind.queue)?;
+        let queue = self.queue_name(&without_line_ends(unbind.queue))?;
+        let exchange = &*without_line_ends(unbind.exchange);
         let key = match (unbind.queue, unbind.routing_key) {
             ("", "") => queue.clone(),
             (_, key) => key.to_owned(),
         };
-        let verb = Verb::BindQueue { queue: &queue, exchange: unbind.exchange };
+        let verb = Verb::BindQueue { queue: &queue, exchange };
         auth::allow(turn.view.catalog, &trunk.user, &trunk.vhost, verb)?;
         let command = CatalogCommand::Unbind {
             vhost: trunk.vhost.clone(),
-            source: unbind.exchange.to_owned(),
+            source: exchange.to_owned(),
             destination: Destination::Queue(queue),
             key,
             arguments: arguments(unbind.arguments),
@@ -377,7 +401,7 @@ impl Channel {
         turn: &mut Turn<'_>,
         delete: &queue::Delete<'_>,
     ) -> Result<(), Failure> {
-        let queue = self.queue_name(delete.queue)?;
+        let queue = self.queue_name(&without_line_ends(delete.queue))?;
         let verb = Verb::DeleteQueue { queue: &queue };
         auth::allow(turn.view.catalog, &trunk.user, &trunk.vhost, verb)?;
         let no_wait = delete.no_wait;

@@ -63,6 +63,13 @@ impl Headers for Observed<'_> {
         Some(view(self.properties.headers?.find(name)?))
     }
 
+    fn each<'m>(&'m self, show: &mut dyn FnMut(&'m str, ValueView<'m>)) {
+        self.was_asked.set(true);
+        for (name, value) in self.properties.headers.unwrap_or_default() {
+            show(name, view(value));
+        }
+    }
+
     fn property(&self, property: HashProperty) -> Option<ValueView<'_>> {
         self.was_asked.set(true);
         match property {

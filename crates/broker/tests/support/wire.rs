@@ -114,7 +114,9 @@ pub(crate) fn encode(spec: &Spec, values: &BTreeMap<String, String>) -> Vec<u8> 
     out
 }
 
+/// `\r` and `\n` in it are line ends.
 fn put_short(out: &mut Vec<u8>, text: &str) {
+    let text = text.replace("\\r", "\r").replace("\\n", "\n");
     out.push(text.len() as u8);
     out.extend(text.as_bytes());
 }

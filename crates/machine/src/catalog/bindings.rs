@@ -8,9 +8,11 @@ use super::routing::Dest;
 use super::routing::consistent_hash::{WeightProblem, weight};
 use super::routing::headers::is_known_match;
 use super::vhosts::Vhost;
-use super::{Catalog, CatalogEffect, Destination, Exchange, ExchangeKind, not_found};
+use super::{
+    Catalog, CatalogCommand, CatalogEffect, Destination, Exchange, ExchangeKind, not_found,
+};
 use crate::ids::SessionOwner;
-use crate::limits::{BINDINGS_PER_SOURCE_MAX, NAME_BYTES_MAX};
+use crate::limits::{HEADERS_BINDINGS_MAX, NAME_BYTES_MAX};
 use crate::value::Arguments;
 
 /// One binding: equal ones are one.
@@ -40,6 +42,8 @@ impl Binding {
 pub(super) struct Bindings {
     by_source: BTreeMap<String, BTreeSet<Arc<Binding>>>,
     by_destination: BTreeMap<Destination, BTreeSet<Arc<Binding>>>,
+    /// What their arguments weigh.
+    weight: usize,
 }
 
 impl Bindings {
@@ -48,17 +52,20 @@ impl Bindings {
     }
 
     fn insert(&mut self, binding: Arc<Binding>) {
+        self.weight += binding.arguments.weight();
         self.by_source.entry(binding.source.clone()).or_default().insert(binding.clone());
         self.by_destination.entry(binding.destination.clone()).or_default().insert(binding);
     }
 
     fn remove(&mut self, binding: &Binding) {
+        self.weight -= binding.arguments.weight();
         remove_from(&mut self.by_source, &binding.source, binding);
         remove_from(&mut self.by_destination, &binding.destination, binding);
     }
 
     pub(super) fn remove_source(&mut self, source: &str) {
         for binding in self.by_source.remove(source).unwrap_or_default() {
+            self.weight -= binding.arguments.weight();
             remove_from(&mut self.by_destination, &binding.destination, &binding);
         }
     }
@@ -69,9 +76,14 @@ impl Bindings {
     ) -> BTreeSet<Arc<Binding>> {
         let all = self.by_destination.remove(destination).unwrap_or_default();
         for binding in &all {
+            self.weight -= binding.arguments.weight();
             remove_from(&mut self.by_source, &binding.source, binding);
         }
         all
+    }
+
+    pub(super) fn weight(&self) -> usize {
+        self.weight
     }
 
     pub(super) fn has_source(&self, source: &str) -> bool {
@@ -237,8 +249,19 @@ impl Catalog {
             return Err(Refusal::ArgumentsTooLarge);
         }
         exchange.check_binding(key, arguments)?;
-        let max = BINDINGS_PER_SOURCE_MAX;
-        if vhost.bindings.source_count(source) < max {
+        let max = match exchange.routing {
+            ExchangeKind::Headers => self.bounds.bindings_per_source.min(HEADERS_BINDINGS_MAX),
+            ExchangeKind::Direct
+            | ExchangeKind::Fanout
+            | ExchangeKind::Topic
+            | ExchangeKind::ConsistentHash
+            | ExchangeKind::DelayedMessage
+            | ExchangeKind::Random
+            | ExchangeKind::ModulusHash
+            | ExchangeKind::RecentHistory => self.bounds.bindings_per_source,
+        };
+        let has_room = self.check_arguments(vhost, arguments);
+        if vhost.bindings.source_count(source) < max && has_room.is_ok() {
             return Ok(());
         }
         let (source, key) = (source.to_owned(), key.to_owned());
@@ -246,7 +269,19 @@ impl Catalog {
         if vhost.bindings.contains(&Binding::new(source, destination, key, arguments)) {
             return Ok(());
         }
+        has_room?;
         Err(Refusal::LimitReached { kind: Kind::Binding, max })
+    }
+
+    /// Whether the command asks for a binding that there is.
+    pub fn is_bound(&self, command: &CatalogCommand) -> bool {
+        let CatalogCommand::Bind { vhost, source, destination, arguments, key, by: _ } = command
+        else {
+            return false;
+        };
+        let (source, key) = (source.clone(), key.clone());
+        let binding = Binding::new(source, destination.clone(), key, arguments.clone());
+        self.vhosts.get(vhost).is_some_and(|vhost| vhost.bindings.contains(&binding))
     }
 
     /// What is not bound may be unbound by everybody.

@@ -147,6 +147,28 @@ pub enum CatalogCommand {
 }
 
 impl CatalogCommand {
+    /// Whether a client asks for something that may not have been there.
+    pub fn adds(&self) -> bool {
+        match self {
+            Self::DeclareExchange { .. } | Self::DeclareQueue { .. } | Self::Bind { .. } => true,
+            Self::DeleteExchange { .. }
+            | Self::DeleteQueue { .. }
+            | Self::Unbind { .. }
+            | Self::SessionEnded { .. }
+            | Self::NodeStarted { .. }
+            | Self::NodeGone { .. }
+            | Self::CreateVhost { .. }
+            | Self::DeleteVhost { .. }
+            | Self::PutUser { .. }
+            | Self::DeleteUser { .. }
+            | Self::SetPermissions { .. }
+            | Self::ClearPermissions { .. }
+            | Self::AddNode { .. }
+            | Self::RemoveNode { .. }
+            | Self::SetVoters { .. } => false,
+        }
+    }
+
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {
             Self::DeclareExchange {

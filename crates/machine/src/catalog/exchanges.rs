@@ -182,6 +182,7 @@ impl Catalog {
             });
         }
         kind.validate(vhost_name, name, arguments)?;
+        self.check_arguments(vhost, arguments)?;
         if declared.history_queue(vhost_name).is_some() {
             self.check_queue_count()?;
         }
@@ -207,6 +208,7 @@ impl Catalog {
             return false;
         }
         let history = exchange.history_queue(vhost_name);
+        vhost.weight += exchange.arguments.weight();
         vhost.exchanges.insert(exchange.name.clone(), exchange);
         if let Some(queue) = history {
             self.create_queue(queue, effects);
@@ -256,6 +258,7 @@ impl Vhost {
         let mut histories = Vec::new();
         while let Some(name) = names.pop() {
             let Some(exchange) = self.exchanges.remove(&name) else { continue };
+            self.weight -= exchange.arguments.weight();
             histories.extend(exchange.history.map(|target| target.queue));
             self.bindings.remove_source(&name);
             let dest = Dest::Exchange(name.as_str().into());

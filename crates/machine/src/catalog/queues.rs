@@ -8,7 +8,6 @@ use super::refusal::{Difference, Kind, Property, Refusal};
 use super::routing::Target;
 use super::{Catalog, CatalogCommand, check_name, check_not_reserved};
 use crate::ids::{GroupId, NodeId, QueueId, SessionOwner};
-use crate::limits::QUEUES_MAX;
 use crate::settings::QueueSettings;
 use crate::value::{Arguments, Value};
 pub(super) use store::NewQueue;
@@ -165,15 +164,18 @@ impl Catalog {
             }
         }
         if queue_type == QueueType::Stream {
-            return Err(Refusal::NotImplemented { argument: arguments::TYPE.to_owned() });
+            let value = queue_type.name().to_owned();
+            return Err(Refusal::NotImplemented { argument: arguments::TYPE, value });
         }
+        self.check_arguments(vhost, arguments)?;
         self.check_queue_count()
     }
 
     /// Whether there may be one more.
     pub(super) fn check_queue_count(&self) -> Result<(), Refusal> {
-        if self.queue_names.len() >= QUEUES_MAX {
-            return Err(Refusal::LimitReached { kind: Kind::Queue, max: QUEUES_MAX });
+        let max = self.bounds.queues;
+        if self.queue_names.len() >= max {
+            return Err(Refusal::LimitReached { kind: Kind::Queue, max });
         }
         Ok(())
     }

@@ -43,8 +43,8 @@ pub enum Refusal {
     ServerNamed { queue_type: QueueType },
     /// A queue of this type cannot have this property.
     InvalidProperty { name: String, vhost: String, property: Property },
-    /// A valid argument that changes behaviour, and whose behaviour does not exist yet.
-    NotImplemented { argument: String },
+    /// A valid value of an argument that changes behaviour, and whose behaviour does not exist yet.
+    NotImplemented { argument: &'static str, value: String },
     /// A name that is empty, too long or holds a NUL.
     InvalidName { kind: Kind, name: String },
     /// A new exchange lacks what its kind needs.

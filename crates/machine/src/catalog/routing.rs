@@ -274,7 +274,7 @@ fn walk<'c>(
         Routes::Topic(topic) => {
             keys.iter().try_for_each(|key| topic.find(key, steps, found))?;
         }
-        Routes::Headers(rules) => rules.find(headers, steps, found)?,
+        Routes::Headers(rules) => rules.find(headers, found),
         Routes::ConsistentHash(ring) => ring.find(first_key(), headers, steps, found)?,
         Routes::Random(choice) => choice.find(headers.chance(), found),
         Routes::ModulusHash(choice) => {

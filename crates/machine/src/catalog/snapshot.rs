@@ -90,6 +90,7 @@ impl Catalog {
         let mut vhost = Vhost::empty(&name);
         for _ in 0..reader.u32()? {
             let exchange = read_exchange(reader)?;
+            vhost.weight += exchange.arguments.weight();
             vhost.exchanges.insert(exchange.name.clone(), exchange);
         }
         self.vhosts.insert(name.clone(), vhost);

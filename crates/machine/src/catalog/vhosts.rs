@@ -9,6 +9,7 @@ use super::refusal::{Kind, Refusal};
 use super::{Catalog, CatalogEffect, check_name, not_found};
 use crate::ids::{NodeId, QueueId, SessionOwner};
 use crate::limits::VHOSTS_MAX;
+use crate::value::Arguments;
 
 /// One virtual host.
 #[derive(Clone, Debug)]
@@ -17,6 +18,8 @@ pub struct Vhost {
     pub(super) exchanges: BTreeMap<String, Exchange>,
     pub(super) queues: BTreeMap<String, Queue>,
     pub(super) bindings: Bindings,
+    /// What the arguments of its exchanges and queues weigh.
+    pub(super) weight: usize,
 }
 
 impl Vhost {
@@ -35,7 +38,13 @@ impl Vhost {
             exchanges: BTreeMap::new(),
             queues: BTreeMap::new(),
             bindings: Bindings::default(),
+            weight: 0,
         }
+    }
+
+    /// What all arguments in it weigh.
+    fn arguments_weight(&self) -> usize {
+        self.weight + self.bindings.weight()
     }
 
     pub fn name(&self) -> &str {
@@ -64,6 +73,28 @@ impl Vhost {
 impl Catalog {
     pub(super) fn vhost_or_refusal(&self, name: &str) -> Result<&Vhost, Refusal> {
         self.vhosts.get(name).ok_or_else(|| not_found(Kind::Vhost, name, ""))
+    }
+
+    /// Whether there is room for one more table of arguments. Those of the usual size always have room.
+    pub(super) fn check_arguments(
+        &self,
+        vhost: &Vhost,
+        arguments: &Arguments,
+    ) -> Result<(), Refusal> {
+        let more = arguments.weight();
+        if more == 0 {
+            return Ok(());
+        }
+        let max = self.bounds.vhost_arguments_bytes;
+        if vhost.arguments_weight() + more > max {
+            return Err(Refusal::TooLarge { what: "bytes of arguments in a vhost", max });
+        }
+        let all: usize = self.vhosts.values().map(Vhost::arguments_weight).sum();
+        let max = self.bounds.arguments_bytes;
+        if all + more > max {
+            return Err(Refusal::TooLarge { what: "bytes of arguments in the cluster", max });
+        }
+        Ok(())
     }
 
     pub(super) fn check_create_vhost(&self, name: &str) -> Result<(), Refusal> {

@@ -123,6 +123,7 @@ impl Catalog {
         self.queue_names.insert(queue.id, (queue.vhost.clone(), queue.name.clone()));
         if let Some(vhost) = self.vhosts.get_mut(&queue.vhost) {
             vhost.note_history(&queue);
+            vhost.weight += queue.arguments.weight();
             vhost.queues.insert(queue.name.clone(), queue);
         }
     }
@@ -198,6 +199,7 @@ impl Catalog {
             let Some((vhost_name, name)) = self.queue_names.get(id).cloned() else { continue };
             let Some(vhost) = self.vhosts.get_mut(&vhost_name) else { continue };
             let Some(queue) = vhost.queues.remove(&name) else { continue };
+            vhost.weight -= queue.arguments.weight();
             vhost.forget_history(&name);
             let dest = Dest::Queue(queue.target());
             let unused = vhost.unbind_destination(&Destination::Queue(name), &dest);
