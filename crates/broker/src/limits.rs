@@ -46,7 +46,7 @@ pub const CHANNEL_MAX: u16 = 2047;
 pub const HEARTBEAT_SECONDS: u16 = 60;
 
 /// Consumers of one channel.
-pub const CONSUMERS_PER_CHANNEL_MAX: usize = 1000;
+pub const CONSUMERS_PER_CHANNEL_MAX: usize = 100_000;
 
 /// Bytes of one message's body: what a server may be set to at most.
 pub const MESSAGE_BYTES_CAP: u64 = 128 * 1024 * 1024;
@@ -76,8 +76,8 @@ pub const LOOK_SHORTEST: Duration = Duration::from_secs(1);
 /// Marks that a channel keeps of how far its delivery tags had come.
 pub const TAG_MARKS_MAX: usize = 128;
 
-/// Messages out on one channel when no prefetch bounds them.
-pub const UNACKED_MAX: u32 = 65_535;
+/// Messages out on one channel when no prefetch bounds them. In the worst case each takes some 50 bytes.
+pub const UNACKED_MAX: u32 = 2_000_000;
 
 /// Bytes on their way to the socket: past it the session takes neither answers nor input.
 pub const OUTBOUND_BYTES_MAX: usize = 8 * 1024 * 1024;
@@ -165,6 +165,9 @@ pub const CREDENTIAL_BYTES_MAX: usize = 1024;
 
 /// Replies on their way to one session's reply consumers; more are dropped.
 pub const REPLIES_WAITING_MAX: usize = 4096;
+
+/// Bytes of such replies: past it all but the first are dropped.
+pub const REPLIES_WAITING_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 const _: () = assert!(OUTBOUND_BYTES_LOW < OUTBOUND_BYTES_MAX);
 const _: () = assert!(WINDOW_MESSAGES_START <= WINDOW_MESSAGES_MAX);

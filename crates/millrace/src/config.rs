@@ -145,6 +145,13 @@ const SETTINGS: &[Setting] = &[
         about: "channels of one connection",
     },
     Setting {
+        key: "consumers_per_channel_max",
+        variable: "MILLRACE_CONSUMERS_PER_CHANNEL_MAX",
+        accepts: Accepts::Count(1..=1_000_000),
+        default: "100000",
+        about: "consumers of one channel",
+    },
+    Setting {
         key: "message_bytes_max",
         variable: "MILLRACE_MESSAGE_BYTES_MAX",
         accepts: Accepts::Bytes(1..=32 * MIB),
@@ -247,6 +254,7 @@ pub(crate) struct Config {
     pub(crate) consumer_timeout_s: u64,
     pub(crate) frame_bytes_max: u32,
     pub(crate) channel_max: u16,
+    pub(crate) consumers_per_channel_max: usize,
     pub(crate) message_bytes_max: u64,
     /// `None`: this node is alone.
     pub(crate) peers: Option<PeerConfig>,
@@ -586,6 +594,7 @@ fn build(found: &BTreeMap<&'static str, Found>) -> Config {
         consumer_timeout_s: number("consumer_timeout_s"),
         frame_bytes_max: number("frame_bytes_max").try_into().unwrap_or(u32::MAX),
         channel_max: number("channel_max").try_into().unwrap_or(u16::MAX),
+        consumers_per_channel_max: number("consumers_per_channel_max").try_into().unwrap_or(1),
         message_bytes_max: number("message_bytes_max"),
         peers: peers(found),
         log: text("log"),

@@ -10,6 +10,7 @@
 //! channels go on.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 
 use amqp::{Frame, Method, ReplyCode, basic, channel, confirm};
 use bytes::BytesMut;
@@ -30,6 +31,7 @@ use super::tickets::{ChannelRef, Waiting};
 use super::trunk::{Trunk, Turn};
 use super::tx::Tx;
 use super::unacked::Unacked;
+use crate::limits;
 
 /// Class and method of `basic.publish`.
 pub(crate) const PUBLISH: (u16, u16) = (60, 40);
@@ -145,6 +147,7 @@ pub(crate) struct Channel {
     pub(crate) seen: Seen,
     /// Confirms have moved since the client was told last.
     pub(crate) is_touched: bool,
+    has_said_full: bool,
 }
 
 impl Channel {
@@ -166,6 +169,7 @@ impl Channel {
             deferred: BytesMut::new(),
             seen: Seen::default(),
             is_touched: false,
+            has_said_full: false,
         }
     }
 
@@ -458,6 +462,22 @@ impl Channel {
         }
         trunk.counts.confirmed += confirms.told() - before;
         confirms.is_held_up()
+    }
+
+    /// Says once that a consumer without a prefetch gets nothing more until it acknowledges.
+    pub(crate) fn say_if_full(&mut self, peer: SocketAddr) {
+        let is_full = self.unacked.count() >= limits::UNACKED_MAX && self.prefetch_global == 0;
+        if is_full && !self.has_said_full {
+            self.has_said_full = true;
+            tracing::warn!(
+                %peer,
+                channel = self.at.number,
+                unacknowledged = self.unacked.count(),
+                "a channel holds as many unacknowledged messages as it may: its consumers without \
+                 a prefetch get no more until some are acknowledged. Let the client acknowledge, \
+                 or set a prefetch (basic.qos)"
+            );
+        }
     }
 
     /// What this channel's consumers may still be given.

@@ -66,7 +66,7 @@ impl Channel {
         if self.consumers.len() >= trunk.config.consumers_per_channel_max {
             let max = trunk.config.consumers_per_channel_max;
             let text = format!("reached maximum ({max}) of consumers per channel");
-            return Err(Failure::connection(ReplyCode::NotAllowed, text));
+            return Err(precondition(text));
         }
         let priority = priority(trunk, &queue, consume)?;
         trunk.expect_acks(found);

@@ -73,7 +73,12 @@ impl Session {
         let session = self.trunk.session;
         let (settles, requests) = (&mut self.trunk.settles, &mut turn.out.requests);
         let channels = &mut self.channels;
-        let room = |at| find(channels, at).map(|channel| channel.room());
+        let peer = self.trunk.peer;
+        let room = |at| {
+            let channel = find(channels, at)?;
+            channel.say_if_full(peer);
+            Some(channel.room())
+        };
         self.trunk.consumers.grant(room, |source, credit| {
             if !settles.add_credit(source, credit) {
                 requests.push(Request::Credit {

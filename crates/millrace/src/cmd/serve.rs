@@ -251,6 +251,7 @@ async fn listen_on(
         heartbeat_seconds: config.heartbeat_s,
         consumer_timeout: Duration::from_secs(config.consumer_timeout_s),
         message_bytes_max: config.message_bytes_max,
+        consumers_per_channel_max: config.consumers_per_channel_max,
         loopback_users: config.loopback_users.clone(),
         connections_max: open_files::connections(),
         unfinished_bytes_max: config.memory_limit.unwrap_or_else(memory_share) / 2,
