@@ -87,6 +87,8 @@ pub struct Metrics {
     pub broker_connections: Gauge,
     /// Workers whose broker blocks publishers.
     pub blocked: Gauge,
+    /// 1: another relay has the slot, and this one takes over when it is gone.
+    pub standby: Gauge,
     /// Time of each step of a batch.
     pub steps: Family<StepLabel, Histogram>,
     /// Sum of nanoseconds and count of each step, for the screen.
@@ -119,6 +121,7 @@ impl Default for Metrics {
             slot_lag: Gauge::default(),
             broker_connections: Gauge::default(),
             blocked: Gauge::default(),
+            standby: Gauge::default(),
             steps: Family::new_with_constructor(|| Histogram::new(STEP_BOUNDS)),
             step_sums: Default::default(),
             last_failure: Arc::new(watch::Sender::new(None)),
@@ -176,6 +179,10 @@ impl Metrics {
 
     /// What keeps the relay from working right now; none: nothing.
     pub fn problem(&self) -> Option<String> {
+        // Who waits for another to go has no broker yet, and is all that it should be.
+        if self.standby.get() > 0 {
+            return None;
+        }
         if self.broker_connections.get() == 0 {
             return Some("no connection to the broker".into());
         }
@@ -206,6 +213,8 @@ impl Metrics {
         let connections = self.broker_connections.clone();
         registry.register("broker_connections", "Open connections to the broker", connections);
         registry.register("blocked_workers", "Workers the broker blocks", self.blocked.clone());
+        let standby = self.standby.clone();
+        registry.register("standby", "Whether it waits for another relay to go", standby);
         registry.register_with_unit(
             "step",
             "Time of each step of a batch",
@@ -250,6 +259,16 @@ mod tests {
         assert!(metrics.last_failure().is_some());
         metrics.confirmed.inc();
         assert_eq!(metrics.last_failure(), None, "others pass");
+    }
+
+    #[test]
+    fn a_relay_that_waits_for_another_to_go_is_ready_and_one_without_a_broker_is_not() {
+        let metrics = Metrics::default();
+        assert_eq!(metrics.problem().as_deref(), Some("no connection to the broker"));
+        metrics.standby.set(1);
+        assert_eq!(metrics.problem(), None);
+        metrics.standby.set(0);
+        assert!(metrics.problem().is_some(), "it takes over, and has no broker yet");
     }
 
     #[test]

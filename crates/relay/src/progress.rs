@@ -12,6 +12,21 @@ use crate::lsn::Lsn;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CommitTime(pub i64);
 
+/// PostgreSQL counts from 2000, systems from 1970.
+const EPOCH_SECONDS: i64 = 946_684_800;
+
+impl CommitTime {
+    /// Of a time that is told in seconds since 1970.
+    pub(crate) fn of_unix(seconds: u64) -> Self {
+        Self((seconds as i64).saturating_sub(EPOCH_SECONDS).saturating_mul(1_000_000))
+    }
+
+    /// Seconds since 1970.
+    pub(crate) fn unix_seconds(self) -> f64 {
+        self.0 as f64 / 1e6 + EPOCH_SECONDS as f64
+    }
+}
+
 /// How far the log is done, as it is written down.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reached {
@@ -52,6 +67,8 @@ pub(crate) struct Progress {
 #[derive(Debug, Default)]
 struct Transaction {
     commit: Lsn,
+    /// When it was committed, as far as is known.
+    at: Option<CommitTime>,
     unsettled: u64,
     /// None: more of its rows may come.
     end: Option<(Lsn, Option<CommitTime>)>,
@@ -65,9 +82,9 @@ impl Progress {
     }
 
     /// The transaction whose commit is written at `commit` begins to arrive.
-    pub(crate) fn begin(&mut self, commit: Lsn) {
+    pub(crate) fn begin(&mut self, commit: Lsn, at: Option<CommitTime>) {
         assert!(self.is_closed(), "transactions arrive one after another");
-        self.open.push_back(Transaction { commit, ..Transaction::default() });
+        self.open.push_back(Transaction { commit, at, ..Transaction::default() });
     }
 
     /// A row of the transaction that arrives.
@@ -126,6 +143,11 @@ impl Progress {
         self.open.front().map(|oldest| (TransactionSeq(self.first), oldest.commit))
     }
 
+    /// When the oldest transaction with rows that are not done was committed.
+    pub(crate) fn oldest_at(&self) -> Option<CommitTime> {
+        self.open.front().filter(|oldest| oldest.unsettled > 0)?.at
+    }
+
     /// Where the commit of the transaction that arrives is written.
     pub(crate) fn arriving(&self) -> Option<Lsn> {
         self.open.back().filter(|last| last.end.is_none()).map(|last| last.commit)
@@ -158,7 +180,7 @@ mod tests {
     }
 
     fn transaction(progress: &mut Progress, rows: usize, end: u64) -> Vec<TransactionSeq> {
-        progress.begin(Lsn(end - 1));
+        progress.begin(Lsn(end - 1), Some(CommitTime(end as i64)));
         let rows = (0..rows).map(|_| progress.row()).collect();
         progress.commit(Lsn(end), Some(CommitTime(end as i64)));
         rows
@@ -179,7 +201,7 @@ mod tests {
     #[test]
     fn a_transaction_does_not_count_before_its_commit_has_arrived() {
         let mut progress = progress(5);
-        progress.begin(Lsn(9));
+        progress.begin(Lsn(9), None);
         let row = progress.row();
         progress.settle(row);
         progress.keepalive(Lsn(30));

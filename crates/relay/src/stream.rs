@@ -36,6 +36,7 @@ use crate::progress::{CommitTime, Partial, Progress, Reached, TransactionSeq};
 use crate::stored;
 use crate::suspects::Suspects;
 use keys::{Admission, Keys};
+use crate::timestamp;
 use retries::{Retries, Retry, RetrySeq};
 use rows::{Rows, Version};
 use sent::Sent;
@@ -67,6 +68,7 @@ pub enum Input {
     Begin {
         commit: Lsn,
     },
+        at: Option<CommitTime>,
     /// A change, as pgoutput has it.
     Change {
         lsn: Lsn,
@@ -305,7 +307,7 @@ impl Stream {
     /// Something happened at `now`.
     pub fn step(&mut self, now: Instant, input: Input, out: &mut Vec<Output>) {
         match input {
-            Input::Begin { commit } => self.begin(commit),
+            Input::Begin { commit, at } => self.begin(commit, at),
             Input::Change { lsn, data } => match self.rows.change(&data) {
                 Ok(Some(version)) => self.arrive(data, version, lsn, None, out),
                 Ok(None) => (),
@@ -335,8 +337,8 @@ impl Stream {
         self.plan(now, out);
     }
 
-    fn begin(&mut self, commit: Lsn) {
-        self.progress.begin(commit);
+    fn begin(&mut self, commit: Lsn, at: Option<CommitTime>) {
+        self.progress.begin(commit, at);
         if commit > Lsn(0) {
             self.arrived = (Lsn(0), 0);
         }
@@ -346,7 +348,7 @@ impl Stream {
     fn message(&mut self, lsn: Lsn, content: &[u8], out: &mut Vec<Output>) {
         let stands_alone = self.progress.is_closed();
         if stands_alone {
-            self.begin(lsn);
+            self.begin(lsn, None);
         }
         let (row, fault) = stored::from_message(self.rows.layout(), content, lsn);
         self.arrive(row, Version::OWN, lsn, fault, out);
@@ -643,6 +645,18 @@ impl Stream {
         // It stays true until that transaction is done: it arrives again from its first row on.
         let resumed = self.resumed.filter(|resumed| resumed.commit >= self.confirmed());
         let Some((oldest, commit)) = self.progress.oldest() else { return resumed };
+    /// When the oldest row that is not done was committed. A row that was read from the table says itself when that was.
+    pub fn waiting_since(&self) -> Option<CommitTime> {
+        let front = self.log.front()?;
+        if let Some(at) = self.progress.oldest_at() {
+            return Some(at);
+        }
+        let occurred = self.rows.layout().occurred?;
+        let text = self.rows.value(front.version, &front.data, occurred)?;
+        let seconds = timestamp::seconds(std::str::from_utf8(&text).ok()?)?;
+        Some(CommitTime::of_unix(seconds))
+    }
+
         let below = match self.log.front() {
             // Rows leave the log from its front, and all that left it are done.
             Some(row) => {

@@ -255,7 +255,9 @@ impl Relay {
         if let Some(table) = table.as_ref().filter(|_| !self.has_read) {
             self.tell_what_stays(&client, table).await?;
         }
-        let Some(found) = self.take_slot(&client).await? else { return Ok(()) };
+        let taken = self.take_slot(&client).await;
+        self.metrics.standby.set(0);
+        let Some(found) = taken? else { return Ok(()) };
         let slot = self.names.slot.clone();
         if let Some(other) = records::rival(&client, &self.names).await?.filter(|_| !self.has_read)
         {

@@ -112,7 +112,7 @@ fn begun(reached: Reached) -> Stream {
 /// The transaction that commits at 90, with rows written at `lsns`; as far as it has come.
 fn large(stream: &mut Stream, lsns: &[u64]) {
     let (now, mut out) = (Instant::now(), Vec::new());
-    stream.step(now, Input::Begin { commit: Lsn(90) }, &mut out);
+    stream.step(now, Input::Begin { commit: Lsn(90), at: None }, &mut out);
     for lsn in lsns {
         let id = lsn.to_string();
         let values = [Some(id.as_bytes()), Some(b"{}"), Some(b"t"), None];
@@ -173,7 +173,7 @@ fn rows_that_were_written_at_one_place_are_done_together_or_not_at_all() {
 fn rows_without_an_id_are_told_apart_where_they_were_written_at_one_place() {
     let mut stream = begun(Reached::default());
     let (now, mut out, mut fields) = (Instant::now(), Vec::new(), Fields::default());
-    stream.step(now, Input::Begin { commit: Lsn(90) }, &mut out);
+    stream.step(now, Input::Begin { commit: Lsn(90), at: None }, &mut out);
     for _ in 0..3 {
         let data = crate::pgoutput::encode_row([None, Some(&b"{}"[..]), Some(b"t"), None]);
         stream.step(now, Input::Change { lsn: Lsn(0x20), data }, &mut out);
@@ -192,6 +192,33 @@ fn rows_without_an_id_are_told_apart_where_they_were_written_at_one_place() {
     assert_eq!(stored, ["log:0/20", "log:0/20+1", "log:0/20+2"]);
 }
 
+#[test]
+fn what_waits_longest_is_told_by_its_commit_and_not_by_the_last_that_was_published() {
+    let mut stream = begun(Reached::default());
+    let (now, mut out) = (Instant::now(), Vec::new());
+    let mut transaction =
+        |stream: &mut Stream, place: u64, at: Option<i64>, occurred: Option<&str>| {
+            let at = at.map(CommitTime);
+            stream.step(now, Input::Begin { commit: Lsn(place), at }, &mut out);
+            let occurred = occurred.map(str::as_bytes);
+            let values = [Some(&b"1"[..]), Some(b"{}"), Some(b"t"), occurred];
+            let data = crate::pgoutput::encode_row(values);
+            stream.step(now, Input::Change { lsn: Lsn(place), data }, &mut out);
+            stream.step(now, Input::Commit { end: Lsn(place + 1), at }, &mut out);
+        };
+    assert_eq!(stream.waiting_since(), None);
+    transaction(&mut stream, 10, Some(1_000_000), None);
+    transaction(&mut stream, 20, Some(9_000_000), None);
+    assert_eq!(stream.waiting_since(), Some(CommitTime(1_000_000)), "nothing was published yet");
+    assert_eq!(confirmed(&mut stream, 1).len(), 1);
+    assert_eq!(stream.waiting_since(), Some(CommitTime(9_000_000)));
+    assert_eq!(confirmed(&mut stream, 1).len(), 1);
+    assert_eq!(stream.waiting_since(), None);
+    // Of the table nobody knows the commit: the row says when it was.
+    transaction(&mut stream, 0, None, Some("2000-01-01 00:00:07+00"));
+    assert_eq!(stream.waiting_since(), Some(CommitTime(7_000_000)));
+}
+
 /// What was stored: names of rows and of their keys.
 fn stored(out: &[Output]) -> Vec<(&str, Option<&str>)> {
     let stored = out.iter().filter_map(|output| match output {
@@ -206,7 +233,7 @@ fn rows_of_the_table_without_an_id_are_told_apart_from_one_portion_to_the_next()
     let mut stream = begun(Reached::default());
     let (now, mut out, mut fields) = (Instant::now(), Vec::new(), Fields::default());
     for body in ["{}", "{}", "[]"] {
-        stream.step(now, Input::Begin { commit: Lsn(0) }, &mut out);
+        stream.step(now, Input::Begin { commit: Lsn(0), at: None }, &mut out);
         let values = [None, Some(body.as_bytes()), Some(&b"t"[..]), None];
         stream.step(now, Input::Scanned(crate::pgoutput::encode_row(values)), &mut out);
         stream.step(now, Input::Commit { end: Lsn(0), at: None }, &mut out);
@@ -231,7 +258,7 @@ fn a_key_or_an_id_that_the_database_does_not_take_has_another_name_there_and_kee
         let mut stream = Stream::new(&config, &config.mapping.table, Start::default(), now);
         let (mut out, mut fields) = (Vec::new(), Fields::default());
         stream.step(now, Input::BrokerReady, &mut out);
-        stream.step(now, Input::Begin { commit: Lsn(90) }, &mut out);
+        stream.step(now, Input::Begin { commit: Lsn(90), at: None }, &mut out);
         let arrive = |stream: &mut Stream, id: &str, out: &mut Vec<Output>| {
             let values = [Some(id.as_bytes()), Some(b"{}"), Some(name.as_bytes()), None];
             let data = crate::pgoutput::encode_row(values);
@@ -269,7 +296,7 @@ fn with_rows(ids: &[&str], window: u32) -> Stream {
     let (now, mut out) = (Instant::now(), Vec::new());
     let mut stream = Stream::new(&config, &config.mapping.table, Start::default(), now);
     stream.step(now, Input::BrokerReady, &mut out);
-    stream.step(now, Input::Begin { commit: Lsn(8) }, &mut out);
+    stream.step(now, Input::Begin { commit: Lsn(8), at: None }, &mut out);
     for id in ids {
         let row = crate::pgoutput::encode_row([Some(id.as_bytes()), Some(b"{}"), Some(b"t"), None]);
         stream.step(now, Input::Scanned(row), &mut out);
@@ -467,7 +494,7 @@ fn a_message_that_is_never_confirmed_makes_way_for_those_behind_it() {
     let mut stream = Stream::new(&config, &config.mapping.table, Start::default(), now);
     let (mut out, mut fields) = (Vec::new(), Fields::default());
     stream.step(now, Input::BrokerReady, &mut out);
-    stream.step(now, Input::Begin { commit: Lsn(8) }, &mut out);
+    stream.step(now, Input::Begin { commit: Lsn(8), at: None }, &mut out);
     for id in ["a", "b"] {
         let row = crate::pgoutput::encode_row([Some(id.as_bytes()), Some(b"{}"), Some(b"t"), None]);
         stream.step(now, Input::Scanned(row), &mut out);

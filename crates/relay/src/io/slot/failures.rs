@@ -25,6 +25,15 @@ pub(super) struct Failures {
     pub(super) on_dead: OnDead,
 }
 
+/// Failures, counted.
+pub(super) struct Counted {
+    /// For another attempt.
+    pub(super) waiting: i64,
+    pub(super) dead: i64,
+    /// How long the oldest of those that wait has failed.
+    pub(super) oldest: Option<Duration>,
+}
+
 const STORE: &str = "INSERT INTO millrace.relay_failures AS f \
       (outbox, row_id, key, position, attempts, reason, error, next_attempt_at, dead_at, stored_row) \
     SELECT $1, id, key, position, attempts, reason, error, now() + after * interval '1 second', \
@@ -217,13 +226,16 @@ impl Failures {
         Ok(row.map_err(|error| database("reading failures", &error))?.get(0))
     }
 
-    /// How many wait for another attempt, and how many are dead.
-    pub(super) async fn count(&self) -> Result<(i64, i64), Error> {
-        let sql = "SELECT count(*) FILTER (WHERE dead_at IS NULL), count(*) FILTER (WHERE dead_at IS NOT NULL) \
+    /// How many there are.
+    pub(super) async fn count(&self) -> Result<Counted, Error> {
+        let sql = "SELECT count(*) FILTER (WHERE dead_at IS NULL), count(*) FILTER (WHERE dead_at IS NOT NULL), \
+                     extract(epoch FROM now() - min(first_failed_at) FILTER (WHERE dead_at IS NULL))::float8 \
                    FROM millrace.relay_failures WHERE outbox = $1";
         let row = self.client.query_one(sql, &[&self.outbox]).await;
         let row = row.map_err(|error| database("counting failures", &error))?;
-        Ok((row.get(0), row.get(1)))
+        let oldest: Option<f64> = row.get(2);
+        let oldest = oldest.map(|age| Duration::try_from_secs_f64(age).unwrap_or_default());
+        Ok(Counted { waiting: row.get(0), dead: row.get(1), oldest })
     }
 }
 

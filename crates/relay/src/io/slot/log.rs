@@ -105,8 +105,9 @@ impl Log {
             return Err(away("the server ended the stream of changes".into()));
         };
         Ok(match event {
-            ReplicationEvent::Begin { final_lsn, .. } => {
-                Some(Input::Begin { commit: Lsn(final_lsn.as_u64()) })
+            ReplicationEvent::Begin { final_lsn, commit_time_micros, .. } => {
+                let at = Some(CommitTime(commit_time_micros));
+                Some(Input::Begin { commit: Lsn(final_lsn.as_u64()), at })
             }
             ReplicationEvent::XLogData { wal_start, data, .. } => {
                 let change = Input::Change { lsn: Lsn(wal_start.as_u64()), data };

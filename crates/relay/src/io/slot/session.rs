@@ -9,14 +9,14 @@ use tokio::sync::watch;
 use tokio_postgres::Client;
 
 use super::broker::Broker;
-use super::failures::Failures;
+use super::failures::{Counted, Failures};
 use super::log::Log;
 use super::records::{self, Names};
 use super::scan::Scan;
 use crate::error::Error;
 use crate::lsn::Lsn;
 use crate::metrics::{Metrics, Step};
-use crate::progress::{CommitTime, Reached};
+use crate::progress::Reached;
 use crate::slot::{self, History};
 use crate::stream::{Input, Output, Stream};
 
@@ -38,8 +38,8 @@ const STOP_MAX: Duration = Duration::from_secs(10);
 const FROZEN_FOR: Duration = Duration::from_secs(40);
 /// How long the last writing may take.
 const LAST_RECORD: Duration = Duration::from_secs(5);
-/// PostgreSQL counts from 2000, systems from 1970.
-const EPOCH_SECONDS: u64 = 946_684_800;
+/// How often it is told how long the oldest row has waited.
+const AGE_EVERY: Duration = Duration::from_millis(250);
 
 /// Where rows come from now.
 pub(super) enum From {
@@ -69,7 +69,7 @@ type Running = Pin<Box<dyn Future<Output = Result<Done, Error>> + Send>>;
 enum Done {
     Applied(Vec<Input>),
     Recorded(Reached),
-    Looked { lag: i64, wal_status: Option<String>, waiting: i64, dead: i64, is_published: bool },
+    Looked { lag: i64, wal_status: Option<String>, failures: Counted, is_published: bool },
     Rows(Vec<Input>),
 }
 
@@ -96,6 +96,9 @@ pub(super) struct State {
     record_at: Instant,
     rows_since: u64,
     look_at: Instant,
+    /// Since when the oldest of the failures waits.
+    failing_since: Option<Instant>,
+    age_at: Instant,
     /// When a failure may be told of again.
     tell_at: Instant,
     /// The last row of the table has come.
@@ -114,6 +117,8 @@ impl State {
             record_at: now,
             rows_since: 0,
             look_at: now,
+            failing_since: None,
+            age_at: now,
             tell_at: now,
             is_scanned: false,
             stop_by: None,
@@ -256,6 +261,11 @@ impl Session {
             self.state.rows_since += counts.rows;
         }
         self.metrics.backlog.set(self.stream.backlog() as i64);
+        let now = Instant::now();
+        if now >= self.state.age_at {
+            self.state.age_at = now + AGE_EVERY;
+            self.metrics.oldest_age.set(self.age(now));
+        }
     }
 
     /// One thing at a time is asked of the database, in the core's order.
@@ -373,11 +383,12 @@ impl Session {
                     log.confirm(reached.confirmed);
                 }
             }
-            Done::Looked { lag, wal_status, waiting, dead, is_published } => {
+            Done::Looked { lag, wal_status, failures, is_published } => {
+                let Counted { waiting, dead, oldest } = failures;
+                self.state.failing_since = oldest.and_then(|age| now.checked_sub(age));
                 self.metrics.slot_lag.set(lag);
                 self.metrics.parked.set(waiting);
                 self.metrics.dead_now.set(dead);
-                self.metrics.oldest_age.set(self.age());
                 tracing::debug!(state = %self.stream, lag, "log");
                 if self.stream.has_too_many_keys() {
                     tracing::warn!(
@@ -405,7 +416,7 @@ impl Session {
             }
             Done::Rows(rows) => {
                 self.state.is_scanned = rows.is_empty();
-                let begin = Input::Begin { commit: Lsn(0) };
+                let begin = Input::Begin { commit: Lsn(0), at: None };
                 self.stream.step(now, begin, &mut self.state.out);
                 for row in rows {
                     self.stream.step(now, row, &mut self.state.out);
@@ -421,24 +432,22 @@ impl Session {
         slot::lost(&self.names.slot, &self.names.outbox, None, what)
     }
 
-    /// Seconds since the last transaction that is done, while there are others.
-    fn age(&self) -> f64 {
-        let Some(CommitTime(micros)) = self.stream.last_commit() else { return 0.0 };
-        if self.stream.backlog() == 0 {
-            return 0.0;
-        }
-        let epoch = SystemTime::UNIX_EPOCH + Duration::from_secs(EPOCH_SECONDS);
-        let now = SystemTime::now().duration_since(epoch).unwrap_or_default();
-        (now.as_secs_f64() - micros as f64 / 1e6).max(0.0)
+    /// Seconds that the oldest row has waited: of the log, or among the failures.
+    fn age(&self, now: Instant) -> f64 {
+        let clock = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let since = self.stream.waiting_since();
+        let log = since.map_or(0.0, |at| clock.as_secs_f64() - at.unix_seconds());
+        let failing = self.state.failing_since.map_or(0.0, |since| (now - since).as_secs_f64());
+        log.max(failing).max(0.0)
     }
 }
 
 async fn look(client: &Client, names: &Names, failures: &Failures) -> Result<Done, Error> {
     let lag = records::lag(client, &names.slot).await?;
     let is_published = records::published(client, names).await? == names.published;
-    let (waiting, dead) = failures.count().await?;
+    let failures = failures.count().await?;
     let (lag, wal_status) = lag.map_or((0, None), |(lag, status)| (lag, Some(status)));
-    Ok(Done::Looked { lag, wal_status, waiting, dead, is_published })
+    Ok(Done::Looked { lag, wal_status, failures, is_published })
 }
 
 async fn run(running: &mut Option<Running>) -> Result<Done, Error> {

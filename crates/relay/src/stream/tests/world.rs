@@ -250,7 +250,7 @@ impl World {
         let from = reached.confirmed.max(self.confirmed);
         for transaction in self.transactions.iter().filter(|one| one.commit() >= from) {
             let (commit, end) = (transaction.commit(), transaction.end);
-            self.arriving.push_back(Input::Begin { commit });
+            self.arriving.push_back(Input::Begin { commit, at: None });
             for row in &transaction.rows {
                 self.arriving.push_back(Input::Change { lsn: row.lsn, data: encode(row) });
             }
