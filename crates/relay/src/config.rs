@@ -58,6 +58,8 @@ pub struct Config {
     pub broker: Url,
     pub mapping: Mapping,
     pub source: Source,
+    /// Nobody has named the slot: it gets its name when the database is known.
+    pub has_default_slot: bool,
     pub on_success: OnSuccess,
     pub order: Order,
     pub on_dead: OnDead,
@@ -97,6 +99,7 @@ impl Config {
             broker,
             mapping,
             source: Source::Poll,
+            has_default_slot: false,
             on_success,
             order: Order::None,
             on_dead: OnDead::Block,

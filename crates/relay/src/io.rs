@@ -16,5 +16,5 @@ mod table;
 pub use inbox::{run_inbox, watch_queue};
 pub use poll::run_poll;
 pub use postgres::{Database, connect};
-pub use slot::{Resynced, Since, resync, run_slot};
+pub use slot::{Resynced, Since, name_slot, resync, run_slot};
 pub use table::{find_table, prepare_companion};

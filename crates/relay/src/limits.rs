@@ -28,6 +28,8 @@ pub const ERROR_BYTES_MAX: usize = 1000;
 pub const COLUMNS_MAX: usize = 64;
 /// Longest exchange name, routing key and message-id that AMQP can carry.
 pub const SHORT_STRING_BYTES_MAX: usize = 255;
+/// Longest name that PostgreSQL keeps.
+pub const NAME_BYTES_MAX: usize = 63;
 /// Nesting of a headers column.
 pub const HEADERS_DEPTH_MAX: usize = 32;
 /// Rows that one worker remembers because a connection was lost while they were under way.

@@ -12,6 +12,8 @@
 //! to the last that it wrote, which may be minutes of changes ago. [`resume`] says when ours may be taken.
 
 use crate::error::Error;
+use crate::label::hash;
+use crate::limits::NAME_BYTES_MAX;
 use crate::lsn::Lsn;
 use crate::progress::{CommitTime, Partial, Reached};
 
@@ -83,6 +85,23 @@ pub(crate) enum Plan {
     Stream(Reached),
     /// Make the slot if it is not there, read the table, then go on.
     Begin { make_slot: bool },
+}
+
+/// What a slot was called, in whatever database, where nobody named one. Those that there are go on being used.
+pub(crate) const OLD_DEFAULT: &str = "millrace_relay";
+
+/// What the slot for `database` is called where nobody names one. Slots are of the server, not of a database: the name
+/// must be another for each.
+pub(crate) fn default_name(database: &str) -> String {
+    let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+    let room = NAME_BYTES_MAX - OLD_DEFAULT.len() - 1;
+    if database.len() <= room && database.chars().all(fits) {
+        return format!("{OLD_DEFAULT}_{database}");
+    }
+    let plain = |c: char| if fits(c.to_ascii_lowercase()) { c.to_ascii_lowercase() } else { '_' };
+    let hash = hash(database.as_bytes());
+    let begin: String = database.chars().map(plain).take(room - hash.len() - 1).collect();
+    format!("{OLD_DEFAULT}_{begin}_{hash}")
 }
 
 /// Puts the two together.
@@ -163,7 +182,7 @@ pub(crate) fn resume(recorded: &Recorded, slot: Lsn, server: &Server) -> Reached
     }
 }
 
-fn check(slot: &str, found: &Found) -> Result<(), Error> {
+pub(crate) fn check(slot: &str, found: &Found) -> Result<(), Error> {
     if found.plugin.as_deref() != Some("pgoutput") {
         return Err(Error::setup(format!(
             "replication slot `{slot}` is not one of pgoutput: name another with --slot"
@@ -209,7 +228,7 @@ pub(crate) const UNPUBLISHED: &str = "can be read, but its publication has not h
 /// In words.
 pub(crate) fn check_name(what: &str, name: &str) -> Result<(), Error> {
     let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
-    if name.is_empty() || name.len() > 63 || !name.chars().all(fits) {
+    if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.chars().all(fits) {
         return Err(Error::setup(format!(
             "the {what} cannot be called `{name}`: lower-case letters, digits and _ are allowed, up to 63"
         )));
@@ -342,6 +361,20 @@ mod tests {
         assert!(matches!(judge(None, Some(elsewhere)), Err(Error::Setup { .. })));
         let used = Recorded { outbox: "public.other".into(), ..recorded(Some(1)) };
         assert!(matches!(judge(Some(used), None), Err(Error::Setup { .. })));
+    }
+
+    #[test]
+    fn each_database_has_a_slot_of_its_own_whatever_it_is_called() {
+        let long = "d".repeat(63);
+        let longer = format!("{}e", "d".repeat(62));
+        let names = ["shop", "Shop", "shop-1", "shop_1", "ä", "ö", &long, &longer, ""];
+        let slots: std::collections::BTreeSet<String> =
+            names.iter().map(|name| default_name(name)).collect();
+        assert_eq!(slots.len(), names.len(), "{slots:?}");
+        for slot in &slots {
+            assert_eq!(check_name("slot", slot), Ok(()));
+        }
+        assert_eq!(default_name("shop"), "millrace_relay_shop");
     }
 
     #[test]

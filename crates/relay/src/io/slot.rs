@@ -58,6 +58,14 @@ pub enum Resynced {
 }
 
 /// What one relay of a slot knows.
+/// Gives the slot its name where nobody has ([`Config::has_default_slot`]).
+///
+/// # Errors
+/// The database cannot be asked.
+pub async fn name_slot(client: &Client, config: &mut Config) -> Result<(), Error> {
+    records::name_slot(client, config).await
+}
+
 struct Relay {
     config: Config,
     metrics: Metrics,
@@ -115,6 +123,7 @@ pub async fn resync(
     let mut relay = Relay::new(config, metrics, stop).await?;
     let client = relay.connect().await?;
     if !records::lock(&client, &relay.names.slot).await? {
+    relay.name_slot(&client).await?;
         return Err(Error::setup(format!(
             "a relay is using slot `{}`: stop it first",
             relay.names.slot
@@ -213,12 +222,25 @@ impl Relay {
     }
 
     /// Finds the table and what belongs to it. Messages have none.
+    /// The slot's name, if nobody has given one; it stays the same from then on.
+    async fn name_slot(&mut self, client: &Client) -> Result<(), Error> {
+        records::name_slot(client, &mut self.config).await?;
+        if let Source::Wal { slot, .. } | Source::Messages { slot, .. } = &self.config.source {
+            self.names.slot.clone_from(slot);
+        }
+        if let Source::Messages { slot, prefix, .. } = &self.config.source {
+            self.names.outbox = format!("{slot}/{prefix}");
+        }
+        Ok(())
+    }
+
     async fn prepare(&mut self, client: &Client) -> Result<Option<Table>, Error> {
         prepare_companion(client).await?;
         let table = match self.config.source {
             Source::Messages { .. } => None,
             Source::Poll | Source::Wal { .. } => {
                 Some(find_table(client, &self.config.mapping).await?)
+        self.name_slot(client).await?;
             }
         };
         if let Some(table) = &table {
@@ -342,14 +364,18 @@ impl Relay {
         let slot = self.names.slot.clone();
         let mut is_told = false;
         loop {
-            if records::lock(client, &slot).await? {
-                let found = records::found(client, &slot).await?;
-                if !found.as_ref().is_some_and(|found| found.is_active) {
-                    return Ok(Some(found));
-                }
+            let is_locked = records::lock(client, &slot).await?;
+            let found = records::found(client, &slot).await?;
+            // One of something else never becomes ours, however long it is waited for.
+            found.as_ref().map_or(Ok(()), |found| slot::check(&slot, found))?;
+            if is_locked && !found.as_ref().is_some_and(|found| found.is_active) {
+                return Ok(Some(found));
             }
             if !is_told {
-                tracing::info!(slot, "another relay uses the slot: waiting to take over");
+                let holder = records::holder(client, &slot).await?;
+                let holder = holder.unwrap_or_else(|| "another session".into());
+                tracing::info!(slot, holder, "another relay uses the slot: waiting to take over");
+                self.metrics.standby.set(1);
                 is_told = true;
             }
             if self.pause(STANDBY_LOOK).await {
@@ -415,7 +441,7 @@ impl Relay {
         let parked = failures.sweep().await?.into_iter().collect();
         let position = failures.next_position().await?;
         let start = Start { reached, parked, position, seed: self.seed };
-        let table =
+        let name =
             table.map_or_else(|| self.config.mapping.table.clone(), |table| table.name.clone());
         Ok(Session {
             stream: Stream::new(&self.config, &table, start, Instant::now()),

@@ -80,7 +80,7 @@ options! {
         /// Where rows come from: poll, wal, or messages [default: poll]
         #[arg(long, value_name = "SOURCE")]
         source: String,
-        /// Replication slot, for wal and messages [default: millrace_relay]
+        /// Replication slot, for wal and messages; of the server, not of a database [default: millrace_relay_DATABASE]
         #[arg(long, value_name = "NAME")]
         slot: String,
         /// Publication, for wal and messages [default: millrace_relay]
@@ -294,6 +294,7 @@ fn parsed<T: std::str::FromStr<Err: std::fmt::Display>>(
     other: T,
     flag: &str,
     problems: &mut Vec<String>,
+        config.has_default_slot = self.slot.is_none();
 ) -> T {
     match text.as_deref().map(str::parse) {
         None => other,

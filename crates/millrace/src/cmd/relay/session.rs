@@ -37,6 +37,8 @@ pub(super) fn with(
     let result = runtime.block_on(async {
         let client = relay::io::connect(&config.database, NAME).await;
         let client = client.map_err(|error| error.to_string())?;
+        let mut config = config;
+        relay::io::name_slot(&client, &mut config).await.map_err(|error| error.to_string())?;
         work(&client, config).await
     });
     result.unwrap_or_else(|why| unable(&why))

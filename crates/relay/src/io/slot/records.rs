@@ -2,11 +2,12 @@
 
 use tokio_postgres::Client;
 
+use crate::config::{Config, Source};
 use crate::error::Error;
 use crate::io::postgres::{database, words};
 use crate::lsn::Lsn;
 use crate::progress::{Partial, Reached};
-use crate::slot::{Found, History, Recorded, Server};
+use crate::slot::{self, Found, History, Recorded, Server};
 use crate::sql::{COMPANION, Table, literal, quoted};
 
 /// The class of advisory locks that keep two relays from using one slot.
@@ -32,6 +33,51 @@ pub(super) async fn lock(client: &Client, slot: &str) -> Result<bool, Error> {
     let sql = "SELECT pg_try_advisory_lock($1, hashtext($2))";
     let row = client.query_one(sql, &[&LOCK_CLASS, &slot]).await;
     Ok(row.map_err(|error| database("locking the slot", &error))?.get(0))
+}
+
+/// Who has that right, or reads the slot, in words. None: nobody can be seen.
+pub(super) async fn holder(client: &Client, slot: &str) -> Result<Option<String>, Error> {
+    let sql = "SELECT format('%s, pid %s%s', coalesce(nullif(a.application_name, ''), 'a session'), a.pid, \
+                 coalesce(', from ' || host(a.client_addr), '')) FROM pg_stat_activity a \
+               WHERE a.pid IN (SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted \
+                 AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) \
+                 AND classid = $1::int4::oid AND objid = (hashtext($2)::int8 & 4294967295)::oid \
+                 UNION ALL SELECT active_pid FROM pg_replication_slots WHERE slot_name = $2) \
+               ORDER BY a.backend_start LIMIT 1";
+    let row = client.query_opt(sql, &[&LOCK_CLASS, &slot]).await;
+    let row = row.map_err(|error| database("asking who uses the slot", &error))?;
+    Ok(row.map(|row| row.get(0)))
+}
+
+/// Gives the slot its name where nobody has: that of before, if there is one here.
+pub(super) async fn name_slot(client: &Client, config: &mut Config) -> Result<(), Error> {
+    let (Source::Wal { slot, .. } | Source::Messages { slot, .. }) = &mut config.source else {
+        return Ok(());
+    };
+    if !config.has_default_slot {
+        return Ok(());
+    }
+    let failed = |error: tokio_postgres::Error| database("looking for the slot", &error);
+    let sql = "SELECT current_database()::text, EXISTS (SELECT FROM pg_replication_slots \
+                 WHERE slot_name = $1 AND database = current_database())";
+    let row = client.query_one(sql, &[&slot::OLD_DEFAULT]).await.map_err(failed)?;
+    let mut is_old: bool = row.get(1);
+    let name: String = row.get(0);
+    if !is_old {
+        let sql = "SELECT FROM millrace.relay_slots WHERE slot = $1";
+        match client.query_opt(sql, &[&slot::OLD_DEFAULT]).await {
+            Ok(row) => is_old = row.is_some(),
+            // There is no such table yet, or it may not be looked into: whatever needs it says so.
+            Err(error)
+                if error
+                    .code()
+                    .is_some_and(|code| ["42P01", "3F000", "42501"].contains(&code.code())) => {}
+            Err(error) => return Err(failed(error)),
+        }
+    }
+    *slot = if is_old { slot::OLD_DEFAULT.into() } else { slot::default_name(&name) };
+    config.has_default_slot = false;
+    Ok(())
 }
 
 /// What was written about the slot.
