@@ -19,6 +19,8 @@ pub struct Composer {
     mapping: Mapping,
     layout: Layout,
     body_bytes_max: usize,
+    /// A row without a payload is not a message with an empty body.
+    needs_payload: bool,
     exchange: String,
     routing_key: String,
     headers: BytesMut,
@@ -40,10 +42,17 @@ impl Composer {
             mapping: mapping.clone(),
             layout: mapping.layout(),
             body_bytes_max,
+            needs_payload: false,
             exchange: String::new(),
             routing_key: String::new(),
             headers: BytesMut::new(),
         }
+    }
+
+    /// For messages of `pg_logical_emit_message`: nothing but their text says what they have, and a name that is not
+    /// right must not make an empty body of it.
+    pub fn of_messages(self, are_messages: bool) -> Self {
+        Self { needs_payload: are_messages, ..self }
     }
 
     /// Which columns it expects.
@@ -86,7 +95,15 @@ impl Composer {
             true => Some(TableRef::validate(headers).map_err(|error| broken(error.to_string()))?),
             false => None,
         };
-        let body = fields.get(layout.payload).unwrap_or_default();
+        let body = fields.get(layout.payload);
+        if self.needs_payload && body.is_none() {
+            return Err(broken(format!(
+                "the message has no `{0}`: pg_logical_emit_message is given an object that has the body under `{0}` \
+                 (docs/relay.md, Messages)",
+                mapping.payload
+            )));
+        }
+        let body = body.unwrap_or_default();
         if body.len() > self.body_bytes_max {
             let text = format!(
                 "the body has {} bytes, more than --body-bytes-max {}",

@@ -7,7 +7,7 @@ use client::{Address, Backoff, Chance, Error as BrokerError, Publisher, Run, Ver
 
 use crate::attempts::{Fault, Reason};
 use crate::compose::Composer;
-use crate::config::Config;
+use crate::config::{Config, Source};
 use crate::fields::Fields;
 use crate::io::broker;
 use crate::metrics::{Metrics, Step};
@@ -45,7 +45,8 @@ impl Broker {
         Self {
             config: config.clone(),
             metrics: metrics.clone(),
-            composer: Composer::new(&config.mapping, config.body_bytes_max),
+            composer: Composer::new(&config.mapping, config.body_bytes_max)
+                .of_messages(matches!(config.source, Source::Messages { .. })),
             publisher: None,
             is_blocked: false,
             backoff: Backoff { first: Duration::from_millis(100), longest: Duration::from_secs(5) },
