@@ -177,6 +177,17 @@ impl Config {
              or choose delete or archive"
                 .into(),
         );
+        let Mapping { processed, processed_value, dead_value, pending_where, .. } = &self.mapping;
+        check(
+            processed_value.is_none() || (processed.is_some() && pending_where.is_some()),
+            "a processed value needs its column (--processed-column), and which rows wait: --pending-where \"NOT sent\", \
+             or \"status = 'pending'\""
+                .into(),
+        );
+        check(
+            dead_value.is_none() || processed_value.is_some(),
+            "a dead value needs a processed value (--processed-value)".into(),
+        );
         check(
             self.order != Order::Key || self.mapping.key.is_some(),
             "order is key, but no key column is named: name it (--key-column)".into(),

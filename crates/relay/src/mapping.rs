@@ -54,7 +54,7 @@ pub struct Mapping {
     pub occurred: Option<String>,
     /// The order of rows. Empty: any.
     pub order_by: Vec<String>,
-    /// NULL until the message is confirmed.
+    /// NULL until the message is confirmed, if there is no `processed_value`.
     pub processed: Option<String>,
     /// Why a message could not be published.
     pub error: Option<String>,
@@ -91,6 +91,12 @@ impl FromStr for Preset {
 impl Mapping {
     /// The columns of a known table.
     pub fn preset(preset: Preset) -> Self {
+    /// The value of `processed` in a confirmed row: `true`, `sent`. None: the time.
+    pub processed_value: Option<String>,
+    /// The value of `processed` in a dead row. None: with a `processed_value`, it stays as it is.
+    pub dead_value: Option<String>,
+    /// Which rows wait to be published, as an SQL condition. None: those whose `processed` is NULL.
+    pub pending_where: Option<String>,
         let some = |name: &str| Some(name.to_owned());
         match preset {
             Preset::OutboxMessages => Self {
@@ -168,6 +174,9 @@ impl Layout {
     /// Where the column `name` is.
     pub fn find(&self, name: &str) -> Option<usize> {
         self.columns.iter().position(|column| column == name)
+                processed_value: None,
+                dead_value: None,
+                pending_where: None,
     }
 }
 
@@ -188,6 +197,9 @@ mod tests {
     #[test]
     fn a_name_that_postgresql_cannot_have_is_refused() {
         assert!("".parse::<TableName>().is_err());
+                processed_value: None,
+                dead_value: None,
+                pending_where: None,
         assert!("a.".parse::<TableName>().is_err());
         assert!("x".repeat(64).parse::<TableName>().is_err());
         let table: TableName = "shop.Outbox".parse().expect("it is one");

@@ -1,7 +1,7 @@
 //! The statements of the poll source. Names are quoted here and nowhere else; values are parameters, always.
 
 use crate::config::{Config, OnDead, OnSuccess, Order};
-use crate::mapping::TableName;
+use crate::mapping::{Mapping, TableName};
 
 /// Longest wait of a row that was not charged, in seconds: what holds it back is somebody else's, and may end any time.
 const UNCHARGED_WAIT_MAX_S: f64 = 60.0;
@@ -33,6 +33,40 @@ impl TableName {
             Some(schema) => format!("{}.{}", quoted(schema), quoted(&self.name)),
             None => quoted(&self.name),
         }
+    }
+}
+
+impl Mapping {
+    /// Which rows `row` wait to be published, as a condition.
+    pub(crate) fn is_pending(&self, row: &str) -> String {
+        match (&self.pending_where, &self.processed) {
+            // A comment at its end ends with the line.
+            (Some(condition), _) => format!("({condition}\n)"),
+            (None, Some(processed)) => format!("{row}.{} IS NULL", quoted(processed)),
+            (None, None) => "true".into(),
+        }
+    }
+
+    /// Which rows `row` are marked as confirmed. None: nothing marks them.
+    pub(crate) fn is_marked(&self, row: &str) -> Option<String> {
+        let processed = quoted(self.processed.as_ref()?);
+        Some(match &self.processed_value {
+            Some(value) => format!("{row}.{processed} = {}", literal(value)),
+            None => format!("{row}.{processed} IS NOT NULL"),
+        })
+    }
+
+    /// When a confirmed row was marked, or else when it occurred: its column.
+    pub(crate) fn marked_at(&self) -> Option<&String> {
+        match &self.processed_value {
+            Some(_) => self.occurred.as_ref(),
+            None => self.processed.as_ref(),
+        }
+    }
+
+    /// What the processed column of a confirmed row gets.
+    fn mark(&self) -> String {
+        self.processed_value.as_deref().map_or("statement_timestamp()".into(), literal)
     }
 }
 
@@ -107,10 +141,7 @@ impl Statements {
     }
 
     fn pending(&self) -> String {
-        match (&self.config.mapping.processed, self.config.on_success) {
-            (Some(processed), _) => format!("o.{} IS NULL", quoted(processed)),
-            (None, _) => "true".into(),
-        }
+        self.config.mapping.is_pending("o")
     }
 
     /// Reads and locks rows: place, then the mapping's columns as text (bytea as it is).
@@ -215,10 +246,18 @@ impl Statements {
         let name = self.table.name.quoted();
         let which = self.is_one_of();
         match (self.config.on_success, &self.config.mapping.processed) {
-            (OnSuccess::Update, Some(processed)) => format!(
-                "UPDATE {name} o SET {} = statement_timestamp() WHERE {which}",
-                quoted(processed)
-            ),
+            (OnSuccess::Update, Some(processed)) => {
+                let (processed, mark) = (quoted(processed), self.config.mapping.mark());
+                let update = format!("UPDATE {name} o SET {processed} = {mark} WHERE {which}");
+                match self.config.mapping.pending_where {
+                    None => update,
+                    Some(_) => format!(
+                        "WITH marked AS ({update} RETURNING {} AS waits) \
+                         SELECT count(*), count(*) FILTER (WHERE waits) FROM marked",
+                        self.pending()
+                    ),
+                }
+            }
             (OnSuccess::Update | OnSuccess::Delete, _) => {
                 format!("DELETE FROM {name} o WHERE {which}")
             }
@@ -228,13 +267,34 @@ impl Statements {
 
     /// Columns by name: the archive may have more of them, with defaults.
     fn move_to_archive(&self, which: &str) -> String {
+    /// [`Statements::mark`] says how many rows it has marked, and how many of them still wait: a condition of somebody's
+    /// own may not fit the mark.
+    pub fn counts_marks(&self) -> bool {
+        let mapping = &self.config.mapping;
+        self.buries_in_place() && mapping.pending_where.is_some()
+    }
+
+    /// Marks a row that waits, if there is one, and says whether it still does: to be rolled back. None: there is nothing
+    /// to find out.
+    pub fn try_mark(&self) -> Option<String> {
+        let mapping = &self.config.mapping;
+        let is_asked = self.counts_marks() && self.table.is_plain;
+        let processed = quoted(mapping.processed.as_ref().filter(|_| is_asked)?);
+        let (name, pending) = (self.table.name.quoted(), self.pending());
+        Some(format!(
+            "UPDATE {name} o SET {processed} = {} WHERE o.ctid = (SELECT o.ctid FROM {name} o WHERE {pending} LIMIT 1 \
+             FOR UPDATE SKIP LOCKED) RETURNING {pending}",
+            mapping.mark()
+        ))
+    }
+
         let columns = self.table.columns.iter().map(|(column, _)| quoted(column));
         let columns: Vec<String> = columns.collect();
         let processed = self.config.mapping.processed.as_deref().map(quoted);
         let values: Vec<String> = columns
             .iter()
             .map(|column| match processed.as_ref() == Some(column) {
-                true => "statement_timestamp()".into(),
+                true => self.config.mapping.mark(),
                 false => format!("moved.{column}"),
             })
             .collect();
@@ -298,6 +358,13 @@ impl Statements {
 
     /// Takes dead rows out of the outbox: places (or ids) and errors. Where they do not stay in their place, it gives how
     /// many would be lost: how many more leave the table than are kept among the failures.
+    /// Whether dead rows leave the outbox. With a mark of somebody's own they stay, and wait, where no other mark says
+    /// that they are dead: they were not sent.
+    pub fn buries(&self) -> bool {
+        let mapping = &self.config.mapping;
+        !self.buries_in_place() || mapping.processed_value.is_none() || mapping.dead_value.is_some()
+    }
+
     pub fn bury(&self) -> String {
         let name = self.table.name.quoted();
         let mapping = &self.config.mapping;
@@ -313,7 +380,8 @@ impl Statements {
                 }
             };
             return format!(
-                "UPDATE {name} o SET {} = statement_timestamp(){} \
+                "UPDATE {name} o SET {} = {mark}{} \
+            let mark = mapping.dead_value.as_deref().map_or(mapping.mark(), literal);
                  FROM unnest($1::{kind}[], $2::text[]) AS d(place, error) WHERE {place}",
                 quoted(processed),
                 error.unwrap_or_default()

@@ -163,6 +163,14 @@ fn table(wanted: &Wanted, found: &Found, plan: &mut Plan) {
     };
     let mut mapping = wanted.config.mapping.clone();
     match &found.table {
+        None if mapping.pending_where.is_some() => {
+            plan.tell(Finding::fail(
+                "table",
+                format!("there is no table {name}, and nothing says which type and default its marks have"),
+                "Make it, with a default that --pending-where finds: sent boolean NOT NULL DEFAULT false",
+            ));
+            return;
+        }
         None => {
             let sequence = needs_sequence(wanted, None);
             plan.step(

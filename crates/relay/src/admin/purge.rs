@@ -64,8 +64,12 @@ pub fn condition(config: &Config, scope: Scope, label: &str, row: &str) -> Resul
     };
     match (scope, &config.source, &mapping.processed, &mapping.occurred) {
         (Scope::Archived, _, _, _) => Ok(format!("{} AND $2::text IS NULL", before("archived_at"))),
-        (Scope::Processed, Source::Poll, Some(processed), _) if config.on_success == OnSuccess::Update => {
-            Ok(format!("{} AND $2::text IS NULL AND {failed}", before(processed)))
+        (Scope::Processed, Source::Poll, Some(_), _) if config.on_success == OnSuccess::Update => {
+            let marked = mapping.is_marked(row).unwrap_or_default();
+            let at = mapping.marked_at().ok_or(
+                "nothing says when a row was published, nor when it occurred: name a column (--occurred-column)",
+            )?;
+            Ok(format!("{marked} AND {} AND $2::text IS NULL AND {failed}", before(at)))
         }
         (Scope::Processed, Source::Poll, _, _) => Err(
             "confirmed rows leave the outbox by themselves under --on-success delete and archive: there is nothing to \
@@ -185,6 +189,13 @@ mod tests {
         let condition = condition(&config, Scope::Processed, "public.outbox_messages", "o")
             .expect("it can be purged");
         assert!(condition.starts_with("o.\"processed_on_utc\" IS NOT NULL AND "), "{condition}");
+        let mut own = config.clone();
+        own.mapping.processed = Some("status".into());
+        own.mapping.processed_value = Some("sent".into());
+        let of_own = super::condition(&own, Scope::Processed, "x", "o").expect("it can be purged");
+        assert!(of_own.starts_with("o.\"status\" = 'sent' AND o.\"occurred_on_utc\""), "{of_own}");
+        own.mapping.occurred = None;
+        assert!(super::condition(&own, Scope::Processed, "x", "o").is_err());
         let deleting = Config { on_success: OnSuccess::Delete, ..config };
         assert!(super::condition(&deleting, Scope::Processed, "x", "o").is_err());
     }

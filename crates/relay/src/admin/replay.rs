@@ -138,10 +138,24 @@ fn unmark(config: &Config, table: &Table) -> Option<String> {
     let mapping = &config.mapping;
     let processed = quoted(mapping.processed.as_ref()?);
     let id = quoted(&mapping.id);
+    let (mark, back) = match mapping.pending_where {
+        None => ("NULL", format!("o.{id}::text")),
+        // Whoever has a condition of their own has a value of their own for a new row. If it is none that waits, a
+        // number is made of a sentence, which is how a statement says what is wrong.
+        Some(_) => {
+            let name = literal(mapping.processed.as_deref().unwrap_or_default());
+            let back = format!(
+                "CASE WHEN {} THEN o.{id}::text ELSE ('the default of column ' || {name} || \
+                 ' makes no row wait, such as ' || o.{id}::text)::int4::text END",
+                mapping.is_pending("o")
+            );
+            ("DEFAULT", back)
+        }
+    };
     let error =
         mapping.error.as_ref().map_or(String::new(), |name| format!(", {} = NULL", quoted(name)));
     Some(format!(
-        "UPDATE {} o SET {processed} = NULL{error} WHERE $1::text IS NOT NULL AND {} RETURNING o.{id}::text",
+        "UPDATE {} o SET {processed} = {mark}{error} WHERE $1::text IS NOT NULL AND {} RETURNING {back}",
         table.name.quoted(),
         is_among(&format!("o.{id}"), kind_of(table, &mapping.id), "$2")
     ))
@@ -163,10 +177,15 @@ fn back(config: &Config, columns: &[String], from: &str) -> (String, String) {
     let is_mark = |name: &String| {
         mapping.processed.as_ref() == Some(name) || mapping.error.as_ref() == Some(name)
     };
+    // Of a column that is left out, a new row has the default: with a condition of one's own, that is what waits.
+    let is_default = |name: &&String| {
+        mapping.pending_where.is_some() && mapping.processed.as_ref() == Some(*name)
+    };
+    let columns: Vec<&String> = columns.iter().filter(|name| !is_default(name)).collect();
     let names: Vec<String> = columns.iter().map(|name| quoted(name)).collect();
     let values: Vec<String> = columns
         .iter()
-        .map(|name| if is_mark(name) { "NULL".into() } else { format!("{from}.{}", quoted(name)) })
+        .map(|&name| if is_mark(name) { "NULL".into() } else { format!("{from}.{}", quoted(name)) })
         .collect();
     (names.join(", "), values.join(", "))
 }
@@ -246,10 +265,11 @@ fn processed(
             let archive = super::install::archive_of(&table.name);
             (archive.quoted(), "o.archived_at".to_owned(), "true".to_owned())
         }
-        (Source::Poll, OnSuccess::Update, Some(processed), _) => {
-            let processed = quoted(processed);
-            let condition = format!("o.{processed} IS NOT NULL AND {has_not_failed}");
-            (table.name.quoted(), format!("o.{processed}"), condition)
+        (Source::Poll, OnSuccess::Update, Some(_), _) => {
+            let marked = mapping.is_marked("o").unwrap_or_default();
+            let at =
+                mapping.marked_at().map_or("now()".into(), |name| format!("o.{}", quoted(name)));
+            (table.name.quoted(), at, format!("{marked} AND {has_not_failed}"))
         }
         (Source::Poll, OnSuccess::Delete | OnSuccess::Update, _, _) => {
             return Err("confirmed rows are deleted under --on-success delete: there is nothing to bring back. \

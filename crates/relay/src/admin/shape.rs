@@ -108,11 +108,13 @@ impl Index {
         let wanted = index_columns(mapping);
         let is_prefix = wanted.len() <= self.keys.len()
             && wanted.iter().zip(&self.keys).all(|(name, key)| key.as_deref() == Some(*name));
-        let is_filtered = match (&mapping.processed, &self.predicate) {
-            (Some(processed), Some(predicate)) => is_null_test(predicate, processed),
-            (None, None) => true,
+        let is_filtered = match (&mapping.pending_where, &mapping.processed, &self.predicate) {
+            // PostgreSQL writes a condition of somebody's own in its own words: whether it is this one, it knows.
+            (Some(_), _, predicate) => predicate.is_some(),
+            (None, Some(processed), Some(predicate)) => is_null_test(predicate, processed),
+            (None, None, None) => true,
             // It would read every processed row before the first pending one.
-            (Some(_), None) | (None, Some(_)) => false,
+            (None, Some(_), None) | (None, None, Some(_)) => false,
         };
         self.is_valid && self.method == "btree" && is_prefix && is_filtered
     }
@@ -134,8 +136,9 @@ impl Index {
 
 /// What the relay's index is made of.
 pub(crate) fn index_columns(mapping: &Mapping) -> Vec<&str> {
-    match (&mapping.processed, mapping.order_by.is_empty()) {
-        (Some(_), true) => vec![mapping.id.as_str()],
+    let is_marked = mapping.processed.is_some() || mapping.pending_where.is_some();
+    match (is_marked, mapping.order_by.is_empty()) {
+        (true, true) => vec![mapping.id.as_str()],
         (_, _) => mapping.order_by.iter().map(String::as_str).collect(),
     }
 }

@@ -108,11 +108,6 @@ impl From<KnownSlot> for SlotLine {
     }
 }
 
-/// The condition of a pending row.
-fn pending(mapping: &Mapping) -> String {
-    mapping.processed.as_ref().map_or("true".into(), |name| format!("o.{} IS NULL", quoted(name)))
-}
-
 /// Age of the oldest pending row in seconds, as an expression.
 fn oldest(mapping: &Mapping, shape: &Shape) -> String {
     let Some(column) = mapping.occurred.as_ref().and_then(|name| shape.column(name)) else {
@@ -124,7 +119,7 @@ fn oldest(mapping: &Mapping, shape: &Shape) -> String {
         false => format!("extract(epoch FROM now()) - o.{name}"),
     };
     let table = shape.table().quoted();
-    let pending = pending(mapping);
+    let pending = mapping.is_pending("o");
     format!(
         "(SELECT ({age})::float8 FROM {table} o WHERE {pending} AND o.{name} IS NOT NULL ORDER BY o.{name} LIMIT 1)"
     )
@@ -135,7 +130,7 @@ pub fn backlog(mapping: &Mapping, shape: &Shape, bound: i64) -> String {
     format!(
         "SELECT (SELECT count(*) FROM (SELECT FROM {} o WHERE {} LIMIT {bound}) p) AS rows, {} AS oldest_seconds",
         shape.table().quoted(),
-        pending(mapping),
+        mapping.is_pending("o"),
         oldest(mapping, shape)
     )
 }
@@ -145,7 +140,7 @@ pub fn estimate(mapping: &Mapping, shape: &Shape) -> String {
     format!(
         "EXPLAIN (FORMAT JSON) SELECT FROM {} o WHERE {}",
         shape.table().quoted(),
-        pending(mapping)
+        mapping.is_pending("o")
     )
 }
 

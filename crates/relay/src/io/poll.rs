@@ -271,6 +271,13 @@ async fn check_privileges(
         })?;
     }
     client.batch_execute("ROLLBACK").await.map_err(|error| database("checking privileges", &error))
+    if let Some(sql) = statements.try_mark() {
+        // The data of some row may refuse it, which is dealt with when it is that row's turn.
+        let tried = client.query_opt(&sql, &[]).await.unwrap_or_default();
+        if tried.is_some_and(|row| row.get::<_, Option<bool>>(0) == Some(true)) {
+            return Err(Error::setup(mark::still_waits(&config.mapping)));
+        }
+    }
 }
 
 /// Prepared statements by their text.

@@ -65,6 +65,15 @@ options! {
         /// Column with a JSON object: the headers
         #[arg(long, value_name = "COLUMN")]
         headers_column: String,
+        /// Value of the processed column in a published row: true, sent [default: the time]
+        #[arg(long, value_name = "VALUE")]
+        processed_value: String,
+        /// Value of the processed column in a dead row: failed [default: with --processed-value, it stays as it is]
+        #[arg(long, value_name = "VALUE")]
+        dead_value: String,
+        /// Which rows wait, as an SQL condition: NOT sent, or status = 'pending' [default: the processed column is NULL]
+        #[arg(long, value_name = "SQL")]
+        pending_where: String,
         /// Column whose value keeps the order of its rows, under --order key
         #[arg(long, value_name = "COLUMN")]
         key_column: String,
@@ -232,6 +241,13 @@ impl Options {
         let mut config = relay::Config::new(database, broker, mapping);
         let name =
             |text: &Option<String>, other: &str| text.clone().unwrap_or_else(|| other.into());
+        for (text, setting) in [
+            (&self.processed_value, &mut mapping.processed_value),
+            (&self.dead_value, &mut mapping.dead_value),
+            (&self.pending_where, &mut mapping.pending_where),
+        ] {
+            setting.clone_from(text);
+        }
         let slot = name(&self.slot, "millrace_relay");
         let publication = name(&self.publication, "millrace_relay");
         let prefix = name(&self.prefix, "outbox");
@@ -278,6 +294,7 @@ impl Options {
         config.listen.clone_from(&self.listen);
         problems.extend(config.problems());
         if problems.is_empty() { Ok(config) } else { Err(problems) }
+        config.has_default_slot = self.slot.is_none();
     }
 }
 
@@ -294,7 +311,6 @@ fn parsed<T: std::str::FromStr<Err: std::fmt::Display>>(
     other: T,
     flag: &str,
     problems: &mut Vec<String>,
-        config.has_default_slot = self.slot.is_none();
 ) -> T {
     match text.as_deref().map(str::parse) {
         None => other,

@@ -122,10 +122,11 @@ pub(super) fn index(config: &Config, facts: &Facts, findings: &mut Vec<Finding>)
             format!(
                 "no index begins with ({}){}: every fetch reads the table, processed rows too",
                 index_columns(mapping).join(", "),
-                mapping
-                    .processed
-                    .as_ref()
-                    .map_or(String::new(), |name| format!(" WHERE {name} IS NULL"))
+                match (&mapping.pending_where, &mapping.processed) {
+                    (Some(condition), _) => format!(" WHERE {condition}"),
+                    (None, Some(name)) => format!(" WHERE {name} IS NULL"),
+                    (None, None) => String::new(),
+                }
             ),
             format!("`millrace relay install`, or: {};", index::recommended(mapping, shape)),
         ),

@@ -17,9 +17,13 @@ pub(crate) enum Role {
     Headers,
     Key,
     Processed,
+    /// The same, with a value of somebody's own.
+    Status,
     Error,
     /// In the template of an exchange or a routing key.
     Routing,
+    /// A header or another property.
+    Property,
 }
 
 /// What `name` is for. None: for nothing but the order.
@@ -30,7 +34,7 @@ pub(crate) fn role(mapping: &Mapping, name: &str) -> Option<Role> {
     } else if mapping.payload == name {
         Some(Role::Payload)
     } else if is(&mapping.processed) {
-        Some(Role::Processed)
+        Some(if mapping.processed_value.is_some() { Role::Status } else { Role::Processed })
     } else if is(&mapping.error) {
         Some(Role::Error)
     } else if is(&mapping.occurred) {
@@ -94,7 +98,7 @@ pub(super) fn create(
             Some(Role::Occurred) => "timestamptz NOT NULL DEFAULT clock_timestamp()",
             Some(Role::Headers) => "jsonb",
             Some(Role::Processed) => "timestamptz",
-            Some(Role::Key | Role::Error) => "text",
+            Some(Role::Key | Role::Error | Role::Status | Role::Property) => "text",
             None => sequence_type(partitions.is_some()),
         };
         lines.push(format!("    {} {kind}", quoted(&name)));
@@ -203,9 +207,10 @@ fn check(role: Option<Role>, column: &Column) -> Option<Finding> {
             wrong("it is NULL while the message is not confirmed, so it cannot be NOT NULL")
         }
         Role::Processed if naive => zone(),
-        Role::Processed if !aware => {
-            wrong("the relay writes a time into it: it must be timestamptz")
-        }
+        Role::Processed if !aware => wrong(
+            "the relay writes a time into it: it must be timestamptz. Or say what it writes instead, and which rows \
+                 wait: --processed-value true --pending-where \"NOT sent\"",
+        ),
         Role::Error if *is_required => wrong("it must be able to be NULL"),
         Role::Error if !is(&["text", "character varying"]) => wrong("an error is text"),
         Role::Error if kind.starts_with("character varying(") => {
@@ -226,6 +231,8 @@ fn check(role: Option<Role>, column: &Column) -> Option<Finding> {
         | Role::Key
         | Role::Processed
         | Role::Error
-        | Role::Routing => None,
+        | Role::Routing
+        | Role::Property => None,
     }
+        | Role::Status
 }

@@ -21,9 +21,10 @@ pub(super) fn name_with(base: &str, suffix: &str) -> String {
 /// What stands behind the table's name: columns and predicate.
 fn body(mapping: &Mapping) -> String {
     let columns: Vec<String> = index_columns(mapping).iter().map(|name| quoted(name)).collect();
-    let filter = match &mapping.processed {
-        Some(processed) => format!(" WHERE {} IS NULL", quoted(processed)),
-        None => String::new(),
+    let filter = match (&mapping.pending_where, &mapping.processed) {
+        (Some(condition), _) => format!(" WHERE ({condition}\n)"),
+        (None, Some(processed)) => format!(" WHERE {} IS NULL", quoted(processed)),
+        (None, None) => String::new(),
     };
     format!("({}){filter}", columns.join(", "))
 }

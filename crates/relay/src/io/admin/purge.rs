@@ -181,15 +181,22 @@ impl Graves {
               SELECT row_id FROM millrace.relay_failures WHERE outbox = $1::text AND dead_at < $2::text::timestamptz \
               LIMIT $3::int8 FOR UPDATE SKIP LOCKED)) \
             AND f.dead_at IS NOT NULL AND f.dead_at < $2::text::timestamptz RETURNING f.row_id, f.key";
-        let processed = mapping.processed.as_ref().filter(|_| config.source == Source::Poll);
-        let rows = processed.map(|processed| {
+        // A dead row has its mark; one without a mark of its own still waits.
+        let buried = match (&mapping.processed_value, &mapping.dead_value, &mapping.processed) {
+            (Some(_), Some(dead), Some(processed)) => {
+                Some(format!("o.{} = {}", quoted(processed), literal(dead)))
+            }
+            (Some(_), None, _) => Some(mapping.is_pending("o")),
+            (None, _, _) | (Some(_), Some(_), None) => mapping.is_marked("o"),
+        };
+        let buried = buried.filter(|_| config.source == Source::Poll);
+        let rows = buried.map(|buried| {
             let kind = old.shape.column(&mapping.id).map_or("text", |column| column.kind.as_str());
             let id = format!("o.{}", quoted(&mapping.id));
             format!(
-                "DELETE FROM {} o WHERE {} AND o.{} IS NOT NULL",
+                "DELETE FROM {} o WHERE {} AND {buried}",
                 old.shape.table().quoted(),
-                is_among(&id, kind, "$1"),
-                quoted(processed)
+                is_among(&id, kind, "$1")
             )
         });
         let free = "SELECT count(*) FROM (SELECT DISTINCT k FROM unnest($2::text[]) k) d WHERE NOT EXISTS (SELECT FROM \
@@ -317,16 +324,16 @@ async fn drop_one(
 /// Rows may have come before the lock did. Where they are marked, those that were processed meanwhile are no loss, so an
 /// index answers.
 fn still_pending(config: &Config, old: &Old, heap: &TableName) -> Option<String> {
-    let processed = config.mapping.processed.as_ref().filter(|_| config.source == Source::Poll)?;
+    config.mapping.processed.as_ref().filter(|_| config.source == Source::Poll)?;
     let id = &config.mapping.id;
     let kind = &old.shape.column(id)?.kind;
     let heap = heap.quoted();
     let is_failed = is_id(&format!("o.{}", quoted(id)), kind, "f.row_id");
     Some(format!(
-        "SELECT EXISTS (SELECT FROM ONLY {heap} o WHERE o.{} IS NULL) OR EXISTS (SELECT FROM \
+        "SELECT EXISTS (SELECT FROM ONLY {heap} o WHERE {}) OR EXISTS (SELECT FROM \
            millrace.relay_failures f JOIN {heap} o ON {is_failed} WHERE f.outbox = {} \
            AND coalesce($1::text, $2::text, '') IS NOT NULL)",
-        quoted(processed),
+        config.mapping.is_pending("o"),
         literal(&old.label)
     ))
 }

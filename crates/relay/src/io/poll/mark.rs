@@ -21,6 +21,7 @@ use crate::config::{OnSuccess, Order};
 use crate::error::Error;
 use crate::io::postgres::{database, is_of_a_row, words};
 use crate::limits::shortened;
+use crate::mapping::Mapping;
 use crate::poll::halves::Halves;
 
 /// Under an order a fetch waits for a locked row for a while only. What the broker has taken is marked, however long
@@ -173,7 +174,7 @@ impl Writer<'_, '_> {
             noted.into_iter().filter(|&at| failures.after[at].is_none()).collect();
         // What leaves the outbox is kept among the failures, by its id.
         dead.retain(|&at| !is_kept || !failures.ids[at].is_empty());
-        if !dead.is_empty() {
+        if !dead.is_empty() && self.shared.statements.buries() {
             let (_, refused, _) = self.run(What::Bury(&failures), dead).await?;
             for (at, words) in refused {
                 let id = &failures.ids[at];
@@ -343,11 +344,14 @@ impl Writer<'_, '_> {
     async fn mark(&mut self, rows: &[usize]) -> Result<Did, Unwritten> {
         let names = Names::of(self, rows);
         let sql = self.shared.statements.mark();
-        let marked = match self.execute(&sql, &[names.parameter()]).await {
-            Ok(marked) => marked,
+        let (marked, waiting) = match self.marked(&sql, names.parameter()).await {
+            Ok(counts) => counts,
             Err(error) if is_of_a_row(&error) => return Ok(Did::Nothing(words(&error))),
             Err(error) => return Err(Unwritten::Failed(database("marking rows", &error))),
         };
+        if waiting > 0 {
+            return Err(Unwritten::Failed(Error::setup(still_waits(&self.shared.config.mapping))));
+        }
         if marked > rows.len() as u64 {
             return Err(self.not_unique(format!(
                 "{} rows of {} were confirmed and {marked} would be marked",
@@ -359,6 +363,20 @@ impl Writer<'_, '_> {
             return Ok(Did::Nothing(KEPT.into()));
         }
         Ok(Did::All)
+    }
+
+    /// How many rows were marked, and how many of them still wait.
+    async fn marked(
+        &mut self,
+        sql: &str,
+        names: &(dyn ToSql + Sync),
+    ) -> Result<(u64, u64), PgError> {
+        if !self.shared.statements.counts_marks() {
+            return Ok((self.execute(sql, &[names]).await?, 0));
+        }
+        let statement = self.prepared.get(self.transaction, sql).await?;
+        let row = self.transaction.query_one(&statement, &[names]).await?;
+        Ok((row.get::<_, i64>(0).unsigned_abs(), row.get::<_, i64>(1).unsigned_abs()))
     }
 
     fn not_unique(&self, what: String) -> Unwritten {
@@ -392,6 +410,18 @@ impl Writer<'_, '_> {
             }
         }
     }
+}
+
+/// Published rows would be published for ever.
+pub(super) fn still_waits(mapping: &Mapping) -> String {
+    format!(
+        "a row of {} that is marked as published ({} = {}) still fits --pending-where ({}), so that it would be published \
+         over and over: nothing was marked. Make the two fit",
+        mapping.table,
+        mapping.processed.as_deref().unwrap_or_default(),
+        mapping.processed_value.as_deref().unwrap_or("the time"),
+        mapping.pending_where.as_deref().unwrap_or_default()
+    )
 }
 
 fn failed(error: PgError) -> Unwritten {

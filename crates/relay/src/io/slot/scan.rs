@@ -90,8 +90,8 @@ fn statement(config: &Config, table: &Table, since: Option<i64>) -> String {
         columns.join(", "),
         table.name.quoted()
     );
-    if let Some(processed) = &mapping.processed {
-        sql += &format!(" AND o.{} IS NULL", quoted(processed));
+    if mapping.processed.is_some() || mapping.pending_where.is_some() {
+        sql += &format!(" AND {}", mapping.is_pending("o"));
     }
     if let (Some(since), Some(occurred)) = (since, &mapping.occurred) {
         let kind =
