@@ -1,6 +1,6 @@
 //! A row to a message: what the relay publishes for it, the same at every attempt.
 
-use amqp::{Properties, TableRef};
+use amqp::{FieldWriter, Properties, TableRef};
 use bytes::BytesMut;
 
 use crate::attempts::{Fault, Reason};
@@ -84,13 +84,17 @@ impl Composer {
         check_short("message-id", message_id).map_err(broken)?;
         let kind = layout.message_type.and_then(|at| fields.text(at));
         check_short("type", kind.unwrap_or_default()).map_err(broken)?;
-        let has_headers = match layout.headers.and_then(|at| fields.text(at)) {
-            Some(text) => {
-                *headers = headers::encode(text).map_err(broken)?;
-                true
-            }
-            None => false,
+        let short = |what: &str, at: Option<usize>| match at.and_then(|at| fields.text(at)) {
+            Some(text) => check_short(what, text).map(|()| Some(text)),
+            None => Ok(None),
         };
+        let correlation_id = short("correlation-id", layout.correlation_id).map_err(broken)?;
+        let content_type = short("content-type", layout.content_type).map_err(broken)?;
+        let expiration = layout.expiration.and_then(|at| fields.text(at));
+        check_expiration(expiration).map_err(broken)?;
+        let priority = layout.priority.and_then(|at| fields.text(at));
+        let priority = priority.map(priority_of).transpose().map_err(broken)?;
+        let has_headers = write_headers(mapping, layout, fields, headers).map_err(broken)?;
         let table = match has_headers {
             true => Some(TableRef::validate(headers).map_err(|error| broken(error.to_string()))?),
             false => None,
@@ -113,9 +117,12 @@ impl Composer {
             return Err(Fault { reason: Reason::TooLarge, text });
         }
         let properties = Properties {
-            content_type: Some(&mapping.content_type),
+            content_type: Some(content_type.unwrap_or(&mapping.content_type)),
             headers: table,
             delivery_mode: Some(2),
+            priority,
+            correlation_id,
+            expiration,
             message_id: Some(message_id),
             timestamp: layout.occurred.and_then(|at| fields.text(at)).and_then(timestamp::seconds),
             kind,
@@ -124,6 +131,49 @@ impl Composer {
         };
         Ok(Outgoing { exchange, routing_key, properties, body })
     }
+}
+
+/// The headers of a row: of its JSON, then of its columns. A column gives way to the JSON's header of its name. Whether
+/// there are any.
+fn write_headers(
+    mapping: &Mapping,
+    layout: &Layout,
+    fields: &Fields,
+    out: &mut BytesMut,
+) -> Result<bool, String> {
+    let json = layout.headers.and_then(|at| fields.text(at)).map(headers::encode).transpose()?;
+    let json = json.flatten();
+    let mut has_any = json.is_some();
+    let own = json.unwrap_or_default();
+    if mapping.header_columns.is_empty() {
+        *out = own;
+        return Ok(has_any);
+    }
+    out.clear();
+    out.extend_from_slice(&own);
+    let own = TableRef::validate(&own).map_err(|error| error.to_string())?;
+    for (header, &at) in mapping.header_columns.iter().zip(&layout.header_columns) {
+        let Some(value) = fields.get(at) else { continue };
+        has_any = true;
+        if own.is_empty() || own.find(&header.header).is_none() {
+            FieldWriter::new(out).text(&header.header, value);
+        }
+    }
+    Ok(has_any)
+}
+
+/// Milliseconds, as brokers take them: another text would close the channel.
+fn check_expiration(text: Option<&str>) -> Result<(), String> {
+    match text {
+        Some(text) if !text.bytes().all(|c| c.is_ascii_digit()) || text.parse::<u32>().is_err() => {
+            Err(format!("the expiration is `{text}`: it is milliseconds, 0 to {}", u32::MAX))
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+fn priority_of(text: &str) -> Result<u8, String> {
+    text.parse().map_err(|_| format!("the priority is `{text}`: it is a number from 0 to 255"))
 }
 
 fn check_short(what: &str, text: &str) -> Result<(), String> {
@@ -136,7 +186,7 @@ fn check_short(what: &str, text: &str) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mapping::Preset;
+    use crate::mapping::{HeaderColumn, Preset};
 
     fn composer(change: impl FnOnce(&mut Mapping)) -> Composer {
         let mut mapping = Mapping::preset(Preset::OutboxMessages);
@@ -184,6 +234,77 @@ mod tests {
         let fields = row(&[ID, Some(&big), Some("t"), AT, None]);
         let fault = composer.compose(&fields).map(drop).expect_err("it is too large");
         assert_eq!(fault.reason, Reason::TooLarge);
+    }
+
+    #[test]
+    fn columns_are_headers_and_properties_and_what_is_null_is_none() {
+        let some = |name: &str| Some(name.to_owned());
+        let mut composer = composer(|mapping| {
+            mapping.headers = some("headers");
+            let headers = ["tenant", "trace=traceparent"];
+            let headers = headers.map(|text| text.parse::<HeaderColumn>().expect("it is one"));
+            mapping.header_columns = headers.to_vec();
+            mapping.correlation_id = some("correlation");
+            mapping.content_type_column = some("media");
+            mapping.priority = some("priority");
+            mapping.expiration = some("ttl");
+        });
+        let names = composer.layout().columns[4..].to_vec();
+        assert_eq!(
+            names,
+            ["headers", "correlation", "media", "priority", "ttl", "tenant", "trace"]
+        );
+        let four = [ID, Some("{}"), Some("t"), AT];
+        let full = [r#"{"traceparent":"json's"}"#, "c-1", "text/xml", "7", "60000", "acme", "x"];
+        let full: Vec<_> = four.into_iter().chain(full.map(Some)).collect();
+        let row_of_all = row(&full);
+        let Properties { correlation_id, content_type, priority, expiration, headers, .. } =
+            composer.compose(&row_of_all).expect("it can be published").properties;
+        assert_eq!((correlation_id, content_type), (Some("c-1"), Some("text/xml")));
+        assert_eq!((priority, expiration), (Some(7), Some("60000")));
+        let table = headers.expect("there are some").to_table();
+        let texts: Vec<_> = table.0.iter().map(|(name, value)| (name.as_str(), value)).collect();
+        let text = |text: &str| amqp::FieldValue::LongStr(text.into());
+        assert_eq!(texts, [("traceparent", &text("json's")), ("tenant", &text("acme"))]);
+
+        let none = row(&[four.to_vec(), vec![None; 7]].concat());
+        let properties = composer.compose(&none).expect("it can be published").properties;
+        assert_eq!(properties.content_type, Some("application/json"));
+        assert!(properties.headers.is_none() && properties.priority.is_none());
+
+        for (at, wrong, words) in [
+            (7, "256", "the priority"),
+            (8, "5 min", "the expiration"),
+            (8, "-1", "the expiration"),
+        ] {
+            let mut values = full.clone();
+            values[at] = Some(wrong);
+            let fields = row(&values);
+            let fault = composer.compose(&fields).map(drop).expect_err(wrong);
+            assert!(fault.text.contains(words), "{}", fault.text);
+        }
+    }
+
+    #[test]
+    fn the_aggregate_of_debeziums_table_is_a_header() {
+        let mut composer = Composer::new(&Mapping::preset(Preset::Debezium), 100);
+        let fields = row(&[ID, Some("{}"), Some("paid"), Some("order-7"), Some("order")]);
+        let message = composer.compose(&fields).expect("it can be published");
+        assert_eq!(message.routing_key, "outbox.event.order");
+        let headers = message.properties.headers.expect("there is one").to_table();
+        let value = amqp::FieldValue::LongStr(b"order-7".to_vec());
+        assert_eq!(headers.find("aggregateid"), Some(&value));
+    }
+
+    #[test]
+    fn a_message_without_its_payload_is_not_one_with_an_empty_body() {
+        let mut of_messages = composer(|_| ()).of_messages(true);
+        let missing = row(&[ID, None, Some("t"), None]);
+        let fault = of_messages.compose(&missing).map(drop).expect_err("it has no body");
+        assert!(fault.reason == Reason::Broken && fault.text.contains("`content`"), "{fault:?}");
+        let empty = row(&[ID, Some(""), Some("t"), None]);
+        assert!(of_messages.compose(&empty).is_ok_and(|message| message.body.is_empty()));
+        assert!(composer(|_| ()).compose(&missing).is_ok(), "of a table, NULL is an empty body");
     }
 
     #[test]

@@ -6,17 +6,21 @@ use serde_json::Value;
 
 use crate::limits::{HEADERS_DEPTH_MAX, SHORT_STRING_BYTES_MAX};
 
-/// The encoded table of the JSON object `text`, without its length.
+/// The encoded table of the JSON object `text`, without its length. None: it is the null of JSON, which says no more than
+/// that of SQL.
 ///
 /// # Errors
 /// In plain words: it is not an object, a name is too long, it is nested too deep.
-pub(crate) fn encode(text: &str) -> Result<BytesMut, String> {
+pub(crate) fn encode(text: &str) -> Result<Option<BytesMut>, String> {
     let value: Value =
         serde_json::from_str(text).map_err(|error| format!("the headers are not JSON: {error}"))?;
-    let Value::Object(object) = value else {
-        return Err("the headers are not a JSON object".into());
-    };
-    Ok(table(object, 1)?.to_bytes())
+    match value {
+        Value::Object(object) => Ok(Some(table(object, 1)?.to_bytes())),
+        Value::Null => Ok(None),
+        Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+            Err("the headers are not a JSON object".into())
+        }
+    }
 }
 
 fn table(object: serde_json::Map<String, Value>, depth: usize) -> Result<FieldTable, String> {
@@ -61,7 +65,7 @@ mod tests {
     #[test]
     fn each_kind_of_json_has_its_kind_of_field() {
         let text = r#"{"a":"x","b":7,"c":true,"d":null,"e":1.5,"f":[1,"y"],"g":{"h":2}}"#;
-        let raw = encode(text).expect("it is an object");
+        let raw = encode(text).expect("it is an object").expect("and not null");
         let table = TableRef::validate(&raw).expect("it is a table").to_table();
         assert_eq!(table.find("a"), Some(&FieldValue::LongStr(b"x".to_vec())));
         assert_eq!(table.find("b"), Some(&FieldValue::I64(7)));
@@ -72,6 +76,12 @@ mod tests {
         assert_eq!(table.find("f"), Some(&FieldValue::Array(array)));
         let inner: FieldTable = [("h", FieldValue::I64(2))].into_iter().collect();
         assert_eq!(table.find("g"), Some(&FieldValue::Table(inner)));
+    }
+
+    #[test]
+    fn the_null_of_json_means_no_headers() {
+        assert_eq!(encode(" null "), Ok(None));
+        assert!(encode("{}").is_ok_and(|table| table.is_some()));
     }
 
     #[test]

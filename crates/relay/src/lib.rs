@@ -50,7 +50,7 @@ pub use config::{Config, OnDead, OnSuccess, Order, Source};
 pub use error::Error;
 pub use fields::Fields;
 pub use lsn::Lsn;
-pub use mapping::{Layout, Mapping, Preset, TableName};
+pub use mapping::{HeaderColumn, Layout, Mapping, Preset, TableName};
 pub use metrics::{Metrics, Step};
 pub use progress::{CommitTime, Partial, Reached};
 pub use template::{BadTemplate, Template};

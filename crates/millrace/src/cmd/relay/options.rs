@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use client::Url;
-use relay::{Mapping, Preset, Template};
+use relay::{HeaderColumn, Mapping, Preset, Template};
 use serde::Deserialize;
 
 /// Options as they are written, flags and file alike.
@@ -53,7 +53,7 @@ options! {
         /// Column of the property `timestamp`; none
         #[arg(long, value_name = "COLUMN")]
         occurred_column: String,
-        /// Columns that rows are ordered by, with commas between
+        /// Columns that rows are ordered by, with commas between; none
         #[arg(long, value_name = "COLUMNS")]
         order_by: String,
         /// Column that is NULL until a row is published; none
@@ -80,6 +80,21 @@ options! {
         /// Exchange, as a template over columns: events, or outbox.{tenant} [default: the default exchange]
         #[arg(long, value_name = "TEMPLATE")]
         exchange: String,
+        /// Columns that are headers, with commas between: tenant, trace_id=traceparent; none
+        #[arg(long, value_name = "COLUMNS")]
+        header_columns: String,
+        /// Column of the property correlation-id
+        #[arg(long, value_name = "COLUMN")]
+        correlation_id_column: String,
+        /// Column of the property content-type; where it is NULL, --content-type
+        #[arg(long, value_name = "COLUMN")]
+        content_type_column: String,
+        /// Column of the property priority: 0 to 255
+        #[arg(long, value_name = "COLUMN")]
+        priority_column: String,
+        /// Column of the property expiration: milliseconds
+        #[arg(long, value_name = "COLUMN")]
+        expiration_column: String,
         /// Routing key, as a template over columns [default: the preset's, {type}]
         #[arg(long, value_name = "TEMPLATE")]
         routing_key: String,
@@ -204,8 +219,13 @@ impl Options {
             }
         }
         if let Some(text) = &self.order_by {
-            let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
-            mapping.order_by = names.map(str::to_owned).collect();
+            mapping.order_by = list(text).map(str::to_owned).collect();
+        }
+        if let Some(text) = &self.header_columns {
+            let mut keep = |error: String| problems.push(format!("--header-columns: {error}"));
+            let headers = list(text).map(str::parse::<HeaderColumn>);
+            mapping.header_columns =
+                headers.filter_map(|header| header.map_err(&mut keep).ok()).collect();
         }
         let template =
             |text: &Option<String>, other: Template, flag, problems: &mut Vec<String>| {
@@ -216,12 +236,23 @@ impl Options {
             template(&self.routing_key, mapping.routing_key, "--routing-key", &mut problems);
         if problems.is_empty() { Ok(mapping) } else { Err(problems) }
     }
+            (&self.correlation_id_column, &mut mapping.correlation_id),
+            (&self.content_type_column, &mut mapping.content_type_column),
+            (&self.priority_column, &mut mapping.priority),
+            (&self.expiration_column, &mut mapping.expiration),
 
     /// Everything a running relay needs.
     ///
     /// # Errors
     /// All that is wrong, each in a sentence.
     pub(crate) fn config(&self) -> Result<relay::Config, Vec<String>> {
+        for (text, setting) in [
+            (&self.processed_value, &mut mapping.processed_value),
+            (&self.dead_value, &mut mapping.dead_value),
+            (&self.pending_where, &mut mapping.pending_where),
+        ] {
+            setting.clone_from(text);
+        }
         use relay::{OnDead, OnSuccess, Order, Source};
         let mut problems = Vec::new();
         let mut keep = |result: Result<String, String>| match result {
@@ -241,13 +272,6 @@ impl Options {
         let mut config = relay::Config::new(database, broker, mapping);
         let name =
             |text: &Option<String>, other: &str| text.clone().unwrap_or_else(|| other.into());
-        for (text, setting) in [
-            (&self.processed_value, &mut mapping.processed_value),
-            (&self.dead_value, &mut mapping.dead_value),
-            (&self.pending_where, &mut mapping.pending_where),
-        ] {
-            setting.clone_from(text);
-        }
         let slot = name(&self.slot, "millrace_relay");
         let publication = name(&self.publication, "millrace_relay");
         let prefix = name(&self.prefix, "outbox");
@@ -270,6 +294,7 @@ impl Options {
         for (value, setting) in [
             (self.workers, &mut config.workers),
             (self.lanes, &mut config.lanes),
+        config.has_default_slot = self.slot.is_none();
             (self.order_window, &mut config.order_window),
             (self.batch, &mut config.batch),
             (self.window, &mut config.window),
@@ -294,7 +319,6 @@ impl Options {
         config.listen.clone_from(&self.listen);
         problems.extend(config.problems());
         if problems.is_empty() { Ok(config) } else { Err(problems) }
-        config.has_default_slot = self.slot.is_none();
     }
 }
 
@@ -327,6 +351,26 @@ fn one_of<T: Clone>(
     flag: &str,
     all: &[(&str, T)],
     setting: &mut T,
+/// A URL, or what stands in the file that is named instead.
+///
+/// # Errors
+/// The file cannot be read.
+pub(super) fn secret(
+    url: &Option<String>,
+    file: &Option<PathBuf>,
+) -> Result<Option<String>, String> {
+    let (None, Some(path)) = (url, file) else { return Ok(url.clone()) };
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| format!("{}: cannot be read: {error}", path.display()))?;
+    Ok(Some(text.trim().to_owned()))
+}
+
+/// Names with commas between; `none` is none.
+fn list(text: &str) -> impl Iterator<Item = &str> {
+    let text = if text.trim() == "none" { "" } else { text };
+    text.split(',').map(str::trim).filter(|name| !name.is_empty())
+}
+
     problems: &mut Vec<String>,
 ) {
     let Some(text) = text else { return };

@@ -47,7 +47,9 @@ pub(crate) fn role(mapping: &Mapping, name: &str) -> Option<Role> {
         Some(Role::Key)
     } else {
         let mut routing = mapping.exchange.columns().chain(mapping.routing_key.columns());
-        routing.any(|column| column == name).then_some(Role::Routing)
+        let is_property = mapping.property_columns().any(|column| column == name);
+        let property = is_property.then_some(Role::Property);
+        routing.any(|column| column == name).then_some(Role::Routing).or(property)
     }
 }
 
@@ -67,6 +69,7 @@ fn names(mapping: &Mapping) -> Vec<String> {
         some(&mapping.key),
         vec![mapping.payload.clone()],
         some(&mapping.headers),
+        mapping.property_columns().cloned().collect(),
         some(&mapping.occurred),
         mapping.order_by.clone(),
         some(&mapping.processed),
@@ -230,9 +233,9 @@ fn check(role: Option<Role>, column: &Column) -> Option<Finding> {
         | Role::Headers
         | Role::Key
         | Role::Processed
+        | Role::Status
         | Role::Error
         | Role::Routing
         | Role::Property => None,
     }
-        | Role::Status
 }
