@@ -80,6 +80,8 @@ pub struct Table {
     pub columns: Vec<(String, String)>,
     /// One heap: its rows can be named by their place (ctid).
     pub is_plain: bool,
+    /// A column was dropped from it at some time.
+    pub has_dropped: bool,
 }
 
 impl Table {
@@ -265,8 +267,6 @@ impl Statements {
         }
     }
 
-    /// Columns by name: the archive may have more of them, with defaults.
-    fn move_to_archive(&self, which: &str) -> String {
     /// [`Statements::mark`] says how many rows it has marked, and how many of them still wait: a condition of somebody's
     /// own may not fit the mark.
     pub fn counts_marks(&self) -> bool {
@@ -288,6 +288,8 @@ impl Statements {
         ))
     }
 
+    /// Columns by name: the archive may have more of them, with defaults.
+    fn move_to_archive(&self, which: &str) -> String {
         let columns = self.table.columns.iter().map(|(column, _)| quoted(column));
         let columns: Vec<String> = columns.collect();
         let processed = self.config.mapping.processed.as_deref().map(quoted);
@@ -356,8 +358,6 @@ impl Statements {
         self.config.on_success == OnSuccess::Update && self.config.mapping.processed.is_some()
     }
 
-    /// Takes dead rows out of the outbox: places (or ids) and errors. Where they do not stay in their place, it gives how
-    /// many would be lost: how many more leave the table than are kept among the failures.
     /// Whether dead rows leave the outbox. With a mark of somebody's own they stay, and wait, where no other mark says
     /// that they are dead: they were not sent.
     pub fn buries(&self) -> bool {
@@ -365,6 +365,8 @@ impl Statements {
         !self.buries_in_place() || mapping.processed_value.is_none() || mapping.dead_value.is_some()
     }
 
+    /// Takes dead rows out of the outbox: places (or ids) and errors. Where they do not stay in their place, it gives how
+    /// many would be lost: how many more leave the table than are kept among the failures.
     pub fn bury(&self) -> String {
         let name = self.table.name.quoted();
         let mapping = &self.config.mapping;
@@ -379,9 +381,9 @@ impl Statements {
                     ("text".to_string(), format!("o.{id} = d.place::{of}"))
                 }
             };
+            let mark = mapping.dead_value.as_deref().map_or(mapping.mark(), literal);
             return format!(
                 "UPDATE {name} o SET {} = {mark}{} \
-            let mark = mapping.dead_value.as_deref().map_or(mapping.mark(), literal);
                  FROM unnest($1::{kind}[], $2::text[]) AS d(place, error) WHERE {place}",
                 quoted(processed),
                 error.unwrap_or_default()
@@ -466,7 +468,10 @@ mod tests {
         let config = Config::new("postgres://h/d", broker, Mapping::preset(preset));
         let name = TableName { schema: None, name: "t".into() };
         let columns = vec![("id".into(), "uuid".into()), ("payload".into(), kind.into())];
-        Statements::new(&config, &Table { name, oid: 1, columns, is_plain: true })
+        Statements::new(
+            &config,
+            &Table { name, oid: 1, columns, is_plain: true, has_dropped: false },
+        )
     }
 
     #[test]
@@ -490,7 +495,7 @@ mod tests {
             };
             let columns = ["id", "payload", "aggregateid", "seq"].iter().map(column).collect();
             let name = TableName { schema: None, name: "t".into() };
-            let table = Table { name, oid: 1, columns, is_plain: true };
+            let table = Table { name, oid: 1, columns, is_plain: true, has_dropped: false };
             table.compared_bytes(config).map(str::to_owned)
         };
         assert_eq!(found("payload", &config), None);

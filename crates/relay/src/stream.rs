@@ -33,10 +33,11 @@ use crate::limits::shortened;
 use crate::lsn::Lsn;
 use crate::mapping::TableName;
 use crate::progress::{CommitTime, Partial, Progress, Reached, TransactionSeq};
+use crate::sql::Table;
 use crate::stored;
 use crate::suspects::Suspects;
-use keys::{Admission, Keys};
 use crate::timestamp;
+use keys::{Admission, Keys};
 use retries::{Retries, Retry, RetrySeq};
 use rows::{Rows, Version};
 use sent::Sent;
@@ -67,8 +68,8 @@ pub enum Input {
     /// The transaction whose commit is written at `commit` arrives.
     Begin {
         commit: Lsn,
-    },
         at: Option<CommitTime>,
+    },
     /// A change, as pgoutput has it.
     Change {
         lsn: Lsn,
@@ -207,6 +208,7 @@ pub struct Start {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     pub rows: u64,
+    /// Of their bodies.
     pub bytes: u64,
 }
 
@@ -302,6 +304,14 @@ impl Stream {
             counts: Counts::default(),
             scratch: Fields::default(),
         }
+    }
+
+    /// The table is this one: a column that is renamed for a while is still found.
+    pub fn knowing(mut self, table: &Table) -> Self {
+        if !table.has_dropped {
+            self.rows.know(table.columns.iter().map(|(name, _)| name.clone()));
+        }
+        self
     }
 
     /// Something happened at `now`.
@@ -635,16 +645,6 @@ impl Stream {
         self.progress.last_commit()
     }
 
-    /// How far the log is done, to be written down.
-    pub fn reached(&self) -> Reached {
-        let (confirmed, last_commit) = (self.confirmed(), self.last_commit());
-        Reached { confirmed, last_commit, partial: self.partial() }
-    }
-
-    fn partial(&self) -> Option<Partial> {
-        // It stays true until that transaction is done: it arrives again from its first row on.
-        let resumed = self.resumed.filter(|resumed| resumed.commit >= self.confirmed());
-        let Some((oldest, commit)) = self.progress.oldest() else { return resumed };
     /// When the oldest row that is not done was committed. A row that was read from the table says itself when that was.
     pub fn waiting_since(&self) -> Option<CommitTime> {
         let front = self.log.front()?;
@@ -657,6 +657,16 @@ impl Stream {
         Some(CommitTime::of_unix(seconds))
     }
 
+    /// How far the log is done, to be written down.
+    pub fn reached(&self) -> Reached {
+        let (confirmed, last_commit) = (self.confirmed(), self.last_commit());
+        Reached { confirmed, last_commit, partial: self.partial() }
+    }
+
+    fn partial(&self) -> Option<Partial> {
+        // It stays true until that transaction is done: it arrives again from its first row on.
+        let resumed = self.resumed.filter(|resumed| resumed.commit >= self.confirmed());
+        let Some((oldest, commit)) = self.progress.oldest() else { return resumed };
         let below = match self.log.front() {
             // Rows leave the log from its front, and all that left it are done.
             Some(row) => {

@@ -86,6 +86,8 @@ pub struct SlotLine {
     pub name: String,
     pub is_there: bool,
     pub is_active: bool,
+    /// The table was not read to its end yet.
+    pub is_begun: bool,
     pub wal_status: String,
     pub lag_bytes: Option<i64>,
     pub last_commit_seconds: Option<f64>,
@@ -102,9 +104,16 @@ impl From<Failure> for FailureLine {
 impl From<KnownSlot> for SlotLine {
     fn from(slot: KnownSlot) -> Self {
         let KnownSlot {
-            name, is_there, is_active, wal_status, lag_bytes, last_commit_seconds, ..
+            name,
+            is_there,
+            is_active,
+            is_begun,
+            wal_status,
+            lag_bytes,
+            last_commit_seconds,
+            ..
         } = slot;
-        Self { name, is_there, is_active, wal_status, lag_bytes, last_commit_seconds }
+        Self { name, is_there, is_active, is_begun, wal_status, lag_bytes, last_commit_seconds }
     }
 }
 
@@ -253,6 +262,10 @@ impl Status {
             let head = if index == 0 { "slots" } else { "" };
             write!(out, "{head:<8}  {}: ", slot.name)?;
             match (slot.is_there, slot.wal_status.as_str(), slot.is_active) {
+                (false, _, _) if slot.is_begun => write!(
+                    out,
+                    "not made yet: `millrace relay run` makes it when open transactions have ended"
+                )?,
                 (false, _, _) => write!(out, "GONE: run `millrace relay resync`")?,
                 (_, "lost", _) => write!(out, "LOST: run `millrace relay resync`")?,
                 (_, status, true) => write!(out, "read, {status}")?,
@@ -286,6 +299,25 @@ mod tests {
         let mut now = of(1_500_000, false);
         now.since(&of(10_000, true), 2.0);
         assert!(now.to_string().contains("about 1,500,000 rows\n"), "{now}");
+    }
+
+    #[test]
+    fn a_slot_that_was_never_made_is_not_called_gone() {
+        let of = |is_begun| Status {
+            slots: vec![SlotLine {
+                name: "s".into(),
+                is_there: false,
+                is_active: false,
+                is_begun,
+                wal_status: String::new(),
+                lag_bytes: None,
+                last_commit_seconds: None,
+            }],
+            ..Status::default()
+        };
+        assert!(of(false).to_string().contains("s: GONE: run `millrace relay resync`"));
+        let text = of(true).to_string();
+        assert!(text.contains("s: not made yet") && !text.contains("resync"), "{text}");
     }
 
     #[test]

@@ -20,7 +20,7 @@ use tokio_postgres::{Client, SimpleQueryMessage};
 
 use self::failures::Failures;
 use super::postgres::{Database, POOLER, database, words};
-use super::table::{find_table, prepare_companion};
+use super::table::{find_table, prepare_companion, warn_of_row_security};
 use crate::admin::install::index;
 use crate::config::{Config, OnSuccess};
 use crate::error::Error;
@@ -147,6 +147,7 @@ pub async fn run_poll(
         return Err(Error::setup(format!("column `{column}` of {} {BYTES}", table.name)));
     }
     warn_without_index(&client, &config, &table).await;
+    warn_of_row_security(&client, &table).await?;
     let statements = Statements::new(&config, &table);
     check_privileges(&client, &statements, &config, table.is_plain).await?;
     drop(client);
@@ -192,7 +193,7 @@ pub async fn run_poll(
 }
 
 /// Looks whether each transaction finds itself in another session: then a pooler is in between.
-async fn refuse_pooler(database: &Database, client: &Client) -> Result<(), Error> {
+pub(super) async fn refuse_pooler(database: &Database, client: &Client) -> Result<(), Error> {
     // Without a prepared statement, which a pooler may refuse in its own words.
     async fn backend(client: &Client) -> Result<String, Error> {
         let failed =
@@ -270,7 +271,6 @@ async fn check_privileges(
             None => database(doing, &error),
         })?;
     }
-    client.batch_execute("ROLLBACK").await.map_err(|error| database("checking privileges", &error))
     if let Some(sql) = statements.try_mark() {
         // The data of some row may refuse it, which is dealt with when it is that row's turn.
         let tried = client.query_opt(&sql, &[]).await.unwrap_or_default();
@@ -278,6 +278,7 @@ async fn check_privileges(
             return Err(Error::setup(mark::still_waits(&config.mapping)));
         }
     }
+    client.batch_execute("ROLLBACK").await.map_err(|error| database("checking privileges", &error))
 }
 
 /// Prepared statements by their text.

@@ -19,8 +19,9 @@ use client::{Backoff, Chance};
 use tokio::sync::watch;
 use tokio_postgres::Client;
 
+use super::poll::refuse_pooler;
 use super::postgres::Database;
-use super::table::{find_table, prepare_companion};
+use super::table::{find_table, prepare_companion, warn_of_row_security};
 use crate::config::{Config, Source};
 use crate::error::Error;
 use crate::metrics::Metrics;
@@ -57,7 +58,6 @@ pub enum Resynced {
     Stopped,
 }
 
-/// What one relay of a slot knows.
 /// Gives the slot its name where nobody has ([`Config::has_default_slot`]).
 ///
 /// # Errors
@@ -66,6 +66,7 @@ pub async fn name_slot(client: &Client, config: &mut Config) -> Result<(), Error
     records::name_slot(client, config).await
 }
 
+/// What one relay of a slot knows.
 struct Relay {
     config: Config,
     metrics: Metrics,
@@ -122,8 +123,8 @@ pub async fn resync(
 ) -> Result<Resynced, Error> {
     let mut relay = Relay::new(config, metrics, stop).await?;
     let client = relay.connect().await?;
-    if !records::lock(&client, &relay.names.slot).await? {
     relay.name_slot(&client).await?;
+    if !records::lock(&client, &relay.names.slot).await? {
         return Err(Error::setup(format!(
             "a relay is using slot `{}`: stop it first",
             relay.names.slot
@@ -221,7 +222,6 @@ impl Relay {
         }
     }
 
-    /// Finds the table and what belongs to it. Messages have none.
     /// The slot's name, if nobody has given one; it stays the same from then on.
     async fn name_slot(&mut self, client: &Client) -> Result<(), Error> {
         records::name_slot(client, &mut self.config).await?;
@@ -234,13 +234,17 @@ impl Relay {
         Ok(())
     }
 
+    /// Finds the table and what belongs to it. Messages have none.
     async fn prepare(&mut self, client: &Client) -> Result<Option<Table>, Error> {
+        if !self.has_read {
+            refuse_pooler(&self.database, client).await?;
+        }
         prepare_companion(client).await?;
+        self.name_slot(client).await?;
         let table = match self.config.source {
             Source::Messages { .. } => None,
             Source::Poll | Source::Wal { .. } => {
                 Some(find_table(client, &self.config.mapping).await?)
-        self.name_slot(client).await?;
             }
         };
         if let Some(table) = &table {
@@ -276,6 +280,7 @@ impl Relay {
         let table = self.prepare(&client).await?;
         if let Some(table) = table.as_ref().filter(|_| !self.has_read) {
             self.tell_what_stays(&client, table).await?;
+            warn_of_row_security(&client, table).await?;
         }
         let taken = self.take_slot(&client).await;
         self.metrics.standby.set(0);
@@ -443,8 +448,12 @@ impl Relay {
         let start = Start { reached, parked, position, seed: self.seed };
         let name =
             table.map_or_else(|| self.config.mapping.table.clone(), |table| table.name.clone());
+        let mut stream = Stream::new(&self.config, &name, start, Instant::now());
+        if let Some(table) = table {
+            stream = stream.knowing(table);
+        }
         Ok(Session {
-            stream: Stream::new(&self.config, &table, start, Instant::now()),
+            stream,
             broker: Broker::new(&self.config, &self.metrics, self.seed),
             client,
             names: self.names.clone(),

@@ -17,7 +17,8 @@ pub async fn find_table(client: &Client, mapping: &Mapping) -> Result<Table, Err
     let row = client
         .query_opt(
             "SELECT c.oid, n.nspname::text, c.relname::text, \
-               c.relkind = 'r' AND NOT EXISTS (SELECT FROM pg_inherits i WHERE i.inhparent = c.oid) \
+               c.relkind = 'r' AND NOT EXISTS (SELECT FROM pg_inherits i WHERE i.inhparent = c.oid), \
+               EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attisdropped) \
              FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
              WHERE c.oid = to_regclass($1)",
             &[&mapping.table.quoted()],
@@ -55,7 +56,7 @@ pub async fn find_table(client: &Client, mapping: &Mapping) -> Result<Table, Err
             has.join(", ")
         )));
     }
-    Ok(Table { name, oid, columns, is_plain: row.get(3) })
+    Ok(Table { name, oid, columns, is_plain: row.get(3), has_dropped: row.get(4) })
 }
 
 /// Makes the schema `millrace` if it is not there.
@@ -88,4 +89,21 @@ pub async fn prepare_companion(client: &Client) -> Result<(), Error> {
             super::postgres::words(&error)
         ))
     })
+}
+
+/// Rows that a policy hides from this role are as if they were not there: nobody else would say so.
+///
+/// # Errors
+/// The database cannot be asked.
+pub(super) async fn warn_of_row_security(client: &Client, table: &Table) -> Result<(), Error> {
+    let sql = "SELECT row_security_active($1::oid)";
+    let row = client.query_one(sql, &[&table.oid]).await;
+    if row.map_err(|error| database("looking at row-level security", &error))?.get(0) {
+        tracing::warn!(
+            table = %table.name,
+            "row-level security applies to this role: rows that no policy shows it are not published. Give the role \
+             BYPASSRLS, or a policy that shows it every row"
+        );
+    }
+    Ok(())
 }

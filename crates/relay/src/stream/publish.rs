@@ -182,8 +182,9 @@ impl Stream {
         match job {
             Job::Row(seq) => {
                 let row = self.row(seq);
-                let (bytes, key) = (row.data.len() as u64, row.key.clone());
-                self.counts.bytes += bytes;
+                let key = row.key.clone();
+                let payload = self.rows.layout().payload;
+                self.counts.bytes += self.rows.byte_count(row.version, &row.data, payload) as u64;
                 self.settle(seq);
                 if let Some(key) = key {
                     let next = self.keys.done(&key);
@@ -193,7 +194,9 @@ impl Stream {
             }
             Job::Retry(seq) => {
                 let Some((retry, next)) = self.retries.done(seq) else { return };
-                self.counts.bytes += retry.row.len() as u64;
+                let payload = self.rows.layout().payload;
+                let bytes = self.rows.byte_count(super::Version::OWN, &retry.row, payload);
+                self.counts.bytes += bytes as u64;
                 self.ready.extend(next.map(Job::Retry));
                 out.push(Output::Absolve { row_id: retry.row_id, key: retry.key });
             }

@@ -33,8 +33,10 @@ pub(super) struct Rows {
     table: TableName,
     layout: Layout,
     versions: Vec<Vec<Place>>,
-    /// None: a table that is none of ours.
-    relations: BTreeMap<u32, Option<Version>>,
+    /// None: a table that is none of ours. An error is told once a row of it comes.
+    relations: BTreeMap<u32, Result<Option<Version>, String>>,
+    /// The table's columns as they were at the start, where their places say which is which: none was ever dropped.
+    known: Vec<String>,
     spans: Vec<Option<(usize, usize)>>,
     bytea: Vec<u8>,
 }
@@ -48,10 +50,16 @@ impl Rows {
             table: table.clone(),
             layout,
             versions: vec![own],
-            relations: BTreeMap::from([(OWN_RELATION, Some(Version::OWN))]),
+            relations: BTreeMap::from([(OWN_RELATION, Ok(Some(Version::OWN)))]),
+            known: Vec::new(),
             spans: Vec::new(),
             bytea: Vec::new(),
         }
+    }
+
+    /// The table's columns, in their order, are these.
+    pub(super) fn know(&mut self, columns: impl Iterator<Item = String>) {
+        self.known = columns.collect();
     }
 
     /// Takes a change; if it is a row of the table, which columns it has.
@@ -61,27 +69,39 @@ impl Rows {
     pub(super) fn change(&mut self, data: &[u8]) -> Result<Option<Version>, String> {
         match pgoutput::decode(data).map_err(|error| error.to_string())? {
             Change::Insert { relation } => match self.relations.get(&relation) {
-                Some(version) => Ok(*version),
+                Some(version) => version.clone(),
                 None => Err(format!("a row of table {relation}, which was never described")),
             },
-            Change::Relation(relation) => self.relation(&relation).map(|()| None),
+            Change::Relation(relation) => {
+                self.relation(&relation);
+                Ok(None)
+            }
             Change::Other => Ok(None),
         }
     }
 
-    fn relation(&mut self, relation: &Relation) -> Result<(), String> {
+    fn relation(&mut self, relation: &Relation) {
         let is_ours = self.table.name == relation.name
             && self.table.schema.as_ref().is_none_or(|schema| *schema == relation.schema);
-        let version = if is_ours { Some(self.version(relation)?) } else { None };
+        let version = if is_ours { self.version(relation).map(Some) } else { Ok(None) };
         if relation.id != OWN_RELATION {
             self.relations.insert(relation.id, version);
         }
-        Ok(())
+    }
+
+    /// Where the column is that was called `column` at the start: a table that never lost a column has each in its place
+    /// for ever, and this one has as many as then. So it was renamed for a while.
+    fn renamed(&self, relation: &Relation, column: &str) -> Option<usize> {
+        let index = self.known.iter().position(|known| known == column)?;
+        let is_new = |name: &String| !self.known.contains(name);
+        let is_same = self.known.len() == relation.columns.len();
+        (is_same && is_new(&relation.columns[index].name)).then_some(index)
     }
 
     fn version(&mut self, relation: &Relation) -> Result<Version, String> {
         let place = |column: &String| {
             let index = relation.columns.iter().position(|has| has.name == *column);
+            let index = index.or_else(|| self.renamed(relation, column));
             let index = index.ok_or_else(|| {
                 format!(
                     "rows of {} come without column `{column}`: it was dropped or renamed, or the \
@@ -133,8 +153,83 @@ impl Rows {
         Some(row.slice(start..end))
     }
 
+    /// How many bytes the value of one column has as it came: of bytea, half of its digits.
+    pub(super) fn byte_count(&self, version: Version, row: &[u8], column: usize) -> usize {
+        let Some(place) = self.versions[version.0 as usize].get(column) else { return 0 };
+        let span = pgoutput::columns(row).nth(place.index).flatten();
+        let count = span.map_or(0, |(start, end)| end - start);
+        if place.is_bytea { count.saturating_sub(2) / 2 } else { count }
+    }
+
     /// The columns that are read.
     pub(super) fn layout(&self) -> &Layout {
         &self.layout
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mapping::Preset;
+    use crate::pgoutput::encode_row;
+
+    const COLUMNS: [&str; 4] = ["id", "content", "type", "occurred_on_utc"];
+
+    fn rows() -> Rows {
+        let mapping = Mapping::preset(Preset::OutboxMessages);
+        Rows::new(&mapping, &mapping.table)
+    }
+
+    /// The table as pgoutput describes it, under the number 7.
+    fn described(columns: &[&str]) -> Vec<u8> {
+        let mut message = b"R\x00\x00\x00\x07public\0outbox_messages\0d".to_vec();
+        message.extend_from_slice(&(columns.len() as u16).to_be_bytes());
+        for column in columns {
+            message.push(0);
+            message.extend_from_slice(column.as_bytes());
+            message.extend_from_slice(b"\0\x00\x00\x00\x19\xff\xff\xff\xff");
+        }
+        message
+    }
+
+    fn insert() -> Vec<u8> {
+        let mut row = encode_row([Some(&b"1"[..]), Some(b"{}"), Some(b"t"), None]).to_vec();
+        row[1..5].copy_from_slice(&7_u32.to_be_bytes());
+        row
+    }
+
+    #[test]
+    fn a_column_that_was_renamed_for_a_while_is_known_by_its_place() {
+        let mut rows = rows();
+        rows.know(COLUMNS.iter().map(|&name| name.to_owned()));
+        let described = described(&["id", "payload", "type", "occurred_on_utc"]);
+        assert_eq!(rows.change(&described), Ok(None));
+        let row = insert();
+        let version = rows.change(&row).expect("it is read").expect("it is ours");
+        let mut fields = Fields::default();
+        rows.read(version, &row, &mut fields);
+        assert_eq!(
+            (fields.text(0), fields.text(1), fields.text(2)),
+            (Some("1"), Some("{}"), Some("t"))
+        );
+        assert_eq!(rows.byte_count(version, &row, 1), 2);
+    }
+
+    #[test]
+    fn a_column_that_is_missing_stops_nobody_before_a_row_comes_without_it() {
+        // One less than there were; the same number, but of a table that has lost one before; two that changed places.
+        let cases = [
+            (&COLUMNS[..], &["id", "type", "occurred_on_utc"][..]),
+            (&[], &["id", "payload", "type", "occurred_on_utc"]),
+            (&COLUMNS, &["id", "type", "payload", "occurred_on_utc"]),
+        ];
+        for (known, now) in cases {
+            let mut rows = rows();
+            rows.know(known.iter().map(|&name| name.to_owned()));
+            assert_eq!(rows.change(&described(now)), Ok(None), "it may come back");
+            assert!(rows.change(&insert()).is_err_and(|why| why.contains("`content`")));
+            assert_eq!(rows.change(&described(&COLUMNS)), Ok(None));
+            assert!(rows.change(&insert()).is_ok_and(|version| version.is_some()));
+        }
     }
 }

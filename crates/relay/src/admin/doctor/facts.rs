@@ -167,4 +167,6 @@ pub struct KnownSlot {
     pub lag_bytes: Option<i64>,
     pub last_commit_seconds: Option<f64>,
     pub has_publication: bool,
+    /// The table was not read to its end yet: until then the slot may not be there.
+    pub is_begun: bool,
 }

@@ -99,7 +99,14 @@ pub(super) fn slots(config: &Config, facts: &Facts, findings: &mut Vec<Finding>)
 pub(super) fn known_slots(config: &Config, facts: &Facts, findings: &mut Vec<Finding>) {
     for slot in &facts.known_slots {
         let name = &slot.name;
-        if !slot.is_there {
+        if !slot.is_there && slot.is_begun {
+            findings.push(Finding::warn(
+                "slots",
+                format!("slot {name} of {} was asked for and is not made yet: nothing is published", slot.outbox),
+                "A relay makes it as soon as transactions that were open have ended: let `millrace relay run` go on, or \
+                 start it again",
+            ));
+        } else if !slot.is_there {
             findings.push(Finding::fail(
                 "slots",
                 format!("slot {name} of {} was used by a relay and is gone: changes since may not be published", slot.outbox),

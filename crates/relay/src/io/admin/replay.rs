@@ -77,7 +77,7 @@ impl Replay {
         let (table, columns, outbox) = if matches!(config.source, Source::Messages { .. }) {
             let name = TableName { schema: None, name: String::new() };
             (
-                Table { name, oid: 0, columns: Vec::new(), is_plain: true },
+                Table { name, oid: 0, columns: Vec::new(), is_plain: true, has_dropped: false },
                 Vec::new(),
                 label(config, None),
             )

@@ -130,6 +130,7 @@ mod tests {
             oid: 1,
             columns: kinds.map(|(name, kind)| (name.to_owned(), kind.to_owned())).to_vec(),
             is_plain: true,
+            has_dropped: false,
         };
         let all = statement(&config, &table, None);
         assert!(
