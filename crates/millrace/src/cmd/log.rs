@@ -3,6 +3,7 @@
 use std::io::IsTerminal as _;
 use std::str::FromStr as _;
 
+use clap::ValueEnum as _;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt as _;
@@ -14,12 +15,12 @@ use super::terminal::LogWriter;
 /// What is logged, and how.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Log {
-    /// What to log: error, warn, info, debug, trace or off; PART=LEVEL for a part alone, commas between
-    #[arg(long, value_name = "FILTER", env = "MILLRACE_LOG", default_value = "info", value_parser = judged)]
-    log: String,
-    /// How to log: text, or json with one object a line
-    #[arg(long, value_name = "FORMAT", value_enum, default_value = "text")]
-    log_format: LogFormat,
+    /// What to log: error, warn, info, debug, trace or off; PART=LEVEL for a part alone, commas between [default: info]
+    #[arg(long, value_name = "FILTER", env = "MILLRACE_LOG", value_parser = judged)]
+    log: Option<String>,
+    /// How to log: text, or json with one object a line [default: text]
+    #[arg(long, value_name = "FORMAT", value_enum)]
+    log_format: Option<LogFormat>,
 }
 
 /// How log lines look.
@@ -30,9 +31,21 @@ pub(crate) enum LogFormat {
 }
 
 impl Log {
+    /// With what a file says where flags and environment are silent.
+    ///
+    /// # Errors
+    /// There is no such format, or the filter is wrong.
+    pub(crate) fn or(self, log: Option<&str>, format: Option<&str>) -> Result<Self, String> {
+        let format = format.map(|format| LogFormat::from_str(format, false)).transpose();
+        let format = format.map_err(|_| "log_format is text or json")?;
+        let log = self.log.or(log.map(judged).transpose()?);
+        Ok(Self { log, log_format: self.log_format.or(format) })
+    }
+
     /// Logs to standard error from here on.
     pub(crate) fn begin(&self) {
-        begin(&self.log, self.log_format);
+        let format = self.log_format.unwrap_or(LogFormat::Text);
+        begin(self.log.as_deref().unwrap_or("info"), format);
     }
 }
 

@@ -1,12 +1,14 @@
 //! `millrace relay inbox`: a queue into a table, once for each message-id.
 #![allow(clippy::disallowed_methods, reason = "starts the inbox, and what serves its metrics")]
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use client::Url;
 use relay::TableName;
 use relay::inbox::{Config, Counts, Metrics, OnRefused, Statements};
 
+use super::options::secret;
 use super::screen;
 use crate::cmd::log::Log;
 use crate::cmd::terminal;
@@ -32,18 +34,19 @@ pub(crate) struct Args {
         env = "DATABASE_URL",
         value_name = "URL",
         hide_env_values = true,
-        required_unless_present = "print_sql"
+        required_unless_present_any = ["print_sql", "database_file"]
     )]
     database: Option<String>,
+    /// A file with the database's URL and nothing else, such as a secret that is mounted
+    #[arg(long, env = "DATABASE_URL_FILE", value_name = "FILE")]
+    database_file: Option<PathBuf>,
     /// The broker: amqp://user:password@host:port/vhost, or amqps:// with cacertfile=FILE
-    #[arg(
-        long,
-        env = "AMQP_URL",
-        value_name = "URL",
-        hide_env_values = true,
-        default_value = "amqp://guest:guest@localhost:5672/%2F"
-    )]
-    url: String,
+    /// [default: amqp://guest:guest@localhost:5672/%2F]
+    #[arg(long, env = "AMQP_URL", value_name = "URL", hide_env_values = true)]
+    url: Option<String>,
+    /// A file with the broker's URL and nothing else
+    #[arg(long, env = "AMQP_URL_FILE", value_name = "FILE")]
+    url_file: Option<PathBuf>,
     /// The queue, which must be there
     #[arg(long, short, value_name = "NAME", required_unless_present = "print_sql")]
     queue: Option<String>,
@@ -116,8 +119,11 @@ pub(crate) fn run(args: Args) -> ExitCode {
 
 fn config(args: Args) -> Result<Config, String> {
     // Read here and not by clap, which would repeat the password of a bad one.
-    let url: Url = args.url.parse().map_err(|error| format!("--url: {error}"))?;
-    let (database, queue) = (args.database.unwrap_or_default(), args.queue.unwrap_or_default());
+    let url = secret(&args.url, &args.url_file)?;
+    let url = url.as_deref().unwrap_or("amqp://guest:guest@localhost:5672/%2F");
+    let url: Url = url.parse().map_err(|error| format!("--url: {error}"))?;
+    let database = secret(&args.database, &args.database_file)?.unwrap_or_default();
+    let queue = args.queue.unwrap_or_default();
     let config = Config::new(&database, url, &queue, &args.consumer.unwrap_or_default());
     let prefetch = args.prefetch.unwrap_or(Config::prefetch_for(args.batch));
     let config = Config { table: args.table, batch: args.batch, prefetch, ..config };

@@ -35,6 +35,12 @@ options! {
         /// The broker: amqp://user:password@host:port/vhost, or amqps:// with cacertfile=FILE
         #[arg(long, env = "AMQP_URL", value_name = "URL", hide_env_values = true)]
         url: String,
+        /// A file with the database's URL and nothing else, such as a secret that is mounted
+        #[arg(long, env = "DATABASE_URL_FILE", value_name = "FILE")]
+        database_file: PathBuf,
+        /// A file with the broker's URL and nothing else
+        #[arg(long, env = "AMQP_URL_FILE", value_name = "FILE")]
+        url_file: PathBuf,
         /// Columns that are known: outbox_messages, debezium [default: outbox_messages]
         #[arg(long, value_name = "NAME")]
         preset: String,
@@ -59,12 +65,6 @@ options! {
         /// Column that is NULL until a row is published; none
         #[arg(long, value_name = "COLUMN")]
         processed_column: String,
-        /// Column for the error of a row that is dead; none
-        #[arg(long, value_name = "COLUMN")]
-        error_column: String,
-        /// Column with a JSON object: the headers
-        #[arg(long, value_name = "COLUMN")]
-        headers_column: String,
         /// Value of the processed column in a published row: true, sent [default: the time]
         #[arg(long, value_name = "VALUE")]
         processed_value: String,
@@ -74,12 +74,12 @@ options! {
         /// Which rows wait, as an SQL condition: NOT sent, or status = 'pending' [default: the processed column is NULL]
         #[arg(long, value_name = "SQL")]
         pending_where: String,
-        /// Column whose value keeps the order of its rows, under --order key
+        /// Column for the error of a row that is dead; none
         #[arg(long, value_name = "COLUMN")]
-        key_column: String,
-        /// Exchange, as a template over columns: events, or outbox.{tenant} [default: the default exchange]
-        #[arg(long, value_name = "TEMPLATE")]
-        exchange: String,
+        error_column: String,
+        /// Column with a JSON object: the headers
+        #[arg(long, value_name = "COLUMN")]
+        headers_column: String,
         /// Columns that are headers, with commas between: tenant, trace_id=traceparent; none
         #[arg(long, value_name = "COLUMNS")]
         header_columns: String,
@@ -95,6 +95,12 @@ options! {
         /// Column of the property expiration: milliseconds
         #[arg(long, value_name = "COLUMN")]
         expiration_column: String,
+        /// Column whose value keeps the order of its rows, under --order key
+        #[arg(long, value_name = "COLUMN")]
+        key_column: String,
+        /// Exchange, as a template over columns: events, or outbox.{tenant} [default: the default exchange]
+        #[arg(long, value_name = "TEMPLATE")]
+        exchange: String,
         /// Routing key, as a template over columns [default: the preset's, {type}]
         #[arg(long, value_name = "TEMPLATE")]
         routing_key: String,
@@ -161,6 +167,19 @@ options! {
         /// Largest body in bytes; a larger one is dead at once [default: 16777216]
         #[arg(long, value_name = "BYTES")]
         body_bytes_max: usize,
+        // Options of `run` alone, which are here for the file: other commands pass them over.
+        #[arg(skip)]
+        metrics: String,
+        #[arg(skip)]
+        report_every: String,
+        #[arg(skip)]
+        json: bool,
+        #[arg(skip)]
+        log: String,
+        #[arg(skip)]
+        log_format: String,
+        #[arg(skip)]
+        unsafe_no_confirms: bool,
     }
 }
 
@@ -183,7 +202,7 @@ impl Options {
     /// # Errors
     /// It was not given.
     pub(crate) fn database(&self) -> Result<String, String> {
-        self.database.clone().ok_or_else(|| {
+        secret(&self.database, &self.database_file)?.ok_or_else(|| {
             "no database is named: --database postgres://user@host/name, or DATABASE_URL".into()
         })
     }
@@ -212,11 +231,22 @@ impl Options {
             (&self.processed_column, &mut mapping.processed),
             (&self.error_column, &mut mapping.error),
             (&self.headers_column, &mut mapping.headers),
+            (&self.correlation_id_column, &mut mapping.correlation_id),
+            (&self.content_type_column, &mut mapping.content_type_column),
+            (&self.priority_column, &mut mapping.priority),
+            (&self.expiration_column, &mut mapping.expiration),
             (&self.key_column, &mut mapping.key),
         ] {
             if let Some(text) = text {
                 *column = (text != "none" && !text.is_empty()).then(|| text.clone());
             }
+        }
+        for (text, setting) in [
+            (&self.processed_value, &mut mapping.processed_value),
+            (&self.dead_value, &mut mapping.dead_value),
+            (&self.pending_where, &mut mapping.pending_where),
+        ] {
+            setting.clone_from(text);
         }
         if let Some(text) = &self.order_by {
             mapping.order_by = list(text).map(str::to_owned).collect();
@@ -236,23 +266,12 @@ impl Options {
             template(&self.routing_key, mapping.routing_key, "--routing-key", &mut problems);
         if problems.is_empty() { Ok(mapping) } else { Err(problems) }
     }
-            (&self.correlation_id_column, &mut mapping.correlation_id),
-            (&self.content_type_column, &mut mapping.content_type_column),
-            (&self.priority_column, &mut mapping.priority),
-            (&self.expiration_column, &mut mapping.expiration),
 
     /// Everything a running relay needs.
     ///
     /// # Errors
     /// All that is wrong, each in a sentence.
     pub(crate) fn config(&self) -> Result<relay::Config, Vec<String>> {
-        for (text, setting) in [
-            (&self.processed_value, &mut mapping.processed_value),
-            (&self.dead_value, &mut mapping.dead_value),
-            (&self.pending_where, &mut mapping.pending_where),
-        ] {
-            setting.clone_from(text);
-        }
         use relay::{OnDead, OnSuccess, Order, Source};
         let mut problems = Vec::new();
         let mut keep = |result: Result<String, String>| match result {
@@ -268,11 +287,14 @@ impl Options {
             Mapping::preset(Preset::OutboxMessages)
         });
         let local: Url = "amqp://guest:guest@localhost:5672/%2F".parse().expect("it is a URL");
-        let broker = parsed(&self.url, local, "--url", &mut problems);
+        let url = secret(&self.url, &self.url_file);
+        let url = url.map_err(|problem| problems.push(problem)).unwrap_or_default();
+        let broker = parsed(&url, local, "--url", &mut problems);
         let mut config = relay::Config::new(database, broker, mapping);
         let name =
             |text: &Option<String>, other: &str| text.clone().unwrap_or_else(|| other.into());
         let slot = name(&self.slot, "millrace_relay");
+        config.has_default_slot = self.slot.is_none();
         let publication = name(&self.publication, "millrace_relay");
         let prefix = name(&self.prefix, "outbox");
         let sources = [
@@ -294,7 +316,6 @@ impl Options {
         for (value, setting) in [
             (self.workers, &mut config.workers),
             (self.lanes, &mut config.lanes),
-        config.has_default_slot = self.slot.is_none();
             (self.order_window, &mut config.order_window),
             (self.batch, &mut config.batch),
             (self.window, &mut config.window),
@@ -330,6 +351,26 @@ pub(crate) struct File {
     pub(crate) config: Option<PathBuf>,
 }
 
+/// A URL, or what stands in the file that is named instead.
+///
+/// # Errors
+/// The file cannot be read.
+pub(super) fn secret(
+    url: &Option<String>,
+    file: &Option<PathBuf>,
+) -> Result<Option<String>, String> {
+    let (None, Some(path)) = (url, file) else { return Ok(url.clone()) };
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| format!("{}: cannot be read: {error}", path.display()))?;
+    Ok(Some(text.trim().to_owned()))
+}
+
+/// Names with commas between; `none` is none.
+fn list(text: &str) -> impl Iterator<Item = &str> {
+    let text = if text.trim() == "none" { "" } else { text };
+    text.split(',').map(str::trim).filter(|name| !name.is_empty())
+}
+
 fn parsed<T: std::str::FromStr<Err: std::fmt::Display>>(
     text: &Option<String>,
     other: T,
@@ -351,26 +392,6 @@ fn one_of<T: Clone>(
     flag: &str,
     all: &[(&str, T)],
     setting: &mut T,
-/// A URL, or what stands in the file that is named instead.
-///
-/// # Errors
-/// The file cannot be read.
-pub(super) fn secret(
-    url: &Option<String>,
-    file: &Option<PathBuf>,
-) -> Result<Option<String>, String> {
-    let (None, Some(path)) = (url, file) else { return Ok(url.clone()) };
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| format!("{}: cannot be read: {error}", path.display()))?;
-    Ok(Some(text.trim().to_owned()))
-}
-
-/// Names with commas between; `none` is none.
-fn list(text: &str) -> impl Iterator<Item = &str> {
-    let text = if text.trim() == "none" { "" } else { text };
-    text.split(',').map(str::trim).filter(|name| !name.is_empty())
-}
-
     problems: &mut Vec<String>,
 ) {
     let Some(text) = text else { return };
@@ -401,6 +422,53 @@ mod tests {
         for word in ["--source", "--order", "workers is 0", "--exchange", "no database"] {
             assert!(all.contains(word), "{word} is not in {all}");
         }
+    }
+
+    #[test]
+    fn a_url_may_stand_in_a_file_of_its_own() {
+        let path = std::env::temp_dir().join(format!("relay-options-{}", std::process::id()));
+        std::fs::write(&path, "postgres://app:secret@db/shop\n").expect("it can be written");
+        let options = Options { database_file: Some(path.clone()), ..Options::default() };
+        assert_eq!(options.database().as_deref(), Ok("postgres://app:secret@db/shop"));
+        let both = Options { database: Some("postgres://db/other".into()), ..options.clone() };
+        assert_eq!(both.database().as_deref(), Ok("postgres://db/other"), "what is said itself");
+        std::fs::remove_file(&path).expect("it is there");
+        assert!(options.database().is_err_and(|why| why.contains("cannot be read")));
+    }
+
+    #[test]
+    fn the_file_takes_every_setting_that_the_table_of_settings_names() {
+        let table = include_str!("../../../../../docs/relay.md");
+        let table = table.split("## Settings").nth(1).expect("there is a table of settings");
+        let table = table.split("\n## ").next().unwrap_or_default();
+        let rows = table.lines().filter_map(|line| line.strip_prefix("| `")?.split(" |").next());
+        let names = rows.flat_map(|names| names.split(", ")).map(|name| name.replace('`', ""));
+        let mut count = 0;
+        for name in names {
+            let key = name.trim().trim_start_matches("--").replace('-', "_");
+            let taken = ["\"1s\"", "true", "7"]
+                .map(|value| toml::from_str::<Options>(&format!("{key} = {value}")).is_ok());
+            assert!(taken.contains(&true), "{key} is not taken");
+            count += 1;
+        }
+        assert!(count > 25, "{count} settings were found");
+    }
+
+    #[test]
+    fn none_is_no_column_also_where_several_may_stand() {
+        let options = Options {
+            preset: Some("debezium".into()),
+            order_by: Some("none".into()),
+            header_columns: Some(" none ".into()),
+            ..Options::default()
+        };
+        let mapping = options.mapping().expect("it is right");
+        assert!(mapping.order_by.is_empty() && mapping.header_columns.is_empty());
+        let header_columns = Some("tenant, trace = traceparent,".into());
+        let mapping = Options { header_columns, ..Options::default() }.mapping();
+        let headers = mapping.expect("it is right").header_columns;
+        let names: Vec<_> = headers.iter().map(|it| (&*it.column, &*it.header)).collect();
+        assert_eq!(names, [("tenant", "tenant"), ("trace", "traceparent")]);
     }
 
     #[test]

@@ -50,13 +50,29 @@ pub(crate) struct Args {
     check_config: bool,
 }
 
+impl Args {
+    /// With what the file says where flags are silent.
+    fn with_file(mut self) -> Result<Self, String> {
+        let Some(path) = self.file.config.clone() else { return Ok(self) };
+        self.options = self.options.with_file(Some(&path))?;
+        let Options { metrics, report_every, json, log, log_format, unsafe_no_confirms, .. } =
+            &self.options;
+        self.metrics = self.metrics.or(metrics.clone());
+        self.report_every = self.report_every.or(report_every.clone());
+        self.json |= json.unwrap_or_default();
+        self.unsafe_no_confirms |= unsafe_no_confirms.unwrap_or_default();
+        self.log = self.log.or(log.as_deref(), log_format.as_deref())?;
+        Ok(self)
+    }
+}
+
 /// Runs until a signal, or until it cannot go on.
 pub(crate) fn run(args: Args) -> ExitCode {
-    let config = match args.options.clone().with_file(args.file.config.as_deref()) {
-        Ok(options) => options.config(),
-        Err(problem) => Err(vec![problem]),
+    let args = match args.with_file() {
+        Ok(args) => args,
+        Err(problem) => return screen::fail(&format!("The settings are wrong:\n  {problem}")),
     };
-    let mut config = match config {
+    let mut config = match args.options.config() {
         Ok(config) => config,
         Err(problems) => {
             return screen::fail(&format!("The settings are wrong:\n  {}", problems.join("\n  ")));
