@@ -62,7 +62,11 @@ pub(super) fn identify(config: &Config, disk: &FileDisk) -> Result<Identified, S
         (Some(_) | None, existing) => {
             let identity = peers.identify(existing, fresh).map_err(StartError::Cluster)?;
             let secret = find_secret(config, peers, disk, Some(identity), existing)?;
-            secret::keep(&config.data_dir, &secret).map_err(StartError::Cluster)?;
+            match secret::keep(&config.data_dir, &secret) {
+                // A node whose disk is full starts again; what is not kept now is at the next start.
+                Err(why) if existing.is_some() => tracing::warn!("{why}"),
+                kept => kept.map_err(StartError::Cluster)?,
+            }
             Ok(Identified { identity, admitted: None, secret: Some(secret) })
         }
     }
