@@ -229,13 +229,12 @@ fn a_node_stops_although_a_client_does_not_answer() {
 #[test]
 fn a_second_sigterm_ends_a_node_that_cannot_stop() {
     let dir = Dir::new("second");
-    // A pipe that is full and is not read: the node hangs at the first word it says.
+    // A pipe that is full and is not read: the node hangs at the next word it says, which is that it stops.
     let (reader, writer) = std::io::pipe().unwrap();
     let writer = OwnedFd::from(writer);
-    fill(&writer);
-    let mut node = node(&dir.data(), "off", writer);
+    let mut node = node(&dir.data(), "info", writer.try_clone().unwrap());
     node.address();
-    node.signal(Signal::USR1);
+    fill(&writer);
     let mut status = None;
     until("a signal after the first ended it", || {
         node.signal(Signal::TERM);
