@@ -29,11 +29,15 @@ pub(crate) fn run(node: &Node, config: &Config) {
 /// What cannot be looked at, because no file can be opened, stays as it was.
 fn judged(before: Alarms, config: &Config, held: Option<u64>, free: Option<u64>) -> Alarms {
     // Whatever is configured: what was accepted already must fit the log.
-    let disk_free_limit = config.disk_free_limit.max(LOG_FILES_FREE * config.wal_file_bytes);
     Alarms {
         memory: held.map_or(before.memory, |bytes| bytes > config.memory_limit),
-        disk: free.map_or(before.disk, |bytes| bytes < disk_free_limit),
+        disk: free.map_or(before.disk, |bytes| bytes < disk_limit(config)),
     }
+}
+
+/// Whatever is configured: what was accepted already must fit the log.
+fn disk_limit(config: &Config) -> u64 {
+    config.disk_free_limit.max(LOG_FILES_FREE * config.wal_file_bytes)
 }
 
 /// Memory that this process holds, in bytes: the second field of `/proc/self/statm`, in pages.
@@ -57,11 +61,11 @@ fn words(
     free: Option<u64>,
 ) -> Vec<String> {
     let mut lines = Vec::new();
-    let (dir, limit) = (config.data_dir.display(), mebibytes(Some(config.disk_free_limit)));
+    let (dir, limit) = (config.data_dir.display(), mebibytes(Some(disk_limit(config))));
     let free = mebibytes(free);
     match (before.disk, after.disk) {
         (false, true) => lines.push(format!(
-            "low on disk: {free} are free for {dir}, and disk_free_limit is {limit}. Publishers wait, consumers go on. Let \
+            "low on disk: {free} are free for {dir}, and the limit is {limit} (disk_free_limit, or two log files). Publishers wait, consumers go on. Let \
              consumers take what is queued, make room on that file system, or set a lower disk_free_limit"
         )),
         (true, false) => lines
@@ -125,12 +129,9 @@ mod tests {
         let (none, disk) = (Alarms::default(), Alarms { disk: true, memory: false });
         let told = |before, after| words(before, after, &config, Some(700 << 20), Some(17 << 20));
         let [line] = &told(none, disk)[..] else { panic!("one alarm, one line") };
-        for part in [
-            "17 MiB are free",
-            "/var/lib/millrace",
-            "disk_free_limit is 2048 MiB",
-            "Publishers wait",
-        ] {
+        for part in
+            ["17 MiB are free", "/var/lib/millrace", "the limit is 2048 MiB", "Publishers wait"]
+        {
             assert!(line.contains(part), "{line}");
         }
         assert!(told(disk, none)[0].contains("no longer low on disk"));
