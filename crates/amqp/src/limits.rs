@@ -19,7 +19,7 @@ pub const FRAME_BYTES_MAX: u32 = 1_048_576;
 pub const SHORTSTR_BYTES_MAX: usize = 255;
 
 /// Bytes of a field table or array, with all it holds, without its length: as many as a frame holds.
-pub const TABLE_BYTES_MAX: usize = FRAME_BYTES_MAX as usize;
+pub const TABLE_BYTES_MAX: usize = 1_048_576;
 
 /// Fields of tables and elements of arrays, all levels of one table together.
 pub const TABLE_ENTRIES_MAX: usize = 65_536;

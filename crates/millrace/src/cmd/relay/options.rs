@@ -425,6 +425,7 @@ mod tests {
     }
 
     #[test]
+    #[allow(clippy::disallowed_methods, reason = "the test writes the file that is read")]
     fn a_url_may_stand_in_a_file_of_its_own() {
         let path = std::env::temp_dir().join(format!("relay-options-{}", std::process::id()));
         std::fs::write(&path, "postgres://app:secret@db/shop\n").expect("it can be written");
