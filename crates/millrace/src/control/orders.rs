@@ -80,7 +80,11 @@ async fn status(cluster: &ClusterHandle) -> Result<Status, String> {
 }
 
 async fn add(cluster: &ClusterHandle, node: u64, address: String) -> Result<String, String> {
-    let absent = cluster.catalog().nodes().find(|info| is_absent(info, node)).cloned();
+    let nodes = status(cluster).await?.nodes;
+    // A founder that is there and has not told of itself yet has come.
+    let is_here = |id: u64| nodes.iter().any(|it| it.id == id && it.connected);
+    let is_absent = |info: &&NodeInfo| is_absent(info, node) && !is_here(info.node.0);
+    let absent = cluster.catalog().nodes().find(is_absent).cloned();
     if let Some(NodeInfo { node: absent, .. }) = absent {
         return Err(format!(
             "node {} was added and has not come yet: start it with --join first, or take it out with \
@@ -88,7 +92,7 @@ async fn add(cluster: &ClusterHandle, node: u64, address: String) -> Result<Stri
             absent.0, absent.0
         ));
     }
-    let ours = status(cluster).await?.nodes.into_iter().find(|ours| ours.id == cluster.node().0);
+    let ours = nodes.into_iter().find(|ours| ours.id == cluster.node().0);
     if ours.is_none_or(|ours| ours.address.is_empty()) {
         return Err("this node has no peer port, so nobody can join it: start it again with \
                     --peer-listen ADDR:PORT"
