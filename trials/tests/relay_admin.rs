@@ -331,7 +331,8 @@ fn doctor_names_what_is_wrong_with_a_bad_outbox() {
          ALTER TABLE outbox_messages SET (autovacuum_enabled = false); \
          ALTER TABLE outbox_messages ENABLE ROW LEVEL SECURITY; \
          ALTER ROLE postgres IN DATABASE bad SET idle_in_transaction_session_timeout = '2s'; \
-         INSERT INTO millrace.relay_slots (slot, outbox, publication) VALUES ('gone', 'public.outbox_messages', 'p'); \
+         INSERT INTO millrace.relay_slots (slot, outbox, publication, confirmed_lsn) \
+           VALUES ('gone', 'public.outbox_messages', 'p', '0/1'); \
          INSERT INTO millrace.relay_failures (outbox, row_id, attempts, reason, error, dead_at) \
            VALUES ('public.outbox_messages', '1', 1, 'broken', 'its headers are no object', now())",
     );
