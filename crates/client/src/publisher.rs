@@ -15,6 +15,9 @@ use crate::error::Error;
 use crate::limits::SHORT_STRING_BYTES_MAX;
 use crate::window::{PublishSeq, Run, UnknownSeq, Window};
 
+/// Bytes of a content header frame beside the properties: frame head and end (8), class, weight and body size (12).
+const HEADER_FRAME_BYTES: usize = 20;
+
 /// What became of published messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
@@ -99,6 +102,14 @@ impl Outstanding {
         body: &[u8],
         out: &mut BytesMut,
     ) -> Result<PublishSeq, Error> {
+        // A header frame cannot be cut into several: the server would close the connection.
+        let room = (frame_max as usize).saturating_sub(HEADER_FRAME_BYTES);
+        if frame_max > 0 && raw_properties.len() > room {
+            let bytes = raw_properties.len();
+            return Err(Error::invalid(format!(
+                "the properties have {bytes} bytes, and a frame of this connection has {frame_max}"
+            )));
+        }
         let address = short_strings(to)?;
         let before = self.kept.len();
         let address = &address.bytes[..address.count];

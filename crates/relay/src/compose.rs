@@ -6,7 +6,7 @@ use bytes::BytesMut;
 use crate::attempts::{Fault, Reason};
 use crate::fields::Fields;
 use crate::headers;
-use crate::limits::SHORT_STRING_BYTES_MAX;
+use crate::limits::{HEADERS_BYTES_MAX, SHORT_STRING_BYTES_MAX};
 use crate::mapping::{Layout, Mapping};
 use crate::timestamp;
 
@@ -95,6 +95,12 @@ impl Composer {
         let priority = layout.priority.and_then(|at| fields.text(at));
         let priority = priority.map(priority_of).transpose().map_err(broken)?;
         let has_headers = write_headers(mapping, layout, fields, headers).map_err(broken)?;
+        if headers.len() > HEADERS_BYTES_MAX {
+            let bytes = headers.len();
+            return Err(broken(format!(
+                "the headers have {bytes} bytes, and at most {HEADERS_BYTES_MAX} fit into a message"
+            )));
+        }
         let table = match has_headers {
             true => Some(TableRef::validate(headers).map_err(|error| broken(error.to_string()))?),
             false => None,
@@ -305,6 +311,15 @@ mod tests {
         let empty = row(&[ID, Some(""), Some("t"), None]);
         assert!(of_messages.compose(&empty).is_ok_and(|message| message.body.is_empty()));
         assert!(composer(|_| ()).compose(&missing).is_ok(), "of a table, NULL is an empty body");
+    }
+
+    #[test]
+    fn headers_that_no_frame_has_room_for_are_a_fault_of_their_row() {
+        let mut composer = composer(|mapping| mapping.headers = Some("headers".into()));
+        let long = format!(r#"{{"a":"{}"}}"#, "x".repeat(HEADERS_BYTES_MAX));
+        let row = row(&[ID, Some("{}"), Some("t"), AT, Some(&long)]);
+        let fault = composer.compose(&row).expect_err("they do not fit");
+        assert!(fault.text.contains("fit into a message"), "{fault:?}");
     }
 
     #[test]

@@ -26,6 +26,8 @@ pub const BATCH_DEADLINE_MAX: Duration = Duration::from_secs(60);
 pub const ERROR_BYTES_MAX: usize = 1000;
 /// Columns that a mapping may read.
 pub const COLUMNS_MAX: usize = 64;
+/// Headers of a message, in bytes as AMQP encodes them: half of the frame that brokers propose.
+pub const HEADERS_BYTES_MAX: usize = 64 << 10;
 /// Longest exchange name, routing key and message-id that AMQP can carry.
 pub const SHORT_STRING_BYTES_MAX: usize = 255;
 /// Longest name that PostgreSQL keeps.

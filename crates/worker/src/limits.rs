@@ -8,6 +8,8 @@ pub const BUFFER_MAX: usize = 65_535;
 pub const BUFFER_BYTES: usize = 256 << 20;
 /// Largest body of a job, in bytes.
 pub const BODY_BYTES_MAX: usize = 16 << 20;
+/// Headers of a job, in bytes as AMQP encodes them: half of the frame that brokers propose.
+pub const HEADERS_BYTES_MAX: usize = 64 << 10;
 /// Jobs of one run (one request with several jobs).
 pub const RUN_JOBS_MAX: usize = 1000;
 /// Longest time of one attempt.

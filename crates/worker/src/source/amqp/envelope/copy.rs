@@ -5,6 +5,7 @@ use bytes::{Bytes, BytesMut};
 
 use super::name;
 use crate::job::Message;
+use crate::limits::HEADERS_BYTES_MAX;
 
 /// What is copied of the headers of an original, in bytes and fields: what a copy adds has room behind it, with any
 /// broker.
@@ -135,6 +136,12 @@ fn write(fields: &mut FieldWriter<'_>, changes: &[Change<'_>]) {
 }
 
 fn encode(properties: Properties<'_>, id: &str, headers: &[u8]) -> Result<Bytes, String> {
+    if headers.len() > HEADERS_BYTES_MAX {
+        let bytes = headers.len();
+        return Err(format!(
+            "the headers do not fit into a message: {bytes} bytes, and at most {HEADERS_BYTES_MAX} are sent"
+        ));
+    }
     let table = TableRef::validate(headers)
         .map_err(|error| format!("the headers do not fit into a message: {error}"))?;
     let message_id =
