@@ -15,6 +15,7 @@ pub mod providers;
 pub mod redis_server;
 pub mod relay;
 pub mod relay_bench;
+pub mod siege;
 pub mod sim;
 pub mod work_bench;
 pub mod work_soak;

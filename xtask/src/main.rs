@@ -67,6 +67,11 @@ const COMMANDS: &[Command] = &[
         run: trials::chaos,
     },
     Command {
+        name: "siege",
+        about: "[--only WORDS] [--quick] attacks on a node with 512 MiB",
+        run: trials::siege,
+    },
+    Command {
         name: "differential",
         about: "[--seeds A..B] random programs on RabbitMQ and Millrace",
         run: trials::differential,

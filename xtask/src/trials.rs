@@ -49,6 +49,15 @@ pub(crate) fn differential(words: &[String]) -> Outcome {
     run(trials.args(words))
 }
 
+/// `cargo xtask siege [options]`
+pub(crate) fn siege(words: &[String]) -> Outcome {
+    Build::Release.make()?;
+    let mut trials = trials("siege");
+    trials.arg("--broker").arg(Build::Release.millrace());
+    trials.arg("--dir").arg(target().join("siege"));
+    run(trials.args(words))
+}
+
 /// The program of the trials, about to do what `name` says.
 pub(crate) fn trials(name: &str) -> Command {
     cargo(&["run", "--quiet", "--release", "--package", "trials", "--", name])

@@ -69,6 +69,8 @@ enum Trial {
     WorkBench(work_bench::Options),
     /// A broker, a worker and an endpoint, harmed for a while; every job must have arrived
     WorkSoak(crate::work_soak::Options),
+    /// A node with little memory and few descriptors, attacked from outside, beside a client that behaves
+    Siege(crate::siege::Options),
     /// A worker whose handler does nothing (the measurement starts this by itself)
     #[command(hide = true)]
     NoopWorker(work_bench::noop::Options),
@@ -227,6 +229,7 @@ pub fn run() -> ExitCode {
         Trial::RelayBench(options) => relay_bench::run(options),
         Trial::WorkBench(options) => work_bench::run(options),
         Trial::WorkSoak(options) => crate::work_soak::run(options),
+        Trial::Siege(options) => crate::siege::run(options),
         Trial::NoopWorker(options) => work_bench::noop::run(options),
         Trial::Differential(options) => options.run(),
         Trial::Sim(simulation) => simulation.run().map_err(Failure::from),
