@@ -28,7 +28,6 @@ pub(crate) fn run(node: &Node, config: &Config) {
 
 /// What cannot be looked at, because no file can be opened, stays as it was.
 fn judged(before: Alarms, config: &Config, held: Option<u64>, free: Option<u64>) -> Alarms {
-    // Whatever is configured: what was accepted already must fit the log.
     Alarms {
         memory: held.map_or(before.memory, |bytes| bytes > config.memory_limit),
         disk: free.map_or(before.disk, |bytes| bytes < disk_limit(config)),
