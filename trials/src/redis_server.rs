@@ -8,7 +8,7 @@
 )]
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -92,7 +92,7 @@ impl RedisServer {
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         self.child = Some(command.spawn()?);
         let end = Instant::now() + START_MAX;
-        while TcpStream::connect(("127.0.0.1", self.port)).is_err() {
+        while !self.is_ready() {
             if Instant::now() > end {
                 let log = std::fs::read_to_string(self.dir.join("log")).unwrap_or_default();
                 return Err(io::Error::other(format!("Redis does not come up:\n{log}")));
@@ -100,6 +100,19 @@ impl RedisServer {
             std::thread::sleep(Duration::from_millis(10));
         }
         Ok(())
+    }
+
+    /// Whether it answers. A Redis that still reads its file takes connections and refuses all that is asked.
+    fn is_ready(&self) -> bool {
+        let ask = || -> io::Result<bool> {
+            let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
+            stream.set_read_timeout(Some(START_MAX))?;
+            stream.write_all(b"PING\r\n")?;
+            let mut answer = [0; 5];
+            stream.read_exact(&mut answer)?;
+            Ok(&answer == b"+PONG")
+        };
+        ask().unwrap_or(false)
     }
 }
 

@@ -724,3 +724,23 @@ async fn workers_and_redis_are_killed_at_any_step_and_every_job_ends() {
         assert_eq!(ids.len(), count, "{kind:?}: nobody dies twice");
     }
 }
+
+/// A Redis that still reads its file takes connections and refuses every command: a start ends after that.
+#[tokio::test]
+async fn a_redis_that_was_started_again_answers_at_once() {
+    let Some(mut server) = RedisServer::start(&["--key-load-delay", "500"]).unwrap() else {
+        return;
+    };
+    {
+        let stage = Stage { server };
+        let mut pipe = redis::pipe();
+        for number in 0..4_000 {
+            pipe.cmd("RPUSH").arg("many").arg(number).ignore();
+        }
+        pipe.query_async::<()>(&mut stage.connection().await).await.unwrap();
+        server = stage.server;
+    }
+    server.kill9().unwrap();
+    server.start_again().unwrap();
+    assert_eq!(Stage { server }.number(&["LLEN", "many"]).await, 4_000);
+}
