@@ -68,22 +68,46 @@ pub(crate) fn open<D: Disk>(disk: D, config: Config) -> Result<(Parts<D>, Recove
         Some(identity) => identity.expect(&config.identity)?,
         None => return Err(Error::refused(IDENTITY_FILE, "it vanished while it was read")),
     }
+    let scan = scan_whole(&disk, &config, Access::Write, &layout)?;
+    let files = load_groups(&disk, &config, &layout)?;
+    repair(&disk, &scan, &layout)?;
+    clear_suspicions(&disk, &layout, &files)?;
+    Ok(assemble(disk, config, lock, scan, files))
+}
+
+/// Reads what a start would find in a directory that was used before. Changes nothing.
+pub(crate) fn look<D: Disk>(disk: D, config: Config) -> Result<(Parts<D>, Recovered), Error> {
+    let lock = disk.lock().map_err(in_use)?;
+    let layout = survey_known(&disk)?;
+    match Identity::load(&disk)? {
+        Some(identity) => identity.expect(&config.identity)?,
+        None => return Err(Error::refused(IDENTITY_FILE, "there is none")),
+    }
+    let scan = scan_whole(&disk, &config, Access::Read, &layout)?;
+    let files = load_groups(&disk, &config, &layout)?;
+    Ok(assemble(disk, config, lock, scan, files))
+}
+
+/// Scans the log of a directory that was used before.
+fn scan_whole<D: Disk>(
+    disk: &D,
+    config: &Config,
+    access: Access,
+    layout: &Layout,
+) -> Result<Scan<D::File>, Error> {
     if layout.log_files.is_empty() {
         let why = "the directory was used before, but its log is gone; restore it, or start \
                    with an empty directory and a new incarnation";
         return Err(Error::refused(WAL_DIR, why));
     }
-    let scan = scan(&disk, &config, Access::Write, &layout.log_files)?;
+    let scan = scan(disk, config, access, &layout.log_files)?;
     if scan.last.is_none() && layout.log_files[0] > 1 {
         // The last file with batches is never given away.
         let why = "the log's files with data are gone, only prepared ones are left; restore \
                    them, or start with an empty directory and a new incarnation";
         return Err(Error::refused(WAL_DIR, why));
     }
-    let files = load_groups(&disk, &config, &layout)?;
-    repair(&disk, &scan, &layout)?;
-    clear_suspicions(&disk, &layout, &files)?;
-    Ok(assemble(disk, config, lock, scan, files))
+    Ok(scan)
 }
 
 fn in_use(error: io::Error) -> Error {

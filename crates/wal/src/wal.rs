@@ -80,6 +80,13 @@ impl<D: Disk> Wal<D> {
         Ok((wal, recovered))
     }
 
+    /// What a start would find in a directory that was used before, and a handle to read it with. Changes
+    /// nothing; the directory is locked as long as the handle is there.
+    pub fn look(disk: D, config: Config) -> Result<(Reader<D>, Recovered), Error> {
+        let (parts, recovered) = recovery::look(disk, config)?;
+        Ok((Reader::new(parts.shared), recovered))
+    }
+
     /// A handle to read entries with, for any thread.
     pub fn reader(&self) -> Reader<D> {
         Reader::new(Arc::clone(&self.shared))
