@@ -40,6 +40,37 @@ pub fn read(data: &[u8]) -> Option<ConfChangeV2> {
     Some(change)
 }
 
+/// Writes a change without a context as `raft` does.
+pub(crate) fn write(change: &ConfChangeV2) -> Bytes {
+    let mut out = Vec::new();
+    field(&mut out, NUMBER_1, change.get_transition() as u64);
+    for single in change.get_changes() {
+        let mut inner = Vec::new();
+        field(&mut inner, NUMBER_1, single.get_change_type() as u64);
+        field(&mut inner, NUMBER_2, single.node_id);
+        push_varint(&mut out, BYTES_2);
+        push_varint(&mut out, inner.len() as u64);
+        out.extend_from_slice(&inner);
+    }
+    out.into()
+}
+
+/// A number that is not zero.
+fn field(out: &mut Vec<u8>, tag: u64, number: u64) {
+    if number != 0 {
+        push_varint(out, tag);
+        push_varint(out, number);
+    }
+}
+
+fn push_varint(out: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        out.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
+}
+
 fn single(mut rest: &[u8]) -> Option<ConfChangeSingle> {
     let mut single = ConfChangeSingle::default();
     while !rest.is_empty() {
@@ -111,6 +142,16 @@ mod tests {
             change.mut_changes().push(single);
         }
         change
+    }
+
+    #[test]
+    fn what_is_written_is_what_raft_would_write() {
+        use ConfChangeTransition::{Auto, Explicit};
+        use ConfChangeType::{AddLearnerNode, AddNode, RemoveNode};
+        let nodes = [(AddNode, 1), (RemoveNode, 127), (AddLearnerNode, 128), (AddNode, u64::MAX)];
+        for change in [change(Auto, &[]), change(Explicit, &nodes), change(Explicit, &nodes[..1])] {
+            assert_eq!(write(&change), change.write_to_bytes().unwrap());
+        }
     }
 
     #[test]

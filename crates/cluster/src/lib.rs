@@ -27,6 +27,7 @@ mod rejoining;
 mod remote;
 mod replica;
 mod request;
+pub mod rescue;
 mod room;
 mod secret;
 pub mod shard;
@@ -36,7 +37,7 @@ mod waiter;
 
 pub use io::{
     Admission, AnswerReceiver, ClusterHandle, Config, Failure, StartError, Status, foresee,
-    kept_secret, launch, new_secret, start,
+    kept_secret, launch, new_secret, rescue_directory, start, survey_directory,
 };
 pub use membership::PeerConfig;
 pub use request::{Alarms, Answer, Delivery, Held, Leaving, Request, Ticket};

@@ -71,7 +71,7 @@ impl Genesis {
         Self { nodes: vec![node], groups_per_node: groups }
     }
 
-    fn catalog(&self) -> Catalog {
+    pub(crate) fn catalog(&self) -> Catalog {
         Catalog::genesis(&self.nodes, self.groups_per_node)
     }
 }

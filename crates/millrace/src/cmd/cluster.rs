@@ -1,5 +1,7 @@
 //! `millrace cluster`: how the nodes stand, and who is one.
 
+mod rescue;
+
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -23,12 +25,14 @@ A fourth:
   millrace cluster token > secret
   (on 10.0.0.4, with that file) millrace serve --node-id 4 --peer-listen 10.0.0.4:7000 \\
     --join 10.0.0.1:7000 --set cluster_secret_file=secret
+Most of the nodes are gone for good (read its help first):
+  millrace cluster rescue --help
 A node that lost its disk:
   millrace cluster replace 2 4
   (on its machine, with an empty data directory) millrace serve --node-id 4 ... --join 10.0.0.1:7000
 
 Every command talks to a running node of this machine, through the socket in its data directory;
-token reads the directory itself."
+token and rescue read the directory itself."
 )]
 pub(crate) struct Args {
     /// The data directory of a running node of this machine
@@ -78,6 +82,8 @@ enum Command {
         /// 3 or 5
         count: usize,
     },
+    /// When a majority is gone for good: go on with what this node, which must be stopped, has
+    Rescue(rescue::Args),
     /// Move leaders and replicas away from a node, before it is stopped for long
     Drain {
         /// Its number
@@ -88,13 +94,15 @@ enum Command {
 /// Asks, and prints what is answered.
 pub(crate) fn run(args: Args) -> ExitCode {
     let mut is_json = false;
-    let request = match args.command {
+    let Args { data_dir, command } = args;
+    let request = match command {
         Command::Token { new: true } => return print(Ok(cluster::new_secret())),
-        Command::Token { new: false } => return print(cluster::kept_secret(&args.data_dir)),
+        Command::Token { new: false } => return print(cluster::kept_secret(&data_dir)),
         Command::Status { json } => {
             is_json = json;
             Request::Status
         }
+        Command::Rescue(wish) => return rescue::run(&data_dir, &wish),
         Command::Add { node, address } => Request::Add { node, address },
         Command::Remove { node } => Request::Remove { node },
         Command::Replace { node, by } => Request::Replace { node, by },
@@ -106,7 +114,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
         // Nobody is left to tell if it is gone.
         let _ = writeln!(std::io::stderr(), "{words}");
     };
-    let answered = match control::ask(&args.data_dir, &request, progress) {
+    let answered = match control::ask(&data_dir, &request, progress) {
         Ok(Answer::Status(status)) if is_json => {
             serde_json::to_string(&status).map_err(|error| error.to_string())
         }

@@ -66,15 +66,64 @@ impl Node {
 
     /// Three nodes that are one broker.
     pub(crate) fn start_three(name: &str) -> Vec<Self> {
+        Self::start_cluster(name, 3)
+    }
+
+    /// So many nodes that are one broker.
+    pub(crate) fn start_cluster(name: &str, count: usize) -> Vec<Self> {
         let peers: Vec<_> = (1..)
-            .zip(addresses::free_addresses(3))
+            .zip(addresses::free_addresses(count))
             .map(|(node, address)| format!("{node}={address}"))
             .collect();
         let peers = peers.join(",");
         let arguments = |node: usize| {
             ["--node-id", &node.to_string(), "--peers", &peers].map(str::to_owned).to_vec()
         };
-        Self::launch_all(name, &[arguments(1), arguments(2), arguments(3)])
+        let nodes: Vec<_> = (1..=count).map(arguments).collect();
+        Self::launch_all(name, &nodes)
+    }
+
+    /// One that joins a cluster through `member`, under a number and an address that were added.
+    pub(crate) fn join(
+        name: &str,
+        member: &Self,
+        (number, address): (u64, &str),
+        at: &str,
+    ) -> Self {
+        let secret = member.dir.join("SECRET");
+        let setting = format!("cluster_secret_file={}", secret.display());
+        let number = number.to_string();
+        let place = ["--node-id", &number, "--peer-listen", address, "--join", at];
+        Self::start_with(&format!("{name}-{number}"), &[&place[..], &["--set", &setting]].concat())
+    }
+
+    pub(crate) fn data_dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Kills the process, and starts none.
+    pub(crate) fn kill(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+
+    /// Starts processes on what is left of nodes that do not run. They are ready together, or none is.
+    pub(crate) fn start_again(nodes: &mut [&mut Self]) {
+        for node in nodes.iter_mut() {
+            node.process = launch(&node.dir, &node.arguments);
+        }
+        for node in nodes {
+            node.url = url_of(&mut node.process);
+        }
+    }
+
+    /// Runs the node until it ends: its exit code, and what it says.
+    pub(crate) fn run_to_its_end(&self) -> (Option<i32>, String) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_millrace"));
+        command.stderr(Stdio::piped());
+        let process = spawn(command, &self.dir, &self.arguments);
+        let output = process.wait_with_output().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     }
 
     /// They are ready together, or none is.
@@ -131,6 +180,11 @@ impl Drop for Node {
         let _ = self.process.wait();
         let _ = std::fs::remove_dir_all(&self.dir);
     }
+}
+
+/// An address for a node's peer port.
+pub(crate) fn free_address() -> String {
+    addresses::free_addresses(1).remove(0)
 }
 
 fn launch(dir: &Path, arguments: &[String]) -> Child {
