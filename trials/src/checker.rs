@@ -4,6 +4,7 @@
 //! did not bite, a queue was not drained) is unknown, and unknown fails like invalid: only `valid`
 //! passes. How many nodes there were makes no difference here; faults name theirs.
 
+mod dead_letters;
 mod ending;
 mod facts;
 mod features;
@@ -28,8 +29,9 @@ pub struct Rules {
     pub faults_min: u64,
     /// Fewer sectors lost to power cuts prove nothing.
     pub sectors_min: u64,
-    /// A settle this close to a fault may be undone by it (Q5).
+    /// A settle this close to a fault may be undone by it (Q5): so long after one, so long before one.
     pub settle_horizon: Nanos,
+    pub settle_logged: Nanos,
     /// After the heal, every queue must confirm and deliver within this time (Q9).
     pub stuck_after: Nanos,
     /// Times of the broker may differ from ours by so much (T1, T2).
@@ -46,6 +48,7 @@ impl Default for Rules {
             faults_min: 1,
             sectors_min: 0,
             settle_horizon: 5 * SECOND,
+            settle_logged: 5 * SECOND,
             stuck_after: 20 * SECOND,
             clock_slack: SECOND / 50,
             order_of_flagged: true,
@@ -82,6 +85,10 @@ pub enum Promise {
     Duplicate,
     /// T4: one of lower priority before one of higher.
     Priority,
+    /// D1: a dead letter that came more than once to where it goes, and nothing had happened.
+    DeadTwice,
+    /// D2: dead letters of one queue out of the order in which they died.
+    DeadOrder,
     /// T5: what came in is not what went out and what is left.
     Books,
     /// F8: confirmed by a broker whose disk had failed.
@@ -106,6 +113,8 @@ impl fmt::Display for Promise {
             Self::Killed => "T2 dead without a reason",
             Self::Duplicate => "T3 duplicate",
             Self::Priority => "T4 out of priority",
+            Self::DeadTwice => "D1 dead letter repeated",
+            Self::DeadOrder => "D2 dead letters reordered",
             Self::Books => "T5 books",
             Self::Silence => "F8 confirmed after a failure",
             Self::Protocol => "protocol",
@@ -144,6 +153,8 @@ pub struct Counts {
     pub delays: u64,
     pub keys: u64,
     pub priorities: u64,
+    /// Dead letters that were judged for repeats and order.
+    pub letters: u64,
     pub faults: u64,
     pub sectors: u64,
     /// A1: longest time without any confirm for one queue, around a fault and away from all.
@@ -206,11 +217,11 @@ impl fmt::Display for Report {
             counts.settled_for_good,
         )?;
         if counts.died + counts.gone + counts.delays + counts.keys + counts.priorities > 0 {
-            let Counts { died, gone, delays, keys, priorities, .. } = counts;
+            let Counts { died, gone, delays, keys, priorities, letters, .. } = counts;
             writeln!(
                 f,
                 "  {died} dead letters, {gone} gone for a reason, judged: {delays} delays, \
-                 {keys} keys, {priorities} priorities"
+                 {keys} keys, {priorities} priorities, {letters} letters"
             )?;
         }
         for (promise, cases) in self.violations() {
@@ -232,6 +243,7 @@ pub fn check(history: &History, rules: &Rules) -> Report {
     let mut report = Report::default();
     promises::judge(&facts, rules, &mut report);
     features::judge(&facts, rules, &mut report);
+    dead_letters::judge(&facts, rules, &mut report);
     ending::judge(&facts, rules, &mut report);
     report
 }

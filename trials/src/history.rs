@@ -120,6 +120,10 @@ pub enum What {
     Books { q: String, books: Books },
     /// A clock on the wall was set: times of the broker may differ from ours from then on.
     Clock { node: u32, by_ms: i64 },
+    /// The time of some queues' group may have leapt: nobody was left to tell its leader what time it was.
+    Leap { group: u32 },
+    /// A group has another leader, or the same in a later term.
+    Leads { group: u32, node: u32 },
     /// Publishers try (`on`) or rest: confirms are missed only while they try.
     Load { on: bool },
     /// All harm is over.

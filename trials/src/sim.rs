@@ -80,6 +80,10 @@ pub struct Counts {
     pub visits: u64,
     /// Terms of groups with a leader.
     pub elections: u64,
+    /// Deliveries and settles that were watched while nothing but single nodes failed.
+    pub watched: u64,
+    /// Leaders whose time was compared with the last one's.
+    pub times: u64,
     /// Messages between nodes, and those lost with their connection.
     pub messages: u64,
     pub lost: u64,
@@ -94,8 +98,16 @@ const SERVES: Micros = 15_000_000;
 const DRAINS: Micros = 30_000_000;
 /// All replicas have applied the same within this time.
 const AGREES: Micros = 10_000_000;
-/// What was settled this long before a fault must stay settled.
-const HORIZON: Nanos = 5_000_000_000;
+/// What is settled so long after a fault, or so long before one, must stay settled.
+const HORIZON: Nanos = 2_000_000_000;
+const LOGGED: Nanos = 500_000_000;
+/// Long after the last settle: nothing may come back.
+const QUIET: Micros = 10_000_000;
+
+/// Nodes that fail one after the other while nothing else is wrong.
+const FAILURES: u32 = 2;
+/// After such a failure, until the next.
+const CALM: Micros = 800_000;
 
 /// Runs one seed.
 pub fn run(seed: u64, size: Size) -> Outcome {
@@ -110,6 +122,8 @@ pub fn run(seed: u64, size: Size) -> Outcome {
         snapshots: world.snapshots,
         visits: world.clients.visits(),
         elections: watch.elections(),
+        watched: watch.holds.judged,
+        times: watch.times.judged,
         messages: network.sent,
         lost: network.lost,
         breaks: network.breaks,
@@ -120,6 +134,7 @@ pub fn run(seed: u64, size: Size) -> Outcome {
         confirmed_min: 50,
         faults_min: 1,
         settle_horizon: HORIZON,
+        settle_logged: LOGGED,
         stuck_after: (SERVES + size.healed_ms * 1000 + DRAINS) * 1000,
         order_of_flagged: false,
         ..Rules::default()
@@ -145,10 +160,12 @@ fn live(world: &mut World, size: Size) {
     }
     let end = world.agenda.now() + size.healed_ms * 1000;
     world.run_until(end, |_| false);
+    if size.nodes >= 3 && !fail_cleanly(world) {
+        return;
+    }
     world.diary.saw("world", What::Load { on: false });
     drain(world);
-    // Long after the last settle: nothing may come back.
-    let end = world.agenda.now() + 2 * HORIZON / 1000;
+    let end = world.agenda.now() + QUIET;
     world.run_until(end, |_| false);
     for node in 0..size.nodes {
         world.crash(node, Death::PowerCut);
@@ -156,6 +173,24 @@ fn live(world: &mut World, size: Size) {
     if wait(world, SERVES, "the nodes do not serve after a power cut", World::is_whole) {
         drain(world);
     }
+}
+
+/// One node fails after the other, under load: what clients have at the other nodes does not suffer.
+fn fail_cleanly(world: &mut World) -> bool {
+    world.watch.holds.begin();
+    for _ in 0..FAILURES {
+        let end = world.agenda.now() + CALM;
+        world.run_until(end, |_| false);
+        let node = world.chance.within(0, world.nodes.len() as u64) as usize;
+        let death = if world.chance.percent(50) { Death::PowerCut } else { Death::Kill };
+        world.crash(node, death);
+        if !wait(world, SERVES, "the nodes do not serve after one failed", World::is_whole) {
+            return false;
+        }
+    }
+    let end = world.agenda.now() + CALM;
+    world.run_until(end, |_| false);
+    true
 }
 
 /// Everything is answered, every queue is empty, and all replicas are the same.

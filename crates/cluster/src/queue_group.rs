@@ -272,10 +272,14 @@ impl QueueGroup {
     /// Whether deliveries are to begin now.
     pub(crate) fn may_dispatch(&mut self, now_ms: u64) -> bool {
         let machine = self.queues.machine();
-        let is_applied = |(origin, seq): (Origin, u64)| machine.last_parcel(origin) >= seq;
+        let is_applied = |(origin, seq): (Origin, u64)| {
+            machine.last_parcel(origin) >= seq || cfg!(bug_own_settles_not_awaited)
+        };
         let is_due = self.gathering.as_ref().is_some_and(|awaiting| {
             let has_come = self.applied >= awaiting.index && awaiting.own.is_none_or(is_applied);
-            (awaiting.nodes.is_empty() && has_come) || awaiting.until_ms <= now_ms
+            (awaiting.nodes.is_empty() && has_come)
+                || awaiting.until_ms <= now_ms
+                || cfg!(bug_dispatch_before_joins)
         });
         if is_due {
             self.gathering = None;

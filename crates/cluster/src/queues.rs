@@ -498,6 +498,14 @@ impl Queues {
         assert!(!waits || self.gathered_since_ms.is_some(), "settles wait, and nobody knows");
     }
 
+    /// Panics if the bytes of a message that lives lie nowhere. For tests.
+    pub(crate) fn check_places(&self) {
+        for lane in self.machine.lanes() {
+            let live = self.machine.live(lane).expect("a lane of the machine");
+            self.bodies.check_places(lane, live);
+        }
+    }
+
     fn gather(&mut self, count: u64) {
         self.gathered += count;
         self.gathered_since_ms.get_or_insert(self.now_ms);

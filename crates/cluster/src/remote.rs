@@ -75,7 +75,12 @@ impl Remote {
             | Request::Admit { .. }
             | Request::EndSession { .. } => None,
         });
-        self.consumers.values().cloned().chain(asking).collect()
+        let consumers = self.consumers.values().cloned();
+        let mut told: Vec<Attachment> = consumers.chain(asking).collect();
+        if cfg!(bug_held_not_told) {
+            told.iter_mut().for_each(|attachment| attachment.held = Ranges::new());
+        }
+        told
     }
 
     /// This node leads: its groups take over what was kept here.

@@ -79,6 +79,7 @@ fn run_in(options: &Options, schedule: &Schedule, dir: &Path) -> Result<Outcome,
         &Rules {
             confirmed_min: CONFIRMED_MIN,
             settle_horizon: HORIZON.as_nanos() as Nanos,
+            settle_logged: HORIZON.as_nanos() as Nanos,
             // What a dead node held comes back when it has been away for a while: behind what was given
             // to others meanwhile, and flagged.
             order_of_flagged: false,

@@ -130,6 +130,7 @@ fn run_in(options: &Options, make: MakeHarm, dir: &Path) -> Result<Outcome, Fail
     }
     let rules = harm.rules(Rules {
         settle_horizon: HORIZON.as_nanos() as Nanos,
+        settle_logged: HORIZON.as_nanos() as Nanos,
         order_of_flagged: options.kind == Kind::Millrace,
         ..Rules::default()
     });

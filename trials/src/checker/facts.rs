@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::{Rules, SECOND};
 use crate::history::{
     Books, DISCONNECT, History, Marks, MessageId, Names, Nanos, Stage, Traits, What, Why,
 };
@@ -112,8 +113,13 @@ pub(super) struct Facts {
     pub(super) marks: BTreeMap<MessageId, Marks>,
     /// When and why messages died, per queue.
     pub(super) deaths: BTreeMap<(u32, MessageId), Vec<(Nanos, Why)>>,
-    /// A clock was set: nobody knows what time it is for the broker.
+    /// A clock was set while the broker looked at it: nobody knows what time it is there.
     pub(super) has_clock_faults: bool,
+    /// Clocks were set, and it is known when that may have changed the broker's time.
+    pub(super) has_set_clocks: bool,
+    leaps: Vec<Nanos>,
+    /// When some group got a leader, where histories tell.
+    pub(super) leaders: Vec<Nanos>,
     pub(super) protocol: Vec<String>,
     pub(super) cut_short: Vec<String>,
     pub(super) last: Nanos,
@@ -207,7 +213,9 @@ impl Facts {
                 let queue = self.names.number(q);
                 self.queues.entry(queue).or_default().books = Some(*books);
             }
-            What::Clock { .. } => self.has_clock_faults = true,
+            What::Clock { .. } => self.has_set_clocks = true,
+            What::Leads { .. } => self.leaders.push(t),
+            What::Leap { .. } => self.leaps.push(t),
             What::Load { on: true } => self.load.push((t, Nanos::MAX)),
             What::Load { on: false } => {
                 if let Some(open) = self.load.last_mut().filter(|(_, end)| *end == Nanos::MAX) {
@@ -257,6 +265,17 @@ impl Facts {
     /// Whether a fault has any part in `from..=to`.
     pub(super) fn harmed_within(&self, from: Nanos, to: Nanos) -> bool {
         self.faults.iter().take_while(|fault| fault.t0 <= to).any(|fault| fault.t1 >= from)
+    }
+
+    /// Whether as much time went by for the broker from `from` to `to` as for us, but for the slack.
+    pub(super) fn is_time_known(&self, from: Nanos, to: Nanos) -> bool {
+        let leapt = self.has_set_clocks && self.leaps.iter().any(|leap| (from..=to).contains(leap));
+        !self.has_clock_faults && !leapt
+    }
+
+    /// What times of the broker may differ by. A new leader goes by its own clock if that is nearly right.
+    pub(super) fn clock_slack(&self, rules: &Rules) -> Nanos {
+        rules.clock_slack + if self.has_set_clocks { 2 * SECOND } else { 0 }
     }
 
     /// What arguments ask of `queue`, if it is not plain.

@@ -11,7 +11,7 @@ use crate::history::{Marks, MessageId, Nanos, Traits, Why};
 pub(super) fn judge(facts: &Facts, rules: &Rules, report: &mut Report) {
     deaths(facts, rules, report);
     early(facts, rules, report);
-    duplicates(facts, report);
+    duplicates(facts, rules, report);
     for (queue, deliveries) in &facts.sequence {
         let highest = facts.traits(*queue).map_or(0, |traits| traits.max_priority);
         if highest > 0 {
@@ -60,8 +60,8 @@ fn may_be_double(facts: &Facts, queue: u32, traits: &Traits, id: MessageId) -> b
         let Some((from, confirmed)) = came_within(publish) else { return false };
         let is_before = from < until;
         // With clocks that are set nobody knows how long the window was.
-        is_before
-            && (facts.has_clock_faults || confirmed.saturating_add((window_ms + 1) * MS) >= from)
+        let has_set = facts.has_clock_faults || facts.has_set_clocks;
+        is_before && (has_set || confirmed.saturating_add((window_ms + 1) * MS) >= from)
     })
 }
 
@@ -105,19 +105,15 @@ fn is_over(
     let was_sent_here = publish.is_some_and(|publish| publish.queues.contains(&queue));
     let own = facts.marks.get(&id).and_then(|marks| marks.ttl_ms).filter(|_| was_sent_here);
     let Some(ttl_ms) = own.into_iter().chain(traits.ttl_ms).min() else { return false };
-    if facts.has_clock_faults {
-        return true;
-    }
     let sent = publish.and_then(came_within).map_or(0, |(from, _)| from);
     // To a queue of dead letters it came later still.
-    t.saturating_add(rules.clock_slack) >= sent.saturating_add(ttl_ms * MS)
+    !facts.is_time_known(sent, t)
+        || t.saturating_add(facts.clock_slack(rules)) >= sent.saturating_add(ttl_ms * MS)
 }
 
 /// T1: the first delivery from the queue that it was sent to.
 fn early(facts: &Facts, rules: &Rules, report: &mut Report) {
-    if facts.has_clock_faults {
-        return;
-    }
+    let slack = facts.clock_slack(rules);
     for (id, marks) in &facts.marks {
         let (Some(delay_ms), Some(publish)) = (marks.delay_ms, facts.publishes.get(id)) else {
             continue;
@@ -126,8 +122,11 @@ fn early(facts: &Facts, rules: &Rules, report: &mut Report) {
         for queue in &publish.queues {
             let taken = facts.taken.get(&(*queue, *id));
             let Some(first) = taken.and_then(|taken| taken.deliveries.first()) else { continue };
+            if !facts.is_time_known(sent, first.t) {
+                continue;
+            }
             report.counts.delays += 1;
-            if first.t.saturating_add(rules.clock_slack) < sent.saturating_add(delay_ms * MS) {
+            if first.t.saturating_add(slack) < sent.saturating_add(delay_ms * MS) {
                 let (name, text) = (facts.names.name(*queue), facts.names.text(*id));
                 let after = first.t.saturating_sub(sent) / MS;
                 let case = format!("{text} on {name}: {delay_ms} ms, came after {after}");
@@ -141,10 +140,8 @@ fn early(facts: &Facts, rules: &Rules, report: &mut Report) {
 type Within = (Nanos, Nanos, MessageId);
 
 /// T3: where both were delivered, and came within the window for certain.
-fn duplicates(facts: &Facts, report: &mut Report) {
-    if facts.has_clock_faults {
-        return;
-    }
+fn duplicates(facts: &Facts, rules: &Rules, report: &mut Report) {
+    let slack = facts.clock_slack(rules) - rules.clock_slack;
     let mut of_key: BTreeMap<(u32, u64), Vec<Within>> = BTreeMap::new();
     for (id, marks) in &facts.marks {
         let (Some(key), Some(publish)) = (marks.key, facts.publishes.get(id)) else { continue };
@@ -164,9 +161,13 @@ fn duplicates(facts: &Facts, report: &mut Report) {
         all.sort_unstable();
         let window_ms = facts.traits(queue).and_then(|traits| traits.dedup_ms).unwrap_or(0);
         for pair in all.windows(2) {
-            report.counts.keys += 1;
             let [(from, until, one), (other_from, other_until, other)] = pair else { continue };
-            let apart = (*until).max(*other_until).saturating_sub((*from).min(*other_from));
+            let (first, last) = ((*from).min(*other_from), (*until).max(*other_until));
+            if !facts.is_time_known(first, last) {
+                continue;
+            }
+            report.counts.keys += 1;
+            let apart = last.saturating_sub(first).saturating_add(slack);
             if apart < window_ms.saturating_sub(1) * MS {
                 let name = facts.names.name(queue);
                 let (one, other) = (facts.names.text(*one), facts.names.text(*other));

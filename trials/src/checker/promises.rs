@@ -176,8 +176,8 @@ fn resurrected(
 ) {
     let done = taken.settles.iter().find(|settle| settle.outcome != Outcome::Requeued);
     let Some(done) = done.filter(|_| attempts == Some(1)) else { return };
-    let horizon = rules.settle_horizon;
-    if facts.harmed_within(done.t.saturating_sub(horizon), done.t.saturating_add(horizon)) {
+    let (from, to) = (done.t.saturating_sub(rules.settle_horizon), done.t + rules.settle_logged);
+    if facts.harmed_within(from, to) {
         return;
     }
     report.counts.settled_for_good += 1;

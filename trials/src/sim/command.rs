@@ -57,6 +57,9 @@ const LINES_SHOWN: usize = 40;
 struct Totals {
     counts: Counts,
     confirmed: u64,
+    /// Settles and dead letters that were judged.
+    settles: u64,
+    letters: u64,
     failed: Vec<u64>,
     harms: BTreeMap<&'static str, u64>,
 }
@@ -136,6 +139,8 @@ impl Totals {
         all.power_cuts += one.power_cuts;
         all.checkpoints += one.checkpoints;
         all.elections += one.elections;
+        all.watched += one.watched;
+        all.times += one.times;
         all.visits += one.visits;
         all.snapshots += one.snapshots;
         all.messages += one.messages;
@@ -143,6 +148,8 @@ impl Totals {
         all.breaks += one.breaks;
         all.ms += one.ms;
         self.confirmed += outcome.report.counts.confirmed;
+        self.settles += outcome.report.counts.settled_for_good;
+        self.letters += outcome.report.counts.letters;
         for (harm, count) in &outcome.harms {
             *self.harms.entry(harm).or_default() += count;
         }
@@ -162,6 +169,12 @@ impl Totals {
         println!(
             "  {crashes} crashes, {power_cuts} of them power cuts; {elections} leaders elected; \
              {checkpoints} checkpoints, {snapshots} snapshots installed; {visits} queues came and went; {messages} messages, {lost} lost with {breaks} connections"
+        );
+        let Counts { watched, times, .. } = self.counts;
+        println!(
+            "  judged: {} settles, {} dead letters, {times} leaders by their time, {watched} deliveries and \
+             settles while single nodes failed",
+            self.settles, self.letters,
         );
         let harms: Vec<String> =
             self.harms.iter().map(|(harm, count)| format!("{harm} {count}")).collect();

@@ -41,12 +41,18 @@ pub(super) struct Nemesis {
     /// Nodes are slow now and then: much then comes for one turn of a shard. Some seeds have none, and keep
     /// the stories that they once failed with.
     has_slow_nodes: bool,
+    /// The files of one node are damaged now and then while it is down: all the others must be whole to make
+    /// up for that. As above, in some seeds.
+    has_damage: bool,
+    /// Which node that is.
+    pub(super) damaged: Option<usize>,
 }
 
 impl Nemesis {
     pub(super) fn new(seed: u64) -> Self {
         let (sets_clocks, has_slow_nodes) = (seed.is_multiple_of(2), seed.is_multiple_of(5));
-        Self { sets_clocks, has_slow_nodes, ..Self::default() }
+        let has_damage = matches!(seed % 9, 0 | 8);
+        Self { sets_clocks, has_slow_nodes, has_damage, ..Self::default() }
     }
 }
 
@@ -167,6 +173,39 @@ impl World {
         self.note(kind, node);
         let count = self.chance.within(1, 25);
         self.nodes[node].disk.fail_at(count, fault);
+    }
+
+    /// While the node is down a bit flips in one of its files. Not in the newest of the log: of what was written
+    /// last nobody can tell whether it ever was.
+    pub(super) fn damage(&mut self, node: usize) {
+        let Nemesis { has_damage, damaged, is_over, .. } = self.nemesis;
+        let is_others = damaged.is_some_and(|other| other != node);
+        if !has_damage || is_over || is_others || self.nodes.len() < 3 || self.chance.percent(40) {
+            return;
+        }
+        let disk = self.nodes[node].disk.clone();
+        let mut paths = disk.paths();
+        let newest = paths.iter().filter(|path| path.starts_with("wal/")).rev().take(2).cloned();
+        let newest: Vec<String> = newest.collect();
+        paths.retain(|path| {
+            let is_log = path.starts_with("wal/0") && !newest.contains(path);
+            is_log || path.starts_with("groups/")
+        });
+        if paths.is_empty() {
+            return;
+        }
+        let path = &paths[self.chance.within(0, paths.len() as u64) as usize];
+        let contents = disk.contents(path).unwrap_or_default();
+        let places = contents.len().max(1) as u64;
+        // Where something is written.
+        let drawn: Vec<u64> = (0..50).map(|_| self.chance.within(0, places)).collect();
+        let is_written = |at: &u64| contents.get(*at as usize).is_some_and(|byte| *byte != 0);
+        let Some(at) = drawn.into_iter().find(is_written) else { return };
+        disk.flip_bit(path, at * 8 + self.chance.within(0, 8));
+        self.nemesis.damaged = Some(node);
+        self.watch.damaged(node);
+        self.note("damage", node);
+        self.line(&format!("node {}: byte {at} of {path} is damaged", node + 1));
     }
 
     fn slow_disk(&mut self, node: usize) {

@@ -18,6 +18,8 @@ use super::store::Store;
 pub(super) const GROUPS: u32 = 3;
 /// Small log files, so that they are recycled all the time.
 const FILE_BYTES: u64 = 48 << 10;
+/// All that can be reached are connected to a process by then.
+const YOUNG: Micros = 1_500_000;
 /// The wall clock when the simulation begins.
 const WALL_MS: u64 = 1_700_000_000_000;
 /// The bits of a session's number that say which node it lives on.
@@ -63,12 +65,22 @@ pub(super) struct Life {
 /// What was found on the disk at a start.
 pub(super) struct Found {
     pub(super) life: Life,
-    /// The entries of each group: index, term, data.
     pub(super) logs: Logs,
 }
 
-/// Per group: the index of the checkpoint, and the entries above it.
-pub(super) type Logs = BTreeMap<u32, (u64, Vec<(u64, u64, bytes::Bytes)>)>;
+/// By group.
+pub(super) type Logs = BTreeMap<u32, Log>;
+
+/// A group's log as it was found.
+#[derive(Debug, Default)]
+pub(super) struct Log {
+    /// The index of the checkpoint.
+    pub(super) checkpoint: u64,
+    /// The entries above it: index, term, data.
+    pub(super) entries: Vec<(u64, u64, bytes::Bytes)>,
+    /// Version, term, vote and commit.
+    pub(super) hard_state: Option<bytes::Bytes>,
+}
 
 impl Node {
     pub(super) fn new(
@@ -99,7 +111,14 @@ impl Node {
         let mut config = Config::new(Identity::load(&self.disk)?.unwrap_or(fresh));
         config.file_bytes = FILE_BYTES;
         config.ballast_bytes = 0;
-        let (wal, recovered) = Wal::open(self.disk.clone(), config)?;
+        let (mut wal, mut recovered) = Wal::open(self.disk.clone(), config)?;
+        let mut keeper = wal.keeper();
+        let genesis = genesis(members);
+        if members.len() > 1 {
+            // What is damaged here is whole on the other nodes.
+            let groups = genesis.groups_per_node * members.len() as u32;
+            wal.set_aside_damaged(&mut keeper, &mut recovered, 0..=groups)?;
+        }
         let metas = recovered.groups.iter().filter_map(|(group, found)| {
             Some((GroupId(*group), found.checkpoint.as_ref()?.segments.clone()))
         });
@@ -107,7 +126,7 @@ impl Node {
         let logs = logs(&wal, &recovered)?;
         let boot = Boot::next(&self.disk)?;
         let me = Member { node: self.id, boot, seed: self.seed };
-        let groups = Groups::recover(me, &genesis(members), &wal.reader(), recovered)?;
+        let groups = Groups::recover(me, &genesis, &wal.reader(), recovered)?;
         let catalog = groups.catalog()?;
         let shards = groups.into_shards(me, self.shards, Sizes::of(FILE_BYTES));
         let life = Life {
@@ -115,7 +134,7 @@ impl Node {
             turns: vec![Micros::MAX; shards.len()],
             busy_until: vec![0; shards.len()],
             shards,
-            store: Store::new(wal, metas)?,
+            store: Store::new(wal, keeper, metas)?,
             catalog,
             reconciled: 0,
             started: now,
@@ -136,6 +155,18 @@ impl Node {
     /// Whether clients can connect.
     pub(super) fn is_serving(&self) -> bool {
         self.life.as_ref().is_some_and(|life| life.reconciled >= life.shards.len())
+    }
+
+    /// Whether the process has started so lately that others may not be connected to it.
+    pub(super) fn is_young(&self, now: Micros) -> bool {
+        self.life.as_ref().is_some_and(|life| now < life.started + YOUNG)
+    }
+
+    /// Panics if a shard cannot say where a message is that its queues have.
+    pub(super) fn check(&self, nth: u64) {
+        if let Some(life) = &self.life {
+            life.shards[nth as usize % life.shards.len()].check_places();
+        }
     }
 
     pub(super) fn open_session(&mut self) -> Option<SessionId> {
@@ -213,6 +244,12 @@ impl Life {
         }
     }
 
+    /// Whether its replica of the group is in no later term.
+    pub(super) fn knows_no_later(&self, group: GroupId, term: u64) -> bool {
+        let reports = self.shards.iter().flat_map(|shard| shard.report_groups(false));
+        reports.filter(|report| report.group == group).any(|report| report.term <= term)
+    }
+
     /// Something for a group's shard.
     pub(super) fn tell_group(&mut self, group: GroupId, input: Input) {
         self.inboxes[Shard::of(group, self.shards.len())].push(input);
@@ -248,8 +285,9 @@ fn logs(wal: &Wal<SimDisk>, recovered: &Recovered) -> Result<Logs, Error> {
         for entry in &found.entries {
             entries.push((entry.index, entry.term, reader.read(entry.place)?));
         }
-        let index = found.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.index);
-        logs.insert(*group, (index, entries));
+        let checkpoint = found.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.index);
+        let hard_state = found.hard_state.clone();
+        logs.insert(*group, Log { checkpoint, entries, hard_state });
     }
     Ok(logs)
 }

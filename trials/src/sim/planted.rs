@@ -21,7 +21,7 @@ struct Planted {
     seeds: &'static str,
 }
 
-const PLANTED: [Planted; 5] = [
+const PLANTED: [Planted; 11] = [
     Planted { name: "bug_vote_not_synced", words: "before the sync", seeds: SEEDS },
     Planted {
         name: "bug_confirm_before_majority",
@@ -32,6 +32,12 @@ const PLANTED: [Planted; 5] = [
     // It takes a crash in the moment between: one seed of twenty has one.
     Planted { name: "bug_dead_letter_settled_first", words: "never delivered", seeds: MANY_SEEDS },
     Planted { name: "bug_delay_forgotten", words: "came after", seeds: SEEDS },
+    Planted { name: "bug_dispatch_before_joins", words: "is held by", seeds: SEEDS },
+    Planted { name: "bug_held_not_told", words: "is held by", seeds: SEEDS },
+    Planted { name: "bug_settles_not_told", words: "and comes back", seeds: SEEDS },
+    Planted { name: "bug_own_settles_not_awaited", words: "and comes back", seeds: SEEDS },
+    Planted { name: "bug_leader_clock", words: "the time of group", seeds: MANY_SEEDS },
+    Planted { name: "bug_snapshot_first_extent", words: "lies nowhere", seeds: MANY_SEEDS },
 ];
 
 /// Seeds tried before a bug counts as missed.
@@ -47,9 +53,13 @@ pub(super) fn hunt(root: &Path, word: &str) -> io::Result<bool> {
         PLANTED.iter().filter(|planted| planted.name.contains(word))
     {
         let output = run(&build(name, root)?, seeds)?;
-        let told = String::from_utf8_lossy(&output.stdout).into_owned();
+        // What breaks an assertion is said on the other stream.
+        let told = [&output.stdout[..], &output.stderr[..]].concat();
+        let told = String::from_utf8_lossy(&told).into_owned();
         let seen = told.lines().find(|line| line.contains(words));
-        let failed = told.lines().filter(|line| line.trim_start().starts_with("again:")).count();
+        let is_failed =
+            |line: &&str| line.trim_start().starts_with("again:") || line.contains(" panicked: ");
+        let failed = told.lines().filter(is_failed).count();
         match seen.filter(|_| !output.status.success()) {
             Some(line) => println!("{name}: caught in {failed} of {seeds} seeds: {}", line.trim()),
             None => {

@@ -94,10 +94,11 @@ const FILL_BYTES: u64 = 32 << 10;
 
 impl Store {
     pub(super) fn new(
-        mut wal: Wal<SimDisk>,
+        wal: Wal<SimDisk>,
+        keeper: Keeper<SimDisk>,
         metas: BTreeMap<GroupId, Vec<SegmentMeta>>,
     ) -> Result<Self, Error> {
-        let (reader, keeper) = (wal.reader(), wal.keeper());
+        let reader = wal.reader();
         let mut opened = BTreeMap::new();
         for (group, metas) in &metas {
             for meta in metas {

@@ -68,6 +68,30 @@ fn five_nodes_hold_their_promises() {
 }
 
 #[test]
+fn a_node_whose_files_are_damaged_comes_back_by_the_others() {
+    let mut damages = 0;
+    for seed in (8..45).filter(|seed| matches!(seed % 9, 0 | 8)) {
+        let size = if seed % 2 == 0 { Size { load_ms: 3_000, ..short(3) } } else { short(3) };
+        let outcome = run(seed, size);
+        assert_eq!(outcome.report.verdict(), Verdict::Valid, "seed {seed}: {}", outcome.report);
+        damages += outcome.harms.get("damage").copied().unwrap_or(0);
+    }
+    assert!(damages > 0);
+}
+
+#[test]
+fn settles_dead_letters_and_times_are_judged() {
+    let mut judged = (0, 0, 0);
+    for seed in 1..9 {
+        let Outcome { report, counts, .. } = run(seed, short(3));
+        judged.0 += report.counts.settled_for_good;
+        judged.1 += counts.watched;
+        judged.2 += counts.times;
+    }
+    assert!(judged.0 > 500 && judged.1 > 500 && judged.2 > 50, "{judged:?}");
+}
+
+#[test]
 fn one_node_keeps_what_it_confirmed_through_crashes_and_power_cuts() {
     let counts = holds(1..21, Size { load_ms: 8_000, ..short(1) });
     assert!(counts.crashes > 40 && counts.power_cuts > 20, "{counts:?}");
@@ -110,4 +134,24 @@ fn a_slow_leader_that_is_deposed_keeps_the_credit_of_its_consumers() {
 #[test]
 fn many_dead_letters_at_once_are_more_than_one_batch() {
     holds(700_279..700_280, Size::default());
+}
+
+#[test]
+fn dead_letters_of_a_priority_leave_where_another_delivers() {
+    holds(4_000_282..4_000_283, Size::default());
+}
+
+#[test]
+fn what_takes_the_place_of_entries_as_the_power_goes_is_no_loss() {
+    holds(2_000_233..2_000_234, Size::default());
+}
+
+#[test]
+fn a_process_that_has_died_answers_nobody() {
+    holds(3_000_649..3_000_650, Size { nodes: 1, ..Size::default() });
+}
+
+#[test]
+fn a_replica_that_was_set_aside_comes_up_while_nothing_else_happens() {
+    holds(4_000_293..4_000_294, Size::default());
 }

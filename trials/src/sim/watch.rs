@@ -1,7 +1,10 @@
 //! What must hold inside, at every moment: the watcher sees every write, every message and every
 //! confirm, and knows nothing of how the nodes come to them.
 
-use std::collections::BTreeMap;
+mod holds;
+mod times;
+
+use std::collections::{BTreeMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
 
@@ -10,7 +13,9 @@ use machine::{Command, EntryReader, GroupId, QueueId};
 use raft::eraftpb::MessageType;
 use wal::{CommitBatch, Item};
 
-use super::node::Logs;
+use super::node::{self, Logs};
+pub(super) use holds::Holds;
+pub(super) use times::{Leader, Times};
 
 /// An entry, as far as it matters here.
 #[derive(Debug, PartialEq, Eq)]
@@ -54,7 +59,9 @@ impl std::fmt::Display for Status {
 /// One node's log of one group.
 #[derive(Debug, Default)]
 struct Log {
-    /// With what is being written.
+    /// What was handed out to be written and is not known to be on the disk, in order.
+    pending: VecDeque<Mark>,
+    /// With that.
     appended: BTreeMap<u64, Rc<Record>>,
     synced: BTreeMap<u64, Rc<Record>>,
     /// Everything up to here is in a checkpoint on its disk.
@@ -75,6 +82,10 @@ pub(super) struct Watch {
     digests: BTreeMap<(u32, u64), (usize, u64)>,
     places: BTreeMap<(QueueId, u64), String>,
     copies: BTreeMap<(QueueId, String), u64>,
+    /// The node whose disk was damaged: what was on it may not be.
+    damaged: Option<usize>,
+    pub(super) holds: Holds,
+    pub(super) times: Times,
     violations: Vec<String>,
 }
 
@@ -89,6 +100,8 @@ impl Watch {
     }
 
     pub(super) fn take_violations(&mut self) -> Vec<String> {
+        let found = self.holds.take_violations().into_iter().chain(self.times.take_violations());
+        found.for_each(|text| self.violated(text));
         std::mem::take(&mut self.violations)
     }
 
@@ -96,6 +109,11 @@ impl Watch {
         if self.violations.len() < VIOLATIONS_MAX {
             self.violations.push(text);
         }
+    }
+
+    /// The disk of `node` has forgotten something.
+    pub(super) fn damaged(&mut self, node: usize) {
+        self.damaged = Some(node);
     }
 
     /// Groups that had a leader in more terms than one.
@@ -109,6 +127,7 @@ impl Watch {
             batch.items().iter().map(|(group, item)| (*group, mark(item))).collect();
         for (group, mark) in &marks {
             let log = self.logs.entry((node, *group)).or_default();
+            log.pending.push_back(mark.clone());
             match mark {
                 Mark::Entry { index, record } => {
                     log.appended.split_off(index);
@@ -124,6 +143,7 @@ impl Watch {
     /// That is on the disk of `node` now.
     pub(super) fn synced(&mut self, node: usize, marks: Vec<(u32, Mark)>) {
         for (group, mark) in marks {
+            self.logs.entry((node, group)).or_default().pending.pop_front();
             match mark {
                 Mark::Entry { index, record } => {
                     self.cut(node, group, index);
@@ -160,24 +180,39 @@ impl Watch {
 
     /// The log of `node` was read after a start: what was synced must be there.
     pub(super) fn recovered(&mut self, node: usize, logs: &Logs) {
+        let is_damaged = self.damaged == Some(node);
         let groups: Vec<u32> =
             self.logs.keys().filter(|(of, _)| *of == node).map(|(_, group)| *group).collect();
         for group in groups {
-            let empty = (0, Vec::new());
-            let (checkpoint, entries) = logs.get(&group).unwrap_or(&empty);
+            let empty = node::Log::default();
+            let node::Log { checkpoint, entries, hard_state } = logs.get(&group).unwrap_or(&empty);
             let found: BTreeMap<u64, Rc<Record>> =
                 entries.iter().map(|(at, term, data)| (*at, record(*term, data))).collect();
             let log = self.logs.entry((node, group)).or_default();
             log.checkpoint = *checkpoint;
             log.commit = 0;
+            let pending = std::mem::take(&mut log.pending);
             let lost = log.synced.range(checkpoint + 1..).find(|(index, record)| {
                 let now = found.get(index);
-                // What was being written when the power went may have replaced it.
-                now != Some(record) && (now.is_none() || now != log.appended.get(index))
+                // What was being written when the power went may have taken its place, or some of it.
+                now != Some(record) && !pending.iter().any(|mark| mark.explains(**index, now))
             });
-            let lost = lost.map(|(index, record)| (*index, record.term));
+            let lost = lost.map(|(index, record)| (*index, record.term)).filter(|_| !is_damaged);
+            let voted = hard_state.as_ref().map_or((0, 0), |state| voted(state));
+            let may_be =
+                |mark: &Mark| matches!(mark, Mark::Voted { term, vote } if (*term, *vote) == voted);
+            let before = std::mem::replace(&mut log.voted, voted);
+            let is_known = before == voted || is_damaged || pending.iter().any(may_be);
+            let forgot = (!is_known).then_some((before, voted));
             log.appended.split_off(&(checkpoint + 1));
             log.appended.extend(found.iter().map(|(at, record)| (*at, Rc::clone(record))));
+            if let Some(((term, vote), (is, now))) = forgot {
+                self.violated(format!(
+                    "node {}: in term {term} of group {group} it had voted for {vote}; after the start \
+                     it is in term {is} and voted for {now}",
+                    node + 1
+                ));
+            }
             if let Some((index, term)) = lost {
                 let is = found.get(&index).map(|record| record.term);
                 self.violated(format!(
@@ -215,7 +250,9 @@ impl Watch {
             return;
         }
         let holders = self.holders.get(&(group.0, id.to_owned()));
-        let count = holders.map_or(0, BTreeMap::len);
+        // It may have been on the damaged disk when that counted.
+        let damaged = self.damaged.filter(|node| holders.is_none_or(|it| !it.contains_key(node)));
+        let count = holders.map_or(0, BTreeMap::len) + usize::from(damaged.is_some());
         if count * 2 <= self.nodes.min(REPLICAS) {
             let on: Vec<usize> =
                 holders.into_iter().flat_map(BTreeMap::keys).map(|node| node + 1).collect();
@@ -330,14 +367,31 @@ fn mark(item: &Item) -> Mark {
         // Only after damage: not simulated yet.
         Item::Reset(_) | Item::Rejoined => Mark::Truncated { from: u64::MAX },
         Item::HardState(state) => {
-            // Version, term, vote, commit.
-            let field = |at: usize| {
-                let bytes = state.get(at..at + 8).and_then(|bytes| bytes.try_into().ok());
-                bytes.map_or(0, u64::from_le_bytes)
-            };
-            Mark::Voted { term: field(1), vote: field(9) }
+            let (term, vote) = voted(state);
+            Mark::Voted { term, vote }
         }
     }
+}
+
+impl Mark {
+    /// Whether writing it, or some of it, leaves `now` at `index`.
+    fn explains(&self, index: u64, now: Option<&Rc<Record>>) -> bool {
+        match self {
+            Self::Entry { index: at, record } if *at == index => Some(record) == now,
+            Self::Entry { index: at, .. } => *at < index && now.is_none(),
+            Self::Truncated { from } => *from <= index && now.is_none(),
+            Self::Voted { .. } => false,
+        }
+    }
+}
+
+/// Term and vote of a hard state: version, term, vote, commit.
+fn voted(state: &[u8]) -> (u64, u64) {
+    let field = |at: usize| {
+        let bytes = state.get(at..at + 8).and_then(|bytes| bytes.try_into().ok());
+        bytes.map_or(0, u64::from_le_bytes)
+    };
+    (field(1), field(9))
 }
 
 fn record(term: u64, data: &[u8]) -> Rc<Record> {

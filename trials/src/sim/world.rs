@@ -14,7 +14,7 @@ use super::network::{By, Network, Told};
 use super::node::{Node, home};
 use super::snapshots::Errand;
 use super::store::{Append, Flush, Flushed, Reading};
-use super::watch::Watch;
+use super::watch::{Leader, Watch};
 use super::{Diary, states};
 use crate::history::What;
 use crate::workload::Chance;
@@ -219,6 +219,8 @@ impl World {
     fn deliver_answers(&mut self) {
         while !self.answers.is_empty() {
             for (node, session, answer) in std::mem::take(&mut self.answers) {
+                // It died in the same moment: nobody hears it.
+                let Some(_) = &self.nodes[node].life else { continue };
                 let life = self.nodes[node].lives;
                 if home(session) != node {
                     let text = format!("node {} answers {session:?}", node + 1);
@@ -308,6 +310,23 @@ impl World {
             if self.watch.stands(node, &state) {
                 let (group, term) = (state.group.0, state.term);
                 self.line(&format!("node {} leads group {group} in term {term}", node + 1));
+                self.diary.saw("world", What::Leads { group, node: node as u32 + 1 });
+                if self.nodes[node].is_young(self.agenda.now()) {
+                    self.watch.holds.forget();
+                }
+            }
+        }
+        self.compare_times(node, shard);
+    }
+
+    /// What time it is in the groups that a shard leads.
+    fn compare_times(&mut self, node: usize, shard: usize) {
+        let (now, number) = (self.agenda.now(), self.nodes[node].lives);
+        let Some(life) = &self.nodes[node].life else { return };
+        for (group, term, time_ms) in life.shards[shard].group_times() {
+            let leader = Leader { node, life: number, term };
+            if self.watch.times.leads(group.0, leader, now, time_ms) {
+                self.diary.saw("world", What::Leap { group: group.0 });
             }
         }
     }
@@ -512,7 +531,15 @@ impl World {
     fn arrive(&mut self, from: usize, to: usize, generation: u64) {
         let messages = self.network.arrive((from, to), generation, self.agenda.now());
         let peer = self.nodes[from].id;
+        let number = self.nodes[to].lives;
         let Some(life) = &mut self.nodes[to].life else { return };
+        for message in &messages {
+            if let Message::Leads { group, term, .. } = message
+                && life.knows_no_later(*group, *term)
+            {
+                self.watch.times.heard(group.0, to, number, *term);
+            }
+        }
         if !messages.is_empty() {
             life.hear(peer, messages);
             self.wake(to);
@@ -534,7 +561,8 @@ impl World {
     fn disk_failed(&mut self, node: usize, error: &wal::Error) {
         self.line(&format!("node {}: {error}", node + 1));
         // A disk that nobody broke does not fail.
-        if self.nemesis.is_over || !matches!(error, wal::Error::Disk { .. }) {
+        let is_damaged = self.nemesis.damaged == Some(node);
+        if !is_damaged && (self.nemesis.is_over || !matches!(error, wal::Error::Disk { .. })) {
             self.protocol(format!("node {} stops: {error}", node + 1));
         }
         let is_cut = self.chance.percent(70);
@@ -551,7 +579,9 @@ impl World {
         let says_goodbye = death == Death::Kill;
         self.network.died(node, says_goodbye, &mut self.chance, &mut self.agenda);
         self.clients.disconnected(node, &mut self.diary);
+        self.watch.holds.gone(node);
         self.fall(node, death);
+        self.damage(node);
         let down = match self.chance.percent(60) {
             true => self.chance.within(20_000, 900_000),
             false => self.chance.within(900_000, 5_000_000),
@@ -641,6 +671,7 @@ impl World {
         let now = self.agenda.now();
         for node in 0..self.nodes.len() {
             let life = self.nodes[node].lives;
+            self.nodes[node].check(now / LOOK);
             if self.nodes[node].life.is_some() && self.chance.percent(70) {
                 let soon = self.chance.within(0, LOOK);
                 self.agenda.after(soon, Event::Flush { node, life });

@@ -23,6 +23,17 @@ impl Bodies {
             bodies.check(queue, readers, self.is_turn_of(queue));
         }
     }
+
+    /// Panics if something that lives lies nowhere. For tests.
+    pub(crate) fn check_places(&self, queue: QueueId, live: &Ranges) {
+        let extents = self.queues.get(&queue).map(|bodies| &bodies.extents);
+        let extents = extents.into_iter().flatten();
+        let lies: Ranges = extents.map(|(first, extent)| *first..*first + extent.count).collect();
+        for span in live.ranges() {
+            let placed = lies.within(span.clone()).len();
+            assert_eq!(placed, span.end - span.start, "{span:?} of {queue:?} lies nowhere");
+        }
+    }
 }
 
 impl QueueBodies {

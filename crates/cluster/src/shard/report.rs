@@ -86,6 +86,12 @@ impl Shard {
         led.flat_map(|found| found.queues.machine().attachments()).collect()
     }
 
+    /// The groups that are led here: their term, and what time it was there at the last step.
+    pub fn group_times(&self) -> impl Iterator<Item = (GroupId, u64, u64)> + '_ {
+        let led = self.groups.iter().filter(|(_, found)| found.serves());
+        led.map(|(group, found)| (*group, found.replica.term(), found.time.at(self.now)))
+    }
+
     /// The node that this shard is of.
     pub fn node(&self) -> NodeId {
         self.me.node

@@ -111,10 +111,22 @@ fn a_delayed_message_does_not_come_early() {
     assert!(breaks(Promise::Early, parts(900)));
     assert!(!breaks(Promise::Early, parts(1_010)));
     assert_eq!(judged(parts(1_010)).counts.delays, 1);
-    let clock = at(1, What::Clock { node: 1, by_ms: 5_000 });
-    let mut set = parts(900);
-    set.push(vec![clock]);
-    assert!(!breaks(Promise::Early, set), "nobody knows what time it was for the broker");
+    let clock = || at(1, What::Clock { node: 1, by_ms: 5_000_000 });
+    let leap = |ms| at(ms, What::Leap { group: 1 });
+    let with = |parts: Vec<Vec<Event>>, more: Vec<Event>| [parts, vec![more]].concat();
+    let late = |ms| {
+        let marks = Marks { delay_ms: Some(9_000), ..Marks::default() };
+        vec![queue(Traits::default(), None), sent(10, "a:1", marks), vec![got(ms, "q", "a:1")]]
+    };
+    assert!(
+        breaks(Promise::Early, with(late(900), vec![clock()])),
+        "the group goes by its own time"
+    );
+    assert!(breaks(Promise::Early, with(late(900), vec![leap(2), clock()])), "that was before");
+    assert!(!breaks(Promise::Early, with(late(900), vec![clock(), leap(500)])));
+    assert!(!breaks(Promise::Early, with(late(7_900), vec![clock()])), "clocks are a little off");
+    let fault = What::Fault { kind: "clock".into(), node: 1, t0: 1, t1: 2, sectors: 0 };
+    assert!(!breaks(Promise::Early, with(late(900), vec![at(1, fault)])), "nobody knows the time");
 }
 
 #[test]

@@ -97,6 +97,7 @@ impl Consumer {
             _ => outside.chance.within(0, 1_500) == 0,
         };
         if leaves && may_leave {
+            outside.watch.holds.left(home.session);
             // Some say goodbye, some just go.
             if outside.chance.percent(60) {
                 outside.ask(home, vec![Request::EndSession { ticket: Ticket(9) }]);
@@ -183,6 +184,7 @@ impl Consumer {
                 _ => What::Ack { q, m, ep },
             };
             outside.diary.saw(&name, what);
+            outside.watch.holds.let_go((*lane, *seq), home.session, outcome.is_final());
             settled.entry((*number, *lane, outcome)).or_default().insert(*seq..seq + 1);
             false
         });
@@ -262,6 +264,10 @@ impl Consumer {
         for (seq, (head, body)) in (delivery.first_seq..).zip(messages) {
             let m = String::from_utf8_lossy(head).into_owned();
             outside.watch.delivered(delivery.queue, seq, &m, takes_dead);
+            if self.plan().kind == Kind::Durable {
+                let session = delivery.consumer.session;
+                outside.watch.holds.given((delivery.queue, seq), session, &m);
+            }
             let what = What::Dlv {
                 q: self.plan().name.to_owned(),
                 m: m.clone(),

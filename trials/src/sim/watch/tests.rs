@@ -120,14 +120,59 @@ fn what_was_synced_is_there_after_a_start() {
         Item::Entry { data, .. } => data.clone(),
         other => panic!("{other:?}"),
     };
-    let whole = (0, vec![(1, 1, data(&["a:1"])), (2, 1, data(&["a:2"]))]);
+    let log = |checkpoint, entries| node::Log { checkpoint, entries, hard_state: None };
+    let whole = log(0, vec![(1, 1, data(&["a:1"])), (2, 1, data(&["a:2"]))]);
     watch.recovered(0, &Logs::from([(1, whole)]));
     assert!(watch.take_violations().is_empty());
-    let checkpointed = (1, vec![(2, 1, data(&["a:2"]))]);
+    let checkpointed = log(1, vec![(2, 1, data(&["a:2"]))]);
     watch.recovered(0, &Logs::from([(1, checkpointed)]));
     assert!(watch.take_violations().is_empty());
-    watch.recovered(0, &Logs::from([(1, (0, vec![(1, 1, data(&["a:1"]))]))]));
+    watch.recovered(0, &Logs::from([(1, log(0, vec![(1, 1, data(&["a:1"]))]))]));
     assert_eq!(watch.take_violations().len(), 1);
+}
+
+#[test]
+fn what_was_being_written_may_have_taken_the_place_of_what_was_synced() {
+    let data = |ids: &[&str]| match &entry(1, 2, ids).items()[0].1 {
+        Item::Entry { data, .. } => data.clone(),
+        other => panic!("{other:?}"),
+    };
+    let is_lost = |is_written: bool| {
+        let mut watch = Watch::new(3);
+        write(&mut watch, 0, &entry(1, 1, &["a:1"]));
+        write(&mut watch, 0, &entry(2, 1, &["a:2"]));
+        if is_written {
+            watch.appended(0, &entry(1, 2, &["b:1"]));
+            watch.appended(0, &entry(2, 2, &["b:2"]));
+        }
+        // The second of them did not get that far.
+        let entries = vec![(1, 2, data(&["b:1"]))];
+        let found = node::Log { checkpoint: 0, entries, hard_state: None };
+        watch.recovered(0, &Logs::from([(1, found)]));
+        !watch.take_violations().is_empty()
+    };
+    assert!(!is_lost(true));
+    assert!(is_lost(false));
+}
+
+#[test]
+fn a_synced_vote_is_there_after_a_start() {
+    let found = |term, voted| {
+        let state = match &vote(term, voted).items()[0].1 {
+            Item::HardState(state) => state.clone(),
+            other => panic!("{other:?}"),
+        };
+        Logs::from([(1, node::Log { hard_state: Some(state), ..node::Log::default() })])
+    };
+    let mut watch = Watch::new(3);
+    write(&mut watch, 0, &vote(4, 2));
+    watch.recovered(0, &found(4, 2));
+    watch.appended(0, &vote(5, 1));
+    watch.recovered(0, &found(5, 1));
+    assert!(watch.take_violations().is_empty(), "it was being written");
+    watch.recovered(0, &found(4, 2));
+    watch.recovered(0, &found(4, 3));
+    assert_eq!(watch.take_violations().len(), 2);
 }
 
 #[test]
