@@ -308,25 +308,39 @@ impl Bodies {
         queue: QueueId,
         consumer: ConsumerId,
         ticket: Option<Ticket>,
+        live: Option<&Ranges>,
     ) -> (Ranges, bool) {
-        match self.queues.get_mut(&queue) {
-            Some(bodies) => bodies.outbox.withdraw(consumer, ticket),
-            None => (Ranges::new(), false),
-        }
+        let Some(bodies) = self.queues.get_mut(&queue) else { return (Ranges::new(), false) };
+        let (withdrawn, is_answered_later) = bodies.outbox.withdraw(consumer, ticket);
+        bodies.wait_no_more(withdrawn.ranges(), live);
+        (withdrawn, is_answered_later)
     }
 
     /// The queue is over for `consumer`: what waited, and never leaves now.
-    pub(crate) fn cancelled(&mut self, queue: QueueId, consumer: ConsumerId) -> Vec<Outgoing> {
+    pub(crate) fn cancelled(
+        &mut self,
+        queue: QueueId,
+        consumer: ConsumerId,
+        live: Option<&Ranges>,
+    ) -> Vec<Outgoing> {
         let bodies = self.queues.get_mut(&queue).filter(|bodies| !bodies.outbox.is_empty());
-        bodies.map(|bodies| bodies.outbox.cancel(consumer)).unwrap_or_default()
+        let Some(bodies) = bodies else { return Vec::new() };
+        let cancelled = bodies.outbox.cancel(consumer);
+        bodies.wait_no_more(cancelled.iter().map(Outgoing::span), live);
+        cancelled
     }
 
-    /// Nothing waits to leave any more: what did.
-    pub(crate) fn take_waiting(&mut self) -> Vec<(QueueId, Outgoing)> {
+    /// Nothing waits to leave any more: what did. `live` tells what of a queue is alive.
+    pub(crate) fn take_waiting<'a>(
+        &mut self,
+        live: impl Fn(QueueId) -> Option<&'a Ranges>,
+    ) -> Vec<(QueueId, Outgoing)> {
         self.away.clear();
         let mut taken = Vec::new();
         for (&queue, bodies) in &mut self.queues {
-            taken.extend(bodies.outbox.take_all().into_iter().map(|outgoing| (queue, outgoing)));
+            let all = bodies.outbox.take_all();
+            bodies.wait_no_more(all.iter().map(Outgoing::span), live(queue));
+            taken.extend(all.into_iter().map(|outgoing| (queue, outgoing)));
             let before = bodies.hot_bytes();
             bodies.leaves.clear();
             self.hot_bytes = self.hot_bytes - before + bodies.hot_bytes();
@@ -336,15 +350,19 @@ impl Bodies {
         taken
     }
 
-    /// Nothing is sent to these sessions any more. Gives the queues that may go on without them.
-    pub(crate) fn end_sessions(
+    /// Nothing is sent to these sessions any more. Gives the queues that may go on without them. `live`
+    /// tells what of a queue is alive.
+    pub(crate) fn end_sessions<'a>(
         &mut self,
         is_over: impl Fn(SessionId) -> bool,
+        live: impl Fn(QueueId) -> Option<&'a Ranges>,
         freed: &mut Vec<QueueId>,
     ) {
         for &queue in &self.waiting {
             let Some(bodies) = self.queues.get_mut(&queue) else { continue };
-            if bodies.outbox.end_sessions(&is_over) {
+            let ended = bodies.outbox.end_sessions(&is_over);
+            if !ended.is_empty() {
+                bodies.wait_no_more(ended.iter().map(Outgoing::span), live(queue));
                 freed.push(queue);
             }
         }

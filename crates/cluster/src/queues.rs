@@ -187,7 +187,8 @@ impl Queues {
         attachments: Vec<Attachment>,
         wishes: &mut Vec<Wish>,
     ) {
-        self.bodies.end_sessions(&is_of_node, &mut self.touched);
+        let live = |queue| self.machine.live(queue);
+        self.bodies.end_sessions(&is_of_node, live, &mut self.touched);
         let attached: Vec<Attached> = attachments.into_iter().map(attached).collect();
         self.machine.join(&is_of_node, &attached, &mut self.effects);
         self.detaching.retain(|(session, _), _| !is_of_node(*session));
@@ -216,7 +217,7 @@ impl Queues {
             .map(|attached| ((attached.queue, attached.consumer), attachment(attached)))
             .collect();
         // What waits for its bytes was never sent.
-        for (queue, outgoing) in self.bodies.take_waiting() {
+        for (queue, outgoing) in self.bodies.take_waiting(|queue| self.machine.live(queue)) {
             let Outgoing { consumer, first_seq, count, no_ack, got, detached, .. } = outgoing;
             if !is_ours(consumer.session) {
                 continue;
@@ -290,7 +291,8 @@ impl Queues {
         let asked = Some(ticket).filter(|_| !is_over);
         let mut lanes_left = 0;
         for lane in self.lanes(queue) {
-            let (withdrawn, is_answered_later) = self.bodies.withdraw(lane, consumer, asked);
+            let live = self.machine.live(lane);
+            let (withdrawn, is_answered_later) = self.bodies.withdraw(lane, consumer, asked, live);
             lanes_left += usize::from(is_answered_later);
             let outcome = Outcome::Undelivered;
             self.machine.settle(lane, consumer, &withdrawn, outcome, &mut self.effects);
@@ -453,7 +455,8 @@ impl Queues {
     }
 
     pub(crate) fn end_session(&mut self, session: SessionId, wishes: &mut Vec<Wish>) {
-        self.bodies.end_sessions(|other| other == session, &mut self.touched);
+        let live = |queue| self.machine.live(queue);
+        self.bodies.end_sessions(|other| other == session, live, &mut self.touched);
         self.machine.end_session(session, &mut self.effects);
         self.detaching.retain(|(by, _), _| *by != session);
         for (queue, _) in self.closing.extract_if(.., |_, by| *by == session) {

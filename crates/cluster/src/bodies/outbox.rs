@@ -26,7 +26,7 @@ pub(crate) struct Outgoing {
 }
 
 impl Outgoing {
-    fn span(&self) -> Range<u64> {
+    pub(super) fn span(&self) -> Range<u64> {
         self.first_seq..self.first_seq + u64::from(self.count)
     }
 }
@@ -140,20 +140,20 @@ impl Outbox {
 
     /// Takes out what waits for `consumer`, settled or not, but for what it fetched itself.
     pub(super) fn cancel(&mut self, consumer: ConsumerId) -> Vec<Outgoing> {
-        self.wanted = None;
-        let is_its = |it: &Outgoing| it.consumer == consumer && it.got.is_none();
-        let all = std::mem::take(&mut self.all);
-        let (its, others): (VecDeque<_>, VecDeque<_>) = all.into_iter().partition(is_its);
-        self.all = others;
-        its.into()
+        self.take_out(|it| it.consumer == consumer && it.got.is_none())
     }
 
-    /// Takes out everything for these sessions. Says whether that was anything.
-    pub(super) fn end_sessions(&mut self, is_over: &impl Fn(SessionId) -> bool) -> bool {
-        let before = self.all.len();
+    /// Takes out everything for these sessions.
+    pub(super) fn end_sessions(&mut self, is_over: &impl Fn(SessionId) -> bool) -> Vec<Outgoing> {
+        self.take_out(|it| is_over(it.consumer.session))
+    }
+
+    fn take_out(&mut self, goes: impl Fn(&Outgoing) -> bool) -> Vec<Outgoing> {
         self.wanted = None;
-        self.all.retain(|outgoing| !is_over(outgoing.consumer.session));
-        self.all.len() != before
+        let all = std::mem::take(&mut self.all);
+        let (gone, others) = all.into_iter().partition::<Vec<_>, _>(goes);
+        self.all = others.into();
+        gone
     }
 
     /// Takes out everything.

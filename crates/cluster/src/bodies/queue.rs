@@ -103,7 +103,7 @@ impl QueueBodies {
         self.fruitless = 0;
         self.sent_to = self.sent_to.max(run.end());
         let outgoing = self.outbox.sent(run.count);
-        if outgoing.no_ack && self.has_waited {
+        if self.has_waited {
             // If it was settled while it waited, its places were kept for this.
             self.forget_dead(run.span(), readers().live);
         }
@@ -201,6 +201,17 @@ impl QueueBodies {
         // What was purged or settled without being delivered leaves the window too.
         self.window.forget_front(is_done);
         goes_on
+    }
+
+    /// These do not wait any more: places of what is settled among them were kept only for that.
+    pub(super) fn wait_no_more(
+        &mut self,
+        spans: impl Iterator<Item = Range<u64>>,
+        live: Option<&Ranges>,
+    ) {
+        for span in spans {
+            self.forget_dead(span, live);
+        }
     }
 
     /// Forgets extents that hold messages of `span`, but nothing that lives or waits.

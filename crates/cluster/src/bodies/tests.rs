@@ -251,6 +251,35 @@ fn what_is_settled_and_waits_for_its_bytes_keeps_its_place_until_it_has_left() {
 }
 
 #[test]
+fn what_is_settled_and_waited_in_vain_keeps_no_place() {
+    let waiting = |no_ack| {
+        let mut toy = Toy::new();
+        toy.consumers = 0;
+        toy.enqueue(1..5, false);
+        toy.deliver(ANN, 1..5, no_ack);
+        toy.settle(1..5);
+        toy
+    };
+    let has_no_place = |toy: Toy| toy.bodies.queues[&QUEUE].extents.is_empty();
+    let live = Ranges::new();
+    let mut toy = waiting(true);
+    toy.bodies.end_sessions(|session| session == ANN.session, |_| Some(&live), &mut Vec::new());
+    assert!(has_no_place(toy), "who waited is gone");
+    let mut toy = waiting(true);
+    assert_eq!(toy.bodies.take_waiting(|_| Some(&live)).len(), 1);
+    assert!(has_no_place(toy), "another leads");
+    let mut toy = waiting(true);
+    assert_eq!(toy.bodies.cancelled(QUEUE, ANN, Some(&live)).len(), 1);
+    assert!(has_no_place(toy), "its consumer is cancelled");
+    let mut toy = waiting(false);
+    toy.bodies.withdraw(QUEUE, ANN, None, Some(&live));
+    assert!(has_no_place(toy), "its consumer went");
+    let mut toy = waiting(false);
+    toy.fetched_all();
+    assert!(has_no_place(toy), "it was settled by who had it before, and leaves all the same");
+}
+
+#[test]
 fn withdrawn_deliveries_come_back_but_for_what_is_settled() {
     let mut toy = Toy::new();
     toy.consumers = 0;
@@ -258,10 +287,12 @@ fn withdrawn_deliveries_come_back_but_for_what_is_settled() {
     toy.deliver(ANN, 1..3, false);
     toy.deliver(BOB, 3..5, true);
     toy.deliver(ANN, 5..7, false);
-    let (withdrawn, is_answered_later) = toy.bodies.withdraw(QUEUE, ANN, Some(Ticket(1)));
+    let (withdrawn, is_answered_later) =
+        toy.bodies.withdraw(QUEUE, ANN, Some(Ticket(1)), Some(&toy.live));
     assert_eq!(withdrawn.ranges().collect::<Vec<_>>(), [1..3, 5..7]);
     assert!(!is_answered_later);
-    let (withdrawn, is_answered_later) = toy.bodies.withdraw(QUEUE, BOB, Some(Ticket(2)));
+    let (withdrawn, is_answered_later) =
+        toy.bodies.withdraw(QUEUE, BOB, Some(Ticket(2)), Some(&toy.live));
     assert!(withdrawn.is_empty());
     assert!(is_answered_later);
     toy.fetched_all();

@@ -71,7 +71,8 @@ impl Queues {
                 }
                 Effect::Cancelled { queue, consumer } => {
                     for lane in self.lanes(queue) {
-                        for outgoing in self.bodies.cancelled(lane, consumer) {
+                        let live = self.machine.live(lane);
+                        for outgoing in self.bodies.cancelled(lane, consumer, live) {
                             self.never_sent(outgoing, wishes);
                         }
                         self.touched.push(lane);
