@@ -73,6 +73,8 @@ pub struct Shard {
     writing: VecDeque<(u64, Vec<(GroupId, u64)>)>,
     unsynced_bytes: VecDeque<(u64, usize)>,
     next_tick_ms: u64,
+    /// When it was first stepped.
+    started_ms: Option<u64>,
     last_step_ms: Option<u64>,
     now: Now,
     ticks: u64,
@@ -135,6 +137,7 @@ impl Shard {
             writing: VecDeque::new(),
             unsynced_bytes: VecDeque::new(),
             next_tick_ms: 0,
+            started_ms: None,
             last_step_ms: None,
             now: Now::default(),
             has_porter: false,
@@ -220,6 +223,7 @@ impl Shard {
     pub fn step(&mut self, now: Now, inputs: &mut Vec<Input>, outputs: &mut Vec<Output>) {
         let was_away = self.last_step_ms.is_some_and(|last| now.mono_ms > last + AWAY_MS);
         self.last_step_ms = Some(now.mono_ms);
+        self.started_ms.get_or_insert(now.mono_ms);
         if was_away {
             self.was_away(now, outputs);
         }

@@ -46,6 +46,8 @@ pub(super) struct Members {
     /// Of the catalog's membership that was handed out; in shard 0.
     version: Option<u64>,
     wished: BTreeMap<GroupId, Vec<NodeId>>,
+    /// All nodes of the cluster, as far as the catalog is known.
+    nodes: Vec<NodeId>,
     /// For how many ticks all learners of a group were near.
     near: BTreeMap<GroupId, u32>,
     /// How often a leader announced itself since it last spoke to the replica here.
@@ -56,6 +58,11 @@ impl Members {
     /// The voters that the catalog wishes, by group.
     pub(super) fn wished(&self) -> impl Iterator<Item = (GroupId, &[NodeId])> {
         self.wished.iter().map(|(group, voters)| (*group, voters.as_slice()))
+    }
+
+    /// All nodes of the cluster, as far as the catalog is known.
+    pub(super) fn nodes(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.nodes.iter().copied()
     }
 
     /// The voter that is to lead `group`, as far as the catalog is known.
@@ -100,6 +107,7 @@ impl Shard {
     /// The catalog wishes this.
     pub(super) fn place(&mut self, now: Now, nodes: &[NodeId], groups: Vec<Placement>) {
         self.peers.keep_known(nodes);
+        self.members.nodes = nodes.to_vec();
         for Placement { group, voters, founders } in groups {
             let is_new = group != GroupId::CATALOG && !self.groups.contains_key(&group);
             if is_new && voters.contains(&self.me.node) {

@@ -527,6 +527,21 @@ impl Shard {
         }
     }
 
+    /// Nodes whose sessions may hold something of a group that this node begins to lead: those that can be
+    /// reached, and after a start those that have not been reached yet, until they would be lost.
+    pub(super) fn awaited(&mut self, now: Now, group: GroupId) -> BTreeSet<NodeId> {
+        let mut nodes = self.reachable();
+        let is_young = self.started_ms.is_none_or(|start| now.mono_ms < start + LOST_MS);
+        if !is_young || cfg!(bug_young_leader_hurries) {
+            return nodes;
+        }
+        let voters = self.replica(group).map(|it| it.voters().to_vec()).unwrap_or_default();
+        let all = voters.into_iter().map(NodeId).chain(self.members.nodes());
+        let known = &self.peers.known;
+        nodes.extend(all.filter(|node| *node != self.me.node && !known.contains(node)));
+        nodes
+    }
+
     /// Nodes that can be reached now.
     pub(super) fn reachable(&self) -> BTreeSet<NodeId> {
         self.peers.up().collect()

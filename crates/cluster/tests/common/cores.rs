@@ -109,6 +109,16 @@ impl Cluster {
     pub(crate) fn restart(&mut self, id: NodeId) {
         let others: Vec<NodeId> =
             self.cores.iter().map(|core| core.id).filter(|other| *other != id).collect();
+        self.restart_alone(id);
+        for other in others {
+            self.heal(id, other);
+        }
+    }
+
+    /// The process dies and starts again on the same disk; nobody reaches it yet.
+    pub(crate) fn restart_alone(&mut self, id: NodeId) {
+        let others: Vec<NodeId> =
+            self.cores.iter().map(|core| core.id).filter(|other| *other != id).collect();
         for other in &others {
             if self.up.contains(&(id, *other)) {
                 self.cut(id, *other);
@@ -120,9 +130,6 @@ impl Cluster {
         drop(core);
         let nodes = self.cores.len() as u64 + 1;
         self.cores.insert(nth, Core::start(id, disk, nodes, self.shards));
-        for other in others {
-            self.heal(id, other);
-        }
     }
 
     pub(crate) fn is_up(&self, a: NodeId, b: NodeId) -> bool {
