@@ -17,9 +17,9 @@ pub struct Config {
     pub heartbeat_seconds: u16,
     /// Bytes of one message's body, at most `limits::MESSAGE_BYTES_CAP`.
     pub message_bytes_max: u64,
-    /// Bytes of bodies that have begun and of open transactions, all connections of the node: past it publishers
-    /// wait, as under an alarm.
-    pub unfinished_bytes_max: u64,
+    /// Bytes that the publishers of all connections of the node have in flight: bodies that have begun, open
+    /// transactions, and what is whole and not yet on a majority's disks. Past it publishers are not read.
+    pub in_flight_bytes_max: u64,
     /// Users that may come from this machine only, by the peer's address.
     pub loopback_users: Vec<String>,
     /// Connections of the node, whatever their state: each is an open file.
@@ -46,7 +46,7 @@ impl Default for Config {
             channel_max: limits::CHANNEL_MAX,
             heartbeat_seconds: limits::HEARTBEAT_SECONDS,
             message_bytes_max: limits::MESSAGE_BYTES_CAP,
-            unfinished_bytes_max: limits::UNFINISHED_BYTES_MAX,
+            in_flight_bytes_max: limits::IN_FLIGHT_BYTES_MAX,
             loopback_users: vec!["guest".to_owned()],
             connections_max: limits::CONNECTIONS_MAX,
             consumers_per_channel_max: limits::CONSUMERS_PER_CHANNEL_MAX,

@@ -55,10 +55,15 @@ pub const MESSAGE_BYTES_CAP: u64 = 128 * 1024 * 1024;
 /// largest message.
 pub const PARTIAL_BODIES_MESSAGES: u64 = 2;
 
-/// Bytes of bodies that have begun and of open transactions, all connections of the node, where it is not said.
-pub const UNFINISHED_BYTES_MAX: u64 = 1024 * 1024 * 1024;
+/// Bytes that publishers have in flight, all connections of the node, where it is not said: bodies that have begun,
+/// open transactions, and what is whole and not yet on a majority's disks.
+pub const IN_FLIGHT_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 
-/// How long a connection that holds some of them may wait for memory before it is closed.
+/// What a connection has in flight is counted in whole pages of so many bytes: small messages cost no count.
+pub const IN_FLIGHT_STEP: u64 = 4096;
+
+/// How long a connection that has begun a body or a transaction may wait for memory, or say nothing while others
+/// wait for it, before it is closed.
 pub const UNFINISHED_WAIT: Duration = Duration::from_secs(30);
 
 /// How often a publisher that waits is looked at.

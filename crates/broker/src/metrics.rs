@@ -40,8 +40,8 @@ pub struct Metrics {
     pub consumer_timeouts: AtomicU64,
     /// Deliveries acked, nacked or rejected.
     pub settled: AtomicU64,
-    /// Bytes of messages that have begun and not ended, and of open transactions, now.
-    pub unfinished_bytes: AtomicU64,
+    /// Bytes that publishers have in flight now: see `Config::in_flight_bytes_max`.
+    pub in_flight_bytes: AtomicU64,
     /// Replies dropped because their reader was gone or slow.
     pub replies_dropped: AtomicU64,
     /// Connections refused because a limit was reached.

@@ -69,8 +69,8 @@ pub struct View<'a> {
     pub catalog: &'a Catalog,
     /// Why publishers have to wait, if they do.
     pub alarms: Alarms,
-    /// What all sessions of the node hold: see `Session::unfinished_bytes`.
-    pub unfinished_bytes: u64,
+    /// Of all sessions of the node: see `Session::in_flight_bytes`.
+    pub in_flight_bytes: u64,
     /// Which reply addresses somebody listens at.
     pub replies: &'a dyn ReplyAddresses,
 }
@@ -182,9 +182,12 @@ pub struct Session {
     /// The agreed interval; zero is none.
     heartbeat: Duration,
     received_at: Instant,
+    stepped_at: Instant,
     sent_at: Instant,
     /// Whether the client was read after the last step.
     is_read: bool,
+    /// What it had in flight after the last step: the view counts it.
+    in_flight_told: u64,
     /// This publisher waits.
     blocked: Option<Blocked>,
     /// Confirms that finished behind unfinished ones are told then.
@@ -218,6 +221,8 @@ impl Session {
             phase: Phase::Header,
             heartbeat: Duration::ZERO,
             received_at: now,
+            stepped_at: now,
+            in_flight_told: 0,
             sent_at: now,
             is_read: true,
             blocked: None,
@@ -271,6 +276,8 @@ impl Session {
             // Who is not read cannot be heard: its silence counts from when it is read again.
             self.received_at = now;
         }
+        self.stepped_at = now;
+        self.in_flight_told = self.in_flight_bytes();
     }
 
     /// When the session wants `Input::DeadlinePassed` at the latest.
@@ -286,7 +293,8 @@ impl Session {
                 let heartbeat = self.next_heartbeat();
                 let late = self.late_confirms_at;
                 let blocked = self.blocked.map(|blocked| blocked.look_at);
-                let all = [heartbeat, self.dead_at(), late, self.look_at, blocked];
+                let silence = self.silence_look();
+                let all = [heartbeat, self.dead_at(), late, self.look_at, blocked, silence];
                 all.into_iter().flatten().min()
             }
             Phase::Over => None,

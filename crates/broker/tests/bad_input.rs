@@ -59,9 +59,11 @@ fn a_login_of_a_mebibyte_is_refused_like_any_other() {
 }
 
 #[test]
-fn half_sent_bodies_on_every_channel_cost_what_came_of_them() {
+fn half_sent_bodies_keep_their_room_and_when_there_is_none_the_next_waits() {
     let mut world = World::running();
-    for channel in 2..=limits::CHANNEL_MAX {
+    let room = limits::IN_FLIGHT_BYTES_MAX / limits::MESSAGE_BYTES_CAP;
+    for channel in 2..=u16::try_from(room).unwrap() + 2 {
+        assert!(!world.session.is_blocked(), "there is room for channel {channel}");
         world.say(&format!("{channel} channel.open"));
         let publish = &world.methods["basic.publish"].clone();
         let method = wire::encode(publish, &Default::default());
@@ -70,8 +72,9 @@ fn half_sent_bodies_on_every_channel_cost_what_came_of_them() {
         bytes.extend(wire::frame(3, channel, b"begun"));
         assert!(world.feed(&bytes).is_empty());
     }
-    assert!(world.session.is_running());
-    assert_eq!(world.say("1 basic.qos prefetch-count=1"), ["1 basic.qos-ok"]);
+    assert!(world.session.is_blocked() && !world.session.wants_input(0));
+    assert!(world.session.is_running(), "it waits, and is not closed");
+    assert_eq!(world.session.in_flight_bytes(), limits::IN_FLIGHT_BYTES_MAX);
 }
 
 #[test]

@@ -369,3 +369,48 @@ async fn a_client_that_finds_all_places_taken_is_turned_away_until_one_is_free()
     clients.push(Client::login(&node).await);
     node.end().await;
 }
+
+#[tokio::test]
+async fn publishers_have_together_no_more_in_flight_than_they_may_and_all_are_confirmed() {
+    const MAX: u64 = 1 << 20;
+    const BODY: usize = 100_000;
+    let config = Config { in_flight_bytes_max: MAX, ..Config::default() };
+    let node = Node::start("in-flight", config).await;
+    let mut one = Client::login(&node).await;
+    one.say("1 queue.declare queue=q durable").await;
+    one.expect("1 queue.declare-ok").await;
+    let message = one.bytes(&format!("1 basic.publish routing-key=q body={}", "x".repeat(BODY)));
+    let mut publishing = tokio::task::JoinSet::new();
+    for _ in 0..64 {
+        let mut client = Client::login(&node).await;
+        client.say("1 confirm.select").await;
+        client.expect("1 confirm.select-ok").await;
+        let message = message.clone();
+        publishing.spawn(async move {
+            client.send(&message).await;
+            client.expect("1 basic.ack").await;
+        });
+    }
+    let in_flight = || node.broker.metrics().in_flight_bytes.load(Ordering::Relaxed);
+    let mut most = 0;
+    let all = async {
+        while let Some(done) = publishing.join_next().await {
+            done.unwrap();
+        }
+    };
+    let mut all = std::pin::pin!(timeout(PATIENCE, all));
+    loop {
+        tokio::select! {
+            biased;
+            () = tokio::task::yield_now() => most = most.max(in_flight()),
+            done = &mut all => break done.expect("all are confirmed"),
+        }
+    }
+    // The last that is let in may be as large as messages are.
+    assert!(most <= MAX + 2 * BODY as u64, "{most} bytes were in flight");
+    one.say("1 queue.declare queue=q durable passive").await;
+    let lines = one.expect("1 queue.declare-ok").await;
+    assert!(lines[0].contains("message-count=64"), "{lines:?}");
+    assert_eq!(in_flight(), 0, "what is confirmed is not counted");
+    node.end().await;
+}

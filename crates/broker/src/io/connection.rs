@@ -41,32 +41,39 @@ pub(crate) struct Connection<S> {
     answers: AnswerReceiver,
     broker: Arc<Broker>,
     replies: Replies,
-    unfinished: Unfinished,
+    in_flight: InFlight,
     out: Outputs,
     read_bytes: usize,
     /// Since when bytes wait that the socket does not take.
     stalled_since: Option<Instant>,
 }
 
-/// A connection's part of what the node holds of unfinished messages.
-struct Unfinished {
+/// A connection's part of what the node's publishers have in flight.
+struct InFlight {
     broker: Arc<Broker>,
     bytes: u64,
 }
 
-impl Unfinished {
+impl InFlight {
+    /// Counts it; wakes those who wait for room when there is some again.
     fn set(&mut self, bytes: u64) {
-        let total = &self.broker.metrics.unfinished_bytes;
+        let bytes = bytes - bytes % limits::IN_FLIGHT_STEP;
+        let total = &self.broker.metrics.in_flight_bytes;
         if bytes > self.bytes {
             total.fetch_add(bytes - self.bytes, Ordering::Relaxed);
         } else if bytes < self.bytes {
-            total.fetch_sub(self.bytes - bytes, Ordering::Relaxed);
+            let fewer = self.bytes - bytes;
+            let before = total.fetch_sub(fewer, Ordering::Relaxed);
+            let max = self.broker.config.in_flight_bytes_max;
+            if before >= max && before - fewer < max {
+                self.broker.room.notify_waiters();
+            }
         }
         self.bytes = bytes;
     }
 }
 
-impl Drop for Unfinished {
+impl Drop for InFlight {
     fn drop(&mut self) {
         self.set(0);
     }
@@ -99,7 +106,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         broker: Arc<Broker>,
     ) -> Self {
         let replies = Replies::new(Arc::clone(&broker.registry));
-        let unfinished = Unfinished { broker: Arc::clone(&broker), bytes: 0 };
+        let in_flight = InFlight { broker: Arc::clone(&broker), bytes: 0 };
         Self {
             stream,
             peer,
@@ -108,7 +115,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             answers,
             broker,
             replies,
-            unfinished,
+            in_flight,
             out: Outputs::default(),
             read_bytes: limits::READ_BYTES_BEFORE_AUTH,
             stalled_since: None,
@@ -138,6 +145,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         let mut lingering = None;
         let mut verifying: Pin<Box<dyn Future<Output = bool> + Send>> =
             Box::pin(std::future::pending());
+        let mut room = pin!(broker.room.notified());
         let mut timer = pin!(sleep_until(tokio::time::Instant::now()));
         let mut timer_at = None;
         let mut is_stopping = *stop.borrow_and_update();
@@ -151,6 +159,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             let may_answer = self.session.wants_answers(waiting_bytes);
             let tells_written = self.session.wants_written() || self.out.close;
             let read_bytes = may_read.then_some(self.read_bytes);
+            let is_blocked = self.session.is_blocked();
             let (stream, session, out) = (&mut self.stream, &mut self.session, &mut self.out);
             let input = tokio::select! {
                 moved = std::future::poll_fn(|cx| {
@@ -178,6 +187,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                     is_stopping = true;
                     Input::Close("broker forced connection closure with reason 'shutdown'")
                 }
+                () = room.as_mut(), if is_blocked => Input::DeadlinePassed,
                 () = timer.as_mut() => {
                     timer_at = None;
                     Input::DeadlinePassed
@@ -189,18 +199,20 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             if self.stalled_since.is_some_and(|since| now >= since + broker.config.write_stall) {
                 return End::Stalled;
             }
+            // Before the look at what is in flight: room that comes after it wakes.
+            room.set(broker.room.notified());
             {
                 let catalog = broker.cluster.catalog();
                 let view = View {
                     catalog: &catalog,
                     alarms: broker.cluster.alarms(),
-                    unfinished_bytes: broker.metrics.unfinished_bytes.load(Ordering::Relaxed),
+                    in_flight_bytes: broker.metrics.in_flight_bytes.load(Ordering::Relaxed),
                     replies: &*broker.registry,
                 };
                 self.session.step(now, &view, input, &mut self.out);
             }
             broker.metrics.add(&self.session.take_counts());
-            self.unfinished.set(self.session.unfinished_bytes());
+            self.in_flight.set(self.session.in_flight_bytes());
             if is_quiet && self.session.buffer().is_empty() {
                 // What a burst needed is given back when nothing comes.
                 *self.session.buffer() = BytesMut::new();

@@ -9,7 +9,7 @@ use cluster::ClusterHandle;
 use sha2::{Digest as _, Sha256};
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, oneshot, watch};
+use tokio::sync::{Notify, Semaphore, oneshot, watch};
 use tokio::task::JoinSet;
 
 use super::connection::Connection;
@@ -35,6 +35,8 @@ pub struct Broker {
     pub(crate) metrics: Metrics,
     pub(crate) credentials: Credentials,
     pub(crate) registry: Arc<Registry>,
+    /// Tells publishers that wait that there is room for what they have.
+    pub(crate) room: Notify,
     /// Places for refused clients that wait.
     pub(crate) lingering: Semaphore,
     /// Chance, drawn once: every session's seed comes of it.
@@ -63,6 +65,7 @@ impl Broker {
             metrics: Metrics::default(),
             credentials: Credentials::new(key.into(), cpus)?,
             registry: Arc::default(),
+            room: Notify::new(),
             lingering: Semaphore::new(limits::REFUSALS_WAITING_MAX),
             secret,
             accepted: AtomicU64::new(0),

@@ -63,8 +63,11 @@ impl Session {
 
     /// An answer for whoever asked.
     fn told(&mut self, turn: &mut Turn<'_>, waiting: Option<Waiting>, answer: Answer) {
+        if let Some(Waiting::Commit { bytes, .. }) = waiting {
+            self.trunk.appends.unlogged_bytes -= bytes;
+        }
         match waiting {
-            Some(Waiting::Channel(at)) => {
+            Some(Waiting::Channel(at) | Waiting::Commit { at, .. }) => {
                 let Some(channel) = find(&mut self.channels, at) else { return };
                 let result = channel.answered(&mut self.trunk, turn, answer);
                 if channel.state == State::Gone {

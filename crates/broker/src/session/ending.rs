@@ -27,6 +27,7 @@ impl Session {
         self.channels.clear();
         self.trunk.consumers = Default::default();
         self.trunk.partial_bytes = 0;
+        self.trunk.announced_bytes = 0;
         self.trunk.tx_bytes = 0;
         self.trunk.deferred_bytes = 0;
     }

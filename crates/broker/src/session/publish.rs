@@ -22,6 +22,8 @@ pub(crate) struct Content {
 #[derive(Debug)]
 struct Announced {
     properties: Vec<u8>,
+    /// Of the whole body, as told to the trunk.
+    body_bytes: u64,
     count: BodyCount,
     body: Vec<u8>,
 }
@@ -93,8 +95,11 @@ impl Channel {
             return Err(Failure::connection(ReplyCode::UnexpectedFrame, text));
         }
         judge_size(trunk, body_bytes)?;
+        // Nothing else that the node holds may take this room: a body that has begun can always end.
+        trunk.announced_bytes += body_bytes;
         content.announced = Some(Announced {
             properties: properties.to_vec(),
+            body_bytes,
             count: BodyCount::new(body_bytes),
             body: Vec::new(),
         });
@@ -117,6 +122,10 @@ impl Channel {
             let text = format!("bodies that have begun hold more than {budget} bytes");
             return Err(Failure::connection(ReplyCode::ResourceError, text));
         }
+        if announced.body.capacity() == 0 {
+            // All at once: a buffer that grows by doubling is up to twice as large as what is counted.
+            announced.body.reserve_exact(usize::try_from(announced.body_bytes).unwrap_or_default());
+        }
         announced.body.extend_from_slice(payload);
         self.content_if_complete(trunk, turn)
     }
@@ -132,6 +141,7 @@ impl Channel {
         let Some(content) = self.content.take_if(is_complete) else { return Ok(()) };
         let Some(announced) = &content.announced else { return Ok(()) };
         trunk.partial_bytes -= announced.body.len() as u64;
+        trunk.announced_bytes -= announced.body_bytes;
         let message = Message {
             destination: &content.destination,
             bits: content.bits,
@@ -147,6 +157,7 @@ impl Channel {
             && let Some(announced) = content.announced
         {
             trunk.partial_bytes -= announced.body.len() as u64;
+            trunk.announced_bytes -= announced.body_bytes;
         }
     }
 

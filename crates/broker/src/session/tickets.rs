@@ -17,6 +17,8 @@ pub(crate) struct ChannelRef {
 pub(crate) enum Waiting {
     /// Published messages: which runs of which channels' confirms, and how many bytes.
     Append { runs: Vec<(ChannelRef, u64)>, bytes: usize },
+    /// A part of a channel's transaction, and how many bytes.
+    Commit { at: ChannelRef, bytes: usize },
     /// Messages for a queue that says which of them it takes.
     Admit { queue: QueueId },
     /// A channel, for its own next step.

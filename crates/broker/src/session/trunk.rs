@@ -78,6 +78,8 @@ pub(crate) struct Trunk {
     pub(crate) patience: Option<Duration>,
     /// Bytes of bodies that have begun and not ended.
     pub(crate) partial_bytes: u64,
+    /// Bytes that those bodies will have when they are whole.
+    pub(crate) announced_bytes: u64,
     /// Bytes of publishes in open transactions.
     pub(crate) tx_bytes: usize,
     /// Bytes of frames set aside for waiting channels.
@@ -143,6 +145,7 @@ impl Trunk {
             holds_unacked: false,
             patience: None,
             partial_bytes: 0,
+            announced_bytes: 0,
             tx_bytes: 0,
             deferred_bytes: 0,
             held_back: VecDeque::new(),

@@ -14,6 +14,7 @@ use super::errors::{Failure, precondition, unknown_tag};
 use super::guards::{Guarded, Then};
 use super::routes::Route;
 use super::store::guarded;
+use super::tickets::Waiting;
 use super::trunk::{Trunk, Turn};
 use super::unacked::{Run, Unacked};
 use crate::limits;
@@ -195,7 +196,6 @@ impl Channel {
         turn: &mut Turn<'_>,
     ) -> Result<(), Failure> {
         let mut tx = std::mem::take(&mut **self.transaction()?);
-        trunk.tx_bytes -= std::mem::take(&mut tx.bytes);
         let asked = std::mem::take(&mut tx.guarded);
         if asked.is_empty() {
             return self.commit(trunk, turn, tx, false);
@@ -231,7 +231,9 @@ impl Channel {
         tx: Tx,
         is_partial: bool,
     ) -> Result<(), Failure> {
-        let Tx { batches, returns, settled, .. } = tx;
+        let Tx { batches, returns, settled, bytes, .. } = tx;
+        // From here on they count as sent and not logged.
+        trunk.tx_bytes -= bytes;
         turn.out.bytes.extend_from_slice(&returns);
         let mut groups: Vec<(GroupId, Batch, GroupSettles)> = batches
             .into_iter()
@@ -258,7 +260,9 @@ impl Channel {
                 batch.settle(*queue, *outcome, ranges);
             }
             trunk.appends.flush(&mut trunk.tickets, &mut turn.out.requests);
-            trunk.ask(turn, self.at, |ticket| Request::Append {
+            let bytes = batch.bytes();
+            trunk.appends.unlogged_bytes += bytes;
+            trunk.ask_as(turn, Waiting::Commit { at: self.at, bytes }, |ticket| Request::Append {
                 group,
                 ticket,
                 batch,

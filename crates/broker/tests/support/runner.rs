@@ -223,7 +223,7 @@ impl Runner {
                 "consumer-timeout-s" => {
                     config.consumer_timeout = Duration::from_secs(value.parse().unwrap());
                 }
-                "unfinished-bytes-max" => config.unfinished_bytes_max = value.parse().unwrap(),
+                "in-flight-bytes-max" => config.in_flight_bytes_max = value.parse().unwrap(),
                 "channel-max" => config.channel_max = value.parse().unwrap(),
                 other => panic!("no such setting: {other}"),
             }
@@ -290,13 +290,13 @@ impl Runner {
     }
 
     fn step(&mut self, number: usize, input: Input<'_>) {
-        let unfinished_bytes =
-            self.connections.values().map(|one| one.session.unfinished_bytes()).sum();
+        let in_flight_bytes =
+            self.connections.values().map(|one| one.session.in_flight_bytes()).sum();
         let connection = self.connections.get_mut(&number).unwrap();
         let view = View {
             catalog: &self.cluster.catalog,
             alarms: self.cluster.alarms,
-            unfinished_bytes,
+            in_flight_bytes,
             replies: &self.addresses,
         };
         connection.session.step(self.now, &view, input, &mut connection.out);
@@ -391,7 +391,7 @@ impl Runner {
             let view = View {
                 catalog: &self.cluster.catalog,
                 alarms: self.cluster.alarms,
-                unfinished_bytes: 0,
+                in_flight_bytes: 0,
                 replies: &self.addresses,
             };
             connection.session.step(self.now, &view, Input::Written, &mut connection.out);

@@ -142,7 +142,7 @@ impl World {
         let view = View {
             catalog: &self.cluster.catalog,
             alarms: self.cluster.alarms,
-            unfinished_bytes: 0,
+            in_flight_bytes: 0,
             replies: &NoAddresses,
         };
         self.session.step(self.now, &view, input, &mut self.out);

@@ -254,7 +254,7 @@ async fn listen_on(
         consumers_per_channel_max: config.consumers_per_channel_max,
         loopback_users: config.loopback_users.clone(),
         connections_max: open_files::connections(),
-        unfinished_bytes_max: config.memory_limit.unwrap_or_else(memory_share) / 2,
+        in_flight_bytes_max: config.memory_limit.unwrap_or_else(memory_share) / 2,
         ..broker::Config::default()
     };
     if let Some(first_user) = &config.first_user {
