@@ -314,6 +314,12 @@ impl QueueGroup {
         None
     }
 
+    /// Keeps a question until what is on its way through the log is applied, or the next entry is.
+    pub(crate) fn ask_later(&mut self, session: SessionId, request: Request) {
+        let index = self.replica.last_index().max(self.applied + 1);
+        self.early_asked.push(Asked { session, request, index });
+    }
+
     /// The questions that can be answered now.
     pub(crate) fn take_asked(&mut self) -> Vec<Asked> {
         if !self.queues.machine().is_dispatching() {

@@ -274,6 +274,8 @@ impl Queues {
         let result = self.machine.attach(queue, consumer, spec, &mut self.effects);
         wishes.push(Wish::Answer(consumer.session, Answer::Attached { ticket, result }));
         self.perform(0, None, wishes);
+        // What it is given is marked in the log first: the mark is there before the next message is.
+        self.hurry();
     }
 
     /// Stops a consumer. Says when `ticket` is to be answered.
@@ -374,7 +376,7 @@ impl Queues {
         self.perform(0, None, wishes);
     }
 
-    /// False: deliveries have not begun; it is to be asked again.
+    /// False: it is to be asked again when the log has what is gathered, or deliveries have begun.
     pub(crate) fn get(
         &mut self,
         queue: QueueId,
@@ -385,7 +387,10 @@ impl Queues {
     ) -> bool {
         let session = consumer.session;
         match self.machine.get(queue, consumer, no_ack, &mut self.effects) {
-            GetReply::NotYet => return false,
+            GetReply::NotYet => {
+                self.perform(0, None, wishes);
+                return false;
+            }
             GetReply::Empty | GetReply::NoQueue => {
                 let answer = Answer::Got { ticket, delivery: None, ready: 0 };
                 wishes.push(Wish::Answer(session, answer));

@@ -11,6 +11,7 @@
 //! 5        a catalog command
 //! 6        node u64, boot u64, number u64: opens a parcel, which ends where the next one begins
 //! 7        queue count u16, queue ids u64 each, key u128
+//! 8        queue u64, sequence number u64
 //! ```
 //!
 //! Little-endian. Segments keep enqueue commands exactly as they stand here, so this is also a format
@@ -30,6 +31,7 @@ pub use messages::{Messages, for_queue_alone};
 use crate::catalog::CatalogCommand;
 use crate::encoding::{Corrupt, Reader};
 use crate::ids::{NodeId, Origin, QueueId};
+use crate::limits::SEQ_MAX;
 use crate::ranges::Ranges;
 use crate::settings::QueueSettings;
 
@@ -46,6 +48,7 @@ pub(crate) const DROP_QUEUE: u8 = 4;
 pub(crate) const CATALOG: u8 = 5;
 pub(crate) const FROM: u8 = 6;
 pub(crate) const CANCEL: u8 = 7;
+pub(crate) const MARK_DELIVERED: u8 = 8;
 
 /// What became of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -145,6 +148,12 @@ pub enum Command<'a> {
         queues: QueueIds<'a>,
         key: u128,
     },
+    /// Messages of this lane below `to` may have been given to clients, the others were not. In the
+    /// parcel that creates a queue it says that this is kept from here on.
+    MarkDelivered {
+        queue: QueueId,
+        to: u64,
+    },
     /// Opens a parcel: what follows, up to the next of these, is applied together or not at all.
     From {
         origin: Origin,
@@ -158,7 +167,7 @@ pub fn check_commands(bytes: &[u8], is_catalog: bool) -> Result<(), Corrupt> {
     let mut commands = RawCommands::new(bytes);
     while let Some(raw) = commands.next()? {
         let may_be = match raw.kind {
-            ENQUEUE | SETTLE | CREATE_QUEUE | DROP_QUEUE | CANCEL => !is_catalog,
+            ENQUEUE | SETTLE | CREATE_QUEUE | DROP_QUEUE | CANCEL | MARK_DELIVERED => !is_catalog,
             CATALOG => is_catalog,
             _ => false,
         };
@@ -337,6 +346,14 @@ impl<'a> RawCommand<'a> {
                 let queue_count = usize::from(reader.u16()?);
                 let queues = QueueIds(reader.take(queue_count * 8)?);
                 Command::Cancel { queues, key: reader.u128()? }
+            }
+            MARK_DELIVERED => {
+                let queue = QueueId(reader.u64()?);
+                let to = reader.u64()?;
+                if to > SEQ_MAX {
+                    return Err(reader.corrupt());
+                }
+                Command::MarkDelivered { queue, to }
             }
             FROM => {
                 let origin = Origin { node: NodeId(reader.u64()?), boot: reader.u64()? };

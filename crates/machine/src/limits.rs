@@ -84,6 +84,13 @@ pub const LEAVING_RUN_MAX: u32 = 256;
 pub const TIMED_RUNS_MAX: usize = 4_096;
 /// How long room is kept for messages that were admitted and do not come, ms.
 pub const ADMITTED_MS_MAX: u64 = 10_000;
+/// How far the mark of what was delivered runs ahead of deliveries: messages that a change of leader
+/// flags as redelivered without need.
+pub const DELIVERED_WINDOW_MAX: u64 = 256 * 1024;
+/// Credit of consumers that the mark runs ahead for from the start; more it learns.
+pub const DELIVERED_CREDIT_MAX: u64 = 1_024;
+/// A window that lasts so long, ms, is longer than it needs to be.
+pub const DELIVERED_WINDOW_MS: u64 = 1_000;
 /// Messages given to one consumer in one turn while others of its standing wait for theirs.
 pub const TURN_MESSAGES_MAX: u32 = 16;
 /// Ready messages per waiting consumer up to which turns are single messages.

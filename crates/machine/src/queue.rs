@@ -20,6 +20,7 @@
 mod check;
 pub(crate) mod consumers;
 mod delayed;
+mod delivered;
 pub(crate) mod lane;
 pub(crate) mod lane_ready;
 mod leaving;
@@ -99,7 +100,8 @@ pub enum GetReply {
     /// Nothing is ready.
     Empty,
     /// This replica leads, and does not know yet what others hold: ask again once
-    /// `QueueMachine::is_dispatching`.
+    /// `QueueMachine::is_dispatching`. Or the log has to hear first that the message goes out: ask again
+    /// when what `take_settled` gives is applied.
     NotYet,
     /// No such queue, or this replica does not lead.
     NoQueue,
@@ -225,6 +227,36 @@ impl Queue {
         self.main.end_run(cx, effects);
     }
 
+    /// A mark from the log. The first comes before any message does.
+    fn mark_delivered(&mut self, lane: u8, to: u64) {
+        let has_room = |features: &Features| {
+            features.max_length.is_none() && features.max_length_bytes.is_none()
+        };
+        let is_new = self.lanes().all(|lane| lane.next_seq == 1 && lane.run.is_none());
+        if is_new && self.features().is_none_or(has_room) {
+            self.lanes_mut().for_each(|lane| lane.delivered.track());
+        }
+        if let Some(lane) = self.lane_mut(lane) {
+            lane.delivered.advance(to);
+        }
+    }
+
+    /// Asks the log for marks ahead of what consumers have credit for, and of what a client waits for.
+    fn look_ahead(&mut self, now_ms: u64) {
+        let consumers = &mut self.consumers;
+        let has_consumers = consumers.attached() > 0;
+        for lane in self.lanes.iter_mut().chain([&mut self.main]) {
+            let front = lane.ready.waiting().first().unwrap_or(lane.next_seq);
+            let credit = || consumers.free_credit();
+            lane.delivered.look_ahead(front, has_consumers, credit, now_ms);
+        }
+    }
+
+    /// Whether a message waits for its mark, which is not on its way to the log yet.
+    fn is_held_up(&self) -> bool {
+        self.lanes().any(|lane| lane.delivered.is_held_up() && lane.delivered.has_wanted())
+    }
+
     /// A settle from the log.
     fn apply_settle(
         &mut self,
@@ -315,7 +347,7 @@ impl Queue {
     }
 
     fn has_settles(&self) -> bool {
-        self.lanes().any(|lane| !lane.gathered.is_empty())
+        self.lanes().any(|lane| !lane.gathered.is_empty() || lane.delivered.has_wanted())
     }
 
     /// The books of all lanes.
@@ -348,23 +380,23 @@ impl Queue {
         self.lanes.iter().for_each(|lane| lane.encode(out));
     }
 
-    /// `is_old`: as it was before there were features.
-    fn read(reader: &mut Reader<'_>, is_old: bool) -> Result<Self, Corrupt> {
+    /// As a snapshot of this version has it: 3 knows features, 4 what was delivered.
+    fn read(reader: &mut Reader<'_>, version: u8) -> Result<Self, Corrupt> {
         let id = QueueId(reader.u64()?);
         if id != id.base() {
             return Err(Corrupt { what: "the number of a queue" });
         }
         let mut queue = Self::new(id, QueueSettings::read(reader)?);
-        if !is_old && reader.bool()? {
+        if version >= 3 && reader.bool()? {
             queue.is_gone = true;
             queue.window = None;
         }
         if let Some(window) = &mut queue.window {
             **window = KeyWindow::read(reader)?;
         }
-        queue.main = Lane::read(id, reader, is_old)?;
+        queue.main = Lane::read(id, reader, version)?;
         for lane in &mut queue.lanes {
-            *lane = Lane::read(lane.id, reader, is_old)?;
+            *lane = Lane::read(lane.id, reader, version)?;
         }
         Ok(queue)
     }

@@ -13,9 +13,9 @@ use std::path::PathBuf;
 
 use machine::{
     Applied, Arguments, Attributes, Batch, Catalog, CatalogCommand, Command, ConsumerId,
-    ConsumerSpec, Dedup, Destination, EntryReader, ExchangeKind, Features, GroupId, NoHeaders,
-    NodeId, Origin, Outcome, Overflow, QueueId, QueueMachine, QueueSettings, Ranges, Retry,
-    SessionId, SessionOwner, Value,
+    ConsumerSpec, Dedup, Destination, Effect, EntryReader, ExchangeKind, Features, GroupId,
+    NoHeaders, NodeId, Origin, Outcome, Overflow, QueueId, QueueMachine, QueueSettings, Ranges,
+    Retry, SessionId, SessionOwner, Value,
 };
 use world::World;
 
@@ -254,13 +254,62 @@ fn snapshots_of_queues_of_version_2_are_read() {
 
 #[test]
 fn snapshots_of_queues_of_version_3_are_read() {
-    let bytes = golden("queues-v3.hex", &queues(true).snapshot());
+    let bytes = golden_of_before("queues-v3.hex");
     let restored = QueueMachine::restore(&bytes).expect("a golden snapshot");
     assert_eq!(restored.digest(), queues(true).digest());
     assert_eq!(restored.last_parcel(Origin { node: NodeId(1), boot: 9 }), 2);
     assert_eq!(restored.last_parcel(Origin { node: NodeId(2), boot: 9 }), 1);
     assert_eq!(restored.skipped_parcels(), (1, 1));
     check_queues(restored);
+}
+
+/// What a queue is told that keeps which of its messages were delivered, and one that does not.
+fn delivered_batch() -> Batch {
+    let features = Features { max_priority: 2, ..Features::default() };
+    let settings = QueueSettings { features: Some(Box::new(features)), ..Default::default() };
+    let mut batch = Batch::new();
+    batch.create_queue(QueueId(1), &settings);
+    batch.mark_delivered(QueueId(1), 1);
+    batch.create_queue(QueueId(2), &QueueSettings::default());
+    let lane = QueueId(1).lane(2);
+    for queue in [QueueId(1), lane, lane, QueueId(2)] {
+        batch.enqueue(&[queue], &[b"head"], b"body");
+    }
+    batch.mark_delivered(lane, 2);
+    batch
+}
+
+#[test]
+fn marks_of_what_was_delivered_are_read() {
+    let entry = golden("delivered-entry-v1.hex", &delivered_batch().stamp(7));
+    let mut commands = EntryReader::new(&entry).expect("a golden entry");
+    let last = commands.by_ref().last().expect("a command").expect("a golden command").1;
+    assert_eq!(last, Command::MarkDelivered { queue: QueueId(1).lane(2), to: 2 });
+}
+
+#[test]
+fn snapshots_of_queues_of_version_4_are_read() {
+    let mut machine = QueueMachine::new();
+    let at = Applied { index: 1, time_ms: 1_700_000_000_000 };
+    let entry = delivered_batch().stamp(at.time_ms);
+    machine.apply(at, &entry, &mut Vec::new()).expect("our own entry");
+    let bytes = golden("queues-v4.hex", &machine.snapshot());
+    let mut restored = QueueMachine::restore(&bytes).expect("a golden snapshot");
+    assert_eq!(restored.digest(), machine.digest());
+    restored.lead();
+    restored.start_dispatch(&mut Vec::new());
+    let consumer = ConsumerId { session: SessionId(1), number: 1 };
+    let mut effects = Vec::new();
+    let flag = |queue, restored: &mut QueueMachine, effects: &mut Vec<Effect>| {
+        effects.clear();
+        restored.get(queue, consumer, false, effects);
+        let [Effect::Deliver { redelivered, .. }] = effects[..] else { return None };
+        Some(redelivered)
+    };
+    // The first may have been delivered, the second was not, and goes out when that is logged.
+    assert_eq!(flag(QueueId(1), &mut restored, &mut effects), Some(true));
+    assert_eq!(flag(QueueId(1), &mut restored, &mut effects), None);
+    assert_eq!(flag(QueueId(2), &mut restored, &mut effects), Some(true));
 }
 
 /// Some of everything that a catalog of one node knows.
@@ -461,7 +510,7 @@ fn snapshots_of_queues_with_arguments_are_read() {
     let at = Applied { index: 1, time_ms: 1_700_000_000_000 };
     let entry = features_batch().stamp(at.time_ms);
     machine.apply(at, &entry, &mut Vec::new()).expect("our own entry");
-    let bytes = golden("queues-features-v3.hex", &machine.snapshot());
+    let bytes = golden_of_before("queues-features-v3.hex");
     let mut restored = QueueMachine::restore(&bytes).expect("a golden snapshot");
     assert_eq!(restored.digest(), machine.digest());
     restored.set_now(at.time_ms);

@@ -322,8 +322,9 @@ fn sequence_numbers_of_a_snapshot_stay_below_their_bound() {
     batch.settle(QueueId(1), Outcome::Done, &Ranges::from(1..2));
     apply(&mut machine, batch);
     let snapshot = machine.snapshot();
-    // At the end: next_seq, eight counters, no live ranges, no extras.
-    let next_seq = snapshot.len() - 2 - 8 * 8 - 8;
+    // At the end: next_seq, eight counters, no live ranges, no extras, the mark of what was delivered.
+    let mark = snapshot.len() - 8;
+    let next_seq = mark - 2 - 8 * 8 - 8;
     let with = |enqueued: u64| {
         let mut bytes = snapshot.clone();
         bytes[next_seq..next_seq + 8].copy_from_slice(&(enqueued + 1).to_le_bytes());
@@ -334,6 +335,16 @@ fn sequence_numbers_of_a_snapshot_stay_below_their_bound() {
     assert_eq!(with(1), Ok(Some(2)));
     assert_eq!(with(SEQ_MAX), Ok(Some(SEQ_MAX + 1)));
     assert!(with(SEQ_MAX + 1).is_err());
+    let with_mark = |to: u64| {
+        let mut bytes = snapshot.clone();
+        bytes[mark..].copy_from_slice(&to.to_le_bytes());
+        QueueMachine::restore(&bytes).is_ok()
+    };
+    assert!(with_mark(SEQ_MAX) && !with_mark(SEQ_MAX + 1));
+    let mut batch = Batch::new();
+    batch.mark_delivered(QueueId(1), SEQ_MAX + 1);
+    let at = Applied { index: 99, time_ms: 0 };
+    assert!(machine.apply(at, &batch.stamp(0), &mut Vec::new()).is_err());
 }
 
 #[test]

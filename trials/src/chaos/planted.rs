@@ -49,7 +49,7 @@ enum Files {
 }
 
 /// All of them.
-pub const PLANTED: [Planted; 6] = [
+pub const PLANTED: [Planted; 7] = [
     Planted {
         name: "bug_ack_before_fsync",
         hunt: Hunt::Alone("powercut", |dir| Ok(Box::new(PowerCut::new(dir)?))),
@@ -76,6 +76,14 @@ pub const PLANTED: [Planted; 6] = [
     },
     Planted {
         name: "bug_requeue_unflagged",
+        hunt: Hunt::Alone("kill9", |_| Ok(Box::new(Kill))),
+        rounds: 2,
+        files: Files::Any,
+        breaks: Promise::Unflagged,
+        may_refuse: false,
+    },
+    Planted {
+        name: "bug_delivered_unmarked",
         hunt: Hunt::Alone("kill9", |_| Ok(Box::new(Kill))),
         rounds: 2,
         files: Files::Any,

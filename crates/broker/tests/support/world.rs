@@ -1,7 +1,7 @@
 //! One session on a node of its own, driven byte by byte.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use broker::Config;
@@ -35,6 +35,19 @@ pub(crate) struct World {
 }
 
 const SESSION: SessionId = SessionId(1);
+
+/// A check takes tens of milliseconds, and a fuzzer begins thousands of worlds with the same one.
+fn is_right(stored: String, password: &str) -> bool {
+    static OF_GUEST: OnceLock<String> = OnceLock::new();
+    if password == "guest" && OF_GUEST.get() == Some(&stored) {
+        return true;
+    }
+    let is_right = machine::password::verify(&stored, password);
+    if is_right && password == "guest" {
+        let _ = OF_GUEST.set(stored);
+    }
+    is_right
+}
 
 impl World {
     /// A connection that has said nothing.
@@ -111,7 +124,7 @@ impl World {
             if let Some(verify) = self.out.verify.take() {
                 let password = String::from_utf8(verify.password).unwrap_or_default();
                 let stored = verify.stored.unwrap_or_default();
-                self.step(Input::Verified(machine::password::verify(&stored, &password)));
+                self.step(Input::Verified(is_right(stored, &password)));
                 continue;
             }
             let mut now = Vec::new();

@@ -93,6 +93,9 @@ impl Queues {
         self.effects = effects;
         self.pump(wishes);
         self.note_gathered();
+        if self.machine.take_awaited() {
+            self.hurry();
+        }
     }
 
     /// Sends what has its bytes, and asks for what has not.

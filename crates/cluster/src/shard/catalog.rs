@@ -159,6 +159,10 @@ impl Shard {
         }
         let mut batch = Batch::new();
         batch.create_queue(queue, settings);
+        if !group.is_local() {
+            // What lives in memory has no other leader ever.
+            batch.mark_delivered(queue, 1);
+        }
         self.append(now, group, batch, Vec::new(), waiter, outputs);
     }
 

@@ -200,7 +200,11 @@ impl Shard {
             }
             Request::Get { ticket, queue, consumer, no_ack, .. } => match self.queues(group) {
                 Some(queues) => {
-                    queues.get(queue, consumer, no_ack, ticket, &mut wishes);
+                    if !queues.get(queue, consumer, no_ack, ticket, &mut wishes)
+                        && let Some(found) = self.groups.get_mut(&group)
+                    {
+                        found.ask_later(session, request);
+                    }
                 }
                 None => {
                     let answer = Answer::Got { ticket, delivery: None, ready: 0 };

@@ -457,6 +457,8 @@ impl Node {
         let consumer = ConsumerId { session, number: 1 };
         let ticket = Ticket(9);
         self.ask(session, Request::Attach { ticket, group, queue, consumer, spec });
+        // What it may be given is logged.
+        self.sync(usize::MAX);
         consumer
     }
 

@@ -2,7 +2,7 @@
 
 use super::{
     Attributes, CANCEL, CATALOG, CREATE_QUEUE, DROP_QUEUE, ENQUEUE, ENTRY_HEAD_BYTES,
-    ENTRY_VERSION, FROM, Outcome, SETTLE,
+    ENTRY_VERSION, FROM, MARK_DELIVERED, Outcome, SETTLE,
 };
 use crate::catalog::CatalogCommand;
 use crate::encoding::{length, put_u32, put_u64};
@@ -84,6 +84,15 @@ impl Batch {
         self.with(CREATE_QUEUE, |out| {
             put_u64(out, queue.0);
             settings.encode(out);
+        });
+    }
+
+    /// Messages of the lane below `to` may have been given to clients, the others were not. With 1
+    /// behind `create_queue`: this is to be kept for the queue.
+    pub fn mark_delivered(&mut self, queue: QueueId, to: u64) {
+        self.with(MARK_DELIVERED, |out| {
+            put_u64(out, queue.0);
+            put_u64(out, to);
         });
     }
 

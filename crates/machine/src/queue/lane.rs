@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::delayed::DelayedMessages;
+use super::delivered::Delivered;
 use super::leaving::LeavingMessages;
 use super::marks::Marks;
 use super::ready::Ready;
@@ -27,6 +28,8 @@ pub(crate) struct Lane {
     pub(crate) extras: Option<Box<Extras>>,
     /// The run that the entry being applied adds.
     pub(crate) run: Option<Run>,
+    /// Which messages may have been with clients: in part leader-local.
+    pub(crate) delivered: Delivered,
     // Leader-local.
     pub(crate) ready: Ready,
     pub(crate) gathered: Gathered,
@@ -95,6 +98,7 @@ impl Lane {
             counters: Counters::default(),
             extras: None,
             run: None,
+            delivered: Delivered::default(),
             ready: Ready::default(),
             gathered: Gathered::default(),
         }
@@ -119,6 +123,8 @@ impl Lane {
         }
         let extras = self.extras.get_or_insert_default();
         if let Some(ttl) = ttl {
+            // It may not have the time to wait until a mark is logged.
+            self.delivered.advance(seq + 1);
             extras.expiry.set(seq..seq + 1, ready_ms.saturating_add(ttl));
         }
         if is_delayed {
@@ -315,20 +321,20 @@ impl Lane {
         if let Some(extras) = &self.extras {
             extras.encode(out);
         }
+        self.delivered.encode(out);
     }
 
-    /// `is_old`: as it was before there were extras.
-    pub(crate) fn read(
-        id: QueueId,
-        reader: &mut Reader<'_>,
-        is_old: bool,
-    ) -> Result<Self, Corrupt> {
+    /// As a snapshot of this version has it: 3 knows extras, 4 what was delivered.
+    pub(crate) fn read(id: QueueId, reader: &mut Reader<'_>, version: u8) -> Result<Self, Corrupt> {
         let mut lane = Self::new(id);
         lane.next_seq = reader.u64()?;
-        lane.counters = Counters::read(reader, is_old)?;
+        lane.counters = Counters::read(reader, version < 3)?;
         lane.live = Ranges::read(reader)?;
-        if !is_old && reader.bool()? {
+        if version >= 3 && reader.bool()? {
             lane.extras = Some(Box::new(Extras::read(reader)?));
+        }
+        if version >= 4 {
+            lane.delivered = Delivered::read(reader)?;
         }
         let is_right = lane.counters.enqueued.checked_add(1) == Some(lane.next_seq)
             && lane.counters.live() == Some(lane.live.len())

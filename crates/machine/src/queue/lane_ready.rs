@@ -22,7 +22,7 @@ impl Lane {
     /// Everything live waits, and may have been seen, but for what is dead or not due.
     pub(crate) fn lead(&mut self, now_ms: u64) {
         self.follow();
-        self.ready = Ready::lead(&self.live, self.next_seq);
+        self.ready = Ready::lead(&self.live, self.delivered.flagged_below(self.next_seq));
         let Some(extras) = &mut self.extras else { return };
         extras.leaving.lead();
         if let Some(dead) = extras.leaving.union() {
@@ -37,6 +37,7 @@ impl Lane {
 
     pub(crate) fn follow(&mut self) {
         self.ready = Ready::default();
+        self.delivered.lead();
         self.gathered = Gathered::default();
         if let Some(extras) = &mut self.extras {
             extras.leaving.follow();
@@ -61,11 +62,23 @@ impl Lane {
         Some(Popped { range, was_returned, returns })
     }
 
+    /// The same of what may go to a client: the log has heard that it does, or is to hear it first.
+    #[inline]
+    fn pop_allowed(&mut self, max: u64) -> Option<Popped> {
+        if !self.delivered.is_tracked() {
+            return self.pop(max);
+        }
+        let front = self.ready.waiting().first_range()?;
+        let run = front.start..front.end.min(front.start.saturating_add(max));
+        let run = self.delivered.allow(run)?;
+        self.pop(run.end - run.start)
+    }
+
     /// The same of what did not expire before `before_ms`; what did and is in front of it goes.
     #[inline]
     pub(crate) fn pop_fresh(&mut self, max: u64, before_ms: u64) -> Option<Popped> {
         if self.extras.as_ref().is_none_or(|extras| extras.expiry.is_empty()) {
-            return self.pop(max);
+            return self.pop_allowed(max);
         }
         self.expire(before_ms);
         let front = self.ready.waiting().first_range()?;
@@ -75,7 +88,12 @@ impl Lane {
         let expired = expiry.parts(front.clone()).find(|(_, time_ms)| has_expired(*time_ms));
         let end = expired.map_or(front.end, |(part, _)| part.start);
         // Only after more expired at once than one step looks at.
-        if end == front.start { None } else { self.pop(end - front.start) }
+        if end == front.start { None } else { self.pop_allowed(end - front.start) }
+    }
+
+    /// Whether its first message may not go to a client before the log has heard of it.
+    pub(crate) fn is_held_up(&self) -> bool {
+        self.delivered.is_held_up() && !self.ready.is_empty()
     }
 
     /// Back to their places, unless the log has settled them meanwhile.

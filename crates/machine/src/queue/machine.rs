@@ -55,6 +55,8 @@ pub struct QueueMachine {
     now_ms: u64,
     /// When queues that keep time are looked at next.
     timers: BTreeSet<(u64, QueueId)>,
+    /// A client waits for what is on its way to the log.
+    is_awaited: bool,
 }
 
 impl Default for QueueMachine {
@@ -76,6 +78,7 @@ impl Default for QueueMachine {
             unlogged: BTreeSet::new(),
             now_ms: 0,
             timers: BTreeSet::new(),
+            is_awaited: false,
         }
     }
 }
@@ -249,6 +252,15 @@ impl QueueMachine {
                     }
                 }
             }
+            Command::MarkDelivered { queue, to } => {
+                if let Some(place) = self.place(queue)
+                    && let Some(found) = &mut self.slots[place]
+                {
+                    found.mark_delivered(queue.priority(), to);
+                    // What waited for it goes out at the end.
+                    self.touched.push(place);
+                }
+            }
             Command::From { origin, seq } => return Ok(self.origins.begin(origin, seq)),
             Command::Catalog(_) => {
                 return Err(Corrupt { what: "a catalog command in a group of queues" });
@@ -331,6 +343,8 @@ impl QueueMachine {
             for place in &touched {
                 if let Some(queue) = &mut self.slots[*place] {
                     queue.serve_entry(time_ms, effects);
+                    queue.look_ahead(self.now_ms);
+                    self.is_awaited |= queue.is_held_up();
                     if queue.has_settles() {
                         self.unlogged.insert(queue.id);
                     }

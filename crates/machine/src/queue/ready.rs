@@ -12,14 +12,14 @@ pub(crate) struct Ready {
     /// Unsettled or waiting messages that may have been seen by a client. Those below `led_from`
     /// need not be in it.
     returned: Ranges,
-    /// Everything below was live when this node began to lead: an earlier leader may have delivered it.
+    /// An earlier leader may have delivered what is below.
     led_from: u64,
 }
 
 impl Ready {
-    /// Everything live waits, and may have been seen.
-    pub(crate) fn lead(live: &Ranges, next_seq: u64) -> Self {
-        Self { waiting: live.clone(), returned: Ranges::new(), led_from: next_seq }
+    /// Everything live waits, and what is below `led_from` may have been seen.
+    pub(crate) fn lead(live: &Ranges, led_from: u64) -> Self {
+        Self { waiting: live.clone(), returned: Ranges::new(), led_from }
     }
 
     pub(crate) fn push(&mut self, range: Range<u64>) {

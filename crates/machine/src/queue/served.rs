@@ -56,8 +56,13 @@ impl Queue {
     }
 
     fn dispatch(&mut self, before_ms: u64, effects: &mut Vec<Effect>) {
+        let mut is_held_up = false;
         for lane in self.lanes.iter_mut().rev().chain([&mut self.main]) {
-            dispatch(lane, &mut self.consumers, before_ms, effects);
+            // A message that waits for the log is not overtaken by those of lower priority.
+            if !is_held_up {
+                dispatch(lane, &mut self.consumers, before_ms, effects);
+                is_held_up = lane.is_held_up();
+            }
             lane.expire(before_ms);
             lane.hand_out(effects);
         }

@@ -13,7 +13,7 @@ use crate::ranges::Ranges;
 
 impl QueueMachine {
     /// This replica leads now, and has applied every entry of earlier leaders: everything live is
-    /// ready, flagged as redelivered, because nobody knows who saw it. Nothing goes out before
+    /// ready, flagged as redelivered if a client may have seen it. Nothing goes out before
     /// `start_dispatch`: consumers may come with what they hold, by `join`.
     pub fn lead(&mut self) {
         self.is_leading = true;
@@ -140,7 +140,7 @@ impl QueueMachine {
         found.touch(now_ms);
         found.serve(now_ms, effects);
         let before_ms = now_ms.saturating_add(1);
-        let mut popped = None;
+        let (mut popped, mut is_held_up) = (None, false);
         for lane in found.lanes_mut() {
             popped = lane.pop_fresh(1, before_ms).map(|popped| (lane.id, popped));
             if let Some((_, popped)) = &popped {
@@ -151,10 +151,14 @@ impl QueueMachine {
                 lane.expire(before_ms);
                 break;
             }
+            is_held_up = lane.is_held_up();
+            if is_held_up {
+                break;
+            }
         }
         let Some((lane, Popped { range, was_returned, returns })) = popped else {
             self.look_after(queue);
-            return GetReply::Empty;
+            return if is_held_up { GetReply::NotYet } else { GetReply::Empty };
         };
         let first_seq = range.start;
         if !no_ack {
@@ -273,6 +277,10 @@ impl QueueMachine {
                 continue;
             };
             for lane in queue.lanes_mut() {
+                if let Some(to) = lane.delivered.take_wanted() {
+                    batch.mark_delivered(lane.id, to);
+                    taken = true;
+                }
                 let count = lane.gathered.drain(lane.id, left, batch);
                 taken |= count > 0;
                 left -= count;
@@ -282,6 +290,11 @@ impl QueueMachine {
             }
         }
         taken
+    }
+
+    /// Whether, since this was asked last, a client began to wait for what `take_settled` gives.
+    pub fn take_awaited(&mut self) -> bool {
+        std::mem::take(&mut self.is_awaited)
     }
 
     /// Messages settled but not yet taken for the log.

@@ -5,8 +5,8 @@ use crate::encoding::{Corrupt, Reader, digest, put_u32, put_u64};
 use crate::origins::Origins;
 use crate::queue::{Counters, Queue};
 
-/// 2 knows origins of parcels, 3 what arguments ask of a queue.
-const VERSION: u8 = 3;
+/// 2 knows origins of parcels, 3 what arguments ask of a queue, 4 what was delivered.
+const VERSION: u8 = 4;
 
 impl QueueMachine {
     /// The replicated half, versioned.
@@ -45,7 +45,7 @@ impl QueueMachine {
         }
         let mut before = None;
         for _ in 0..reader.u32()? {
-            let queue = Queue::read(&mut reader, version < 3)?;
+            let queue = Queue::read(&mut reader, version)?;
             if before >= Some(queue.id) {
                 return Err(reader.corrupt());
             }

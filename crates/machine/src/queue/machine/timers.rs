@@ -62,15 +62,20 @@ impl QueueMachine {
 
     /// After something was done to a queue: what it has for the log, and what it waits for.
     pub(super) fn look_after(&mut self, id: QueueId) {
-        let is_dispatching = self.is_dispatching;
+        let (is_leading, is_dispatching, now_ms) =
+            (self.is_leading, self.is_dispatching, self.now_ms);
         let Some(queue) = self.queue_mut(id) else { return };
         let id = queue.id;
-        let has_settles = queue.has_settles();
+        if is_leading {
+            queue.look_ahead(now_ms);
+        }
+        let (has_settles, is_held_up) = (queue.has_settles(), queue.is_held_up());
         let due_ms = queue.next_due().filter(|_| is_dispatching);
         let is_set = due_ms == queue.timer;
         if has_settles {
             self.unlogged.insert(id);
         }
+        self.is_awaited |= is_held_up;
         if !is_set {
             self.set_timer(id, due_ms);
         }

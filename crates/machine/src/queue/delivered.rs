@@ -1,0 +1,124 @@
+//! How far a lane's messages may have been with clients: what a new leader flags as redelivered.
+//!
+//! A leader keeps who has which message in memory alone. So that the next one knows which messages no
+//! client can have seen, a mark is logged ahead of deliveries: a message goes out for the first time
+//! only below the mark. The mark runs ahead by a window: what is flagged without need after a change of
+//! leader is less than that. The window is as long as the consumers' credit at first, grows while
+//! deliveries wait for the log, and shrinks while they do not.
+//!
+//! Lanes of queues with a length limit, and of queues declared before there were marks, have none:
+//! a message that a consumer waits for must not be thrown away while its mark is logged. All their
+//! messages are flagged.
+
+use std::ops::Range;
+
+use crate::encoding::{Corrupt, Reader, put_u64};
+use crate::limits::{DELIVERED_CREDIT_MAX, DELIVERED_WINDOW_MAX, DELIVERED_WINDOW_MS, SEQ_MAX};
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Delivered {
+    /// Replicated: no message from here on was ever with a client. 0: that is not kept.
+    to: u64,
+    // Leader-local.
+    /// What the log was asked for, or is to be: at least `to`.
+    asked_to: u64,
+    asked_ms: u64,
+    window: u64,
+    /// The log is to be asked.
+    is_wanted: bool,
+    /// A message waits for the mark.
+    is_held_up: bool,
+}
+
+impl Delivered {
+    /// Marks are kept from here on: nothing has come yet.
+    pub(crate) fn track(&mut self) {
+        self.to = self.to.max(1);
+        self.asked_to = self.asked_to.max(self.to);
+    }
+
+    pub(crate) fn is_tracked(&self) -> bool {
+        self.to > 0
+    }
+
+    /// The mark, as the log has it.
+    pub(crate) fn advance(&mut self, to: u64) {
+        if self.is_tracked() {
+            self.to = self.to.max(to);
+            self.asked_to = self.asked_to.max(self.to);
+            self.is_held_up = false;
+        }
+    }
+
+    pub(crate) fn lead(&mut self) {
+        *self = Self { to: self.to, asked_to: self.to, ..Self::default() };
+    }
+
+    /// Below this a message may have been with a client, of those below `next_seq`.
+    pub(crate) fn flagged_below(&self, next_seq: u64) -> u64 {
+        if self.is_tracked() { self.to.min(next_seq) } else { next_seq }
+    }
+
+    /// What of a run at the front may go out now; none: the mark has to be logged first.
+    #[inline]
+    pub(crate) fn allow(&mut self, run: Range<u64>) -> Option<Range<u64>> {
+        // Planted: it goes out before the log has heard of it.
+        if run.end <= self.to || cfg!(bug_delivered_unmarked) {
+            return Some(run);
+        }
+        self.is_held_up = run.start >= self.to;
+        (!self.is_held_up).then(|| run.start..self.to)
+    }
+
+    pub(crate) fn is_held_up(&self) -> bool {
+        self.is_held_up
+    }
+
+    /// Asks for a mark ahead of `front`, the first message that waits or comes next: for consumers that
+    /// are there, and for a message that waits. `credit`: what consumers may be given at once.
+    #[inline]
+    pub(crate) fn look_ahead(
+        &mut self,
+        front: u64,
+        has_consumers: bool,
+        credit: impl FnOnce() -> u64,
+        now_ms: u64,
+    ) {
+        let is_near = front + self.window.max(1).div_ceil(2) > self.asked_to;
+        let is_stuck = self.is_held_up && front >= self.asked_to;
+        if !self.is_tracked() || !is_near || !(has_consumers || is_stuck) {
+            return;
+        }
+        let is_slow = now_ms.saturating_sub(self.asked_ms) >= DELIVERED_WINDOW_MS;
+        let window = match (is_slow, self.is_held_up) {
+            (true, _) => self.window / 4,
+            (false, true) => self.window.saturating_mul(4),
+            (false, false) => self.window,
+        };
+        self.window = window.clamp(credit().clamp(1, DELIVERED_CREDIT_MAX), DELIVERED_WINDOW_MAX);
+        self.asked_ms = now_ms;
+        self.asked_to = self.asked_to.max(front) + self.window;
+        self.is_wanted = true;
+    }
+
+    /// Whether there is a mark for the log.
+    pub(crate) fn has_wanted(&self) -> bool {
+        self.is_wanted
+    }
+
+    pub(crate) fn take_wanted(&mut self) -> Option<u64> {
+        std::mem::take(&mut self.is_wanted).then_some(self.asked_to)
+    }
+
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        put_u64(out, self.to);
+    }
+
+    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, Corrupt> {
+        let to = reader.u64()?;
+        if to > SEQ_MAX {
+            return Err(reader.corrupt());
+        }
+        Ok(Self { to, asked_to: to, ..Self::default() })
+    }
+}
