@@ -33,6 +33,9 @@ pub struct Simulation {
     /// Milliseconds under load after all is healed
     #[arg(long, default_value_t = 3_000)]
     healed_ms: u64,
+    /// Damage files of a node that is down whatever the seed, not in two of nine seeds
+    #[arg(long)]
+    damage: bool,
     /// Write the history of a failed seed, or of a single one, to this file
     #[arg(long)]
     history: Option<PathBuf>,
@@ -72,16 +75,14 @@ impl Simulation {
         }
         // A broken assertion ends the process: its seed must be known then.
         let current = Arc::new(AtomicU64::new(self.seed));
-        let (told, usual, nodes) = (Arc::clone(&current), std::panic::take_hook(), self.nodes);
+        let (told, usual, of) = (Arc::clone(&current), std::panic::take_hook(), self.clone());
         std::panic::set_hook(Box::new(move |panic| {
-            println!(
-                "seed {} panicked: {}",
-                told.load(Ordering::Relaxed),
-                again(told.load(Ordering::Relaxed), nodes)
-            );
+            let seed = told.load(Ordering::Relaxed);
+            println!("seed {seed} panicked: {}", of.again(seed));
             usual(panic);
         }));
-        let size = Size { nodes: self.nodes, load_ms: self.load_ms, healed_ms: self.healed_ms };
+        let Self { nodes, load_ms, healed_ms, damage: damages, .. } = *self;
+        let size = Size { nodes, load_ms, healed_ms, damages };
         let mut totals = Totals::default();
         for seed in self.seed..self.seed + self.seeds {
             current.store(seed, Ordering::Relaxed);
@@ -116,7 +117,7 @@ impl Simulation {
             }
         }
         if !is_valid {
-            println!("  again: {}", again(outcome.seed, self.nodes));
+            println!("  again: {}", self.again(outcome.seed));
         }
         if let Some(path) = self.history.as_ref().filter(|_| !is_valid || self.seeds == 1) {
             let lines = outcome.events.iter().map(serde_json::to_string);
@@ -125,10 +126,15 @@ impl Simulation {
         }
         Ok(is_valid)
     }
-}
 
-fn again(seed: u64, nodes: usize) -> String {
-    format!("trials sim --nodes {nodes} --seed {seed} --seeds 1 --story")
+    fn again(&self, seed: u64) -> String {
+        let Self { nodes, load_ms, healed_ms, damage, .. } = self;
+        let damage = if *damage { " --damage" } else { "" };
+        format!(
+            "trials sim --nodes {nodes} --seed {seed} --seeds 1 --load-ms {load_ms} --healed-ms {healed_ms}{damage} \
+             --story"
+        )
+    }
 }
 
 impl Totals {

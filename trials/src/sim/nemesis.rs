@@ -43,7 +43,7 @@ pub(super) struct Nemesis {
     has_slow_nodes: bool,
     /// The files of one node are damaged now and then while it is down: all the others must be whole to make
     /// up for that. As above, in some seeds.
-    has_damage: bool,
+    pub(super) has_damage: bool,
     /// Which node that is.
     pub(super) damaged: Option<usize>,
 }

@@ -162,10 +162,12 @@ impl Node {
         self.life.as_ref().is_some_and(|life| now < life.started + YOUNG)
     }
 
-    /// Panics if a shard cannot say where a message is that its queues have.
+    /// Panics if a shard cannot say where a message is that its queues have, or keeps what is dead.
     pub(super) fn check(&self, nth: u64) {
         if let Some(life) = &self.life {
-            life.shards[nth as usize % life.shards.len()].check_places();
+            let shard = &life.shards[nth as usize % life.shards.len()];
+            shard.check_places();
+            shard.check();
         }
     }
 

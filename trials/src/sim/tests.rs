@@ -3,7 +3,7 @@ use crate::checker::Verdict;
 
 /// Short: what a seed does is then seen soon, and there can be many.
 fn short(nodes: usize) -> Size {
-    Size { nodes, load_ms: 1_500, healed_ms: 700 }
+    Size { nodes, load_ms: 1_500, healed_ms: 700, damages: false }
 }
 
 fn holds(seeds: std::ops::Range<u64>, size: Size) -> Counts {
