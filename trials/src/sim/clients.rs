@@ -293,7 +293,7 @@ impl Clients {
     }
 
     /// Whether a publisher on `node` has waited too long: its question was asked before `before`.
-    pub(super) fn waits_since(&self, node: usize, before: Micros) -> Option<String> {
-        self.publishers.iter().find_map(|publisher| publisher.waits_since(node, before))
+    pub(super) fn waits_since(&self, at: (usize, GroupId), before: Micros) -> Option<String> {
+        self.publishers.iter().find_map(|publisher| publisher.waits_since(at, before))
     }
 }

@@ -15,7 +15,7 @@ use super::agenda::Micros;
 use super::store::Store;
 
 /// Data groups.
-pub(super) const GROUPS: u32 = 3;
+const GROUPS: u32 = 3;
 /// Small log files, so that they are recycled all the time.
 const FILE_BYTES: u64 = 48 << 10;
 /// All that can be reached are connected to a process by then.
@@ -171,6 +171,15 @@ impl Node {
         }
     }
 
+    /// The nodes that keep a group, counted from 0, if this one is among them.
+    pub(super) fn replicas_of(&self, group: GroupId) -> Option<Vec<usize>> {
+        let life = self.life.as_ref()?;
+        let reports = life.shards[Shard::of(group, life.shards.len())].report_groups(false);
+        let report = reports.into_iter().find(|report| report.group == group)?;
+        let nth = |voter: &NodeId| usize::try_from(voter.0 - 1).expect("a handful of nodes");
+        Some(report.voters.iter().map(nth).collect())
+    }
+
     pub(super) fn open_session(&mut self) -> Option<SessionId> {
         let node = self.id.0;
         let life = self.life.as_mut()?;
@@ -268,6 +277,15 @@ impl Life {
     }
 }
 
+/// The data groups of a cluster of so many nodes.
+pub(super) fn groups(nodes: usize) -> impl Iterator<Item = GroupId> {
+    (1..=groups_per_node(nodes) * nodes as u32).map(GroupId)
+}
+
+fn groups_per_node(nodes: usize) -> u32 {
+    (GROUPS / nodes as u32).max(1)
+}
+
 /// How every cluster of these nodes begins.
 fn genesis(members: &[NodeId]) -> Genesis {
     let info = |node: &NodeId| NodeInfo {
@@ -275,7 +293,7 @@ fn genesis(members: &[NodeId]) -> Genesis {
         address: format!("node-{}:7000", node.0),
         incarnation: 1,
     };
-    let groups_per_node = (GROUPS / members.len() as u32).max(1);
+    let groups_per_node = groups_per_node(members.len());
     Genesis { nodes: members.iter().map(info).collect(), groups_per_node }
 }
 

@@ -1,17 +1,19 @@
 //! The cluster, its clients and the harm done to them, on one thread: one event after the other.
 
+use std::collections::BTreeMap;
+
 use cluster::Answer;
 use cluster::peer::message::Message;
 use cluster::shard::Output;
 use cluster::snapshot;
-use machine::{NodeId, SessionId};
+use machine::{GroupId, NodeId, SessionId};
 use wal::sim::{Fault, SimDisk};
 
 use super::agenda::{Agenda, Event, Micros};
 use super::clients::{Clients, Outside};
 use super::nemesis::Nemesis;
 use super::network::{By, Network, Told};
-use super::node::{Node, home};
+use super::node::{self, Node, home};
 use super::snapshots::Errand;
 use super::store::{Append, Flush, Flushed, Reading};
 use super::watch::{Leader, Watch};
@@ -51,9 +53,8 @@ pub(super) struct World {
     pub(super) nemesis: Nemesis,
     pub(super) watch: Watch,
     pub(super) clients: Clients,
-    /// Since when each node cannot reach a majority, both ways.
-    alone: Vec<Option<Micros>>,
-    complained: Vec<bool>,
+    /// The groups of which each node cannot reach a majority, since when, and whether that was held against it.
+    alone: Vec<BTreeMap<GroupId, (Micros, bool)>>,
     answers: Vec<(usize, SessionId, Answer)>,
     pub(super) lines: Vec<String>,
     pub(super) crashes: u64,
@@ -100,8 +101,7 @@ impl World {
             nemesis: Nemesis::new(seed),
             watch: Watch::new(nodes),
             clients,
-            alone: vec![None; nodes],
-            complained: vec![false; nodes],
+            alone: vec![BTreeMap::new(); nodes],
             nodes: all,
             answers: Vec::new(),
             lines: Vec::new(),
@@ -676,29 +676,43 @@ impl World {
                 let soon = self.chance.within(0, LOOK);
                 self.agenda.after(soon, Event::Flush { node, life });
             }
-            if !self.is_alone(node) {
-                self.alone[node] = None;
-                self.complained[node] = false;
-                continue;
-            }
-            let since = *self.alone[node].get_or_insert(now);
+            self.look_for_waiting(node, now);
+        }
+    }
+
+    /// Publishers of a node that cannot reach a group's majority are told so before long.
+    fn look_for_waiting(&mut self, node: usize, now: Micros) {
+        let alone = self.alone_in(node);
+        self.alone[node].retain(|group, _| alone.contains(group));
+        for group in alone {
+            let (since, has_complained) = self.alone[node].entry(group).or_insert((now, false));
             let before = now.saturating_sub(ANSWERS_ALONE);
-            if since < before
-                && !self.complained[node]
-                && let Some(text) = self.clients.waits_since(node, before)
+            if *since < before
+                && !*has_complained
+                && let Some(text) = self.clients.waits_since((node, group), before)
             {
-                self.complained[node] = true;
+                *has_complained = true;
                 self.protocol(format!("node {} has no majority, and {text}", node + 1));
             }
         }
     }
 
-    /// Whether `node` runs and cannot reach a majority, itself included, both ways.
-    fn is_alone(&self, node: usize) -> bool {
+    /// The groups of which `node` runs and cannot reach a majority, itself included, both ways: of the replicas
+    /// if it has one, of all nodes otherwise.
+    fn alone_in(&self, node: usize) -> Vec<GroupId> {
         let runs = |node: usize| self.nodes[node].life.is_some() && !self.nodes[node].is_paused;
         let reaches = |other: usize| runs(other) && self.network.is_open_between(node, other);
-        let reached = (0..self.nodes.len()).filter(|other| *other == node || reaches(*other));
-        runs(node) && reached.count() * 2 <= self.nodes.len()
+        let is_reached = |other: usize| other == node || reaches(other);
+        if !runs(node) || (0..self.nodes.len()).all(is_reached) {
+            return Vec::new();
+        }
+        let all: Vec<usize> = (0..self.nodes.len()).collect();
+        let is_alone = |group: &GroupId| {
+            let replicas = self.nodes[node].replicas_of(*group);
+            let of = replicas.as_ref().unwrap_or(&all);
+            of.iter().filter(|other| is_reached(**other)).count() * 2 <= of.len()
+        };
+        node::groups(self.nodes.len()).filter(is_alone).collect()
     }
 
     pub(super) fn checkpoints(&self) -> u64 {

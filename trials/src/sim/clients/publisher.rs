@@ -280,9 +280,13 @@ impl Publisher {
         diary.saw(&self.name, What::Protocol { text });
     }
 
-    pub(super) fn waits_since(&self, node: usize, before: Micros) -> Option<String> {
+    pub(super) fn waits_since(
+        &self,
+        (node, group): (usize, GroupId),
+        before: Micros,
+    ) -> Option<String> {
         self.home.filter(|home| home.node == node)?;
-        let late = |sent: &&Sent| sent.at < before && !sent.group.is_local();
+        let late = |sent: &&Sent| sent.at < before && sent.group == group;
         let sent = self.tickets.values().find(late)?;
         Some(format!("{} waits for {:?} since {} ms", self.name, sent.group, sent.at / 1000))
     }
