@@ -18,8 +18,6 @@ use super::store::Store;
 const GROUPS: u32 = 3;
 /// Small log files, so that they are recycled all the time.
 const FILE_BYTES: u64 = 48 << 10;
-/// All that can be reached are connected to a process by then.
-const YOUNG: Micros = 1_500_000;
 /// The wall clock when the simulation begins.
 const WALL_MS: u64 = 1_700_000_000_000;
 /// The bits of a session's number that say which node it lives on.
@@ -155,11 +153,6 @@ impl Node {
     /// Whether clients can connect.
     pub(super) fn is_serving(&self) -> bool {
         self.life.as_ref().is_some_and(|life| life.reconciled >= life.shards.len())
-    }
-
-    /// Whether the process has started so lately that others may not be connected to it.
-    pub(super) fn is_young(&self, now: Micros) -> bool {
-        self.life.as_ref().is_some_and(|life| now < life.started + YOUNG)
     }
 
     /// Panics if a shard cannot say where a message is that its queues have, or keeps what is dead.

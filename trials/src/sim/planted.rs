@@ -21,7 +21,7 @@ struct Planted {
     seeds: &'static str,
 }
 
-const PLANTED: [Planted; 11] = [
+const PLANTED: [Planted; 12] = [
     Planted { name: "bug_vote_not_synced", words: "before the sync", seeds: SEEDS },
     Planted {
         name: "bug_confirm_before_majority",
@@ -33,6 +33,7 @@ const PLANTED: [Planted; 11] = [
     Planted { name: "bug_dead_letter_settled_first", words: "never delivered", seeds: MANY_SEEDS },
     Planted { name: "bug_delay_forgotten", words: "came after", seeds: SEEDS },
     Planted { name: "bug_dispatch_before_joins", words: "is held by", seeds: SEEDS },
+    Planted { name: "bug_young_leader_hurries", words: "is held by", seeds: SEEDS },
     Planted { name: "bug_held_not_told", words: "is held by", seeds: SEEDS },
     Planted { name: "bug_settles_not_told", words: "and comes back", seeds: SEEDS },
     Planted { name: "bug_own_settles_not_awaited", words: "and comes back", seeds: SEEDS },

@@ -311,9 +311,6 @@ impl World {
                 let (group, term) = (state.group.0, state.term);
                 self.line(&format!("node {} leads group {group} in term {term}", node + 1));
                 self.diary.saw("world", What::Leads { group, node: node as u32 + 1 });
-                if self.nodes[node].is_young(self.agenda.now()) {
-                    self.watch.holds.forget();
-                }
             }
         }
         self.compare_times(node, shard);
