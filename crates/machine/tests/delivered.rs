@@ -198,6 +198,30 @@ fn the_window_grows_while_deliveries_wait_and_shrinks_when_they_do_not() {
 }
 
 #[test]
+fn a_backlog_goes_out_in_few_entries_also_where_each_takes_seconds() {
+    let mut leader = Leader::new(None);
+    leader.publish(Q, 50_000);
+    leader.consume(1, 1);
+    let (mut entries, mut delivered, mut settled) = (0, 0, 0);
+    while delivered < 50_000 {
+        assert!(leader.log(), "{delivered} are out, and the next waits for nothing");
+        entries += 1;
+        leader.time_ms += 3_000;
+        leader.machine.set_now(leader.time_ms);
+        delivered += leader.delivered().0;
+        // The consumer is faster than the log.
+        while settled < delivered {
+            let ranges = Ranges::from(settled + 1..delivered + 1);
+            let what = (Outcome::Done, (delivered - settled) as u32);
+            settled = delivered;
+            leader.machine.settle_for_credit(Q, who(1), &ranges, what, &mut leader.effects);
+            delivered += leader.delivered().0;
+        }
+    }
+    assert!(entries < 40, "{entries} entries");
+}
+
+#[test]
 fn a_message_that_waits_for_its_mark_is_not_overtaken_by_lower_priority() {
     let mut leader = Leader::new(Some(Features { max_priority: 1, ..Features::default() }));
     leader.publish(Q, 2);

@@ -28,6 +28,8 @@ pub(crate) struct Delivered {
     is_wanted: bool,
     /// A message waits for the mark.
     is_held_up: bool,
+    /// One has, since the log was asked last.
+    has_waited: bool,
 }
 
 impl Delivered {
@@ -67,6 +69,7 @@ impl Delivered {
             return Some(run);
         }
         self.is_held_up = run.start >= self.to;
+        self.has_waited |= self.is_held_up;
         (!self.is_held_up).then(|| run.start..self.to)
     }
 
@@ -90,9 +93,10 @@ impl Delivered {
             return;
         }
         let is_slow = now_ms.saturating_sub(self.asked_ms) >= DELIVERED_WINDOW_MS;
-        let window = match (is_slow, self.is_held_up) {
-            (true, _) => self.window / 4,
-            (false, true) => self.window.saturating_mul(4),
+        // On a slow disk each wait is long: what waits counts, not how long the last window lasted.
+        let window = match (std::mem::take(&mut self.has_waited), is_slow) {
+            (true, _) => self.window.saturating_mul(4),
+            (false, true) => self.window / 4,
             (false, false) => self.window,
         };
         self.window = window.clamp(credit().clamp(1, DELIVERED_CREDIT_MAX), DELIVERED_WINDOW_MAX);
