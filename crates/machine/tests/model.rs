@@ -334,10 +334,22 @@ impl World {
             };
         }
         attachments.retain(|attached| attached.consumer.number != u64::from(b % 7));
+        // Who has nothing yet has asked to be attached and heard no answer: it stays if it was there.
+        let is_asking = |it: &&Attached| !it.is_attached && it.held.is_empty();
+        let is_here = |it: &&Attached| {
+            self.queues
+                .get(&it.queue)
+                .is_some_and(|queue| queue.consumers.contains_key(&it.consumer))
+        };
+        let keep = |it: &Attached| {
+            let spec = ConsumerSpec { credit: 0, ..it.spec };
+            Attached { spec, is_attached: true, ..it.clone() }
+        };
+        let kept: Vec<_> = attachments.iter().filter(is_asking).filter(is_here).map(keep).collect();
         self.leader.join(&is_of_node, &attachments, &mut self.effects);
         let before: BTreeMap<QueueId, (Vec<usize>, bool)> =
             self.queues.iter_mut().map(|(id, queue)| (*id, queue.let_go(&is_of_node))).collect();
-        for attached in &attachments {
+        for attached in attachments.iter().filter(|it| !is_asking(it)).chain(&kept) {
             let Attached { queue: id, consumer, spec, is_attached, ref held } = *attached;
             if !is_of_node(consumer.session) {
                 continue;

@@ -82,7 +82,7 @@ impl Shard {
         }
         let Some(found) = self.groups.get_mut(&group) else { return };
         if found.begins_to_lead() {
-            let nodes = self.awaited(now, group);
+            let nodes = self.expected(now, group);
             let Some(found) = self.groups.get_mut(&group) else { return };
             found.lead(now, nodes);
             // Its own sessions' parcels, and what others sent early.

@@ -529,7 +529,7 @@ impl Shard {
 
     /// Nodes whose sessions may hold something of a group that this node begins to lead: those that can be
     /// reached, and after a start those that have not been reached yet, until they would be lost.
-    pub(super) fn awaited(&mut self, now: Now, group: GroupId) -> BTreeSet<NodeId> {
+    pub(super) fn expected(&mut self, now: Now, group: GroupId) -> BTreeSet<NodeId> {
         let mut nodes = self.reachable();
         let is_young = self.started_ms.is_none_or(|start| now.mono_ms < start + LOST_MS);
         if !is_young || cfg!(bug_young_leader_hurries) {

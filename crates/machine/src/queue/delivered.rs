@@ -70,7 +70,7 @@ impl Delivered {
         }
         self.is_held_up = run.start >= self.to;
         self.has_waited |= self.is_held_up;
-        (!self.is_held_up).then(|| run.start..self.to)
+        (!self.is_held_up).then_some(run.start..self.to)
     }
 
     pub(crate) fn is_held_up(&self) -> bool {
