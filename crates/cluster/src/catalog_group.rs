@@ -143,26 +143,25 @@ impl CatalogGroup {
         }
     }
 
-    /// Applies a committed entry; what it means for other groups goes to `inputs`, and has to be
-    /// handed on before the outputs are.
+    /// Applies a committed entry; what it means for other groups goes to `inputs`, and what is to be
+    /// told once sessions route by it to `told`. Says by what they do, if by anything new.
     pub(crate) fn commit(
         &mut self,
         entry: &Entry,
         parcels: &mut Parcels,
         inputs: &mut Vec<(GroupId, Input)>,
-        outputs: &mut Vec<Output>,
-    ) {
+        told: &mut Vec<Output>,
+    ) -> Option<Applied> {
         self.applied = entry.index;
         if entry.get_entry_type() != EntryType::EntryNormal {
             self.replica.apply_members(entry);
         }
         self.replica.applied(entry.index);
         if entry.data.is_empty() || entry.get_entry_type() != EntryType::EntryNormal {
-            return;
+            return None;
         }
         let (at, results) = apply(&mut self.catalog, entry.index, &entry.data)
             .expect("an entry of our own making that passed its checksum");
-        outputs.push(Output::CatalogApplied { at, entry: entry.data.clone() });
         for Applications { parcel, results } in results {
             let ours = parcel.filter(|(origin, _)| *origin == parcels.origin());
             let waiters = ours.map_or_else(Vec::new, |(_, seq)| parcels.committed(seq));
@@ -172,9 +171,10 @@ impl CatalogGroup {
                     self.start = Start::Applied;
                 }
                 let waiter = waiters.next().unwrap_or(Waiter::Nobody);
-                answer(waiter, reply, effects, inputs, outputs);
+                answer(waiter, reply, effects, inputs, told);
             }
         }
+        Some(at)
     }
 
     pub(crate) fn is_started(&self) -> bool {

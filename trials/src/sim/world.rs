@@ -359,7 +359,13 @@ impl World {
                 Output::InstallSnapshot { group, index, accept } => {
                     self.flush_soon(node, Flush::InstallSnapshot { group, index, accept });
                 }
-                Output::CatalogApplied { at, entry } => life.route_by(at, &entry),
+                Output::CatalogApplied { at, entry, forwards } => {
+                    forwarded |= !forwards.is_empty();
+                    for (shard, input) in forwards {
+                        life.inboxes[shard].push(input);
+                    }
+                    life.route_by(at, &entry);
+                }
                 Output::Checkpoint(job) => self.flush_soon(node, Flush::Checkpoint(job)),
                 Output::Reconciled => {
                     life.reconciled += 1;

@@ -89,8 +89,12 @@ fn perform(
                 store.read(Read::Fetch(Fetch { group, queue, parts }));
             }
             Output::Forward { shard, input } => node.shards[shard].push(input),
-            Output::CatalogApplied { at, entry } => {
+            Output::CatalogApplied { at, entry, forwards } => {
+                // Until all of it is done, no session looks.
                 let mut catalog = node.catalog.write().unwrap_or_else(PoisonError::into_inner);
+                for (shard, input) in forwards {
+                    node.shards[shard].push(input);
+                }
                 let before = catalog.membership_version();
                 let applied = apply(&mut catalog, at.index, &entry);
                 let (_, all) = applied.expect("the shard has just applied it");

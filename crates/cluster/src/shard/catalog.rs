@@ -61,10 +61,18 @@ impl Shard {
         let Some(catalog) = &mut self.catalog else { return };
         let Some(out) = self.out.get_mut(&GroupId::CATALOG) else { return };
         let (mut inputs, mut told) = (Vec::new(), Vec::new());
-        catalog.commit(entry, &mut out.parcels, &mut inputs, &mut told);
-        // Before this node's sessions may route to a queue, its group hears of it.
+        let at = catalog.commit(entry, &mut out.parcels, &mut inputs, &mut told);
+        let mut forwards = Vec::new();
         for (group, input) in inputs {
-            self.forward(Self::of(group, self.shards), input, outputs);
+            let shard = Self::of(group, self.shards);
+            if shard == self.number {
+                self.own.push_back(input);
+            } else {
+                forwards.push((shard, input));
+            }
+        }
+        if let Some(at) = at {
+            outputs.push(Output::CatalogApplied { at, entry: entry.data.clone(), forwards });
         }
         outputs.append(&mut told);
     }

@@ -191,10 +191,14 @@ pub enum Output {
         shard: usize,
         input: Input,
     },
-    /// Let sessions route by this entry of the catalog.
+    /// Let sessions route by this entry of the catalog. Other shards are told what it means for their
+    /// groups in the same breath: before a session can route by it, so that a group knows the queue
+    /// that a message comes for; and not before every session does, since a shard answers who
+    /// declared, and who is answered relies on it.
     CatalogApplied {
         at: Applied,
         entry: Bytes,
+        forwards: Vec<(usize, Input)>,
     },
     /// A snapshot took the catalog's place: sessions route by this one.
     CatalogReplaced {

@@ -336,7 +336,20 @@ impl Core {
                     let runs = parts.iter().map(|part| self.read(part)).collect();
                     self.inboxes[shard].push(Input::Fetched { group, queue, runs });
                 }
-                Output::Forward { shard, input } => self.inboxes[shard].push(input),
+                Output::Forward { shard, input } => {
+                    let is_answered = matches!(
+                        input,
+                        Input::CreateQueue { then: Some(_), .. }
+                            | Input::DropQueue { then: Some(_), .. }
+                    );
+                    assert!(!is_answered, "another shard answers before sessions route by it");
+                    self.inboxes[shard].push(input);
+                }
+                Output::CatalogApplied { forwards, .. } => {
+                    for (shard, input) in forwards {
+                        self.inboxes[shard].push(input);
+                    }
+                }
                 Output::Reconciled => self.reconciled += 1,
                 Output::Send { to, message } => letters.push((to, message)),
                 Output::ReadEntries { group, number, entries } => {
@@ -349,7 +362,7 @@ impl Core {
                     let entries = entries.iter().map(entry).collect();
                     self.inboxes[shard].push(Input::EntriesRead { group, number, entries });
                 }
-                Output::CatalogApplied { .. } | Output::CatalogReplaced { .. } => {}
+                Output::CatalogReplaced { .. } => {}
                 other => panic!("not here: {other:?}"),
             }
         }

@@ -170,7 +170,9 @@ impl Node {
                     self.fetches.push_back(Fetch { group, queue, from_seq, parts });
                 }
                 Output::Forward { .. } => panic!("there is one shard"),
-                Output::CatalogApplied { .. } => {}
+                Output::CatalogApplied { forwards, .. } => {
+                    assert!(forwards.is_empty(), "there is one shard");
+                }
                 Output::Checkpoint(job) => self.jobs.push_back(job),
                 Output::Reconciled => self.is_reconciled = true,
                 Output::CatalogReplaced { .. }
