@@ -155,3 +155,9 @@ fn a_process_that_has_died_answers_nobody() {
 fn a_replica_that_was_set_aside_comes_up_while_nothing_else_happens() {
     holds(4_000_293..4_000_294, Size::default());
 }
+
+#[test]
+fn what_was_due_for_a_leader_is_not_given_out_again_by_the_next() {
+    holds(50_056..50_057, Size { nodes: 5, ..Size::default() });
+    holds(40_088..40_089, Size { damages: true, ..Size::default() });
+}

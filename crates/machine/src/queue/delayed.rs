@@ -94,6 +94,15 @@ impl DelayedMessages {
         taken
     }
 
+    /// Those of a range that were not made ready yet, and are not to be any more: somebody holds them.
+    pub(crate) fn take_early(&mut self, range: Range<u64>) -> Ranges {
+        if self.due.is_empty() {
+            return Ranges::new();
+        }
+        let early = self.all.range(range).filter(|(seq, it)| self.due.remove(&(it.due_ms, **seq)));
+        early.map(|(seq, _)| *seq..*seq + 1).collect()
+    }
+
     /// The messages with a key that are not due at `now_ms`.
     pub(crate) fn with_key(&self, key: u128, now_ms: u64) -> Ranges {
         let key = short(key);

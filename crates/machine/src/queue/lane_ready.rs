@@ -109,9 +109,13 @@ impl Lane {
         self.ready.give_back(&back, was_seen);
     }
 
-    /// Moves what waits of a range to somebody who holds it.
+    /// Moves what waits of a range to somebody who holds it. What is not due here yet was due where it was
+    /// given out: the time of the leader before ran a little ahead of what it had told.
     pub(crate) fn take_ready(&mut self, range: Range<u64>, into: &mut Ranges) {
         let Some(extras) = &mut self.extras else { return self.ready.take(range, into) };
+        let early = extras.delayed.take_early(range.clone());
+        let early = early.intersect(&self.live);
+        into.insert_all(&early);
         let mut taken = Ranges::new();
         self.ready.take(range, &mut taken);
         extras.ready_bytes = extras.ready_bytes.saturating_sub(extras.bytes_of(&taken));

@@ -136,3 +136,30 @@ fn what_expired_before_a_delayed_message_was_due_goes_to_nobody() {
     group.leader.credit(Q, who(1), 2, &mut group.effects);
     assert_eq!(group.delivered(), [(1, 4..5)], "5 had expired when 4 was due");
 }
+
+#[test]
+fn what_was_due_where_the_old_leader_gave_it_out_is_not_given_out_again() {
+    let mut group = Group::new(Features::default());
+    group.attach(1, credit(10)).expect("it is there");
+    group.publish_with(Q, delay(100), b"");
+    group.publish_with(Q, delay(200), b"");
+    group.pass(100);
+    assert_eq!(group.delivered(), [(1, 1..2)]);
+    let told = group.leader.attachments();
+    // The next leader's clock is a little behind: the log says nothing of the time that passed.
+    group.now -= 10;
+    let mut next = QueueMachine::restore(&group.follower.snapshot()).expect("our own snapshot");
+    next.set_now(group.now);
+    next.lead();
+    next.join(|_| true, &told, &mut group.effects);
+    next.start_dispatch(&mut group.effects);
+    group.leader = next;
+    group.pass(10);
+    assert_eq!(group.delivered(), [], "session 1 holds it");
+    // Given back it is ready, and waits no more.
+    group.settle(Q, 1, 1..2, Outcome::Requeue);
+    assert_eq!(group.delivered(), [(1, 1..2)]);
+    group.settle(Q, 1, 1..2, Outcome::Done);
+    group.pass(100);
+    assert_eq!(group.delivered(), [(1, 2..3)]);
+}
