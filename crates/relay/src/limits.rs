@@ -4,14 +4,17 @@ use std::time::Duration;
 
 /// Rows of one batch at most.
 pub const BATCH_ROWS_MAX: u32 = 10_000;
-/// Bytes of the rows of the batches of all workers together.
-pub const BATCHES_BYTES: usize = 32 << 20;
+/// Bytes of the rows of the batches of all workers together. Each is there up to three times: as rows, as messages,
+/// and as what is being sent; and one batch is read while another is published.
+pub const BATCHES_BYTES: usize = 8 << 20;
 /// Bytes of a batch of the inbox.
 pub const BATCH_BYTES: usize = 16 << 20;
 /// Bytes of messages that an inbox may hold before it leaves the broker and takes less at a time.
 pub const HELD_BYTES_MAX: usize = 64 << 20;
 /// Bytes of the rows of one batch, however many workers there are: a fetch ends with the row that passes it.
 pub const BATCH_BYTES_MIN: usize = 1 << 20;
+/// Bytes of rows that one question to the database is to bring, going by the largest row seen of late.
+pub const CHUNK_BYTES: usize = 1 << 20;
 /// Rows asked for first in every batch, while nothing is known of their size.
 pub const FIRST_ROWS: usize = 32;
 /// Connections of one relay to the database that drain, and to the broker.

@@ -12,7 +12,7 @@ use super::{After, Prepared, Scan, Shared};
 use crate::batch::OutboxRow;
 use crate::config::Order;
 use crate::fields::Fields;
-use crate::limits::{BATCH_BYTES_MIN, BATCHES_BYTES, FIRST_ROWS};
+use crate::limits::{BATCH_BYTES_MIN, BATCHES_BYTES, CHUNK_BYTES, FIRST_ROWS};
 use crate::sql::Fetch;
 
 /// A scan starts at the head again after this, or twenty times what that took.
@@ -156,10 +156,11 @@ async fn scan(
     let mut rows = Vec::new();
     let mut bytes = 0;
     loop {
-        // As many as fit for sure, going by the largest row seen of late.
+        // As many as fit for sure, going by the largest row seen of late. Few bytes at a time: what one
+        // question brings is in memory twice, as it came and as it is kept.
         let fit = match *largest {
             0 => FIRST_ROWS,
-            largest => (budget.saturating_sub(bytes) / largest).max(1),
+            largest => (budget.saturating_sub(bytes).min(CHUNK_BYTES) / largest).max(1),
         };
         // Rows may have grown since the last batch: a few first.
         let fit = fit.min(FIRST_ROWS.max(rows.len() * 8));
