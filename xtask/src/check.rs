@@ -76,6 +76,7 @@ pub(crate) fn check(_: &[String]) -> Outcome {
 /// `cargo xtask ci`
 pub(crate) fn ci(_: &[String]) -> Outcome {
     let mut steps = Steps::default();
+    steps.step("builders", || uncounted(setup::builders()));
     // Setup waits for registries and the compiler for the processor: both at a time.
     std::thread::scope(|scope| {
         let setup = scope.spawn(|| setup::run(&[]));

@@ -65,6 +65,15 @@ const MOTO_SKIPS: &str = "work_sqs";
 /// port would come up with the machine.
 const NO_CLUSTER: &str = "/etc/postgresql-common/createcluster.d/millrace.conf";
 
+/// `make`, which builds the allocator: before anything is compiled.
+pub(crate) fn builders() -> Outcome {
+    if has("make") {
+        return Ok(());
+    }
+    std::fs::create_dir_all(tools()).map_err(|error| format!(".tools: {error}"))?;
+    apt_install("make", &tools().join("make.log"))
+}
+
 /// `cargo xtask setup`
 pub(crate) fn run(_: &[String]) -> Outcome {
     // Installers work beside each other: none may be the one that makes the folder for the others.
