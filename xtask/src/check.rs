@@ -92,6 +92,7 @@ pub(crate) fn ci(_: &[String]) -> Outcome {
     steps.step("conformance", || conformance::count(&words(&["--tested"])));
     steps.step("sim", || uncounted(trials::short_sim(&words(SHORT_SIM))));
     steps.step("chaos", || uncounted(trials::short_chaos(&words(SHORT_CHAOS))));
+    steps.step("siege", || uncounted(trials::short_siege()));
     let outcome = steps.finish();
     // Behind the closing line, where it is seen.
     print!("{}", setup::told(&setup::missing()));

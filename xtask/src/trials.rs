@@ -58,6 +58,15 @@ pub(crate) fn siege(words: &[String]) -> Outcome {
     run(trials.args(words))
 }
 
+/// A tenth of every attack, by program and broker as the tests have them.
+pub(crate) fn short_siege() -> Outcome {
+    Build::Tested.make()?;
+    let mut trials = as_tested("siege");
+    trials.arg("--broker").arg(Build::Tested.millrace());
+    trials.arg("--dir").arg(target().join("siege"));
+    run(trials.arg("--quick"))
+}
+
 /// The program of the trials, about to do what `name` says.
 pub(crate) fn trials(name: &str) -> Command {
     cargo(&["run", "--quiet", "--release", "--package", "trials", "--", name])
