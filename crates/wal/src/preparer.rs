@@ -73,8 +73,10 @@ impl<D: Disk> Preparer<D> {
         Ok(Filling { file, bytes, filled: 0 })
     }
 
-    /// The oldest log file under the temporary name, if it is free and of the right size.
+    /// The oldest log file under the temporary name, if it is free and of the right size. Small ones that
+    /// nothing needs go first: otherwise one of them would keep those behind it from being used again.
     fn take_oldest(&self) -> Result<Option<D::File>, Error> {
+        self.remove_spare_above(usize::MAX)?;
         let is_wanted = |bytes, free| free > 0 && bytes == self.shared.config.file_bytes;
         let rename = |path: &str| self.shared.disk.rename(path, NEXT_TEMPORARY).at("rename", path);
         if !self.give_away(is_wanted, rename)? {
@@ -108,7 +110,8 @@ impl<D: Disk> Preparer<D> {
         self.remove_spare_above(0)
     }
 
-    fn remove_spare_above(&mut self, count_max: usize) -> Result<usize, Error> {
+    /// Also removes those that are of another size.
+    fn remove_spare_above(&self, count_max: usize) -> Result<usize, Error> {
         let file_bytes = self.shared.config.file_bytes;
         let is_spare = |bytes, free| free > count_max || (free > 0 && bytes != file_bytes);
         let remove = |path: &str| self.shared.disk.remove(path).at("remove", path);

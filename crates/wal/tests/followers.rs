@@ -492,3 +492,40 @@ fn a_log_without_room_waits_and_goes_on() {
     let (wal, recovered) = open(&disk);
     assert_eq!(found(&wal, &recovered.groups[&GROUP]).1, run(1..=index + 1, 1));
 }
+
+#[test]
+fn a_small_file_that_was_made_in_a_hurry_does_not_keep_others_from_being_recycled() {
+    const MIB: u64 = 1 << 20;
+    let disk = SimDisk::new(1);
+    let config = Config { file_bytes: 5 * MIB, ballast_bytes: 0, ..Config::new(IDENTITY) };
+    let (mut wal, _) = Wal::open(disk.clone(), config).unwrap();
+    let mut keeper = wal.keeper();
+    let mut index = 0;
+    let mut fill_a_file = |wal: &mut Wal<SimDisk>, bytes: u64| {
+        for _ in 0..bytes / MIB {
+            index += 1;
+            let mut batch = CommitBatch::new();
+            let data = Bytes::from(vec![1; MIB as usize - 8192]);
+            batch.add(GROUP, Item::Entry { index, term: 1, data });
+            wal.commit(vec![batch]).unwrap();
+        }
+        index
+    };
+    // Files of 4, 5, 4 and 5 MiB: the first and the third are those that are made in a hurry.
+    fill_a_file(&mut wal, 4 * MIB);
+    while !keeper.preparer().prepare_next(MIB).unwrap() {}
+    fill_a_file(&mut wal, 5 * MIB);
+    fill_a_file(&mut wal, 4 * MIB);
+    while !keeper.preparer().prepare_next(MIB).unwrap() {}
+    let last = fill_a_file(&mut wal, MIB);
+    let sizes = |keeper: &Keeper<SimDisk>| {
+        keeper.files().iter().map(|file| file.bytes / MIB).collect::<Vec<_>>()
+    };
+    assert_eq!(sizes(&keeper), [4, 5, 4, 5]);
+    install(&mut keeper, last, 1, "all").unwrap();
+    // The log says so, too.
+    fill_a_file(&mut wal, MIB);
+    let steps = std::iter::from_fn(|| Some(keeper.preparer().prepare_next(MIB).unwrap()));
+    assert_eq!(steps.take_while(|is_ready| !is_ready).count(), 0, "nothing is filled with zeros");
+    assert_eq!(sizes(&keeper), [4, 5], "the second file is the next one now");
+}
