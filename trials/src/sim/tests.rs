@@ -161,3 +161,8 @@ fn what_was_due_for_a_leader_is_not_given_out_again_by_the_next() {
     holds(50_056..50_057, Size { nodes: 5, ..Size::default() });
     holds(40_088..40_089, Size { damages: true, ..Size::default() });
 }
+
+#[test]
+fn a_node_that_has_not_reached_most_since_its_start_refuses_its_publishers_soon() {
+    holds(60_011..60_012, Size { nodes: 5, damages: true, ..Size::default() });
+}

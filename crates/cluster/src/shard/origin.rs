@@ -313,7 +313,7 @@ impl Shard {
     /// Whether a majority of a group's voters can be reached, this node among them.
     pub(super) fn has_majority(&mut self, group: GroupId) -> bool {
         let me = self.me.node;
-        let has_most = self.peers.has_most();
+        let has_most = self.peers.has_most(self.members.nodes().filter(|node| *node != me));
         let Some(replica) = self.replica(group) else { return has_most };
         let voters: Vec<NodeId> = replica.voters().iter().map(|voter| NodeId(*voter)).collect();
         let reached = voters.iter().filter(|voter| **voter == me || self.peers.is_up(**voter));

@@ -51,9 +51,11 @@ impl Peers {
         self.up.keys().copied()
     }
 
-    /// Whether most nodes can be reached, this one among them.
-    pub(super) fn has_most(&self) -> bool {
-        (self.up.len() + 1) * 2 > self.known.len() + 1
+    /// Whether most nodes can be reached, this one among them: of the members that are others, and of those
+    /// that were reached before the catalog told of any.
+    pub(super) fn has_most(&self, others: impl Iterator<Item = NodeId>) -> bool {
+        let unreached = others.filter(|node| !self.known.contains(node)).count();
+        (self.up.len() + 1) * 2 > self.known.len() + unreached + 1
     }
 
     /// There are no other nodes than these.
