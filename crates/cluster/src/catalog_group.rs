@@ -162,13 +162,18 @@ impl CatalogGroup {
         }
         let (at, results) = apply(&mut self.catalog, entry.index, &entry.data)
             .expect("an entry of our own making that passed its checksum");
+        let local = GroupId::local(parcels.origin().node);
         for Applications { parcel, results } in results {
             let ours = parcel.filter(|(origin, _)| *origin == parcels.origin());
             let waiters = ours.map_or_else(Vec::new, |(_, seq)| parcels.committed(seq));
             let mut waiters = waiters.into_iter();
-            for (reply, effects, started) in results {
+            for (reply, mut effects, started) in results {
                 if started && ours.is_some() && self.start == Start::Waiting {
                     self.start = Start::Applied;
+                }
+                if self.start == Start::Waiting {
+                    // What an earlier life of this node had in its memory went with it.
+                    effects.retain(|effect| !is_created_in(effect, local));
                 }
                 let waiter = waiters.next().unwrap_or(Waiter::Nobody);
                 answer(waiter, reply, effects, inputs, told);
@@ -258,6 +263,13 @@ fn answer(
     }
     if let Some(Then { session, ticket, reply }) = answer {
         outputs.push(Output::Answer { session, answer: Answer::Catalog { ticket, reply } });
+    }
+}
+
+fn is_created_in(effect: &CatalogEffect, of: GroupId) -> bool {
+    match effect {
+        CatalogEffect::QueueCreated { group, .. } => *group == of,
+        CatalogEffect::QueueDeleted { .. } => false,
     }
 }
 

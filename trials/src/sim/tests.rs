@@ -163,6 +163,11 @@ fn what_was_due_for_a_leader_is_not_given_out_again_by_the_next() {
 }
 
 #[test]
+fn queues_in_the_memory_of_an_earlier_life_do_not_come_back_with_the_log() {
+    holds(30_105..30_106, Size::default());
+}
+
+#[test]
 fn a_node_that_has_not_reached_most_since_its_start_refuses_its_publishers_soon() {
     holds(60_011..60_012, Size { nodes: 5, damages: true, ..Size::default() });
 }
