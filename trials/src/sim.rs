@@ -178,7 +178,8 @@ fn live(world: &mut World, size: Size) {
     }
 }
 
-/// One node fails after the other, under load: what clients have at the other nodes does not suffer.
+/// One node fails after the other, under load, then connections between nodes do: what clients have at the other
+/// nodes does not suffer.
 fn fail_cleanly(world: &mut World) -> bool {
     world.watch.holds.begin();
     for _ in 0..FAILURES {
@@ -190,6 +191,13 @@ fn fail_cleanly(world: &mut World) -> bool {
         if !wait(world, SERVES, "the nodes do not serve after one failed", World::is_whole) {
             return false;
         }
+    }
+    // A connection that breaks takes nothing from anybody who lives.
+    for _ in 0..FAILURES {
+        let end = world.agenda.now() + CALM;
+        world.run_until(end, |_| false);
+        let node = world.chance.within(0, world.nodes.len() as u64) as usize;
+        world.break_connection(node);
     }
     let end = world.agenda.now() + CALM;
     world.run_until(end, |_| false);

@@ -54,6 +54,11 @@ impl Intake {
         }
     }
 
+    /// The last parcel of `node` that was proposed.
+    pub(crate) fn last_of(&self, node: NodeId) -> Option<(Origin, u64)> {
+        self.taken.get(&node).map(|&(boot, seq)| (Origin { node, boot }, seq))
+    }
+
     /// A parcel was proposed at `index`.
     pub(crate) fn proposed(&mut self, index: u64, taken: Taken) {
         self.taken.insert(taken.origin.node, (taken.origin.boot, taken.seq));

@@ -251,6 +251,22 @@ impl QueueGroup {
         self.early.clear();
     }
 
+    /// Whether this is sessions that join while what their node said before is in the log and not applied. What
+    /// they have settled by that is not in what they say they hold, and would be given to them again.
+    pub(crate) fn joins_too_early(&self, from: NodeId, message: &Message) -> bool {
+        let Message::Join { .. } = message else { return false };
+        let is_under_way =
+            |(origin, seq): (Origin, u64)| self.queues.machine().last_parcel(origin) < seq;
+        self.intake.last_of(from).is_some_and(is_under_way) && cfg!(not(bug_join_before_settles))
+    }
+
+    /// Whether what came too early can be done now.
+    pub(crate) fn may_lead_early(&self) -> bool {
+        let first = self.early.first();
+        let is_early = first.is_some_and(|(from, message)| self.joins_too_early(*from, message));
+        first.is_some() && !is_early && self.serves() && self.replica.can_propose()
+    }
+
     /// A node's sessions have joined.
     pub(crate) fn has_joined(&mut self, node: NodeId, epoch: u64) {
         self.joined.insert(node, epoch);

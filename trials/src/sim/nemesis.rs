@@ -258,7 +258,7 @@ impl World {
         self.diary.saw("world", What::Fault { kind, node, t0, t1, sectors: 0 });
     }
 
-    fn break_connection(&mut self, node: usize) {
+    pub(super) fn break_connection(&mut self, node: usize) {
         let peer = self.other(node);
         self.note("connection breaks", node);
         let told = self.network.give_up((node, peer), &mut self.chance, &mut self.agenda);

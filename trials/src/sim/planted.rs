@@ -21,7 +21,7 @@ struct Planted {
     seeds: &'static str,
 }
 
-const PLANTED: [Planted; 12] = [
+const PLANTED: [Planted; 13] = [
     Planted { name: "bug_vote_not_synced", words: "before the sync", seeds: SEEDS },
     Planted {
         name: "bug_confirm_before_majority",
@@ -37,6 +37,7 @@ const PLANTED: [Planted; 12] = [
     Planted { name: "bug_held_not_told", words: "is held by", seeds: SEEDS },
     Planted { name: "bug_settles_not_told", words: "and comes back", seeds: SEEDS },
     Planted { name: "bug_own_settles_not_awaited", words: "and comes back", seeds: SEEDS },
+    Planted { name: "bug_join_before_settles", words: "and comes back", seeds: SEEDS },
     Planted { name: "bug_leader_clock", words: "the time of group", seeds: MANY_SEEDS },
     Planted { name: "bug_snapshot_first_extent", words: "lies nowhere", seeds: MANY_SEEDS },
 ];

@@ -163,6 +163,11 @@ fn what_was_due_for_a_leader_is_not_given_out_again_by_the_next() {
 }
 
 #[test]
+fn settled_messages_stay_settled_where_their_session_joins_again() {
+    holds(40_062..40_063, Size { damages: true, ..Size::default() });
+}
+
+#[test]
 fn queues_in_the_memory_of_an_earlier_life_do_not_come_back_with_the_log() {
     holds(30_105..30_106, Size::default());
 }

@@ -367,7 +367,8 @@ impl Shard {
             return self.lead_peer(now, from, group, message, outputs);
         }
         if let Some(found) = self.groups.get_mut(&group) {
-            if found.serves() && found.early.is_empty() && found.replica.can_propose() {
+            let can_lead = found.serves() && found.replica.can_propose();
+            if can_lead && found.early.is_empty() && !found.joins_too_early(from, &message) {
                 return self.lead_peer(now, from, group, message, outputs);
             }
             if found.replica.is_leader() {
@@ -391,14 +392,12 @@ impl Shard {
         }
     }
 
-    /// What came too early to be done, while leadership was about to move, or while too much was under
-    /// way: it comes again, before anything that is still to come.
+    /// What came too early to be done, while leadership was about to move, while too much was under way, or
+    /// before what its node had said was applied: it comes again, before anything that is still to come.
     pub(super) fn lead_early(&mut self) {
         let mut early = Vec::new();
-        for found in self.groups.values_mut().filter(|found| !found.early.is_empty()) {
-            if found.serves() && found.replica.can_propose() {
-                early.append(&mut found.early);
-            }
+        for found in self.groups.values_mut().filter(|found| found.may_lead_early()) {
+            early.append(&mut found.early);
         }
         for catalog in self.catalog.iter_mut().filter(|catalog| !catalog.early.is_empty()) {
             if catalog.serves() && catalog.replica.can_propose() {
