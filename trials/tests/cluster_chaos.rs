@@ -37,7 +37,9 @@ fn survives(faults: &str) {
 
 #[test]
 fn a_cluster_survives_partitions_of_every_kind() {
-    survives("isolate-leader,isolate-follower,halves,ring,one-way,clients-cut,flapping");
+    survives(
+        "isolate-leader,isolate-follower,halves,ring,one-way,cut-link-one-way,clients-cut,flapping",
+    );
 }
 
 #[test]
@@ -52,10 +54,15 @@ fn a_cluster_survives_bad_links_and_clocks_that_jump() {
 
 #[test]
 fn a_cluster_survives_disks_that_forget_fail_fill_or_are_slow() {
-    survives("power-one,eio,badflush,disk-full,slow-disk");
+    survives("power-one,eio,badflush,disk-full,disk-full-all,slow-disk");
 }
 
 #[test]
 fn a_cluster_survives_the_loss_of_all_nodes_at_once() {
     survives("kill-all,power-all,nats-7567,outage");
+}
+
+#[test]
+fn a_cluster_survives_a_damaged_replica_old_copies_and_twins() {
+    survives("damage,old-copy,forgetful-copy,twin,twin-takes-over");
 }

@@ -34,7 +34,7 @@ impl BitFlip {
     /// The middle one of the backlog's messages in the log file that has most of them.
     fn place(data: &Path) -> Result<Place, Failure> {
         let mut best: Option<(PathBuf, Vec<usize>)> = None;
-        for path in log_files(data)? {
+        for path in files_of(data, |name| name.ends_with(".wal"))? {
             let bytes = std::fs::read(&path)?;
             let found: Vec<usize> = bytes
                 .windows(BACKLOG.len())
@@ -67,7 +67,8 @@ impl Place {
     }
 }
 
-fn log_files(data: &Path) -> Result<Vec<PathBuf>, Failure> {
+/// Files below a directory whose names are such.
+pub(super) fn files_of(data: &Path, is_such: fn(&str) -> bool) -> Result<Vec<PathBuf>, Failure> {
     let mut files = Vec::new();
     let mut dirs = vec![data.to_owned()];
     while let Some(dir) = dirs.pop() {
@@ -75,7 +76,7 @@ fn log_files(data: &Path) -> Result<Vec<PathBuf>, Failure> {
             let path = entry?.path();
             if path.is_dir() {
                 dirs.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "wal") {
+            } else if path.file_name().and_then(|name| name.to_str()).is_some_and(is_such) {
                 files.push(path);
             }
         }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::Failure;
-use super::net::{self, NODES, PEER_PORT, host};
+use super::net::{self, PEER_PORT, host};
 use crate::ports;
 
 /// Whose broker it is. The other one is a reference: the harness itself is tried on it.
@@ -21,13 +21,23 @@ pub enum Kind {
     Rabbitmq,
 }
 
+/// A place in a cluster.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    pub number: u32,
+    /// How many began it.
+    pub of: u32,
+    /// Where it listens for its peers.
+    pub peer_port: u16,
+}
+
 /// How a broker is started.
 #[derive(Clone, Debug)]
 pub struct Setup {
     pub kind: Kind,
     pub path: PathBuf,
-    /// Its number among the nodes of a cluster, each of which has a host of its own.
-    pub node: Option<u32>,
+    /// Which node of a cluster it is, each of which has a host of its own.
+    pub node: Option<Place>,
     pub port: u16,
     pub data: PathBuf,
     pub log: PathBuf,
@@ -171,13 +181,13 @@ impl Drop for Broker {
 impl Setup {
     /// Where clients reach it.
     pub fn address(&self) -> SocketAddr {
-        (self.node.map_or(Ipv4Addr::LOCALHOST, host), self.port).into()
+        (self.node.map_or(Ipv4Addr::LOCALHOST, |node| host(node.number)), self.port).into()
     }
 
     /// A command on its host.
     pub fn on_host(&self, program: &Path) -> Command {
         let Some(node) = self.node else { return Command::new(program) };
-        let on = net::on(node);
+        let on = net::on(node.number);
         let mut command = Command::new(&on[0]);
         command.args(&on[1..]).arg(program);
         command
@@ -190,8 +200,10 @@ impl Setup {
                 command.arg("serve").arg("--data-dir").arg(&self.data);
                 command.arg("--amqp").arg(self.address().to_string());
                 if let Some(node) = self.node {
-                    command.args(["--node-id", &node.to_string()]);
-                    command.args(["--peer-listen", &peer(node)]).args(["--peers", &peers()]);
+                    let Place { number, of, peer_port } = node;
+                    let listens = format!("{}:{peer_port}", host(number));
+                    command.args(["--node-id", &number.to_string()]);
+                    command.args(["--peer-listen", &listens]).args(["--peers", &peers(of)]);
                     command.args(["--set", "loopback_users=none"]);
                     command
                         .env("MILLRACE_CLUSTER_SECRET", "a secret of trials, which all nodes know");
@@ -212,7 +224,7 @@ impl Setup {
         // Nodes of a cluster know each other by a secret in their common home.
         let home = self.log.parent().unwrap_or(&self.data).to_string_lossy().into_owned();
         let node = match self.node {
-            Some(node) => rabbitmq_node(node),
+            Some(node) => rabbitmq_node(node.number),
             None => format!("trials{}@localhost", self.port),
         };
         let interface = address.replace('.', ",");
@@ -243,18 +255,14 @@ pub fn rabbitmq_node(node: u32) -> String {
     format!("trials@{}", host(node))
 }
 
-fn peer(node: u32) -> String {
-    format!("{}:{PEER_PORT}", host(node))
-}
-
 /// The members of a Millrace cluster, as `--peers` takes them.
-fn peers() -> String {
-    let members: Vec<String> = (1..=NODES).map(|node| format!("{node}={}", peer(node))).collect();
-    members.join(",")
+fn peers(count: u32) -> String {
+    let member = |node: u32| format!("{node}={}:{PEER_PORT}", host(node));
+    (1..=count).map(member).collect::<Vec<_>>().join(",")
 }
 
 /// Whether somebody answers the protocol header with a method frame.
-fn speaks_amqp(address: SocketAddr) -> bool {
+pub(super) fn speaks_amqp(address: SocketAddr) -> bool {
     let Ok(mut socket) = TcpStream::connect_timeout(&address, PROBE) else { return false };
     let _ = socket.set_read_timeout(Some(PROBE));
     let mut kind = [0];

@@ -1,4 +1,4 @@
-//! Three brokers that form one cluster, each on a host of its own.
+//! Brokers that form one cluster, each on a host of its own: three, but for trials of a rescue.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 
 use super::Failure;
-use super::broker::{Broker, Kind, Setup, rabbitmq_node};
+use super::broker::{Broker, Kind, Place, Setup, rabbitmq_node};
 use super::faults::clock;
-use super::net::{NODES, Net, host};
+use super::net::{NODES, Net, PEER_PORT, host};
 use super::status::{self, Status};
 
 /// Where clients connect, on every host.
@@ -36,7 +36,7 @@ pub struct Cluster {
 pub struct Plan {
     pub kind: Kind,
     pub broker: PathBuf,
-    /// Of nodes 1, 2, 3.
+    /// Of nodes 1, 2, 3 and so on: as many as there are.
     pub data: Vec<PathBuf>,
     /// Where logs go.
     pub logs: PathBuf,
@@ -59,20 +59,21 @@ impl Plan {
 impl Cluster {
     /// Starts every node and waits until all of them serve.
     pub fn start(plan: &Plan) -> Result<Self, Failure> {
-        let net = Net::create()?;
+        let of = plan.data.len() as u32;
+        let net = Net::create(of)?;
         let setup = |node: u32| Setup {
             kind: plan.kind,
             path: plan.broker.clone(),
-            node: Some(node),
+            node: Some(Place { number: node, of, peer_port: PEER_PORT }),
             port: PORT,
             data: plan.data[node as usize - 1].clone(),
             log: plan.logs.join(format!("node-{node}.log")),
             arguments: plan.arguments.clone(),
             environment: plan.environment(node),
         };
-        let nodes = (1..=NODES).map(|node| Broker::new(setup(node))).collect();
+        let nodes = (1..=of).map(|node| Broker::new(setup(node))).collect();
         let mut cluster = Self { kind: plan.kind, net, nodes };
-        for node in 1..=NODES {
+        for node in 1..=of {
             std::fs::create_dir_all(&plan.data[node as usize - 1])?;
             cluster.configure(node)?;
             cluster.node(node).start()?;

@@ -234,6 +234,7 @@ impl Trial {
             disks: &mut self.disks,
             clocks: &self.clocks,
             chance: &mut self.chance,
+            seed: options.seed,
             dir: &self.dir,
             longest: Duration::from_secs_f64(options.seconds).max(Duration::from_secs(1)),
         };

@@ -4,6 +4,8 @@
 //! cannot prove to have done fails the run: a trial whose harm never happened shows nothing.
 
 pub(super) mod clock;
+mod copies;
+mod damage;
 mod disks;
 mod links;
 mod mix;
@@ -27,6 +29,7 @@ pub(super) struct World<'a> {
     /// Where each node's clock is set, where the fault needs it.
     pub(super) clocks: &'a [std::path::PathBuf],
     pub(super) chance: &'a mut Chance,
+    pub(super) seed: u64,
     /// The run's directory.
     pub(super) dir: &'a Path,
     /// How long harm lasts that can be of any length, at most.
@@ -40,11 +43,18 @@ pub(super) struct Bite {
     pub(super) seen: String,
     /// Sectors that were thrown away.
     pub(super) sectors: u64,
+    /// The only node that was harmed, where one was.
+    pub(super) struck: Option<u32>,
 }
 
 impl Bite {
     fn of(seen: String) -> Result<Self, Failure> {
-        Ok(Self { seen, sectors: 0 })
+        Ok(Self { seen, sectors: 0, struck: None })
+    }
+
+    /// Harm to this node alone.
+    fn at(node: u32, seen: String) -> Result<Self, Failure> {
+        Ok(Self { seen, sectors: 0, struck: Some(node) })
     }
 }
 
@@ -88,6 +98,14 @@ const fn on_disks(
     }
 }
 
+const fn ours(
+    row: &'static str,
+    name: &'static str,
+    strike: fn(&mut World<'_>) -> Result<Bite, Failure>,
+) -> Fault {
+    Fault { for_all: false, ..fault(row, name, strike) }
+}
+
 /// Every kind, but for the mix of all.
 pub const FAULTS: &[Fault] = &[
     fault("F1", "isolate-leader", partitions::isolate_leader),
@@ -95,6 +113,8 @@ pub const FAULTS: &[Fault] = &[
     fault("F1", "halves", partitions::halves),
     fault("F1", "ring", partitions::bridge),
     fault("F1", "one-way", partitions::one_way),
+    fault("F1", "cut-link", partitions::cut_link),
+    fault("F1", "cut-link-one-way", partitions::cut_link_one_way),
     fault("F1", "clients-cut", partitions::clients_cut),
     fault("F1", "flapping", partitions::flapping),
     fault("F2", "kill-leader", processes::kill_leader),
@@ -112,9 +132,15 @@ pub const FAULTS: &[Fault] = &[
     },
     on_disks("F5", "power-one", disks::power_one),
     on_disks("F6", "power-all", disks::power_all),
-    Fault { for_all: false, ..fault("F8", "eio", disks::failing_sync) },
+    ours("F8", "eio", disks::failing_sync),
     on_disks("F8", "badflush", disks::failing_flush),
+    ours("F7", "damage", damage::one_replica),
+    ours("F14", "old-copy", copies::old_copy),
+    ours("F14", "forgetful-copy", copies::forgetful_copy),
+    ours("F14", "twin", copies::twin),
+    ours("F14", "twin-takes-over", copies::twin_takes_over),
     on_disks("F9", "disk-full", disks::full),
+    on_disks("F9", "disk-full-all", disks::all_full),
     on_disks("F10", "slow-disk", disks::slow),
     fault("F10", "slow-cpu", processes::slow_cpu),
     fault("F11", "loss", links::loss),

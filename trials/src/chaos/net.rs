@@ -1,9 +1,9 @@
-//! Three hosts on one machine: network namespaces on a bridge, and what can be done to their links.
+//! Hosts on one machine, three or more: network namespaces on a bridge, and what can be done to their links.
 //!
 //! ```text
 //! clients 10.77.0.254 on the bridge -- mlv1 | eth0 10.77.0.1 in ml1
 //!                                   -- mlv2 | eth0 10.77.0.2 in ml2
-//!                                   -- mlv3 | eth0 10.77.0.3 in ml3
+//!                                   -- mlv3 | eth0 10.77.0.3 in ml3, and so on
 //! ```
 //!
 //! All of it lives in network, process and mount namespaces of its own ([`enter`]): two trials do not
@@ -16,8 +16,10 @@ use std::process::{Command, ExitCode};
 use super::Failure;
 use super::flaky_disk::mounted::tool;
 
-/// Nodes of a cluster.
+/// Nodes of a cluster, but for the trials that say otherwise.
 pub const NODES: u32 = 3;
+/// Hosts that there can be.
+pub const NODES_MAX: u32 = 5;
 /// Where clients live.
 pub const CLIENTS: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 254);
 /// Where nodes listen for each other.
@@ -73,13 +75,13 @@ pub fn bring_up_loopback() -> Result<(), Failure> {
     ip("link set lo up")
 }
 
-/// The address of node 1, 2 or 3.
+/// The address of a node.
 pub fn host(node: u32) -> Ipv4Addr {
-    assert!((1..=NODES).contains(&node), "there is no node {node}");
+    assert!((1..=NODES_MAX).contains(&node), "there is no node {node}");
     Ipv4Addr::new(10, 77, 0, node as u8)
 }
 
-/// The nodes but this one.
+/// The nodes of three but this one.
 pub fn others(node: u32) -> impl Iterator<Item = u32> {
     (1..=NODES).filter(move |other| *other != node)
 }
@@ -91,27 +93,30 @@ pub fn on(node: u32) -> Vec<String> {
 
 /// The bridge and its hosts. They end with the namespaces.
 #[derive(Debug)]
-pub struct Net(());
+pub struct Net {
+    nodes: u32,
+}
 
 impl Net {
-    /// Builds it; the process must be [inside](enter).
-    pub fn create() -> Result<Self, Failure> {
+    /// Builds it for so many nodes; the process must be [inside](enter).
+    pub fn create(nodes: u32) -> Result<Self, Failure> {
         assert!(is_inside(), "hosts are made in namespaces of their own");
-        if !Path::new("/run/netns/ml1").exists() {
+        let is_there = |node: u32| Path::new(&format!("/run/netns/ml{node}")).exists();
+        if !is_there(1) {
             tool("mount", &["-t", "tmpfs", "tmpfs", "/run"])?;
             ip("link add mlbr type bridge")?;
             ip("link set mlbr up")?;
             ip(&format!("addr add {CLIENTS}/24 dev mlbr"))?;
-            for node in 1..=NODES {
-                ip(&format!("netns add ml{node}"))?;
-                ip(&format!("link add mlv{node} type veth peer name eth0 netns ml{node}"))?;
-                ip(&format!("link set mlv{node} master mlbr up"))?;
-                ip(&format!("-n ml{node} addr add {}/24 dev eth0", host(node)))?;
-                ip(&format!("-n ml{node} link set eth0 up"))?;
-                ip(&format!("-n ml{node} link set lo up"))?;
-            }
         }
-        let net = Self(());
+        for node in (1..=nodes).filter(|node| !is_there(*node)) {
+            ip(&format!("netns add ml{node}"))?;
+            ip(&format!("link add mlv{node} type veth peer name eth0 netns ml{node}"))?;
+            ip(&format!("link set mlv{node} master mlbr up"))?;
+            ip(&format!("-n ml{node} addr add {}/24 dev eth0", host(node)))?;
+            ip(&format!("-n ml{node} link set eth0 up"))?;
+            ip(&format!("-n ml{node} link set lo up"))?;
+        }
+        let net = Self { nodes };
         net.heal()?;
         Ok(net)
     }
@@ -174,7 +179,7 @@ impl Net {
     /// Packets that rules have stopped, and that had to wait or were thrown away for bandwidth.
     pub fn stopped(&self) -> Result<u64, Failure> {
         let mut packets = 0;
-        for node in 1..=NODES {
+        for node in 1..=self.nodes {
             let rules = output_on(node, &format!("{IPTABLES} -w -L INPUT -v -x -n"))?;
             packets += counted_by_rules(&rules);
             let waiting = output_on(node, "tc -s qdisc show dev eth0")?;
@@ -186,7 +191,7 @@ impl Net {
     /// Takes every rule away. Gives back how many packets they stopped.
     pub fn heal(&self) -> Result<u64, Failure> {
         let stopped = self.stopped()?;
-        for node in 1..=NODES {
+        for node in 1..=self.nodes {
             run_on(node, &format!("{IPTABLES} -w -F"))?;
             // It fails where there is nothing to delete.
             let _ = run_on(node, "tc qdisc del dev eth0 root");

@@ -57,7 +57,7 @@ pub fn ask(setup: &Setup) -> Result<Status, String> {
     let mut command = setup.on_host(&setup.path);
     command.args(["cluster", "status", "--json", "--data-dir"]).arg(&setup.data);
     let output = command.stdin(Stdio::null()).output().map_err(|error| error.to_string())?;
-    let node = setup.node.unwrap_or(0);
+    let node = setup.node.map_or(0, |node| node.number);
     if !output.status.success() {
         let complaint = String::from_utf8_lossy(&output.stderr).trim().to_owned();
         return Err(format!("node {node} does not tell its status: {complaint}"));

@@ -46,7 +46,7 @@ pub(super) fn power_one(world: &mut World<'_>) -> Result<Bite, Failure> {
     let sectors = power_cut(world, &[node])?;
     std::thread::sleep(world.a_while());
     world.cluster.node(node).start()?;
-    Ok(Bite { seen: format!("node {node} lost {sectors} sectors"), sectors })
+    Ok(Bite { seen: format!("node {node} lost {sectors} sectors"), sectors, struck: None })
 }
 
 /// All at once: what was confirmed is on two of three disks, or it was never safe.
@@ -56,7 +56,7 @@ pub(super) fn power_all(world: &mut World<'_>) -> Result<Bite, Failure> {
     for node in all {
         world.cluster.node(node).start()?;
     }
-    Ok(Bite { seen: format!("all nodes together lost {sectors} sectors"), sectors })
+    Ok(Bite { seen: format!("all nodes together lost {sectors} sectors"), sectors, struck: None })
 }
 
 /// The schedule of nats-io/nats-server issue 7567, for three nodes: one pauses, another loses its
@@ -79,7 +79,7 @@ pub(super) fn nats_7567(world: &mut World<'_>) -> Result<Bite, Failure> {
     let seen = format!(
         "node {paused} paused, node {cut} lost {sectors} sectors, {paused} went on, {third} paused"
     );
-    Ok(Bite { seen, sectors })
+    Ok(Bite { seen, sectors, struck: None })
 }
 
 /// One node's sync fails: it ends, names the file, and the others go on.
@@ -103,7 +103,7 @@ pub(super) fn failing_flush(world: &mut World<'_>) -> Result<Bite, Failure> {
     let sectors = disk(world, node).power_on()?;
     std::thread::sleep(world.a_while());
     world.cluster.node(node).start()?;
-    Ok(Bite { seen: format!("node {node} ended when its disk failed"), sectors })
+    Ok(Bite { seen: format!("node {node} ended when its disk failed"), sectors, struck: None })
 }
 
 /// One node's disk is full for a while. It may wait or stop; it must serve when there is space.
@@ -138,4 +138,29 @@ pub(super) fn slow(world: &mut World<'_>) -> Result<Bite, Failure> {
         return Err(Failure::Trial(format!("node {node} flushed nothing meanwhile")));
     }
     Bite::of(format!("{flushes} flushes of node {node} took {ms} ms longer"))
+}
+
+/// Every disk is full at once. Nobody may confirm what it cannot store; all serve when there is space.
+pub(super) fn all_full(world: &mut World<'_>) -> Result<Bite, Failure> {
+    let time = world.a_while();
+    let dirs: Vec<_> = world.disks.iter().map(|disk| disk.data().to_owned()).collect();
+    let left = std::thread::scope(|scope| {
+        let fills: Vec<_> =
+            dirs.iter().map(|dir| scope.spawn(move || fill_for(dir, time))).collect();
+        let ends = fills.into_iter().map(|fill| fill.join().expect("filling does not panic"));
+        ends.collect::<Result<Vec<u64>, Failure>>()
+    })?;
+    let mut stopped = Vec::new();
+    for node in 1..=NODES {
+        let broker = world.cluster.node(node);
+        let Some(status) = broker.exited()? else { continue };
+        if status.success() {
+            return Err(Failure::Broken(format!("a full disk ended node {node} with success")));
+        }
+        broker.start()?;
+        stopped.push(node);
+    }
+    let most = left.into_iter().max().unwrap_or(0);
+    let ms = time.as_millis();
+    Bite::of(format!("all disks full for {ms} ms, {most} bytes left at most, {stopped:?} stopped"))
 }

@@ -42,6 +42,25 @@ pub(super) fn bridge(world: &mut World<'_>) -> Result<Bite, Failure> {
     world.heal(&format!("nodes {ends:?} do not hear each other"))
 }
 
+/// The leader of a queue and one other node do not hear each other; the third hears both.
+pub(super) fn cut_link(world: &mut World<'_>) -> Result<Bite, Failure> {
+    let (one, other) = (world.leader()?, world.follower()?);
+    world.cluster.net.cut(one, other)?;
+    std::thread::sleep(world.a_while());
+    world.heal(&format!("the link between leader {one} and node {other} cut"))
+}
+
+/// The same in one direction only: what one sends arrives, what the other sends does not.
+pub(super) fn cut_link_one_way(world: &mut World<'_>) -> Result<Bite, Failure> {
+    let (mut deaf, mut dumb) = (world.leader()?, world.follower()?);
+    if world.chance.percent(50) {
+        (deaf, dumb) = (dumb, deaf);
+    }
+    world.cluster.net.deafen(deaf, host(dumb))?;
+    std::thread::sleep(world.a_while());
+    world.heal(&format!("node {deaf} does not hear node {dumb}, which hears it"))
+}
+
 /// The leader hears nobody, though all hear it; or nobody hears it, though it hears all.
 pub(super) fn one_way(world: &mut World<'_>) -> Result<Bite, Failure> {
     let old = world.leader()?;

@@ -21,7 +21,7 @@ pub(super) fn kill_leader(world: &mut World<'_>) -> Result<Bite, Failure> {
     let new = world.led_elsewhere(old)?;
     std::thread::sleep(world.a_while());
     world.cluster.node(old).start()?;
-    Bite::of(format!("leader {old} killed, node {new} led"))
+    Bite::at(old, format!("leader {old} killed, node {new} led"))
 }
 
 pub(super) fn kill_one(world: &mut World<'_>) -> Result<Bite, Failure> {
@@ -29,7 +29,7 @@ pub(super) fn kill_one(world: &mut World<'_>) -> Result<Bite, Failure> {
     kill(world, node)?;
     std::thread::sleep(world.a_while());
     world.cluster.node(node).start()?;
-    Bite::of(format!("node {node} killed"))
+    Bite::at(node, format!("node {node} killed"))
 }
 
 /// One after the other, often before the one before has recovered. At any time one is down.
@@ -88,7 +88,7 @@ fn shuffled(world: &mut World<'_>) -> Vec<u32> {
 }
 
 /// SIGSTOP, with a look whether every thread stands.
-fn stop(world: &mut World<'_>, node: u32) -> Result<(), Failure> {
+pub(super) fn stop(world: &mut World<'_>, node: u32) -> Result<(), Failure> {
     let broker = world.cluster.node(node);
     broker.stop()?;
     for _ in 0..2000 {

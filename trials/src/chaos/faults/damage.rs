@@ -1,0 +1,83 @@
+//! F7: bytes of one node's log and segments change while it is stopped.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::{Bite, World};
+use crate::chaos::Failure;
+use crate::chaos::bitflip::files_of;
+use crate::chaos::net::NODES;
+use crate::workload::Chance;
+
+/// Places that are tried until the node finds one of them.
+const TRIES: u32 = 8;
+/// How long it may take to get from the others what it has set aside.
+const MENDED: Duration = Duration::from_secs(90);
+
+/// One replica is damaged: the node sets aside what it cannot read, gets it from the others again,
+/// and nobody else notices. Always the same node, since each damage needs others that are whole.
+pub(super) fn one_replica(world: &mut World<'_>) -> Result<Bite, Failure> {
+    let node = 1 + (world.seed % u64::from(NODES)) as u32;
+    world.cluster.node(node).kill()?;
+    let data = world.cluster.node(node).setup.data.clone();
+    let before = set_aside(&data)?;
+    let mut flipped = Vec::new();
+    if let Some(file) = any_of(files_of(&data, |name| name.starts_with("seg-"))?, world.chance) {
+        flipped.extend(flip(&file, world.chance)?);
+    }
+    for _ in 0..TRIES {
+        let logs = files_of(&data, |name| name.ends_with(".wal"))?;
+        let Some(file) = any_of(logs, world.chance) else { continue };
+        flipped.extend(flip(&file, world.chance)?);
+        world.cluster.node(node).start()?;
+        world.cluster.wait_ready(MENDED)?;
+        let count = set_aside(&data)?.saturating_sub(before);
+        if count > 0 {
+            let what = flipped.join(", ");
+            return Bite::at(node, format!("node {node}: {what}; {count} files set aside"));
+        }
+        world.cluster.node(node).kill()?;
+    }
+    world.cluster.node(node).start()?;
+    Err(Failure::Trial(format!("node {node} did not find {}", flipped.join(", "))))
+}
+
+fn any_of(files: Vec<PathBuf>, chance: &mut Chance) -> Option<PathBuf> {
+    let index = chance.within(0, files.len() as u64) as usize;
+    files.into_iter().nth(index)
+}
+
+/// Changes some bytes in the middle of what a file holds. Gives back where.
+fn flip(path: &Path, chance: &mut Chance) -> Result<Option<String>, Failure> {
+    let bytes = std::fs::read(path)?;
+    let used = bytes.iter().rposition(|byte| *byte != 0).unwrap_or(0) as u64;
+    if used < 4096 {
+        return Ok(None);
+    }
+    let offset = chance.within(used / 4, used / 2);
+    let file = File::options().write(true).open(path)?;
+    let changed: Vec<u8> =
+        bytes[offset as usize..].iter().take(3).map(|byte| byte ^ 0x55).collect();
+    file.write_all_at(&changed, offset)?;
+    file.sync_all()?;
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    Ok(Some(format!("{name} changed at {offset}")))
+}
+
+/// How many files a node has set aside because of damage.
+fn set_aside(data: &Path) -> Result<usize, Failure> {
+    let mut count = 0;
+    let mut dirs = vec![data.to_owned()];
+    while let Some(dir) = dirs.pop() {
+        for entry in std::fs::read_dir(dir)? {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                dirs.push(entry.path());
+            }
+            count += usize::from(entry.file_name().to_string_lossy().starts_with("damaged-"));
+        }
+    }
+    Ok(count)
+}
