@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use machine::{GroupId, NodeId};
-use raft::eraftpb::{ConfChangeV2, ConfState, Entry, HardState, Message, MessageType};
+use raft::eraftpb::{ConfChangeV2, ConfState, Entry, EntryType, HardState, Message, MessageType};
 use raft::{Config, ProgressState, RawNode, StateRole};
 use wal::{CommitBatch, EntryAt, Forgot, Item, Place};
 
@@ -29,6 +29,9 @@ const MESSAGES_IN_FLIGHT: usize = 64;
 const UNCOMMITTED_BYTES: u64 = 256 << 20;
 /// Bytes of committed entries taken in one go.
 const COMMITTED_BYTES: u64 = 4 << 20;
+
+/// Entries that change no members.
+const NORMAL: EntryType = EntryType::EntryNormal;
 
 /// One group's consensus on this node.
 pub(crate) struct Replica {
@@ -384,15 +387,19 @@ impl Replica {
         }
         while self.raw.has_ready() {
             let mut ready = self.raw.ready();
-            harvest.committed.append(&mut ready.take_committed_entries());
+            let mut committed = ready.take_committed_entries();
+            let has_members = committed.iter().any(|entry| entry.entry_type != NORMAL);
+            harvest.committed.append(&mut committed);
             harvest.messages.append(&mut ready.take_messages());
             let entries = ready.take_entries();
             self.raw.mut_store().append(&entries);
             let hard_state = self.raw.raft.hard_state();
-            // A vote or term must be synced; a commit index rides along with entries.
+            // A vote or term must be synced; a commit index rides along with entries. With that of a change of
+            // members nothing may follow for long: a group that does not know after a start that the change is
+            // over still needs those who went.
             let voted = hard_state.term != self.synced_hard_state.term
                 || hard_state.vote != self.synced_hard_state.vote;
-            let committed = !entries.is_empty()
+            let committed = (has_members || !entries.is_empty())
                 && !self.raw.store().is_alone()
                 && hard_state.commit != self.synced_hard_state.commit;
             if voted {
@@ -576,3 +583,6 @@ impl Replica {
 fn item(entry: &Entry) -> Item {
     Item::Entry { index: entry.index, term: entry.term, data: entry::to_disk(entry) }
 }
+
+#[cfg(test)]
+mod tests;
