@@ -23,6 +23,7 @@ pub mod measure;
 pub mod net;
 pub mod planted;
 pub mod powercut;
+pub mod rescue_trial;
 pub mod status;
 pub mod table;
 pub mod trial;

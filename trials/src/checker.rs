@@ -9,6 +9,7 @@ mod ending;
 mod facts;
 mod features;
 mod promises;
+mod rescues;
 #[cfg(test)]
 mod tests;
 
@@ -91,6 +92,8 @@ pub enum Promise {
     DeadOrder,
     /// T5: what came in is not what went out and what is left.
     Books,
+    /// S1: a connection to a node that was not harmed broke off.
+    Spared,
     /// F8: confirmed by a broker whose disk had failed.
     Silence,
     /// What the protocol does not allow.
@@ -116,6 +119,7 @@ impl fmt::Display for Promise {
             Self::DeadTwice => "D1 dead letter repeated",
             Self::DeadOrder => "D2 dead letters reordered",
             Self::Books => "T5 books",
+            Self::Spared => "S1 error at a survivor",
             Self::Silence => "F8 confirmed after a failure",
             Self::Protocol => "protocol",
         })
@@ -155,11 +159,17 @@ pub struct Counts {
     pub priorities: u64,
     /// Dead letters that were judged for repeats and order.
     pub letters: u64,
+    /// Confirmed, and lost where a rescue may lose it.
+    pub lost_by_rescue: u64,
+    /// Connections of clients that broke off.
+    pub broke: u64,
     pub faults: u64,
     pub sectors: u64,
     /// A1: longest time without any confirm for one queue, around a fault and away from all.
     pub gap_in_fault: Nanos,
     pub gap_in_quiet: Nanos,
+    /// The same for each kind of fault.
+    pub gaps: BTreeMap<String, Nanos>,
 }
 
 /// The checker's answer.
@@ -224,6 +234,17 @@ impl fmt::Display for Report {
                  {keys} keys, {priorities} priorities, {letters} letters"
             )?;
         }
+        if counts.broke > 0 {
+            writeln!(f, "  {} connections broke off", counts.broke)?;
+        }
+        if counts.lost_by_rescue > 0 {
+            writeln!(f, "  {} confirmed and lost where a rescue may lose", counts.lost_by_rescue)?;
+        }
+        let gap = |(kind, gap): (&String, &Nanos)| format!("{kind} {} ms", gap / 1_000_000);
+        let gaps: Vec<String> = counts.gaps.iter().map(gap).collect();
+        if !gaps.is_empty() {
+            writeln!(f, "  longest time without a confirm for one queue: {}", gaps.join(", "))?;
+        }
         for (promise, cases) in self.violations() {
             writeln!(f, "  {promise}: {}", cases.len())?;
             for case in cases.iter().take(CASES_SHOWN) {
@@ -244,6 +265,7 @@ pub fn check(history: &History, rules: &Rules) -> Report {
     promises::judge(&facts, rules, &mut report);
     features::judge(&facts, rules, &mut report);
     dead_letters::judge(&facts, rules, &mut report);
+    rescues::judge(&facts, &mut report);
     ending::judge(&facts, rules, &mut report);
     report
 }

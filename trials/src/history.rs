@@ -95,6 +95,8 @@ pub enum What {
         #[serde(default, skip_serializing_if = "is_zero_u64")]
         sectors: u64,
     },
+    /// A client's connection to this node, or a channel of it, ended though the client did not ask for that.
+    Broke { node: u32 },
     /// The broker was known to fail from `t0` and was not started again before `t1`: nothing begun
     /// in between may be confirmed in between.
     Silent { t0: Nanos, t1: Nanos },
@@ -126,6 +128,14 @@ pub enum What {
     Leads { group: u32, node: u32 },
     /// Publishers try (`on`) or rest: confirms are missed only while they try.
     Load { on: bool },
+    /// A queue's group went on with what one node had on its disk: with all that was confirmed before `since`,
+    /// or, where no node that lives had a replica, with nothing. Said when it went on.
+    Rescued {
+        q: String,
+        since: Nanos,
+        #[serde(default)]
+        empty: bool,
+    },
     /// All harm is over.
     Heal,
     /// A queue was consumed until nothing came; `left` is what it still reports.

@@ -155,6 +155,12 @@ pub struct Plan {
     pub rate: u64,
 }
 
+/// Enough queues that every group has some.
+const SPREAD: [&str; 24] = [
+    "q-00", "q-01", "q-02", "q-03", "q-04", "q-05", "q-06", "q-07", "q-08", "q-09", "q-10", "q-11",
+    "q-12", "q-13", "q-14", "q-15", "q-16", "q-17", "q-18", "q-19", "q-20", "q-21", "q-22", "q-23",
+];
+
 pub const FANOUT: &str = "trials.fan";
 
 impl Plan {
@@ -215,6 +221,25 @@ impl Plan {
         let third = plan.publishers[0].clone();
         plan.publishers.push(third);
         plan.window = 128;
+        plan
+    }
+
+    /// Plain queues in every group, half of them without a consumer, and a fan-out over two of them.
+    pub fn spread(seed: u64) -> Self {
+        let mut plan = Self::everyday(seed);
+        let ours = |queue: &QueuePlan| queue.name.starts_with("fan-");
+        plan.queues.retain(ours);
+        let fan = |channel: &ChannelPlan| channel.exchange == FANOUT;
+        plan.publishers.iter_mut().for_each(|channels| channels.retain(fan));
+        plan.publishers.extend([Vec::new(), Vec::new()]);
+        for (index, name) in SPREAD.into_iter().enumerate() {
+            let (key, queues, special) = (name, vec![name], None);
+            let retries = index % 3 == 0;
+            let channel = ChannelPlan { exchange: "", key, queues, retries, special };
+            plan.publishers[index % 4].push(channel);
+            plan.queues.push(QueuePlan::plain(name, index % 2, 50, Manner::AckEach));
+        }
+        (plan.window, plan.rate) = (32, 60);
         plan
     }
 

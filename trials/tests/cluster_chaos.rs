@@ -1,4 +1,4 @@
-//! One short run of every fault of a cluster, on three real processes.
+//! One short run of every fault of a cluster, on three real processes, and of a loss for good, on five.
 //!
 //! The faults of a run strike one after the other on one cluster, under one load, before one verdict.
 //! Runs have namespaces of their own, and go side by side: most of their time nothing has to happen.
@@ -17,14 +17,20 @@ use std::process::Command;
 
 use millrace::{broker, root};
 
-/// What is skipped is printed with its reason; anything else that is not valid fails.
 #[track_caller]
 fn survives(faults: &str) {
+    harmed(&["--nodes", "3", "--together", "--rounds", "1", "--seconds", "2", "--fault", faults]);
+}
+
+/// What is skipped is printed with its reason; anything else that is not valid fails.
+#[track_caller]
+fn harmed(words: &[&str]) {
     let broker = broker();
     let dir = broker.with_file_name("cluster-chaos");
     let output = Command::new(env!("CARGO_BIN_EXE_trials"))
-        .args(["chaos", "--nodes", "3", "--together", "--rounds", "1", "--seconds", "2"])
-        .args(["--fault", faults, "--broker"])
+        .arg("chaos")
+        .args(words)
+        .arg("--broker")
         .arg(broker)
         .arg("--dir")
         .arg(dir)
@@ -32,7 +38,7 @@ fn survives(faults: &str) {
         .output()
         .expect("the trials start");
     println!("{}", String::from_utf8_lossy(&output.stdout));
-    assert!(output.status.success(), "{faults}: see above");
+    assert!(output.status.success(), "{words:?}: see above");
 }
 
 #[test]
@@ -65,4 +71,9 @@ fn a_cluster_survives_the_loss_of_all_nodes_at_once() {
 #[test]
 fn a_cluster_survives_a_damaged_replica_old_copies_and_twins() {
     survives("damage,old-copy,forgetful-copy,twin,twin-takes-over");
+}
+
+#[test]
+fn a_cluster_that_lost_two_of_five_goes_on_with_all_that_the_others_have() {
+    harmed(&["--nodes", "5", "--rounds", "1", "--fault", "two-lost"]);
 }

@@ -1,6 +1,7 @@
 //! Brokers that form one cluster, each on a host of its own: three, but for trials of a rescue.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -29,6 +30,8 @@ pub struct Cluster {
     pub kind: Kind,
     pub net: Net,
     nodes: Vec<Broker>,
+    /// Numbers of nodes that are gone for good.
+    lost: BTreeSet<u32>,
 }
 
 /// How to make one.
@@ -72,7 +75,7 @@ impl Cluster {
             environment: plan.environment(node),
         };
         let nodes = (1..=of).map(|node| Broker::new(setup(node))).collect();
-        let mut cluster = Self { kind: plan.kind, net, nodes };
+        let mut cluster = Self { kind: plan.kind, net, nodes, lost: BTreeSet::new() };
         for node in 1..=of {
             std::fs::create_dir_all(&plan.data[node as usize - 1])?;
             cluster.configure(node)?;
@@ -84,6 +87,18 @@ impl Cluster {
         }
         cluster.wait_ready(READY)?;
         Ok(cluster)
+    }
+
+    /// Kills a node whose disk is lost with it.
+    pub fn lose(&mut self, node: u32) -> Result<(), Failure> {
+        self.lost.insert(node);
+        self.node(node).kill()?;
+        std::fs::remove_dir_all(&self.node(node).setup.data).map_err(Failure::from)
+    }
+
+    /// Numbers of all nodes that are not lost.
+    pub fn living(&self) -> Vec<u32> {
+        (1..=self.nodes.len() as u32).filter(|node| !self.lost.contains(node)).collect()
     }
 
     pub fn node(&mut self, node: u32) -> &mut Broker {
@@ -101,8 +116,8 @@ impl Cluster {
     /// Waits until every node answers clients, all agree who leads, and none is behind what any had
     /// when this was asked.
     pub fn wait_ready(&mut self, within: Duration) -> Result<(), Failure> {
-        for node in &mut self.nodes {
-            node.wait_ready(within)?;
+        for node in self.living() {
+            self.node(node).wait_ready(within)?;
         }
         if self.kind == Kind::Rabbitmq {
             return self.wait_members(within);
@@ -118,7 +133,8 @@ impl Cluster {
     /// Starts whoever does not run.
     pub fn restart_dead(&mut self) -> Result<u32, Failure> {
         let mut started = 0;
-        for node in &mut self.nodes {
+        for node in self.living() {
+            let node = self.node(node);
             if node.exited()?.is_none() && node.pid().is_some() {
                 continue;
             }
@@ -137,15 +153,21 @@ impl Cluster {
         self.wait_views(within, status::agree)
     }
 
-    fn wait_views(
+    /// What every node that lives says.
+    pub fn views(&self) -> Result<Vec<Status>, String> {
+        let setups = self.living().into_iter().map(|node| &self.nodes[node as usize - 1].setup);
+        setups.map(status::ask).collect()
+    }
+
+    /// Waits until all of them say what is right.
+    pub fn wait_views(
         &self,
         within: Duration,
         is_right: impl Fn(&[Status]) -> Result<(), String>,
     ) -> Result<Vec<Status>, Failure> {
         let deadline = Instant::now() + within;
         loop {
-            let seen: Result<Vec<Status>, String> =
-                self.nodes.iter().map(|node| status::ask(&node.setup)).collect();
+            let seen = self.views();
             let why = match seen.and_then(|seen| is_right(&seen).map(|()| seen)) {
                 Ok(seen) => return Ok(seen),
                 Err(why) => why,

@@ -7,7 +7,7 @@ use tokio::runtime::Runtime;
 
 use super::broker::Kind;
 use super::cluster::{Cluster, Plan as ClusterPlan};
-use super::faults::{Fault, World, clock};
+use super::faults::{Fault, World, clock, damage};
 use super::flaky_disk::mounted::MountedDisk;
 use super::net::NODES;
 use super::table::Outcome;
@@ -104,6 +104,10 @@ struct Trial {
     load: Option<Load>,
     lane: Option<pika::Lane>,
     histories: Vec<PathBuf>,
+    /// The node whose files were damaged.
+    damaged: Option<u32>,
+    /// Every node was there when the last strike was over.
+    is_whole: bool,
 }
 
 impl Trial {
@@ -157,6 +161,8 @@ impl Trial {
             load: None,
             lane: None,
             histories: vec![dir.join("history.jsonl")],
+            damaged: None,
+            is_whole: true,
         })
     }
 
@@ -182,6 +188,7 @@ impl Trial {
             std::thread::sleep(Duration::from_millis(100));
         }
         self.drain()?;
+        self.nobody_ended()?;
         self.cluster.wait_agreed(READY)?;
         // What was settled must stay settled: one more kill of all, long after, and nothing may be
         // back.
@@ -191,8 +198,8 @@ impl Trial {
             self.cluster.node(node).kill()?;
         }
         self.cluster.restart_dead()?;
-        self.cluster.wait_ready(READY)?;
-        self.fault("quiet kill", t0, 0);
+        self.wait_ready()?;
+        self.fault("quiet kill", 0, t0, 0);
         self.drain()?;
         self.cluster.wait_agreed(READY)?;
         self.stop(options)
@@ -244,18 +251,36 @@ impl Trial {
             Failure::Broken(what) => Failure::Broken(format!("{}: {what}", fault.name)),
             skipped @ Failure::Skipped(_) => skipped,
         })?;
-        self.fault(fault.name, t0, bite.sectors);
         self.notes.push(format!("{} {}: {}", fault.row, fault.name, bite.seen));
-        if self.chance.percent(PATIENCE_PERCENT) {
-            self.cluster.wait_ready(READY)?;
+        let was_whole = self.is_whole;
+        // What the others' clients see is judged until the node is back.
+        self.is_whole = bite.struck.is_some() || self.chance.percent(PATIENCE_PERCENT);
+        if fault.name == damage::NAME {
+            self.damaged = bite.struck;
         }
+        if self.is_whole {
+            self.wait_ready()?;
+        }
+        let node = bite.struck.filter(|_| was_whole).unwrap_or(0);
+        self.fault(fault.name, node, t0, bite.sectors);
         Ok(())
+    }
+
+    fn wait_ready(&mut self) -> Result<(), Failure> {
+        match self.damaged {
+            Some(node) => damage::wait_mended(&mut self.cluster, node),
+            None => self.cluster.wait_ready(READY),
+        }
     }
 
     /// A node that ends without being told to is a finding, whatever the clients see.
     fn nobody_ended(&mut self) -> Result<(), Failure> {
         for node in 1..=NODES {
             let broker = self.cluster.node(node);
+            if self.damaged == Some(node) && damage::has_stopped(broker)? {
+                broker.start()?;
+                self.notes.push(format!("node {node} stopped when it read what is damaged"));
+            }
             if let Some(status) = broker.exited()? {
                 let last = super::broker::tail(&broker.setup.log);
                 return Err(Failure::Broken(format!(
@@ -286,9 +311,10 @@ impl Trial {
         Ok(())
     }
 
-    fn fault(&self, kind: &str, t0: Nanos, sectors: u64) {
+    /// `node`: the only one that was harmed, and all were there before; else 0.
+    fn fault(&self, kind: &str, node: u32, t0: Nanos, sectors: u64) {
         let kind = kind.to_owned();
-        self.recorder.saw("nemesis", What::Fault { kind, node: 0, t0, t1: now(), sectors });
+        self.recorder.saw("nemesis", What::Fault { kind, node, t0, t1: now(), sectors });
     }
 
     fn drain(&mut self) -> Result<(), Failure> {

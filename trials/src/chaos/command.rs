@@ -15,6 +15,7 @@ use super::faults::{self, FAULTS, Fault, MIX};
 use super::kill9::Kill;
 use super::planted::hunt_all;
 use super::powercut::PowerCut;
+use super::rescue_trial;
 use super::trial::{MakeHarm, Options, run as run_trial};
 use super::{Failure, flaky_disk, measure, net};
 use crate::checker::{Rules, Verdict, check};
@@ -101,17 +102,18 @@ enum Trial {
 /// What is done to whom.
 #[derive(Args, Clone, Debug)]
 struct Chaos {
-    /// Nodes: 1, or 3 on hosts of their own (which needs root)
-    #[arg(long, default_value_t = 1, value_parser = clap::builder::PossibleValuesParser::new(["1", "3"])
+    /// Nodes: 1; 3 on hosts of their own (which needs root); or 5, some of which are lost for good
+    #[arg(long, default_value_t = 1, value_parser = clap::builder::PossibleValuesParser::new(["1", "3", "5"])
         .map(|text| text.parse::<u32>().unwrap_or(1)))]
     nodes: u32,
-    /// Three nodes: these faults, a run for each (mix: all of them by chance) [default: all]
+    /// Three nodes: these faults, a run for each (mix: all of them by chance) [default: all]. Five nodes: what is
+    /// lost; a round is a run of its own
     #[arg(long, value_delimiter = ',')]
     fault: Vec<String>,
     /// Three nodes: one run for all of the faults, each of which strikes in its turn
     #[arg(long)]
     together: bool,
-    /// Three nodes: show the faults there are
+    /// Show the faults there are for three and for five nodes
     #[arg(long)]
     list: bool,
     #[command(flatten)]
@@ -214,6 +216,7 @@ pub fn run() -> ExitCode {
         Trial::Powercut(common) => run_all(common, &POWERCUT),
         Trial::Diskfault(common) => run_all(common, &DISKFAULTS),
         Trial::Chaos(chaos) if chaos.list => list_faults(),
+        Trial::Chaos(chaos) if chaos.nodes == rescue_trial::NODES => run_rescues(chaos),
         Trial::Chaos(chaos) if chaos.nodes > 1 => run_cluster(chaos),
         Trial::Chaos(Chaos { common, .. }) => {
             run_all(common, &[&KILL9[..], &POWERCUT, &DISKFAULTS].concat())
@@ -260,7 +263,42 @@ fn list_faults() -> Result<bool, Failure> {
     for fault in FAULTS.iter().chain([&MIX]) {
         println!("{:4} {}", fault.row, fault.name);
     }
+    for scenario in &rescue_trial::SCENARIOS {
+        println!("F15  {} (--nodes 5)", scenario.name);
+    }
     Ok(true)
+}
+
+/// Runs of five nodes: each loses some for good. True if none failed.
+fn run_rescues(chaos: &Chaos) -> Result<bool, Failure> {
+    let options = chaos.common.options()?;
+    let is_named = |name: &str| chaos.fault.is_empty() || chaos.fault.iter().any(|it| it == name);
+    if let Some(unknown) = chaos
+        .fault
+        .iter()
+        .find(|name| rescue_trial::SCENARIOS.iter().all(|scenario| scenario.name != name.as_str()))
+    {
+        return Err(Failure::Trial(format!("five nodes have no fault {unknown} (see --list)")));
+    }
+    let mut passed = true;
+    for round in 0..u64::from(options.rounds) {
+        let options = Options { seed: options.seed + round, ..options.clone() };
+        for scenario in rescue_trial::SCENARIOS.iter().filter(|it| is_named(it.name)) {
+            println!("{}, five nodes: seed {}", scenario.name, options.seed);
+            match rescue_trial::run(&options, scenario) {
+                Ok(outcome) => {
+                    println!("{outcome}");
+                    passed &= outcome.passed();
+                }
+                Err(skipped @ Failure::Skipped(_)) => println!("{}: {skipped}", scenario.name),
+                Err(failure) => {
+                    println!("{}: {failure}", scenario.name);
+                    passed = false;
+                }
+            }
+        }
+    }
+    Ok(passed)
 }
 
 /// Runs of three nodes. True if none failed; what was skipped is said.

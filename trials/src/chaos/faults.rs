@@ -5,7 +5,7 @@
 
 pub(super) mod clock;
 mod copies;
-mod damage;
+pub(super) mod damage;
 mod disks;
 mod links;
 mod mix;
@@ -134,7 +134,7 @@ pub const FAULTS: &[Fault] = &[
     on_disks("F6", "power-all", disks::power_all),
     ours("F8", "eio", disks::failing_sync),
     on_disks("F8", "badflush", disks::failing_flush),
-    ours("F7", "damage", damage::one_replica),
+    ours("F7", damage::NAME, damage::one_replica),
     ours("F14", "old-copy", copies::old_copy),
     ours("F14", "forgetful-copy", copies::forgetful_copy),
     ours("F14", "twin", copies::twin),

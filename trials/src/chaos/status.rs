@@ -1,6 +1,6 @@
 //! What a node says about its cluster: `millrace cluster status --json`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::Stdio;
 
 use serde::Deserialize;
@@ -11,7 +11,13 @@ use super::broker::Setup;
 #[derive(Clone, Debug, Deserialize)]
 pub struct Status {
     pub node: u32,
+    /// The members that it knows.
+    #[serde(default)]
+    pub nodes: Vec<Member>,
     pub groups: Vec<Group>,
+    /// Groups that others keep.
+    #[serde(default)]
+    pub elsewhere: Vec<Elsewhere>,
     #[serde(default)]
     pub queues: Vec<Queue>,
 }
@@ -24,9 +30,30 @@ pub struct Group {
     pub term: u64,
     /// The last entry that this member has applied.
     pub applied: u64,
+    #[serde(default)]
+    pub committed: u64,
+    /// The last entry on this member's disk.
+    #[serde(default)]
+    pub persisted: u64,
+    #[serde(default)]
+    pub voters: BTreeSet<u32>,
     /// Of its state at that entry, where it tells.
     #[serde(default)]
     pub digest: Option<String>,
+}
+
+/// A member, as another sees it.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Member {
+    pub id: u32,
+}
+
+/// A group that this node has no replica of.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Elsewhere {
+    pub group: u32,
+    /// As was last heard.
+    pub leader: Option<u32>,
 }
 
 /// Where a queue lives.
@@ -75,14 +102,45 @@ pub fn furthest(views: &[Status]) -> BTreeMap<u32, u64> {
     furthest
 }
 
+/// Whether each replica has on its disk what was committed `before` as far as anybody knew, and every group has a
+/// leader.
+pub fn are_level(views: &[Status], before: &BTreeMap<u32, u64>) -> Result<(), String> {
+    for (view, group) in views.iter().flat_map(|it| it.groups.iter().map(move |group| (it, group)))
+    {
+        let name = group.group;
+        let committed = before.get(&name).copied().unwrap_or(0);
+        if group.persisted < committed || group.leader.is_none() {
+            return Err(format!(
+                "node {}: group {name} is not at {committed}: {group:?}",
+                view.node
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// What is committed of every group, as far as anybody knows.
+pub fn committed(views: &[Status]) -> BTreeMap<u32, u64> {
+    let mut all = BTreeMap::new();
+    for group in views.iter().flat_map(|view| &view.groups) {
+        let committed = all.entry(group.group).or_insert(0);
+        *committed = group.committed.max(*committed);
+    }
+    all
+}
+
 /// Whether all views have the same leaders, and every node has applied what somebody had `before`:
 /// as much as can be asked under load.
 pub fn are_whole(views: &[Status], before: &BTreeMap<u32, u64>) -> Result<(), String> {
     for (name, applied) in before {
         let mut leaders = Vec::new();
         for view in views {
+            let elsewhere = view.elsewhere.iter().find(|group| group.group == *name);
             let Some(group) = view.groups.iter().find(|group| group.group == *name) else {
-                return Err(format!("node {} has no group {name}", view.node));
+                let elsewhere =
+                    elsewhere.ok_or_else(|| format!("node {} has no group {name}", view.node))?;
+                leaders.push(elsewhere.leader);
+                continue;
             };
             if group.applied < *applied {
                 return Err(format!(
@@ -102,16 +160,20 @@ pub fn are_whole(views: &[Status], before: &BTreeMap<u32, u64>) -> Result<(), St
 /// Whether all views are the same: one leader and one last applied entry for every group, and the
 /// same state there.
 pub fn agree(views: &[Status]) -> Result<(), String> {
-    let Some((first, rest)) = views.split_first() else {
+    if views.is_empty() {
         return Err("nobody tells".to_owned());
-    };
-    for group in &first.groups {
+    }
+    for (first, group) in views.iter().flat_map(|it| it.groups.iter().map(move |group| (it, group)))
+    {
         let name = group.group;
         if group.leader.is_none() {
             return Err(format!("node {} knows no leader of group {name}", first.node));
         }
-        for view in rest {
+        for view in views {
             let Some(other) = view.groups.iter().find(|other| other.group == name) else {
+                if view.elsewhere.iter().any(|other| other.group == name) {
+                    continue;
+                }
                 return Err(format!("node {} has no group {name}", view.node));
             };
             if (other.leader, other.applied) != (group.leader, group.applied) {

@@ -1,7 +1,9 @@
 //! Q8, Q9, A1, and whether the run proves anything: what holds for the run as a whole.
 
-use super::facts::Facts;
-use super::{Promise, Report, Rules};
+use std::collections::BTreeMap;
+
+use super::facts::{Facts, Fault};
+use super::{Promise, Report, Rules, SECOND};
 use crate::history::Nanos;
 
 pub(super) fn judge(facts: &Facts, rules: &Rules, report: &mut Report) {
@@ -10,6 +12,7 @@ pub(super) fn judge(facts: &Facts, rules: &Rules, report: &mut Report) {
     empty(facts, report);
     stuck(facts, rules, report);
     gaps(facts, report);
+    spared(facts, report);
     doubts(facts, rules, report);
 }
 
@@ -53,12 +56,13 @@ fn stuck(facts: &Facts, rules: &Rules, report: &mut Report) {
 
 /// A1: the longest times without a confirm for one queue while publishers tried.
 fn gaps(facts: &Facts, report: &mut Report) {
-    let nothing = Vec::new();
-    let queues =
-        if facts.confirms.is_empty() { vec![&nothing] } else { facts.confirms.values().collect() };
-    for ((start, end), confirms) in
-        facts.load.iter().flat_map(|time| queues.iter().map(move |confirms| (time, *confirms)))
+    let nothing = BTreeMap::from([(u32::MAX, Vec::new())]);
+    let queues = if facts.confirms.is_empty() { &nothing } else { &facts.confirms };
+    for ((start, end), (queue, confirms)) in
+        facts.load.iter().flat_map(|time| queues.iter().map(move |queue| (time, queue)))
     {
+        let waited = facts.queues.get(queue).is_some_and(|queue| queue.rescue.is_some());
+        let which = if waited { " (queues that were rescued)" } else { "" };
         let mut before = *start;
         let within = confirms.iter().filter(|t| (*start..=*end).contains(*t));
         for t in within.chain([end]) {
@@ -69,7 +73,36 @@ fn gaps(facts: &Facts, report: &mut Report) {
                 &mut report.counts.gap_in_quiet
             };
             *longest = gap.max(*longest);
+            for fault in facts.harms_within(before, *t) {
+                let kind = format!("{}{which}", facts.names.name(fault.kind));
+                let longest = report.counts.gaps.entry(kind).or_default();
+                *longest = gap.max(*longest);
+            }
             before = *t;
+        }
+    }
+}
+
+/// A connection may break that late for what happened before.
+const AFTERMATH: Nanos = 15 * SECOND;
+
+/// S1: where one node alone is harmed, and a whole cluster was there before, the others' clients keep
+/// their connections and channels.
+fn spared(facts: &Facts, report: &mut Report) {
+    report.counts.broke = facts.broke.len() as u64;
+    for (t, node) in &facts.broke {
+        let is_over = |fault: &Fault| fault.t0 > *t || fault.t1.saturating_add(AFTERMATH) < *t;
+        let is_reason = |fault: &&Fault| {
+            fault.is_harm && !is_over(fault) && (fault.node == 0 || fault.node == *node)
+        };
+        if facts.faults.iter().any(|fault| is_reason(&fault)) {
+            continue;
+        }
+        let elsewhere = facts.faults.iter().find(|fault| fault.is_harm && !is_over(fault));
+        if let Some(fault) = elsewhere {
+            let (kind, harmed) = (facts.names.name(fault.kind), fault.node);
+            let case = format!("a connection to node {node} broke in {kind} of node {harmed}");
+            report.violate(Promise::Spared, case);
         }
     }
 }

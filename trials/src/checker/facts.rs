@@ -74,11 +74,25 @@ pub(super) struct Queue {
     /// None: it is plain.
     pub(super) traits: Option<Traits>,
     pub(super) was_purged: bool,
+    pub(super) rescue: Option<Rescue>,
     pub(super) books: Option<Books>,
+}
+
+/// What was confirmed from `since` until `done` may be lost from the end; all of it, if the queue is `empty`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rescue {
+    pub(super) since: Nanos,
+    pub(super) done: Nanos,
+    pub(super) empty: bool,
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct Fault {
+    /// A number of [`Facts::names`].
+    pub(super) kind: u32,
+    /// The only node that was harmed; 0: several, or nobody knows.
+    pub(super) node: u32,
+    pub(super) is_harm: bool,
     pub(super) t0: Nanos,
     pub(super) t1: Nanos,
 }
@@ -95,6 +109,8 @@ pub(super) struct Facts {
     pub(super) queues: BTreeMap<u32, Queue>,
     /// Sorted by their start.
     pub(super) faults: Vec<Fault>,
+    /// When connections to which nodes broke off.
+    pub(super) broke: Vec<(Nanos, u32)>,
     /// Those that the nemesis did.
     pub(super) harm_count: u64,
     pub(super) sectors: u64,
@@ -174,14 +190,22 @@ impl Facts {
             What::Ack { q, m, ep } => self.note_settle(t, q, m, ep, Outcome::Done),
             What::Nack { q, m, ep } => self.note_settle(t, q, m, ep, Outcome::Requeued),
             What::Reject { q, m, ep } => self.note_settle(t, q, m, ep, Outcome::Rejected),
-            What::Fault { kind, node: _, t0, t1, sectors } => {
-                self.faults.push(Fault { t0: *t0, t1: *t1 });
+            What::Fault { kind, node, t0, t1, sectors } => {
+                let number = self.names.number(kind);
+                let (node, is_harm, t0, t1) = (*node, kind != DISCONNECT, *t0, *t1);
+                self.faults.push(Fault { kind: number, node, is_harm, t0, t1 });
                 self.sectors += sectors;
                 self.has_clock_faults |= kind.contains("clock");
                 if kind != DISCONNECT {
                     self.harm_count += 1;
                 }
             }
+            What::Rescued { q, since, empty } => {
+                let queue = self.names.number(q);
+                let rescue = Rescue { since: *since, done: t, empty: *empty };
+                self.queues.entry(queue).or_default().rescue = Some(rescue);
+            }
+            What::Broke { node } => self.broke.push((t, *node)),
             What::Silent { t0, t1 } => self.silences.push((*t0, *t1)),
             What::Queue { q, single, dead } => {
                 let dead = dead.as_ref().map(|dead| self.names.number(dead));
@@ -265,6 +289,12 @@ impl Facts {
     /// Whether a fault has any part in `from..=to`.
     pub(super) fn harmed_within(&self, from: Nanos, to: Nanos) -> bool {
         self.faults.iter().take_while(|fault| fault.t0 <= to).any(|fault| fault.t1 >= from)
+    }
+
+    /// What the nemesis did that has any part in `from..=to`.
+    pub(super) fn harms_within(&self, from: Nanos, to: Nanos) -> impl Iterator<Item = &Fault> {
+        let begun = self.faults.iter().take_while(move |fault| fault.t0 <= to);
+        begun.filter(move |fault| fault.t1 >= from && fault.is_harm)
     }
 
     /// Whether as much time went by for the broker from `from` to `to` as for us, but for the slack.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::facts::{Delivery, Facts, Outcome, Publish, Taken};
-use super::{Promise, Report, Rules, features};
+use super::{Promise, Report, Rules, features, rescues};
 use crate::history::{MessageId, Nanos};
 
 pub(super) fn judge(facts: &Facts, rules: &Rules, report: &mut Report) {
@@ -55,7 +55,7 @@ fn lost(facts: &Facts, id: MessageId, publish: &Publish, report: &mut Report) {
         return;
     }
     for queue in &publish.queues {
-        if features::may_be_gone(facts, *queue, id) {
+        if features::may_be_gone(facts, *queue, id) || rescues::may_lose(facts, *queue, publish) {
             continue;
         }
         let drained = |queue: &u32| facts.queues.get(queue).is_some_and(|q| q.left == Some(0));
@@ -137,10 +137,12 @@ fn unflagged(
     report: &mut Report,
 ) {
     let Some(attempts) = attempts else { return };
-    let unflagged = taken.deliveries.iter().filter(|delivery| !delivery.redelivered).count();
+    let known = |delivery: &&Delivery| !rescues::is_forgotten(facts, queue, delivery);
+    let deliveries: Vec<Delivery> = taken.deliveries.iter().filter(known).copied().collect();
+    let unflagged = deliveries.iter().filter(|delivery| !delivery.redelivered).count();
     let first_was_flagged = attempts == 1
-        && taken.deliveries.iter().enumerate().any(|(index, late)| {
-            let earlier = &taken.deliveries[..index];
+        && deliveries.iter().enumerate().any(|(index, late)| {
+            let earlier = &deliveries[..index];
             !late.redelivered && earlier.iter().any(|seen| came_before(facts, taken, seen, late))
         });
     if unflagged > attempts || first_was_flagged {

@@ -346,3 +346,23 @@ fn the_longest_gap_around_a_fault_and_in_quiet_are_told_apart() {
     assert_eq!(report.counts.gap_in_fault, 20_301 * MS - (91 * MS + 2));
     assert_eq!(report.counts.gap_in_quiet, 99 * MS);
 }
+
+#[test]
+fn a_connection_to_a_node_that_was_spared_may_not_break() {
+    let broke = |t: Nanos, node: u32| {
+        let mut events = good();
+        events.push(at(t * MS, What::Broke { node }));
+        check(&History::of(events), &rules())
+    };
+    // Node 1 is killed from 20.0 s to 20.1 s.
+    assert_eq!(broke(20_050, 2).broken(Promise::Spared).len(), 1);
+    assert_eq!(broke(20_050, 1).verdict(), Verdict::Valid, "its own clients are cut off");
+    assert_eq!(broke(19_000, 2).verdict(), Verdict::Valid, "nothing had happened");
+    let mut several = good();
+    several.push(at(20_050 * MS, What::Broke { node: 2 }));
+    several.push(at(
+        20_060 * MS,
+        What::Fault { kind: "all".into(), node: 0, t0: 20_000 * MS, t1: 20_060 * MS, sectors: 0 },
+    ));
+    assert_eq!(check(&History::of(several), &rules()).verdict(), Verdict::Valid);
+}

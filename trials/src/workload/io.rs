@@ -60,6 +60,11 @@ impl Target {
         self.addresses[self.turn.load(Ordering::Relaxed) % self.addresses.len()]
     }
 
+    /// Of the node at the address, counted from 1.
+    fn number(&self) -> u32 {
+        (self.turn.load(Ordering::Relaxed) % self.addresses.len()) as u32 + 1
+    }
+
     fn next(&self) {
         self.turn.fetch_add(1, Ordering::Relaxed);
     }

@@ -8,18 +8,23 @@ use std::time::Duration;
 use super::{Bite, World};
 use crate::chaos::Failure;
 use crate::chaos::bitflip::files_of;
+use crate::chaos::broker::{Broker, tail};
+use crate::chaos::cluster::Cluster;
 use crate::chaos::net::NODES;
 use crate::workload::Chance;
 
+pub(in crate::chaos) const NAME: &str = "damage";
 /// Places that are tried until the node finds one of them.
 const TRIES: u32 = 8;
+/// The exit code of a node that cannot trust its disk.
+const STOPPED: i32 = 74;
 /// How long it may take to get from the others what it has set aside.
 const MENDED: Duration = Duration::from_secs(90);
 
 /// One replica is damaged: the node sets aside what it cannot read, gets it from the others again,
 /// and nobody else notices. Always the same node, since each damage needs others that are whole.
 pub(super) fn one_replica(world: &mut World<'_>) -> Result<Bite, Failure> {
-    let node = 1 + (world.seed % u64::from(NODES)) as u32;
+    let node = damaged_node(world.seed);
     world.cluster.node(node).kill()?;
     let data = world.cluster.node(node).setup.data.clone();
     let before = set_aside(&data)?;
@@ -28,11 +33,11 @@ pub(super) fn one_replica(world: &mut World<'_>) -> Result<Bite, Failure> {
         flipped.extend(flip(&file, world.chance)?);
     }
     for _ in 0..TRIES {
-        let logs = files_of(&data, |name| name.ends_with(".wal"))?;
+        let logs = files_of(&data, is_log)?;
         let Some(file) = any_of(logs, world.chance) else { continue };
         flipped.extend(flip(&file, world.chance)?);
         world.cluster.node(node).start()?;
-        world.cluster.wait_ready(MENDED)?;
+        wait_mended(world.cluster, node)?;
         let count = set_aside(&data)?.saturating_sub(before);
         if count > 0 {
             let what = flipped.join(", ");
@@ -42,6 +47,36 @@ pub(super) fn one_replica(world: &mut World<'_>) -> Result<Bite, Failure> {
     }
     world.cluster.node(node).start()?;
     Err(Failure::Trial(format!("node {node} did not find {}", flipped.join(", "))))
+}
+
+/// Waits until the cluster is whole. Damage in a segment is found when a message is read: the node stops, and sets
+/// it aside at its next start.
+pub(in crate::chaos) fn wait_mended(cluster: &mut Cluster, node: u32) -> Result<(), Failure> {
+    for _ in 0..TRIES {
+        let waited = cluster.wait_ready(MENDED);
+        if waited.is_ok() || !has_stopped(cluster.node(node))? {
+            return waited;
+        }
+        cluster.node(node).start()?;
+    }
+    Err(Failure::Broken(format!("node {node} stops for its damage again and again")))
+}
+
+/// Whether a node that ended did so because it read what is damaged.
+pub(in crate::chaos) fn has_stopped(broker: &mut Broker) -> Result<bool, Failure> {
+    let status = broker.exited()?;
+    let is_right = status.is_none_or(|status| status.code() == Some(STOPPED));
+    Ok(broker.pid().is_none() && is_right && tail(&broker.setup.log).contains("seg-"))
+}
+
+/// Not one that was set aside.
+fn is_log(name: &str) -> bool {
+    name.ends_with(".wal") && !name.starts_with("damaged-")
+}
+
+/// The node whose files are damaged in a run.
+pub(in crate::chaos) fn damaged_node(seed: u64) -> u32 {
+    1 + (seed % u64::from(NODES)) as u32
 }
 
 fn any_of(files: Vec<PathBuf>, chance: &mut Chance) -> Option<PathBuf> {

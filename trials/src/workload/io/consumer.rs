@@ -60,6 +60,7 @@ impl Consumer {
         let kind = DISCONNECT.to_owned();
         let fault = What::Fault { kind, node: 0, t0: t, t1: t, sectors: 0 };
         self.recorder.saw(&self.name, fault);
+        self.recorder.saw(&self.name, What::Broke { node: self.target.number() });
     }
 
     async fn session(

@@ -83,8 +83,13 @@ impl Publisher {
             lanes.spawn(async move { (index, lane.run(channel, again).await) });
         }
         let mut next = vec![VecDeque::new(); self.channels.len()];
+        let mut is_broken = false;
         while let Some(Ok((index, again))) = lanes.join_next().await {
             next[index] = again;
+            if *self.go_on.borrow() && !is_broken {
+                is_broken = true;
+                self.recorder.saw(&self.name, What::Broke { node: self.target.number() });
+            }
             // A node may close one channel alone. Then all of them begin anew.
             if *self.go_on.borrow() {
                 let _ = link::answered(connection.close(200, "again".into())).await;
