@@ -27,6 +27,9 @@ pub const UNAUTHENTICATED_MAX: usize = 1000;
 /// How long a silent connection whose user is not known is left alone although others wait for its place.
 pub const STRANGER_PATIENCE: Duration = Duration::from_secs(1);
 
+/// Connections that wait in the kernel's queue until they are let in, if the system allows so many.
+pub const LISTEN_BACKLOG: u16 = 4096;
+
 /// Connections of the node, whatever their state.
 pub const CONNECTIONS_MAX: usize = 100_000;
 

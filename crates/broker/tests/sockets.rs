@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use broker::Config;
-use broker::io::listener::{Broker, accept};
+use broker::io::listener::{Broker, accept, deepen_queue};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::watch;
@@ -413,4 +413,19 @@ async fn publishers_have_together_no_more_in_flight_than_they_may_and_all_are_co
     assert!(lines[0].contains("message-count=64"), "{lines:?}");
     assert_eq!(in_flight(), 0, "what is confirmed is not counted");
     node.end().await;
+}
+
+#[tokio::test]
+async fn an_avalanche_waits_in_the_kernels_queue() {
+    let allowed = std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap();
+    let allowed: usize = allowed.trim().parse().unwrap();
+    // Nobody accepts. A connection that finds no room in the queue is not made.
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    deepen_queue(&listener).unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut waiting = Vec::new();
+    for _ in 0..allowed.min(900) {
+        let stream = timeout(PATIENCE, TcpStream::connect(address)).await;
+        waiting.push(stream.expect("there is room in the queue").unwrap());
+    }
 }

@@ -105,8 +105,20 @@ pub async fn serve(
     Ok(())
 }
 
+/// Gives a listener's queue room for an avalanche of clients: those who are not let in yet wait there, and notice
+/// nothing but a moment's delay. The kernel keeps 128 of them if nobody asks for more.
+///
+/// # Errors
+/// The operating system refuses.
+pub fn deepen_queue(listener: &TcpListener) -> std::io::Result<()> {
+    SockRef::from(listener).listen(limits::LISTEN_BACKLOG.into())
+}
+
 /// As [`serve`], with a broker that other listeners or the management share.
 pub async fn accept(listener: TcpListener, broker: Arc<Broker>, mut stop: watch::Receiver<bool>) {
+    if let Err(error) = deepen_queue(&listener) {
+        tracing::warn!(%error, "the queue of new AMQP connections stays short; serving all the same");
+    }
     let mut connections = JoinSet::new();
     // Kept from one turn of the loop to the next: a client may be half in.
     let mut newcomer = Box::pin(let_in(&listener, &broker));

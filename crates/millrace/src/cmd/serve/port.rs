@@ -3,10 +3,8 @@
 
 use std::net::{SocketAddr, TcpListener as Probe, ToSocketAddrs as _};
 
+use broker::limits::LISTEN_BACKLOG;
 use tokio::net::{TcpListener, TcpSocket};
-
-/// Clients that the kernel may hold until they are accepted: thousands come back at once after a start.
-const BACKLOG: u32 = 4096;
 
 /// An address that is this process's, where nobody can connect yet.
 #[derive(Debug)]
@@ -41,7 +39,7 @@ impl Port {
     /// As [`Port::take`]: another process may have taken the same address at the same time.
     pub(super) fn open(self) -> Result<TcpListener, String> {
         let Self { socket, address } = self;
-        socket.listen(BACKLOG).map_err(|error| refusal(&address, &error))
+        socket.listen(LISTEN_BACKLOG.into()).map_err(|error| refusal(&address, &error))
     }
 }
 
