@@ -2,18 +2,20 @@
 //!
 //! Entries lie in the log in their order, and many queues share each. A few queues are copied one
 //! after the other, straight from the log. Many queues are gathered in memory, entry by entry, and
-//! written when that is enough for a segment: so no entry is read once per queue. The names of the
-//! other queues that a message went to stay behind: they may be longer than the message.
+//! written when that is enough for a segment: so no entry is read once per queue. A message that went to
+//! several queues is in a segment once, unless it is small; the other queues refer to it. The list of
+//! its queues stays behind: it may be longer than the message.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use bytes::Bytes;
-use machine::{GroupId, Messages, QueueId, for_queue_alone};
-use wal::segments::SegmentMeta;
+use machine::{GroupId, Messages, QUEUE_AT, QueueId, for_queue_alone, queue_count};
+use wal::segments::{SegmentMeta, Sharing, Writer};
 use wal::{Disk, Error, Keeper, Place, Reader};
 
 use crate::checkpoint::LiveMessages;
-use crate::limits::{GATHERED_BYTES, QUEUES_STREAMED};
+use crate::limits::{GATHERED_BYTES, GATHERED_MESSAGE_BYTES, QUEUES_STREAMED, SHARED_BYTES_MIN};
 
 /// Writes `messages`, which are sorted by queue and sequence number, to as few segments as memory
 /// allows. Those of one queue follow each other: none begins below the end of the one before.
@@ -46,9 +48,10 @@ fn stream<D: Disk>(
     for run in messages {
         let bytes = entries.part(run)?;
         for (seq, span) in live(run, &bytes) {
+            let sharing = sharing(run, &bytes, &span);
             alone.clear();
             for_queue_alone(run.queue, &bytes[span], &mut alone);
-            writer.add(run.queue.0, seq, &alone)?;
+            add(&mut writer, run.queue, seq, sharing, &alone)?;
         }
     }
     Ok(vec![writer.finish()?])
@@ -69,9 +72,9 @@ fn gather<D: Disk>(
     for run in runs {
         let bytes = entries.part(run)?;
         for (seq, span) in live(run, &bytes) {
-            gathered.add(run.queue, seq, &bytes[span]);
+            gathered.add(run.queue, seq, sharing(run, &bytes, &span), &bytes[span]);
         }
-        if gathered.bytes.len() >= gathered_bytes {
+        if gathered.weight() >= gathered_bytes {
             metas.push(gathered.write(keeper, group)?);
         }
     }
@@ -79,6 +82,30 @@ fn gather<D: Disk>(
         metas.push(gathered.write(keeper, group)?);
     }
     Ok(metas)
+}
+
+/// What the queues of the message at `span` of a run's `bytes` have in common, if it is worth it. Its
+/// origin is where it lies in the log: the same for all of them.
+fn sharing(run: &LiveMessages, bytes: &[u8], span: &Range<usize>) -> Option<Sharing> {
+    let queues = queue_count(&bytes[span.clone()]);
+    let bytes_alone = span.len() - size_of::<QueueId>() * queues.saturating_sub(1);
+    let start = u64::from(run.range.start) + span.start as u64;
+    let origin = (run.place.file, run.place.offset + start);
+    (queues > 1 && bytes_alone >= SHARED_BYTES_MIN)
+        .then_some(Sharing { origin, queue_at: QUEUE_AT })
+}
+
+fn add<D: Disk>(
+    writer: &mut Writer<D>,
+    queue: QueueId,
+    seq: u64,
+    sharing: Option<Sharing>,
+    alone: &[u8],
+) -> Result<(), Error> {
+    match sharing {
+        Some(sharing) => writer.add_shared(queue.0, seq, sharing, alone),
+        None => writer.add(queue.0, seq, alone),
+    }
 }
 
 /// The live messages of `run` in its `bytes`.
@@ -114,15 +141,28 @@ impl<D: Disk> Entries<'_, D> {
 /// Messages of many queues on their way into one segment.
 #[derive(Default)]
 struct Gathered {
-    messages: Vec<(QueueId, u64, Range<usize>)>,
+    messages: Vec<(QueueId, u64, Range<usize>, Option<Sharing>)>,
     bytes: Vec<u8>,
+    /// Where messages of several queues lie in `bytes`: there, too, they are once.
+    shared: BTreeMap<(u64, u64), Range<usize>>,
 }
 
 impl Gathered {
-    fn add(&mut self, queue: QueueId, seq: u64, message: &[u8]) {
-        let start = self.bytes.len();
-        for_queue_alone(queue, message, &mut self.bytes);
-        self.messages.push((queue, seq, start..self.bytes.len()));
+    fn weight(&self) -> usize {
+        self.bytes.len() + self.messages.len() * GATHERED_MESSAGE_BYTES
+    }
+
+    fn add(&mut self, queue: QueueId, seq: u64, sharing: Option<Sharing>, message: &[u8]) {
+        let known = sharing.and_then(|sharing| self.shared.get(&sharing.origin));
+        let span = known.cloned().unwrap_or_else(|| {
+            let start = self.bytes.len();
+            for_queue_alone(queue, message, &mut self.bytes);
+            start..self.bytes.len()
+        });
+        if let Some(sharing) = sharing {
+            self.shared.insert(sharing.origin, span.clone());
+        }
+        self.messages.push((queue, seq, span, sharing));
     }
 
     fn write<D: Disk>(
@@ -130,12 +170,13 @@ impl Gathered {
         keeper: &mut Keeper<D>,
         group: GroupId,
     ) -> Result<SegmentMeta, Error> {
-        self.messages.sort_unstable_by_key(|(queue, seq, _)| (*queue, *seq));
+        self.messages.sort_unstable_by_key(|(queue, seq, _, _)| (*queue, *seq));
         let mut writer = keeper.segment(group.0)?;
-        for (queue, seq, span) in self.messages.drain(..) {
-            writer.add(queue.0, seq, &self.bytes[span])?;
+        for (queue, seq, span, sharing) in self.messages.drain(..) {
+            add(&mut writer, queue, seq, sharing, &self.bytes[span])?;
         }
         self.bytes.clear();
+        self.shared.clear();
         writer.finish()
     }
 }
@@ -235,13 +276,13 @@ mod tests {
         assert_eq!(reads, 40);
     }
 
-    #[test]
-    fn of_a_message_for_many_queues_each_gets_its_own_name_and_not_those_of_the_others() {
+    /// A log with one message for so many queues, alive in all of them as number 7.
+    fn fan_out(queues: u64, body: &[u8]) -> (Wal<SimDisk>, Vec<LiveMessages>) {
         let (mut wal, _) = log(1, 0);
-        let queues: Vec<QueueId> = (1..=100).map(QueueId).collect();
+        let queues: Vec<QueueId> = (1..=queues).map(QueueId).collect();
         let mut batch = Batch::new();
         let start = batch.bytes() as u32;
-        batch.enqueue(&queues, &[b"head"], b"body");
+        batch.enqueue(&queues, &[b"head"], body);
         let range = start..batch.bytes() as u32;
         let mut commit = CommitBatch::new();
         let data = Bytes::from(batch.stamp(0));
@@ -251,19 +292,63 @@ mod tests {
             let (queue, range, live) = (*queue, range.clone(), Ranges::from(7..8));
             LiveMessages { queue, first_seq: 7, count: 1, place, range, live }
         };
-        let messages: Vec<LiveMessages> = queues.iter().map(run).collect();
-        let (mut keeper, reader) = (wal.keeper(), wal.reader());
-        for count in [2, 100] {
-            let metas = copy(&mut keeper, &reader, GROUP, &messages[..count]).unwrap();
-            let segment = keeper.open_segment(GROUP.0, &metas[0]).unwrap();
-            for queue in &queues[..count] {
-                let found = segment.read(queue.0, 0, u64::MAX).unwrap();
-                assert_eq!((found.len(), found[0].0), (1, 7));
-                assert!(found[0].1.len() < 40, "{} bytes", found[0].1.len());
-                let all: Vec<_> = Messages::of(*queue, &found[0].1).collect();
-                assert_eq!(all, [(&b"head"[..], &b"body"[..])]);
-            }
+        let messages = queues.iter().map(run).collect();
+        (wal, messages)
+    }
+
+    fn each_finds_it(
+        keeper: &Keeper<SimDisk>,
+        meta: &SegmentMeta,
+        queues: Range<u64>,
+        body: &[u8],
+    ) {
+        let segment = keeper.open_segment(GROUP.0, meta).unwrap();
+        for queue in queues {
+            let found = segment.read(queue, 0, u64::MAX).unwrap();
+            assert_eq!((found.len(), found[0].0), (1, 7));
+            assert!(found[0].1.len() < body.len() + 40, "it names no other queue");
+            let all: Vec<_> = Messages::of(QueueId(queue), &found[0].1).collect();
+            assert_eq!(all, [(&b"head"[..], body)]);
         }
+    }
+
+    #[test]
+    fn a_message_for_many_queues_is_stored_once_and_each_of_them_finds_it() {
+        let body = vec![b'x'; 10_000];
+        let (mut wal, messages) = fan_out(100, &body);
+        let (mut keeper, reader) = (wal.keeper(), wal.reader());
+        for count in [4, 100] {
+            let of_some = &messages[..count as usize];
+            let metas = copy(&mut keeper, &reader, GROUP, of_some).unwrap();
+            assert!(metas[0].bytes < 10_300 + 104 * count, "{} bytes", metas[0].bytes);
+            each_finds_it(&keeper, &metas[0], 1..count + 1, &body);
+            // The queue that has it is empty; the others keep it, once, in the next segment.
+            let live = (2..=count).map(|queue| (queue, std::iter::once(7..8).collect())).collect();
+            let merged = keeper.merge(GROUP.0, &metas, &live).unwrap().unwrap();
+            assert!(merged.bytes < metas[0].bytes, "{} bytes", merged.bytes);
+            each_finds_it(&keeper, &merged, 2..count + 1, &body);
+        }
+    }
+
+    #[test]
+    fn a_message_that_is_hardly_larger_than_a_reference_is_stored_for_each_queue() {
+        let alone = for_one_queue(b"");
+        for (length, is_shared) in [(SHARED_BYTES_MIN - alone - 1, false), (SHARED_BYTES_MIN, true)]
+        {
+            let body = vec![b'x'; length];
+            let (mut wal, messages) = fan_out(2, &body);
+            let (mut keeper, reader) = (wal.keeper(), wal.reader());
+            let metas = copy(&mut keeper, &reader, GROUP, &messages).unwrap();
+            let bytes: Vec<u64> = metas[0].extents.iter().map(|extent| extent.bytes).collect();
+            assert_eq!(bytes[0] != bytes[1], is_shared, "{bytes:?}");
+            each_finds_it(&keeper, &metas[0], 1..3, &body);
+        }
+    }
+
+    /// Bytes of a message that one queue has.
+    fn for_one_queue(body: &[u8]) -> usize {
+        let (_, messages) = fan_out(1, body);
+        messages[0].range.len()
     }
 
     #[test]

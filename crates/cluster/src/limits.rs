@@ -109,6 +109,13 @@ pub const QUEUES_STREAMED: usize = 4;
 /// Bytes of messages of more queues that it gathers in memory for one segment.
 pub const GATHERED_BYTES: usize = 32 << 20;
 
+/// What each of them weighs besides.
+pub const GATHERED_MESSAGE_BYTES: usize = 64;
+
+/// Bytes from which a message that several queues have is in a segment once. A smaller one is there once
+/// for each of them: a reference would save little, and cost a read of its own.
+pub const SHARED_BYTES_MIN: usize = 256;
+
 /// Bytes of segments from which a group is asked how much of them is alive.
 pub const SEGMENT_BYTES_REVIEWED: u64 = 1 << 20;
 

@@ -424,3 +424,68 @@ fn a_damaged_message_stops_its_queue_and_neither_its_neighbours_nor_the_node() {
     let [lost] = lost[..] else { panic!("{lost:?}") };
     assert_eq!((lost.queue, lost.of), (bad.0.0, 3));
 }
+
+#[test]
+fn damage_in_a_message_of_several_queues_stops_and_names_these_and_no_other() {
+    let directory = Directory::new("damaged-shared");
+    let filler = "x".repeat(10_000);
+    let body = format!("to-be-damaged{}", "y".repeat(1000));
+    let cluster = node(&directory.0);
+    let (fan, good, group) = run(async {
+        let mut session = Session::open(&cluster);
+        let busy = session.declare("busy").await;
+        let (mut same, group) = (Vec::new(), busy.1);
+        for number in 0.. {
+            let (queue, of) = session.declare(&format!("queue-{number}")).await;
+            same.extend((of == group).then_some(queue));
+            if same.len() == 4 {
+                break;
+            }
+        }
+        let good = same.pop().unwrap();
+        session.publish(group, good, &["first", "second"]).await;
+        let mut batch = Batch::new();
+        batch.enqueue_with(&same, &Attributes::default(), &[], body.as_bytes());
+        session.ask(Request::Append { group, ticket: Ticket(2), batch, settles: Vec::new() }).await;
+        assert!(matches!(session.next().await, Answer::Appended { .. }));
+        let begun = Instant::now();
+        while in_segments(&directory.0, body.as_bytes()).is_empty() {
+            assert!(begun.elapsed() < PATIENCE, "it is not moved to a segment");
+            session.publish(group, busy.0, &[&filler[..]; 20]).await;
+        }
+        (same, good, group)
+    });
+    cluster.stop();
+    // Each of them gets it from there.
+    let cluster = node(&directory.0);
+    run(async {
+        for queue in &fan {
+            let mut session = Session::open(&cluster);
+            session.attach(group, *queue, 10).await;
+            let taken = session.take(*queue, 1).await;
+            assert_eq!(taken[0].2, body);
+        }
+    });
+    cluster.stop();
+    for (path, at) in in_segments(&directory.0, body.as_bytes()) {
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes[at] ^= 1;
+        std::fs::write(&path, bytes).unwrap();
+    }
+    let cluster = node(&directory.0);
+    run(async {
+        for queue in &fan {
+            Session::open(&cluster).attach(group, *queue, 10).await;
+        }
+        let mut session = Session::open(&cluster);
+        session.attach(group, good, 10).await;
+        let taken = session.take(good, 2).await;
+        assert_eq!((&taken[0].2[..], &taken[1].2[..]), ("first", "second"));
+        session.publish(group, fan[0], &["what comes is stored all the same"]).await;
+    });
+    cluster.stop();
+    let report = wal::inspect(&wal::FileDisk::existing(&directory.0).unwrap(), true).unwrap();
+    let lost = report.groups.iter().flat_map(|group| &group.lost);
+    let lost: Vec<_> = lost.map(|lost| (QueueId(lost.queue), lost.of)).collect();
+    assert_eq!(lost, fan.iter().map(|queue| (*queue, 1)).collect::<Vec<_>>());
+}

@@ -26,7 +26,7 @@ use std::ops::Range;
 
 pub use attributes::Attributes;
 pub use batch::Batch;
-pub use messages::{Messages, for_queue_alone};
+pub use messages::{Messages, QUEUE_AT, for_queue_alone, queue_count};
 
 use crate::catalog::CatalogCommand;
 use crate::encoding::{Corrupt, Reader};

@@ -69,7 +69,7 @@ pub use catalog::{
 };
 pub use command::{
     Attributes, Batch, Command, ENTRY_HEAD_BYTES, Enqueue, EntryReader, Messages, Outcome,
-    PARCEL_HEAD_BYTES, QueueIds, check_commands, for_queue_alone,
+    PARCEL_HEAD_BYTES, QUEUE_AT, QueueIds, check_commands, for_queue_alone, queue_count,
 };
 pub use encoding::Corrupt;
 pub use ids::{Applied, ConsumerId, GroupId, NodeId, Origin, QueueId, SessionId, SessionOwner};

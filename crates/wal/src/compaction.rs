@@ -13,6 +13,7 @@ use crate::disk::Disk;
 use crate::error::Error;
 use crate::keeper::Keeper;
 use crate::limits::{LIKE_SIZED_MAX, MERGED_BYTES_MAX};
+use crate::segments::format::ROW_BYTES;
 use crate::segments::{Merged, Reader, SegmentMeta};
 
 /// Sequence numbers that are alive, by queue: sorted ranges that do not touch.
@@ -100,14 +101,19 @@ fn mark_like_sized(left: &[(SegmentMeta, u64)], marks: &mut [bool]) {
     }
 }
 
-/// Bytes of the file that are alive: those of live messages, counted as average ones.
+/// Bytes of the file that are alive: those of live messages, counted as average ones, and what each
+/// queue takes besides as long as it has any. Of a segment in which all lives that is nearly all, even
+/// if each of many queues has one short message or a reference.
 pub fn live_bytes(meta: &SegmentMeta, live: &Live) -> u64 {
     let of_extent = |extent: &crate::segments::Extent| {
         let ranges = live.get(&extent.queue).map_or(&[][..], Vec::as_slice);
         let alive = count_within(ranges, extent.first_seq..extent.last_seq.saturating_add(1));
+        if alive == 0 {
+            return 0;
+        }
         let bytes = u128::from(extent.record_bytes()) * u128::from(alive.min(extent.count))
             / u128::from(extent.count.max(1));
-        u64::try_from(bytes).unwrap_or(u64::MAX)
+        u64::try_from(bytes).unwrap_or(u64::MAX).saturating_add(ROW_BYTES as u64)
     };
     meta.extents.iter().map(of_extent).sum()
 }
@@ -139,15 +145,44 @@ impl<D: Disk> Keeper<D> {
                 Step::Keep(meta) => compacted.push(meta),
                 Step::Drop(_) => {}
                 Step::Merge(metas) => {
-                    match self.with_ballast(|keeper| keeper.merge(group, &metas, live)) {
-                        // What is whole in them can be read as before, and better than not at all.
-                        Err(Error::Damaged { .. }) => compacted.extend(metas),
-                        merged => compacted.extend(merged?),
+                    for run in self.bounded(group, metas, live, MERGED_BYTES_MAX) {
+                        match self.with_ballast(|keeper| keeper.merge(group, &run, live)) {
+                            // What is whole in them can be read as before, and better than not at all.
+                            Err(Error::Damaged { .. }) => compacted.extend(run),
+                            merged => compacted.extend(merged?),
+                        }
                     }
                 }
             }
         }
         Ok(compacted)
+    }
+
+    /// Divides neighbours that would become too large together. The plan counts a message that queues
+    /// share for the one that stores it; if that queue is empty and others are not, it counts too little.
+    fn bounded(
+        &self,
+        group: u32,
+        metas: Vec<SegmentMeta>,
+        live: &Live,
+        bytes_max: u64,
+    ) -> Vec<Vec<SegmentMeta>> {
+        let mut runs: Vec<Vec<SegmentMeta>> = Vec::new();
+        let mut run_bytes = 0;
+        for meta in metas {
+            let opened = self.open_segment(group, &meta);
+            let is_shared = opened.is_ok_and(|segment| segment.has_references());
+            let bytes = if is_shared { meta.bytes } else { live_bytes(&meta, live) };
+            match runs.last_mut() {
+                Some(run) if run_bytes + bytes <= bytes_max => run.push(meta),
+                Some(_) | None => {
+                    runs.push(vec![meta]);
+                    run_bytes = 0;
+                }
+            }
+            run_bytes += bytes;
+        }
+        runs
     }
 
     /// Writes what is alive in some segments to a new one, in order. `None`: nothing is.
@@ -165,9 +200,15 @@ impl<D: Disk> Keeper<D> {
         for queue in queues {
             let Some(ranges) = live.get(&queue) else { continue };
             let mut merged = Merged::new(&sources, queue, 0);
-            while let Some((seq, message)) = merged.next()? {
-                if is_alive(ranges, seq) {
-                    writer.add(queue, seq, &message)?;
+            while let Some((found, sharing)) = merged.next_found()? {
+                if !is_alive(ranges, found.seq) {
+                    continue;
+                }
+                match sharing {
+                    Some(sharing) => {
+                        writer.add_shared(queue, found.seq, sharing, &found.message)?
+                    }
+                    None => writer.add(queue, found.seq, &found.message)?,
                 }
             }
         }

@@ -32,6 +32,10 @@ pub const INDEX_STRIDE_BYTES: u64 = 64 << 10;
 /// Largest message in a segment.
 pub const MESSAGE_BYTES_MAX: u32 = 512 << 20;
 
+/// Messages of one segment that are remembered while it is written, so that other queues may refer to
+/// them; further ones are stored once per queue.
+pub const SHARED_MESSAGES_MAX: usize = 256 << 10;
+
 /// Bytes gathered before a segment writer writes.
 pub const SEGMENT_BUFFER_BYTES: usize = 1 << 20;
 

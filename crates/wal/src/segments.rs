@@ -4,7 +4,7 @@
 //! sparse position index, a footer with one extent per queue. Opening reads the footer only; a
 //! read is one or two calls. A message is opaque here.
 
-mod format;
+pub(crate) mod format;
 mod merged;
 mod reader;
 mod writer;
@@ -12,7 +12,7 @@ mod writer;
 pub use format::{Extent, RECORD_HEADER_BYTES, SegmentMeta};
 pub use merged::Merged;
 pub use reader::Reader;
-pub use writer::Writer;
+pub use writer::{Sharing, Writer};
 
 #[cfg(test)]
 mod tests;

@@ -12,19 +12,22 @@ use std::path::PathBuf;
 
 use bytes::Bytes;
 use model::{Group, World};
+use wal::segments::Sharing;
 use wal::sim::SimDisk;
 use wal::{Checkpoint, CommitBatch, Config, Item, Wal};
 
 const FILE_BYTES: usize = 8 << 10;
 const FILES: [(&str, &str); 4] = [
-    ("IDENTITY", "IDENTITY"),
-    ("wal/00000001.wal", "00000001.wal"),
-    ("groups/1/checkpoint", "checkpoint"),
-    ("groups/1/seg-1", "seg-1"),
+    ("IDENTITY", "v1/IDENTITY"),
+    ("wal/00000001.wal", "v1/00000001.wal"),
+    ("groups/1/checkpoint", "v1/checkpoint"),
+    ("groups/1/seg-1", "v1/seg-1"),
 ];
+/// A segment with messages that several queues share. All else is as in version 1.
+const SEGMENT_2: &str = "v2/seg-1";
 
 fn path(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/v1").join(name)
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
 }
 
 fn config() -> Config {
@@ -95,12 +98,63 @@ fn version_1_is_written_as_ever() {
     for (from, name) in FILES {
         let bytes = trimmed(name, disk.contents(from).unwrap());
         if std::env::var_os("UPDATE").is_some() {
-            std::fs::create_dir_all(path("")).unwrap();
+            std::fs::create_dir_all(path("v1")).unwrap();
             std::fs::write(path(name), &bytes).unwrap();
         }
         let golden = std::fs::read(path(name)).unwrap();
         assert!(golden == bytes, "{name}: the bytes of format 1 have changed");
     }
+}
+
+/// Of queues 4, 5 and 9.
+const QUEUES_2: [u64; 3] = [4, 5, 9];
+
+fn message_2(queue: u64, body: &[u8]) -> Bytes {
+    [b"for ", &queue.to_le_bytes()[..], body].concat().into()
+}
+
+/// A message of three queues, one that queue 5 has alone, and one of two queues.
+fn messages_2() -> Vec<(u64, u64, Bytes)> {
+    let all = |queue| (queue, 10, message_2(queue, b"a message of three queues"));
+    let mut messages: Vec<_> = QUEUES_2.into_iter().map(all).collect();
+    messages.insert(2, (5, 11, Bytes::from_static(b"alone")));
+    messages.insert(3, (5, 12, message_2(5, b"of two queues")));
+    messages.push((9, 11, message_2(9, b"of two queues")));
+    messages
+}
+
+#[test]
+fn segments_of_version_2_are_written_as_ever_and_still_read() {
+    let disk = SimDisk::new(1);
+    let (mut wal, _) = Wal::open(disk.clone(), config()).unwrap();
+    let mut keeper = wal.keeper();
+    let mut batch = CommitBatch::new();
+    batch.add(1, entry(1, b"first"));
+    wal.commit(vec![batch]).unwrap();
+    let mut segment = keeper.segment(1).unwrap();
+    for (queue, seq, message) in messages_2() {
+        let sharing = |origin| Sharing { origin: (1, origin), queue_at: 4 };
+        match (queue, seq) {
+            (_, 10) => segment.add_shared(queue, seq, sharing(100), &message).unwrap(),
+            (5, 11) => segment.add(queue, seq, &message).unwrap(),
+            (_, _) => segment.add_shared(queue, seq, sharing(200), &message).unwrap(),
+        }
+    }
+    let meta = segment.finish().unwrap();
+    let bytes = disk.contents("groups/1/seg-1").unwrap();
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::create_dir_all(path("v2")).unwrap();
+        std::fs::write(path(SEGMENT_2), &bytes).unwrap();
+    }
+    let golden = std::fs::read(path(SEGMENT_2)).unwrap();
+    assert!(golden == bytes, "the bytes of segments of format 2 have changed");
+    disk.plant_file("groups/1/seg-1", &golden);
+    let reader = keeper.open_segment(1, &meta).unwrap();
+    let of_queue = |queue| {
+        let found = reader.read(queue, 0, u64::MAX).unwrap().into_iter();
+        found.map(move |(seq, message)| (queue, seq, message))
+    };
+    assert_eq!(QUEUES_2.into_iter().flat_map(of_queue).collect::<Vec<_>>(), messages_2());
 }
 
 #[test]

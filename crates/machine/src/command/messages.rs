@@ -38,11 +38,18 @@ impl<'a> Messages<'a> {
     }
 }
 
+/// Where the queue's number stands in what [`for_queue_alone`] makes.
+pub const QUEUE_AT: u8 = 7;
+
+/// How many queues a message went to. `command` is one that [`Messages::spans`] delimits.
+pub fn queue_count(command: &[u8]) -> usize {
+    usize::from(u16::from_le_bytes([command[5], command[6]]))
+}
+
 /// Adds the command of a message to `into` as if it were for `queue` alone. `command` is one that
 /// [`Messages::spans`] delimits.
 pub fn for_queue_alone(queue: QueueId, command: &[u8], into: &mut Vec<u8>) {
-    let count = usize::from(u16::from_le_bytes([command[5], command[6]]));
-    let rest = &command[7 + 8 * count..];
+    let rest = &command[7 + 8 * queue_count(command)..];
     let bytes = u32::try_from(2 + 8 + rest.len()).expect("it is not longer than it was");
     into.push(ENQUEUE);
     into.extend_from_slice(&bytes.to_le_bytes());

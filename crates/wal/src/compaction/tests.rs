@@ -1,7 +1,7 @@
 use bytes::Bytes;
 
 use super::*;
-use crate::segments::Extent;
+use crate::segments::{Extent, Sharing};
 use crate::sim::{Random, SimDisk};
 use crate::{Checkpoint, CommitBatch, Config, Identity, Item, Wal};
 
@@ -159,4 +159,71 @@ fn segments_that_interleave_are_merged_in_order() {
     assert_eq!(keys, [(7, 1), (7, 4), (7, 5), (7, 9), (8, 3)]);
     let segments = bench.disk.paths().into_iter().filter(|path| path.contains("seg-"));
     assert_eq!(segments.collect::<Vec<_>>(), ["groups/1/seg-3"], "the old files are gone");
+}
+
+/// Messages of 1,000 bytes, each in every one of these queues; `seqs` tells them apart too.
+fn write_shared(bench: &mut Bench, queues: &[u64], seqs: std::ops::Range<u64>) {
+    let mut writer = bench.keeper.segment(1).unwrap();
+    for queue in queues {
+        for seq in seqs.clone() {
+            let sharing = Sharing { origin: (1, seq), queue_at: 0 };
+            writer.add_shared(*queue, seq, sharing, &shared(*queue, seq)).unwrap();
+        }
+    }
+    bench.metas.push(writer.finish().unwrap());
+}
+
+fn shared(queue: u64, seq: u64) -> Vec<u8> {
+    [&queue.to_le_bytes()[..], &[seq as u8; 1000]].concat()
+}
+
+#[test]
+fn queues_that_are_emptied_one_after_the_other_take_nothing_from_the_rest() {
+    let mut bench = Bench::new();
+    let queues: Vec<u64> = (1..=10).collect();
+    write_shared(&mut bench, &queues, 0..50);
+    write_shared(&mut bench, &queues, 50..100);
+    // The first queue has the bytes, the others refer to them; then the next one gets them.
+    for emptied in 1..=10 {
+        let left = &queues[emptied..];
+        let live: Live = left.iter().map(|queue| (*queue, vec![0..100])).collect();
+        bench.metas = bench.keeper.compact(1, bench.metas.clone(), &live).unwrap();
+        bench.install();
+        let expected = left
+            .iter()
+            .flat_map(|queue| (0..100).map(|seq| (*queue, seq, Bytes::from(shared(*queue, seq)))));
+        let found: Vec<_> =
+            bench.read_all().into_iter().filter(|it| left.contains(&it.0)).collect();
+        assert_eq!(found, expected.collect::<Vec<_>>());
+        let bound = 100 * (1032 + 400) + 4096;
+        assert!(bench.segment_bytes() <= bound, "{} of {bound}", bench.segment_bytes());
+    }
+    assert_eq!(bench.segment_bytes(), 0);
+}
+
+#[test]
+fn a_segment_in_which_all_lives_is_not_rewritten_however_little_each_queue_has() {
+    let mut bench = Bench::new();
+    let queues: Vec<u64> = (1..=1000).collect();
+    write_shared(&mut bench, &queues, 0..1);
+    let live: Live = queues.iter().map(|queue| (*queue, std::iter::once(0..1).collect())).collect();
+    assert_eq!(plan(bench.metas.clone(), &live), [Step::Keep(bench.metas[0].clone())]);
+}
+
+#[test]
+fn segments_whose_bytes_belong_to_an_emptied_queue_are_not_joined_without_bound() {
+    let mut bench = Bench::new();
+    for first in [0, 50, 100] {
+        write_shared(&mut bench, &[1, 2], first..first + 50);
+    }
+    let live = Live::from([(2, std::iter::once(0..150).collect())]);
+    // By their extents little of them lives; in truth all.
+    assert!(bench.metas.iter().all(|meta| live_bytes(meta, &live) < 3000));
+    let of_runs = |bytes_max| {
+        let runs = bench.keeper.bounded(1, bench.metas.clone(), &live, bytes_max);
+        runs.iter().map(Vec::len).collect::<Vec<_>>()
+    };
+    assert_eq!(of_runs(MERGED_BYTES_MAX), [3]);
+    assert_eq!(of_runs(120_000), [2, 1]);
+    assert_eq!(of_runs(60_000), [1, 1, 1]);
 }

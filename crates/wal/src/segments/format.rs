@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! header (64)
-//! records of queue 1 | records of queue 2 | ...     record: header (24), message
+//! records of queue 1 | records of queue 2 | ...     record: header (24), message or reference (16)
 //! index of queue 1 | index of queue 2 | ...         entry: sequence number, offset (16)
 //! footer: one row per queue (64)
 //! trailer (64)
@@ -10,6 +10,11 @@
 //!
 //! Each checksum begins with that of the segment (cluster, node, incarnation, group, number), and
 //! those of records also cover the queue and the offset.
+//!
+//! A message that several queues have stands in the record of the first of them; the records of the
+//! others refer to it: offset u64, bytes u32, checksum u32. It names its queue in eight bytes, at the
+//! place that the record's header gives; whoever reads a reference puts the other queue's number there.
+//! A segment with references is of version 2. All others are of version 1 still.
 
 use crate::identity::Identity;
 use crate::record::{Seed, u32_at, u64_at};
@@ -23,6 +28,10 @@ pub(crate) const TRAILER_BYTES: usize = 64;
 pub(crate) const MAGIC: [u8; 4] = *b"MRSG";
 pub(crate) const TRAILER_MAGIC: [u8; 4] = *b"MRSE";
 pub(crate) const VERSION: u16 = 1;
+pub(crate) const VERSION_WITH_REFERENCES: u16 = 2;
+pub(crate) const REFERENCE_BYTES: usize = 16;
+/// A queue's number in a message that queues share.
+pub(crate) const QUEUE_BYTES: usize = 8;
 
 /// Messages of one queue in one segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,7 +114,60 @@ pub(crate) fn header(seed: Seed, group: u32, number: u64) -> [u8; HEADER_BYTES] 
 pub(crate) struct RecordHeader {
     pub(crate) payload_checksum: u32,
     pub(crate) bytes: u32,
+    pub(crate) contents: Contents,
+    /// Where the queue's number stands in a message that is not this queue's alone.
+    pub(crate) queue_at: u8,
     pub(crate) seq: u64,
+}
+
+/// What stands behind a record's header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Contents {
+    /// The message.
+    Message,
+    /// The message, to which records of other queues may refer.
+    Shared,
+    /// A [`Reference`].
+    Reference,
+}
+
+impl Contents {
+    fn number(self) -> u8 {
+        match self {
+            Contents::Message => 0,
+            Contents::Shared => 1,
+            Contents::Reference => 2,
+        }
+    }
+
+    fn from_number(number: u8) -> Option<Self> {
+        [Contents::Message, Contents::Shared, Contents::Reference].get(usize::from(number)).copied()
+    }
+}
+
+/// Where a message stands in its segment, and its checksum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Reference {
+    pub(crate) offset: u64,
+    pub(crate) bytes: u32,
+    pub(crate) checksum: u32,
+}
+
+impl Reference {
+    pub(crate) fn encode(&self) -> [u8; REFERENCE_BYTES] {
+        let mut out = [0; REFERENCE_BYTES];
+        out[0..8].copy_from_slice(&self.offset.to_le_bytes());
+        out[8..12].copy_from_slice(&self.bytes.to_le_bytes());
+        out[12..16].copy_from_slice(&self.checksum.to_le_bytes());
+        out
+    }
+
+    /// `None`: of another length.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        let bytes: &[u8; REFERENCE_BYTES] = bytes.try_into().ok()?;
+        let (offset, length) = (u64_at(bytes, 0), u32_at(bytes, 8));
+        Some(Self { offset, bytes: length, checksum: u32_at(bytes, 12) })
+    }
 }
 
 impl RecordHeader {
@@ -113,6 +175,8 @@ impl RecordHeader {
         let mut out = [0; RECORD_HEADER_BYTES];
         out[4..8].copy_from_slice(&self.payload_checksum.to_le_bytes());
         out[8..12].copy_from_slice(&self.bytes.to_le_bytes());
+        out[12] = self.contents.number();
+        out[13] = self.queue_at;
         out[16..24].copy_from_slice(&self.seq.to_le_bytes());
         let checksum = record_checksum(seed, queue, offset, &out);
         out[0..4].copy_from_slice(&checksum.to_le_bytes());
@@ -124,9 +188,14 @@ impl RecordHeader {
         let mut header: [u8; RECORD_HEADER_BYTES] = bytes.first_chunk().copied()?;
         let checksum = u32_at(&header, 0);
         header[0..4].fill(0);
-        (checksum == record_checksum(seed, queue, offset, &header)).then(|| Self {
+        if checksum != record_checksum(seed, queue, offset, &header) {
+            return None;
+        }
+        Some(Self {
             payload_checksum: u32_at(&header, 4),
             bytes: u32_at(&header, 8),
+            contents: Contents::from_number(header[12])?,
+            queue_at: header[13],
             seq: u64_at(&header, 16),
         })
     }
@@ -186,6 +255,7 @@ pub(crate) struct Trailer {
     pub(crate) footer_start: u64,
     pub(crate) row_count: u64,
     pub(crate) file_bytes: u64,
+    pub(crate) has_references: bool,
 }
 
 impl Trailer {
@@ -193,7 +263,8 @@ impl Trailer {
     pub(crate) fn encode(&self, seed: Seed) -> ([u8; TRAILER_BYTES], u32) {
         let mut out = [0; TRAILER_BYTES];
         out[0..4].copy_from_slice(&TRAILER_MAGIC);
-        out[4..6].copy_from_slice(&VERSION.to_le_bytes());
+        let version = if self.has_references { VERSION_WITH_REFERENCES } else { VERSION };
+        out[4..6].copy_from_slice(&version.to_le_bytes());
         out[12..16].copy_from_slice(&self.footer_checksum.to_le_bytes());
         out[16..24].copy_from_slice(&self.footer_start.to_le_bytes());
         out[24..32].copy_from_slice(&self.row_count.to_le_bytes());
@@ -211,15 +282,18 @@ impl Trailer {
         if trailer[0..4] != TRAILER_MAGIC || checksum != seed.checksum(file_bytes, &trailer) {
             return None;
         }
+        let version = u16::from_le_bytes([trailer[4], trailer[5]]);
         let decoded = Self {
             footer_checksum: u32_at(&trailer, 12),
             footer_start: u64_at(&trailer, 16),
             row_count: u64_at(&trailer, 24),
             file_bytes: u64_at(&trailer, 32),
+            has_references: version == VERSION_WITH_REFERENCES,
         };
         let rows = decoded.row_count.checked_mul(ROW_BYTES as u64)?;
         let end = decoded.footer_start.checked_add(rows)?.checked_add(TRAILER_BYTES as u64)?;
-        let is_sound = end == file_bytes && trailer[4..6] == VERSION.to_le_bytes();
+        let is_known = matches!(version, VERSION | VERSION_WITH_REFERENCES);
+        let is_sound = end == file_bytes && is_known;
         is_sound.then_some((decoded, checksum))
     }
 }

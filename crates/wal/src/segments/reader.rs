@@ -11,8 +11,8 @@ use crate::identity::Identity;
 use crate::layout::segment_path;
 use crate::record::{Seed, u64_at};
 use crate::segments::format::{
-    self, Extent, HEADER_BYTES, INDEX_ENTRY_BYTES, RECORD_HEADER_BYTES, ROW_BYTES, RecordHeader,
-    Row, SegmentMeta, TRAILER_BYTES, Trailer,
+    self, Contents, Extent, HEADER_BYTES, INDEX_ENTRY_BYTES, QUEUE_BYTES, RECORD_HEADER_BYTES,
+    ROW_BYTES, RecordHeader, Reference, Row, SegmentMeta, TRAILER_BYTES, Trailer,
 };
 
 /// An open segment. Cheap to clone; any thread may read.
@@ -25,7 +25,17 @@ struct Inner<F> {
     path: String,
     seed: Seed,
     number: u64,
+    bytes: u64,
     rows: Vec<Row>,
+    has_references: bool,
+}
+
+/// A message of a queue.
+pub(crate) struct Found {
+    pub(crate) seq: u64,
+    pub(crate) message: Bytes,
+    /// Where it stands in the segment, and in it its queue's number, if other queues may have it too.
+    pub(crate) shared: Option<(u64, u8)>,
 }
 
 impl<D: Disk> Clone for Reader<D> {
@@ -49,14 +59,20 @@ impl<D: Disk> Reader<D> {
             return Err(Error::damaged(&path, 0, what));
         }
         let seed = format::seed(identity, group, meta.number);
-        let rows = read_footer(&file, &path, seed, bytes, Some(meta))?;
-        let inner = Inner { file, path, seed, number: meta.number, rows };
+        let (rows, has_references) = read_footer(&file, &path, seed, bytes, meta)?;
+        let number = meta.number;
+        let inner = Inner { file, path, seed, number, bytes, rows, has_references };
         Ok(Self { inner: Arc::new(inner) })
     }
 
     /// Number of the segment in its group.
     pub fn number(&self) -> u64 {
         self.inner.number
+    }
+
+    /// Whether queues have messages in common here. Then what lives of it may be more than its extents tell.
+    pub(crate) fn has_references(&self) -> bool {
+        self.inner.has_references
     }
 
     /// One per queue, sorted by queue.
@@ -116,7 +132,7 @@ impl<D: Disk> Reader<D> {
     }
 
     /// Messages of `queue` from `from_seq` on, in order, until their contents reach `bytes_max`:
-    /// at least one, if there is one. All of them are parts of one buffer.
+    /// at least one, if there is one. Those that are this queue's alone are parts of one buffer.
     pub fn read(
         &self,
         queue: u64,
@@ -136,6 +152,17 @@ impl<D: Disk> Reader<D> {
         spans: &[Range<u64>],
         bytes_max: u64,
     ) -> Result<(Vec<(u64, Bytes)>, u64), Error> {
+        let (found, bytes) = self.read_found(queue, spans, bytes_max)?;
+        Ok((found.into_iter().map(|found| (found.seq, found.message)).collect(), bytes))
+    }
+
+    /// The same, with where each message stands.
+    pub(crate) fn read_found(
+        &self,
+        queue: u64,
+        spans: &[Range<u64>],
+        bytes_max: u64,
+    ) -> Result<(Vec<Found>, u64), Error> {
         let inner = &self.inner;
         let (mut found, mut bytes) = (Vec::new(), 0);
         let Ok(at) = inner.rows.binary_search_by_key(&queue, |row| row.extent.queue) else {
@@ -161,7 +188,7 @@ impl<D: Disk> Reader<D> {
             let room = left.saturating_add(RECORD_HEADER_BYTES as u64 * (left / 64 + 1));
             let end = next.saturating_add(room).min(behind).max(next).min(row.records_end());
             let read = inner.records(row, (start, end), span.clone(), left)?;
-            bytes += read.iter().map(|(_, message)| message.len() as u64).sum::<u64>();
+            bytes += read.iter().map(|read| read.message.len() as u64).sum::<u64>();
             found.extend(read);
         }
         Ok((found, bytes))
@@ -206,7 +233,7 @@ impl<F: DiskFile> Inner<F> {
         (start, end): (u64, u64),
         span: Range<u64>,
         bytes_max: u64,
-    ) -> Result<Vec<(u64, Bytes)>, Error> {
+    ) -> Result<Vec<Found>, Error> {
         let queue = row.extent.queue;
         let mut buffer = self.read(start, end)?;
         let mut base = start;
@@ -252,11 +279,42 @@ impl<F: DiskFile> Inner<F> {
             if crc32c::crc32c(&message) != header.payload_checksum {
                 return Err(self.damaged(offset));
             }
+            let home = offset + RECORD_HEADER_BYTES as u64;
+            let (message, shared) = match header.contents {
+                Contents::Message => (message, None),
+                Contents::Shared if message.len() < usize::from(header.queue_at) + QUEUE_BYTES => {
+                    return Err(self.damaged(offset));
+                }
+                Contents::Shared => (message, Some((home, header.queue_at))),
+                Contents::Reference => {
+                    let reference = Reference::decode(&message);
+                    let reference = reference.ok_or_else(|| self.damaged(offset))?;
+                    let message = self.resolve(reference, queue, header.queue_at)?;
+                    (message, Some((reference.offset, header.queue_at)))
+                }
+            };
             bytes += message.len() as u64;
-            messages.push((header.seq, message));
+            messages.push(Found { seq: header.seq, message, shared });
             offset += record_bytes;
         }
         Ok(messages)
+    }
+
+    /// The message in another queue's record, as `queue` has it.
+    fn resolve(&self, reference: Reference, queue: u64, queue_at: u8) -> Result<Bytes, Error> {
+        let Reference { offset, bytes, checksum } = reference;
+        let end = offset.checked_add(u64::from(bytes));
+        let place = usize::from(queue_at)..usize::from(queue_at) + QUEUE_BYTES;
+        if end.is_none_or(|end| end > self.bytes) || place.end > bytes as usize {
+            return Err(self.damaged(offset));
+        }
+        let mut message = BytesMut::zeroed(bytes as usize);
+        self.fill(offset, &mut message)?;
+        if crc32c::crc32c(&message) != checksum {
+            return Err(self.damaged(offset));
+        }
+        message[place].copy_from_slice(&queue.to_le_bytes());
+        Ok(message.freeze())
     }
 
     fn damaged(&self, offset: u64) -> Error {
@@ -278,14 +336,14 @@ impl<F: DiskFile> Inner<F> {
     }
 }
 
-/// Reads header, footer and trailer. With `meta`: they must be of that very segment.
+/// Reads footer and trailer, which must be of that very segment; also says whether it has references.
 pub(crate) fn read_footer<F: DiskFile>(
     file: &F,
     path: &str,
     seed: Seed,
     bytes: u64,
-    meta: Option<&SegmentMeta>,
-) -> Result<Vec<Row>, Error> {
+    meta: &SegmentMeta,
+) -> Result<(Vec<Row>, bool), Error> {
     let damaged = |offset: u64, what: &str| Error::damaged(path, offset, what);
     if bytes < (HEADER_BYTES + TRAILER_BYTES) as u64 {
         return Err(damaged(0, "it is too short"));
@@ -295,7 +353,7 @@ pub(crate) fn read_footer<F: DiskFile>(
     file.read_at(trailer_start, &mut trailer).at("read", path)?;
     let (trailer, checksum) = Trailer::decode(seed, bytes, &trailer)
         .ok_or_else(|| damaged(trailer_start, "the trailer's checksum does not fit"))?;
-    if meta.is_some_and(|meta| meta.checksum != checksum) {
+    if meta.checksum != checksum {
         return Err(damaged(trailer_start, "it is not the segment that the checkpoint means"));
     }
     let mut footer = vec![0; trailer.row_count as usize * ROW_BYTES];
@@ -304,5 +362,5 @@ pub(crate) fn read_footer<F: DiskFile>(
         return Err(damaged(trailer.footer_start, "the footer's checksum does not fit"));
     }
     let (rows, _) = footer.as_chunks::<ROW_BYTES>();
-    Ok(rows.iter().map(|row| Row::decode(row)).collect())
+    Ok((rows.iter().map(|row| Row::decode(row)).collect(), trailer.has_references))
 }

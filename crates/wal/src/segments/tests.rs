@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 
+use super::format::{Contents, Reference};
 use super::*;
 use crate::disk::Disk;
 use crate::error::Error;
@@ -155,4 +156,100 @@ fn a_writer_that_is_dropped_takes_its_file_along() {
     writer.add(1, 1, b"message").unwrap();
     drop(writer);
     assert_eq!(disk.paths(), Vec::<String>::new());
+}
+
+/// A message as `queue` has it: its number, and what is the same for all.
+fn shared(queue: u64, body: &[u8]) -> Vec<u8> {
+    [b"head", &queue.to_le_bytes()[..], body].concat()
+}
+
+/// What the queues of the message of this number have in common.
+fn sharing(number: u64) -> Sharing {
+    Sharing { origin: (1, number), queue_at: 4 }
+}
+
+/// Segment 5 of group 1: messages of 10 KB, each in these queues.
+fn write_shared(disk: &SimDisk, queues: std::ops::Range<u64>, count: u64) -> SegmentMeta {
+    let mut writer = Writer::create(disk, IDENTITY, 1, 5).unwrap();
+    for queue in queues {
+        for seq in 0..count {
+            let message = shared(queue, &vec![seq as u8; 10_000]);
+            writer.add_shared(queue, seq, sharing(seq), &message).unwrap();
+        }
+    }
+    writer.finish().unwrap()
+}
+
+#[test]
+fn a_message_of_many_queues_takes_its_bytes_once_and_each_queue_reads_its_own() {
+    let disk = disk();
+    let meta = write_shared(&disk, 1..21, 30);
+    let per_message = meta.bytes / 30;
+    assert!(per_message < 11_500, "{per_message} bytes for each, in 20 queues");
+    let reader = Reader::open(&disk, &IDENTITY, 1, &meta).unwrap();
+    reader.verify().unwrap();
+    for queue in 1..21 {
+        let found = reader.read(queue, 10, 40_000).unwrap();
+        assert_eq!(found.len(), 4, "messages count with their own bytes");
+        for (seq, message) in found {
+            assert_eq!(message, shared(queue, &vec![seq as u8; 10_000]));
+        }
+    }
+}
+
+#[test]
+fn a_damaged_message_of_many_queues_is_told_for_each_of_them() {
+    let disk = disk();
+    let meta = write_shared(&disk, 1..6, 3);
+    let reader = Reader::open(&disk, &IDENTITY, 1, &meta).unwrap();
+    // In the body of the first message, which stands in the record of the first queue.
+    disk.damage("groups/1/seg-5", 5000, b"?");
+    for queue in 1..6 {
+        let error = reader.read(queue, 0, 1).unwrap_err();
+        assert!(matches!(error, Error::Damaged { .. }), "{error}");
+    }
+    assert!(matches!(reader.verify(), Err(Error::Damaged { .. })));
+    let queues: Vec<u64> = reader.unreadable().iter().map(|(queue, ..)| *queue).collect();
+    assert_eq!(queues, [1, 2, 3, 4, 5]);
+}
+
+#[test]
+fn a_reference_that_leads_out_of_the_segment_or_is_too_short_is_damage() {
+    for reference in [
+        Reference { offset: u64::MAX, bytes: 10, checksum: 0 },
+        Reference { offset: 64, bytes: u32::MAX, checksum: 0 },
+        Reference { offset: 64, bytes: 11, checksum: 0 },
+    ] {
+        let disk = disk();
+        let mut writer = Writer::create(&disk, IDENTITY, 1, 5).unwrap();
+        writer.put(1, 1, &reference.encode(), (Contents::Reference, 4)).unwrap();
+        writer.put(2, 1, b"no reference", (Contents::Reference, 4)).unwrap();
+        let meta = writer.finish().unwrap();
+        let reader = Reader::open(&disk, &IDENTITY, 1, &meta).unwrap();
+        for queue in [1, 2] {
+            let error = reader.read(queue, 0, 1).unwrap_err();
+            assert!(matches!(error, Error::Damaged { .. }), "{error}");
+        }
+    }
+}
+
+#[test]
+fn only_so_many_messages_are_remembered_and_further_ones_are_stored_for_each_queue() {
+    let disk = disk();
+    let count = crate::limits::SHARED_MESSAGES_MAX as u64 + 10;
+    let mut writer = Writer::create(&disk, IDENTITY, 1, 5).unwrap();
+    for queue in [1, 2] {
+        for seq in 0..count {
+            let message = shared(queue, &seq.to_le_bytes());
+            writer.add_shared(queue, seq, sharing(seq), &message).unwrap();
+        }
+    }
+    let meta = writer.finish().unwrap();
+    let of_second = meta.extent(2).unwrap().bytes;
+    assert_eq!(of_second, (count - 10) * 16 + 10 * 20, "ten are there again");
+    let reader = Reader::open(&disk, &IDENTITY, 1, &meta).unwrap();
+    for seq in [0, count - 11, count - 10, count - 1] {
+        let found = reader.read(2, seq, 1).unwrap();
+        assert_eq!(found[0], (seq, shared(2, &seq.to_le_bytes()).into()));
+    }
 }

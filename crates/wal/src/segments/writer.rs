@@ -1,5 +1,7 @@
 //! Writing a segment, from its first message to its footer.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::io::IoSlice;
 
 use crate::disk::{Disk, DiskFile};
@@ -8,10 +10,12 @@ use crate::identity::Identity;
 use crate::layout::segment_path;
 use crate::limits::{
     INDEX_STRIDE_BYTES, MESSAGE_BYTES_MAX, SEGMENT_BUFFER_BYTES, SEGMENT_SYNC_BYTES,
+    SHARED_MESSAGES_MAX,
 };
 use crate::record::Seed;
 use crate::segments::format::{
-    self, Extent, HEADER_BYTES, RecordHeader, Row, SegmentMeta, TRAILER_BYTES, Trailer,
+    self, Contents, Extent, HEADER_BYTES, QUEUE_BYTES, RECORD_HEADER_BYTES, REFERENCE_BYTES,
+    RecordHeader, Reference, Row, SegmentMeta, TRAILER_BYTES, Trailer,
 };
 
 /// A segment that is being written. Dropped before `finish` succeeded, it takes its file along.
@@ -32,7 +36,19 @@ pub struct Writer<D: Disk> {
     index: Vec<(u64, u64)>,
     /// Where the next entry of the position index is due.
     index_due: u64,
+    /// Where messages stand that records of other queues may refer to.
+    shared: BTreeMap<(u64, u64), Reference>,
+    has_references: bool,
     is_finished: bool,
+}
+
+/// What several queues have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sharing {
+    /// Tells the message from all others: two numbers of the caller's.
+    pub origin: (u64, u64),
+    /// Where in the message its queue's number stands: all that differs between the queues.
+    pub queue_at: u8,
 }
 
 impl<D: Disk> Writer<D> {
@@ -59,20 +75,61 @@ impl<D: Disk> Writer<D> {
             rows: Vec::new(),
             index: Vec::new(),
             index_due: 0,
+            shared: BTreeMap::new(),
+            has_references: false,
             is_finished: false,
         })
     }
 
     /// Adds a message. Queues go up, and sequence numbers within a queue.
     pub fn add(&mut self, queue: u64, seq: u64, message: &[u8]) -> Result<(), Error> {
-        let bytes = u32::try_from(message.len()).unwrap_or(u32::MAX);
+        self.put(queue, seq, message, (Contents::Message, 0)).map(|_| ())
+    }
+
+    /// Adds a message that other queues have too: it is stored once for all that are in this segment.
+    /// Messages of the same origin differ in the queue's number only.
+    pub fn add_shared(
+        &mut self,
+        queue: u64,
+        seq: u64,
+        Sharing { origin, queue_at }: Sharing,
+        message: &[u8],
+    ) -> Result<(), Error> {
+        if message.len() <= REFERENCE_BYTES {
+            return self.add(queue, seq, &named(message, queue, queue_at));
+        }
+        if let Some(reference) = self.shared.get(&origin) {
+            let reference = reference.encode();
+            self.has_references = true;
+            return self.put(queue, seq, &reference, (Contents::Reference, queue_at)).map(|_| ());
+        }
+        let named = named(message, queue, queue_at);
+        let reference = self.put(queue, seq, &named, (Contents::Shared, queue_at))?;
+        if self.shared.len() < SHARED_MESSAGES_MAX {
+            self.shared.insert(origin, reference);
+        }
+        Ok(())
+    }
+
+    pub(super) fn put(
+        &mut self,
+        queue: u64,
+        seq: u64,
+        payload: &[u8],
+        (contents, queue_at): (Contents, u8),
+    ) -> Result<Reference, Error> {
+        let bytes = u32::try_from(payload.len()).unwrap_or(u32::MAX);
         assert!(bytes <= MESSAGE_BYTES_MAX, "messages are bounded long before they get here");
         let offset = self.bytes();
         self.note(queue, seq, u64::from(bytes), offset);
-        let header = RecordHeader { payload_checksum: crc32c::crc32c(message), bytes, seq };
+        let checksum = crc32c::crc32c(payload);
+        let header = RecordHeader { payload_checksum: checksum, bytes, contents, queue_at, seq };
         self.buffer.extend_from_slice(&header.encode(self.seed, queue, offset));
-        self.buffer.extend_from_slice(message);
-        if self.buffer.len() >= SEGMENT_BUFFER_BYTES { self.flush() } else { Ok(()) }
+        self.buffer.extend_from_slice(payload);
+        if self.buffer.len() >= SEGMENT_BUFFER_BYTES {
+            self.flush()?;
+        }
+        Ok(Reference { offset: offset + RECORD_HEADER_BYTES as u64, bytes, checksum })
     }
 
     /// Bytes so far.
@@ -103,6 +160,7 @@ impl<D: Disk> Writer<D> {
             footer_start,
             row_count: self.rows.len() as u64,
             file_bytes: footer_start + (footer.len() + TRAILER_BYTES) as u64,
+            has_references: self.has_references,
         };
         let (encoded, checksum) = trailer.encode(self.seed);
         self.buffer.extend_from_slice(&footer);
@@ -180,6 +238,18 @@ impl<D: Disk> Drop for Writer<D> {
             let _ = self.disk.remove(&self.path);
         }
     }
+}
+
+/// The message with the number of `queue` in its place.
+fn named(message: &[u8], queue: u64, queue_at: u8) -> Cow<'_, [u8]> {
+    let place = usize::from(queue_at)..usize::from(queue_at) + QUEUE_BYTES;
+    assert!(place.end <= message.len(), "a message that is shared names its queue");
+    if message[place.clone()] == queue.to_le_bytes() {
+        return Cow::Borrowed(message);
+    }
+    let mut named = message.to_vec();
+    named[place].copy_from_slice(&queue.to_le_bytes());
+    Cow::Owned(named)
 }
 
 fn index_entry((seq, offset): (u64, u64)) -> [u8; format::INDEX_ENTRY_BYTES] {

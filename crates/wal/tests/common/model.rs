@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use wal::segments::SegmentMeta;
+use wal::segments::{SegmentMeta, Sharing};
 use wal::sim::{Random, SimDisk};
 use wal::{
     Checkpoint, CommitBatch, Config, Damage, Error, Identity, Item, Keeper, Live, Place, Reader,
@@ -284,14 +284,24 @@ impl Life {
         }
         if random.chance(60) {
             let mut segment = self.keeper.segment(number)?;
+            let common = payload(random, 300);
             for queue in 1..=QUEUES {
                 // Indexes grow, so sequence numbers made of them do too.
                 let first =
                     metas.iter().filter_map(|meta| meta.extent(queue)).map(|e| e.last_seq + 1);
                 let first = first.max().unwrap_or(0);
                 for seq in first..first + random.below(4) {
-                    let message = payload(random, 300);
-                    segment.add(queue, seq, &message)?;
+                    // Of what queues share, the queue's number is its own.
+                    let shared = || Bytes::from([&queue.to_le_bytes()[..], &common].concat());
+                    let message = if random.chance(40) {
+                        let sharing = Sharing { origin: (1, 1), queue_at: 0 };
+                        segment.add_shared(queue, seq, sharing, &shared())?;
+                        shared()
+                    } else {
+                        let message = payload(random, 300);
+                        segment.add(queue, seq, &message)?;
+                        message
+                    };
                     after.messages.push((queue, seq, message));
                 }
             }
