@@ -186,7 +186,8 @@ fn queues_that_are_emptied_one_after_the_other_take_nothing_from_the_rest() {
     // The first queue has the bytes, the others refer to them; then the next one gets them.
     for emptied in 1..=10 {
         let left = &queues[emptied..];
-        let live: Live = left.iter().map(|queue| (*queue, vec![0..100])).collect();
+        let live: Live =
+            left.iter().map(|queue| (*queue, std::iter::once(0..100).collect())).collect();
         bench.metas = bench.keeper.compact(1, bench.metas.clone(), &live).unwrap();
         bench.install();
         let expected = left
