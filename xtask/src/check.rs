@@ -8,7 +8,7 @@ use crate::process::{cargo, run};
 use crate::{Outcome, conformance, r#gen, setup, testing, tidy, trials};
 
 /// Trials as short as they still mean something; longer ones are for the night.
-const SHORT_SIM: &[&str] = &["--seeds", "20"];
+const SHORT_SIM: &[&str] = &["--seeds", "12"];
 const SHORT_CHAOS: &[&str] = &["--rounds", "4", "--seconds", "1"];
 
 /// How many tests or cases went which way.
