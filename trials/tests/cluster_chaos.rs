@@ -70,7 +70,7 @@ fn a_cluster_survives_the_loss_of_all_nodes_at_once() {
 
 #[test]
 fn a_cluster_survives_a_damaged_replica_old_copies_and_twins() {
-    survives("damage,old-copy,forgetful-copy,twin,twin-takes-over");
+    survives("damage,old-copy,forgetful-copy,twin-takes-over");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use crate::{Outcome, conformance, r#gen, setup, testing, tidy, trials};
 
 /// Trials as short as they still mean something; longer ones are for the night.
 const SHORT_SIM: &[&str] = &["--seeds", "12"];
-const SHORT_CHAOS: &[&str] = &["--rounds", "4", "--seconds", "1"];
+const SHORT_CHAOS: &[&str] = &["--rounds", "3", "--seconds", "1"];
 
 /// How many tests or cases went which way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
