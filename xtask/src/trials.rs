@@ -64,7 +64,8 @@ pub(crate) fn short_siege() -> Outcome {
     let mut trials = as_tested("siege");
     trials.arg("--broker").arg(Build::Tested.millrace());
     trials.arg("--dir").arg(target().join("siege"));
-    run(trials.arg("--quick"))
+    // An unoptimised node takes more for the same.
+    run(trials.args(["--quick", "--memory-mb", "768"]))
 }
 
 /// The program of the trials, about to do what `name` says.

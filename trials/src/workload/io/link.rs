@@ -13,6 +13,8 @@ use crate::workload::special::{Argument, Special};
 
 /// Longest wait for anything that a living broker answers at once.
 pub(super) const ANSWER: Duration = Duration::from_secs(10);
+/// Longest wait for a connection to close.
+const LEAVE: Duration = Duration::from_secs(1);
 /// Pause before the next attempt to connect.
 pub(super) const RETRY: Duration = Duration::from_millis(50);
 /// How long a broker may take to come up before the first declare gives up.
@@ -40,6 +42,12 @@ pub(super) async fn answered<T>(
     what: impl Future<Output = Result<T, lapin::Error>>,
 ) -> Result<T, lapin::Error> {
     tokio::time::timeout(ANSWER, what).await.unwrap_or_else(|_| Err(too_late()))
+}
+
+/// Closes a connection that may be lost already. Then the client's library may wait for an answer that cannot
+/// come; whoever publishes or consumes has to go on long before the verdict asks why nothing came of it.
+pub(super) async fn leave(connection: &Connection, why: &str) {
+    let _ = tokio::time::timeout(LEAVE, connection.close(200, why.into())).await;
 }
 
 /// `connection-forced`: an operator or a shutdown, not a mistake of anybody. `internal-error`: what a

@@ -92,11 +92,11 @@ impl Publisher {
             }
             // A node may close one channel alone. Then all of them begin anew.
             if *self.go_on.borrow() {
-                let _ = link::answered(connection.close(200, "again".into())).await;
+                link::leave(&connection, "again").await;
             }
         }
         // It may be gone already; either way nothing more is expected of it.
-        let _ = link::answered(connection.close(200, "done".into())).await;
+        link::leave(&connection, "done").await;
         next
     }
 }
