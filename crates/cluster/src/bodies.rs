@@ -15,6 +15,7 @@
 
 mod away;
 mod check;
+mod extents;
 mod leaves;
 mod outbox;
 mod plan;
@@ -33,6 +34,7 @@ use crate::limits::{
 };
 use crate::request::Ticket;
 use away::Away;
+use extents::Extent;
 pub(crate) use leaves::Leave;
 pub(crate) use outbox::{Got, Outgoing};
 use queue::QueueBodies;
@@ -65,12 +67,6 @@ pub enum Source {
     Memory(Bytes),
     /// In a segment of the group; some of the run's messages may be gone.
     Segment { segment: u64 },
-}
-
-#[derive(Clone, Debug)]
-struct Extent {
-    count: u64,
-    source: Source,
 }
 
 /// Something to be read for a queue.
@@ -138,7 +134,7 @@ impl Bodies {
         bytes: Option<(Bytes, usize)>,
     ) {
         let bodies = self.queues.entry(queue).or_default();
-        bodies.extents.insert(first_seq, Extent { count: u64::from(count), source });
+        bodies.extents.insert(first_seq, u64::from(count), source);
         let Some((bytes, pinned)) = bytes else { return };
         let before = bodies.hot_bytes();
         bodies.window.push(Run { first_seq, count, bytes }, pinned);
@@ -169,8 +165,8 @@ impl Bodies {
     /// A segment holds the messages of `queue` from `first_seq` to `last_seq`.
     pub(crate) fn stored(&mut self, queue: QueueId, first_seq: u64, last_seq: u64, segment: u64) {
         let count = last_seq - first_seq + 1;
-        let extent = Extent { count, source: Source::Segment { segment } };
-        self.queues.entry(queue).or_default().extents.insert(first_seq, extent);
+        let extents = &mut self.queues.entry(queue).or_default().extents;
+        extents.insert(first_seq, count, Source::Segment { segment });
     }
 
     /// A checkpoint at `index` is synced: log extents up to there give way to what `stored` says,
@@ -183,10 +179,10 @@ impl Bodies {
     ) {
         for bodies in self.queues.values_mut() {
             bodies.is_dry = false;
-            bodies.extents.retain(|_, extent| match &extent.source {
-                Source::Entry { index: at, .. } => *at > index,
-                Source::Segment { .. } => false,
-                Source::Memory(_) => true,
+            bodies.extents.retain(|extent| match extent {
+                Extent::Entry { index: at, .. } => *at > index,
+                Extent::Segment { .. } | Extent::Gone { .. } => false,
+                Extent::Memory { .. } => true,
             });
         }
         for &Stored { queue, first_seq, last_seq, segment } in stored {
@@ -207,14 +203,14 @@ impl Bodies {
             let parts: Vec<FetchPart> = bodies
                 .extents
                 .iter()
-                .filter(|(_, extent)| {
-                    matches!(&extent.source, Source::Entry { index: at, .. } if *at <= index)
-                })
-                .map(|(&first_seq, extent)| FetchPart {
-                    first_seq,
-                    count: extent.count,
-                    source: extent.source.clone(),
-                    wanted: Ranges::from(first_seq..first_seq + extent.count),
+                .filter(|extent| extent.entry().is_some_and(|at| at <= index))
+                .filter_map(|extent| {
+                    Some(FetchPart {
+                        first_seq: extent.first_seq(),
+                        count: extent.count(),
+                        source: extent.source()?,
+                        wanted: Ranges::from(extent.span()),
+                    })
                 })
                 .collect();
             if !parts.is_empty() {

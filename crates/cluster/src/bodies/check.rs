@@ -3,6 +3,7 @@
 
 use machine::{QueueId, Ranges};
 
+use super::extents::Extent;
 use super::queue::QueueBodies;
 use super::{Bodies, Readers};
 
@@ -27,8 +28,8 @@ impl Bodies {
     /// Panics if something that lives lies nowhere. For tests.
     pub(crate) fn check_places(&self, queue: QueueId, live: &Ranges) {
         let extents = self.queues.get(&queue).map(|bodies| &bodies.extents);
-        let extents = extents.into_iter().flatten();
-        let lies: Ranges = extents.map(|(first, extent)| *first..*first + extent.count).collect();
+        let extents = extents.into_iter().flat_map(|extents| extents.iter());
+        let lies: Ranges = extents.map(Extent::span).collect();
         for span in live.ranges() {
             let placed = lies.within(span.clone()).len();
             assert_eq!(placed, span.end - span.start, "{span:?} of {queue:?} lies nowhere");
@@ -58,9 +59,9 @@ impl QueueBodies {
         }
         let mut lies = Ranges::new();
         let mut end = 0;
-        for (&first, extent) in &self.extents {
-            let span = first..first + extent.count;
-            assert!(end <= first, "places of {queue:?} overlap");
+        for extent in self.extents.iter() {
+            let span = extent.span();
+            assert!(end <= span.start, "places of {queue:?} overlap");
             end = span.end;
             assert!(
                 live.intersects(span.clone()) || self.outbox.wants(span.clone()),

@@ -9,7 +9,8 @@ use std::ops::Range;
 
 use machine::Ranges;
 
-use super::{Extent, FetchPart, Source};
+use super::extents::{Extent, Extents};
+use super::{FetchPart, Source};
 use crate::limits::{FETCH_BYTES, FETCH_ENTRIES, FETCH_PARTS};
 
 /// What a message in a segment is taken to have: no more than a few hundred messages are planned
@@ -18,7 +19,7 @@ const GUESSED_BYTES: u64 = 1024;
 
 #[derive(Debug)]
 pub(super) struct Plan<'a> {
-    extents: &'a BTreeMap<u64, Extent>,
+    extents: &'a Extents,
     parts: Vec<FetchPart>,
     /// Where in `parts` an entry's run is.
     entries: BTreeMap<u64, usize>,
@@ -27,7 +28,7 @@ pub(super) struct Plan<'a> {
 }
 
 impl<'a> Plan<'a> {
-    pub(super) fn new(extents: &'a BTreeMap<u64, Extent>) -> Self {
+    pub(super) fn new(extents: &'a Extents) -> Self {
         Self { extents, parts: Vec::new(), entries: BTreeMap::new(), bytes: 0 }
     }
 
@@ -40,33 +41,30 @@ impl<'a> Plan<'a> {
 
     /// Adds the messages of `span`, until it is full.
     pub(super) fn add(&mut self, span: Range<u64>, share: usize) {
-        let before = self.extents.range(..=span.start).next_back().map(|(&first, _)| first);
-        let extents = self.extents;
-        for (&first, extent) in extents.range(before.unwrap_or(span.start)..span.end) {
+        for extent in self.extents.overlapping(span.clone()) {
             if self.is_full(share) {
                 return;
             }
-            let wanted = first.max(span.start)..(first + extent.count).min(span.end);
-            if wanted.start < wanted.end {
-                self.add_from(first, extent, wanted);
-            }
+            let of = extent.span();
+            self.add_from(extent, of.start.max(span.start)..of.end.min(span.end));
         }
     }
 
-    fn add_from(&mut self, first_seq: u64, extent: &Extent, wanted: Range<u64>) {
-        let count = wanted.end - wanted.start;
-        let is_segment = match &extent.source {
+    fn add_from(&mut self, extent: &Extent, wanted: Range<u64>) {
+        let Some(source) = extent.source() else { return };
+        let (first_seq, count) = (extent.first_seq(), wanted.end - wanted.start);
+        let is_segment = match &source {
             Source::Segment { .. } => {
                 self.bytes = self.bytes.saturating_add(count.saturating_mul(GUESSED_BYTES));
                 true
             }
             Source::Entry { range, .. } => {
-                self.bytes += u64::from(range.end - range.start) * count / extent.count.max(1);
+                self.bytes += u64::from(range.end - range.start) * count / extent.count().max(1);
                 false
             }
             Source::Memory(_) => false,
         };
-        let (source, wanted) = (extent.source.clone(), Ranges::from(wanted));
+        let wanted = Ranges::from(wanted);
         if is_segment {
             let first_seq = wanted.first().unwrap_or(first_seq);
             if let Some(last) =
@@ -84,7 +82,7 @@ impl<'a> Plan<'a> {
             return;
         }
         self.entries.insert(first_seq, self.parts.len());
-        self.parts.push(FetchPart { first_seq, count: extent.count, source, wanted });
+        self.parts.push(FetchPart { first_seq, count: extent.count(), source, wanted });
     }
 
     /// The lowest message wanted, and the parts.

@@ -1,21 +1,20 @@
 //! The bytes of one queue: what waits for them, what has them, and what is read next.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 
 use machine::{QueueId, Ranges};
 
+use super::extents::Extents;
 use super::leaves::Leaves;
 use super::outbox::Outbox;
 use super::plan::Plan;
 use super::window::Window;
-use super::{Extent, Readers, Run, Step};
+use super::{Readers, Run, Step};
 use crate::limits::{FETCHES_FRUITLESS_MAX, READ_AHEAD_BYTES, READ_AHEAD_RUNS};
 
 #[derive(Debug, Default)]
 pub(super) struct QueueBodies {
-    /// Disjoint, by their first sequence number.
-    pub(super) extents: BTreeMap<u64, Extent>,
+    pub(super) extents: Extents,
     pub(super) window: Window,
     pub(super) outbox: Outbox,
     pub(super) leaves: Leaves,
@@ -65,8 +64,7 @@ impl QueueBodies {
             return None;
         }
         if !self.is_waiting() {
-            let last = self.extents.last_key_value();
-            let is_all_sent = last.is_none_or(|(first, it)| first + it.count <= self.sent_to);
+            let is_all_sent = self.extents.end().is_none_or(|end| end <= self.sent_to);
             let is_idle = is_tight || is_all_sent || self.is_dry;
             return if is_idle { None } else { self.read_ahead(readers()) };
         }
@@ -216,21 +214,10 @@ impl QueueBodies {
 
     /// Forgets extents that hold messages of `span`, but nothing that lives or waits.
     fn forget_dead(&mut self, span: Range<u64>, live: Option<&Ranges>) {
-        let before = self.extents.range(..=span.start).next_back().map(|(&seq, _)| seq);
-        let from = before.unwrap_or(span.start);
         let outbox = &self.outbox;
-        let is_dead = |span: Range<u64>| {
+        self.extents.forget(span, |span| {
             !live.is_some_and(|live| live.intersects(span.clone())) && !outbox.wants(span)
-        };
-        let dead: Vec<u64> = self
-            .extents
-            .range(from..span.end)
-            .filter(|(first, extent)| is_dead(**first..**first + extent.count))
-            .map(|(&first, _)| first)
-            .collect();
-        for first in dead {
-            self.extents.remove(&first);
-        }
+        });
     }
 
     /// Forgets the bytes of one run: of one that nobody is about to get, or of the last. False: there
