@@ -2,6 +2,7 @@
 //! the order of publishing per key, whoever is killed.
 #![allow(
     clippy::disallowed_methods,
+    clippy::print_stdout,
     clippy::unwrap_used,
     reason = "a test of the whole: it starts processes, and waits for them"
 )]
@@ -20,7 +21,7 @@ use lapin::options::{
     BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions, QueuePurgeOptions,
 };
 use lapin::types::{AMQPValue, FieldTable};
-use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
+use lapin::{BasicProperties, Channel, Connection, ConnectionProperties, PublisherConfirm};
 use support::{done, stage};
 use tokio::task::JoinHandle;
 use trials::chaos::broker::Kind;
@@ -31,6 +32,8 @@ const KEYS: usize = 25;
 /// Longer than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(180);
 const PAUSE: Duration = Duration::from_millis(20);
+/// Between two rounds of a publisher.
+const PACE: Duration = Duration::from_millis(5);
 const RETRY: Duration = Duration::from_millis(50);
 
 /// The inbox of one queue and one database, which have the same name.
@@ -108,9 +111,23 @@ async fn publish(
     properties: BasicProperties,
     body: &[u8],
 ) -> Result<(), lapin::Error> {
+    confirmed(send(channel, queue, properties, body).await?).await
+}
+
+/// Hands a message to the client. One task at a time: lapin counts a message before it sends it, and of two tasks
+/// that send at once, each may get the confirm of the other's.
+async fn send(
+    channel: &Channel,
+    queue: &str,
+    properties: BasicProperties,
+    body: &[u8],
+) -> Result<PublisherConfirm, lapin::Error> {
     let options = BasicPublishOptions::default();
     let properties = properties.with_delivery_mode(2);
-    let confirm = channel.basic_publish("".into(), queue.into(), options, body, properties).await?;
+    channel.basic_publish("".into(), queue.into(), options, body, properties).await
+}
+
+async fn confirmed(confirm: PublisherConfirm) -> Result<(), lapin::Error> {
     let confirm = tokio::time::timeout(Duration::from_secs(10), confirm).await;
     let late = || std::io::Error::from(std::io::ErrorKind::TimedOut);
     assert!(confirm.unwrap_or_else(|_| Err(late().into()))?.is_ack(), "the broker refused");
@@ -151,6 +168,8 @@ impl Publisher {
             while !told.load(Ordering::Relaxed) {
                 publish_round(broker, &queue, &mut link, round).await;
                 round += 1;
+                // A trial is about kills, not about a backlog of minutes.
+                tokio::time::sleep(PACE).await;
             }
             round
         });
@@ -178,22 +197,22 @@ async fn publish_round(
             *link = channel(broker).await.ok();
         }
         let Some((_, channel)) = &*link else { continue };
-        let sent = left.iter().map(|key| {
+        let mut sent = Vec::new();
+        for key in &left {
             let properties = BasicProperties::default()
                 .with_message_id(format!("{key}-{round}").into())
                 .with_type("Round".into());
-            let (channel, queue) = (channel.clone(), queue.to_owned());
             let body = format!("body of {key}-{round}");
-            async move { publish(&channel, &queue, properties, body.as_bytes()).await }
-        });
-        let mut waiting = Vec::new();
-        for sending in sent {
-            waiting.push(tokio::spawn(sending));
+            sent.push((*key, send(channel, queue, properties, body.as_bytes()).await));
         }
         let mut missing = Vec::new();
-        for (key, sending) in left.iter().zip(waiting) {
-            if sending.await.unwrap().is_err() {
-                missing.push(*key);
+        for (key, sent) in sent {
+            let is_confirmed = match sent {
+                Ok(confirm) => confirmed(confirm).await.is_ok(),
+                Err(_) => false,
+            };
+            if !is_confirmed {
+                missing.push(key);
             }
         }
         if !missing.is_empty() {
@@ -251,6 +270,21 @@ fn judge(stage: &Stage, database: &str, rounds: usize) {
     assert!(next.values().all(|count| *count == rounds), "{next:?}");
 }
 
+/// What the failure of a trial is judged by: who has what, and what the inbox said last.
+fn what_is_missing(stage: &Stage, inbox: &Inbox, total: usize) -> String {
+    let rows = count(stage, &inbox.name);
+    let ready = ready(stage, &inbox.name);
+    let last = ask(
+        stage,
+        &inbox.name,
+        "SELECT string_agg(message_id, ' ') FROM (SELECT message_id FROM inbox_messages ORDER BY seq DESC LIMIT 30) AS last",
+    );
+    format!(
+        "{rows} of {total} are in the table, {ready} ready in the queue; the last rows: {last:?}; the inbox: {}",
+        inbox.process.last_words()
+    )
+}
+
 /// Kills each in turn, so many times, while messages flow.
 fn kill_in_turn(stage: &mut Stage, name: &str, kills: usize, more: &[&str]) {
     prepare(stage, name);
@@ -279,7 +313,13 @@ fn kill_in_turn(stage: &mut Stage, name: &str, kills: usize, more: &[&str]) {
     }
     let rounds = publisher.ended(stage);
     let total = rounds * KEYS;
-    until("everything is in the table", || count(stage, name) >= total);
+    println!("{name}: {total} messages, {} of them in the table", count(stage, name));
+    let begun = Instant::now();
+    until("everything is in the table", || {
+        let is_in = count(stage, name) >= total;
+        assert!(is_in || begun.elapsed() < PATIENCE, "{}", what_is_missing(stage, &inbox, total));
+        is_in
+    });
     // What was published or delivered twice comes after what it repeats.
     until("the queue is empty", || ready(stage, name) == 0);
     let last = inbox.ended(stage);
