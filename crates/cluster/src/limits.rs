@@ -139,6 +139,10 @@ pub const MINORITY_MS: u64 = 500;
 /// leader to which this node's link is cut, while others reach it.
 pub const LEADERLESS_MS: u64 = 10_000;
 
+/// Milliseconds that a leader cannot reach a node, and another replica can, before it hands over to that one: longer
+/// than a node that starts takes to be reached by all. Well below [`LEADERLESS_MS`].
+pub const CUT_MS: u64 = 1_500;
+
 /// Milliseconds after a refused join before the next.
 pub const REJOIN_MS: u64 = 100;
 

@@ -16,6 +16,7 @@ mod local;
 mod members;
 mod origin;
 mod peers;
+mod reach;
 mod report;
 mod requests;
 mod snapshots;
@@ -42,6 +43,7 @@ use local::Local;
 use members::Members;
 use origin::Outbound;
 use peers::Peers;
+use reach::Reach;
 
 /// Who a shard's node is.
 #[derive(Clone, Copy, Debug)]
@@ -65,6 +67,7 @@ pub struct Shard {
     /// What this node's sessions have in each group, wherever it is led.
     out: BTreeMap<GroupId, Outbound>,
     peers: Peers,
+    reach: Reach,
     members: Members,
     /// Questions of other nodes' sessions that are not answered yet, and the group they are about.
     asked: BTreeMap<(SessionId, Ticket), GroupId>,
@@ -131,6 +134,7 @@ impl Shard {
             local: (number == 0).then(|| Local::new(me.node)),
             out: BTreeMap::new(),
             peers: Peers::default(),
+            reach: Reach::default(),
             members: Members::default(),
             asked: BTreeMap::new(),
             appends: 0,

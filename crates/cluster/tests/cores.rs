@@ -566,3 +566,61 @@ fn heal_all(cluster: &mut Cluster) {
     }
     cluster.run(500);
 }
+
+#[test]
+fn publishers_at_both_ends_of_a_cut_link_go_on_where_a_third_node_reaches_both() {
+    for cut in [(1, 2), (1, 3), (2, 3)] {
+        let mut cluster = Cluster::new(3, 2);
+        let homes = [1, 2, 3].map(NodeId).map(session);
+        let places: Vec<_> = (0..12)
+            .map(|nth| cluster.declare(homes[0], &format!("queue{nth}"), (true, false)))
+            .collect();
+        cluster.run(6000);
+        let before: Vec<NodeId> = places.iter().map(|place| cluster.leader(place.1)).collect();
+        let (a, b) = (NodeId(cut.0), NodeId(cut.1));
+        assert!(before.contains(&a) && before.contains(&b), "both lead something");
+        cluster.cut(a, b);
+        cluster.run(4000);
+        let mut moves = places.iter().map(|place| cluster.leader(place.1)).collect::<Vec<_>>();
+        for _ in 0..5 {
+            for home in homes {
+                for (ticket, place) in places.iter().enumerate() {
+                    cluster.ask(home, append(ticket as u64, *place, b"a"));
+                }
+            }
+            cluster.run(1000);
+            for home in homes {
+                let mut told = appended(&cluster.told(home));
+                told.sort_unstable();
+                assert_eq!(told, (0..12).collect::<Vec<_>>(), "{cut:?}: of {home:?}");
+            }
+            let now: Vec<NodeId> = places.iter().map(|place| cluster.leader(place.1)).collect();
+            assert_eq!(now, moves, "leaders stay where everybody reaches them");
+            moves = now;
+        }
+        cluster.heal(a, b);
+        cluster.run(10_000);
+        let after: Vec<NodeId> = places.iter().map(|place| cluster.leader(place.1)).collect();
+        assert_eq!(after, before, "they go back once all reach all");
+    }
+}
+
+#[test]
+fn a_node_that_keeps_no_replica_is_served_though_its_link_to_the_leader_is_cut() {
+    let mut cluster = Cluster::new(5, 1);
+    let homes = [1, 2, 3, 4, 5].map(NodeId).map(session);
+    let place = cluster.declare(homes[0], "queue", (true, false));
+    for other in 1..=4 {
+        cluster.run(6000);
+        let leader = cluster.leader(place.1);
+        let node = NodeId((leader.0 + other - 1) % 5 + 1);
+        cluster.cut(leader, node);
+        cluster.run(4000);
+        for home in homes {
+            cluster.ask(home, append(other, place, b"a"));
+            cluster.run(500);
+            assert_eq!(appended(&cluster.told(home)), [other], "{home:?}, cut {leader:?} {node:?}");
+        }
+        cluster.heal(leader, node);
+    }
+}

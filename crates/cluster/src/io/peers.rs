@@ -412,7 +412,7 @@ impl Shared {
             Some(tls) => tls.accept(stream).await?,
             None => Box::new(stream),
         };
-        Ok(Line { socket, read: BytesMut::new() })
+        Ok(Line { socket, read: BytesMut::new(), protocol: PROTOCOLS.0 })
     }
 
     fn tell_shards(&self, input: impl Fn() -> Input) {

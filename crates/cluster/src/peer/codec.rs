@@ -3,11 +3,12 @@
 //! One message is one frame; requests and answers that are long together are several, in order.
 
 use bytes::Bytes;
-use machine::{GroupId, SessionId};
+use machine::{GroupId, NodeId, SessionId};
 use raft::eraftpb::MessageType;
 
 use super::frame::{Frame, Kind};
 use super::gather::Gather;
+use super::handshake::PROTOCOLS;
 use super::limits::FRAME_BYTES_FILLED;
 use super::message::Message;
 use super::reader::Reader;
@@ -30,8 +31,27 @@ impl Message {
             | Self::Committed { group, .. }
             | Self::NotLeader { group, .. }
             | Self::Leads { group, .. }
+            | Self::Reaches { group, .. }
             | Self::Snapshot { group, .. }
             | Self::SnapshotTaken { group, .. } => *group,
+        }
+    }
+
+    /// The version of the protocol with which it came: a connection of an earlier one leaves it out.
+    pub fn since(&self) -> u16 {
+        match self {
+            Self::Reaches { .. } => 4,
+            Self::Raft { .. }
+            | Self::Join { .. }
+            | Self::Requests { .. }
+            | Self::SessionGone { .. }
+            | Self::Parcel { .. }
+            | Self::Answers { .. }
+            | Self::Committed { .. }
+            | Self::NotLeader { .. }
+            | Self::Leads { .. }
+            | Self::Snapshot { .. }
+            | Self::SnapshotTaken { .. } => PROTOCOLS.0,
         }
     }
 
@@ -68,6 +88,7 @@ impl Message {
             | Self::Committed { .. }
             | Self::NotLeader { .. }
             | Self::Leads { .. }
+            | Self::Reaches { .. }
             | Self::Snapshot { .. }
             | Self::SnapshotTaken { .. } => false,
         }
@@ -92,6 +113,7 @@ impl Message {
                 answers.iter().map(|(_, answer)| MESSAGE_BYTES + answers::payload(answer)).sum()
             }
             Self::Snapshot { chunk, .. } => chunk.len(),
+            Self::Reaches { nodes, .. } => 8 * nodes.len(),
             Self::SessionGone { .. }
             | Self::Committed { .. }
             | Self::NotLeader { .. }
@@ -171,6 +193,11 @@ pub fn encode(out: &mut Gather, message: &Message) -> Result<(), Error> {
             out.number(*term);
             out.number(*time_ms);
         }
+        Message::Reaches { group, nodes } => {
+            start(out, Kind::Reaches, *group);
+            out.count(nodes.len());
+            nodes.iter().for_each(|node| out.number(node.0));
+        }
         Message::Snapshot { group, chunk } => {
             start(out, Kind::Snapshot, *group);
             out.payload(chunk);
@@ -242,6 +269,14 @@ pub fn decode(frame: Frame) -> Result<Option<Message>, Error> {
             let (term, time_ms) = (reader.number()?, reader.number()?);
             reader.end()?;
             Message::Leads { group, term, time_ms }
+        }
+        Kind::Reaches => {
+            let (mut reader, group) = open(body, "a follower's reach")?;
+            let count = reader.count(1)?;
+            let nodes: Result<Vec<_>, _> =
+                (0..count).map(|_| reader.number().map(NodeId)).collect();
+            reader.end()?;
+            Message::Reaches { group, nodes: nodes? }
         }
         Kind::Snapshot => {
             let (mut reader, group) = open(body, "a chunk of a snapshot")?;

@@ -25,6 +25,7 @@ pub enum Kind {
     Leads,
     Snapshot,
     SnapshotTaken,
+    Reaches,
     /// Nothing: the sender is there.
     Ping,
     Hello,
@@ -54,6 +55,7 @@ impl Kind {
             Self::Leads => 9,
             Self::Snapshot => 10,
             Self::SnapshotTaken => 11,
+            Self::Reaches => 12,
             Self::Ping => 32,
             Self::Hello => 33,
             Self::Proof => 34,
@@ -78,6 +80,7 @@ impl Kind {
             9 => Self::Leads,
             10 => Self::Snapshot,
             11 => Self::SnapshotTaken,
+            12 => Self::Reaches,
             32 => Self::Ping,
             33 => Self::Hello,
             34 => Self::Proof,

@@ -27,8 +27,9 @@ use super::gather::Gather;
 use super::limits::REFUSAL_BYTES_MAX;
 use super::reader::Reader;
 
-/// Versions of the protocol that this program speaks: the lowest and the highest.
-pub const PROTOCOLS: (u16, u16) = (3, 3);
+/// Versions of the protocol that this program speaks: the lowest and the highest. With 4 came
+/// [`Message::Reaches`](super::message::Message::Reaches).
+pub const PROTOCOLS: (u16, u16) = (3, 4);
 
 const MAGIC: [u8; 8] = *b"millrace";
 const NONCE_BYTES: usize = 16;
@@ -238,6 +239,13 @@ pub fn judge(ours: &Hello, known: Option<Acquaintance>, theirs: &Hello) -> Resul
             Err(Refusal::EarlierBoot { node, theirs: theirs.last_boot, known: boot })
         }
         Some(_) | None => Ok(()),
+    }
+}
+
+impl Challenge {
+    /// The version of the protocol that both sides speak, where they have one.
+    pub fn common(&self) -> u16 {
+        self.protocols.1.min(PROTOCOLS.1)
     }
 }
 
@@ -474,6 +482,7 @@ impl Greeting {
             | Kind::Leads
             | Kind::Snapshot
             | Kind::SnapshotTaken
+            | Kind::Reaches
             | Kind::Enter
             | Kind::Entered
             | Kind::Ping => Err(Error::Malformed("a message before the handshake")),

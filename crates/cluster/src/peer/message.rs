@@ -6,7 +6,7 @@
 //! apply each once.
 
 use bytes::Bytes;
-use machine::{ConsumerId, ConsumerSpec, GroupId, QueueId, Ranges, SessionId};
+use machine::{ConsumerId, ConsumerSpec, GroupId, NodeId, QueueId, Ranges, SessionId};
 
 use crate::request::{Answer, Held, Request};
 
@@ -55,6 +55,8 @@ pub enum Message {
     /// From the leader of a group, to all, at every tick of silence and at its election: who leads,
     /// and what time it is in the group.
     Leads { group: GroupId, term: u64, time_ms: u64 },
+    /// Follower to leader: the nodes that it reaches.
+    Reaches { group: GroupId, nodes: Vec<NodeId> },
     /// A part of a snapshot on the bulk connection; the bytes are `snapshot`'s.
     Snapshot { group: GroupId, chunk: Bytes },
     /// Receiver to sender: so many bytes of the snapshot are written.

@@ -1,6 +1,6 @@
 //! A group's leadership on this node: taken up, given up, handed on.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use machine::{GroupId, NodeId, Origin, SessionId};
 
@@ -216,8 +216,20 @@ impl Shard {
                 .filter_map(|node| Some((node, self.peers.up_since(node)?)))
                 .collect();
             let is_slow = self.is_slow(group);
+            let term = self.replica(group).filter(|it| it.is_leader()).map(|it| it.term());
+            let Some(leading_ms) = self.reach.leads(group, term, now.mono_ms) else { continue };
+            let may_get: BTreeSet<NodeId> = up
+                .iter()
+                .map(|(node, _)| *node)
+                .filter(|node| self.reaches_no_less(now, group, *node, leading_ms))
+                .collect();
+            let wider: BTreeSet<NodeId> = up
+                .iter()
+                .map(|(node, _)| *node)
+                .filter(|node| self.reaches_more(now, group, *node))
+                .collect();
             let Some(replica) = self.replica(group) else { continue };
-            if !replica.is_leader() || replica.is_transferring() || replica.log().is_alone() {
+            if replica.is_transferring() || replica.log().is_alone() {
                 continue;
             }
             let voters: Vec<NodeId> = replica.voters().iter().map(|voter| NodeId(*voter)).collect();
@@ -230,9 +242,12 @@ impl Shard {
                 .filter(|(lag, _, _)| *lag <= LAG_NEAR);
             let target = if is_closing || is_slow {
                 near.min().map(|(_, node, _)| node)
+            } else if !wider.is_empty() {
+                // A link between two others' is cut, or one to here: whoever is behind it goes on.
+                near.filter(|(_, node, _)| wider.contains(node)).min().map(|(_, node, _)| node)
             } else if is_review && preferred != Some(me) {
                 // It has been there for a while, so that nothing is moved to a node that comes and goes.
-                near.filter(|(_, node, _)| Some(*node) == preferred)
+                near.filter(|(_, node, _)| Some(*node) == preferred && may_get.contains(node))
                     .find(|(_, _, since)| now.mono_ms >= since + SETTLED_IN_MS)
                     .map(|(_, node, _)| node)
             } else {

@@ -125,6 +125,7 @@ impl Shard {
         self.peers.known.insert(node);
         self.peers.lost.remove(&node);
         self.peers.missing.remove(&node);
+        self.reach.peer_up(node);
         // What was said over the connection before is void, whoever said it.
         for out in self.out.values_mut() {
             if matches!(out.remote.route, Route::There { node: at, .. } if at == node) {
@@ -152,6 +153,7 @@ impl Shard {
             self.peers.lost.insert(node, now.mono_ms);
             self.peers.missing.insert(node, now.mono_ms);
         }
+        self.reach.peer_down(node, now.mono_ms);
         for group in self.with_replicas() {
             if let Some(found) = self.groups.get_mut(&group) {
                 found.does_not_join(node);
@@ -232,6 +234,7 @@ impl Shard {
         if self.peers.is_empty() && self.is_alone() {
             return;
         }
+        self.say_reach(outputs);
         self.balance(now);
         self.bring_members(outputs);
         self.let_go_of_lost(now, outputs);
@@ -325,6 +328,7 @@ impl Shard {
                     self.route(now, group, outputs);
                 }
             }
+            Message::Reaches { group, nodes } => self.hears_reach(now, from, group, &nodes),
             Message::Answers { group, epoch, answers } => {
                 let Some(out) = self.out.get_mut(&group) else { return };
                 for (session, answer) in answers {

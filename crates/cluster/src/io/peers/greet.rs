@@ -122,6 +122,7 @@ async fn challenge(line: &mut Line, secret: &Secret) -> Result<(), Broken> {
         | Greeting::Expelled(_)) => return Err(unexpected(other)),
     };
     judge_challenge(&theirs).map_err(Broken::Refused)?;
+    line.protocol = theirs.common();
     encode_proof(&mut out, &secret.answer(true, &ours, &theirs));
     write(&mut line.socket, &mut out).await?;
     let proof = proof(line).await?;
@@ -148,6 +149,7 @@ async fn be_challenged(line: &mut Line, secret: &Secret) -> Result<(), Broken> {
         write(&mut line.socket, &mut out).await?;
         let proof = proof(line).await?;
         if secret.is_answer(&proof, true, &theirs, &ours) {
+            line.protocol = theirs.common();
             encode_proof(&mut out, &secret.answer(false, &theirs, &ours));
             return write(&mut line.socket, &mut out).await;
         }

@@ -97,7 +97,7 @@ pub(super) async fn line(
         Some(tls) => tls.connect(stream, address).await?,
         None => Box::new(stream),
     };
-    Ok(Line { socket, read: BytesMut::new() })
+    Ok(Line { socket, read: BytesMut::new(), protocol: PROTOCOLS.0 })
 }
 
 /// Takes a node in, or says why not.

@@ -25,6 +25,8 @@ pub(super) struct Line {
     pub(super) socket: Box<dyn Socket>,
     /// Bytes that came behind the last frame that was read.
     pub(super) read: BytesMut,
+    /// The version of the protocol that both sides speak.
+    pub(super) protocol: u16,
 }
 
 /// Why a connection ended, or never began.

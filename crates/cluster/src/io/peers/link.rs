@@ -33,10 +33,11 @@ const READ_BYTES: usize = 64 << 10;
 
 /// Serves the connection until it breaks.
 pub(super) async fn run(line: Line, node: NodeId, outbox: &Outbox, shared: &Shared) -> Broken {
+    let protocol = line.protocol;
     let (reader, writer) = tokio::io::split(line.socket);
     tokio::select! {
         why = read(reader, line.read, node, shared) => why,
-        why = send(writer, outbox, shared) => why,
+        why = send(writer, protocol, outbox, shared) => why,
     }
 }
 
@@ -125,7 +126,12 @@ impl<'a> Inbox<'a> {
     }
 }
 
-async fn send(mut socket: impl AsyncWrite + Unpin, outbox: &Outbox, shared: &Shared) -> Broken {
+async fn send(
+    mut socket: impl AsyncWrite + Unpin,
+    protocol: u16,
+    outbox: &Outbox,
+    shared: &Shared,
+) -> Broken {
     let mut messages = Vec::new();
     let mut gather = Gather::default();
     // At once: the other side may be waiting to hear from us.
@@ -139,7 +145,8 @@ async fn send(mut socket: impl AsyncWrite + Unpin, outbox: &Outbox, shared: &Sha
             Err(why) => return why,
             Ok(()) if messages.is_empty() => encode_ping(&mut gather),
             Ok(()) => {
-                for message in messages.drain(..) {
+                // Messages of a later version than the other side's are nothing to it.
+                for message in messages.drain(..).filter(|message| message.since() <= protocol) {
                     if let Err(error) = encode(&mut gather, &message) {
                         return Broken::Output(error);
                     }

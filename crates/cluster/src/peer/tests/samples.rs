@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use machine::{
-    AttachError, CatalogCommand, CloseError, ConsumerId, ConsumerSpec, Counters, GroupId, Outcome,
-    QueueId, QueueStatus, Ranges, SessionId,
+    AttachError, CatalogCommand, CloseError, ConsumerId, ConsumerSpec, Counters, GroupId, NodeId,
+    Outcome, QueueId, QueueStatus, Ranges, SessionId,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -49,6 +49,8 @@ pub(super) fn message() -> impl Strategy<Value = Message> {
                 term,
                 time_ms
             }),
+            vec(number().prop_map(NodeId), 0..5)
+                .prop_map(move |nodes| Message::Reaches { group, nodes }),
             payload().prop_map(move |chunk| Message::Snapshot { group, chunk }),
             (number(), number()).prop_map(move |(index, bytes)| Message::SnapshotTaken {
                 group,

@@ -1,0 +1,145 @@
+//! Which nodes other members reach, so that a link that is cut between two of them keeps nobody from a leader.
+//!
+//! A follower tells the leader of each group whom it reaches. A leader that cannot reach a member for a while, whom
+//! a replica of its group can, hands over to that replica if it reaches more nodes than the leader itself does. Each
+//! such move goes to a node that reaches more, so they end. Nor does leadership go back, while the link is cut,
+//! to a node that reaches fewer.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use machine::{GroupId, NodeId};
+
+use super::{Now, Output, Shard};
+use crate::limits::{CUT_MS, SETTLED_IN_MS};
+use crate::peer::message::Message;
+
+/// What a shard knows of who reaches whom.
+#[derive(Debug, Default)]
+pub(super) struct Reach {
+    /// Since when a node that was reached cannot be, in `Now::mono_ms`.
+    down: BTreeMap<NodeId, u64>,
+    /// By group that this node leads, and follower: whom it reaches, and since when it says so.
+    told: BTreeMap<(GroupId, NodeId), BTreeMap<NodeId, u64>>,
+    /// What the leader of a group was told last, and which leader.
+    said: BTreeMap<GroupId, (NodeId, BTreeSet<NodeId>)>,
+    /// Groups that this node leads: in which term, and since when.
+    leading: BTreeMap<GroupId, (u64, u64)>,
+}
+
+impl Reach {
+    pub(super) fn peer_up(&mut self, node: NodeId) {
+        self.down.remove(&node);
+    }
+
+    pub(super) fn peer_down(&mut self, node: NodeId, now_ms: u64) {
+        self.down.insert(node, now_ms);
+        self.told.retain(|(_, by), _| *by != node);
+        // It has to hear it again.
+        self.said.retain(|_, (to, _)| *to != node);
+    }
+
+    fn hears(&mut self, group: GroupId, from: NodeId, nodes: &[NodeId], now_ms: u64) {
+        let before = self.told.remove(&(group, from)).unwrap_or_default();
+        let since = |node: &NodeId| before.get(node).copied().unwrap_or(now_ms);
+        let nodes = nodes.iter().map(|node| (*node, since(node))).collect();
+        self.told.insert((group, from), nodes);
+    }
+
+    /// For how long this node has led the group in this term, in milliseconds. None: somebody else leads.
+    pub(super) fn leads(&mut self, group: GroupId, term: Option<u64>, now_ms: u64) -> Option<u64> {
+        let Some(term) = term else {
+            if self.leading.remove(&group).is_some() {
+                self.told.retain(|(of, _), _| *of != group);
+            }
+            return None;
+        };
+        let (known, since) = self.leading.entry(group).or_insert((term, now_ms));
+        if *known != term {
+            (*known, *since) = (term, now_ms);
+        }
+        Some(now_ms - *since)
+    }
+}
+
+impl Shard {
+    /// A follower says whom it reaches.
+    pub(super) fn hears_reach(&mut self, now: Now, from: NodeId, group: GroupId, nodes: &[NodeId]) {
+        let known: Vec<NodeId> = nodes
+            .iter()
+            .copied()
+            .filter(|node| self.members.nodes().any(|it| it == *node))
+            .collect();
+        if self.replica(group).is_some_and(|replica| replica.is_leader()) {
+            self.reach.hears(group, from, &known, now.mono_ms);
+        }
+    }
+
+    /// Tells the leaders of this node's groups whom it reaches, where they do not know yet.
+    pub(super) fn say_reach(&mut self, outputs: &mut Vec<Output>) {
+        let reached = self.reachable();
+        let me = self.me.node;
+        for group in self.with_replicas() {
+            let leader = self.replica(group).and_then(|replica| replica.leader());
+            let Some(leader) = leader.filter(|leader| *leader != me) else {
+                self.reach.said.remove(&group);
+                continue;
+            };
+            let said = self.reach.said.get(&group);
+            if said.is_some_and(|(to, nodes)| *to == leader && *nodes == reached)
+                || !self.peers.is_up(leader)
+            {
+                continue;
+            }
+            self.reach.said.insert(group, (leader, reached.clone()));
+            let nodes = reached.iter().copied().collect();
+            self.send(leader, Message::Reaches { group, nodes }, outputs);
+        }
+    }
+
+    /// How many members `other` reaches that this leader does not, and the other way round. None: it is not known,
+    /// since this node has led the group for `leading_ms` only, or `other` does not tell.
+    pub(super) fn compare_reach(
+        &self,
+        now: Now,
+        group: GroupId,
+        other: NodeId,
+    ) -> Option<(usize, usize)> {
+        let told = self.reach.told.get(&(group, other))?;
+        let is_old = |since: u64| now.mono_ms >= since + CUT_MS;
+        let started_ms = self.started_ms.unwrap_or(now.mono_ms);
+        let is_down = |node: &NodeId| {
+            let since = self.reach.down.get(node).copied().unwrap_or(started_ms);
+            !self.peers.is_up(*node) && is_old(since)
+        };
+        let others = || {
+            let me = self.me.node;
+            self.members.nodes().filter(move |node| *node != me && *node != other)
+        };
+        let gains = others().filter(is_down).filter(|node| {
+            let since = told.get(node);
+            since.is_some_and(|since| is_old(*since))
+        });
+        let losses = others().filter(|node| self.peers.is_up(*node) && !told.contains_key(node));
+        Some((gains.count(), losses.count()))
+    }
+
+    /// Whether leadership would be better there: more nodes are reached.
+    pub(super) fn reaches_more(&self, now: Now, group: GroupId, other: NodeId) -> bool {
+        self.compare_reach(now, group, other).is_some_and(|(gains, losses)| gains > losses)
+    }
+
+    /// Whether leadership may go there although nothing is wrong here: no fewer nodes are reached. Whoever does not
+    /// tell in time is of an earlier version, and taken to reach all.
+    pub(super) fn reaches_no_less(
+        &self,
+        now: Now,
+        group: GroupId,
+        other: NodeId,
+        leading_ms: u64,
+    ) -> bool {
+        match self.compare_reach(now, group, other) {
+            Some((gains, losses)) => losses <= gains,
+            None => leading_ms >= SETTLED_IN_MS,
+        }
+    }
+}
