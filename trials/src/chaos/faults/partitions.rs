@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::{Bite, World};
 use crate::chaos::Failure;
+use crate::chaos::broker::Kind;
 use crate::chaos::net::{CLIENTS, NODES, host, others};
 
 /// The leader hears nobody, and nobody hears it; its clients still reach it.
@@ -46,8 +47,17 @@ pub(super) fn bridge(world: &mut World<'_>) -> Result<Bite, Failure> {
 pub(super) fn cut_link(world: &mut World<'_>) -> Result<Bite, Failure> {
     let (one, other) = (world.leader()?, world.follower()?);
     world.cluster.net.cut(one, other)?;
+    let then = leads_where_all_reach(world, one)?;
     std::thread::sleep(world.a_while());
-    world.heal(&format!("the link between leader {one} and node {other} cut"))
+    world.heal(&format!("the link between leader {one} and node {other} cut{then}"))
+}
+
+/// Of a cut link both ends are served: by a node that reaches both. RabbitMQ's leader stays.
+fn leads_where_all_reach(world: &mut World<'_>, old: u32) -> Result<String, Failure> {
+    if world.cluster.kind == Kind::Rabbitmq {
+        return Ok(String::new());
+    }
+    world.led_elsewhere(old).map(|new| format!(", node {new} led"))
 }
 
 /// The same in one direction only: what one sends arrives, what the other sends does not.
@@ -56,9 +66,11 @@ pub(super) fn cut_link_one_way(world: &mut World<'_>) -> Result<Bite, Failure> {
     if world.chance.percent(50) {
         (deaf, dumb) = (dumb, deaf);
     }
+    let old = world.leader()?;
     world.cluster.net.deafen(deaf, host(dumb))?;
+    let then = leads_where_all_reach(world, old)?;
     std::thread::sleep(world.a_while());
-    world.heal(&format!("node {deaf} does not hear node {dumb}, which hears it"))
+    world.heal(&format!("node {deaf} does not hear node {dumb}, which hears it{then}"))
 }
 
 /// The leader hears nobody, though all hear it; or nobody hears it, though it hears all.
