@@ -2,18 +2,25 @@
 //!
 //! A node's clock may be wrong, and may be set while the node runs. So a group's time begins with the
 //! clock of whoever leads first, goes on with what the leader counts by itself (`Now::mono_ms`), and is
-//! taken over by the next leader: leaders tell the others now and then what time it is.
+//! taken over by the next leader: leaders tell the others now and then what time it is. Such a word may be late: a
+//! process that was stopped hears it when it goes on.
 
 use crate::shard::Now;
 
 /// Clocks that differ by less than this are not worth stamping entries anew.
 const SAME_MS: u64 = 1000;
 
+/// A word that is later by more than this is left unheeded. What is less may be two clocks that do not run at quite
+/// the same speed.
+const LATE_MS: i64 = 500;
+
 /// A group's time as one node knows it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct GroupTime {
     /// How far it is ahead of this node's `Now::mono_ms`; None: nobody has said.
     ahead_ms: Option<i64>,
+    /// Whose word that was: the leader's of this term.
+    term: u64,
 }
 
 impl GroupTime {
@@ -22,9 +29,14 @@ impl GroupTime {
         self.ahead_ms.is_some()
     }
 
-    /// The group's leader says what time it is.
-    pub(crate) fn heard(&mut self, now: Now, time_ms: u64) {
-        self.ahead_ms = Some(ahead(time_ms, now));
+    /// The group's leader in `term` says what time it is. Within a term its time goes on evenly: what puts it back
+    /// was under way for long.
+    pub(crate) fn heard(&mut self, now: Now, term: u64, time_ms: u64) {
+        let said = ahead(time_ms, now);
+        let is_late = self.ahead_ms.is_some_and(|known| said < known.saturating_sub(LATE_MS));
+        if term != self.term || !is_late {
+            (self.term, self.ahead_ms) = (term, Some(said));
+        }
     }
 
     /// This node goes on with the time. `last_ms`: the group has been there already.
@@ -73,11 +85,26 @@ mod tests {
     fn a_new_leader_goes_on_from_the_old_one_whatever_its_own_clock_says() {
         for theirs in [WALL - HOUR, WALL, WALL + HOUR] {
             let mut time = GroupTime::default();
-            time.heard(now(500, WALL), theirs);
+            time.heard(now(500, WALL), 1, theirs);
             time.lead(now(2500, WALL + 2000), theirs + 1900);
             assert_eq!(time.at(now(2500, WALL + 2000)), theirs + 2000);
             assert_eq!(time.when(now(2500, WALL + 2000), theirs + 2750), 3250);
         }
+    }
+
+    #[test]
+    fn a_word_that_was_long_under_way_does_not_put_the_time_back() {
+        let mut time = GroupTime::default();
+        time.heard(now(100, 0), 1, WALL + 100);
+        // The process stood still for 2.5 seconds, and hears then what was said at 600.
+        time.heard(now(3100, 0), 1, WALL + 600);
+        assert_eq!(time.at(now(3100, 0)), WALL + 3100);
+        // Its clock runs a little faster than the leader's.
+        time.heard(now(5100, 0), 1, WALL + 5090);
+        assert_eq!(time.at(now(5100, 0)), WALL + 5090);
+        // Another leader is heeded, whatever it says.
+        time.heard(now(6100, 0), 2, WALL - HOUR);
+        assert_eq!(time.at(now(6100, 0)), WALL - HOUR);
     }
 
     #[test]
@@ -98,7 +125,7 @@ mod tests {
     #[test]
     fn clocks_that_hardly_differ_are_the_same() {
         let mut time = GroupTime::default();
-        time.heard(now(0, WALL), WALL + 900);
+        time.heard(now(0, WALL), 1, WALL + 900);
         time.lead(now(5, WALL + 5), WALL + 900);
         assert_eq!(time.at(now(5, WALL + 5)), WALL + 5);
     }
@@ -106,8 +133,9 @@ mod tests {
     #[test]
     fn no_number_is_too_large() {
         let mut time = GroupTime::default();
-        time.heard(now(u64::MAX, 0), u64::MAX);
-        time.heard(now(0, 0), u64::MAX);
+        time.heard(now(u64::MAX, 0), 1, u64::MAX);
+        time.heard(now(0, 0), 2, u64::MAX);
+        time.heard(now(u64::MAX, 0), 2, 0);
         time.lead(now(u64::MAX, u64::MAX), u64::MAX);
         time.at(now(u64::MAX, 0));
         time.when(now(u64::MAX, 0), u64::MAX);

@@ -47,15 +47,18 @@ fn leads_again_without_bob(cluster: &mut Cluster) -> (NodeId, SessionId, Session
     let leader = cluster.leader(place.1);
     let [bobs, anns] = [1, 2].map(|nth| NodeId((leader.0 - 1 + nth) % 3 + 1));
     let (bob, ann) = (Shard::first_session(bobs), Shard::first_session(anns));
-    publish(cluster, bob, place, 3);
+    publish(cluster, bob, place, 2);
     attach(cluster, bob, place);
+    // Ann's node lacks an entry, so that it does not lead itself.
+    cluster.cut(leader, anns);
+    publish(cluster, bob, place, 1);
     assert_eq!(delivered(cluster, bob), 3);
-    attach(cluster, ann, place);
     cluster.cut(bobs, anns);
     cluster.restart_alone(leader);
     cluster.heal(leader, anns);
-    cluster.run(200);
+    cluster.run(400);
     assert_eq!(cluster.leader_but(place.1, bobs), Some(leader));
+    attach(cluster, ann, place);
     (leader, bob, ann, place)
 }
 

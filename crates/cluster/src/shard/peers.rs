@@ -188,9 +188,18 @@ impl Shard {
         let first = voters.iter().position(|voter| Some(*voter) == preferred);
         let turn = first.unwrap_or(group.0 as usize % voters.len().max(1));
         voters.rotate_left(turn);
-        let place = voters.iter().position(|voter| *voter == me).unwrap_or(voters.len());
+        let mut place = voters.iter().position(|voter| *voter == me).unwrap_or(voters.len());
+        if !self.knows_time(group) && !self.peers.up.is_empty() {
+            // It has just started, and would lead by its own clock: those who know better come first.
+            place += voters.len();
+        }
         let at_ms = now.mono_ms + place as u64 * STAGGER_MS;
         self.peers.campaigns.insert(group, Campaign { at_ms, patience_ms: PATIENCE_MS });
+    }
+
+    /// Whether this node has heard what time it is in the group. The catalog needs none.
+    fn knows_time(&self, group: GroupId) -> bool {
+        self.groups.get(&group).is_none_or(|found| found.time.is_known())
     }
 
     pub(super) fn campaign_where_due(&mut self, now: Now) {
@@ -323,7 +332,7 @@ impl Shard {
                         && found.replica.term() <= term
                         && !found.replica.is_leader()
                     {
-                        found.time.heard(now, time_ms);
+                        found.time.heard(now, term, time_ms);
                     }
                     self.route(now, group, outputs);
                 }
