@@ -37,7 +37,8 @@ fn letters(facts: &Facts, target: u32) -> BTreeMap<MessageId, Letter> {
     for ((from, id), deaths) in &facts.deaths {
         let goes_there = facts.queues.get(from).is_some_and(|queue| queue.dead == Some(target));
         let attempts = facts.publishes.get(id).map_or(0, |publish| publish.attempts.len());
-        let Some((died, _)) = deaths.first().filter(|_| goes_there && attempts == 1) else {
+        let is_one = attempts == 1 && !came_again(facts, *from, *id);
+        let Some((died, _)) = deaths.first().filter(|_| goes_there && is_one) else {
             continue;
         };
         let letter = Letter { id: *id, from: *from, died: *died, sources: 0 };
@@ -46,6 +47,14 @@ fn letters(facts: &Facts, target: u32) -> BTreeMap<MessageId, Letter> {
         letter.died = letter.died.min(*died);
     }
     letters
+}
+
+/// Whether a message was said to be dead more than once where it came from: then it may be in `queue` more than once,
+/// and each of these dies. Whether it might come again is judged there.
+fn came_again(facts: &Facts, queue: u32, id: MessageId) -> bool {
+    let before = facts.queues.iter().filter(|(_, from)| from.dead == Some(queue));
+    let mut deaths = before.filter_map(|(from, _)| facts.deaths.get(&(*from, id)));
+    deaths.any(|deaths| deaths.len() > 1)
 }
 
 /// Whether nothing happened that may bring letters again or out of order.
@@ -164,5 +173,38 @@ mod tests {
         assert!(breaks(Promise::DeadOrder, turned()));
         let leads = at(9_650, What::Leads { group: 1, node: 2 });
         assert!(!breaks(Promise::DeadOrder, [turned(), vec![leads]].concat()));
+    }
+
+    #[test]
+    fn who_came_twice_to_a_queue_may_die_there_twice() {
+        let is_broken = |came: u64| {
+            let queue = |q: &str, dead: Option<&str>| What::Queue {
+                q: q.into(),
+                single: false,
+                dead: dead.map(Into::into),
+            };
+            let died_in = |q: &str| What::Died { q: q.into(), m: "a:1".into(), why: Why::Expired };
+            let got = |tag: u64| {
+                let (q, m, ep) = ("e".into(), "a:1".into(), "c".into());
+                What::Dlv { q, m, tag, red: false, h: 1, ep }
+            };
+            let mut events = vec![
+                at(1, What::Leads { group: 1, node: 1 }),
+                at(2, queue("q", Some("d"))),
+                at(3, queue("d", Some("e"))),
+                at(4, queue("e", None)),
+                sent(9_000, "a:1"),
+                at(9_650, died_in("d")),
+                at(9_651, died_in("d")),
+                at(9_700, got(1)),
+                at(9_701, got(2)),
+            ];
+            events.extend((0..came).map(|nth| at(9_500 + nth, died_in("q"))));
+            events.sort_by_key(|event| event.t);
+            let report = check(&History::of(events), &Rules::default());
+            !report.broken(Promise::DeadTwice).is_empty()
+        };
+        assert!(is_broken(1), "it was there once");
+        assert!(!is_broken(2), "whether it may come twice is judged where it died first");
     }
 }
