@@ -2,8 +2,8 @@
 //!
 //! A follower tells the leader of each group whom it reaches. A leader that cannot reach a member for a while, whom
 //! a replica of its group can, hands over to that replica if it reaches more nodes than the leader itself does. Each
-//! such move goes to a node that reaches more, so they end. Nor does leadership go back, while the link is cut,
-//! to a node that reaches fewer.
+//! such move goes to a node that reaches more, so they end. Nor does leadership go back to a node that reaches
+//! fewer, or has reached as many for a moment only: a link that comes and goes does not move it each time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -96,13 +96,15 @@ impl Shard {
         }
     }
 
-    /// How many members `other` reaches that this leader does not, and the other way round. None: it is not known,
-    /// since this node has led the group for `leading_ms` only, or `other` does not tell.
+    /// How many members `other` reaches that this leader does not, and the other way round: what `other` has not
+    /// reached for `settled_ms` yet counts as not reached. None: it is not known, for this node has not led the group
+    /// for long enough to be told, or `other` does not tell.
     pub(super) fn compare_reach(
         &self,
         now: Now,
         group: GroupId,
         other: NodeId,
+        settled_ms: u64,
     ) -> Option<(usize, usize)> {
         let told = self.reach.told.get(&(group, other))?;
         let is_old = |since: u64| now.mono_ms >= since + CUT_MS;
@@ -119,17 +121,19 @@ impl Shard {
             let since = told.get(node);
             since.is_some_and(|since| is_old(*since))
         });
-        let losses = others().filter(|node| self.peers.is_up(*node) && !told.contains_key(node));
+        let has_settled =
+            |node: &NodeId| told.get(node).is_some_and(|since| now.mono_ms >= since + settled_ms);
+        let losses = others().filter(|node| self.peers.is_up(*node) && !has_settled(node));
         Some((gains.count(), losses.count()))
     }
 
     /// Whether leadership would be better there: more nodes are reached.
     pub(super) fn reaches_more(&self, now: Now, group: GroupId, other: NodeId) -> bool {
-        self.compare_reach(now, group, other).is_some_and(|(gains, losses)| gains > losses)
+        self.compare_reach(now, group, other, 0).is_some_and(|(gains, losses)| gains > losses)
     }
 
-    /// Whether leadership may go there although nothing is wrong here: no fewer nodes are reached. Whoever does not
-    /// tell in time is of an earlier version, and taken to reach all.
+    /// Whether leadership may go there although nothing is wrong here: no fewer nodes are reached, and that for a
+    /// while. Whoever does not tell in time is of an earlier version, and taken to reach all.
     pub(super) fn reaches_no_less(
         &self,
         now: Now,
@@ -137,7 +141,7 @@ impl Shard {
         other: NodeId,
         leading_ms: u64,
     ) -> bool {
-        match self.compare_reach(now, group, other) {
+        match self.compare_reach(now, group, other, SETTLED_IN_MS) {
             Some((gains, losses)) => losses <= gains,
             None => leading_ms >= SETTLED_IN_MS,
         }
