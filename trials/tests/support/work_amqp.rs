@@ -158,8 +158,9 @@ impl Hand {
         let (orders, orders_out) = mpsc::unbounded_channel();
         let (news_in, news) = mpsc::channel(16);
         let source = Box::new(Amqp::new(settings).unwrap());
-        let task = tokio::spawn(source.run(Link { orders: orders_out, news: news_in }));
+        // Before it runs: a source that cannot go on ends at once, and takes no order any more.
         orders.send(Order::Room { jobs: room }).unwrap();
+        let task = tokio::spawn(source.run(Link { orders: orders_out, news: news_in }));
         let (jobs, settled, lost) = Default::default();
         Self { orders, news, task, jobs, settled, lost, aways: 0, backs: 0 }
     }
