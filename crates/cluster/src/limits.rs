@@ -143,6 +143,10 @@ pub const LEADERLESS_MS: u64 = 10_000;
 /// than a node that starts takes to be reached by all. Well below [`LEADERLESS_MS`].
 pub const CUT_MS: u64 = 1_500;
 
+/// Milliseconds after such a hand-over before the group is handed over so again: one that fails holds its publishers up
+/// until Raft gives it up.
+pub const HANDED_MS: u64 = 5_000;
+
 /// Milliseconds after a refused join before the next.
 pub const REJOIN_MS: u64 = 100;
 

@@ -253,8 +253,10 @@ impl Shard {
             } else {
                 None
             };
-            if let Some(node) = target {
-                replica.transfer(node);
+            let Some(node) = target else { continue };
+            replica.transfer(node);
+            if wider.contains(&node) {
+                self.reach.hands_over(group, now.mono_ms);
             }
         }
     }

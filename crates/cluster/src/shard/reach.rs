@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use machine::{GroupId, NodeId};
 
 use super::{Now, Output, Shard};
-use crate::limits::{CUT_MS, SETTLED_IN_MS};
+use crate::limits::{CUT_MS, HANDED_MS, SETTLED_IN_MS};
 use crate::peer::message::Message;
 
 /// What a shard knows of who reaches whom.
@@ -24,6 +24,8 @@ pub(super) struct Reach {
     said: BTreeMap<GroupId, (NodeId, BTreeSet<NodeId>)>,
     /// Groups that this node leads: in which term, and since when.
     leading: BTreeMap<GroupId, (u64, u64)>,
+    /// When this node last handed a group over to one that reaches more.
+    handed: BTreeMap<GroupId, u64>,
 }
 
 impl Reach {
@@ -43,6 +45,15 @@ impl Reach {
         let since = |node: &NodeId| before.get(node).copied().unwrap_or(now_ms);
         let nodes = nodes.iter().map(|node| (*node, since(node))).collect();
         self.told.insert((group, from), nodes);
+    }
+
+    /// The group is handed over to a node that reaches more.
+    pub(super) fn hands_over(&mut self, group: GroupId, now_ms: u64) {
+        self.handed.insert(group, now_ms);
+    }
+
+    fn may_hand_over(&self, group: GroupId, now_ms: u64) -> bool {
+        self.handed.get(&group).is_none_or(|at| now_ms >= at + HANDED_MS)
     }
 
     /// For how long this node has led the group in this term, in milliseconds. None: somebody else leads.
@@ -129,7 +140,10 @@ impl Shard {
 
     /// Whether leadership would be better there: more nodes are reached.
     pub(super) fn reaches_more(&self, now: Now, group: GroupId, other: NodeId) -> bool {
-        self.compare_reach(now, group, other, 0).is_some_and(|(gains, losses)| gains > losses)
+        self.reach.may_hand_over(group, now.mono_ms)
+            && self
+                .compare_reach(now, group, other, 0)
+                .is_some_and(|(gains, losses)| gains > losses)
     }
 
     /// Whether leadership may go there although nothing is wrong here: no fewer nodes are reached, and that for a
@@ -145,5 +159,37 @@ impl Shard {
             Some((gains, losses)) => losses <= gains,
             None => leading_ms >= SETTLED_IN_MS,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_is_handed_over_again_after_a_while_only_and_others_at_once() {
+        let mut reach = Reach::default();
+        let (group, other) = (GroupId(1), GroupId(2));
+        assert!(reach.may_hand_over(group, 10));
+        reach.hands_over(group, 10);
+        assert!(!reach.may_hand_over(group, 9 + HANDED_MS));
+        assert!(reach.may_hand_over(group, 10 + HANDED_MS));
+        assert!(reach.may_hand_over(other, 11));
+    }
+
+    #[test]
+    fn what_followers_said_is_forgotten_with_the_lead_and_with_them() {
+        let mut reach = Reach::default();
+        let (group, from) = (GroupId(1), NodeId(2));
+        assert_eq!(reach.leads(group, Some(3), 100), Some(0));
+        reach.hears(group, from, &[NodeId(1), NodeId(3)], 200);
+        reach.hears(group, from, &[NodeId(3)], 900);
+        assert_eq!(reach.told[&(group, from)], [(NodeId(3), 200)].into(), "since when it says so");
+        assert_eq!(reach.leads(group, Some(4), 1000), Some(0), "in another term");
+        assert_eq!(reach.leads(group, None, 1100), None);
+        assert!(reach.told.is_empty());
+        reach.hears(group, from, &[NodeId(3)], 1200);
+        reach.peer_down(from, 1300);
+        assert!(reach.told.is_empty());
     }
 }
