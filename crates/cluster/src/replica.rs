@@ -287,11 +287,14 @@ impl Replica {
         self.voters().contains(&self.node.0)
     }
 
-    /// How far behind the last entry `node` is, if this replica leads it and hears from it.
+    /// How far behind the last entry `node` is, if this replica leads it and it takes entries. Whether it can be
+    /// reached is not asked here: Raft forgets at each of its timeouts whom it heard, until the next heartbeat.
     pub(crate) fn lag(&self, node: NodeId) -> Option<u64> {
         let progress = self.raw.raft.prs().get(node.0)?;
-        let is_near = progress.recent_active && progress.state == ProgressState::Replicate;
-        is_near.then(|| self.last_index().saturating_sub(progress.matched))
+        let lag = self.last_index().saturating_sub(progress.matched);
+        // Raft goes on probing a replica that was out of reach until it takes an entry, which a quiet group has none
+        // of: one that has everything lacks nothing.
+        (progress.state == ProgressState::Replicate || lag == 0).then_some(lag)
     }
 
     /// The same, but of what a majority has on its disks: what is on its way to everybody does not count.

@@ -123,6 +123,41 @@ fn a_leader_stays_when_a_node_is_gone_for_everybody_or_a_link_is_cut_for_a_momen
 }
 
 #[test]
+fn a_group_goes_home_whenever_its_leader_came_back() {
+    let mut cluster = Cluster::new(3, 1);
+    let place = cluster.declare(session(NodeId(1)), "queue", (true, false));
+    cluster.run(6000);
+    let home = cluster.leader(place.1);
+    // Raft and this node look around once a second each: all ways in which the two may fall together.
+    for ms in (900..1900).step_by(100) {
+        cluster.asleep.insert(home);
+        cluster.run(ms);
+        cluster.asleep.clear();
+        cluster.run(12_000);
+        assert_eq!(cluster.leader(place.1), home, "after {ms} ms");
+    }
+}
+
+#[test]
+fn a_quiet_group_is_handed_over_too() {
+    let nodes = [1, 2, 3].map(NodeId);
+    let mut cluster = Cluster::new(3, 2);
+    let place = cluster.declare(session(nodes[0]), "queue", (true, false));
+    cluster.run(6000);
+    let leader = cluster.leader(place.1);
+    let far = NodeId(leader.0 % 3 + 1);
+    let middle = NodeId(6 - leader.0 - far.0);
+    // Raft probes it from now on, for the group has nothing to send.
+    cluster.cut(leader, middle);
+    cluster.heal(leader, middle);
+    cluster.run(6000);
+    cluster.cut(leader, far);
+    cluster.run(4000);
+    assert_eq!(cluster.leader(place.1), middle);
+    publish_everywhere(&mut cluster, &nodes, place, 100);
+}
+
+#[test]
 fn a_link_that_comes_and_goes_moves_a_group_only_now_and_then() {
     const ROUNDS: usize = 10;
     let mut cluster = Cluster::new(3, 2);

@@ -20,8 +20,8 @@ pub(super) struct Reach {
     down: BTreeMap<NodeId, u64>,
     /// By group that this node leads, and follower: whom it reaches, and since when it says so.
     told: BTreeMap<(GroupId, NodeId), BTreeMap<NodeId, u64>>,
-    /// What the leader of a group was told last, and which leader.
-    said: BTreeMap<GroupId, (NodeId, BTreeSet<NodeId>)>,
+    /// What the leader of a group was told last, which leader, and in which term: one that lost the lead forgot it.
+    said: BTreeMap<GroupId, (NodeId, u64, BTreeSet<NodeId>)>,
     /// Groups that this node leads: in which term, and since when.
     leading: BTreeMap<GroupId, (u64, u64)>,
     /// When this node last handed a group over to one that reaches more.
@@ -37,7 +37,25 @@ impl Reach {
         self.down.insert(node, now_ms);
         self.told.retain(|(_, by), _| *by != node);
         // It has to hear it again.
-        self.said.retain(|_, (to, _)| *to != node);
+        self.said.retain(|_, (to, _, _)| *to != node);
+    }
+
+    /// Whether the leader of that term has not been told yet that these are reached. From now on it has.
+    fn is_news(
+        &mut self,
+        group: GroupId,
+        leader: NodeId,
+        term: u64,
+        reached: &BTreeSet<NodeId>,
+    ) -> bool {
+        let is_said = |(to, in_term, nodes): &(NodeId, u64, BTreeSet<NodeId>)| {
+            *to == leader && *in_term == term && nodes == reached
+        };
+        if self.said.get(&group).is_some_and(is_said) {
+            return false;
+        }
+        self.said.insert(group, (leader, term, reached.clone()));
+        true
     }
 
     fn hears(&mut self, group: GroupId, from: NodeId, nodes: &[NodeId], now_ms: u64) {
@@ -90,18 +108,15 @@ impl Shard {
         let reached = self.reachable();
         let me = self.me.node;
         for group in self.with_replicas() {
-            let leader = self.replica(group).and_then(|replica| replica.leader());
+            let Some(replica) = self.replica(group) else { continue };
+            let (leader, term) = (replica.leader(), replica.term());
             let Some(leader) = leader.filter(|leader| *leader != me) else {
                 self.reach.said.remove(&group);
                 continue;
             };
-            let said = self.reach.said.get(&group);
-            if said.is_some_and(|(to, nodes)| *to == leader && *nodes == reached)
-                || !self.peers.is_up(leader)
-            {
+            if !self.peers.is_up(leader) || !self.reach.is_news(group, leader, term, &reached) {
                 continue;
             }
-            self.reach.said.insert(group, (leader, reached.clone()));
             let nodes = reached.iter().copied().collect();
             self.send(leader, Message::Reaches { group, nodes }, outputs);
         }
@@ -175,6 +190,18 @@ mod tests {
         assert!(!reach.may_hand_over(group, 9 + HANDED_MS));
         assert!(reach.may_hand_over(group, 10 + HANDED_MS));
         assert!(reach.may_hand_over(other, 11));
+    }
+
+    #[test]
+    fn a_leader_is_told_again_when_it_leads_again_though_this_node_never_saw_it_gone() {
+        let mut reach = Reach::default();
+        let (group, leader, reached) = (GroupId(1), NodeId(2), BTreeSet::from([NodeId(3)]));
+        assert!(reach.is_news(group, leader, 4, &reached));
+        assert!(!reach.is_news(group, leader, 4, &reached));
+        assert!(reach.is_news(group, leader, 4, &BTreeSet::new()));
+        assert!(reach.is_news(group, leader, 5, &BTreeSet::new()));
+        reach.peer_down(leader, 100);
+        assert!(reach.is_news(group, leader, 5, &BTreeSet::new()));
     }
 
     #[test]
