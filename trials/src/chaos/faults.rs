@@ -176,8 +176,13 @@ impl World<'_> {
 
     fn follower(&mut self) -> Result<u32, Failure> {
         let leader = self.leader()?;
-        let others: Vec<u32> = super::net::others(leader).collect();
-        Ok(others[self.chance.within(0, others.len() as u64) as usize])
+        Ok(self.another(leader))
+    }
+
+    /// Any node but that one.
+    fn another(&mut self, node: u32) -> u32 {
+        let others: Vec<u32> = super::net::others(node).collect();
+        others[self.chance.within(0, others.len() as u64) as usize]
     }
 
     /// A time between a second and the longest.
@@ -188,15 +193,28 @@ impl World<'_> {
 
     /// Waits until another node leads what `old` led, as the others see it.
     fn led_elsewhere(&mut self, old: u32) -> Result<u32, Failure> {
-        let asked: Vec<u32> = super::net::others(old).collect();
+        self.led_by_none_of(&[old])
+    }
+
+    /// Waits until a node that is none of these leads, as such nodes see it.
+    fn led_by_none_of(&mut self, nodes: &[u32]) -> Result<u32, Failure> {
+        let asked: Vec<u32> = (1..=NODES).filter(|node| !nodes.contains(node)).collect();
         let begin = Instant::now();
         while begin.elapsed() < ELECTED {
             match self.cluster.leader_of(QUEUE, &asked)? {
-                Some(leader) if leader != old => return Ok(leader),
+                Some(leader) if !nodes.contains(&leader) => return Ok(leader),
                 _ => std::thread::sleep(Duration::from_millis(50)),
             }
         }
-        Err(Failure::Broken(format!("node {old} is away, and {ELECTED:?} later nobody else leads")))
+        let seen = (1..=NODES).map(|node| {
+            let leader = self.cluster.leader_of(QUEUE, &[node]);
+            format!("node {node} sees {leader:?}")
+        });
+        let seen: Vec<String> = seen.collect();
+        Err(Failure::Broken(format!(
+            "nodes {nodes:?} may not lead {QUEUE}, and {ELECTED:?} later nobody else does: {}",
+            seen.join(", ")
+        )))
     }
 
     /// Packets flow again; they must have been stopped before.

@@ -45,30 +45,33 @@ pub(super) fn bridge(world: &mut World<'_>) -> Result<Bite, Failure> {
 
 /// The leader of a queue and one other node do not hear each other; the third hears both.
 pub(super) fn cut_link(world: &mut World<'_>) -> Result<Bite, Failure> {
-    let (one, other) = (world.leader()?, world.follower()?);
-    world.cluster.net.cut(one, other)?;
-    let then = leads_where_all_reach(world, one)?;
+    let leader = world.leader()?;
+    let other = world.another(leader);
+    world.cluster.net.cut(leader, other)?;
+    let then = leads_where_all_reach(world, [leader, other])?;
     std::thread::sleep(world.a_while());
-    world.heal(&format!("the link between leader {one} and node {other} cut{then}"))
+    world.heal(&format!("the link between leader {leader} and node {other} cut{then}"))
 }
 
-/// Of a cut link both ends are served: by a node that reaches both. RabbitMQ's leader stays.
-fn leads_where_all_reach(world: &mut World<'_>, old: u32) -> Result<String, Failure> {
+/// Of a cut link both ends are served: by the node that reaches both. RabbitMQ's leader stays.
+fn leads_where_all_reach(world: &mut World<'_>, ends: [u32; 2]) -> Result<String, Failure> {
     if world.cluster.kind == Kind::Rabbitmq {
         return Ok(String::new());
     }
-    world.led_elsewhere(old).map(|new| format!(", node {new} led"))
+    // The lead may have moved between the look at it and the cut: what counts is that no end has it.
+    world.led_by_none_of(&ends).map(|new| format!(", node {new} led"))
 }
 
 /// The same in one direction only: what one sends arrives, what the other sends does not.
 pub(super) fn cut_link_one_way(world: &mut World<'_>) -> Result<Bite, Failure> {
-    let (mut deaf, mut dumb) = (world.leader()?, world.follower()?);
+    let leader = world.leader()?;
+    let mut ends = [leader, world.another(leader)];
     if world.chance.percent(50) {
-        (deaf, dumb) = (dumb, deaf);
+        ends.reverse();
     }
-    let old = world.leader()?;
+    let [deaf, dumb] = ends;
     world.cluster.net.deafen(deaf, host(dumb))?;
-    let then = leads_where_all_reach(world, old)?;
+    let then = leads_where_all_reach(world, ends)?;
     std::thread::sleep(world.a_while());
     world.heal(&format!("node {deaf} does not hear node {dumb}, which hears it{then}"))
 }
