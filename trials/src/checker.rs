@@ -4,6 +4,7 @@
 //! did not bite, a queue was not drained) is unknown, and unknown fails like invalid: only `valid`
 //! passes. How many nodes there were makes no difference here; faults name theirs.
 
+mod changes;
 mod dead_letters;
 mod ending;
 mod facts;
@@ -92,6 +93,12 @@ pub enum Promise {
     DeadOrder,
     /// T5: what came in is not what went out and what is left.
     Books,
+    /// P1: confirmed before a purge that was carried out, and delivered after it.
+    Purged,
+    /// X1: acknowledged in a transaction that was committed, and back again.
+    Undone,
+    /// X2: acknowledged by a transaction, and what it published with that never came.
+    Half,
     /// S1: a connection to a node that was not harmed broke off.
     Spared,
     /// F8: confirmed by a broker whose disk had failed.
@@ -119,6 +126,9 @@ impl fmt::Display for Promise {
             Self::DeadTwice => "D1 dead letter repeated",
             Self::DeadOrder => "D2 dead letters reordered",
             Self::Books => "T5 books",
+            Self::Purged => "P1 purged and delivered",
+            Self::Undone => "X1 a commit undone",
+            Self::Half => "X2 half a transaction",
             Self::Spared => "S1 error at a survivor",
             Self::Silence => "F8 confirmed after a failure",
             Self::Protocol => "protocol",
@@ -159,6 +169,9 @@ pub struct Counts {
     pub priorities: u64,
     /// Dead letters that were judged for repeats and order.
     pub letters: u64,
+    /// Messages that a purge was to take, and transactions, that were judged.
+    pub purged: u64,
+    pub transactions: u64,
     /// Confirmed, and lost where a rescue may lose it.
     pub lost_by_rescue: u64,
     /// Connections of clients that broke off.
@@ -234,6 +247,10 @@ impl fmt::Display for Report {
                  {keys} keys, {priorities} priorities, {letters} letters"
             )?;
         }
+        if counts.purged + counts.transactions > 0 {
+            let Counts { purged, transactions, .. } = counts;
+            writeln!(f, "  judged: {purged} messages before a purge, {transactions} transactions")?;
+        }
         if counts.broke > 0 {
             writeln!(f, "  {} connections broke off", counts.broke)?;
         }
@@ -265,6 +282,7 @@ pub fn check(history: &History, rules: &Rules) -> Report {
     promises::judge(&facts, rules, &mut report);
     features::judge(&facts, rules, &mut report);
     dead_letters::judge(&facts, rules, &mut report);
+    changes::judge(&facts, &mut report);
     rescues::judge(&facts, &mut report);
     ending::judge(&facts, rules, &mut report);
     report

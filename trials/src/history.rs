@@ -116,8 +116,31 @@ pub enum What {
     Marks { m: String, marks: Marks },
     /// A message is dead, and on its way from `q` to where dead letters go; or it came from there.
     Died { q: String, m: String, why: Why },
-    /// All ready messages of a queue may be thrown away from now on.
-    Purge { q: String },
+    /// A purge, at one of its stages: all ready messages of a queue are thrown away at some moment between the two.
+    Purge {
+        k: Stage,
+        q: String,
+        /// How many there were; said with `ok`.
+        #[serde(default, skip_serializing_if = "is_zero_u64")]
+        n: u64,
+    },
+    /// A transaction, at one of its stages.
+    Tx {
+        k: Stage,
+        /// Its name, unique over the run.
+        x: String,
+        /// The consumer session of the messages that it acknowledges, these, and those that it publishes; said with
+        /// `inv`.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        ep: String,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        acks: Vec<String>,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        pubs: Vec<String>,
+        /// It lies in one group, and happens whole or not at all; said with `inv`.
+        #[serde(default, skip_serializing_if = "is_false")]
+        whole: bool,
+    },
     /// What a queue counted by the end.
     Books { q: String, books: Books },
     /// A clock on the wall was set: times of the broker may differ from ours from then on.

@@ -80,6 +80,9 @@ pub struct Counts {
     pub snapshots: u64,
     /// Queues that were declared, used and deleted.
     pub visits: u64,
+    /// Purges and transactions that were answered.
+    pub purges: u64,
+    pub transactions: u64,
     /// Terms of groups with a leader.
     pub elections: u64,
     /// Deliveries and settles that were watched while nothing but single nodes failed.
@@ -124,6 +127,8 @@ pub fn run(seed: u64, size: Size) -> Outcome {
         checkpoints: world.checkpoints(),
         snapshots: world.snapshots,
         visits: world.clients.visits(),
+        purges: world.clients.changes().0,
+        transactions: world.clients.changes().1,
         elections: watch.elections(),
         watched: watch.holds.judged,
         times: watch.times.judged,

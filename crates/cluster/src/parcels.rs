@@ -90,6 +90,11 @@ impl Parcels {
         if waiter.lasts() {
             gathering.lasting.join(batch.clone());
         }
+        if cfg!(bug_tx_torn) {
+            for held in &settles {
+                gathering.lasting.settle(held.queue, held.outcome, &held.ranges);
+            }
+        }
         gathering.batch.fill(batch);
         gathering.waiters.push(waiter);
         gathering.settles.extend(settles);

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::changes::{self, Purge, Tx};
 use super::{Rules, SECOND};
 use crate::history::{
     Books, DISCONNECT, History, Marks, MessageId, Names, Nanos, Stage, Traits, What, Why,
@@ -73,7 +74,8 @@ pub(super) struct Queue {
     pub(super) left: Option<u64>,
     /// None: it is plain.
     pub(super) traits: Option<Traits>,
-    pub(super) was_purged: bool,
+    /// In the order in which they were asked for.
+    pub(super) purges: Vec<Purge>,
     pub(super) rescue: Option<Rescue>,
     pub(super) books: Option<Books>,
 }
@@ -133,6 +135,8 @@ pub(super) struct Facts {
     pub(super) has_clock_faults: bool,
     /// Clocks were set, and it is known when that may have changed the broker's time.
     pub(super) has_set_clocks: bool,
+    /// By their names.
+    pub(super) txs: BTreeMap<String, Tx>,
     leaps: Vec<Nanos>,
     /// When some group got a leader, where histories tell.
     pub(super) leaders: Vec<Nanos>,
@@ -229,9 +233,23 @@ impl Facts {
                 let (queue, id) = (self.names.number(q), self.names.message(m));
                 self.deaths.entry((queue, id)).or_default().push((t, *why));
             }
-            What::Purge { q } => {
+            What::Purge { k, q, n } => {
                 let queue = self.names.number(q);
-                self.queues.entry(queue).or_default().was_purged = true;
+                changes::note_purge(&mut self.queues.entry(queue).or_default().purges, t, *k, *n);
+            }
+            What::Tx { k: Stage::Inv, x, ep, acks, pubs, whole } => {
+                let session = self.names.number(ep);
+                let mut ids = |texts: &[String]| -> Vec<MessageId> {
+                    texts.iter().map(|text| self.names.message(text)).collect()
+                };
+                let (acks, pubs) = (ids(acks), ids(pubs));
+                let tx = Tx { session, acks, pubs, whole: *whole, committed: None };
+                self.txs.insert(x.clone(), tx);
+            }
+            What::Tx { k, x, .. } => {
+                if let Some(tx) = self.txs.get_mut(x).filter(|_| *k == Stage::Ok) {
+                    tx.committed = Some(t);
+                }
             }
             What::Books { q, books } => {
                 let queue = self.names.number(q);

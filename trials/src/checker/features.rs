@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::facts::{Delivery, Facts, Publish};
 use super::promises::is_delivered;
-use super::{Promise, Report, Rules};
+use super::{Promise, Report, Rules, changes};
 use crate::history::{Marks, MessageId, Nanos, Traits, Why};
 
 pub(super) fn judge(facts: &Facts, rules: &Rules, report: &mut Report) {
@@ -36,7 +36,9 @@ pub(super) fn may_be_gone(facts: &Facts, queue: u32, id: MessageId) -> bool {
         let may_expire = traits.ttl_ms.is_some() || (at == queue && marks.ttl_ms.is_some());
         let may_overflow = traits.max_length.is_some() && !traits.refuses;
         let is_dropped = found.dead.is_none() && (may_expire || may_overflow);
-        is_dropped || found.was_purged || (at == queue && may_be_double(facts, at, traits, id))
+        is_dropped
+            || changes::may_purge(facts, at, id)
+            || (at == queue && may_be_double(facts, at, traits, id))
     })
 }
 

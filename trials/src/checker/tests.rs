@@ -1,7 +1,7 @@
 //! Every promise broken once, and histories that look odd but are legal.
 
 use super::*;
-use crate::history::{Event, Stage, What};
+use crate::history::{Books, Event, Stage, What};
 
 const MS: Nanos = 1_000_000;
 
@@ -365,4 +365,96 @@ fn a_connection_to_a_node_that_was_spared_may_not_break() {
         What::Fault { kind: "all".into(), node: 0, t0: 20_000 * MS, t1: 20_060 * MS, sectors: 0 },
     ));
     assert_eq!(check(&History::of(several), &rules()).verdict(), Verdict::Valid);
+}
+
+/// Message a:4 is confirmed 41 ms after the start, and comes first after 42.
+fn without_its_delivery(extra: impl IntoIterator<Item = Event>) -> Report {
+    let events = good().into_iter().filter(|event| !is_delivery_of(event, "a:4"));
+    judge(events.chain(extra).collect())
+}
+
+fn purge(t: Nanos, k: Stage) -> Event {
+    at(t, What::Purge { k, q: "q".into(), n: u64::from(k == Stage::Ok) })
+}
+
+#[test]
+fn what_began_before_a_purge_was_over_may_be_gone_and_what_began_later_may_not() {
+    let purged = |asked, k| without_its_delivery([purge(asked, Stage::Inv), purge(asked + MS, k)]);
+    let valid = |report: Report| assert_eq!(report.verdict(), Verdict::Valid, "{report}");
+    valid(purged(45 * MS, Stage::Ok));
+    // It may have come in between the question and the answer.
+    valid(purged(40 * MS, Stage::Ok));
+    assert_breaks(&purged(30 * MS, Stage::Ok), Promise::Lost);
+    // Nobody knows when it was carried out.
+    valid(purged(30 * MS, Stage::Info));
+}
+
+#[test]
+fn what_was_purged_does_not_come_to_a_consumer_that_began_later() {
+    let late = |red, opened| {
+        let events = [purge(45 * MS, Stage::Inv), purge(46 * MS, Stage::Ok), open(opened, "c3")];
+        let later = [deliver(50 * MS, "a:4", red, "c3"), ack(51 * MS, "a:4", "c3")];
+        without_its_delivery(events.into_iter().chain(later))
+    };
+    let purged = |report: &Report| report.broken(Promise::Purged).len();
+    assert_eq!(purged(&late(false, 47 * MS)), 1);
+    assert_eq!(purged(&late(true, 47 * MS)), 0, "somebody held it");
+    assert_eq!(purged(&late(false, 44 * MS)), 0, "it was on its way");
+}
+
+/// Consumer c3 gets a:4 and publishes x:0 to `r` for it.
+fn moved(outcome: Stage, more: impl IntoIterator<Item = Event>) -> Report {
+    let (x, pubs, acks) = ("tx".to_owned(), vec!["x:0".to_owned()], vec!["a:4".to_owned()]);
+    let (ep, q) = ("c3".to_owned(), vec!["r".to_owned()]);
+    let k = Stage::Inv;
+    let begun = [
+        at(0, What::Queue { q: "r".into(), single: false, dead: None }),
+        open(40 * MS, "c3"),
+        deliver(43 * MS, "a:4", false, "c3"),
+        ack(50 * MS, "a:4", "c3"),
+        at(50 * MS, What::Pub { k, m: "x:0".into(), n: 0, q, h: Some(7), returned: false }),
+        at(50 * MS, What::Tx { k, x: x.clone(), ep, acks, pubs, whole: true }),
+        publish(60 * MS, outcome, "x:0", 0),
+    ];
+    let (ep, acks, pubs) = (String::new(), Vec::new(), Vec::new());
+    let end = at(60 * MS, What::Tx { k: outcome, x, ep, acks, pubs, whole: false });
+    let drained = at(30_001 * MS, What::Drained { q: "r".into(), node: 1, left: 0 });
+    without_its_delivery(begun.into_iter().chain([end, drained]).chain(more))
+}
+
+fn comes(t: Nanos) -> Event {
+    at(t, What::Dlv { q: "r".into(), m: "x:0".into(), tag: 1, red: false, h: 7, ep: "c4".into() })
+}
+
+#[test]
+fn a_transaction_whose_outcome_is_unknown_happened_whole_or_not_at_all() {
+    let half = |report: &Report| report.broken(Promise::Half).len();
+    assert_eq!(half(&moved(Stage::Info, [])), 1);
+    assert_eq!(half(&moved(Stage::Info, [comes(70 * MS)])), 0, "it happened");
+    let back = deliver(80 * MS, "a:4", true, "c2");
+    assert_eq!(half(&moved(Stage::Info, [back])), 0, "it did not");
+}
+
+#[test]
+fn what_a_committed_transaction_acknowledged_does_not_come_to_a_consumer_that_began_later() {
+    let undone = |report: &Report| report.broken(Promise::Undone).len();
+    let back = || deliver(90 * MS, "a:4", true, "c5");
+    assert_eq!(undone(&moved(Stage::Ok, [comes(70 * MS)])), 0);
+    assert_eq!(undone(&moved(Stage::Ok, [comes(70 * MS), open(80 * MS, "c5"), back()])), 1);
+    assert_eq!(undone(&moved(Stage::Ok, [comes(70 * MS), open(55 * MS, "c5"), back()])), 0);
+    assert_eq!(undone(&moved(Stage::Info, [open(80 * MS, "c5"), back()])), 0);
+}
+
+#[test]
+fn answers_of_purges_are_what_the_queue_counted() {
+    let books = |purged| Books { enqueued: 11, settled: 11 - purged, purged, ..Books::default() };
+    let counted = |purged, k| {
+        let books = at(30_002 * MS, What::Books { q: "q".into(), books: books(purged) });
+        without_its_delivery([purge(45 * MS, Stage::Inv), purge(46 * MS, k), books])
+    };
+    let wrong = |report: &Report| report.broken(Promise::Books).len();
+    assert_eq!(wrong(&counted(1, Stage::Ok)), 0);
+    assert_eq!(wrong(&counted(2, Stage::Ok)), 1);
+    assert_eq!(wrong(&counted(0, Stage::Ok)), 1);
+    assert_eq!(wrong(&counted(2, Stage::Info)), 0);
 }

@@ -68,6 +68,12 @@ pub(super) enum Event {
     Visitor {
         number: usize,
     },
+    Sweeper {
+        number: usize,
+    },
+    Mover {
+        number: usize,
+    },
     Control,
     /// The porter of a node asks again.
     Porter {

@@ -4,9 +4,11 @@
 
 mod consumer;
 mod control;
+mod mover;
 pub(super) mod plans;
 mod porter;
 mod publisher;
+mod sweeper;
 mod visitor;
 
 use std::collections::BTreeSet;
@@ -26,9 +28,11 @@ pub(super) use plans::{Kind, Plan};
 
 use consumer::Consumer;
 use control::Control;
-use plans::{PUBLISHERS, ROVERS};
+use mover::Mover;
+use plans::{Changes, PUBLISHERS, ROVERS};
 use porter::Porter;
 use publisher::Publisher;
+use sweeper::Sweeper;
 use visitor::Visitor;
 
 /// Those who come and go with queues of their own.
@@ -40,6 +44,8 @@ enum Who {
     Publisher(usize),
     Consumer(usize),
     Visitor(usize),
+    Sweeper(usize),
+    Mover(usize),
     Control,
 }
 
@@ -114,6 +120,8 @@ pub(super) struct Clients {
     publishers: Vec<Publisher>,
     consumers: Vec<Consumer>,
     visitors: Vec<Visitor>,
+    sweepers: Vec<Sweeper>,
+    movers: Vec<Mover>,
     control: Control,
     /// Nobody leaves of his own will.
     is_steady: bool,
@@ -140,9 +148,14 @@ impl Clients {
                 consumers.push(Consumer::new(&plans, queue, nth));
             }
         }
-        let publishers = PUBLISHERS.len() + ROVERS;
+        let Changes { purged, moved } = Changes::of(&plans);
+        let regular = 0..PUBLISHERS.len() + ROVERS;
+        let regular = regular.map(|number| Publisher::new(&plans, number));
+        let more = purged.iter().map(|queue| Publisher::to(&plans, *queue));
         Self {
-            publishers: (0..publishers).map(|number| Publisher::new(&plans, number)).collect(),
+            publishers: regular.chain(more).collect(),
+            sweepers: purged.iter().map(|queue| Sweeper::new(&plans, *queue)).collect(),
+            movers: moved.iter().map(|(from, to)| Mover::new(&plans, *from, to)).collect(),
             porters: (0..nodes).map(|_| Porter::default()).collect(),
             consumers,
             visitors: (0..VISITORS).map(Visitor::new).collect(),
@@ -188,9 +201,32 @@ impl Clients {
         self.visitors[number].act(!self.is_draining, outside);
     }
 
+    pub(super) fn sweepers(&self) -> usize {
+        self.sweepers.len()
+    }
+
+    pub(super) fn sweeper_acts(&mut self, number: usize, outside: &mut Outside<'_>) {
+        // What a purge takes after the heal would not be seen to be delivered.
+        self.sweepers[number].act(!self.is_steady && !self.is_draining, outside);
+    }
+
+    pub(super) fn movers(&self) -> usize {
+        self.movers.len()
+    }
+
+    pub(super) fn mover_acts(&mut self, number: usize, outside: &mut Outside<'_>) {
+        self.movers[number].act(!self.is_draining, !self.is_steady, outside);
+    }
+
     pub(super) fn control_acts(&mut self, outside: &mut Outside<'_>) {
-        let is_quiet = self.publishers.iter().all(Publisher::is_quiet);
-        self.control.act(self.is_draining && is_quiet, outside);
+        self.control.act(self.is_draining && self.is_quiet(), outside);
+    }
+
+    /// Nothing that was asked may still add to a queue, or take from it.
+    fn is_quiet(&self) -> bool {
+        self.publishers.iter().all(Publisher::is_quiet)
+            && self.sweepers.iter().all(Sweeper::is_quiet)
+            && self.movers.iter().all(Mover::is_quiet)
     }
 
     pub(super) fn answered(
@@ -208,6 +244,8 @@ impl Clients {
         match self.who(session, life) {
             Some(Who::Publisher(number)) => self.publishers[number].answered(answer, outside),
             Some(Who::Consumer(number)) => self.consumers[number].answered(answer, outside),
+            Some(Who::Sweeper(number)) => self.sweepers[number].answered(answer, outside),
+            Some(Who::Mover(number)) => self.movers[number].answered(answer, outside),
             Some(Who::Visitor(number)) => self.visitors[number].answered(answer, outside),
             Some(Who::Control) => self.control.answered(answer, outside),
             // An older session's answers are on a connection that nobody reads.
@@ -225,8 +263,14 @@ impl Clients {
         let publisher = self.publishers.iter().position(|publisher| is_home(publisher.home));
         let consumer = || self.consumers.iter().position(|consumer| is_home(consumer.home));
         let visitor = || self.visitors.iter().position(|visitor| is_home(visitor.home));
+        let sweeper = || self.sweepers.iter().position(|sweeper| is_home(sweeper.home));
+        let mover = || self.movers.iter().position(|mover| is_home(mover.home));
         let publisher = publisher.map(Who::Publisher);
-        publisher.or_else(|| consumer().map(Who::Consumer)).or_else(|| visitor().map(Who::Visitor))
+        publisher
+            .or_else(|| consumer().map(Who::Consumer))
+            .or_else(|| visitor().map(Who::Visitor))
+            .or_else(|| sweeper().map(Who::Sweeper))
+            .or_else(|| mover().map(Who::Mover))
     }
 
     /// A node is gone, and with it the sessions on it.
@@ -239,6 +283,12 @@ impl Clients {
         }
         for visitor in &mut self.visitors {
             visitor.disconnected(node);
+        }
+        for sweeper in &mut self.sweepers {
+            sweeper.disconnected(node, diary);
+        }
+        for mover in &mut self.movers {
+            mover.disconnected(node, diary);
         }
         self.control.disconnected(node);
         self.porters[node].end();
@@ -258,7 +308,7 @@ impl Clients {
 
     /// Whether every queue reports nothing, asked after the last answer to a publisher.
     pub(super) fn is_drained(&self) -> bool {
-        self.control.is_drained() && self.publishers.iter().all(Publisher::is_quiet)
+        self.control.is_drained() && self.is_quiet()
     }
 
     /// What is wrong in what leaders know of consumers and of what they hold.
@@ -290,6 +340,12 @@ impl Clients {
     /// Visits that came to their end.
     pub(super) fn visits(&self) -> u64 {
         self.visitors.iter().map(|visitor| visitor.finished).sum()
+    }
+
+    /// Purges and transactions that were answered.
+    pub(super) fn changes(&self) -> (u64, u64) {
+        let purges = self.sweepers.iter().map(|sweeper| sweeper.finished).sum();
+        (purges, self.movers.iter().map(|mover| mover.finished).sum())
     }
 
     /// Whether a publisher on `node` has waited too long: its question was asked before `before`.

@@ -148,6 +148,8 @@ impl Totals {
         all.watched += one.watched;
         all.times += one.times;
         all.visits += one.visits;
+        all.purges += one.purges;
+        all.transactions += one.transactions;
         all.snapshots += one.snapshots;
         all.messages += one.messages;
         all.lost += one.lost;
@@ -176,10 +178,10 @@ impl Totals {
             "  {crashes} crashes, {power_cuts} of them power cuts; {elections} leaders elected; \
              {checkpoints} checkpoints, {snapshots} snapshots installed; {visits} queues came and went; {messages} messages, {lost} lost with {breaks} connections"
         );
-        let Counts { watched, times, .. } = self.counts;
+        let Counts { watched, times, purges, transactions, .. } = self.counts;
         println!(
             "  judged: {} settles, {} dead letters, {times} leaders by their time, {watched} deliveries and \
-             settles while single nodes failed",
+             settles while single nodes failed; {purges} purges, {transactions} transactions",
             self.settles, self.letters,
         );
         let harms: Vec<String> =

@@ -92,6 +92,19 @@ fn settles_dead_letters_and_times_are_judged() {
 }
 
 #[test]
+fn purges_and_transactions_are_judged() {
+    let mut judged = (0, 0);
+    for seed in [2, 9, 16] {
+        let Outcome { report, counts, .. } = run(seed, Size { load_ms: 3_000, ..short(3) });
+        assert_eq!(report.verdict(), Verdict::Valid, "seed {seed}: {report}");
+        assert!(report.counts.transactions >= counts.transactions, "{counts:?}");
+        judged.0 += report.counts.purged;
+        judged.1 += counts.transactions;
+    }
+    assert!(judged.0 > 100 && judged.1 > 50, "{judged:?}");
+}
+
+#[test]
 fn one_node_keeps_what_it_confirmed_through_crashes_and_power_cuts() {
     let counts = holds(1..21, Size { load_ms: 8_000, ..short(1) });
     assert!(counts.crashes > 40 && counts.power_cuts > 20, "{counts:?}");

@@ -89,6 +89,12 @@ impl World {
         for number in 0..clients.visitors() {
             agenda.after(chance.within(0, 500_000), Event::Visitor { number });
         }
+        for number in 0..clients.sweepers() {
+            agenda.after(chance.within(0, 50_000), Event::Sweeper { number });
+        }
+        for number in 0..clients.movers() {
+            agenda.after(chance.within(0, 50_000), Event::Mover { number });
+        }
         agenda.after(1_000, Event::Control);
         (0..nodes).for_each(|node| agenda.after(1_000, Event::Porter { node }));
         let mut network = network;
@@ -188,6 +194,16 @@ impl World {
                 let next = self.chance.within(10_000, 150_000);
                 self.agenda.after(next, event);
                 self.ask_clients(|clients, outside| clients.visitor_acts(number, outside));
+            }
+            Event::Sweeper { number } => {
+                let next = self.chance.within(10_000, 90_000);
+                self.agenda.after(next, event);
+                self.ask_clients(|clients, outside| clients.sweeper_acts(number, outside));
+            }
+            Event::Mover { number } => {
+                let next = self.chance.within(2_000, 60_000);
+                self.agenda.after(next, event);
+                self.ask_clients(|clients, outside| clients.mover_acts(number, outside));
             }
             Event::Control => {
                 let next = self.chance.within(5_000, 100_000);

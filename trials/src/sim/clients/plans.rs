@@ -34,6 +34,38 @@ pub(in crate::sim) enum Kind {
 
 /// Where each publisher's messages go.
 pub(super) const PUBLISHERS: [&[usize]; 6] = [&[0], &[1, 2], &[3], &[3, 0], &[4], &[5, 6, 3]];
+/// In seeds with changes: the queues that are purged, that nobody consumes and that some do, and two where messages
+/// are moved to.
+const CHANGED: [(&str, usize); 4] = [("swept", 0), ("stirred", 2), ("moved-a", 1), ("moved-b", 1)];
+/// The queue that messages are moved from.
+const MOVED: &str = "work";
+
+/// Purges and transactions, which some seeds have: the others keep the stories that they once failed with.
+pub(super) struct Changes {
+    /// Queues that are purged, each with a publisher.
+    pub(super) purged: Vec<usize>,
+    /// From which queue messages are moved, and to which.
+    pub(super) moved: Option<(usize, Vec<usize>)>,
+}
+
+/// Whether a seed has purges and transactions.
+pub(super) fn has_changes(seed: u64) -> bool {
+    seed % 7 == 2
+}
+
+impl Changes {
+    pub(super) fn of(plans: &[Plan]) -> Self {
+        let place = |name: &str| plans.iter().position(|plan| plan.name == name);
+        let all: Vec<usize> = CHANGED.iter().filter_map(|(name, _)| place(name)).collect();
+        match (&all[..], place(MOVED)) {
+            ([swept, stirred, moved @ ..], Some(from)) => {
+                Self { purged: vec![*swept, *stirred], moved: Some((from, moved.to_vec())) }
+            }
+            _ => Self { purged: Vec::new(), moved: None },
+        }
+    }
+}
+
 /// Publishers to queues with arguments; each sends now to this one, now to that.
 pub(super) const ROVERS: usize = 2;
 
@@ -59,6 +91,10 @@ pub(in crate::sim) fn draw(seed: u64) -> Rc<[Plan]> {
         let base = plain(special.name, special.consumers, Kind::Durable);
         Plan { special: Some(special), back_percent, reject_percent, ..base }
     }));
+    if has_changes(seed) {
+        let durable = |(name, consumers)| plain(name, consumers, Kind::Durable);
+        plans.extend(CHANGED.into_iter().map(durable));
+    }
     plans.into()
 }
 

@@ -76,6 +76,12 @@ impl Publisher {
         }
     }
 
+    /// One more, to a single queue.
+    pub(super) fn to(plans: &Rc<[Plan]>, queue: usize) -> Self {
+        let name = format!("pub-{}", plans[queue].name);
+        Self { name, targets: vec![queue], is_rover: false, ..Self::new(plans, PUBLISHERS.len()) }
+    }
+
     /// Everything it asked is answered.
     pub(super) fn is_quiet(&self) -> bool {
         self.waiting.is_empty()
@@ -292,7 +298,7 @@ impl Publisher {
     }
 }
 
-fn body(id: &str) -> Vec<u8> {
+pub(super) fn body(id: &str) -> Vec<u8> {
     let mut chance = Chance::named(2, id);
     let bytes = chance.within(0, BODY_BYTES);
     let mut body = id.as_bytes().to_vec();

@@ -1,0 +1,130 @@
+//! P1, X1 and X2: what purges throw away, and what transactions do at once.
+
+use super::facts::{Delivery, Facts};
+use super::promises::is_delivered;
+use super::{Promise, Report};
+use crate::history::{MessageId, Nanos, Stage};
+
+/// A purge of a queue: what was ready at some moment between the two times is gone.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Purge {
+    pub(super) asked: Nanos,
+    /// When it was answered, and how many messages there were. None: nobody knows when it happened, if it did.
+    pub(super) done: Option<(Nanos, u64)>,
+}
+
+/// What was settled and published at once.
+#[derive(Clone, Debug)]
+pub(super) struct Tx {
+    /// The consumer session that had what it acknowledges.
+    pub(super) session: u32,
+    pub(super) acks: Vec<MessageId>,
+    pub(super) pubs: Vec<MessageId>,
+    /// In one group: all of it or nothing.
+    pub(super) whole: bool,
+    /// When it was answered. None: nobody knows whether it happened.
+    pub(super) committed: Option<Nanos>,
+}
+
+/// A purge goes a stage further; of one queue they come one after the other.
+pub(super) fn note_purge(purges: &mut Vec<Purge>, t: Nanos, stage: Stage, count: u64) {
+    match (stage, purges.last_mut()) {
+        (Stage::Inv, _) => purges.push(Purge { asked: t, done: None }),
+        (Stage::Ok, Some(purge)) => purge.done = Some((t, count)),
+        (Stage::Ok | Stage::Fail | Stage::Info, _) => {}
+    }
+}
+
+/// Whether a purge of `queue` may have taken the message: it began before the purge was over.
+pub(super) fn may_purge(facts: &Facts, queue: u32, id: MessageId) -> bool {
+    let Some(found) = facts.queues.get(&queue) else { return false };
+    let begun = facts.publishes.get(&id).and_then(|publish| publish.attempts.values().min());
+    let is_before = |purge: &Purge| purge.done.is_none_or(|(t, _)| begun.is_none_or(|at| *at <= t));
+    found.purges.iter().any(is_before)
+}
+
+pub(super) fn judge(facts: &Facts, report: &mut Report) {
+    purged(facts, report);
+    for (name, tx) in &facts.txs {
+        report.counts.transactions += 1;
+        undone(facts, name, tx, report);
+        half(facts, name, tx, report);
+    }
+}
+
+/// Whether the consumer was not there at that time: nothing was on its way to it.
+fn is_younger(facts: &Facts, delivery: &Delivery, than: Nanos) -> bool {
+    facts.sessions.get(&delivery.session).is_some_and(|session| session.start > than)
+}
+
+/// P1. What somebody held while the queue was purged is not gone, but it is flagged when it comes again.
+fn purged(facts: &Facts, report: &mut Report) {
+    for (id, publish) in facts.publishes.iter().filter(|(_, publish)| publish.is_confirmed()) {
+        let confirmed = publish.outcomes.iter().filter(|(_, _, ok)| *ok).map(|(_, t, _)| *t).max();
+        let Some(confirmed) = confirmed.filter(|_| publish.attempts.len() == 1) else { continue };
+        for queue in &publish.queues {
+            let is_plain = facts.traits(*queue).is_none() && !facts.marks.contains_key(id);
+            let Some(found) = facts.queues.get(queue).filter(|_| is_plain) else { continue };
+            let last = found.purges.iter().filter(|purge| purge.asked > confirmed);
+            let Some((purge, _)) = last.filter_map(|purge| purge.done).max() else { continue };
+            report.counts.purged += 1;
+            let first = facts.taken.get(&(*queue, *id)).and_then(|taken| taken.deliveries.first());
+            let is_wrong =
+                |first: &&Delivery| !first.redelivered && is_younger(facts, first, purge);
+            if first.filter(is_wrong).is_some() {
+                let (name, text) = (facts.names.name(*queue), facts.names.text(*id));
+                report.violate(Promise::Purged, format!("{text} of {name}"));
+            }
+        }
+    }
+    for (number, queue) in &facts.queues {
+        let Some(books) = queue.books else { continue };
+        let is_known = queue.purges.iter().all(|purge| purge.done.is_some());
+        let told: u64 = queue.purges.iter().filter_map(|purge| purge.done).map(|(_, n)| n).sum();
+        if books.purged < told || (is_known && books.purged != told) {
+            let name = facts.names.name(*number);
+            let case = format!("{name}: {told} were purged by answers, {} by books", books.purged);
+            report.violate(Promise::Books, case);
+        }
+    }
+}
+
+/// X1.
+fn undone(facts: &Facts, name: &str, tx: &Tx, report: &mut Report) {
+    let Some(queue) = facts.sessions.get(&tx.session).map(|session| session.queue) else { return };
+    let Some(committed) = tx.committed else { return };
+    for id in &tx.acks {
+        let Some(taken) = facts.taken.get(&(queue, *id)) else { continue };
+        if taken.deliveries.iter().any(|delivery| is_younger(facts, delivery, committed)) {
+            let (text, queue) = (facts.names.text(*id), facts.names.name(queue));
+            report.violate(Promise::Undone, format!("{text} of {queue} after {name}"));
+        }
+    }
+}
+
+/// X2. What nobody got after the transaction is settled by it: then all is there that it published.
+fn half(facts: &Facts, name: &str, tx: &Tx, report: &mut Report) {
+    let Some(queue) = facts.sessions.get(&tx.session).map(|session| session.queue) else { return };
+    let drained = |queue: &u32| facts.queues.get(queue).is_some_and(|q| q.left == Some(0));
+    if !tx.whole || !drained(&queue) {
+        return;
+    }
+    let is_settled = |id: &&MessageId| {
+        let taken = facts.taken.get(&(queue, **id)).and_then(|taken| taken.deliveries.last());
+        taken.is_some_and(|last| last.session == tx.session)
+    };
+    let Some(acked) = tx.acks.iter().find(is_settled) else { return };
+    for id in &tx.pubs {
+        let Some(publish) = facts.publishes.get(id) else { continue };
+        let missing =
+            publish.queues.iter().find(|to| drained(to) && !is_delivered(facts, **to, *id));
+        if let Some(to) = missing {
+            let (acked, text) = (facts.names.text(*acked), facts.names.text(*id));
+            let to = facts.names.name(*to);
+            report.violate(
+                Promise::Half,
+                format!("{name}: {acked} is settled, {text} never came to {to}"),
+            );
+        }
+    }
+}
