@@ -125,6 +125,9 @@ pub const ENTRIES_READ: u64 = 256;
 /// Milliseconds that a new leader waits for nodes that can be reached to say what their sessions hold.
 pub const JOIN_WAIT_MS: u64 = 1000;
 
+/// Milliseconds that a new leader waits for a node whose connection has just broken: it comes back soon, or is gone.
+pub const RELINK_MS: u64 = 300;
+
 /// Milliseconds after which a node that cannot be reached holds nothing any more.
 pub const LOST_MS: u64 = 2000;
 

@@ -9,7 +9,7 @@ use raft::eraftpb::{Entry, EntryType};
 use crate::checkpoint::{Job, Stored};
 use crate::group_time::GroupTime;
 use crate::intake::{Intake, Taken, Verdict};
-use crate::limits::JOIN_WAIT_MS;
+use crate::limits::{JOIN_WAIT_MS, RELINK_MS};
 use crate::peer::message::Message;
 use crate::queues::{self, Queues, Wish};
 use crate::replica::{NotLeader, Replica};
@@ -54,7 +54,8 @@ pub(crate) struct Asked {
 /// A new leader delivers nothing before it knows what is held.
 #[derive(Debug)]
 struct Awaiting {
-    nodes: BTreeSet<NodeId>,
+    /// Until when each is waited for, in `Now::mono_ms`.
+    nodes: BTreeMap<NodeId, u64>,
     until_ms: u64,
     /// What was taken into the log before the last of them joined may settle what is live.
     index: u64,
@@ -223,7 +224,9 @@ impl QueueGroup {
     }
 
     /// Leads from here on. `nodes` are expected to join before anything is delivered.
-    pub(crate) fn lead(&mut self, now: Now, nodes: BTreeSet<NodeId>) {
+    /// This node leads the group. Waits for the sessions of `nodes`; those of the latter lot cannot be reached since a
+    /// moment.
+    pub(crate) fn lead(&mut self, now: Now, nodes: BTreeSet<NodeId>, lost: &BTreeMap<NodeId, u64>) {
         self.leads = Some(self.replica.term());
         self.time.lead(now, self.queues.machine().time_ms());
         self.set_now(now);
@@ -232,6 +235,9 @@ impl QueueGroup {
         self.queues.lead();
         let index = self.replica.last_index();
         let until_ms = now.mono_ms + JOIN_WAIT_MS;
+        let lost = lost.iter().map(|(node, since)| (*node, *since + RELINK_MS));
+        let mut nodes: BTreeMap<NodeId, u64> = nodes.into_iter().map(|it| (it, until_ms)).collect();
+        nodes.extend(lost.filter(|(_, until)| *until > now.mono_ms));
         self.gathering = Some(Awaiting { nodes, until_ms, index, own: None });
     }
 
@@ -272,21 +278,33 @@ impl QueueGroup {
         self.joined.insert(node, epoch);
         let index = self.replica.last_index();
         if let Some(awaiting) = &mut self.gathering
-            && awaiting.nodes.remove(&node)
+            && awaiting.nodes.remove(&node).is_some()
         {
             awaiting.index = index;
         }
     }
 
-    /// Nobody waits for a node that cannot be reached.
-    pub(crate) fn does_not_join(&mut self, node: NodeId) {
-        if let Some(awaiting) = &mut self.gathering {
-            awaiting.nodes.remove(&node);
+    /// Nobody waits for long for a node that cannot be reached.
+    pub(crate) fn is_out_of_reach(&mut self, now: Now, node: NodeId) {
+        if let Some(until) = self.gathering.as_mut().and_then(|it| it.nodes.get_mut(&node)) {
+            *until = (*until).min(now.mono_ms + RELINK_MS);
+        }
+    }
+
+    /// The node is there again: it joins now.
+    pub(crate) fn is_in_reach(&mut self, node: NodeId) {
+        if let Some(awaiting) = &mut self.gathering
+            && let Some(until) = awaiting.nodes.get_mut(&node)
+        {
+            *until = awaiting.until_ms;
         }
     }
 
     /// Whether deliveries are to begin now.
     pub(crate) fn may_dispatch(&mut self, now_ms: u64) -> bool {
+        if let Some(awaiting) = &mut self.gathering {
+            awaiting.nodes.retain(|_, until| *until > now_ms);
+        }
         let machine = self.queues.machine();
         let is_applied = |(origin, seq): (Origin, u64)| {
             machine.last_parcel(origin) >= seq || cfg!(bug_own_settles_not_awaited)
@@ -345,9 +363,11 @@ impl QueueGroup {
         self.early_asked.extract_if(.., |asked| asked.index <= applied).collect()
     }
 
-    /// When deliveries begin at the latest, if they have not yet.
+    /// When to look whether deliveries may begin, if they have not yet.
     pub(crate) fn dispatch_deadline_ms(&self) -> Option<u64> {
-        self.gathering.as_ref().map(|awaiting| awaiting.until_ms)
+        let awaiting = self.gathering.as_ref()?;
+        let last = awaiting.nodes.values().max().copied();
+        Some(last.map_or(awaiting.until_ms, |last| last.min(awaiting.until_ms)))
     }
 
     /// The log below is not needed for long: a checkpoint is due as soon as there is something for it.

@@ -541,6 +541,70 @@ fn credit_that_comes_in_the_step_in_which_a_leader_finds_itself_alone_is_not_los
 }
 
 #[test]
+fn a_purge_that_is_refused_takes_nothing_out_of_the_queue() {
+    let mut refused = 0;
+    // A node goes on refusing until its next tick, also when it leads again before that.
+    for ms in (1000..1100).step_by(5) {
+        let mut cluster = Cluster::new(3, 1);
+        let place = cluster.declare(session(NodeId(1)), "orders", (true, false));
+        let (queue, group) = place;
+        let ann = session(cluster.leader(group));
+        publish(&mut cluster, ann, place, 3);
+        cluster.told(ann);
+        for (one, other) in [(1, 2), (2, 3), (3, 1)] {
+            cluster.cut(NodeId(one), NodeId(other));
+        }
+        cluster.run(ms);
+        for (one, other) in [(1, 2), (2, 3), (3, 1)] {
+            cluster.heal(NodeId(one), NodeId(other));
+        }
+        let mut purged = 0;
+        for nth in 0..300 {
+            cluster.ask(ann, Request::Purge { ticket: Ticket(nth), group, queue });
+            cluster.run(1);
+            for answer in cluster.told(ann) {
+                match answer {
+                    Answer::Purged { count, .. } => purged += count,
+                    _ => refused += 1,
+                }
+            }
+        }
+        assert_eq!(purged, 3, "what was refused left it to the next");
+    }
+    assert!(refused > 0);
+}
+
+#[test]
+fn what_is_held_stays_held_where_a_link_breaks_as_the_lead_goes_home() {
+    for ms in 0..6 {
+        let mut cluster = Cluster::new(3, 1);
+        let place = cluster.declare(session(NodeId(1)), "orders", (true, false));
+        cluster.run(6000);
+        let home = cluster.leader(place.1);
+        cluster.restart(home);
+        while cluster.leader_but(place.1, home).is_none() {
+            cluster.run(1);
+        }
+        let other = NodeId(home.0 % 3 + 1);
+        let (ann, bob) = (session(other), session(home));
+        cluster.run(500);
+        publish(&mut cluster, bob, place, 4);
+        attach(&mut cluster, ann, place, 4);
+        assert_eq!(delivered(&mut cluster, ann).len(), 4);
+        attach(&mut cluster, bob, place, 4);
+        while cluster.leader_but(place.1, NodeId(0)) != Some(home) {
+            cluster.run(1);
+        }
+        cluster.run(ms);
+        cluster.cut(home, other);
+        cluster.run(20);
+        cluster.heal(home, other);
+        cluster.run(1500);
+        assert_eq!(delivered(&mut cluster, bob), [], "{ms} ms");
+    }
+}
+
+#[test]
 fn what_comes_back_in_the_step_in_which_a_leader_finds_itself_alone_is_given_out_again() {
     let mut cluster = Cluster::new(3, 1);
     let (bob, place) = full_hands(&mut cluster, 3);

@@ -84,7 +84,7 @@ impl Shard {
         if found.begins_to_lead() {
             let nodes = self.expected(now, group);
             let Some(found) = self.groups.get_mut(&group) else { return };
-            found.lead(now, nodes);
+            found.lead(now, nodes, self.peers.lost());
             // Its own sessions' parcels, and what others sent early.
             self.own.push_back(Input::TimePassed);
             let nodes: Vec<NodeId> = self.reachable().into_iter().collect();

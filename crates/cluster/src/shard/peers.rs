@@ -68,6 +68,11 @@ impl Peers {
         self.up.is_empty() && self.lost.is_empty()
     }
 
+    /// Nodes that cannot be reached any more, and may be again in a moment, with since when.
+    pub(super) fn lost(&self) -> &BTreeMap<NodeId, u64> {
+        &self.lost
+    }
+
     pub(super) fn leader(&self, group: GroupId) -> Option<(u64, NodeId)> {
         self.leaders.get(&group).copied()
     }
@@ -136,6 +141,9 @@ impl Shard {
         if self.number == 0 {
             self.outbound(GroupId::local(node));
         }
+        for found in self.groups.values_mut() {
+            found.is_in_reach(node);
+        }
         // A cluster that starts need not wait for a timeout.
         for group in self.with_replicas() {
             if self.has_majority(group)
@@ -156,7 +164,7 @@ impl Shard {
         self.reach.peer_down(node, now.mono_ms);
         for group in self.with_replicas() {
             if let Some(found) = self.groups.get_mut(&group) {
-                found.does_not_join(node);
+                found.is_out_of_reach(now, node);
             }
             let has_majority = self.has_majority(group);
             let Some(replica) = self.replica(group) else { continue };
