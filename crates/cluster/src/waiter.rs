@@ -54,14 +54,15 @@ impl Waiter {
     }
 
     /// Whether what is asked for must come to be, whatever is told to who waits: it is the node's own
-    /// affair, and nobody would ask for it again.
+    /// affair, and nobody would ask for it again. What a purge took is not ready any more: it must go.
     pub(crate) fn lasts(&self) -> bool {
         match self {
+            Self::Purged { .. } => cfg!(not(bug_purge_dropped)),
             Self::Created { .. }
             | Self::Detached { .. }
             | Self::SessionEnded { .. }
             | Self::Nobody => true,
-            Self::Appended { .. } | Self::Purged { .. } | Self::Catalog { .. } => false,
+            Self::Appended { .. } | Self::Catalog { .. } => false,
         }
     }
 

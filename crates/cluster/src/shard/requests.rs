@@ -246,6 +246,12 @@ impl Shard {
         queue: QueueId,
         outputs: &mut Vec<Output>,
     ) {
+        let is_refusing = self.out.get(&group).is_some_and(|out| out.is_refusing);
+        if is_refusing && cfg!(not(bug_purge_dropped)) {
+            // Before anything is taken out of the queue.
+            self.wishes.push(Wish::Answer(session, Answer::AppendFailed { ticket }));
+            return;
+        }
         let Some(queues) = self.queues(group) else { return };
         let count = queues.purge(queue);
         let mut batches = Vec::new();
