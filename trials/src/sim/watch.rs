@@ -189,6 +189,11 @@ impl Watch {
             let found: BTreeMap<u64, Rc<Record>> =
                 entries.iter().map(|(at, term, data)| (*at, record(*term, data))).collect();
             let log = self.logs.entry((node, group)).or_default();
+            if *checkpoint > log.commit.max(log.checkpoint) {
+                // The power went when a snapshot was on the disk, and before anybody heard of it.
+                self.installed(node, group, *checkpoint);
+            }
+            let log = self.logs.entry((node, group)).or_default();
             log.checkpoint = *checkpoint;
             log.commit = 0;
             let pending = std::mem::take(&mut log.pending);
