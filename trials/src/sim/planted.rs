@@ -21,7 +21,7 @@ struct Planted {
     seeds: &'static str,
 }
 
-const PLANTED: [Planted; 15] = [
+const PLANTED: [Planted; 16] = [
     Planted { name: "bug_vote_not_synced", words: "before the sync", seeds: SEEDS },
     Planted {
         name: "bug_confirm_before_majority",
@@ -40,6 +40,7 @@ const PLANTED: [Planted; 15] = [
     Planted { name: "bug_join_before_settles", words: "and comes back", seeds: SEEDS },
     Planted { name: "bug_leader_clock", words: "the time of group", seeds: MANY_SEEDS },
     Planted { name: "bug_purge_forgotten", words: "P1 purged", seeds: MANY_SEEDS },
+    Planted { name: "bug_purge_dropped", words: "P1 purged", seeds: MANY_SEEDS },
     Planted { name: "bug_tx_torn", words: "X2 half", seeds: MANY_SEEDS },
     Planted { name: "bug_snapshot_first_extent", words: "lies nowhere", seeds: MANY_SEEDS },
 ];
