@@ -743,3 +743,22 @@ fn a_node_that_keeps_no_replica_is_served_though_its_link_to_the_leader_is_cut()
         cluster.heal(leader, node);
     }
 }
+
+#[test]
+fn a_node_that_reaches_nobody_but_the_leader_is_served() {
+    let mut cluster = Cluster::new(5, 1);
+    let place = cluster.declare(session(NodeId(1)), "queue", (true, false));
+    cluster.run(6000);
+    let leader = cluster.leader(place.1);
+    for node in (1..=5).map(NodeId).filter(|node| *node != leader) {
+        let others = (1..=5).map(NodeId).filter(|other| ![node, leader].contains(other));
+        others.clone().for_each(|other| cluster.cut(node, other));
+        cluster.run(4000);
+        assert_eq!(cluster.leader(place.1), leader);
+        cluster.ask(session(node), append(node.0, place, b"a"));
+        cluster.run(200);
+        assert_eq!(appended(&cluster.told(session(node))), [node.0], "{node:?}");
+        others.for_each(|other| cluster.heal(node, other));
+        cluster.run(6000);
+    }
+}

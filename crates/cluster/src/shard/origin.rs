@@ -4,7 +4,7 @@ use machine::{Batch, CatalogCommand, GroupId, NodeId};
 
 use super::{Input, Now, Output, Shard, refuse, tell};
 use crate::intake::{Taken, Verdict};
-use crate::limits::{ENTRY_BYTES, LEADERLESS_MS, MINORITY_MS};
+use crate::limits::{ENTRY_BYTES, LEADERLESS_MS, MINORITY_MS, REJOIN_MS};
 use crate::parcels::Parcels;
 use crate::peer::message::Message;
 use crate::remote::{Remote, Route};
@@ -22,6 +22,8 @@ pub(super) struct Outbound {
     stuck_since_ms: Option<u64>,
     /// That was long ago: what sessions ask is refused at once.
     pub(super) is_refusing: bool,
+    /// When a leader was joined last.
+    joined_ms: u64,
     /// A leader that was joined was none: it is not joined again before.
     pub(super) refused_until_ms: u64,
 }
@@ -65,6 +67,7 @@ impl Shard {
             told: Told::default(),
             stuck_since_ms: None,
             is_refusing: false,
+            joined_ms: 0,
             refused_until_ms: 0,
         })
     }
@@ -269,6 +272,7 @@ impl Shard {
     ) {
         let out = self.outbound(group);
         let attachments = out.remote.join(node, term);
+        out.joined_ms = now.mono_ms;
         let epoch = out.remote.epoch();
         out.parcels.rewind();
         out.tell_again(now);
@@ -290,7 +294,14 @@ impl Shard {
         for group in groups {
             let has_majority = self.has_majority(group);
             let Some(out) = self.out.get_mut(&group) else { continue };
-            if out.remote.route != Route::Nowhere && has_majority {
+            // A leader that was joined and did not say at once that it is none answers: whether it has a majority is
+            // for it to know. To give up what it was asked would leave it with consumers that nobody here knows of.
+            let is_served = match out.remote.route {
+                Route::There { .. } => has_majority || now.mono_ms >= out.joined_ms + 3 * REJOIN_MS,
+                Route::Here => has_majority,
+                Route::Nowhere => false,
+            };
+            if is_served {
                 out.stuck_since_ms = None;
                 out.is_refusing = false;
                 continue;
