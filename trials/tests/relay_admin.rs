@@ -650,6 +650,10 @@ fn a_resync_that_is_stopped_leaves_nothing_out_and_tells_how_far_it_is() {
     assert!(told.contains("routing key 'nowhere'") && told.contains("declare the queue"), "{told}");
     done(relay.terminate(std::time::Duration::from_secs(60)));
     // A resync that comes to its end says how far it is on the way.
+    // The server notices a moment later that nobody reads from the slot.
+    wait("its slot is free", &|| {
+        sql("SELECT count(*) FROM pg_replication_slots WHERE active") == "0"
+    });
     sql("SELECT pg_drop_replication_slot('millrace_relay')");
     let mut resync = start("resync", &["--all", "--report-every", "10ms"], "done");
     assert!(done(resync.wait(PATIENCE)).success(), "{}", resync.last_words());

@@ -1,6 +1,6 @@
 //! P1, X1 and X2: what purges throw away, and what transactions do at once.
 
-use super::facts::{Delivery, Facts};
+use super::facts::{Delivery, Facts, Outcome, Settle};
 use super::promises::is_delivered;
 use super::{Promise, Report};
 use crate::history::{MessageId, Nanos, Stage};
@@ -110,8 +110,12 @@ fn half(facts: &Facts, name: &str, tx: &Tx, report: &mut Report) {
         return;
     }
     let is_settled = |id: &&MessageId| {
-        let taken = facts.taken.get(&(queue, **id)).and_then(|taken| taken.deliveries.last());
-        taken.is_some_and(|last| last.session == tx.session)
+        let Some(taken) = facts.taken.get(&(queue, **id)) else { return false };
+        let is_last = taken.deliveries.last().is_some_and(|last| last.session == tx.session);
+        // What somebody settled who had it before may have been logged after all.
+        let is_other =
+            |settle: &Settle| settle.session != tx.session && settle.outcome != Outcome::Requeued;
+        is_last && !taken.settles.iter().any(is_other)
     };
     let Some(acked) = tx.acks.iter().find(is_settled) else { return };
     for id in &tx.pubs {

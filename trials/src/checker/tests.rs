@@ -431,6 +431,7 @@ fn a_transaction_whose_outcome_is_unknown_happened_whole_or_not_at_all() {
     let half = |report: &Report| report.broken(Promise::Half).len();
     assert_eq!(half(&moved(Stage::Info, [])), 1);
     assert_eq!(half(&moved(Stage::Info, [comes(70 * MS)])), 0, "it happened");
+    assert_eq!(half(&moved(Stage::Info, [ack(44 * MS, "a:4", "c1")])), 0, "another settled it");
     let back = deliver(80 * MS, "a:4", true, "c2");
     assert_eq!(half(&moved(Stage::Info, [back])), 0, "it did not");
 }

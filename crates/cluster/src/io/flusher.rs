@@ -1,7 +1,7 @@
 //! The thread that moves what is live in old log files to segments, so that the files can be used
 //! again, and rewrites segments that are mostly dead.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -27,11 +27,22 @@ const REVIEW_PERIOD: Duration = Duration::from_secs(5);
 
 /// Keeps house until the shards are gone.
 pub(crate) fn run(mut flusher: Flusher, node: &Node, store: &Store, failure: &Failure) {
-    let mut flushes = Vec::new();
+    // A checkpoint may take seconds, and there may be one of every group. All else is short, and others wait for it:
+    // it comes first.
+    let (mut arrived, mut checkpoints) = (Vec::new(), VecDeque::new());
     let mut reviewed = Instant::now();
     loop {
-        for flush in flushes.drain(..) {
-            flusher.flush(flush, node, store, failure);
+        for flush in arrived.drain(..) {
+            match flush {
+                Flush::Checkpoint(_) => checkpoints.push_back(flush),
+                Flush::SendSnapshot { .. }
+                | Flush::Chunk { .. }
+                | Flush::InstallSnapshot { .. }
+                | Flush::RolledOver => flusher.flush(flush, node, store, failure),
+            }
+        }
+        if let Some(checkpoint) = checkpoints.pop_front() {
+            flusher.flush(checkpoint, node, store, failure);
         }
         if flusher.may_write(node) {
             let installed = flusher.install(node);
@@ -43,8 +54,9 @@ pub(crate) fn run(mut flusher: Flusher, node: &Node, store: &Store, failure: &Fa
                 flusher.review(node);
             }
         }
-        store.flushes().take(&mut flushes, Some(PERIOD), true);
-        if flushes.is_empty() && store.flushes().is_closed() {
+        let patience = if checkpoints.is_empty() { PERIOD } else { Duration::ZERO };
+        store.flushes().take(&mut arrived, Some(patience), true);
+        if arrived.is_empty() && checkpoints.is_empty() && store.flushes().is_closed() {
             return;
         }
     }
