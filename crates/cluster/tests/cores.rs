@@ -762,3 +762,39 @@ fn a_node_that_reaches_nobody_but_the_leader_is_served() {
         cluster.run(6000);
     }
 }
+
+#[test]
+fn a_consumer_that_is_refused_is_none_where_its_node_reaches_the_leader_again() {
+    // It has looked whom it reaches just before, or is about to.
+    for (other, ms) in (0..4).flat_map(|other| [10, 60].map(|ms| (other, ms))) {
+        let mut cluster = Cluster::new(5, 1);
+        let place = cluster.declare(session(NodeId(1)), "queue", (true, false));
+        let (queue, group) = place;
+        cluster.run(6000);
+        let leader = cluster.leader(group);
+        let node = NodeId((leader.0 + other) % 5 + 1);
+        (1..=5).map(NodeId).filter(|it| *it != node).for_each(|it| cluster.cut(node, it));
+        cluster.run(2000);
+        cluster.heal(node, leader);
+        cluster.run(ms);
+        let (ann, number) = (session(node), 1);
+        let consumer = ConsumerId { session: ann, number };
+        let spec = ConsumerSpec { credit: 10, ..ConsumerSpec::default() };
+        cluster.told(ann);
+        // The leader hears of it late.
+        cluster.asleep.insert(leader);
+        cluster.ask(ann, Request::Attach { ticket: Ticket(8), group, queue, consumer, spec });
+        cluster.run(150);
+        cluster.asleep.clear();
+        cluster.run(500);
+        let told = cluster.told(ann);
+        let is_attached =
+            told.iter().any(|it| matches!(it, Answer::Attached { result: Ok(()), .. }));
+        let bob = session(leader);
+        publish(&mut cluster, bob, place, 1);
+        cluster.told(bob);
+        cluster.run(100);
+        let ready = ready(&mut cluster, bob, place);
+        assert_eq!(ready, u64::from(!is_attached), "after {ms} ms: {told:?}");
+    }
+}

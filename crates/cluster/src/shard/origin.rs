@@ -294,14 +294,17 @@ impl Shard {
         for group in groups {
             let has_majority = self.has_majority(group);
             let Some(out) = self.out.get_mut(&group) else { continue };
-            // A leader that was joined and did not say at once that it is none answers: whether it has a majority is
-            // for it to know. To give up what it was asked would leave it with consumers that nobody here knows of.
-            let is_served = match out.remote.route {
-                Route::There { .. } => has_majority || now.mono_ms >= out.joined_ms + 3 * REJOIN_MS,
-                Route::Here => has_majority,
-                Route::Nowhere => false,
-            };
-            if is_served {
+            // A leader that was joined answers: whether it has a majority is for it to know. To give up what it was
+            // asked would leave it with consumers that nobody here knows of.
+            if let Route::There { .. } = out.remote.route {
+                // One that is none says so at once.
+                if has_majority || now.mono_ms >= out.joined_ms + 3 * REJOIN_MS {
+                    out.stuck_since_ms = None;
+                    out.is_refusing = false;
+                }
+                continue;
+            }
+            if out.remote.route == Route::Here && has_majority {
                 out.stuck_since_ms = None;
                 out.is_refusing = false;
                 continue;
