@@ -118,21 +118,24 @@ impl<D: Disk> Wal<D> {
         Ok(Synced::new(self.sequence, places))
     }
 
-    /// Takes another file if the active one has no room for what `batches` need at least. Then a
-    /// commit of them does not fail for want of space. If there is none now, this says so
+    /// Takes another file if the active one has no room for the first of `batches`, as many of them as go into one
+    /// file. Says how many these are: a commit of them does not fail for want of space, one of all of them
+    /// may, because it takes a file after the other. If there is no room now, this says so
     /// ([`Error::is_full`]) and nothing is lost: it may be tried again. Any other failure latches.
-    pub fn make_room(&mut self, batches: &[CommitBatch]) -> Result<(), Error> {
+    pub fn make_room(&mut self, batches: &[CommitBatch]) -> Result<usize, Error> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
         self.check_sizes(batches)?;
-        let bytes: u64 = batches.iter().map(CommitBatch::bytes).sum();
+        let standings = self.standings_bytes() + self.new_floors_bytes();
+        let count = self.count_for_one_file(batches, standings);
+        let bytes: u64 = batches[..count].iter().map(CommitBatch::bytes).sum();
         let bytes_max = self.shared.config.file_bytes - DATA_START;
-        let needed = aligned(bytes + self.standings_bytes() + size_of_batch(0, 0)).min(bytes_max);
+        let needed = aligned(bytes + standings + size_of_batch(0, 0)).min(bytes_max);
         if self.active.offset + needed <= self.active.bytes {
-            return Ok(());
+            return Ok(count);
         }
-        self.roll(needed).inspect_err(|error| {
+        self.roll(needed).map(|()| count).inspect_err(|error| {
             if !error.is_full() {
                 self.failed = Some(error.clone());
             }
@@ -178,25 +181,36 @@ impl<D: Disk> Wal<D> {
 
     /// Writes the batches in as few writes as the file size allows: nearly always one.
     fn write_all(&mut self, batches: &[CommitBatch], places: &mut Vec<Place>) -> Result<(), Error> {
-        let room = (self.shared.config.file_bytes - DATA_START)
-            .saturating_sub(self.standings_bytes() + size_of_batch(0, 0));
+        let standings = self.standings_bytes();
         let mut rest = batches;
         loop {
-            let mut bytes = 0;
-            let mut records = 0;
-            let fits = rest.iter().take_while(|batch| {
-                bytes += batch.bytes();
-                records += batch.count();
-                bytes <= room && records <= BATCH_RECORDS_MAX / 2
-            });
-            let count = fits.count().max(1).min(rest.len());
-            let (now, later) = rest.split_at(count);
+            let (now, later) = rest.split_at(self.count_for_one_file(rest, standings));
             self.write(now, places)?;
             rest = later;
             if rest.is_empty() {
                 return Ok(());
             }
         }
+    }
+
+    /// How many of the first of `batches` go into one file, with so many bytes of standing records: at least one.
+    fn count_for_one_file(&self, batches: &[CommitBatch], standings: u64) -> usize {
+        let room = (self.shared.config.file_bytes - DATA_START)
+            .saturating_sub(standings + size_of_batch(0, 0));
+        let (mut bytes, mut records) = (0, 0);
+        let fits = batches.iter().take_while(|batch| {
+            bytes += batch.bytes();
+            records += batch.count();
+            bytes <= room && records <= BATCH_RECORDS_MAX / 2
+        });
+        fits.count().max(1).min(batches.len())
+    }
+
+    /// What the standing records take of groups that have a checkpoint and nothing in the log so far.
+    fn new_floors_bytes(&self) -> u64 {
+        let table = self.shared.table.lock();
+        let new = table.floors.keys().filter(|group| !self.groups.contains_key(group)).count();
+        new as u64 * (RECORD_HEADER_BYTES + 17) as u64
     }
 
     /// One write and one sync.

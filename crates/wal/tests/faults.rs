@@ -146,7 +146,7 @@ fn what_is_held_back_for_the_log_is_not_taken_by_checkpoints_and_lets_it_go_on()
         let data = bytes::Bytes::from(vec![7; 500]);
         batch.add(1, wal::Item::Entry { index: commits + 1, term: 1, data });
         match wal.make_room(std::slice::from_ref(&batch)) {
-            Ok(()) => drop(wal.commit(vec![batch]).unwrap()),
+            Ok(_) => drop(wal.commit(vec![batch]).unwrap()),
             Err(error) => {
                 assert!(error.is_full(), "{error}");
                 break;

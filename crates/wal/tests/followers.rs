@@ -476,7 +476,7 @@ fn a_log_without_room_waits_and_goes_on() {
         batch.add(GROUP, Item::Entry { index: index + 1, term: 1, data: data(index + 1, 1) });
         let batches = vec![batch];
         match wal.make_room(&batches) {
-            Ok(()) => drop(wal.commit(batches).unwrap()),
+            Ok(_) => drop(wal.commit(batches).unwrap()),
             Err(error) => break (error, batches),
         }
         index += 1;
@@ -491,6 +491,44 @@ fn a_log_without_room_waits_and_goes_on() {
     disk.power_cut(1);
     let (wal, recovered) = open(&disk);
     assert_eq!(found(&wal, &recovered.groups[&GROUP]).1, run(1..=index + 1, 1));
+}
+
+#[test]
+fn what_waits_for_more_than_one_file_goes_on_file_by_file_on_a_full_disk() {
+    let disk = SimDisk::new(1);
+    let (mut wal, _) = open(&disk);
+    let batch = |index: u64| {
+        let mut batch = CommitBatch::new();
+        batch.add(GROUP, Item::Entry { index, term: 1, data: data(index, 1) });
+        batch
+    };
+    let mut waiting: Vec<CommitBatch> = (1..=200).map(batch).collect();
+    let used = disk.paths().iter().map(|path| disk.contents(path).unwrap().len() as u64).sum();
+    disk.set_capacity(used);
+    let mut refused = 0;
+    while !waiting.is_empty() {
+        match wal.make_room(&waiting) {
+            Ok(count) => {
+                let later = waiting.split_off(count);
+                wal.commit(waiting).unwrap();
+                waiting = later;
+            }
+            Err(error) => {
+                assert!(error.is_full(), "{error}");
+                refused += 1;
+                // Room for one file and not for the next.
+                let used: u64 =
+                    disk.paths().iter().map(|path| disk.contents(path).unwrap().len() as u64).sum();
+                disk.set_capacity(used + wal::limits::FILE_BYTES_MIN);
+            }
+        }
+        assert_eq!(wal.failure(), None);
+    }
+    assert!(refused > 1, "it was refused {refused} times");
+    drop(wal);
+    disk.power_cut(1);
+    let (wal, recovered) = open(&disk);
+    assert_eq!(found(&wal, &recovered.groups[&GROUP]).1, run(1..=200, 1));
 }
 
 #[test]

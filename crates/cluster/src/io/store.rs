@@ -215,18 +215,24 @@ pub(crate) fn write(mut wal: Wal<FileDisk>, node: &Node, store: &Store, failure:
             batches.push(batch);
             owners.push((shard, number, entries));
         }
-        full.wait_for_room(&mut wal, &batches, node);
-        let synced = match wal.commit(batches) {
-            Ok(synced) => synced,
-            Err(error) => failure.tell(&error),
-        };
+        let mut places = Vec::new();
+        while !batches.is_empty() {
+            // All of them, unless they are more than a file holds.
+            let later = batches.split_off(full.wait_for_room(&mut wal, &batches, node));
+            match wal.commit(batches) {
+                Ok(synced) if places.is_empty() => places = synced.into_places(),
+                Ok(synced) => places.extend(synced.into_places()),
+                Err(error) => failure.tell(&error),
+            }
+            batches = later;
+        }
         let stats = wal.stats();
         let counters = &node.counters;
         counters.syncs.store(stats.syncs, Ordering::Relaxed);
         counters.log_bytes.store(stats.bytes, Ordering::Relaxed);
         counters.entries.store(stats.entries, Ordering::Relaxed);
         counters.sync_micros.store(stats.sync_us, Ordering::Relaxed);
-        let mut places = synced.into_places().into_iter();
+        let mut places = places.into_iter();
         for (shard, number, entries) in owners {
             let places = places.by_ref().take(entries).collect();
             node.shards[shard].push(Input::Synced { number, places });
@@ -248,9 +254,16 @@ struct Full {
 }
 
 impl Full {
-    fn wait_for_room(&mut self, wal: &mut Wal<FileDisk>, batches: &[CommitBatch], node: &Node) {
-        loop {
+    /// Waits until the log has room for the first of `batches`, and says for how many.
+    fn wait_for_room(
+        &mut self,
+        wal: &mut Wal<FileDisk>,
+        batches: &[CommitBatch],
+        node: &Node,
+    ) -> usize {
+        let count = loop {
             match wal.make_room(batches) {
+                Ok(count) => break count,
                 Err(error) if error.is_full() => {
                     node.set_short(Short::Log, true);
                     if self.room.refuse(self.started.elapsed().as_millis() as u64, 0) {
@@ -261,13 +274,14 @@ impl Full {
                     }
                     std::thread::sleep(FULL_PAUSE);
                 }
-                // If there is anything else to say, the commit says it.
-                Ok(()) | Err(_) => break,
+                // What else there is to say, the commit says.
+                Err(_) => break batches.len(),
             }
-        }
+        };
         if self.room.found() {
             tracing::info!("the log has room again and goes on");
             node.set_short(Short::Log, false);
         }
+        count
     }
 }
