@@ -123,6 +123,7 @@ impl Shard {
         let members = ConfState { voters, ..ConfState::default() };
         let log = RaftLog::new(HardState::default(), members, 0, 0);
         let mut replica = Replica::new(group, self.me.node, log, 0, self.me.seed);
+        replica.bound_messages(self.sizes.append_bytes);
         if replica.log().is_alone() && replica.is_voter() {
             replica.campaign();
         }
