@@ -208,16 +208,24 @@ pub(super) async fn refuse_pooler(database: &Database, client: &Client) -> Resul
     let failed = |error: tokio_postgres::Error| self::database("looking at the session", &error);
     let other = database.connect("millrace-relay-probe").await?;
     let first = backend(client).await?;
-    // While the other is in a transaction, a pooler has to give this one another session, or has given its to the other.
-    other.batch_execute("BEGIN").await.map_err(failed)?;
-    let of_other = backend(&other).await?;
-    let second = backend(client).await?;
-    other.batch_execute("ROLLBACK").await.map_err(failed)?;
-    if first == second && first != of_other {
-        return Ok(());
+    // While the other is in a transaction, a pooler has to give this one another session, or has given its to the
+    // other. One that is slow to take a session back may pass once: it has more of them then, and mixes them up.
+    for _ in 0..PROBES {
+        let again = backend(client).await?;
+        other.batch_execute("BEGIN").await.map_err(failed)?;
+        let of_other = backend(&other).await?;
+        let second = backend(client).await?;
+        other.batch_execute("ROLLBACK").await.map_err(failed)?;
+        if first != again || first != second || first == of_other {
+            let address = database.address();
+            return Err(Error::setup(format!("the relay cannot work through {address}: {POOLER}")));
+        }
     }
-    Err(Error::setup(format!("the relay cannot work through {}: {POOLER}", database.address())))
+    Ok(())
 }
+
+/// How often it is looked whether a pooler is in between.
+const PROBES: u32 = 3;
 
 /// A newcomer's first relay works on any table; a slow one is explained before it is slow.
 async fn warn_without_index(client: &Client, config: &Config, table: &Table) {
