@@ -21,7 +21,11 @@ fn hunt(stage: &mut Stage, bug: Bug) -> Report {
         run.quiet = Duration::from_secs(5);
     }
     for rows in [150, 300, 450] {
-        done(run.until_delivered(rows));
+        if let Err(failure) = run.until_delivered(rows) {
+            // A bug may lose so many rows that there is nothing left to wait for: the verdict counts them.
+            assert!(bug.breaks().is_some(), "{failure}");
+            break;
+        }
         let victim = match bug {
             Bug::MarksFirst | Bug::Unconfirmed => {
                 // What is sent from here on, nobody reads.
