@@ -42,7 +42,7 @@ pub const LOG_LINES_AT_ONCE: u32 = 50;
 /// Letters of a client's name that the log shows.
 pub const CLIENT_NAME_LETTERS_MAX: usize = 100;
 
-/// Highest channel number offered.
+/// Channels of one connection, offered.
 pub const CHANNEL_MAX: u16 = 2047;
 
 /// Seconds between heartbeats offered.

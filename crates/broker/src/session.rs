@@ -43,6 +43,7 @@ mod tx;
 mod unacked;
 pub(crate) mod values;
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -171,8 +172,8 @@ enum Phase {
 #[derive(Debug)]
 pub struct Session {
     trunk: Trunk,
-    /// By number, less one.
-    channels: Vec<Option<Box<Channel>>>,
+    /// By number: any number is taken, and `channel_max` bounds how many are open.
+    channels: BTreeMap<u16, Box<Channel>>,
     lives: u32,
     channel_max: u16,
     decoder: Decoder,
@@ -214,7 +215,7 @@ impl Session {
             channel_max: config.channel_max,
             handshake_until: now + config.handshake,
             trunk: Trunk::new(config, session, node, peer, seed, WallTime { at: now, ms: wall_ms }),
-            channels: Vec::new(),
+            channels: BTreeMap::new(),
             lives: 0,
             decoder: Decoder::new(amqp::limits::FRAME_BYTES_BEFORE_TUNE),
             received: BytesMut::new(),
@@ -426,7 +427,7 @@ impl Session {
         raw: &[u8],
         rest: &[u8],
     ) -> Result<usize, Failure> {
-        let Some(Some(channel)) = self.channels.get_mut(usize::from(number) - 1) else {
+        let Some(channel) = self.channels.get_mut(&number) else {
             return self.frame_of_no_channel(turn, number, frame).map(|()| 0);
         };
         let used = channel.frame(&mut self.trunk, turn, &self.decoder, frame, raw, rest)?;
@@ -442,13 +443,6 @@ impl Session {
         number: u16,
         frame: &Frame<'_>,
     ) -> Result<(), Failure> {
-        if number > self.channel_max {
-            let text = format!(
-                "channel number {number} is larger than the negotiated channel_max ({})",
-                self.channel_max
-            );
-            return Err(Failure::connection(ReplyCode::NotAllowed, text));
-        }
         let expected = || Failure::connection(ReplyCode::ChannelError, "expected 'channel.open'");
         let Frame::Method { payload, .. } = frame else { return Err(expected()) };
         let ids = Method::peek_ids(payload).unwrap_or_default();
@@ -459,13 +453,16 @@ impl Session {
             Ok(Method::ChannelOpen(_)) => {}
             Ok(_) | Err(_) => return Err(Failure { ids, ..expected() }),
         }
-        let place = usize::from(number) - 1;
-        if self.channels.len() <= place {
-            self.channels.resize_with(place + 1, || None);
+        let (open, max) = (self.channels.len(), self.channel_max);
+        if open >= usize::from(max) {
+            let text = format!(
+                "number of channels opened ({open}) has reached the negotiated channel_max ({max})"
+            );
+            return Err(Failure::connection(ReplyCode::NotAllowed, text));
         }
         self.lives += 1;
         let at = ChannelRef { number, life: self.lives };
-        self.channels[place] = Some(Box::new(Channel::new(at)));
+        self.channels.insert(number, Box::new(Channel::new(at)));
         self.trunk.counts.channels_opened += 1;
         self.trunk.send(turn, number, &Method::ChannelOpenOk(wire::OpenOk));
         Ok(())
@@ -494,8 +491,7 @@ impl Session {
 
     /// The channel is over: its number is free.
     fn forget(&mut self, number: u16) {
-        let place = usize::from(number) - 1;
-        if let Some(mut channel) = self.channels.get_mut(place).and_then(Option::take) {
+        if let Some(mut channel) = self.channels.remove(&number) {
             channel.drop_deferred(&mut self.trunk);
             self.trunk.counts.channels_closed += 1;
         }
@@ -503,7 +499,7 @@ impl Session {
 }
 
 /// The channel, if it still is in the life it is known by.
-fn find(channels: &mut [Option<Box<Channel>>], at: ChannelRef) -> Option<&mut Channel> {
-    let channel = channels.get_mut(usize::from(at.number) - 1)?.as_deref_mut()?;
+fn find(channels: &mut BTreeMap<u16, Box<Channel>>, at: ChannelRef) -> Option<&mut Channel> {
+    let channel = channels.get_mut(&at.number)?;
     (channel.at == at).then_some(channel)
 }

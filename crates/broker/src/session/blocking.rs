@@ -71,8 +71,7 @@ impl Session {
     }
 
     fn is_open(&self, channel: u16) -> bool {
-        let place = usize::from(channel).checked_sub(1);
-        let channel = place.and_then(|place| self.channels.get(place)?.as_deref());
+        let channel = self.channels.get(&channel);
         channel.is_some_and(|channel| channel.state == State::Open)
     }
 

@@ -55,7 +55,7 @@ impl Session {
     pub(super) fn tell_confirms(&mut self, turn: &mut Turn<'_>, is_late: bool) {
         let mut are_held_up = false;
         for number in std::mem::take(&mut self.trunk.touched) {
-            if let Some(Some(channel)) = self.channels.get_mut(usize::from(number) - 1) {
+            if let Some(channel) = self.channels.get_mut(&number) {
                 are_held_up |= channel.tell_confirms(&mut self.trunk, turn, is_late);
             }
         }
@@ -142,8 +142,7 @@ impl Session {
     }
 
     fn tell_late_confirms(&mut self, turn: &mut Turn<'_>) {
-        let open = self.channels.iter().flatten().map(|channel| channel.at.number);
-        self.trunk.touched = open.collect();
+        self.trunk.touched = self.channels.keys().copied().collect();
         self.tell_confirms(turn, true);
     }
 

@@ -107,7 +107,7 @@ impl Session {
         let trunk = &mut self.trunk;
         trunk.holds_unacked = false;
         let now = turn.now.saturating_duration_since(trunk.time.at);
-        for channel in self.channels.iter_mut().flatten() {
+        for channel in self.channels.values_mut() {
             let catalog = turn.view.catalog;
             if channel.state != State::Open || channel.unacked.count() == 0 {
                 continue;
