@@ -108,29 +108,47 @@ impl<D: Disk> Keeper<D> {
         let dir = group_dir(group);
         let names = disk.list(&dir).at("list", &dir)?;
         let number = |name: &String| name.strip_prefix(ASIDE)?.split('-').next()?.parse().ok();
-        let number = names.iter().filter_map(number).max().map_or(1, |last: u64| last + 1);
-        let aside = |name: &str| format!("{dir}/{ASIDE}{number}-{name}");
+        let last: u64 = names.iter().filter_map(number).max().unwrap_or(0);
+        let is_ours = |name: &&String| name.starts_with("seg-") || *name == SUSPECT;
+        let has_checkpoint = names.iter().any(|name| name == "checkpoint");
+        let text = format!("{damage}\n");
+        let is_done = !has_checkpoint && !names.iter().any(|name| is_ours(&name));
+        if is_done && self.says(&format!("{dir}/{ASIDE}{last}-why"), &text) {
+            // An earlier start came so far, and found no room for what comes next.
+            return Ok(());
+        }
+        let aside = |name: &str| format!("{dir}/{ASIDE}{}-{name}", last + 1);
         let why = aside("why");
         let file = disk.create(&why).at("create", &why)?;
-        let text = format!("{damage}\n");
-        file.write_at(0, &[IoSlice::new(text.as_bytes())]).at("write", &why)?;
-        file.sync_data().at("sync", &why)?;
+        let written = file.write_at(0, &[IoSlice::new(text.as_bytes())]).at("write", &why);
+        if let Err(error) = written.and(file.sync_data().at("sync", &why)) {
+            // Nothing is set aside on a full disk, and each start tries again.
+            let _ = disk.remove(&why);
+            return Err(error);
+        }
         // The checkpoint last: without it a segment would not be known any more.
-        let is_ours = |name: &&String| name.starts_with("seg-") || *name == SUSPECT;
         for segment in names.iter().filter(is_ours) {
             let path = format!("{dir}/{segment}");
             disk.rename(&path, &aside(segment)).at("rename", &path)?;
         }
         sync_dir(&disk, &dir)?;
         let path = checkpoint_path(group);
-        if names.iter().any(|name| name == "checkpoint") {
+        if has_checkpoint {
             disk.rename(&path, &aside("checkpoint")).at("rename", &path)?;
             sync_dir(&disk, &dir)?;
         }
-        tracing::warn!(group, "set aside as {dir}/{ASIDE}{number}-*: {damage}");
+        tracing::warn!(group, "set aside as {dir}/{ASIDE}{}-*: {damage}", last + 1);
         let next_segment = self.groups.get(&group).map_or(1, |files| files.next_segment);
         self.groups.insert(group, GroupFiles { next_segment, ..GroupFiles::default() });
         Ok(())
+    }
+
+    /// Whether the file at `path` holds this text.
+    fn says(&self, path: &str, text: &str) -> bool {
+        let mut found = vec![0; text.len() + 1];
+        let file = self.shared.disk.open(path, Access::Read);
+        let count = file.and_then(|file| file.read_at(0, &mut found));
+        count.is_ok_and(|count| &found[..count] == text.as_bytes())
     }
 }
 

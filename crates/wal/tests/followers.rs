@@ -346,6 +346,28 @@ fn a_damaged_group_is_set_aside_and_the_others_are_as_they_were() {
 }
 
 #[test]
+fn setting_aside_on_a_full_disk_does_not_leave_more_each_time_that_it_is_tried() {
+    let disk = damaged();
+    let used = |disk: &SimDisk| -> u64 {
+        disk.paths().iter().map(|path| disk.contents(path).unwrap().len() as u64).sum()
+    };
+    let mut refused = 0;
+    for room in 0.. {
+        // First nothing finds room, then more and more.
+        disk.set_capacity(used(&disk) + room * 200);
+        let (mut wal, mut recovered) = open(&disk);
+        let mut keeper = wal.keeper();
+        let done = wal.set_aside_damaged(&mut keeper, &mut recovered, 0..=2);
+        let Err(error) = done else { break };
+        assert!(error.is_full(), "{error}");
+        refused += 1;
+    }
+    assert!(refused > 5, "it was refused {refused} times");
+    let count = disk.paths().iter().filter(|path| path.ends_with("-why")).count();
+    assert_eq!(count, 1, "{:?}", disk.paths());
+}
+
+#[test]
 fn setting_aside_may_be_interrupted_anywhere() {
     for cut in 1.. {
         let disk = damaged();
