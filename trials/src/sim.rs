@@ -9,9 +9,11 @@
 mod agenda;
 mod clients;
 pub mod command;
+mod disks;
 mod nemesis;
 mod network;
 mod node;
+mod operator;
 mod planted;
 mod snapshots;
 mod store;
@@ -20,12 +22,13 @@ mod tests;
 mod watch;
 mod world;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use cluster::shard::{GroupReport, Shard};
+use machine::NodeId;
 
 use crate::checker::{Report, Rules, check};
-use crate::history::{Event, History, Nanos, What};
+use crate::history::{Event, History, Nanos, Stage, What};
 use agenda::{Event as Occasion, Micros};
 use watch::Status;
 use world::{Death, World};
@@ -44,11 +47,13 @@ pub struct Size {
     pub healed_ms: u64,
     /// Files are damaged whatever the seed; without it, in two of nine seeds.
     pub damages: bool,
+    /// Nodes join, go and are replaced, where there are three or more.
+    pub changes_members: bool,
 }
 
 impl Default for Size {
     fn default() -> Self {
-        Self { nodes: 3, load_ms: 10_000, healed_ms: 3_000, damages: false }
+        Self { nodes: 3, load_ms: 10_000, healed_ms: 3_000, damages: false, changes_members: false }
     }
 }
 
@@ -76,6 +81,8 @@ pub struct Counts {
     pub crashes: u64,
     pub power_cuts: u64,
     pub checkpoints: u64,
+    /// Turns of writers and flushers that found the disk full.
+    pub refused: u64,
     /// Snapshots that took a group's place on a node.
     pub snapshots: u64,
     /// Queues that were declared, used and deleted.
@@ -116,7 +123,7 @@ const CALM: Micros = 800_000;
 
 /// Runs one seed.
 pub fn run(seed: u64, size: Size) -> Outcome {
-    let mut world = World::new(seed, size.nodes);
+    let mut world = World::new(seed, size.nodes, size.changes_members);
     world.nemesis.has_damage |= size.damages;
     live(&mut world, size);
     let World { agenda, network, watch, .. } = &world;
@@ -125,6 +132,7 @@ pub fn run(seed: u64, size: Size) -> Outcome {
         crashes: world.crashes,
         power_cuts: world.power_cuts,
         checkpoints: world.checkpoints(),
+        refused: world.refused(),
         snapshots: world.snapshots,
         visits: world.clients.visits(),
         purges: world.clients.changes().0,
@@ -159,6 +167,9 @@ fn live(world: &mut World, size: Size) {
     }
     world.diary.saw("world", What::Load { on: true });
     world.agenda.after(500_000, Occasion::Harm);
+    if world.changes_members {
+        world.agenda.after(300_000, Occasion::Operator);
+    }
     let end = world.agenda.now() + size.load_ms * 1000;
     world.run_until(end, |_| false);
     world.heal();
@@ -166,8 +177,15 @@ fn live(world: &mut World, size: Size) {
     if !wait(world, SERVES, "the nodes do not serve after the heal", World::is_whole) {
         return;
     }
+    if !wait(world, SERVES, "the groups do not get the voters that they should", World::is_settled)
+    {
+        return;
+    }
     let end = world.agenda.now() + size.healed_ms * 1000;
     world.run_until(end, |_| false);
+    if !wait(world, SERVES, "not every publisher is served after the heal", World::is_served) {
+        return world.tell_unserved();
+    }
     if size.nodes >= 3 && !fail_cleanly(world) {
         return;
     }
@@ -175,10 +193,12 @@ fn live(world: &mut World, size: Size) {
     drain(world);
     let end = world.agenda.now() + QUIET;
     world.run_until(end, |_| false);
-    for node in 0..size.nodes {
+    for node in 0..world.nodes.len() {
         world.crash(node, Death::PowerCut);
     }
-    if wait(world, SERVES, "the nodes do not serve after a power cut", World::is_whole) {
+    if wait(world, SERVES, "the nodes do not serve after a power cut", World::is_whole)
+        && wait(world, SERVES, "the groups do not keep their voters", World::is_settled)
+    {
         drain(world);
     }
 }
@@ -190,7 +210,7 @@ fn fail_cleanly(world: &mut World) -> bool {
     for _ in 0..FAILURES {
         let end = world.agenda.now() + CALM;
         world.run_until(end, |_| false);
-        let node = world.chance.within(0, world.nodes.len() as u64) as usize;
+        let node = world.any_member();
         let death = if world.chance.percent(50) { Death::PowerCut } else { Death::Kill };
         world.crash(node, death);
         if !wait(world, SERVES, "the nodes do not serve after one failed", World::is_whole) {
@@ -201,7 +221,7 @@ fn fail_cleanly(world: &mut World) -> bool {
     for _ in 0..FAILURES {
         let end = world.agenda.now() + CALM;
         world.run_until(end, |_| false);
-        let node = world.chance.within(0, world.nodes.len() as u64) as usize;
+        let node = world.any_member();
         world.break_connection(node);
     }
     let end = world.agenda.now() + CALM;
@@ -224,6 +244,12 @@ fn drain(world: &mut World) {
         if world.agenda.now() > end {
             return world.complain("the replicas do not come to the same index");
         }
+    }
+    // The log is as short again as it should be, and says so.
+    let end = world.agenda.now() + AGREES;
+    if !world.run_until(end, |world| world.short().is_none()) {
+        let node = world.short().map_or(0, |node| node + 1);
+        world.complain(&format!("node {node} has room, and still says that its disk is full"));
     }
     // Nothing is under way any more: a leader that knows of less credit than a consumer gave would stop
     // giving it anything one day.
@@ -251,6 +277,8 @@ fn wait(world: &mut World, time: Micros, text: &str, enough: fn(&World) -> bool)
 struct Diary {
     now: Micros,
     events: Vec<Event>,
+    /// Publishers that were told that a message is safe, or refused, since the harm was over.
+    served: BTreeSet<String>,
 }
 
 impl Diary {
@@ -262,8 +290,17 @@ impl Diary {
 
     fn saw(&mut self, p: &str, what: What) {
         let t = self.nanos();
+        if matches!(what, What::Pub { k: Stage::Ok | Stage::Fail, .. }) && !self.served.contains(p)
+        {
+            self.served.insert(p.to_owned());
+        }
         self.events.push(Event { t, p: p.to_owned(), what });
     }
+}
+
+/// A bit for each node.
+fn mask(nodes: &[NodeId]) -> u64 {
+    nodes.iter().fold(0, |mask, node| mask | 1 << (node.0 - 1))
 }
 
 /// How a shard stands with its groups.
@@ -275,6 +312,7 @@ fn states(shard: &Shard, with_digests: bool) -> Vec<Status> {
         is_leader: report.leader == Some(me),
         commit: report.committed,
         applied: report.applied,
+        voters: mask(if report.outgoing.is_empty() { &report.voters } else { &report.outgoing }),
         digest: with_digests.then_some(report.digest),
     };
     shard.report_groups(with_digests).into_iter().map(status).collect()

@@ -34,7 +34,7 @@ pub(crate) fn is_change(bytes: &[u8]) -> bool {
 }
 
 /// The entry at `at`, whose bytes on disk are `bytes`. `None`: a newer program wrote them.
-pub(crate) fn from_disk(at: &EntryAt, bytes: Bytes) -> Option<Entry> {
+pub fn from_disk(at: &EntryAt, bytes: Bytes) -> Option<Entry> {
     let mut entry = Entry::default();
     (entry.index, entry.term) = (at.index, at.term);
     if bytes.first() != Some(&MARKER) {

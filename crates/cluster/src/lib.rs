@@ -10,8 +10,10 @@ pub mod catalog_group;
 pub mod change;
 pub mod checkpoint;
 pub mod copying;
-mod entry;
+mod counted;
+pub mod entry;
 mod group_time;
+pub mod housekeeping;
 pub mod io;
 
 mod intake;
@@ -35,6 +37,7 @@ pub mod snapshot;
 mod told;
 mod waiter;
 
+pub use counted::Counted;
 pub use io::{
     Admission, AnswerReceiver, ClusterHandle, Config, Failure, StartError, Status, foresee,
     kept_secret, launch, new_secret, rescue_directory, start, survey_directory,

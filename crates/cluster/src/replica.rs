@@ -210,6 +210,7 @@ impl Replica {
             | M::MsgRequestPreVoteResponse
             | M::MsgHeartbeat
             | M::MsgHeartbeatResponse
+            | M::MsgTransferLeader
             | M::MsgTimeoutNow => message.term > 0,
             _ => false,
         };
@@ -287,6 +288,11 @@ impl Replica {
         self.voters().contains(&self.node.0)
     }
 
+    /// Whether it may win an election: it votes, and has forgotten nothing.
+    pub(crate) fn may_lead(&self) -> bool {
+        self.is_voter() && self.rejoining.is_none()
+    }
+
     /// How far behind the last entry `node` is, if this replica leads it and it takes entries. Whether it can be
     /// reached is not asked here: Raft forgets at each of its timeouts whom it heard, until the next heartbeat.
     pub(crate) fn lag(&self, node: NodeId) -> Option<u64> {
@@ -308,7 +314,7 @@ impl Replica {
         self.raw.raft.prs().get(node.0).map(|progress| progress.matched)
     }
 
-    /// Hands leadership to a replica that is near.
+    /// Hands leadership to a replica that is near. A follower asks its leader to do so.
     pub(crate) fn transfer(&mut self, node: NodeId) {
         self.raw.transfer_leader(node.0);
     }
@@ -317,11 +323,13 @@ impl Replica {
         self.raw.raft.lead_transferee.is_some()
     }
 
-    /// Whether an entry of any size would be taken now.
+    /// Whether an entry of any size would be taken now: not by a leader that is no member any more, which hands over
+    /// as soon as another is near.
     pub(crate) fn can_propose(&self) -> bool {
         let uncommitted = self.raw.raft.uncommitted_size() as u64;
         self.is_leader()
             && !self.is_transferring()
+            && self.raw.raft.prs().get(self.node.0).is_some()
             && uncommitted + BATCH_BYTES_MAX as u64 <= UNCOMMITTED_BYTES
     }
 

@@ -96,6 +96,23 @@ fn a_queue_in_a_nodes_memory_is_published_to_from_elsewhere_after_that_node_star
 }
 
 #[test]
+fn what_lay_in_the_memory_of_a_node_is_gone_though_nobody_who_leads_has_seen_it_go() {
+    let mut cluster = Cluster::new(3, 1);
+    let (ann, bob) = (session(NodeId(1)), session(NodeId(2)));
+    cluster.declare(bob, "memory", (false, false));
+    for other in [1, 3].map(NodeId) {
+        cluster.cut(NodeId(2), other);
+        // It starts without having met node 2.
+        cluster.restart_alone(other);
+    }
+    cluster.heal(NodeId(1), NodeId(3));
+    cluster.run(12_000);
+    cluster.told(ann);
+    // Refused while there is one of that name that is not durable.
+    cluster.declare(ann, "memory", (true, false));
+}
+
+#[test]
 fn the_last_consumer_of_an_auto_delete_queue_led_elsewhere_is_told_that_it_is_detached() {
     let mut cluster = Cluster::new(3, 2);
     let ann = session(NodeId(1));
@@ -761,6 +778,34 @@ fn a_node_that_reaches_nobody_but_the_leader_is_served() {
         others.for_each(|other| cluster.heal(node, other));
         cluster.run(6000);
     }
+}
+
+#[test]
+fn a_publisher_is_refused_soon_whose_leader_has_no_majority_any_more() {
+    let nodes = || (1..=5).map(NodeId);
+    let mut refused = 0;
+    for far in 0..4 {
+        let mut cluster = Cluster::new(5, 1);
+        let place = cluster.declare(session(NodeId(1)), "queue", (true, false));
+        cluster.run(6000);
+        let leader = cluster.leader(place.1);
+        let node = NodeId((leader.0 + far) % 5 + 1);
+        let pair = [node, leader];
+        for (one, other) in nodes().flat_map(|one| nodes().map(move |other| (one, other))) {
+            if one < other && !(pair.contains(&one) && pair.contains(&other)) {
+                cluster.cut(one, other);
+            }
+        }
+        cluster.ask(session(node), append(1, place, b"a"));
+        cluster.run(4000);
+        // The two are a majority where both have a replica.
+        match cluster.told(session(node))[..] {
+            [Answer::Appended { .. }] => {}
+            [Answer::AppendFailed { .. }] => refused += 1,
+            ref other => panic!("{node:?} is not answered: {other:?}"),
+        }
+    }
+    assert_eq!(refused, 2, "of four nodes two have no replica");
 }
 
 #[test]

@@ -21,6 +21,11 @@ pub(super) enum Event {
         node: usize,
         life: u64,
     },
+    /// The log's writer looks whether a full disk has room.
+    Room {
+        node: usize,
+        life: u64,
+    },
     /// A reader looks at the first fetch, or at entries for a peer, that wait.
     Read {
         node: usize,
@@ -75,6 +80,8 @@ pub(super) enum Event {
         number: usize,
     },
     Control,
+    /// The operator looks what is to be done next.
+    Operator,
     /// The porter of a node asks again.
     Porter {
         node: usize,

@@ -173,6 +173,10 @@ impl Clients {
         }
     }
 
+    pub(super) fn publisher_names(&self) -> Vec<String> {
+        self.publishers.iter().map(|publisher| publisher.name.clone()).collect()
+    }
+
     pub(super) fn publishers(&self) -> usize {
         self.publishers.len()
     }
@@ -182,7 +186,10 @@ impl Clients {
     }
 
     pub(super) fn publisher_acts(&mut self, number: usize, outside: &mut Outside<'_>) {
-        let (may_publish, may_leave) = (!self.is_draining, !self.is_steady);
+        // As a broker does while the alarm is on: it reads no publish.
+        let home = self.publishers[number].home;
+        let is_blocked = home.is_some_and(|home| outside.nodes[home.node].is_short());
+        let (may_publish, may_leave) = (!self.is_draining && !is_blocked, !self.is_steady);
         self.publishers[number].act(may_publish, may_leave, outside);
     }
 

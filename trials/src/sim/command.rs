@@ -18,13 +18,14 @@ use crate::checker::Verdict;
 /// What to run.
 #[derive(Args, Clone, Debug)]
 pub struct Simulation {
-    /// The first seed
+    /// The first seed. Its number decides what is done besides crashes and cuts: slow nodes, wrong clocks, damage,
+    /// full disks (one seed of three)
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// How many seeds, one after the other
     #[arg(long, default_value_t = 200)]
     seeds: u64,
-    /// Nodes of the cluster
+    /// Nodes that make the cluster
     #[arg(long, default_value_t = 3)]
     nodes: usize,
     /// Milliseconds under load and harm, simulated
@@ -36,6 +37,9 @@ pub struct Simulation {
     /// Damage files of a node that is down whatever the seed, not in two of nine seeds
     #[arg(long)]
     damage: bool,
+    /// Let nodes join, go and be replaced, where there are three or more. Seeds are not clean so far
+    #[arg(long)]
+    members: bool,
     /// Write the history of a failed seed, or of a single one, to this file
     #[arg(long)]
     history: Option<PathBuf>,
@@ -81,8 +85,9 @@ impl Simulation {
             println!("seed {seed} panicked: {}", of.again(seed));
             usual(panic);
         }));
-        let Self { nodes, load_ms, healed_ms, damage: damages, .. } = *self;
-        let size = Size { nodes, load_ms, healed_ms, damages };
+        let Self { nodes, load_ms, healed_ms, damage: damages, members: changes_members, .. } =
+            *self;
+        let size = Size { nodes, load_ms, healed_ms, damages, changes_members };
         let mut totals = Totals::default();
         for seed in self.seed..self.seed + self.seeds {
             current.store(seed, Ordering::Relaxed);
@@ -128,10 +133,11 @@ impl Simulation {
     }
 
     fn again(&self, seed: u64) -> String {
-        let Self { nodes, load_ms, healed_ms, damage, .. } = self;
+        let Self { nodes, load_ms, healed_ms, damage, members, .. } = self;
         let damage = if *damage { " --damage" } else { "" };
+        let members = if *members { " --members" } else { "" };
         format!(
-            "trials sim --nodes {nodes} --seed {seed} --seeds 1 --load-ms {load_ms} --healed-ms {healed_ms}{damage} \
+            "trials sim --nodes {nodes} --seed {seed} --seeds 1 --load-ms {load_ms} --healed-ms {healed_ms}{damage}{members} \
              --story"
         )
     }
@@ -144,6 +150,7 @@ impl Totals {
         all.crashes += one.crashes;
         all.power_cuts += one.power_cuts;
         all.checkpoints += one.checkpoints;
+        all.refused += one.refused;
         all.elections += one.elections;
         all.watched += one.watched;
         all.times += one.times;
@@ -165,7 +172,7 @@ impl Totals {
 
     fn print(&self, seeds: u64, nodes: usize) {
         let Counts { events, crashes, power_cuts, checkpoints, elections, .. } = self.counts;
-        let Counts { messages, lost, breaks, ms, visits, snapshots, .. } = self.counts;
+        let Counts { messages, lost, breaks, ms, visits, snapshots, refused, .. } = self.counts;
         println!(
             "sim: {seeds} seeds of {nodes} nodes, {} failed {:?}; {} confirmed in {} simulated \
              seconds, {events} events",
@@ -176,7 +183,7 @@ impl Totals {
         );
         println!(
             "  {crashes} crashes, {power_cuts} of them power cuts; {elections} leaders elected; \
-             {checkpoints} checkpoints, {snapshots} snapshots installed; {visits} queues came and went; {messages} messages, {lost} lost with {breaks} connections"
+             {checkpoints} checkpoints, {refused} turns on full disks, {snapshots} snapshots installed; {visits} queues came and went; {messages} messages, {lost} lost with {breaks} connections"
         );
         let Counts { watched, times, purges, transactions, .. } = self.counts;
         println!(

@@ -2,14 +2,18 @@
 
 use std::collections::BTreeMap;
 
+use wal::Disk;
 use wal::sim::Fault;
 
 use super::agenda::{Event, Micros};
+use super::node::BALLAST_BYTES;
 use super::world::{Death, World};
 use crate::history::{Nanos, What};
 
 /// Harms that last at the same time, at most.
 const WOUNDS_MAX: usize = 3;
+/// What is left of a disk that is filled, at most.
+const LEFT_MAX: u64 = 128 << 10;
 /// Time between two harms, from and to.
 const PAUSE: (Micros, Micros) = (100_000, 1_600_000);
 
@@ -26,6 +30,8 @@ struct Wound {
     slow: Vec<((usize, usize), Micros)>,
     disk: Option<(Micros, Micros)>,
     processor: bool,
+    /// Nodes whose disks are full.
+    full: Vec<usize>,
 }
 
 #[derive(Debug, Default)]
@@ -44,7 +50,9 @@ pub(super) struct Nemesis {
     /// The files of one node are damaged now and then while it is down: all the others must be whole to make
     /// up for that. As above, in some seeds.
     pub(super) has_damage: bool,
-    /// Which node that is.
+    /// Disks of one node, several or all are full now and then, in some seeds.
+    pub(super) fills_disks: bool,
+    /// Which node is damaged.
     pub(super) damaged: Option<usize>,
 }
 
@@ -52,7 +60,8 @@ impl Nemesis {
     pub(super) fn new(seed: u64) -> Self {
         let (sets_clocks, has_slow_nodes) = (seed.is_multiple_of(2), seed.is_multiple_of(5));
         let has_damage = matches!(seed % 9, 0 | 8);
-        Self { sets_clocks, has_slow_nodes, has_damage, ..Self::default() }
+        let fills_disks = seed % 3 == 2;
+        Self { sets_clocks, has_slow_nodes, has_damage, fills_disks, ..Self::default() }
     }
 }
 
@@ -71,6 +80,9 @@ impl World {
         let node = self.chance.within(0, nodes) as usize;
         if self.nemesis.has_slow_nodes && self.chance.percent(40) {
             self.slow_processor(node);
+        }
+        if self.nemesis.fills_disks && self.chance.percent(25) {
+            self.fill_disks(node);
         }
         match self.chance.within(0, if nodes > 1 { 100 } else { 40 }) {
             0..8 => self.crash(node, Death::Kill),
@@ -139,6 +151,10 @@ impl World {
         if wound.processor {
             self.nodes[wound.node].busy = 0;
         }
+        for node in &wound.full {
+            self.nodes[*node].disk.set_capacity(u64::MAX);
+            self.nodes[*node].is_squeezed = false;
+        }
         let (kind, node) = (wound.kind.to_owned(), wound.node as u32 + 1);
         let (t0, t1) = (wound.t0, self.diary.nanos());
         self.line(&format!("{kind}, node {node}: over"));
@@ -148,6 +164,7 @@ impl World {
     /// No more harm, and all that was done is undone.
     pub(super) fn heal(&mut self) {
         self.nemesis.is_over = true;
+        self.diary.served.clear();
         let numbers: Vec<u64> = self.nemesis.wounds.keys().copied().collect();
         for number in numbers {
             self.undo(number);
@@ -180,7 +197,8 @@ impl World {
     pub(super) fn damage(&mut self, node: usize) {
         let Nemesis { has_damage, damaged, is_over, .. } = self.nemesis;
         let is_others = damaged.is_some_and(|other| other != node);
-        if !has_damage || is_over || is_others || self.nodes.len() < 3 || self.chance.percent(40) {
+        let are_others_whole = self.members().count() >= 3 && self.operator.is_done();
+        if !has_damage || is_over || is_others || !are_others_whole || self.chance.percent(40) {
             return;
         }
         let disk = self.nodes[node].disk.clone();
@@ -217,6 +235,37 @@ impl World {
         self.nodes[node].sync = (sync / 2, sync);
         let wound = Wound { kind: "slow disk", node, disk, ..Wound::default() };
         self.wound(wound, (500_000, 5_000_000));
+    }
+
+    /// Somebody else fills the disk, but for a little; of some even what the node holds back for that is no
+    /// use, for whatever it gives free is gone at once.
+    fn fill_disks(&mut self, node: usize) {
+        if self.nemesis.wounds.values().any(|wound| !wound.full.is_empty()) {
+            return;
+        }
+        let count = match self.chance.within(0, 10) {
+            0..6 => 1,
+            6..8 => 2,
+            _ => self.nodes.len(),
+        };
+        let mut full = Vec::new();
+        for nth in 0..count.min(self.nodes.len()) {
+            let node = (node + nth) % self.nodes.len();
+            let disk = &self.nodes[node].disk;
+            let Ok(free) = disk.free_bytes() else { continue };
+            let taken = if self.chance.percent(40) { BALLAST_BYTES } else { 0 };
+            let left = self.chance.within(0, LEFT_MAX);
+            disk.set_capacity((u64::MAX - free).saturating_sub(taken).saturating_add(left));
+            self.nodes[node].is_squeezed = taken > 0;
+            full.push(node);
+        }
+        let kind = match full.len() {
+            0 => return,
+            1 => "full disk",
+            all if all == self.nodes.len() => "full disks of all",
+            _ => "full disks",
+        };
+        self.wound(Wound { kind, node, full, ..Wound::default() }, (500_000, 7_000_000));
     }
 
     /// Its threads get little of the processor, but never so little that they would notice. What else comes

@@ -103,6 +103,8 @@ pub(super) struct Network {
     slow: BTreeMap<Way, Vec<Micros>>,
     /// Nodes that can neither answer nor ask: down or stopped.
     mute: BTreeSet<usize>,
+    /// Who does not talk any more to whom: a member to one that it knows to be removed.
+    barred: BTreeSet<Way>,
     pub(super) sent: u64,
     pub(super) lost: u64,
     pub(super) breaks: u64,
@@ -170,6 +172,11 @@ impl Network {
         };
     }
 
+    /// `way.0` does not talk to `way.1` any more. Says whether that is new.
+    pub(super) fn bar(&mut self, way: Way) -> bool {
+        self.barred.insert(way)
+    }
+
     /// What a shard sends. Without a connection it is lost at once.
     pub(super) fn send(
         &mut self,
@@ -227,7 +234,8 @@ impl Network {
         let (here, there) = (generation_of((one, other)), generation_of((other, one)));
         let is_connected = here.is_some() && here == there;
         let is_mute = self.mute.contains(&one) || self.mute.contains(&other);
-        if is_connected || is_mute || !self.is_open_between(one, other) {
+        let is_barred = self.barred.contains(&(one, other)) || self.barred.contains(&(other, one));
+        if is_connected || is_mute || is_barred || !self.is_open_between(one, other) {
             return Vec::new();
         }
         self.generations += 1;

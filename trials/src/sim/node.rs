@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use cluster::Request;
 use cluster::limits::Sizes;
 use cluster::peer::message::Message;
 use cluster::recovery::{Genesis, Groups};
-use cluster::shard::{Input, Member, Now, Shard};
+use cluster::shard::{GroupReport, Input, Member, Now, Shard};
+use cluster::{Counted, Request};
 use machine::{Applied, Catalog, Command, EntryReader, GroupId, NodeId, NodeInfo, SessionId};
 use wal::sim::SimDisk;
 use wal::{Boot, Config, Error, Identity, Recovered, Wal};
@@ -18,12 +18,27 @@ use super::store::Store;
 const GROUPS: u32 = 3;
 /// Small log files, so that they are recycled all the time.
 const FILE_BYTES: u64 = 48 << 10;
+/// What is held back for a full disk: a quarter, which is one log file, for the log alone.
+pub(super) const BALLAST_BYTES: u64 = 4 * FILE_BYTES;
 /// The wall clock when the simulation begins.
 const WALL_MS: u64 = 1_700_000_000_000;
 /// The bits of a session's number that say which node it lives on.
 const NODE_SHIFT: u32 = 48;
 
+/// A node's place in the cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// It may join one day.
+    Absent,
+    Member,
+    /// Its disk is, and it with it, until it is taken out.
+    Lost,
+    /// It was taken out, and its process stopped.
+    Removed,
+}
+
 pub(super) struct Node {
+    pub(super) place: Place,
     pub(super) id: NodeId,
     pub(super) disk: SimDisk,
     pub(super) shards: usize,
@@ -35,6 +50,8 @@ pub(super) struct Node {
     pub(super) is_paused: bool,
     /// How wrong its clock on the wall is, in milliseconds.
     pub(super) wall_error_ms: i64,
+    /// Whatever is given free on its disk is gone at once.
+    pub(super) is_squeezed: bool,
     /// A sync takes from and to so long.
     pub(super) sync: (Micros, Micros),
     /// Between two turns of a shard's thread lies up to this.
@@ -48,6 +65,8 @@ pub(super) struct Life {
     pub(super) store: Store,
     /// What its sessions route by.
     pub(super) catalog: Catalog,
+    /// The nodes that its groups count on.
+    pub(super) counted: Counted,
     /// When each shard's thread takes its next turn.
     pub(super) turns: Vec<Micros>,
     /// Before which it does not.
@@ -89,6 +108,7 @@ impl Node {
         sync: (Micros, Micros),
     ) -> Self {
         Self {
+            place: Place::Member,
             id,
             disk,
             shards,
@@ -97,6 +117,7 @@ impl Node {
             lives: 0,
             is_paused: false,
             wall_error_ms: 0,
+            is_squeezed: false,
             sync,
             busy: 0,
         }
@@ -108,7 +129,7 @@ impl Node {
         let fresh = Identity { cluster: 7, node: self.id.0, incarnation: 1 };
         let mut config = Config::new(Identity::load(&self.disk)?.unwrap_or(fresh));
         config.file_bytes = FILE_BYTES;
-        config.ballast_bytes = 0;
+        config.ballast_bytes = BALLAST_BYTES;
         let (mut wal, mut recovered) = Wal::open(self.disk.clone(), config)?;
         let mut keeper = wal.keeper();
         let genesis = genesis(members);
@@ -131,6 +152,7 @@ impl Node {
             inboxes: shards.iter().map(|_| Vec::new()).collect(),
             turns: vec![Micros::MAX; shards.len()],
             busy_until: vec![0; shards.len()],
+            counted: Counted::new(shards.len()),
             shards,
             store: Store::new(wal, keeper, metas)?,
             catalog,
@@ -140,6 +162,13 @@ impl Node {
             sessions: 0,
         };
         Ok(Found { life, logs })
+    }
+
+    /// The groups that it leads, or takes itself to lead.
+    pub(super) fn led(&self) -> Vec<GroupId> {
+        let shards = self.life.iter().flat_map(|life| &life.shards);
+        let reports = shards.flat_map(|shard| shard.report_groups(false));
+        reports.filter(|it| it.leader == Some(self.id)).map(|it| it.group).collect()
     }
 
     /// The time as this node's process sees it.
@@ -153,6 +182,31 @@ impl Node {
     /// Whether clients can connect.
     pub(super) fn is_serving(&self) -> bool {
         self.life.as_ref().is_some_and(|life| life.reconciled >= life.shards.len())
+    }
+
+    /// Whether every group that the catalog wants here is here, and has the voters that it wants.
+    pub(super) fn is_placed(&self) -> bool {
+        let Some(life) = &self.life else { return false };
+        let reports: Vec<_> =
+            life.shards.iter().flat_map(|shard| shard.report_groups(false)).collect();
+        (0..=life.catalog.group_count()).map(GroupId).all(|group| {
+            let mut wished = life.catalog.voters(group).to_vec();
+            wished.sort_unstable();
+            let found = reports.iter().find(|report| report.group == group);
+            let is_right = |it: &GroupReport| it.voters == wished && it.learners.is_empty();
+            !wished.contains(&self.id) || found.is_some_and(is_right)
+        })
+    }
+
+    /// Whether the log's share of what is held back for a full disk is there, and gives room if it is given up.
+    pub(super) fn has_ballast(&self) -> bool {
+        let held = self.disk.contents("ballast").map_or(0, |ballast| ballast.len() as u64);
+        !self.is_squeezed && held >= FILE_BYTES
+    }
+
+    /// Whether it says that its disk is full.
+    pub(super) fn is_short(&self) -> bool {
+        self.life.as_ref().is_some_and(|life| life.store.is_short())
     }
 
     /// Panics if a shard cannot say where a message is that its queues have, or keeps what is dead.
@@ -270,22 +324,18 @@ impl Life {
     }
 }
 
-/// The data groups of a cluster of so many nodes.
-pub(super) fn groups(nodes: usize) -> impl Iterator<Item = GroupId> {
-    (1..=groups_per_node(nodes) * nodes as u32).map(GroupId)
-}
-
 fn groups_per_node(nodes: usize) -> u32 {
     (GROUPS / nodes as u32).max(1)
 }
 
+/// Where the others are told to find a node.
+pub(super) fn address(node: NodeId) -> String {
+    format!("node-{}:7000", node.0)
+}
+
 /// How every cluster of these nodes begins.
 fn genesis(members: &[NodeId]) -> Genesis {
-    let info = |node: &NodeId| NodeInfo {
-        node: *node,
-        address: format!("node-{}:7000", node.0),
-        incarnation: 1,
-    };
+    let info = |node: &NodeId| NodeInfo { node: *node, address: address(*node), incarnation: 1 };
     let groups_per_node = groups_per_node(members.len());
     Genesis { nodes: members.iter().map(info).collect(), groups_per_node }
 }

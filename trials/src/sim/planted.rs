@@ -21,7 +21,7 @@ struct Planted {
     seeds: &'static str,
 }
 
-const PLANTED: [Planted; 16] = [
+const PLANTED: [Planted; 17] = [
     Planted { name: "bug_vote_not_synced", words: "before the sync", seeds: SEEDS },
     Planted {
         name: "bug_confirm_before_majority",
@@ -42,6 +42,11 @@ const PLANTED: [Planted; 16] = [
     Planted { name: "bug_purge_forgotten", words: "P1 purged", seeds: MANY_SEEDS },
     Planted { name: "bug_purge_dropped", words: "P1 purged", seeds: MANY_SEEDS },
     Planted { name: "bug_tx_torn", words: "X2 half", seeds: MANY_SEEDS },
+    Planted {
+        name: "bug_full_not_told",
+        words: "still says that its disk is full",
+        seeds: MANY_SEEDS,
+    },
     Planted { name: "bug_snapshot_first_extent", words: "lies nowhere", seeds: MANY_SEEDS },
 ];
 

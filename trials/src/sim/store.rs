@@ -4,17 +4,17 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::{Bytes, BytesMut};
 use cluster::bodies::{Run, Source as Body};
-use cluster::checkpoint::{Job, Stored};
-use cluster::copying;
-use cluster::limits::{FETCH_BYTES, LOG_FILES_KEPT};
+use cluster::entry;
+use cluster::housekeeping::{Effect, Housekeeping, LogFiles, LogRoom, Task};
+use cluster::limits::FETCH_BYTES;
 use cluster::peer::message::Message;
-use cluster::shard::{Input, Located, SegmentExtent};
-use cluster::snapshot::{Event, Incoming, Installed, Source};
+use cluster::shard::{Input, Located};
+use cluster::snapshot::Source;
 use machine::{GroupId, NodeId, QueueId};
 use raft::eraftpb::Entry;
 use wal::segments::{self, SegmentMeta};
 use wal::sim::SimDisk;
-use wal::{Checkpoint, CommitBatch, EntryAt, Error, Keeper, Reader, Wal};
+use wal::{CommitBatch, EntryAt, Error, Keeper, Reader, Wal};
 
 use super::snapshots::Desk;
 use super::watch::Mark;
@@ -31,22 +31,11 @@ pub(super) struct Append {
 
 /// Something for the flusher.
 pub(super) enum Flush {
-    Checkpoint(Job),
+    Task(Task),
     /// `to` is to get the newest checkpoint of `group`.
     SendSnapshot {
         group: GroupId,
         to: NodeId,
-    },
-    /// A part of a snapshot that comes in.
-    Chunk {
-        from: NodeId,
-        chunk: Bytes,
-    },
-    /// Whether a group takes the snapshot that has come.
-    InstallSnapshot {
-        group: GroupId,
-        index: u64,
-        accept: bool,
     },
 }
 
@@ -69,28 +58,43 @@ pub(super) enum Reading {
     Entries { group: GroupId, number: u64, entries: Vec<EntryAt> },
 }
 
+/// What the log's writer has in hand.
+#[derive(Default)]
+struct Writing {
+    batches: Vec<CommitBatch>,
+    /// Shard, number and count of entries of each.
+    owners: Vec<(usize, u64, usize)>,
+    marks: Vec<Vec<(u32, Mark)>>,
+    /// So many of them have room.
+    ready: usize,
+}
+
 pub(super) struct Store {
     wal: Wal<SimDisk>,
     reader: Reader<SimDisk>,
-    keeper: Keeper<SimDisk>,
+    house: Housekeeping<SimDisk>,
+    files: LogFiles<SimDisk>,
+    room: LogRoom,
+    /// The house has no room for checkpoints.
+    is_short: bool,
     segments: BTreeMap<(GroupId, u64), segments::Reader<SimDisk>>,
-    metas: BTreeMap<GroupId, Vec<SegmentMeta>>,
-    asked: Vec<GroupId>,
     pub(super) appends: VecDeque<Append>,
-    /// What the writer has in hand.
-    pub(super) writing: Option<Vec<Append>>,
+    writing: Option<Writing>,
     /// What shards are to hear of the writing.
     pub(super) told: Vec<(usize, Input)>,
     pub(super) readings: VecDeque<Reading>,
     pub(super) is_reading: bool,
     pub(super) flushes: VecDeque<Flush>,
-    incoming: Incoming<SimDisk>,
     pub(super) desk: Desk,
     pub(super) checkpoints: u64,
+    /// Turns of the writer and the flusher that found the disk full.
+    pub(super) refused: u64,
 }
 
 /// Zero-filled per step of housekeeping.
 const FILL_BYTES: u64 = 32 << 10;
+/// What checkpoints leave free of the disk.
+const DISK_FREE_LIMIT: u64 = 32 << 10;
 
 impl Store {
     pub(super) fn new(
@@ -98,55 +102,87 @@ impl Store {
         keeper: Keeper<SimDisk>,
         metas: BTreeMap<GroupId, Vec<SegmentMeta>>,
     ) -> Result<Self, Error> {
-        let reader = wal.reader();
-        let mut opened = BTreeMap::new();
-        for (group, metas) in &metas {
-            for meta in metas {
-                opened.insert((*group, meta.number), keeper.open_segment(group.0, meta)?);
-            }
-        }
-        Ok(Self {
+        let (reader, files) = (wal.reader(), LogFiles::new(keeper.preparer()));
+        let mut effects = Vec::new();
+        let house = Housekeeping::new(keeper, reader.clone(), metas, &mut effects)?;
+        let mut store = Self {
             wal,
             reader,
-            keeper,
-            segments: opened,
-            metas,
-            asked: Vec::new(),
+            house: house.heeding(DISK_FREE_LIMIT),
+            files,
+            room: LogRoom::default(),
+            is_short: false,
+            segments: BTreeMap::new(),
             appends: VecDeque::new(),
             writing: None,
             told: Vec::new(),
             readings: VecDeque::new(),
             is_reading: false,
             flushes: VecDeque::new(),
-            incoming: Incoming::default(),
             desk: Desk::default(),
             checkpoints: 0,
-        })
+            refused: 0,
+        };
+        store.done(effects);
+        Ok(store)
+    }
+
+    /// Whether the writer has something in hand.
+    pub(super) fn is_writing(&self) -> bool {
+        self.writing.is_some()
     }
 
     /// The writer takes the first `count` that wait.
     pub(super) fn take(&mut self, count: usize) {
-        self.writing = Some(self.appends.drain(..count.min(self.appends.len())).collect());
+        let mut writing = Writing::default();
+        for append in self.appends.drain(..count.min(self.appends.len())) {
+            let Append { shard, number, batch, entries, marks } = append;
+            writing.batches.push(batch);
+            writing.owners.push((shard, number, entries));
+            writing.marks.push(marks);
+        }
+        self.writing = Some(writing);
+    }
+
+    /// Whether what the writer has in hand can be written: a full disk holds it back. What does not go into
+    /// the same file waits behind it.
+    pub(super) fn has_room(&mut self, now_ms: u64) -> bool {
+        let Some(writing) = &mut self.writing else { return true };
+        let Some(count) = self.room.find(now_ms, &mut self.wal, &writing.batches) else {
+            self.refused += 1;
+            return false;
+        };
+        writing.ready = count;
+        true
+    }
+
+    /// Whether publishers wait because the disk is full.
+    pub(super) fn is_short(&self) -> bool {
+        self.is_short || self.room.is_short()
     }
 
     /// One write and one sync for what the writer has in hand. Says what is durable now.
     pub(super) fn write(&mut self) -> Result<Vec<(u32, Mark)>, Error> {
-        let waiting = self.writing.as_mut().map(std::mem::take).unwrap_or_default();
-        if waiting.is_empty() {
+        let Some(writing) = self.writing.as_mut() else { return Ok(Vec::new()) };
+        let count = std::mem::take(&mut writing.ready);
+        if count == 0 {
             return Ok(Vec::new());
         }
-        let (mut owners, mut batches, mut durable) = (Vec::new(), Vec::new(), Vec::new());
-        for Append { shard, number, batch, entries, marks } in waiting {
-            owners.push((shard, number, entries));
-            batches.push(batch);
-            durable.extend(marks);
-        }
+        let batches = writing.batches.drain(..count).collect();
+        let owners: Vec<_> = writing.owners.drain(..count).collect();
+        let marks = writing.marks.drain(..count).flatten().collect();
         let mut places = self.wal.commit(batches)?.into_places().into_iter();
         for (shard, number, entries) in owners {
             let places = places.by_ref().take(entries).collect();
             self.told.push((shard, Input::Synced { number, places }));
         }
-        Ok(durable)
+        Ok(marks)
+    }
+
+    /// The shards hear of it. The writer has nothing in hand any more, but for what waits for another file.
+    pub(super) fn written(&mut self) -> Vec<(usize, Input)> {
+        self.writing.take_if(|writing| writing.batches.is_empty());
+        std::mem::take(&mut self.told)
     }
 
     /// Reads what waits first.
@@ -186,15 +222,13 @@ impl Store {
     /// From the first on, as many as are still in the log.
     fn entries(&self, wanted: Vec<EntryAt>) -> Result<Vec<Entry>, Error> {
         let mut entries = Vec::new();
-        for EntryAt { index, term, place } in wanted {
-            let data = match self.reader.read(place) {
+        for at in wanted {
+            let data = match self.reader.read(at.place) {
                 Ok(data) => data,
                 Err(Error::Gone) => break,
                 Err(error) => return Err(error),
             };
-            let mut entry = Entry::default();
-            (entry.index, entry.term, entry.data) = (index, term, data);
-            entries.push(entry);
+            entries.push(entry::from_disk(&at, data).expect("this program wrote it"));
         }
         Ok(entries)
     }
@@ -224,122 +258,66 @@ impl Store {
         }
     }
 
-    /// A little housekeeping: the next log file, groups that must let go of the oldest, and one
-    /// group's segments, which may be mostly dead.
-    pub(super) fn keep(&mut self, nth: usize) -> Result<Vec<(GroupId, Input)>, Error> {
-        if self.keeper.preparer().prepare_next(FILL_BYTES)? {
-            self.keeper.preparer().remove_spare()?;
+    /// A little housekeeping: the next log file, groups that must let go of the oldest, and segments that may
+    /// be mostly dead.
+    pub(super) fn keep(&mut self, now_ms: u64, reviews: bool) -> Result<Vec<Flushed>, Error> {
+        self.files.prepare(now_ms, FILL_BYTES)?;
+        let mut effects = Vec::new();
+        self.house.keep(now_ms, &mut effects)?;
+        if reviews {
+            self.house.review(now_ms, 0, &mut effects);
         }
-        let held = self.keeper.files().iter().filter(|file| !file.holds.is_empty()).count();
-        let mut inputs = Vec::new();
-        if held > LOG_FILES_KEPT {
-            for (group, _) in self.keeper.blocking(self.keeper.oldest_needed()) {
-                let group = GroupId(group);
-                if !self.asked.contains(&group) {
-                    self.asked.push(group);
-                    inputs.push((group, Input::WantCheckpoint { group }));
-                }
-            }
-        }
-        let groups: Vec<_> = self.metas.iter().filter(|(_, metas)| !metas.is_empty()).collect();
-        if let Some((group, metas)) = groups.get(nth % groups.len().max(1)) {
-            let extents = metas.iter().flat_map(|meta| &meta.extents);
-            let held = extents.map(|extent| SegmentExtent {
-                queue: QueueId(extent.queue),
-                first_seq: extent.first_seq,
-                last_seq: extent.last_seq,
-                count: extent.count,
-            });
-            let (group, held) = (**group, held.collect());
-            inputs.push((group, Input::ReviewSegments { group, held }));
-        }
-        Ok(inputs)
+        Ok(self.done(effects))
     }
 
-    /// Does what waits first, and installs what was accepted.
+    /// Does what waits first.
     pub(super) fn flush(&mut self, now_ms: u64) -> Result<Vec<Flushed>, Error> {
-        let mut flushed = Vec::new();
+        let mut effects = Vec::new();
         match self.flushes.pop_front() {
             None => {}
-            // It is done once the snapshot is there, or has failed.
-            Some(Flush::Checkpoint(job)) if self.incoming.is_receiving(job.group) => {
-                let group = job.group;
-                flushed.push(Flushed::Tell(group, Input::CheckpointFailed { group }));
-            }
-            Some(Flush::Checkpoint(job)) => flushed.push(self.checkpoint(job)?),
-            Some(Flush::SendSnapshot { group, to }) => match self.source(group)? {
+            Some(Flush::Task(task)) => self.house.perform(now_ms, task, &mut effects)?,
+            Some(Flush::SendSnapshot { group, to }) => match self.source(group) {
                 Some(source) => self.desk.begin(to, source),
                 None => {
                     let (index, term, done) = (0, 0, false);
                     let sent = Input::SnapshotSent { group, to, index, term, done };
-                    flushed.push(Flushed::Tell(group, sent));
+                    effects.push(Effect::Tell(group, sent));
                 }
             },
-            Some(Flush::Chunk { from, chunk }) => {
-                let mut events = Vec::new();
-                self.incoming.chunk(now_ms, &mut self.keeper, from, &chunk, &mut events)?;
-                flushed.extend(events.into_iter().map(heard));
-            }
-            Some(Flush::InstallSnapshot { group, index, accept }) => {
-                let mut events = Vec::new();
-                self.incoming.decide(group, index, accept, &mut events);
-                flushed.extend(events.into_iter().map(heard));
-            }
         }
-        let mut events = Vec::new();
-        while let Some(installed) = self.incoming.install(&mut self.keeper, &mut events)? {
-            let Installed { group, index, term, state, stored, segments, .. } = installed;
-            self.asked.retain(|asked| *asked != group);
-            self.open(group, segments)?;
-            flushed.push(Flushed::Installed { group, index });
-            let installed = Input::SnapshotInstalled { group, index, term, state, stored };
-            flushed.push(Flushed::Tell(group, installed));
-            flushed.extend(events.drain(..).map(heard));
-        }
-        Ok(flushed)
+        Ok(self.done(effects))
     }
 
-    fn checkpoint(&mut self, job: Job) -> Result<Flushed, Error> {
-        let Job { group, index, term, state, messages, live } = job;
-        self.asked.retain(|asked| *asked != group);
-        let before = self.metas.remove(&group).unwrap_or_default();
-        let live = live.into_iter().map(|(queue, live)| (queue.0, live.ranges().collect()));
-        let mut metas = self.keeper.compact(group.0, before, &live.collect())?;
-        metas.extend(copying::copy(&mut self.keeper, &self.reader, group, &messages)?);
-        let segments = metas.clone();
-        self.keeper.install(Checkpoint { group: group.0, index, term, state, segments })?;
-        self.checkpoints += 1;
-        let stored = Stored::of(&metas);
-        self.open(group, metas)?;
-        Ok(Flushed::Tell(group, Input::Checkpointed { group, index, stored }))
-    }
-
-    /// The segments of `group` from now on.
-    fn open(&mut self, group: GroupId, metas: Vec<SegmentMeta>) -> Result<(), Error> {
-        self.segments.retain(|(of, _), _| *of != group);
-        for meta in &metas {
-            let reader = self.keeper.open_segment(group.0, meta)?;
-            self.segments.insert((group, meta.number), reader);
+    /// What the world is to do of what the house wants.
+    fn done(&mut self, effects: Vec<Effect<SimDisk>>) -> Vec<Flushed> {
+        let mut flushed = Vec::new();
+        for effect in effects {
+            match effect {
+                Effect::Tell(group, input) => flushed.push(Flushed::Tell(group, input)),
+                Effect::Say(to, message) => flushed.push(Flushed::Say(to, message)),
+                Effect::Opened { group, segment, reader } => {
+                    self.segments.insert((group, segment), reader);
+                }
+                Effect::Closed { group, segment } => drop(self.segments.remove(&(group, segment))),
+                Effect::Checkpointed { .. } => self.checkpoints += 1,
+                Effect::Installed { group, index } => {
+                    flushed.push(Flushed::Installed { group, index });
+                }
+                Effect::Short(is_short) => {
+                    self.is_short = is_short;
+                    self.refused += u64::from(is_short);
+                }
+            }
         }
-        self.metas.insert(group, metas);
-        Ok(())
+        flushed
     }
 
     /// The newest checkpoint of `group`, with its segments open.
-    fn source(&self, group: GroupId) -> Result<Option<Source<SimDisk>>, Error> {
-        let Some(checkpoint) = self.keeper.checkpoint(group.0).cloned() else { return Ok(None) };
-        let open = |meta| self.keeper.open_segment(group.0, meta);
-        let segments = checkpoint.segments.iter().map(open).collect::<Result<_, _>>()?;
-        Ok(Some(Source { checkpoint, segments }))
-    }
-}
-
-fn heard(event: Event) -> Flushed {
-    match event {
-        Event::Tell { to, message } => Flushed::Say(to, message),
-        Event::Arrived { group, from, index, term } => {
-            Flushed::Tell(group, Input::SnapshotArrived { group, from, index, term })
-        }
+    fn source(&self, group: GroupId) -> Option<Source<SimDisk>> {
+        let checkpoint = self.house.newest(group)?.clone();
+        let open = |meta: &SegmentMeta| self.segments.get(&(group, meta.number)).cloned();
+        let segments = checkpoint.segments.iter().map(open).collect::<Option<_>>()?;
+        Some(Source { checkpoint, segments })
     }
 }
 

@@ -3,7 +3,7 @@ use crate::checker::Verdict;
 
 /// Short: what a seed does is then seen soon, and there can be many.
 fn short(nodes: usize) -> Size {
-    Size { nodes, load_ms: 1_500, healed_ms: 700, damages: false }
+    Size { nodes, load_ms: 1_500, healed_ms: 700, damages: false, changes_members: false }
 }
 
 fn holds(seeds: std::ops::Range<u64>, size: Size) -> Counts {
@@ -79,6 +79,27 @@ fn a_node_whose_files_are_damaged_comes_back_by_the_others() {
     assert!(damages > 0);
 }
 
+/// How often something was done in these seeds, which are all valid.
+fn done(seeds: impl Iterator<Item = u64>, size: Size, what: &[&str]) -> (u64, Counts) {
+    let (mut done, mut all) = (0, Counts::default());
+    for seed in seeds {
+        let Outcome { report, harms, counts, lines, .. } = run(seed, size);
+        let story = lines.join("\n");
+        assert_eq!(report.verdict(), Verdict::Valid, "seed {seed} of {size:?}: {report}\n{story}");
+        done += what.iter().filter_map(|what| harms.get(what)).sum::<u64>();
+        all.refused += counts.refused;
+    }
+    (done, all)
+}
+
+#[test]
+fn full_disks_hold_everything_back_and_end_nothing() {
+    let size = Size { load_ms: 4_000, ..short(3) };
+    let what = ["full disk", "full disks", "full disks of all"];
+    let (count, counts) = done((2..26).step_by(3), size, &what);
+    assert!(count > 4 && counts.refused > 20, "{count} times, {counts:?}");
+}
+
 #[test]
 fn settles_dead_letters_and_times_are_judged() {
     let mut judged = (0, 0, 0);
@@ -135,6 +156,36 @@ fn a_leader_that_is_cut_off_answers_its_publishers() {
 }
 
 #[test]
+fn who_waits_for_a_leader_that_leads_no_more_is_answered() {
+    let size = Size { nodes: 5, damages: true, ..Size::default() };
+    holds(20..21, size);
+    holds(10_356..10_357, size);
+    // There nodes go one after the other, each without a word.
+    holds(100_236..100_237, size);
+}
+
+#[test]
+fn a_damaged_node_on_a_full_disk_waits_for_room() {
+    holds(113..114, Size { damages: true, ..Size::default() });
+}
+
+#[test]
+fn a_leader_needs_the_old_voters_too_until_the_new_ones_are_alone() {
+    let size = Size { nodes: 5, damages: true, changes_members: true, ..Size::default() };
+    holds(20_077..20_078, size);
+}
+
+/// In the order of the seeds: a catalog of two voters lets one of them go, a removed node is elected, a node is removed
+/// from a catalog of two, a new one starts beside it, a queue lies in the memory of one that is removed, a removed node
+/// leads that never hears of it, and a consumer waits for the memory of one that is gone.
+#[test]
+fn nodes_join_and_go_and_are_replaced() {
+    for seed in [4, 21, 37, 41, 73, 20_056, 20_084] {
+        holds(seed..seed + 1, Size { changes_members: true, ..Size::default() });
+    }
+}
+
+#[test]
 fn a_follower_that_catches_up_writes_what_fits_the_log() {
     holds(12..14, Size::default());
 }
@@ -188,4 +239,10 @@ fn queues_in_the_memory_of_an_earlier_life_do_not_come_back_with_the_log() {
 #[test]
 fn a_node_that_has_not_reached_most_since_its_start_refuses_its_publishers_soon() {
     holds(60_011..60_012, Size { nodes: 5, damages: true, ..Size::default() });
+}
+
+#[test]
+fn what_waits_for_more_than_one_file_waits_for_a_full_disk() {
+    holds(23..24, Size::default());
+    holds(35..36, Size::default());
 }

@@ -44,15 +44,23 @@ pub(super) struct Status {
     pub(super) is_leader: bool,
     pub(super) commit: u64,
     pub(super) applied: u64,
+    /// Those of which a majority has all that is committed, a bit for each.
+    pub(super) voters: u64,
     /// Of the machine, if it was asked for.
     pub(super) digest: Option<u64>,
 }
 
 impl std::fmt::Display for Status {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { group, term, is_leader, commit, applied, .. } = self;
+        let Self { group, term, is_leader, commit, applied, voters, .. } = self;
         let leads = if *is_leader { " leads" } else { "" };
-        write!(f, "[group {}{leads} term {term} commit {commit} applied {applied}]", group.0)
+        let voters: Vec<u32> =
+            (1..=u64::BITS).filter(|node| voters >> (node - 1) & 1 == 1).collect();
+        write!(
+            f,
+            "[group {}{leads} of {voters:?} term {term} commit {commit} applied {applied}]",
+            group.0
+        )
     }
 }
 
@@ -80,6 +88,8 @@ pub(super) struct Watch {
     committed: BTreeMap<(u32, u64), Rc<Record>>,
     leaders: BTreeMap<(u32, u64), usize>,
     digests: BTreeMap<(u32, u64), (usize, u64)>,
+    /// By group, the voters at the highest index that anybody has applied.
+    voters: BTreeMap<u32, (u64, u64)>,
     places: BTreeMap<(QueueId, u64), String>,
     copies: BTreeMap<(QueueId, String), u64>,
     /// The node whose disk was damaged: what was on it may not be.
@@ -255,10 +265,16 @@ impl Watch {
             return;
         }
         let holders = self.holders.get(&(group.0, id.to_owned()));
+        // What was removed does not count, whatever it has.
+        let voters = self.voters.get(&group.0).map(|(_, voters)| *voters);
+        let of = voters.map_or(self.nodes.min(REPLICAS), |voters| voters.count_ones() as usize);
+        let votes = |node: &usize| voters.is_none_or(|voters| voters >> node & 1 == 1);
         // It may have been on the damaged disk when that counted.
         let damaged = self.damaged.filter(|node| holders.is_none_or(|it| !it.contains_key(node)));
-        let count = holders.map_or(0, BTreeMap::len) + usize::from(damaged.is_some());
-        if count * 2 <= self.nodes.min(REPLICAS) {
+        let damaged = damaged.filter(votes);
+        let held = holders.map_or(0, |it| it.keys().filter(|node| votes(node)).count());
+        let count = held + usize::from(damaged.is_some());
+        if count * 2 <= of {
             let on: Vec<usize> =
                 holders.into_iter().flat_map(BTreeMap::keys).map(|node| node + 1).collect();
             self.violated(format!("{id} was confirmed, and synced in group {} on {on:?}", group.0));
@@ -292,7 +308,11 @@ impl Watch {
 
     /// How `node` stands with a group. True if it has just become its leader.
     pub(super) fn stands(&mut self, node: usize, status: &Status) -> bool {
-        let Status { group, term, is_leader, commit, applied, digest } = *status;
+        let Status { group, term, is_leader, commit, applied, voters, digest } = *status;
+        let known = self.voters.entry(group.0).or_default();
+        if applied >= known.0 && voters != 0 {
+            *known = (applied, voters);
+        }
         let mut is_new = false;
         if is_leader {
             let leader = *self.leaders.entry((group.0, term)).or_insert_with(|| {

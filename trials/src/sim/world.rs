@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use cluster::Answer;
+use cluster::housekeeping::Task;
 use cluster::peer::message::Message;
 use cluster::shard::Output;
 use cluster::snapshot;
@@ -11,11 +12,12 @@ use wal::sim::{Fault, SimDisk};
 
 use super::agenda::{Agenda, Event, Micros};
 use super::clients::{Clients, Outside};
+use super::disks::{FLUSH, READ};
 use super::nemesis::Nemesis;
 use super::network::{By, Network, Told};
-use super::node::{self, Node, home};
-use super::snapshots::Errand;
-use super::store::{Append, Flush, Flushed, Reading};
+use super::node::{Node, Place, home};
+use super::operator::Operator;
+use super::store::{Append, Flush, Reading};
 use super::watch::{Leader, Watch};
 use super::{Diary, states};
 use crate::history::What;
@@ -25,13 +27,11 @@ use crate::workload::Chance;
 const TURN: (Micros, Micros) = (5, 120);
 /// A sync of a healthy disk, from and to.
 const SYNC: (Micros, Micros) = (150, 2_500);
-/// Appends written with one sync.
-const WRITE_COUNT: u64 = 8;
-const READ: (Micros, Micros) = (50, 900);
-const FLUSH: (Micros, Micros) = (2_000, 25_000);
 const LOOK: Micros = 50_000;
 /// A node that cannot reach a majority answers its publishers within this time.
 const ANSWERS_ALONE: Micros = 2_800_000;
+/// Nodes that may join.
+const JOINERS: usize = 2;
 /// Lines that are kept for the story of a seed that fails.
 const LINES_MAX: usize = 400;
 
@@ -53,19 +53,29 @@ pub(super) struct World {
     pub(super) nemesis: Nemesis,
     pub(super) watch: Watch,
     pub(super) clients: Clients,
+    pub(super) operator: Operator,
+    /// Nodes join, go and are replaced.
+    pub(super) changes_members: bool,
+    /// Nodes that made the cluster.
+    founders: usize,
     /// The groups of which each node cannot reach a majority, since when, and whether that was held against it.
     alone: Vec<BTreeMap<GroupId, (Micros, bool)>>,
+    /// Whom each node reaches.
+    reached: Vec<Vec<usize>>,
     answers: Vec<(usize, SessionId, Answer)>,
     pub(super) lines: Vec<String>,
     pub(super) crashes: u64,
     pub(super) power_cuts: u64,
     /// Of processes that are no more.
-    checkpoints: u64,
+    pub(super) checkpoints: u64,
+    pub(super) refused: u64,
     pub(super) snapshots: u64,
 }
 
 impl World {
-    pub(super) fn new(seed: u64, nodes: usize) -> Self {
+    pub(super) fn new(seed: u64, founders: usize, changes_members: bool) -> Self {
+        let changes_members = founders >= 3 && changes_members;
+        let nodes = if changes_members { founders + JOINERS } else { founders };
         let mut chance = Chance::new(seed);
         let mut agenda = Agenda::default();
         let mut diary = Diary::default();
@@ -76,7 +86,11 @@ impl World {
             let disk = SimDisk::new(chance.number());
             let shards = chance.within(1, 3) as usize;
             let id = NodeId(number as u64 + 1);
-            all.push(Node::new(id, disk, shards, chance.number(), SYNC));
+            let mut node = Node::new(id, disk, shards, chance.number(), SYNC);
+            if number >= founders {
+                node.place = Place::Absent;
+            }
+            all.push(node);
             agenda.after(chance.within(0, 200_000), Event::Start { node: number });
         }
         agenda.after(LOOK, Event::Look);
@@ -105,15 +119,20 @@ impl World {
             diary,
             network,
             nemesis: Nemesis::new(seed),
-            watch: Watch::new(nodes),
+            watch: Watch::new(founders),
             clients,
+            operator: Operator::default(),
+            changes_members,
+            founders,
             alone: vec![BTreeMap::new(); nodes],
+            reached: vec![Vec::new(); nodes],
             nodes: all,
             answers: Vec::new(),
             lines: Vec::new(),
             crashes: 0,
             power_cuts: 0,
             checkpoints: 0,
+            refused: 0,
             snapshots: 0,
         }
     }
@@ -142,7 +161,7 @@ impl World {
         }
     }
 
-    fn protocol(&mut self, text: String) {
+    pub(super) fn protocol(&mut self, text: String) {
         self.line(&text);
         self.diary.saw("world", What::Protocol { text });
     }
@@ -165,6 +184,7 @@ impl World {
         match event {
             Event::Step { node, shard, life } => self.step(node, shard, life),
             Event::Written { node, life } => self.written(node, life),
+            Event::Room { node, life } => self.look_for_room(node, life),
             Event::Read { node, life } => self.read(node, life),
             Event::Flush { node, life } => self.flush(node, life),
             Event::Arrive { from, to, generation } => self.arrive(from, to, generation),
@@ -210,6 +230,7 @@ impl World {
                 self.agenda.after(next, event);
                 self.ask_clients(Clients::control_acts);
             }
+            Event::Operator => self.operate(),
             Event::Porter { node } => {
                 let next = self.chance.within(20_000, 200_000);
                 self.agenda.after(next, event);
@@ -241,6 +262,9 @@ impl World {
                 if home(session) != node {
                     let text = format!("node {} answers {session:?}", node + 1);
                     self.protocol(text);
+                    continue;
+                }
+                if self.operator_hears(session, &answer) {
                     continue;
                 }
                 self.ask_clients(|clients, outside| {
@@ -275,7 +299,7 @@ impl World {
     }
 
     /// Whether an event of `life` still means something to `node`.
-    fn is_live(&self, node: usize, life: u64) -> bool {
+    pub(super) fn is_live(&self, node: usize, life: u64) -> bool {
         let found = &self.nodes[node];
         found.lives == life && found.life.is_some()
     }
@@ -299,7 +323,7 @@ impl World {
         for (from, message) in snapshot::divert(&mut life.inboxes[shard]) {
             match message {
                 Message::Snapshot { chunk, .. } if !snapshot::is_answer(&chunk) => {
-                    chunks.push(Flush::Chunk { from, chunk });
+                    chunks.push(Flush::Task(Task::Chunk { from, chunk }));
                 }
                 answer => {
                     life.store.desk.hear(from, answer, time);
@@ -346,7 +370,7 @@ impl World {
 
     /// Does what a shard wants.
     fn perform(&mut self, node: usize, shard: usize, outputs: Vec<Output>) {
-        let mut forwarded = false;
+        let (mut forwarded, mut is_other) = (false, false);
         for output in outputs {
             let Some(life) = &mut self.nodes[node].life else { return };
             match output {
@@ -368,21 +392,33 @@ impl World {
                     life.inboxes[shard].push(input);
                     forwarded = true;
                 }
-                Output::CatalogReplaced { catalog } => life.catalog = *catalog,
+                Output::CatalogReplaced { catalog } => {
+                    life.catalog = *catalog;
+                    is_other = true;
+                }
                 Output::SendSnapshot { group, to } => {
                     self.flush_soon(node, Flush::SendSnapshot { group, to });
                 }
                 Output::InstallSnapshot { group, index, accept } => {
-                    self.flush_soon(node, Flush::InstallSnapshot { group, index, accept });
+                    let task = Task::InstallSnapshot { group, index, accept };
+                    self.flush_soon(node, Flush::Task(task));
                 }
                 Output::CatalogApplied { at, entry, forwards } => {
                     forwarded |= !forwards.is_empty();
                     for (shard, input) in forwards {
                         life.inboxes[shard].push(input);
                     }
+                    let before = life.catalog.membership_version();
                     life.route_by(at, &entry);
+                    is_other |= life.catalog.membership_version() != before;
                 }
-                Output::Checkpoint(job) => self.flush_soon(node, Flush::Checkpoint(job)),
+                Output::Checkpoint(job) => {
+                    self.flush_soon(node, Flush::Task(Task::Checkpoint(job)));
+                }
+                Output::CountsOn { nodes } => {
+                    life.counted.set(shard, nodes);
+                    is_other = true;
+                }
                 Output::Reconciled => {
                     life.reconciled += 1;
                     if self.nodes[node].is_serving() {
@@ -395,6 +431,9 @@ impl World {
                 }
             }
         }
+        if is_other {
+            self.follow(node);
+        }
         if forwarded {
             self.wake(node);
         }
@@ -402,149 +441,21 @@ impl World {
         self.start_reading(node);
     }
 
-    fn flush_soon(&mut self, node: usize, flush: Flush) {
-        let soon = match flush {
-            Flush::Checkpoint(_) => self.chance.within(FLUSH.0, FLUSH.1),
-            _ => self.chance.within(READ.0, READ.1),
-        };
-        let number = self.nodes[node].lives;
-        let Some(life) = &mut self.nodes[node].life else { return };
-        life.store.flushes.push_back(flush);
-        self.agenda.after(soon, Event::Flush { node, life: number });
+    /// A node does not talk any more to those that its catalog knows to be removed, once no group counts on them.
+    fn follow(&mut self, node: usize) {
+        for other in 0..self.nodes.len() {
+            let Some(life) = &self.nodes[node].life else { return };
+            let is_gone = life.counted.is_gone(&life.catalog, self.nodes[other].id);
+            if other != node && is_gone && self.network.bar((node, other)) {
+                let told = self.network.give_up((node, other), &mut self.chance, &mut self.agenda);
+                told.into_iter().for_each(|told| self.tell(told));
+            }
+        }
     }
 
-    fn say(&mut self, node: usize, to: NodeId, by: By, message: &Message) {
+    pub(super) fn say(&mut self, node: usize, to: NodeId, by: By, message: &Message) {
         let to = to.0 as usize - 1;
         self.network.send((node, to), by, message, &mut self.chance, &mut self.agenda);
-    }
-
-    /// The writer takes what waits, unless it has something in hand. Some of what it writes is on
-    /// disk long before anybody hears of it.
-    fn start_writing(&mut self, node: usize) {
-        let (number, sync) = (self.nodes[node].lives, self.nodes[node].sync);
-        let Some(life) = &mut self.nodes[node].life else { return };
-        if life.store.writing.is_some() || life.store.appends.is_empty() {
-            return;
-        }
-        life.store.take(self.chance.within(1, WRITE_COUNT + 1) as usize);
-        let takes = self.chance.within(sync.0, sync.1);
-        self.agenda.after(takes, Event::Written { node, life: number });
-        if self.chance.percent(50) {
-            self.write(node);
-        }
-    }
-
-    fn write(&mut self, node: usize) {
-        let Some(life) = &mut self.nodes[node].life else { return };
-        match life.store.write() {
-            Ok(marks) => self.watch.synced(node, marks),
-            Err(error) => self.disk_failed(node, &error),
-        }
-    }
-
-    fn written(&mut self, node: usize, number: u64) {
-        if !self.is_live(node, number) {
-            return;
-        }
-        if self.nodes[node].is_paused {
-            // The call returns, and the thread hears of it when the process goes on.
-            return self.agenda.after(50_000, Event::Written { node, life: number });
-        }
-        self.write(node);
-        let Some(life) = &mut self.nodes[node].life else { return };
-        life.store.writing = None;
-        for (shard, input) in std::mem::take(&mut life.store.told) {
-            life.inboxes[shard].push(input);
-        }
-        self.wake(node);
-        self.start_writing(node);
-    }
-
-    fn start_reading(&mut self, node: usize) {
-        let number = self.nodes[node].lives;
-        let Some(life) = &mut self.nodes[node].life else { return };
-        if !life.store.is_reading && !life.store.readings.is_empty() {
-            life.store.is_reading = true;
-            let soon = self.chance.within(READ.0, READ.1);
-            self.agenda.after(soon, Event::Read { node, life: number });
-        }
-    }
-
-    fn read(&mut self, node: usize, number: u64) {
-        if !self.is_live(node, number) {
-            return;
-        }
-        if self.nodes[node].is_paused {
-            return self.agenda.after(50_000, Event::Read { node, life: number });
-        }
-        let Some(life) = &mut self.nodes[node].life else { return };
-        life.store.is_reading = false;
-        match life.store.read() {
-            Ok(read) => {
-                read.into_iter().for_each(|(group, input)| life.tell_group(group, input));
-                self.wake(node);
-                self.start_reading(node);
-            }
-            Err(error) => self.disk_failed(node, &error),
-        }
-    }
-
-    /// The flusher does what waits, the sender of snapshots goes on, and the house is kept.
-    fn flush(&mut self, node: usize, number: u64) {
-        if !self.is_live(node, number) || self.nodes[node].is_paused {
-            return;
-        }
-        let (now, nth) = (self.agenda.now(), self.chance.within(0, 1 << 16) as usize);
-        let keeps = self.chance.percent(30);
-        let Some(life) = &mut self.nodes[node].life else { return };
-        let mut errands = Vec::new();
-        let mut work = || {
-            let mut flushed = life.store.flush(now / 1000)?;
-            life.store.desk.go_on(now, &mut errands)?;
-            let kept = if keeps { life.store.keep(nth)? } else { Vec::new() };
-            flushed.extend(kept.into_iter().map(|(group, input)| Flushed::Tell(group, input)));
-            Ok::<_, wal::Error>(flushed)
-        };
-        let flushed = match work() {
-            Ok(flushed) => flushed,
-            Err(error) => return self.disk_failed(node, &error),
-        };
-        if life.store.desk.is_busy() {
-            // Unless it is called before: patience ends some time.
-            let soon = if errands.is_empty() { FLUSH.1 } else { READ.1 };
-            self.agenda.after(soon, Event::Flush { node, life: number });
-        }
-        for flushed in flushed {
-            match flushed {
-                Flushed::Tell(group, input) => {
-                    if let Some(life) = &mut self.nodes[node].life {
-                        life.tell_group(group, input);
-                    }
-                }
-                Flushed::Say(to, message) => self.say(node, to, By::Data, &message),
-                Flushed::Installed { group, index } => {
-                    self.line(&format!(
-                        "node {} has a snapshot of group {} at {index}",
-                        node + 1,
-                        group.0
-                    ));
-                    self.snapshots += 1;
-                    self.watch.installed(node, group.0, index);
-                }
-            }
-        }
-        for errand in errands {
-            match errand {
-                Errand::Say(to, message) => self.say(node, to, By::Data, &message),
-                Errand::Carry(to, message) => self.say(node, to, By::Bulk, &message),
-                Errand::Tell(group, input) => {
-                    if let Some(life) = &mut self.nodes[node].life {
-                        life.tell_group(group, input);
-                    }
-                }
-            }
-        }
-        self.wake(node);
     }
 
     fn arrive(&mut self, from: usize, to: usize, generation: u64) {
@@ -576,21 +487,10 @@ impl World {
         }
     }
 
-    /// A node stops at the first failure of its disk; the process is then gone.
-    fn disk_failed(&mut self, node: usize, error: &wal::Error) {
-        self.line(&format!("node {}: {error}", node + 1));
-        // A disk that nobody broke does not fail.
-        let is_damaged = self.nemesis.damaged == Some(node);
-        if !is_damaged && (self.nemesis.is_over || !matches!(error, wal::Error::Disk { .. })) {
-            self.protocol(format!("node {} stops: {error}", node + 1));
-        }
-        let is_cut = self.chance.percent(70);
-        self.crash(node, if is_cut { Death::PowerCut } else { Death::Kill });
-    }
-
     pub(super) fn crash(&mut self, node: usize, death: Death) {
         let Some(life) = self.nodes[node].life.take() else { return };
         self.checkpoints += life.store.checkpoints;
+        self.refused += life.store.refused;
         drop(life);
         self.crashes += 1;
         self.nodes[node].is_paused = false;
@@ -612,7 +512,7 @@ impl World {
         self.diary.saw("world", What::Fault { kind, node: number, t0, t1, sectors: 0 });
     }
 
-    fn fall(&mut self, node: usize, death: Death) {
+    pub(super) fn fall(&mut self, node: usize, death: Death) {
         match death {
             Death::Kill => self.nodes[node].disk.kill(),
             Death::PowerCut => {
@@ -623,22 +523,36 @@ impl World {
     }
 
     fn start(&mut self, node: usize) {
-        if self.nodes[node].life.is_some() {
+        if self.nodes[node].life.is_some() || self.nodes[node].place != Place::Member {
             return;
         }
         if !self.nemesis.is_over && self.chance.percent(10) {
             let count = self.chance.within(1, 40);
             self.nodes[node].disk.fail_at(count, Fault::PowerOff);
         }
-        let members: Vec<NodeId> = self.nodes.iter().map(|node| node.id).collect();
+        let founders: Vec<NodeId> =
+            self.nodes[..self.founders].iter().map(|node| node.id).collect();
         let now = self.agenda.now();
-        match self.nodes[node].recover(&members, now) {
+        let has_ballast = self.nodes[node].has_ballast();
+        match self.nodes[node].recover(&founders, now) {
             Ok(found) => {
                 self.watch.recovered(node, &found.logs);
                 self.nodes[node].life = Some(found.life);
                 self.network.set_mute(node, false);
                 self.line(&format!("node {} starts", node + 1));
                 self.started(node);
+            }
+            Err(error) if error.is_full() => {
+                // It needs what is held back for this. Without that it is started until there is room, and so it is
+                // where copies of what is damaged need more.
+                if has_ballast && self.nemesis.damaged != Some(node) {
+                    let text = format!("node {} does not start on a full disk: {error}", node + 1);
+                    self.protocol(text);
+                }
+                self.line(&format!("node {} finds no room to start: {error}", node + 1));
+                self.fall(node, Death::Kill);
+                let soon = self.chance.within(100_000, 1_000_000);
+                self.agenda.after(soon, Event::Start { node });
             }
             // The power went again, in the middle of the recovery.
             Err(wal::Error::Disk { .. }) => {
@@ -699,8 +613,13 @@ impl World {
         }
     }
 
-    /// Publishers of a node that cannot reach a group's majority are told so before long.
+    /// Publishers of a node that cannot reach a group's majority are told so before long. A node may find out about each
+    /// that goes or comes by silence alone, one after the other: the time begins anew with each.
     fn look_for_waiting(&mut self, node: usize, now: Micros) {
+        let reached = self.reached_by(node);
+        if std::mem::replace(&mut self.reached[node], reached) != self.reached[node] {
+            self.alone[node].clear();
+        }
         let alone = self.alone_in(node);
         self.alone[node].retain(|group, _| alone.contains(group));
         for group in alone {
@@ -716,32 +635,69 @@ impl World {
         }
     }
 
-    /// The groups of which `node` runs and cannot reach a majority, itself included, both ways: of the replicas
-    /// if it has one, of all nodes otherwise.
-    fn alone_in(&self, node: usize) -> Vec<GroupId> {
+    /// The nodes that `node` reaches both ways, itself included; none where it does not run.
+    fn reached_by(&self, node: usize) -> Vec<usize> {
         let runs = |node: usize| self.nodes[node].life.is_some() && !self.nodes[node].is_paused;
-        let reaches = |other: usize| runs(other) && self.network.is_open_between(node, other);
-        let is_reached = |other: usize| other == node || reaches(other);
-        if !runs(node) || (0..self.nodes.len()).all(is_reached) {
+        let reaches = |other: &usize| {
+            *other == node || runs(*other) && self.network.is_open_between(node, *other)
+        };
+        if runs(node) { (0..self.nodes.len()).filter(reaches).collect() } else { Vec::new() }
+    }
+
+    /// The groups of which `node` runs and cannot reach a majority, itself included, both ways: of the replicas
+    /// if it has one, of all nodes otherwise. A leader that it reaches knows better than the node whether there is one.
+    fn alone_in(&self, node: usize) -> Vec<GroupId> {
+        let is_reached = |other: usize| self.reached[node].contains(&other);
+        let all: Vec<usize> = self.members().collect();
+        if self.reached[node].is_empty() || all.iter().all(|other| is_reached(*other)) {
             return Vec::new();
         }
-        let all: Vec<usize> = (0..self.nodes.len()).collect();
+        let groups = self.nodes[node].life.as_ref().map_or(0, |life| life.catalog.group_count());
+        let reached = all.iter().filter(|other| **other != node && is_reached(**other));
+        let led: Vec<GroupId> = reached.flat_map(|other| self.nodes[*other].led()).collect();
         let is_alone = |group: &GroupId| {
+            if led.contains(group) {
+                return false;
+            }
             let replicas = self.nodes[node].replicas_of(*group);
             let of = replicas.as_ref().unwrap_or(&all);
             of.iter().filter(|other| is_reached(**other)).count() * 2 <= of.len()
         };
-        node::groups(self.nodes.len()).filter(is_alone).collect()
+        (1..=groups).map(GroupId).filter(is_alone).collect()
     }
 
-    pub(super) fn checkpoints(&self) -> u64 {
-        let living = self.nodes.iter().filter_map(|node| node.life.as_ref());
-        self.checkpoints + living.map(|life| life.store.checkpoints).sum::<u64>()
+    /// Names those that were not, in the story.
+    pub(super) fn tell_unserved(&mut self) {
+        for name in self.clients.publisher_names() {
+            if !self.diary.served.contains(&name) {
+                self.line(&format!("{name} was not answered"));
+            }
+        }
+    }
+
+    /// Whether every publisher was answered since the harm was over.
+    pub(super) fn is_served(&self) -> bool {
+        self.diary.served.len() >= self.clients.publishers()
     }
 
     /// Whether every node runs and serves.
     pub(super) fn is_whole(&self) -> bool {
-        self.nodes.iter().all(|node| node.is_serving() && !node.is_paused)
+        self.members().all(|node| self.nodes[node].is_serving() && !self.nodes[node].is_paused)
+    }
+
+    /// Whether the operator's orders are carried out, and every group has the voters that it should.
+    pub(super) fn is_settled(&self) -> bool {
+        self.operator.is_done() && self.members().all(|node| self.nodes[node].is_placed())
+    }
+
+    /// The nodes that are in the cluster.
+    pub(super) fn members(&self) -> impl Iterator<Item = usize> + '_ {
+        (0..self.nodes.len()).filter(|node| self.nodes[*node].place == Place::Member)
+    }
+
+    pub(super) fn any_member(&mut self) -> usize {
+        let members: Vec<usize> = self.members().collect();
+        members[self.chance.within(0, members.len() as u64) as usize]
     }
 
     /// What is wrong in what the leaders of groups know of consumers.
@@ -756,10 +712,14 @@ impl World {
     pub(super) fn agree(&mut self) -> bool {
         let mut applied = std::collections::BTreeMap::new();
         let mut agrees = true;
-        for node in 0..self.nodes.len() {
+        for node in self.members().collect::<Vec<_>>() {
             let Some(life) = &self.nodes[node].life else { return false };
             let all: Vec<_> = life.shards.iter().flat_map(|shard| states(shard, true)).collect();
             for state in all {
+                // What was let go may stay behind.
+                if !life.catalog.voters(state.group).contains(&self.nodes[node].id) {
+                    continue;
+                }
                 agrees &= *applied.entry(state.group).or_insert(state.applied) == state.applied;
                 self.watch.stands(node, &state);
             }

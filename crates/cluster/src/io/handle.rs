@@ -13,6 +13,7 @@ use super::peers::{Admission, PeerCounters, PeerStatus, Peers};
 use super::reports::Reports;
 use super::sessions::Sessions;
 use super::store::Store;
+use crate::counted::Counted;
 use crate::limits::REQUEST_BYTES;
 use crate::request::{Alarms, Answer, Request};
 use crate::shard::{Elsewhere, GroupReport, Input, Report, Shard};
@@ -40,6 +41,8 @@ pub(crate) struct Node {
     /// The connections to the other nodes, if there may be any.
     pub(crate) peers: Option<Peers>,
     pub(crate) catalog: RwLock<Catalog>,
+    /// Locked after the catalog.
+    pub(crate) counted: RwLock<Counted>,
     pub(crate) sessions: Sessions,
     pub(crate) counters: Counters,
     alarms: AtomicU8,
@@ -114,6 +117,7 @@ impl Node {
             id,
             identity,
             reports: Reports::new(shards.len()),
+            counted: RwLock::new(Counted::new(shards.len())),
             shards,
             peers,
             catalog: RwLock::new(catalog),
@@ -260,7 +264,9 @@ impl ClusterHandle {
     /// of them does not come to it.
     pub fn status(&self) -> Option<Status> {
         let Report { groups, elsewhere, .. } = self.node.reports.ask(&self.node.shards, REPORT)?;
-        let peers = self.node.peers.as_ref().map(Peers::status).unwrap_or_default();
+        let mut peers = self.node.peers.as_ref().map(Peers::status).unwrap_or_default();
+        // One that was removed may still be talked to: it is no member all the same.
+        peers.retain(|peer| !self.catalog().is_retired(peer.node));
         let advertised = self.node.peers.as_ref().and_then(Peers::advertised);
         let known = self.catalog().node(self.node.id).map(|known| known.address.clone());
         let address = advertised.map(str::to_owned).or(known).unwrap_or_default();

@@ -1,7 +1,8 @@
 //! Who this node is, who the others are, and where both are written down.
 
+use std::collections::BTreeSet;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use machine::{Catalog, NodeId, NodeInfo};
 use wal::{Error, FileDisk, Founding, Identity, Member};
@@ -229,19 +230,24 @@ pub(super) fn genesis(founding: &Founding) -> Genesis {
     }
 }
 
-/// Connects to the nodes that the catalog has, and to no others. A catalog without this node is that
-/// of one that has not joined yet, or is a member no longer: it knows nothing better.
+/// Connects to the nodes that the catalog has, and to those that were removed while a group here counts on them.
+/// A catalog without this node is that of one that has not joined yet, or is a member no longer: it knows nothing
+/// better.
 pub(super) fn follow(node: &Node, catalog: &Catalog) {
     let Some(peers) = &node.peers else { return };
     let me = node.id;
-    if catalog.is_retired(me) {
+    let counted = node.counted.read().unwrap_or_else(PoisonError::into_inner);
+    // One that is still counted on is told by the others when it is not any more.
+    if counted.is_gone(catalog, me) {
         peers.expel(Refusal::Removed { node: me }.to_string());
     }
     if catalog.latest_boot(me) > peers.boot() {
         let (theirs, known) = (peers.boot(), catalog.latest_boot(me));
         peers.expel(Refusal::EarlierBoot { node: me, theirs, known }.to_string());
     }
-    peers.set_retired(catalog.retired().collect());
+    let (kept, gone): (BTreeSet<NodeId>, _) =
+        catalog.retired().partition(|retired| counted.is_on(*retired));
+    peers.set_retired(gone);
     if catalog.node(node.id).is_some() {
         let address = |info: &NodeInfo| Address {
             node: info.node,
@@ -249,7 +255,8 @@ pub(super) fn follow(node: &Node, catalog: &Catalog) {
             incarnation: Some(info.incarnation).filter(|incarnation| *incarnation != 0),
             boot: catalog.latest_boot(info.node),
         };
-        let addresses: Vec<_> = catalog.nodes().map(address).collect();
+        let mut addresses: Vec<_> = catalog.nodes().map(address).collect();
+        addresses.extend(peers.addresses().into_iter().filter(|it| kept.contains(&it.node)));
         peers.set_members(&addresses);
     }
 }

@@ -287,6 +287,11 @@ impl Peers {
         self.shared.keep_known();
     }
 
+    /// The nodes that are talked to, or tried.
+    pub(crate) fn addresses(&self) -> Vec<Address> {
+        self.shared.members().values().map(|member| member.to_address()).collect()
+    }
+
     /// These were members, and are not any more.
     pub(crate) fn set_retired(&self, nodes: BTreeSet<NodeId>) {
         *self.shared.retired.write().unwrap_or_else(PoisonError::into_inner) = nodes;

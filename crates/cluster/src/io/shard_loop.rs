@@ -113,6 +113,13 @@ fn perform(
             }
             Output::Checkpoint(job) => store.flush(Flush::Checkpoint(job)),
             Output::Reconciled => store.reconciled(),
+            Output::CountsOn { nodes } => {
+                let catalog = node.catalog.read().unwrap_or_else(PoisonError::into_inner);
+                node.counted.write().unwrap_or_else(PoisonError::into_inner).set(number, nodes);
+                if catalog.retired().next().is_some() {
+                    neighbours::follow(node, &catalog);
+                }
+            }
             Output::ReadEntries { group, number, entries } => {
                 store.read(Read::Entries { group, number, entries });
             }

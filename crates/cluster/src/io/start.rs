@@ -138,8 +138,8 @@ pub fn launch(config: &Config, failure: &Failure) -> Result<ClusterHandle, Start
     let groups = Groups::recover(me, &genesis, &reader, recovered)?;
     let segments = Arc::new(Segments::default());
     let preparer = keeper.preparer();
-    let flusher = Flusher::new(keeper, reader.clone(), Arc::clone(&segments), metas)?;
-    let flusher = flusher.heeding(config.disk_free_limit);
+    let (opened, limit) = (Arc::clone(&segments), config.disk_free_limit);
+    let flusher = Flusher::new(keeper, reader.clone(), opened, metas, limit)?;
     let catalog = groups.catalog()?;
     let mailboxes: Vec<_> = (0..config.shards).map(|_| Mailbox::new(MAILBOX_BYTES)).collect();
     let peers = match config.peers.as_ref().zip(secret.as_deref()) {

@@ -15,8 +15,8 @@ use super::handle::{Node, Short};
 use super::mailbox::Mailbox;
 use super::start::Failure;
 use crate::checkpoint::Job;
+use crate::housekeeping::LogRoom;
 use crate::peer::message::Message;
-use crate::room::Room;
 use crate::shard::{Input, Located};
 use crate::snapshot::{self, Chunk};
 
@@ -204,7 +204,7 @@ pub(crate) fn write(mut wal: Wal<FileDisk>, node: &Node, store: &Store, failure:
     let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), LOG_NICENESS);
     let mut appends = Vec::new();
     let mut rollovers = 0;
-    let mut full = Full { room: Room::default(), started: Instant::now() };
+    let (mut room, started) = (LogRoom::default(), Instant::now());
     loop {
         store.appends.take(&mut appends, None, true);
         if appends.is_empty() {
@@ -218,7 +218,8 @@ pub(crate) fn write(mut wal: Wal<FileDisk>, node: &Node, store: &Store, failure:
         let mut places = Vec::new();
         while !batches.is_empty() {
             // All of them, unless they are more than a file holds.
-            let later = batches.split_off(full.wait_for_room(&mut wal, &batches, node));
+            let count = wait_for_room(&mut room, started, &mut wal, &batches, node);
+            let later = batches.split_off(count);
             match wal.commit(batches) {
                 Ok(synced) if places.is_empty() => places = synced.into_places(),
                 Ok(synced) => places.extend(synced.into_places()),
@@ -247,41 +248,25 @@ pub(crate) fn write(mut wal: Wal<FileDisk>, node: &Node, store: &Store, failure:
     }
 }
 
-/// A full disk holds everything back until there is room: nothing is written, and nothing confirmed.
-struct Full {
-    room: Room,
+/// Waits until the log has room for the first of `batches`, and says for how many: a full disk holds
+/// everything back.
+fn wait_for_room(
+    room: &mut LogRoom,
     started: Instant,
-}
-
-impl Full {
-    /// Waits until the log has room for the first of `batches`, and says for how many.
-    fn wait_for_room(
-        &mut self,
-        wal: &mut Wal<FileDisk>,
-        batches: &[CommitBatch],
-        node: &Node,
-    ) -> usize {
-        let count = loop {
-            match wal.make_room(batches) {
-                Ok(count) => break count,
-                Err(error) if error.is_full() => {
-                    node.set_short(Short::Log, true);
-                    if self.room.refuse(self.started.elapsed().as_millis() as u64, 0) {
-                        tracing::error!(
-                            "the disk is full, and the log waits for room: {error}. Nothing is confirmed \
-                             meanwhile, nothing confirmed is lost; free space on the disk of the data directory"
-                        );
-                    }
-                    std::thread::sleep(FULL_PAUSE);
-                }
-                // What else there is to say, the commit says.
-                Err(_) => break batches.len(),
-            }
-        };
-        if self.room.found() {
-            tracing::info!("the log has room again and goes on");
+    wal: &mut Wal<FileDisk>,
+    batches: &[CommitBatch],
+    node: &Node,
+) -> usize {
+    let now_ms = || started.elapsed().as_millis() as u64;
+    if let Some(count) = room.find(now_ms(), wal, batches) {
+        return count;
+    }
+    node.set_short(Short::Log, true);
+    loop {
+        std::thread::sleep(FULL_PAUSE);
+        if let Some(count) = room.find(now_ms(), wal, batches) {
             node.set_short(Short::Log, false);
+            return count;
         }
-        count
     }
 }

@@ -253,10 +253,13 @@ impl Shard {
 
     /// What lives in the memory of a node that is gone for long is gone.
     pub(super) fn mourn(&mut self, now: Now, outputs: &mut Vec<Output>) {
-        let is_leader = self.catalog.as_ref().is_some_and(super::CatalogGroup::serves);
-        if !is_leader {
+        let Some(catalog) = self.catalog.as_ref().filter(|catalog| catalog.serves()) else {
             return;
-        }
+        };
+        // Another may have led when it went, or this node may have started after that.
+        let me = self.me.node;
+        let there = catalog.catalog().nodes_with_memory().filter(|node| *node != me);
+        self.peers.miss(there, now.mono_ms);
         let gone: Vec<NodeId> = self.peers.take_gone(now.mono_ms, GONE_MS);
         for node in gone {
             self.change(now, &CatalogCommand::NodeGone { node }, Waiter::Nobody, outputs);

@@ -1,5 +1,7 @@
 //! What a shard is told and what it wants done.
 
+use std::collections::BTreeSet;
+
 use bytes::Bytes;
 use machine::{Applied, Catalog, CatalogReply, GroupId, NodeId, QueueId, QueueSettings, SessionId};
 use raft::eraftpb::Entry;
@@ -207,6 +209,10 @@ pub enum Output {
     Checkpoint(Job),
     /// The groups agree with the catalog: the node may accept sessions.
     Reconciled,
+    /// The nodes that vote in the groups of this shard, if that is new.
+    CountsOn {
+        nodes: BTreeSet<NodeId>,
+    },
     /// All messages of one step to one node are one write, in order.
     Send {
         to: NodeId,

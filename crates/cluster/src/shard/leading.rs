@@ -130,7 +130,12 @@ impl Shard {
         let Some(found) = self.groups.get_mut(&group) else { return };
         let mut left = found.queues.follow(is_ours);
         let early_asked = std::mem::take(&mut found.early_asked);
+        let joined = std::mem::take(&mut found.joined);
         found.follow();
+        // Who waits for an answer of this leader is to wait for the next, or to hear that there is none.
+        for (node, epoch) in joined {
+            self.send(node, Message::NotLeader { group, epoch }, outputs);
+        }
         let early_asked = early_asked.into_iter().map(|asked| (asked.session, asked.request));
         left.asked.extend(early_asked.filter(|(session, _)| is_ours(*session)));
         let out = self.outbound(group);

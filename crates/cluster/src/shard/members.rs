@@ -30,6 +30,9 @@ const NEAR_TICKS: u32 = 3;
 /// Announcements of a leader, without a word to the replica here, after which it is let go. A leader
 /// that counts on a replica says more than ten times as much to it.
 const UNHEARD_MAX: u32 = 3;
+/// Ticks after which a leader that is not to keep its group is asked to hand over, and again: it does so by itself if it
+/// knows.
+const MISLED_TICKS: u32 = 20;
 
 /// The nodes that are to keep a group, and those that it began with.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,6 +55,10 @@ pub(super) struct Members {
     near: BTreeMap<GroupId, u32>,
     /// How often a leader announced itself since it last spoke to the replica here.
     unheard: BTreeMap<GroupId, u32>,
+    /// For how many ticks a group was led by one that is not to keep it.
+    misled: BTreeMap<GroupId, u32>,
+    /// Who votes in the groups here, as was said last.
+    counted: Option<BTreeSet<NodeId>>,
 }
 
 impl Members {
@@ -140,6 +147,7 @@ impl Shard {
         let me = self.me.node.0;
         for group in self.with_replicas() {
             self.let_go_of_replica(group, outputs);
+            self.ask_for_the_lead(group, &up);
             let Some(wished) = self.members.wished.get(&group) else { continue };
             let wished: Vec<u64> = wished.iter().map(|node| node.0).collect();
             let Some(replica) = self.replica(group) else { continue };
@@ -165,6 +173,46 @@ impl Shard {
                 Step::Change(change) | Step::Join(change) => {
                     replica.propose_members(change);
                 }
+            }
+        }
+    }
+
+    /// Says who votes in the groups here, if that is new.
+    pub(super) fn say_counted(&mut self, outputs: &mut Vec<Output>) {
+        let mut nodes = BTreeSet::new();
+        for group in self.with_replicas() {
+            if self.is_dismissed(group) {
+                continue;
+            }
+            if let Some(replica) = self.replica(group) {
+                let ConfState { voters, voters_outgoing, .. } = replica.log().members();
+                nodes.extend(voters.iter().chain(voters_outgoing).map(|node| NodeId(*node)));
+            }
+        }
+        if self.members.counted.as_ref() != Some(&nodes) {
+            self.members.counted = Some(nodes.clone());
+            outputs.push(Output::CountsOn { nodes });
+        }
+    }
+
+    /// A leader that was removed may never hear of it: it is no voter of the catalog any more. The first of those that
+    /// are to keep the group asks it to hand over.
+    fn ask_for_the_lead(&mut self, group: GroupId, up: &BTreeSet<u64>) {
+        let Some(wished) = self.members.wished.get(&group) else { return };
+        let is_first = wished.iter().find(|node| up.contains(&node.0)) == Some(&self.me.node);
+        let wished = wished.clone();
+        let Some(replica) = self.replica(group) else { return };
+        let is_misled = replica.leader().is_some_and(|leader| !wished.contains(&leader));
+        if !is_misled || !is_first || !replica.may_lead() {
+            self.members.misled.remove(&group);
+            return;
+        }
+        let ticks = self.members.misled.entry(group).or_default();
+        *ticks += 1;
+        if ticks.is_multiple_of(MISLED_TICKS) {
+            let me = self.me.node;
+            if let Some(replica) = self.replica(group) {
+                replica.transfer(me);
             }
         }
     }

@@ -24,8 +24,8 @@ pub(super) struct Outbound {
     pub(super) is_refusing: bool,
     /// When a leader was joined last.
     joined_ms: u64,
-    /// A leader that was joined was none: it is not joined again before.
-    pub(super) refused_until_ms: u64,
+    /// A leader that was joined and is none: it is not joined again before this time.
+    pub(super) refused: Option<(Route, u64)>,
 }
 
 impl Outbound {
@@ -68,7 +68,7 @@ impl Shard {
             stuck_since_ms: None,
             is_refusing: false,
             joined_ms: 0,
-            refused_until_ms: 0,
+            refused: None,
         })
     }
 
@@ -220,7 +220,9 @@ impl Shard {
         match wanted {
             Route::Here => self.come_home(now, group, outputs),
             Route::There { node, term } => {
-                if now.mono_ms < out.refused_until_ms {
+                let is_soon =
+                    |(by, until_ms): &(Route, u64)| *by == wanted && now.mono_ms < *until_ms;
+                if out.refused.as_ref().is_some_and(is_soon) {
                     out.remote.route = Route::Nowhere;
                 } else {
                     self.join(now, group, node, term, outputs);
@@ -295,14 +297,17 @@ impl Shard {
             let has_majority = self.has_majority(group);
             let Some(out) = self.out.get_mut(&group) else { continue };
             // A leader that was joined answers: whether it has a majority is for it to know. To give up what it was
-            // asked would leave it with consumers that nobody here knows of.
+            // asked would leave it with consumers that nobody here knows of. One that is none says so at once.
             if let Route::There { .. } = out.remote.route {
-                // One that is none says so at once.
-                if has_majority || now.mono_ms >= out.joined_ms + 3 * REJOIN_MS {
+                let is_old = now.mono_ms >= out.joined_ms + 3 * REJOIN_MS;
+                let is_doubted = out.refused.is_some_and(|(by, _)| by == out.remote.route);
+                if is_old || has_majority && !is_doubted {
                     out.stuck_since_ms = None;
                     out.is_refusing = false;
                 }
-                continue;
+                if is_old || !is_doubted {
+                    continue;
+                }
             }
             if out.remote.route == Route::Here && has_majority {
                 out.stuck_since_ms = None;
@@ -315,6 +320,10 @@ impl Shard {
                 continue;
             }
             out.is_refusing = true;
+            // If it is one after all, it is joined anew, and hears what is left.
+            if let Route::There { .. } = out.remote.route {
+                out.remote.route = Route::Nowhere;
+            }
             let waiters = out.parcels.give_up(now.wall_ms);
             let asked = out.remote.give_up();
             refuse(waiters, outputs);
@@ -324,13 +333,19 @@ impl Shard {
         }
     }
 
-    /// Whether a majority of a group's voters can be reached, this node among them.
+    /// Whether a majority of a group's voters can be reached, this node among them: until a change of members is over,
+    /// one of the old and one of the new.
     pub(super) fn has_majority(&mut self, group: GroupId) -> bool {
         let me = self.me.node;
+        if let Some(node) = group.local_node() {
+            return node == me || self.peers.is_up(node);
+        }
         let has_most = self.peers.has_most(self.members.nodes().filter(|node| *node != me));
         let Some(replica) = self.replica(group) else { return has_most };
-        let voters: Vec<NodeId> = replica.voters().iter().map(|voter| NodeId(*voter)).collect();
-        let reached = voters.iter().filter(|voter| **voter == me || self.peers.is_up(**voter));
-        reached.count() * 2 > voters.len()
+        let members = replica.log().members();
+        let (new, old) = (members.voters.clone(), members.voters_outgoing.clone());
+        let is_reached = |voter: &&u64| **voter == me.0 || self.peers.is_up(NodeId(**voter));
+        let has_most = |of: &[u64]| of.iter().filter(is_reached).count() * 2 > of.len();
+        has_most(&new) && (old.is_empty() || has_most(&old))
     }
 }

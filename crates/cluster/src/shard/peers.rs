@@ -77,6 +77,13 @@ impl Peers {
         self.leaders.get(&group).copied()
     }
 
+    /// Those of `nodes` that cannot be reached are missing, if they were not before.
+    pub(super) fn miss(&mut self, nodes: impl Iterator<Item = NodeId>, now_ms: u64) {
+        for node in nodes.filter(|node| !self.up.contains_key(node)) {
+            self.missing.entry(node).or_insert(now_ms);
+        }
+    }
+
     /// Nodes that cannot be reached for so long; each is named once.
     pub(super) fn take_gone(&mut self, now_ms: u64, after_ms: u64) -> Vec<NodeId> {
         let is_gone = |_: &NodeId, since: &mut u64| now_ms >= *since + after_ms;
@@ -248,6 +255,7 @@ impl Shard {
                 replica.tick();
             }
         }
+        self.say_counted(outputs);
         if self.peers.is_empty() && self.is_alone() {
             return;
         }
@@ -359,9 +367,12 @@ impl Shard {
             }
             Message::NotLeader { group, epoch } => {
                 let Some(out) = self.out.get_mut(&group) else { return };
-                if out.remote.epoch() == epoch && out.remote.route != Route::Here {
+                if let (by @ Route::There { .. }, true) =
+                    (out.remote.route, out.remote.epoch() == epoch)
+                {
                     out.remote.route = Route::Nowhere;
-                    out.refused_until_ms = now.mono_ms + REJOIN_MS;
+                    out.refused = Some((by, now.mono_ms + REJOIN_MS));
+                    self.route(now, group, outputs);
                 }
             }
             Message::Join { group, .. }

@@ -35,6 +35,8 @@ pub struct GroupReport {
     /// On this node's disk.
     pub persisted: u64,
     pub voters: Vec<NodeId>,
+    /// Those of them that voted before a change that is not over: all that is committed is on a majority of theirs.
+    pub outgoing: Vec<NodeId>,
     pub learners: Vec<NodeId>,
     /// What each replica has on its disk: known to the leader only.
     pub matched: Vec<(NodeId, u64)>,
@@ -109,7 +111,8 @@ fn report(
     let learners = nodes(&members.learners);
     let mut voters = nodes(&members.voters);
     // Until a change is over they vote, too.
-    voters.extend(nodes(&members.voters_outgoing));
+    let outgoing = nodes(&members.voters_outgoing);
+    voters.extend(&outgoing);
     voters.sort_unstable();
     voters.dedup();
     let matched = voters
@@ -126,6 +129,7 @@ fn report(
         applied,
         persisted: replica.persisted(),
         voters,
+        outgoing,
         learners,
         matched,
         digest,

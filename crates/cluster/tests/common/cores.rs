@@ -362,7 +362,7 @@ impl Core {
                     let entries = entries.iter().map(entry).collect();
                     self.inboxes[shard].push(Input::EntriesRead { group, number, entries });
                 }
-                Output::CatalogReplaced { .. } => {}
+                Output::CatalogReplaced { .. } | Output::CountsOn { .. } => {}
                 other => panic!("not here: {other:?}"),
             }
         }

@@ -175,6 +175,7 @@ impl Node {
                 }
                 Output::Checkpoint(job) => self.jobs.push_back(job),
                 Output::Reconciled => self.is_reconciled = true,
+                Output::CountsOn { .. } => {}
                 Output::CatalogReplaced { .. }
                 | Output::SendSnapshot { .. }
                 | Output::InstallSnapshot { .. }

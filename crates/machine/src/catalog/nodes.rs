@@ -5,11 +5,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::ops::Bound;
 
 use super::placement::{Goal, Standing, lead, place};
 use super::refusal::Refusal;
 use super::{Catalog, CatalogCommand, CatalogEffect};
-use crate::ids::{GroupId, NodeId};
+use crate::ids::{GroupId, NodeId, QueueId};
 use crate::limits::{
     ADDRESS_BYTES_MAX, GROUPS_MAX, NODE_ID_MAX, NODES_MAX, REPLICAS, REPLICAS_MAX,
 };
@@ -165,6 +166,19 @@ impl Catalog {
     /// Whether a node of that number was removed: it is never given again.
     pub fn is_retired(&self, node: NodeId) -> bool {
         self.membership.retired.contains(&node)
+    }
+
+    /// The nodes that have queues in memory.
+    pub fn nodes_with_memory(&self) -> impl Iterator<Item = NodeId> {
+        let after = |node: Option<NodeId>| match node {
+            Some(node) => {
+                let last = Bound::Excluded((node, QueueId(u64::MAX)));
+                self.local.range((last, Bound::Unbounded)).next()
+            }
+            None => self.local.first(),
+        };
+        let node = move |node| after(node).map(|(node, _)| *node);
+        std::iter::successors(node(None), move |last| node(Some(*last)))
     }
 
     /// The numbers of all nodes that were removed.

@@ -23,7 +23,7 @@ const BODY_BYTES: u64 = 300;
 const PATIENCE: Micros = 6_000_000;
 
 pub(super) struct Publisher {
-    name: String,
+    pub(super) name: String,
     plans: Rc<[Plan]>,
     targets: Vec<usize>,
     /// It sends to one of its targets at a time.
@@ -280,9 +280,9 @@ impl Publisher {
 
     pub(super) fn complain(&self, diary: &mut Diary) {
         let oldest = self.tickets.values().min_by_key(|sent| sent.at);
-        let group = oldest.map(|sent| sent.group);
+        let oldest = oldest.map(|sent| (sent.group, sent.at / 1000));
         let (count, home) = (self.waiting.len(), self.home);
-        let text = format!("{}: {count} without an answer, {group:?}, {home:?}", self.name);
+        let text = format!("{}: {count} without an answer, {oldest:?}, {home:?}", self.name);
         diary.saw(&self.name, What::Protocol { text });
     }
 

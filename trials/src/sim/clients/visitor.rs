@@ -2,8 +2,8 @@
 
 use cluster::{Answer, Request, Ticket};
 use machine::{
-    Arguments, Batch, CatalogCommand, CatalogReply, ConsumerId, ConsumerSpec, GroupId, QueueId,
-    SessionOwner,
+    Arguments, AttachError, Batch, CatalogCommand, CatalogReply, CloseError, ConsumerId,
+    ConsumerSpec, GroupId, QueueId, SessionOwner,
 };
 
 use super::{Home, Outside};
@@ -31,6 +31,7 @@ pub(super) struct Visitor {
     since: Micros,
     queue: Option<(QueueId, GroupId)>,
     is_auto_delete: bool,
+    is_durable: bool,
     appended: u64,
     got: u64,
     pub(super) finished: u64,
@@ -57,6 +58,7 @@ impl Visitor {
             since: 0,
             queue: None,
             is_auto_delete: false,
+            is_durable: false,
             appended: 0,
             got: 0,
             finished: 0,
@@ -101,10 +103,11 @@ impl Visitor {
         self.visits += 1;
         (self.appended, self.got) = (0, 0);
         self.is_auto_delete = outside.chance.percent(40);
+        self.is_durable = outside.chance.percent(70);
         let command = CatalogCommand::DeclareQueue {
             vhost: VHOST.to_owned(),
             name: self.queue_name(),
-            durable: outside.chance.percent(70),
+            durable: self.is_durable,
             auto_delete: self.is_auto_delete,
             exclusive: false,
             server_named: false,
@@ -165,6 +168,11 @@ impl Visitor {
             },
             (Stage::Attaching | Stage::Using, Answer::Attached { result, .. }) => {
                 if let Err(error) = result {
+                    // A queue in the memory of a node that was out of reach for long is gone.
+                    if error == AttachError::NoQueue && !self.is_durable {
+                        outside.leave(home);
+                        return self.end();
+                    }
                     return self.complain(&format!("cannot consume: {error:?}"), outside);
                 }
                 self.goes_to(Stage::Using, outside);
@@ -189,6 +197,10 @@ impl Visitor {
                     };
                     outside.ask(home, vec![Request::Catalog { ticket: DELETE, command }]);
                     self.goes_to(Stage::Deleting, outside);
+                }
+                Err(CloseError::NoQueue) if !self.is_durable => {
+                    outside.leave(home);
+                    self.end();
                 }
                 Err(error) => self.complain(&format!("cannot delete: {error:?}"), outside),
             },

@@ -30,7 +30,7 @@ fn write(watch: &mut Watch, node: usize, batch: &CommitBatch) {
 }
 
 fn status(term: u64, is_leader: bool, commit: u64) -> Status {
-    Status { group: GROUP, term, is_leader, commit, applied: commit, digest: None }
+    Status { group: GROUP, term, is_leader, commit, applied: commit, voters: 0, digest: None }
 }
 
 fn says(watch: &mut Watch, kind: MessageType, term: u64, index: u64) -> Vec<String> {
