@@ -192,6 +192,9 @@ pub async fn run_poll(
     result
 }
 
+/// How often it is looked whether a pooler is in between.
+const PROBES: u32 = 3;
+
 /// Looks whether each transaction finds itself in another session: then a pooler is in between.
 pub(super) async fn refuse_pooler(database: &Database, client: &Client) -> Result<(), Error> {
     // Without a prepared statement, which a pooler may refuse in its own words.
@@ -208,8 +211,9 @@ pub(super) async fn refuse_pooler(database: &Database, client: &Client) -> Resul
     let failed = |error: tokio_postgres::Error| self::database("looking at the session", &error);
     let other = database.connect("millrace-relay-probe").await?;
     let first = backend(client).await?;
-    // While the other is in a transaction, a pooler has to give this one another session, or has given its to the
-    // other. One that is slow to take a session back may pass once: it has more of them then, and mixes them up.
+    // While the other connection is in a transaction, a pooler has to give this connection another session of the
+    // server, or has given its session to the other. A pooler that is slow to take a session back may open a new one for
+    // the other connection, and pass once. It then has two free sessions, and one of the next looks finds them exchanged.
     for _ in 0..PROBES {
         let again = backend(client).await?;
         other.batch_execute("BEGIN").await.map_err(failed)?;
@@ -223,9 +227,6 @@ pub(super) async fn refuse_pooler(database: &Database, client: &Client) -> Resul
     }
     Ok(())
 }
-
-/// How often it is looked whether a pooler is in between.
-const PROBES: u32 = 3;
 
 /// A newcomer's first relay works on any table; a slow one is explained before it is slow.
 async fn warn_without_index(client: &Client, config: &Config, table: &Table) {
