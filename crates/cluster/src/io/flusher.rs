@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use machine::GroupId;
+use machine::{GroupId, NodeId};
 use wal::segments::SegmentMeta;
 use wal::{Error, FileDisk, Keeper, Reader};
 
@@ -31,15 +31,15 @@ pub(crate) fn run(mut flusher: Flusher, node: &Node, store: &Store, failure: &Fa
     loop {
         for flush in arrived.drain(..) {
             match flush {
-                Flush::Checkpoint(_) => checkpoints.push_back(flush),
-                Flush::SendSnapshot { .. }
-                | Flush::Chunk { .. }
-                | Flush::InstallSnapshot { .. }
-                | Flush::RolledOver => flusher.flush(flush, node, store, failure),
+                Flush::Task(task @ Task::Checkpoint(_)) => checkpoints.push_back(task),
+                Flush::Task(task) => flusher.perform(task, node, failure),
+                Flush::SendSnapshot { group, to } => flusher.send(group, to, node, store),
+                // The house is looked after below.
+                Flush::RolledOver => {}
             }
         }
         if let Some(checkpoint) = checkpoints.pop_front() {
-            flusher.flush(checkpoint, node, store, failure);
+            flusher.perform(checkpoint, node, failure);
         }
         let is_due = reviewed.elapsed() >= REVIEW_PERIOD;
         if is_due {
@@ -89,22 +89,18 @@ impl Flusher {
         Ok(Self { house, reader, segments, started })
     }
 
-    fn flush(&mut self, flush: Flush, node: &Node, store: &Store, failure: &Failure) {
-        let task = match flush {
-            Flush::Checkpoint(job) => Task::Checkpoint(job),
-            Flush::Chunk { from, chunk } => Task::Chunk { from, chunk },
-            Flush::InstallSnapshot { group, index, accept } => {
-                Task::InstallSnapshot { group, index, accept }
+    /// Sends the newest checkpoint of `group`, or says that there is none.
+    fn send(&self, group: GroupId, to: NodeId, node: &Node, store: &Store) {
+        match self.source(group) {
+            Some(source) => store.sendings().push(Sending::Begin { to, source }),
+            None => {
+                let sent = Input::SnapshotSent { group, to, index: 0, term: 0, done: false };
+                node.shard_of(group).push(sent);
             }
-            Flush::SendSnapshot { group, to } => match self.source(group) {
-                Some(source) => return store.sendings().push(Sending::Begin { to, source }),
-                None => {
-                    let sent = Input::SnapshotSent { group, to, index: 0, term: 0, done: false };
-                    return node.shard_of(group).push(sent);
-                }
-            },
-            Flush::RolledOver => return,
-        };
+        }
+    }
+
+    fn perform(&mut self, task: Task, node: &Node, failure: &Failure) {
         self.drive(node, failure, |house, now_ms, effects| house.perform(now_ms, task, effects));
     }
 

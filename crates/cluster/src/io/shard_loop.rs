@@ -11,6 +11,7 @@ use super::mailbox::AnswerBox;
 use super::neighbours;
 use super::store::{Append, Fetch, Flush, Read, Store};
 use crate::catalog_group::{Applications, apply};
+use crate::housekeeping::Task;
 use crate::limits::UNSYNCED_BYTES;
 use crate::peer::message::Message;
 use crate::request::Answer;
@@ -109,9 +110,9 @@ fn perform(
             }
             Output::SendSnapshot { group, to } => store.flush(Flush::SendSnapshot { group, to }),
             Output::InstallSnapshot { group, index, accept } => {
-                store.flush(Flush::InstallSnapshot { group, index, accept });
+                store.flush(Flush::Task(Task::InstallSnapshot { group, index, accept }));
             }
-            Output::Checkpoint(job) => store.flush(Flush::Checkpoint(job)),
+            Output::Checkpoint(job) => store.flush(Flush::Task(Task::Checkpoint(job))),
             Output::Reconciled => store.reconciled(),
             Output::CountsOn { nodes } => {
                 let catalog = node.catalog.read().unwrap_or_else(PoisonError::into_inner);

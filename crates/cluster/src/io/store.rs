@@ -14,8 +14,7 @@ use wal::{CommitBatch, EntryAt, FileDisk, Wal};
 use super::handle::{Node, Short};
 use super::mailbox::Mailbox;
 use super::start::Failure;
-use crate::checkpoint::Job;
-use crate::housekeeping::LogRoom;
+use crate::housekeeping::{LogRoom, Task};
 use crate::peer::message::Message;
 use crate::shard::{Input, Located};
 use crate::snapshot::{self, Chunk};
@@ -58,22 +57,11 @@ pub(crate) enum Read {
 /// Something for the flusher.
 #[derive(Debug)]
 pub(crate) enum Flush {
-    Checkpoint(Job),
+    Task(Task),
     /// `to` is to get the newest checkpoint of `group`.
     SendSnapshot {
         group: GroupId,
         to: NodeId,
-    },
-    /// A part of a snapshot that comes in.
-    Chunk {
-        from: NodeId,
-        chunk: Bytes,
-    },
-    /// Whether a group takes the snapshot that has come.
-    InstallSnapshot {
-        group: GroupId,
-        index: u64,
-        accept: bool,
     },
     /// The log went on to another file.
     RolledOver,
@@ -164,7 +152,7 @@ impl Store {
             Message::Snapshot { chunk, .. } if Chunk::is_answer(&chunk) => {
                 self.sendings.push(Sending::Answer { from, chunk });
             }
-            Message::Snapshot { chunk, .. } => self.flushes.push(Flush::Chunk { from, chunk }),
+            Message::Snapshot { chunk, .. } => self.flush(Flush::Task(Task::Chunk { from, chunk })),
             Message::SnapshotTaken { group, index, bytes } => {
                 self.sendings.push(Sending::Taken { from, group, index, bytes });
             }

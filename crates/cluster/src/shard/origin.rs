@@ -24,8 +24,26 @@ pub(super) struct Outbound {
     pub(super) is_refusing: bool,
     /// When a leader was joined last.
     joined_ms: u64,
-    /// A leader that was joined and is none: it is not joined again before this time.
-    pub(super) refused: Option<(Route, u64)>,
+    /// The last leader that was joined and said that it is none.
+    pub(super) denial: Option<Denial>,
+}
+
+/// A leader that was joined says that it is none.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Denial {
+    pub(super) by: Route,
+    /// It is not joined again before.
+    pub(super) until_ms: u64,
+}
+
+/// What can be expected of a group.
+enum Outlook {
+    /// It answers what it is asked.
+    Good,
+    /// Its leader was asked, and will say how it stands.
+    Open,
+    /// It answers when a leader or a majority is back.
+    Bad,
 }
 
 impl Outbound {
@@ -41,6 +59,20 @@ impl Outbound {
 
     pub(super) fn is_idle(&self) -> bool {
         self.parcels.is_empty() && !self.remote.is_asking()
+    }
+
+    /// A leader elsewhere knows whether it has a majority, and one that is none says so at once. To give up what
+    /// it was asked would leave it with consumers that nobody here knows of.
+    fn outlook(&self, now_ms: u64, has_majority: bool) -> Outlook {
+        match self.remote.route {
+            Route::Here if has_majority => Outlook::Good,
+            Route::Here | Route::Nowhere => Outlook::Bad,
+            Route::There { .. } if now_ms >= self.joined_ms + 3 * REJOIN_MS => Outlook::Good,
+            // It said no before, and the same again is to be expected.
+            by if self.denial.is_some_and(|denial| denial.by == by) => Outlook::Bad,
+            Route::There { .. } if has_majority => Outlook::Good,
+            Route::There { .. } => Outlook::Open,
+        }
     }
 
     /// Bytes that wait for a majority, where this node leads.
@@ -68,7 +100,7 @@ impl Shard {
             stuck_since_ms: None,
             is_refusing: false,
             joined_ms: 0,
-            refused: None,
+            denial: None,
         })
     }
 
@@ -220,9 +252,8 @@ impl Shard {
         match wanted {
             Route::Here => self.come_home(now, group, outputs),
             Route::There { node, term } => {
-                let is_soon =
-                    |(by, until_ms): &(Route, u64)| *by == wanted && now.mono_ms < *until_ms;
-                if out.refused.as_ref().is_some_and(is_soon) {
+                let is_soon = |last: Denial| last.by == wanted && now.mono_ms < last.until_ms;
+                if out.denial.is_some_and(is_soon) {
                     out.remote.route = Route::Nowhere;
                 } else {
                     self.join(now, group, node, term, outputs);
@@ -296,23 +327,14 @@ impl Shard {
         for group in groups {
             let has_majority = self.has_majority(group);
             let Some(out) = self.out.get_mut(&group) else { continue };
-            // A leader that was joined answers: whether it has a majority is for it to know. To give up what it was
-            // asked would leave it with consumers that nobody here knows of. One that is none says so at once.
-            if let Route::There { .. } = out.remote.route {
-                let is_old = now.mono_ms >= out.joined_ms + 3 * REJOIN_MS;
-                let is_doubted = out.refused.is_some_and(|(by, _)| by == out.remote.route);
-                if is_old || has_majority && !is_doubted {
+            match out.outlook(now.mono_ms, has_majority) {
+                Outlook::Good => {
                     out.stuck_since_ms = None;
                     out.is_refusing = false;
-                }
-                if is_old || !is_doubted {
                     continue;
                 }
-            }
-            if out.remote.route == Route::Here && has_majority {
-                out.stuck_since_ms = None;
-                out.is_refusing = false;
-                continue;
+                Outlook::Open => continue,
+                Outlook::Bad => {}
             }
             let since = *out.stuck_since_ms.get_or_insert(now.mono_ms);
             let patience = if has_majority { LEADERLESS_MS } else { MINORITY_MS };

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use machine::{GroupId, NodeId, Origin};
 
+use super::origin::Denial;
 use super::{Input, Now, Output, Shard};
 use crate::intake::{Taken, Verdict};
 use crate::limits::{LOST_MS, REJOIN_MS};
@@ -371,7 +372,8 @@ impl Shard {
                     (out.remote.route, out.remote.epoch() == epoch)
                 {
                     out.remote.route = Route::Nowhere;
-                    out.refused = Some((by, now.mono_ms + REJOIN_MS));
+                    let until_ms = now.mono_ms + REJOIN_MS;
+                    out.denial = Some(Denial { by, until_ms });
                     self.route(now, group, outputs);
                 }
             }
