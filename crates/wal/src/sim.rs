@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use crate::disk::{Access, Disk, DiskFile};
 use crate::io::locked::Locked;
-use inode::Inode;
+use inode::{Inode, lies_in_one_sector};
 use names::Names;
 
 /// A seeded generator of chance: splitmix64.
@@ -153,6 +153,11 @@ impl SimDisk {
     /// All is well again (but for what a failed sync forgot).
     pub fn heal(&self) {
         self.state.lock().fault = None;
+    }
+
+    /// Whether the power went, and nobody has brought it back.
+    pub fn is_off(&self) -> bool {
+        self.state.lock().is_off
     }
 
     /// Whether a fault that was asked for has happened.
@@ -438,7 +443,13 @@ impl DiskFile for SimFile {
             state.calls.bytes += bytes.len() as u64;
             state.calls.busy_us += (bytes.len() as u64 * state.slowness.mebibyte_us) >> 20;
             if fault == Some(Fault::Broken) {
-                bytes.truncate(state.random.below(bytes.len() as u64 + 1) as usize);
+                let written = state.random.below(bytes.len() as u64 + 1) as usize;
+                bytes.truncate(match lies_in_one_sector(offset, bytes.len()) {
+                    // A disk writes a sector, or does not.
+                    true if 2 * written < bytes.len() => 0,
+                    true => bytes.len(),
+                    false => written,
+                });
             }
             if fault != Some(Fault::Full) {
                 let end = offset + bytes.len() as u64;

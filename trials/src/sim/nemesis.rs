@@ -173,6 +173,12 @@ impl World {
             node.disk.heal();
             node.wall_error_ms = 0;
         }
+        // Nobody may have noticed yet: what is written last of all may be a file that is of no use.
+        for node in 0..self.nodes.len() {
+            if self.nodes[node].life.is_some() && self.nodes[node].disk.is_off() {
+                self.crash(node, Death::PowerCut);
+            }
+        }
         self.line("healed");
         self.diary.saw("world", What::Heal);
     }

@@ -6,6 +6,12 @@ use crate::sim::Random;
 
 const SECTOR: usize = 512;
 
+/// Whether so many bytes at `offset` touch no other sector.
+pub(super) fn lies_in_one_sector(offset: u64, bytes: usize) -> bool {
+    let last = offset + (bytes as u64).saturating_sub(1);
+    offset / SECTOR as u64 == last / SECTOR as u64
+}
+
 #[derive(Default)]
 pub(super) struct Inode {
     bytes: Vec<u8>,
