@@ -283,13 +283,18 @@ impl Shard {
         }
         let is_dismissed = self.is_dismissed(group);
         let replica = self.replica(group).filter(|_| !is_dismissed);
-        match replica.map(|replica| (replica.leader(), replica.term())) {
-            Some((Some(node), term)) if node != me => there(self, node, term),
-            Some(_) => Route::Nowhere,
-            None => match self.peers.leader(group) {
-                Some((term, node)) => there(self, node, term),
-                None => Route::Nowhere,
-            },
+        let known = replica.map(|replica| (replica.leader(), replica.term()));
+        if let Some((Some(node), term)) = known
+            && node != me
+        {
+            return there(self, node, term);
+        }
+        // A replica that the group does not count on any more hears nothing of its leader, which says to all nodes
+        // that it leads.
+        let least = known.map_or(0, |(_, term)| term);
+        match self.peers.leader(group) {
+            Some((term, node)) if term >= least && node != me => there(self, node, term),
+            Some(_) | None => Route::Nowhere,
         }
     }
 
