@@ -49,11 +49,30 @@ pub struct Size {
     pub damages: bool,
     /// Nodes join, go and are replaced, where there are three or more.
     pub changes_members: bool,
+    pub versions: Versions,
+}
+
+/// What the nodes' programs read and write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Versions {
+    /// The first version: what seeds did that once failed, they do again.
+    First,
+    Newest,
+    /// The first, until a node starts again with a newer program, one after the other.
+    Upgrade,
+}
+
+impl Versions {
+    /// By the number of the seed: one of four is an upgrade.
+    pub fn of(seed: u64) -> Self {
+        if seed % 4 == 3 { Self::Upgrade } else { Self::Newest }
+    }
 }
 
 impl Default for Size {
     fn default() -> Self {
-        Self { nodes: 3, load_ms: 10_000, healed_ms: 3_000, damages: false, changes_members: false }
+        let (load_ms, healed_ms, versions) = (10_000, 3_000, Versions::First);
+        Self { nodes: 3, load_ms, healed_ms, damages: false, changes_members: false, versions }
     }
 }
 
@@ -90,6 +109,8 @@ pub struct Counts {
     /// Purges and transactions that were answered.
     pub purges: u64,
     pub transactions: u64,
+    /// How often a cluster agreed on a newer version.
+    pub raised: u64,
     /// Terms of groups with a leader.
     pub elections: u64,
     /// Deliveries and settles that were watched while nothing but single nodes failed.
@@ -123,7 +144,7 @@ const CALM: Micros = 800_000;
 
 /// Runs one seed.
 pub fn run(seed: u64, size: Size) -> Outcome {
-    let mut world = World::new(seed, size.nodes, size.changes_members);
+    let mut world = World::new(seed, size);
     world.nemesis.has_damage |= size.damages;
     live(&mut world, size);
     let World { agenda, network, watch, .. } = &world;
@@ -137,6 +158,7 @@ pub fn run(seed: u64, size: Size) -> Outcome {
         visits: world.clients.visits(),
         purges: world.clients.changes().0,
         transactions: world.clients.changes().1,
+        raised: world.raised,
         elections: watch.elections(),
         watched: watch.holds.judged,
         times: watch.times.judged,
@@ -198,6 +220,7 @@ fn live(world: &mut World, size: Size) {
     }
     if wait(world, SERVES, "the nodes do not serve after a power cut", World::is_whole)
         && wait(world, SERVES, "the groups do not keep their voters", World::is_settled)
+        && wait(world, SERVES, "the version is not raised", World::is_raised)
     {
         drain(world);
     }

@@ -48,10 +48,11 @@ impl Node {
             memory_limit: u64::MAX,
             disk_free_limit: 0,
             new_cluster: 7,
+            version_max: None,
             peers: None,
         };
         let cluster =
-            cluster::start(&start, &cluster::Failure::new(|why| panic!("{why}"))).unwrap();
+            cluster::start(&start, &cluster::Failure::new(|_, why| panic!("{why}"))).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let broker = Broker::new(cluster.clone(), config).unwrap();

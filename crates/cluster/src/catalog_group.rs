@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use machine::{
     Applied, Catalog, CatalogCommand, CatalogEffect, CatalogReply, Command, Corrupt, EntryReader,
-    GroupId, NodeId, Origin, QueueId, QueueSettings,
+    GroupId, NodeId, Origin, QueueId, QueueSettings, Version,
 };
 use raft::eraftpb::{Entry, EntryType};
 
@@ -21,6 +21,8 @@ use crate::waiter::Waiter;
 pub struct CatalogGroup {
     pub(crate) replica: Replica,
     catalog: Catalog,
+    /// The newest version that this node reads.
+    speaks: Version,
     pub(crate) intake: Intake,
     applied: u64,
     checkpoint: Progress,
@@ -43,10 +45,11 @@ enum Start {
 
 impl CatalogGroup {
     /// The catalog as recovered up to `applied`.
-    pub(crate) fn new(replica: Replica, catalog: Catalog, applied: u64) -> Self {
+    pub(crate) fn new(replica: Replica, catalog: Catalog, applied: u64, speaks: Version) -> Self {
         Self {
             replica,
             catalog,
+            speaks,
             intake: Intake::default(),
             applied,
             checkpoint: Progress::default(),
@@ -143,7 +146,7 @@ impl CatalogGroup {
         }
     }
 
-    /// Applies a committed entry; what it means for other groups goes to `inputs`, and what is to be
+    /// Applies a committed entry, unless this program is too old for it; what it means for other groups goes to `inputs`, and what is to be
     /// told once sessions route by it to `told`. Says by what they do, if by anything new.
     pub(crate) fn commit(
         &mut self,
@@ -151,17 +154,16 @@ impl CatalogGroup {
         parcels: &mut Parcels,
         inputs: &mut Vec<(GroupId, Input)>,
         told: &mut Vec<Output>,
-    ) -> Option<Applied> {
+    ) -> Result<Option<Applied>, Corrupt> {
         self.applied = entry.index;
         if entry.get_entry_type() != EntryType::EntryNormal {
             self.replica.apply_members(entry);
         }
         self.replica.applied(entry.index);
         if entry.data.is_empty() || entry.get_entry_type() != EntryType::EntryNormal {
-            return None;
+            return Ok(None);
         }
-        let (at, results) = apply(&mut self.catalog, entry.index, &entry.data)
-            .expect("an entry of our own making that passed its checksum");
+        let (at, results) = apply(&mut self.catalog, self.speaks, entry.index, &entry.data)?;
         let local = GroupId::local(parcels.origin().node);
         for Applications { parcel, results } in results {
             let ours = parcel.filter(|(origin, _)| *origin == parcels.origin());
@@ -179,7 +181,7 @@ impl CatalogGroup {
                 answer(waiter, reply, effects, inputs, told);
             }
         }
-        Some(at)
+        Ok(Some(at))
     }
 
     pub(crate) fn is_started(&self) -> bool {
@@ -287,9 +289,11 @@ impl Applications {
     }
 }
 
-/// Applies an entry of the catalog's log. Sessions' copies are kept by the same function.
+/// Applies an entry of the catalog's log. Sessions' copies are kept by the same function. Fails where a newer
+/// version than `speaks` is needed to read it.
 pub(crate) fn apply(
     catalog: &mut Catalog,
+    speaks: Version,
     index: u64,
     entry: &Bytes,
 ) -> Result<(Applied, Vec<Applications>), Corrupt> {
@@ -306,6 +310,9 @@ pub(crate) fn apply(
                     all.push(Applications { parcel, results: Vec::new() });
                 }
             }
+            Command::Catalog(command) if command.since() > speaks => {
+                return Err(Corrupt::newer("a catalog command of a newer version"));
+            }
             Command::Catalog(_) if is_skipped => {}
             Command::Catalog(command) => {
                 let started = matches!(*command, CatalogCommand::NodeStarted { .. });
@@ -313,7 +320,7 @@ pub(crate) fn apply(
                 let reply = catalog.apply(at, *command, &mut effects);
                 all.last_mut().expect("it began with one").results.push((reply, effects, started));
             }
-            _ => return Err(Corrupt { what: "a command of a group of queues in the catalog" }),
+            _ => return Err(Corrupt::new("a command of a group of queues in the catalog")),
         }
     }
     Ok((at, all))

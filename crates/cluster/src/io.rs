@@ -27,4 +27,4 @@ pub use neighbours::foresee;
 pub use peers::Admission;
 pub use rescue::{rescue_directory, survey_directory};
 pub use secret::{kept_secret, new_secret};
-pub use start::{Config, Failure, StartError, launch, start};
+pub use start::{Cause, Config, Failure, StartError, launch, start};

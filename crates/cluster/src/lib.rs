@@ -39,7 +39,7 @@ mod waiter;
 
 pub use counted::Counted;
 pub use io::{
-    Admission, AnswerReceiver, ClusterHandle, Config, Failure, StartError, Status, foresee,
+    Admission, AnswerReceiver, Cause, ClusterHandle, Config, Failure, StartError, Status, foresee,
     kept_secret, launch, new_secret, rescue_directory, start, survey_directory,
 };
 pub use membership::PeerConfig;

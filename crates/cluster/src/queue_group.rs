@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use machine::{Applied, Batch, EntryReader, GroupId, NodeId, Origin, QueueId, SessionId};
+use machine::{Applied, Batch, Corrupt, EntryReader, GroupId, NodeId, Origin, QueueId, SessionId};
 use raft::eraftpb::{Entry, EntryType};
 
 use crate::checkpoint::{Job, Stored};
@@ -166,8 +166,8 @@ impl QueueGroup {
         }
     }
 
-    /// Applies a committed entry.
-    pub(crate) fn commit(&mut self, entry: &Entry, wishes: &mut Vec<Wish>) {
+    /// Applies a committed entry, unless this program is too old for it.
+    pub(crate) fn commit(&mut self, entry: &Entry, wishes: &mut Vec<Wish>) -> Result<(), Corrupt> {
         self.applied = entry.index;
         // Before it is applied: what goes back to its place by the entry is in nobody's hands then.
         let settles = self.intake.take_settles(entry.index);
@@ -177,20 +177,20 @@ impl QueueGroup {
         if entry.get_entry_type() != EntryType::EntryNormal {
             self.replica.apply_members(entry);
         } else if !entry.data.is_empty() {
-            self.apply(entry, wishes);
+            self.apply(entry, wishes)?;
         }
         self.replica.applied(entry.index);
+        Ok(())
     }
 
-    fn apply(&mut self, entry: &Entry, wishes: &mut Vec<Wish>) {
-        let reader = EntryReader::new(&entry.data).expect("an entry of our own making");
+    fn apply(&mut self, entry: &Entry, wishes: &mut Vec<Wish>) -> Result<(), Corrupt> {
+        let reader = EntryReader::new(&entry.data)?;
         // Planted: who follows goes by a clock of its own.
         let wrong_ms = if cfg!(bug_expire_by_own_clock) && !self.serves() { 7 } else { 0 };
         let at = Applied { index: entry.index, time_ms: reader.time_ms() + wrong_ms };
         let origin =
             if self.serves() { queues::Origin::Committed } else { queues::Origin::Replayed };
-        let applied = self.queues.apply(at, &entry.data, origin, wishes);
-        assert!(applied.is_ok(), "an entry of group {:?} cannot be applied", self.group);
+        self.queues.apply(at, &entry.data, origin, wishes)
     }
 
     /// Settles of a parcel that was applied before it came again.

@@ -156,11 +156,15 @@ impl<D: Disk> Recovery<'_, D> {
             Some(state) => Catalog::restore(&state).map_err(|corrupt| unreadable(0, &corrupt))?,
             None => self.genesis.catalog(),
         };
+        let speaks = self.me.speaks;
+        if catalog.agreed() > speaks {
+            return Err(unreadable(0, &machine::Corrupt::newer("a catalog of a newer version")));
+        }
         let mut applied = log.compacted().0;
         for entry in entries {
             let data = self.reader.read(entry.place)?;
             if !data.is_empty() {
-                catalog_group::apply(&mut catalog, entry.index, &data)
+                catalog_group::apply(&mut catalog, speaks, entry.index, &data)
                     .map_err(|corrupt| unreadable(0, &corrupt))?;
             }
             log.recover(entry.index, entry.term, entry.place);
@@ -172,14 +176,14 @@ impl<D: Disk> Recovery<'_, D> {
         for at in &tail {
             let data = self.reader.read(at.place)?;
             if !data.is_empty() && !entry::is_change(&data) {
-                catalog_group::apply(&mut outlook, at.index, &data)
+                catalog_group::apply(&mut outlook, speaks, at.index, &data)
                     .map_err(|corrupt| unreadable(0, &corrupt))?;
             }
         }
         self.tail(0, &mut log, tail)?;
         let mut replica = Replica::new(GroupId::CATALOG, self.me.node, log, applied, self.me.seed);
         replica.set_forgot(forgot);
-        Ok((CatalogGroup::new(replica, catalog, applied), outlook))
+        Ok((CatalogGroup::new(replica, catalog, applied, speaks), outlook))
     }
 
     fn queues(
@@ -287,9 +291,9 @@ impl<D: Disk> Recovery<'_, D> {
     }
 }
 
-fn unreadable(group: u32, what: &dyn std::fmt::Debug) -> Error {
+fn unreadable(group: u32, what: &dyn std::fmt::Display) -> Error {
     Error::Refused {
         path: format!("group {group}"),
-        why: format!("its log passes its checksums but cannot be applied: {what:?}"),
+        why: format!("its log passes its checksums, but cannot be applied: {what}"),
     }
 }

@@ -20,10 +20,11 @@ mod reach;
 mod report;
 mod requests;
 mod snapshots;
+mod version;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use machine::{Catalog, CatalogCommand, GroupId, NodeId, Origin, QueueId, SessionId};
+use machine::{Catalog, CatalogCommand, GroupId, NodeId, Origin, QueueId, SessionId, Version};
 use wal::{CommitBatch, Place};
 
 pub(crate) use answers::{refuse, tell};
@@ -53,6 +54,8 @@ pub struct Member {
     pub boot: u64,
     /// Decides what elsewhere is left to chance.
     pub seed: u64,
+    /// The newest version that it reads and writes.
+    pub speaks: Version,
 }
 
 /// Some of a node's groups.
@@ -98,6 +101,10 @@ pub struct Shard {
     sizes: Sizes,
     /// Somebody is there who takes what leaves queues.
     has_porter: bool,
+    /// The log has what this program cannot read: nothing is done any more.
+    is_outdated: bool,
+    /// When the cluster's version was to be raised last, in `Now::mono_ms`.
+    raised_ms: Option<u64>,
 }
 
 /// What is to be written by one append.
@@ -145,6 +152,8 @@ impl Shard {
             last_step_ms: None,
             now: Now::default(),
             has_porter: false,
+            is_outdated: false,
+            raised_ms: None,
             ticks: 0,
             wishes: Vec::new(),
             own: VecDeque::new(),
@@ -225,6 +234,10 @@ impl Shard {
 
     /// Takes everything in `inputs`, in order.
     pub fn step(&mut self, now: Now, inputs: &mut Vec<Input>, outputs: &mut Vec<Output>) {
+        if self.is_outdated {
+            inputs.clear();
+            return;
+        }
         let was_away = self.last_step_ms.is_some_and(|last| now.mono_ms > last + AWAY_MS);
         self.last_step_ms = Some(now.mono_ms);
         self.started_ms.get_or_insert(now.mono_ms);
@@ -366,7 +379,7 @@ impl Shard {
                 self.reconcile(now, &queues, next_queue, outputs);
             }
             Input::Membership { nodes, groups } => self.place(now, &nodes, groups),
-            Input::PeerUp { node } => self.peer_up(now, node, outputs),
+            Input::PeerUp { node, speaks } => self.peer_up(now, node, speaks, outputs),
             Input::PeerDown { node } => self.peer_down(now, node, outputs),
             Input::Peers { from, messages } => {
                 for message in messages {
@@ -425,6 +438,9 @@ impl Shard {
     fn finish(&mut self, now: Now, outputs: &mut Vec<Output>) {
         loop {
             self.finish_once(now, outputs);
+            if self.is_outdated {
+                return;
+            }
             self.lead_early();
             if self.own.is_empty() {
                 break;

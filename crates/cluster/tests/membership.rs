@@ -29,7 +29,7 @@ use machine::{
 use session::{PATIENCE, Session, run};
 
 fn start(root: &Path, node: u64, peers: PeerConfig) -> ClusterHandle {
-    launch(&config(root, node, peers), &Failure::new(|why| panic!("{why}"))).unwrap()
+    launch(&config(root, node, peers), &Failure::new(|_, why| panic!("{why}"))).unwrap()
 }
 
 fn config(root: &Path, node: u64, peers: PeerConfig) -> Config {
@@ -41,6 +41,7 @@ fn config(root: &Path, node: u64, peers: PeerConfig) -> Config {
         memory_limit: u64::MAX,
         disk_free_limit: 0,
         new_cluster: 7,
+        version_max: None,
         peers: Some(PeerConfig {
             node: Some(NodeId(node)),
             bulk_bytes_per_second: 1 << 30,
@@ -161,7 +162,8 @@ fn a_node_comes_and_another_goes_and_publishers_see_no_error() {
     let join = Some(addresses[1].clone());
     let listen = Some(addresses[3].clone());
     let joining = PeerConfig { join, listen, ..PeerConfig::default() };
-    let without = launch(&config(&root, 4, joining.clone()), &Failure::new(|why| panic!("{why}")));
+    let without =
+        launch(&config(&root, 4, joining.clone()), &Failure::new(|_, why| panic!("{why}")));
     assert!(without.unwrap_err().to_string().contains("`millrace cluster token`"));
     // Nodes of one machine found their cluster under a secret that one of them made.
     let secret = kept_secret(&root.join("2")).unwrap();

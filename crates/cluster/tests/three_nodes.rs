@@ -62,9 +62,10 @@ impl Cluster {
             memory_limit: u64::MAX,
             disk_free_limit: 0,
             new_cluster: 7,
+            version_max: None,
             peers: Some(peers),
         };
-        let handle = launch(&config, &Failure::new(|why| panic!("{why}"))).unwrap();
+        let handle = launch(&config, &Failure::new(|_, why| panic!("{why}"))).unwrap();
         self.nodes[node - 1] = Some(handle);
     }
 

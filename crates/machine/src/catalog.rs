@@ -43,6 +43,7 @@ use crate::limits::{
 };
 use crate::origins::Origins;
 use crate::settings::QueueSettings;
+use crate::version::Version;
 
 /// What became of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,6 +88,8 @@ pub struct Catalog {
     applied_index: u64,
     /// Groups of queues: 1 to this.
     group_count: u32,
+    /// What all members have agreed to write.
+    agreed: Version,
     membership: Membership,
     next_queue: u64,
     vhosts: BTreeMap<String, Vhost>,
@@ -94,7 +97,7 @@ pub struct Catalog {
     /// Which parcels were applied.
     origins: Origins,
     // Derived from the above.
-    /// The version of the last change of nodes, groups or voters, or of the start.
+    /// The version of the last change of nodes, groups, voters or what they agree on, or of the start.
     membership_version: u64,
     /// Vhost and name of every queue.
     queue_names: BTreeMap<QueueId, (String, String)>,
@@ -161,6 +164,7 @@ impl Catalog {
             version: 1,
             applied_index: 0,
             group_count,
+            agreed: Version::FIRST,
             membership,
             membership_version: 1,
             next_queue: 1,
@@ -210,6 +214,10 @@ impl Catalog {
     /// Whether `apply` would refuse the command now.
     pub fn check(&self, command: &CatalogCommand) -> Result<(), Refusal> {
         use CatalogCommand as C;
+        let (since, agreed) = (command.since(), self.agreed);
+        if since > agreed && !matches!(command, C::RaiseVersion { .. }) {
+            return Err(Refusal::NotYet { since, agreed });
+        }
         match command {
             C::DeclareExchange { .. } => self.check_declare_exchange(command),
             C::DeleteExchange { vhost, name, if_unused } => {
@@ -243,6 +251,9 @@ impl Catalog {
             }
             C::RemoveNode { node } => self.check_remove_node(*node),
             C::SetVoters { group, voters } => self.check_set_voters(*group, voters),
+            C::RaiseVersion { .. } => Ok(()),
+            #[cfg(next_version)]
+            C::Remark { .. } => Ok(()),
         }
     }
 
@@ -307,6 +318,13 @@ impl Catalog {
                 let has_changed = self.set_voters(group, voters);
                 self.note_membership(has_changed)
             }
+            C::RaiseVersion { to } => {
+                let has_changed = to > self.agreed;
+                self.agreed = self.agreed.max(to);
+                self.note_membership(has_changed)
+            }
+            #[cfg(next_version)]
+            C::Remark { .. } => true,
         };
         (CatalogReply::Done, has_changed)
     }
@@ -316,6 +334,11 @@ impl Catalog {
             self.membership_version = self.version + 1;
         }
         has_changed
+    }
+
+    /// What all members have agreed to write.
+    pub fn agreed(&self) -> Version {
+        self.agreed
     }
 
     /// Grows with every change: what was looked up at the same version is still true.

@@ -40,6 +40,7 @@ pub const ENTRY_HEAD_BYTES: usize = 16;
 /// Bytes of the command that opens a parcel.
 pub const PARCEL_HEAD_BYTES: usize = 5 + 3 * 8;
 const ENTRY_VERSION: u8 = 1;
+const UNKNOWN_KIND: Corrupt = Corrupt::newer("a command of an unknown kind");
 
 pub(crate) const ENQUEUE: u8 = 1;
 pub(crate) const SETTLE: u8 = 2;
@@ -169,10 +170,11 @@ pub fn check_commands(bytes: &[u8], is_catalog: bool) -> Result<(), Corrupt> {
         let may_be = match raw.kind {
             ENQUEUE | SETTLE | CREATE_QUEUE | DROP_QUEUE | CANCEL | MARK_DELIVERED => !is_catalog,
             CATALOG => is_catalog,
-            _ => false,
+            FROM => false,
+            _ => return Err(UNKNOWN_KIND),
         };
         if !may_be {
-            return Err(Corrupt { what: "a command of the wrong kind in a parcel" });
+            return Err(Corrupt::new("a command of the wrong kind in a parcel"));
         }
         raw.decode()?;
     }
@@ -238,7 +240,7 @@ impl<'a> EntryReader<'a> {
         let mut reader = Reader::new(entry, "the head of an entry");
         let version = reader.u8()?;
         if version != ENTRY_VERSION {
-            return Err(Corrupt { what: "an entry of another version" });
+            return Err(Corrupt::newer("an entry of another version"));
         }
         if reader.take(7)? != [0; 7] {
             return Err(reader.corrupt());
@@ -359,7 +361,7 @@ impl<'a> RawCommand<'a> {
                 let origin = Origin { node: NodeId(reader.u64()?), boot: reader.u64()? };
                 Command::From { origin, seq: reader.u64()? }
             }
-            _ => return Err(Corrupt { what: "a command of an unknown kind" }),
+            _ => return Err(UNKNOWN_KIND),
         };
         reader.end()?;
         Ok(command)

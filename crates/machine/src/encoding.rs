@@ -10,11 +10,28 @@ use std::fmt;
 pub struct Corrupt {
     /// What was being read.
     pub what: &'static str,
+    /// Only a newer program can have written it.
+    pub is_newer: bool,
+}
+
+impl Corrupt {
+    pub const fn new(what: &'static str) -> Self {
+        Self { what, is_newer: false }
+    }
+
+    /// It is well-formed as far as it can be understood, and this program is too old for it.
+    pub const fn newer(what: &'static str) -> Self {
+        Self { what, is_newer: true }
+    }
 }
 
 impl fmt::Display for Corrupt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "not readable: {}", self.what)
+        let Self { what, is_newer } = self;
+        match is_newer {
+            true => write!(f, "{what}, which this program is too old for: upgrade this node"),
+            false => write!(f, "not readable: {what}"),
+        }
     }
 }
 
@@ -33,7 +50,7 @@ impl<'a> Reader<'a> {
     }
 
     pub(crate) fn corrupt(&self) -> Corrupt {
-        Corrupt { what: self.what }
+        Corrupt::new(self.what)
     }
 
     /// Everything that is left.
@@ -43,16 +60,14 @@ impl<'a> Reader<'a> {
 
     #[inline]
     pub(crate) fn take(&mut self, count: usize) -> Result<&'a [u8], Corrupt> {
-        let (taken, rest) =
-            self.bytes.split_at_checked(count).ok_or(Corrupt { what: self.what })?;
+        let (taken, rest) = self.bytes.split_at_checked(count).ok_or(Corrupt::new(self.what))?;
         self.bytes = rest;
         Ok(taken)
     }
 
     #[inline]
     fn array<const N: usize>(&mut self) -> Result<[u8; N], Corrupt> {
-        let (taken, rest) =
-            self.bytes.split_first_chunk::<N>().ok_or(Corrupt { what: self.what })?;
+        let (taken, rest) = self.bytes.split_first_chunk::<N>().ok_or(Corrupt::new(self.what))?;
         self.bytes = rest;
         Ok(*taken)
     }
@@ -114,7 +129,7 @@ impl<'a> Reader<'a> {
 
     /// Text behind a length of four bytes.
     pub(crate) fn text(&mut self) -> Result<&'a str, Corrupt> {
-        std::str::from_utf8(self.blob()?).map_err(|_| Corrupt { what: self.what })
+        std::str::from_utf8(self.blob()?).map_err(|_| Corrupt::new(self.what))
     }
 
     pub(crate) fn string(&mut self) -> Result<String, Corrupt> {

@@ -60,6 +60,7 @@ mod ranges;
 mod scheduler;
 mod settings;
 mod value;
+mod version;
 
 pub use catalog::{
     ArgumentProblem, Binding, Bounds, Catalog, CatalogCommand, CatalogEffect, CatalogReply,
@@ -80,3 +81,4 @@ pub use queue::{
 pub use ranges::Ranges;
 pub use settings::{Dedup, Features, Overflow, QueueSettings, Retry};
 pub use value::{Arguments, HashProperty, Headers, NoHeaders, Value, ValueView};
+pub use version::Version;

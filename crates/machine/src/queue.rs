@@ -384,7 +384,7 @@ impl Queue {
     fn read(reader: &mut Reader<'_>, version: u8) -> Result<Self, Corrupt> {
         let id = QueueId(reader.u64()?);
         if id != id.base() {
-            return Err(Corrupt { what: "the number of a queue" });
+            return Err(Corrupt::new("the number of a queue"));
         }
         let mut queue = Self::new(id, QueueSettings::read(reader)?);
         if version >= 3 && reader.bool()? {

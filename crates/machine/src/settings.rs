@@ -119,7 +119,7 @@ impl QueueSettings {
 }
 
 const KNOWN: u8 = DURABLE | AUTO_DELETE | FEATURES;
-const OTHER_VERSION: Corrupt = Corrupt { what: "queue settings of another version" };
+const OTHER_VERSION: Corrupt = Corrupt::newer("queue settings of another version");
 
 // Which optional parts follow, and what is so: one bit each.
 const TTL: u32 = 1;

@@ -12,10 +12,10 @@ use std::fmt::Write;
 use std::path::PathBuf;
 
 use machine::{
-    Applied, Arguments, Attributes, Batch, Catalog, CatalogCommand, Command, ConsumerId,
-    ConsumerSpec, Dedup, Destination, Effect, EntryReader, ExchangeKind, Features, GroupId,
-    NoHeaders, NodeId, Origin, Outcome, Overflow, QueueId, QueueMachine, QueueSettings, Ranges,
-    Retry, SessionId, SessionOwner, Value,
+    Applied, Arguments, Attributes, Batch, Catalog, CatalogCommand, CatalogReply, Command,
+    ConsumerId, ConsumerSpec, Dedup, Destination, Effect, EntryReader, ExchangeKind, Features,
+    GroupId, NoHeaders, NodeId, Origin, Outcome, Overflow, QueueId, QueueMachine, QueueSettings,
+    Ranges, Retry, SessionId, SessionOwner, Value, Version, check_commands,
 };
 use world::World;
 
@@ -387,6 +387,52 @@ fn snapshots_of_the_catalog_of_version_2_are_read() {
     assert_eq!(restored.voters(GroupId(16)), catalog.voters(GroupId(16)));
     assert_eq!((restored.nodes().count(), restored.group_count()), (4, 16));
     check_catalog(&restored);
+}
+
+#[test]
+fn the_catalog_says_its_version_once_all_members_can_read_that() {
+    let mut catalog = catalog();
+    let before = catalog.snapshot();
+    let command = CatalogCommand::RaiseVersion { to: Version(5) };
+    let mut batch = Batch::new();
+    batch.catalog(&command);
+    golden("raise-entry-v1.hex", &batch.stamp(0));
+    let at = Applied { index: 100, time_ms: 0 };
+    assert_eq!(catalog.apply(at, command.clone(), &mut Vec::new()), CatalogReply::Done);
+    assert_eq!(catalog.agreed(), Version(5));
+    let bytes = golden("catalog-v3.hex", &catalog.snapshot());
+    assert_ne!(bytes[0], before[0], "a member of before would not know what this is");
+    let restored = Catalog::restore(&bytes).expect("a golden snapshot");
+    assert_eq!((restored.agreed(), restored.digest()), (Version(5), catalog.digest()));
+    check_catalog(&restored);
+
+    // It never goes back, and raising it again changes nothing.
+    let version = catalog.version();
+    for to in [Version::FIRST, Version(5)] {
+        let again = CatalogCommand::RaiseVersion { to };
+        assert_eq!(catalog.apply(at, again, &mut Vec::new()), CatalogReply::Done);
+    }
+    assert_eq!((catalog.agreed(), catalog.version()), (Version(5), version));
+}
+
+#[test]
+fn what_only_a_newer_program_can_have_written_is_told_from_damage() {
+    let mut snapshot = catalog().snapshot();
+    snapshot[0] = 9;
+    assert!(Catalog::restore(&snapshot).expect_err("format 9").is_newer);
+    let mut raised = catalog();
+    let at = Applied { index: 100, time_ms: 0 };
+    let to = Version(Version::NEWEST.0 + 1);
+    raised.apply(at, CatalogCommand::RaiseVersion { to }, &mut Vec::new());
+    assert!(Catalog::restore(&raised.snapshot()).expect_err("a newer cluster").is_newer);
+    let unknown = [vec![200], 0u32.to_le_bytes().to_vec()].concat();
+    for is_catalog in [true, false] {
+        assert!(check_commands(&unknown, is_catalog).expect_err("kind 200").is_newer);
+        let cut = check_commands(&unknown[..3], is_catalog).expect_err("half a command");
+        assert!(!cut.is_newer);
+    }
+    let words = CatalogCommand::decode(&[200]).expect_err("kind 200").to_string();
+    assert!(words.contains("upgrade this node"), "{words}");
 }
 
 #[test]

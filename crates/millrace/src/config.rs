@@ -117,6 +117,13 @@ const SETTINGS: &[Setting] = &[
         about: "publishers wait while the disk has less free than this",
     },
     Setting {
+        key: "cluster_version_max",
+        variable: "MILLRACE_CLUSTER_VERSION_MAX",
+        accepts: Accepts::Count(0..=u16::MAX as u64),
+        default: "0",
+        about: "the cluster agrees on no newer version while a node has this; 0: the newest that the node knows",
+    },
+    Setting {
         key: "heartbeat_s",
         variable: "MILLRACE_HEARTBEAT_S",
         accepts: Accepts::Count(0..=3600),
@@ -250,6 +257,8 @@ pub(crate) struct Config {
     /// `None`: a share of the machine's memory.
     pub(crate) memory_limit: Option<u64>,
     pub(crate) disk_free_limit: u64,
+    /// `None`: the newest that the program knows.
+    pub(crate) version_max: Option<u16>,
     pub(crate) heartbeat_s: u16,
     pub(crate) consumer_timeout_s: u64,
     pub(crate) frame_bytes_max: u32,
@@ -590,6 +599,10 @@ fn build(found: &BTreeMap<&'static str, Found>) -> Config {
         wal_file_bytes: number("wal_file_bytes"),
         memory_limit: bytes(&found["memory_limit"].text),
         disk_free_limit: number("disk_free_limit"),
+        version_max: match number("cluster_version_max") {
+            0 => None,
+            most => Some(most.try_into().unwrap_or(u16::MAX)),
+        },
         heartbeat_s: number("heartbeat_s").try_into().unwrap_or(u16::MAX),
         consumer_timeout_s: number("consumer_timeout_s"),
         frame_bytes_max: number("frame_bytes_max").try_into().unwrap_or(u32::MAX),

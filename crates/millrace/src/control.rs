@@ -50,6 +50,7 @@ pub(crate) enum Request {
     Rebalance,
     Replicas { count: usize },
     Drain { node: u64 },
+    Raise { force: bool },
 }
 
 /// What is answered: a sentence that says what happened, or what to do.

@@ -12,14 +12,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use clap::Args;
 
-use super::{Counts, Outcome, Size, planted, run};
+use super::{Counts, Outcome, Size, Versions, planted, run};
 use crate::checker::Verdict;
 
 /// What to run.
 #[derive(Args, Clone, Debug)]
 pub struct Simulation {
     /// The first seed. Its number decides what is done besides crashes and cuts: slow nodes, wrong clocks, damage,
-    /// full disks (one seed of three)
+    /// full disks (one seed of three), nodes that are upgraded one after the other (one of four)
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// How many seeds, one after the other
@@ -40,6 +40,9 @@ pub struct Simulation {
     /// Let nodes join, go and be replaced, where there are three or more. Seeds are not clean so far
     #[arg(long)]
     members: bool,
+    /// What the nodes' programs read and write, if the seed's number does not decide it
+    #[arg(long)]
+    versions: Option<Versions>,
     /// Write the history of a failed seed, or of a single one, to this file
     #[arg(long)]
     history: Option<PathBuf>,
@@ -87,10 +90,12 @@ impl Simulation {
         }));
         let Self { nodes, load_ms, healed_ms, damage: damages, members: changes_members, .. } =
             *self;
-        let size = Size { nodes, load_ms, healed_ms, damages, changes_members };
+        let versions = Versions::Newest;
+        let size = Size { nodes, load_ms, healed_ms, damages, changes_members, versions };
         let mut totals = Totals::default();
         for seed in self.seed..self.seed + self.seeds {
             current.store(seed, Ordering::Relaxed);
+            let size = Size { versions: self.versions.unwrap_or(Versions::of(seed)), ..size };
             let outcome = run(seed, size);
             let is_valid = self.judge(&outcome)?;
             if !is_valid {

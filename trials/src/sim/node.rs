@@ -7,7 +7,9 @@ use cluster::peer::message::Message;
 use cluster::recovery::{Genesis, Groups};
 use cluster::shard::{GroupReport, Input, Member, Now, Shard};
 use cluster::{Counted, Request};
-use machine::{Applied, Catalog, Command, EntryReader, GroupId, NodeId, NodeInfo, SessionId};
+use machine::{
+    Applied, Catalog, Command, EntryReader, GroupId, NodeId, NodeInfo, SessionId, Version,
+};
 use wal::sim::SimDisk;
 use wal::{Boot, Config, Error, Identity, Recovered, Wal};
 
@@ -44,6 +46,8 @@ pub(super) struct Node {
     pub(super) shards: usize,
     /// Decides when it runs for election.
     seed: u64,
+    /// The newest version that its program reads.
+    pub(super) speaks: Version,
     pub(super) life: Option<Life>,
     /// Counts starts.
     pub(super) lives: u64,
@@ -113,6 +117,7 @@ impl Node {
             disk,
             shards,
             seed,
+            speaks: Version::NEWEST,
             life: None,
             lives: 0,
             is_paused: false,
@@ -144,7 +149,7 @@ impl Node {
         let metas: BTreeMap<_, _> = metas.collect();
         let logs = logs(&wal, &recovered)?;
         let boot = Boot::next(&self.disk)?;
-        let me = Member { node: self.id, boot, seed: self.seed };
+        let me = Member { node: self.id, boot, seed: self.seed, speaks: self.speaks };
         let groups = Groups::recover(me, &genesis, &wal.reader(), recovered)?;
         let catalog = groups.catalog()?;
         let shards = groups.into_shards(me, self.shards, Sizes::of(FILE_BYTES));
@@ -282,9 +287,12 @@ impl Life {
     }
 
     /// A connection came up or went.
-    pub(super) fn tell(&mut self, node: NodeId, is_up: bool) {
+    pub(super) fn tell(&mut self, node: NodeId, is_up: bool, speaks: Version) {
         for inbox in &mut self.inboxes {
-            inbox.push(if is_up { Input::PeerUp { node } } else { Input::PeerDown { node } });
+            inbox.push(match is_up {
+                true => Input::PeerUp { node, speaks },
+                false => Input::PeerDown { node },
+            });
         }
     }
 

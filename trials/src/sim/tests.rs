@@ -3,13 +3,14 @@ use crate::checker::Verdict;
 
 /// Short: what a seed does is then seen soon, and there can be many.
 fn short(nodes: usize) -> Size {
-    Size { nodes, load_ms: 1_500, healed_ms: 700, damages: false, changes_members: false }
+    Size { nodes, load_ms: 1_500, healed_ms: 700, ..Size::default() }
 }
 
 fn holds(seeds: std::ops::Range<u64>, size: Size) -> Counts {
     let mut counts = Counts::default();
     for seed in seeds {
         let outcome = run(seed, size);
+        counts.raised += outcome.counts.raised;
         let story = outcome.lines.join("\n");
         assert_eq!(
             outcome.report.verdict(),
@@ -30,7 +31,8 @@ fn holds(seeds: std::ops::Range<u64>, size: Size) -> Counts {
 /// The faults happened: a trial without any proves nothing.
 fn bites(seeds: std::ops::Range<u64>) {
     let count = seeds.end - seeds.start;
-    let counts = holds(seeds, short(3));
+    let counts = holds(seeds, Size { versions: Versions::Newest, ..short(3) });
+    assert!(counts.raised >= count, "{counts:?}");
     assert!(counts.crashes > 3 * count && counts.power_cuts > 2 * count, "{counts:?}");
     assert!(counts.elections > 5 * count && counts.lost > 10 * count, "{counts:?}");
     assert!(counts.checkpoints > 10 * count, "{counts:?}");
@@ -90,6 +92,16 @@ fn done(seeds: impl Iterator<Item = u64>, size: Size, what: &[&str]) -> (u64, Co
         all.refused += counts.refused;
     }
     (done, all)
+}
+
+#[test]
+fn a_cluster_is_upgraded_node_by_node_and_agrees_on_the_new_version_when_all_can_read_it() {
+    for nodes in [1, 3] {
+        let counts = holds(1..13, Size { versions: Versions::Upgrade, ..short(nodes) });
+        assert_eq!(counts.raised, 12, "{counts:?}");
+    }
+    let size = Size { versions: Versions::Upgrade, changes_members: true, ..Size::default() };
+    assert!(holds(1..4, size).raised >= 3);
 }
 
 #[test]
@@ -239,6 +251,21 @@ fn queues_in_the_memory_of_an_earlier_life_do_not_come_back_with_the_log() {
 #[test]
 fn a_node_that_has_not_reached_most_since_its_start_refuses_its_publishers_soon() {
     holds(60_011..60_012, Size { nodes: 5, damages: true, ..Size::default() });
+}
+
+#[test]
+fn power_that_goes_in_the_last_moment_of_harm_is_no_failure_of_a_whole_disk() {
+    holds(402_005..402_006, Size { nodes: 1, damages: true, ..Size::default() });
+}
+
+#[test]
+fn a_start_on_a_full_disk_that_fails_can_be_tried_again() {
+    holds(403_019..403_020, Size { nodes: 1, damages: true, ..Size::default() });
+}
+
+#[test]
+fn who_keeps_a_replica_that_nobody_counts_on_finds_the_leader_all_the_same() {
+    holds(300_499..300_500, Size { nodes: 5, damages: true, ..Size::default() });
 }
 
 #[test]

@@ -7,7 +7,7 @@ use cluster::housekeeping::Task;
 use cluster::peer::message::Message;
 use cluster::shard::Output;
 use cluster::snapshot;
-use machine::{GroupId, NodeId, SessionId};
+use machine::{GroupId, NodeId, SessionId, Version};
 use wal::sim::{Fault, SimDisk};
 
 use super::agenda::{Agenda, Event, Micros};
@@ -19,7 +19,7 @@ use super::node::{Node, Place, home};
 use super::operator::Operator;
 use super::store::{Append, Flush, Reading};
 use super::watch::{Leader, Watch};
-use super::{Diary, states};
+use super::{Diary, Size, Versions, states};
 use crate::history::What;
 use crate::workload::Chance;
 
@@ -56,6 +56,11 @@ pub(super) struct World {
     pub(super) operator: Operator,
     /// Nodes join, go and are replaced.
     pub(super) changes_members: bool,
+    /// Nodes come back with a newer program.
+    upgrades: bool,
+    /// What the cluster has agreed on, and how often that was news.
+    agreed: Version,
+    pub(super) raised: u64,
     /// Nodes that made the cluster.
     founders: usize,
     /// The groups of which each node cannot reach a majority, since when, and whether that was held against it.
@@ -73,7 +78,8 @@ pub(super) struct World {
 }
 
 impl World {
-    pub(super) fn new(seed: u64, founders: usize, changes_members: bool) -> Self {
+    pub(super) fn new(seed: u64, size: Size) -> Self {
+        let Size { nodes: founders, changes_members, versions, .. } = size;
         let changes_members = founders >= 3 && changes_members;
         let nodes = if changes_members { founders + JOINERS } else { founders };
         let mut chance = Chance::new(seed);
@@ -89,6 +95,8 @@ impl World {
             let mut node = Node::new(id, disk, shards, chance.number(), SYNC);
             if number >= founders {
                 node.place = Place::Absent;
+            } else if versions != Versions::Newest {
+                node.speaks = Version::FIRST;
             }
             all.push(node);
             agenda.after(chance.within(0, 200_000), Event::Start { node: number });
@@ -123,6 +131,9 @@ impl World {
             clients,
             operator: Operator::default(),
             changes_members,
+            upgrades: versions == Versions::Upgrade,
+            agreed: Version::FIRST,
+            raised: 0,
             founders,
             alone: vec![BTreeMap::new(); nodes],
             reached: vec![Vec::new(); nodes],
@@ -409,7 +420,12 @@ impl World {
                         life.inboxes[shard].push(input);
                     }
                     let before = life.catalog.membership_version();
+                    let agreed = life.catalog.agreed();
                     life.route_by(at, &entry);
+                    if life.catalog.agreed() > self.agreed.max(agreed) {
+                        self.agreed = life.catalog.agreed();
+                        self.raised += 1;
+                    }
                     is_other |= life.catalog.membership_version() != before;
                 }
                 Output::Checkpoint(job) => {
@@ -418,6 +434,10 @@ impl World {
                 Output::CountsOn { nodes } => {
                     life.counted.set(shard, nodes);
                     is_other = true;
+                }
+                Output::Outdated { why } => {
+                    self.protocol(format!("node {} is too old: {why}", node + 1));
+                    return;
                 }
                 Output::Reconciled => {
                     life.reconciled += 1;
@@ -478,10 +498,10 @@ impl World {
 
     /// An end of a connection hears that it is up, or down.
     pub(super) fn tell(&mut self, Told { node, peer, is_up }: Told) {
-        let id = self.nodes[peer].id;
+        let (id, speaks) = (self.nodes[peer].id, self.nodes[peer].speaks);
         self.agenda.mix(&(node, peer, is_up));
         if let Some(life) = &mut self.nodes[node].life {
-            life.tell(id, is_up);
+            life.tell(id, is_up, speaks);
             life.store.desk.broken(id);
             self.wake(node);
         }
@@ -529,6 +549,10 @@ impl World {
         if !self.nemesis.is_over && self.chance.percent(10) {
             let count = self.chance.within(1, 40);
             self.nodes[node].disk.fail_at(count, Fault::PowerOff);
+        }
+        let is_again = self.nodes[node].lives > 0;
+        if self.upgrades && is_again && (self.nemesis.is_over || self.chance.percent(30)) {
+            self.nodes[node].speaks = Version::NEWEST;
         }
         let founders: Vec<NodeId> =
             self.nodes[..self.founders].iter().map(|node| node.id).collect();
@@ -688,6 +712,13 @@ impl World {
     /// Whether the operator's orders are carried out, and every group has the voters that it should.
     pub(super) fn is_settled(&self) -> bool {
         self.operator.is_done() && self.members().all(|node| self.nodes[node].is_placed())
+    }
+
+    /// Whether all nodes of the cluster have agreed on the newest version that each reads.
+    pub(super) fn is_raised(&self) -> bool {
+        let speaks = self.members().map(|node| self.nodes[node].speaks).min();
+        let mut lives = self.members().filter_map(|node| self.nodes[node].life.as_ref());
+        lives.all(|life| Some(life.catalog.agreed()) == speaks)
     }
 
     /// The nodes that are in the cluster.

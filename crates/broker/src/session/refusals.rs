@@ -70,6 +70,13 @@ pub(crate) fn failure(refusal: &Refusal) -> Failure {
             ReplyCode::NotImplemented,
             format!("the value '{value}' of argument '{argument}' is not implemented"),
         ),
+        Refusal::NotYet { since, agreed } => Failure::connection(
+            ReplyCode::NotImplemented,
+            format!(
+                "this needs version {since} of the cluster, which stands at version {agreed} until all nodes \
+                 are upgraded"
+            ),
+        ),
         Refusal::InvalidExchange(problem) => invalid_exchange(problem),
         Refusal::InvalidWeight { is_number: true, .. } => {
             precondition("The binding key must be greater than 0")

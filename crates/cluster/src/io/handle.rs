@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use machine::{Catalog, GroupId, NodeId, NodeInfo, SessionId};
+use machine::{Catalog, GroupId, NodeId, NodeInfo, SessionId, Version};
 use wal::Identity;
 
 use super::mailbox::{AnswerBox, Mailbox};
@@ -36,6 +36,8 @@ impl std::fmt::Debug for ClusterHandle {
 pub(crate) struct Node {
     pub(crate) id: NodeId,
     pub(crate) identity: Identity,
+    /// The newest version that this node reads and writes.
+    pub(crate) speaks: Version,
     pub(crate) reports: Reports,
     pub(crate) shards: Vec<Arc<Mailbox<Input>>>,
     /// The connections to the other nodes, if there may be any.
@@ -108,6 +110,7 @@ impl Counters {
 impl Node {
     pub(crate) fn new(
         identity: Identity,
+        speaks: Version,
         shards: Vec<Arc<Mailbox<Input>>>,
         peers: Option<Peers>,
         catalog: Catalog,
@@ -116,6 +119,7 @@ impl Node {
         Self {
             id,
             identity,
+            speaks,
             reports: Reports::new(shards.len()),
             counted: RwLock::new(Counted::new(shards.len())),
             shards,
@@ -243,6 +247,11 @@ impl ClusterHandle {
             }
         }
         is_open
+    }
+
+    /// The newest version that this node reads and writes.
+    pub fn speaks(&self) -> Version {
+        self.node.speaks
     }
 
     /// This node's applied copy of the catalog. Held only while something is looked up.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Arc, PoisonError};
 
-use machine::{Catalog, NodeId, NodeInfo};
+use machine::{Catalog, NodeId, NodeInfo, Version};
 use wal::{Error, FileDisk, Founding, Identity, Member};
 
 use super::handle::Node;
@@ -257,16 +257,24 @@ pub(super) fn follow(node: &Node, catalog: &Catalog) {
         };
         let mut addresses: Vec<_> = catalog.nodes().map(address).collect();
         addresses.extend(peers.addresses().into_iter().filter(|it| kept.contains(&it.node)));
+        peers.set_agreed(catalog.agreed());
         peers.set_members(&addresses);
     }
+}
+
+/// What a node tells the others of itself, and what it knows of them.
+pub(super) struct Told<'a> {
+    /// Of this start and the one before.
+    pub(super) boots: (u64, u64),
+    pub(super) speaks: Version,
+    pub(super) members: (&'a [Address], &'a Founding),
 }
 
 /// Opens the peer port, and connects to the members.
 pub(super) fn connect(
     (config, secret): (&PeerConfig, &str),
     identity: Identity,
-    (boot, last_boot): (u64, u64),
-    (members, founding): (&[Address], &Founding),
+    Told { boots: (boot, last_boot), speaks, members: (members, founding) }: Told<'_>,
     disk: &FileDisk,
     failure: &Failure,
     mailboxes: &[Arc<Mailbox<Input>>],
@@ -293,6 +301,7 @@ pub(super) fn connect(
         incarnation: identity.incarnation,
         boot,
         last_boot,
+        speaks,
         secret: Secret::new(secret),
         listen: config.listen_address(node).map_err(StartError::Cluster)?,
         advertised: config.advertised_address(node),

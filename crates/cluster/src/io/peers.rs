@@ -19,13 +19,13 @@ mod tls;
 use std::collections::{BTreeMap, BTreeSet};
 #[cfg(test)]
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
-use machine::NodeId;
+use machine::{NodeId, Version};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
@@ -65,6 +65,7 @@ pub(crate) struct Config {
     pub(crate) incarnation: u64,
     pub(crate) boot: u64,
     pub(crate) last_boot: u64,
+    pub(crate) speaks: Version,
     pub(crate) secret: Secret,
     /// Address and port to listen on.
     pub(crate) listen: String,
@@ -100,6 +101,8 @@ pub struct PeerStatus {
     pub node: NodeId,
     pub address: String,
     pub is_up: bool,
+    /// The newest version that it reads, if it can be reached.
+    pub speaks: Option<Version>,
     /// Why there is no connection, as far as is known.
     pub trouble: Option<String>,
     /// Bytes that wait to be sent.
@@ -162,6 +165,8 @@ struct Shared {
     stopping: Notify,
     /// Numbers of nodes that were removed.
     retired: RwLock<BTreeSet<NodeId>>,
+    /// The version that the cluster has agreed on.
+    agreed: AtomicU16,
     /// Why this node is of the cluster no longer.
     expelled: watch::Sender<Option<String>>,
 }
@@ -183,7 +188,7 @@ impl Peers {
         let local = listener.local_addr().map_err(|error| error.to_string())?;
         tracing::info!("the peer port listens on {local}");
         let hello = Hello {
-            protocols: PROTOCOLS,
+            protocols: (PROTOCOLS.0, config.speaks.0),
             cluster: config.cluster,
             node: config.node,
             incarnation: config.incarnation,
@@ -207,6 +212,7 @@ impl Peers {
             told: Mutex::new(None),
             stopping: Notify::new(),
             retired: RwLock::default(),
+            agreed: AtomicU16::new(Version::FIRST.0),
             expelled: watch::Sender::new(None),
         });
         let (orders, taken) = mpsc::channel(ORDERS_MAX);
@@ -293,6 +299,10 @@ impl Peers {
     }
 
     /// These were members, and are not any more.
+    pub(crate) fn set_agreed(&self, agreed: Version) {
+        self.shared.agreed.store(agreed.0, Ordering::Relaxed);
+    }
+
     pub(crate) fn set_retired(&self, nodes: BTreeSet<NodeId>) {
         *self.shared.retired.write().unwrap_or_else(PoisonError::into_inner) = nodes;
     }
@@ -317,6 +327,7 @@ impl Peers {
             node: member.node,
             address: member.address(),
             is_up: member.is_up(),
+            speaks: member.speaks(),
             trouble: member.trouble(),
             queued_bytes: member.outbox.bytes(),
         };
@@ -429,6 +440,10 @@ impl Shared {
     /// Whether whoever connected is talked to.
     fn judge(&self, ours: &Hello, theirs: &Hello) -> Result<(), Refusal> {
         let node = theirs.node;
+        let (speaks, agreed) = (theirs.speaks(), Version(self.agreed.load(Ordering::Relaxed)));
+        if theirs.cluster == ours.cluster && speaks < agreed {
+            return Err(Refusal::Outdated { node, speaks, agreed });
+        }
         let member = self.members().get(&node).cloned();
         let known = member.as_ref().map(|member| member.known());
         match judge(ours, known, theirs) {

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use machine::{NodeId, SessionId};
+use machine::{NodeId, SessionId, Version};
 
 use super::handle::Node;
 use super::mailbox::AnswerBox;
 use super::neighbours;
+use super::start::Failure;
 use super::store::{Append, Fetch, Flush, Read, Store};
 use crate::catalog_group::{Applications, apply};
 use crate::housekeeping::Task;
@@ -22,14 +23,20 @@ use crate::snapshot::divert;
 const CLOSING: Duration = Duration::from_millis(5);
 
 /// Runs `shard` until its mailbox is closed and everything taken from it is synced and answered.
-pub(crate) fn run(number: usize, mut shard: Shard, node: Arc<Node>, store: Arc<Store>) {
+pub(crate) fn run(
+    number: usize,
+    mut shard: Shard,
+    node: Arc<Node>,
+    store: Arc<Store>,
+    failure: &Failure,
+) {
     let mailbox = Arc::clone(&node.shards[number]);
     let clock = Clock::start();
     let mut answers = Answers::default();
     let (mut inputs, mut outputs) = (Vec::new(), Vec::new());
     let mut reported = 0;
     shard.start(clock.now(), &mut outputs);
-    perform(number, &mut outputs, &node, &store, &mut answers);
+    perform(number, &mut outputs, &node, &store, failure, &mut answers);
     loop {
         let is_closed = mailbox.is_closed();
         if is_closed {
@@ -45,7 +52,7 @@ pub(crate) fn run(number: usize, mut shard: Shard, node: Arc<Node>, store: Arc<S
             store.snapshot(from, message);
         }
         shard.step(clock.now(), &mut inputs, &mut outputs);
-        perform(number, &mut outputs, &node, &store, &mut answers);
+        perform(number, &mut outputs, &node, &store, failure, &mut answers);
         node.reports.answer(number, &mut reported, &shard);
         if is_last && shard.is_idle(clock.now()) {
             return;
@@ -76,6 +83,7 @@ fn perform(
     outputs: &mut Vec<Output>,
     node: &Node,
     store: &Store,
+    failure: &Failure,
     answers: &mut Answers,
 ) {
     // One push per node, whatever there is.
@@ -97,7 +105,7 @@ fn perform(
                     node.shards[shard].push(input);
                 }
                 let before = catalog.membership_version();
-                let applied = apply(&mut catalog, at.index, &entry);
+                let applied = apply(&mut catalog, Version::NEWEST, at.index, &entry);
                 let (_, all) = applied.expect("the shard has just applied it");
                 if catalog.membership_version() != before || all.iter().any(Applications::has_start)
                 {
@@ -113,6 +121,7 @@ fn perform(
                 store.flush(Flush::Task(Task::InstallSnapshot { group, index, accept }));
             }
             Output::Checkpoint(job) => store.flush(Flush::Task(Task::Checkpoint(job))),
+            Output::Outdated { why } => failure.tell_outdated(&why),
             Output::Reconciled => store.reconciled(),
             Output::CountsOn { nodes } => {
                 let catalog = node.catalog.read().unwrap_or_else(PoisonError::into_inner);

@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError};
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use machine::{GroupId, NodeId};
+use machine::{GroupId, NodeId, Version};
 use wal::{Boot, Error, FileDisk, Wal};
 
 use super::flusher::Flusher;
@@ -39,6 +39,9 @@ pub struct Config {
     pub new_cluster: u128,
     /// The other nodes. `None`: this one is alone.
     pub peers: Option<PeerConfig>,
+    /// The node reads and writes no newer version than this, so its cluster agrees on none. `None`: the newest
+    /// that this program knows.
+    pub version_max: Option<Version>,
 }
 
 /// Why a node does not start: a sentence that says what to do.
@@ -67,19 +70,39 @@ impl std::fmt::Display for StartError {
 
 impl std::error::Error for StartError {}
 
-/// Told of the first failure of the disk; is expected to end the process.
+/// Why a node ends by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// A write or a sync failed, or what was read is damaged.
+    Disk,
+    /// The log has what this program is too old to read.
+    Outdated,
+}
+
+/// Told why the node ends, at the first reason; is expected to end the process.
 #[derive(Clone)]
-pub struct Failure(Arc<dyn Fn(&str) + Send + Sync>);
+pub struct Failure(Arc<Tell>);
+
+type Tell = dyn Fn(Cause, &str) + Send + Sync;
 
 impl Failure {
     /// Calls `tell` with a sentence for the operator.
-    pub fn new(tell: impl Fn(&str) + Send + Sync + 'static) -> Self {
+    pub fn new(tell: impl Fn(Cause, &str) + Send + Sync + 'static) -> Self {
         Self(Arc::new(tell))
     }
 
     /// Does not come back: a node that cannot write must not look as if it could.
     pub(crate) fn tell(&self, error: &Error) -> ! {
-        (self.0)(&format!("{error}"));
+        self.end(Cause::Disk, &error.to_string())
+    }
+
+    /// Does not come back: what comes after in the log may hang on what cannot be read.
+    pub(crate) fn tell_outdated(&self, why: &str) -> ! {
+        self.end(Cause::Outdated, why)
+    }
+
+    fn end(&self, cause: Cause, why: &str) -> ! {
+        (self.0)(cause, why);
         std::process::abort();
     }
 }
@@ -116,7 +139,8 @@ pub fn launch(config: &Config, failure: &Failure) -> Result<ClusterHandle, Start
     let last_boot = Boot::last(&disk)?;
     let boot = Boot::next_from(&disk, wall.as_millis() as u64)?;
     let id = NodeId(identity.node);
-    let me = Member { node: id, boot, seed: u64::from_le_bytes(draw()) };
+    let speaks = config.version_max.unwrap_or(Version::NEWEST).min(Version::NEWEST);
+    let me = Member { node: id, boot, seed: u64::from_le_bytes(draw()), speaks };
     if let Some(admitted) = &admitted {
         neighbours::settle(admitted, id, &disk)?;
     }
@@ -146,20 +170,21 @@ pub fn launch(config: &Config, failure: &Failure) -> Result<ClusterHandle, Start
         Some(peers) => {
             let members = (&members[..], &founding);
             let boots = (boot, last_boot);
-            Some(neighbours::connect(peers, identity, boots, members, &disk, failure, &mailboxes)?)
+            let told = neighbours::Told { boots, speaks, members };
+            Some(neighbours::connect(peers, identity, told, &disk, failure, &mailboxes)?)
         }
         None => None,
     };
-    let node = Arc::new(Node::new(identity, mailboxes, peers, catalog));
+    let node = Arc::new(Node::new(identity, speaks, mailboxes, peers, catalog));
     neighbours::follow(&node, &node.catalog.read().unwrap_or_else(PoisonError::into_inner));
     let store = Arc::new(Store::new(config.shards));
     let sources = reader.clone();
     let mut threads = Vec::new();
     let sizes = Sizes::of(config.wal_file_bytes);
     for (number, shard) in groups.into_shards(me, config.shards, sizes).into_iter().enumerate() {
-        let (node, store) = (Arc::clone(&node), Arc::clone(&store));
+        let (node, store, failure) = (Arc::clone(&node), Arc::clone(&store), failure.clone());
         threads.push(spawn(format!("shard-{number}"), move || {
-            shard_loop::run(number, shard, Arc::clone(&node), Arc::clone(&store));
+            shard_loop::run(number, shard, Arc::clone(&node), Arc::clone(&store), &failure);
             store.shard_ended();
         }));
     }

@@ -18,7 +18,7 @@
 
 use bytes::Bytes;
 use hmac::{Hmac, Mac};
-use machine::NodeId;
+use machine::{NodeId, Version};
 use sha2::{Digest, Sha256};
 
 use super::Error;
@@ -27,9 +27,9 @@ use super::gather::Gather;
 use super::limits::REFUSAL_BYTES_MAX;
 use super::reader::Reader;
 
-/// Versions of the protocol that this program speaks: the lowest and the highest. With 4 came
+/// Versions of the protocol that this program speaks: the lowest and the highest. See [`Version`]. With 4 came
 /// [`Message::Reaches`](super::message::Message::Reaches).
-pub const PROTOCOLS: (u16, u16) = (3, 4);
+pub const PROTOCOLS: (u16, u16) = (Version::OLDEST.0, Version::NEWEST.0);
 
 const MAGIC: [u8; 8] = *b"millrace";
 const NONCE_BYTES: usize = 16;
@@ -64,7 +64,7 @@ pub struct Challenge {
 /// How a node introduces itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// Lowest and highest version of the protocol.
+    /// Lowest and highest version of the protocol, and of the log.
     pub protocols: (u16, u16),
     pub cluster: u128,
     pub node: NodeId,
@@ -125,6 +125,12 @@ pub enum Refusal {
     OtherNode {
         node: NodeId,
         expected: NodeId,
+    },
+    /// The cluster may write what it cannot read.
+    Outdated {
+        node: NodeId,
+        speaks: Version,
+        agreed: Version,
     },
     WrongSecret,
 }
@@ -187,6 +193,12 @@ impl std::fmt::Display for Refusal {
                 "the address of node {} is answered by node {}: correct the --peers list",
                 expected.0, node.0
             ),
+            Self::Outdated { node, speaks, agreed } => write!(
+                out,
+                "node {} reads versions up to {speaks}, and its cluster has agreed on version {agreed}: upgrade \
+                 node {}",
+                node.0, node.0
+            ),
             Self::WrongSecret => out.write_str(
                 "the node at the other end does not know this cluster's secret: set the same \
                  cluster_secret on all nodes; `millrace cluster token` on a member prints it",
@@ -206,6 +218,7 @@ impl Refusal {
             | Self::UnknownNode { .. }
             | Self::Twin { .. }
             | Self::OtherNode { .. }
+            | Self::Outdated { .. }
             | Self::WrongSecret => false,
         }
     }
@@ -386,6 +399,11 @@ impl Challenge {
 
 impl Hello {
     const BYTES: usize = 8 + 2 + 2 + 16 + 4 * 8 + 1 + NONCE_BYTES;
+
+    /// The newest version that the node reads.
+    pub fn speaks(&self) -> Version {
+        Version(self.protocols.1)
+    }
 
     /// Always as long, so that two of them in a row are read in one way only.
     fn bytes(&self) -> [u8; Self::BYTES] {

@@ -87,7 +87,7 @@ fn catalog<D: Disk>(
     for at in above_checkpoint(found) {
         let data = reader.read(at.place)?;
         if !data.is_empty() && !entry::is_change(&data) {
-            catalog_group::apply(&mut catalog, at.index, &data)
+            catalog_group::apply(&mut catalog, machine::Version::NEWEST, at.index, &data)
                 .map_err(|corrupt| unreadable(0, &corrupt))?;
         }
     }
@@ -183,8 +183,8 @@ fn state(group: u32, bytes: &Bytes) -> Result<State, Error> {
     State::decode(bytes).ok_or_else(|| unreadable(group, &"the checkpoint's state"))
 }
 
-fn unreadable(group: u32, what: &dyn std::fmt::Debug) -> Error {
-    let why = format!("its log passes its checksums but cannot be applied: {what:?}");
+fn unreadable(group: u32, what: &dyn std::fmt::Display) -> Error {
+    let why = format!("its log passes its checksums, but cannot be applied: {what}");
     refused(&format!("group {group}"), &why)
 }
 

@@ -88,7 +88,7 @@ fn rescue_the_last(disk: &SimDisk) -> Survey {
 /// A start takes what is there.
 fn starts(disk: &SimDisk, node: u64, count: u64) -> Catalog {
     let (wal, recovered) = Wal::open(disk.clone(), wal::Config::new(identity(node))).unwrap();
-    let me = Member { node: NodeId(node), boot: 1, seed: 1 };
+    let me = Member { node: NodeId(node), boot: 1, seed: 1, speaks: machine::Version::NEWEST };
     let groups = Groups::recover(me, &genesis(count), &wal.reader(), recovered).unwrap();
     groups.catalog().unwrap()
 }

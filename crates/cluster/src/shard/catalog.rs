@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use machine::{Batch, CatalogCommand, GroupId, NodeId, QueueId, QueueSettings, SessionId};
+use machine::{Batch, CatalogCommand, Corrupt, GroupId, NodeId, QueueId, QueueSettings, SessionId};
 
 use super::{Gathered, Input, Now, Output, Shard, Then, tell};
 use crate::limits::GONE_MS;
@@ -30,7 +30,9 @@ impl Shard {
         let Harvest { committed, mut messages } = harvest;
         self.send_raft(GroupId::CATALOG, &mut messages, outputs);
         for entry in &committed {
-            self.apply_catalog(entry, outputs);
+            if let Err(why) = self.apply_catalog(entry, outputs) {
+                return self.stop_outdated(GroupId::CATALOG, entry.index, why, outputs);
+            }
         }
         self.delete_heard();
         self.hand_out_membership(outputs);
@@ -41,6 +43,7 @@ impl Shard {
         }
         if catalog.review_leadership() {
             self.own.push_back(Input::TimePassed);
+            self.raise_version(now, outputs);
         }
         self.confirm_catalog(outputs);
         self.route(now, GroupId::CATALOG, outputs);
@@ -56,12 +59,16 @@ impl Shard {
         self.send_snapshots(GroupId::CATALOG, &behind, outputs);
     }
 
-    fn apply_catalog(&mut self, entry: &raft::eraftpb::Entry, outputs: &mut Vec<Output>) {
+    fn apply_catalog(
+        &mut self,
+        entry: &raft::eraftpb::Entry,
+        outputs: &mut Vec<Output>,
+    ) -> Result<(), Corrupt> {
         self.outbound(GroupId::CATALOG);
-        let Some(catalog) = &mut self.catalog else { return };
-        let Some(out) = self.out.get_mut(&GroupId::CATALOG) else { return };
+        let Some(catalog) = &mut self.catalog else { return Ok(()) };
+        let Some(out) = self.out.get_mut(&GroupId::CATALOG) else { return Ok(()) };
         let (mut inputs, mut told) = (Vec::new(), Vec::new());
-        let at = catalog.commit(entry, &mut out.parcels, &mut inputs, &mut told);
+        let at = catalog.commit(entry, &mut out.parcels, &mut inputs, &mut told)?;
         let mut forwards = Vec::new();
         for (group, input) in inputs {
             let shard = Self::of(group, self.shards);
@@ -75,6 +82,7 @@ impl Shard {
             outputs.push(Output::CatalogApplied { at, entry: entry.data.clone(), forwards });
         }
         outputs.append(&mut told);
+        Ok(())
     }
 
     /// Origins resend what a leader does not confirm; they answer their sessions when they apply.

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
-use machine::{Applied, Catalog, CatalogReply, GroupId, NodeId, QueueId, QueueSettings, SessionId};
+use machine::{
+    Applied, Catalog, CatalogReply, GroupId, NodeId, QueueId, QueueSettings, SessionId, Version,
+};
 use raft::eraftpb::Entry;
 use wal::{CommitBatch, EntryAt, Place};
 
@@ -108,6 +110,8 @@ pub enum Input {
     /// A node can be reached, over a connection that is new.
     PeerUp {
         node: NodeId,
+        /// The newest version that it reads.
+        speaks: Version,
     },
     /// A node's connection is closed, or it was silent for too long.
     PeerDown {
@@ -207,6 +211,11 @@ pub enum Output {
         catalog: Box<Catalog>,
     },
     Checkpoint(Job),
+    /// The log holds what this program is too old to read: the node is to end, with these words. The shard does
+    /// nothing any more.
+    Outdated {
+        why: String,
+    },
     /// The groups agree with the catalog: the node may accept sessions.
     Reconciled,
     /// The nodes that vote in the groups of this shard, if that is new.

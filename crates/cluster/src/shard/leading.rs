@@ -37,7 +37,9 @@ impl Shard {
         self.confirm(group, outputs);
         if let Some(found) = self.groups.get_mut(&group) {
             for entry in &committed {
-                found.commit(entry, &mut self.wishes);
+                if let Err(why) = found.commit(entry, &mut self.wishes) {
+                    return self.stop_outdated(group, entry.index, why, outputs);
+                }
             }
         }
         self.review_leadership(now, group, outputs);

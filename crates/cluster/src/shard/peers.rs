@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use machine::{GroupId, NodeId, Origin};
+use machine::{GroupId, NodeId, Origin, Version};
 
 use super::origin::Denial;
 use super::{Input, Now, Output, Shard};
@@ -24,6 +24,8 @@ struct Campaign {
 #[derive(Debug, Default)]
 pub(super) struct Peers {
     up: BTreeMap<NodeId, u64>,
+    /// The newest version that each of them reads.
+    speaks: BTreeMap<NodeId, Version>,
     /// Every node that could ever be reached.
     known: BTreeSet<NodeId>,
     /// Since when a node cannot be reached that could be.
@@ -67,6 +69,11 @@ impl Peers {
     /// Whether there never was another node.
     pub(super) fn is_empty(&self) -> bool {
         self.up.is_empty() && self.lost.is_empty()
+    }
+
+    /// The newest version that each node reads which can be reached.
+    pub(super) fn speaks(&self) -> &BTreeMap<NodeId, Version> {
+        &self.speaks
     }
 
     /// Nodes that cannot be reached any more, and may be again in a moment, with since when.
@@ -133,8 +140,15 @@ impl Shard {
         }
     }
 
-    pub(super) fn peer_up(&mut self, now: Now, node: NodeId, outputs: &mut Vec<Output>) {
+    pub(super) fn peer_up(
+        &mut self,
+        now: Now,
+        node: NodeId,
+        speaks: Version,
+        outputs: &mut Vec<Output>,
+    ) {
         self.peers.up.insert(node, now.mono_ms);
+        self.peers.speaks.insert(node, speaks);
         self.peers.known.insert(node);
         self.peers.lost.remove(&node);
         self.peers.missing.remove(&node);
@@ -165,6 +179,7 @@ impl Shard {
     }
 
     pub(super) fn peer_down(&mut self, now: Now, node: NodeId, outputs: &mut Vec<Output>) {
+        self.peers.speaks.remove(&node);
         if self.peers.up.remove(&node).is_some() {
             self.peers.lost.insert(node, now.mono_ms);
             self.peers.missing.insert(node, now.mono_ms);
@@ -257,6 +272,7 @@ impl Shard {
             }
         }
         self.say_counted(outputs);
+        self.raise_version(now, outputs);
         if self.peers.is_empty() && self.is_alone() {
             return;
         }
@@ -497,8 +513,14 @@ impl Shard {
             }
             Message::Parcel { epoch, boot, seq, commands, settles, needs_apply, .. } => {
                 let is_catalog = group == GroupId::CATALOG;
-                if machine::check_commands(&commands, is_catalog).is_err() {
-                    // Not of this cluster's making: it would stop every replica.
+                if let Err(why) = machine::check_commands(&commands, is_catalog) {
+                    // It would stop every replica. A member proposes nothing that this leader cannot read: see
+                    // `Catalog::check`.
+                    tracing::error!(
+                        from = from.0,
+                        group = group.0,
+                        "commands of another node are left out of the log: {why}"
+                    );
                     return;
                 }
                 let origin = Origin { node: from, boot };

@@ -79,6 +79,10 @@ impl Shard {
     fn install_catalog(&mut self, index: u64, term: u64, state: &State, outputs: &mut Vec<Output>) {
         let catalog =
             Catalog::restore(&state.machine).expect("a snapshot that passed its checksums");
+        if catalog.agreed() > self.me.speaks {
+            let why = machine::Corrupt::newer("a catalog of a newer version");
+            return self.stop_outdated(GroupId::CATALOG, index, why, outputs);
+        }
         let last = catalog.last_parcel(self.origin());
         let Some(group) = &mut self.catalog else { return };
         group.restore(index, term, state.members(), catalog.clone());

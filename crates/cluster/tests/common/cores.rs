@@ -11,7 +11,7 @@ use cluster::shard::{Input, Located, Member, Now, Output, Shard};
 use cluster::{Answer, Request, Ticket};
 use machine::{
     Arguments, CatalogCommand, CatalogReply, GroupId, NodeId, NodeInfo, QueueId, SessionId,
-    SessionOwner, Value,
+    SessionOwner, Value, Version,
 };
 use raft::eraftpb::Entry;
 use wal::sim::SimDisk;
@@ -32,6 +32,8 @@ pub(crate) struct Core {
     reader: Reader<SimDisk>,
     pub(crate) answers: Vec<(SessionId, Answer)>,
     reconciled: usize,
+    /// Why it does nothing any more.
+    pub(crate) outdated: Option<String>,
 }
 
 pub(crate) struct Cluster {
@@ -47,14 +49,22 @@ pub(crate) struct Cluster {
     pub(crate) ms: u64,
     /// How wrong a node's clock on the wall is, in milliseconds.
     pub(crate) wall_errors: BTreeMap<NodeId, i64>,
+    /// The newest version that a node reads, from its next start on.
+    pub(crate) speaks: BTreeMap<NodeId, Version>,
     shards: usize,
 }
 
 impl Cluster {
     /// `nodes` nodes that have met and serve.
     pub(crate) fn new(nodes: u64, shards: usize) -> Self {
+        Self::at(nodes, shards, Version::NEWEST)
+    }
+
+    /// The same, with programs that read versions up to this one.
+    pub(crate) fn at(nodes: u64, shards: usize, version: Version) -> Self {
         let ids: Vec<NodeId> = (1..=nodes).map(NodeId).collect();
-        let cores = ids.iter().map(|id| Core::start(*id, SimDisk::new(id.0), nodes, shards));
+        let start = |id: &NodeId| Core::start(*id, SimDisk::new(id.0), nodes, shards, version);
+        let cores = ids.iter().map(start);
         let mut cluster = Self {
             cores: cores.collect(),
             wires: BTreeMap::new(),
@@ -64,6 +74,7 @@ impl Cluster {
             asleep: BTreeSet::new(),
             ms: 0,
             wall_errors: BTreeMap::new(),
+            speaks: ids.iter().map(|id| (*id, version)).collect(),
             shards,
         };
         for a in &ids {
@@ -80,7 +91,8 @@ impl Cluster {
         for (from, to) in [(a, b), (b, a)] {
             self.up.insert((from, to));
             self.wires.insert((from, to), VecDeque::new());
-            self.core(from).tell_all(|| Input::PeerUp { node: to });
+            let speaks = self.speaks[&to];
+            self.core(from).tell_all(|| Input::PeerUp { node: to, speaks });
         }
     }
 
@@ -102,7 +114,8 @@ impl Cluster {
     /// And takes it for back.
     pub(crate) fn catch_sight(&mut self, of: NodeId, from: NodeId) {
         self.wires.insert((of, from), VecDeque::new());
-        self.core(of).tell_all(|| Input::PeerUp { node: from });
+        let speaks = self.speaks[&from];
+        self.core(of).tell_all(|| Input::PeerUp { node: from, speaks });
     }
 
     /// The process dies and starts again on the same disk; the wires come back at once.
@@ -129,7 +142,8 @@ impl Cluster {
         let disk = core.disk.clone();
         drop(core);
         let nodes = self.cores.len() as u64 + 1;
-        self.cores.insert(nth, Core::start(id, disk, nodes, self.shards));
+        let core = Core::start(id, disk, nodes, self.shards, self.speaks[&id]);
+        self.cores.insert(nth, core);
     }
 
     pub(crate) fn is_up(&self, a: NodeId, b: NodeId) -> bool {
@@ -280,23 +294,32 @@ impl Cluster {
 }
 
 impl Core {
-    fn start(id: NodeId, disk: SimDisk, nodes: u64, shards: usize) -> Self {
+    fn start(id: NodeId, disk: SimDisk, nodes: u64, shards: usize, speaks: Version) -> Self {
         let fresh = Identity { cluster: 7, node: id.0, incarnation: 1 };
         let mut config = Config::new(Identity::load(&disk).unwrap().unwrap_or(fresh));
         config.file_bytes = FILE_BYTES;
         config.ballast_bytes = 0;
         let (wal, recovered) = Wal::open(disk.clone(), config).unwrap();
         let boot = Boot::next(&disk).unwrap();
-        let me = Member { node: id, boot, seed: id.0 };
+        let me = Member { node: id, boot, seed: id.0, speaks };
         let info = |node| NodeInfo { node: NodeId(node), address: String::new(), incarnation: 1 };
         let genesis = Genesis { nodes: (1..=nodes).map(info).collect(), groups_per_node: 2 };
         let reader = wal.reader();
         let groups = Groups::recover(me, &genesis, &reader, recovered).unwrap();
         let shards = groups.into_shards(me, shards, Sizes::of(FILE_BYTES));
         let inboxes = shards.iter().map(|_| Vec::new()).collect();
-        let (appends, answers) = (VecDeque::new(), Vec::new());
-        let mut core =
-            Self { id, disk, shards, inboxes, appends, wal, reader, answers, reconciled: 0 };
+        let mut core = Self {
+            id,
+            disk,
+            shards,
+            inboxes,
+            appends: VecDeque::new(),
+            wal,
+            reader,
+            answers: Vec::new(),
+            reconciled: 0,
+            outdated: None,
+        };
         for number in 0..core.shards.len() {
             let mut outputs = Vec::new();
             core.shards[number].start(Now::default(), &mut outputs);
@@ -350,6 +373,7 @@ impl Core {
                         self.inboxes[shard].push(input);
                     }
                 }
+                Output::Outdated { why } => self.outdated = Some(why),
                 Output::Reconciled => self.reconciled += 1,
                 Output::Send { to, message } => letters.push((to, message)),
                 Output::ReadEntries { group, number, entries } => {

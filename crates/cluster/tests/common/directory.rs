@@ -31,7 +31,8 @@ pub(crate) fn node(path: &Path) -> ClusterHandle {
         memory_limit: u64::MAX,
         disk_free_limit: 0,
         new_cluster: 7,
+        version_max: None,
         peers: None,
     };
-    start(&config, &Failure::new(|why| panic!("{why}"))).unwrap()
+    start(&config, &Failure::new(|_, why| panic!("{why}"))).unwrap()
 }

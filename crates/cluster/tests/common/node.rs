@@ -94,7 +94,7 @@ impl Node {
         let metas: BTreeMap<GroupId, Vec<SegmentMeta>> = metas.collect();
         let (reader, keeper) = (wal.reader(), wal.keeper());
         let boot = Boot::next(disk).unwrap();
-        let me = Member { node: NODE, boot, seed: 1 };
+        let me = Member { node: NODE, boot, seed: 1, speaks: machine::Version::NEWEST };
         let genesis = Genesis::alone(NODE, groups);
         let groups = Groups::recover(me, &genesis, &reader, recovered).unwrap();
         let shard = groups.into_shards(me, 1, Sizes::of(FILE_BYTES)).remove(0);
@@ -174,6 +174,7 @@ impl Node {
                     assert!(forwards.is_empty(), "there is one shard");
                 }
                 Output::Checkpoint(job) => self.jobs.push_back(job),
+                Output::Outdated { why } => panic!("{why}"),
                 Output::Reconciled => self.is_reconciled = true,
                 Output::CountsOn { .. } => {}
                 Output::CatalogReplaced { .. }

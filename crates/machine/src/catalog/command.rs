@@ -6,6 +6,7 @@ use super::exchanges::ExchangeKind;
 use crate::encoding::{Corrupt, Reader, put_bool, put_text, put_u32, put_u64};
 use crate::ids::{GroupId, NodeId, QueueId, SessionId, SessionOwner};
 use crate::value::Arguments;
+use crate::version::Version;
 
 /// Where a binding leads.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -144,6 +145,15 @@ pub enum CatalogCommand {
     NodeGone {
         node: NodeId,
     },
+    /// All members can read what this version brings: from here on it may be written. Never goes back.
+    RaiseVersion {
+        to: Version,
+    },
+    /// Stands for a command of the next version, in trials of upgrades.
+    #[cfg(next_version)]
+    Remark {
+        text: String,
+    },
 }
 
 impl CatalogCommand {
@@ -165,7 +175,38 @@ impl CatalogCommand {
             | Self::ClearPermissions { .. }
             | Self::AddNode { .. }
             | Self::RemoveNode { .. }
-            | Self::SetVoters { .. } => false,
+            | Self::SetVoters { .. }
+            | Self::RaiseVersion { .. } => false,
+            #[cfg(next_version)]
+            Self::Remark { .. } => false,
+        }
+    }
+
+    /// The version that the cluster must have agreed on before this is proposed. A new version is proposed once
+    /// all members can read it.
+    pub fn since(&self) -> Version {
+        match self {
+            Self::RaiseVersion { to } => *to,
+            #[cfg(next_version)]
+            Self::Remark { .. } => Version(6),
+            Self::DeclareExchange { .. }
+            | Self::DeclareQueue { .. }
+            | Self::Bind { .. }
+            | Self::DeleteExchange { .. }
+            | Self::DeleteQueue { .. }
+            | Self::Unbind { .. }
+            | Self::SessionEnded { .. }
+            | Self::NodeStarted { .. }
+            | Self::NodeGone { .. }
+            | Self::CreateVhost { .. }
+            | Self::DeleteVhost { .. }
+            | Self::PutUser { .. }
+            | Self::DeleteUser { .. }
+            | Self::SetPermissions { .. }
+            | Self::ClearPermissions { .. }
+            | Self::AddNode { .. }
+            | Self::RemoveNode { .. }
+            | Self::SetVoters { .. } => Version::FIRST,
         }
     }
 
@@ -283,6 +324,15 @@ impl CatalogCommand {
                 out.push(18);
                 put_u64(out, node.0);
             }
+            Self::RaiseVersion { to } => {
+                out.push(19);
+                put_u32(out, u32::from(to.0));
+            }
+            #[cfg(next_version)]
+            Self::Remark { text } => {
+                out.push(20);
+                put_text(out, text);
+            }
         }
     }
 
@@ -372,7 +422,10 @@ impl CatalogCommand {
             16 => Self::RemoveNode { node: NodeId(reader.u64()?) },
             17 => Self::SetVoters { group: GroupId(reader.u32()?), voters: read_nodes(reader)? },
             18 => Self::NodeGone { node: NodeId(reader.u64()?) },
-            _ => return Err(Corrupt { what: "a catalog command of an unknown kind" }),
+            19 => Self::RaiseVersion { to: read_version(reader)? },
+            #[cfg(next_version)]
+            20 => Self::Remark { text: reader.string()? },
+            _ => return Err(Corrupt::newer("a catalog command of an unknown kind")),
         })
     }
 }
@@ -437,6 +490,10 @@ pub(crate) fn put_owner_option(out: &mut Vec<u8>, owner: Option<SessionOwner>) {
 
 pub(crate) fn read_owner_option(reader: &mut Reader<'_>) -> Result<Option<SessionOwner>, Corrupt> {
     if reader.bool()? { read_owner(reader).map(Some) } else { Ok(None) }
+}
+
+pub(crate) fn read_version(reader: &mut Reader<'_>) -> Result<Version, Corrupt> {
+    u16::try_from(reader.u32()?).map(Version).map_err(|_| reader.corrupt())
 }
 
 pub(crate) fn put_nodes(out: &mut Vec<u8>, nodes: &[NodeId]) {

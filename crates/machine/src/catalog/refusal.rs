@@ -3,6 +3,7 @@
 use super::nodes::MembershipProblem;
 use super::queues::QueueType;
 use crate::value::Value;
+use crate::version::Version;
 
 /// What a refusal is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +62,8 @@ pub enum Refusal {
     TooLarge { what: &'static str, max: usize },
     /// Nodes, or who keeps a group.
     Membership(MembershipProblem),
+    /// Not all members can read it yet.
+    NotYet { since: Version, agreed: Version },
     /// There are as many as there may be.
     LimitReached { kind: Kind, max: usize },
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::bindings::Binding;
 use super::command::{
     put_destination, put_nodes, put_owner_option, read_destination, read_nodes, read_owner_option,
-    read_texts,
+    read_texts, read_version,
 };
 use super::nodes::{Membership, NodeInfo};
 use super::users::{Permissions, User};
@@ -16,16 +16,22 @@ use crate::ids::{GroupId, NodeId, QueueId};
 use crate::limits::{GROUPS_MAX, SEQ_MAX};
 use crate::origins::Origins;
 use crate::value::Arguments;
+use crate::version::Version;
 
-/// 2 knows origins of parcels, and nodes.
-const VERSION: u8 = 2;
+/// 2 knows origins of parcels, and nodes; 3 what the cluster has agreed on, once that is a version that knows 3.
+const FORMAT: u8 = 3;
 /// How the group of every node's memory was written at first.
 const LOCAL_OF_ANY: GroupId = GroupId(u32::MAX);
 
 impl Catalog {
     /// Everything that is replicated, versioned.
     pub fn snapshot(&self) -> Vec<u8> {
-        let mut out = vec![VERSION];
+        // Members of before do not know the newest format.
+        let holds_agreed = self.agreed > Version::FIRST;
+        let mut out = vec![if holds_agreed { FORMAT } else { FORMAT - 1 }];
+        if holds_agreed {
+            put_u32(&mut out, u32::from(self.agreed.0));
+        }
         put_u64(&mut out, self.version);
         put_u64(&mut out, self.applied_index);
         put_u32(&mut out, self.group_count);
@@ -47,8 +53,15 @@ impl Catalog {
     pub fn restore(bytes: &[u8]) -> Result<Self, Corrupt> {
         let mut reader = Reader::new(bytes, "a snapshot of the catalog");
         let format = reader.u8()?;
-        if !(1..=VERSION).contains(&format) {
-            return Err(Corrupt { what: "a snapshot of the catalog of another version" });
+        if !(1..=FORMAT).contains(&format) {
+            return Err(Corrupt::newer("a snapshot of the catalog of another version"));
+        }
+        let agreed = match format {
+            1 | 2 => Version::FIRST,
+            _ => read_version(&mut reader)?,
+        };
+        if agreed > Version::NEWEST {
+            return Err(Corrupt::newer("a catalog of a newer version"));
         }
         let version = reader.u64()?;
         let applied_index = reader.u64()?;
@@ -68,7 +81,7 @@ impl Catalog {
         let mut catalog = Self::empty(group_count, membership);
         (catalog.version, catalog.membership_version) = (version, version);
         (catalog.applied_index, catalog.next_queue) = (applied_index, next_queue);
-        catalog.origins = origins;
+        (catalog.origins, catalog.agreed) = (origins, agreed);
         for _ in 0..reader.u32()? {
             catalog.read_vhost(&mut reader)?;
         }

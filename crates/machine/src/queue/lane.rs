@@ -341,7 +341,7 @@ impl Lane {
             && lane.live.first() != Some(0)
             && lane.live.last().is_none_or(|last| last < lane.next_seq)
             && lane.extras.as_ref().is_none_or(|extras| extras.is_of(&lane.live));
-        if is_right { Ok(lane) } else { Err(Corrupt { what: "the books of a queue" }) }
+        if is_right { Ok(lane) } else { Err(Corrupt::new("the books of a queue")) }
     }
 }
 

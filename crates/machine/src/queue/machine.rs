@@ -263,7 +263,7 @@ impl QueueMachine {
             }
             Command::From { origin, seq } => return Ok(self.origins.begin(origin, seq)),
             Command::Catalog(_) => {
-                return Err(Corrupt { what: "a catalog command in a group of queues" });
+                return Err(Corrupt::new("a catalog command in a group of queues"));
             }
         }
         Ok(true)

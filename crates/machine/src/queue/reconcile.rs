@@ -74,7 +74,7 @@ impl Counters {
             counters.duplicates = reader.u64()?;
         }
         if counters.enqueued > crate::limits::SEQ_MAX || counters.live().is_none() {
-            return Err(Corrupt { what: "the counters of a queue" });
+            return Err(Corrupt::new("the counters of a queue"));
         }
         Ok(counters)
     }

@@ -82,6 +82,12 @@ enum Command {
         /// 3 or 5
         count: usize,
     },
+    /// Let the cluster write what the newest version brings. It does so by itself once all nodes are upgraded and up
+    Raise {
+        /// Also while nodes cannot be reached. One that turns out too old stops, until it is upgraded
+        #[arg(long)]
+        force: bool,
+    },
     /// When a majority is gone for good: go on with what this node, which must be stopped, has
     Rescue(rescue::Args),
     /// Move leaders and replicas away from a node, before it is stopped for long
@@ -109,6 +115,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
         Command::Rebalance => Request::Rebalance,
         Command::Replicas { count } => Request::Replicas { count },
         Command::Drain { node } => Request::Drain { node },
+        Command::Raise { force } => Request::Raise { force },
     };
     let progress = |words: &str| {
         // Nobody is left to tell if it is gone.

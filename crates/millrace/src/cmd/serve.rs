@@ -18,7 +18,7 @@ use std::time::Duration;
 use banner::Banner;
 use broker::io::first_user;
 use broker::porter::PorterMetrics;
-use cluster::{ClusterHandle, Failure, StartError};
+use cluster::{Cause, ClusterHandle, Failure, StartError};
 use port::Port;
 use told::{Ears, Told};
 
@@ -36,6 +36,9 @@ const STOPPING: Duration = Duration::from_millis(2200);
 
 /// Exit code of a node whose disk failed: what `EX_IOERR` is in `sysexits.h`.
 const EXIT_DISK: i32 = 74;
+
+/// Exit code of a node whose program is too old for what its cluster writes: what `EX_CONFIG` is there.
+const EXIT_OUTDATED: i32 = 78;
 
 /// What `millrace serve` takes.
 #[derive(clap::Args)]
@@ -163,10 +166,14 @@ fn serve(config: &Config, listen: Option<&str>, reload: Reload) -> Result<(), St
     let port = Port::take(&config.amqp)?;
     listen.map_or(Ok(()), port::probe_peer)?;
     let ears = Ears::open()?;
-    let failure = Failure::new(|why| {
-        tracing::error!("the disk failed, and the node stops: {why}");
-        terminal::remark(&format!("millrace: the disk failed, and the node stops: {why}"));
-        std::process::exit(EXIT_DISK);
+    let failure = Failure::new(|cause, why| {
+        let (what, code) = match cause {
+            Cause::Disk => ("the disk failed, and the node stops", EXIT_DISK),
+            Cause::Outdated => ("this program is too old, and the node stops", EXIT_OUTDATED),
+        };
+        tracing::error!("{what}: {why}");
+        terminal::remark(&format!("millrace: {what}: {why}"));
+        std::process::exit(code);
     });
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
     let start = cluster::Config {
@@ -177,6 +184,7 @@ fn serve(config: &Config, listen: Option<&str>, reload: Reload) -> Result<(), St
         memory_limit: config.memory_limit.unwrap_or_else(memory_share),
         disk_free_limit: config.disk_free_limit,
         new_cluster: draw(),
+        version_max: config.version_max.map(machine::Version),
         peers: config.peers.clone(),
     };
     let cluster = cluster::launch(&start, &failure).map_err(|error| match error {

@@ -8,6 +8,7 @@ use machine::{CatalogCommand, CatalogReply, Goal, NodeId, NodeInfo, Standing};
 
 use tokio::sync::mpsc;
 
+use super::status::Node;
 use super::{Answer, Request, Status};
 
 /// How long the catalog may take for a change.
@@ -37,6 +38,7 @@ pub(super) async fn carry_out(
         Request::Rebalance => rebalance(cluster).await,
         Request::Replicas { count } => replicas(cluster, count).await,
         Request::Drain { node } => drain(cluster, node).await,
+        Request::Raise { force } => raise(cluster, force).await,
     };
     done.map_or_else(Answer::Refused, Answer::Done)
 }
@@ -183,6 +185,31 @@ async fn drain(cluster: &ClusterHandle, node: u64) -> Result<String, String> {
     Ok(format!(
         "{count} group(s) move away from node {node}. When millrace cluster status shows that it leads \
          none, it can be stopped; millrace cluster rebalance brings them back."
+    ))
+}
+
+/// Raises the version to the newest that this node reads.
+async fn raise(cluster: &ClusterHandle, force: bool) -> Result<String, String> {
+    let (to, agreed) = (cluster.speaks(), cluster.catalog().agreed());
+    if agreed >= to {
+        return Ok(format!(
+            "The cluster is at version {agreed}, and this node knows no newer one."
+        ));
+    }
+    let nodes = status(cluster).await?.nodes;
+    let lacks = |node: &&Node| node.version_max.is_none_or(|version| version < to.0);
+    let lacking: Vec<String> = nodes.iter().filter(lacks).map(|node| node.id.to_string()).collect();
+    if !lacking.is_empty() && !force {
+        return Err(format!(
+            "version {to} is not raised: of node(s) {} it is not known that they can read it. Upgrade them, or \
+             raise it all the same with --force: a node that cannot read it stops, and goes on once it is \
+             upgraded",
+            lacking.join(", ")
+        ));
+    }
+    change(cluster, CatalogCommand::RaiseVersion { to }).await?;
+    Ok(format!(
+        "The cluster is at version {to}. Nodes that cannot read it stop until they are upgraded."
     ))
 }
 

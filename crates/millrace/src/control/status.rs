@@ -15,6 +15,9 @@ pub(crate) struct Status {
     pub(crate) node: u64,
     /// In hexadecimal.
     pub(crate) cluster: String,
+    /// The version that the cluster has agreed on: nothing newer is written.
+    #[serde(default)]
+    pub(crate) version: u16,
     pub(crate) nodes: Vec<Node>,
     /// Of which the node has a replica.
     pub(crate) groups: Vec<Group>,
@@ -38,6 +41,9 @@ pub(crate) struct Node {
     pub(crate) id: u64,
     pub(crate) address: String,
     pub(crate) connected: bool,
+    /// The newest version that it reads, as far as it is known.
+    #[serde(default)]
+    pub(crate) version_max: Option<u16>,
     /// Why it is not connected, as far as is known.
     pub(crate) trouble: Option<String>,
     /// Groups that it leads, as far as the node that was asked knows: of all groups.
@@ -85,6 +91,7 @@ impl Status {
                 id: peer.node.0,
                 address: peer.address,
                 connected: peer.is_up,
+                version_max: peer.speaks.map(|version| version.0),
                 trouble: peer.trouble.filter(|_| !peer.is_up),
                 leads: leads(peer.node.0),
             })
@@ -93,6 +100,7 @@ impl Status {
             id: identity.node,
             address,
             connected: true,
+            version_max: Some(cluster.speaks().0),
             trouble: None,
             leads: leads(identity.node),
         });
@@ -100,6 +108,7 @@ impl Status {
         Some(Self {
             node: identity.node,
             cluster: format!("{:032x}", identity.cluster),
+            version: catalog.agreed().0,
             nodes,
             groups,
             elsewhere,
@@ -151,12 +160,17 @@ impl Elsewhere {
 
 impl fmt::Display for Status {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { node, cluster, nodes, groups, elsewhere, queues } = self;
-        writeln!(out, "Cluster {cluster}, as node {node} sees it: {} queue(s)\n", queues.len())?;
-        writeln!(out, "{:<6}{:<24}{:<8}Leads", "Node", "Address", "State")?;
+        let Self { node, cluster, version, nodes, groups, elsewhere, queues } = self;
+        writeln!(
+            out,
+            "Cluster {cluster} at version {version}, as node {node} sees it: {} queue(s)\n",
+            queues.len()
+        )?;
+        writeln!(out, "{:<6}{:<24}{:<8}{:<9}Leads", "Node", "Address", "State", "Version")?;
         for node in nodes {
             let state = if node.connected { "up" } else { "DOWN" };
-            writeln!(out, "{:<6}{:<24}{state:<8}{}", node.id, node.address, node.leads)?;
+            let reads = node.version_max.map_or_else(|| "-".to_owned(), |reads| reads.to_string());
+            writeln!(out, "{:<6}{:<24}{state:<8}{reads:<9}{}", node.id, node.address, node.leads)?;
             if let Some(trouble) = &node.trouble {
                 writeln!(out, "      {trouble}")?;
             }

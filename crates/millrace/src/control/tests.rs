@@ -24,9 +24,10 @@ fn launch(dir: &Path, peers: Option<PeerConfig>) -> Result<ClusterHandle, cluste
         memory_limit: u64::MAX,
         disk_free_limit: 0,
         new_cluster: 7,
+        version_max: None,
         peers,
     };
-    cluster::launch(&config, &cluster::Failure::new(|why| panic!("{why}")))
+    cluster::launch(&config, &cluster::Failure::new(|_, why| panic!("{why}")))
 }
 
 /// An address that nobody listens on.

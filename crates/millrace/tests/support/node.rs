@@ -59,6 +59,26 @@ impl Node {
         self.crash();
     }
 
+    /// The next start is with these arguments, too.
+    pub(crate) fn add_arguments(&mut self, words: &[&str]) {
+        self.arguments.extend(words.iter().map(|word| (*word).to_owned()));
+    }
+
+    /// The next start is without these arguments.
+    pub(crate) fn forget_arguments(&mut self, words: &[&str]) {
+        self.arguments.retain(|argument| !words.contains(&argument.as_str()));
+    }
+
+    /// Waits until the process ends by itself: its exit code.
+    pub(crate) fn wait_for_end(&mut self) -> Option<i32> {
+        let begun = Instant::now();
+        while self.is_running() {
+            assert!(begun.elapsed() < PATIENCE, "the node goes on");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        self.process.wait().unwrap().code()
+    }
+
     /// Whether the process runs.
     pub(crate) fn is_running(&mut self) -> bool {
         self.process.try_wait().unwrap().is_none()
@@ -71,13 +91,19 @@ impl Node {
 
     /// So many nodes that are one broker.
     pub(crate) fn start_cluster(name: &str, count: usize) -> Vec<Self> {
+        Self::start_cluster_with(name, count, &[])
+    }
+
+    /// The same, each with more arguments of `serve`.
+    pub(crate) fn start_cluster_with(name: &str, count: usize, more: &[&str]) -> Vec<Self> {
         let peers: Vec<_> = (1..)
             .zip(addresses::free_addresses(count))
             .map(|(node, address)| format!("{node}={address}"))
             .collect();
         let peers = peers.join(",");
         let arguments = |node: usize| {
-            ["--node-id", &node.to_string(), "--peers", &peers].map(str::to_owned).to_vec()
+            let place = ["--node-id", &node.to_string(), "--peers", &peers].map(str::to_owned);
+            place.into_iter().chain(more.iter().map(|word| (*word).to_owned())).collect()
         };
         let nodes: Vec<_> = (1..=count).map(arguments).collect();
         Self::launch_all(name, &nodes)

@@ -6,11 +6,11 @@
 //!
 //! Shards hear `PeerUp` and `PeerDown` in turn. A new connection replaces the old one.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use machine::NodeId;
+use machine::{NodeId, Version};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::timeout;
 
@@ -37,6 +37,8 @@ pub(super) struct Member {
     pub(super) outbox: Outbox,
     known: Mutex<Acquaintance>,
     is_up: AtomicBool,
+    /// The newest version that it read when it was here last.
+    speaks: AtomicU16,
     /// How many connections there were, this one too.
     connections: AtomicU64,
     /// Connections that the node made to us, proved.
@@ -61,6 +63,7 @@ impl Member {
             outbox: Outbox::default(),
             known: Mutex::new(known),
             is_up: AtomicBool::new(false),
+            speaks: AtomicU16::new(0),
             connections: AtomicU64::new(0),
             calls,
             knocked: Notify::new(),
@@ -112,6 +115,11 @@ impl Member {
             }
             self.started.notified().await;
         }
+    }
+
+    /// The newest version that it reads, if it is here.
+    pub(super) fn speaks(&self) -> Option<Version> {
+        self.is_up().then(|| Version(self.speaks.load(Ordering::Relaxed)))
     }
 
     pub(super) fn is_up(&self) -> bool {
@@ -224,9 +232,11 @@ impl<'a> Up<'a> {
         // Before the shards hear of it: what they send then must find it open.
         member.outbox.open();
         member.connections.fetch_add(1, Ordering::Relaxed);
+        member.speaks.store(hello.speaks().0, Ordering::Relaxed);
         member.is_up.store(true, Ordering::Relaxed);
         shared.counters.connections.fetch_add(1, Ordering::Relaxed);
-        shared.tell_shards(|| Input::PeerUp { node: member.node });
+        let speaks = hello.speaks();
+        shared.tell_shards(|| Input::PeerUp { node: member.node, speaks });
         Self { member, shared }
     }
 }

@@ -59,6 +59,7 @@ impl Start {
         let shard = Mailbox::new(self.mailbox_bytes);
         let remembered = Arc::new(Mutex::new(Vec::new()));
         let config = Config {
+            speaks: machine::Version::NEWEST,
             node: NodeId(self.node),
             cluster: self.cluster,
             incarnation: self.incarnation,
@@ -100,7 +101,7 @@ impl Node {
 
     fn expect_up(&mut self, peer: u64) {
         let next = self.next();
-        assert!(matches!(next, Input::PeerUp { node } if node.0 == peer), "{next:?}");
+        assert!(matches!(next, Input::PeerUp { node, .. } if node.0 == peer), "{next:?}");
     }
 
     fn expect_down(&mut self, peer: u64) {

@@ -31,7 +31,7 @@ impl QueueMachine {
         let mut reader = Reader::new(bytes, "a snapshot of queues");
         let version = reader.u8()?;
         if !(1..=VERSION).contains(&version) {
-            return Err(Corrupt { what: "a snapshot of queues of another version" });
+            return Err(Corrupt::newer("a snapshot of queues of another version"));
         }
         let mut machine = Self {
             applied_index: reader.u64()?,

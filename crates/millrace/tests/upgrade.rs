@@ -1,0 +1,176 @@
+//! A cluster is upgraded node by node: real processes, of which some are held at the version of before.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    clippy::unwrap_used,
+    reason = "a test of the whole: it starts processes in directories of their own, and waits"
+)]
+
+#[path = "support/node.rs"]
+mod node;
+
+use std::ops::Range;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use amqp::Properties;
+use client::{Address, Consumer, ConsumerOptions, Options, Outcome, Publisher, QueueSpec, Url};
+use node::{Node, PATIENCE};
+use rustix::process::Signal;
+use serde_json::Value;
+
+/// Holds a node at the version of before.
+const OLD: [&str; 2] = ["--set", "cluster_version_max=4"];
+const BEFORE: u64 = 4;
+/// Exit code of a program that is too old for its cluster.
+const EXIT_OUTDATED: i32 = 78;
+
+fn millrace(data_dir: &Path, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_millrace"))
+        .args(["cluster", "--data-dir"])
+        .arg(data_dir)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
+fn status(node: &Node) -> Option<Value> {
+    serde_json::from_slice(&millrace(node.data_dir(), &["status", "--json"]).stdout).ok()
+}
+
+fn version(node: &Node) -> Option<u64> {
+    status(node)?["version"].as_u64()
+}
+
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < PATIENCE, "{what}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Whether every group has a leader, and none of its replicas is behind.
+fn is_level(nodes: &[Node]) -> bool {
+    nodes.iter().all(|node| {
+        let Some(status) = status(node) else { return false };
+        let groups = status["groups"].as_array().unwrap();
+        let is_up = |node: &Value| node["connected"] == Value::Bool(true);
+        status["nodes"].as_array().unwrap().iter().all(is_up)
+            && groups.iter().all(|group| {
+                let lag = group["lag"].as_object().unwrap();
+                !group["leader"].is_null() && lag.values().all(|lag| lag.as_u64() < Some(100))
+            })
+    })
+}
+
+/// Ends one process and starts another on the same directory, as an upgrade does.
+fn upgrade(node: &mut Node) {
+    node.signal(Signal::TERM);
+    node.wait_for_end();
+    node.forget_arguments(&OLD);
+    Node::start_again(&mut [node]);
+}
+
+/// Publishes these numbers to a queue, until it is told to stop: the first that is not published. Any error fails the
+/// test.
+async fn publish(url: Url, queue: &str, numbers: Range<u32>, is_over: Arc<AtomicBool>) -> u32 {
+    let mut publisher = Publisher::open(&url, &Options::named("upgrade"), 100).await.unwrap();
+    let persistent = Properties { delivery_mode: Some(2), ..Properties::default() };
+    let mut next = numbers.start;
+    while next < numbers.end && !is_over.load(Ordering::Relaxed) {
+        let body = next.to_string();
+        let address = Address::queue(queue);
+        publisher.publish(address, &persistent, body.as_bytes()).await.unwrap();
+        next += 1;
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let settled = publisher.close().await.unwrap();
+    assert!(settled.is_clean(), "{settled:?}");
+    next
+}
+
+/// Consumes as many messages of a queue as there are: each once, in order.
+async fn consume(node: &Node, queue: &str, count: u32) {
+    let how = ConsumerOptions { prefetch: 100, ..ConsumerOptions::default() };
+    let mut consumer =
+        Consumer::open(&node.url, &Options::named("upgrade"), queue, how).await.unwrap();
+    for number in 0..count {
+        let next = tokio::time::timeout(PATIENCE, consumer.next()).await;
+        let delivery = next.expect("the next message").unwrap();
+        assert_eq!(str::from_utf8(&delivery.body).unwrap(), number.to_string());
+        consumer.settle(delivery.tag, Outcome::Done).unwrap();
+    }
+    consumer.close().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn three_nodes_are_upgraded_one_after_the_other_and_clients_of_the_others_see_no_error() {
+    let mut nodes = Node::start_cluster_with("upgrade", 3, &OLD);
+    nodes[0].connect().await.declare_queue(&QueueSpec::durable("orders")).await.unwrap();
+    assert_eq!(version(&nodes[0]), Some(BEFORE));
+    let mut count = 0;
+    for nth in 0..3 {
+        // Clients of the node that goes would have to connect elsewhere; these are at another.
+        let is_over = Arc::new(AtomicBool::new(false));
+        let url = nodes[(nth + 1) % 3].url.clone();
+        let load = tokio::spawn(publish(url, "orders", count..u32::MAX, Arc::clone(&is_over)));
+        tokio::task::block_in_place(|| {
+            assert_eq!(version(&nodes[0]), Some(BEFORE), "raised before all can read it");
+            upgrade(&mut nodes[nth]);
+            until("nobody is behind", || is_level(&nodes));
+        });
+        is_over.store(true, Ordering::Relaxed);
+        count = load.await.unwrap();
+    }
+    tokio::task::block_in_place(|| {
+        let is_raised = |node: &Node| version(node) > Some(BEFORE);
+        until("all agree on the new version", || nodes.iter().all(is_raised));
+    });
+    assert!(count > 100, "{count}");
+    consume(&nodes[0], "orders", count).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_is_too_old_after_a_forced_raise_ends_and_goes_on_after_its_upgrade() {
+    let mut nodes = Node::start_cluster_with("upgrade-forced", 3, &OLD);
+    nodes[0].connect().await.declare_queue(&QueueSpec::durable("orders")).await.unwrap();
+    upgrade(&mut nodes[0]);
+    upgrade(&mut nodes[1]);
+    until("nobody is behind", || is_level(&nodes));
+    let refused = millrace(nodes[0].data_dir(), &["raise"]);
+    let why = String::from_utf8(refused.stderr).unwrap();
+    assert!(!refused.status.success() && why.contains("of node(s) 3"), "{why}");
+    assert_eq!(version(&nodes[0]), Some(BEFORE));
+
+    let forced = millrace(nodes[0].data_dir(), &["raise", "--force"]);
+    let why = String::from_utf8_lossy(&forced.stderr);
+    // The node that led the catalog may have been the old one.
+    assert!(forced.status.success() || why.contains("did not agree in time"), "{why}");
+    assert_eq!(nodes[2].wait_for_end(), Some(EXIT_OUTDATED));
+    until("the others agree", || nodes[..2].iter().all(|node| version(node) > Some(BEFORE)));
+    let count = publish(nodes[0].url.clone(), "orders", 0..200, Arc::default()).await;
+
+    nodes[2].forget_arguments(&OLD);
+    Node::start_again(&mut [&mut nodes[2]]);
+    until("nobody is behind", || is_level(&nodes));
+    assert!(version(&nodes[2]) > Some(BEFORE));
+    consume(&nodes[2], "orders", count).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_that_is_too_old_for_a_directory_says_so_and_changes_nothing() {
+    let mut node = Node::start("upgrade-back");
+    until("it is raised", || version(&node) > Some(BEFORE));
+    node.kill();
+    node.add_arguments(&OLD);
+    let (code, words) = node.run_to_its_end();
+    assert!(code.is_some_and(|code| code != 0), "{code:?}: {words}");
+    assert!(words.contains("upgrade this node"), "{words}");
+    node.forget_arguments(&OLD);
+    Node::start_again(&mut [&mut node]);
+}
