@@ -23,6 +23,9 @@ use crate::snapshot::{Event, Incoming, Installed};
 pub use files::LogFiles;
 pub use log::LogRoom;
 
+/// A group that gave no checkpoint is asked again after so long: a snapshot on its way may have held it back.
+const ASK_AGAIN_MS: u64 = 5000;
+
 /// Something to be done.
 #[derive(Debug)]
 pub enum Task {
@@ -76,8 +79,8 @@ pub struct Housekeeping<D: Disk> {
     reader: Reader<D>,
     /// The segments of each group's newest checkpoint: those that are open.
     metas: BTreeMap<GroupId, Vec<SegmentMeta>>,
-    /// Groups that were asked for a checkpoint and did not answer yet.
-    asked: Vec<GroupId>,
+    /// Groups that were asked for a checkpoint and gave none yet, and when that was.
+    asked: BTreeMap<GroupId, u64>,
     /// Snapshots on their way in.
     incoming: Incoming<D>,
     room: Room,
@@ -100,7 +103,7 @@ impl<D: Disk> Housekeeping<D> {
                 effects.push(Effect::Opened { group, segment: meta.number, reader });
             }
         }
-        let (asked, incoming, room) = (Vec::new(), Incoming::default(), Room::default());
+        let (asked, incoming, room) = (BTreeMap::new(), Incoming::default(), Room::default());
         let (disk_free_limit, is_stopping) = (0, false);
         Ok(Self { keeper, reader, metas, asked, incoming, room, disk_free_limit, is_stopping })
     }
@@ -152,10 +155,11 @@ impl<D: Disk> Housekeeping<D> {
 
     /// Installs snapshots that were accepted, and asks for checkpoints that make the log shorter.
     pub fn keep(&mut self, now_ms: u64, effects: &mut Vec<Effect<D>>) -> Result<(), Error> {
+        self.incoming.forget_stale(now_ms);
         if self.may_write(now_ms) {
             let installed = self.install(effects);
             if self.tolerate(now_ms, installed, effects)?.is_some() {
-                self.ask(effects);
+                self.ask(now_ms, effects);
             }
         }
         Ok(())
@@ -193,7 +197,7 @@ impl<D: Disk> Housekeeping<D> {
         let mut events = Vec::new();
         while let Some(installed) = self.incoming.install(&mut self.keeper, &mut events)? {
             let Installed { group, index, term, state, stored, segments, .. } = installed;
-            self.asked.retain(|asked| *asked != group);
+            self.asked.remove(&group);
             effects.push(Effect::Installed { group, index });
             let installed = Input::SnapshotInstalled { group, index, term, state, stored };
             self.take_over(group, segments, installed, effects)?;
@@ -270,7 +274,7 @@ impl<D: Disk> Housekeeping<D> {
     }
 
     /// Asks the groups that keep the oldest log file for a checkpoint.
-    fn ask(&mut self, effects: &mut Vec<Effect<D>>) {
+    fn ask(&mut self, now_ms: u64, effects: &mut Vec<Effect<D>>) {
         let files = self.keeper.files();
         let is_needed = |number: u64| !self.keeper.blocking(number).is_empty();
         let needed = files.iter().filter(|file| is_needed(file.number)).count();
@@ -283,8 +287,8 @@ impl<D: Disk> Housekeeping<D> {
         }
         for (group, _) in self.keeper.blocking(self.keeper.oldest_needed()) {
             let group = GroupId(group);
-            if !self.asked.contains(&group) {
-                self.asked.push(group);
+            if self.asked.get(&group).is_none_or(|at_ms| now_ms >= at_ms + ASK_AGAIN_MS) {
+                self.asked.insert(group, now_ms);
                 effects.push(Effect::Tell(group, Input::WantCheckpoint { group }));
             }
         }
@@ -299,12 +303,15 @@ impl<D: Disk> Housekeeping<D> {
     ) -> Result<(), Error> {
         let group = job.group;
         let failed = Effect::Tell(group, Input::CheckpointFailed { group });
-        // It is done once the snapshot is there, or has failed.
-        if self.incoming.is_receiving(group) {
+        let mut events = Vec::new();
+        let is_held_back = self.incoming.holds_back(group, job.index, &mut events);
+        effects.extend(events.into_iter().map(heard));
+        if is_held_back {
+            // It is asked again before long.
             effects.push(failed);
             return Ok(());
         }
-        self.asked.retain(|asked| *asked != group);
+        self.asked.remove(&group);
         if !self.may_write(now_ms) || !self.has_room(now_ms, &job, effects) {
             effects.push(failed);
             return Ok(());

@@ -59,9 +59,19 @@ impl<D: Disk> Default for Incoming<D> {
 }
 
 impl<D: Disk> Incoming<D> {
-    /// Whether a group's snapshot is on its way: its checkpoints have to wait.
-    pub fn is_receiving(&self, group: GroupId) -> bool {
-        self.under_way.contains_key(&group)
+    /// Whether a snapshot is on its way that brings the group further than `index`: its checkpoints have to wait.
+    /// A group that has come as far by itself, as under another leader, needs it no more, and nobody may ever send
+    /// the rest.
+    pub fn holds_back(&mut self, group: GroupId, index: u64, events: &mut Vec<Event>) -> bool {
+        let Some(UnderWay::Receiving { receiver, .. }) = self.under_way.get(&group) else {
+            return self.under_way.contains_key(&group);
+        };
+        if receiver.transfer.index > index {
+            return true;
+        }
+        tell_done(receiver.from, &receiver.transfer, false, events);
+        self.under_way.remove(&group);
+        false
     }
 
     /// Takes a chunk that came from `from`. A full disk ends the transfer; any other error is one
@@ -183,7 +193,9 @@ impl<D: Disk> Incoming<D> {
         }
     }
 
-    fn forget_stale(&mut self, now_ms: u64) {
+    /// Lets go of transfers whose sender says nothing any more. To be called now and then: nobody else may ever
+    /// send anything.
+    pub fn forget_stale(&mut self, now_ms: u64) {
         self.under_way.retain(|_, under_way| match under_way {
             UnderWay::Receiving { heard_ms, .. } => now_ms < *heard_ms + STALE_MS,
             UnderWay::Asked(_) | UnderWay::Accepted(_) => true,

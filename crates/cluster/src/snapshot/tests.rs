@@ -512,11 +512,53 @@ fn only_the_newest_attempt_counts_and_an_older_checkpoint_is_refused() {
     follower.incoming.decide(GROUP, outcomes.arrived.unwrap(), false, &mut events);
     note(events, &mut new, &mut outcomes);
     assert_eq!(outcomes.done, Some(false), "the core did not want it");
-    assert!(!follower.incoming.is_receiving(GROUP));
+    assert!(!follower.incoming.holds_back(GROUP, 0, &mut Vec::new()));
     let (outcomes, _) = follower.receive(&mut leader.sender(3), pass).unwrap();
     assert_eq!(outcomes.done, Some(true));
     let mut again = leader.sender(4);
     let mut outcomes = Outcomes::default();
     follower.take(&again.offer(), &mut again, &mut outcomes).unwrap();
     assert_eq!(outcomes.done, Some(false), "it has that already");
+}
+
+/// A transfer whose sender died after its first part.
+fn left_alone(leader: &mut Leader) -> (Follower, Sender<SimDisk>) {
+    leader.publish(400, 8000);
+    leader.checkpoint();
+    let mut follower = Follower::new(&SimDisk::new(1));
+    let mut sender = leader.sender(1);
+    let mut outcomes = Outcomes::default();
+    follower.take(&sender.offer(), &mut sender, &mut outcomes).unwrap();
+    let first = sender.next_chunk().unwrap().unwrap();
+    follower.take(&first, &mut sender, &mut outcomes).unwrap();
+    (follower, sender)
+}
+
+#[test]
+fn a_transfer_that_nobody_ends_holds_no_checkpoints_back_for_ever() {
+    let mut leader = Leader::new(1);
+    let (mut follower, _sender) = left_alone(&mut leader);
+    let mut events = Vec::new();
+    assert!(follower.incoming.holds_back(GROUP, 0, &mut events));
+    follower.incoming.forget_stale(STALE_MS - 1);
+    assert!(follower.incoming.holds_back(GROUP, 0, &mut events));
+    follower.incoming.forget_stale(STALE_MS);
+    assert!(!follower.incoming.holds_back(GROUP, 0, &mut events));
+}
+
+#[test]
+fn a_group_that_has_come_as_far_by_itself_lets_go_of_a_snapshot_and_its_sender_hears_of_it() {
+    let mut leader = Leader::new(1);
+    let (mut follower, mut sender) = left_alone(&mut leader);
+    let mut events = Vec::new();
+    assert!(follower.incoming.holds_back(GROUP, leader.index - 1, &mut events));
+    assert!(events.is_empty());
+    assert!(!follower.incoming.holds_back(GROUP, leader.index, &mut events));
+    let mut outcomes = Outcomes::default();
+    note(events, &mut sender, &mut outcomes);
+    assert_eq!(outcomes.done, Some(false));
+    // What is on its way all the same is of no use.
+    let late = sender.next_chunk().unwrap().unwrap();
+    follower.take(&late, &mut sender, &mut Outcomes::default()).unwrap();
+    assert!(!follower.incoming.holds_back(GROUP, 0, &mut Vec::new()));
 }
