@@ -17,7 +17,7 @@ use super::status::{self, Status};
 
 /// Where clients connect, on every host.
 const PORT: u16 = 5672;
-const READY: Duration = Duration::from_secs(90);
+const READY: Duration = Duration::from_secs(240);
 const PAUSE: Duration = Duration::from_millis(20);
 /// How long one of RabbitMQ's programs may take.
 const ASKED: Duration = Duration::from_secs(15);

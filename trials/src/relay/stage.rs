@@ -15,7 +15,7 @@ use crate::postgres::{self, Options, Postgres};
 const RABBITMQ: &str = "/usr/lib/rabbitmq/bin/rabbitmq-server";
 const RABBITMQCTL: &str = "/usr/lib/rabbitmq/bin/rabbitmqctl";
 const MEMORY: &str = "/dev/shm";
-const BROKER_START_MAX: Duration = Duration::from_secs(90);
+const BROKER_START_MAX: Duration = Duration::from_secs(240);
 
 /// What the errors of a database mean for a trial.
 impl From<postgres::Error> for Failure {
