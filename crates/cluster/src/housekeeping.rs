@@ -4,6 +4,8 @@
 
 mod files;
 mod log;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 
@@ -23,8 +25,10 @@ use crate::snapshot::{Event, Incoming, Installed};
 pub use files::LogFiles;
 pub use log::LogRoom;
 
-/// A group that gave no checkpoint is asked again after so long: a snapshot on its way may have held it back.
+/// A group whose checkpoint was held back by a snapshot on its way is asked again after so long.
 const ASK_AGAIN_MS: u64 = 5000;
+/// A group that answers, however long its checkpoint waits for its turn, is not asked again.
+const NOT_AGAIN: u64 = u64::MAX;
 
 /// Something to be done.
 #[derive(Debug)]
@@ -79,7 +83,7 @@ pub struct Housekeeping<D: Disk> {
     reader: Reader<D>,
     /// The segments of each group's newest checkpoint: those that are open.
     metas: BTreeMap<GroupId, Vec<SegmentMeta>>,
-    /// Groups that were asked for a checkpoint and gave none yet, and when that was.
+    /// Groups that were asked for a checkpoint that is not made yet, and when each is asked again.
     asked: BTreeMap<GroupId, u64>,
     /// Snapshots on their way in.
     incoming: Incoming<D>,
@@ -287,8 +291,8 @@ impl<D: Disk> Housekeeping<D> {
         }
         for (group, _) in self.keeper.blocking(self.keeper.oldest_needed()) {
             let group = GroupId(group);
-            if self.asked.get(&group).is_none_or(|at_ms| now_ms >= at_ms + ASK_AGAIN_MS) {
-                self.asked.insert(group, now_ms);
+            if self.asked.get(&group).is_none_or(|again_ms| now_ms >= *again_ms) {
+                self.asked.insert(group, NOT_AGAIN);
                 effects.push(Effect::Tell(group, Input::WantCheckpoint { group }));
             }
         }
@@ -307,7 +311,7 @@ impl<D: Disk> Housekeeping<D> {
         let is_held_back = self.incoming.holds_back(group, job.index, &mut events);
         effects.extend(events.into_iter().map(heard));
         if is_held_back {
-            // It is asked again before long.
+            self.asked.insert(group, now_ms + ASK_AGAIN_MS);
             effects.push(failed);
             return Ok(());
         }

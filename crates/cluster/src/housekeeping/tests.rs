@@ -1,0 +1,107 @@
+use machine::QueueMachine;
+use wal::sim::SimDisk;
+use wal::{CommitBatch, Config, Identity, Item, Wal};
+
+use super::*;
+use crate::snapshot::{Sender, Source};
+
+const GROUP: GroupId = GroupId(3);
+const LEADER: NodeId = NodeId(1);
+
+fn state() -> Bytes {
+    let mut state = vec![1, 1, 0];
+    state.extend_from_slice(&7u64.to_le_bytes());
+    state.extend_from_slice(&QueueMachine::new().snapshot());
+    state.into()
+}
+
+fn job(index: u64) -> Task {
+    let (messages, live) = (Vec::new(), Vec::new());
+    Task::Checkpoint(Job { group: GROUP, index, term: 1, state: state(), messages, live })
+}
+
+/// Of a node whose log has more files than it should, all of one group.
+struct House {
+    house: Housekeeping<SimDisk>,
+    _wal: Wal<SimDisk>,
+}
+
+impl House {
+    fn new() -> Self {
+        let mut config = Config::new(Identity { cluster: 1, node: 2, incarnation: 1 });
+        config.file_bytes = 64 << 10;
+        config.ballast_bytes = 0;
+        let (mut wal, _) = Wal::open(SimDisk::new(2), config).unwrap();
+        for index in 1..=3 * LOG_FILES_KEPT as u64 {
+            let mut commit = CommitBatch::new();
+            commit.add(GROUP.0, Item::Entry { index, term: 1, data: vec![0; 40 << 10].into() });
+            wal.commit(vec![commit]).unwrap();
+        }
+        let (keeper, reader) = (wal.keeper(), wal.reader());
+        let house = Housekeeping::new(keeper, reader, BTreeMap::new(), &mut Vec::new()).unwrap();
+        Self { house, _wal: wal }
+    }
+
+    /// Whether a turn at this time asks the group for a checkpoint.
+    fn asks(&mut self, now_ms: u64) -> bool {
+        let mut effects = Vec::new();
+        self.house.keep(now_ms, &mut effects).unwrap();
+        effects.iter().any(|it| matches!(it, Effect::Tell(_, Input::WantCheckpoint { .. })))
+    }
+
+    fn perform(&mut self, now_ms: u64, task: Task) -> Vec<Effect<SimDisk>> {
+        let mut effects = Vec::new();
+        self.house.perform(now_ms, task, &mut effects).unwrap();
+        effects
+    }
+
+    /// A snapshot at `index` begins to come, and its sender says nothing more.
+    fn hears_offer(&mut self, now_ms: u64, index: u64) {
+        let (state, segments) = (state(), Vec::new());
+        let checkpoint = Checkpoint { group: GROUP.0, index, term: 1, state, segments };
+        let source: Source<SimDisk> = Source { checkpoint, segments: Vec::new() };
+        let chunk = Sender::new(source, 1).unwrap().offer();
+        assert!(!self.perform(now_ms, Task::Chunk { from: LEADER, chunk }).is_empty());
+    }
+}
+
+fn is_made(effects: &[Effect<SimDisk>]) -> bool {
+    let is_failed = |it: &Effect<_>| matches!(it, Effect::Tell(_, Input::CheckpointFailed { .. }));
+    let is_made = |it: &Effect<_>| matches!(it, Effect::Tell(_, Input::Checkpointed { .. }));
+    assert_ne!(effects.iter().any(is_failed), effects.iter().any(is_made), "one of both is told");
+    effects.iter().any(is_made)
+}
+
+#[test]
+fn a_group_is_asked_once_however_long_its_checkpoint_waits_for_its_turn() {
+    let mut house = House::new();
+    assert!(house.asks(0));
+    for now_ms in [1_000, 10_000, 100_000] {
+        assert!(!house.asks(now_ms), "it was asked, and a second checkpoint would be of no use");
+    }
+    assert!(is_made(&house.perform(100_000, job(1))));
+    assert!(house.asks(101_000), "its entries above that are still in the oldest file");
+}
+
+#[test]
+fn a_checkpoint_that_a_snapshot_holds_back_is_asked_for_again() {
+    let mut house = House::new();
+    house.hears_offer(0, 50);
+    assert!(house.asks(0));
+    assert!(!is_made(&house.perform(1_000, job(12))), "the snapshot brings more");
+    assert!(!house.asks(1_000 + ASK_AGAIN_MS - 1));
+    assert!(house.asks(1_000 + ASK_AGAIN_MS));
+    // Under another leader the group comes further than the snapshot.
+    assert!(is_made(&house.perform(8_000, job(50))));
+}
+
+#[test]
+fn a_snapshot_whose_sender_died_holds_nothing_back_for_ever() {
+    let mut house = House::new();
+    house.hears_offer(0, 50);
+    assert!(house.asks(0));
+    assert!(!is_made(&house.perform(1_000, job(12))));
+    let later_ms = 100_000;
+    assert!(house.asks(later_ms));
+    assert!(is_made(&house.perform(later_ms, job(12))));
+}
