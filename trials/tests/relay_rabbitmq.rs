@@ -27,12 +27,11 @@ fn clean(stage: &mut Stage) {
 }
 
 fn killed(stage: &mut Stage) {
-    let plan = Plan { transactions: 90, ..Plan::usual(82) };
-    let mut run = done(Run::start(stage, Shape::poll(Asked::Key), plan));
+    let mut run = done(Run::start(stage, Shape::poll(Asked::Key), endless(82)));
     keep_declared(&run);
     for victim in [Victim::Relay, Victim::Postgres] {
         let enough = run.delivered() + 83;
-        done(run.until("it goes on", |run| run.delivered() >= enough || run.is_written()));
+        done(run.until_delivered(enough));
         done(victim.kill(&mut run));
         done(victim.revive(&mut run));
     }
@@ -40,8 +39,14 @@ fn killed(stage: &mut Stage) {
     done(run.until_delivered(enough));
     // It takes its time to come back.
     done(soak::kill_at(&mut run, Step::Confirm, Victim::Broker));
+    run.stop_writing();
     let report = valid(done(run.finish()));
     assert_eq!(report.charged, 0, "an outage is nobody's fault");
+}
+
+/// More than any machine gets through: they write until they are stopped, so that every kill meets a load.
+fn endless(seed: u64) -> Plan {
+    Plan { transactions: 100_000, writers: 2, ..Plan::usual(seed) }
 }
 
 /// What was declared outlives a kill: RabbitMQ answers a declare before its database has it on disk.
@@ -51,31 +56,29 @@ fn keep_declared(run: &Run<'_>) {
 
 /// With the log as the source, commits come in their order.
 fn log_killed(stage: &mut Stage) {
-    let plan = Plan { transactions: 70, ..Plan::usual(84) };
-    let mut run = done(Run::start(stage, Shape::wal(Asked::None), plan));
+    let mut run = done(Run::start(stage, Shape::wal(Asked::None), endless(84)));
     keep_declared(&run);
     let both = [Victim::Relay, Victim::Postgres];
     for (turn, victim) in both.into_iter().cycle().take(6).enumerate() {
         let enough = run.delivered() + 60 + 7 * turn;
-        done(run.until("it goes on", |run| run.delivered() >= enough || run.is_written()));
+        done(run.until_delivered(enough));
         done(victim.kill(&mut run));
         done(victim.revive(&mut run));
         // A relay that starts without its database is told so, and ends.
         done(run.until("it reads the log", |run| run.is_streaming()));
     }
     let enough = run.delivered() + 20;
-    done(run.until("it goes on", |run| run.delivered() >= enough || run.is_written()));
+    done(run.until_delivered(enough));
     done(Victim::Broker.kill(&mut run));
     done(Victim::Broker.revive(&mut run));
+    run.stop_writing();
     let report = valid(done(run.finish()));
     assert_eq!(report.charged, 0, "an outage is nobody's fault");
 }
 
 fn blocked(stage: &mut Stage) {
-    // More than any machine gets through before the alarm.
-    let plan = Plan { transactions: 100_000, writers: 2, ..Plan::usual(83) };
     let shape = Shape::poll(Asked::None).with(&["--batch-deadline", "500ms"]);
-    let mut run = done(Run::start(stage, shape, plan));
+    let mut run = done(Run::start(stage, shape, endless(83)));
     done(run.until_delivered(100));
     done(run.stage.rabbitmqctl(&["set_vm_memory_high_watermark", "0.0001"]));
     let enough = run.committed() + 100;
