@@ -48,7 +48,7 @@ impl Node {
             memory_limit: u64::MAX,
             disk_free_limit: 0,
             new_cluster: 7,
-            version_max: None,
+            version_max: machine::Version::NEWEST,
             peers: None,
         };
         let cluster =

@@ -146,8 +146,9 @@ impl CatalogGroup {
         }
     }
 
-    /// Applies a committed entry, unless this program is too old for it; what it means for other groups goes to `inputs`, and what is to be
-    /// told once sessions route by it to `told`. Says by what they do, if by anything new.
+    /// Applies a committed entry, unless this program is too old for it. What it means for other groups goes to
+    /// `inputs`, and what is to be told once sessions route by it to `told`. Says by what they do, if by anything
+    /// new.
     pub(crate) fn commit(
         &mut self,
         entry: &Entry,
@@ -311,7 +312,7 @@ pub(crate) fn apply(
                 }
             }
             Command::Catalog(command) if command.since() > speaks => {
-                return Err(Corrupt::newer("a catalog command of a newer version"));
+                return Err(Corrupt::newer("a catalog command"));
             }
             Command::Catalog(_) if is_skipped => {}
             Command::Catalog(command) => {

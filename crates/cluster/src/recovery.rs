@@ -158,7 +158,7 @@ impl<D: Disk> Recovery<'_, D> {
         };
         let speaks = self.me.speaks;
         if catalog.agreed() > speaks {
-            return Err(unreadable(0, &machine::Corrupt::newer("a catalog of a newer version")));
+            return Err(unreadable(0, &machine::Corrupt::newer("a catalog")));
         }
         let mut applied = log.compacted().0;
         for entry in entries {
@@ -234,8 +234,8 @@ impl<D: Disk> Recovery<'_, D> {
     fn tail(&self, group: u32, log: &mut RaftLog, tail: Vec<EntryAt>) -> Result<(), Error> {
         for at in tail {
             let data = self.reader.read(at.place)?;
-            let entry = entry::from_disk(&at, data)
-                .ok_or_else(|| unreadable(group, &"an entry of a newer version"))?;
+            let entry =
+                entry::from_disk(&at, data).ok_or_else(|| unreadable(group, &"an entry"))?;
             log.recover_tail(entry, at.place);
         }
         Ok(())

@@ -8,8 +8,8 @@ use cluster::shard::Shard;
 use cluster::{Answer, Request, Ticket};
 use cores::Cluster;
 use machine::{
-    Attributes, Batch, CatalogCommand, CatalogReply, ConsumerId, ConsumerSpec, GroupId, NodeId,
-    Outcome, QueueId, Ranges, SessionId, Value, Version,
+    Attributes, Batch, ConsumerId, ConsumerSpec, GroupId, NodeId, Outcome, QueueId, Ranges,
+    SessionId, Value,
 };
 
 fn session(node: NodeId) -> SessionId {
@@ -842,70 +842,4 @@ fn a_consumer_that_is_refused_is_none_where_its_node_reaches_the_leader_again() 
         let ready = ready(&mut cluster, bob, place);
         assert_eq!(ready, u64::from(!is_attached), "after {ms} ms: {told:?}");
     }
-}
-
-/// What the nodes' catalogs have agreed on.
-fn agreed(cluster: &Cluster) -> Vec<Version> {
-    let catalog = |core: &cores::Core| core.shards[0].catalog().unwrap().agreed();
-    cluster.cores.iter().map(catalog).collect()
-}
-
-#[test]
-fn the_version_is_raised_when_all_nodes_can_read_the_next_and_not_before() {
-    let mut cluster = Cluster::at(3, 2, Version::FIRST);
-    assert_eq!(agreed(&cluster), [Version::FIRST; 3]);
-    for nth in [1, 2, 3] {
-        assert_eq!(agreed(&cluster), [Version::FIRST; 3]);
-        cluster.speaks.insert(NodeId(nth), Version::NEWEST);
-        cluster.restart(NodeId(nth));
-        cluster.run(3000);
-    }
-    assert_eq!(agreed(&cluster), [Version::NEWEST; 3]);
-    // It is in the log and in snapshots: a node that comes back knows it.
-    cluster.restart(NodeId(1));
-    cluster.run(1000);
-    assert_eq!(agreed(&cluster), [Version::NEWEST; 3]);
-}
-
-#[test]
-fn a_node_that_cannot_be_reached_holds_the_version_back() {
-    let mut cluster = Cluster::at(3, 1, Version::FIRST);
-    for node in [NodeId(1), NodeId(2)] {
-        cluster.speaks.insert(node, Version::NEWEST);
-        cluster.restart(node);
-        cluster.run(3000);
-    }
-    cluster.cut(NodeId(1), NodeId(3));
-    cluster.cut(NodeId(2), NodeId(3));
-    cluster.run(10_000);
-    assert_eq!(agreed(&cluster), [Version::FIRST; 3], "nobody knows what node 3 reads");
-}
-
-#[test]
-fn a_node_that_is_too_old_for_the_log_stops_with_words_and_goes_on_with_a_newer_program() {
-    let mut cluster = Cluster::at(3, 2, Version::FIRST);
-    for node in [NodeId(1), NodeId(2)] {
-        cluster.speaks.insert(node, Version::NEWEST);
-        cluster.restart(node);
-        cluster.run(3000);
-    }
-    // As an operator does who does not wait.
-    let ann = session(NodeId(1));
-    let command = CatalogCommand::RaiseVersion { to: Version::NEWEST };
-    cluster.ask(ann, Request::Catalog { ticket: Ticket(1), command });
-    cluster.run(8000);
-    let is_done = |told: &[Answer]| matches!(told, [Answer::Catalog { reply, .. }] if *reply == CatalogReply::Done);
-    assert!(is_done(&cluster.told(ann)));
-    let old = cluster.cores.iter_mut().find(|core| core.id == NodeId(3)).unwrap();
-    let why = old.outdated.take().unwrap();
-    assert!(why.contains("of group 0") && why.contains("upgrade this node"), "{why}");
-    assert_eq!(agreed(&cluster)[2], Version::FIRST, "it has not applied what it cannot read");
-    cluster.speaks.insert(NodeId(3), Version::NEWEST);
-    cluster.restart(NodeId(3));
-    cluster.run(5000);
-    assert_eq!(agreed(&cluster), [Version::NEWEST; 3]);
-    let place = cluster.declare(ann, "orders", (true, false));
-    cluster.ask(ann, append(2, place, b"a"));
-    cluster.run(100);
-    assert_eq!(appended(&cluster.told(ann)), [2]);
 }

@@ -41,7 +41,7 @@ fn config(root: &Path, node: u64, peers: PeerConfig) -> Config {
         memory_limit: u64::MAX,
         disk_free_limit: 0,
         new_cluster: 7,
-        version_max: None,
+        version_max: machine::Version::NEWEST,
         peers: Some(PeerConfig {
             node: Some(NodeId(node)),
             bulk_bytes_per_second: 1 << 30,

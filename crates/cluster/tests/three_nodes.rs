@@ -62,7 +62,7 @@ impl Cluster {
             memory_limit: u64::MAX,
             disk_free_limit: 0,
             new_cluster: 7,
-            version_max: None,
+            version_max: machine::Version::NEWEST,
             peers: Some(peers),
         };
         let handle = launch(&config, &Failure::new(|_, why| panic!("{why}"))).unwrap();

@@ -252,7 +252,7 @@ impl Catalog {
             C::RemoveNode { node } => self.check_remove_node(*node),
             C::SetVoters { group, voters } => self.check_set_voters(*group, voters),
             C::RaiseVersion { .. } => Ok(()),
-            #[cfg(next_version)]
+            #[cfg(any(test, next_version))]
             C::Remark { .. } => Ok(()),
         }
     }
@@ -323,7 +323,7 @@ impl Catalog {
                 self.agreed = self.agreed.max(to);
                 self.note_membership(has_changed)
             }
-            #[cfg(next_version)]
+            #[cfg(any(test, next_version))]
             C::Remark { .. } => true,
         };
         (CatalogReply::Done, has_changed)

@@ -29,7 +29,7 @@ impl fmt::Display for Corrupt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { what, is_newer } = self;
         match is_newer {
-            true => write!(f, "{what}, which this program is too old for: upgrade this node"),
+            true => write!(f, "{what}, written by a newer program: upgrade this node"),
             false => write!(f, "not readable: {what}"),
         }
     }

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use broker::io::first_user::FirstUser;
 use cluster::PeerConfig;
 use cluster::membership::TlsFiles;
-use machine::NodeId;
 use machine::limits::NODE_ID_MAX;
+use machine::{NodeId, Version};
 use toml::de::{DeTable, DeValue};
 
 use crate::cmd::log;
@@ -119,9 +119,9 @@ const SETTINGS: &[Setting] = &[
     Setting {
         key: "cluster_version_max",
         variable: "MILLRACE_CLUSTER_VERSION_MAX",
-        accepts: Accepts::Count(0..=u16::MAX as u64),
-        default: "0",
-        about: "the cluster agrees on no newer version while a node has this; 0: the newest that the node knows",
+        accepts: Accepts::Count(Version::FIRST.0 as u64..=u16::MAX as u64),
+        default: "65535",
+        about: "the newest version that a cluster with this node agrees on; above what the node knows: no limit",
     },
     Setting {
         key: "heartbeat_s",
@@ -258,7 +258,7 @@ pub(crate) struct Config {
     pub(crate) memory_limit: Option<u64>,
     pub(crate) disk_free_limit: u64,
     /// `None`: the newest that the program knows.
-    pub(crate) version_max: Option<u16>,
+    pub(crate) version_max: Version,
     pub(crate) heartbeat_s: u16,
     pub(crate) consumer_timeout_s: u64,
     pub(crate) frame_bytes_max: u32,
@@ -599,10 +599,7 @@ fn build(found: &BTreeMap<&'static str, Found>) -> Config {
         wal_file_bytes: number("wal_file_bytes"),
         memory_limit: bytes(&found["memory_limit"].text),
         disk_free_limit: number("disk_free_limit"),
-        version_max: match number("cluster_version_max") {
-            0 => None,
-            most => Some(most.try_into().unwrap_or(u16::MAX)),
-        },
+        version_max: Version(number("cluster_version_max").try_into().unwrap_or(u16::MAX)),
         heartbeat_s: number("heartbeat_s").try_into().unwrap_or(u16::MAX),
         consumer_timeout_s: number("consumer_timeout_s"),
         frame_bytes_max: number("frame_bytes_max").try_into().unwrap_or(u32::MAX),

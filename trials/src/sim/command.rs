@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use clap::Args;
+use clap::{Args, ValueEnum as _};
 
 use super::{Counts, Outcome, Size, Versions, planted, run};
 use crate::checker::Verdict;
@@ -138,12 +138,15 @@ impl Simulation {
     }
 
     fn again(&self, seed: u64) -> String {
-        let Self { nodes, load_ms, healed_ms, damage, members, .. } = self;
+        let Self { nodes, load_ms, healed_ms, damage, members, versions, .. } = self;
         let damage = if *damage { " --damage" } else { "" };
         let members = if *members { " --members" } else { "" };
+        let versions = versions.and_then(|versions| versions.to_possible_value());
+        let versions = versions.map(|word| format!(" --versions {}", word.get_name()));
+        let versions = versions.unwrap_or_default();
         format!(
-            "trials sim --nodes {nodes} --seed {seed} --seeds 1 --load-ms {load_ms} --healed-ms {healed_ms}{damage}{members} \
-             --story"
+            "trials sim --nodes {nodes} --seed {seed} --seeds 1 --load-ms {load_ms} \
+             --healed-ms {healed_ms}{damage}{members}{versions} --story"
         )
     }
 }

@@ -98,7 +98,7 @@ mod tests {
     #[test]
     fn an_alarm_stays_while_nothing_can_be_looked_at() {
         let config = Config {
-            version_max: None,
+            version_max: machine::Version::NEWEST,
             data_dir: ".".into(),
             groups: 1,
             shards: 1,
@@ -117,7 +117,7 @@ mod tests {
     #[test]
     fn an_alarm_says_the_numbers_what_happens_and_what_to_do_and_its_end_says_so() {
         let config = Config {
-            version_max: None,
+            version_max: machine::Version::NEWEST,
             data_dir: "/var/lib/millrace".into(),
             groups: 1,
             shards: 1,

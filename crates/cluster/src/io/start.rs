@@ -39,9 +39,8 @@ pub struct Config {
     pub new_cluster: u128,
     /// The other nodes. `None`: this one is alone.
     pub peers: Option<PeerConfig>,
-    /// The node reads and writes no newer version than this, so its cluster agrees on none. `None`: the newest
-    /// that this program knows.
-    pub version_max: Option<Version>,
+    /// The node reads and writes no newer version than this, so its cluster agrees on none.
+    pub version_max: Version,
 }
 
 /// Why a node does not start: a sentence that says what to do.
@@ -139,7 +138,7 @@ pub fn launch(config: &Config, failure: &Failure) -> Result<ClusterHandle, Start
     let last_boot = Boot::last(&disk)?;
     let boot = Boot::next_from(&disk, wall.as_millis() as u64)?;
     let id = NodeId(identity.node);
-    let speaks = config.version_max.unwrap_or(Version::NEWEST).min(Version::NEWEST);
+    let speaks = config.version_max.min(Version::NEWEST);
     let me = Member { node: id, boot, seed: u64::from_le_bytes(draw()), speaks };
     if let Some(admitted) = &admitted {
         neighbours::settle(admitted, id, &disk)?;

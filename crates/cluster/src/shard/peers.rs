@@ -519,7 +519,8 @@ impl Shard {
                     tracing::error!(
                         from = from.0,
                         group = group.0,
-                        "commands of another node are left out of the log: {why}"
+                        "this node leads the group and cannot read a command of another node: the command is left \
+                         out of the log, and later ones of that node wait until a newer program leads. {why}"
                     );
                     return;
                 }

@@ -80,7 +80,7 @@ impl Shard {
         let catalog =
             Catalog::restore(&state.machine).expect("a snapshot that passed its checksums");
         if catalog.agreed() > self.me.speaks {
-            let why = machine::Corrupt::newer("a catalog of a newer version");
+            let why = machine::Corrupt::newer("a catalog");
             return self.stop_outdated(GroupId::CATALOG, index, why, outputs);
         }
         let last = catalog.last_parcel(self.origin());

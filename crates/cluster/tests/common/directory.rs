@@ -31,7 +31,7 @@ pub(crate) fn node(path: &Path) -> ClusterHandle {
         memory_limit: u64::MAX,
         disk_free_limit: 0,
         new_cluster: 7,
-        version_max: None,
+        version_max: machine::Version::NEWEST,
         peers: None,
     };
     start(&config, &Failure::new(|_, why| panic!("{why}"))).unwrap()

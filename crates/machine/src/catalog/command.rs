@@ -150,7 +150,7 @@ pub enum CatalogCommand {
         to: Version,
     },
     /// Stands for a command of the next version, in trials of upgrades.
-    #[cfg(next_version)]
+    #[cfg(any(test, next_version))]
     Remark {
         text: String,
     },
@@ -177,7 +177,7 @@ impl CatalogCommand {
             | Self::RemoveNode { .. }
             | Self::SetVoters { .. }
             | Self::RaiseVersion { .. } => false,
-            #[cfg(next_version)]
+            #[cfg(any(test, next_version))]
             Self::Remark { .. } => false,
         }
     }
@@ -185,32 +185,38 @@ impl CatalogCommand {
     /// The version that the cluster must have agreed on before this is proposed. A new version is proposed once
     /// all members can read it.
     pub fn since(&self) -> Version {
+        self.kind().1
+    }
+
+    /// The number that its encoding begins with, and the version since which there is one.
+    fn kind(&self) -> (u8, Version) {
         match self {
-            Self::RaiseVersion { to } => *to,
-            #[cfg(next_version)]
-            Self::Remark { .. } => Version(6),
-            Self::DeclareExchange { .. }
-            | Self::DeclareQueue { .. }
-            | Self::Bind { .. }
-            | Self::DeleteExchange { .. }
-            | Self::DeleteQueue { .. }
-            | Self::Unbind { .. }
-            | Self::SessionEnded { .. }
-            | Self::NodeStarted { .. }
-            | Self::NodeGone { .. }
-            | Self::CreateVhost { .. }
-            | Self::DeleteVhost { .. }
-            | Self::PutUser { .. }
-            | Self::DeleteUser { .. }
-            | Self::SetPermissions { .. }
-            | Self::ClearPermissions { .. }
-            | Self::AddNode { .. }
-            | Self::RemoveNode { .. }
-            | Self::SetVoters { .. } => Version::FIRST,
+            Self::DeclareExchange { .. } => (1, Version::FIRST),
+            Self::DeleteExchange { .. } => (2, Version::FIRST),
+            Self::DeclareQueue { .. } => (3, Version::FIRST),
+            Self::DeleteQueue { .. } => (4, Version::FIRST),
+            Self::Bind { .. } => (5, Version::FIRST),
+            Self::Unbind { .. } => (6, Version::FIRST),
+            Self::SessionEnded { .. } => (7, Version::FIRST),
+            Self::NodeStarted { .. } => (8, Version::FIRST),
+            Self::CreateVhost { .. } => (9, Version::FIRST),
+            Self::DeleteVhost { .. } => (10, Version::FIRST),
+            Self::PutUser { .. } => (11, Version::FIRST),
+            Self::DeleteUser { .. } => (12, Version::FIRST),
+            Self::SetPermissions { .. } => (13, Version::FIRST),
+            Self::ClearPermissions { .. } => (14, Version::FIRST),
+            Self::AddNode { .. } => (15, Version::FIRST),
+            Self::RemoveNode { .. } => (16, Version::FIRST),
+            Self::SetVoters { .. } => (17, Version::FIRST),
+            Self::NodeGone { .. } => (18, Version::FIRST),
+            Self::RaiseVersion { to } => (19, *to),
+            #[cfg(any(test, next_version))]
+            Self::Remark { .. } => (20, Version(6)),
         }
     }
 
     pub fn encode(&self, out: &mut Vec<u8>) {
+        out.push(self.kind().0);
         match self {
             Self::DeclareExchange {
                 vhost,
@@ -222,7 +228,6 @@ impl CatalogCommand {
                 arguments,
                 by,
             } => {
-                out.push(1);
                 put_texts(out, &[vhost, name]);
                 out.push(kind.number());
                 put_bools(out, &[*durable, *auto_delete, *internal]);
@@ -230,7 +235,6 @@ impl CatalogCommand {
                 put_owner(out, *by);
             }
             Self::DeleteExchange { vhost, name, if_unused } => {
-                out.push(2);
                 put_texts(out, &[vhost, name]);
                 put_bool(out, *if_unused);
             }
@@ -244,14 +248,12 @@ impl CatalogCommand {
                 arguments,
                 by,
             } => {
-                out.push(3);
                 put_texts(out, &[vhost, name]);
                 put_bools(out, &[*durable, *auto_delete, *exclusive, *server_named]);
                 arguments.encode(out);
                 put_owner(out, *by);
             }
             Self::DeleteQueue { vhost, name, queue, by } => {
-                out.push(4);
                 put_texts(out, &[vhost, name]);
                 put_bool(out, queue.is_some());
                 if let Some(queue) = queue {
@@ -260,33 +262,26 @@ impl CatalogCommand {
                 put_owner_option(out, *by);
             }
             Self::Bind { vhost, source, destination, key, arguments, by } => {
-                out.push(5);
                 put_binding(out, vhost, source, destination, key, arguments);
                 put_owner_option(out, *by);
             }
             Self::Unbind { vhost, source, destination, key, arguments, by } => {
-                out.push(6);
                 put_binding(out, vhost, source, destination, key, arguments);
                 put_owner_option(out, *by);
             }
             Self::SessionEnded { node, session } => {
-                out.push(7);
                 put_owner(out, SessionOwner { node: *node, session: *session });
             }
             Self::NodeStarted { node } => {
-                out.push(8);
                 put_u64(out, node.0);
             }
             Self::CreateVhost { name } => {
-                out.push(9);
                 put_text(out, name);
             }
             Self::DeleteVhost { name } => {
-                out.push(10);
                 put_text(out, name);
             }
             Self::PutUser { name, password_hash, tags } => {
-                out.push(11);
                 put_texts(out, &[name, password_hash]);
                 put_u32(out, tags.len() as u32);
                 for tag in tags {
@@ -294,43 +289,34 @@ impl CatalogCommand {
                 }
             }
             Self::DeleteUser { name } => {
-                out.push(12);
                 put_text(out, name);
             }
             Self::SetPermissions { user, vhost, configure, write, read } => {
-                out.push(13);
                 put_texts(out, &[user, vhost, configure, write, read]);
             }
             Self::ClearPermissions { user, vhost } => {
-                out.push(14);
                 put_texts(out, &[user, vhost]);
             }
             Self::AddNode { node, address, incarnation } => {
-                out.push(15);
                 put_u64(out, node.0);
                 put_text(out, address);
                 put_u64(out, *incarnation);
             }
             Self::RemoveNode { node } => {
-                out.push(16);
                 put_u64(out, node.0);
             }
             Self::SetVoters { group, voters } => {
-                out.push(17);
                 put_u32(out, group.0);
                 put_nodes(out, voters);
             }
             Self::NodeGone { node } => {
-                out.push(18);
                 put_u64(out, node.0);
             }
             Self::RaiseVersion { to } => {
-                out.push(19);
                 put_u32(out, u32::from(to.0));
             }
-            #[cfg(next_version)]
+            #[cfg(any(test, next_version))]
             Self::Remark { text } => {
-                out.push(20);
                 put_text(out, text);
             }
         }
@@ -423,7 +409,7 @@ impl CatalogCommand {
             17 => Self::SetVoters { group: GroupId(reader.u32()?), voters: read_nodes(reader)? },
             18 => Self::NodeGone { node: NodeId(reader.u64()?) },
             19 => Self::RaiseVersion { to: read_version(reader)? },
-            #[cfg(next_version)]
+            #[cfg(any(test, next_version))]
             20 => Self::Remark { text: reader.string()? },
             _ => return Err(Corrupt::newer("a catalog command of an unknown kind")),
         })

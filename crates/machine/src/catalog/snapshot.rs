@@ -61,7 +61,7 @@ impl Catalog {
             _ => read_version(&mut reader)?,
         };
         if agreed > Version::NEWEST {
-            return Err(Corrupt::newer("a catalog of a newer version"));
+            return Err(Corrupt::newer("a catalog"));
         }
         let version = reader.u64()?;
         let applied_index = reader.u64()?;

@@ -55,7 +55,7 @@ impl Attributes {
     /// What the mask, which was read, announces.
     pub(super) fn read(mask: u8, reader: &mut Reader<'_>) -> Result<Self, Corrupt> {
         if mask & !(TTL | DELAY | KEY) != 0 {
-            return Err(Corrupt::newer("message attributes of a newer version"));
+            return Err(Corrupt::newer("message attributes"));
         }
         let mut time = |bit| if mask & bit != 0 { reader.u64().map(Some) } else { Ok(None) };
         let (ttl_ms, delay_ms) = (time(TTL)?, time(DELAY)?);

@@ -184,7 +184,7 @@ fn serve(config: &Config, listen: Option<&str>, reload: Reload) -> Result<(), St
         memory_limit: config.memory_limit.unwrap_or_else(memory_share),
         disk_free_limit: config.disk_free_limit,
         new_cluster: draw(),
-        version_max: config.version_max.map(machine::Version),
+        version_max: config.version_max,
         peers: config.peers.clone(),
     };
     let cluster = cluster::launch(&start, &failure).map_err(|error| match error {

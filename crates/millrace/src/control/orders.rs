@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use cluster::{Answer as Told, ClusterHandle, Request as Ask, Ticket};
 use machine::limits::{REPLICAS, REPLICAS_MAX};
-use machine::{CatalogCommand, CatalogReply, Goal, NodeId, NodeInfo, Standing};
+use machine::{CatalogCommand, CatalogReply, Goal, GroupId, NodeId, NodeInfo, Standing};
 
 use tokio::sync::mpsc;
 
@@ -196,15 +196,24 @@ async fn raise(cluster: &ClusterHandle, force: bool) -> Result<String, String> {
             "The cluster is at version {agreed}, and this node knows no newer one."
         ));
     }
-    let nodes = status(cluster).await?.nodes;
+    let status = status(cluster).await?;
     let lacks = |node: &&Node| node.version_max.is_none_or(|version| version < to.0);
-    let lacking: Vec<String> = nodes.iter().filter(lacks).map(|node| node.id.to_string()).collect();
+    let lacking: Vec<&Node> = status.nodes.iter().filter(lacks).collect();
     if !lacking.is_empty() && !force {
         return Err(format!(
             "version {to} is not raised: of node(s) {} it is not known that they can read it. Upgrade them, or \
              raise it all the same with --force: a node that cannot read it stops, and goes on once it is \
              upgraded",
-            lacking.join(", ")
+            lacking.iter().map(|node| node.id.to_string()).collect::<Vec<String>>().join(", ")
+        ));
+    }
+    // It would leave the command out of the log.
+    let leader = status.leader(GroupId::CATALOG.0);
+    if let Some(old) = lacking.iter().find(|node| Some(node.id) == leader) {
+        return Err(format!(
+            "version {to} is not raised: node {} leads the catalog, and it is not known that it can read it. \
+             Upgrade or stop that node, and ask again once another leads",
+            old.id
         ));
     }
     change(cluster, CatalogCommand::RaiseVersion { to }).await?;

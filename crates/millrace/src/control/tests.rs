@@ -24,7 +24,7 @@ fn launch(dir: &Path, peers: Option<PeerConfig>) -> Result<ClusterHandle, cluste
         memory_limit: u64::MAX,
         disk_free_limit: 0,
         new_cluster: 7,
-        version_max: None,
+        version_max: machine::Version::NEWEST,
         peers,
     };
     cluster::launch(&config, &cluster::Failure::new(|_, why| panic!("{why}")))

@@ -1,0 +1,77 @@
+//! A cluster that is upgraded node by node, driven by hand: when its version is raised, and who stops.
+#![allow(clippy::unwrap_used, reason = "this is test code")]
+
+#[path = "common/cores.rs"]
+mod cores;
+
+use cluster::shard::Shard;
+use cluster::{Answer, Request, Ticket};
+use cores::Cluster;
+use machine::{Batch, CatalogCommand, CatalogReply, NodeId, Version};
+
+/// What the nodes' catalogs have agreed on.
+fn agreed(cluster: &Cluster) -> Vec<Version> {
+    let catalog = |core: &cores::Core| core.shards[0].catalog().unwrap().agreed();
+    cluster.cores.iter().map(catalog).collect()
+}
+
+/// Starts a node again with the newest program.
+fn upgrade(cluster: &mut Cluster, node: NodeId) {
+    cluster.speaks.insert(node, Version::NEWEST);
+    cluster.restart(node);
+    cluster.run(3000);
+}
+
+#[test]
+fn the_version_is_raised_when_all_nodes_can_read_the_next_and_not_before() {
+    let mut cluster = Cluster::at(3, 2, Version::FIRST);
+    for nth in [1, 2, 3] {
+        assert_eq!(agreed(&cluster), [Version::FIRST; 3]);
+        upgrade(&mut cluster, NodeId(nth));
+    }
+    assert_eq!(agreed(&cluster), [Version::NEWEST; 3]);
+    // It is in the log and in snapshots: a node that comes back knows it.
+    cluster.restart(NodeId(1));
+    cluster.run(1000);
+    assert_eq!(agreed(&cluster), [Version::NEWEST; 3]);
+}
+
+#[test]
+fn a_node_that_cannot_be_reached_holds_the_version_back() {
+    let mut cluster = Cluster::at(3, 1, Version::FIRST);
+    upgrade(&mut cluster, NodeId(1));
+    upgrade(&mut cluster, NodeId(2));
+    cluster.cut(NodeId(1), NodeId(3));
+    cluster.cut(NodeId(2), NodeId(3));
+    cluster.run(10_000);
+    assert_eq!(agreed(&cluster), [Version::FIRST; 3], "nobody knows what node 3 reads");
+}
+
+#[test]
+fn a_node_that_is_too_old_for_the_log_stops_with_words_and_goes_on_with_a_newer_program() {
+    let mut cluster = Cluster::at(3, 2, Version::FIRST);
+    upgrade(&mut cluster, NodeId(1));
+    upgrade(&mut cluster, NodeId(2));
+    // As an operator does who does not wait.
+    let ann = Shard::first_session(NodeId(1));
+    let command = CatalogCommand::RaiseVersion { to: Version::NEWEST };
+    cluster.ask(ann, Request::Catalog { ticket: Ticket(1), command });
+    cluster.run(8000);
+    let told = cluster.told(ann);
+    assert!(matches!(&told[..], [Answer::Catalog { reply: CatalogReply::Done, .. }]), "{told:?}");
+    let old = cluster.cores.iter_mut().find(|core| core.id == NodeId(3)).unwrap();
+    let why = old.outdated.take().unwrap();
+    assert!(why.contains("of group 0") && why.contains("upgrade this node"), "{why}");
+    assert_eq!(agreed(&cluster)[2], Version::FIRST, "it has not applied what it cannot read");
+
+    upgrade(&mut cluster, NodeId(3));
+    cluster.run(2000);
+    assert_eq!(agreed(&cluster), [Version::NEWEST; 3]);
+    let (queue, group) = cluster.declare(ann, "orders", (true, false));
+    let mut batch = Batch::new();
+    batch.enqueue(&[queue], &[], b"a");
+    cluster.ask(ann, Request::Append { group, ticket: Ticket(2), batch, settles: Vec::new() });
+    cluster.run(100);
+    let told = cluster.told(ann);
+    assert!(matches!(told[..], [Answer::Appended { ticket: Ticket(2) }]), "{told:?}");
+}
