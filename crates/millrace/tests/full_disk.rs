@@ -17,7 +17,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use client::{Connection, Options, QueueSpec, Url};
-use node::PATIENCE;
+use node::{PATIENCE, until};
 
 /// A file system of its own, unmounted with the test.
 struct Mounted(PathBuf);
@@ -129,14 +129,6 @@ fn publish(url: &str) -> Child {
     let line = [&[b'x'; 1000][..], b"\n"].concat();
     std::thread::spawn(move || while lines.write_all(&line).is_ok() {});
     child
-}
-
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < PATIENCE, "it does not come to this: {what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
 }
 
 fn lines(path: &Path) -> usize {

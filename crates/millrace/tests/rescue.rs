@@ -12,27 +12,16 @@ mod node;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
 
 use amqp::Properties;
 use client::{Address, Consumer, ConsumerOptions, Options, Outcome, Publisher, QueueSpec};
-use node::{Node, PATIENCE, until_ready};
+use node::{Node, PATIENCE, cluster, until, until_ready};
 use serde_json::Value;
-
-fn millrace(data_dir: &Path, arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_millrace"))
-        .args(["cluster", "--data-dir"])
-        .arg(data_dir)
-        .args(arguments)
-        .stdin(Stdio::null())
-        .output()
-        .unwrap()
-}
 
 /// What a command prints that succeeds.
 fn said(data_dir: &Path, arguments: &[&str]) -> String {
-    let output = millrace(data_dir, arguments);
+    let output = cluster(data_dir, arguments);
     let words = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{arguments:?}: {words}");
     String::from_utf8(output.stdout).unwrap()
@@ -40,14 +29,9 @@ fn said(data_dir: &Path, arguments: &[&str]) -> String {
 
 /// Why a command is refused.
 fn refusal(data_dir: &Path, arguments: &[&str]) -> String {
-    let output = millrace(data_dir, arguments);
+    let output = cluster(data_dir, arguments);
     assert_eq!(output.status.code(), Some(1), "{arguments:?}");
     String::from_utf8(output.stderr).unwrap()
-}
-
-fn status(node: &Node) -> Option<Value> {
-    let output = millrace(node.data_dir(), &["status", "--json"]);
-    serde_json::from_slice(&output.stdout).ok()
 }
 
 /// What every group of a node is, by one of its fields.
@@ -56,18 +40,10 @@ fn of_groups(status: &Value, field: &str) -> BTreeMap<u64, Value> {
     groups.map(|group| (group["group"].as_u64().unwrap(), group[field].clone())).collect()
 }
 
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !holds() {
-        assert!(begun.elapsed() < PATIENCE, "{what}");
-        std::thread::sleep(Duration::from_millis(100));
-    }
-}
-
 /// Waits until all nodes have the same on their disks and have applied it.
 fn until_level(nodes: &[&Node]) {
     until("all nodes have the same", || {
-        let all: Option<Vec<Value>> = nodes.iter().map(|node| status(node)).collect();
+        let all: Option<Vec<Value>> = nodes.iter().map(|node| node.status()).collect();
         let Some(all) = all else { return false };
         let mut seen: BTreeMap<u64, Vec<Value>> = BTreeMap::new();
         for status in &all {
@@ -178,7 +154,7 @@ async fn the_last_node_of_three_goes_on_with_all_that_it_has_and_takes_new_ones_
         assert_eq!(consume(first, name, 50).await, (0..50).collect());
     }
     fill(first, &names[..4], 70).await;
-    let members = |node: &Node| status(node).unwrap()["nodes"].as_array().unwrap().len();
+    let members = |node: &Node| node.status().unwrap()["nodes"].as_array().unwrap().len();
     assert_eq!(members(first), 1);
 
     let joined = join_two(first);
@@ -196,7 +172,7 @@ async fn the_last_node_of_three_goes_on_with_all_that_it_has_and_takes_new_ones_
 
 /// Nodes 4 and 5 join, and vote in every group.
 fn join_two(first: &Node) -> [Node; 2] {
-    let at = status(first).unwrap()["nodes"][0]["address"].as_str().unwrap().to_owned();
+    let at = first.status().unwrap()["nodes"][0]["address"].as_str().unwrap().to_owned();
     let join = |number: u64| {
         let address = node::free_address();
         said(first.data_dir(), &["add", &number.to_string(), &address]);
@@ -205,7 +181,7 @@ fn join_two(first: &Node) -> [Node; 2] {
     let joined = [join(4), join(5)];
     said(first.data_dir(), &["rebalance"]);
     until("all three vote everywhere", || {
-        let Some(status) = status(first) else { return false };
+        let Some(status) = first.status() else { return false };
         let voters = of_groups(&status, "voters");
         voters.values().all(|voters| *voters == serde_json::json!([1, 4, 5]))
     });
@@ -261,7 +237,7 @@ async fn two_of_three_need_no_rescue_and_take_none_unless_it_is_forced() {
     let (first, second) = living.split_at_mut(1);
     Node::start_again(&mut [&mut first[0], &mut second[0]]);
     until("both vote everywhere", || {
-        let Some(status) = status(&first[0]) else { return false };
+        let Some(status) = first[0].status() else { return false };
         let voters = of_groups(&status, "voters");
         voters.values().all(|voters| *voters == serde_json::json!([1, 2]))
     });
@@ -290,9 +266,9 @@ async fn two_of_five_go_on_with_all_that_either_has_and_the_rest_begins_empty() 
     until_level(&nodes.iter().collect::<Vec<_>>());
     let kept: BTreeSet<u64> = nodes[..2]
         .iter()
-        .flat_map(|node| of_groups(&status(node).unwrap(), "group").into_keys())
+        .flat_map(|node| of_groups(&node.status().unwrap(), "group").into_keys())
         .collect();
-    let all = status(&nodes[0]).unwrap();
+    let all = nodes[0].status().unwrap();
     let group_of = |name: &str| {
         let queue = all["queues"].as_array().unwrap().iter().find(|queue| queue["name"] == name);
         queue.unwrap()["group"].as_u64().unwrap()
@@ -345,7 +321,7 @@ async fn three_of_five_forget_the_lost_nodes_and_then_go_on_with_every_group() {
         std::fs::remove_dir_all(node.data_dir()).unwrap();
     }
     until("the lost nodes are missed", || {
-        let Some(status) = status(&nodes[0]) else { return false };
+        let Some(status) = nodes[0].status() else { return false };
         status["nodes"].as_array().unwrap()[3..].iter().all(|node| node["connected"] == false)
     });
     // They are taken out at once; that some groups count on them all the same is what is waited for then.
@@ -354,7 +330,7 @@ async fn three_of_five_forget_the_lost_nodes_and_then_go_on_with_every_group() {
         command.args(["cluster", "--data-dir"]).arg(nodes[0].data_dir());
         command.args(["remove", number]).stderr(Stdio::null()).spawn().unwrap()
     });
-    let members = |node: &Node| status(node).map(|it| it["nodes"].as_array().unwrap().len());
+    let members = |node: &Node| node.status().map(|it| it["nodes"].as_array().unwrap().len());
     until("the nodes are removed", || nodes[..3].iter().all(|node| members(node) == Some(3)));
     nodes[..3].iter_mut().for_each(Node::kill);
     for mut removal in removals {
@@ -381,7 +357,7 @@ async fn three_of_five_forget_the_lost_nodes_and_then_go_on_with_every_group() {
         until_ready(&mut connection, name, 13).await;
     }
     until("all three vote everywhere", || {
-        let Some(status) = status(living[0]) else { return false };
+        let Some(status) = living[0].status() else { return false };
         let voters = of_groups(&status, "voters");
         voters.values().all(|voters| *voters == serde_json::json!([1, 2, 3]))
     });

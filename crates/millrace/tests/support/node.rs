@@ -13,14 +13,17 @@ mod addresses;
 
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use amqp::{FieldTable, FieldValue};
 use client::{Connection, Options, QueueSpec, Url};
+use serde_json::Value;
 
 /// Longer than anything here takes; a test that waits so long has failed.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+/// Between two looks at what is waited for.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// A broker in a directory that goes with it.
 pub(crate) struct Node {
@@ -178,6 +181,11 @@ impl Node {
         self.url = url_of(&mut self.process);
     }
 
+    /// What `millrace cluster status` says of it; nothing while it does not answer.
+    pub(crate) fn status(&self) -> Option<Value> {
+        serde_json::from_slice(&cluster(&self.dir, &["status", "--json"]).stdout).ok()
+    }
+
     pub(crate) fn process_id(&self) -> u32 {
         self.process.id()
     }
@@ -211,6 +219,26 @@ impl Drop for Node {
 /// An address for a node's peer port.
 pub(crate) fn free_address() -> String {
     addresses::free_addresses(1).remove(0)
+}
+
+/// Runs a command of `millrace cluster` on a directory.
+pub(crate) fn cluster(data_dir: &Path, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_millrace"))
+        .args(["cluster", "--data-dir"])
+        .arg(data_dir)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
+/// Waits until this holds.
+pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < PATIENCE, "waited in vain until {what}");
+        std::thread::sleep(LOOK);
+    }
 }
 
 fn launch(dir: &Path, arguments: &[String]) -> Child {
