@@ -56,7 +56,7 @@ async fn publish_gives_up_on_a_server_that_hangs_and_says_how_far_it_came() {
     let mut lines = publish.stdin.take().unwrap();
     lines.write_all(b"one\n").unwrap();
     until_ready(&mut connection, "q", 1).await;
-    node.signal(Signal::STOP);
+    node.stop();
     lines.write_all(b"two\n").unwrap();
     let (status, said) = ended(&mut publish);
     node.signal(Signal::CONT);

@@ -196,6 +196,15 @@ impl Node {
         rustix::process::kill_process(pid, signal).unwrap();
     }
 
+    /// Stops the process (SIGSTOP), and waits until all of its threads stand: where there is much else to do, others
+    /// go on until the one that takes the signal has its turn.
+    pub(crate) fn stop(&self) {
+        use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, waitid};
+        self.signal(Signal::STOP);
+        let pid = WaitId::Pid(Pid::from_child(&self.process));
+        waitid(pid, WaitIdOptions::STOPPED | WaitIdOptions::NOWAIT).unwrap();
+    }
+
     pub(crate) async fn connect(&self) -> Connection {
         let begun = Instant::now();
         loop {
