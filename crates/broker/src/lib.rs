@@ -26,6 +26,7 @@ mod notices;
 mod pace;
 pub mod porter;
 pub mod session;
+pub mod stored;
 
 pub use config::Config;
 pub use metrics::Metrics;

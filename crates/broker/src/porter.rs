@@ -7,7 +7,8 @@
 //! Every node has one: a session that nobody is connected to. A leader gives its own node's porter what
 //! is dead in its queues; the porter makes dead letters of it (`letter`), finds where they go (`address`)
 //! and appends them there (`outgoing`). Only when all of them are logged does it tell the source
-//! (`runs`): a crash in between repeats some, and loses none. It is a core: its shell is `io::porter`.
+//! (`runs`): a crash in between repeats some, and loses none. It is a core: its shell is `io::porter`;
+//! the simulator runs it, too.
 
 mod address;
 mod deaths;
@@ -40,7 +41,7 @@ use self::tickets::Tickets;
 
 /// What happens to a porter.
 #[derive(Debug)]
-pub(crate) enum Input<'a> {
+pub enum Input<'a> {
     /// What the cluster says. What is taken is drained.
     Answered(&'a mut Vec<Answer>),
     /// The moment that `deadline` named has come.
@@ -51,9 +52,9 @@ pub(crate) enum Input<'a> {
 
 /// What a porter wants done. The shell empties it.
 #[derive(Debug, Default)]
-pub(crate) struct Outputs {
+pub struct Outputs {
     /// For the cluster, in order.
-    pub(crate) requests: Vec<Request>,
+    pub requests: Vec<Request>,
     /// For the log.
     pub(crate) notices: Vec<Notice>,
 }
@@ -75,7 +76,7 @@ struct Task {
 
 /// The porter of a node.
 #[derive(Debug)]
-pub(crate) struct Porter {
+pub struct Porter {
     session: SessionId,
     tickets: Tickets,
     /// Not begun, or in the middle: in order.
@@ -99,8 +100,8 @@ pub(crate) struct Porter {
 }
 
 impl Porter {
-    /// `chance` is drawn for exchanges that choose by it.
-    pub(crate) fn new(session: SessionId, node: NodeId, chance: u64) -> Self {
+    /// `chance` is drawn for exchanges that choose by it; past `append_bytes` the next letter begins another append.
+    pub fn new(session: SessionId, node: NodeId, chance: u64, append_bytes: usize) -> Self {
         Self {
             session,
             tickets: Tickets::default(),
@@ -109,7 +110,7 @@ impl Porter {
             questions: Questions::new(SessionOwner { node, session }),
             later: Vec::new(),
             later_at: None,
-            outgoing: Outgoing::default(),
+            outgoing: Outgoing::new(append_bytes),
             runs: Runs::default(),
             notices: Notices::default(),
             forwarded: Forwarded::default(),
@@ -123,13 +124,7 @@ impl Porter {
 
     /// Does what follows from `input`. `now` counts from when the porter was made, as all its times do;
     /// `catalog` is this node's applied copy.
-    pub(crate) fn step(
-        &mut self,
-        now: Duration,
-        catalog: &Catalog,
-        input: Input<'_>,
-        out: &mut Outputs,
-    ) {
+    pub fn step(&mut self, now: Duration, catalog: &Catalog, input: Input<'_>, out: &mut Outputs) {
         match input {
             Input::Answered(answers) => {
                 for answer in answers.drain(..) {
@@ -162,7 +157,7 @@ impl Porter {
     }
 
     /// When the porter wants `Input::DeadlinePassed` at the latest.
-    pub(crate) fn deadline(&self) -> Option<Duration> {
+    pub fn deadline(&self) -> Option<Duration> {
         [self.goes_on_at, self.later_at, self.outgoing.deadline()].into_iter().flatten().min()
     }
 
@@ -346,7 +341,8 @@ impl Porter {
             self.lanes.clear();
             self.lanes.extend(alike.iter().map(|target| asked.lane(target)));
             let to = (first.group, &asked.attributes(false), &self.lanes[..]);
-            if self.outgoing.add(run, to, head, body) {
+            let is_new = self.outgoing.add(run, to, head, body);
+            if is_new && !cfg!(bug_dead_letter_settled_first) {
                 self.runs.wait(run);
             }
         }

@@ -14,6 +14,9 @@ mod visitor;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
+use amqp::Properties;
+use broker::stored;
+use bytes::BytesMut;
 use cluster::shard::Shard;
 use cluster::{Answer, Request};
 use machine::{Attached, GroupId, QueueId, SessionId};
@@ -105,6 +108,22 @@ impl Outside<'_> {
     }
 }
 
+/// What a session stores of a message that is published to a queue by its name, besides its body.
+pub(super) fn head_of(queue: &str, id: &str) -> BytesMut {
+    let mut head = BytesMut::new();
+    let properties = Properties { message_id: Some(id), ..Properties::default() };
+    stored::write_head("", queue, &properties, &mut head);
+    head
+}
+
+/// The message-id in what is stored of a message.
+pub(super) fn id_of(head: &[u8]) -> String {
+    let properties = stored::split_head(head).map(|(_, raw)| Properties::decode(raw));
+    let id = properties.and_then(|found| found.ok()?.message_id.map(str::to_owned));
+    // The checker knows no such message.
+    id.unwrap_or_else(|| format!("no head: {head:?}"))
+}
+
 /// A connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Home {
@@ -166,7 +185,7 @@ impl Clients {
         }
     }
 
-    /// The porter of `node` asks again what failed.
+    /// The porter of `node` does what is due.
     pub(super) fn porter_acts(&mut self, node: usize, outside: &mut Outside<'_>) {
         if outside.is_reachable(node) {
             self.porters[node].act(porter::home(node, outside), &self.plans, outside);

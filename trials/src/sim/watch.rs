@@ -13,6 +13,7 @@ use machine::{Command, EntryReader, GroupId, QueueId};
 use raft::eraftpb::MessageType;
 use wal::{CommitBatch, Item};
 
+use super::clients::id_of;
 use super::node::{self, Logs};
 pub(super) use holds::Holds;
 pub(super) use times::{Leader, Times};
@@ -425,7 +426,7 @@ fn record(term: u64, data: &[u8]) -> Rc<Record> {
     let mut ids = Vec::new();
     for (_, command) in EntryReader::new(data).into_iter().flatten().flatten() {
         if let Command::Enqueue(enqueue) = command {
-            ids.push(String::from_utf8_lossy(enqueue.head).into_owned());
+            ids.push(id_of(enqueue.head));
         }
     }
     let time_ms = EntryReader::new(data).map_or(0, |entry| entry.time_ms());

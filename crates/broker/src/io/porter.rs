@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use cluster::ClusterHandle;
 use tokio::sync::watch;
 
+use crate::limits::APPEND_BYTES;
 use crate::porter::{Fate, Input, Notice, Outputs, Porter, PorterMetrics, limits};
 
 /// How long it sleeps with nothing to wait for.
@@ -21,7 +22,7 @@ pub async fn run(
     let (session, mut answers) = cluster.open_porter();
     let started = Instant::now();
     let chance = std::process::id().into();
-    let mut porter = Porter::new(session, cluster.node(), chance);
+    let mut porter = Porter::new(session, cluster.node(), chance, APPEND_BYTES);
     let mut out = Outputs::default();
     let mut answered = Vec::new();
     let mut stop_by = None;

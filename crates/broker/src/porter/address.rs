@@ -235,7 +235,7 @@ struct View<'l> {
 impl<'l> View<'l> {
     fn headers(&self) -> Option<TableRef<'l>> {
         *self.headers.get_or_init(|| {
-            let (_, raw) = crate::session::deliveries::split_head(self.head)?;
+            let (_, raw) = crate::stored::split_head(self.head)?;
             Properties::decode(raw).ok()?.headers
         })
     }

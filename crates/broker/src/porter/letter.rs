@@ -8,13 +8,10 @@
 use amqp::{FieldWriter, Properties, TableRef, ValueRef};
 use bytes::{BufMut as _, BytesMut};
 use machine::Outcome;
-use machine::limits::NAME_BYTES_MAX;
 
 use super::deaths::{Deaths, REJECTED, Told, Trail, X_DEATH};
 use super::limits::LETTER_HEADERS_BYTES_MAX;
-use crate::session::deliveries::{destination_texts, split_head};
-
-const _: () = assert!(NAME_BYTES_MAX <= u8::MAX as usize);
+use crate::stored::{destination_texts, put_destination, short, split_head};
 
 const CC: &str = "CC";
 const BCC: &str = "BCC";
@@ -66,10 +63,7 @@ pub(crate) fn write_letter<'m>(
     let (destination, raw) = split_head(head).unwrap_or_default();
     let (exchange, key) = destination_texts(destination);
     let new_key = short(death.key.unwrap_or(key));
-    for text in [short(death.exchange), new_key] {
-        out.put_u8(text.len() as u8);
-        out.put_slice(text.as_bytes());
-    }
+    put_destination(death.exchange, new_key, out);
     let Ok(properties) = Properties::decode(raw) else {
         // Nothing that a session has stored; it goes on as it is.
         out.put_slice(raw);
@@ -90,11 +84,6 @@ pub(crate) fn write_letter<'m>(
         keys = vec![new_key];
     }
     Letter { keys, properties, trail: deaths.into_trail() }
-}
-
-/// As much of a queue's argument as fits where names and keys stand.
-fn short(text: &str) -> &str {
-    text.get(..text.floor_char_boundary(NAME_BYTES_MAX)).unwrap_or(text)
 }
 
 /// The routing keys in a header that lists some.

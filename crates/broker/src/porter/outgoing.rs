@@ -9,7 +9,6 @@ use machine::{Attributes, Batch, Catalog, GroupId, QueueId};
 
 use super::limits::{LETTER_BYTES_HELD_MAX, LETTER_BYTES_MAX};
 use super::tickets::Tickets;
-use crate::limits::APPEND_BYTES;
 
 /// What a message is taken to cost in a batch, besides its head and body.
 const MESSAGE_BYTES: usize = 32;
@@ -59,8 +58,10 @@ struct Sent {
 }
 
 /// All batches.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Outgoing {
+    /// Of one batch: past it the next message begins another.
+    append_bytes: usize,
     ways: BTreeMap<GroupId, Way>,
     /// Ways with something that was not sent.
     touched: BTreeSet<GroupId>,
@@ -73,6 +74,18 @@ pub(super) struct Outgoing {
 }
 
 impl Outgoing {
+    pub(super) fn new(append_bytes: usize) -> Self {
+        Self {
+            append_bytes,
+            ways: BTreeMap::new(),
+            touched: BTreeSet::new(),
+            sent: BTreeMap::new(),
+            orders: 0,
+            moving_bytes: 0,
+            held_bytes: 0,
+        }
+    }
+
     /// Whether there is so much on its way that no more is to be added.
     pub(super) fn is_full(&self) -> bool {
         self.moving_bytes >= LETTER_BYTES_MAX || self.held_bytes >= LETTER_BYTES_HELD_MAX
@@ -98,7 +111,7 @@ impl Outgoing {
     ) -> bool {
         let way = self.ways.entry(group).or_default();
         self.touched.insert(group);
-        if way.open.bytes >= APPEND_BYTES {
+        if way.open.bytes >= self.append_bytes {
             way.full.push(std::mem::take(&mut way.open));
         }
         way.open.batch.enqueue_with(queues, attributes, &[head], body);

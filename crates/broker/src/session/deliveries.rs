@@ -10,6 +10,7 @@ use super::errors::{Failure, unknown_tag};
 use super::headers::{self, Number};
 use super::trunk::{Trunk, Turn};
 use super::unacked::{Run, Source};
+use crate::stored::{destination_texts, split_head};
 
 /// How often a message came back to a queue that counts that.
 const DELIVERY_COUNT: &str = "x-delivery-count";
@@ -20,13 +21,6 @@ pub(crate) struct Fetch {
     pub(crate) no_ack: bool,
     /// Its queue is one of those of which RabbitMQ always tells the count.
     pub(crate) is_counted: bool,
-}
-
-/// A stored message's head: exchange and routing key as on the wire, then its properties.
-pub(crate) fn split_head(head: &[u8]) -> Option<(&[u8], &[u8])> {
-    let exchange = 1 + usize::from(*head.first()?);
-    let key = 1 + usize::from(*head.get(exchange)?);
-    head.split_at_checked(exchange + key)
 }
 
 /// The properties of a message that came back so often before, as RabbitMQ sends them.
@@ -212,28 +206,5 @@ impl Channel {
             trunk.send(turn, self.at.number, &Method::BasicCancel(cancel));
         }
         trunk.consumers.remove(number);
-    }
-}
-
-/// Exchange and routing key from their bytes on the wire.
-pub(crate) fn destination_texts(destination: &[u8]) -> (&str, &str) {
-    let text = |bytes| std::str::from_utf8(bytes).unwrap_or_default();
-    let Some((&length, rest)) = destination.split_first() else { return ("", "") };
-    let (exchange, rest) = rest.split_at_checked(usize::from(length)).unwrap_or((rest, &[]));
-    (text(exchange), text(rest.get(1..).unwrap_or_default()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_head_is_split_behind_the_routing_key() {
-        let head = b"\x02ex\x03key\x10\x00\x02";
-        let (destination, properties) = split_head(head).unwrap();
-        assert_eq!(destination_texts(destination), ("ex", "key"));
-        assert_eq!(properties, b"\x10\x00\x02");
-        assert!(split_head(b"\x02ex\x09key").is_none());
-        assert!(split_head(b"").is_none());
     }
 }

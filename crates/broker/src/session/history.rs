@@ -11,13 +11,13 @@ use machine::{CatalogCommand, Destination, Messages, QueueId, Target};
 
 use super::attributes::{self, Asked};
 use super::channel::{Channel, Doing};
-use super::deliveries::{destination_texts, split_head};
 use super::errors::{Failure, not_done};
 use super::routes::Route;
 use super::trunk::{Trunk, Turn};
 use super::unacked::Source;
 use super::values::Observed;
 use crate::limits;
+use crate::stored::{destination_texts, split_head};
 
 /// A history on its way into what was bound.
 #[derive(Debug)]

@@ -7,7 +7,6 @@ use machine::{RouteError, Target};
 
 use super::attributes::{self, Asked};
 use super::channel::{Channel, Mode};
-use super::deliveries::destination_texts;
 use super::errors::{Failure, no_exchange};
 use super::headers::{self, Number};
 use super::reply_to::{REPLY_TO, REPLY_TO_PREFIX};
@@ -16,6 +15,7 @@ use super::trunk::{Trunk, Turn};
 use super::values::{Observed, type_name};
 use super::{Reply, ReplyOrder};
 use crate::auth::{self, Verb};
+use crate::stored::destination_texts;
 
 const MANDATORY: u8 = 1;
 

@@ -9,7 +9,7 @@ use machine::{
     Outcome, QueueId, Ranges, SessionOwner,
 };
 
-use super::{Home, Kind, Outside, Plan};
+use super::{Home, Kind, Outside, Plan, id_of};
 use crate::history::What;
 use crate::sim::agenda::Micros;
 use crate::sim::{Diary, VHOST};
@@ -262,7 +262,7 @@ impl Consumer {
         let name = self.plan().name;
         let takes_dead = self.plans.iter().any(|plan| plan.dead() == Some(name));
         for (seq, (head, body)) in (delivery.first_seq..).zip(messages) {
-            let m = String::from_utf8_lossy(head).into_owned();
+            let m = id_of(head);
             outside.watch.delivered(delivery.queue, seq, &m, takes_dead);
             if self.plan().kind == Kind::Durable {
                 let session = delivery.consumer.session;

@@ -9,7 +9,7 @@ use machine::{
 };
 
 use super::publisher::body;
-use super::{Home, Outside, Plan};
+use super::{Home, Outside, Plan, head_of, id_of};
 use crate::history::{Stage, What};
 use crate::sim::Diary;
 use crate::sim::agenda::Micros;
@@ -158,7 +158,8 @@ impl Mover {
             let (k, m) = (Stage::Inv, id.clone());
             outside.diary.saw(&self.name, What::Pub { k, m, n: 0, q, h, returned: false });
             let batch = batches.entry(group).or_default();
-            batch.enqueue_with(&[queue], &Attributes::default(), &[id.as_bytes()], &body(&id));
+            let head = head_of(to, &id);
+            batch.enqueue_with(&[queue], &Attributes::default(), &[&head], &body(&id));
             pubs.push(id);
         }
         let mut lanes: BTreeMap<QueueId, Ranges> = BTreeMap::new();
@@ -239,7 +240,7 @@ impl Mover {
     fn delivered(&mut self, delivery: &Delivery, outside: &mut Outside<'_>) {
         let messages = Messages::of(delivery.queue, &delivery.bytes);
         for (seq, (head, body)) in (delivery.first_seq..).zip(messages) {
-            let m = String::from_utf8_lossy(head).into_owned();
+            let m = id_of(head);
             outside.watch.delivered(delivery.queue, seq, &m, false);
             let session = delivery.consumer.session;
             outside.watch.holds.given((delivery.queue, seq), session, &m);

@@ -7,7 +7,7 @@ use cluster::{Answer, Request, Ticket};
 use machine::{Batch, GroupId, QueueId};
 
 use super::plans::{PUBLISHERS, Plan, attributes};
-use super::{Home, Outside};
+use super::{Home, Outside, head_of};
 use crate::history::{Marks, Stage, What};
 use crate::sim::Diary;
 use crate::sim::agenda::Micros;
@@ -202,7 +202,8 @@ impl Publisher {
             self.waiting.insert(id.clone(), groups.len());
             for (group, queues) in groups {
                 let (batch, ids) = batches.entry(group).or_default();
-                batch.enqueue_with(&queues, &attributes(&marks), &[id.as_bytes()], &body(&id));
+                let head = head_of(self.plans[targets[0].0].name, &id);
+                batch.enqueue_with(&queues, &attributes(&marks), &[&head], &body(&id));
                 ids.push(id.clone());
             }
         }

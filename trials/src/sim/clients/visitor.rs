@@ -6,7 +6,7 @@ use machine::{
     ConsumerSpec, GroupId, QueueId, SessionOwner,
 };
 
-use super::{Home, Outside};
+use super::{Home, Outside, head_of};
 use crate::history::What;
 use crate::sim::agenda::Micros;
 use crate::sim::{Diary, VHOST};
@@ -133,7 +133,7 @@ impl Visitor {
         for number in 0..MESSAGES {
             let mut batch = Batch::new();
             let id = format!("{}:{number}", self.queue_name());
-            batch.enqueue(&[queue], &[id.as_bytes()], id.as_bytes());
+            batch.enqueue(&[queue], &[&head_of(&self.queue_name(), &id)], id.as_bytes());
             let ticket = Ticket(APPEND + number);
             requests.push(Request::Append { group, ticket, batch, settles: Vec::new() });
         }

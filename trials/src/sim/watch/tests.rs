@@ -3,13 +3,14 @@ use machine::Batch;
 use raft::eraftpb::Message as RaftMessage;
 
 use super::*;
+use crate::sim::clients::head_of;
 
 const GROUP: GroupId = GroupId(1);
 
 fn entry(index: u64, term: u64, ids: &[&str]) -> CommitBatch {
     let mut commands = Batch::new();
     for id in ids {
-        commands.enqueue(&[QueueId(7)], &[id.as_bytes()], b"body");
+        commands.enqueue(&[QueueId(7)], &[&head_of("q", id)], b"body");
     }
     let data = Bytes::from(commands.stamp(term));
     let mut batch = CommitBatch::new();

@@ -11,7 +11,7 @@ use machine::{
 
 use super::super::{Fate, Forwarded, Input, forward, limits};
 use super::world::{PORTER, Stored, World, head, head_with, text};
-use crate::session::deliveries::{destination_texts, split_head};
+use crate::stored::{destination_texts, split_head};
 
 fn none() -> Arguments {
     Arguments::new()

@@ -4,7 +4,7 @@ use bytes::BytesMut;
 use machine::Outcome;
 
 use super::super::letter::{Death, write_letter};
-use crate::session::deliveries::{destination_texts, split_head};
+use crate::stored::{destination_texts, split_head};
 
 const RECORDED: &str = include_str!("letters.txt");
 

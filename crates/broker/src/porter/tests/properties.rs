@@ -10,7 +10,7 @@ use super::super::address::aside_of;
 use super::super::letter::{Death, write_letter};
 use super::super::limits;
 use super::world::head_with;
-use crate::session::deliveries::split_head;
+use crate::stored::split_head;
 
 const QUEUE: &str = "where-it-died";
 

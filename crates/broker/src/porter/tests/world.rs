@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::limits::APPEND_BYTES;
 use amqp::{FieldTable, Properties, TableRef};
 use bytes::{Bytes, BytesMut};
 use cluster::{Answer, Leaving, Request, Ticket};
@@ -50,7 +51,7 @@ impl World {
     }
 
     fn with(catalog: Catalog) -> Self {
-        let (porter, out) = (Porter::new(PORTER, NODE, 1), Outputs::default());
+        let (porter, out) = (Porter::new(PORTER, NODE, 1, APPEND_BYTES), Outputs::default());
         Self { catalog, porter, out, now: Duration::ZERO, index: 0 }
     }
 
