@@ -201,7 +201,17 @@ impl Porter {
             Answer::Catalog { ticket, .. } => self.resolved(now, catalog, ticket, true),
             Answer::Stopping => self.stop(),
             // Nothing that a porter asks for.
-            _ => {}
+            Answer::Attached { .. }
+            | Answer::Detached { .. }
+            | Answer::Delivered(_)
+            | Answer::Got { .. }
+            | Answer::Purged { .. }
+            | Answer::Status { .. }
+            | Answer::Closed { .. }
+            | Answer::Admitted { .. }
+            | Answer::Cancelled { .. }
+            | Answer::SessionEnded { .. }
+            | Answer::Alarms(_) => {}
         }
     }
 

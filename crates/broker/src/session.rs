@@ -350,7 +350,13 @@ impl Session {
         input.advance(used);
         match self.phase {
             Phase::Silent { .. } | Phase::Over | Phase::Leaving { .. } => {}
-            _ => self.received = input,
+            Phase::Header
+            | Phase::Start
+            | Phase::Verifying(_)
+            | Phase::Tune
+            | Phase::Open
+            | Phase::Running
+            | Phase::Closing { .. } => self.received = input,
         }
     }
 
@@ -407,7 +413,14 @@ impl Session {
                 self.frame_while_closing(turn, frame);
                 Ok(0)
             }
-            _ => self.handshake_frame(turn, frame).map(|()| 0),
+            Phase::Header
+            | Phase::Start
+            | Phase::Verifying(_)
+            | Phase::Tune
+            | Phase::Open
+            | Phase::Leaving { .. }
+            | Phase::Silent { .. }
+            | Phase::Over => self.handshake_frame(turn, frame).map(|()| 0),
         };
         match result {
             Ok(used) => used,

@@ -321,7 +321,14 @@ pub(crate) fn apply(
                 let reply = catalog.apply(at, *command, &mut effects);
                 all.last_mut().expect("it began with one").results.push((reply, effects, started));
             }
-            _ => return Err(Corrupt::new("a command of a group of queues in the catalog")),
+            Command::Enqueue(_)
+            | Command::Settle { .. }
+            | Command::CreateQueue { .. }
+            | Command::DropQueue { .. }
+            | Command::Cancel { .. }
+            | Command::MarkDelivered { .. } => {
+                return Err(Corrupt::new("a command of a group of queues in the catalog"));
+            }
         }
     }
     Ok((at, all))

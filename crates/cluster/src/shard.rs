@@ -391,9 +391,14 @@ impl Shard {
                     replica.read(number, entries);
                 }
             }
-            Input::SnapshotSent { .. }
-            | Input::SnapshotArrived { .. }
-            | Input::SnapshotInstalled { .. } => self.snapshot(now, input, outputs),
+            // The receiver itself tells the leader's `raft` how far it is.
+            Input::SnapshotSent { group, to, .. } => self.peers.end_snapshot(group, to),
+            Input::SnapshotArrived { group, index, .. } => {
+                self.snapshot_arrived(now, group, index, outputs);
+            }
+            Input::SnapshotInstalled { group, index, term, state, stored } => {
+                self.snapshot_installed(group, (index, term), &state, &stored, outputs);
+            }
             Input::TimePassed => {}
         }
     }

@@ -268,7 +268,16 @@ impl Queue {
     ) {
         let taken = match outcome {
             Outcome::Requeue | Outcome::Returned if is_leading => self.taken_of(lane, ranges),
-            _ => Ranges::new(),
+            Outcome::Done
+            | Outcome::Rejected
+            | Outcome::Purged
+            | Outcome::Requeue
+            | Outcome::Undelivered
+            | Outcome::Expired
+            | Outcome::Overflowed
+            | Outcome::Exhausted
+            | Outcome::DeadLettered
+            | Outcome::Returned => Ranges::new(),
         };
         let features = self.settings.features.as_deref();
         let cx = Context { features, time_ms, is_leading };
@@ -286,7 +295,13 @@ impl Queue {
                     self.consumers.add_credit(consumer, credit);
                 }
             }
-            _ => lane.apply_settle(outcome, ranges, cx, effects),
+            Outcome::Done
+            | Outcome::Rejected
+            | Outcome::Purged
+            | Outcome::Expired
+            | Outcome::Overflowed
+            | Outcome::Exhausted
+            | Outcome::DeadLettered => lane.apply_settle(outcome, ranges, cx, effects),
         }
     }
 

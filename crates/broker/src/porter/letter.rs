@@ -38,7 +38,13 @@ impl Death<'_> {
             Outcome::Overflowed => "maxlen",
             Outcome::Exhausted => "delivery_limit",
             // What is not dead is not sent on; a consumer's refusal is the reason that needs no other.
-            _ => REJECTED,
+            Outcome::Done
+            | Outcome::Rejected
+            | Outcome::Purged
+            | Outcome::Requeue
+            | Outcome::Undelivered
+            | Outcome::DeadLettered
+            | Outcome::Returned => REJECTED,
         }
     }
 }

@@ -93,7 +93,10 @@ impl Session {
         let payload = match *frame {
             Frame::Heartbeat { channel: 0 } => return Ok(()),
             Frame::Method { channel: 0, payload } => payload,
-            _ => {
+            Frame::Method { .. }
+            | Frame::Header { .. }
+            | Frame::Body { .. }
+            | Frame::Heartbeat { .. } => {
                 let text = "expected a method of class connection on channel 0";
                 return Err(Failure::connection(ReplyCode::UnexpectedFrame, text));
             }

@@ -407,6 +407,15 @@ fn weight(request: &Request) -> usize {
     match request {
         Request::Append { batch, .. } => REQUEST_BYTES + batch.bytes(),
         Request::Admit { sizes, .. } => REQUEST_BYTES + sizes.len() * 4,
-        _ => REQUEST_BYTES,
+        Request::Catalog { .. }
+        | Request::Attach { .. }
+        | Request::Detach { .. }
+        | Request::Credit { .. }
+        | Request::Settle { .. }
+        | Request::Get { .. }
+        | Request::Purge { .. }
+        | Request::Status { .. }
+        | Request::CloseQueue { .. }
+        | Request::EndSession { .. } => REQUEST_BYTES,
     }
 }

@@ -156,7 +156,17 @@ impl Store {
             Message::SnapshotTaken { group, index, bytes } => {
                 self.sendings.push(Sending::Taken { from, group, index, bytes });
             }
-            _ => {}
+            // The shards take these.
+            Message::Raft { .. }
+            | Message::Join { .. }
+            | Message::Requests { .. }
+            | Message::SessionGone { .. }
+            | Message::Parcel { .. }
+            | Message::Answers { .. }
+            | Message::Committed { .. }
+            | Message::NotLeader { .. }
+            | Message::Leads { .. }
+            | Message::Reaches { .. } => {}
         }
     }
 

@@ -399,8 +399,10 @@ impl Shard {
             | Message::Parcel { group, .. } => {
                 self.ask_of_leader(now, from, group, message, outputs);
             }
-            #[allow(unreachable_patterns, reason = "parts of snapshots do not come here")]
-            _ => {}
+            // For another node, for a replica that stands still, or for a process of before.
+            Message::Raft { .. } | Message::Committed { .. } => {}
+            // The flusher takes these.
+            Message::Snapshot { .. } | Message::SnapshotTaken { .. } => {}
         }
     }
 
@@ -528,7 +530,15 @@ impl Shard {
                 let taken = Taken { origin, seq, needs_apply, settles };
                 self.take_parcel(now, group, epoch, taken, commands, outputs);
             }
-            _ => {}
+            // Not for a leader: `peer` has seen to them.
+            Message::Raft { .. }
+            | Message::Answers { .. }
+            | Message::Committed { .. }
+            | Message::NotLeader { .. }
+            | Message::Leads { .. }
+            | Message::Reaches { .. }
+            | Message::Snapshot { .. }
+            | Message::SnapshotTaken { .. } => {}
         }
     }
 

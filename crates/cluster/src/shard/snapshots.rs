@@ -3,8 +3,8 @@
 use machine::{Catalog, GroupId, NodeId, QueueMachine};
 use raft::eraftpb::{Message as RaftMessage, MessageType};
 
-use super::{Input, Now, Output, Shard, refuse};
-use crate::checkpoint::State;
+use super::{Now, Output, Shard, refuse};
+use crate::checkpoint::{State, Stored};
 use crate::queues::Queues;
 
 impl Shard {
@@ -22,43 +22,47 @@ impl Shard {
         }
     }
 
-    pub(super) fn snapshot(&mut self, now: Now, input: Input, outputs: &mut Vec<Output>) {
-        match input {
-            // The receiver itself tells the leader's `raft` how far it is.
-            Input::SnapshotSent { group, to, .. } => self.peers.end_snapshot(group, to),
-            Input::SnapshotArrived { group, index, .. } => {
-                // What came just before is no reason to send it all again.
-                self.finish_once(now, outputs);
-                let accept = self.accepts_snapshot(group, index);
-                if accept {
-                    self.freeze(group, Some(index));
-                }
-                outputs.push(Output::InstallSnapshot { group, index, accept });
-            }
-            Input::SnapshotInstalled { group, index, term, state, stored } => {
-                self.freeze(group, None);
-                if group == GroupId::CATALOG {
-                    self.install_catalog(index, term, &state, outputs);
-                } else if let Some(found) = self.groups.get_mut(&group) {
-                    // Checked when it was sent and when it was received.
-                    let machine = QueueMachine::restore(&state.machine)
-                        .expect("a snapshot that passed its checksums");
-                    let mut queues = Queues::new(group, machine);
-                    let left_out = usize::from(cfg!(bug_snapshot_first_extent));
-                    for stored in stored.iter().skip(left_out) {
-                        queues.stored(
-                            stored.queue,
-                            stored.first_seq,
-                            stored.last_seq,
-                            stored.segment,
-                        );
-                    }
-                    found.restore(index, term, state.members(), queues);
-                }
-                self.acknowledge_snapshot(group, index, outputs);
-            }
-            _ => {}
+    /// Everything of a snapshot is here: says whether it may be installed.
+    pub(super) fn snapshot_arrived(
+        &mut self,
+        now: Now,
+        group: GroupId,
+        index: u64,
+        outputs: &mut Vec<Output>,
+    ) {
+        // What came just before is no reason to send it all again.
+        self.finish_once(now, outputs);
+        let accept = self.accepts_snapshot(group, index);
+        if accept {
+            self.freeze(group, Some(index));
         }
+        outputs.push(Output::InstallSnapshot { group, index, accept });
+    }
+
+    /// A snapshot that was accepted is the group's checkpoint now: its replica begins there.
+    pub(super) fn snapshot_installed(
+        &mut self,
+        group: GroupId,
+        (index, term): (u64, u64),
+        state: &State,
+        stored: &[Stored],
+        outputs: &mut Vec<Output>,
+    ) {
+        self.freeze(group, None);
+        if group == GroupId::CATALOG {
+            self.install_catalog(index, term, state, outputs);
+        } else if let Some(found) = self.groups.get_mut(&group) {
+            // Checked when it was sent and when it was received.
+            let machine = QueueMachine::restore(&state.machine)
+                .expect("a snapshot that passed its checksums");
+            let mut queues = Queues::new(group, machine);
+            let left_out = usize::from(cfg!(bug_snapshot_first_extent));
+            for Stored { queue, first_seq, last_seq, segment } in stored.iter().skip(left_out) {
+                queues.stored(*queue, *first_seq, *last_seq, *segment);
+            }
+            found.restore(index, term, state.members(), queues);
+        }
+        self.acknowledge_snapshot(group, index, outputs);
     }
 
     fn accepts_snapshot(&mut self, group: GroupId, index: u64) -> bool {

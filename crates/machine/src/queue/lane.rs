@@ -201,7 +201,13 @@ impl Lane {
             Outcome::Done => self.counters.settled += gone.len(),
             Outcome::Purged => self.counters.purged += gone.len(),
             Outcome::DeadLettered => self.counters.dead_lettered += gone.len(),
-            _ => self.counters.dropped += gone.len(),
+            Outcome::Rejected
+            | Outcome::Requeue
+            | Outcome::Undelivered
+            | Outcome::Expired
+            | Outcome::Overflowed
+            | Outcome::Exhausted
+            | Outcome::Returned => self.counters.dropped += gone.len(),
         }
         self.gone(gone, effects);
     }
@@ -262,7 +268,15 @@ impl Lane {
         extras.leaving.exclude(&mut found);
         let retry = features.retry.filter(|retry| match outcome {
             Outcome::Requeue => retry.failed,
-            _ => retry.returned,
+            Outcome::Done
+            | Outcome::Rejected
+            | Outcome::Purged
+            | Outcome::Undelivered
+            | Outcome::Expired
+            | Outcome::Overflowed
+            | Outcome::Exhausted
+            | Outcome::DeadLettered
+            | Outcome::Returned => retry.returned,
         });
         let (mut exhausted, mut ready, mut later) = (Ranges::new(), Ranges::new(), Vec::new());
         for range in found.ranges() {
