@@ -284,7 +284,7 @@ impl<D: Disk> Housekeeping<D> {
         let needed = files.iter().filter(|file| is_needed(file.number)).count();
         if needed <= LOG_FILES_KEPT {
             if self.room.found() {
-                tracing::info!("the log is as short again as it should be");
+                tracing::info!("the log is back within its size");
                 effects.push(Effect::Short(false));
             }
             return;

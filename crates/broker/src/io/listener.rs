@@ -117,7 +117,7 @@ pub fn deepen_queue(listener: &TcpListener) -> std::io::Result<()> {
 /// As [`serve`], with a broker that other listeners or the management share.
 pub async fn accept(listener: TcpListener, broker: Arc<Broker>, mut stop: watch::Receiver<bool>) {
     if let Err(error) = deepen_queue(&listener) {
-        tracing::warn!(%error, "the queue of new AMQP connections stays short; serving all the same");
+        tracing::warn!(%error, "cannot lengthen the queue of new AMQP connections: bursts of clients may wait longer");
     }
     let mut connections = JoinSet::new();
     // Kept from one turn of the loop to the next: a client may be half in.

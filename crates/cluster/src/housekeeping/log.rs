@@ -34,7 +34,7 @@ impl LogRoom {
             // If there is anything else to say, the commit says it.
             found => {
                 if self.room.found() {
-                    tracing::info!("the log has room again and goes on");
+                    tracing::info!("the disk has room again: the log goes on");
                 }
                 self.is_short = false;
                 Some(found.unwrap_or(batches.len()))

@@ -40,7 +40,7 @@ pub(super) async fn run(listener: TcpListener, shared: Arc<Shared>) {
                     tasks.spawn(async move { serve(stream, &shared, permit, bulk).await });
                 }
                 Err(error) => {
-                    tracing::warn!("the peer port accepts nothing: {error}");
+                    tracing::warn!("cannot accept a connection on the peer port; trying again: {error}");
                     tokio::time::sleep(PAUSE).await;
                 }
             },
