@@ -102,10 +102,11 @@ impl Moto {
     }
 
     fn settings(&self, more: &str) -> Settings {
-        // moto forgets a delete when another one runs beside it: one deleter.
+        // moto forgets a delete when another one runs beside it, and gives a message to two receive calls that meet
+        // there: one deleter, one fetcher.
         let text = format!(
-            "deleters = 1\nqueue_url = '{}'\ndead_queue_url = '{}'\nregion = 'eu-west-1'\naccess_key_id = 'id'\n\
-             secret_access_key = 'canary'\nwait = '1s'\n{more}",
+            "deleters = 1\nfetchers = 1\nqueue_url = '{}'\ndead_queue_url = '{}'\nregion = 'eu-west-1'\n\
+             access_key_id = 'id'\nsecret_access_key = 'canary'\nwait = '1s'\n{more}",
             self.url("jobs"),
             self.url("dead")
         );
