@@ -13,11 +13,11 @@ impl Session {
         match answer {
             Answer::Delivered(delivery) => self.delivered(turn, &delivery),
             Answer::Appended { ticket } => match self.trunk.tickets.answer(ticket) {
-                Some(Waiting::Append { runs, bytes }) => self.logged(&runs, bytes, true),
+                Some(Waiting::Append { runs, bytes, .. }) => self.logged(&runs, bytes, true),
                 waiting => self.told(turn, waiting, Answer::Appended { ticket }),
             },
             Answer::AppendFailed { ticket } => match self.trunk.tickets.answer(ticket) {
-                Some(Waiting::Append { runs, bytes }) => self.logged(&runs, bytes, false),
+                Some(Waiting::Append { runs, bytes, .. }) => self.logged(&runs, bytes, false),
                 Some(Waiting::Admit { queue }) => self.admitted(turn, queue, None),
                 waiting => self.told(turn, waiting, Answer::AppendFailed { ticket }),
             },

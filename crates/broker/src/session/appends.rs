@@ -97,7 +97,7 @@ impl Appends {
         for Slot { group, batch, runs } in self.slots.drain(..) {
             let bytes = batch.bytes();
             self.unlogged_bytes += bytes;
-            let ticket = tickets.issue(Waiting::Append { runs, bytes });
+            let ticket = tickets.issue(Waiting::Append { group, runs, bytes });
             requests.push(Request::Append { group, ticket, batch, settles: Vec::new() });
         }
     }

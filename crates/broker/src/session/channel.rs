@@ -27,7 +27,7 @@ use super::message::Seen;
 use super::patience::Marks;
 use super::publish::Content;
 use super::reply_to::ReplyConsumer;
-use super::tickets::{ChannelRef, Waiting};
+use super::tickets::{ChannelRef, Groups, Waiting};
 use super::trunk::{Trunk, Turn};
 use super::tx::Tx;
 use super::unacked::Unacked;
@@ -534,10 +534,10 @@ impl Channel {
         let mut unanswered = self.consumers.len();
         self.wind_up(trunk, turn, |_| Waiting::Channel(at));
         trunk.appends.flush(&mut trunk.tickets, &mut turn.out.requests);
-        if trunk.has_unlogged() {
+        if trunk.has_unlogged(Groups::All) {
             // Any question will do: it is asked once everything before it is logged.
             let group = GroupId::local(trunk.node);
-            trunk.ask_after_appends(turn, self.at, |ticket| Request::Status {
+            trunk.ask_after(turn, Waiting::Channel(at), Groups::All, |ticket| Request::Status {
                 ticket,
                 group,
                 queue: QueueId(0),

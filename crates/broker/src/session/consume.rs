@@ -82,7 +82,8 @@ impl Channel {
         let consumer = trunk.consumer_id(number);
         let spec =
             ConsumerSpec { credit, no_ack: consume.no_ack, exclusive: consume.exclusive, priority };
-        trunk.ask(turn, self.at, |ticket| Request::Attach {
+        // As in RabbitMQ it finds what was published before it, and of several priorities the highest first.
+        trunk.ask_after_appends(turn, self.at, group, |ticket| Request::Attach {
             ticket,
             group,
             queue: id,
@@ -132,6 +133,7 @@ impl Channel {
     ) -> Result<(), Failure> {
         match result {
             Ok(()) => {
+                trunk.consumers.attached(number);
                 if let (false, Some(consumer)) = (no_wait, trunk.consumers.find(number)) {
                     let answer = basic::ConsumeOk { consumer_tag: consumer.tag() };
                     trunk.send(turn, self.at.number, &Method::BasicConsumeOk(answer));
@@ -216,7 +218,7 @@ impl Channel {
         let number = self.unacked.fetcher(|| trunk.consumers.draw());
         let consumer = trunk.consumer_id(number);
         let no_ack = get.no_ack;
-        trunk.ask_after_appends(turn, self.at, |ticket| Request::Get {
+        trunk.ask_after_appends(turn, self.at, group, |ticket| Request::Get {
             ticket,
             group,
             queue: id,

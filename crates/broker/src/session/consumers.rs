@@ -28,6 +28,8 @@ pub(crate) struct Consumer {
     granted: u32,
     /// The size of its messages on the wire, averaged; 0 is unknown.
     message_bytes: u64,
+    /// Its queue knows of it, and of more credit for it.
+    is_attached: bool,
     /// Its channel is gone or its queue is: what still comes for it goes back.
     pub(crate) is_over: bool,
     is_dirty: bool,
@@ -146,6 +148,7 @@ impl Consumers {
             held: 0,
             granted: 0,
             message_bytes: 0,
+            is_attached: false,
             is_over: false,
             is_dirty: false,
         };
@@ -153,6 +156,14 @@ impl Consumers {
         // With no room now it hears of room when something is acked.
         self.all.insert(source.consumer, consumer);
         credit
+    }
+
+    /// Its queue has it. Credit that came free while it was asked is given now.
+    pub(crate) fn attached(&mut self, number: u64) {
+        if let Some(consumer) = self.all.get_mut(&number) {
+            consumer.is_attached = true;
+            self.mark(number);
+        }
     }
 
     pub(crate) fn find(&self, number: u64) -> Option<&Consumer> {
@@ -200,7 +211,7 @@ impl Consumers {
         for number in self.dirty.drain(..) {
             let Some(consumer) = self.all.get_mut(&number) else { continue };
             consumer.is_dirty = false;
-            if consumer.is_over {
+            if consumer.is_over || !consumer.is_attached {
                 continue;
             }
             let Some(room) = room(consumer.channel) else { continue };
@@ -231,9 +242,22 @@ mod tests {
     }
 
     #[test]
+    fn credit_that_comes_free_before_the_queue_knows_its_consumer_is_given_behind_that() {
+        let mut consumers = Consumers::default();
+        let room = ChannelRoom { prefetch: 3, consumed: 2, unacked: 2 };
+        assert_eq!(consumers.add(CHANNEL, "a", source(1), false, 0, room), 1);
+        consumers.mark(1);
+        let room = ChannelRoom { prefetch: 3, consumed: 0, unacked: 0 };
+        assert_eq!(granted(&mut consumers, room), 0, "its queue would not know whose it is");
+        consumers.attached(1);
+        assert_eq!(granted(&mut consumers, room), 2);
+    }
+
+    #[test]
     fn a_consumer_with_a_prefetch_gets_it_back_with_each_ack() {
         let mut consumers = Consumers::default();
         assert_eq!(consumers.add(CHANNEL, "a", source(1), false, 10, FREE), 10);
+        consumers.attached(1);
         consumers.find_mut(1).unwrap().delivered(10, 10, 1000);
         consumers.mark(1);
         assert_eq!(granted(&mut consumers, FREE), 0);
@@ -246,6 +270,7 @@ mod tests {
         let mut consumers = Consumers::default();
         let start = limits::WINDOW_MESSAGES_START;
         assert_eq!(consumers.add(CHANNEL, "a", source(1), true, 0, FREE), start);
+        consumers.attached(1);
         let bytes = u64::from(start) * 1024 * 1024;
         consumers.find_mut(1).unwrap().delivered(start, start, bytes);
         consumers.mark(1);
@@ -257,6 +282,7 @@ mod tests {
         let mut consumers = Consumers::default();
         let full = ChannelRoom { prefetch: 0, consumed: 0, unacked: limits::UNACKED_MAX };
         assert_eq!(consumers.add(CHANNEL, "a", source(1), false, 0, full), 0);
+        consumers.attached(1);
         consumers.settled(1, 1);
         let room = ChannelRoom { prefetch: 0, consumed: 0, unacked: limits::UNACKED_MAX - 5 };
         assert_eq!(granted(&mut consumers, room), 5);

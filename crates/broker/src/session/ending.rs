@@ -5,7 +5,7 @@ use bytes::BytesMut;
 use cluster::Request;
 
 use super::errors::Failure;
-use super::tickets::Waiting;
+use super::tickets::{Groups, Waiting};
 use super::trunk::Turn;
 use super::{Phase, ReplyOrder, Session};
 
@@ -18,9 +18,10 @@ impl Session {
 
     /// Hands what was gathered to the cluster and tells it that nothing more will come.
     pub(super) fn end(&mut self, turn: &mut Turn<'_>) {
+        self.trunk.take_no_messages();
         // What it published is in its queues before anybody is told that it is gone.
         let goodbye = |ticket| Request::EndSession { ticket };
-        self.trunk.ask_after_appends_as(turn, Waiting::End, goodbye);
+        self.trunk.ask_after(turn, Waiting::End, Groups::All, goodbye);
         for (address, _) in self.trunk.reply_addresses.drain(..) {
             turn.out.replies.push(ReplyOrder::Close(address));
         }

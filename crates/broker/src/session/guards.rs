@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use cluster::Request;
 use machine::{Attributes, GroupId, QueueId};
 
-use super::tickets::{ChannelRef, Tickets, Waiting};
+use super::tickets::{ChannelRef, Groups, Tickets, Waiting};
 use crate::limits;
 
 /// A message, for one queue.
@@ -74,8 +74,9 @@ impl Guards {
         self.guards[place].waiting.push_back((self.added, message));
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.guards.is_empty()
+    /// Whether nothing waits for a queue of one of `groups`.
+    pub(crate) fn is_empty(&self, groups: Groups) -> bool {
+        !self.guards.iter().any(|guard| groups.contain(guard.group))
     }
 
     /// The number of the message that came last.
@@ -83,9 +84,10 @@ impl Guards {
         self.added
     }
 
-    /// Whether no message up to this number waits any more.
-    pub(crate) fn is_past(&self, number: u64) -> bool {
-        let mut oldest = self.guards.iter().filter_map(|guard| guard.waiting.front());
+    /// Whether no message up to this number waits any more for a queue of one of `groups`.
+    pub(crate) fn is_past(&self, number: u64, groups: Groups) -> bool {
+        let awaited = self.guards.iter().filter(|guard| groups.contain(guard.group));
+        let mut oldest = awaited.filter_map(|guard| guard.waiting.front());
         oldest.all(|(first, _)| *first > number)
     }
 
@@ -162,12 +164,15 @@ mod tests {
         asked(&mut guards, &mut tickets);
         guards.add(GroupId(1), message(7, b"later"));
         guards.answered(QueueId(8));
-        assert!(!guards.is_past(mark));
+        assert!(
+            !guards.is_past(mark, Groups::All) && guards.is_past(mark, Groups::One(GroupId(2)))
+        );
         guards.answered(QueueId(7));
-        assert!(guards.is_past(mark) && !guards.is_empty());
+        assert!(guards.is_past(mark, Groups::All) && !guards.is_empty(Groups::All));
+        assert!(guards.is_empty(Groups::One(GroupId(2))));
         asked(&mut guards, &mut tickets);
         guards.answered(QueueId(7));
-        assert!(guards.is_empty());
+        assert!(guards.is_empty(Groups::All));
         assert_eq!(guards.bytes, 0);
     }
 }

@@ -13,6 +13,7 @@ use super::attributes::{self, Asked};
 use super::channel::{Channel, Doing};
 use super::errors::{Failure, not_done};
 use super::routes::Route;
+use super::tickets::{Groups, Waiting};
 use super::trunk::{Trunk, Turn};
 use super::unacked::Source;
 use super::values::Observed;
@@ -101,7 +102,7 @@ impl Channel {
         }
         // Any question will do: it is asked once the copies are logged.
         let group = machine::GroupId::local(trunk.node);
-        trunk.ask_after_appends(turn, self.at, |ticket| Request::Status {
+        trunk.ask_after(turn, Waiting::Channel(self.at), Groups::All, |ticket| Request::Status {
             ticket,
             group,
             queue: QueueId(0),

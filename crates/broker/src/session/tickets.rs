@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use cluster::Ticket;
-use machine::QueueId;
+use machine::{GroupId, QueueId};
 
 /// A channel in one of its lives: a number may be closed and opened again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,8 +15,8 @@ pub(crate) struct ChannelRef {
 /// Who waits for an answer.
 #[derive(Debug)]
 pub(crate) enum Waiting {
-    /// Published messages: which runs of which channels' confirms, and how many bytes.
-    Append { runs: Vec<(ChannelRef, u64)>, bytes: usize },
+    /// Published messages for a group: which runs of which channels' confirms, and how many bytes.
+    Append { group: GroupId, runs: Vec<(ChannelRef, u64)>, bytes: usize },
     /// A part of a channel's transaction, and how many bytes.
     Commit { at: ChannelRef, bytes: usize },
     /// Messages for a queue that says which of them it takes.
@@ -29,20 +29,37 @@ pub(crate) enum Waiting {
     End,
 }
 
+/// Whose appends a question waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Groups {
+    All,
+    One(GroupId),
+}
+
+impl Groups {
+    pub(crate) fn contain(self, group: GroupId) -> bool {
+        match self {
+            Self::All => true,
+            Self::One(one) => one == group,
+        }
+    }
+}
+
 /// All open questions. Tickets count up, so this is a window over them.
 #[derive(Debug, Default)]
 pub(crate) struct Tickets {
     first: u64,
     waiting: VecDeque<Option<Waiting>>,
-    /// The appends among them, oldest first; answered ones are dropped when they reach the front.
-    appends: VecDeque<u64>,
+    /// The appends among them and their groups, oldest first; answered ones are dropped when they reach the
+    /// front.
+    appends: VecDeque<(u64, GroupId)>,
 }
 
 impl Tickets {
     pub(crate) fn issue(&mut self, waiting: Waiting) -> Ticket {
         let ticket = self.first + self.waiting.len() as u64;
-        if matches!(waiting, Waiting::Append { .. }) {
-            self.appends.push_back(ticket);
+        if let Waiting::Append { group, .. } = waiting {
+            self.appends.push_back((ticket, group));
         }
         self.waiting.push_back(Some(waiting));
         Ticket(ticket)
@@ -56,7 +73,7 @@ impl Tickets {
             self.waiting.pop_front();
             self.first += 1;
         }
-        while let Some(&oldest) = self.appends.front()
+        while let Some(&(oldest, _)) = self.appends.front()
             && !self.is_open(oldest)
         {
             self.appends.pop_front();
@@ -64,14 +81,20 @@ impl Tickets {
         waiting
     }
 
-    /// The newest append, if any append is unanswered: who waits for it waits for all.
-    pub(crate) fn last_append(&self) -> Option<Ticket> {
-        self.appends.back().map(|&ticket| Ticket(ticket))
+    /// The newest unanswered append for one of `groups`: who waits for it waits for all of them.
+    pub(crate) fn last_append(&self, groups: Groups) -> Option<Ticket> {
+        let mut newest_first = self.appends.iter().rev();
+        let is_awaited =
+            |&&(ticket, group): &&(u64, GroupId)| groups.contain(group) && self.is_open(ticket);
+        newest_first.find(is_awaited).map(|&(ticket, _)| Ticket(ticket))
     }
 
-    /// Whether every append up to and with `mark` is answered.
-    pub(crate) fn is_past(&self, mark: Ticket) -> bool {
-        self.appends.front().is_none_or(|&oldest| oldest > mark.0)
+    /// Whether every append for one of `groups` up to and with `mark` is answered.
+    pub(crate) fn is_past(&self, mark: Ticket, groups: Groups) -> bool {
+        let up_to_mark = self.appends.iter().take_while(|(ticket, _)| *ticket <= mark.0);
+        !up_to_mark
+            .into_iter()
+            .any(|&(ticket, group)| groups.contain(group) && self.is_open(ticket))
     }
 
     fn is_open(&self, ticket: u64) -> bool {
@@ -86,14 +109,17 @@ impl Tickets {
 mod tests {
     use super::*;
 
-    fn append() -> Waiting {
-        Waiting::Append { runs: Vec::new(), bytes: 0 }
+    const ONE: GroupId = GroupId(1);
+    const TWO: GroupId = GroupId(2);
+
+    fn append(group: GroupId) -> Waiting {
+        Waiting::Append { group, runs: Vec::new(), bytes: 0 }
     }
 
     #[test]
     fn a_ticket_is_answered_once() {
         let mut tickets = Tickets::default();
-        let (one, two) = (tickets.issue(append()), tickets.issue(Waiting::End));
+        let (one, two) = (tickets.issue(append(ONE)), tickets.issue(Waiting::End));
         assert!(matches!(tickets.answer(two), Some(Waiting::End)));
         assert!(tickets.answer(two).is_none());
         assert!(tickets.answer(one).is_some());
@@ -104,13 +130,26 @@ mod tests {
     #[test]
     fn a_mark_is_past_when_all_appends_before_it_are_answered() {
         let mut tickets = Tickets::default();
-        let one = tickets.issue(append());
-        let two = tickets.issue(append());
-        assert_eq!(tickets.last_append(), Some(two));
+        let one = tickets.issue(append(ONE));
+        let two = tickets.issue(append(ONE));
+        assert_eq!(tickets.last_append(Groups::All), Some(two));
         tickets.answer(two);
-        assert!(!tickets.is_past(two), "the first is still open");
+        assert!(!tickets.is_past(two, Groups::All), "the first is still open");
         tickets.answer(one);
-        assert!(tickets.is_past(two));
-        assert_eq!(tickets.last_append(), None);
+        assert!(tickets.is_past(two, Groups::All));
+        assert_eq!(tickets.last_append(Groups::All), None);
+    }
+
+    #[test]
+    fn appends_for_other_groups_are_not_waited_for() {
+        let mut tickets = Tickets::default();
+        let one = tickets.issue(append(ONE));
+        let two = tickets.issue(append(TWO));
+        assert_eq!(tickets.last_append(Groups::One(ONE)), Some(one));
+        assert_eq!(tickets.last_append(Groups::One(GroupId(3))), None);
+        tickets.answer(two);
+        assert!(tickets.is_past(two, Groups::One(TWO)), "the first group is still open");
+        assert!(!tickets.is_past(two, Groups::All));
+        assert_eq!(tickets.last_append(Groups::One(TWO)), None);
     }
 }

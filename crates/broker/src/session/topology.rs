@@ -316,7 +316,7 @@ impl Channel {
         if no_wait {
             return;
         }
-        trunk.ask_after_appends(turn, self.at, |ticket| Request::Status {
+        trunk.ask_after_appends(turn, self.at, group, |ticket| Request::Status {
             ticket,
             group,
             queue: id,
@@ -386,7 +386,7 @@ impl Channel {
         let verb = Verb::Read { queue: &queue };
         auth::allow(turn.view.catalog, &trunk.user, &trunk.vhost, verb)?;
         let Found { id, group } = self.find_queue(trunk, turn, &queue)?;
-        trunk.ask_after_appends(turn, self.at, |ticket| Request::Purge {
+        trunk.ask_after_appends(turn, self.at, group, |ticket| Request::Purge {
             ticket,
             group,
             queue: id,
@@ -412,7 +412,7 @@ impl Channel {
         }
         let Found { id, group } = self.find_queue(trunk, turn, &queue)?;
         let (if_unused, if_empty) = (delete.if_unused, delete.if_empty);
-        trunk.ask_after_appends(turn, self.at, |ticket| Request::CloseQueue {
+        trunk.ask_after_appends(turn, self.at, group, |ticket| Request::CloseQueue {
             ticket,
             group,
             queue: id,

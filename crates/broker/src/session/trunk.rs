@@ -1,13 +1,12 @@
 //! What all channels of a session share, and what one step of it has at hand.
 
-use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use amqp::{Encoder, Method};
 use cluster::{Request, Ticket};
-use machine::{ConsumerId, NodeId, Outcome, QueueId, SessionId, SessionOwner};
+use machine::{ConsumerId, GroupId, NodeId, Outcome, QueueId, SessionId, SessionOwner};
 
 use super::appends::Appends;
 use super::consumers::Consumers;
@@ -15,7 +14,7 @@ use super::guards::Guards;
 use super::names::{Chance, Names};
 use super::routes::Routes;
 use super::settles::Settles;
-use super::tickets::{ChannelRef, Tickets, Waiting};
+use super::tickets::{ChannelRef, Groups, Tickets, Waiting};
 use super::unacked::{Run, Source};
 use super::{Outputs, View};
 use crate::config::Config;
@@ -84,8 +83,8 @@ pub(crate) struct Trunk {
     pub(crate) tx_bytes: usize,
     /// Bytes of frames set aside for waiting channels.
     pub(crate) deferred_bytes: usize,
-    /// Questions that are asked once everything published before them is logged.
-    held_back: VecDeque<HeldBack>,
+    /// Questions that are asked once what was published before them is logged, oldest first.
+    held_back: Vec<HeldBack>,
     /// Channels whose confirms have moved.
     pub(crate) touched: Vec<u16>,
     /// Channels that wait for nothing any more and have frames set aside.
@@ -101,7 +100,23 @@ struct HeldBack {
     guarded: Option<u64>,
     /// Up to this append all must be answered.
     mark: Option<Ticket>,
+    /// Only what goes to these groups counts.
+    groups: Groups,
     request: Request,
+}
+
+impl HeldBack {
+    /// Whether it waits for nothing any more.
+    fn is_free(&mut self, guards: &Guards, tickets: &Tickets) -> bool {
+        if let Some(number) = self.guarded {
+            if !guards.is_past(number, self.groups) {
+                return false;
+            }
+            self.guarded = None;
+            self.mark = tickets.last_append(self.groups);
+        }
+        self.mark.is_none_or(|mark| tickets.is_past(mark, self.groups))
+    }
 }
 
 /// One step: the time, what may be looked at, and what comes of it.
@@ -148,7 +163,7 @@ impl Trunk {
             announced_bytes: 0,
             tx_bytes: 0,
             deferred_bytes: 0,
-            held_back: VecDeque::new(),
+            held_back: Vec::new(),
             touched: Vec::new(),
             resumable: Vec::new(),
             reply_addresses: Vec::new(),
@@ -193,56 +208,57 @@ impl Trunk {
         turn.out.requests.push(question(ticket));
     }
 
-    /// Asks once everything published so far is logged: the answer has to know of it.
+    /// Asks `group` once everything published to it so far is logged: the answer has to know of it. What
+    /// other groups have to log does not hold it up.
     pub(crate) fn ask_after_appends(
         &mut self,
         turn: &mut Turn<'_>,
         channel: ChannelRef,
+        group: GroupId,
         question: impl FnOnce(Ticket) -> Request,
     ) {
-        self.ask_after_appends_as(turn, Waiting::Channel(channel), question);
+        self.ask_after(turn, Waiting::Channel(channel), Groups::One(group), question);
     }
 
-    /// The same in the name of whoever waits.
-    pub(crate) fn ask_after_appends_as(
+    /// Asks in the name of whoever waits, once everything published so far to `groups` is logged.
+    pub(crate) fn ask_after(
         &mut self,
         turn: &mut Turn<'_>,
         waiting: Waiting,
+        groups: Groups,
         question: impl FnOnce(Ticket) -> Request,
     ) {
         self.appends.flush(&mut self.tickets, &mut turn.out.requests);
-        if !self.has_unlogged() {
+        if !self.has_unlogged(groups) {
             return self.ask_as(turn, waiting, question);
         }
         self.settles.flush(self.session, &mut turn.out.requests);
         let ticket = self.tickets.issue(waiting);
-        self.held_back.push_back(HeldBack {
-            guarded: (!self.guards.is_empty()).then(|| self.guards.last()),
-            mark: self.tickets.last_append(),
+        self.held_back.push(HeldBack {
+            guarded: (!self.guards.is_empty(groups)).then(|| self.guards.last()),
+            mark: self.tickets.last_append(groups),
+            groups,
             request: question(ticket),
         });
     }
 
-    /// Whether something published is not known to be logged. What is gathered counts once it is flushed.
-    pub(crate) fn has_unlogged(&self) -> bool {
-        self.tickets.last_append().is_some() || !self.guards.is_empty()
+    /// Whether something published to `groups` is not known to be logged. What is gathered counts once it is
+    /// flushed.
+    pub(crate) fn has_unlogged(&self, groups: Groups) -> bool {
+        self.tickets.last_append(groups).is_some() || !self.guards.is_empty(groups)
+    }
+
+    /// Nobody is left who could take messages: none are asked for any more. What else was asked is still done.
+    pub(crate) fn take_no_messages(&mut self) {
+        self.held_back
+            .retain(|held| !matches!(held.request, Request::Attach { .. } | Request::Get { .. }));
     }
 
     /// Asks what was held back and need not be any more. What was gathered is flushed.
     pub(crate) fn release(&mut self, turn: &mut Turn<'_>) {
-        while let Some(first) = self.held_back.front_mut() {
-            if let Some(number) = first.guarded
-                && self.guards.is_past(number)
-            {
-                first.guarded = None;
-                first.mark = self.tickets.last_append();
-            }
-            let is_past = first.mark.is_none_or(|mark| self.tickets.is_past(mark));
-            if first.guarded.is_some() || !is_past {
-                break;
-            }
-            turn.out.requests.extend(self.held_back.pop_front().map(|first| first.request));
-        }
+        let (guards, tickets) = (&self.guards, &self.tickets);
+        let free = self.held_back.extract_if(.., |held| held.is_free(guards, tickets));
+        turn.out.requests.extend(free.map(|held| held.request));
     }
 
     /// The client, or the end of its channel, settled these messages.
