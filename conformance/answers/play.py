@@ -10,6 +10,11 @@ most of this.
 Not methods, but written like them: `message` (basic.publish with its header and body), `header`, `body`,
 `heartbeat`, `raw`, and `wait ms=N`, which shows what comes in that time. The word `at-once` at the end goes
 on to the next line without waiting for anything.
+
+A busy machine is not to be taken for another answer. What RabbitMQ answered is in the file, so as many lines
+are waited for before quiet counts as the end; and right behind a line that only waited for quiet, what only
+looks (`basic.get` that finds nothing, `queue.declare` with `passive`) looks again until it sees what RabbitMQ
+showed.
 """
 import socket
 import struct
@@ -22,6 +27,8 @@ SETUP = ("connection.tune-ok", "connection.start-ok")
 # How long an answer that must come may take, and how long one that need not come is waited for: longer
 # while a connection is set up, where brokers take their time to refuse.
 ANSWER_S, QUIET_S, QUIET_AT_SETUP_S = 10.0, 0.3, 4.0
+# How much longer is waited for what RabbitMQ answered, and how often is looked again.
+LATE_S, AGAIN_S = 5.0, 0.1
 # How long a broker may take to say goodbye; some conversations leave it unable to.
 LEAVE_S = 2.0
 
@@ -79,17 +86,22 @@ class Broker:
     def write(self, kind, channel, payload):
         self.socket.sendall(struct.pack(">BHI", kind, channel, len(payload)) + payload + b"\xce")
 
-    def answers(self, channel, name, given):
-        """What comes until the method is answered, or, for one without an answer, until it is quiet."""
-        is_asked = name + "-ok" in METHODS and name != "connection.start" and "nowait" not in given
-        until = time.monotonic() + int(given.get("ms", 0)) / 1000
+    def answers(self, channel, name, given, expected=0):
+        """What comes until the method is answered, or, for one without an answer, until it is quiet and as many
+        lines have come as are expected."""
+        must_come = is_asked(name, given)
+        begin = time.monotonic()
+        until, latest = begin + int(given.get("ms", 0)) / 1000, begin + LATE_S
         while True:
             quiet_s = QUIET_AT_SETUP_S if name in SETUP else QUIET_S
             if name == "wait":
                 quiet_s = max(0.001, until - time.monotonic())
-            frame = self.frame(ANSWER_S if is_asked else quiet_s)
+            if expected > 0:
+                quiet_s = max(quiet_s, latest - time.monotonic())
+            expected -= 1
+            frame = self.frame(ANSWER_S if must_come else quiet_s)
             if frame is None:
-                if is_asked:
+                if must_come:
                     yield f"nothing for {ANSWER_S:.0f} s"
                 return
             if frame == b"":
@@ -112,7 +124,7 @@ class Broker:
                 if is_setup_over:
                     return
                 if on == channel and answer == "basic.get-ok":
-                    is_asked = False  # The message follows.
+                    must_come = False  # The message follows.
                 elif on == channel and answer in (name + "-ok", "channel.close", "basic.get-empty"):
                     return
             elif kind == 2:
@@ -164,6 +176,7 @@ def given(words):
 
 
 def conversations(text):
+    """Their names, and their lines to send, each with what RabbitMQ answered."""
     name, lines = None, []
     for line in text.splitlines():
         if line and not line.startswith((" ", "#")):
@@ -171,19 +184,39 @@ def conversations(text):
                 yield name, lines
             name, lines = line, []
         elif line.startswith("  > "):
-            lines.append(line)
+            lines.append((line, []))
+        elif line.startswith("  < "):
+            lines[-1][1].append(line[4:])
     if name:
         yield name, lines
+
+
+def is_asked(method, fields):
+    """Whether the method has an answer."""
+    return method + "-ok" in METHODS and method != "connection.start" and "nowait" not in fields
+
+
+def only_looks(method, fields):
+    return method == "basic.get" or (method == "queue.declare" and "passive" in fields)
+
+
+def is_another_look_due(method, answers, expected):
+    """Whether the answers show less than RabbitMQ's, and looking changed nothing."""
+    shown = [method + "-ok" in "".join(lines[:1]) for lines in (answers, expected)]
+    if method == "basic.get":
+        return shown == [False, True] and "basic.get-empty" in answers[0]
+    return shown == [True, True] and answers != expected
 
 
 def play(host, port, name, lines):
     """A conversation that begins with `> 0` logs in by itself; others start on an open channel 1."""
     broker = Broker(host, port)
     others = {}
-    if not lines[0].startswith("  > 0 "):
+    if not lines[0][0].startswith("  > 0 "):
         broker.log_in()
     shown = [name]
-    for line in lines:
+    has_waited = False
+    for line, expected in lines:
         shown.append(line)
         words = line.split()[1:]
         on = broker
@@ -198,17 +231,28 @@ def play(host, port, name, lines):
             continue  # The line stays in the file, so that another broker may get as far as that.
         is_at_once = words[-1] == "at-once"
         channel, method, fields = int(words[0]), words[1], given(words[2:len(words) - is_at_once])
+        if not only_looks(method, fields):
+            has_waited = not is_at_once and not is_asked(method, fields)
+        latest = time.monotonic() + LATE_S
         try:
             on.send(channel, method, fields)
+            answers = [] if is_at_once else list(on.answers(channel, method, fields, len(expected)))
+            while (
+                has_waited
+                and only_looks(method, fields)
+                and is_another_look_due(method, answers, expected)
+                and time.monotonic() < latest
+            ):
+                time.sleep(AGAIN_S)
+                on.send(channel, method, fields)
+                answers = list(on.answers(channel, method, fields, len(expected)))
         except ConnectionError:
             on.is_over = True
-            shown.append("  < end of stream")
-            continue
-        if not is_at_once:
-            shown += [f"  < {answer}" for answer in on.answers(channel, method, fields)]
+            answers = ["end of stream"]
+        shown += [f"  < {answer}" for answer in answers]
     for connection in [broker, *others.values()]:
         connection.leave()
-    clean_up(host, port, lines)
+    clean_up(host, port, [line for line, _ in lines])
     return "\n".join(shown)
 
 
