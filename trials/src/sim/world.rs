@@ -67,6 +67,8 @@ pub(super) struct World {
     alone: Vec<BTreeMap<GroupId, (Micros, bool)>>,
     /// Whom each node reaches.
     reached: Vec<Vec<usize>>,
+    /// Whom each node hears, also where it is not heard.
+    heard: Vec<Vec<usize>>,
     answers: Vec<(usize, SessionId, Answer)>,
     pub(super) lines: Vec<String>,
     pub(super) crashes: u64,
@@ -137,6 +139,7 @@ impl World {
             founders,
             alone: vec![BTreeMap::new(); nodes],
             reached: vec![Vec::new(); nodes],
+            heard: vec![Vec::new(); nodes],
             nodes: all,
             answers: Vec::new(),
             lines: Vec::new(),
@@ -638,10 +641,18 @@ impl World {
     }
 
     /// Publishers of a node that cannot reach a group's majority are told so before long. A node may find out about each
-    /// that goes or comes by silence alone, one after the other: the time begins anew with each.
+    /// that goes or comes by silence alone, one after the other: the time begins anew with each. Where nobody hears a
+    /// node, others say so if it hears them: once it does not, it is its own silence that has to tell.
     fn look_for_waiting(&mut self, node: usize, now: Micros) {
-        let reached = self.reached_by(node);
-        if std::mem::replace(&mut self.reached[node], reached) != self.reached[node] {
+        let heard = self.heard_by(node);
+        let reached: Vec<usize> = heard
+            .iter()
+            .copied()
+            .filter(|other| *other == node || self.network.is_open((node, *other)))
+            .collect();
+        let is_as_before = self.heard[node] == heard && self.reached[node] == reached;
+        (self.heard[node], self.reached[node]) = (heard, reached);
+        if !is_as_before {
             self.alone[node].clear();
         }
         let alone = self.alone_in(node);
@@ -659,13 +670,12 @@ impl World {
         }
     }
 
-    /// The nodes that `node` reaches both ways, itself included; none where it does not run.
-    fn reached_by(&self, node: usize) -> Vec<usize> {
+    /// The nodes from which something comes to `node`, itself included; none where it does not run.
+    fn heard_by(&self, node: usize) -> Vec<usize> {
         let runs = |node: usize| self.nodes[node].life.is_some() && !self.nodes[node].is_paused;
-        let reaches = |other: &usize| {
-            *other == node || runs(*other) && self.network.is_open_between(node, *other)
-        };
-        if runs(node) { (0..self.nodes.len()).filter(reaches).collect() } else { Vec::new() }
+        let is_heard =
+            |other: &usize| *other == node || runs(*other) && self.network.is_open((*other, node));
+        if runs(node) { (0..self.nodes.len()).filter(is_heard).collect() } else { Vec::new() }
     }
 
     /// The groups of which `node` runs and cannot reach a majority, itself included, both ways: of the replicas
