@@ -34,6 +34,8 @@ pub struct QueueGroup {
     pub(crate) early: Vec<(NodeId, Message)>,
     /// What sessions of this node asked and cannot be answered before deliveries begin.
     pub(crate) early_asked: Vec<Asked>,
+    /// Queues to which messages come back with an entry that may not be applied yet, and its index.
+    returning_to: BTreeMap<QueueId, u64>,
     /// Ticks at which this leader's disk was behind the majority's.
     pub(crate) slow_ticks: u32,
     /// A snapshot takes the place of everything here before long.
@@ -80,6 +82,7 @@ impl QueueGroup {
             gathering: None,
             early: Vec::new(),
             early_asked: Vec::new(),
+            returning_to: BTreeMap::new(),
             slow_ticks: 0,
             freeze: None,
             is_dismissed: false,
@@ -118,6 +121,7 @@ impl QueueGroup {
     /// Proposes settles that have waited long enough, or that can follow what is proposed anyway.
     pub(crate) fn flush_settles(&mut self, now: Now, at_once: bool) -> usize {
         let mut bytes = 0;
+        let last = self.replica.last_index();
         while self.settle_deadline_ms().is_some_and(|due| at_once || due <= now.mono_ms) {
             let mut batch = Batch::new();
             self.queues.take_settled(&mut batch);
@@ -132,6 +136,13 @@ impl QueueGroup {
             if !at_once {
                 break;
             }
+        }
+        let logged_to = self.replica.last_index();
+        if logged_to > last {
+            let returning = self.queues.take_returning();
+            self.returning_to.extend(returning.into_iter().map(|queue| (queue, logged_to)));
+            let applied = self.applied;
+            self.returning_to.retain(|_, to| *to > applied);
         }
         bytes
     }
@@ -255,6 +266,7 @@ impl QueueGroup {
         self.joined.clear();
         self.gathering = None;
         self.early.clear();
+        self.returning_to.clear();
     }
 
     /// Whether this is sessions that join while what their node said before is in the log and not applied. What
@@ -321,10 +333,21 @@ impl QueueGroup {
         is_due
     }
 
-    /// Keeps a question about what is ready until that is known: deliveries have begun, and what was
-    /// confirmed is applied. Gives it back if it can be answered now.
-    pub(crate) fn ask(&mut self, session: SessionId, request: Request) -> Option<Request> {
-        let index = self.replica.committed();
+    /// Keeps a question about what is ready in `queue` until that is known: deliveries have begun, what was
+    /// confirmed is applied, and so is what came back to a queue that counts that. Gives the question back if it
+    /// can be answered now.
+    pub(crate) fn ask(
+        &mut self,
+        now: Now,
+        session: SessionId,
+        queue: QueueId,
+        request: Request,
+    ) -> Option<Request> {
+        if self.queues.is_returning(queue) {
+            self.flush_settles(now, true);
+        }
+        let returned_at = self.returning_to.get(&queue).copied().unwrap_or_default();
+        let index = self.replica.committed().max(returned_at);
         if self.queues.machine().is_dispatching() && self.applied >= index {
             return Some(request);
         }

@@ -6,7 +6,7 @@
 
 mod effects;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use machine::{
@@ -91,6 +91,8 @@ pub(crate) struct Queues {
     /// Settles that the machine holds for the log, and since when.
     gathered: u64,
     gathered_since_ms: Option<u64>,
+    /// Queues of which some of the gathered settles bring messages back.
+    returning: BTreeSet<QueueId>,
     /// Who closed a queue that is not deleted yet: if the session ends before that, it is open again.
     closing: BTreeMap<QueueId, SessionId>,
     /// Detaches that are answered after the last deliveries of so many lanes.
@@ -109,6 +111,7 @@ impl Queues {
             time_ms: 0,
             gathered: 0,
             gathered_since_ms: None,
+            returning: BTreeSet::new(),
             closing: BTreeMap::new(),
             detaching: BTreeMap::new(),
         }
@@ -209,6 +212,7 @@ impl Queues {
         }
         self.gathered = 0;
         self.gathered_since_ms = None;
+        self.returning.clear();
         let mut consumers: BTreeMap<(QueueId, ConsumerId), Attachment> = self
             .machine
             .attachments()
@@ -349,7 +353,21 @@ impl Queues {
         self.perform(0, None, wishes);
         if !outcome.is_final() && self.counts_returns(queue) {
             // Nobody gets it before that is logged.
+            self.returning.insert(queue.base());
             self.hurry();
+        }
+    }
+
+    /// Whether messages come back to the queue with settles that are gathered.
+    pub(crate) fn is_returning(&self, queue: QueueId) -> bool {
+        self.returning.contains(&queue.base())
+    }
+
+    /// The queues of which that was so before the settles were taken for the log: if some are left, it still is.
+    pub(crate) fn take_returning(&mut self) -> BTreeSet<QueueId> {
+        match self.gathered_since_ms {
+            None => std::mem::take(&mut self.returning),
+            Some(_) => self.returning.clone(),
         }
     }
 

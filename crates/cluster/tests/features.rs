@@ -7,7 +7,9 @@ mod node;
 
 use cluster::shard::Input;
 use cluster::{Answer, Request, Ticket};
-use machine::{Attributes, ConsumerSpec, GroupId, Outcome, QueueId, Ranges, SessionId, Value};
+use machine::{
+    Attributes, ConsumerId, ConsumerSpec, GroupId, Outcome, QueueId, Ranges, SessionId, Value,
+};
 use node::{Kind, Node, bodies, credit};
 
 const ANN: SessionId = SessionId(1);
@@ -301,6 +303,44 @@ fn a_message_that_comes_back_too_often_is_kept_aside_and_each_return_survives_po
     assert_eq!(names(&left(&mut node)), [(Outcome::Exhausted, "poison")]);
     let status = node.status(place).unwrap();
     assert_eq!((status.ready, status.leaving), (1, 1));
+}
+
+#[test]
+fn who_gives_back_and_asks_again_finds_it_where_returns_are_counted() {
+    for is_one_step in [true, false] {
+        let mut node = Node::new(1);
+        let place = node.declare_with(ANN, "counted", Kind::default(), &[quorum()]);
+        let (queue, group) = place;
+        node.publish(ANN, place, &["a", "b"]);
+        let consumer = ConsumerId { session: BOB, number: 1 };
+        let get = |ticket| Request::Get { ticket, group, queue, consumer, no_ack: false };
+        node.ask(BOB, get(Ticket(1)));
+        node.run_to_quiet();
+        assert_eq!(got(&node.told(BOB)), [(1, 0)]);
+        for returns in 1..4 {
+            let (ranges, outcome) = (Ranges::from(1..2), Outcome::Requeue);
+            let settle = Request::Settle { group, queue, consumer, ranges, outcome, credit: 0 };
+            node.submit(BOB, settle);
+            if !is_one_step {
+                node.step();
+            }
+            node.ask(BOB, get(Ticket(returns)));
+            assert_eq!(got(&node.told(BOB)), [], "the log does not have it yet");
+            node.run_to_quiet();
+            assert_eq!(got(&node.told(BOB)), [(1, returns as u32)]);
+        }
+        node.settle(consumer, place, 1..2, Outcome::Requeue);
+        assert_eq!(node.status(place).unwrap().ready, 2, "it has come back");
+    }
+}
+
+/// What `basic.get` gave: number and returns.
+fn got(told: &[Answer]) -> Vec<(u64, u32)> {
+    let delivery = |answer: &Answer| match answer {
+        Answer::Got { delivery, .. } => delivery.as_ref().map(|it| (it.first_seq, it.returns)),
+        other => panic!("{other:?}"),
+    };
+    told.iter().map(|answer| delivery(answer).unwrap_or_default()).collect()
 }
 
 #[test]

@@ -118,14 +118,20 @@ impl Shard {
         request: Request,
         outputs: &mut Vec<Output>,
     ) {
-        let is_about_ready = matches!(
-            request,
-            Request::Get { .. }
-                | Request::Purge { .. }
-                | Request::Status { .. }
-                | Request::Admit { .. }
-                | Request::CloseQueue { .. }
-        );
+        let about_ready_in = match request {
+            Request::Get { queue, .. }
+            | Request::Purge { queue, .. }
+            | Request::Status { queue, .. }
+            | Request::Admit { queue, .. }
+            | Request::CloseQueue { queue, .. } => Some(queue),
+            Request::Append { .. }
+            | Request::Catalog { .. }
+            | Request::Attach { .. }
+            | Request::Detach { .. }
+            | Request::Credit { .. }
+            | Request::Settle { .. }
+            | Request::EndSession { .. } => None,
+        };
         if let Request::Attach { queue, .. } = request
             && let Some(found) = self.groups.get_mut(&group)
         {
@@ -134,13 +140,13 @@ impl Shard {
             }
             return;
         }
-        match self.groups.get_mut(&group).filter(|_| is_about_ready) {
-            Some(found) => {
-                if let Some(request) = found.ask(session, request) {
+        match (self.groups.get_mut(&group), about_ready_in) {
+            (Some(found), Some(queue)) => {
+                if let Some(request) = found.ask(now, session, queue, request) {
                     self.request_now(now, session, group, request, outputs);
                 }
             }
-            None => self.request_now(now, session, group, request, outputs),
+            (Some(_), None) | (None, _) => self.request_now(now, session, group, request, outputs),
         }
     }
 

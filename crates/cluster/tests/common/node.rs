@@ -484,7 +484,13 @@ impl Node {
     pub(crate) fn status(&mut self, (queue, group): (QueueId, GroupId)) -> Option<QueueStatus> {
         let asker = SessionId((1 << 48) - 1);
         self.ask(asker, Request::Status { ticket: Ticket(1), group, queue });
-        match self.told(asker).pop() {
+        let mut told = self.told(asker);
+        if told.is_empty() {
+            // What comes back to the queue is on its way through the log.
+            self.run_to_quiet();
+            told = self.told(asker);
+        }
+        match told.pop() {
             Some(Answer::Status { status, .. }) => status,
             other => panic!("no status: {other:?}"),
         }
