@@ -25,6 +25,7 @@ mod store;
 pub use handle::{AnswerReceiver, ClusterHandle, Counters, Status};
 pub use neighbours::foresee;
 pub use peers::Admission;
+pub use peers::PeerStatus;
 pub use rescue::{rescue_directory, survey_directory};
 pub use secret::{kept_secret, new_secret};
 pub use start::{Cause, Config, Failure, StartError, launch, start};

@@ -19,6 +19,7 @@ pub mod io;
 mod intake;
 pub mod limits;
 pub mod membership;
+pub mod orders;
 mod parcels;
 pub mod peer;
 pub mod queue_group;
@@ -39,8 +40,8 @@ mod waiter;
 
 pub use counted::Counted;
 pub use io::{
-    Admission, AnswerReceiver, Cause, ClusterHandle, Config, Failure, StartError, Status, foresee,
-    kept_secret, launch, new_secret, rescue_directory, start, survey_directory,
+    Admission, AnswerReceiver, Cause, ClusterHandle, Config, Failure, PeerStatus, StartError,
+    Status, foresee, kept_secret, launch, new_secret, rescue_directory, start, survey_directory,
 };
 pub use membership::PeerConfig;
 pub use request::{Alarms, Answer, Delivery, Held, Leaving, Request, Ticket};

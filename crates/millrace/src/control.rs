@@ -23,7 +23,7 @@ use tokio::sync::mpsc;
 
 use cluster::{Admission, ClusterHandle};
 
-pub(crate) use status::{Group, Status};
+pub(crate) use status::Status;
 
 const SOCKET: &str = "control.sock";
 

@@ -1,13 +1,14 @@
-//! The operator: takes nodes in and out while everything else goes on, as `millrace cluster add`, `remove`,
-//! `replace` and `rebalance` do, one order after the other and one change of the catalog after the other.
+//! The operator: takes nodes in and out while everything else goes on. What an order needs is decided by the product's
+//! own `cluster::orders`, as for `millrace cluster add`, `remove` and `rebalance`.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 
+use cluster::orders::{Next, Order, Peer, Task, View};
 use cluster::{Answer, Request, Ticket};
-use machine::{CatalogCommand, CatalogReply, Goal, NodeId, SessionId, Standing};
+use machine::{CatalogCommand, NodeId, NodeInfo, SessionId, Version};
 
 use super::agenda::{Event, Micros};
-use super::node::{Node, Place};
+use super::node::Place;
 use super::world::{Death, World};
 
 /// Between two looks, from and to.
@@ -17,16 +18,12 @@ const PATIENCE: Micros = 5_000_000;
 /// Between two orders, from and to.
 const PAUSE: (Micros, Micros) = (300_000, 3_000_000);
 
-/// What is left to be done of an order.
+/// What is left to be done.
 #[derive(Clone, Debug)]
 enum Step {
-    Change(CatalogCommand),
-    /// What it has goes to others while it can still give it.
-    Drain(usize),
-    /// Until no group counts on the node, unless the catalog wants it to.
-    Left(usize),
-    /// Groups go where they should be.
-    Balance,
+    Order(Order),
+    /// The node comes and tells of itself.
+    Admit(usize),
     Start(usize),
     Stop(usize),
 }
@@ -34,6 +31,10 @@ enum Step {
 #[derive(Debug, Default)]
 pub(super) struct Operator {
     steps: VecDeque<Step>,
+    /// The order that is the first step, if it was given to the home.
+    task: Option<Task>,
+    /// What it wants changed now.
+    changes: VecDeque<CatalogCommand>,
     /// Node, life and session.
     home: Option<(usize, u64, SessionId)>,
     asked: Option<Micros>,
@@ -45,6 +46,12 @@ impl Operator {
     /// Whether its last order is carried out.
     pub(super) fn is_done(&self) -> bool {
         self.steps.is_empty()
+    }
+
+    /// The order is given anew: to another node, or after it was refused.
+    fn ask_again(&mut self) {
+        self.task = None;
+        self.changes.clear();
     }
 }
 
@@ -67,6 +74,7 @@ impl World {
         };
         if is_late || !self.operator.home.as_ref().is_some_and(is_there) {
             self.operator.asked = None;
+            self.operator.ask_again();
             self.find_home();
             return;
         }
@@ -141,11 +149,9 @@ impl World {
             self.nemesis.damaged = Some(node);
             self.nodes[node].place = Place::Lost;
             self.crash(node, Death::PowerCut);
-        } else {
-            self.operator.steps.extend([Step::Drain(node), Step::Left(node)]);
         }
-        let remove = CatalogCommand::RemoveNode { node: self.nodes[node].id };
-        self.operator.steps.extend([Step::Change(remove), Step::Left(node), Step::Stop(node)]);
+        let order = Order::Remove { node: self.nodes[node].id };
+        self.operator.steps.extend([Step::Order(order), Step::Stop(node)]);
         if self.operator.home.is_some_and(|(home, ..)| home == node) {
             self.find_home();
         }
@@ -153,27 +159,31 @@ impl World {
 
     fn go_on_with_order(&mut self) {
         let Some((home, _, session)) = self.operator.home else { return };
+        if self.operator.changes.is_empty() {
+            self.next_of_order(home);
+        }
+        let Some(command) = self.operator.changes.front().cloned() else { return };
+        self.operator.asked = Some(self.agenda.now());
+        self.operator.ticket += 1;
+        let ticket = Ticket(self.operator.ticket);
+        if let Some(life) = &mut self.nodes[home].life {
+            life.submit(session, vec![Request::Catalog { ticket, command }]);
+        }
+        self.wake(home);
+    }
+
+    fn next_of_order(&mut self, home: usize) {
         let Some(step) = self.operator.steps.front().cloned() else { return };
         match step {
-            Step::Change(command) => {
-                if let CatalogCommand::RemoveNode { node } = &command
-                    && !self.is_majority_without(home, *node)
-                {
-                    return;
-                }
-                self.operator.asked = Some(self.agenda.now());
-                self.operator.ticket += 1;
-                let ticket = Ticket(self.operator.ticket);
-                if let Some(life) = &mut self.nodes[home].life {
-                    life.submit(session, vec![Request::Catalog { ticket, command }]);
-                }
-                self.wake(home);
-            }
-            Step::Drain(node) => self.place(home, Some(node), Goal::Repair),
-            Step::Balance => self.place(home, None, Goal::Balance),
-            Step::Left(node) => {
-                if !self.counts_on(home, node) {
-                    self.operator.steps.pop_front();
+            Step::Order(order) => self.carry_out(home, order),
+            Step::Admit(node) => {
+                let node = NodeId(node as u64 + 1);
+                let joiner = NodeInfo { node, address: super::node::address(node), incarnation: 1 };
+                let Some(life) = &self.nodes[home].life else { return };
+                match cluster::orders::admit(&life.catalog, joiner) {
+                    Ok(command) => self.operator.changes.push_back(command),
+                    // The home does not know yet that it was added.
+                    Err(why) => self.line(&format!("node {} may not join yet: {why}", node.0)),
                 }
             }
             Step::Start(node) => {
@@ -189,49 +199,57 @@ impl World {
         }
     }
 
-    /// The changes that bring groups where they should be, in place of the step.
-    fn place(&mut self, home: usize, draining: Option<usize>, goal: Goal) {
-        let down = self.down(home);
-        let draining = draining.map(|node| self.nodes[node].id);
-        let standing = |node: NodeId| match () {
-            () if draining == Some(node) => Standing::Draining,
-            () if down.contains(&node) => Standing::Down,
-            () => Standing::Serving,
-        };
+    /// What the product's orders say is to be done next, as the home sees things.
+    fn carry_out(&mut self, home: usize, order: Order) {
+        let peers: Vec<Peer> = (0..self.nodes.len())
+            .filter(|node| *node != home)
+            .map(|node| Peer {
+                node: self.nodes[node].id,
+                is_up: self.nodes[node].life.is_some()
+                    && !self.nodes[node].is_paused
+                    && self.network.is_open_between(home, node),
+                speaks: None,
+            })
+            .collect();
         let Some(life) = &self.nodes[home].life else { return };
-        let changes = life.catalog.placement_changes(standing, goal);
-        self.operator.steps.pop_front();
-        for command in changes.into_iter().rev() {
-            self.operator.steps.push_front(Step::Change(command));
-        }
-    }
-
-    /// The members that `home` cannot reach.
-    fn down(&self, home: usize) -> BTreeSet<NodeId> {
-        let is_down = |node: &Node| {
-            let other = node.id.0 as usize - 1;
-            let runs = node.life.is_some() && !node.is_paused;
-            other != home && !(runs && self.network.is_open_between(home, other))
+        let groups: Vec<_> =
+            life.shards.iter().flat_map(|shard| shard.report_groups(false)).collect();
+        let view = View {
+            now_ms: self.agenda.now() / 1_000,
+            node: self.nodes[home].id,
+            address: &super::node::address(self.nodes[home].id),
+            speaks: Version::NEWEST,
+            catalog: &life.catalog,
+            peers: &peers,
+            groups: &groups,
+            catalog_leader: None,
         };
-        self.nodes.iter().filter(|node| is_down(node)).map(|node| node.id).collect()
-    }
-
-    fn is_majority_without(&self, home: usize, node: NodeId) -> bool {
-        let Some(life) = &self.nodes[home].life else { return false };
-        let down = self.down(home);
-        let rest: Vec<NodeId> =
-            life.catalog.nodes().map(|info| info.node).filter(|other| *other != node).collect();
-        rest.iter().filter(|other| !down.contains(other)).count() * 2 > rest.len()
-    }
-
-    /// Whether a group that is kept at `home` has the node for a voter, and the catalog does not want that.
-    fn counts_on(&self, home: usize, node: usize) -> bool {
-        let Some(life) = &self.nodes[home].life else { return true };
-        let id = self.nodes[node].id;
-        let reports = life.shards.iter().flat_map(|shard| shard.report_groups(false));
-        reports
-            .into_iter()
-            .any(|it| it.voters.contains(&id) && !life.catalog.voters(it.group).contains(&id))
+        let task = self.operator.task.get_or_insert_with(|| Task::new(order.clone()));
+        match task.next(&view) {
+            Next::Change(changes) => self.operator.changes = changes.into(),
+            Next::Wait => {}
+            Next::Done(_) => {
+                self.operator.ask_again();
+                self.operator.steps.pop_front();
+            }
+            Next::Refused(why) => {
+                let is_gone = match &order {
+                    Order::Remove { node } => life.catalog.is_retired(*node),
+                    Order::Add { .. }
+                    | Order::Replace { .. }
+                    | Order::Rebalance
+                    | Order::Replicas { .. }
+                    | Order::Drain { .. }
+                    | Order::Raise { .. } => false,
+                };
+                self.operator.ask_again();
+                if is_gone {
+                    // The node that was asked before did it, and could not say so.
+                    self.operator.steps.pop_front();
+                }
+                self.line(&format!("the operator is refused {order:?}: {why}"));
+            }
+        }
     }
 
     /// What the operator is told. True: it was meant for it.
@@ -245,14 +263,19 @@ impl World {
         }
         match answer {
             Answer::Catalog { ticket, reply } if ticket.0 == self.operator.ticket => {
-                let step = self.operator.steps.pop_front();
-                if let CatalogReply::Refused(refusal) = reply {
-                    let text = format!("the operator is refused {step:?}: {refusal:?}");
-                    match step {
-                        // The home was not up to date: the next rebalance finds it out.
-                        Some(Step::Change(CatalogCommand::SetVoters { .. })) => self.line(&text),
+                let command = self.operator.changes.pop_front();
+                if let Some(why) = cluster::orders::refusal(reply) {
+                    let text = format!("the catalog refuses {command:?}: {why}");
+                    match command {
+                        // The home was not up to date, and finds it out when it is asked again.
+                        Some(
+                            CatalogCommand::SetVoters { .. } | CatalogCommand::RemoveNode { .. },
+                        ) => self.line(&text),
                         _ => self.complain(&text),
                     }
+                    self.operator.ask_again();
+                } else if let Some(Step::Admit(_)) = self.operator.steps.front() {
+                    self.operator.steps.pop_front();
                 }
             }
             // It is not known to be made, and is asked for again.
@@ -270,10 +293,6 @@ impl World {
 
 fn joining(node: usize) -> Vec<Step> {
     let id = NodeId(node as u64 + 1);
-    let add = |incarnation| {
-        let address = super::node::address(id);
-        Step::Change(CatalogCommand::AddNode { node: id, address, incarnation })
-    };
-    // Its incarnation is told when it comes.
-    vec![add(0), add(1), Step::Start(node), Step::Balance]
+    let add = Order::Add { node: id, address: super::node::address(id) };
+    vec![Step::Order(add), Step::Admit(node), Step::Start(node), Step::Order(Order::Rebalance)]
 }

@@ -115,13 +115,6 @@ impl Status {
             queues: queues(&catalog),
         })
     }
-
-    /// Who leads a group, as far as is known here.
-    pub(super) fn leader(&self, group: u32) -> Option<u64> {
-        let here = self.groups.iter().find(|found| found.group == group);
-        let elsewhere = || self.elsewhere.iter().find(|found| found.group == group)?.leader;
-        here.map_or_else(elsewhere, |found| found.leader)
-    }
 }
 
 fn queues(catalog: &Catalog) -> Vec<Queue> {
