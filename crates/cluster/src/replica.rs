@@ -149,10 +149,10 @@ impl Replica {
             self.begin_anew(&message);
             return;
         }
-        let last_index = self.last_index();
-        if message.get_msg_type() == MessageType::MsgHeartbeat && message.commit > last_index {
-            // The leader knows of entries that this replica had and has not any more.
-            message.commit = last_index;
+        if message.get_msg_type() == MessageType::MsgHeartbeat && self.has_lost(&message) {
+            // The leader knows of entries that this replica had and has not any more. What it has instead, above
+            // what it knows to be committed, may be what a leader before could not commit.
+            message.commit = self.committed();
             let forgot = Forgot { log: true, vote: false };
             self.rejoining = self.rejoining.take().or_else(|| Rejoining::new(forgot));
         }
@@ -163,6 +163,17 @@ impl Replica {
         // What does not fit the replica's state is to be ignored, says the crate by an error.
         let _ = self.raw.step(message);
         self.choose_timeout();
+    }
+
+    /// Whether a leader's heartbeat names as committed, and as acknowledged by this replica, what it does not have.
+    fn has_lost(&self, heartbeat: &Message) -> bool {
+        let (commit, term) = (heartbeat.commit, heartbeat.commit_term);
+        let is_another = |own| own != term;
+        commit > self.last_index()
+            || (commit > self.committed()
+                // 0: a program that does not say it.
+                && term > 0
+                && self.raw.raft.raft_log.term(commit).is_ok_and(is_another))
     }
 
     /// Whether `raft` may see a message, after what this replica has forgotten.
@@ -401,7 +412,15 @@ impl Replica {
             let mut committed = ready.take_committed_entries();
             let has_members = committed.iter().any(|entry| entry.entry_type != NORMAL);
             harvest.committed.append(&mut committed);
-            harvest.messages.append(&mut ready.take_messages());
+            let mut messages = ready.take_messages();
+            for message in &mut messages {
+                if message.get_msg_type() == MessageType::MsgHeartbeat {
+                    // Whoever has another entry there has forgotten this one.
+                    let term = self.raw.raft.raft_log.term(message.commit);
+                    message.commit_term = term.unwrap_or_default();
+                }
+            }
+            harvest.messages.append(&mut messages);
             let entries = ready.take_entries();
             self.raw.mut_store().append(&entries);
             let hard_state = self.raw.raft.hard_state();

@@ -95,3 +95,67 @@ fn that_a_change_of_members_is_over_is_written_though_nothing_follows() {
         assert_eq!(written.commit, replica.last_index(), "node {}", replica.node.0);
     }
 }
+
+/// A follower of node 1 that has five entries of term 1, of which it knows three to be committed.
+fn follower() -> Replica {
+    let members = ConfState { voters: vec![1, 2, 3], ..ConfState::default() };
+    let log = RaftLog::new(HardState::default(), members, 0, 0);
+    let mut replica = Replica::new(GroupId(1), NodeId(2), log, 0, 2);
+    let entry = |index| {
+        let mut entry = Entry::default();
+        (entry.index, entry.term) = (index, 1);
+        entry.data = vec![1].into();
+        entry
+    };
+    let mut append = from_leader(MessageType::MsgAppend, 1);
+    append.commit = 3;
+    append.entries = (1..=5).map(entry).collect::<Vec<_>>().into();
+    replica.step(append);
+    let (mut batch, mut harvest) = (CommitBatch::new(), Harvest::default());
+    replica.ready(1, &mut batch, &mut Vec::new(), &mut harvest);
+    replica.synced(1, &mut Vec::new());
+    (1..=3).for_each(|index| replica.applied(index));
+    assert_eq!((replica.last_index(), replica.committed()), (5, 3));
+    replica
+}
+
+fn from_leader(kind: MessageType, term: u64) -> Message {
+    let mut message = Message::default();
+    message.set_msg_type(kind);
+    (message.from, message.to, message.term) = (1, 2, term);
+    message
+}
+
+fn heartbeat(commit: u64, commit_term: u64) -> Message {
+    let mut message = from_leader(MessageType::MsgHeartbeat, 2);
+    (message.commit, message.commit_term) = (commit, commit_term);
+    message
+}
+
+#[test]
+fn who_came_back_older_than_it_was_commits_nothing_that_a_leader_before_could_not() {
+    // It had acknowledged entries of term 2: more than it has now, and as many.
+    for forgotten in [heartbeat(9, 2), heartbeat(5, 2)] {
+        let mut replica = follower();
+        replica.step(forgotten);
+        assert_eq!(replica.committed(), 3, "entries 4 and 5 may be others in term 2");
+        assert!(replica.questions.iter().any(rejoining::is_question), "it asks for them");
+    }
+    for known in [heartbeat(5, 1), heartbeat(5, 0)] {
+        let mut replica = follower();
+        replica.step(known);
+        assert_eq!(replica.committed(), 5);
+        assert!(replica.questions.is_empty() && replica.rejoining.is_none());
+    }
+}
+
+#[test]
+fn a_leader_says_of_which_term_is_what_it_knows_to_be_committed() {
+    let mut pair = Pair::new();
+    (0..HEARTBEAT_TICKS).for_each(|_| pair.replicas[0].tick());
+    let said = pair.step(0);
+    let is_heartbeat = |it: &&Message| it.get_msg_type() == MessageType::MsgHeartbeat;
+    let heartbeat = said.iter().find(is_heartbeat).expect("a heartbeat");
+    assert!(heartbeat.commit > 0);
+    assert_eq!(heartbeat.commit_term, 1);
+}
