@@ -46,6 +46,8 @@ pub(super) fn forgetful_copy(world: &mut World<'_>) -> Result<Bite, Failure> {
     let newest = world.cluster.node(node).setup.data.clone();
     let copy = newest.with_extension("copy");
     copy_running(world, node, &copy)?;
+    // Others lead what it led. While nobody does, a node that has forgotten cannot hear of it before it votes.
+    world.cluster.wait_ready(REFUSED)?;
     std::thread::sleep(world.a_while());
     world.cluster.node(node).kill()?;
     std::fs::remove_dir_all(&newest)?;
