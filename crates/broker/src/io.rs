@@ -7,8 +7,8 @@
 
 mod connection;
 mod credentials;
+pub mod dead_letter;
 pub mod first_user;
 pub mod listener;
 mod places;
-pub mod porter;
 mod reply_to;

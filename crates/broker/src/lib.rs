@@ -16,6 +16,7 @@
 
 mod auth;
 mod config;
+pub mod dead_letter;
 mod door;
 mod first_user;
 pub mod io;
@@ -24,7 +25,6 @@ mod logins;
 mod metrics;
 mod notices;
 mod pace;
-pub mod porter;
 pub mod session;
 pub mod stored;
 

@@ -1,12 +1,12 @@
 //! Where the bytes of messages are: in memory while they are young, in a log entry or a segment
 //! otherwise; and the deliveries that wait for bytes to be fetched.
 //!
-//! The machine deals in sequence numbers and knows no bytes. Each queue has here a map from sequence
-//! numbers to places (one extent per run of an entry or per segment, never one per message) and a
-//! window of bytes that are in memory. Deliveries of one queue leave in the order in which the
-//! machine decided them: one that must wait for the disk holds up those behind. Dead messages go to
-//! the porter beside them. A lane of a queue with priorities is a queue of its own here, but for the
-//! order of its deliveries: that is kept with those of the other lanes.
+//! The machine deals in sequence numbers and knows no bytes. Each queue has here a map from sequence numbers to
+//! places (one extent per run of an entry or per segment, never one per message) and a window of bytes that are in
+//! memory. Deliveries of one queue leave in the order in which the machine decided them: one that must wait for
+//! the disk holds up those behind. Dead messages go to the dead-letter worker beside them. A lane of a queue with
+//! priorities is a queue of its own here, but for the order of its deliveries: that is kept with those of the
+//! other lanes.
 //!
 //! While a delivery waits, a fetch is under way. A fetch may come back with less than was asked or
 //! with nothing, because a checkpoint moved the messages meanwhile: then it is asked again, of the
@@ -118,7 +118,7 @@ pub(crate) struct Bodies {
     lanes: BTreeMap<QueueId, BTreeSet<QueueId>>,
     /// Counts deliveries.
     turns: u64,
-    /// Dead messages that are with the porter.
+    /// Dead messages that are with the dead-letter worker.
     away: Away,
 }
 
@@ -278,13 +278,13 @@ impl Bodies {
         }
     }
 
-    /// Dead messages go to the porter.
+    /// Dead messages go to the dead-letter worker.
     pub(crate) fn leave(&mut self, queue: QueueId, leave: Leave) {
         self.note_lane(queue);
         self.queues.entry(queue).or_default().leaves.push(leave);
     }
 
-    /// What waits to go to the porter is handed out anew, or not at all. Gives the queues in which
+    /// What waits to go to the dead-letter worker is handed out anew, or not at all. Gives the queues in which
     /// something waited.
     pub(crate) fn take_leaves(&mut self, freed: &mut Vec<QueueId>) {
         self.away.clear();

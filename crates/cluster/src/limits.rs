@@ -41,7 +41,7 @@ pub const REQUEST_BYTES: usize = 256;
 /// kept whatever this says.
 pub const HOT_BYTES_PER_GROUP: usize = 16 << 20;
 
-/// Bytes of dead messages of a group that the porter has and that are not stored elsewhere: past it no
+/// Bytes of dead messages of a group that the dead-letter worker has and that are not stored elsewhere: past it no
 /// more are handed out.
 pub const LEAVING_BYTES_PER_GROUP: usize = 8 << 20;
 

@@ -26,7 +26,7 @@ use effects::readers;
 #[derive(Debug)]
 pub(crate) enum Wish {
     Answer(SessionId, Answer),
-    /// For this node's porter.
+    /// For this node's dead-letter worker.
     Leaving(Leaving),
     Fetch {
         queue: QueueId,
@@ -158,7 +158,7 @@ impl Queues {
         }
     }
 
-    /// The porter is new: it is told of all dead messages, also of those that another was told of.
+    /// The dead-letter worker is new: it is told of all dead messages, also of those that another was told of.
     pub(crate) fn leave_again(&mut self, wishes: &mut Vec<Wish>) {
         self.bodies.take_leaves(&mut self.touched);
         self.machine.leave_again(&mut self.effects);

@@ -172,7 +172,7 @@ pub enum Answer {
         ticket: Ticket,
         refused: Vec<u32>,
     },
-    /// To the node's porter only.
+    /// To the node's dead-letter worker only.
     Leaving(Leaving),
     /// The consumer's queue is gone.
     Cancelled {

@@ -100,7 +100,7 @@ pub struct Shard {
     closing: Option<u64>,
     sizes: Sizes,
     /// Somebody is there who takes what leaves queues.
-    has_porter: bool,
+    has_dead_letter_worker: bool,
     /// The log has what this program cannot read: nothing is done any more.
     is_outdated: bool,
     /// When the cluster's version was to be raised last, in `Now::mono_ms`.
@@ -151,7 +151,7 @@ impl Shard {
             started_ms: None,
             last_step_ms: None,
             now: Now::default(),
-            has_porter: false,
+            has_dead_letter_worker: false,
             is_outdated: false,
             raised_ms: None,
             ticks: 0,
@@ -190,12 +190,12 @@ impl Shard {
 
     /// The first session of a node.
     pub fn first_session(node: NodeId) -> SessionId {
-        // The one before is the node's porter.
+        // The one before is the node's dead-letter worker.
         SessionId((node.0 << SESSION_BITS) + 1)
     }
 
     /// The session of a node that is given what leaves the queues that the node leads.
-    pub fn porter(node: NodeId) -> SessionId {
+    pub fn dead_letter_worker(node: NodeId) -> SessionId {
         SessionId(node.0 << SESSION_BITS)
     }
 
@@ -318,12 +318,12 @@ impl Shard {
                 }
             }
             Input::SessionGone { session } => {
-                if session == Self::porter(self.me.node) {
-                    self.has_porter = false;
+                if session == Self::dead_letter_worker(self.me.node) {
+                    self.has_dead_letter_worker = false;
                 }
                 self.end_session(session, None, outputs);
             }
-            Input::PorterOpened => self.open_porter(outputs),
+            Input::DeadLetterWorkerOpened => self.open_dead_letter_worker(outputs),
             Input::Synced { number, places } => self.synced(number, places, outputs),
             Input::Fetched { group, queue, runs } => {
                 if let Some(found) = self.groups.get_mut(&group) {
@@ -528,11 +528,12 @@ impl Shard {
                     let parts = parts.into_iter().map(locate).collect();
                     outputs.push(Output::Fetch { group, queue, from_seq, parts });
                 }
-                Wish::Leaving(leaving) if self.has_porter => {
-                    let (session, answer) = (Self::porter(self.me.node), Answer::Leaving(leaving));
+                Wish::Leaving(leaving) if self.has_dead_letter_worker => {
+                    let (session, answer) =
+                        (Self::dead_letter_worker(self.me.node), Answer::Leaving(leaving));
                     outputs.push(Output::Answer { session, answer });
                 }
-                // It stays, and is told of again when there is a porter.
+                // It stays, and is told of again when there is a dead-letter worker.
                 Wish::Leaving(_) => {}
                 Wish::Unused(queue) => {
                     let input = Input::DeleteUnused { queue, detached: None };

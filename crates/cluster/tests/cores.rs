@@ -418,9 +418,10 @@ fn what_is_held_of_lanes_is_held_with_the_next_leader_and_credit_is_the_consumer
 }
 
 #[test]
-fn returns_are_counted_once_by_whoever_leads_and_what_is_exhausted_goes_to_its_porter() {
+fn returns_are_counted_once_by_whoever_leads_and_what_is_exhausted_goes_to_its_dead_letter_worker()
+{
     let mut cluster = Cluster::new(3, 1);
-    cluster.open_porters();
+    cluster.open_dead_letter_workers();
     let ann = session(NodeId(1));
     let arguments =
         [("x-queue-type", Value::LongStr(b"quorum".to_vec())), ("x-delivery-limit", Value::I32(2))];
@@ -445,17 +446,20 @@ fn returns_are_counted_once_by_whoever_leads_and_what_is_exhausted_goes_to_its_p
     cluster.ask(bob, requeue);
     cluster.run(100);
     let leader = cluster.leader(group);
-    let told = cluster.told(Shard::porter(leader));
+    let told = cluster.told(Shard::dead_letter_worker(leader));
     let [Answer::Leaving(leaving)] = &told[..] else { panic!("{told:?}") };
     assert_eq!((leaving.reason, leaving.queue, leaving.count), (Outcome::Exhausted, queue, 1));
     // Its node hears only later that another leads: what it has stored is not stored twice for that.
     heal_all(&mut cluster);
     depose(&mut cluster, group);
     assert_ne!(cluster.leader(group), leader);
-    let porter = Shard::porter(leader);
-    let consumer = ConsumerId { session: porter, number: 0 };
+    let dead_letter_worker = Shard::dead_letter_worker(leader);
+    let consumer = ConsumerId { session: dead_letter_worker, number: 0 };
     let (ranges, outcome, credit) = (Ranges::from(1..2), Outcome::DeadLettered, 0);
-    cluster.ask(porter, Request::Settle { group, queue, consumer, ranges, outcome, credit });
+    cluster.ask(
+        dead_letter_worker,
+        Request::Settle { group, queue, consumer, ranges, outcome, credit },
+    );
     heal_all(&mut cluster);
     cluster.run(2000);
     cluster.ask(bob, Request::Status { ticket: Ticket(77), group, queue });

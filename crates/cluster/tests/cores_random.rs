@@ -53,7 +53,7 @@ struct World {
     lasting: BTreeSet<u64>,
     /// When a body may be delivered at the earliest, where that is not at once.
     due: BTreeMap<u64, u64>,
-    /// Porters store all that they are given.
+    /// Dead-letter workers store all that they are given.
     is_calm: bool,
     /// What the run went through.
     left: u64,
@@ -105,7 +105,7 @@ impl World {
             delayed: 0,
             returned: 0,
         };
-        world.cluster.open_porters();
+        world.cluster.open_dead_letter_workers();
         NODES.iter().for_each(|node| world.open(*node));
         for nth in 0..7 {
             let by = world.sessions[&NODES[nth % 3]];
@@ -221,7 +221,7 @@ impl World {
             }
             850..855 => {
                 self.cluster.restart(node);
-                self.cluster.open_porter(node);
+                self.cluster.open_dead_letter_worker(node);
                 self.pending.retain(|(by, _), _| Shard::node_of(*by) != Some(node));
                 self.consumers.retain(|(by, _)| Shard::node_of(by.session) != Some(node));
                 self.open(node);
@@ -281,19 +281,19 @@ impl World {
         }
     }
 
-    /// A porter is given dead messages. What it stores is out of the queue; now and then it is slow.
-    fn leaving(&mut self, porter: SessionId, leaving: &Leaving) {
+    /// A dead-letter worker is given dead messages. What it stores is out of the queue; now and then it is slow.
+    fn leaving(&mut self, dead_letter_worker: SessionId, leaving: &Leaving) {
         let Leaving { group, queue, first_seq, count, .. } = *leaving;
         for (_, body) in Messages::of(queue, &leaving.bytes) {
             self.seen.insert(u64::from_le_bytes(body.try_into().unwrap()));
             self.left += 1;
         }
         if self.is_calm || self.chance.below(10) < 7 {
-            let consumer = ConsumerId { session: porter, number: 0 };
+            let consumer = ConsumerId { session: dead_letter_worker, number: 0 };
             let ranges = Ranges::from(first_seq..first_seq + u64::from(count));
             let (outcome, credit) = (Outcome::DeadLettered, 0);
             let request = Request::Settle { group, queue, consumer, ranges, outcome, credit };
-            self.cluster.ask(porter, request);
+            self.cluster.ask(dead_letter_worker, request);
         }
     }
 
@@ -347,8 +347,8 @@ impl World {
         self.is_calm = true;
         self.cluster.stalled.clear();
         self.cluster.silent.clear();
-        // What a porter was slow with is given to it again.
-        self.cluster.open_porters();
+        // What a dead-letter worker was slow with is given to it again.
+        self.cluster.open_dead_letter_workers();
         for a in NODES {
             for b in NODES.into_iter().filter(|b| *b > a) {
                 if !self.cluster.is_up(a, b) {

@@ -37,7 +37,7 @@ fn delayed(delay_ms: u64) -> Attributes {
     Attributes { delay_ms: Some(delay_ms), ..Attributes::default() }
 }
 
-/// Everything that the porter was given since the last time: reason and body.
+/// Everything that the dead-letter worker was given since the last time: reason and body.
 fn left(node: &mut Node) -> Vec<(Outcome, String)> {
     let left = node.left().into_iter();
     left.flat_map(|(reason, _, got)| got.into_iter().map(move |it| (reason, it.body))).collect()
@@ -48,10 +48,10 @@ fn names(left: &[(Outcome, String)]) -> Vec<(Outcome, &str)> {
 }
 
 #[test]
-fn what_expires_is_the_porters_until_it_is_stored_elsewhere() {
+fn what_expires_is_the_dead_letter_workers_until_it_is_stored_elsewhere() {
     for kind in [Kind::default(), Kind { transient: true, ..Kind::default() }] {
         let mut node = Node::new(1);
-        node.open_porter();
+        node.open_dead_letter_worker();
         let ttl = ("x-message-ttl", Value::I32(50));
         let place = node.declare_with(ANN, "short-lived", kind, &[ttl, dead_letters()]);
         node.publish(ANN, place, &["a", "b"]);
@@ -73,9 +73,9 @@ fn what_expires_is_the_porters_until_it_is_stored_elsewhere() {
 }
 
 #[test]
-fn what_the_porter_has_not_stored_before_a_power_cut_is_given_to_the_next_one() {
+fn what_the_dead_letter_worker_has_not_stored_before_a_power_cut_is_given_to_the_next_one() {
     let mut node = Node::new(1);
-    node.open_porter();
+    node.open_dead_letter_worker();
     let ttl = ("x-message-ttl", Value::I32(50));
     let place = node.declare_with(ANN, "short-lived", Kind::default(), &[ttl, dead_letters()]);
     node.publish(ANN, place, &["a", "b", "c"]);
@@ -85,14 +85,14 @@ fn what_the_porter_has_not_stored_before_a_power_cut_is_given_to_the_next_one() 
     node.pass(10);
     let mut node = node.power_cut(1, 1);
     node.pass(10);
-    assert!(left(&mut node).is_empty(), "there is no porter");
-    node.open_porter();
+    assert!(left(&mut node).is_empty(), "there is no dead-letter worker");
+    node.open_dead_letter_worker();
     node.pass(1);
     assert_eq!(names(&left(&mut node)), [(Outcome::Expired, "a"), (Outcome::Expired, "c")]);
     node.inputs.push(Input::SessionGone { session: SessionId(1 << 48) });
-    node.open_porter();
+    node.open_dead_letter_worker();
     node.pass(1);
-    assert_eq!(left(&mut node).len(), 2, "another porter is told all that is left");
+    assert_eq!(left(&mut node).len(), 2, "another dead-letter worker is told all that is left");
 }
 
 #[test]
@@ -213,7 +213,7 @@ fn lanes_are_served_by_priority_and_held_and_given_back_apart() {
 #[test]
 fn dead_messages_of_a_lane_leave_though_only_another_lane_has_given_any_out() {
     let mut node = Node::new(1);
-    node.open_porter();
+    node.open_dead_letter_worker();
     let ttl = ("x-message-ttl", Value::I32(50));
     let arguments = [("x-max-priority", Value::I32(2)), ttl, dead_letters()];
     let place = node.declare_with(ANN, "ranked", Kind::default(), &arguments);
@@ -298,7 +298,7 @@ fn a_message_that_comes_back_too_often_is_kept_aside_and_each_return_survives_po
         assert!(left(&mut node).is_empty());
         node = node.power_cut(u64::from(round), 1);
     }
-    node.open_porter();
+    node.open_dead_letter_worker();
     node.pass(5);
     assert_eq!(names(&left(&mut node)), [(Outcome::Exhausted, "poison")]);
     let status = node.status(place).unwrap();
@@ -371,7 +371,7 @@ fn a_transaction_that_gives_back_counts_it_once_and_leaves_nothing_in_the_consum
 #[test]
 fn the_first_messages_go_when_there_is_no_room_and_that_is_logged_though_nobody_asks() {
     let mut node = Node::new(1);
-    node.open_porter();
+    node.open_dead_letter_worker();
     let length = ("x-max-length", Value::I32(2));
     let place = node.declare_with(ANN, "short", Kind::default(), &[length, dead_letters()]);
     node.publish(ANN, place, &["a", "b", "c", "d"]);
@@ -433,7 +433,7 @@ fn a_queue_that_nobody_uses_goes_and_one_that_is_asked_for_stays() {
 #[test]
 fn what_is_rejected_leaves_in_its_order_while_deliveries_go_on() {
     let mut node = Node::new(1);
-    node.open_porter();
+    node.open_dead_letter_worker();
     let place = node.declare_with(ANN, "orders", Kind::default(), &[dead_letters()]);
     let all: Vec<String> = (0..600).map(|nth| format!("{nth}")).collect();
     let all: Vec<&str> = all.iter().map(|body| &body[..]).collect();
@@ -474,13 +474,13 @@ fn a_session_that_ends_counts_as_a_return_where_that_is_counted() {
         node.pass(3);
     }
     assert_eq!(returns, [0, 1]);
-    node.open_porter();
+    node.open_dead_letter_worker();
     node.pass(3);
     assert_eq!(names(&left(&mut node)), [(Outcome::Exhausted, "a")]);
 }
 
 #[test]
-fn a_deleted_queue_delivers_nothing_more_and_its_dead_messages_are_the_porters_still() {
+fn a_deleted_queue_delivers_nothing_more_and_its_dead_messages_are_the_dead_letter_workers_still() {
     let mut node = Node::new(1);
     let place = node.declare_with(ANN, "orders", Kind::default(), &[dead_letters()]);
     node.publish(ANN, place, &["dead", "alive"]);
@@ -502,12 +502,12 @@ fn a_deleted_queue_delivers_nothing_more_and_its_dead_messages_are_the_porters_s
     let mut node = node.power_cut(2, 1);
     node.want_checkpoint(group);
     node.checkpoint();
-    node.open_porter();
+    node.open_dead_letter_worker();
     node.pass(5);
     assert_eq!(names(&left(&mut node)), [(Outcome::Rejected, "dead")]);
     node.dead_lettered(place, 1..2);
     node.run_to_quiet();
-    node.open_porter();
+    node.open_dead_letter_worker();
     node.pass(5);
     assert!(left(&mut node).is_empty());
 }

@@ -31,7 +31,7 @@ impl Session {
                 let bodies = bodies.collect();
                 (leaving, bodies)
             }
-            other => panic!("not the porter's: {other:?}"),
+            other => panic!("not the dead-letter worker's: {other:?}"),
         }
     }
 
@@ -231,25 +231,25 @@ fn a_delayed_message_keeps_its_time_through_a_restart() {
 }
 
 #[test]
-fn dead_messages_wait_through_a_restart_for_a_porter_that_has_stored_them() {
+fn dead_messages_wait_through_a_restart_for_a_dead_letter_worker_that_has_stored_them() {
     let directory = Directory::new("dead");
     let arguments = [("x-message-ttl", Value::I32(30)), ("x-dead-letter-exchange", text("dead"))];
     let cluster = node(&directory.0);
     run(async {
-        let mut porter = Session::open_porter(&cluster);
+        let mut dead_letter_worker = Session::open_dead_letter_worker(&cluster);
         let mut session = Session::open(&cluster);
         let place = session.declare_with("short-lived", true, &arguments).await;
         session.publish(place.1, place.0, &["a", "b", "c"]).await;
-        let (leaving, bodies) = porter.next_leaving().await;
+        let (leaving, bodies) = dead_letter_worker.next_leaving().await;
         assert_eq!(
             (leaving.reason, &bodies[..]),
             (Outcome::Expired, &["a", "b", "c"].map(String::from)[..])
         );
-        porter.settle(place, 1..2, Outcome::DeadLettered).await;
+        dead_letter_worker.settle(place, 1..2, Outcome::DeadLettered).await;
         // It is logged before this: both are of one group, in order.
         while session.status(place).await.leaving > 2 {}
         session.publish(place.1, place.0, &[]).await;
-        assert_eq!(cluster.session_count(), 1, "a porter is no client");
+        assert_eq!(cluster.session_count(), 1, "a dead-letter worker is no client");
     });
     cluster.stop();
     let cluster = node(&directory.0);
@@ -257,15 +257,15 @@ fn dead_messages_wait_through_a_restart_for_a_porter_that_has_stored_them() {
         let mut session = Session::open(&cluster);
         let place = session.declare_with("short-lived", true, &arguments).await;
         assert_eq!(session.status(place).await.leaving, 2);
-        // One porter after the other is told.
+        // One dead-letter worker after the other is told.
         for _ in 0..2 {
-            let mut porter = Session::open_porter(&cluster);
-            let (_, bodies) = porter.next_leaving().await;
+            let mut dead_letter_worker = Session::open_dead_letter_worker(&cluster);
+            let (_, bodies) = dead_letter_worker.next_leaving().await;
             assert_eq!(bodies, ["b", "c"]);
         }
-        let mut porter = Session::open_porter(&cluster);
-        porter.next_leaving().await;
-        porter.settle(place, 2..4, Outcome::DeadLettered).await;
+        let mut dead_letter_worker = Session::open_dead_letter_worker(&cluster);
+        dead_letter_worker.next_leaving().await;
+        dead_letter_worker.settle(place, 2..4, Outcome::DeadLettered).await;
         while session.status(place).await.leaving > 0 {}
         assert_eq!(session.status(place).await.counters.dead_lettered, 3);
     });
@@ -302,13 +302,13 @@ fn limits_priorities_and_counts_of_returns_are_there_after_a_restart() {
     let cluster = node(&directory.0);
     run(async {
         let mut session = Session::open(&cluster);
-        let mut porter = Session::open_porter(&cluster);
+        let mut dead_letter_worker = Session::open_dead_letter_worker(&cluster);
         let tried = session.declare_with("tried", true, &tried).await;
         session.attach(tried.1, tried.0, 1).await;
         assert_eq!(session.take(tried.0, 1).await[0].2, "poison");
         session.settle(tried, 1..2, Outcome::Requeue).await;
         assert_eq!(session.take(tried.0, 1).await[0].2, "fine", "the other came back too often");
-        let (leaving, bodies) = porter.next_leaving().await;
+        let (leaving, bodies) = dead_letter_worker.next_leaving().await;
         assert_eq!((leaving.reason, &bodies[0][..]), (Outcome::Exhausted, "poison"));
         let short = session.declare_with("short", true, &short).await;
         let status = session.status(short).await;

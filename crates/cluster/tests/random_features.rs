@@ -1,9 +1,8 @@
 //! A node with queues that have arguments, under random work, random timing and power cuts.
 //!
-//! The promises: what was confirmed is delivered, or given to the porter, or counted as dropped where
-//! nobody wants dead letters; nothing comes before its time; what was settled for good and logged never
-//! comes again; the books add up. Between steps the shard compares what it has with what it accounts
-//! (`Shard::check`).
+//! The promises: what was confirmed is delivered, or given to the dead-letter worker, or counted as dropped where
+//! nobody wants dead letters; nothing comes before its time; what was settled for good and logged never comes
+//! again; the books add up. Between steps the shard compares what it has with what it accounts (`Shard::check`).
 //!
 //! A failing run prints its seed; `CLUSTER_SEED=7 cargo test -p cluster --test random_features` runs it.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "this is test code")]
@@ -54,7 +53,7 @@ fn arguments(nth: usize) -> Vec<(&'static str, Value)> {
     }
 }
 
-/// Whether it keeps what is dead for the porter.
+/// Whether it keeps what is dead for the dead-letter worker.
 fn has_dead_letters(nth: usize) -> bool {
     matches!(nth, 0 | 1 | TRANSIENT)
 }
@@ -65,7 +64,7 @@ struct Message {
     queue: usize,
     is_confirmed: bool,
     due_ms: u64,
-    /// A consumer or the porter has had it.
+    /// A consumer or the dead-letter worker has had it.
     is_seen: bool,
     /// Settled for good; and logged.
     is_settled: bool,
@@ -113,7 +112,7 @@ impl World {
             let place = world.declare(nth);
             world.places.push(place);
         });
-        world.node().open_porter();
+        world.node().open_dead_letter_worker();
         world
     }
 
@@ -317,7 +316,7 @@ impl World {
         }
     }
 
-    /// A consumer or the porter has it.
+    /// A consumer or the dead-letter worker has it.
     fn saw(&mut self, lane: QueueId, got: &Got) {
         let now_ms = self.node().ms;
         let message = self.messages.get_mut(&number(got)).expect("it was published");
@@ -375,7 +374,7 @@ impl World {
             message.is_settled = false;
         }
         self.places[TRANSIENT] = self.declare(TRANSIENT);
-        self.node().open_porter();
+        self.node().open_dead_letter_worker();
         self.node().answers.retain(|(_, answer)| matches!(answer, Answer::Leaving(_)));
         self.hear();
     }
@@ -386,7 +385,7 @@ impl World {
         for session in std::mem::take(&mut self.consumers).into_keys() {
             self.node().inputs.push(Input::SessionGone { session });
         }
-        self.node().open_porter();
+        self.node().open_dead_letter_worker();
         self.rest();
         for nth in 0..QUEUES {
             self.sessions += 1;

@@ -295,9 +295,9 @@ async fn declare_on_first(
 fn queues_with_arguments_keep_what_they_promise_when_the_node_that_leads_them_goes() {
     let mut cluster = Cluster::new("arguments");
     let text = |text: &str| Value::LongStr(text.as_bytes().to_vec());
-    let (mut session, mut porter, places, published) = run(async {
+    let (mut session, mut dead_letter_worker, places, published) = run(async {
         let mut session = Session::open(cluster.node(2));
-        let porter = Session::open_porter(cluster.node(2));
+        let dead_letter_worker = Session::open_dead_letter_worker(cluster.node(2));
         let tried = [("x-queue-type", text("quorum")), ("x-delivery-limit", Value::I32(1))];
         let tried = declare_on_first(&cluster, &mut session, "tried", &tried).await;
         let urgent = [("x-max-priority", Value::I32(9))];
@@ -321,7 +321,7 @@ fn queues_with_arguments_keep_what_they_promise_when_the_node_that_leads_them_go
         let delayed = Attributes { delay_ms: Some(4000), ..none };
         session.publish_with(later, &delayed, "later").await;
         session.publish_with(short, &none, "short-lived").await;
-        (session, porter, (delivery, high, short, later), published)
+        (session, dead_letter_worker, (delivery, high, short, later), published)
     });
     cluster.stop(1);
     run(async {
@@ -342,11 +342,11 @@ fn queues_with_arguments_keep_what_they_promise_when_the_node_that_leads_them_go
             }
         };
         if new != 2 {
-            porter = Session::open_porter(cluster.node(new));
+            dead_letter_worker = Session::open_dead_letter_worker(cluster.node(new));
         }
         let mut left = Vec::new();
         while left.len() < 2 {
-            let Answer::Leaving(leaving) = porter.next().await else { continue };
+            let Answer::Leaving(leaving) = dead_letter_worker.next().await else { continue };
             left.push((leaving.queue, leaving.reason));
         }
         left.sort();

@@ -31,13 +31,13 @@ pub struct Features {
     /// Bytes of the bodies of ready messages.
     pub max_length_bytes: Option<u64>,
     pub overflow: Overflow,
-    /// Whether what is rejected, expires or overflows is handed to the porter; else it is dropped.
+    /// Whether what is rejected, expires or overflows is handed to the dead-letter worker; else it is dropped.
     pub dead_letters: bool,
     /// Highest priority: the queue has a lane for each from 0 on.
     pub max_priority: u8,
     /// One consumer at a time is served; the next when it is gone.
     pub single_active: bool,
-    /// How often a message may come back; the next time it is handed to the porter.
+    /// How often a message may come back; the next time it is handed to the dead-letter worker.
     pub delivery_limit: Option<u32>,
     /// Whether it is logged how often a message came back.
     pub counts_returns: bool,

@@ -206,7 +206,7 @@ impl World {
         }
     }
 
-    /// The porter has stored some of what leaves.
+    /// The dead-letter worker has stored some of what leaves.
     fn store(&mut self, count: u8) {
         for (queue, seq) in self.leaving.iter().take(usize::from(count)).copied() {
             let ranges = Ranges::from(seq..seq + 1);

@@ -82,8 +82,8 @@ pub(super) enum Event {
     Control,
     /// The operator looks what is to be done next.
     Operator,
-    /// The porter of a node asks again.
-    Porter {
+    /// The dead-letter worker of a node asks again.
+    DeadLetterWorker {
         node: usize,
     },
     /// The next harm.

@@ -4,9 +4,9 @@
 
 mod consumer;
 mod control;
+mod dead_letter;
 mod mover;
 pub(super) mod plans;
-mod porter;
 mod publisher;
 mod sweeper;
 mod visitor;
@@ -31,9 +31,9 @@ pub(super) use plans::{Kind, Plan};
 
 use consumer::Consumer;
 use control::Control;
+use dead_letter::DeadLetterWorker;
 use mover::Mover;
 use plans::{Changes, PUBLISHERS, ROVERS};
-use porter::Porter;
 use publisher::Publisher;
 use sweeper::Sweeper;
 use visitor::Visitor;
@@ -135,7 +135,7 @@ struct Home {
 pub(super) struct Clients {
     plans: Rc<[Plan]>,
     /// One of each node.
-    porters: Vec<Porter>,
+    dead_letter_workers: Vec<DeadLetterWorker>,
     publishers: Vec<Publisher>,
     consumers: Vec<Consumer>,
     visitors: Vec<Visitor>,
@@ -175,7 +175,7 @@ impl Clients {
             publishers: regular.chain(more).collect(),
             sweepers: purged.iter().map(|queue| Sweeper::new(&plans, *queue)).collect(),
             movers: moved.iter().map(|(from, to)| Mover::new(&plans, *from, to)).collect(),
-            porters: (0..nodes).map(|_| Porter::default()).collect(),
+            dead_letter_workers: (0..nodes).map(|_| DeadLetterWorker::default()).collect(),
             consumers,
             visitors: (0..VISITORS).map(Visitor::new).collect(),
             control: Control::new(&plans),
@@ -185,10 +185,14 @@ impl Clients {
         }
     }
 
-    /// The porter of `node` does what is due.
-    pub(super) fn porter_acts(&mut self, node: usize, outside: &mut Outside<'_>) {
+    /// The dead-letter worker of `node` does what is due.
+    pub(super) fn dead_letter_worker_acts(&mut self, node: usize, outside: &mut Outside<'_>) {
         if outside.is_reachable(node) {
-            self.porters[node].act(porter::home(node, outside), &self.plans, outside);
+            self.dead_letter_workers[node].act(
+                dead_letter::home(node, outside),
+                &self.plans,
+                outside,
+            );
         }
     }
 
@@ -263,9 +267,11 @@ impl Clients {
         outside: &mut Outside<'_>,
     ) {
         let node = home(session);
-        if session == Shard::porter(outside.nodes[node].id) && life == outside.nodes[node].lives {
-            let home = porter::home(node, outside);
-            return self.porters[node].answered(answer, home, &self.plans, outside);
+        if session == Shard::dead_letter_worker(outside.nodes[node].id)
+            && life == outside.nodes[node].lives
+        {
+            let home = dead_letter::home(node, outside);
+            return self.dead_letter_workers[node].answered(answer, home, &self.plans, outside);
         }
         match self.who(session, life) {
             Some(Who::Publisher(number)) => self.publishers[number].answered(answer, outside),
@@ -317,7 +323,7 @@ impl Clients {
             mover.disconnected(node, diary);
         }
         self.control.disconnected(node);
-        self.porters[node].end();
+        self.dead_letter_workers[node].end();
     }
 
     /// From now on no session ends by its client's will.

@@ -274,9 +274,9 @@ impl Life {
         }
     }
 
-    /// The node's porter is there.
-    pub(super) fn open_porter(&mut self) {
-        self.inboxes.iter_mut().for_each(|inbox| inbox.push(Input::PorterOpened));
+    /// The node's dead-letter worker is there.
+    pub(super) fn open_dead_letter_worker(&mut self) {
+        self.inboxes.iter_mut().for_each(|inbox| inbox.push(Input::DeadLetterWorkerOpened));
     }
 
     /// The session's task is gone without a word.

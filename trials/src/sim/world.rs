@@ -120,7 +120,7 @@ impl World {
             agenda.after(chance.within(0, 50_000), Event::Mover { number });
         }
         agenda.after(1_000, Event::Control);
-        (0..nodes).for_each(|node| agenda.after(1_000, Event::Porter { node }));
+        (0..nodes).for_each(|node| agenda.after(1_000, Event::DeadLetterWorker { node }));
         let mut network = network;
         (0..nodes).for_each(|node| network.set_mute(node, true));
         Self {
@@ -245,10 +245,10 @@ impl World {
                 self.ask_clients(Clients::control_acts);
             }
             Event::Operator => self.operate(),
-            Event::Porter { node } => {
+            Event::DeadLetterWorker { node } => {
                 let next = self.chance.within(20_000, 200_000);
                 self.agenda.after(next, event);
-                self.ask_clients(|clients, outside| clients.porter_acts(node, outside));
+                self.ask_clients(|clients, outside| clients.dead_letter_worker_acts(node, outside));
             }
             Event::Harm => self.harm(),
             Event::Undo { number } => self.undo(number),
@@ -593,7 +593,7 @@ impl World {
 
     fn started(&mut self, node: usize) {
         if let Some(life) = &mut self.nodes[node].life {
-            life.open_porter();
+            life.open_dead_letter_worker();
         }
         let now = self.nodes[node].now(self.agenda.now());
         let number = self.nodes[node].lives;

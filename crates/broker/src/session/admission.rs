@@ -8,7 +8,7 @@ use super::routes::Route;
 use super::tickets::ChannelRef;
 use super::trunk::{Trunk, Turn};
 use super::{Session, find};
-use crate::porter::{self, Forwarded};
+use crate::dead_letter::{self, Forwarded};
 
 impl Session {
     /// The queue has room for all that was asked about but those at the places in `refused`. None: it cannot
@@ -79,7 +79,7 @@ impl Trunk {
         let (catalog, time_ms) = (turn.view.catalog, self.time.ms_at(turn.now));
         let mut letter = Forwarded::default();
         let (queue, head) = (message.lane.base(), &message.head);
-        porter::forward(catalog, queue, Outcome::Overflowed, time_ms, head, &mut letter);
+        dead_letter::forward(catalog, queue, Outcome::Overflowed, time_ms, head, &mut letter);
         let route = Route::of(&letter.targets);
         self.put(turn, &route, &letter.asked, &[&letter.head], &message.body, None);
     }

@@ -35,7 +35,7 @@ impl Session {
                     self.admitted(turn, queue, Some(&refused));
                 }
             }
-            Answer::Leaving(_) => {} // The porter's.
+            Answer::Leaving(_) => {} // The dead-letter worker's.
             Answer::Stopping => {
                 let reason = "broker forced connection closure with reason 'shutdown'";
                 self.close_forced(turn, reason);

@@ -17,7 +17,7 @@ use crate::{auth, limits};
 /// What clients are told we are. They choose their manners by it, and know only one broker whose manners
 /// are ours: kombu, and so Celery, asks for a prefetch of the whole channel only where this is the product.
 const PRODUCT: &str = "RabbitMQ";
-/// The last of those that write `x-death` as `porter::deaths` does.
+/// The last of those that write `x-death` as `dead_letter::x_death` does.
 const COMPATIBLE_VERSION: &str = "3.12.14";
 /// Who we are: for people, no client decides anything by it.
 const PLATFORM: &str = concat!("Millrace ", env!("CARGO_PKG_VERSION"));

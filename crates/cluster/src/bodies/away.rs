@@ -1,5 +1,5 @@
-//! Dead messages that are with the porter: it keeps what it is given until that is stored, so no more is
-//! handed out while that is much.
+//! Dead messages that are with the dead-letter worker: it keeps what it is given until that is stored, so no more
+//! is handed out while that is much.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! Dead messages of one queue on their way to the porter, their bytes to be found.
+//! Dead messages of one queue on their way to the dead-letter worker, their bytes to be found.
 //!
 //! They go beside the deliveries: what a consumer waits for is not held up by them. Whatever is settled
 //! meanwhile does not leave any more, so all that waits here is alive.

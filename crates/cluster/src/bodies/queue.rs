@@ -21,7 +21,7 @@ pub(super) struct QueueBodies {
     /// One fetch at a time, for both. Each brings at least some of what it asks for first.
     pub(super) fetching: bool,
     is_turn_of_leaves: bool,
-    /// The porter has not too much already.
+    /// The dead-letter worker has not too much already.
     pub(super) may_leave: bool,
     /// Something in the outbox had to wait since it was empty.
     pub(super) has_waited: bool,

@@ -45,7 +45,7 @@ struct Toy {
     index: u64,
     sent: Vec<(ConsumerId, Range<u64>)>,
     fetches: Vec<Vec<FetchPart>>,
-    /// What the porter got.
+    /// What the dead-letter worker got.
     left: Vec<u64>,
 }
 
@@ -407,7 +407,7 @@ fn what_is_settled_does_not_leave_any_more() {
 }
 
 #[test]
-fn no_more_is_with_the_porter_than_it_is_to_keep() {
+fn no_more_is_with_the_dead_letter_worker_than_it_is_to_keep() {
     let mut toy = Toy::new();
     toy.consumers = 0;
     // Each takes more than so many bytes.

@@ -182,13 +182,13 @@ impl ClusterHandle {
         (session, AnswerReceiver { session, answers, node: Arc::clone(&self.node) })
     }
 
-    /// The session of this node's porter, and where it is told what leaves the queues that this node
+    /// The session of this node's dead-letter worker, and where it is told what leaves the queues that this node
     /// leads (`Answer::Leaving`). There is one at a time; dropping the receiver ends it.
-    pub fn open_porter(&self) -> (SessionId, AnswerReceiver) {
-        let session = Shard::porter(self.node.id);
+    pub fn open_dead_letter_worker(&self) -> (SessionId, AnswerReceiver) {
+        let session = Shard::dead_letter_worker(self.node.id);
         let answers = self.node.sessions.open(session);
         for shard in &self.node.shards {
-            shard.push(Input::PorterOpened);
+            shard.push(Input::DeadLetterWorkerOpened);
         }
         (session, AnswerReceiver { session, answers, node: Arc::clone(&self.node) })
     }
@@ -310,8 +310,9 @@ impl ClusterHandle {
 
     /// Open sessions of clients.
     pub fn session_count(&self) -> usize {
-        let has_porter = self.node.sessions.find(Shard::porter(self.node.id)).is_some();
-        self.node.sessions.count() - usize::from(has_porter)
+        let has_dead_letter_worker =
+            self.node.sessions.find(Shard::dead_letter_worker(self.node.id)).is_some();
+        self.node.sessions.count() - usize::from(has_dead_letter_worker)
     }
 
     /// Tells every session that the node is stopping.

@@ -159,7 +159,7 @@ impl Answers {
         if let Answer::Leaving(_) = answer
             && self.boxes.get(&session).is_some_and(|(known, _)| known.is_closed())
         {
-            // Another porter goes on under the same number.
+            // Another dead-letter worker goes on under the same number.
             self.boxes.remove(&session);
         }
         if let Some((_, waiting)) = self.boxes.get_mut(&session) {

@@ -31,7 +31,7 @@ pub(super) fn encode(out: &mut Gather, answer: &Answer) {
             unreachable!("the catalog's answer to {ticket:?} is given where it was asked")
         }
         Answer::Leaving(leaving) => {
-            unreachable!("a node's own porter takes what leaves {:?}", leaving.queue)
+            unreachable!("a node's own dead-letter worker takes what leaves {:?}", leaving.queue)
         }
         Answer::Admitted { ticket, refused } => {
             ticketed(out, ADMITTED, ticket.0);

@@ -35,9 +35,9 @@ pub enum Input {
     SessionGone {
         session: SessionId,
     },
-    /// The node's porter is there from now on: it is given what leaves the queues that are led here. It
-    /// goes as any session does.
-    PorterOpened,
+    /// The node's dead-letter worker is there from now on: it is given what leaves the queues that are led here.
+    /// It goes as any session does.
+    DeadLetterWorkerOpened,
     /// Everything appended up to `number` is synced; the places of the entries of that append.
     Synced {
         number: u64,

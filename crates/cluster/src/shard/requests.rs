@@ -311,9 +311,9 @@ impl Shard {
         self.forward(0, Input::SessionEnded { session, ticket, unused }, outputs);
     }
 
-    /// There is a porter from now on: it hears of everything that is to leave.
-    pub(super) fn open_porter(&mut self, outputs: &mut Vec<Output>) {
-        self.has_porter = true;
+    /// There is a dead-letter worker from now on: it hears of everything that is to leave.
+    pub(super) fn open_dead_letter_worker(&mut self, outputs: &mut Vec<Output>) {
+        self.has_dead_letter_worker = true;
         let local = self.local.iter().map(|local| local.group);
         let groups: Vec<GroupId> = self.groups.keys().copied().chain(local).collect();
         for group in groups {

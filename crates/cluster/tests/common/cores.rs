@@ -150,14 +150,14 @@ impl Cluster {
         self.up.contains(&(a, b))
     }
 
-    /// There is a porter on a node from now on.
-    pub(crate) fn open_porter(&mut self, node: NodeId) {
-        self.core(node).tell_all(|| Input::PorterOpened);
+    /// There is a dead-letter worker on a node from now on.
+    pub(crate) fn open_dead_letter_worker(&mut self, node: NodeId) {
+        self.core(node).tell_all(|| Input::DeadLetterWorkerOpened);
     }
 
-    /// There is a porter on every node from now on.
-    pub(crate) fn open_porters(&mut self) {
-        self.cores.iter_mut().for_each(|core| core.tell_all(|| Input::PorterOpened));
+    /// There is a dead-letter worker on every node from now on.
+    pub(crate) fn open_dead_letter_workers(&mut self) {
+        self.cores.iter_mut().for_each(|core| core.tell_all(|| Input::DeadLetterWorkerOpened));
     }
 
     /// A session says goodbye to every shard.

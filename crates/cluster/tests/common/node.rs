@@ -22,7 +22,7 @@ use wal::{Boot, Checkpoint, CommitBatch, Config, Error, Identity, Keeper, Reader
 pub(crate) const FILE_BYTES: u64 = 64 << 10;
 const NODE: NodeId = NodeId(1);
 /// Of this node.
-const PORTER: SessionId = SessionId(1 << 48);
+const DEAD_LETTER_WORKER: SessionId = SessionId(1 << 48);
 
 pub(crate) struct Fetch {
     pub(crate) group: GroupId,
@@ -395,20 +395,22 @@ impl Node {
         assert!(told.iter().any(is_confirmed), "not confirmed: {told:?}");
     }
 
-    /// There is a porter from now on.
-    pub(crate) fn open_porter(&mut self) {
-        self.inputs.push(Input::PorterOpened);
+    /// There is a dead-letter worker from now on.
+    pub(crate) fn open_dead_letter_worker(&mut self) {
+        self.inputs.push(Input::DeadLetterWorkerOpened);
         self.step();
     }
 
-    /// What the porter was given: reason, lane, and the messages.
+    /// What the dead-letter worker was given: reason, lane, and the messages.
     pub(crate) fn left(&mut self) -> Vec<(Outcome, QueueId, Vec<Got>)> {
         let mut left = Vec::new();
-        for answer in self.told(PORTER) {
-            let Answer::Leaving(leaving) = answer else { panic!("not the porter's: {answer:?}") };
+        for answer in self.told(DEAD_LETTER_WORKER) {
+            let Answer::Leaving(leaving) = answer else {
+                panic!("not the dead-letter worker's: {answer:?}")
+            };
             let Leaving { group, queue, reason, first_seq, count, bytes, time_ms } = leaving;
             assert!(time_ms.abs_diff(self.now().wall_ms) < 1000);
-            let consumer = ConsumerId { session: PORTER, number: 0 };
+            let consumer = ConsumerId { session: DEAD_LETTER_WORKER, number: 0 };
             let (redelivered, returns) = (false, 0);
             let as_delivery =
                 Delivery { group, queue, consumer, first_seq, count, redelivered, returns, bytes };
@@ -417,9 +419,9 @@ impl Node {
         left
     }
 
-    /// The porter has stored these.
+    /// The dead-letter worker has stored these.
     pub(crate) fn dead_lettered(&mut self, place: (QueueId, GroupId), seqs: std::ops::Range<u64>) {
-        let consumer = ConsumerId { session: PORTER, number: 0 };
+        let consumer = ConsumerId { session: DEAD_LETTER_WORKER, number: 0 };
         self.settle(consumer, place, seqs, Outcome::DeadLettered);
     }
 

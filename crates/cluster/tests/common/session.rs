@@ -25,9 +25,9 @@ impl Session {
         Self { cluster: cluster.clone(), id, answers, waiting: Vec::new() }
     }
 
-    /// The session of the node's porter.
-    pub(crate) fn open_porter(cluster: &ClusterHandle) -> Self {
-        let (id, answers) = cluster.open_porter();
+    /// The session of the node's dead-letter worker.
+    pub(crate) fn open_dead_letter_worker(cluster: &ClusterHandle) -> Self {
+        let (id, answers) = cluster.open_dead_letter_worker();
         Self { cluster: cluster.clone(), id, answers, waiting: Vec::new() }
     }
 

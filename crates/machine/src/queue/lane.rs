@@ -238,7 +238,7 @@ impl Lane {
         }
     }
 
-    /// Consumers see these no more; the porter does.
+    /// Consumers see these no more; the dead-letter worker does.
     fn begin_to_leave(&mut self, reason: Outcome, ranges: &Ranges, is_leading: bool) {
         let mut dead = ranges.intersect(&self.live);
         if let Some(extras) = &self.extras {

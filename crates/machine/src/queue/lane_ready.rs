@@ -1,4 +1,4 @@
-//! What of a lane is ready, on the leader: given out, given back, expired, handed to the porter.
+//! What of a lane is ready, on the leader: given out, given back, expired, handed to the dead-letter worker.
 
 use std::ops::Range;
 
@@ -205,7 +205,7 @@ impl Lane {
         [expires_ms, extras.delayed.next_due()].into_iter().flatten().min()
     }
 
-    /// Gives the porter what it may have.
+    /// Gives the dead-letter worker what it may have.
     pub(crate) fn hand_out(&mut self, effects: &mut Vec<Effect>) {
         let Some(extras) = &mut self.extras else { return };
         while let Some((reason, first_seq, count)) = extras.leaving.next() {

@@ -1,6 +1,6 @@
 //! Dead messages on their way out: stored elsewhere first, then gone.
 //!
-//! That they are dead, and why, is replicated. Which of them are out with the porter is not: a new
+//! That they are dead, and why, is replicated. Which of them are out with the dead-letter worker is not: a new
 //! leader hands all of them out again, so that each is stored at least once.
 
 use crate::command::Outcome;

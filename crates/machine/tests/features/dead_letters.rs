@@ -37,7 +37,7 @@ fn what_expires_and_what_overflows_leaves_with_its_reason() {
 }
 
 #[test]
-fn only_so_many_are_out_with_the_porter_and_all_come_again_when_it_does() {
+fn only_so_many_are_out_with_the_dead_letter_worker_and_all_come_again_when_it_does() {
     let mut group = Group::new(Features {
         dead_letters: true,
         message_ttl_ms: Some(10),

@@ -16,8 +16,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use banner::Banner;
+use broker::dead_letter::DeadLetterMetrics;
 use broker::io::first_user;
-use broker::porter::PorterMetrics;
 use cluster::{Cause, ClusterHandle, Failure, StartError};
 use port::Port;
 use told::{Ears, Told};
@@ -269,9 +269,10 @@ async fn listen_on(
         first_user::make(cluster, first_user).await?;
     }
     let (stop, stopped) = tokio::sync::watch::channel(false);
-    let dead_letters = Arc::new(PorterMetrics::default());
-    let porter = broker::io::porter::run(cluster.clone(), dead_letters.clone(), stopped.clone());
-    let porter = tokio::spawn(porter);
+    let dead_letters = Arc::new(DeadLetterMetrics::default());
+    let dead_letter_worker =
+        broker::io::dead_letter::run(cluster.clone(), dead_letters.clone(), stopped.clone());
+    let dead_letter_worker = tokio::spawn(dead_letter_worker);
     let serving = broker::io::listener::serve(listener, cluster.clone(), sessions, stopped);
     let serving = tokio::spawn(serving);
     announce(config, address, cluster);
@@ -291,7 +292,10 @@ async fn listen_on(
     // Connections are closed with 320 by their own tasks; the listener's task ends with the last.
     stop.send_replace(true);
     cluster.announce_stop();
-    if tokio::time::timeout(GOODBYE, async { tokio::join!(serving, porter) }).await.is_err() {
+    if tokio::time::timeout(GOODBYE, async { tokio::join!(serving, dead_letter_worker) })
+        .await
+        .is_err()
+    {
         tracing::warn!("some connections did not say goodbye in time");
     }
     served
@@ -356,7 +360,7 @@ fn announce(config: &Config, address: std::net::SocketAddr, cluster: &ClusterHan
 }
 
 /// What `kill -USR1` asks for: one line of JSON on standard error.
-fn tell_counters(cluster: &ClusterHandle, dead_letters: &PorterMetrics) {
+fn tell_counters(cluster: &ClusterHandle, dead_letters: &DeadLetterMetrics) {
     let counters = cluster.counters();
     let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     let peers = cluster.peer_counters().map(|peers| {

@@ -1,4 +1,4 @@
-//! A catalog, a porter, and a cluster whose answers the test gives.
+//! A catalog, a dead-letter worker, and a cluster whose answers the test gives.
 
 use std::time::Duration;
 
@@ -12,15 +12,15 @@ use machine::{
     Ranges, SessionId, SessionOwner, Value,
 };
 
-use super::super::{Input, Outputs, Porter};
+use super::super::{DeadLetterWorker, Input, Outputs};
 
 pub(super) const NODE: NodeId = NodeId(1);
-pub(super) const PORTER: SessionId = SessionId(77);
+pub(super) const DEAD_LETTER_WORKER: SessionId = SessionId(77);
 const OWNER: SessionOwner = SessionOwner { node: NODE, session: SessionId(1) };
 
 pub(super) struct World {
     pub(super) catalog: Catalog,
-    pub(super) porter: Porter,
+    pub(super) worker: DeadLetterWorker,
     pub(super) out: Outputs,
     pub(super) now: Duration,
     index: u64,
@@ -51,8 +51,9 @@ impl World {
     }
 
     fn with(catalog: Catalog) -> Self {
-        let (porter, out) = (Porter::new(PORTER, NODE, 1, APPEND_BYTES), Outputs::default());
-        Self { catalog, porter, out, now: Duration::ZERO, index: 0 }
+        let (worker, out) =
+            (DeadLetterWorker::new(DEAD_LETTER_WORKER, NODE, 1, APPEND_BYTES), Outputs::default());
+        Self { catalog, worker, out, now: Duration::ZERO, index: 0 }
     }
 
     pub(super) fn change(&mut self, command: CatalogCommand) -> CatalogReply {
@@ -125,7 +126,7 @@ impl World {
     }
 
     pub(super) fn step(&mut self, input: Input<'_>) {
-        self.porter.step(self.now, &self.catalog, input, &mut self.out);
+        self.worker.step(self.now, &self.catalog, input, &mut self.out);
     }
 
     pub(super) fn answer(&mut self, answer: Answer) {
@@ -200,7 +201,7 @@ impl World {
         loop {
             let appends = self.take_appends();
             if appends.is_empty() {
-                if self.porter.deadline() != Some(self.now) {
+                if self.worker.deadline() != Some(self.now) {
                     return all;
                 }
                 self.step(Input::DeadlinePassed);

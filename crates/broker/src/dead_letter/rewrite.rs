@@ -9,8 +9,8 @@ use amqp::{FieldWriter, Properties, TableRef, ValueRef};
 use bytes::{BufMut as _, BytesMut};
 use machine::Outcome;
 
-use super::deaths::{Deaths, REJECTED, Told, Trail, X_DEATH};
 use super::limits::LETTER_HEADERS_BYTES_MAX;
+use super::x_death::{Deaths, REJECTED, Told, Trail, X_DEATH};
 use crate::stored::{destination_texts, put_destination, short, split_head};
 
 const CC: &str = "CC";

@@ -1,4 +1,4 @@
-//! The porter's numbers for its questions.
+//! The dead-letter worker's numbers for its questions.
 
 use cluster::Ticket;
 

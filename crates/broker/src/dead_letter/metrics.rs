@@ -1,12 +1,12 @@
-//! Totals of the porter since the node started.
+//! Totals of the dead-letter worker since the node started.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::notices::Counts;
 
-/// Totals of a node's porter. A message is counted when it is sent on, again if that is done again.
+/// Totals of a node's dead-letter worker. A message is counted when it is sent on, again if that is done again.
 #[derive(Debug, Default)]
-pub struct PorterMetrics {
+pub struct DeadLetterMetrics {
     /// Messages that a consumer refused.
     pub rejected: AtomicU64,
     /// Messages whose time to live was over.
@@ -25,7 +25,7 @@ pub struct PorterMetrics {
     pub retries: AtomicU64,
 }
 
-impl PorterMetrics {
+impl DeadLetterMetrics {
     pub(crate) fn add(&self, counts: &Counts) {
         let [rejected, expired, maxlen, delivery_limit] = counts.dead;
         let pairs = [

@@ -1,4 +1,4 @@
-//! Every bound of the porter, with its unit.
+//! Every bound of the dead-letter worker, with its unit.
 
 use std::time::Duration;
 

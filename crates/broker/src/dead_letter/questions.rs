@@ -1,4 +1,4 @@
-//! What the porter asks of the catalog before it goes on: whether it is fresh, and queues that keep
+//! What the dead-letter worker asks of the catalog before it goes on: whether it is fresh, and queues that keep
 //! messages aside.
 
 use std::collections::BTreeMap;
@@ -61,7 +61,7 @@ impl<T> Questions<T> {
         if self.asked.is_none() && !self.rests {
             let ticket = tickets.issue();
             self.asked = Some((ticket, arrivals));
-            // Changes nothing: nothing is the porter's own.
+            // Changes nothing: nothing is the dead-letter worker's own.
             let SessionOwner { node, session } = self.owner;
             let command = CatalogCommand::SessionEnded { node, session };
             requests.push(Request::Catalog { ticket, command });

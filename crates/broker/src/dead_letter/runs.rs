@@ -1,4 +1,4 @@
-//! Runs of dead messages that the porter works on, until their queue may let go of them.
+//! Runs of dead messages that the dead-letter worker works on, until their queue may let go of them.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ struct Run {
     group: GroupId,
     queue: QueueId,
     ranges: Ranges,
-    /// Parcels with messages of it that are not logged, and the porter itself while it is at it.
+    /// Parcels with messages of it that are not logged, and the dead-letter worker itself while it is at it.
     waits_for: u32,
 }
 
@@ -22,13 +22,13 @@ struct Run {
 pub(super) struct Runs {
     open: BTreeMap<RunNumber, Run>,
     last: RunNumber,
-    /// What the porter has of each lane: what a leader hands out again is not sent twice.
+    /// What the dead-letter worker has of each lane: what a leader hands out again is not sent twice.
     taken: BTreeMap<QueueId, Ranges>,
     settled: BTreeMap<(GroupId, QueueId), Ranges>,
 }
 
 impl Runs {
-    /// What of `leaving` the porter has not got yet, which it has now.
+    /// What of `leaving` the dead-letter worker has not got yet, which it has now.
     pub(super) fn take(&mut self, leaving: &Leaving) -> Ranges {
         let range = leaving.first_seq..leaving.first_seq + u64::from(leaving.count);
         let mut fresh = Ranges::from(range.clone());
@@ -54,7 +54,7 @@ impl Runs {
         }
     }
 
-    /// One parcel less, or the porter is through.
+    /// One parcel less, or the dead-letter worker is through.
     pub(super) fn pass(&mut self, number: RunNumber) {
         let Some(run) = self.open.get_mut(&number) else { return };
         run.waits_for -= 1;

@@ -1,4 +1,4 @@
-//! What the porter does with what leaves.
+//! What the dead-letter worker does with what leaves.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use machine::{
 };
 
 use super::super::{Fate, Forwarded, Input, forward, limits};
-use super::world::{PORTER, Stored, World, head, head_with, text};
+use super::world::{DEAD_LETTER_WORKER, Stored, World, head, head_with, text};
 use crate::stored::{destination_texts, split_head};
 
 fn none() -> Arguments {
@@ -49,7 +49,7 @@ fn a_source_lets_go_only_when_every_target_has_it() {
     assert_eq!(world.take_settles(), []);
     world.answer(Answer::Appended { ticket: appends[0].0 });
     assert_eq!(world.take_settles(), [(source, Ranges::from(5..7))]);
-    assert!(world.porter.deadline().is_none());
+    assert!(world.worker.deadline().is_none());
 }
 
 #[test]
@@ -66,7 +66,7 @@ fn what_a_group_does_not_take_is_sent_to_it_again_and_again_in_order() {
     world.leave(source, Outcome::Expired, 3, &["c"]);
     assert_eq!(world.take_appends(), [], "the group rests");
     for _ in 0..3 {
-        assert!(world.porter.deadline().is_some());
+        assert!(world.worker.deadline().is_some());
         world.later(limits::RETRY);
         let appends = world.take_appends();
         let all: Vec<Stored> = appends.iter().flat_map(|(_, stored)| stored.clone()).collect();
@@ -80,7 +80,7 @@ fn what_a_group_does_not_take_is_sent_to_it_again_and_again_in_order() {
     world.later(limits::RETRY);
     assert_eq!(bodies(&world.carry()), ["a", "b", "c"]);
     assert_eq!(world.take_settles().len(), 3);
-    assert_eq!(world.porter.take_counts().retries, 12);
+    assert_eq!(world.worker.take_counts().retries, 12);
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn a_group_that_takes_nothing_does_not_hold_others_up() {
 }
 
 #[test]
-fn what_is_with_the_porter_when_its_queue_goes_is_stored_all_the_same() {
+fn what_is_with_the_dead_letter_worker_when_its_queue_goes_is_stored_all_the_same() {
     let mut world = World::of_two_nodes();
     let source = world.source("source", "", Some("target"));
     world.leave(source, Outcome::Rejected, 1, &["a"]);
@@ -134,7 +134,7 @@ fn letters_for_a_queue_that_is_gone_for_good_are_not_sent_for_ever() {
     let (ticket, _) = world.take_appends().remove(0);
     world.answer(Answer::AppendFailed { ticket });
     assert_eq!(world.take_settles(), [(source, Ranges::from(1..2))]);
-    assert_eq!(world.porter.deadline(), None);
+    assert_eq!(world.worker.deadline(), None);
 }
 
 #[test]
@@ -187,7 +187,7 @@ fn letters_that_nobody_takes_are_dropped_counted_and_told_of_once() {
     }
     assert_eq!(world.take_appends(), []);
     assert_eq!(world.take_settles().len(), 6);
-    let counts = world.porter.take_counts();
+    let counts = world.worker.take_counts();
     assert_eq!((counts.unroutable, counts.dead), (6, [3, 3, 0, 0]));
     let told: Vec<_> = world.out.notices.drain(..).map(|notice| notice.fate).collect();
     assert_eq!(told, [Fate::Unroutable, Fate::NoExchange]);
@@ -261,7 +261,7 @@ fn messages_that_came_back_too_often_are_set_aside_if_nobody_said_where_they_go(
     assert!(all.iter().all(|stored| stored.queues == [aside]));
     assert_eq!(destination(&all[0]), (String::new(), "jobs.dead".to_owned()));
     assert_eq!(world.take_settles().len(), 1);
-    assert_eq!(world.porter.take_counts().aside, 2);
+    assert_eq!(world.worker.take_counts().aside, 2);
     assert_eq!(world.out.notices.pop().unwrap().fate, Fate::Aside);
 }
 
@@ -325,7 +325,7 @@ fn a_letter_is_routed_by_the_headers_that_tell_of_its_death() {
     world.leave(source, Outcome::Expired, 1, &["late"]);
     world.leave(source, Outcome::Rejected, 2, &["refused"]);
     assert_eq!(bodies(&world.carry()), ["late"]);
-    assert_eq!(world.porter.take_counts().unroutable, 1);
+    assert_eq!(world.worker.take_counts().unroutable, 1);
 }
 
 #[test]
@@ -389,7 +389,7 @@ fn a_letter_that_would_go_round_without_anybody_refusing_it_is_dropped() {
     assert_eq!(world.carry(), []);
     world.leave(source, Outcome::Rejected, 3, &["c"]);
     assert_eq!(world.carry().remove(0).queues, [source], "who refuses wants it again");
-    assert_eq!(world.porter.take_counts().cycles, 1);
+    assert_eq!(world.worker.take_counts().cycles, 1);
     assert_eq!(world.take_settles().len(), 3);
 }
 
@@ -446,7 +446,7 @@ fn a_cycle_longer_than_its_record_ends_all_the_same() {
         (at, hops) = (next, hops + 1);
     }
     assert_eq!(hops, limits::DEATHS_MAX, "as far as all of its way is known");
-    assert_eq!(world.porter.take_counts().cycles, 1);
+    assert_eq!(world.worker.take_counts().cycles, 1);
     let queue = ring[limits::DEATHS_MAX];
     assert!(died(&mut world, queue, Outcome::Rejected, at).is_some(), "who refuses knows it");
 }
@@ -461,7 +461,7 @@ fn a_message_without_room_for_its_deaths_does_not_go_round_either() {
     let headers = Some(TableRef::validate(&table).unwrap());
     let full = head_with("", "ring-0", &Properties { headers, ..Properties::default() });
     assert_eq!(died(&mut world, ring[0], Outcome::Expired, full.clone()), None);
-    assert_eq!(world.porter.take_counts().cycles, 1);
+    assert_eq!(world.worker.take_counts().cycles, 1);
     assert!(died(&mut world, ring[0], Outcome::Rejected, full.clone()).is_some());
     let before_end = expiring(&mut world, "before", "end");
     let kept = died(&mut world, before_end, Outcome::Expired, full);
@@ -501,28 +501,28 @@ fn a_step_ends_after_so_many_messages_and_the_next_goes_on() {
     world.leave(source, Outcome::Rejected, 1, &numbers);
     let first: usize = world.take_appends().iter().map(|(_, stored)| stored.len()).sum();
     assert_eq!(first, limits::STEP_MESSAGES as usize);
-    assert_eq!(world.porter.deadline(), Some(world.now));
+    assert_eq!(world.worker.deadline(), Some(world.now));
     assert_eq!(bodies(&world.carry()), numbers[first..]);
-    assert_eq!(world.porter.deadline(), None);
-    assert_eq!(world.porter.take_counts().dead, [u64::from(all), 0, 0, 0]);
+    assert_eq!(world.worker.deadline(), None);
+    assert_eq!(world.worker.take_counts().dead, [u64::from(all), 0, 0, 0]);
 }
 
 #[test]
-fn a_porter_that_is_stopped_begins_nothing_and_ends_what_it_began() {
+fn a_dead_letter_worker_that_is_stopped_begins_nothing_and_ends_what_it_began() {
     let mut world = World::new();
     let source = world.source("source", "", Some("target"));
     world.queue("target", none());
     world.leave(source, Outcome::Rejected, 1, &["a"]);
     world.step(Input::Stop);
     world.leave(source, Outcome::Rejected, 2, &["b"]);
-    assert!(!world.porter.is_done());
+    assert!(!world.worker.is_done());
     assert_eq!(bodies(&world.carry()), ["a"]);
     assert_eq!(world.take_settles(), [(source, Ranges::from(1..2))]);
-    assert!(world.porter.is_done());
-    assert_eq!(world.porter.deadline(), None);
+    assert!(world.worker.is_done());
+    assert_eq!(world.worker.deadline(), None);
     world.later(Duration::from_secs(60));
     assert!(world.out.requests.is_empty());
-    let _ = PORTER;
+    let _ = DEAD_LETTER_WORKER;
 }
 
 #[test]

@@ -6,9 +6,9 @@ use machine::Outcome;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::super::address::aside_of;
-use super::super::letter::{Death, write_letter};
 use super::super::limits;
+use super::super::rewrite::{Death, write_letter};
+use super::super::route::aside_of;
 use super::world::head_with;
 use crate::stored::split_head;
 

@@ -1,27 +1,26 @@
 //! Carries dead messages from their queues to where they go.
 //!
 //! ```text
-//!   leader ──Leaving──> porter ──Append──> groups of the targets ──Appended──> porter ──Settle──> leader
+//!   leader ──Leaving──> worker ──Append──> groups of the targets ──Appended──> worker ──Settle──> leader
 //! ```
 //!
-//! Every node has one: a session that nobody is connected to. A leader gives its own node's porter what
-//! is dead in its queues; the porter makes dead letters of it (`letter`), finds where they go (`address`)
-//! and appends them there (`outgoing`). Only when all of them are logged does it tell the source
-//! (`runs`): a crash in between repeats some, and loses none. It is a core: its shell is `io::porter`;
-//! the simulator runs it, too.
+//! Every node has a dead-letter worker: a session that nobody is connected to. A leader gives the worker of its own
+//! node what is dead in its queues. The worker makes dead letters of it (`rewrite`), finds where they go (`route`) and
+//! appends them there (`outgoing`). Only when all of them are logged does it tell the source (`runs`): a crash in
+//! between repeats some, and loses none. It is a core: its shell is `io::dead_letter`; the simulator runs it, too.
 
-mod address;
-mod deaths;
-mod letter;
 pub mod limits;
 mod metrics;
 mod notices;
 mod outgoing;
 mod questions;
+mod rewrite;
+mod route;
 mod runs;
 #[cfg(test)]
 mod tests;
 mod tickets;
+mod x_death;
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -29,17 +28,17 @@ use std::time::Duration;
 use cluster::{Answer, Leaving, Request, Ticket};
 use machine::{Catalog, Messages, NodeId, QueueId, Ranges, SessionId, SessionOwner};
 
-pub(crate) use self::address::{Fate, Forwarded, forward};
-use self::address::{NoOrigin, NoSource, Origin, Source};
-pub use self::metrics::PorterMetrics;
+pub use self::metrics::DeadLetterMetrics;
 use self::notices::Notices;
 pub(crate) use self::notices::{Counts, Notice};
 use self::outgoing::{Outgoing, RunNumber};
 use self::questions::{Questions, Resolved};
+pub(crate) use self::route::{Fate, Forwarded, forward};
+use self::route::{NoOrigin, NoSource, Origin, Source};
 use self::runs::Runs;
 use self::tickets::Tickets;
 
-/// What happens to a porter.
+/// What happens to a dead-letter worker.
 #[derive(Debug)]
 pub enum Input<'a> {
     /// What the cluster says. What is taken is drained.
@@ -50,7 +49,7 @@ pub enum Input<'a> {
     Stop,
 }
 
-/// What a porter wants done. The shell empties it.
+/// What a dead-letter worker wants done. The shell empties it.
 #[derive(Debug, Default)]
 pub struct Outputs {
     /// For the cluster, in order.
@@ -65,7 +64,7 @@ struct Task {
     leaving: Leaving,
     /// Found when they came: their queue may go before they do.
     source: Option<Source>,
-    /// Which of them: the porter may have had the others already.
+    /// Which of them: the dead-letter worker may have had the others already.
     ranges: Ranges,
     /// Tasks that came later have greater numbers.
     arrival: u64,
@@ -74,9 +73,9 @@ struct Task {
     run: Option<RunNumber>,
 }
 
-/// The porter of a node.
+/// The dead-letter worker of a node.
 #[derive(Debug)]
-pub struct Porter {
+pub struct DeadLetterWorker {
     session: SessionId,
     tickets: Tickets,
     /// Not begun, or in the middle: in order.
@@ -99,7 +98,7 @@ pub struct Porter {
     is_stopping: bool,
 }
 
-impl Porter {
+impl DeadLetterWorker {
     /// `chance` is drawn for exchanges that choose by it; past `append_bytes` the next letter begins another append.
     pub fn new(session: SessionId, node: NodeId, chance: u64, append_bytes: usize) -> Self {
         Self {
@@ -122,8 +121,8 @@ impl Porter {
         }
     }
 
-    /// Does what follows from `input`. `now` counts from when the porter was made, as all its times do;
-    /// `catalog` is this node's applied copy.
+    /// Does what follows from `input`. `now` counts from when the worker was made, as all its times do; `catalog` is
+    /// this node's applied copy.
     pub fn step(&mut self, now: Duration, catalog: &Catalog, input: Input<'_>, out: &mut Outputs) {
         match input {
             Input::Answered(answers) => {
@@ -156,7 +155,7 @@ impl Porter {
         self.runs.flush(self.session, &mut out.requests);
     }
 
-    /// When the porter wants `Input::DeadlinePassed` at the latest.
+    /// When the dead-letter worker wants `Input::DeadlinePassed` at the latest.
     pub fn deadline(&self) -> Option<Duration> {
         [self.goes_on_at, self.later_at, self.outgoing.deadline()].into_iter().flatten().min()
     }
@@ -200,7 +199,7 @@ impl Porter {
             }
             Answer::Catalog { ticket, .. } => self.resolved(now, catalog, ticket, true),
             Answer::Stopping => self.stop(),
-            // Nothing that a porter asks for.
+            // Nothing that a dead-letter worker asks for.
             Answer::Attached { .. }
             | Answer::Detached { .. }
             | Answer::Delivered(_)

@@ -1,11 +1,11 @@
-//! What the porter counts, and what it tells the node's log: rarely, however much happens.
+//! What the dead-letter worker counts, and what it tells the node's log: rarely, however much happens.
 
 use std::time::Duration;
 
 use machine::Outcome;
 
-use super::address::{Fate, Origin};
 use super::limits::NOTICE_INTERVAL;
+use super::route::{Fate, Origin};
 
 /// Something an operator should know of.
 #[derive(Clone, Debug, PartialEq, Eq)]

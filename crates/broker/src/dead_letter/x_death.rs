@@ -6,8 +6,8 @@
 
 use amqp::{ElementWriter, FieldWriter, TableRef, ValueRef};
 
-use super::letter::Death;
 use super::limits;
+use super::rewrite::Death;
 use crate::session::attributes::integer;
 
 pub(super) const X_DEATH: &str = "x-death";

@@ -1,8 +1,8 @@
-//! A node's porter: the broker's own, given what its node's shards tell it.
+//! A node's dead-letter worker: the broker's own, given what its node's shards tell it.
 
 use std::time::Duration;
 
-use broker::porter::{Input, Outputs, Porter as Core};
+use broker::dead_letter::{DeadLetterWorker as Core, Input, Outputs};
 use cluster::shard::Shard;
 use cluster::{Answer, Leaving};
 use machine::{Messages, Outcome, QueueId};
@@ -16,14 +16,14 @@ const APPEND_BYTES: usize = 4 << 10;
 
 /// Of one node. What it has in hand goes with the node's process, and comes again.
 #[derive(Default)]
-pub(super) struct Porter {
+pub(super) struct DeadLetterWorker {
     /// Of the process that runs.
     core: Option<Core>,
     /// What left queues that the node's catalog does not know yet, and is to be written down once it does.
     unnamed: Vec<(QueueId, Why, Vec<String>)>,
 }
 
-impl Porter {
+impl DeadLetterWorker {
     /// Does what is due.
     pub(super) fn act(&mut self, home: Home, plans: &[Plan], outside: &mut Outside<'_>) {
         let now = Duration::from_micros(outside.now);
@@ -72,7 +72,8 @@ impl Porter {
         self.unnamed.push((leaving.queue.base(), why, ids));
     }
 
-    /// Who died in which queue, before any of it can arrive elsewhere: the porter waits for the catalog, too.
+    /// Who died in which queue, before any of it can arrive elsewhere: the dead-letter worker waits for the
+    /// catalog, too.
     fn write_down(&mut self, home: Home, plans: &[Plan], outside: &mut Outside<'_>) {
         for (queue, why, ids) in std::mem::take(&mut self.unnamed) {
             let Some(name) = outside.queue_name(home, queue) else {
@@ -80,11 +81,13 @@ impl Porter {
                 continue;
             };
             if !plans.iter().any(|plan| plan.name == name && plan.dead().is_some()) {
-                let text = format!("the porter was given messages of {name}, which has no letters");
-                outside.diary.saw("porter", What::Protocol { text });
+                let text = format!(
+                    "the dead-letter worker was given messages of {name}, which has no letters"
+                );
+                outside.diary.saw("dead-letter worker", What::Protocol { text });
             }
             for m in ids {
-                outside.diary.saw("porter", What::Died { q: name.clone(), m, why });
+                outside.diary.saw("dead-letter worker", What::Died { q: name.clone(), m, why });
             }
         }
     }
@@ -95,8 +98,8 @@ impl Porter {
     }
 }
 
-/// The porter's session on a node.
+/// The dead-letter worker's session on a node.
 pub(super) fn home(node: usize, outside: &Outside<'_>) -> Home {
     let found = &outside.nodes[node];
-    Home { node, life: found.lives, session: Shard::porter(found.id) }
+    Home { node, life: found.lives, session: Shard::dead_letter_worker(found.id) }
 }

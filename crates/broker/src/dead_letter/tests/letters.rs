@@ -3,7 +3,7 @@
 use bytes::BytesMut;
 use machine::Outcome;
 
-use super::super::letter::{Death, write_letter};
+use super::super::rewrite::{Death, write_letter};
 use crate::stored::{destination_texts, split_head};
 
 const RECORDED: &str = include_str!("letters.txt");

@@ -1,5 +1,5 @@
-//! Drives the porter of a node: what leaves the queues that the node leads, as long as the node runs.
-//! Decides nothing: every decision is `Porter::step`'s.
+//! Drives the dead-letter worker of a node: what leaves the queues that the node leads, as long as the node runs.
+//! Decides nothing: every decision is `DeadLetterWorker::step`'s.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -7,8 +7,10 @@ use std::time::{Duration, Instant};
 use cluster::ClusterHandle;
 use tokio::sync::watch;
 
+use crate::dead_letter::{
+    DeadLetterMetrics, DeadLetterWorker, Fate, Input, Notice, Outputs, limits,
+};
 use crate::limits::APPEND_BYTES;
-use crate::porter::{Fate, Input, Notice, Outputs, Porter, PorterMetrics, limits};
 
 /// How long it sleeps with nothing to wait for.
 const IDLE: Duration = Duration::from_secs(3600);
@@ -16,13 +18,13 @@ const IDLE: Duration = Duration::from_secs(3600);
 /// Carries dead messages until `stop` says true or the node is gone. To be run once on every node.
 pub async fn run(
     cluster: ClusterHandle,
-    metrics: Arc<PorterMetrics>,
+    metrics: Arc<DeadLetterMetrics>,
     mut stop: watch::Receiver<bool>,
 ) {
-    let (session, mut answers) = cluster.open_porter();
+    let (session, mut answers) = cluster.open_dead_letter_worker();
     let started = Instant::now();
     let chance = std::process::id().into();
-    let mut porter = Porter::new(session, cluster.node(), chance, APPEND_BYTES);
+    let mut worker = DeadLetterWorker::new(session, cluster.node(), chance, APPEND_BYTES);
     let mut out = Outputs::default();
     let mut answered = Vec::new();
     let mut stop_by = None;
@@ -30,7 +32,7 @@ pub async fn run(
         return;
     }
     loop {
-        let wanted = [porter.deadline(), stop_by].into_iter().flatten().min();
+        let wanted = [worker.deadline(), stop_by].into_iter().flatten().min();
         let wanted = started + wanted.unwrap_or_else(|| started.elapsed() + IDLE);
         let input = tokio::select! {
             is_open = answers.recv(&mut answered) => match is_open {
@@ -46,15 +48,15 @@ pub async fn run(
         let now = started.elapsed();
         {
             let catalog = cluster.catalog();
-            porter.step(now, &catalog, input, &mut out);
+            worker.step(now, &catalog, input, &mut out);
         }
-        metrics.add(&porter.take_counts());
+        metrics.add(&worker.take_counts());
         out.notices.drain(..).for_each(|notice| tell(&notice));
         if !out.requests.is_empty() && !cluster.submit(session, &mut out.requests).await {
             return;
         }
-        if porter.is_done() || stop_by.is_some_and(|at| now >= at) {
-            tracing::debug!(seconds = now.as_secs(), "the porter has stopped");
+        if worker.is_done() || stop_by.is_some_and(|at| now >= at) {
+            tracing::debug!(seconds = now.as_secs(), "the dead-letter worker has stopped");
             return;
         }
     }

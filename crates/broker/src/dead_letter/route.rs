@@ -12,7 +12,7 @@ use machine::{
 };
 use sha2::{Digest as _, Sha256};
 
-use super::letter::{Death, Letter, write_letter};
+use super::rewrite::{Death, Letter, write_letter};
 use crate::session::attributes::Asked;
 use crate::session::values::view;
 
