@@ -19,12 +19,11 @@ use client::Chance;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::chaos::Failure;
-use crate::chaos::broker::{Broker, Kind, Setup};
+use crate::chaos::broker::{Broker, Kind, START_MAX, Setup};
 use crate::ports;
 
 /// How long everything may take to come right after the last harm.
 const HEALED_MAX: Duration = Duration::from_secs(180);
-const START_MAX: Duration = Duration::from_secs(60);
 /// The queue that jobs are published to.
 const QUEUE: &str = "soak";
 

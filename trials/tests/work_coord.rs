@@ -14,16 +14,13 @@ mod support {
 }
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use support::{coord, millrace};
 use trials::chaos::Failure;
-use trials::chaos::broker::Kind;
+use trials::chaos::broker::{Kind, START_MAX};
 use trials::redis_server::RedisServer;
 use trials::relay::broker_in;
 use worker::io::coord::{Broker, Queues};
-
-const READY_MAX: Duration = Duration::from_secs(90);
 
 #[test]
 fn millrace_keeps_what_workers_agree_on() {
@@ -63,7 +60,7 @@ fn amqp(kind: Kind, word: &str) {
     };
     let data = Dir(broker.setup.data.clone());
     broker.start().unwrap();
-    broker.wait_ready(READY_MAX).unwrap();
+    broker.wait_ready(START_MAX).unwrap();
     let url = format!("amqp://guest:guest@{}/%2F", broker.setup.address());
     all(Broker::Amqp { url: url.parse().unwrap() });
     broker.kill().unwrap();

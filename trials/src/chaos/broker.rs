@@ -12,6 +12,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::Failure;
 use super::net::{self, PEER_PORT, host};
+use crate::ladder::usage::cpu_of_tree;
 use crate::ports;
 
 /// Whose broker it is. The other one is a reference: the harness itself is tried on it.
@@ -54,6 +55,10 @@ pub struct Broker {
     started: Instant,
 }
 
+/// For how long a broker may start that holds little. RabbitMQ needs 10 seconds where it has a processor for itself, and
+/// took 90 beside trials that made file systems.
+pub const START_MAX: Duration = Duration::from_secs(240);
+
 const PROBE: Duration = Duration::from_millis(500);
 const PAUSE: Duration = Duration::from_millis(5);
 
@@ -90,10 +95,19 @@ impl Broker {
                 return Ok(self.started.elapsed());
             }
             if self.started.elapsed() > within {
-                return Err(Failure::Broken(format!("the broker is not ready after {within:?}")));
+                return Err(self.not_ready(within));
             }
             std::thread::sleep(PAUSE);
         }
+    }
+
+    /// Tells a broker that stands still from one that had no processor.
+    fn not_ready(&self, within: Duration) -> Failure {
+        let used = self.pid().map_or(0.0, cpu_of_tree);
+        let last = tail(&self.setup.log);
+        Failure::Broken(format!(
+            "the broker is not ready after {within:?}, of which it had a processor for {used:.1} s\n{last}"
+        ))
     }
 
     /// How the process ended, if it did. It is gone then.

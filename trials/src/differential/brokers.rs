@@ -9,14 +9,12 @@ use std::time::Duration;
 
 use super::Pair;
 use crate::chaos::Failure;
-use crate::chaos::broker::{Broker, Kind, Setup};
+use crate::chaos::broker::{Broker, Kind, START_MAX, Setup};
 use crate::ports;
 
 /// Where Debian's package has the broker.
 const RABBITMQ: &str = "/usr/lib/rabbitmq/bin/rabbitmq-server";
 const MEMORY: &str = "/dev/shm";
-/// How long a broker may take until it answers.
-const START_MAX: Duration = Duration::from_secs(90);
 const STOP_MAX: Duration = Duration::from_secs(30);
 
 /// Brokers that run while this lives.

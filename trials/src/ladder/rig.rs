@@ -13,12 +13,11 @@ use super::queue::Queue;
 use super::table::Table;
 use super::usage::{cpu_of_process, cpu_of_tree};
 use crate::chaos::Failure;
-use crate::chaos::broker::{Broker, Kind, Setup};
+use crate::chaos::broker::{Broker, Kind, START_MAX, Setup};
 use crate::ports;
 use crate::postgres::{self, Postgres};
 
-/// How long a broker may take until it answers, and to stop.
-const START_MAX: Duration = Duration::from_secs(90);
+/// How long a broker may take to stop.
 const STOP_MAX: Duration = Duration::from_secs(30);
 /// A database with a fair share of the machine's memory. Nothing vacuums in the middle of a run of a few
 /// seconds; what makes it durable keeps its default, which is on.

@@ -2,12 +2,11 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
 use tokio::runtime::Runtime;
 
 use crate::chaos::Failure;
-use crate::chaos::broker::{Broker, Kind, Setup};
+use crate::chaos::broker::{Broker, Kind, START_MAX, Setup};
 use crate::ports;
 use crate::postgres::{self, Options, Postgres};
 
@@ -15,7 +14,6 @@ use crate::postgres::{self, Options, Postgres};
 const RABBITMQ: &str = "/usr/lib/rabbitmq/bin/rabbitmq-server";
 const RABBITMQCTL: &str = "/usr/lib/rabbitmq/bin/rabbitmqctl";
 const MEMORY: &str = "/dev/shm";
-const BROKER_START_MAX: Duration = Duration::from_secs(240);
 
 /// What the errors of a database mean for a trial.
 impl From<postgres::Error> for Failure {
@@ -85,7 +83,7 @@ impl Stage {
         std::fs::create_dir_all(&dir)?;
         let mut broker = broker_in(kind, millrace, &dir, &name, settings)?;
         broker.start()?;
-        broker.wait_ready(BROKER_START_MAX)?;
+        broker.wait_ready(START_MAX)?;
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         Ok(Self {
@@ -105,7 +103,7 @@ impl Stage {
     /// It does not come up.
     pub fn start_broker(&mut self) -> Result<(), Failure> {
         self.broker.start()?;
-        self.broker.wait_ready(BROKER_START_MAX).map(drop)
+        self.broker.wait_ready(START_MAX).map(drop)
     }
 
     /// What it wrote stays when it ends.

@@ -9,10 +9,9 @@ use std::time::Duration;
 
 use super::Options;
 use crate::chaos::Failure;
-use crate::chaos::broker::{Broker, Kind, Setup};
+use crate::chaos::broker::{Broker, Kind, START_MAX, Setup};
 use crate::ports;
 
-const READY_MAX: Duration = Duration::from_secs(90);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 const STOP_MAX: Duration = Duration::from_secs(30);
 
@@ -52,7 +51,7 @@ impl Fortress {
         });
         std::fs::create_dir_all(&broker.setup.data)?;
         broker.start()?;
-        broker.wait_ready(READY_MAX)?;
+        broker.wait_ready(START_MAX)?;
         let (now_mb, peak_mb) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         let is_over = Arc::new(AtomicBool::new(false));
         let pid = broker.working_pid().unwrap_or_default();

@@ -7,11 +7,9 @@ use std::time::{Duration, Instant};
 
 use super::Options;
 use crate::chaos::Failure;
-use crate::chaos::broker::{Broker, Kind, Setup};
+use crate::chaos::broker::{Broker, Kind, START_MAX, Setup};
 use crate::ports;
 use crate::postgres::{self, Postgres};
-
-const START_MAX: Duration = Duration::from_secs(90);
 
 /// Where the jobs wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -18,7 +18,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use trials::chaos::Failure;
-use trials::chaos::broker::{Broker, Kind};
+use trials::chaos::broker::{Broker, Kind, START_MAX};
 use worker::io::source::amqp::Amqp;
 use worker::io::source::{Link, News, Order, Source};
 use worker::source::amqp::Settings;
@@ -28,7 +28,6 @@ use worker::{Error, Job, Receipt, Settled, Settlement};
 #[path = "millrace.rs"]
 mod millrace;
 
-const READY_MAX: Duration = Duration::from_secs(90);
 /// For how long anything is waited for.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
@@ -57,7 +56,7 @@ impl Stage {
             Err(failure) => panic!("{failure}"),
         };
         broker.start().unwrap();
-        broker.wait_ready(READY_MAX).unwrap();
+        broker.wait_ready(START_MAX).unwrap();
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
         Some(Self { broker, kind, runtime: runtime.unwrap(), dir })
@@ -70,7 +69,7 @@ impl Stage {
 
     pub(crate) fn revive(&mut self) {
         self.broker.start().unwrap();
-        self.broker.wait_ready(READY_MAX).unwrap();
+        self.broker.wait_ready(START_MAX).unwrap();
     }
 
     pub(crate) fn url(&self) -> String {
