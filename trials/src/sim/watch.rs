@@ -282,7 +282,10 @@ impl Watch {
         }
     }
 
-    /// What `node` says must not be more than what its disk knows.
+    /// What `node` says must not be more than what its disk knows. What it says late in a term that its disk has left is
+    /// as if it had been long under way: the disk shows what came of it, and no leader of a later term needed it. So a
+    /// replica that stood still, and took an entry and then another leader's in its place, writes only the second and
+    /// acknowledges both.
     pub(super) fn said(&mut self, node: usize, to: u64, message: &Message) {
         let Message::Raft { group, message } = message else { return };
         let empty = Log::default();
@@ -290,7 +293,7 @@ impl Watch {
         let is_false = match message.get_msg_type() {
             MessageType::MsgAppendResponse if !message.reject => {
                 let last = log.synced.last_key_value().map_or(0, |(index, _)| *index);
-                message.index > last.max(log.checkpoint)
+                message.term >= log.voted.0 && message.index > last.max(log.checkpoint)
             }
             MessageType::MsgRequestVoteResponse if !message.reject => {
                 let (term, vote) = log.voted;

@@ -113,6 +113,20 @@ fn nobody_says_yes_before_the_sync() {
 }
 
 #[test]
+fn what_is_said_of_a_term_that_is_over_comes_late() {
+    let mut watch = Watch::new(3);
+    write(&mut watch, 0, &vote(1, 1));
+    write(&mut watch, 0, &entry(1, 1, &["a:1"]));
+    assert_eq!(says(&mut watch, MessageType::MsgAppendResponse, 1, 3).len(), 1);
+    // Entries 2 and 3 of term 1 were never written: an entry of term 2 took their place before.
+    write(&mut watch, 0, &vote(2, 0));
+    write(&mut watch, 0, &entry(2, 2, &["b:1"]));
+    assert!(says(&mut watch, MessageType::MsgAppendResponse, 1, 3).is_empty());
+    assert!(says(&mut watch, MessageType::MsgAppendResponse, 2, 2).is_empty());
+    assert_eq!(says(&mut watch, MessageType::MsgAppendResponse, 2, 3).len(), 1);
+}
+
+#[test]
 fn what_was_synced_is_there_after_a_start() {
     let mut watch = Watch::new(3);
     write(&mut watch, 0, &entry(1, 1, &["a:1"]));
