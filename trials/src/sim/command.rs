@@ -6,6 +6,7 @@
 )]
 
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hasher};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -72,6 +73,8 @@ struct Totals {
     letters: u64,
     failed: Vec<u64>,
     harms: BTreeMap<&'static str, u64>,
+    /// Over everything that happened in all seeds: a change of shape that changes no behaviour leaves it as it is.
+    hasher: DefaultHasher,
 }
 
 impl Simulation {
@@ -153,6 +156,7 @@ impl Simulation {
 
 impl Totals {
     fn add(&mut self, outcome: &Outcome) {
+        self.hasher.write_u64(outcome.hash);
         let (all, one) = (&mut self.counts, &outcome.counts);
         all.events += one.events;
         all.crashes += one.crashes;
@@ -202,5 +206,6 @@ impl Totals {
         let harms: Vec<String> =
             self.harms.iter().map(|(harm, count)| format!("{harm} {count}")).collect();
         println!("  {}", harms.join(", "));
+        println!("  hash {:016x}", self.hasher.finish());
     }
 }
