@@ -378,8 +378,15 @@ impl Replica {
         let mut log = std::mem::replace(self.raw.mut_store(), empty);
         log.cut_tail();
         let rejoining = self.rejoining.take();
-        *self = Self::new(self.group, self.node, log, applied, self.seed);
+        self.replace_log(log, applied);
         self.rejoining = rejoining;
+    }
+
+    /// Another log takes the place of the one that it had. What it was told of sizes stays.
+    fn replace_log(&mut self, log: RaftLog, applied: u64) {
+        let message_bytes = self.raw.raft.max_msg_size;
+        *self = Self::new(self.group, self.node, log, applied, self.seed);
+        self.raw.raft.max_msg_size = message_bytes;
     }
 
     /// A committed entry changes who votes.
@@ -584,11 +591,9 @@ impl Replica {
         hard_state.term = hard_state.term.max(term);
         let leader = self.last_leader();
         let log = RaftLog::new(hard_state, members, index, term);
-        let message_bytes = self.raw.raft.max_msg_size;
         let held_back = std::mem::take(&mut self.held_back);
         let mut rejoining = self.rejoining.take();
-        *self = Self::new(self.group, self.node, log, index, self.seed);
-        self.raw.raft.max_msg_size = message_bytes;
+        self.replace_log(log, index);
         self.held_back = held_back;
         rejoining.iter_mut().for_each(Rejoining::restored);
         self.rejoining = rejoining;

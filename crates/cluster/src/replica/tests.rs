@@ -159,3 +159,17 @@ fn a_leader_says_of_which_term_is_what_it_knows_to_be_committed() {
     assert!(heartbeat.commit > 0);
     assert_eq!(heartbeat.commit_term, 1);
 }
+
+#[test]
+fn the_bound_of_messages_stays_where_another_log_takes_the_place_of_the_one_before() {
+    let members = || ConfState { voters: vec![1, 2], ..ConfState::default() };
+    let log = RaftLog::new(HardState::default(), members(), 0, 0);
+    let mut replica = Replica::new(GroupId(1), NodeId(1), log, 0, 1);
+    replica.bound_messages(6 << 10);
+
+    replica.cut_tail(0);
+    assert_eq!(replica.raw.raft.max_msg_size, 6 << 10, "after its tail was cut");
+
+    replica.restore(5, 1, members());
+    assert_eq!(replica.raw.raft.max_msg_size, 6 << 10, "after a snapshot");
+}
