@@ -203,7 +203,7 @@ impl World {
     pub(super) fn damage(&mut self, node: usize) {
         let Nemesis { has_damage, damaged, is_over, .. } = self.nemesis;
         let is_others = damaged.is_some_and(|other| other != node);
-        let are_others_whole = self.members().count() >= 3 && self.operator.is_done();
+        let are_others_whole = self.members().count() >= 3 && self.are_others_placed(node);
         if !has_damage || is_over || is_others || !are_others_whole || self.chance.percent(40) {
             return;
         }
@@ -230,6 +230,12 @@ impl World {
         self.watch.damaged(node);
         self.note("damage", node);
         self.line(&format!("node {}: byte {at} of {path} is damaged", node + 1));
+    }
+
+    /// Whether no group moves: one that gives up a voter and has not got the next can spare none.
+    fn are_others_placed(&self, node: usize) -> bool {
+        let are_placed = || self.members().all(|it| it == node || self.nodes[it].is_placed());
+        self.operator.is_done() && (!self.changes_members || are_placed())
     }
 
     fn slow_disk(&mut self, node: usize) {
