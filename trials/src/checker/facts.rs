@@ -137,6 +137,8 @@ pub(super) struct Facts {
     pub(super) has_set_clocks: bool,
     /// By their names.
     pub(super) txs: BTreeMap<String, Tx>,
+    /// What is acknowledged in transactions that have no answer (so far), by who had it.
+    undecided: BTreeSet<(u32, MessageId)>,
     leaps: Vec<Nanos>,
     /// When some group got a leader, where histories tell.
     pub(super) leaders: Vec<Nanos>,
@@ -243,12 +245,16 @@ impl Facts {
                     texts.iter().map(|text| self.names.message(text)).collect()
                 };
                 let (acks, pubs) = (ids(acks), ids(pubs));
+                self.undecided.extend(acks.iter().map(|id| (session, *id)));
                 let tx = Tx { session, acks, pubs, whole: *whole, committed: None };
                 self.txs.insert(x.clone(), tx);
             }
             What::Tx { k, x, .. } => {
                 if let Some(tx) = self.txs.get_mut(x).filter(|_| *k == Stage::Ok) {
                     tx.committed = Some(t);
+                    for id in &tx.acks {
+                        self.undecided.remove(&(tx.session, *id));
+                    }
                 }
             }
             What::Books { q, books } => {
@@ -302,6 +308,11 @@ impl Facts {
         let (queue, id) = (self.names.number(queue), self.names.message(m));
         let session = self.names.number(ep);
         self.taken.entry((queue, id)).or_default().settles.push(Settle { t, session, outcome });
+    }
+
+    /// Whether nobody knows if it took effect: its transaction was never answered.
+    pub(super) fn is_undecided(&self, id: MessageId, settle: &Settle) -> bool {
+        self.undecided.contains(&(settle.session, id))
     }
 
     /// Whether a fault has any part in `from..=to`.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::facts::{Delivery, Facts, Outcome, Publish, Taken};
+use super::facts::{Delivery, Facts, Outcome, Publish, Settle, Taken};
 use super::{Promise, Report, Rules, features, rescues};
 use crate::history::{MessageId, Nanos};
 
@@ -176,7 +176,8 @@ fn resurrected(
     attempts: Option<usize>,
     report: &mut Report,
 ) {
-    let done = taken.settles.iter().find(|settle| settle.outcome != Outcome::Requeued);
+    let is_for_good = |it: &&Settle| it.outcome != Outcome::Requeued && !facts.is_undecided(id, it);
+    let done = taken.settles.iter().find(is_for_good);
     let Some(done) = done.filter(|_| attempts == Some(1)) else { return };
     let (from, to) = (done.t.saturating_sub(rules.settle_horizon), done.t + rules.settle_logged);
     if facts.harmed_within(from, to) {

@@ -424,6 +424,14 @@ fn moved(outcome: Stage, more: impl IntoIterator<Item = Event>) -> Report {
     without_its_delivery(begun.into_iter().chain([end, drained]).chain(more))
 }
 
+#[test]
+fn what_a_transaction_without_an_answer_acknowledged_may_come_back() {
+    let back = deliver(80 * MS, "a:4", true, "c2");
+    let resurrected = |outcome| moved(outcome, [back.clone()]).broken(Promise::Resurrected).len();
+    assert_eq!(resurrected(Stage::Info), 0, "its channel was closed before the answer");
+    assert_eq!(resurrected(Stage::Ok), 1);
+}
+
 fn comes(t: Nanos) -> Event {
     at(t, What::Dlv { q: "r".into(), m: "x:0".into(), tag: 1, red: false, h: 7, ep: "c4".into() })
 }
