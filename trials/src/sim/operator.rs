@@ -233,20 +233,7 @@ impl World {
                 self.operator.steps.pop_front();
             }
             Next::Refused(why) => {
-                let is_gone = match &order {
-                    Order::Remove { node } => life.catalog.is_retired(*node),
-                    Order::Add { .. }
-                    | Order::Replace { .. }
-                    | Order::Rebalance
-                    | Order::Replicas { .. }
-                    | Order::Drain { .. }
-                    | Order::Raise { .. } => false,
-                };
                 self.operator.ask_again();
-                if is_gone {
-                    // The node that was asked before did it, and could not say so.
-                    self.operator.steps.pop_front();
-                }
                 self.line(&format!("the operator is refused {order:?}: {why}"));
             }
         }

@@ -138,6 +138,24 @@ fn no_node_is_taken_out_where_the_others_would_be_no_majority() {
 }
 
 #[test]
+fn an_order_that_was_cut_short_can_be_given_again() {
+    let mut stand = Stand::of(3);
+    stand.down = vec![THREE];
+    stand.change(&mut Task::new(Order::Remove { node: THREE }));
+    stand.groups = vec![(GroupId(1), vec![ONE, THREE])];
+
+    let mut again = Task::new(Order::Remove { node: THREE });
+    assert_eq!(stand.next(&mut again), Next::Wait, "a group still counts on it");
+    let mut replace = Task::new(Order::Replace { node: THREE, by: FOUR });
+    assert_eq!(stand.next(&mut replace), Next::Wait);
+
+    stand.groups[0].1 = vec![ONE, TWO];
+    assert!(is_done(&stand.next(&mut again), "Node 3 is no member any more"));
+    let added = stand.change(&mut replace);
+    assert!(matches!(added[..], [CatalogCommand::AddNode { node: FOUR, .. }]), "{added:?}");
+}
+
+#[test]
 fn an_order_that_waits_too_long_says_what_it_waits_for() {
     let mut stand = Stand::of(3);
     stand.down = vec![THREE];
