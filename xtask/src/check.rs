@@ -5,27 +5,12 @@
 use std::time::Instant;
 
 use crate::process::{cargo, run};
+use crate::tally::Tally;
 use crate::{Outcome, conformance, r#gen, setup, testing, tidy, trials};
 
 /// Trials as short as they still mean something; longer ones are for the night.
 const SHORT_SIM: &[&str] = &["--seeds", "12"];
 const SHORT_CHAOS: &[&str] = &["--rounds", "3", "--seconds", "1"];
-
-/// How many tests or cases went which way.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Tally {
-    pub(crate) passed: u64,
-    pub(crate) failed: u64,
-    pub(crate) skipped: u64,
-}
-
-impl Tally {
-    pub(crate) fn add(&mut self, other: Tally) {
-        self.passed += other.passed;
-        self.failed += other.failed;
-        self.skipped += other.skipped;
-    }
-}
 
 /// Steps that have run, and what became of them.
 #[derive(Default)]

@@ -22,8 +22,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use crate::brokers::{Broker, Build, Kind};
-use crate::check::Tally;
 use crate::process::target;
+use crate::tally::Tally;
 use crate::{Outcome, is_ci, namespace};
 use parts::Part;
 use report::Row;

@@ -12,6 +12,7 @@
     reason = "a developer's tool: it works with files and processes, and prints"
 )]
 
+mod apt;
 mod bench;
 mod brokers;
 mod check;
@@ -23,6 +24,7 @@ mod namespace;
 mod planted;
 mod process;
 mod setup;
+mod tally;
 mod testing;
 mod throwaway;
 mod tidy;

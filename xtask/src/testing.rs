@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use crate::check::Tally;
 use crate::json;
 use crate::lanes::in_lanes;
 use crate::process::{cargo, command, output, run, target};
+use crate::tally::Tally;
 
 /// How many test binaries run at a time. Each runs as many tests at a time as there are processors.
 const LANES: usize = 2;

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::process::Stdio;
 
 use super::suite::{Case, Installer, Judge, Pace, Suite, Target, Verdict, record, whole};
+use crate::apt::apt_install;
 use crate::process::has;
-use crate::setup::apt_install;
 
 pub(super) const AMQP_TOOLS: Suite = Suite {
     name: "amqp-tools",

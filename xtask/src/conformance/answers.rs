@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use super::suite::{Case, Installer, Judge, Pace, Suite, Target, Verdict, record};
+use crate::apt::apt_install;
 use crate::process::{has, output, root};
-use crate::setup::apt_install;
 
 pub(super) const ANSWERS: Suite = Suite {
     name: "answers",

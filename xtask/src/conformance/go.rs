@@ -5,8 +5,8 @@ use std::process::Stdio;
 
 use super::suite::{Case, Installer, Judge, Pace, Suite, Target, Verdict, record, whole};
 use crate::Outcome;
+use crate::apt::apt_install;
 use crate::process::{command, has, output, run_logged, tools};
-use crate::setup::apt_install;
 
 const VERSION: &str = "1.16.0";
 /// The oldest Go that builds it, as its `go.mod` says: 1.20.

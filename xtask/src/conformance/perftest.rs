@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 
 use super::suite::{Case, Installer, Judge, Pace, Suite, Target, Verdict, record, whole};
 use crate::Outcome;
+use crate::apt::apt_install;
 use crate::lanes::in_lanes;
 use crate::process::{command, has, root, run_logged, tools};
-use crate::setup::apt_install;
 
 const VERSION: &str = "2.22.1";
 

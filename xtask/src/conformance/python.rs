@@ -5,8 +5,8 @@ use std::process::{Command, Stdio};
 
 use super::suite::{Case, Installer, Judge, Pace, Suite, Target, Verdict, record, whole};
 use crate::Outcome;
+use crate::apt::apt_install;
 use crate::process::{command, run_logged, tools};
-use crate::setup::apt_install;
 
 pub(super) const PY_AMQP: Suite = Suite {
     name: "py-amqp",

@@ -4,8 +4,8 @@ use std::fmt::Write;
 use std::path::Path;
 
 use crate::Outcome;
-use crate::check::Tally;
 use crate::json::quote;
+use crate::tally::Tally;
 
 /// How many failed cases of a suite the table names.
 const FAILED_SHOWN_COUNT: usize = 100;
