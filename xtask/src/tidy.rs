@@ -91,7 +91,9 @@ fn rust_files(root: &Path) -> Result<Vec<PathBuf>, String> {
             let name = entry.file_name().to_string_lossy().into_owned();
             let path = folder.join(&name);
             let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
-            if is_folder && !name.starts_with('.') && name != "target" && name != "node_modules" {
+            // Cargo marks the folder that it builds in. Others may be called `target` as well.
+            let is_built = is_folder && full.join(&name).join("CACHEDIR.TAG").exists();
+            if is_folder && !is_built && !name.starts_with('.') && name != "node_modules" {
                 folders.push(path);
             } else if name.ends_with(".rs") {
                 files.push(path);
