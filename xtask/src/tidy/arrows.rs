@@ -37,10 +37,14 @@ const EVERY: &[&str] = &[
     "trials",
 ];
 
+/// The folders of the packages of the workspace.
+pub(crate) fn packages(root: &Path) -> Result<Vec<String>, String> {
+    Ok(members(&read(root, "Cargo.toml")?))
+}
+
 pub(super) fn findings(root: &Path) -> Result<Vec<Finding>, String> {
     let mut findings = Vec::new();
-    let text = read(root, "Cargo.toml")?;
-    for member in members(&text) {
+    for member in packages(root)? {
         let path = format!("{member}/Cargo.toml");
         let Some((_, allowed)) = ARROWS.iter().find(|(name, _)| *name == member) else {
             let message = format!("`{member}` is not in tidy's table of arrows");

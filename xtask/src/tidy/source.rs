@@ -88,6 +88,17 @@ impl Source {
     }
 }
 
+#[cfg(test)]
+impl Source {
+    /// Files of the package `crates/a`: paths below `src` without their ends, and texts.
+    pub(super) fn samples(files: &[(&str, &str)]) -> Vec<Source> {
+        let source = |(path, text): &(&str, &str)| {
+            Source::new(format!("crates/a/src/{path}.rs").into(), text.to_string())
+        };
+        files.iter().map(source).collect()
+    }
+}
+
 fn function_name(line: &str) -> Option<&str> {
     let (before, after) = line.split_once("fn ")?;
     let is_item = before.split_whitespace().all(|word| {
