@@ -62,6 +62,7 @@ const COMMANDS: &[Command] = &[
         run: bench::command,
     },
     Command { name: "tidy", about: "arrows, io bans, charters, leftovers", run: tidy::run },
+    Command { name: "figures", about: "what can be counted of the code", run: tidy::figures::run },
     Command { name: "sim", about: "a simulated node, from a seed", run: trials::sim },
     Command {
         name: "chaos",

@@ -8,6 +8,7 @@
 
 mod arrows;
 mod circles;
+pub(crate) mod figures;
 mod known;
 mod modules;
 mod paths;
