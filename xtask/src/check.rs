@@ -6,10 +6,12 @@ use std::time::Instant;
 
 use crate::process::{cargo, run};
 use crate::tally::Tally;
-use crate::{Outcome, conformance, r#gen, setup, testing, tidy, trials};
+use crate::{Outcome, conformance, r#gen, quick, setup, testing, tidy, trials};
 
 /// Trials as short as they still mean something; longer ones are for the night.
 const SHORT_SIM: &[&str] = &["--seeds", "12"];
+/// Those of `check --quick`: more of them, since no longer trials follow.
+const QUICK_SIM: &[&str] = &["--seeds", "20"];
 const SHORT_CHAOS: &[&str] = &["--rounds", "3", "--seconds", "1"];
 
 /// Steps that have run, and what became of them.
@@ -50,11 +52,21 @@ impl Steps {
     }
 }
 
-/// `cargo xtask check`
-pub(crate) fn check(_: &[String]) -> Outcome {
+/// `cargo xtask check [--quick]`
+pub(crate) fn check(options: &[String]) -> Outcome {
     let mut steps = Steps::default();
-    reading_steps(&mut steps);
-    steps.step("tests", testing::run_all);
+    match options {
+        [] => {
+            reading_steps(&mut steps);
+            steps.step("tests", testing::run_all);
+        }
+        [option] if option == "--quick" => {
+            reading_steps(&mut steps);
+            steps.step("quick tests", quick::run);
+            steps.step("sim", || uncounted(trials::short_sim(&words(QUICK_SIM))));
+        }
+        _ => return Err("usage: cargo xtask check [--quick]".into()),
+    }
     steps.finish()
 }
 

@@ -23,6 +23,7 @@ mod lanes;
 mod namespace;
 mod planted;
 mod process;
+mod quick;
 mod setup;
 mod tally;
 mod testing;
@@ -48,7 +49,7 @@ struct Command {
 
 const COMMANDS: &[Command] = &[
     Command { name: "setup", about: "finds or installs what tests need", run: setup::run },
-    Command { name: "check", about: "what a change must pass", run: check::check },
+    Command { name: "check", about: "[--quick] what a change must pass", run: check::check },
     Command { name: "ci", about: "everything .ci/run runs", run: check::ci },
     Command { name: "test", about: "[words] all tests, or those named so", run: check::test },
     Command {

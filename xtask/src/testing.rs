@@ -15,7 +15,7 @@ const LANES: usize = 2;
 const FIRST: &[&str] = &["trials", "millrace"];
 
 /// A program of tests.
-struct Binary {
+pub(crate) struct Binary {
     program: PathBuf,
     package: PathBuf,
 }
@@ -33,11 +33,17 @@ impl Binary {
     }
 
     /// As messages call it: `trials/relay_wal`.
-    fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         let package = self.package.file_name().unwrap_or_default().to_string_lossy();
         let program = self.program.file_name().unwrap_or_default().to_string_lossy();
         let test = program.rsplit_once('-').map_or(&*program, |(name, _)| name);
         format!("{package}/{test}")
+    }
+
+    /// Whether it holds the unit tests of a library or program, which has the name of its package.
+    pub(crate) fn is_of_units(&self) -> bool {
+        let name = self.name();
+        name.split_once('/').is_some_and(|(package, test)| package == test)
     }
 
     fn rank(&self) -> usize {
@@ -48,28 +54,45 @@ impl Binary {
 
 /// Builds all tests of the workspace.
 pub(crate) fn build() -> Result<(), String> {
-    run(&mut cargo(&["test", "--workspace", "--no-run", "--quiet"]))
+    run(&mut to_build(&[]))
 }
 
 /// Builds and runs all tests of the workspace, and prints what each binary says when it has ended.
 pub(crate) fn run_all() -> Result<Tally, String> {
-    build()?;
-    let words = ["test", "--workspace", "--no-run", "--quiet", "--message-format", "json"];
-    let messages = output(&mut cargo(&words))?;
-    let mut binaries: Vec<Binary> = messages.lines().filter_map(Binary::from_message).collect();
-    binaries.sort_by_key(Binary::rank);
-    let mut tally = Tally::default();
-    for result in in_lanes(&binaries, LANES, run_one) {
-        tally.add(result);
-    }
+    let mut tally = run_binaries(binaries(&[])?, &[]);
     // Those in the documentation have no binaries.
     let mut examples = cargo(&["test", "--workspace", "--doc", "--no-fail-fast", "--quiet"]);
     tally.add(counted("examples in the documentation", &mut examples));
     Ok(tally)
 }
 
-fn run_one(binary: &Binary) -> Tally {
+/// Builds the tests of the workspace that cargo selects by these words, and says where they are.
+pub(crate) fn binaries(selection: &[&str]) -> Result<Vec<Binary>, String> {
+    // Twice: what the compiler says of a mistake is for people, and where the binaries are is for us.
+    run(&mut to_build(selection))?;
+    let messages = output(to_build(selection).args(["--message-format", "json"]))?;
+    Ok(messages.lines().filter_map(Binary::from_message).collect())
+}
+
+fn to_build(selection: &[&str]) -> Command {
+    let mut cargo = cargo(&["test", "--workspace", "--no-run", "--quiet"]);
+    cargo.args(selection);
+    cargo
+}
+
+/// Runs them in lanes, each with these words.
+pub(crate) fn run_binaries(mut binaries: Vec<Binary>, words: &[&str]) -> Tally {
+    binaries.sort_by_key(Binary::rank);
+    let mut tally = Tally::default();
+    for result in in_lanes(&binaries, LANES, |binary| run_one(binary, words)) {
+        tally.add(result);
+    }
+    tally
+}
+
+fn run_one(binary: &Binary, words: &[&str]) -> Tally {
     let mut program = command(&binary.program, &["--quiet"]);
+    program.args(words);
     // As cargo starts it. Trials need not build another broker: it was built with the tests.
     program.current_dir(&binary.package).env("TRIALS_MILLRACE", target().join("debug/millrace"));
     counted(&binary.name(), &mut program)
@@ -143,6 +166,7 @@ mod tests {
         };
         let binary = Binary::from_message(&message(true)).unwrap();
         assert_eq!((binary.name(), binary.rank()), ("trials/relay".to_string(), 0));
+        assert!(!binary.is_of_units());
         assert!(Binary::from_message(&message(false)).is_none());
         assert!(Binary::from_message(r#"{"reason":"build-finished","success":true}"#).is_none());
     }

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 
 use crate::Outcome;
 use crate::process::root;
-use arrows::packages;
+pub(crate) use arrows::packages;
 use modules::Package;
 use source::Source;
 
