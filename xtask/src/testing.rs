@@ -11,8 +11,24 @@ use crate::tally::Tally;
 
 /// How many test binaries run at a time. Each runs as many tests at a time as there are processors.
 const LANES: usize = 2;
-/// The packages whose tests take longest, in the order in which they begin.
-const FIRST: &[&str] = &["trials", "millrace"];
+/// The binaries that take a minute or more, in the order in which they begin, so that none of them is left alone at
+/// the end. The simulator needs the processor, and those beside it wait for databases; the one that judges how
+/// long a cluster stands still begins when it is over.
+const FIRST: &[&str] = &[
+    "trials/trials",
+    "trials/relay_rabbitmq",
+    "trials/inbox",
+    "trials/cluster_chaos",
+    "trials/differential",
+    "trials/relay_wal",
+    "trials/relay_tls",
+    "trials/relay_planted",
+    "trials/work_amqp",
+    "trials/work_coord",
+    "trials/relay_poison",
+];
+/// The packages whose other tests take longest.
+const FIRST_PACKAGES: &[&str] = &["trials", "millrace"];
 
 /// A program of tests.
 pub(crate) struct Binary {
@@ -46,9 +62,14 @@ impl Binary {
         name.split_once('/').is_some_and(|(package, test)| package == test)
     }
 
-    fn rank(&self) -> usize {
-        let place = FIRST.iter().position(|first| self.package.ends_with(first));
-        place.unwrap_or(FIRST.len())
+    /// Its place in the order in which binaries begin.
+    fn rank(&self) -> (usize, usize) {
+        let name = self.name();
+        let place = |list: &[&str], is: &dyn Fn(&str) -> bool| {
+            list.iter().position(|other| is(other)).unwrap_or(list.len())
+        };
+        let own = place(FIRST, &|first| first == name);
+        (own, place(FIRST_PACKAGES, &|first| self.package.ends_with(first)))
     }
 }
 
@@ -59,11 +80,16 @@ pub(crate) fn build() -> Result<(), String> {
 
 /// Builds and runs all tests of the workspace, and prints what each binary says when it has ended.
 pub(crate) fn run_all() -> Result<Tally, String> {
-    let mut tally = run_binaries(binaries(&[])?, &[]);
-    // Those in the documentation have no binaries.
-    let mut examples = cargo(&["test", "--workspace", "--doc", "--no-fail-fast", "--quiet"]);
-    tally.add(counted("examples in the documentation", &mut examples));
-    Ok(tally)
+    let mut jobs: Vec<Job> = in_order(binaries(&[])?).into_iter().map(Job::Binary).collect();
+    jobs.insert(0, Job::Examples);
+    Ok(run_jobs(&jobs, &[]))
+}
+
+/// What a lane does at a time.
+enum Job {
+    Binary(Binary),
+    /// Those in the documentation, which have no binaries.
+    Examples,
 }
 
 /// Builds the tests of the workspace that cargo selects by these words, and says where they are.
@@ -81,13 +107,30 @@ fn to_build(selection: &[&str]) -> Command {
 }
 
 /// Runs them in lanes, each with these words.
-pub(crate) fn run_binaries(mut binaries: Vec<Binary>, words: &[&str]) -> Tally {
+pub(crate) fn run_binaries(binaries: Vec<Binary>, words: &[&str]) -> Tally {
+    let jobs: Vec<Job> = in_order(binaries).into_iter().map(Job::Binary).collect();
+    run_jobs(&jobs, words)
+}
+
+/// What takes longest comes first.
+fn in_order(mut binaries: Vec<Binary>) -> Vec<Binary> {
     binaries.sort_by_key(Binary::rank);
+    binaries
+}
+
+fn run_jobs(jobs: &[Job], words: &[&str]) -> Tally {
     let mut tally = Tally::default();
-    for result in in_lanes(&binaries, LANES, |binary| run_one(binary, words)) {
-        tally.add(result);
-    }
+    let results = in_lanes(jobs, LANES, |job| match job {
+        Job::Binary(binary) => run_one(binary, words),
+        Job::Examples => run_examples(),
+    });
+    results.into_iter().for_each(|result| tally.add(result));
     tally
+}
+
+fn run_examples() -> Tally {
+    let mut examples = cargo(&["test", "--workspace", "--doc", "--no-fail-fast", "--quiet"]);
+    counted("examples in the documentation", &mut examples)
 }
 
 fn run_one(binary: &Binary, words: &[&str]) -> Tally {
@@ -165,10 +208,34 @@ mod tests {
             )
         };
         let binary = Binary::from_message(&message(true)).unwrap();
-        assert_eq!((binary.name(), binary.rank()), ("trials/relay".to_string(), 0));
+        assert_eq!(binary.name(), "trials/relay");
         assert!(!binary.is_of_units());
         assert!(Binary::from_message(&message(false)).is_none());
         assert!(Binary::from_message(r#"{"reason":"build-finished","success":true}"#).is_none());
+    }
+
+    #[test]
+    fn what_takes_longest_begins_first() {
+        let binary = |package: &str, test: &str| Binary {
+            program: format!("/t/debug/deps/{test}-1f0e").into(),
+            package: package.into(),
+        };
+        let order = in_order(vec![
+            binary("/m/crates/wal", "wal"),
+            binary("/m/crates/millrace", "commands"),
+            binary("/m/trials", "work"),
+            binary("/m/trials", "cluster_chaos"),
+            binary("/m/trials", "trials"),
+        ]);
+        let names: Vec<String> = order.iter().map(Binary::name).collect();
+        let expected = [
+            "trials/trials",
+            "trials/cluster_chaos",
+            "trials/work",
+            "millrace/commands",
+            "wal/wal",
+        ];
+        assert_eq!(names, expected);
     }
 
     #[test]
