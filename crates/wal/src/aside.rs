@@ -151,9 +151,3 @@ impl<D: Disk> Keeper<D> {
         count.is_ok_and(|count| &found[..count] == text.as_bytes())
     }
 }
-
-/// The number of the segment that a file that was set aside has been.
-pub(crate) fn segment_of(name: &str) -> Option<u64> {
-    let (_, segment) = name.split_once("-seg-")?;
-    segment.parse().ok()
-}

@@ -4,12 +4,11 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 
-use crate::aside::segment_of;
 use crate::checkpoint::Stored;
 use crate::disk::{Access, Disk, DiskFile};
 use crate::error::{Context, Error};
 use crate::identity::Identity;
-use crate::layout::{GroupNames, checkpoint_path, segment_path};
+use crate::layout::{GroupNames, checkpoint_path, segment_of, segment_path};
 use crate::limits::CHECKPOINT_BYTES_MAX;
 use crate::replay::Damage;
 

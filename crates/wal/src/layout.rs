@@ -86,6 +86,12 @@ pub(crate) fn group_of_segment(path: &str) -> Option<u32> {
     name.starts_with("seg-").then(|| canonical(group)).flatten()
 }
 
+/// The number of the segment that a file that was set aside has been.
+pub(crate) fn segment_of(name: &str) -> Option<u64> {
+    let (_, segment) = name.split_once("-seg-")?;
+    segment.parse().ok()
+}
+
 /// Lists the directory.
 pub(crate) fn survey<D: Disk>(disk: &D) -> Result<Layout, Error> {
     let mut layout = Layout::default();

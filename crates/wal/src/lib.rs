@@ -23,6 +23,7 @@
 //! # Ok::<(), wal::Error>(())
 //! ```
 
+mod active;
 mod aside;
 mod ballast;
 mod batch;

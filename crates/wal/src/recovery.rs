@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use crate::active::Active;
 use crate::checkpoint::Checkpoint;
 use crate::config::Config;
 use crate::disk::{Access, Disk, DiskFile};
@@ -23,7 +24,6 @@ use crate::shared::{
 };
 use crate::standing::Group;
 use crate::terms::Terms;
-use crate::wal::{Active, Parts};
 
 /// What a start found, by group.
 #[derive(Debug, Default)]
@@ -52,6 +52,15 @@ pub struct RecoveredGroup {
     pub damage: Option<Damage>,
     /// What it would forget, or forgot, when its files are set aside.
     pub forgot: Forgot,
+}
+
+/// What recovery hands to the writer.
+pub(crate) struct Parts<D: Disk> {
+    pub(crate) shared: Arc<Shared<D>>,
+    pub(crate) keeper: Keeper<D>,
+    pub(crate) active: Active<D::File>,
+    pub(crate) sequence: u64,
+    pub(crate) groups: BTreeMap<u32, Group>,
 }
 
 pub(crate) fn open<D: Disk>(disk: D, config: Config) -> Result<(Parts<D>, Recovered), Error> {

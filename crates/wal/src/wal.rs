@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use crate::active::Active;
 use crate::ballast;
 use crate::batch::{CommitBatch, Draft, Item, Synced, size_of_batch};
 use crate::config::Config;
@@ -14,8 +15,8 @@ use crate::keeper::Keeper;
 use crate::limits::{BATCH_RECORDS_MAX, DATA_START};
 use crate::place::Place;
 use crate::reader::Reader;
-use crate::record::{Groups, Kind, Position, RECORD_HEADER_BYTES, Seed, Standing, aligned};
-use crate::recovery::{self, Recovered};
+use crate::record::{Kind, Position, RECORD_HEADER_BYTES, Seed, Standing, aligned};
+use crate::recovery::{self, Parts, Recovered};
 use crate::shared::{LogFile, Ready, Shared, make_file, wal_path};
 use crate::standing::Group;
 use crate::stats::Stats;
@@ -33,29 +34,6 @@ pub struct Wal<D: Disk> {
     failed: Option<Error>,
     stats: Stats,
     draft: Draft,
-}
-
-/// The file that is written.
-pub(crate) struct Active<F> {
-    pub(crate) number: u64,
-    pub(crate) file: Arc<F>,
-    pub(crate) bytes: u64,
-    pub(crate) seed: Seed,
-    /// Where the next batch goes.
-    pub(crate) offset: u64,
-    /// End of the last batch, here or in the file before.
-    pub(crate) durable: Position,
-    /// Groups of the last batch.
-    pub(crate) groups: Groups,
-}
-
-/// What recovery hands to the writer.
-pub(crate) struct Parts<D: Disk> {
-    pub(crate) shared: Arc<Shared<D>>,
-    pub(crate) keeper: Keeper<D>,
-    pub(crate) active: Active<D::File>,
-    pub(crate) sequence: u64,
-    pub(crate) groups: BTreeMap<u32, Group>,
 }
 
 impl<D: Disk> Wal<D> {

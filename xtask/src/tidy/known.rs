@@ -41,11 +41,6 @@ const CIRCLES: &[Circle] = &[
         reason: "To be mended: errors, tables, and the bytes of both name each other.",
     },
     Circle {
-        package: "crates/wal",
-        files: "aside groups keeper recovery wal",
-        reason: "To be mended.",
-    },
-    Circle {
         package: "crates/machine",
         files: "catalog/bindings catalog/command catalog/exchanges catalog/exchanges/history \
                 catalog/exchanges/kind catalog/nodes catalog/queues catalog/queues/store \
