@@ -6,6 +6,8 @@
 )]
 
 mod alarms;
+mod config;
+mod failure;
 mod flusher;
 pub mod handle;
 mod mailbox;
@@ -21,11 +23,15 @@ mod shard_loop;
 mod snapshots;
 mod start;
 mod store;
+mod threads;
+mod writing;
 
+pub use config::Config;
+pub use failure::{Cause, Failure, StartError};
 pub use handle::{AnswerReceiver, ClusterHandle, Counters, Status};
 pub use neighbours::foresee;
 pub use peers::Admission;
 pub use peers::PeerStatus;
 pub use rescue::{rescue_directory, survey_directory};
 pub use secret::{kept_secret, new_secret};
-pub use start::{Cause, Config, Failure, StartError, launch, start};
+pub use start::{launch, start};

@@ -61,12 +61,6 @@ const CIRCLES: &[Circle] = &[
         reason: "To be mended: groups reach into the shard that drives them.",
     },
     Circle {
-        package: "crates/cluster",
-        files: "io/alarms io/flusher io/handle io/neighbours io/preparing io/reading \
-                io/shard_loop io/snapshots io/start io/store",
-        reason: "To be mended.",
-    },
-    Circle {
         package: "crates/broker",
         files: "session/channel session/deliveries session/history session/message \
                 session/patience session/publish session/reply_to session/store session/tx",

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use super::config::Config;
 use super::handle::Node;
-use super::start::Config;
 use crate::request::Alarms;
 
 /// How often is looked.

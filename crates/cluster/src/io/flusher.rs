@@ -8,9 +8,9 @@ use machine::{GroupId, NodeId};
 use wal::segments::SegmentMeta;
 use wal::{Error, FileDisk, Keeper, Reader};
 
+use super::failure::Failure;
 use super::handle::{Counters, Node, Short};
 use super::reading::{Segments, fail_reading};
-use super::start::Failure;
 use super::store::{Flush, Sending, Store};
 use crate::housekeeping::{Effect, Housekeeping, Task};
 use crate::limits::SEGMENT_BYTES_REVIEWED;

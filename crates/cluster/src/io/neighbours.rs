@@ -7,11 +7,12 @@ use std::sync::{Arc, PoisonError};
 use machine::{Catalog, NodeId, NodeInfo, Version};
 use wal::{Error, FileDisk, Founding, Identity, Member};
 
+use super::config::Config;
+use super::failure::{Failure, StartError};
 use super::handle::Node;
 use super::mailbox::Mailbox;
 use super::peers::{self, Address, Peers, Tls, draw};
 use super::secret;
-use super::start::{Config, Failure, StartError};
 use crate::membership::{PeerConfig, refuse_alone};
 use crate::peer::admission::Admitted;
 use crate::peer::handshake::{Refusal, Secret};

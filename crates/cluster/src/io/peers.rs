@@ -228,7 +228,7 @@ impl Peers {
         };
         // Before anybody is let in: members are not to be taken for strangers.
         peers.set_members(&config.members);
-        let thread = super::start::spawn("peers".to_owned(), move || {
+        let thread = super::threads::spawn("peers".to_owned(), move || {
             runtime.block_on(serve(listener, shared, taken));
         });
         *peers.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use wal::{FileDisk, Preparer};
 
+use super::failure::Failure;
 use super::handle::Node;
-use super::start::Failure;
 use super::store::Store;
 use crate::housekeeping::LogFiles;
 use crate::limits::FILL_BYTES;

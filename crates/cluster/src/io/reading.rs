@@ -9,8 +9,8 @@ use machine::{GroupId, QueueId};
 use raft::eraftpb::Entry;
 use wal::{EntryAt, Error, FileDisk, Reader, segments};
 
+use super::failure::Failure;
 use super::handle::{Counters, Node};
-use super::start::Failure;
 use super::store::{Fetch, Read, Store};
 use crate::bodies::{Run, Source, cut_out, pick};
 use crate::entry;

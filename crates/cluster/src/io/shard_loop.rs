@@ -6,10 +6,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use machine::{NodeId, SessionId, Version};
 
+use super::failure::Failure;
 use super::handle::Node;
 use super::mailbox::AnswerBox;
 use super::neighbours;
-use super::start::Failure;
 use super::store::{Append, Fetch, Flush, Read, Store};
 use crate::catalog_group::{Applications, apply};
 use crate::housekeeping::Task;

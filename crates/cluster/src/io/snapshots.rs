@@ -7,9 +7,9 @@ use bytes::Bytes;
 use machine::NodeId;
 use wal::{FileDisk, Reader};
 
+use super::failure::Failure;
 use super::handle::Node;
 use super::reading::fail_reading;
-use super::start::Failure;
 use super::store::{Sending, Store};
 use crate::peer::message::Message;
 use crate::shard::Input;

@@ -1,29 +1,17 @@
-//! What the threads that touch the disk are handed, and the one that writes the log.
-//!
-//! The first failed write or sync ends the process: it is never retried, and nothing after it is
-//! confirmed.
+//! What the threads that touch the disk are handed.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use machine::{GroupId, NodeId, QueueId};
-use wal::{CommitBatch, EntryAt, FileDisk, Wal};
+use wal::{CommitBatch, EntryAt, FileDisk};
 
-use super::handle::{Node, Short};
 use super::mailbox::Mailbox;
-use super::start::Failure;
-use crate::housekeeping::{LogRoom, Task};
+use crate::housekeeping::Task;
 use crate::peer::message::Message;
-use crate::shard::{Input, Located};
+use crate::shard::Located;
 use crate::snapshot::{self, Chunk};
-
-/// Scheduling priority of the thread that writes the log; others run at 0.
-const LOG_NICENESS: i32 = -10;
-
-/// How often is looked whether a full disk has room.
-const FULL_PAUSE: Duration = Duration::from_millis(100);
 
 /// Something to be written to the log.
 #[derive(Debug)]
@@ -116,6 +104,10 @@ impl Store {
         self.appends.push(append);
     }
 
+    pub(crate) fn appends(&self) -> &Mailbox<Append> {
+        &self.appends
+    }
+
     pub(crate) fn read(&self, read: Read) {
         self.reads.push(read);
     }
@@ -133,7 +125,7 @@ impl Store {
     }
 
     /// The log went on to another file: the next is wanted, and the oldest may be.
-    fn rolled_over(&self) {
+    pub(crate) fn rolled_over(&self) {
         self.rollovers.push(());
         self.flush(Flush::RolledOver);
     }
@@ -191,80 +183,6 @@ impl Store {
             self.flushes.close();
             self.sendings.close();
             self.rollovers.close();
-        }
-    }
-}
-
-/// Writes the log until the shards are gone: everything that waits is one write and one sync.
-pub(crate) fn write(mut wal: Wal<FileDisk>, node: &Node, store: &Store, failure: &Failure) {
-    // Everything waits for this thread, and it does little but wait for the disk. Where raising it is
-    // not permitted it runs as the others do.
-    let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), LOG_NICENESS);
-    let mut appends = Vec::new();
-    let mut rollovers = 0;
-    let (mut room, started) = (LogRoom::default(), Instant::now());
-    loop {
-        store.appends.take(&mut appends, None, true);
-        if appends.is_empty() {
-            break;
-        }
-        let (mut batches, mut owners) = (Vec::new(), Vec::new());
-        for Append { shard, number, batch, entries } in appends.drain(..) {
-            batches.push(batch);
-            owners.push((shard, number, entries));
-        }
-        let mut places = Vec::new();
-        while !batches.is_empty() {
-            // All of them, unless they are more than a file holds.
-            let count = wait_for_room(&mut room, started, &mut wal, &batches, node);
-            let later = batches.split_off(count);
-            match wal.commit(batches) {
-                Ok(synced) if places.is_empty() => places = synced.into_places(),
-                Ok(synced) => places.extend(synced.into_places()),
-                Err(error) => failure.tell(&error),
-            }
-            batches = later;
-        }
-        let stats = wal.stats();
-        let counters = &node.counters;
-        counters.syncs.store(stats.syncs, Ordering::Relaxed);
-        counters.log_bytes.store(stats.bytes, Ordering::Relaxed);
-        counters.entries.store(stats.entries, Ordering::Relaxed);
-        counters.sync_micros.store(stats.sync_us, Ordering::Relaxed);
-        let mut places = places.into_iter();
-        for (shard, number, entries) in owners {
-            let places = places.by_ref().take(entries).collect();
-            node.shards[shard].push(Input::Synced { number, places });
-        }
-        if stats.rollovers != rollovers {
-            rollovers = stats.rollovers;
-            store.rolled_over();
-        }
-    }
-    if let Err(error) = wal.close() {
-        failure.tell(&error);
-    }
-}
-
-/// Waits until the log has room for the first of `batches`, and says for how many: a full disk holds
-/// everything back.
-fn wait_for_room(
-    room: &mut LogRoom,
-    started: Instant,
-    wal: &mut Wal<FileDisk>,
-    batches: &[CommitBatch],
-    node: &Node,
-) -> usize {
-    let now_ms = || started.elapsed().as_millis() as u64;
-    if let Some(count) = room.find(now_ms(), wal, batches) {
-        return count;
-    }
-    node.set_short(Short::Log, true);
-    loop {
-        std::thread::sleep(FULL_PAUSE);
-        if let Some(count) = room.find(now_ms(), wal, batches) {
-            node.set_short(Short::Log, false);
-            return count;
         }
     }
 }

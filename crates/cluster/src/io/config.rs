@@ -1,0 +1,29 @@
+//! What a node is started with.
+
+use std::path::PathBuf;
+
+use machine::Version;
+
+use crate::membership::PeerConfig;
+
+/// How to start a node.
+#[derive(Clone, Debug)]
+pub struct Config {
+    pub data_dir: PathBuf,
+    /// Data groups of a new directory; an old one keeps its own.
+    pub groups: u32,
+    /// Threads that own groups.
+    pub shards: usize,
+    /// Size of one file of the log.
+    pub wal_file_bytes: u64,
+    /// Publishers wait while the process holds more memory than this, in bytes.
+    pub memory_limit: u64,
+    /// Publishers wait while the disk has less free than this, in bytes.
+    pub disk_free_limit: u64,
+    /// Drawn by the caller; the identity of a directory that is new and of no cluster.
+    pub new_cluster: u128,
+    /// The other nodes. `None`: this one is alone.
+    pub peers: Option<PeerConfig>,
+    /// The node reads and writes no newer version than this, so its cluster agrees on none.
+    pub version_max: Version,
+}
