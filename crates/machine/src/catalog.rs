@@ -24,11 +24,12 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 pub use bindings::Binding;
 pub use command::{CatalogCommand, Destination};
 pub use exchanges::{Exchange, ExchangeKind};
-pub use nodes::{MembershipProblem, NodeInfo};
+pub use nodes::NodeInfo;
 pub use placement::{Goal, Standing};
 pub use queues::{Queue, QueueType};
 pub use refusal::{
-    ArgumentProblem, Compared, Difference, ExchangeProblem, Kind, Property, Refusal, RouteError,
+    ArgumentProblem, Compared, Difference, ExchangeProblem, Kind, MembershipProblem, Property,
+    Refusal, RouteError,
 };
 pub use routing::Target;
 pub use users::{Pattern, Permissions, User};

@@ -4,11 +4,10 @@
 //! other, is the cluster's.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::ops::Bound;
 
 use super::placement::{Goal, Standing, lead, place};
-use super::refusal::Refusal;
+use super::refusal::{MembershipProblem, Refusal};
 use super::{Catalog, CatalogCommand, CatalogEffect};
 use crate::ids::{GroupId, NodeId, QueueId};
 use crate::limits::{
@@ -23,88 +22,6 @@ pub struct NodeInfo {
     pub address: String,
     /// Which life of its data directory. 0: not told yet.
     pub incarnation: u64,
-}
-
-/// Why nodes, or the voters of a group, were not changed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum MembershipProblem {
-    /// The number is in use by another life of the node, or by another node.
-    OtherIncarnation {
-        node: NodeId,
-        known: u64,
-    },
-    /// Another node has the address.
-    AddressInUse {
-        address: String,
-        by: NodeId,
-    },
-    /// Not a number from 1 to `limits::NODE_ID_MAX`.
-    InvalidNode {
-        node: NodeId,
-    },
-    /// Empty, or longer than `limits::ADDRESS_BYTES_MAX`.
-    InvalidAddress {
-        address: String,
-    },
-    TooManyNodes {
-        max: usize,
-    },
-    /// A node of that number was removed: what it promised must not be forgotten by another.
-    Retired {
-        node: NodeId,
-    },
-    /// A cluster has at least one.
-    LastNode {
-        node: NodeId,
-    },
-    NoGroup {
-        group: GroupId,
-    },
-    /// None, more than `limits::REPLICAS` but not `limits::REPLICAS_MAX`, one twice, one that is no node; or of the catalog, where
-    /// all nodes vote, not all.
-    InvalidVoters {
-        group: GroupId,
-    },
-}
-
-impl fmt::Display for MembershipProblem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::OtherIncarnation { node: NodeId(node), known } => write!(
-                f,
-                "node {node} is known as another incarnation ({known}): if its disk is lost, remove \
-                 node {node} first or take a new number"
-            ),
-            Self::AddressInUse { address, by: NodeId(by) } => write!(
-                f,
-                "address {address} is node {by}'s: give this node another, or remove node {by} first"
-            ),
-            Self::InvalidNode { node: NodeId(node) } => {
-                write!(f, "{node} is no number of a node: take one from 1 to {NODE_ID_MAX}")
-            }
-            Self::InvalidAddress { address } => {
-                write!(f, "'{address}' is no address of a node: give HOST:PORT")
-            }
-            Self::TooManyNodes { max } => write!(f, "a cluster has at most {max} nodes"),
-            Self::Retired { node: NodeId(node) } => write!(
-                f,
-                "the number {node} was that of a node that is removed, and is never given again: take \
-                 another number"
-            ),
-            Self::LastNode { node: NodeId(node) } => {
-                write!(f, "node {node} is the last: add another before it is removed")
-            }
-            Self::NoGroup { group: GroupId(group) } => write!(f, "there is no group {group}"),
-            Self::InvalidVoters { group: GroupId(0) } => {
-                write!(f, "every node votes in group 0, the catalog")
-            }
-            Self::InvalidVoters { group: GroupId(group) } => write!(
-                f,
-                "the voters of group {group} must be from 1 to {REPLICAS}, or {REPLICAS_MAX}, different \
-                 nodes"
-            ),
-        }
-    }
 }
 
 /// Who is in the cluster, and who keeps what. Replicated.

@@ -1,6 +1,7 @@
 //! Queues: what they are, who may use them, and which declarations are refused.
 
 mod arguments;
+mod kind;
 mod store;
 
 use super::exchanges::plain;
@@ -10,26 +11,8 @@ use super::{Catalog, CatalogCommand, check_name, check_not_reserved};
 use crate::ids::{GroupId, NodeId, QueueId, SessionOwner};
 use crate::settings::QueueSettings;
 use crate::value::{Arguments, Value};
+pub use kind::QueueType;
 pub(super) use store::NewQueue;
-
-/// What a declaration asks for. Classic and quorum queues are kept in the same way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum QueueType {
-    Classic,
-    Quorum,
-    /// Known, and not made.
-    Stream,
-}
-
-impl QueueType {
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Classic => "classic",
-            Self::Quorum => "quorum",
-            Self::Stream => "stream",
-        }
-    }
-}
 
 /// One queue.
 #[derive(Clone, Debug)]

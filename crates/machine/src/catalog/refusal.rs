@@ -1,9 +1,11 @@
 //! Why a change of the catalog, or a route, was refused: typed, so that each door says it in its own words.
 
-use super::nodes::MembershipProblem;
+mod membership;
+
 use super::queues::QueueType;
 use crate::value::Value;
 use crate::version::Version;
+pub use membership::MembershipProblem;
 
 /// What a refusal is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
