@@ -7,6 +7,7 @@ use std::io::{self, IoSlice};
 
 use crate::disk::{Access, Disk, DiskFile};
 use crate::error::{Context, Error};
+use crate::limits::IDENTITY_BYTES_MAX;
 
 /// Version of all formats in the directory taken together. A larger one is refused.
 pub const FORMAT_VERSION: u32 = 1;
@@ -14,7 +15,6 @@ pub const FORMAT_VERSION: u32 = 1;
 pub(crate) const IDENTITY_FILE: &str = "IDENTITY";
 pub(crate) const IDENTITY_TEMPORARY: &str = "IDENTITY.new";
 const TITLE: &str = "millrace data directory";
-const BYTES_MAX: usize = 4096;
 
 /// Whose log this is. Part of every checksum, so that a block of another cluster, or of this
 /// node's earlier life, never passes for one of this log.
@@ -35,7 +35,7 @@ impl Identity {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             other => other.at("open", IDENTITY_FILE)?,
         };
-        let mut text = vec![0; BYTES_MAX];
+        let mut text = vec![0; IDENTITY_BYTES_MAX];
         let count = file.read_at(0, &mut text).at("read", IDENTITY_FILE)?;
         text.truncate(count);
         Self::decode(&text).map(Some)

@@ -23,6 +23,18 @@ pub const URGENT_FILE_BYTES: u64 = 4 << 20;
 /// Bytes zero-filled by one write while a log file is prepared.
 pub const FILL_STEP_BYTES: usize = 256 << 10;
 
+/// Largest file that says whose data directory it is.
+pub const IDENTITY_BYTES_MAX: usize = 4096;
+
+/// Largest note beside the log (starts, members, founding): far more than the largest cluster needs.
+pub const NOTE_BYTES_MAX: u64 = 1 << 20;
+
+/// Parts that one write gathers: `IOV_MAX` of Linux.
+pub const WRITE_PARTS_MAX: usize = 1024;
+
+/// Bytes that a start reads at once while it scans the log.
+pub const SCAN_STEP_BYTES: usize = 1 << 20;
+
 /// Records of one batch.
 pub const BATCH_RECORDS_MAX: usize = 1 << 20;
 

@@ -7,6 +7,7 @@ use std::io::{self, IoSlice};
 
 use crate::disk::{Access, Disk, DiskFile};
 use crate::error::{Context, Error};
+use crate::limits::NOTE_BYTES_MAX;
 
 pub(crate) const BOOT_FILE: &str = "BOOT";
 pub(crate) const BOOT_TEMPORARY: &str = "BOOT.new";
@@ -21,9 +22,6 @@ const BOOT_TITLE: &str = "millrace starts 1";
 /// 2 knows starts.
 const MEMBERS_TITLE: &str = "millrace members 2";
 const MEMBERS_TITLE_1: &str = "millrace members 1";
-
-/// Far more than a cluster of the largest size needs.
-const BYTES_MAX: u64 = 1 << 20;
 
 /// How often the node has started with this directory.
 #[derive(Debug)]
@@ -163,7 +161,7 @@ fn read<D: Disk>(disk: &D, path: &str, title: &str) -> Result<Option<String>, Er
     };
     let bytes = file.bytes().at("read", path)?;
     let damaged = |what: &str| Error::damaged(path, 0, what);
-    if bytes > BYTES_MAX {
+    if bytes > NOTE_BYTES_MAX {
         return Err(damaged("it is too long"));
     }
     let mut text = vec![0; usize::try_from(bytes).map_err(|_| damaged("it is too long"))?];

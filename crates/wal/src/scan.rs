@@ -13,16 +13,13 @@ use std::sync::Arc;
 use crate::config::Config;
 use crate::disk::{Access, Disk, DiskFile};
 use crate::error::{Context, Error};
-use crate::limits::{DATA_START, FILE_BYTES_MAX, SECTOR_BYTES};
+use crate::limits::{DATA_START, FILE_BYTES_MAX, SCAN_STEP_BYTES, SECTOR_BYTES};
 use crate::record::{
     BATCH_HEADER_BYTES, BatchHeader, FileHeader, Groups, Position, RECORD_HEADER_BYTES,
     RecordHeader, Seed, aligned,
 };
 use crate::replay::Replay;
 use crate::shared::{WAL_DIR, wal_path};
-
-/// Bytes read at once.
-const READ_BYTES: usize = 1 << 20;
 
 /// What the log holds.
 pub(crate) struct Scan<F> {
@@ -176,7 +173,7 @@ impl Window {
         let end = offset.saturating_add(length).min(scanned.bytes) as usize;
         while self.bytes.len() < end {
             let from = self.bytes.len();
-            let to = (from + READ_BYTES).max(end).min(scanned.bytes as usize);
+            let to = (from + SCAN_STEP_BYTES).max(end).min(scanned.bytes as usize);
             self.bytes.resize(to, 0);
             let path = wal_path(number);
             let count = scanned.file.read_at(from as u64, &mut self.bytes[from..]);

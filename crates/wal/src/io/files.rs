@@ -9,9 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{self, Dir, FallocateFlags, FileType, FlockOperation, Mode, OFlags};
 
 use crate::disk::{Access, Disk, DiskFile};
-
-/// `IOV_MAX` of Linux.
-const PARTS_MAX: usize = 1024;
+use crate::limits::WRITE_PARTS_MAX;
 
 /// How long opening rests when the process or the system has no descriptor left.
 const DESCRIPTOR_PAUSE: Duration = Duration::from_millis(20);
@@ -176,7 +174,7 @@ impl DiskFile for OpenFile {
 
     fn write_at(&self, offset: u64, parts: &[IoSlice<'_>]) -> io::Result<()> {
         let mut at = offset;
-        for chunk in parts.chunks(PARTS_MAX) {
+        for chunk in parts.chunks(WRITE_PARTS_MAX) {
             let total: u64 = chunk.iter().map(|part| part.len() as u64).sum();
             // Nearly always one call takes it all.
             let count = retry(|| rustix::io::pwritev(&self.0, chunk, at))? as u64;
