@@ -26,8 +26,8 @@ const SLOW: &[&str] = &[
 const OF_PROGRAMS: &[(&str, &[&str])] =
     &[("crates/millrace", &["commands"]), ("trials", &["work"])];
 
-/// What is left to `sim`.
-const SKIPPED: &[&str] = &["--skip", "sim::tests"];
+/// What is left to `sim`, of the one binary that has it: the log's simulated disk has tests of that name, too.
+const SKIPPED: (&str, &[&str]) = ("trials/trials", &["--skip", "sim::tests"]);
 
 /// Builds them and runs them.
 pub(crate) fn run() -> Result<Tally, String> {
@@ -40,7 +40,13 @@ pub(crate) fn run() -> Result<Tally, String> {
     let is_wanted = |binary: &Binary| binary.is_of_units() || tests.contains(&binary.name());
     let mut binaries = testing::binaries(&selection)?;
     binaries.retain(is_wanted);
-    Ok(testing::run_binaries(binaries, SKIPPED))
+    Ok(testing::run_binaries(binaries, words))
+}
+
+/// The words that a binary is run with.
+fn words(name: &str) -> &'static [&'static str] {
+    let (skipping, words) = SKIPPED;
+    if name == skipping { words } else { &[] }
 }
 
 /// The integration tests that are quick, as messages call them: `wal/golden`.
@@ -89,6 +95,12 @@ mod tests {
             let (package, test) = name.split_once('/').unwrap();
             assert!(exists(&format!("crates/{package}"), test), "{name}");
         }
+    }
+
+    #[test]
+    fn simulated_clusters_are_skipped_and_the_simulated_disk_is_not() {
+        assert_eq!(words("trials/trials"), ["--skip", "sim::tests"]);
+        assert!(words("wal/wal").is_empty());
     }
 
     #[test]

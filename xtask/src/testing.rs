@@ -82,7 +82,7 @@ pub(crate) fn build() -> Result<(), String> {
 pub(crate) fn run_all() -> Result<Tally, String> {
     let mut jobs: Vec<Job> = in_order(binaries(&[])?).into_iter().map(Job::Binary).collect();
     jobs.insert(0, Job::Examples);
-    Ok(run_jobs(&jobs, &[]))
+    Ok(run_jobs(&jobs, |_| &[]))
 }
 
 /// What a lane does at a time.
@@ -106,8 +106,11 @@ fn to_build(selection: &[&str]) -> Command {
     cargo
 }
 
-/// Runs them in lanes, each with these words.
-pub(crate) fn run_binaries(binaries: Vec<Binary>, words: &[&str]) -> Tally {
+/// The words that a binary of this name is run with.
+type Words = fn(&str) -> &'static [&'static str];
+
+/// Runs them in lanes.
+pub(crate) fn run_binaries(binaries: Vec<Binary>, words: Words) -> Tally {
     let jobs: Vec<Job> = in_order(binaries).into_iter().map(Job::Binary).collect();
     run_jobs(&jobs, words)
 }
@@ -118,10 +121,10 @@ fn in_order(mut binaries: Vec<Binary>) -> Vec<Binary> {
     binaries
 }
 
-fn run_jobs(jobs: &[Job], words: &[&str]) -> Tally {
+fn run_jobs(jobs: &[Job], words: Words) -> Tally {
     let mut tally = Tally::default();
     let results = in_lanes(jobs, LANES, |job| match job {
-        Job::Binary(binary) => run_one(binary, words),
+        Job::Binary(binary) => run_one(binary, words(&binary.name())),
         Job::Examples => run_examples(),
     });
     results.into_iter().for_each(|result| tally.add(result));
