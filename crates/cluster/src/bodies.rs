@@ -105,20 +105,26 @@ impl Readers<'_> {
 }
 
 /// The bodies of all queues of one group.
+///
+/// Leaders and followers keep the places, for every replica may have to deliver; only a leader has something that
+/// waits. Nothing here is durable: places come back from the log and the checkpoint, bytes from a fetch.
 #[derive(Debug, Default)]
 pub(crate) struct Bodies {
+    /// The places and the window of each queue. A message that the machine has and that is not settled has a place
+    /// here, and so has one that waits to leave.
     queues: BTreeMap<QueueId, QueueBodies>,
-    /// Queues with something that waits for bytes.
+    /// Queues with something that waits for bytes. A fetch is under way for each of them, and one that comes back with
+    /// less than was asked is asked again.
     waiting: BTreeSet<QueueId>,
-    /// What all windows weigh.
+    /// The sum of what all windows weigh.
     hot_bytes: usize,
     /// Queues whose windows are to be cut once what can leave has left.
     overfull: Vec<QueueId>,
     /// The lanes of queues with priorities, as far as something was delivered or left.
     lanes: BTreeMap<QueueId, BTreeSet<QueueId>>,
-    /// Counts deliveries.
+    /// Counts deliveries. It never goes back: lanes of one queue leave in the order of these numbers.
     turns: u64,
-    /// Dead messages that are with the dead-letter worker.
+    /// Dead messages that are with the dead-letter worker. If the worker is lost, all of them are handed out again.
     away: Away,
 }
 

@@ -7,13 +7,20 @@ use machine::{NodeId, Origin};
 use crate::request::Held;
 
 /// The parcels that the leader of one group proposed in its term.
+///
+/// It belongs to a leader: on a follower it is empty. Leadership that is lost clears it, and every origin
+/// sends again what it knows nothing of, so nothing here has to survive.
 #[derive(Debug, Default)]
 pub(crate) struct Intake {
-    /// Per node: boot, and number of the last one proposed.
+    /// Per node, the boot and the number of the last parcel that was proposed. The numbers of one boot have
+    /// no gap, and a boot never gives way to an older one. A parcel that is lost on its way leaves a gap: those
+    /// behind it are ignored until it is sent again.
     taken: BTreeMap<NodeId, (u64, u64)>,
-    /// The same of the last one confirmed: it may be applied only later.
+    /// Per node, the boot and the number of the last parcel that was confirmed. It is never above `taken`, and
+    /// may be above what the machine has applied. A confirm that is lost is said again when the parcel comes again.
     confirmed: BTreeMap<NodeId, (u64, u64)>,
-    /// Proposed and not confirmed, by index.
+    /// The parcels that were proposed and not confirmed. Their indexes ascend. They leave from the front, so confirms
+    /// go out in the order of the log.
     proposed: VecDeque<(u64, Taken)>,
 }
 
@@ -61,7 +68,20 @@ impl Intake {
 
     /// A parcel was proposed at `index`.
     pub(crate) fn proposed(&mut self, index: u64, taken: Taken) {
-        self.taken.insert(taken.origin.node, (taken.origin.boot, taken.seq));
+        let before = self.proposed.back().map_or(0, |(at, _)| *at);
+        assert!(before < index, "a parcel was proposed below an earlier one");
+        let last = self.taken.insert(taken.origin.node, (taken.origin.boot, taken.seq));
+        if let Some((boot, seq)) = last {
+            assert!(
+                boot <= taken.origin.boot,
+                "a parcel of an earlier life of its node was proposed"
+            );
+            let is_next = boot < taken.origin.boot || seq + 1 == taken.seq;
+            assert!(
+                is_next,
+                "a parcel was proposed that does not follow the last one of its origin"
+            );
+        }
         self.proposed.push_back((index, taken));
     }
 
@@ -81,7 +101,9 @@ impl Intake {
             return None;
         }
         let (_, taken) = self.proposed.pop_front()?;
-        self.confirmed.insert(taken.origin.node, (taken.origin.boot, taken.seq));
+        let confirmed = (taken.origin.boot, taken.seq);
+        let last = self.confirmed.insert(taken.origin.node, confirmed);
+        assert!(last < Some(confirmed), "a parcel was confirmed before an earlier one");
         Some((taken.origin, taken.seq))
     }
 

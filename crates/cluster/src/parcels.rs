@@ -12,22 +12,32 @@ use crate::request::Held;
 use crate::waiter::Waiter;
 
 /// The parcels of one origin for one group that are not known to be committed.
+///
+/// Every shard keeps one for each group that its sessions append to, whoever leads the group.
 #[derive(Debug)]
 pub(crate) struct Parcels {
+    /// This node and its present boot. It never changes.
     origin: Origin,
-    /// Bytes of a parcel that is joined from several batches.
+    /// The size up to which several batches are joined into one parcel. A larger batch is a parcel of its own.
     entry_bytes: usize,
+    /// What the next parcel will hold. It has no number that anybody else knows, so nothing of it is lost with a
+    /// leader.
     gathering: Option<Gathering>,
-    /// Closed, by number, without a gap.
+    /// The parcels that are not known to be committed. Their numbers ascend without a gap, and the last one is
+    /// `next_seq - 1`. A parcel that is lost on its way stays here and is sent again to the next leader that is
+    /// joined.
     closed: VecDeque<Parcel>,
-    /// The number of the next one to close.
+    /// The number of the next parcel to close. It goes back only over numbers from `unseen` on.
     next_seq: u64,
-    /// The first that the present leader was not sent.
+    /// The first parcel that the present leader was not sent; at most `next_seq`. Every new leader, and every new
+    /// connection to the old one, sets it back to the first parcel that is kept.
     unsent: u64,
-    /// The first that no leader ever was sent.
+    /// The first parcel that no leader was ever sent; at least `unsent`, at most `next_seq`. Below it a leader may
+    /// have the parcel in its log, so its number must stay.
     unseen: u64,
-    /// The last that was given up and that a leader may have all the same.
+    /// The last parcel that was given up and that a leader may have all the same; 0: there was none.
     given_up: u64,
+    /// The sum of the commands in `closed`.
     bytes: usize,
 }
 
@@ -111,6 +121,8 @@ impl Parcels {
         let (entry, lasting) = (Some(entry), Bytes::from(lasting.into_commands()));
         let seq = self.next_seq;
         self.next_seq += 1;
+        let follows = self.closed.back().is_none_or(|last| last.seq + 1 == seq);
+        assert!(follows, "the numbers of parcels have a gap");
         let parcel = Parcel { seq, commands, entry, settles, needs_apply, lasting, waiters };
         self.closed.push_back(parcel);
     }
@@ -137,15 +149,18 @@ impl Parcels {
     /// The next one to send; it counts as sent.
     pub(crate) fn next_to_send(&mut self) -> Option<&mut Parcel> {
         let first = self.closed.front()?.seq;
-        let nth = self.unsent.max(first) - first;
-        let parcel = self.closed.get_mut(nth as usize)?;
+        let next = self.unsent.max(first);
+        let parcel = self.closed.get_mut((next - first) as usize)?;
+        assert_eq!(parcel.seq, next, "a parcel is kept under another's number");
         self.unsent = parcel.seq + 1;
         self.unseen = self.unseen.max(self.unsent);
+        assert!(self.unseen <= self.next_seq, "a parcel was sent before it was closed");
         Some(parcel)
     }
 
     /// It was not taken: it is the next one to send.
     pub(crate) fn unsend(&mut self, seq: u64) {
+        assert_eq!(self.unsent, seq + 1, "only the last one that was sent can be taken back");
         self.unsent = seq;
     }
 
@@ -184,6 +199,7 @@ impl Parcels {
             self.next_seq -= 1;
             self.closed.pop_back();
         }
+        assert!(self.unseen <= self.next_seq, "a number that a leader may know is given again");
         self.unsent = self.unsent.min(self.next_seq);
         self.given_up = self.closed.back().map_or(self.given_up, |parcel| parcel.seq);
         waiters

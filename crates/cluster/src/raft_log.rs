@@ -21,25 +21,34 @@ const ENTRIES_KEPT: u64 = 8192;
 const ENTRY_WEIGHT: usize = 96;
 
 /// One group's log, as `raft` sees it.
+///
+/// Its indexes stand in this order: `compacted` ≤ `checkpoint` ≤ `applied` ≤ `last_index`.
 #[derive(Debug)]
 pub(crate) struct RaftLog {
+    /// Term, vote and commit index as they were handed out for writing last. What `raft` has may be newer only
+    /// in its commit index.
     hard_state: HardState,
+    /// Who votes after the last change of members that was applied.
     members: ConfState,
-    /// Everything up to here is in the checkpoint.
+    /// Index and term; everything up to here is in the checkpoint.
     checkpoint: (u64, u64),
-    /// Entries up to here are not asked for any more. Some below the checkpoint are, by followers a
-    /// little behind, as long as they are still on the disk.
+    /// Index and term; entries up to here are not asked for any more. Some below the checkpoint are, by followers a
+    /// little behind, as long as they are still on the disk. A follower that needs more gets a snapshot.
     compacted: (u64, u64),
     /// The term of each entry above `compacted`, as runs: (first index, term), ascending.
     terms: VecDeque<(u64, u64)>,
+    /// The last entry that was handed out for writing. It goes back when another leader's entries replace the tail, and
+    /// never below `applied`.
     last_index: u64,
+    /// The last entry that the machine has applied. It never goes back.
     applied: u64,
     /// The newest entries without a gap up to the last: those not applied yet, and some more.
     cached: VecDeque<Entry>,
     cached_bytes: usize,
-    /// Where the synced entries above `compacted` lie, without a gap.
+    /// Where the synced entries above `compacted` lie, without a gap. It ends where the disk does: entries that are
+    /// being written have none yet.
     places: VecDeque<Place>,
-    /// What `raft` asked for and is not in memory.
+    /// What `raft` asked for and is not in memory. The shard takes it at the end of each step.
     wanted: RefCell<Vec<Wanted>>,
     /// The first entries of what is being read. A leader wants them again with every proposal.
     reading: Vec<u64>,
@@ -127,6 +136,8 @@ impl RaftLog {
 
     /// Entries up to `index` are applied and need not be kept in memory.
     pub(crate) fn applied(&mut self, index: u64) {
+        assert!(self.applied <= index, "an entry is applied again");
+        assert!(index <= self.last_index, "an entry is applied that the log does not have");
         self.applied = index;
         let keep = if self.is_alone() { 0 } else { CACHE_BYTES };
         while self.cached_bytes > keep

@@ -25,13 +25,26 @@ pub(crate) enum Route {
 }
 
 /// What this node's sessions have in one group.
+///
+/// The origin's half: it says what this node believes the leader knows. While this node itself leads
+/// (`Route::Here`) the group's own queues know it, and `consumers` and `asked` are empty.
 #[derive(Debug)]
 pub(crate) struct Remote {
+    /// Where requests go now. The shard changes it when it learns of another leader, and when a leader says that it
+    /// is none.
     pub(crate) route: Route,
+    /// Counts how often a leader was joined. Answers and deliveries of an older epoch are not for anybody any more.
+    /// A leader that misses the join knows an older epoch, so what it says is dropped.
     epoch: u64,
+    /// Who consumes, with the credit that the leader was told of and the messages that it handed over. A delivery that
+    /// is lost was never added here: the next join tells the leader so, and the leader delivers it again. A credit or
+    /// settle that is lost is in here already, so the next join brings it.
     consumers: BTreeMap<(QueueId, ConsumerId), Attachment>,
+    /// What is not answered. It is asked again of every leader that is joined, so a question or an answer
+    /// that is lost only costs time; a question may reach two leaders, and its answer counts once.
     asked: BTreeMap<(SessionId, Ticket), Request>,
-    /// Queues that a leader takes no consumers for, because a session is about to delete them.
+    /// Queues that a leader takes no consumers for, because a session is about to delete them. When that session ends
+    /// first, the leader must hear of it.
     closed: BTreeMap<QueueId, SessionId>,
 }
 

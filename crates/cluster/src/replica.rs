@@ -464,6 +464,7 @@ impl Replica {
                 self.raw.on_persist_ready(ready_number);
             }
             self.hold_back(promises, harvest);
+            self.check_indexes();
         }
         bytes
     }
@@ -512,11 +513,19 @@ impl Replica {
         }
         if let Some(ready) = last {
             self.raw.on_persist_ready(ready);
+            self.check_indexes();
         }
         self.voting = self.voting.filter(|at| *at > number);
         while self.held_back.front().is_some_and(|(append, _)| *append <= number) {
             messages.extend(self.held_back.pop_front().into_iter().flat_map(|(_, held)| held));
         }
+    }
+
+    /// Panics if the log's indexes do not stand in the order in which entries go through it.
+    fn check_indexes(&self) {
+        let last = self.last_index();
+        assert!(self.persisted() <= last, "entries are on the disk that the log does not have");
+        assert!(self.committed() <= last, "entries are committed that the log does not have");
     }
 
     /// Where the entry `index` was synced.
@@ -526,6 +535,7 @@ impl Replica {
 
     /// The machine has applied everything up to `index`.
     pub(crate) fn applied(&mut self, index: u64) {
+        assert!(index <= self.committed(), "an entry is applied that is not committed");
         self.raw.advance_apply_to(index);
         self.raw.mut_store().applied(index);
         let Some(mut rejoining) = self.rejoining.take() else { return };
