@@ -6,12 +6,12 @@
 //! unknown here.
 
 pub mod bodies;
-pub mod catalog_group;
 pub mod change;
 pub mod checkpoint;
 pub mod copying;
 mod counted;
 pub mod entry;
+pub mod group;
 mod group_time;
 pub mod housekeeping;
 pub mod io;
@@ -22,7 +22,6 @@ pub mod membership;
 pub mod orders;
 mod parcels;
 pub mod peer;
-pub mod queue_group;
 mod queues;
 mod raft_log;
 pub mod recovery;

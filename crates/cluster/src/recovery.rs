@@ -7,15 +7,15 @@ use machine::{Applied, Catalog, EntryReader, GroupId, NodeId, NodeInfo, QueueMac
 use raft::eraftpb::{ConfState, HardState};
 use wal::{Disk, EntryAt, Error, Forgot, Reader, Recovered, RecoveredGroup};
 
-use crate::catalog_group::{self, CatalogGroup};
 use crate::checkpoint::State;
-use crate::entry;
+use crate::group::catalog::CatalogGroup;
+use crate::group::queues::QueueGroup;
 use crate::limits::Sizes;
-use crate::queue_group::QueueGroup;
 use crate::queues::{Origin, Queues};
 use crate::raft_log::{RaftLog, decode_hard_state};
 use crate::replica::Replica;
 use crate::shard::{Member, Shard};
+use crate::{entry, group};
 
 /// All groups of a node, as its disk has them.
 pub struct Groups {
@@ -164,7 +164,7 @@ impl<D: Disk> Recovery<'_, D> {
         for entry in entries {
             let data = self.reader.read(entry.place)?;
             if !data.is_empty() {
-                catalog_group::apply(&mut catalog, speaks, entry.index, &data)
+                group::catalog::apply(&mut catalog, speaks, entry.index, &data)
                     .map_err(|corrupt| unreadable(0, &corrupt))?;
             }
             log.recover(entry.index, entry.term, entry.place);
@@ -176,7 +176,7 @@ impl<D: Disk> Recovery<'_, D> {
         for at in &tail {
             let data = self.reader.read(at.place)?;
             if !data.is_empty() && !entry::is_change(&data) {
-                catalog_group::apply(&mut outlook, speaks, at.index, &data)
+                group::catalog::apply(&mut outlook, speaks, at.index, &data)
                     .map_err(|corrupt| unreadable(0, &corrupt))?;
             }
         }

@@ -33,9 +33,10 @@ pub use members::Placement;
 pub use report::{Elsewhere, GroupReport, Report};
 
 use crate::bodies::{FetchPart, Source};
-use crate::catalog_group::CatalogGroup;
+use crate::group::Group;
+use crate::group::catalog::CatalogGroup;
+use crate::group::queues::QueueGroup;
 use crate::limits::{AWAY_MS, Sizes, TICK_MS};
-use crate::queue_group::QueueGroup;
 use crate::queues::{Queues, Wish};
 use crate::replica::Replica;
 use crate::request::{Answer, Ticket};
@@ -226,9 +227,7 @@ impl Shard {
             && self.own.is_empty()
             && self.out.values().all(Outbound::is_idle)
             && self.groups.values().all(QueueGroup::is_idle)
-            && (is_over
-                || (self.catalog.iter().all(|catalog| is_led_elsewhere(&catalog.replica))
-                    && self.groups.values().all(|group| is_led_elsewhere(&group.replica))))
+            && (is_over || self.all_groups().all(|group| is_led_elsewhere(&group.replica)))
             || (is_over && self.writing.is_empty() && !self.is_alone())
     }
 
@@ -331,30 +330,24 @@ impl Shard {
                 }
                 self.grant(group, outputs);
             }
-            Input::WantCheckpoint { group } => match (&mut self.catalog, group) {
-                (Some(catalog), GroupId::CATALOG) => catalog.want_checkpoint(),
-                (_, group) => {
-                    if let Some(found) = self.groups.get_mut(&group) {
-                        found.want_checkpoint();
-                    }
+            Input::WantCheckpoint { group } => {
+                if let Some(group) = self.group_mut(group) {
+                    group.want_checkpoint();
                 }
-            },
-            Input::Checkpointed { group, index, stored } => match (&mut self.catalog, group) {
-                (Some(catalog), GroupId::CATALOG) => catalog.checkpointed(index),
-                (_, group) => {
-                    if let Some(found) = self.groups.get_mut(&group) {
-                        found.checkpointed(index, &stored);
-                    }
+            }
+            Input::Checkpointed { group, index, stored } => {
+                if let Some(found) = self.groups.get_mut(&group) {
+                    found.queues.checkpointed(index, &stored);
                 }
-            },
-            Input::CheckpointFailed { group } => match (&mut self.catalog, group) {
-                (Some(catalog), GroupId::CATALOG) => catalog.checkpoint_failed(),
-                (_, group) => {
-                    if let Some(found) = self.groups.get_mut(&group) {
-                        found.checkpoint_failed();
-                    }
+                if let Some(group) = self.group_mut(group) {
+                    group.checkpointed(index);
                 }
-            },
+            }
+            Input::CheckpointFailed { group } => {
+                if let Some(group) = self.group_mut(group) {
+                    group.checkpoint_failed();
+                }
+            }
             Input::ReviewSegments { group, held } => {
                 if let Some(found) = self.groups.get_mut(&group) {
                     found.review(&held);
@@ -517,7 +510,7 @@ impl Shard {
                     self.answer(group, session, answer, outputs);
                 }
                 Wish::Fetch { queue, from_seq, parts } => {
-                    let log = self.groups.get(&group).map(|found| found.replica.log());
+                    let log = self.groups.get(&group).map(|found| found.group.replica.log());
                     let locate = |part: FetchPart| {
                         let place = match (&part.source, log) {
                             (Source::Entry { index, .. }, Some(log)) => log.place(*index),
@@ -544,6 +537,21 @@ impl Shard {
         self.wishes = wishes;
     }
 
+    /// Lets the queues of `group` do something, if they are led here, and does what they wish.
+    fn in_queues(
+        &mut self,
+        group: GroupId,
+        outputs: &mut Vec<Output>,
+        act: impl FnOnce(&mut Queues, &mut Vec<Wish>),
+    ) {
+        let mut wishes = std::mem::take(&mut self.wishes);
+        if let Some(queues) = self.queues(group) {
+            act(queues, &mut wishes);
+        }
+        self.wishes = wishes;
+        self.grant(group, outputs);
+    }
+
     fn queues(&mut self, group: GroupId) -> Option<&mut Queues> {
         if group.is_local() {
             let local = self.local.as_mut().filter(|local| local.group == group);
@@ -552,24 +560,39 @@ impl Shard {
         self.groups.get_mut(&group).map(|found| &mut found.queues)
     }
 
-    fn replica(&mut self, group: GroupId) -> Option<&mut Replica> {
+    /// What every replicated group has, of this one.
+    fn group(&self, group: GroupId) -> Option<&Group> {
         if group == GroupId::CATALOG {
-            return self.catalog.as_mut().map(|catalog| &mut catalog.replica);
+            return self.catalog.as_ref().map(|catalog| &catalog.group);
         }
-        self.groups.get_mut(&group).map(|found| &mut found.replica)
+        self.groups.get(&group).map(|found| &found.group)
     }
 
-    /// Every group that this shard has a replica of.
+    fn group_mut(&mut self, group: GroupId) -> Option<&mut Group> {
+        if group == GroupId::CATALOG {
+            return self.catalog.as_mut().map(|catalog| &mut catalog.group);
+        }
+        self.groups.get_mut(&group).map(|found| &mut found.group)
+    }
+
+    fn replica(&mut self, group: GroupId) -> Option<&mut Replica> {
+        self.group_mut(group).map(|group| &mut group.replica)
+    }
+
+    /// Every group that this shard has a replica of: the catalog first.
+    fn all_groups(&self) -> impl Iterator<Item = &Group> {
+        let catalog = self.catalog.iter().map(|catalog| &catalog.group);
+        catalog.chain(self.groups.values().map(|found| &found.group))
+    }
+
+    /// The same, so that the shard can be changed meanwhile.
     fn with_replicas(&self) -> Vec<GroupId> {
-        let catalog = self.catalog.iter().map(|_| GroupId::CATALOG);
-        catalog.chain(self.groups.keys().copied()).collect()
+        self.all_groups().map(|group| group.id).collect()
     }
 
     /// Whether no group of this shard has other replicas.
     fn is_alone(&self) -> bool {
-        let catalog = self.catalog.iter().map(|catalog| &catalog.replica);
-        let groups = self.groups.values().map(|group| &group.replica);
-        catalog.chain(groups).all(|replica| replica.log().is_alone())
+        self.all_groups().all(|group| group.replica.log().is_alone())
     }
 
     fn origin(&self) -> Origin {

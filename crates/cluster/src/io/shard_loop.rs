@@ -11,7 +11,7 @@ use super::handle::Node;
 use super::mailbox::AnswerBox;
 use super::neighbours;
 use super::store::{Append, Fetch, Flush, Read, Store};
-use crate::catalog_group::{Applications, apply};
+use crate::group::catalog::{Applications, apply};
 use crate::housekeeping::Task;
 use crate::limits::UNSYNCED_BYTES;
 use crate::peer::message::Message;

@@ -12,7 +12,7 @@ use crate::checkpoint::State;
 use crate::raft_log::{RaftLog, decode_hard_state};
 use crate::recovery::Genesis;
 use crate::replica::Replica;
-use crate::{catalog_group, entry};
+use crate::{entry, group};
 
 /// The groups of a directory, and the catalog with all that its log has, committed or not.
 pub(crate) fn survey<D: Disk>(
@@ -87,7 +87,7 @@ fn catalog<D: Disk>(
     for at in above_checkpoint(found) {
         let data = reader.read(at.place)?;
         if !data.is_empty() && !entry::is_change(&data) {
-            catalog_group::apply(&mut catalog, machine::Version::NEWEST, at.index, &data)
+            group::catalog::apply(&mut catalog, machine::Version::NEWEST, at.index, &data)
                 .map_err(|corrupt| unreadable(0, &corrupt))?;
         }
     }

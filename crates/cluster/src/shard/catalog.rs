@@ -5,10 +5,9 @@ use std::collections::BTreeSet;
 use machine::{Batch, CatalogCommand, Corrupt, GroupId, NodeId, QueueId, QueueSettings, SessionId};
 
 use super::{Gathered, Input, Now, Output, Shard, Then, tell};
+use crate::group::queues::QueueGroup;
 use crate::limits::GONE_MS;
 use crate::peer::message::Message;
-use crate::queue_group::QueueGroup;
-use crate::replica::Harvest;
 use crate::request::{Answer, Ticket};
 use crate::waiter::Waiter;
 
@@ -20,15 +19,11 @@ impl Shard {
         gathered: &mut Gathered,
         outputs: &mut Vec<Output>,
     ) {
-        let Some(catalog) = &mut self.catalog else { return };
-        if catalog.is_frozen() {
+        let Some(catalog) = &self.catalog else { return };
+        if catalog.group.is_frozen() {
             return;
         }
-        let mut harvest = Harvest::default();
-        let Gathered { batch, written, bytes } = gathered;
-        *bytes += catalog.replica.ready(self.appends + 1, batch, written, &mut harvest);
-        let Harvest { committed, mut messages } = harvest;
-        self.send_raft(GroupId::CATALOG, &mut messages, outputs);
+        let committed = self.harvest(GroupId::CATALOG, gathered, outputs);
         for entry in &committed {
             if let Err(why) = self.apply_catalog(entry, outputs) {
                 return self.stop_outdated(GroupId::CATALOG, entry.index, why, outputs);
@@ -38,8 +33,8 @@ impl Shard {
         self.hand_out_membership(outputs);
         self.hand_out_reconciliation(outputs);
         let Some(catalog) = &mut self.catalog else { return };
-        if !catalog.replica.is_leader() {
-            catalog.early.clear();
+        if !catalog.group.replica.is_leader() {
+            catalog.group.early.clear();
         }
         if catalog.review_leadership() {
             self.own.push_back(Input::TimePassed);
@@ -51,12 +46,7 @@ impl Shard {
         if let Some(job) = catalog.due_checkpoint() {
             outputs.push(Output::Checkpoint(job));
         }
-        let reads = catalog.replica.take_reads();
-        let behind = catalog.replica.take_behind();
-        for (number, entries) in reads {
-            outputs.push(Output::ReadEntries { group: GroupId::CATALOG, number, entries });
-        }
-        self.send_snapshots(GroupId::CATALOG, &behind, outputs);
+        self.help_followers(GroupId::CATALOG, outputs);
     }
 
     fn apply_catalog(
@@ -88,9 +78,9 @@ impl Shard {
     /// Origins resend what a leader does not confirm; they answer their sessions when they apply.
     fn confirm_catalog(&mut self, outputs: &mut Vec<Output>) {
         let Some(catalog) = &mut self.catalog else { return };
-        let (committed, applied) = (catalog.replica.committed(), catalog.applied());
+        let (committed, applied) = (catalog.group.replica.committed(), catalog.group.applied());
         let mut confirmed = Vec::new();
-        while let Some(done) = catalog.intake.confirm(committed, applied) {
+        while let Some(done) = catalog.group.intake.confirm(committed, applied) {
             confirmed.push(done);
         }
         for (origin, seq) in confirmed {
@@ -151,7 +141,8 @@ impl Shard {
     /// Once what it has to say is on its way to the groups' leaders, the node may serve.
     pub(super) fn tell_reconciled(&mut self, outputs: &mut Vec<Output>) {
         let is_ready = |found: &QueueGroup| {
-            !found.replica.log().is_alone() || (found.serves() && !found.intake.is_waiting())
+            !found.group.replica.log().is_alone()
+                || (found.group.serves() && !found.group.intake.is_waiting())
         };
         if self.reconciling && self.groups.values().all(is_ready) {
             self.reconciling = false;
@@ -261,7 +252,7 @@ impl Shard {
 
     /// What lives in the memory of a node that is gone for long is gone.
     pub(super) fn mourn(&mut self, now: Now, outputs: &mut Vec<Output>) {
-        let Some(catalog) = self.catalog.as_ref().filter(|catalog| catalog.serves()) else {
+        let Some(catalog) = self.catalog.as_ref().filter(|catalog| catalog.group.serves()) else {
             return;
         };
         // Another may have led when it went, or this node may have started after that.

@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use machine::{GroupId, NodeId, Origin, SessionId};
+use raft::eraftpb::Entry;
 
 use super::{Gathered, Input, Now, Output, Shard};
+use crate::group::queues::QueueGroup;
 use crate::limits::{LAG_NEAR, SETTLED_IN_MS, SLOW_TICKS};
 use crate::peer::message::Message;
-use crate::queue_group::QueueGroup;
 use crate::replica::Harvest;
 use crate::waiter::Waiter;
 
@@ -21,18 +22,14 @@ impl Shard {
         outputs: &mut Vec<Output>,
     ) {
         let Some(found) = self.groups.get_mut(&group) else { return };
-        if found.is_frozen() {
+        if found.group.is_frozen() {
             return;
         }
-        let rides = found.intake.is_waiting();
+        let rides = found.group.intake.is_waiting();
         let at_once = self.closing.is_some() || rides;
         found.keep_time(&mut self.wishes);
         found.flush_settles(now, at_once);
-        let mut harvest = Harvest::default();
-        let Gathered { batch, written, bytes } = gathered;
-        *bytes += found.replica.ready(self.appends + 1, batch, written, &mut harvest);
-        let Harvest { committed, mut messages } = harvest;
-        self.send_raft(group, &mut messages, outputs);
+        let committed = self.harvest(group, gathered, outputs);
         // Confirms hang on the commit alone; what follows from applying comes after.
         self.confirm(group, outputs);
         if let Some(found) = self.groups.get_mut(&group) {
@@ -50,8 +47,32 @@ impl Shard {
         if let Some(job) = found.due_checkpoint() {
             outputs.push(Output::Checkpoint(job));
         }
-        let reads = found.replica.take_reads();
-        let behind = found.replica.take_behind();
+        self.help_followers(group, outputs);
+    }
+
+    /// Moves what the group wants written into `gathered`, and sends what its replica has to say. What is
+    /// committed is to be applied.
+    pub(super) fn harvest(
+        &mut self,
+        group: GroupId,
+        gathered: &mut Gathered,
+        outputs: &mut Vec<Output>,
+    ) -> Vec<Entry> {
+        let number = self.appends + 1;
+        let Some(replica) = self.replica(group) else { return Vec::new() };
+        let mut harvest = Harvest::default();
+        let Gathered { batch, written, bytes } = gathered;
+        *bytes += replica.ready(number, batch, written, &mut harvest);
+        let Harvest { committed, mut messages } = harvest;
+        self.send_raft(group, &mut messages, outputs);
+        committed
+    }
+
+    /// Followers need entries that are on the disk only, or more than the log has.
+    pub(super) fn help_followers(&mut self, group: GroupId, outputs: &mut Vec<Output>) {
+        let Some(replica) = self.replica(group) else { return };
+        let reads = replica.take_reads();
+        let behind = replica.take_behind();
         for (number, entries) in reads {
             outputs.push(Output::ReadEntries { group, number, entries });
         }
@@ -76,14 +97,14 @@ impl Shard {
     /// Takes up or gives up leadership where that is due.
     fn review_leadership(&mut self, now: Now, group: GroupId, outputs: &mut Vec<Output>) {
         let Some(found) = self.groups.get_mut(&group) else { return };
-        if !found.replica.is_leader() {
-            found.early.clear();
+        if !found.group.replica.is_leader() {
+            found.group.early.clear();
         }
-        if found.ceases_to_lead() {
+        if found.group.ceases_to_lead() {
             self.cease_to_lead(now, group, outputs);
         }
         let Some(found) = self.groups.get_mut(&group) else { return };
-        if found.begins_to_lead() {
+        if found.group.begins_to_lead() {
             let nodes = self.expected(now, group);
             let Some(found) = self.groups.get_mut(&group) else { return };
             found.lead(now, nodes, self.peers.lost());
@@ -92,7 +113,7 @@ impl Shard {
             let nodes: Vec<NodeId> = self.reachable().into_iter().collect();
             for node in nodes {
                 let Some(found) = self.groups.get(&group) else { return };
-                let (term, time_ms) = (found.replica.term(), found.time.at(now));
+                let (term, time_ms) = (found.group.replica.term(), found.time.at(now));
                 self.send(node, Message::Leads { group, term, time_ms }, outputs);
             }
         }
@@ -114,12 +135,8 @@ impl Shard {
             found.has_come_home(origin, last);
         }
         let me = self.me.node;
-        let mut wishes = Vec::new();
-        if let Some(queues) = self.queues(group) {
-            queues.join(|session| Self::is_ours(me, session), consumers, &mut wishes);
-        }
-        self.wishes.append(&mut wishes);
-        self.grant(group, outputs);
+        let is_ours = |session| Self::is_ours(me, session);
+        self.in_queues(group, outputs, |queues, wishes| queues.join(is_ours, consumers, wishes));
         for (session, request) in asked {
             self.request_here(now, session, group, request, outputs);
         }
@@ -159,12 +176,13 @@ impl Shard {
     /// Tells origins what is on a majority's disks.
     fn confirm(&mut self, group: GroupId, outputs: &mut Vec<Output>) {
         let Some(found) = self.groups.get_mut(&group) else { return };
-        if !found.serves() {
+        if !found.group.serves() {
             return;
         }
         let committed = committed_by(found);
         let mut last: BTreeMap<Origin, u64> = BTreeMap::new();
-        while let Some((origin, seq)) = found.intake.confirm(committed, found.applied) {
+        while let Some((origin, seq)) = found.group.intake.confirm(committed, found.group.applied())
+        {
             last.insert(origin, seq);
         }
         for (origin, seq) in last {
@@ -181,7 +199,7 @@ impl Shard {
     /// Once it is known who holds what, the others may have the rest.
     fn begin_dispatch(&mut self, now: Now, group: GroupId, outputs: &mut Vec<Output>) {
         let Some(found) = self.groups.get_mut(&group) else { return };
-        if !found.serves() {
+        if !found.group.serves() {
             return;
         }
         if found.may_dispatch(now.mono_ms) {
@@ -282,8 +300,8 @@ const TICKS_PER_REVIEW: u64 = 10;
 fn committed_by(found: &QueueGroup) -> u64 {
     #[cfg(bug_confirm_before_majority)]
     {
-        found.replica.persisted()
+        found.group.replica.persisted()
     }
     #[cfg(not(bug_confirm_before_majority))]
-    found.replica.committed()
+    found.group.replica.committed()
 }

@@ -18,7 +18,7 @@ use raft::eraftpb::{
 use wal::{CommitBatch, Item};
 
 use super::{Gathered, Input, Now, Output, Shard};
-use crate::queue_group::QueueGroup;
+use crate::group::queues::QueueGroup;
 use crate::queues::Queues;
 use crate::raft_log::RaftLog;
 use crate::replica::Replica;
@@ -248,18 +248,19 @@ impl Shard {
         let is_writing =
             self.writing.iter().any(|(_, entries)| entries.iter().any(|(of, _)| *of == group));
         let Some(found) = self.groups.get_mut(&group) else { return };
-        let replica = &mut found.replica;
-        if is_wished || replica.is_leader() || found.freeze.is_some() || unheard < UNHEARD_MAX {
+        let (applied, is_frozen) = (found.group.applied(), found.group.is_frozen());
+        let replica = &mut found.group.replica;
+        if is_wished || replica.is_leader() || is_frozen || unheard < UNHEARD_MAX {
             return;
         }
         found.is_dismissed = true;
         replica.forget_leader();
-        let has_tail = replica.last_index() > found.applied;
-        let is_still = replica.is_quiet() && !is_writing && replica.committed() == found.applied;
+        let has_tail = replica.last_index() > applied;
+        let is_still = replica.is_quiet() && !is_writing && replica.committed() == applied;
         if has_tail && is_still {
-            replica.cut_tail(found.applied);
+            replica.cut_tail(applied);
             let mut batch = CommitBatch::default();
-            batch.add(group.0, Item::TruncateFrom(found.applied + 1));
+            batch.add(group.0, Item::TruncateFrom(applied + 1));
             self.hand_out(Gathered { batch, ..Gathered::default() }, outputs);
         }
     }

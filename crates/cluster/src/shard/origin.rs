@@ -3,6 +3,7 @@
 use machine::{Batch, CatalogCommand, GroupId, NodeId};
 
 use super::{Input, Now, Output, Shard, refuse, tell};
+use crate::group::Group;
 use crate::intake::{Taken, Verdict};
 use crate::limits::{ENTRY_BYTES, LEADERLESS_MS, MINORITY_MS, REJOIN_MS};
 use crate::parcels::Parcels;
@@ -271,13 +272,11 @@ impl Shard {
             return there(self, node, 0);
         }
         let me = self.me.node;
-        let is_here = match (&self.catalog, self.groups.get(&group)) {
-            // Not only while it serves: to leave before consumers are handed over would be to tell the
-            // next leader of none, and to lose the credit that comes for them.
-            (_, Some(found)) => found.has_sessions(),
-            (Some(catalog), None) if group == GroupId::CATALOG => catalog.serves(),
-            (_, None) => false,
-        };
+        let is_catalog = group == GroupId::CATALOG;
+        // Queues are here not only while it serves: to leave before consumers are handed over would be to tell the
+        // next leader of none, and to lose the credit that comes for them.
+        let is_led = |found: &Group| if is_catalog { found.serves() } else { found.is_in_charge() };
+        let is_here = self.group(group).is_some_and(is_led);
         if is_here {
             return Route::Here;
         }

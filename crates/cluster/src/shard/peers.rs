@@ -6,10 +6,11 @@ use machine::{GroupId, NodeId, Origin, Version};
 
 use super::origin::Denial;
 use super::{Input, Now, Output, Shard};
+use crate::group::Group;
+use crate::group::queues;
 use crate::intake::{Taken, Verdict};
 use crate::limits::{LOST_MS, REJOIN_MS};
 use crate::peer::message::Message;
-use crate::queue_group;
 use crate::remote::Route;
 
 /// An election that is not left to a timeout.
@@ -290,19 +291,15 @@ impl Shard {
     }
 
     pub(super) fn is_frozen(&self, group: GroupId) -> bool {
-        match (&self.catalog, self.groups.get(&group)) {
-            (_, Some(found)) => found.is_frozen(),
-            (Some(catalog), None) => group == GroupId::CATALOG && catalog.is_frozen(),
-            (None, None) => false,
-        }
+        self.group(group).is_some_and(Group::is_frozen)
     }
 
     /// Tells nodes which groups this one leads, for they may have no replica that would know, and what
     /// time it is there.
     pub(super) fn announce(&self, now: Now, nodes: &[NodeId], outputs: &mut Vec<Output>) {
-        for (group, found) in self.groups.iter().filter(|(_, found)| found.serves()) {
+        for (group, found) in self.groups.iter().filter(|(_, found)| found.group.serves()) {
             for node in nodes {
-                let (group, term) = (*group, found.replica.term());
+                let (group, term) = (*group, found.group.replica.term());
                 let time_ms = found.time.at(now);
                 self.send(*node, Message::Leads { group, term, time_ms }, outputs);
             }
@@ -326,12 +323,10 @@ impl Shard {
                 if let Some(local) = &mut self.local {
                     local.joined.remove(&node);
                 }
-                let mut wishes = Vec::new();
-                if let Some(queues) = self.queues(group) {
-                    queues.join(|by| Self::node_of(by) == Some(node), Vec::new(), &mut wishes);
-                }
-                self.wishes.append(&mut wishes);
-                self.grant(group, outputs);
+                let is_theirs = |session| Self::node_of(session) == Some(node);
+                self.in_queues(group, outputs, |queues, wishes| {
+                    queues.join(is_theirs, Vec::new(), wishes);
+                });
             }
         }
     }
@@ -362,8 +357,8 @@ impl Shard {
                 if term >= known {
                     self.peers.leaders.insert(group, (term, from));
                     if let Some(found) = self.groups.get_mut(&group)
-                        && found.replica.term() <= term
-                        && !found.replica.is_leader()
+                        && found.group.replica.term() <= term
+                        && !found.group.replica.is_leader()
                     {
                         found.time.heard(now, term, time_ms);
                     }
@@ -418,21 +413,14 @@ impl Shard {
         if self.is_local_here(group) {
             return self.lead_peer(now, from, group, message, outputs);
         }
-        if let Some(found) = self.groups.get_mut(&group) {
-            let can_lead = found.serves() && found.replica.can_propose();
-            if can_lead && found.early.is_empty() && !found.joins_too_early(from, &message) {
+        let is_too_early = matches!(message, Message::Join { .. })
+            && self.groups.get(&group).is_some_and(|it| it.joins_too_early(from, &message));
+        if let Some(found) = self.group_mut(group) {
+            if found.can_log() && found.early.is_empty() && !is_too_early {
                 return self.lead_peer(now, from, group, message, outputs);
             }
             if found.replica.is_leader() {
                 found.early.push((from, message));
-                return;
-            }
-        } else if let Some(catalog) = self.catalog.as_mut().filter(|_| group == GroupId::CATALOG) {
-            if catalog.serves() && catalog.early.is_empty() && catalog.replica.can_propose() {
-                return self.lead_peer(now, from, group, message, outputs);
-            }
-            if catalog.replica.is_leader() {
-                catalog.early.push((from, message));
                 return;
             }
         }
@@ -449,12 +437,10 @@ impl Shard {
     pub(super) fn lead_early(&mut self) {
         let mut early = Vec::new();
         for found in self.groups.values_mut().filter(|found| found.may_lead_early()) {
-            early.append(&mut found.early);
+            early.append(&mut found.group.early);
         }
-        for catalog in self.catalog.iter_mut().filter(|catalog| !catalog.early.is_empty()) {
-            if catalog.serves() && catalog.replica.can_propose() {
-                early.append(&mut catalog.early);
-            }
+        for catalog in self.catalog.iter_mut().filter(|catalog| catalog.group.can_log()) {
+            early.append(&mut catalog.group.early);
         }
         for (from, message) in early {
             self.own.push_back(Input::Peers { from, messages: vec![message] });
@@ -480,12 +466,9 @@ impl Shard {
                 } else if let Some(local) = &mut self.local {
                     local.joined.insert(from, epoch);
                 }
-                let mut wishes = Vec::new();
-                if let Some(queues) = self.queues(group) {
-                    queues.join(is_theirs, attachments, &mut wishes);
-                }
-                self.wishes.append(&mut wishes);
-                self.grant(group, outputs);
+                self.in_queues(group, outputs, |queues, wishes| {
+                    queues.join(is_theirs, attachments, wishes);
+                });
             }
             Message::Requests { epoch, session, requests, .. } => {
                 if Self::node_of(session) != Some(from) || self.joined(group, from) != Some(epoch) {
@@ -503,15 +486,12 @@ impl Shard {
                     return;
                 }
                 self.asked.retain(|(by, _), of| *by != session || *of != group);
-                let mut wishes = Vec::new();
                 if let Some(found) = self.groups.get_mut(&group) {
                     found.early_asked.retain(|asked| asked.session != session);
                 }
-                if let Some(queues) = self.queues(group) {
-                    queues.end_session(session, &mut wishes);
-                }
-                self.wishes.append(&mut wishes);
-                self.grant(group, outputs);
+                self.in_queues(group, outputs, |queues, wishes| {
+                    queues.end_session(session, wishes);
+                });
             }
             Message::Parcel { epoch, boot, seq, commands, settles, needs_apply, .. } => {
                 let is_catalog = group == GroupId::CATALOG;
@@ -557,7 +537,7 @@ impl Shard {
         if group.is_local() {
             let Some(local) = &mut self.local else { return };
             if local.takes(origin, seq) {
-                let entry = queue_group::stamp_alone(local.time.at(now), &commands);
+                let entry = queues::stamp_alone(local.time.at(now), &commands);
                 local.queues.settled_by_entry(&taken.settles, &mut self.wishes);
                 self.apply_local_entry(now, entry);
                 self.grant(group, outputs);
@@ -586,10 +566,8 @@ impl Shard {
                 let boot = origin.boot;
                 let message =
                     Message::Parcel { group, epoch, boot, seq, commands, settles, needs_apply };
-                match (&mut self.catalog, self.groups.get_mut(&group)) {
-                    (_, Some(found)) => found.early.push((from, message)),
-                    (Some(catalog), None) => catalog.early.push((from, message)),
-                    (None, None) => {}
+                if let Some(found) = self.group_mut(group) {
+                    found.early.push((from, message));
                 }
             }
         }

@@ -73,25 +73,30 @@ impl Shard {
         let mut groups = Vec::new();
         if let Some(catalog) = &self.catalog {
             let digest = if with_digests { catalog.catalog().digest() } else { 0 };
-            groups.push(report(GroupId::CATALOG, &catalog.replica, catalog.applied(), digest));
+            groups.push(report(
+                GroupId::CATALOG,
+                &catalog.group.replica,
+                catalog.group.applied(),
+                digest,
+            ));
         }
         for (&group, found) in self.groups.iter().filter(|(_, found)| !found.is_dismissed) {
             let digest = if with_digests { found.queues.machine().digest() } else { 0 };
-            groups.push(report(group, &found.replica, found.applied, digest));
+            groups.push(report(group, &found.group.replica, found.group.applied(), digest));
         }
         groups
     }
 
     /// Who consumes from queues of the groups that are led here, with what credit, and who holds what.
     pub fn attachments(&self) -> Vec<Attached> {
-        let led = self.groups.values().filter(|found| found.serves());
+        let led = self.groups.values().filter(|found| found.group.serves());
         led.flat_map(|found| found.queues.machine().attachments()).collect()
     }
 
     /// The groups that are led here: their term, and what time it was there at the last step.
     pub fn group_times(&self) -> impl Iterator<Item = (GroupId, u64, u64)> + '_ {
-        let led = self.groups.iter().filter(|(_, found)| found.serves());
-        led.map(|(group, found)| (*group, found.replica.term(), found.time.at(self.now)))
+        let led = self.groups.iter().filter(|(_, found)| found.group.serves());
+        led.map(|(group, found)| (*group, found.group.replica.term(), found.time.at(self.now)))
     }
 
     /// The node that this shard is of.

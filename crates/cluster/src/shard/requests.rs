@@ -3,7 +3,7 @@
 use machine::{Batch, CatalogCommand, GroupId, QueueId, SessionId, SessionOwner};
 
 use super::{Input, Now, Output, Shard, tell};
-use crate::catalog_group::CatalogGroup;
+use crate::group::catalog::CatalogGroup;
 use crate::peer::message::Message;
 use crate::queues::{Detached, NO_QUEUE, Wish};
 use crate::remote::Route;
@@ -317,12 +317,7 @@ impl Shard {
         let local = self.local.iter().map(|local| local.group);
         let groups: Vec<GroupId> = self.groups.keys().copied().chain(local).collect();
         for group in groups {
-            let mut wishes = Vec::new();
-            if let Some(queues) = self.queues(group) {
-                queues.leave_again(&mut wishes);
-            }
-            self.wishes.append(&mut wishes);
-            self.grant(group, outputs);
+            self.in_queues(group, outputs, |queues, wishes| queues.leave_again(wishes));
         }
     }
 

@@ -33,8 +33,8 @@ impl Shard {
         // What came just before is no reason to send it all again.
         self.finish_once(now, outputs);
         let accept = self.accepts_snapshot(group, index);
-        if accept {
-            self.freeze(group, Some(index));
+        if accept && let Some(group) = self.group_mut(group) {
+            group.freeze();
         }
         outputs.push(Output::InstallSnapshot { group, index, accept });
     }
@@ -48,7 +48,9 @@ impl Shard {
         stored: &[Stored],
         outputs: &mut Vec<Output>,
     ) {
-        self.freeze(group, None);
+        if let Some(group) = self.group_mut(group) {
+            group.thaw();
+        }
         if group == GroupId::CATALOG {
             self.install_catalog(index, term, state, outputs);
         } else if let Some(found) = self.groups.get_mut(&group) {
@@ -65,18 +67,17 @@ impl Shard {
         self.acknowledge_snapshot(group, index, outputs);
     }
 
-    fn accepts_snapshot(&mut self, group: GroupId, index: u64) -> bool {
+    fn accepts_snapshot(&self, group: GroupId, index: u64) -> bool {
         let is_writing =
             self.writing.iter().any(|(_, entries)| entries.iter().any(|(of, _)| *of == group));
-        let (applied, is_busy) = match (&self.catalog, self.groups.get(&group)) {
-            (_, Some(found)) => (found.applied, found.is_checkpointing() || found.is_frozen()),
-            (Some(catalog), None) if group == GroupId::CATALOG => {
-                (catalog.applied(), catalog.is_checkpointing() || catalog.is_frozen())
-            }
-            (_, None) => return false,
-        };
-        let Some(replica) = self.replica(group) else { return false };
-        !is_writing && !is_busy && applied < index && !replica.is_leader() && replica.is_quiet()
+        let Some(group) = self.group(group) else { return false };
+        let is_busy = group.is_checkpointing() || group.is_frozen() || group.is_in_charge();
+        let replica = &group.replica;
+        !is_writing
+            && !is_busy
+            && group.applied() < index
+            && !replica.is_leader()
+            && replica.is_quiet()
     }
 
     /// The catalog jumps: sessions route by the new one, and the groups are held against it.
@@ -98,14 +99,6 @@ impl Shard {
         // What of this node's is in there is answered nowhere else.
         let waiters = self.outbound(GroupId::CATALOG).parcels.committed(last);
         refuse(waiters, outputs);
-    }
-
-    fn freeze(&mut self, group: GroupId, index: Option<u64>) {
-        match (&mut self.catalog, self.groups.get_mut(&group)) {
-            (_, Some(found)) => found.freeze = index,
-            (Some(catalog), None) if group == GroupId::CATALOG => catalog.freeze = index,
-            (_, None) => {}
-        }
     }
 
     /// The leader goes on from there.

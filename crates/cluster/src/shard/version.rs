@@ -11,7 +11,7 @@ const RAISE_PAUSE_MS: u64 = 1000;
 impl Shard {
     /// The catalog's leader raises the version as soon as everybody is there and can read it.
     pub(super) fn raise_version(&mut self, now: Now, outputs: &mut Vec<Output>) {
-        let Some(catalog) = self.catalog.as_ref().filter(|catalog| catalog.serves()) else {
+        let Some(catalog) = self.catalog.as_ref().filter(|catalog| catalog.group.serves()) else {
             return;
         };
         let is_soon = self.raised_ms.is_some_and(|last| now.mono_ms < last + RAISE_PAUSE_MS);

@@ -3,36 +3,26 @@
 use bytes::Bytes;
 use machine::{
     Applied, Catalog, CatalogCommand, CatalogEffect, CatalogReply, Command, Corrupt, EntryReader,
-    GroupId, NodeId, Origin, QueueId, QueueSettings, Version,
+    GroupId, Origin, QueueId, QueueSettings, Version,
 };
 use raft::eraftpb::{Entry, EntryType};
 
+use super::Group;
 use crate::checkpoint::Job;
-use crate::intake::{Intake, Taken, Verdict};
+use crate::intake::{Taken, Verdict};
 use crate::parcels::Parcels;
-use crate::peer::message::Message;
-use crate::queue_group::{Progress, stamp};
-use crate::replica::{NotLeader, Replica};
+use crate::replica::Replica;
 use crate::request::Answer;
 use crate::shard::{Input, Output, Then};
 use crate::waiter::Waiter;
 
 /// The catalog on this node.
 pub struct CatalogGroup {
-    pub(crate) replica: Replica,
+    pub(crate) group: Group,
     catalog: Catalog,
     /// The newest version that this node reads.
     speaks: Version,
-    pub(crate) intake: Intake,
-    applied: u64,
-    checkpoint: Progress,
     start: Start,
-    /// The term in which it leads, once an entry of that term is applied.
-    leads: Option<u64>,
-    /// What came before this leader could serve.
-    pub(crate) early: Vec<(NodeId, Message)>,
-    /// A snapshot takes the place of everything here before long.
-    pub(crate) freeze: Option<u64>,
 }
 
 /// How far the node's start got in the catalog.
@@ -47,30 +37,15 @@ impl CatalogGroup {
     /// The catalog as recovered up to `applied`.
     pub(crate) fn new(replica: Replica, catalog: Catalog, applied: u64, speaks: Version) -> Self {
         Self {
-            replica,
+            group: Group::new(GroupId::CATALOG, replica, applied),
             catalog,
             speaks,
-            intake: Intake::default(),
-            applied,
-            checkpoint: Progress::default(),
             start: Start::Waiting,
-            leads: None,
-            early: Vec::new(),
-            freeze: None,
         }
     }
 
     pub(crate) fn catalog(&self) -> &Catalog {
         &self.catalog
-    }
-
-    pub(crate) fn applied(&self) -> u64 {
-        self.applied
-    }
-
-    /// Whether parcels are taken.
-    pub(crate) fn serves(&self) -> bool {
-        self.replica.is_leader() && self.leads == Some(self.replica.term())
     }
 
     /// A snapshot at `index` took the place of everything.
@@ -81,42 +56,22 @@ impl CatalogGroup {
         members: raft::eraftpb::ConfState,
         catalog: Catalog,
     ) {
-        self.leads = None;
-        self.intake.clear();
-        self.early.clear();
-        self.replica.restore(index, term, members);
+        self.group.restore(index, term, members);
         self.catalog = catalog;
-        self.applied = index;
-    }
-
-    pub(crate) fn is_checkpointing(&self) -> bool {
-        self.checkpoint.is_under_way()
-    }
-
-    /// Whether it waits for a snapshot to be installed.
-    pub(crate) fn is_frozen(&self) -> bool {
-        self.freeze.is_some()
     }
 
     /// Begins or ceases to lead, if that is due. Says whether anything changed.
     pub(crate) fn review_leadership(&mut self) -> bool {
-        use raft::Storage;
-        if self.leads.is_some() && !self.serves() {
-            self.leads = None;
-            self.intake.clear();
-            self.early.clear();
+        if self.group.ceases_to_lead() {
+            self.group.follow();
             return true;
         }
-        let term = self.replica.term();
-        if self.leads.is_none()
-            && self.replica.is_leader()
-            && self.replica.log().term(self.applied).is_ok_and(|at| at == term)
-        {
-            self.leads = Some(term);
-            self.intake.clear();
-            return true;
+        let begins = self.group.begins_to_lead();
+        if begins {
+            // It delivers nothing, so there is nobody to wait for.
+            self.group.lead(None);
         }
-        false
+        begins
     }
 
     /// Takes a parcel into the log.
@@ -127,23 +82,9 @@ impl CatalogGroup {
         commands: &Bytes,
         entry: Option<Bytes>,
     ) -> Result<Verdict, Taken> {
-        if self.catalog.is_over(parcel.origin) {
-            // It would be skipped: it must not be confirmed.
-            return Ok(Verdict::Ignore);
-        }
-        let last = self.catalog.last_parcel(parcel.origin);
-        let verdict = self.intake.judge(parcel.origin, parcel.seq, last);
-        if verdict != Verdict::Propose {
-            return Ok(verdict);
-        }
-        let entry = entry.unwrap_or_else(|| stamp(wall_ms, parcel.origin, parcel.seq, commands));
-        match self.replica.propose(entry) {
-            Ok(index) => {
-                self.intake.proposed(index, parcel);
-                Ok(verdict)
-            }
-            Err(NotLeader) => Err(parcel),
-        }
+        let is_over = self.catalog.is_over(parcel.origin);
+        let last = (!is_over).then(|| self.catalog.last_parcel(parcel.origin));
+        self.group.take(parcel, last, wall_ms, commands, entry)
     }
 
     /// Applies a committed entry, unless this program is too old for it. What it means for other groups goes to
@@ -156,11 +97,11 @@ impl CatalogGroup {
         inputs: &mut Vec<(GroupId, Input)>,
         told: &mut Vec<Output>,
     ) -> Result<Option<Applied>, Corrupt> {
-        self.applied = entry.index;
+        self.group.apply_next(entry.index);
         if entry.get_entry_type() != EntryType::EntryNormal {
-            self.replica.apply_members(entry);
+            self.group.replica.apply_members(entry);
         }
-        self.replica.applied(entry.index);
+        self.group.replica.applied(entry.index);
         if entry.data.is_empty() || entry.get_entry_type() != EntryType::EntryNormal {
             return Ok(None);
         }
@@ -206,33 +147,19 @@ impl CatalogGroup {
         }
     }
 
-    /// A checkpoint is due as soon as there is something for it.
-    pub(crate) fn want_checkpoint(&mut self) {
-        self.checkpoint.is_wanted = true;
-    }
-
     /// What is to be written so that the log below is not needed, if that is due.
     pub(crate) fn due_checkpoint(&mut self) -> Option<Job> {
-        let (compacted, _) = self.replica.log().checkpoint();
-        if !self.checkpoint.begin(self.applied > compacted) {
-            return None;
-        }
-        Some(self.job())
+        self.group.begins_checkpoint().then(|| self.job())
     }
 
     /// The catalog as it is now, for a checkpoint or a snapshot.
     pub(crate) fn job(&self) -> Job {
-        Job::new(GroupId::CATALOG, self.applied, &self.replica, &self.catalog.snapshot())
-    }
-
-    pub(crate) fn checkpointed(&mut self, index: u64) {
-        self.checkpoint.end();
-        self.replica.compact(index);
-    }
-
-    /// There was no room for the checkpoint.
-    pub(crate) fn checkpoint_failed(&mut self) {
-        self.checkpoint.end();
+        Job::new(
+            GroupId::CATALOG,
+            self.group.applied(),
+            &self.group.replica,
+            &self.catalog.snapshot(),
+        )
     }
 }
 

@@ -1,4 +1,4 @@
-//! A replicated group of queues: its consensus, its queues, and what a leader took into its log.
+//! A replicated group of queues: the group, its queues, and who asks for what.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,40 +6,30 @@ use bytes::Bytes;
 use machine::{Applied, Batch, Corrupt, EntryReader, GroupId, NodeId, Origin, QueueId, SessionId};
 use raft::eraftpb::{Entry, EntryType};
 
-use crate::checkpoint::{Job, Stored};
+use super::{Awaiting, Group};
+use crate::checkpoint::Job;
 use crate::group_time::GroupTime;
-use crate::intake::{Intake, Taken, Verdict};
+use crate::intake::{Taken, Verdict};
 use crate::limits::{JOIN_WAIT_MS, RELINK_MS};
 use crate::peer::message::Message;
 use crate::queues::{self, Queues, Wish};
-use crate::replica::{NotLeader, Replica};
+use crate::replica::Replica;
 use crate::request::{Held, Request};
 use crate::shard::{Now, SegmentExtent};
 
 /// One data group on this node.
 pub struct QueueGroup {
-    pub(crate) group: GroupId,
-    pub(crate) replica: Replica,
+    pub(crate) group: Group,
     pub(crate) queues: Queues,
-    pub(crate) intake: Intake,
-    pub(crate) applied: u64,
     pub(crate) time: GroupTime,
-    checkpoint: Progress,
-    /// The term in which it leads, once an entry of that term is applied: everything before it is, too.
-    leads: Option<u64>,
     /// Nodes whose sessions have joined this leader, and under which epoch.
     pub(crate) joined: BTreeMap<NodeId, u64>,
-    gathering: Option<Awaiting>,
-    /// What came before this leader could serve.
-    pub(crate) early: Vec<(NodeId, Message)>,
     /// What sessions of this node asked and cannot be answered before deliveries begin.
     pub(crate) early_asked: Vec<Asked>,
     /// Queues to which messages come back with an entry that may not be applied yet, and its index.
     returning_to: BTreeMap<QueueId, u64>,
     /// Ticks at which this leader's disk was behind the majority's.
     pub(crate) slow_ticks: u32,
-    /// A snapshot takes the place of everything here before long.
-    pub(crate) freeze: Option<u64>,
     /// The group does not count on this replica.
     pub(crate) is_dismissed: bool,
 }
@@ -53,38 +43,17 @@ pub(crate) struct Asked {
     index: u64,
 }
 
-/// A new leader delivers nothing before it knows what is held.
-#[derive(Debug)]
-struct Awaiting {
-    /// Until when each is waited for, in `Now::mono_ms`.
-    nodes: BTreeMap<NodeId, u64>,
-    until_ms: u64,
-    /// What was taken into the log before the last of them joined may settle what is live.
-    index: u64,
-    /// So may what this node's own sessions said, and which it may not have taken into the log yet: its last
-    /// parcel.
-    own: Option<(Origin, u64)>,
-}
-
 impl QueueGroup {
     /// The group as recovered up to `applied`.
     pub(crate) fn new(replica: Replica, queues: Queues, group: GroupId, applied: u64) -> Self {
         Self {
-            group,
-            replica,
+            group: Group::new(group, replica, applied),
             queues,
-            intake: Intake::default(),
-            applied,
             time: GroupTime::default(),
-            checkpoint: Progress::default(),
-            leads: None,
             joined: BTreeMap::new(),
-            gathering: None,
-            early: Vec::new(),
             early_asked: Vec::new(),
             returning_to: BTreeMap::new(),
             slow_ticks: 0,
-            freeze: None,
             is_dismissed: false,
         }
     }
@@ -92,28 +61,24 @@ impl QueueGroup {
     /// Tells the time, where this node leads. Who follows may know no more than its own clock, and what a
     /// machine is told once stays: it would lead by that.
     pub(crate) fn set_now(&mut self, now: Now) {
-        if self.leads.is_some() {
+        if self.group.is_in_charge() {
             self.queues.set_now(now.mono_ms, self.time.at(now));
         }
     }
 
     pub(crate) fn settle_deadline_ms(&self) -> Option<u64> {
-        self.queues.settle_deadline_ms().filter(|_| self.can_log())
+        self.queues.settle_deadline_ms().filter(|_| self.group.can_log())
     }
 
     /// When a message falls due, in `Now::mono_ms`.
     pub(crate) fn time_deadline_ms(&self, now: Now) -> Option<u64> {
-        let due = self.queues.time_deadline_ms().filter(|_| self.can_log())?;
+        let due = self.queues.time_deadline_ms().filter(|_| self.group.can_log())?;
         Some(self.time.when(now, due))
-    }
-
-    fn can_log(&self) -> bool {
-        self.serves() && self.replica.can_propose()
     }
 
     /// Does what is due by the group's time.
     pub(crate) fn keep_time(&mut self, wishes: &mut Vec<Wish>) {
-        if self.can_log() {
+        if self.group.can_log() {
             self.queues.keep_time(wishes);
         }
     }
@@ -121,7 +86,7 @@ impl QueueGroup {
     /// Proposes settles that have waited long enough, or that can follow what is proposed anyway.
     pub(crate) fn flush_settles(&mut self, now: Now, at_once: bool) -> usize {
         let mut bytes = 0;
-        let last = self.replica.last_index();
+        let last = self.group.replica.last_index();
         while self.settle_deadline_ms().is_some_and(|due| at_once || due <= now.mono_ms) {
             let mut batch = Batch::new();
             self.queues.take_settled(&mut batch);
@@ -130,18 +95,18 @@ impl QueueGroup {
             }
             bytes += batch.bytes();
             let entry = Bytes::from(batch.stamp(self.time.at(now)));
-            if self.replica.propose(entry).is_err() {
+            if self.group.replica.propose(entry).is_err() {
                 break;
             }
             if !at_once {
                 break;
             }
         }
-        let logged_to = self.replica.last_index();
+        let logged_to = self.group.replica.last_index();
         if logged_to > last {
             let returning = self.queues.take_returning();
             self.returning_to.extend(returning.into_iter().map(|queue| (queue, logged_to)));
-            let applied = self.applied;
+            let applied = self.group.applied();
             self.returning_to.retain(|_, to| *to > applied);
         }
         bytes
@@ -156,51 +121,37 @@ impl QueueGroup {
         commands: &Bytes,
         entry: Option<Bytes>,
     ) -> Result<Verdict, Taken> {
-        if self.queues.machine().is_over(parcel.origin) {
-            // It would be skipped: it must not be confirmed.
-            return Ok(Verdict::Ignore);
-        }
-        let last = self.queues.machine().last_parcel(parcel.origin);
-        let verdict = self.intake.judge(parcel.origin, parcel.seq, last);
-        if verdict != Verdict::Propose {
-            return Ok(verdict);
-        }
+        let machine = self.queues.machine();
+        let last = (!machine.is_over(parcel.origin)).then(|| machine.last_parcel(parcel.origin));
         let time_ms = self.time.at(now);
         let entry = entry.filter(|_| time_ms == now.wall_ms);
-        let entry = entry.unwrap_or_else(|| stamp(time_ms, parcel.origin, parcel.seq, commands));
-        match self.replica.propose(entry) {
-            Ok(index) => {
-                self.intake.proposed(index, parcel);
-                Ok(verdict)
-            }
-            Err(NotLeader) => Err(parcel),
-        }
+        self.group.take(parcel, last, time_ms, commands, entry)
     }
 
     /// Applies a committed entry, unless this program is too old for it.
     pub(crate) fn commit(&mut self, entry: &Entry, wishes: &mut Vec<Wish>) -> Result<(), Corrupt> {
-        self.applied = entry.index;
+        self.group.apply_next(entry.index);
         // Before it is applied: what goes back to its place by the entry is in nobody's hands then.
-        let settles = self.intake.take_settles(entry.index);
+        let settles = self.group.intake.take_settles(entry.index);
         if !settles.is_empty() {
             self.queues.settled_by_entry(&settles, wishes);
         }
         if entry.get_entry_type() != EntryType::EntryNormal {
-            self.replica.apply_members(entry);
+            self.group.replica.apply_members(entry);
         } else if !entry.data.is_empty() {
             self.apply(entry, wishes)?;
         }
-        self.replica.applied(entry.index);
+        self.group.replica.applied(entry.index);
         Ok(())
     }
 
     fn apply(&mut self, entry: &Entry, wishes: &mut Vec<Wish>) -> Result<(), Corrupt> {
         let reader = EntryReader::new(&entry.data)?;
         // Planted: who follows goes by a clock of its own.
-        let wrong_ms = if cfg!(bug_expire_by_own_clock) && !self.serves() { 7 } else { 0 };
+        let wrong_ms = if cfg!(bug_expire_by_own_clock) && !self.group.serves() { 7 } else { 0 };
         let at = Applied { index: entry.index, time_ms: reader.time_ms() + wrong_ms };
         let origin =
-            if self.serves() { queues::Origin::Committed } else { queues::Origin::Replayed };
+            if self.group.serves() { queues::Origin::Committed } else { queues::Origin::Replayed };
         self.queues.apply(at, &entry.data, origin, wishes)
     }
 
@@ -209,63 +160,32 @@ impl QueueGroup {
         self.queues.settled_by_entry(settles, wishes);
     }
 
-    /// Whether it leads and has applied everything of earlier terms.
-    pub(crate) fn serves(&self) -> bool {
-        self.replica.is_leader() && self.leads == Some(self.replica.term())
-    }
-
-    /// Whether the queues here still have what this node's sessions hold and may be given. That goes on
-    /// until the step ends in which leadership was lost: only then is it handed over.
-    pub(crate) fn has_sessions(&self) -> bool {
-        self.leads.is_some()
-    }
-
-    /// Whether this replica became able to lead: everything of earlier terms is applied.
-    pub(crate) fn begins_to_lead(&self) -> bool {
-        use raft::Storage;
-        let term = self.replica.term();
-        self.leads.is_none()
-            && self.replica.is_leader()
-            && self.replica.log().term(self.applied).is_ok_and(|at| at == term)
-    }
-
-    /// Whether it led in a term that is over.
-    pub(crate) fn ceases_to_lead(&self) -> bool {
-        self.leads.is_some() && !self.serves()
-    }
-
-    /// Leads from here on. `nodes` are expected to join before anything is delivered.
     /// This node leads the group. Waits for the sessions of `nodes`; those of the latter lot cannot be reached since a
     /// moment.
     pub(crate) fn lead(&mut self, now: Now, nodes: BTreeSet<NodeId>, lost: &BTreeMap<NodeId, u64>) {
-        self.leads = Some(self.replica.term());
-        self.time.lead(now, self.queues.machine().time_ms());
-        self.set_now(now);
-        self.intake.clear();
-        self.joined.clear();
-        self.queues.lead();
-        let index = self.replica.last_index();
+        let index = self.group.replica.last_index();
         let until_ms = now.mono_ms + JOIN_WAIT_MS;
         let lost = lost.iter().map(|(node, since)| (*node, *since + RELINK_MS));
         let mut nodes: BTreeMap<NodeId, u64> = nodes.into_iter().map(|it| (it, until_ms)).collect();
         nodes.extend(lost.filter(|(_, until)| *until > now.mono_ms));
-        self.gathering = Some(Awaiting { nodes, until_ms, index, own: None });
+        self.group.lead(Some(Awaiting { nodes, until_ms, index, own: None }));
+        self.time.lead(now, self.queues.machine().time_ms());
+        self.set_now(now);
+        self.joined.clear();
+        self.queues.lead();
     }
 
     /// This node's sessions have joined; their parcels up to `last` come before anything is delivered.
     pub(crate) fn has_come_home(&mut self, origin: Origin, last: u64) {
-        if let Some(awaiting) = &mut self.gathering {
+        if let Some(awaiting) = self.group.awaiting_mut() {
             awaiting.own = Some((origin, last));
         }
     }
 
     /// Another leads, or nobody does.
     pub(crate) fn follow(&mut self) {
-        self.leads = None;
-        self.intake.clear();
+        self.group.follow();
         self.joined.clear();
-        self.gathering = None;
-        self.early.clear();
         self.returning_to.clear();
     }
 
@@ -275,21 +195,22 @@ impl QueueGroup {
         let Message::Join { .. } = message else { return false };
         let is_under_way =
             |(origin, seq): (Origin, u64)| self.queues.machine().last_parcel(origin) < seq;
-        self.intake.last_of(from).is_some_and(is_under_way) && cfg!(not(bug_join_before_settles))
+        self.group.intake.last_of(from).is_some_and(is_under_way)
+            && cfg!(not(bug_join_before_settles))
     }
 
     /// Whether what came too early can be done now.
     pub(crate) fn may_lead_early(&self) -> bool {
-        let first = self.early.first();
+        let first = self.group.early.first();
         let is_early = first.is_some_and(|(from, message)| self.joins_too_early(*from, message));
-        first.is_some() && !is_early && self.serves() && self.replica.can_propose()
+        first.is_some() && !is_early && self.group.can_log()
     }
 
     /// A node's sessions have joined.
     pub(crate) fn has_joined(&mut self, node: NodeId, epoch: u64) {
         self.joined.insert(node, epoch);
-        let index = self.replica.last_index();
-        if let Some(awaiting) = &mut self.gathering
+        let index = self.group.replica.last_index();
+        if let Some(awaiting) = self.group.awaiting_mut()
             && awaiting.nodes.remove(&node).is_some()
         {
             awaiting.index = index;
@@ -298,14 +219,14 @@ impl QueueGroup {
 
     /// Nobody waits for long for a node that cannot be reached.
     pub(crate) fn is_out_of_reach(&mut self, now: Now, node: NodeId) {
-        if let Some(until) = self.gathering.as_mut().and_then(|it| it.nodes.get_mut(&node)) {
+        if let Some(until) = self.group.awaiting_mut().and_then(|it| it.nodes.get_mut(&node)) {
             *until = (*until).min(now.mono_ms + RELINK_MS);
         }
     }
 
     /// The node is there again: it joins now.
     pub(crate) fn is_in_reach(&mut self, node: NodeId) {
-        if let Some(awaiting) = &mut self.gathering
+        if let Some(awaiting) = self.group.awaiting_mut()
             && let Some(until) = awaiting.nodes.get_mut(&node)
         {
             *until = awaiting.until_ms;
@@ -314,21 +235,22 @@ impl QueueGroup {
 
     /// Whether deliveries are to begin now.
     pub(crate) fn may_dispatch(&mut self, now_ms: u64) -> bool {
-        if let Some(awaiting) = &mut self.gathering {
+        if let Some(awaiting) = self.group.awaiting_mut() {
             awaiting.nodes.retain(|_, until| *until > now_ms);
         }
         let machine = self.queues.machine();
         let is_applied = |(origin, seq): (Origin, u64)| {
             machine.last_parcel(origin) >= seq || cfg!(bug_own_settles_not_awaited)
         };
-        let is_due = self.gathering.as_ref().is_some_and(|awaiting| {
-            let has_come = self.applied >= awaiting.index && awaiting.own.is_none_or(is_applied);
+        let is_due = self.group.awaiting().is_some_and(|awaiting| {
+            let has_come =
+                self.group.applied() >= awaiting.index && awaiting.own.is_none_or(is_applied);
             (awaiting.nodes.is_empty() && has_come)
                 || awaiting.until_ms <= now_ms
                 || cfg!(bug_dispatch_before_joins)
         });
         if is_due {
-            self.gathering = None;
+            self.group.end_gathering();
         }
         is_due
     }
@@ -347,8 +269,8 @@ impl QueueGroup {
             self.flush_settles(now, true);
         }
         let returned_at = self.returning_to.get(&queue).copied().unwrap_or_default();
-        let index = self.replica.committed().max(returned_at);
-        if self.queues.machine().is_dispatching() && self.applied >= index {
+        let index = self.group.replica.committed().max(returned_at);
+        if self.queues.machine().is_dispatching() && self.group.applied() >= index {
             return Some(request);
         }
         self.early_asked.push(Asked { session, request, index });
@@ -363,8 +285,8 @@ impl QueueGroup {
         queue: QueueId,
         request: Request,
     ) -> Option<Request> {
-        let index = self.replica.last_index();
-        if self.queues.machine().live(queue).is_some() || self.applied >= index {
+        let index = self.group.replica.last_index();
+        if self.queues.machine().live(queue).is_some() || self.group.applied() >= index {
             return Some(request);
         }
         self.early_asked.push(Asked { session, request, index });
@@ -373,7 +295,7 @@ impl QueueGroup {
 
     /// Keeps a question until what is on its way through the log is applied, or the next entry is.
     pub(crate) fn ask_later(&mut self, session: SessionId, request: Request) {
-        let index = self.replica.last_index().max(self.applied + 1);
+        let index = self.group.replica.last_index().max(self.group.applied() + 1);
         self.early_asked.push(Asked { session, request, index });
     }
 
@@ -382,20 +304,15 @@ impl QueueGroup {
         if !self.queues.machine().is_dispatching() {
             return Vec::new();
         }
-        let applied = self.applied;
+        let applied = self.group.applied();
         self.early_asked.extract_if(.., |asked| asked.index <= applied).collect()
     }
 
     /// When to look whether deliveries may begin, if they have not yet.
     pub(crate) fn dispatch_deadline_ms(&self) -> Option<u64> {
-        let awaiting = self.gathering.as_ref()?;
+        let awaiting = self.group.awaiting()?;
         let last = awaiting.nodes.values().max().copied();
         Some(last.map_or(awaiting.until_ms, |last| last.min(awaiting.until_ms)))
-    }
-
-    /// The log below is not needed for long: a checkpoint is due as soon as there is something for it.
-    pub(crate) fn want_checkpoint(&mut self) {
-        self.checkpoint.is_wanted = true;
     }
 
     /// If most of what the segments hold is dead, a checkpoint gives its space back.
@@ -408,17 +325,13 @@ impl QueueGroup {
         let count: u64 = held.iter().map(|held| held.count).sum();
         let alive: u64 = held.iter().filter_map(alive).sum();
         if alive * 2 < count {
-            self.want_checkpoint();
+            self.group.want_checkpoint();
         }
     }
 
     /// What is to be written so that the log below is not needed, if that is due.
     pub(crate) fn due_checkpoint(&mut self) -> Option<Job> {
-        let (compacted, _) = self.replica.log().checkpoint();
-        if !self.checkpoint.begin(self.applied > compacted) {
-            return None;
-        }
-        Some(self.job())
+        self.group.begins_checkpoint().then(|| self.job())
     }
 
     /// The group as it is now, for a checkpoint or a snapshot.
@@ -432,31 +345,16 @@ impl QueueGroup {
             (queue, live)
         };
         let queues: BTreeSet<QueueId> = machine.lanes().chain(bodies.all_waiting()).collect();
-        let mut job = Job::new(self.group, self.applied, &self.replica, &machine.snapshot());
+        let mut job =
+            Job::new(self.group.id, self.group.applied(), &self.group.replica, &machine.snapshot());
         job.live = queues.into_iter().map(needed).collect();
-        for (queue, parts) in bodies.in_entries_to(self.applied) {
+        for (queue, parts) in bodies.in_entries_to(self.group.applied()) {
             if let Ok(at) = job.live.binary_search_by_key(&queue, |(queue, _)| *queue) {
                 let live = job.live[at].1.clone();
-                job.add(queue, &live, parts, self.replica.log());
+                job.add(queue, &live, parts, self.group.replica.log());
             }
         }
         job
-    }
-
-    /// The checkpoint at `index` is synced, and `stored` says which segments hold what.
-    pub(crate) fn checkpointed(&mut self, index: u64, stored: &[Stored]) {
-        self.checkpoint.end();
-        self.queues.checkpointed(index, stored);
-        self.replica.compact(index);
-    }
-
-    /// There was no room for the checkpoint: the log stays as it is until another is wanted.
-    pub(crate) fn checkpoint_failed(&mut self) {
-        self.checkpoint.end();
-    }
-
-    pub(crate) fn is_checkpointing(&self) -> bool {
-        self.checkpoint.is_under_way()
     }
 
     /// A snapshot at `index` took the place of everything.
@@ -468,22 +366,17 @@ impl QueueGroup {
         queues: Queues,
     ) {
         self.follow();
-        self.replica.restore(index, term, members);
+        self.group.restore(index, term, members);
         self.queues = queues;
-        self.applied = index;
-    }
-
-    /// Whether it waits for a snapshot to be installed.
-    pub(crate) fn is_frozen(&self) -> bool {
-        self.freeze.is_some()
     }
 
     /// At a tick: whether the majority has what this leader's own disk has not.
     pub(crate) fn note_slowness(&mut self) {
-        let is_behind = self.serves() && self.replica.committed() > self.replica.persisted();
+        let is_behind =
+            self.group.serves() && self.group.replica.committed() > self.group.replica.persisted();
         if is_behind {
             self.slow_ticks += 1;
-        } else if !self.serves() {
+        } else if !self.group.serves() {
             self.slow_ticks = 0;
         } else {
             self.slow_ticks = self.slow_ticks.saturating_sub(2);
@@ -492,15 +385,8 @@ impl QueueGroup {
 
     /// Whether everything taken is confirmed and settles are in the log.
     pub(crate) fn is_idle(&self) -> bool {
-        !self.intake.is_waiting() && self.settle_deadline_ms().is_none()
+        !self.group.intake.is_waiting() && self.settle_deadline_ms().is_none()
     }
-}
-
-/// The entry of a parcel that comes from elsewhere, or again.
-pub(crate) fn stamp(time_ms: u64, origin: Origin, seq: u64, commands: &[u8]) -> Bytes {
-    let mut batch = Batch::new();
-    batch.append_parcel(origin, seq, commands);
-    Bytes::from(batch.stamp(time_ms))
 }
 
 /// The entry of commands that belong to no parcel.
@@ -508,31 +394,4 @@ pub(crate) fn stamp_alone(time_ms: u64, commands: &[u8]) -> Bytes {
     let mut entry = Batch::new().stamp(time_ms);
     entry.extend_from_slice(commands);
     Bytes::from(entry)
-}
-
-/// Whether a checkpoint is wanted or under way. One that is wanted comes, if not now then later:
-/// who wants it asks once.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Progress {
-    pub(crate) is_wanted: bool,
-    is_under_way: bool,
-}
-
-impl Progress {
-    /// Whether one is to be begun now, `is_useful` telling whether it would hold anything new.
-    pub(crate) fn begin(&mut self, is_useful: bool) -> bool {
-        let begins = self.is_wanted && !self.is_under_way && is_useful;
-        if begins {
-            *self = Self { is_wanted: false, is_under_way: true };
-        }
-        begins
-    }
-
-    pub(crate) fn is_under_way(self) -> bool {
-        self.is_under_way
-    }
-
-    pub(crate) fn end(&mut self) {
-        self.is_under_way = false;
-    }
 }

@@ -1,0 +1,233 @@
+//! A group on this node: its consensus, and a machine that its entries are for.
+//!
+//! Here is what all replicated groups share, whatever their entries mean: the replica, what its leader took
+//! into the log, how far the log is applied, and which part this node plays. [`catalog::CatalogGroup`] and
+//! [`queues::QueueGroup`] each put a machine on top.
+
+pub mod catalog;
+pub mod queues;
+mod role;
+
+use bytes::Bytes;
+use machine::{Batch, GroupId, NodeId, Origin};
+use raft::Storage;
+use raft::eraftpb::ConfState;
+
+use crate::intake::{Intake, Taken, Verdict};
+use crate::peer::message::Message;
+use crate::replica::{NotLeader, Replica};
+pub(crate) use role::{Awaiting, Role};
+
+/// What every replicated group has on this node.
+pub(crate) struct Group {
+    pub(crate) id: GroupId,
+    pub(crate) replica: Replica,
+    pub(crate) intake: Intake,
+    /// What came before this leader could serve. Only a leader keeps anything here: whoever sent it to another
+    /// hears that this is none, and sends it again.
+    pub(crate) early: Vec<(NodeId, Message)>,
+    /// The last entry that the machine has applied; never above what is committed.
+    applied: u64,
+    checkpoint: Progress,
+    role: Role,
+}
+
+impl Group {
+    /// The group as recovered up to `applied`.
+    pub(crate) fn new(id: GroupId, replica: Replica, applied: u64) -> Self {
+        Self {
+            id,
+            replica,
+            intake: Intake::default(),
+            early: Vec::new(),
+            applied,
+            checkpoint: Progress::default(),
+            role: Role::Follows,
+        }
+    }
+
+    /// This node leads the group from here on. `awaiting`: who is to join before anything is delivered.
+    pub(crate) fn lead(&mut self, awaiting: Option<Awaiting>) {
+        let term = self.replica.term();
+        assert!(matches!(self.role, Role::Follows), "it leads already, or waits for a snapshot");
+        self.role = match awaiting {
+            Some(awaiting) => Role::Gathers { term, awaiting },
+            None => Role::Leads { term },
+        };
+        self.intake.clear();
+    }
+
+    /// Nobody is waited for any more.
+    pub(crate) fn end_gathering(&mut self) {
+        if let Role::Gathers { term, .. } = self.role {
+            self.role = Role::Leads { term };
+        }
+    }
+
+    /// Another leads, or nobody does.
+    pub(crate) fn follow(&mut self) {
+        self.role = Role::Follows;
+        self.intake.clear();
+        self.early.clear();
+    }
+
+    /// A snapshot takes the place of everything here before long: nothing is touched until then.
+    pub(crate) fn freeze(&mut self) {
+        assert!(matches!(self.role, Role::Follows), "only a follower takes a snapshot");
+        self.role = Role::Frozen;
+    }
+
+    /// The snapshot is installed.
+    pub(crate) fn thaw(&mut self) {
+        if let Role::Frozen = self.role {
+            self.role = Role::Follows;
+        }
+    }
+
+    /// A snapshot at `index` took the place of the log.
+    pub(crate) fn restore(&mut self, index: u64, term: u64, members: ConfState) {
+        self.follow();
+        self.replica.restore(index, term, members);
+        self.applied = index;
+    }
+
+    /// Takes a parcel into the log. `last`: the last parcel of its origin that the machine has applied; None:
+    /// that life of the node is over. `entry`: the whole of it, if there is one ready made, with the right
+    /// time. `Err`: not now, because leadership is about to move.
+    pub(crate) fn take(
+        &mut self,
+        parcel: Taken,
+        last: Option<u64>,
+        time_ms: u64,
+        commands: &Bytes,
+        entry: Option<Bytes>,
+    ) -> Result<Verdict, Taken> {
+        // Of a life that is over it would be skipped: it must not be confirmed.
+        let Some(last) = last else { return Ok(Verdict::Ignore) };
+        let verdict = self.intake.judge(parcel.origin, parcel.seq, last);
+        if verdict != Verdict::Propose {
+            return Ok(verdict);
+        }
+        let entry = entry.unwrap_or_else(|| stamp(time_ms, parcel.origin, parcel.seq, commands));
+        match self.replica.propose(entry) {
+            Ok(index) => {
+                self.intake.proposed(index, parcel);
+                Ok(verdict)
+            }
+            Err(NotLeader) => Err(parcel),
+        }
+    }
+
+    /// The machine applies the committed entry `index` next.
+    pub(crate) fn apply_next(&mut self, index: u64) {
+        assert!(self.applied < index, "an entry is applied again");
+        self.applied = index;
+    }
+
+    /// The log below is not needed for long: a checkpoint is due as soon as there is something for it.
+    pub(crate) fn want_checkpoint(&mut self) {
+        self.checkpoint.is_wanted = true;
+    }
+
+    /// Whether a checkpoint is to be written now.
+    pub(crate) fn begins_checkpoint(&mut self) -> bool {
+        let (compacted, _) = self.replica.log().checkpoint();
+        self.checkpoint.begin(self.applied > compacted)
+    }
+
+    /// The checkpoint at `index` is synced.
+    pub(crate) fn checkpointed(&mut self, index: u64) {
+        self.checkpoint.end();
+        self.replica.compact(index);
+    }
+
+    /// There was no room for the checkpoint: the log stays as it is until another is wanted.
+    pub(crate) fn checkpoint_failed(&mut self) {
+        self.checkpoint.end();
+    }
+
+    /// The last entry that the machine has applied.
+    pub(crate) fn applied(&self) -> u64 {
+        self.applied
+    }
+
+    /// Whether it leads and has applied everything of earlier terms.
+    pub(crate) fn serves(&self) -> bool {
+        self.replica.is_leader() && self.role.term() == Some(self.replica.term())
+    }
+
+    /// Whether it serves and an entry would be taken now.
+    pub(crate) fn can_log(&self) -> bool {
+        self.serves() && self.replica.can_propose()
+    }
+
+    /// Whether it serves, or has served and is not handed over yet.
+    pub(crate) fn is_in_charge(&self) -> bool {
+        self.role.term().is_some()
+    }
+
+    /// Whether this replica became able to lead: everything of earlier terms is applied.
+    pub(crate) fn begins_to_lead(&self) -> bool {
+        let term = self.replica.term();
+        matches!(self.role, Role::Follows)
+            && self.replica.is_leader()
+            && self.replica.log().term(self.applied).is_ok_and(|at| at == term)
+    }
+
+    /// Whether it led in a term that is over.
+    pub(crate) fn ceases_to_lead(&self) -> bool {
+        self.is_in_charge() && !self.serves()
+    }
+
+    /// Who is to join before anything is delivered.
+    pub(crate) fn awaiting(&self) -> Option<&Awaiting> {
+        self.role.awaiting()
+    }
+
+    pub(crate) fn awaiting_mut(&mut self) -> Option<&mut Awaiting> {
+        self.role.awaiting_mut()
+    }
+
+    /// Whether it waits for a snapshot to be installed.
+    pub(crate) fn is_frozen(&self) -> bool {
+        matches!(self.role, Role::Frozen)
+    }
+
+    pub(crate) fn is_checkpointing(&self) -> bool {
+        self.checkpoint.is_under_way()
+    }
+}
+
+/// The entry of a parcel that comes from elsewhere, or again.
+fn stamp(time_ms: u64, origin: Origin, seq: u64, commands: &[u8]) -> Bytes {
+    let mut batch = Batch::new();
+    batch.append_parcel(origin, seq, commands);
+    Bytes::from(batch.stamp(time_ms))
+}
+
+/// Whether a checkpoint is wanted or under way. One that is wanted comes, if not now then later:
+/// who wants it asks once.
+#[derive(Clone, Copy, Debug, Default)]
+struct Progress {
+    is_wanted: bool,
+    is_under_way: bool,
+}
+
+impl Progress {
+    /// Whether one is to be begun now, `is_useful` telling whether it would hold anything new.
+    fn begin(&mut self, is_useful: bool) -> bool {
+        let begins = self.is_wanted && !self.is_under_way && is_useful;
+        if begins {
+            *self = Self { is_wanted: false, is_under_way: true };
+        }
+        begins
+    }
+
+    fn is_under_way(self) -> bool {
+        self.is_under_way
+    }
+
+    fn end(&mut self) {
+        self.is_under_way = false;
+    }
+}

@@ -1,0 +1,72 @@
+//! Which part this node plays in a group.
+
+use std::collections::BTreeMap;
+
+use machine::{NodeId, Origin};
+
+/// Which part this node plays in a group, and until when.
+///
+/// ```text
+///          elected, and an entry of the own        all have joined and their
+///          term applied: everything before is      settles are applied, or
+///          applied, too                            a second has passed
+///   Follows ──────────────────────────────> Gathers ──────────────────────> Leads
+///    │ ^ ^  └─────────── the catalog, which delivers nothing ────────────────^ │
+///    │ │ │                                     │                               │
+///    │ │ └──── the term is over, and what ─────┴───────────────────────────────┘
+///    │ │       sessions have is handed over
+///    v │ snapshot installed
+///   Frozen
+/// ```
+///
+/// Raft's own state moves first, within a step, and the role follows at the end of it. Between the two a replica
+/// is being elected (`Group::begins_to_lead` says when that is over) or has ceased to lead
+/// (`Group::ceases_to_lead`). That is not stored here, so that it cannot differ from what Raft says.
+#[derive(Debug)]
+pub(crate) enum Role {
+    /// Another leads, nobody does, or this node was elected and has not applied an entry of its term yet.
+    Follows,
+    /// Leads in `term`, takes parcels and requests, and delivers nothing before it knows what is held.
+    Gathers { term: u64, awaiting: Awaiting },
+    /// Leads in `term`, and waits for nobody.
+    Leads { term: u64 },
+    /// A snapshot takes the place of everything here before long.
+    Frozen,
+}
+
+/// A new leader delivers nothing before it knows what is held.
+#[derive(Debug)]
+pub(crate) struct Awaiting {
+    /// Until when each is waited for, in `Now::mono_ms`.
+    pub(crate) nodes: BTreeMap<NodeId, u64>,
+    pub(crate) until_ms: u64,
+    /// What was taken into the log before the last of them joined may settle what is live.
+    pub(crate) index: u64,
+    /// So may what this node's own sessions said, and which it may not have taken into the log yet: its last
+    /// parcel.
+    pub(crate) own: Option<(Origin, u64)>,
+}
+
+impl Role {
+    /// The term in which this node leads, or has led and did not hand over yet.
+    pub(crate) fn term(&self) -> Option<u64> {
+        match self {
+            Self::Gathers { term, .. } | Self::Leads { term } => Some(*term),
+            Self::Follows | Self::Frozen => None,
+        }
+    }
+
+    pub(crate) fn awaiting(&self) -> Option<&Awaiting> {
+        match self {
+            Self::Gathers { awaiting, .. } => Some(awaiting),
+            Self::Follows | Self::Leads { .. } | Self::Frozen => None,
+        }
+    }
+
+    pub(crate) fn awaiting_mut(&mut self) -> Option<&mut Awaiting> {
+        match self {
+            Self::Gathers { awaiting, .. } => Some(awaiting),
+            Self::Follows | Self::Leads { .. } | Self::Frozen => None,
+        }
+    }
+}
