@@ -9,6 +9,7 @@
 //! parcels and questions of all nodes, its own among them.
 
 mod answers;
+mod appends;
 mod catalog;
 mod exchange;
 mod leading;
@@ -41,6 +42,7 @@ use crate::queues::{Queues, Wish};
 use crate::replica::Replica;
 use crate::request::{Answer, Ticket};
 use crate::waiter::Waiter;
+use appends::Appends;
 use local::Local;
 use members::Members;
 use origin::Outbound;
@@ -75,10 +77,7 @@ pub struct Shard {
     members: Members,
     /// Questions of other nodes' sessions that are not answered yet, and the group they are about.
     asked: BTreeMap<(SessionId, Ticket), GroupId>,
-    appends: u64,
-    /// The entries of each append that is being written.
-    writing: VecDeque<(u64, Vec<(GroupId, u64)>)>,
-    unsynced_bytes: VecDeque<(u64, usize)>,
+    appends: Appends,
     next_tick_ms: u64,
     /// When it was first stepped.
     started_ms: Option<u64>,
@@ -145,9 +144,7 @@ impl Shard {
             reach: Reach::default(),
             members: Members::default(),
             asked: BTreeMap::new(),
-            appends: 0,
-            writing: VecDeque::new(),
-            unsynced_bytes: VecDeque::new(),
+            appends: Appends::default(),
             next_tick_ms: 0,
             started_ms: None,
             last_step_ms: None,
@@ -223,12 +220,12 @@ impl Shard {
     pub fn is_idle(&self, now: Now) -> bool {
         let is_over = self.closing.is_some_and(|until| until <= now.mono_ms);
         let is_led_elsewhere = |replica: &Replica| replica.log().is_alone() || !replica.is_leader();
-        self.writing.is_empty()
+        self.appends.is_empty()
             && self.own.is_empty()
             && self.out.values().all(Outbound::is_idle)
             && self.groups.values().all(QueueGroup::is_idle)
             && (is_over || self.all_groups().all(|group| is_led_elsewhere(&group.replica)))
-            || (is_over && self.writing.is_empty() && !self.is_alone())
+            || (is_over && self.appends.is_empty() && !self.is_alone())
     }
 
     /// Takes everything in `inputs`, in order.
@@ -281,10 +278,9 @@ impl Shard {
     /// Bytes that are not on the disks of a majority, as far as this node waits for that.
     pub fn unsynced_bytes(&self) -> usize {
         let away = self.out.values().map(Outbound::bytes_away).sum::<usize>();
-        let unsynced = self.unsynced_bytes.iter().map(|&(_, bytes)| bytes).sum::<usize>();
         // What this node's disk has, others' may not have yet: for the most part these are the same.
         let here = self.out.values().map(Outbound::bytes_here).sum::<usize>();
-        unsynced.max(here) + away
+        self.appends.bytes().max(here) + away
     }
 
     /// The catalog, if this shard has it.
@@ -406,18 +402,14 @@ impl Shard {
 
     fn synced(&mut self, number: u64, places: Vec<Place>, outputs: &mut Vec<Output>) {
         let mut places = places.into_iter();
-        while self.writing.front().is_some_and(|&(append, _)| append <= number) {
-            let Some((append, entries)) = self.writing.pop_front() else { break };
-            assert_eq!(append, number, "an append was synced out of order");
-            for (group, index) in entries {
+        while let Some(append) = self.appends.pop_synced(number) {
+            assert_eq!(append.number, number, "an append was synced out of order");
+            for (group, index) in append.entries {
                 let place = places.next().expect("a place for every entry");
                 if let Some(replica) = self.replica(group) {
                     replica.placed(index, place);
                 }
             }
-        }
-        while self.unsynced_bytes.front().is_some_and(|&(append, _)| append <= number) {
-            self.unsynced_bytes.pop_front();
         }
         self.persisted(number, outputs);
     }
@@ -480,10 +472,8 @@ impl Shard {
         if batch.is_empty() {
             return;
         }
-        self.appends += 1;
-        let (number, entries) = (self.appends, written.len());
-        self.writing.push_back((number, written));
-        self.unsynced_bytes.push_back((number, bytes));
+        let entries = written.len();
+        let number = self.appends.hand_out(written, bytes);
         outputs.push(Output::Append { number, batch, entries });
         #[cfg(bug_ack_before_fsync)]
         {

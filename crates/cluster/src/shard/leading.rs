@@ -58,7 +58,7 @@ impl Shard {
         gathered: &mut Gathered,
         outputs: &mut Vec<Output>,
     ) -> Vec<Entry> {
-        let number = self.appends + 1;
+        let number = self.appends.next_number();
         let Some(replica) = self.replica(group) else { return Vec::new() };
         let mut harvest = Harvest::default();
         let Gathered { batch, written, bytes } = gathered;

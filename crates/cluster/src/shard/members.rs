@@ -245,8 +245,7 @@ impl Shard {
         let Some(wished) = self.members.wished.get(&group) else { return };
         let unheard = self.members.unheard.get(&group).copied().unwrap_or(0);
         let is_wished = wished.contains(&self.me.node);
-        let is_writing =
-            self.writing.iter().any(|(_, entries)| entries.iter().any(|(of, _)| *of == group));
+        let is_writing = self.appends.has(group);
         let Some(found) = self.groups.get_mut(&group) else { return };
         let (applied, is_frozen) = (found.group.applied(), found.group.is_frozen());
         let replica = &mut found.group.replica;

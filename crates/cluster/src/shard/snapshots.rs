@@ -68,8 +68,7 @@ impl Shard {
     }
 
     fn accepts_snapshot(&self, group: GroupId, index: u64) -> bool {
-        let is_writing =
-            self.writing.iter().any(|(_, entries)| entries.iter().any(|(of, _)| *of == group));
+        let is_writing = self.appends.has(group);
         let Some(group) = self.group(group) else { return false };
         let is_busy = group.is_checkpointing() || group.is_frozen() || group.is_in_charge();
         let replica = &group.replica;
