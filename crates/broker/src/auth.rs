@@ -7,8 +7,8 @@
 use amqp::{ReplyCode, TableRef, ValueRef};
 use machine::Catalog;
 
+use crate::errors::Failure;
 use crate::limits;
-use crate::session::errors::Failure;
 
 /// What a client wants to do, with the names it is checked on.
 #[derive(Clone, Copy, Debug)]

@@ -14,19 +14,28 @@
 //! # }
 //! ```
 
+mod attributes;
 mod auth;
+mod capacity;
+mod channel;
 mod config;
+mod connection;
 pub mod dead_letter;
 mod door;
+mod errors;
 mod first_user;
+mod headers;
 pub mod io;
 pub mod limits;
 mod logins;
 mod metrics;
 mod notices;
 mod pace;
+mod refusals;
+mod route_cache;
 pub mod session;
 pub mod stored;
+mod values;
 
 pub use config::Config;
 pub use metrics::Metrics;

@@ -7,41 +7,7 @@
 //!
 //! The session is a core: its shell (`io::connection`) reads into `buffer`, calls `step`, and does what
 //! `Outputs` say. It is told the time and what it may look at, never waits and never asks. What the
-//! channels share is the `trunk`; what is one channel's is in `channel` and the files named for its topics.
-
-mod admission;
-mod answers;
-mod appends;
-pub(crate) mod attributes;
-mod blocking;
-mod channel;
-mod confirms;
-mod consume;
-mod consumers;
-pub(crate) mod deliveries;
-mod ending;
-pub(crate) mod errors;
-mod flow;
-mod guards;
-mod handshake;
-mod headers;
-mod history;
-mod login;
-mod message;
-mod names;
-mod patience;
-mod publish;
-mod refusals;
-mod reply_to;
-mod routes;
-mod settles;
-mod store;
-mod tickets;
-mod topology;
-mod trunk;
-mod tx;
-mod unacked;
-pub(crate) mod values;
+//! channels share is in `connection`; what is one channel's is in `channel`.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -53,14 +19,14 @@ use bytes::{Buf as _, Bytes, BytesMut};
 use cluster::{Alarms, Answer, Request};
 use machine::{Catalog, NodeId, SessionId};
 
-use self::blocking::Blocked;
-use self::channel::{CLOSE_OK, Channel, State};
-use self::errors::Failure;
-use self::handshake::Login;
-pub use self::login::{LoginRefusal, Notice, Verify};
-use self::tickets::ChannelRef;
-use self::trunk::{Trunk, Turn, WallTime};
+use crate::channel::{CLOSE_OK, Channel, State};
 use crate::config::Config;
+use crate::connection::flow::Blocked;
+use crate::connection::handshake::Login;
+pub use crate::connection::login::{LoginRefusal, Notice, Verify};
+use crate::connection::tickets::ChannelRef;
+use crate::connection::{Trunk, Turn, WallTime};
+use crate::errors::Failure;
 use crate::limits;
 use crate::metrics::Counts;
 
@@ -141,7 +107,7 @@ pub struct Outputs {
 
 /// Where a connection is in its life.
 #[derive(Debug)]
-enum Phase {
+pub(crate) enum Phase {
     /// The protocol header is due.
     Header,
     /// `connection.start-ok` is due.
@@ -171,32 +137,32 @@ enum Phase {
 /// One AMQP connection.
 #[derive(Debug)]
 pub struct Session {
-    trunk: Trunk,
+    pub(crate) trunk: Trunk,
     /// By number: any number is taken, and `channel_max` bounds how many are open.
-    channels: BTreeMap<u16, Box<Channel>>,
-    lives: u32,
-    channel_max: u16,
-    decoder: Decoder,
-    received: BytesMut,
-    phase: Phase,
-    handshake_until: Instant,
+    pub(crate) channels: BTreeMap<u16, Box<Channel>>,
+    pub(crate) lives: u32,
+    pub(crate) channel_max: u16,
+    pub(crate) decoder: Decoder,
+    pub(crate) received: BytesMut,
+    pub(crate) phase: Phase,
+    pub(crate) handshake_until: Instant,
     /// The agreed interval; zero is none.
-    heartbeat: Duration,
-    received_at: Instant,
-    stepped_at: Instant,
-    sent_at: Instant,
+    pub(crate) heartbeat: Duration,
+    pub(crate) received_at: Instant,
+    pub(crate) stepped_at: Instant,
+    pub(crate) sent_at: Instant,
     /// Whether the client was read after the last step.
-    is_read: bool,
+    pub(crate) is_read: bool,
     /// What it had in flight after the last step: the view counts it.
-    in_flight_told: u64,
+    pub(crate) in_flight_told: u64,
     /// This publisher waits.
-    blocked: Option<Blocked>,
+    pub(crate) blocked: Option<Blocked>,
     /// Confirms that finished behind unfinished ones are told then.
-    late_confirms_at: Option<Instant>,
+    pub(crate) late_confirms_at: Option<Instant>,
     /// When it looks for messages that are out for too long.
-    look_at: Option<Instant>,
+    pub(crate) look_at: Option<Instant>,
     /// The catalog's version for which the vhost was last seen to exist.
-    catalog_seen: u64,
+    pub(crate) catalog_seen: u64,
 }
 
 impl Session {
@@ -341,7 +307,7 @@ impl Session {
     }
 
     /// Takes the frames that have come.
-    fn read(&mut self, turn: &mut Turn<'_>) {
+    pub(crate) fn read(&mut self, turn: &mut Turn<'_>) {
         if self.received.is_empty() {
             return;
         }
@@ -497,13 +463,15 @@ impl Session {
                 let answer = connection::UpdateSecretOk;
                 self.trunk.send(turn, 0, &Method::ConnectionUpdateSecretOk(answer));
             }
-            other => return Err(Failure { ids: other.ids(), ..errors::unexpected(other.name()) }),
+            other => {
+                return Err(Failure { ids: other.ids(), ..crate::errors::unexpected(other.name()) });
+            }
         }
         Ok(())
     }
 
     /// The channel is over: its number is free.
-    fn forget(&mut self, number: u16) {
+    pub(crate) fn forget(&mut self, number: u16) {
         if let Some(mut channel) = self.channels.remove(&number) {
             channel.drop_deferred(&mut self.trunk);
             self.trunk.counts.channels_closed += 1;
@@ -512,7 +480,10 @@ impl Session {
 }
 
 /// The channel, if it still is in the life it is known by.
-fn find(channels: &mut BTreeMap<u16, Box<Channel>>, at: ChannelRef) -> Option<&mut Channel> {
+pub(crate) fn find(
+    channels: &mut BTreeMap<u16, Box<Channel>>,
+    at: ChannelRef,
+) -> Option<&mut Channel> {
     let channel = channels.get_mut(&at.number)?;
     (channel.at == at).then_some(channel)
 }

@@ -13,8 +13,8 @@ use machine::{
 use sha2::{Digest as _, Sha256};
 
 use super::rewrite::{Death, Letter, write_letter};
-use crate::session::attributes::Asked;
-use crate::session::values::view;
+use crate::attributes::Asked;
+use crate::values::view;
 
 /// What a queue set aside is called: this behind the name of the queue that its messages are from.
 const ASIDE: &str = ".dead";

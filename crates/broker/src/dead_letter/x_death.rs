@@ -8,7 +8,7 @@ use amqp::{ElementWriter, FieldWriter, TableRef, ValueRef};
 
 use super::limits;
 use super::rewrite::Death;
-use crate::session::attributes::integer;
+use crate::attributes::integer;
 
 pub(super) const X_DEATH: &str = "x-death";
 const COUNT: &str = "count";

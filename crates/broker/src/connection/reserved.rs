@@ -2,18 +2,18 @@
 
 use machine::{Outcome, Overflow, QueueId};
 
-use super::channel::Mode;
-use super::guards::{Guarded, Then};
-use super::routes::Route;
-use super::tickets::ChannelRef;
-use super::trunk::{Trunk, Turn};
-use super::{Session, find};
+use crate::capacity::{Guarded, Then};
+use crate::channel::Mode;
+use crate::connection::tickets::ChannelRef;
+use crate::connection::{Trunk, Turn};
 use crate::dead_letter::{self, Forwarded};
+use crate::route_cache::Route;
+use crate::session::{Session, find};
 
 impl Session {
     /// The queue has room for all that was asked about but those at the places in `refused`. None: it cannot
     /// say, and takes none.
-    pub(super) fn admitted(
+    pub(crate) fn admitted(
         &mut self,
         turn: &mut Turn<'_>,
         queue: QueueId,
@@ -61,7 +61,7 @@ impl Session {
     }
 
     /// A part of a run of publishes is logged, or will not be.
-    pub(super) fn confirm(&mut self, at: ChannelRef, run: u64, is_logged: bool) {
+    pub(crate) fn confirm(&mut self, at: ChannelRef, run: u64, is_logged: bool) {
         let Some(channel) = find(&mut self.channels, at) else { return };
         let Mode::Confirm(confirms) = &mut channel.mode else { return };
         confirms.answered(run, is_logged);

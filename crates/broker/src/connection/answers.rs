@@ -3,13 +3,13 @@
 use amqp::{Method, connection};
 use cluster::{Answer, Delivery};
 
-use super::channel::State;
-use super::tickets::{ChannelRef, Waiting};
-use super::trunk::Turn;
-use super::{Phase, Reply, Session, find};
+use crate::channel::State;
+use crate::connection::Turn;
+use crate::connection::tickets::{ChannelRef, Waiting};
+use crate::session::{Phase, Reply, Session, find};
 
 impl Session {
-    pub(super) fn answered(&mut self, turn: &mut Turn<'_>, answer: Answer) {
+    pub(crate) fn answered(&mut self, turn: &mut Turn<'_>, answer: Answer) {
         match answer {
             Answer::Delivered(delivery) => self.delivered(turn, &delivery),
             Answer::Appended { ticket } => match self.trunk.tickets.answer(ticket) {
@@ -107,7 +107,7 @@ impl Session {
         }
     }
 
-    pub(super) fn replied(&mut self, turn: &mut Turn<'_>, reply: &Reply) {
+    pub(crate) fn replied(&mut self, turn: &mut Turn<'_>, reply: &Reply) {
         let mut addresses = self.trunk.reply_addresses.iter();
         let Some(&(_, at)) = addresses.find(|(address, _)| *address == reply.address) else {
             return;

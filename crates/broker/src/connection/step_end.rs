@@ -6,15 +6,15 @@ use std::time::Instant;
 use amqp::ReplyCode;
 use cluster::Request;
 
-use super::channel::State;
-use super::errors::Failure;
-use super::trunk::Turn;
-use super::{Notice, Phase, Session, find};
+use crate::channel::State;
+use crate::connection::Turn;
+use crate::errors::Failure;
 use crate::limits;
+use crate::session::{Notice, Phase, Session, find};
 
 impl Session {
     /// Hands over what the step gathered.
-    pub(super) fn finish(&mut self, turn: &mut Turn<'_>) {
+    pub(crate) fn finish(&mut self, turn: &mut Turn<'_>) {
         self.resume(turn);
         self.tell_confirms(turn, false);
         let trunk = &mut self.trunk;
@@ -52,7 +52,7 @@ impl Session {
         }
     }
 
-    pub(super) fn tell_confirms(&mut self, turn: &mut Turn<'_>, is_late: bool) {
+    pub(crate) fn tell_confirms(&mut self, turn: &mut Turn<'_>, is_late: bool) {
         let mut are_held_up = false;
         for number in std::mem::take(&mut self.trunk.touched) {
             if let Some(channel) = self.channels.get_mut(&number) {
@@ -104,7 +104,7 @@ impl Session {
         }
     }
 
-    pub(super) fn time_passed(&mut self, turn: &mut Turn<'_>) {
+    pub(crate) fn time_passed(&mut self, turn: &mut Turn<'_>) {
         let now = turn.now;
         match self.phase {
             Phase::Leaving { until } | Phase::Closing { until } | Phase::Silent { until } => {
@@ -147,18 +147,18 @@ impl Session {
     }
 
     /// When a heartbeat is due: half the interval after the last bytes.
-    pub(super) fn next_heartbeat(&self) -> Option<Instant> {
+    pub(crate) fn next_heartbeat(&self) -> Option<Instant> {
         (!self.heartbeat.is_zero()).then(|| self.sent_at + self.heartbeat / 2)
     }
 
     /// When the client counts as dead: two intervals after its last bytes, if it is being read.
-    pub(super) fn dead_at(&self) -> Option<Instant> {
+    pub(crate) fn dead_at(&self) -> Option<Instant> {
         (self.is_read && !self.heartbeat.is_zero()).then(|| self.received_at + self.heartbeat * 2)
     }
 }
 
 /// The refusal of a number that a client negotiated too low or too high.
-pub(super) fn negotiated(name: &str, got: u32, bound: u32, is_low: bool) -> Failure {
+pub(crate) fn negotiated(name: &str, got: u32, bound: u32, is_low: bool) -> Failure {
     let text = match is_low {
         true => {
             format!("negotiated {name} = {got} is lower than the minimum allowed value ({bound})")

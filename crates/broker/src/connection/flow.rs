@@ -6,18 +6,18 @@ use std::time::Instant;
 use amqp::{Frame, Method, ReplyCode, connection};
 use cluster::Alarms;
 
-use super::channel::{PUBLISH, State};
-use super::errors::Failure;
-use super::trunk::Turn;
-use super::{Session, View};
+use crate::channel::{PUBLISH, State};
+use crate::connection::Turn;
+use crate::errors::Failure;
 use crate::limits;
+use crate::session::{Session, View};
 
 /// A publisher that waits: what it sent lies in `Session::received`, and its socket is not read.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Blocked {
+pub(crate) struct Blocked {
     since: Instant,
     /// When to look again whether it still has to wait.
-    pub(super) look_at: Instant,
+    pub(crate) look_at: Instant,
     /// The client was told, if it understands.
     is_told: bool,
 }
@@ -55,7 +55,7 @@ impl Session {
     /// Whether the frame publishes, and publishers have to wait. A body that has begun has its room in memory, and
     /// its end frees that: only the disk holds it back.
     #[inline]
-    pub(super) fn must_wait(&self, turn: &Turn<'_>, frame: &Frame<'_>) -> bool {
+    pub(crate) fn must_wait(&self, turn: &Turn<'_>, frame: &Frame<'_>) -> bool {
         let is_short = turn.view.alarms.any() || self.is_full(turn.view);
         if !is_short || !self.is_running() {
             return false;
@@ -77,7 +77,7 @@ impl Session {
 
     /// The client waits. Of an alarm it is told at once; that too much is in flight passes by itself, mostly
     /// within milliseconds, and is TCP's to say unless it lasts.
-    pub(super) fn block(&mut self, turn: &mut Turn<'_>) {
+    pub(crate) fn block(&mut self, turn: &mut Turn<'_>) {
         let look_at = turn.now + limits::BLOCKED_LOOK;
         let is_told = turn.view.alarms.any();
         self.blocked = Some(Blocked { since: turn.now, look_at, is_told });
@@ -102,7 +102,7 @@ impl Session {
 
     /// A publisher that waits goes on once there is room. One that itself holds memory which is short does not
     /// hold it for ever.
-    pub(super) fn look_whether_blocked(&mut self, turn: &mut Turn<'_>) {
+    pub(crate) fn look_whether_blocked(&mut self, turn: &mut Turn<'_>) {
         let Some(blocked) = self.blocked else { return self.look_whether_silent(turn) };
         if !self.is_running() {
             self.blocked = None;
@@ -144,7 +144,7 @@ impl Session {
     }
 
     /// When to look whether a client that has begun something is silent.
-    pub(super) fn silence_look(&self) -> Option<Instant> {
+    pub(crate) fn silence_look(&self) -> Option<Instant> {
         if self.unfinished_bytes() == 0 || self.blocked.is_some() {
             return None;
         }

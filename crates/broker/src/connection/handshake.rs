@@ -8,10 +8,10 @@ use amqp::{
     connection, limits as wire_limits,
 };
 
-use super::errors::{self, Failure, unknown_vhost};
-use super::flow::negotiated;
-use super::trunk::{Capabilities, Turn};
-use super::{LoginRefusal, Notice, Phase, Session, Verify};
+use crate::connection::step_end::negotiated;
+use crate::connection::{Capabilities, Turn};
+use crate::errors::{self, Failure, unknown_vhost};
+use crate::session::{LoginRefusal, Notice, Phase, Session, Verify};
 use crate::{auth, limits};
 
 /// What clients are told we are. They choose their manners by it, and know only one broker whose manners
@@ -37,7 +37,7 @@ const CAPABILITIES: [&str; 9] = [
 
 /// A login whose password is being checked.
 #[derive(Debug)]
-pub(super) struct Login {
+pub(crate) struct Login {
     user: String,
     mechanism: String,
     /// Why it is refused if it is.
@@ -45,14 +45,14 @@ pub(super) struct Login {
 }
 
 impl Login {
-    pub(super) fn user(&self) -> &str {
+    pub(crate) fn user(&self) -> &str {
         &self.user
     }
 }
 
 impl Session {
     /// The first eight bytes. None: there are fewer.
-    pub(super) fn protocol_header(&mut self, turn: &mut Turn<'_>, input: &[u8]) -> Option<usize> {
+    pub(crate) fn protocol_header(&mut self, turn: &mut Turn<'_>, input: &[u8]) -> Option<usize> {
         let header = input.get(..PROTOCOL_HEADER.len())?;
         if *header != PROTOCOL_HEADER {
             turn.out.bytes.extend_from_slice(&PROTOCOL_HEADER);
@@ -85,7 +85,7 @@ impl Session {
         ])
     }
 
-    pub(super) fn handshake_frame(
+    pub(crate) fn handshake_frame(
         &mut self,
         turn: &mut Turn<'_>,
         frame: &Frame<'_>,
@@ -159,7 +159,7 @@ impl Session {
         !is_bound || self.trunk.peer.ip().to_canonical().is_loopback()
     }
 
-    pub(super) fn verified(&mut self, turn: &mut Turn<'_>, is_right: bool) {
+    pub(crate) fn verified(&mut self, turn: &mut Turn<'_>, is_right: bool) {
         let login = match std::mem::replace(&mut self.phase, Phase::Tune) {
             Phase::Verifying(login) => login,
             other => {

@@ -4,15 +4,15 @@ use amqp::{Method, ReplyCode, basic};
 use cluster::Request;
 use machine::{AttachError, ConsumerSpec, Queue, QueueType};
 
-use super::attributes::integer;
-use super::channel::{Channel, Doing};
-use super::deliveries::Fetch;
-use super::errors::{Failure, exclusive_use, no_queue, not_done, precondition};
-use super::reply_to::REPLY_TO;
-use super::trunk::{Trunk, Turn};
-use super::unacked::Source;
-use super::values::type_name;
+use crate::attributes::integer;
 use crate::auth::{self, Verb};
+use crate::channel::deliver::Fetch;
+use crate::channel::direct_reply_to::REPLY_TO;
+use crate::channel::unacked::Source;
+use crate::channel::{Channel, Doing};
+use crate::connection::{Trunk, Turn};
+use crate::errors::{Failure, exclusive_use, no_queue, not_done, precondition};
+use crate::values::type_name;
 
 impl Channel {
     pub(crate) fn qos(

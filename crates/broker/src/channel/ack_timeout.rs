@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 use amqp::ReplyCode;
 use machine::{Queue, QueueId};
 
-use super::Session;
-use super::channel::{Channel, State};
-use super::errors::Failure;
-use super::trunk::{Trunk, Turn};
-use super::unacked::Unacked;
+use crate::channel::unacked::Unacked;
+use crate::channel::{Channel, State};
+use crate::connection::{Trunk, Turn};
+use crate::errors::Failure;
 use crate::limits;
+use crate::session::Session;
 
 /// How far the tags of a channel had come, and when: oldest first. Time counts from any moment on.
 #[derive(Debug, Default)]
@@ -92,7 +92,7 @@ impl Trunk {
 
 impl Session {
     /// Lets the session look at what is out, if something may be that may not be for ever.
-    pub(super) fn plan_look(&mut self, now: Instant) {
+    pub(crate) fn plan_look(&mut self, now: Instant) {
         if let (None, true, Some(shortest)) =
             (self.look_at, self.trunk.holds_unacked, self.trunk.patience)
         {
@@ -102,7 +102,7 @@ impl Session {
     }
 
     /// Closes the channels that hold a message for too long.
-    pub(super) fn look_at_unacked(&mut self, turn: &mut Turn<'_>) {
+    pub(crate) fn look_at_unacked(&mut self, turn: &mut Turn<'_>) {
         self.look_at = None;
         let trunk = &mut self.trunk;
         trunk.holds_unacked = false;
@@ -144,7 +144,7 @@ impl Channel {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::unacked::Source;
+    use crate::channel::unacked::Source;
     use machine::GroupId;
 
     const HOUR: Duration = Duration::from_secs(3600);

@@ -5,11 +5,11 @@ use bytes::BytesMut;
 use cluster::Delivery;
 use machine::{Messages, Outcome, QueueId};
 
-use super::channel::{Channel, Mode};
-use super::errors::{Failure, unknown_tag};
-use super::headers::{self, Number};
-use super::trunk::{Trunk, Turn};
-use super::unacked::{Run, Source};
+use crate::channel::unacked::{Run, Source};
+use crate::channel::{Channel, Mode};
+use crate::connection::{Trunk, Turn};
+use crate::errors::{Failure, unknown_tag};
+use crate::headers::{self, Number};
 use crate::stored::{destination_texts, split_head};
 
 /// How often a message came back to a queue that counts that.

@@ -10,7 +10,7 @@ use machine::limits::TIME_MS_MAX;
 use machine::{Attributes, QueueId, Target};
 use sha2::{Digest as _, Sha256};
 
-use super::errors::Failure;
+use crate::errors::Failure;
 
 /// A message with this header waits so many milliseconds before it is ready.
 pub(crate) const DELAY: &str = "x-delay";

@@ -4,20 +4,20 @@ use amqp::{Frame, Method, ReplyCode, connection};
 use bytes::BytesMut;
 use cluster::Request;
 
-use super::errors::Failure;
-use super::tickets::{Groups, Waiting};
-use super::trunk::Turn;
-use super::{Phase, ReplyOrder, Session};
+use crate::connection::Turn;
+use crate::connection::tickets::{Groups, Waiting};
+use crate::errors::Failure;
+use crate::session::{Phase, ReplyOrder, Session};
 
 impl Session {
     /// The client closes the connection. What it sent behind that is not looked at.
-    pub(super) fn leave(&mut self, turn: &mut Turn<'_>) {
+    pub(crate) fn leave(&mut self, turn: &mut Turn<'_>) {
         self.end(turn);
         self.phase = Phase::Leaving { until: turn.now + self.trunk.config.close_wait };
     }
 
     /// Hands what was gathered to the cluster and tells it that nothing more will come.
-    pub(super) fn end(&mut self, turn: &mut Turn<'_>) {
+    pub(crate) fn end(&mut self, turn: &mut Turn<'_>) {
         self.trunk.take_no_messages();
         // What it published is in its queues before anybody is told that it is gone.
         let goodbye = |ticket| Request::EndSession { ticket };
@@ -34,7 +34,7 @@ impl Session {
     }
 
     /// Closes the connection with an error: `connection.close`, and nothing more until it is answered.
-    pub(super) fn fail(&mut self, turn: &mut Turn<'_>, failure: &Failure) {
+    pub(crate) fn fail(&mut self, turn: &mut Turn<'_>, failure: &Failure) {
         self.trunk.counts.connection_errors += 1;
         let was_running = self.is_running();
         self.close(turn, failure);
@@ -62,7 +62,7 @@ impl Session {
         self.end(turn);
     }
 
-    pub(super) fn close_forced(&mut self, turn: &mut Turn<'_>, reason: &str) {
+    pub(crate) fn close_forced(&mut self, turn: &mut Turn<'_>, reason: &str) {
         match self.phase {
             Phase::Running | Phase::Tune | Phase::Open => {
                 let failure = Failure::connection(ReplyCode::ConnectionForced, reason);
@@ -74,7 +74,7 @@ impl Session {
         }
     }
 
-    pub(super) fn frame_while_closing(&mut self, turn: &mut Turn<'_>, frame: &Frame<'_>) {
+    pub(crate) fn frame_while_closing(&mut self, turn: &mut Turn<'_>, frame: &Frame<'_>) {
         let Frame::Method { channel: 0, payload } = frame else { return };
         match Method::decode(payload) {
             Ok(Method::ConnectionCloseOk(_)) => self.over(turn),
@@ -86,7 +86,7 @@ impl Session {
         }
     }
 
-    pub(super) fn over(&mut self, turn: &mut Turn<'_>) {
+    pub(crate) fn over(&mut self, turn: &mut Turn<'_>) {
         self.phase = Phase::Over;
         self.received = BytesMut::new();
         turn.out.close = true;

@@ -5,10 +5,10 @@
 
 use amqp::{Method, ReplyCode, basic, encode_deliver};
 
-use super::channel::Channel;
-use super::errors::Failure;
-use super::trunk::{Trunk, Turn};
-use super::{Reply, ReplyOrder};
+use crate::channel::Channel;
+use crate::connection::{Trunk, Turn};
+use crate::errors::Failure;
+use crate::session::{Reply, ReplyOrder};
 
 /// What a requester consumes, and puts into `reply_to`.
 pub(crate) const REPLY_TO: &str = "amq.rabbitmq.reply-to";

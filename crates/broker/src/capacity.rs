@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use cluster::Request;
 use machine::{Attributes, GroupId, QueueId};
 
-use super::tickets::{ChannelRef, Groups, Tickets, Waiting};
+use crate::connection::tickets::{ChannelRef, Groups, Tickets, Waiting};
 use crate::limits;
 
 /// A message, for one queue.

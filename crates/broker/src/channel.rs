@@ -9,6 +9,19 @@
 //! aside and taken up afterwards, so that what a client sends in a row is done in a row; the other
 //! channels go on.
 
+pub(crate) mod ack_timeout;
+pub(crate) mod confirms;
+pub(crate) mod consume;
+pub(crate) mod content;
+pub(crate) mod deliver;
+pub(crate) mod direct_reply_to;
+pub(crate) mod history;
+pub(crate) mod publish;
+pub(crate) mod store;
+pub(crate) mod topology;
+pub(crate) mod tx;
+pub(crate) mod unacked;
+
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
@@ -17,20 +30,20 @@ use bytes::BytesMut;
 use cluster::{Answer, Request};
 use machine::{GroupId, Outcome, QueueId};
 
-use super::confirms::{Confirms, Verdict};
-use super::consumers::ChannelRoom;
-use super::deliveries::Fetch;
-use super::errors::{Failure, Scope, not_done, unexpected};
-use super::guards::Guarded;
-use super::history::Replay;
-use super::message::Seen;
-use super::patience::Marks;
-use super::publish::Content;
-use super::reply_to::ReplyConsumer;
-use super::tickets::{ChannelRef, Groups, Waiting};
-use super::trunk::{Trunk, Turn};
-use super::tx::Tx;
-use super::unacked::Unacked;
+use crate::capacity::Guarded;
+use crate::channel::ack_timeout::Marks;
+use crate::channel::confirms::{Confirms, Verdict};
+use crate::channel::content::Content;
+use crate::channel::deliver::Fetch;
+use crate::channel::direct_reply_to::ReplyConsumer;
+use crate::channel::history::Replay;
+use crate::channel::publish::Seen;
+use crate::channel::tx::Tx;
+use crate::channel::unacked::Unacked;
+use crate::connection::consumers::ChannelRoom;
+use crate::connection::tickets::{ChannelRef, Groups, Waiting};
+use crate::connection::{Trunk, Turn};
+use crate::errors::{Failure, Scope, not_done, unexpected};
 use crate::limits;
 
 /// Class and method of `basic.publish`.

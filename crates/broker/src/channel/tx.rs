@@ -8,16 +8,16 @@ use bytes::BytesMut;
 use cluster::{Held, Request};
 use machine::{Batch, GroupId, Outcome, QueueId, Ranges};
 
-use super::attributes::Asked;
-use super::channel::{Channel, Doing, Mode};
-use super::errors::{Failure, precondition, unknown_tag};
-use super::guards::{Guarded, Then};
-use super::routes::Route;
-use super::store::guarded;
-use super::tickets::Waiting;
-use super::trunk::{Trunk, Turn};
-use super::unacked::{Run, Unacked};
+use crate::attributes::Asked;
+use crate::capacity::{Guarded, Then};
+use crate::channel::store::guarded;
+use crate::channel::unacked::{Run, Unacked};
+use crate::channel::{Channel, Doing, Mode};
+use crate::connection::tickets::Waiting;
+use crate::connection::{Trunk, Turn};
+use crate::errors::{Failure, precondition, unknown_tag};
 use crate::limits;
+use crate::route_cache::Route;
 
 /// What a channel has gathered since the last commit or rollback.
 #[derive(Debug, Default)]
@@ -306,7 +306,7 @@ impl Channel {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::unacked::Source;
+    use crate::channel::unacked::Source;
     use machine::Target;
 
     const GROUP: GroupId = GroupId(1);

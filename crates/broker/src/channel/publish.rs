@@ -5,17 +5,17 @@ use amqp::{FieldTable, FieldValue, Method, Properties, ReplyCode, TableRef, Valu
 use bytes::{Bytes, BytesMut};
 use machine::{RouteError, Target};
 
-use super::attributes::{self, Asked};
-use super::channel::{Channel, Mode};
-use super::errors::{Failure, no_exchange};
-use super::headers::{self, Number};
-use super::reply_to::{REPLY_TO, REPLY_TO_PREFIX};
-use super::routes::Route;
-use super::trunk::{Trunk, Turn};
-use super::values::{Observed, type_name};
-use super::{Reply, ReplyOrder};
+use crate::attributes::{self, Asked};
 use crate::auth::{self, Verb};
+use crate::channel::direct_reply_to::{REPLY_TO, REPLY_TO_PREFIX};
+use crate::channel::{Channel, Mode};
+use crate::connection::{Trunk, Turn};
+use crate::errors::{Failure, no_exchange};
+use crate::headers::{self, Number};
+use crate::route_cache::Route;
+use crate::session::{Reply, ReplyOrder};
 use crate::stored::destination_texts;
+use crate::values::{Observed, type_name};
 
 const MANDATORY: u8 = 1;
 
@@ -130,7 +130,7 @@ impl Channel {
     }
 
     /// The return, if nobody took it and that was asked for; then the confirm.
-    pub(super) fn conclude(
+    pub(crate) fn conclude(
         &mut self,
         trunk: &mut Trunk,
         turn: &mut Turn<'_>,

@@ -11,17 +11,17 @@ use machine::{
     CatalogCommand, CatalogReply, CloseError, Destination, ExchangeKind, GroupId, Queue, QueueId,
 };
 
-use super::channel::{Channel, Doing};
-use super::errors::{
+use crate::auth::{self, Verb};
+use crate::channel::direct_reply_to::REPLY_TO;
+use crate::channel::history::Replay;
+use crate::channel::{Channel, Doing};
+use crate::connection::{Trunk, Turn};
+use crate::errors::{
     Failure, default_exchange, locked, low_on_memory, no_exchange, no_previous_queue, no_queue,
     not_done, queue_in_use, queue_not_empty,
 };
-use super::history::Replay;
-use super::refusals;
-use super::reply_to::REPLY_TO;
-use super::trunk::{Trunk, Turn};
-use super::values::arguments;
-use crate::auth::{self, Verb};
+use crate::refusals;
+use crate::values::arguments;
 
 /// A queue that this session may use.
 #[derive(Clone, Copy, Debug)]

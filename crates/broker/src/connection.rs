@@ -1,5 +1,18 @@
 //! What all channels of a session share, and what one step of it has at hand.
 
+pub(crate) mod answers;
+pub(crate) mod appends;
+pub(crate) mod closing;
+pub(crate) mod consumers;
+pub(crate) mod flow;
+pub(crate) mod handshake;
+pub(crate) mod login;
+pub(crate) mod names;
+pub(crate) mod reserved;
+pub(crate) mod settles;
+pub(crate) mod step_end;
+pub(crate) mod tickets;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,17 +21,17 @@ use amqp::{Encoder, Method};
 use cluster::{Request, Ticket};
 use machine::{ConsumerId, GroupId, NodeId, Outcome, QueueId, SessionId, SessionOwner};
 
-use super::appends::Appends;
-use super::consumers::Consumers;
-use super::guards::Guards;
-use super::names::{Chance, Names};
-use super::routes::Routes;
-use super::settles::Settles;
-use super::tickets::{ChannelRef, Groups, Tickets, Waiting};
-use super::unacked::{Run, Source};
-use super::{Outputs, View};
+use crate::capacity::Guards;
+use crate::channel::unacked::{Run, Source};
 use crate::config::Config;
+use crate::connection::appends::Appends;
+use crate::connection::consumers::Consumers;
+use crate::connection::names::{Chance, Names};
+use crate::connection::settles::Settles;
+use crate::connection::tickets::{ChannelRef, Groups, Tickets, Waiting};
 use crate::metrics::Counts;
+use crate::route_cache::Routes;
+use crate::session::{Outputs, View};
 
 /// What a client said it understands: without it the server must not use it.
 #[derive(Clone, Copy, Debug, Default)]

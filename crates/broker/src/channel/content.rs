@@ -2,10 +2,10 @@
 
 use amqp::{BodyCount, CLASS_BASIC, Frame, Method, ReplyCode};
 
-use super::channel::Channel;
-use super::errors::Failure;
-use super::message::Message;
-use super::trunk::{Trunk, Turn};
+use crate::channel::Channel;
+use crate::channel::publish::Message;
+use crate::connection::{Trunk, Turn};
+use crate::errors::Failure;
 use crate::limits;
 
 const IMMEDIATE: u8 = 2;

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use cluster::Request;
 use machine::{ConsumerId, Outcome, Ranges, SessionId};
 
-use super::unacked::{Run, Source};
+use crate::channel::unacked::{Run, Source};
 
 /// How far back a match is looked for before a new entry is made.
 const LOOK_BACK: usize = 16;

@@ -3,20 +3,20 @@
 
 use machine::{Attributes, QueueId};
 
-use super::attributes::Asked;
-use super::channel::{Channel, Mode};
-use super::errors::Failure;
-use super::guards::{Guarded, Then};
-use super::message::Message;
-use super::routes::Route;
-use super::tickets::ChannelRef;
-use super::trunk::{Trunk, Turn};
+use crate::attributes::Asked;
+use crate::capacity::{Guarded, Then};
+use crate::channel::publish::Message;
+use crate::channel::{Channel, Mode};
+use crate::connection::tickets::ChannelRef;
+use crate::connection::{Trunk, Turn};
+use crate::errors::Failure;
 use crate::limits;
+use crate::route_cache::Route;
 
 impl Channel {
     /// Stores a message where its own route says, or the known one at `place`.
     #[inline]
-    pub(super) fn store(
+    pub(crate) fn store(
         &mut self,
         trunk: &mut Trunk,
         turn: &mut Turn<'_>,
@@ -108,7 +108,7 @@ impl Channel {
 impl Trunk {
     /// Puts a message into batches of any number, or behind the questions it needs. Each part counts for the
     /// run of confirms.
-    pub(super) fn put(
+    pub(crate) fn put(
         &mut self,
         turn: &mut Turn<'_>,
         route: &Route,
@@ -134,7 +134,7 @@ impl Trunk {
 }
 
 /// A message that waits until its queue says whether there is room.
-pub(super) fn guarded(
+pub(crate) fn guarded(
     lane: QueueId,
     attributes: Attributes,
     head: &[&[u8]],

@@ -7,9 +7,9 @@
 
 use std::collections::BTreeMap;
 
+use crate::channel::unacked::Source;
+use crate::connection::tickets::ChannelRef;
 use crate::limits;
-use crate::session::tickets::ChannelRef;
-use crate::session::unacked::Source;
 
 /// One consumer.
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use machine::{Attributes, GroupId, QueueId, Target};
 
-use super::attributes::Asked;
+use crate::attributes::Asked;
 use crate::limits;
 
 /// The queues of one message, by the group that stores them. Empty: nobody takes it.

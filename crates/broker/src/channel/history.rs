@@ -9,16 +9,16 @@ use amqp::{Method, Properties};
 use cluster::{Answer, Delivery, Request};
 use machine::{CatalogCommand, Destination, Messages, QueueId, Target};
 
-use super::attributes::{self, Asked};
-use super::channel::{Channel, Doing};
-use super::errors::{Failure, not_done};
-use super::routes::Route;
-use super::tickets::{Groups, Waiting};
-use super::trunk::{Trunk, Turn};
-use super::unacked::Source;
-use super::values::Observed;
+use crate::attributes::{self, Asked};
+use crate::channel::unacked::Source;
+use crate::channel::{Channel, Doing};
+use crate::connection::tickets::{Groups, Waiting};
+use crate::connection::{Trunk, Turn};
+use crate::errors::{Failure, not_done};
 use crate::limits;
+use crate::route_cache::Route;
 use crate::stored::{destination_texts, split_head};
+use crate::values::Observed;
 
 /// A history on its way into what was bound.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ pub(crate) struct Replay {
 
 impl Replay {
     /// What a binding, which is not there yet, brings with it.
-    pub(super) fn of(
+    pub(crate) fn of(
         trunk: &mut Trunk,
         turn: &Turn<'_>,
         command: &CatalogCommand,
@@ -56,7 +56,7 @@ impl Replay {
 
 impl Channel {
     /// Asks for the next message of the history.
-    pub(super) fn fetch_history(
+    pub(crate) fn fetch_history(
         &mut self,
         trunk: &mut Trunk,
         turn: &mut Turn<'_>,
@@ -76,7 +76,7 @@ impl Channel {
     }
 
     /// A message of the history has come, or there is no more.
-    pub(super) fn history_fetched(
+    pub(crate) fn history_fetched(
         &mut self,
         trunk: &mut Trunk,
         turn: &mut Turn<'_>,

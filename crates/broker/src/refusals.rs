@@ -6,7 +6,7 @@ use machine::{
     Value,
 };
 
-use super::errors::{
+use crate::errors::{
     Failure, default_exchange, locked, no_exchange, no_queue, precondition, unknown_vhost,
 };
 

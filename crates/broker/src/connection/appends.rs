@@ -3,7 +3,7 @@
 use cluster::Request;
 use machine::{Attributes, Batch, GroupId, QueueId};
 
-use super::tickets::{ChannelRef, Tickets, Waiting};
+use crate::connection::tickets::{ChannelRef, Tickets, Waiting};
 use crate::limits;
 
 /// The batch of one group.
