@@ -12,9 +12,9 @@ use machine::{Attributes, GroupId, QueueId};
 use crate::connection::tickets::{ChannelRef, Groups, Tickets, Waiting};
 use crate::limits;
 
-/// A message, for one queue.
+/// A message for one queue, which may take it or not.
 #[derive(Clone, Debug)]
-pub(crate) struct Guarded {
+pub(crate) struct Candidate {
     pub(crate) lane: QueueId,
     pub(crate) attributes: Attributes,
     pub(crate) head: Box<[u8]>,
@@ -22,7 +22,18 @@ pub(crate) struct Guarded {
     pub(crate) then: Then,
 }
 
-impl Guarded {
+impl Candidate {
+    pub(crate) fn new(
+        lane: QueueId,
+        attributes: Attributes,
+        head: &[&[u8]],
+        body: &[u8],
+        then: Then,
+    ) -> Self {
+        let head: Vec<u8> = head.concat();
+        Self { lane, attributes, head: head.into(), body: body.into(), then }
+    }
+
     /// What it takes of memory.
     pub(crate) fn bytes(&self) -> usize {
         size_of::<Self>() + self.head.len() + self.body.len()
@@ -40,43 +51,43 @@ pub(crate) enum Then {
 
 /// One queue.
 #[derive(Debug)]
-struct Guard {
+struct Check {
     group: GroupId,
     queue: QueueId,
     /// Oldest first, with their numbers.
-    waiting: VecDeque<(u64, Guarded)>,
+    waiting: VecDeque<(u64, Candidate)>,
     /// So many of the first have been asked about.
     asked: usize,
 }
 
 /// All queues that something waits for.
 #[derive(Debug, Default)]
-pub(crate) struct Guards {
-    guards: Vec<Guard>,
+pub(crate) struct CapacityChecks {
+    checks: Vec<Check>,
     /// Messages that ever waited: they are numbered by it.
     added: u64,
     /// Bytes of the messages that wait.
     pub(crate) bytes: usize,
 }
 
-impl Guards {
-    pub(crate) fn add(&mut self, group: GroupId, message: Guarded) {
+impl CapacityChecks {
+    pub(crate) fn add(&mut self, group: GroupId, message: Candidate) {
         let queue = message.lane.base();
         self.added += 1;
         self.bytes += message.bytes();
-        let place = match self.guards.iter().position(|guard| guard.queue == queue) {
+        let place = match self.checks.iter().position(|check| check.queue == queue) {
             Some(place) => place,
             None => {
-                self.guards.push(Guard { group, queue, waiting: VecDeque::new(), asked: 0 });
-                self.guards.len() - 1
+                self.checks.push(Check { group, queue, waiting: VecDeque::new(), asked: 0 });
+                self.checks.len() - 1
             }
         };
-        self.guards[place].waiting.push_back((self.added, message));
+        self.checks[place].waiting.push_back((self.added, message));
     }
 
     /// Whether nothing waits for a queue of one of `groups`.
     pub(crate) fn is_empty(&self, groups: Groups) -> bool {
-        !self.guards.iter().any(|guard| groups.contain(guard.group))
+        !self.checks.iter().any(|check| groups.contain(check.group))
     }
 
     /// The number of the message that came last.
@@ -86,35 +97,35 @@ impl Guards {
 
     /// Whether no message up to this number waits any more for a queue of one of `groups`.
     pub(crate) fn is_past(&self, number: u64, groups: Groups) -> bool {
-        let awaited = self.guards.iter().filter(|guard| groups.contain(guard.group));
-        let mut oldest = awaited.filter_map(|guard| guard.waiting.front());
+        let awaited = self.checks.iter().filter(|check| groups.contain(check.group));
+        let mut oldest = awaited.filter_map(|check| check.waiting.front());
         oldest.all(|(first, _)| *first > number)
     }
 
     /// Asks about what nobody has asked about.
     pub(crate) fn flush(&mut self, tickets: &mut Tickets, requests: &mut Vec<Request>) {
-        for guard in self.guards.iter_mut().filter(|guard| guard.asked == 0) {
-            let size = |(_, message): &(u64, Guarded)| message.body.len() as u32;
+        for check in self.checks.iter_mut().filter(|check| check.asked == 0) {
+            let size = |(_, message): &(u64, Candidate)| message.body.len() as u32;
             let sizes: Vec<u32> =
-                guard.waiting.iter().take(limits::ADMIT_MESSAGES).map(size).collect();
-            guard.asked = sizes.len();
-            let (group, queue) = (guard.group, guard.queue);
-            let ticket = tickets.issue(Waiting::Admit { queue });
+                check.waiting.iter().take(limits::ADMIT_MESSAGES).map(size).collect();
+            check.asked = sizes.len();
+            let (group, queue) = (check.group, check.queue);
+            let ticket = tickets.issue(Waiting::Capacity { queue });
             requests.push(Request::Admit { ticket, group, queue, sizes });
         }
     }
 
     /// What was asked about has been answered: gives its group and the messages.
-    pub(crate) fn answered(&mut self, queue: QueueId) -> Option<(GroupId, Vec<Guarded>)> {
-        let place = self.guards.iter().position(|guard| guard.queue == queue)?;
-        let guard = &mut self.guards[place];
-        let group = guard.group;
-        let asked = std::mem::take(&mut guard.asked);
-        let messages: Vec<_> = guard.waiting.drain(..asked).map(|(_, message)| message).collect();
-        if guard.waiting.is_empty() {
-            self.guards.remove(place);
+    pub(crate) fn answered(&mut self, queue: QueueId) -> Option<(GroupId, Vec<Candidate>)> {
+        let place = self.checks.iter().position(|check| check.queue == queue)?;
+        let check = &mut self.checks[place];
+        let group = check.group;
+        let asked = std::mem::take(&mut check.asked);
+        let messages: Vec<_> = check.waiting.drain(..asked).map(|(_, message)| message).collect();
+        if check.waiting.is_empty() {
+            self.checks.remove(place);
         }
-        self.bytes -= messages.iter().map(Guarded::bytes).sum::<usize>();
+        self.bytes -= messages.iter().map(Candidate::bytes).sum::<usize>();
         Some((group, messages))
     }
 }
@@ -123,15 +134,15 @@ impl Guards {
 mod tests {
     use super::*;
 
-    fn message(queue: u64, body: &[u8]) -> Guarded {
+    fn message(queue: u64, body: &[u8]) -> Candidate {
         let attributes = Attributes::default();
         let (head, body) = (b"head"[..].into(), body.into());
-        Guarded { lane: QueueId(queue), attributes, head, body, then: Then::Append(None) }
+        Candidate { lane: QueueId(queue), attributes, head, body, then: Then::Append(None) }
     }
 
-    fn asked(guards: &mut Guards, tickets: &mut Tickets) -> Vec<(u64, Vec<u32>)> {
+    fn asked(checks: &mut CapacityChecks, tickets: &mut Tickets) -> Vec<(u64, Vec<u32>)> {
         let mut requests = Vec::new();
-        guards.flush(tickets, &mut requests);
+        checks.flush(tickets, &mut requests);
         let sizes = |request| match request {
             Request::Admit { queue, sizes, .. } => (queue.0, sizes),
             other => panic!("{other:?}"),
@@ -141,38 +152,38 @@ mod tests {
 
     #[test]
     fn what_comes_while_a_question_is_open_waits_for_the_next() {
-        let (mut guards, mut tickets) = (Guards::default(), Tickets::default());
-        guards.add(GroupId(1), message(7, b"a"));
-        guards.add(GroupId(1), message(7, b"bb"));
-        guards.add(GroupId(2), message(8, b"c"));
-        assert_eq!(asked(&mut guards, &mut tickets), [(7, vec![1, 2]), (8, vec![1])]);
-        guards.add(GroupId(1), message(7, b"ddd"));
-        assert!(asked(&mut guards, &mut tickets).is_empty());
-        let (group, first) = guards.answered(QueueId(7)).unwrap();
+        let (mut checks, mut tickets) = (CapacityChecks::default(), Tickets::default());
+        checks.add(GroupId(1), message(7, b"a"));
+        checks.add(GroupId(1), message(7, b"bb"));
+        checks.add(GroupId(2), message(8, b"c"));
+        assert_eq!(asked(&mut checks, &mut tickets), [(7, vec![1, 2]), (8, vec![1])]);
+        checks.add(GroupId(1), message(7, b"ddd"));
+        assert!(asked(&mut checks, &mut tickets).is_empty());
+        let (group, first) = checks.answered(QueueId(7)).unwrap();
         assert_eq!((group, first.len()), (GroupId(1), 2));
-        assert_eq!(asked(&mut guards, &mut tickets), [(7, vec![3])]);
+        assert_eq!(asked(&mut checks, &mut tickets), [(7, vec![3])]);
         let bytes = message(7, b"ddd").bytes() + message(8, b"c").bytes();
-        assert_eq!(guards.bytes, bytes);
+        assert_eq!(checks.bytes, bytes);
     }
 
     #[test]
     fn a_mark_is_past_when_nothing_before_it_waits() {
-        let (mut guards, mut tickets) = (Guards::default(), Tickets::default());
-        guards.add(GroupId(1), message(7, b"a"));
-        guards.add(GroupId(2), message(8, b"b"));
-        let mark = guards.last();
-        asked(&mut guards, &mut tickets);
-        guards.add(GroupId(1), message(7, b"later"));
-        guards.answered(QueueId(8));
+        let (mut checks, mut tickets) = (CapacityChecks::default(), Tickets::default());
+        checks.add(GroupId(1), message(7, b"a"));
+        checks.add(GroupId(2), message(8, b"b"));
+        let mark = checks.last();
+        asked(&mut checks, &mut tickets);
+        checks.add(GroupId(1), message(7, b"later"));
+        checks.answered(QueueId(8));
         assert!(
-            !guards.is_past(mark, Groups::All) && guards.is_past(mark, Groups::One(GroupId(2)))
+            !checks.is_past(mark, Groups::All) && checks.is_past(mark, Groups::One(GroupId(2)))
         );
-        guards.answered(QueueId(7));
-        assert!(guards.is_past(mark, Groups::All) && !guards.is_empty(Groups::All));
-        assert!(guards.is_empty(Groups::One(GroupId(2))));
-        asked(&mut guards, &mut tickets);
-        guards.answered(QueueId(7));
-        assert!(guards.is_empty(Groups::All));
-        assert_eq!(guards.bytes, 0);
+        checks.answered(QueueId(7));
+        assert!(checks.is_past(mark, Groups::All) && !checks.is_empty(Groups::All));
+        assert!(checks.is_empty(Groups::One(GroupId(2))));
+        asked(&mut checks, &mut tickets);
+        checks.answered(QueueId(7));
+        assert!(checks.is_empty(Groups::All));
+        assert_eq!(checks.bytes, 0);
     }
 }

@@ -111,7 +111,7 @@ fn kind_of(target: &Target) -> (GroupId, bool, bool, bool) {
 
 /// Routes by exchange and routing key as they stand on the wire, one behind the other.
 #[derive(Debug, Default)]
-pub(crate) struct Routes {
+pub(crate) struct RouteCache {
     /// The version of the catalog that all of them hold for.
     version: u64,
     places: BTreeMap<Arc<[u8]>, usize>,
@@ -119,7 +119,7 @@ pub(crate) struct Routes {
     last: usize,
 }
 
-impl Routes {
+impl RouteCache {
     #[inline]
     pub(crate) fn find(&mut self, version: u64, destination: &[u8]) -> Option<usize> {
         if self.version != version {
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn a_route_is_known_until_the_catalog_changes() {
-        let mut routes = Routes::default();
+        let mut routes = RouteCache::default();
         assert_eq!(routes.find(1, b"a"), None);
         routes.keep(1, b"a", route(1));
         routes.keep(1, b"b", route(2));
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn no_more_routes_are_kept_than_the_limit() {
-        let mut routes = Routes::default();
+        let mut routes = RouteCache::default();
         for key in 0..limits::ROUTES_MAX + 1 {
             routes.keep(1, &key.to_be_bytes(), Route::default());
         }

@@ -9,105 +9,39 @@
 //! `Outputs` say. It is told the time and what it may look at, never waits and never asks. What the
 //! channels share is in `connection`; what is one channel's is in `channel`.
 
+mod answers;
+pub(crate) mod boundary;
+mod closing;
+mod opening;
+mod step_end;
+
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use amqp::{Decoder, Frame, Method, ReplyCode, channel as wire, connection};
-use bytes::{Buf as _, Bytes, BytesMut};
-use cluster::{Alarms, Answer, Request};
-use machine::{Catalog, NodeId, SessionId};
+use bytes::{Buf as _, BytesMut};
+use machine::{NodeId, SessionId};
 
-use crate::channel::{CLOSE_OK, Channel, State};
+pub use self::boundary::{Input, Outputs, Reply, ReplyAddresses, ReplyOrder, View};
+use crate::channel::{CLOSE_OK, Channel, PUBLISH, State};
 use crate::config::Config;
-use crate::connection::flow::Blocked;
+use crate::connection::ConnectionState;
+use crate::connection::client::{Client, WallTime};
+use crate::connection::flow::{Flow, Look, taken_back};
 use crate::connection::handshake::Login;
+use crate::connection::heartbeat::Heartbeat;
 pub use crate::connection::login::{LoginRefusal, Notice, Verify};
+use crate::connection::step::Step;
 use crate::connection::tickets::ChannelRef;
-use crate::connection::{Trunk, Turn, WallTime};
-use crate::errors::Failure;
+use crate::errors::{Failure, unexpected};
 use crate::limits;
 use crate::metrics::Counts;
 
-/// What a step may look at.
-pub struct View<'a> {
-    /// This node's applied copy.
-    pub catalog: &'a Catalog,
-    /// Why publishers have to wait, if they do.
-    pub alarms: Alarms,
-    /// Of all sessions of the node: see `Session::in_flight_bytes`.
-    pub in_flight_bytes: u64,
-    /// Which reply addresses somebody listens at.
-    pub replies: &'a dyn ReplyAddresses,
-}
-
-/// Which reply addresses somebody listens at: the node's registry, or a test's list.
-pub trait ReplyAddresses {
-    /// Whether a reply to `address` would reach somebody now.
-    fn is_open(&self, address: &str) -> bool;
-}
-
-/// What happens to a session.
-#[derive(Debug)]
-pub enum Input<'a> {
-    /// More bytes are in `Session::buffer`.
-    Received,
-    /// The cluster has answered. What is taken is drained.
-    Answered(&'a mut Vec<Answer>),
-    /// Replies came for this session's reply consumers. What is taken is drained.
-    Replied(&'a mut Vec<Reply>),
-    /// The moment that `deadline` named has come.
-    DeadlinePassed,
-    /// The bytes that waited are with the socket.
-    Written,
-    /// The answer to `Outputs::verify`.
-    Verified(bool),
-    /// An operator closes the connection: 320 with this reason.
-    Close(&'a str),
-}
-
-/// A message for a reply address: it goes from session to session and is not stored.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reply {
-    /// Where it goes; also its routing key.
-    pub address: String,
-    /// Flags and values, as on the wire.
-    pub properties: Bytes,
-    pub body: Bytes,
-}
-
-/// What a session wants of the node's registry of reply addresses. To be done in order.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ReplyOrder {
-    /// Replies to this address are for this session.
-    Open(String),
-    /// Nobody listens there any more.
-    Close(String),
-    /// To whoever listens there.
-    Send(Reply),
-}
-
-/// What a session wants done. The shell empties it.
-#[derive(Debug, Default)]
-pub struct Outputs {
-    /// For the socket, behind what waits there already.
-    pub bytes: BytesMut,
-    /// For the cluster, in order.
-    pub requests: Vec<Request>,
-    /// For the registry of reply addresses, in order.
-    pub replies: Vec<ReplyOrder>,
-    /// At most one at a time; answered by `Input::Verified`.
-    pub verify: Option<Verify>,
-    /// For the log, at most one a step.
-    pub notice: Option<Notice>,
-    /// Close the socket once the bytes are with it.
-    pub close: bool,
-}
-
 /// Where a connection is in its life.
 #[derive(Debug)]
-pub(crate) enum Phase {
+enum Phase {
     /// The protocol header is due.
     Header,
     /// `connection.start-ok` is due.
@@ -137,32 +71,21 @@ pub(crate) enum Phase {
 /// One AMQP connection.
 #[derive(Debug)]
 pub struct Session {
-    pub(crate) trunk: Trunk,
+    connection: ConnectionState,
     /// By number: any number is taken, and `channel_max` bounds how many are open.
-    pub(crate) channels: BTreeMap<u16, Box<Channel>>,
-    pub(crate) lives: u32,
-    pub(crate) channel_max: u16,
-    pub(crate) decoder: Decoder,
-    pub(crate) received: BytesMut,
-    pub(crate) phase: Phase,
-    pub(crate) handshake_until: Instant,
-    /// The agreed interval; zero is none.
-    pub(crate) heartbeat: Duration,
-    pub(crate) received_at: Instant,
-    pub(crate) stepped_at: Instant,
-    pub(crate) sent_at: Instant,
-    /// Whether the client was read after the last step.
-    pub(crate) is_read: bool,
-    /// What it had in flight after the last step: the view counts it.
-    pub(crate) in_flight_told: u64,
-    /// This publisher waits.
-    pub(crate) blocked: Option<Blocked>,
+    channels: BTreeMap<u16, Box<Channel>>,
+    lives: u32,
+    channel_max: u16,
+    decoder: Decoder,
+    received: BytesMut,
+    phase: Phase,
+    handshake_until: Instant,
+    heartbeat: Heartbeat,
+    flow: Flow,
     /// Confirms that finished behind unfinished ones are told then.
-    pub(crate) late_confirms_at: Option<Instant>,
-    /// When it looks for messages that are out for too long.
-    pub(crate) look_at: Option<Instant>,
+    late_confirms_at: Option<Instant>,
     /// The catalog's version for which the vhost was last seen to exist.
-    pub(crate) catalog_seen: u64,
+    catalog_seen: u64,
 }
 
 impl Session {
@@ -177,24 +100,20 @@ impl Session {
         now: Instant,
         wall_ms: u64,
     ) -> Self {
+        let (channel_max, handshake) = (config.channel_max, config.handshake);
+        let client = Client::new(config, session, node, peer, WallTime { at: now, ms: wall_ms });
         Self {
-            channel_max: config.channel_max,
-            handshake_until: now + config.handshake,
-            trunk: Trunk::new(config, session, node, peer, seed, WallTime { at: now, ms: wall_ms }),
+            connection: ConnectionState::new(client, seed),
             channels: BTreeMap::new(),
             lives: 0,
+            channel_max,
             decoder: Decoder::new(amqp::limits::FRAME_BYTES_BEFORE_TUNE),
             received: BytesMut::new(),
             phase: Phase::Header,
-            heartbeat: Duration::ZERO,
-            received_at: now,
-            stepped_at: now,
-            in_flight_told: 0,
-            sent_at: now,
-            is_read: true,
-            blocked: None,
+            handshake_until: now + handshake,
+            heartbeat: Heartbeat::new(now),
+            flow: Flow::new(now),
             late_confirms_at: None,
-            look_at: None,
             catalog_seen: 0,
         }
     }
@@ -207,44 +126,39 @@ impl Session {
     /// Does what follows from `input`. `out` may still hold bytes that the socket did not take.
     pub fn step(&mut self, now: Instant, view: &View<'_>, input: Input<'_>, out: &mut Outputs) {
         let waiting_bytes = out.bytes.len();
-        let turn = &mut Turn { now, view, out };
-        self.look_whether_blocked(turn);
+        let step = &mut Step { now, view, out };
+        self.look_whether_blocked(step);
         match input {
             Input::Received => {
-                self.received_at = now;
-                self.read(turn);
+                self.heartbeat.received(now);
+                self.read(step);
             }
             Input::Answered(answers) => {
                 for answer in answers.drain(..) {
-                    self.answered(turn, answer);
+                    self.answered(step, answer);
                 }
-                self.read(turn);
+                self.read(step);
             }
             Input::Replied(replies) => {
                 for reply in replies.drain(..) {
-                    self.replied(turn, &reply);
+                    self.replied(step, &reply);
                 }
             }
-            Input::DeadlinePassed => self.time_passed(turn),
-            Input::Written => self.read(turn),
+            Input::DeadlinePassed => self.time_passed(step),
+            Input::Written => self.read(step),
             Input::Verified(is_right) => {
-                self.verified(turn, is_right);
-                self.read(turn);
+                self.verified(step, is_right);
+                self.read(step);
             }
-            Input::Close(reason) => self.close_forced(turn, reason),
+            Input::Close(reason) => self.close_forced(step, reason),
         }
-        self.finish(turn);
-        if turn.out.bytes.len() > waiting_bytes {
-            self.sent_at = now;
+        self.finish(step);
+        if step.out.bytes.len() > waiting_bytes {
+            self.heartbeat.sent(now);
         }
-        let was_read = self.is_read;
-        self.is_read = self.wants_input(out.bytes.len());
-        if !was_read || !self.is_read {
-            // Who is not read cannot be heard: its silence counts from when it is read again.
-            self.received_at = now;
-        }
-        self.stepped_at = now;
-        self.in_flight_told = self.in_flight_bytes();
+        let is_read = self.wants_input(out.bytes.len());
+        self.heartbeat.reads(now, is_read);
+        self.flow.stepped(now, self.in_flight_bytes());
     }
 
     /// When the session wants `Input::DeadlinePassed` at the latest.
@@ -257,21 +171,30 @@ impl Session {
                 Some(until)
             }
             Phase::Running => {
-                let heartbeat = self.next_heartbeat();
-                let late = self.late_confirms_at;
-                let blocked = self.blocked.map(|blocked| blocked.look_at);
-                let silence = self.silence_look();
-                let all = [heartbeat, self.dead_at(), late, self.look_at, blocked, silence];
-                all.into_iter().flatten().min()
+                let (heartbeat, dead) = (self.heartbeat.next(), self.heartbeat.dead_at());
+                let (late, acks) = (self.late_confirms_at, self.connection.ack_timeout.look_at);
+                let flow = self.flow.look_at(&self.connection, self.heartbeat.received_at());
+                [heartbeat, dead, late, acks, flow].into_iter().flatten().min()
             }
             Phase::Over => None,
         }
     }
 
+    /// Bytes that this connection's publishers have in flight: bodies that have begun, at the size that was
+    /// announced; open transactions; and what is whole and not known to be on a majority's disks.
+    pub fn in_flight_bytes(&self) -> u64 {
+        self.connection.in_flight_bytes()
+    }
+
+    /// Whether this publisher waits: it goes on when others leave room.
+    pub fn is_blocked(&self) -> bool {
+        self.flow.is_blocked()
+    }
+
     /// Whether the client is read, `waiting_bytes` being what its socket has not taken.
     pub fn wants_input(&self, waiting_bytes: usize) -> bool {
-        self.blocked.is_none()
-            && !self.trunk.is_congested()
+        !self.flow.is_blocked()
+            && !self.connection.is_congested()
             && waiting_bytes < limits::OUTBOUND_BYTES_MAX
             && !matches!(self.phase, Phase::Verifying(_) | Phase::Over)
     }
@@ -283,7 +206,7 @@ impl Session {
 
     /// Whether consumers wait for `Input::Written` to be given credit.
     pub fn wants_written(&self) -> bool {
-        self.trunk.consumers.wants_credit()
+        self.connection.consumers.wants_credit()
     }
 
     /// Whether the user is known and the vhost open.
@@ -303,16 +226,48 @@ impl Session {
 
     /// What was counted since the last call.
     pub(crate) fn take_counts(&mut self) -> Counts {
-        std::mem::take(&mut self.trunk.counts)
+        std::mem::take(&mut self.connection.counts)
+    }
+
+    /// A publisher that waits goes on once there is room, or is closed because it holds what is short.
+    fn look_whether_blocked(&mut self, step: &mut Step<'_>) {
+        let (is_running, received_at) = (self.is_running(), self.heartbeat.received_at());
+        match self.flow.look(&self.connection, step, is_running, received_at) {
+            Look::Unchanged => {}
+            Look::GoOn => self.read(step),
+            Look::TakeBack => self.fail(step, &taken_back(&self.connection)),
+        }
+    }
+
+    /// Whether the frame publishes, and publishers have to wait. A body that has begun has its room in memory, and
+    /// its end frees that: only the disk holds it back.
+    #[inline]
+    fn must_wait(&self, step: &Step<'_>, frame: &Frame<'_>) -> bool {
+        if !self.flow.is_short(&self.connection, step.view) || !self.is_running() {
+            return false;
+        }
+        match frame {
+            Frame::Method { payload, .. } => {
+                Method::peek_ids(payload) == Some(PUBLISH) && self.is_open(frame.channel())
+            }
+            Frame::Header { channel, .. } => self.is_open(*channel),
+            Frame::Body { channel, .. } => step.view.alarms.disk && self.is_open(*channel),
+            Frame::Heartbeat { .. } => false,
+        }
+    }
+
+    fn is_open(&self, channel: u16) -> bool {
+        let channel = self.channels.get(&channel);
+        channel.is_some_and(|channel| channel.state == State::Open)
     }
 
     /// Takes the frames that have come.
-    pub(crate) fn read(&mut self, turn: &mut Turn<'_>) {
+    fn read(&mut self, step: &mut Step<'_>) {
         if self.received.is_empty() {
             return;
         }
         let mut input = std::mem::take(&mut self.received);
-        let used = self.frames(turn, &input);
+        let used = self.frames(step, &input);
         input.advance(used);
         match self.phase {
             Phase::Silent { .. } | Phase::Over | Phase::Leaving { .. } => {}
@@ -327,11 +282,11 @@ impl Session {
     }
 
     /// Takes whole frames off the front of `input`. Says how many bytes that were.
-    fn frames(&mut self, turn: &mut Turn<'_>, input: &[u8]) -> usize {
+    fn frames(&mut self, step: &mut Step<'_>, input: &[u8]) -> usize {
         let mut at = 0;
-        while !self.trunk.is_congested() && self.blocked.is_none() {
+        while !self.connection.is_congested() && !self.flow.is_blocked() {
             match self.phase {
-                Phase::Header => match self.protocol_header(turn, &input[at..]) {
+                Phase::Header => match self.protocol_header(step, &input[at..]) {
                     Some(used) => at += used,
                     None => break,
                 },
@@ -344,21 +299,21 @@ impl Session {
                 | Phase::Closing { .. } => {
                     match self.decoder.decode(&input[at..]) {
                         Ok(None) => break,
-                        Ok(Some((frame, _))) if self.must_wait(turn, &frame) => {
-                            self.block(turn);
+                        Ok(Some((frame, _))) if self.must_wait(step, &frame) => {
+                            self.flow.block(&self.connection, step);
                             break;
                         }
                         Ok(Some((frame, used))) => {
                             let raw = &input[at..at + used];
                             at += used;
-                            at += self.frame(turn, &frame, raw, &input[at..]);
+                            at += self.frame(step, &frame, raw, &input[at..]);
                         }
                         Err(_) if matches!(self.phase, Phase::Closing { .. }) => {
                             // What follows bad bytes cannot be read; the answer may never come.
                             return input.len();
                         }
                         Err(error) => {
-                            self.fail(turn, &Failure::from(error));
+                            self.fail(step, &Failure::from(error));
                             return input.len();
                         }
                     }
@@ -370,13 +325,13 @@ impl Session {
 
     /// Takes a frame and says how much of the `rest` behind it went with it.
     #[inline]
-    fn frame(&mut self, turn: &mut Turn<'_>, frame: &Frame<'_>, raw: &[u8], rest: &[u8]) -> usize {
+    fn frame(&mut self, step: &mut Step<'_>, frame: &Frame<'_>, raw: &[u8], rest: &[u8]) -> usize {
         let number = frame.channel();
         let result = match self.phase {
-            Phase::Running if number > 0 => self.channel_frame(turn, number, frame, raw, rest),
-            Phase::Running => self.connection_frame(turn, frame).map(|()| 0),
+            Phase::Running if number > 0 => self.channel_frame(step, number, frame, raw, rest),
+            Phase::Running => self.connection_frame(step, frame).map(|()| 0),
             Phase::Closing { .. } => {
-                self.frame_while_closing(turn, frame);
+                self.frame_while_closing(step, frame);
                 Ok(0)
             }
             Phase::Header
@@ -386,12 +341,12 @@ impl Session {
             | Phase::Open
             | Phase::Leaving { .. }
             | Phase::Silent { .. }
-            | Phase::Over => self.handshake_frame(turn, frame).map(|()| 0),
+            | Phase::Over => self.handshake_frame(step, frame).map(|()| 0),
         };
         match result {
             Ok(used) => used,
             Err(failure) => {
-                self.fail(turn, &failure);
+                self.fail(step, &failure);
                 0
             }
         }
@@ -400,16 +355,16 @@ impl Session {
     #[inline]
     fn channel_frame(
         &mut self,
-        turn: &mut Turn<'_>,
+        step: &mut Step<'_>,
         number: u16,
         frame: &Frame<'_>,
         raw: &[u8],
         rest: &[u8],
     ) -> Result<usize, Failure> {
         let Some(channel) = self.channels.get_mut(&number) else {
-            return self.frame_of_no_channel(turn, number, frame).map(|()| 0);
+            return self.frame_of_no_channel(step, number, frame).map(|()| 0);
         };
-        let used = channel.frame(&mut self.trunk, turn, &self.decoder, frame, raw, rest)?;
+        let used = channel.frame(&mut self.connection, step, &self.decoder, frame, raw, rest)?;
         if channel.state == State::Gone {
             self.forget(number);
         }
@@ -418,7 +373,7 @@ impl Session {
 
     fn frame_of_no_channel(
         &mut self,
-        turn: &mut Turn<'_>,
+        step: &mut Step<'_>,
         number: u16,
         frame: &Frame<'_>,
     ) -> Result<(), Failure> {
@@ -442,12 +397,12 @@ impl Session {
         self.lives += 1;
         let at = ChannelRef { number, life: self.lives };
         self.channels.insert(number, Box::new(Channel::new(at)));
-        self.trunk.counts.channels_opened += 1;
-        self.trunk.send(turn, number, &Method::ChannelOpenOk(wire::OpenOk));
+        self.connection.counts.channels_opened += 1;
+        self.connection.client.send(step, number, &Method::ChannelOpenOk(wire::OpenOk));
         Ok(())
     }
 
-    fn connection_frame(&mut self, turn: &mut Turn<'_>, frame: &Frame<'_>) -> Result<(), Failure> {
+    fn connection_frame(&mut self, step: &mut Step<'_>, frame: &Frame<'_>) -> Result<(), Failure> {
         let payload = match frame {
             Frame::Heartbeat { .. } => return Ok(()),
             Frame::Method { payload, .. } => payload,
@@ -458,32 +413,27 @@ impl Session {
         };
         let method = Method::decode(payload)?;
         match method {
-            Method::ConnectionClose(_) => self.leave(turn),
+            Method::ConnectionClose(_) => self.leave(step),
             Method::ConnectionUpdateSecret(_) => {
                 let answer = connection::UpdateSecretOk;
-                self.trunk.send(turn, 0, &Method::ConnectionUpdateSecretOk(answer));
+                self.connection.client.send(step, 0, &Method::ConnectionUpdateSecretOk(answer));
             }
-            other => {
-                return Err(Failure { ids: other.ids(), ..crate::errors::unexpected(other.name()) });
-            }
+            other => return Err(Failure { ids: other.ids(), ..unexpected(other.name()) }),
         }
         Ok(())
     }
 
     /// The channel is over: its number is free.
-    pub(crate) fn forget(&mut self, number: u16) {
+    fn forget(&mut self, number: u16) {
         if let Some(mut channel) = self.channels.remove(&number) {
-            channel.drop_deferred(&mut self.trunk);
-            self.trunk.counts.channels_closed += 1;
+            channel.drop_deferred(&mut self.connection);
+            self.connection.counts.channels_closed += 1;
         }
     }
 }
 
 /// The channel, if it still is in the life it is known by.
-pub(crate) fn find(
-    channels: &mut BTreeMap<u16, Box<Channel>>,
-    at: ChannelRef,
-) -> Option<&mut Channel> {
+fn find(channels: &mut BTreeMap<u16, Box<Channel>>, at: ChannelRef) -> Option<&mut Channel> {
     let channel = channels.get_mut(&at.number)?;
     (channel.at == at).then_some(channel)
 }

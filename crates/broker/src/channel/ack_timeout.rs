@@ -1,20 +1,15 @@
-//! Consumers that hold a message for too long: their channel is closed, and what it holds goes back.
+//! How long the deliveries of a channel have been out.
 //!
 //! Nothing is noted for a message. Now and then the session looks at its channels and marks how far their
 //! delivery tags have come: what is still out and was out at a mark is at least as old as the mark.
 
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use amqp::ReplyCode;
-use machine::{Queue, QueueId};
+use machine::QueueId;
 
-use crate::channel::unacked::Unacked;
-use crate::channel::{Channel, State};
-use crate::connection::{Trunk, Turn};
-use crate::errors::Failure;
+use super::unacked::Unacked;
 use crate::limits;
-use crate::session::Session;
 
 /// How far the tags of a channel had come, and when: oldest first. Time counts from any moment on.
 #[derive(Debug, Default)]
@@ -47,7 +42,7 @@ impl Marks {
 
     /// Marks the tags, and gives the time that a delivery has exceeded, if one has. `timeout` says how long
     /// messages of a queue may be out; zero is for ever.
-    fn look(
+    pub(crate) fn look(
         &mut self,
         now: Duration,
         unacked: &Unacked,
@@ -71,73 +66,6 @@ impl Marks {
         let oldest = unacked.runs().next().map_or(u64::MAX, |run| run.first_tag);
         self.note(now, unacked.next_tag(), oldest);
         exceeded
-    }
-}
-
-impl Trunk {
-    /// How long messages of a queue may be out; zero is for ever.
-    fn timeout_of(&self, queue: Option<&Queue>) -> Duration {
-        let own = queue.and_then(Queue::consumer_timeout_ms);
-        own.map_or(self.config.consumer_timeout, Duration::from_millis)
-    }
-
-    /// A message of this queue may be held from now on.
-    pub(crate) fn expect_acks(&mut self, queue: &Queue) {
-        let timeout = self.timeout_of(Some(queue));
-        if !timeout.is_zero() {
-            self.patience = Some(self.patience.map_or(timeout, |known| known.min(timeout)));
-        }
-    }
-}
-
-impl Session {
-    /// Lets the session look at what is out, if something may be that may not be for ever.
-    pub(crate) fn plan_look(&mut self, now: Instant) {
-        if let (None, true, Some(shortest)) =
-            (self.look_at, self.trunk.holds_unacked, self.trunk.patience)
-        {
-            let pause = (shortest / 4).clamp(limits::LOOK_SHORTEST, limits::LOOK_LONGEST);
-            self.look_at = Some(now + pause);
-        }
-    }
-
-    /// Closes the channels that hold a message for too long.
-    pub(crate) fn look_at_unacked(&mut self, turn: &mut Turn<'_>) {
-        self.look_at = None;
-        let trunk = &mut self.trunk;
-        trunk.holds_unacked = false;
-        let now = turn.now.saturating_duration_since(trunk.time.at);
-        for channel in self.channels.values_mut() {
-            let catalog = turn.view.catalog;
-            if channel.state != State::Open || channel.unacked.count() == 0 {
-                continue;
-            }
-            let timeout = |queue| trunk.timeout_of(catalog.queue_by_id(queue));
-            match channel.marks.look(now, &channel.unacked, timeout) {
-                Some(exceeded) => channel.time_out(trunk, turn, exceeded),
-                None => trunk.holds_unacked = true,
-            }
-        }
-    }
-}
-
-impl Channel {
-    fn time_out(&mut self, trunk: &mut Trunk, turn: &mut Turn<'_>, timeout: Duration) {
-        let (number, ms) = (self.at.number, timeout.as_millis());
-        tracing::warn!(
-            peer = %trunk.peer,
-            user = %trunk.user,
-            channel = number,
-            timeout_ms = %ms,
-            "a delivery was not acknowledged in time: closing the channel"
-        );
-        trunk.counts.consumer_timeouts += 1;
-        let text = format!(
-            "delivery acknowledgement on channel {number} timed out. Timeout value used: {ms} ms. \
-             This timeout value can be configured, see consumers doc guide to learn more"
-        );
-        let failure = Failure::channel(ReplyCode::PreconditionFailed, text);
-        self.fail(trunk, turn, &failure, failure.ids);
     }
 }
 

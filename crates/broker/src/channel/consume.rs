@@ -1,24 +1,53 @@
-//! `basic.qos`, `consume`, `cancel` and `get`.
+//! `basic.qos`, `consume` and `cancel`.
 
 use amqp::{Method, ReplyCode, basic};
 use cluster::Request;
 use machine::{AttachError, ConsumerSpec, Queue, QueueType};
 
+use super::caller::Caller;
+use super::deliver::Deliveries;
+use super::direct_reply_to::{REPLY_TO, Replies};
+use super::topology::{Topology, usable_queue};
+use super::unacked::Source;
 use crate::attributes::integer;
-use crate::auth::{self, Verb};
-use crate::channel::deliver::Fetch;
-use crate::channel::direct_reply_to::REPLY_TO;
-use crate::channel::unacked::Source;
-use crate::channel::{Channel, Doing};
-use crate::connection::{Trunk, Turn};
+use crate::auth::Verb;
+use crate::connection::ReplyAddresses;
+use crate::connection::ack_timeout::AckTimeout;
+use crate::connection::consumers::Consumers;
+use crate::connection::names::Names;
+use crate::connection::tickets::Waiting;
 use crate::errors::{Failure, exclusive_use, no_queue, not_done, precondition};
 use crate::values::type_name;
 
-impl Channel {
+/// A consumer whose queue is asked to serve it.
+#[derive(Debug)]
+pub(crate) struct Attaching {
+    number: u64,
+    queue: String,
+    no_wait: bool,
+}
+
+/// A consumer whose queue is told to serve it no more.
+#[derive(Debug)]
+pub(crate) struct Detaching {
+    number: u64,
+    tag: String,
+    no_wait: bool,
+}
+
+/// What `basic.consume` may touch beside its caller and its own part.
+pub(crate) struct Shared<'a> {
+    pub(crate) names: &'a mut Names,
+    pub(crate) addresses: &'a mut ReplyAddresses,
+    pub(crate) consumers: &'a mut Consumers,
+    pub(crate) ack_timeout: &'a mut AckTimeout,
+}
+
+impl Deliveries {
     pub(crate) fn qos(
         &mut self,
-        trunk: &mut Trunk,
-        turn: &mut Turn<'_>,
+        caller: &mut Caller<'_, '_>,
+        consumers: &mut Consumers,
         qos: &basic::Qos,
     ) -> Result<(), Failure> {
         if qos.prefetch_size != 0 {
@@ -27,81 +56,96 @@ impl Channel {
         }
         if qos.global {
             self.prefetch_global = qos.prefetch_count.into();
-            self.consumers.values().for_each(|&number| trunk.consumers.mark(number));
+            self.mark_all(consumers);
         } else {
             self.prefetch = qos.prefetch_count.into();
             // As in RabbitMQ, a limit for consumers lifts that of the channel: whoever wants both
             // asks for the channel's last.
             if std::mem::take(&mut self.prefetch_global) > 0 {
-                self.consumers.values().for_each(|&number| trunk.consumers.mark(number));
+                self.mark_all(consumers);
             }
         }
-        trunk.send(turn, self.at.number, &Method::BasicQosOk(basic::QosOk));
+        caller.send(&Method::BasicQosOk(basic::QosOk));
         Ok(())
     }
 
     pub(crate) fn consume(
         &mut self,
-        trunk: &mut Trunk,
-        turn: &mut Turn<'_>,
+        caller: &mut Caller<'_, '_>,
+        topology: &Topology,
+        replies: &mut Replies,
+        shared: Shared<'_>,
         consume: &basic::Consume<'_>,
-    ) -> Result<(), Failure> {
+    ) -> Result<Option<Attaching>, Failure> {
+        let Shared { names, addresses, consumers, ack_timeout } = shared;
         let tag = match consume.consumer_tag {
-            "" => trunk.names.draw("amq.ctag-"),
+            "" => names.draw("amq.ctag-"),
             tag => tag.to_owned(),
         };
-        let is_reply_tag = self.replies.as_ref().is_some_and(|replies| replies.tag() == tag);
         if consume.queue == REPLY_TO {
-            return self.consume_replies(trunk, turn, consume, &tag);
+            replies.consume(caller, names, addresses, consume, &tag)?;
+            return Ok(None);
         }
-        if is_reply_tag || self.consumers.contains_key(&tag) {
+        if replies.has_tag(&tag) || self.tags.contains_key(&tag) {
             let text = format!("attempt to reuse consumer tag '{tag}'");
             return Err(Failure::connection(ReplyCode::NotAllowed, text));
         }
-        let queue = self.queue_name(consume.queue)?;
-        let verb = Verb::Read { queue: &queue };
-        auth::allow(turn.view.catalog, &trunk.user, &trunk.vhost, verb)?;
-        let found = self.usable_queue(trunk, turn, &queue)?;
-        self.check_consume(trunk, found, consume)?;
-        if self.consumers.len() >= trunk.config.consumers_per_channel_max {
-            let max = trunk.config.consumers_per_channel_max;
+        let queue = topology.queue_name(consume.queue)?;
+        caller.allow(Verb::Read { queue: &queue })?;
+        let found = usable_queue(caller, &queue)?;
+        self.check(caller, found, consume)?;
+        let max = caller.client.config.consumers_per_channel_max;
+        if self.tags.len() >= max {
             let text = format!("reached maximum ({max}) of consumers per channel");
             return Err(precondition(text));
         }
-        let priority = priority(trunk, &queue, consume)?;
-        trunk.expect_acks(found);
-        let (id, group) = (found.id, found.group);
-        let number = trunk.consumers.draw();
+        let priority = priority(caller, &queue, consume)?;
+        ack_timeout.expect(&caller.client.config, found);
+        let number = self.attach(caller, consumers, found, tag, priority, consume);
+        Ok(Some(Attaching { number, queue, no_wait: consume.no_wait }))
+    }
+
+    /// Asks the queue to serve a new consumer. Gives its number.
+    fn attach(
+        &mut self,
+        caller: &mut Caller<'_, '_>,
+        consumers: &mut Consumers,
+        queue: &Queue,
+        tag: String,
+        priority: i32,
+        consume: &basic::Consume<'_>,
+    ) -> u64 {
+        let (id, group) = (queue.id, queue.group);
+        let number = consumers.draw();
         let source = Source { group, queue: id, consumer: number };
-        let credit =
-            trunk.consumers.add(self.at, &tag, source, consume.no_ack, self.prefetch, self.room());
-        self.consumers.insert(tag, number);
-        if let Some(consumer) = trunk.consumers.find_mut(number) {
-            consumer.is_single_active = is_single_active(found);
+        let room = self.room();
+        let credit = consumers.add(caller.at, &tag, source, consume.no_ack, self.prefetch, room);
+        self.tags.insert(tag, number);
+        if let Some(consumer) = consumers.find_mut(number) {
+            consumer.is_single_active = is_single_active(queue);
         }
-        let consumer = trunk.consumer_id(number);
+        let consumer = caller.client.consumer_id(number);
         let spec =
             ConsumerSpec { credit, no_ack: consume.no_ack, exclusive: consume.exclusive, priority };
         // As in RabbitMQ it finds what was published before it, and of several priorities the highest first.
-        trunk.ask_after_appends(turn, self.at, group, |ticket| Request::Attach {
+        caller.ask_after_appends(group, |ticket| Request::Attach {
             ticket,
             group,
             queue: id,
             consumer,
             spec,
         });
-        self.doing = Some(Doing::Attach { number, queue, no_wait: consume.no_wait });
-        Ok(())
+        number
     }
 
     /// What some kinds of queues do not let be consumed.
-    fn check_consume(
+    fn check(
         &self,
-        trunk: &Trunk,
+        caller: &Caller<'_, '_>,
         queue: &Queue,
         consume: &basic::Consume<'_>,
     ) -> Result<(), Failure> {
-        let name = queue.name.as_str();
+        let (name, vhost) = (queue.name.as_str(), &caller.client.vhost);
         if consume.arguments.find("x-stream-offset").is_some() {
             let queue_type = match queue.queue_type() {
                 QueueType::Classic => "classic",
@@ -109,43 +153,41 @@ impl Channel {
                 QueueType::Stream => "stream",
             };
             let problem = format!(" of queue type rabbit_{queue_type}_queue");
-            return Err(invalid(trunk, name, "x-stream-offset", &problem));
+            return Err(invalid(caller, name, "x-stream-offset", &problem));
         }
         if self.prefetch_global > 0 && queue.queue_type() == QueueType::Quorum {
-            let text =
-                format!("queue '{name}' in vhost '{}' does not support global qos", trunk.vhost);
+            let text = format!("queue '{name}' in vhost '{vhost}' does not support global qos");
             return Err(Failure::connection(ReplyCode::NotImplemented, text));
         }
         if consume.exclusive && is_single_active(queue) {
-            return Err(exclusive_use(name, &trunk.vhost));
+            return Err(exclusive_use(name, vhost));
         }
         Ok(())
     }
 
     pub(crate) fn attached(
         &mut self,
-        trunk: &mut Trunk,
-        turn: &mut Turn<'_>,
-        number: u64,
-        queue: &str,
-        no_wait: bool,
+        caller: &mut Caller<'_, '_>,
+        consumers: &mut Consumers,
+        attaching: Attaching,
         result: Result<(), AttachError>,
     ) -> Result<(), Failure> {
+        let Attaching { number, queue, no_wait } = attaching;
         match result {
             Ok(()) => {
-                trunk.consumers.attached(number);
-                if let (false, Some(consumer)) = (no_wait, trunk.consumers.find(number)) {
+                consumers.attached(number);
+                if let Some(consumer) = consumers.find(number) {
                     let answer = basic::ConsumeOk { consumer_tag: consumer.tag() };
-                    trunk.send(turn, self.at.number, &Method::BasicConsumeOk(answer));
+                    caller.answer(no_wait, &Method::BasicConsumeOk(answer));
                 }
                 Ok(())
             }
             Err(error) => {
-                self.consumers.retain(|_, known| *known != number);
-                trunk.consumers.remove(number);
+                self.tags.retain(|_, known| *known != number);
+                consumers.remove(number);
                 Err(match error {
-                    AttachError::NoQueue => no_queue(queue, &trunk.vhost),
-                    AttachError::ExclusiveUse => exclusive_use(queue, &trunk.vhost),
+                    AttachError::NoQueue => no_queue(&queue, &caller.client.vhost),
+                    AttachError::ExclusiveUse => exclusive_use(&queue, &caller.client.vhost),
                     AttachError::NotLeading => not_done("the consumer"),
                 })
             }
@@ -154,80 +196,67 @@ impl Channel {
 
     pub(crate) fn cancel(
         &mut self,
-        trunk: &mut Trunk,
-        turn: &mut Turn<'_>,
+        caller: &mut Caller<'_, '_>,
+        replies: &mut Replies,
+        addresses: &mut ReplyAddresses,
+        consumers: &Consumers,
         cancel: &basic::Cancel<'_>,
-    ) -> Result<(), Failure> {
+    ) -> Option<Detaching> {
         let tag = cancel.consumer_tag;
-        let found = self.consumers.get(tag).copied();
-        let known = found.and_then(|number| Some((number, trunk.consumers.find(number)?.source)));
+        let found = self.tags.get(tag).copied();
+        let known = found.and_then(|number| Some((number, consumers.find(number)?.source)));
         let Some((number, source)) = known else {
-            if self.replies.as_ref().is_some_and(|replies| replies.tag() == tag) {
-                self.drop_replies(trunk, turn);
+            if replies.has_tag(tag) {
+                replies.end(caller, addresses);
             }
-            self.tell_cancelled(trunk, turn, tag, cancel.no_wait);
-            return Ok(());
+            tell_cancelled(caller, tag, cancel.no_wait);
+            return None;
         };
-        let consumer = trunk.consumer_id(number);
-        trunk.ask(turn, self.at, |ticket| Request::Detach {
-            ticket,
-            group: source.group,
-            queue: source.queue,
-            consumer,
-        });
-        let tag = tag.to_owned();
-        self.doing = Some(Doing::Detach { number, tag, no_wait: cancel.no_wait });
-        Ok(())
+        let waiting = Waiting::Channel(caller.at);
+        ask_to_detach(caller, source, waiting);
+        Some(Detaching { number, tag: tag.to_owned(), no_wait: cancel.no_wait })
     }
 
     pub(crate) fn detached(
         &mut self,
-        trunk: &mut Trunk,
-        turn: &mut Turn<'_>,
-        number: u64,
-        tag: &str,
-        no_wait: bool,
+        caller: &mut Caller<'_, '_>,
+        consumers: &mut Consumers,
+        Detaching { number, tag, no_wait }: Detaching,
     ) {
-        if self.consumers.get(tag) == Some(&number) {
-            self.consumers.remove(tag);
+        if self.tags.get(&tag) == Some(&number) {
+            self.tags.remove(&tag);
         }
-        trunk.consumers.remove(number);
-        self.tell_cancelled(trunk, turn, tag, no_wait);
+        consumers.remove(number);
+        tell_cancelled(caller, &tag, no_wait);
     }
+}
 
-    fn tell_cancelled(&self, trunk: &Trunk, turn: &mut Turn<'_>, tag: &str, no_wait: bool) {
-        if !no_wait {
-            let answer = basic::CancelOk { consumer_tag: tag };
-            trunk.send(turn, self.at.number, &Method::BasicCancelOk(answer));
-        }
+/// Its queue is to serve a consumer no more, and its channel wants no more of it. `waiting` is told of its end.
+pub(crate) fn end_consumer(
+    caller: &mut Caller<'_, '_>,
+    consumers: &mut Consumers,
+    number: u64,
+    waiting: Waiting,
+) {
+    if let Some(consumer) = consumers.find_mut(number) {
+        consumer.is_over = true;
+        ask_to_detach(caller, consumer.source, waiting);
     }
+}
 
-    pub(crate) fn get(
-        &mut self,
-        trunk: &mut Trunk,
-        turn: &mut Turn<'_>,
-        get: &basic::Get<'_>,
-    ) -> Result<(), Failure> {
-        let queue = self.queue_name(get.queue)?;
-        let verb = Verb::Read { queue: &queue };
-        auth::allow(turn.view.catalog, &trunk.user, &trunk.vhost, verb)?;
-        let queue = self.usable_queue(trunk, turn, &queue)?;
-        trunk.expect_acks(queue);
-        let (id, group) = (queue.id, queue.group);
-        let is_counted = queue.queue_type() == QueueType::Quorum;
-        let number = self.unacked.fetcher(|| trunk.consumers.draw());
-        let consumer = trunk.consumer_id(number);
-        let no_ack = get.no_ack;
-        trunk.ask_after_appends(turn, self.at, group, |ticket| Request::Get {
-            ticket,
-            group,
-            queue: id,
-            consumer,
-            no_ack,
-        });
-        self.doing = Some(Doing::Get(Fetch { no_ack, is_counted }));
-        Ok(())
-    }
+fn ask_to_detach(caller: &mut Caller<'_, '_>, source: Source, waiting: Waiting) {
+    let consumer = caller.client.consumer_id(source.consumer);
+    caller.ask_as(waiting, |ticket| Request::Detach {
+        ticket,
+        group: source.group,
+        queue: source.queue,
+        consumer,
+    });
+}
+
+fn tell_cancelled(caller: &mut Caller<'_, '_>, tag: &str, no_wait: bool) {
+    let answer = basic::CancelOk { consumer_tag: tag };
+    caller.answer(no_wait, &Method::BasicCancelOk(answer));
 }
 
 /// Whether one consumer at a time is served.
@@ -236,18 +265,22 @@ fn is_single_active(queue: &Queue) -> bool {
 }
 
 /// `x-priority`: any integer; what does not fit counts as the nearest that does.
-fn priority(trunk: &Trunk, queue: &str, consume: &basic::Consume<'_>) -> Result<i32, Failure> {
+fn priority(
+    caller: &Caller<'_, '_>,
+    queue: &str,
+    consume: &basic::Consume<'_>,
+) -> Result<i32, Failure> {
     let Some(value) = consume.arguments.find("x-priority") else { return Ok(0) };
     let Some(number) = integer(&value) else {
         let problem = format!(": \"expected integer, got {}\"", type_name(&value));
-        return Err(invalid(trunk, queue, "x-priority", &problem));
+        return Err(invalid(caller, queue, "x-priority", &problem));
     };
     let nearest = number.clamp(i32::MIN.into(), i32::MAX.into());
     Ok(i32::try_from(nearest).expect("it was clamped"))
 }
 
-fn invalid(trunk: &Trunk, queue: &str, argument: &str, problem: &str) -> Failure {
-    let vhost = &trunk.vhost;
+fn invalid(caller: &Caller<'_, '_>, queue: &str, argument: &str, problem: &str) -> Failure {
+    let vhost = &caller.client.vhost;
     precondition(format!(
         "invalid arg '{argument}' for queue '{queue}' in vhost '{vhost}'{problem}"
     ))

@@ -1,18 +1,28 @@
-//! Publishing: frames to a message. A message that lies whole in the read buffer is taken from there.
+//! Frames to a message. A message that lies whole in the read buffer is taken from there.
 
-use amqp::{BodyCount, CLASS_BASIC, Frame, Method, ReplyCode};
+use amqp::{BodyCount, CLASS_BASIC, Frame, ReplyCode};
 
-use crate::channel::Channel;
-use crate::channel::publish::Message;
-use crate::connection::{Trunk, Turn};
+use crate::connection::unfinished::Unfinished;
 use crate::errors::Failure;
 use crate::limits;
 
-const IMMEDIATE: u8 = 2;
+/// A whole message.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Message<'a> {
+    /// Exchange and routing key as on the wire.
+    pub(crate) destination: &'a [u8],
+    pub(crate) bits: u8,
+    pub(crate) properties: &'a [u8],
+    pub(crate) body: &'a [u8],
+}
 
-/// A message whose frames have not all come.
+/// The message of a channel whose frames have not all come, if there is one.
+#[derive(Debug, Default)]
+pub(crate) struct Content(Option<Box<Begun>>);
+
+/// What has come of a message.
 #[derive(Debug)]
-pub(crate) struct Content {
+struct Begun {
     /// Exchange and routing key as on the wire.
     destination: Vec<u8>,
     bits: u8,
@@ -22,70 +32,48 @@ pub(crate) struct Content {
 #[derive(Debug)]
 struct Announced {
     properties: Vec<u8>,
-    /// Of the whole body, as told to the trunk.
+    /// Of the whole body, as counted among what is unfinished.
     body_bytes: u64,
     count: BodyCount,
     body: Vec<u8>,
 }
 
-/// Exchange and routing key as they stand in a `basic.publish`, and its bits. None: malformed.
-fn split_publish(payload: &[u8]) -> Option<(&[u8], u8)> {
-    const BEFORE: usize = 6; // Class (2), method (2), reserved (2).
-    let exchange = 1 + usize::from(*payload.get(BEFORE)?);
-    let key = 1 + usize::from(*payload.get(BEFORE + exchange)?);
-    let end = BEFORE + exchange + key;
-    match payload.get(end..)? {
-        [bits] => Some((payload.get(BEFORE..end)?, *bits)),
-        _ => None,
+/// A message whose frames came one by one.
+pub(crate) struct Whole {
+    destination: Vec<u8>,
+    bits: u8,
+    announced: Announced,
+}
+
+impl Whole {
+    pub(crate) fn message(&self) -> Message<'_> {
+        Message {
+            destination: &self.destination,
+            bits: self.bits,
+            properties: &self.announced.properties,
+            body: &self.announced.body,
+        }
     }
 }
 
-impl Channel {
-    /// `basic.publish`. Takes the content along if all of it is in `rest`; says how much of it.
-    #[inline]
-    pub(crate) fn publish(
-        &mut self,
-        trunk: &mut Trunk,
-        turn: &mut Turn<'_>,
-        decoder: &amqp::Decoder,
-        payload: &[u8],
-        rest: &[u8],
-    ) -> Result<usize, Failure> {
-        let version = turn.view.catalog.version();
-        let (destination, bits) = match split_publish(payload) {
-            Some(found) if trunk.routes.find(version, found.0).is_some() => found,
-            // Not known to be valid text: the codec looks at all of it.
-            found => {
-                Method::decode(payload)?;
-                let malformed = || amqp::Error::new(ReplyCode::SyntaxError, "basic.publish");
-                found.ok_or_else(malformed)?
-            }
-        };
-        if bits & IMMEDIATE != 0 {
-            return Err(Failure::connection(ReplyCode::NotImplemented, "immediate=true"));
-        }
-        if let Some((properties, body, used)) = whole_content(decoder, self.at.number, rest)?
-            && body.len() as u64 <= trunk.config.message_bytes_max
-        {
-            self.message(trunk, turn, Message { destination, bits, properties, body })?;
-            return Ok(used);
-        }
+impl Content {
+    /// A publish whose content is still to come.
+    pub(crate) fn begin(&mut self, destination: &[u8], bits: u8) {
         let destination = destination.to_vec();
-        self.content = Some(Box::new(Content { destination, bits, announced: None }));
-        Ok(0)
+        self.0 = Some(Box::new(Begun { destination, bits, announced: None }));
     }
 
-    /// A content header.
-    pub(crate) fn content_header(
+    /// A content header. Gives the message if it has no body.
+    pub(crate) fn header(
         &mut self,
-        trunk: &mut Trunk,
-        turn: &mut Turn<'_>,
+        unfinished: &mut Unfinished,
+        message_bytes_max: u64,
         class_id: u16,
         body_bytes: u64,
         properties: &[u8],
-    ) -> Result<(), Failure> {
-        let Some(content) = &mut self.content else { return Err(no_content("header")) };
-        if content.announced.is_some() {
+    ) -> Result<Option<Whole>, Failure> {
+        let Some(begun) = &mut self.0 else { return Err(no_content("header")) };
+        if begun.announced.is_some() {
             return Err(expected_body());
         }
         if class_id != CLASS_BASIC {
@@ -94,31 +82,31 @@ impl Channel {
             );
             return Err(Failure::connection(ReplyCode::UnexpectedFrame, text));
         }
-        judge_size(trunk, body_bytes)?;
+        judge_size(message_bytes_max, body_bytes)?;
         // Nothing else that the node holds may take this room: a body that has begun can always end.
-        trunk.announced_bytes += body_bytes;
-        content.announced = Some(Announced {
+        unfinished.announced_bytes += body_bytes;
+        begun.announced = Some(Announced {
             properties: properties.to_vec(),
             body_bytes,
             count: BodyCount::new(body_bytes),
             body: Vec::new(),
         });
-        self.content_if_complete(trunk, turn)
+        Ok(self.take_if_whole(unfinished))
     }
 
-    /// A part of a body.
-    pub(crate) fn content_body(
+    /// A part of a body. Gives the message if it was the last.
+    pub(crate) fn body(
         &mut self,
-        trunk: &mut Trunk,
-        turn: &mut Turn<'_>,
+        unfinished: &mut Unfinished,
+        message_bytes_max: u64,
         payload: &[u8],
-    ) -> Result<(), Failure> {
-        let Some(content) = &mut self.content else { return Err(no_content("body")) };
-        let Some(announced) = &mut content.announced else { return Err(expected_header()) };
+    ) -> Result<Option<Whole>, Failure> {
+        let Some(begun) = &mut self.0 else { return Err(no_content("body")) };
+        let Some(announced) = &mut begun.announced else { return Err(expected_header()) };
         announced.count.accept(payload.len())?;
-        let budget = limits::PARTIAL_BODIES_MESSAGES * trunk.config.message_bytes_max;
-        trunk.partial_bytes += payload.len() as u64;
-        if trunk.partial_bytes > budget {
+        let budget = limits::PARTIAL_BODIES_MESSAGES * message_bytes_max;
+        unfinished.partial_bytes += payload.len() as u64;
+        if unfinished.partial_bytes > budget {
             let text = format!("bodies that have begun hold more than {budget} bytes");
             return Err(Failure::connection(ReplyCode::ResourceError, text));
         }
@@ -127,44 +115,31 @@ impl Channel {
             announced.body.reserve_exact(usize::try_from(announced.body_bytes).unwrap_or_default());
         }
         announced.body.extend_from_slice(payload);
-        self.content_if_complete(trunk, turn)
+        Ok(self.take_if_whole(unfinished))
     }
 
-    fn content_if_complete(
-        &mut self,
-        trunk: &mut Trunk,
-        turn: &mut Turn<'_>,
-    ) -> Result<(), Failure> {
-        let is_complete = |content: &mut Box<Content>| {
-            content.announced.as_ref().is_some_and(|announced| announced.count.is_complete())
+    fn take_if_whole(&mut self, unfinished: &mut Unfinished) -> Option<Whole> {
+        let is_whole = |begun: &mut Box<Begun>| {
+            begun.announced.as_ref().is_some_and(|announced| announced.count.is_complete())
         };
-        let Some(content) = self.content.take_if(is_complete) else { return Ok(()) };
-        let Some(announced) = &content.announced else { return Ok(()) };
-        trunk.partial_bytes -= announced.body.len() as u64;
-        trunk.announced_bytes -= announced.body_bytes;
-        let message = Message {
-            destination: &content.destination,
-            bits: content.bits,
-            properties: &announced.properties,
-            body: &announced.body,
-        };
-        self.message(trunk, turn, message)
+        let Begun { destination, bits, announced } = *self.0.take_if(is_whole)?;
+        let announced = announced?;
+        unfinished.end_body(announced.body.len(), announced.body_bytes);
+        Some(Whole { destination, bits, announced })
     }
 
     /// The channel is at its end: what had begun will not come.
-    pub(crate) fn drop_content(&mut self, trunk: &mut Trunk) {
-        if let Some(content) = self.content.take()
-            && let Some(announced) = content.announced
-        {
-            trunk.partial_bytes -= announced.body.len() as u64;
-            trunk.announced_bytes -= announced.body_bytes;
+    pub(crate) fn give_up(&mut self, unfinished: &mut Unfinished) {
+        if let Some(announced) = self.0.take().and_then(|begun| begun.announced) {
+            unfinished.end_body(announced.body.len(), announced.body_bytes);
         }
     }
 
     /// A method where content was due.
-    pub(crate) fn content_missing(&self) -> Option<Failure> {
-        let content = self.content.as_ref()?;
-        Some(if content.announced.is_some() { expected_body() } else { expected_header() })
+    #[inline]
+    pub(crate) fn missing(&self) -> Option<Failure> {
+        let begun = self.0.as_ref()?;
+        Some(if begun.announced.is_some() { expected_body() } else { expected_header() })
     }
 }
 
@@ -173,7 +148,7 @@ type WholeContent<'a> = (&'a [u8], &'a [u8], usize);
 
 /// The content of a publish, if all of it is in `rest`.
 #[inline]
-fn whole_content<'a>(
+pub(crate) fn whole_content<'a>(
     decoder: &amqp::Decoder,
     channel: u16,
     rest: &'a [u8],
@@ -199,8 +174,7 @@ fn whole_content<'a>(
     Ok(Some((properties, payload, used + more)))
 }
 
-fn judge_size(trunk: &Trunk, body_bytes: u64) -> Result<(), Failure> {
-    let max = trunk.config.message_bytes_max;
+fn judge_size(max: u64, body_bytes: u64) -> Result<(), Failure> {
     if i64::try_from(body_bytes).is_err() {
         let text = format!("a content header announces {body_bytes} bytes");
         return Err(Failure::connection(ReplyCode::FrameError, text));

@@ -1,39 +1,60 @@
-//! Messages to the client, and its acks: the hot way out.
+//! The hot way out: messages to the client, and its acks.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::Duration;
 
 use amqp::{Method, ReplyCode, basic, encode_deliver};
 use bytes::BytesMut;
 use cluster::Delivery;
-use machine::{Messages, Outcome, QueueId};
+use machine::{Catalog, Messages, Outcome, QueueId};
 
-use crate::channel::unacked::{Run, Source};
-use crate::channel::{Channel, Mode};
-use crate::connection::{Trunk, Turn};
+use super::ack_timeout::Marks;
+use super::caller::Caller;
+use super::publish::Mode;
+use super::unacked::{Run, Unacked};
+use crate::config::Config;
+use crate::connection::ack_timeout::{AckTimeout, timeout_of};
+use crate::connection::consumers::{ChannelRoom, Consumers};
 use crate::errors::{Failure, unknown_tag};
 use crate::headers::{self, Number};
-use crate::stored::{destination_texts, split_head};
+use crate::limits;
+use crate::stored::split_head;
 
 /// How often a message came back to a queue that counts that.
 const DELIVERY_COUNT: &str = "x-delivery-count";
 
-/// A `basic.get` that waits for its message.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Fetch {
-    pub(crate) no_ack: bool,
-    /// Its queue is one of those of which RabbitMQ always tells the count.
-    pub(crate) is_counted: bool,
+/// A channel as a consumer.
+#[derive(Debug, Default)]
+pub(crate) struct Deliveries {
+    /// Consumer tags and the session's numbers for them.
+    pub(super) tags: BTreeMap<String, u64>,
+    pub(crate) unacked: Unacked,
+    ages: Marks,
+    /// For the next consumers; 0 is no limit.
+    pub(super) prefetch: u32,
+    /// For all consumers together; 0 is no limit.
+    pub(super) prefetch_global: u32,
+    has_said_full: bool,
 }
 
 /// The properties of a message that came back so often before, as RabbitMQ sends them.
-fn with_delivery_count(properties: &[u8], returns: u32) -> Option<BytesMut> {
+pub(super) fn with_delivery_count(properties: &[u8], returns: u32) -> Option<BytesMut> {
     headers::with_number(properties, DELIVERY_COUNT, Number::I64(returns.into()), true)
 }
 
-impl Channel {
+impl Deliveries {
     /// Sends what a queue delivered to one of this channel's consumers.
-    pub(crate) fn deliver(&mut self, trunk: &mut Trunk, turn: &mut Turn<'_>, delivery: &Delivery) {
+    pub(crate) fn deliver(
+        &mut self,
+        caller: &mut Caller<'_, '_>,
+        consumers: &mut Consumers,
+        ack_timeout: &mut AckTimeout,
+        delivery: &Delivery,
+    ) {
         let number = delivery.consumer.number;
         let room = self.room();
-        let Some(consumer) = trunk.consumers.find_mut(number) else { return };
+        let Some(consumer) = consumers.find_mut(number) else { return };
         let source = consumer.source.lane(delivery.queue);
         let taken =
             if consumer.no_ack { delivery.count } else { delivery.count.min(room.of(consumer)) };
@@ -42,8 +63,9 @@ impl Channel {
             false if taken == 0 => 0,
             false => self.unacked.add(source, delivery.first_seq, taken),
         };
-        trunk.holds_unacked |= !consumer.no_ack;
-        let before = turn.out.bytes.len();
+        ack_timeout.holds_unacked |= !consumer.no_ack;
+        let out = &mut caller.step.out.bytes;
+        let before = out.len();
         let mut sent = 0;
         for (head, body) in Messages::of(delivery.queue, &delivery.bytes).take(taken as usize) {
             let Some((destination, properties)) = split_head(head) else { break };
@@ -56,9 +78,9 @@ impl Channel {
                 }
             };
             encode_deliver(
-                &mut turn.out.bytes,
-                trunk.frame_bytes_max,
-                self.at.number,
+                out,
+                caller.client.frame_bytes_max,
+                caller.at.number,
                 &consumer.tag_wire,
                 tag + u64::from(sent),
                 delivery.redelivered,
@@ -69,142 +91,164 @@ impl Channel {
             sent += 1;
         }
         assert_eq!(sent, taken, "a delivery holds as many messages as it says");
-        let bytes = turn.out.bytes.len() - before;
+        let bytes = out.len() - before;
         consumer.delivered(delivery.count, taken, bytes as u64);
-        trunk.counts.delivered += u64::from(taken);
-        trunk.consumers.mark(number);
+        caller.counts.delivered += u64::from(taken);
+        consumers.mark(number);
         if taken < delivery.count {
             let first_seq = delivery.first_seq + u64::from(taken);
-            trunk.hand_back(source, first_seq, delivery.count - taken);
+            caller.requests.hand_back(source, first_seq, delivery.count - taken);
         }
-    }
-
-    /// `basic.get-ok` or `basic.get-empty`. RabbitMQ tells of a quorum queue's messages how often they came
-    /// back even if they never did, but only here.
-    pub(crate) fn got(
-        &mut self,
-        trunk: &mut Trunk,
-        turn: &mut Turn<'_>,
-        delivery: Option<Delivery>,
-        ready: u64,
-        Fetch { no_ack, is_counted }: Fetch,
-    ) {
-        let found = delivery.as_ref().and_then(|delivery| {
-            let (head, body) = Messages::of(delivery.queue, &delivery.bytes).next()?;
-            let (destination, properties) = split_head(head)?;
-            Some((delivery, destination, properties, body))
-        });
-        let Some((delivery, destination, properties, body)) = found else {
-            let empty = Method::BasicGetEmpty(basic::GetEmpty);
-            return trunk.send(turn, self.at.number, &empty);
-        };
-        let source = Source {
-            group: delivery.group,
-            queue: delivery.queue,
-            consumer: delivery.consumer.number,
-        };
-        let delivery_tag = match no_ack {
-            true => self.unacked.pass(1),
-            false => self.unacked.add(source, delivery.first_seq, 1),
-        };
-        trunk.holds_unacked |= !no_ack;
-        let (exchange, routing_key) = destination_texts(destination);
-        let method = Method::BasicGetOk(basic::GetOk {
-            delivery_tag,
-            redelivered: delivery.redelivered,
-            exchange,
-            routing_key,
-            message_count: u32::try_from(ready).unwrap_or(u32::MAX),
-        });
-        let counted = match is_counted || delivery.returns > 0 {
-            true => with_delivery_count(properties, delivery.returns),
-            false => None,
-        };
-        let properties = counted.as_deref().unwrap_or(properties);
-        let mut encoder = trunk.encoder(turn);
-        encoder.method(self.at.number, &method);
-        encoder.header(self.at.number, body.len() as u64, properties);
-        encoder.body(self.at.number, body);
-        trunk.counts.got += 1;
     }
 
     /// `basic.ack`, `basic.nack`, `basic.reject`.
     #[inline]
     pub(crate) fn settle(
         &mut self,
-        trunk: &mut Trunk,
-        tag: u64,
-        multiple: bool,
+        caller: &mut Caller<'_, '_>,
+        consumers: &mut Consumers,
+        mode: &mut Mode,
+        (tag, multiple): (u64, bool),
         outcome: Outcome,
     ) -> Result<(), Failure> {
-        if let Mode::Tx(tx) = &mut self.mode {
+        if let Mode::Tx(tx) = mode {
             return tx.settle(&mut self.unacked, tag, multiple, outcome);
         }
         let was_full = self.unacked.count();
-        let counted = |trunk: &mut Trunk, run: Run| {
-            trunk.counts.settled += u64::from(run.count);
-            trunk.settle(&run, outcome);
+        let counted = |caller: &mut Caller<'_, '_>, consumers: &mut Consumers, run: Run| {
+            caller.counts.settled += u64::from(run.count);
+            caller.settle(consumers, &run, outcome);
         };
         match (tag, multiple) {
-            (0, true) => self.unacked.take_all(|run| counted(trunk, run)),
+            (0, true) => self.unacked.take_all(|run| counted(caller, consumers, run)),
             (_, true) => {
-                if !self.unacked.take_through(tag, |run| counted(trunk, run)) {
+                if !self.unacked.take_through(tag, |run| counted(caller, consumers, run)) {
                     return Err(unknown_tag(tag));
                 }
             }
             (_, false) => {
                 let run = self.unacked.take(tag).ok_or_else(|| unknown_tag(tag))?;
-                counted(trunk, run);
+                counted(caller, consumers, run);
             }
         }
-        self.room_came(trunk, was_full);
+        self.room_came(consumers, was_full);
         Ok(())
     }
 
     /// Something was settled: who shares a limit with it may be given more.
-    pub(crate) fn room_came(&self, trunk: &mut Trunk, was_out: u32) {
-        let is_shared = self.prefetch_global > 0 || was_out >= crate::limits::UNACKED_MAX / 2;
-        if is_shared {
-            self.consumers.values().for_each(|&number| trunk.consumers.mark(number));
+    fn room_came(&self, consumers: &mut Consumers, was_out: u32) {
+        if self.prefetch_global > 0 || was_out >= limits::UNACKED_MAX / 2 {
+            self.mark_all(consumers);
         }
+    }
+
+    /// The credit of all consumers of the channel is looked at again.
+    pub(super) fn mark_all(&self, consumers: &mut Consumers) {
+        self.tags.values().for_each(|&number| consumers.mark(number));
     }
 
     /// Gives everything that is out back to its queues: `Requeue` for `basic.recover`, `Returned` at the
     /// channel's end.
-    pub(crate) fn requeue_all(&mut self, trunk: &mut Trunk, outcome: Outcome) {
-        self.unacked.take_all(|run| trunk.settle(&run, outcome));
+    pub(crate) fn requeue_all(
+        &mut self,
+        caller: &mut Caller<'_, '_>,
+        consumers: &mut Consumers,
+        outcome: Outcome,
+    ) {
+        self.unacked.take_all(|run| caller.settle(consumers, &run, outcome));
     }
 
     /// `basic.recover` and `basic.recover-async`.
-    pub(crate) fn recover(&mut self, trunk: &mut Trunk, requeue: bool) -> Result<(), Failure> {
+    pub(crate) fn recover(
+        &mut self,
+        caller: &mut Caller<'_, '_>,
+        consumers: &mut Consumers,
+        requeue: bool,
+    ) -> Result<(), Failure> {
         if !requeue {
             return Err(Failure::connection(ReplyCode::NotImplemented, "requeue=false"));
         }
         let was_out = self.unacked.count();
-        self.requeue_all(trunk, Outcome::Requeue);
-        self.room_came(trunk, was_out);
+        self.requeue_all(caller, consumers, Outcome::Requeue);
+        self.room_came(consumers, was_out);
         Ok(())
     }
 
     /// The queue of a consumer is gone: the client is told, if it understands.
     pub(crate) fn cancelled(
         &mut self,
-        trunk: &mut Trunk,
-        turn: &mut Turn<'_>,
+        caller: &mut Caller<'_, '_>,
+        consumers: &mut Consumers,
         queue: QueueId,
         number: u64,
     ) {
-        let Some(consumer) = trunk.consumers.find_mut(number) else { return };
+        let Some(consumer) = consumers.find_mut(number) else { return };
         if consumer.source.queue != queue || consumer.is_over {
             return;
         }
         consumer.is_over = true;
         let tag = consumer.tag().to_owned();
-        self.consumers.remove(tag.as_str());
-        if trunk.capabilities.consumer_cancel_notify {
+        self.tags.remove(tag.as_str());
+        if caller.client.capabilities.consumer_cancel_notify {
             let cancel = basic::Cancel { consumer_tag: &tag, no_wait: true };
-            trunk.send(turn, self.at.number, &Method::BasicCancel(cancel));
+            caller.send(&Method::BasicCancel(cancel));
         }
-        trunk.consumers.remove(number);
+        consumers.remove(number);
+    }
+
+    /// What this channel's consumers may still be given.
+    pub(crate) fn room(&self) -> ChannelRoom {
+        ChannelRoom {
+            prefetch: self.prefetch_global,
+            consumed: self.unacked.consumed(),
+            unacked: self.unacked.count(),
+        }
+    }
+
+    /// Says once that a consumer without a prefetch gets nothing more until it acknowledges.
+    pub(crate) fn say_if_full(&mut self, peer: SocketAddr, number: u16) {
+        let is_full = self.unacked.count() >= limits::UNACKED_MAX && self.prefetch_global == 0;
+        if is_full && !self.has_said_full {
+            self.has_said_full = true;
+            tracing::warn!(
+                %peer,
+                channel = number,
+                unacknowledged = self.unacked.count(),
+                "a channel holds as many unacknowledged messages as it may: its consumers without \
+                 a prefetch get no more until some are acknowledged. Let the client acknowledge, \
+                 or set a prefetch (basic.qos)"
+            );
+        }
+    }
+
+    /// Looks how long messages are out, and gives the time that one has exceeded. `now` counts from when the
+    /// connection began.
+    pub(crate) fn exceeded(
+        &mut self,
+        now: Duration,
+        config: &Config,
+        catalog: &Catalog,
+    ) -> Option<Duration> {
+        let timeout = |queue| timeout_of(config, catalog.queue_by_id(queue));
+        self.ages.look(now, &self.unacked, timeout)
+    }
+
+    /// The consumers of a channel at its end: those that go before what it holds is given back, and those that go
+    /// after.
+    ///
+    /// None of them is to get again what is given back, so they go first. Only where one consumer is served
+    /// at a time its messages go before it: or the next would begin with those behind them.
+    pub(crate) fn take_consumers(&mut self, consumers: &Consumers) -> (Vec<u64>, Vec<u64>) {
+        let all = std::mem::take(&mut self.tags).into_values();
+        let is_first = |number: &u64| {
+            let found = consumers.find(*number);
+            !found.is_some_and(|consumer| consumer.is_single_active && !consumer.no_ack)
+        };
+        all.partition(is_first)
+    }
+
+    /// Consumers of the channel.
+    pub(crate) fn consumers(&self) -> usize {
+        self.tags.len()
     }
 }

@@ -5,39 +5,44 @@
 
 use amqp::{Method, ReplyCode, basic, encode_deliver};
 
-use crate::channel::Channel;
-use crate::connection::{Trunk, Turn};
+use super::caller::Caller;
+use crate::connection::ReplyAddresses;
+use crate::connection::names::Names;
 use crate::errors::Failure;
-use crate::session::{Reply, ReplyOrder};
+use crate::session::boundary::{Reply, ReplyOrder};
 
 /// What a requester consumes, and puts into `reply_to`.
 pub(crate) const REPLY_TO: &str = "amq.rabbitmq.reply-to";
 /// What an address begins with.
 pub(crate) const REPLY_TO_PREFIX: &str = "amq.rabbitmq.reply-to.";
 
-/// The reply consumer of a channel.
+/// The reply consumer of a channel, if it has one.
+#[derive(Debug, Default)]
+pub(crate) struct Replies(Option<Box<Consumer>>);
+
 #[derive(Debug)]
-pub(crate) struct ReplyConsumer {
-    pub(crate) address: String,
+struct Consumer {
+    address: String,
     /// The consumer tag as on the wire.
-    pub(crate) tag_wire: Vec<u8>,
+    tag_wire: Vec<u8>,
 }
 
-impl ReplyConsumer {
-    pub(crate) fn tag(&self) -> &str {
-        std::str::from_utf8(self.tag_wire.get(1..).unwrap_or_default()).unwrap_or_default()
+impl Replies {
+    /// Whether this is the reply consumer's tag.
+    pub(crate) fn has_tag(&self, tag: &str) -> bool {
+        let own = self.0.as_ref().map(|consumer| consumer.tag_wire.get(1..).unwrap_or_default());
+        own == Some(tag.as_bytes())
     }
-}
 
-impl Channel {
-    pub(crate) fn consume_replies(
+    pub(crate) fn consume(
         &mut self,
-        trunk: &mut Trunk,
-        turn: &mut Turn<'_>,
+        caller: &mut Caller<'_, '_>,
+        names: &mut Names,
+        addresses: &mut ReplyAddresses,
         consume: &basic::Consume<'_>,
         tag: &str,
     ) -> Result<(), Failure> {
-        if self.replies.is_some() {
+        if self.0.is_some() {
             let text = "reply consumer already set";
             return Err(Failure::channel(ReplyCode::PreconditionFailed, text));
         }
@@ -45,23 +50,21 @@ impl Channel {
             let text = "reply consumer cannot acknowledge";
             return Err(Failure::channel(ReplyCode::PreconditionFailed, text));
         }
-        let address = trunk.names.draw(REPLY_TO_PREFIX);
-        turn.out.replies.push(ReplyOrder::Open(address.clone()));
-        trunk.reply_addresses.push((address.clone(), self.at));
+        let address = names.draw(REPLY_TO_PREFIX);
+        caller.step.out.replies.push(ReplyOrder::Open(address.clone()));
+        addresses.push((address.clone(), caller.at));
         let mut tag_wire = vec![u8::try_from(tag.len()).expect("a tag is a short string")];
         tag_wire.extend_from_slice(tag.as_bytes());
-        self.replies = Some(Box::new(ReplyConsumer { address, tag_wire }));
-        if !consume.no_wait {
-            let answer = basic::ConsumeOk { consumer_tag: tag };
-            trunk.send(turn, self.at.number, &Method::BasicConsumeOk(answer));
-        }
+        self.0 = Some(Box::new(Consumer { address, tag_wire }));
+        let answer = basic::ConsumeOk { consumer_tag: tag };
+        caller.answer(consume.no_wait, &Method::BasicConsumeOk(answer));
         Ok(())
     }
 
     /// The address that requests of this channel carry.
-    pub(crate) fn reply_address(&self) -> Result<&str, Failure> {
-        match &self.replies {
-            Some(replies) => Ok(&replies.address),
+    pub(crate) fn address(&self) -> Result<&str, Failure> {
+        match &self.0 {
+            Some(consumer) => Ok(&consumer.address),
             None => {
                 let text = "fast reply consumer does not exist";
                 Err(Failure::channel(ReplyCode::PreconditionFailed, text))
@@ -70,29 +73,34 @@ impl Channel {
     }
 
     /// The reply consumer is cancelled, or its channel is at its end.
-    pub(crate) fn drop_replies(&mut self, trunk: &mut Trunk, turn: &mut Turn<'_>) {
-        if let Some(replies) = self.replies.take() {
-            trunk.reply_addresses.retain(|(address, _)| *address != replies.address);
-            turn.out.replies.push(ReplyOrder::Close(replies.address));
+    pub(crate) fn end(&mut self, caller: &mut Caller<'_, '_>, addresses: &mut ReplyAddresses) {
+        if let Some(consumer) = self.0.take() {
+            addresses.retain(|(address, _)| *address != consumer.address);
+            caller.step.out.replies.push(ReplyOrder::Close(consumer.address));
         }
     }
 
-    /// A reply has come.
-    pub(crate) fn deliver_reply(&mut self, trunk: &mut Trunk, turn: &mut Turn<'_>, reply: &Reply) {
-        let Some(replies) = &self.replies else { return };
+    /// A reply has come. `draw` gives its delivery tag.
+    pub(crate) fn deliver(
+        &self,
+        caller: &mut Caller<'_, '_>,
+        draw: impl FnOnce() -> u64,
+        reply: &Reply,
+    ) {
+        let Some(consumer) = &self.0 else { return };
         let mut destination = vec![0, u8::try_from(reply.address.len()).unwrap_or(0)];
         destination.extend_from_slice(reply.address.as_bytes());
         encode_deliver(
-            &mut turn.out.bytes,
-            trunk.frame_bytes_max,
-            self.at.number,
-            &replies.tag_wire,
-            self.unacked.pass(1),
+            &mut caller.step.out.bytes,
+            caller.client.frame_bytes_max,
+            caller.at.number,
+            &consumer.tag_wire,
+            draw(),
             false,
             &destination,
             &reply.properties,
             &reply.body,
         );
-        trunk.counts.delivered += 1;
+        caller.counts.delivered += 1;
     }
 }

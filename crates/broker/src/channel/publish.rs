@@ -1,163 +1,304 @@
-//! A whole message: looked at, routed, returned or confirmed. The hot way in: a message whose properties are
-//! those of the last one, and that goes where one went before, is copied once, into its group's batch.
+//! The hot way in: `basic.publish`, from its frames to the batch of its group, its return and its confirm.
+//!
+//! A message whose properties are those of the last one, and that goes where one went before, is copied once, into its
+//! group's batch. In the order in which a publish passes them: `content` gathers its frames, `properties` looks at
+//! what it asks for, `route` says to which queues it goes, and here it is stored, returned and confirmed.
 
-use amqp::{FieldTable, FieldValue, Method, Properties, ReplyCode, TableRef, ValueRef, basic};
-use bytes::{Bytes, BytesMut};
-use machine::{RouteError, Target};
+pub(crate) mod properties;
+mod route;
 
+use amqp::{Decoder, Method, Properties, ReplyCode, basic, confirm, tx as wire};
+use bytes::Bytes;
+
+use self::properties::{Inspected, Seen, inspect};
+use self::route::Found;
+use super::caller::Caller;
+use super::confirms::{Confirms, Verdict};
+use super::content::{Content, Message, whole_content};
+use super::direct_reply_to::Replies;
+use super::tx::Tx;
 use crate::attributes::{self, Asked};
-use crate::auth::{self, Verb};
-use crate::channel::direct_reply_to::{REPLY_TO, REPLY_TO_PREFIX};
-use crate::channel::{Channel, Mode};
-use crate::connection::{Trunk, Turn};
-use crate::errors::{Failure, no_exchange};
-use crate::headers::{self, Number};
+use crate::connection::Publishers;
+use crate::connection::unfinished::Unfinished;
+use crate::errors::Failure;
+use crate::limits;
 use crate::route_cache::Route;
-use crate::session::{Reply, ReplyOrder};
+use crate::session::boundary::{Reply, ReplyOrder};
 use crate::stored::destination_texts;
-use crate::values::{Observed, type_name};
 
 const MANDATORY: u8 = 1;
+const IMMEDIATE: u8 = 2;
 
-/// Properties are remembered up to this size.
-const SEEN_BYTES_MAX: usize = 128;
-
-/// A whole message.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Message<'a> {
-    /// Exchange and routing key as on the wire.
-    pub(crate) destination: &'a [u8],
-    pub(crate) bits: u8,
-    pub(crate) properties: &'a [u8],
-    pub(crate) body: &'a [u8],
+/// How publishes of a channel are answered.
+#[derive(Debug)]
+pub(crate) enum Mode {
+    Plain,
+    Confirm(Confirms),
+    Tx(Box<Tx>),
 }
 
-/// Properties that are stored as they came, and what they ask for.
-#[derive(Debug, Default)]
-pub(crate) struct Seen {
-    raw: Vec<u8>,
-    asked: Asked,
+/// A channel as a publisher.
+#[derive(Debug)]
+pub(crate) struct Publishing {
+    content: Content,
+    seen: Seen,
+    pub(crate) mode: Mode,
+    /// Confirms have moved since the client was told last.
+    is_touched: bool,
 }
 
-/// What a look at the properties found.
-#[derive(Debug, Default)]
-struct Amendments {
-    asked: Asked,
-    /// The properties to store instead.
-    properties: Option<BytesMut>,
-    /// More routing keys: CC and BCC.
-    keys: Vec<String>,
-}
-
-impl Channel {
-    /// Stores a message where it is routed, and returns or confirms it.
-    pub(crate) fn message(
-        &mut self,
-        trunk: &mut Trunk,
-        turn: &mut Turn<'_>,
-        message: Message<'_>,
-    ) -> Result<(), Failure> {
-        trunk.counts.published += 1;
-        let version = turn.view.catalog.version();
-        let known = trunk.routes.find(version, message.destination);
-        if let Some(place) = known
-            && !self.seen.raw.is_empty()
-            && self.seen.raw == message.properties
-            && !trunk.routes.at(place).dedups
-        {
-            let asked = self.seen.asked;
-            return self.store(trunk, turn, None, place, &asked, message);
+impl Default for Publishing {
+    fn default() -> Self {
+        Self {
+            content: Content::default(),
+            seen: Seen::default(),
+            mode: Mode::Plain,
+            is_touched: false,
         }
-        self.look_at(trunk, turn, known, message)
+    }
+}
+
+/// Exchange and routing key as they stand in a `basic.publish`, and its bits. None: malformed.
+fn split_publish(payload: &[u8]) -> Option<(&[u8], u8)> {
+    const BEFORE: usize = 6; // Class (2), method (2), reserved (2).
+    let exchange = 1 + usize::from(*payload.get(BEFORE)?);
+    let key = 1 + usize::from(*payload.get(BEFORE + exchange)?);
+    let end = BEFORE + exchange + key;
+    match payload.get(end..)? {
+        [bits] => Some((payload.get(BEFORE..end)?, *bits)),
+        _ => None,
+    }
+}
+
+impl Publishing {
+    /// A method where content was due.
+    #[inline]
+    pub(crate) fn content_missing(&self) -> Option<Failure> {
+        self.content.missing()
     }
 
-    /// A message that is not like the last one, or goes where none went before.
+    /// `basic.publish`. Takes the content along if all of it is in `rest`; says how much of it.
+    #[inline]
+    pub(crate) fn publish(
+        &mut self,
+        caller: &mut Caller<'_, '_>,
+        publishers: &mut Publishers,
+        replies: &Replies,
+        decoder: &Decoder,
+        payload: &[u8],
+        rest: &[u8],
+    ) -> Result<usize, Failure> {
+        let version = caller.catalog().version();
+        let (destination, bits) = match split_publish(payload) {
+            Some(found) if publishers.routes.find(version, found.0).is_some() => found,
+            // Not known to be valid text: the codec looks at all of it.
+            found => {
+                Method::decode(payload)?;
+                let malformed = || amqp::Error::new(ReplyCode::SyntaxError, "basic.publish");
+                found.ok_or_else(malformed)?
+            }
+        };
+        if bits & IMMEDIATE != 0 {
+            return Err(Failure::connection(ReplyCode::NotImplemented, "immediate=true"));
+        }
+        if let Some((properties, body, used)) = whole_content(decoder, caller.at.number, rest)?
+            && body.len() as u64 <= caller.client.config.message_bytes_max
+        {
+            let message = Message { destination, bits, properties, body };
+            self.message(caller, publishers, replies, message)?;
+            return Ok(used);
+        }
+        self.content.begin(destination, bits);
+        Ok(0)
+    }
+
+    /// A content header.
+    pub(crate) fn header(
+        &mut self,
+        caller: &mut Caller<'_, '_>,
+        publishers: &mut Publishers,
+        replies: &Replies,
+        (class_id, body_bytes): (u16, u64),
+        properties: &[u8],
+    ) -> Result<(), Failure> {
+        let (unfinished, max) =
+            (&mut publishers.unfinished, caller.client.config.message_bytes_max);
+        match self.content.header(unfinished, max, class_id, body_bytes, properties)? {
+            Some(whole) => self.message(caller, publishers, replies, whole.message()),
+            None => Ok(()),
+        }
+    }
+
+    /// A part of a body.
+    pub(crate) fn body(
+        &mut self,
+        caller: &mut Caller<'_, '_>,
+        publishers: &mut Publishers,
+        replies: &Replies,
+        payload: &[u8],
+    ) -> Result<(), Failure> {
+        let (unfinished, max) =
+            (&mut publishers.unfinished, caller.client.config.message_bytes_max);
+        match self.content.body(unfinished, max, payload)? {
+            Some(whole) => self.message(caller, publishers, replies, whole.message()),
+            None => Ok(()),
+        }
+    }
+
+    /// Stores a message where it is routed, and returns or confirms it.
+    fn message(
+        &mut self,
+        caller: &mut Caller<'_, '_>,
+        publishers: &mut Publishers,
+        replies: &Replies,
+        message: Message<'_>,
+    ) -> Result<(), Failure> {
+        caller.counts.published += 1;
+        let version = caller.catalog().version();
+        let known = publishers.routes.find(version, message.destination);
+        if let Some(place) = known
+            && self.seen.knows(message.properties)
+            && !publishers.routes.at(place).dedups
+        {
+            let asked = self.seen.asked;
+            let Publishers { routes, unfinished, touched, .. } = publishers;
+            return self.store(caller, unfinished, touched, routes.at(place), &asked, message);
+        }
+        self.look_at(caller, publishers, replies, known, message)
+    }
+
+    /// The slow way: the properties differ from those of the last message, or the route is not cached.
     fn look_at(
         &mut self,
-        trunk: &mut Trunk,
-        turn: &mut Turn<'_>,
+        caller: &mut Caller<'_, '_>,
+        publishers: &mut Publishers,
+        replies: &Replies,
         known: Option<usize>,
         message: Message<'_>,
     ) -> Result<(), Failure> {
+        let Publishers { routes, chance, unfinished, touched } = publishers;
         let properties = Properties::decode(message.properties)?;
-        let (exchange, key) = destination_texts(message.destination);
-        let observed = Observed::new(properties, trunk.chance.draw());
-        let mut place = known;
-        let mut own_route = None;
-        let mut replies_to = None;
-        if known.is_none() {
-            allow_publish(trunk, turn, exchange)?;
-            if exchange.is_empty() && key.starts_with(REPLY_TO_PREFIX) {
-                replies_to = Some(key);
-                own_route = Some(Route::default());
-            } else {
-                let route = Route::of(&resolve(trunk, turn, exchange, &[key], &observed)?);
-                if observed.was_asked() {
-                    own_route = Some(route);
-                } else {
-                    let version = turn.view.catalog.version();
-                    place = Some(trunk.routes.keep(version, message.destination, route));
-                }
+        let chance = chance.draw();
+        let found = route::find(caller, routes, known, message.destination, &properties, chance)?;
+        let inspected = inspect(caller.client, replies, &properties, message.properties)?;
+        self.seen.note(message.properties, &inspected);
+        let Inspected { mut asked, properties: amended, keys } = inspected;
+        let found = found.with_keys(caller, message.destination, &keys, &properties, chance)?;
+        let raw = amended.as_deref().unwrap_or(message.properties);
+        let message = Message { properties: raw, ..message };
+        let route = match &found {
+            Found::Cached(place) => routes.at(*place),
+            Found::Own(route) => route,
+            Found::ReplyAddress => {
+                self.reply(caller, touched, &message);
+                return Ok(());
             }
-        }
-
-        let Amendments { mut asked, properties: amended, keys } =
-            self.amend(trunk, &properties, message.properties)?;
-        let is_one_of_a_kind = asked.cancels.is_some() || asked.delay_ms.is_some();
-        let is_as_it_came = amended.is_none() && keys.is_empty() && !is_one_of_a_kind;
-        self.seen.raw.clear();
-        if is_as_it_came && message.properties.len() <= SEEN_BYTES_MAX {
-            self.seen.raw.extend_from_slice(message.properties);
-            self.seen.asked = asked;
-        }
-        if !keys.is_empty() {
-            let own_key = replies_to.is_none().then_some(key);
-            let keys: Vec<&str> =
-                own_key.into_iter().chain(keys.iter().map(String::as_str)).collect();
-            own_route = Some(Route::of(&resolve(trunk, turn, exchange, &keys, &observed)?));
-        }
-        let place = place.unwrap_or_default();
-        let route = own_route.as_ref().unwrap_or_else(|| trunk.routes.at(place));
+        };
         if route.dedups || asked.delay_ms.is_some() {
             asked.key = attributes::key(&properties);
         }
-        let properties = amended.as_deref().unwrap_or(message.properties);
-        let message = Message { properties, ..message };
-        match replies_to {
-            Some(address) => self.reply(trunk, turn, address, &message),
-            None => self.store(trunk, turn, own_route.as_ref(), place, &asked, message),
+        self.store(caller, unfinished, touched, route, &asked, message)
+    }
+
+    /// Puts a message into the batches of its groups, into the transaction, or behind the question whether its queues
+    /// have room.
+    #[inline]
+    fn store(
+        &mut self,
+        caller: &mut Caller<'_, '_>,
+        unfinished: &mut Unfinished,
+        touched: &mut Vec<u16>,
+        route: &Route,
+        asked: &Asked,
+        message: Message<'_>,
+    ) -> Result<(), Failure> {
+        let head = [message.destination, message.properties];
+        let is_counted = route.is_guarded
+            || asked.cancels.is_some()
+            || route.parts_max() > limits::APPEND_SLOTS_MAX;
+        let mut slots = 0;
+        if let Mode::Tx(tx) = &mut self.mode {
+            caller.counts.cancels += u64::from(asked.cancels.is_some());
+            let before = tx.bytes;
+            tx.store(route, asked, &head, message.body, &mut caller.requests.lanes)?;
+            unfinished.tx_bytes += tx.bytes - before;
+        } else if is_counted && !route.is_empty() {
+            self.store_counted(caller, route, asked, message);
+            return Ok(());
+        } else {
+            let out = &mut caller.step.out.requests;
+            slots = caller.requests.append(out, route, asked, &head, message.body);
+        }
+        self.conclude(caller, touched, slots, route.is_routed, &message);
+        Ok(())
+    }
+
+    /// What goes into more batches than are gathered for at once, has to be asked for, or cancels: its
+    /// confirm counts its parts.
+    fn store_counted(
+        &mut self,
+        caller: &mut Caller<'_, '_>,
+        route: &Route,
+        asked: &Asked,
+        message: Message<'_>,
+    ) {
+        let head = [message.destination, message.properties];
+        let cancelled = asked.cancels.map(|key| (key, route.queues()));
+        let parts = match &cancelled {
+            Some((_, groups)) => groups.len(),
+            None => {
+                let mut parts = route.guarded().count();
+                route.parts(asked, &mut caller.requests.lanes, |_, _, _| parts += 1);
+                parts
+            }
+        };
+        let run = match &mut self.mode {
+            Mode::Confirm(confirms) => {
+                let parts = u32::try_from(parts).expect("routing bounds the queues of a message");
+                Some((caller.at, confirms.expect_wide(parts)))
+            }
+            Mode::Plain | Mode::Tx(_) => None,
+        };
+        let (requests, out) = (&mut *caller.requests, &mut caller.step.out.requests);
+        let Some((key, groups)) = cancelled else {
+            requests.put(out, route, asked, &head, message.body, run);
+            return;
+        };
+        caller.counts.cancels += 1;
+        for (group, queues) in groups {
+            requests.cancel_delayed(out, group, &queues, key, run);
         }
     }
 
     /// The return, if nobody took it and that was asked for; then the confirm.
-    pub(crate) fn conclude(
+    fn conclude(
         &mut self,
-        trunk: &mut Trunk,
-        turn: &mut Turn<'_>,
+        caller: &mut Caller<'_, '_>,
+        touched: &mut Vec<u16>,
         slots: u64,
         is_routed: bool,
         message: &Message<'_>,
     ) {
         if !is_routed {
-            trunk.counts.unroutable += 1;
+            caller.counts.unroutable += 1;
             if message.bits & MANDATORY != 0 {
-                self.give_back(trunk, turn, message);
+                self.give_back(caller, message);
             }
         }
         if let Mode::Confirm(confirms) = &mut self.mode {
-            if let Some(run) = confirms.expect(slots, trunk.appends.round()) {
-                trunk.appends.remember(slots, self.at, run);
+            let appends = &mut caller.requests.appends;
+            if let Some(run) = confirms.expect(slots, appends.round()) {
+                appends.remember(slots, caller.at, run);
             }
-            if slots == 0 && !self.is_touched {
-                self.is_touched = true;
-                trunk.touched.push(self.at.number);
+            if slots == 0 {
+                self.touch(caller.at.number, touched);
             }
         }
     }
 
     /// `basic.return`; in a transaction it waits for the commit.
-    fn give_back(&mut self, trunk: &mut Trunk, turn: &mut Turn<'_>, message: &Message<'_>) {
-        trunk.counts.returned += 1;
+    fn give_back(&mut self, caller: &mut Caller<'_, '_>, message: &Message<'_>) {
+        caller.counts.returned += 1;
         let (exchange, routing_key) = destination_texts(message.destination);
         let method = Method::BasicReturn(basic::Return {
             reply_code: ReplyCode::NoRoute.number(),
@@ -167,156 +308,131 @@ impl Channel {
         });
         let out = match &mut self.mode {
             Mode::Tx(tx) => &mut tx.returns,
-            Mode::Plain | Mode::Confirm(_) => &mut turn.out.bytes,
+            Mode::Plain | Mode::Confirm(_) => &mut caller.step.out.bytes,
         };
-        let mut encoder = amqp::Encoder::new(out, trunk.frame_bytes_max);
-        encoder.method(self.at.number, &method);
-        encoder.header(self.at.number, message.body.len() as u64, message.properties);
-        encoder.body(self.at.number, message.body);
+        let number = caller.at.number;
+        let mut encoder = amqp::Encoder::new(out, caller.client.frame_bytes_max);
+        encoder.method(number, &method);
+        encoder.header(number, message.body.len() as u64, message.properties);
+        encoder.body(number, message.body);
     }
 
     /// A message for a reply address: it goes to a session of this node and is never stored.
     fn reply(
         &mut self,
-        trunk: &mut Trunk,
-        turn: &mut Turn<'_>,
-        name: &str,
+        caller: &mut Caller<'_, '_>,
+        touched: &mut Vec<u16>,
         message: &Message<'_>,
-    ) -> Result<(), Failure> {
-        let is_routed = turn.view.replies.is_open(name);
+    ) {
+        let (_, address) = destination_texts(message.destination);
+        let is_routed = caller.step.view.replies.is_open(address);
         if is_routed {
-            turn.out.replies.push(ReplyOrder::Send(Reply {
-                address: name.to_owned(),
+            caller.step.out.replies.push(ReplyOrder::Send(Reply {
+                address: address.to_owned(),
                 properties: Bytes::copy_from_slice(message.properties),
                 body: Bytes::copy_from_slice(message.body),
             }));
         }
-        self.conclude(trunk, turn, 0, is_routed, message);
+        self.conclude(caller, touched, 0, is_routed, message);
+    }
+
+    /// A part of a run of publishes is logged, or will not be.
+    pub(crate) fn answered(
+        &mut self,
+        number: u16,
+        touched: &mut Vec<u16>,
+        run: u64,
+        is_logged: bool,
+    ) {
+        let Mode::Confirm(confirms) = &mut self.mode else { return };
+        confirms.answered(run, is_logged);
+        self.touch(number, touched);
+    }
+
+    /// The client is to be told of confirms before the step ends.
+    fn touch(&mut self, number: u16, touched: &mut Vec<u16>) {
+        if !self.is_touched {
+            self.is_touched = true;
+            touched.push(number);
+        }
+    }
+
+    /// Tells the client what became of its publishes. Gives whether some still wait behind others.
+    pub(crate) fn tell_confirms(
+        &mut self,
+        caller: &mut Caller<'_, '_>,
+        is_open: bool,
+        is_late: bool,
+    ) -> bool {
+        self.is_touched = false;
+        let number = caller.at.number;
+        let Mode::Confirm(confirms) = &mut self.mode else { return false };
+        if !is_open {
+            return false;
+        }
+        let before = confirms.told();
+        let mut encoder = caller.encoder();
+        let say = |verdict| match verdict {
+            Verdict::Ack { seq, multiple } => {
+                let ack = basic::Ack { delivery_tag: seq, multiple };
+                encoder.method(number, &Method::BasicAck(ack));
+            }
+            Verdict::Nack { seq, multiple } => {
+                let nack = basic::Nack { delivery_tag: seq, multiple, requeue: false };
+                encoder.method(number, &Method::BasicNack(nack));
+            }
+        };
+        match is_late {
+            true => confirms.tell_held_up(say),
+            false => confirms.tell(say),
+        }
+        caller.counts.confirmed += confirms.told() - before;
+        confirms.is_held_up()
+    }
+
+    pub(crate) fn confirm_select(
+        &mut self,
+        caller: &mut Caller<'_, '_>,
+        select: &confirm::Select,
+    ) -> Result<(), Failure> {
+        match self.mode {
+            Mode::Plain => self.mode = Mode::Confirm(Confirms::default()),
+            Mode::Confirm(_) => {}
+            Mode::Tx(_) => {
+                let text = "cannot switch from tx to confirm mode";
+                return Err(Failure::channel(ReplyCode::PreconditionFailed, text));
+            }
+        }
+        caller.answer(select.no_wait, &Method::ConfirmSelectOk(confirm::SelectOk));
         Ok(())
     }
 
-    /// Checks the properties that mean something to the server, and says what is stored instead.
-    fn amend(
-        &self,
-        trunk: &Trunk,
-        properties: &Properties<'_>,
-        raw: &[u8],
-    ) -> Result<Amendments, Failure> {
-        check_user_id(trunk, properties)?;
-        let mut amendments = Amendments::default();
-        amendments.asked.ttl_ms = attributes::ttl_ms(properties)?;
-        amendments.asked.priority = properties.priority.unwrap_or(0);
-        let mut has_bcc = false;
-        for (name, value) in properties.headers.unwrap_or_default().iter() {
-            match name {
-                "CC" | "BCC" => {
-                    has_bcc |= name == "BCC";
-                    add_keys(name, &value, &mut amendments.keys)?;
-                }
-                attributes::DELAY => amendments.asked.delay_ms = attributes::delay_ms(&value),
-                attributes::CANCEL => amendments.asked.cancels = attributes::key_of(&value),
-                _ => {}
+    pub(crate) fn tx_select(&mut self, caller: &mut Caller<'_, '_>) -> Result<(), Failure> {
+        match self.mode {
+            Mode::Plain => self.mode = Mode::Tx(Box::default()),
+            Mode::Tx(_) => {}
+            Mode::Confirm(_) => {
+                let text = "cannot switch from confirm to tx mode";
+                return Err(Failure::channel(ReplyCode::PreconditionFailed, text));
             }
         }
-        if has_bcc || properties.reply_to == Some(REPLY_TO) {
-            amendments.properties = Some(self.rewritten(properties, has_bcc)?);
-        }
-        if let Some(ms) = amendments.asked.delay_ms {
-            // As RabbitMQ's plugin delivers it: who sees it knows of the delay and does not repeat it.
-            let number = match i32::try_from(ms) {
-                Ok(ms) => Number::I32(-ms),
-                Err(_) => Number::I64(-i64::try_from(ms).unwrap_or(i64::MAX)),
-            };
-            let raw = amendments.properties.as_deref().unwrap_or(raw);
-            amendments.properties = headers::with_number(raw, attributes::DELAY, number, false);
-        }
-        Ok(amendments)
+        caller.send(&Method::TxSelectOk(wire::SelectOk));
+        Ok(())
     }
 
-    /// The properties without the header BCC, and with the channel's reply address.
-    fn rewritten(&self, properties: &Properties<'_>, has_bcc: bool) -> Result<BytesMut, Failure> {
-        let mut amended = *properties;
-        let without_bcc;
-        if let (Some(headers), true) = (properties.headers, has_bcc) {
-            let FieldTable(mut fields) = headers.to_table();
-            fields.retain(|(name, _): &(String, FieldValue)| name != "BCC");
-            without_bcc = FieldTable(fields).to_bytes();
-            amended.headers = Some(TableRef::validate(&without_bcc)?);
-        }
-        if properties.reply_to == Some(REPLY_TO) {
-            amended.reply_to = Some(self.reply_address()?);
-        }
-        let mut raw = BytesMut::new();
-        amended.encode(&mut raw);
-        Ok(raw)
-    }
-}
-
-fn allow_publish(trunk: &Trunk, turn: &Turn<'_>, exchange: &str) -> Result<(), Failure> {
-    let catalog = turn.view.catalog;
-    auth::allow(catalog, &trunk.user, &trunk.vhost, Verb::Publish { exchange })
-}
-
-/// Where the catalog sends it.
-fn resolve(
-    trunk: &Trunk,
-    turn: &Turn<'_>,
-    exchange: &str,
-    keys: &[&str],
-    observed: &Observed<'_>,
-) -> Result<Vec<Target>, Failure> {
-    let mut targets = Vec::new();
-    let routed = turn.view.catalog.route_keys(&trunk.vhost, exchange, keys, observed, &mut targets);
-    match routed {
-        Ok(()) => {}
-        Err(RouteError::NoVhost | RouteError::NoExchange) => {
-            return Err(no_exchange(exchange, &trunk.vhost));
-        }
-        Err(RouteError::Internal) => {
-            let text = format!(
-                "cannot publish to internal exchange '{exchange}' in vhost '{}'",
-                trunk.vhost
-            );
-            return Err(Failure::channel(ReplyCode::AccessRefused, text));
-        }
-        Err(RouteError::TooManySteps) => {
-            let text = format!(
-                "routing from exchange '{exchange}' in vhost '{}' takes too many steps",
-                trunk.vhost
-            );
-            return Err(Failure::channel(ReplyCode::PreconditionFailed, text));
+    /// What the open transaction has gathered so far; it begins anew.
+    pub(crate) fn take_tx(&mut self) -> Result<Tx, Failure> {
+        match &mut self.mode {
+            Mode::Tx(tx) => Ok(std::mem::take(&mut **tx)),
+            Mode::Plain | Mode::Confirm(_) => {
+                let text = "channel is not transactional";
+                Err(Failure::channel(ReplyCode::PreconditionFailed, text))
+            }
         }
     }
-    Ok(targets)
-}
 
-fn check_user_id(trunk: &Trunk, properties: &Properties<'_>) -> Result<(), Failure> {
-    match properties.user_id {
-        Some(claimed) if claimed != trunk.user && !trunk.is_impersonator => {
-            let text = format!(
-                "user_id property set to '{claimed}' but authenticated user was '{}'",
-                trunk.user
-            );
-            Err(Failure::channel(ReplyCode::PreconditionFailed, text))
-        }
-        Some(_) | None => Ok(()),
+    /// The channel is at its end: what had begun will not come.
+    pub(crate) fn give_up_content(&mut self, unfinished: &mut Unfinished) {
+        self.content.give_up(unfinished);
     }
-}
-
-/// The routing keys of a CC or BCC header: an array, in which what is no text is no key.
-fn add_keys(name: &str, value: &ValueRef<'_>, keys: &mut Vec<String>) -> Result<(), Failure> {
-    let unacceptable = |value: &ValueRef<'_>| {
-        let text = format!(
-            "invalid message: {{unacceptable_type_in_header,\"{name}\",{}}}",
-            type_name(value)
-        );
-        Failure::channel(ReplyCode::PreconditionFailed, text)
-    };
-    let ValueRef::Array(array) = value else { return Err(unacceptable(value)) };
-    for key in array.iter() {
-        let ValueRef::LongStr(bytes) = key else { continue };
-        let text = std::str::from_utf8(bytes).ok().filter(|text| text.len() <= 255);
-        keys.push(text.ok_or_else(|| unacceptable(&key))?.to_owned());
-    }
-    Ok(())
 }

@@ -3,19 +3,20 @@
 //! A commit is one atomic append for each group it touches. Over several groups it is not atomic:
 //! AMQP 0-9-1 promises no more than that for several queues, and RabbitMQ not even for one.
 
-use amqp::{Method, ReplyCode, tx};
+use amqp::{Method, ReplyCode, tx as wire};
 use bytes::BytesMut;
-use cluster::{Held, Request};
+use cluster::{Answer, Held, Request};
 use machine::{Batch, GroupId, Outcome, QueueId, Ranges};
 
+use super::caller::Caller;
+use super::unacked::{Run, Unacked};
 use crate::attributes::Asked;
-use crate::capacity::{Guarded, Then};
-use crate::channel::store::guarded;
-use crate::channel::unacked::{Run, Unacked};
-use crate::channel::{Channel, Doing, Mode};
+use crate::capacity::{Candidate, Then};
+use crate::connection::client::Client;
+use crate::connection::consumers::Consumers;
 use crate::connection::tickets::Waiting;
-use crate::connection::{Trunk, Turn};
-use crate::errors::{Failure, precondition, unknown_tag};
+use crate::connection::unfinished::Unfinished;
+use crate::errors::{Failure, not_done, precondition, unknown_tag};
 use crate::limits;
 use crate::route_cache::Route;
 
@@ -27,9 +28,9 @@ pub(crate) struct Tx {
     pub(crate) returns: BytesMut,
     settled: Vec<(Run, Outcome)>,
     /// Messages whose queues are asked for room at the commit.
-    guarded: Vec<(GroupId, Guarded)>,
-    guarded_bytes: usize,
-    /// Of the publishes, as told to the trunk.
+    candidates: Vec<(GroupId, Candidate)>,
+    candidate_bytes: usize,
+    /// Of the publishes, as counted among what is unfinished.
     pub(crate) bytes: usize,
 }
 
@@ -52,13 +53,13 @@ impl Tx {
             });
             for target in route.guarded() {
                 let (lane, attributes) = (asked.lane(target), asked.attributes(target.dedups));
-                let message = guarded(lane, attributes, head, body, Then::Append(None));
-                self.guarded_bytes += message.bytes();
-                self.guarded.push((target.group, message));
+                let message = Candidate::new(lane, attributes, head, body, Then::Append(None));
+                self.candidate_bytes += message.bytes();
+                self.candidates.push((target.group, message));
             }
         }
         let bytes: usize = self.batches.iter().map(|(_, batch)| batch.bytes()).sum();
-        self.bytes = bytes + self.guarded_bytes + self.returns.len();
+        self.bytes = bytes + self.candidate_bytes + self.returns.len();
         if self.bytes > limits::TX_BYTES_MAX {
             return Err(too_large("bytes", limits::TX_BYTES_MAX));
         }
@@ -92,6 +93,74 @@ impl Tx {
         Ok(())
     }
 
+    /// Forgets what was gathered: its acks are undone, what they were for is out again.
+    pub(crate) fn roll_back(self, unacked: &mut Unacked, unfinished: &mut Unfinished) {
+        unfinished.tx_bytes -= self.bytes;
+        for (run, _) in self.settled {
+            unacked.give_back(run);
+        }
+    }
+
+    /// `tx.commit`: hands the transaction over, or asks first whether there is room for its messages.
+    pub(crate) fn commit(
+        mut self,
+        caller: &mut Caller<'_, '_>,
+        consumers: &mut Consumers,
+        unfinished: &mut Unfinished,
+    ) -> Next {
+        let candidates = std::mem::take(&mut self.candidates);
+        if candidates.is_empty() {
+            return self.hand_over(caller, consumers, unfinished, false);
+        }
+        let unanswered = candidates.len();
+        for (group, candidate) in candidates {
+            let candidate = Candidate { then: Then::Commit(caller.at), ..candidate };
+            caller.requests.capacity.add(group, candidate);
+        }
+        Ok(Some(Pending::Reserve { tx: Box::new(self), unanswered, is_partial: false }))
+    }
+
+    /// Hands the transaction over. `is_partial`: some of its messages were refused.
+    fn hand_over(
+        self,
+        caller: &mut Caller<'_, '_>,
+        consumers: &mut Consumers,
+        unfinished: &mut Unfinished,
+        is_partial: bool,
+    ) -> Next {
+        let Self { batches, returns, settled, bytes, .. } = self;
+        // From here on they count as sent and not logged.
+        unfinished.tx_bytes -= bytes;
+        caller.step.out.bytes.extend_from_slice(&returns);
+        let mut groups: Vec<(GroupId, Batch, GroupSettles)> = batches
+            .into_iter()
+            .map(|(group, batch)| (group, batch, GroupSettles::default()))
+            .collect();
+        for (run, outcome) in &settled {
+            caller.counts.settled += u64::from(run.count);
+            if !outcome.is_final() {
+                caller.settle(consumers, run, *outcome);
+                continue;
+            }
+            consumers.settled(run.source.consumer, run.count);
+            let group = run.source.group;
+            let place = groups.iter().position(|(known, _, _)| *known == group);
+            let place = place.unwrap_or_else(|| {
+                groups.push((group, Batch::new(), GroupSettles::default()));
+                groups.len() - 1
+            });
+            groups[place].2.add(caller.client, run, *outcome);
+        }
+        let unanswered = groups.len();
+        for (group, batch, settles) in groups {
+            append(caller, group, batch, settles);
+        }
+        match unanswered {
+            0 => committed(caller, is_partial),
+            _ => Ok(Some(Pending::Commit { unanswered, failed: false, is_partial })),
+        }
+    }
+
     fn batch(&mut self, group: GroupId) -> &mut Batch {
         let place = match self.batches.iter().position(|(known, _)| *known == group) {
             Some(place) => place,
@@ -102,6 +171,87 @@ impl Tx {
         };
         &mut self.batches[place].1
     }
+}
+
+/// What the channel waits for after `tx.commit`.
+#[derive(Debug)]
+pub(crate) enum Pending {
+    /// Room for messages of the transaction.
+    Reserve { tx: Box<Tx>, unanswered: usize, is_partial: bool },
+    /// The transaction is handed over.
+    Commit { unanswered: usize, failed: bool, is_partial: bool },
+}
+
+/// What is waited for next. None: all is done.
+pub(crate) type Next = Result<Option<Pending>, Failure>;
+
+impl Pending {
+    /// A queue takes a message of the transaction, or does not. Hands the transaction over if it was the last.
+    pub(crate) fn reserved(
+        self,
+        caller: &mut Caller<'_, '_>,
+        consumers: &mut Consumers,
+        unfinished: &mut Unfinished,
+        group: GroupId,
+        message: Option<&Candidate>,
+    ) -> Next {
+        let Self::Reserve { mut tx, unanswered, mut is_partial } = self else {
+            return Ok(Some(self));
+        };
+        match message {
+            Some(Candidate { lane, attributes, head, body, .. }) => {
+                tx.batch(group).enqueue_with(&[*lane], attributes, &[head], body);
+            }
+            None => is_partial = true,
+        }
+        match unanswered - 1 {
+            0 => tx.hand_over(caller, consumers, unfinished, is_partial),
+            unanswered => Ok(Some(Self::Reserve { tx, unanswered, is_partial })),
+        }
+    }
+
+    /// A part of the transaction is logged, or will not be.
+    pub(crate) fn answered(self, caller: &mut Caller<'_, '_>, answer: &Answer) -> Next {
+        let Self::Commit { unanswered, failed, is_partial } = self else {
+            return Err(not_done("the change"));
+        };
+        let failed = failed || !matches!(answer, Answer::Appended { .. });
+        match unanswered - 1 {
+            0 if failed => Err(not_done("the transaction")),
+            0 => committed(caller, is_partial),
+            unanswered => Ok(Some(Self::Commit { unanswered, failed, is_partial })),
+        }
+    }
+}
+
+/// What could be done is done; the client is told if that was not all.
+fn committed(caller: &mut Caller<'_, '_>, is_partial: bool) -> Next {
+    if is_partial {
+        return Err(precondition("partial tx completion"));
+    }
+    caller.send(&Method::TxCommitOk(wire::CommitOk));
+    Ok(None)
+}
+
+/// One group's part of a transaction, in one append.
+fn append(
+    caller: &mut Caller<'_, '_>,
+    group: GroupId,
+    mut batch: Batch,
+    GroupSettles { logged, held }: GroupSettles,
+) {
+    for (queue, outcome, ranges) in &logged {
+        batch.settle(*queue, *outcome, ranges);
+    }
+    caller.requests.flush_appends(&mut caller.step.out.requests);
+    let bytes = batch.bytes();
+    caller.requests.appends.unlogged_bytes += bytes;
+    caller.ask_as(Waiting::Commit { at: caller.at, bytes }, |ticket| Request::Append {
+        group,
+        ticket,
+        batch,
+        settles: held,
+    });
 }
 
 fn too_large(what: &str, max: usize) -> Failure {
@@ -117,7 +267,7 @@ struct GroupSettles {
 }
 
 impl GroupSettles {
-    fn add(&mut self, trunk: &Trunk, run: &Run, outcome: Outcome) {
+    fn add(&mut self, client: &Client, run: &Run, outcome: Outcome) {
         let range = run.first_seq..run.first_seq + u64::from(run.count);
         let source = run.source;
         let same = |(queue, known, _): &&mut (QueueId, Outcome, Ranges)| {
@@ -127,7 +277,7 @@ impl GroupSettles {
             Some((_, _, ranges)) => _ = ranges.insert(range.clone()),
             None => self.logged.push((source.queue, outcome, Ranges::from(range.clone()))),
         }
-        let consumer = trunk.consumer_id(source.consumer);
+        let consumer = client.consumer_id(source.consumer);
         let same = |held: &&mut Held| {
             (held.queue, held.consumer, held.outcome) == (source.queue, consumer, outcome)
         };
@@ -141,164 +291,6 @@ impl GroupSettles {
                 // Its credit is given when the step ends, like any other.
                 credit: 0,
             }),
-        }
-    }
-}
-
-impl Channel {
-    pub(crate) fn tx_select(&mut self, trunk: &Trunk, turn: &mut Turn<'_>) -> Result<(), Failure> {
-        match self.mode {
-            Mode::Plain => self.mode = Mode::Tx(Box::default()),
-            Mode::Tx(_) => {}
-            Mode::Confirm(_) => {
-                let text = "cannot switch from confirm to tx mode";
-                return Err(Failure::channel(ReplyCode::PreconditionFailed, text));
-            }
-        }
-        trunk.send(turn, self.at.number, &Method::TxSelectOk(tx::SelectOk));
-        Ok(())
-    }
-
-    pub(crate) fn tx_rollback(
-        &mut self,
-        trunk: &mut Trunk,
-        turn: &mut Turn<'_>,
-    ) -> Result<(), Failure> {
-        self.transaction()?;
-        self.roll_back(trunk);
-        trunk.send(turn, self.at.number, &Method::TxRollbackOk(tx::RollbackOk));
-        Ok(())
-    }
-
-    /// Forgets what the transaction gathered, also if it is being committed and waits to be let in: its acks
-    /// are undone, what they were for is out again.
-    pub(crate) fn roll_back(&mut self, trunk: &mut Trunk) {
-        let gathered = match (&mut self.mode, self.doing.take()) {
-            (_, Some(Doing::Admit { tx, .. })) => *tx,
-            (Mode::Tx(tx), doing) => {
-                self.doing = doing;
-                std::mem::take(&mut **tx)
-            }
-            (Mode::Plain | Mode::Confirm(_), doing) => {
-                self.doing = doing;
-                return;
-            }
-        };
-        trunk.tx_bytes -= gathered.bytes;
-        for (run, _) in gathered.settled {
-            self.unacked.give_back(run);
-        }
-    }
-
-    pub(crate) fn tx_commit(
-        &mut self,
-        trunk: &mut Trunk,
-        turn: &mut Turn<'_>,
-    ) -> Result<(), Failure> {
-        let mut tx = std::mem::take(&mut **self.transaction()?);
-        let asked = std::mem::take(&mut tx.guarded);
-        if asked.is_empty() {
-            return self.commit(trunk, turn, tx, false);
-        }
-        let unanswered = asked.len();
-        for (group, message) in asked {
-            trunk.guards.add(group, Guarded { then: Then::Commit(self.at), ..message });
-        }
-        self.doing = Some(Doing::Admit { tx: Box::new(tx), unanswered, is_partial: false });
-        Ok(())
-    }
-
-    /// A queue takes one of the transaction's messages, or does not. Gives whether nothing more is waited for.
-    pub(crate) fn take_admitted(&mut self, group: GroupId, message: Option<&Guarded>) -> bool {
-        let Some(Doing::Admit { tx, unanswered, is_partial }) = &mut self.doing else {
-            return false;
-        };
-        match message {
-            Some(Guarded { lane, attributes, head, body, .. }) => {
-                tx.batch(group).enqueue_with(&[*lane], attributes, &[head], body);
-            }
-            None => *is_partial = true,
-        }
-        *unanswered -= 1;
-        *unanswered == 0
-    }
-
-    /// Hands the transaction over. `is_partial`: some of its messages were refused.
-    pub(crate) fn commit(
-        &mut self,
-        trunk: &mut Trunk,
-        turn: &mut Turn<'_>,
-        tx: Tx,
-        is_partial: bool,
-    ) -> Result<(), Failure> {
-        let Tx { batches, returns, settled, bytes, .. } = tx;
-        // From here on they count as sent and not logged.
-        trunk.tx_bytes -= bytes;
-        turn.out.bytes.extend_from_slice(&returns);
-        let mut groups: Vec<(GroupId, Batch, GroupSettles)> = batches
-            .into_iter()
-            .map(|(group, batch)| (group, batch, GroupSettles::default()))
-            .collect();
-        for (run, outcome) in &settled {
-            trunk.counts.settled += u64::from(run.count);
-            if !outcome.is_final() {
-                trunk.settle(run, *outcome);
-                continue;
-            }
-            trunk.consumers.settled(run.source.consumer, run.count);
-            let group = run.source.group;
-            let place = groups.iter().position(|(known, _, _)| *known == group);
-            let place = place.unwrap_or_else(|| {
-                groups.push((group, Batch::new(), GroupSettles::default()));
-                groups.len() - 1
-            });
-            groups[place].2.add(trunk, run, *outcome);
-        }
-        let unanswered = groups.len();
-        for (group, mut batch, GroupSettles { logged, held }) in groups {
-            for (queue, outcome, ranges) in &logged {
-                batch.settle(*queue, *outcome, ranges);
-            }
-            trunk.appends.flush(&mut trunk.tickets, &mut turn.out.requests);
-            let bytes = batch.bytes();
-            trunk.appends.unlogged_bytes += bytes;
-            trunk.ask_as(turn, Waiting::Commit { at: self.at, bytes }, |ticket| Request::Append {
-                group,
-                ticket,
-                batch,
-                settles: held,
-            });
-        }
-        match unanswered {
-            0 => self.committed(trunk, turn, is_partial),
-            _ => {
-                self.doing = Some(Doing::Commit { unanswered, failed: false, is_partial });
-                Ok(())
-            }
-        }
-    }
-
-    /// What could be done is done; the client is told if that was not all.
-    pub(crate) fn committed(
-        &mut self,
-        trunk: &Trunk,
-        turn: &mut Turn<'_>,
-        is_partial: bool,
-    ) -> Result<(), Failure> {
-        if is_partial {
-            return Err(precondition("partial tx completion"));
-        }
-        trunk.send(turn, self.at.number, &Method::TxCommitOk(tx::CommitOk));
-        Ok(())
-    }
-
-    fn transaction(&mut self) -> Result<&mut Box<Tx>, Failure> {
-        match &mut self.mode {
-            Mode::Tx(tx) => Ok(tx),
-            Mode::Plain | Mode::Confirm(_) => {
-                let text = "channel is not transactional";
-                Err(Failure::channel(ReplyCode::PreconditionFailed, text))
-            }
         }
     }
 }

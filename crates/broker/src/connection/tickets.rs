@@ -20,7 +20,7 @@ pub(crate) enum Waiting {
     /// A part of a channel's transaction, and how many bytes.
     Commit { at: ChannelRef, bytes: usize },
     /// Messages for a queue that says which of them it takes.
-    Admit { queue: QueueId },
+    Capacity { queue: QueueId },
     /// A channel, for its own next step.
     Channel(ChannelRef),
     /// A consumer of a closed channel to be forgotten.

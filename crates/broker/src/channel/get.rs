@@ -1,0 +1,103 @@
+//! `basic.get`: one message on request.
+
+use amqp::{Method, basic};
+use cluster::{Delivery, Request};
+use machine::{Messages, QueueType};
+
+use super::caller::Caller;
+use super::deliver::with_delivery_count;
+use super::topology::{Topology, usable_queue};
+use super::unacked::{Source, Unacked};
+use crate::auth::Verb;
+use crate::connection::ack_timeout::AckTimeout;
+use crate::connection::consumers::Consumers;
+use crate::errors::Failure;
+use crate::stored::{destination_texts, split_head};
+
+/// A `basic.get` that waits for its message.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fetch {
+    no_ack: bool,
+    /// Its queue is one of those of which RabbitMQ always tells the count.
+    is_counted: bool,
+}
+
+/// Asks the queue for a message.
+pub(crate) fn get(
+    caller: &mut Caller<'_, '_>,
+    unacked: &mut Unacked,
+    topology: &Topology,
+    consumers: &mut Consumers,
+    ack_timeout: &mut AckTimeout,
+    get: &basic::Get<'_>,
+) -> Result<Fetch, Failure> {
+    let queue = topology.queue_name(get.queue)?;
+    caller.allow(Verb::Read { queue: &queue })?;
+    let queue = usable_queue(caller, &queue)?;
+    ack_timeout.expect(&caller.client.config, queue);
+    let (id, group) = (queue.id, queue.group);
+    let is_counted = queue.queue_type() == QueueType::Quorum;
+    let number = unacked.fetcher(|| consumers.draw());
+    let consumer = caller.client.consumer_id(number);
+    let no_ack = get.no_ack;
+    caller.ask_after_appends(group, |ticket| Request::Get {
+        ticket,
+        group,
+        queue: id,
+        consumer,
+        no_ack,
+    });
+    Ok(Fetch { no_ack, is_counted })
+}
+
+impl Fetch {
+    /// `basic.get-ok` or `basic.get-empty`. RabbitMQ tells of a quorum queue's messages how often they came
+    /// back even if they never did, but only here.
+    pub(crate) fn got(
+        self,
+        caller: &mut Caller<'_, '_>,
+        unacked: &mut Unacked,
+        ack_timeout: &mut AckTimeout,
+        delivery: Option<&Delivery>,
+        ready: u64,
+    ) {
+        let Self { no_ack, is_counted } = self;
+        let found = delivery.and_then(|delivery| {
+            let (head, body) = Messages::of(delivery.queue, &delivery.bytes).next()?;
+            let (destination, properties) = split_head(head)?;
+            Some((delivery, destination, properties, body))
+        });
+        let Some((delivery, destination, properties, body)) = found else {
+            return caller.send(&Method::BasicGetEmpty(basic::GetEmpty));
+        };
+        let source = Source {
+            group: delivery.group,
+            queue: delivery.queue,
+            consumer: delivery.consumer.number,
+        };
+        let delivery_tag = match no_ack {
+            true => unacked.pass(1),
+            false => unacked.add(source, delivery.first_seq, 1),
+        };
+        ack_timeout.holds_unacked |= !no_ack;
+        let (exchange, routing_key) = destination_texts(destination);
+        let method = Method::BasicGetOk(basic::GetOk {
+            delivery_tag,
+            redelivered: delivery.redelivered,
+            exchange,
+            routing_key,
+            message_count: u32::try_from(ready).unwrap_or(u32::MAX),
+        });
+        let counted = match is_counted || delivery.returns > 0 {
+            true => with_delivery_count(properties, delivery.returns),
+            false => None,
+        };
+        let properties = counted.as_deref().unwrap_or(properties);
+        let number = caller.at.number;
+        let mut encoder = caller.encoder();
+        encoder.method(number, &method);
+        encoder.header(number, body.len() as u64, properties);
+        encoder.body(number, body);
+        caller.counts.got += 1;
+    }
+}

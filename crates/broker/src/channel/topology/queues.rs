@@ -1,0 +1,194 @@
+//! Queues: declared, purged and deleted.
+
+use amqp::{Method, queue};
+use cluster::Request;
+use machine::{CatalogCommand, CatalogReply, CloseError, QueueId};
+
+use super::{
+    Found, Next, Pending, Topology, change, check_equivalent, find_queue, text_argument,
+    without_line_ends,
+};
+use crate::auth::Verb;
+use crate::channel::caller::Caller;
+use crate::channel::direct_reply_to::REPLY_TO;
+use crate::connection::names::Names;
+use crate::errors::{no_queue, not_done, queue_in_use, queue_not_empty};
+use crate::values::arguments;
+
+impl Topology {
+    pub(crate) fn declare_queue(
+        &mut self,
+        caller: &mut Caller<'_, '_>,
+        names: &mut Names,
+        declare: &queue::Declare<'_>,
+    ) -> Next {
+        let asked = &*without_line_ends(declare.queue);
+        if asked.starts_with(REPLY_TO) {
+            return declare_reply_address(caller, declare);
+        }
+        if declare.passive {
+            // Unlike everywhere else, no name is not the last queue here: so does RabbitMQ.
+            let name = asked.to_owned();
+            let found = find_queue(caller, &name)?;
+            return Ok(self.ask_status(caller, found, name, declare.no_wait));
+        }
+        let server_named = asked.is_empty();
+        let name = match asked {
+            "" => names.draw("amq.gen-"),
+            name => name.to_owned(),
+        };
+        let dead_letter = text_argument(declare.arguments, "x-dead-letter-exchange");
+        caller.allow(Verb::DeclareQueue { queue: &name, dead_letter })?;
+        let exists = caller.catalog().queue(&caller.client.vhost, &name).is_some();
+        let command = CatalogCommand::DeclareQueue {
+            vhost: caller.client.vhost.clone(),
+            name: name.clone(),
+            durable: declare.durable,
+            auto_delete: declare.auto_delete,
+            exclusive: declare.exclusive,
+            // Who names an existing one of ours finds it.
+            server_named: server_named || exists,
+            arguments: arguments(declare.arguments),
+            by: caller.client.owner(),
+        };
+        let no_wait = declare.no_wait;
+        if exists {
+            check_equivalent(caller, &command)?;
+            let found = find_queue(caller, &name)?;
+            return Ok(self.ask_status(caller, found, name, no_wait));
+        }
+        change(caller, command, Pending::DeclareQueue { queue: name, no_wait })
+    }
+
+    pub(super) fn queue_declared(
+        &mut self,
+        caller: &mut Caller<'_, '_>,
+        queue: String,
+        no_wait: bool,
+        reply: &CatalogReply,
+    ) -> Next {
+        let CatalogReply::QueueDeclared { queue: id, group, created } = *reply else {
+            return Err(not_done("the change"));
+        };
+        self.last_queue.clone_from(&queue);
+        if !created {
+            return Ok(self.ask_status(caller, Found { id, group }, queue, no_wait));
+        }
+        tell_declared(caller, &queue, (0, 0), no_wait);
+        Ok(None)
+    }
+
+    fn ask_status(
+        &mut self,
+        caller: &mut Caller<'_, '_>,
+        found: Found,
+        queue: String,
+        no_wait: bool,
+    ) -> Option<Pending> {
+        let Found { id, group } = found;
+        self.last_queue.clone_from(&queue);
+        if no_wait {
+            return None;
+        }
+        caller.ask_after_appends(group, |ticket| Request::Status { ticket, group, queue: id });
+        Some(Pending::Status { queue, no_wait })
+    }
+
+    pub(crate) fn purge_queue(
+        &self,
+        caller: &mut Caller<'_, '_>,
+        purge: &queue::Purge<'_>,
+    ) -> Next {
+        let queue = self.queue_name(purge.queue)?;
+        caller.allow(Verb::Read { queue: &queue })?;
+        let Found { id, group } = find_queue(caller, &queue)?;
+        caller.ask_after_appends(group, |ticket| Request::Purge { ticket, group, queue: id });
+        Ok(Some(Pending::Purge { no_wait: purge.no_wait }))
+    }
+
+    pub(crate) fn delete_queue(
+        &self,
+        caller: &mut Caller<'_, '_>,
+        delete: &queue::Delete<'_>,
+    ) -> Next {
+        let queue = self.queue_name(&without_line_ends(delete.queue))?;
+        caller.allow(Verb::DeleteQueue { queue: &queue })?;
+        let no_wait = delete.no_wait;
+        if caller.catalog().queue(&caller.client.vhost, &queue).is_none() {
+            tell_deleted(caller, 0, no_wait);
+            return Ok(None);
+        }
+        let Found { id, group } = find_queue(caller, &queue)?;
+        let (if_unused, if_empty) = (delete.if_unused, delete.if_empty);
+        caller.ask_after_appends(group, |ticket| Request::CloseQueue {
+            ticket,
+            group,
+            queue: id,
+            if_unused,
+            if_empty,
+        });
+        Ok(Some(Pending::CloseQueue { queue, id, no_wait }))
+    }
+}
+
+/// Whether a requester is still there: a reply address is declared to find out.
+fn declare_reply_address(caller: &mut Caller<'_, '_>, declare: &queue::Declare<'_>) -> Next {
+    let name = declare.queue;
+    if name != REPLY_TO && !caller.step.view.replies.is_open(name) {
+        return Err(no_queue(name, &caller.client.vhost));
+    }
+    let answer = queue::DeclareOk { queue: name, message_count: 0, consumer_count: 1 };
+    caller.answer(declare.no_wait, &Method::QueueDeclareOk(answer));
+    Ok(None)
+}
+
+/// The queue takes and gives nothing any more: now the catalog lets it go.
+pub(super) fn closed(
+    caller: &mut Caller<'_, '_>,
+    queue: String,
+    id: QueueId,
+    no_wait: bool,
+    result: Result<u64, CloseError>,
+) -> Next {
+    let vhost = &caller.client.vhost;
+    let count = match result {
+        Ok(count) => count,
+        Err(CloseError::NoQueue) => 0,
+        Err(CloseError::InUse) => return Err(queue_in_use(&queue, vhost)),
+        Err(CloseError::NotEmpty) => return Err(queue_not_empty(&queue, vhost)),
+    };
+    let command = CatalogCommand::DeleteQueue {
+        vhost: vhost.clone(),
+        name: queue,
+        queue: Some(id),
+        by: Some(caller.client.owner()),
+    };
+    caller.ask(|ticket| Request::Catalog { ticket, command });
+    Ok(Some(Pending::DeleteQueue { count, no_wait }))
+}
+
+/// `queue.declare-ok` with the counts of ready messages and of consumers.
+pub(super) fn tell_declared(
+    caller: &mut Caller<'_, '_>,
+    queue: &str,
+    (ready, consumer_count): (u64, u32),
+    no_wait: bool,
+) {
+    let answer = queue::DeclareOk { queue, message_count: saturated(ready), consumer_count };
+    caller.answer(no_wait, &Method::QueueDeclareOk(answer));
+}
+
+pub(super) fn tell_purged(caller: &mut Caller<'_, '_>, count: u64, no_wait: bool) {
+    let answer = queue::PurgeOk { message_count: saturated(count) };
+    caller.answer(no_wait, &Method::QueuePurgeOk(answer));
+}
+
+pub(super) fn tell_deleted(caller: &mut Caller<'_, '_>, count: u64, no_wait: bool) {
+    let answer = queue::DeleteOk { message_count: saturated(count) };
+    caller.answer(no_wait, &Method::QueueDeleteOk(answer));
+}
+
+/// A count as the wire has it.
+fn saturated(count: u64) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
+}

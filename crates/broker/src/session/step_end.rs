@@ -1,0 +1,184 @@
+//! What ends every step, and what only time brings: batches are handed over, confirms told, credit given,
+//! heartbeats sent.
+
+use std::time::Duration;
+
+use amqp::ReplyCode;
+use cluster::Request;
+use machine::ConsumerId;
+
+use super::{Phase, Session, find};
+use crate::channel::{Channel, State};
+use crate::connection::ConnectionState;
+use crate::connection::login::Notice;
+use crate::connection::step::Step;
+use crate::errors::Failure;
+use crate::limits;
+
+impl Session {
+    /// Hands over what the step gathered.
+    pub(super) fn finish(&mut self, step: &mut Step<'_>) {
+        self.resume(step);
+        self.tell_confirms(step, false);
+        self.connection.requests.flush_publishes(&mut step.out.requests);
+        self.grant(step);
+        self.connection.requests.flush_settles(&mut step.out.requests);
+        self.look_at_vhost(step);
+        self.connection.ack_timeout.plan(step.now);
+    }
+
+    /// Takes up frames that were set aside while their channel waited.
+    fn resume(&mut self, step: &mut Step<'_>) {
+        while let Some(at) = self.connection.resumable.pop() {
+            let Some(channel) = find(&mut self.channels, at) else { continue };
+            let Some(deferred) = channel.take_deferred(&mut self.connection) else { continue };
+            let mut taken = 0;
+            while self.is_running()
+                && let Ok(Some((frame, used))) = self.decoder.decode(&deferred[taken..])
+            {
+                let raw = &deferred[taken..taken + used];
+                taken += used;
+                let Some(channel) = find(&mut self.channels, at) else { break };
+                let rest = &deferred[taken..];
+                let connection = &mut self.connection;
+                let result = channel.frame(connection, step, &self.decoder, &frame, raw, rest);
+                if channel.state == State::Gone {
+                    self.forget(at.number);
+                }
+                match result {
+                    Ok(used) => taken += used,
+                    Err(failure) => self.fail(step, &failure),
+                }
+            }
+        }
+    }
+
+    fn tell_confirms(&mut self, step: &mut Step<'_>, is_late: bool) {
+        let mut are_held_up = false;
+        for number in std::mem::take(&mut self.connection.publishers.touched) {
+            if let Some(channel) = self.channels.get_mut(&number) {
+                are_held_up |= channel.tell_confirms(&mut self.connection, step, is_late);
+            }
+        }
+        if are_held_up && self.late_confirms_at.is_none() {
+            self.late_confirms_at = Some(step.now + limits::CONFIRM_PATIENCE);
+        }
+    }
+
+    /// Gives credit to consumers whose messages the socket takes.
+    fn grant(&mut self, step: &mut Step<'_>) {
+        let ConnectionState { client, requests, consumers, .. } = &mut self.connection;
+        if !consumers.wants_credit() || step.out.bytes.len() > limits::OUTBOUND_BYTES_LOW {
+            return;
+        }
+        let (session, peer) = (client.session, client.peer);
+        let (settles, out) = (&mut requests.settles, &mut step.out.requests);
+        let channels = &mut self.channels;
+        let room = |at| Some(find(channels, at)?.room(peer));
+        consumers.grant(room, |source, credit| {
+            if !settles.add_credit(source, credit) {
+                out.push(Request::Credit {
+                    group: source.group,
+                    queue: source.queue,
+                    consumer: ConsumerId { session, number: source.consumer },
+                    add: credit,
+                });
+            }
+        });
+    }
+
+    /// The connections of a deleted vhost are closed.
+    fn look_at_vhost(&mut self, step: &mut Step<'_>) {
+        let version = step.catalog().version();
+        if !self.is_running() || self.catalog_seen == version {
+            return;
+        }
+        self.catalog_seen = version;
+        let vhost = &self.connection.client.vhost;
+        if step.catalog().vhost(vhost).is_none() {
+            let reason = format!("vhost '{vhost}' is deleted");
+            self.close_forced(step, &reason);
+        }
+    }
+
+    pub(super) fn time_passed(&mut self, step: &mut Step<'_>) {
+        let now = step.now;
+        match self.phase {
+            Phase::Leaving { until } | Phase::Closing { until } | Phase::Silent { until } => {
+                if now >= until {
+                    self.over(step);
+                }
+            }
+            Phase::Header | Phase::Start | Phase::Verifying(_) | Phase::Tune | Phase::Open => {
+                if now >= self.handshake_until {
+                    self.connection.counts.handshake_late += 1;
+                    if let Phase::Verifying(login) = &self.phase {
+                        step.out.notice = Some(Notice::Unjudged { user: login.user().to_owned() });
+                    }
+                    self.over(step);
+                }
+            }
+            Phase::Running => self.time_passed_running(step),
+            Phase::Over => {}
+        }
+    }
+
+    fn time_passed_running(&mut self, step: &mut Step<'_>) {
+        let now = step.now;
+        if self.late_confirms_at.is_some_and(|at| now >= at) {
+            self.late_confirms_at = None;
+            self.connection.publishers.touched = self.channels.keys().copied().collect();
+            self.tell_confirms(step, true);
+        }
+        if self.connection.ack_timeout.look_at.is_some_and(|at| now >= at) {
+            self.look_at_unacked(step);
+        }
+        let client = &self.connection.client;
+        if self.heartbeat.dead_at().is_some_and(|at| now >= at) {
+            tracing::info!(peer = %client.peer, "no heartbeat from an AMQP client");
+            self.end(step);
+            self.over(step);
+        } else if self.heartbeat.next().is_some_and(|at| now >= at) {
+            client.encoder(step).heartbeat();
+        }
+    }
+
+    /// Closes the channels that hold a message for too long.
+    fn look_at_unacked(&mut self, step: &mut Step<'_>) {
+        let connection = &mut self.connection;
+        connection.ack_timeout.begin_look();
+        let now = step.now.saturating_duration_since(connection.client.since.at);
+        for channel in self.channels.values_mut() {
+            let config = &connection.client.config;
+            match channel.look_at_unacked(now, config, step.catalog()) {
+                Some(Some(exceeded)) => time_out(channel, connection, step, exceeded),
+                Some(None) => connection.ack_timeout.holds_unacked = true,
+                None => {}
+            }
+        }
+    }
+}
+
+/// A channel holds a message for longer than it may.
+fn time_out(
+    channel: &mut Channel,
+    connection: &mut ConnectionState,
+    step: &mut Step<'_>,
+    timeout: Duration,
+) {
+    let (number, ms) = (channel.at.number, timeout.as_millis());
+    tracing::warn!(
+        peer = %connection.client.peer,
+        user = %connection.client.user,
+        channel = number,
+        timeout_ms = %ms,
+        "a delivery was not acknowledged in time: closing the channel"
+    );
+    connection.counts.consumer_timeouts += 1;
+    let text = format!(
+        "delivery acknowledgement on channel {number} timed out. Timeout value used: {ms} ms. \
+         This timeout value can be configured, see consumers doc guide to learn more"
+    );
+    let failure = Failure::channel(ReplyCode::PreconditionFailed, text);
+    channel.fail(connection, step, &failure, failure.ids);
+}
