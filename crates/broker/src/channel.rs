@@ -39,7 +39,7 @@ use self::caller::{Parts, split};
 use self::consume::Shared;
 use self::deliver::Deliveries;
 use self::direct_reply_to::Replies;
-use self::publish::Publishing;
+use self::publish::{Mode, Publishing};
 use self::topology::{Topology, bindings, exchanges};
 use self::waiting::{Pending, Work};
 use crate::capacity::Candidate;
@@ -423,6 +423,11 @@ impl Channel {
         let (mut caller, _) = split(connection, self.at, step);
         let caller = &mut caller;
         self.publishing.tell_confirms(caller, is_open, is_late)
+    }
+
+    /// How its publishes are answered, and what it was sent.
+    pub(crate) fn look_inside(&self) -> (&Mode, &Deliveries) {
+        (&self.publishing.mode, &self.deliveries)
     }
 
     /// What this channel's consumers may still be given.

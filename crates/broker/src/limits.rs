@@ -51,6 +51,12 @@ pub const HEARTBEAT_SECONDS: u16 = 60;
 /// Consumers of one channel.
 pub const CONSUMERS_PER_CHANNEL_MAX: usize = 100_000;
 
+/// Channels of one connection that are described.
+pub const DESCRIBED_CHANNELS_MAX: usize = 256;
+
+/// Consumers of one channel that are described.
+pub const DESCRIBED_CONSUMERS_MAX: usize = 100;
+
 /// Bytes of one message's body: what a server may be set to at most.
 pub const MESSAGE_BYTES_CAP: u64 = 128 * 1024 * 1024;
 

@@ -12,6 +12,7 @@
 mod answers;
 pub(crate) mod boundary;
 mod closing;
+pub mod describe;
 mod opening;
 mod step_end;
 

@@ -63,7 +63,7 @@ impl Channel {
         step: &mut Step<'_>,
     ) -> Option<Pending> {
         let at = self.at;
-        let mut unanswered = self.deliveries.consumers();
+        let mut unanswered = self.deliveries.consumer_count();
         self.wind_up(connection, step, |_| Waiting::Channel(at));
         connection.requests.flush_appends(&mut step.out.requests);
         if connection.requests.has_unlogged(Groups::All) {

@@ -155,6 +155,11 @@ impl Confirms {
         }
     }
 
+    /// Publishes that the client was not told of.
+    pub(crate) fn unconfirmed(&self) -> u64 {
+        self.next_seq - 1 - self.told
+    }
+
     /// Publishes that the client was told of.
     pub(crate) fn told(&self) -> u64 {
         self.told

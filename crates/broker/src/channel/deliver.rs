@@ -248,7 +248,17 @@ impl Deliveries {
     }
 
     /// Consumers of the channel.
-    pub(crate) fn consumers(&self) -> usize {
+    pub(crate) fn consumer_count(&self) -> usize {
         self.tags.len()
+    }
+
+    /// The session's numbers for them, in the order of their tags.
+    pub(crate) fn consumers(&self) -> impl Iterator<Item = u64> {
+        self.tags.values().copied()
+    }
+
+    /// For each of the next consumers, and for all together.
+    pub(crate) fn prefetch(&self) -> (u32, u32) {
+        (self.prefetch, self.prefetch_global)
     }
 }

@@ -93,6 +93,11 @@ impl Tx {
         Ok(())
     }
 
+    /// Runs of deliveries that were settled since the last commit or rollback.
+    pub(crate) fn settles(&self) -> usize {
+        self.settled.len()
+    }
+
     /// Forgets what was gathered: its acks are undone, what they were for is out again.
     pub(crate) fn roll_back(self, unacked: &mut Unacked, unfinished: &mut Unfinished) {
         unfinished.tx_bytes -= self.bytes;

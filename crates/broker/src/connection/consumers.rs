@@ -41,6 +41,11 @@ impl Consumer {
         std::str::from_utf8(text).expect("a tag was decoded as text")
     }
 
+    /// Messages it may hold; 0 is no limit.
+    pub(crate) fn limit(&self) -> u32 {
+        self.limit
+    }
+
     /// How much more its queue may send now, `room` being what its channel has left.
     fn wanted(&self, room: u32) -> u32 {
         let window = match self.message_bytes {
