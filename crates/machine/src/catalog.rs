@@ -423,7 +423,7 @@ impl Catalog {
         self.departed.iter().find(|departed| departed.id == queue.base())
     }
 
-    /// Of a queue or of one of its lanes.
+    /// Of a queue or of one of its priority levels.
     pub fn queue_by_id(&self, queue: QueueId) -> Option<&Queue> {
         let (vhost, name) = self.queue_names.get(&queue.base())?;
         self.queue(vhost, name)

@@ -149,7 +149,7 @@ pub enum Command<'a> {
         queues: QueueIds<'a>,
         key: u128,
     },
-    /// Messages of this lane below `to` may have been given to clients, the others were not. In the
+    /// Messages of this level below `to` may have been given to clients, the others were not. In the
     /// parcel that creates a queue it says that this is kept from here on.
     MarkDelivered {
         queue: QueueId,

@@ -30,24 +30,24 @@ const LOCAL: u32 = 1 << 31;
 
 /// A queue, for ever: the catalog counts them and never uses a number twice.
 ///
-/// The top byte names a lane of it. A queue with priorities has one lane for each; for messages a lane
-/// is a queue of its own, with sequence numbers, bytes and books of its own. Every other queue has lane
-/// 0 alone, and its id is that of the lane.
+/// The top byte names a priority level of it. A queue with priorities has one level for each; for messages
+/// a level is a queue of its own, with sequence numbers, bytes and books of its own. Every other queue has
+/// level 0 alone, and its id is that of the level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QueueId(pub u64);
 
 impl QueueId {
-    /// The lane of this queue that messages of a priority are in.
+    /// The level of this queue that messages of a priority are in.
     pub fn lane(self, priority: u8) -> Self {
         Self(self.base().0 | u64::from(priority) << LANE_SHIFT)
     }
 
-    /// The queue that this is a lane of.
+    /// The queue that this is a level of.
     pub fn base(self) -> Self {
         Self(self.0 & !(u64::MAX << LANE_SHIFT))
     }
 
-    /// Which lane of its queue this is.
+    /// Which level of its queue this is.
     pub fn priority(self) -> u8 {
         (self.0 >> LANE_SHIFT) as u8
     }

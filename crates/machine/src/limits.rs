@@ -76,11 +76,11 @@ pub const QUEUES_PER_ENQUEUE_MAX: usize = u16::MAX as usize;
 pub const FOREIGN_COMMANDS_MAX: u32 = 8;
 /// Ranges of settled messages put into one batch.
 pub const SETTLED_RANGES_PER_BATCH_MAX: usize = 16 * 1024;
-/// Dead messages of one lane that are out with the dead-letter worker at a time.
+/// Dead messages of one priority level that are out with the dead-letter worker at a time.
 pub const LEAVING_OUT_MAX: u64 = 4_096;
 /// Dead messages in one run that the dead-letter worker is given.
 pub const LEAVING_RUN_MAX: u32 = 256;
-/// Runs that expire, and messages that fall due, in one lane in one step; more come in the next.
+/// Runs that expire, and messages that fall due, in one level in one step; more come in the next.
 pub const TIMED_RUNS_MAX: usize = 4_096;
 /// How long room is kept for messages that were admitted and do not come, ms.
 pub const ADMITTED_MS_MAX: u64 = 10_000;

@@ -9,8 +9,8 @@
 //! log yet. A settled message leaves the leader's books at once and the replicated ones when its
 //! `Settle` is applied.
 //!
-//! Sequence numbers count from 1 per lane and are never used twice. A message keeps its number
-//! wherever it goes, so a requeued one is back in its place by being ready again. A queue has one lane,
+//! Sequence numbers count from 1 per level and are never used twice. A message keeps its number
+//! wherever it goes, so a requeued one is back in its place by being ready again. A queue has one level,
 //! or one for each priority.
 //!
 //! Time is the entries': when a message expires or is due follows from the time of the entry that
@@ -19,18 +19,12 @@
 
 mod check;
 pub(crate) mod consumers;
-mod delayed;
-mod delivered;
-pub(crate) mod lane;
-pub(crate) mod lane_ready;
-mod leaving;
+mod dedup;
+pub(crate) mod level;
 mod machine;
-mod marks;
-pub(crate) mod ready;
+pub(crate) mod reader;
 mod reconcile;
 mod served;
-pub(crate) mod unsettled;
-mod window;
 
 use std::ops::Range;
 
@@ -44,8 +38,8 @@ use crate::ids::{ConsumerId, QueueId};
 use crate::ranges::Ranges;
 use crate::settings::{Features, QueueSettings};
 use consumers::Consumers;
-use lane::{Context, Lane};
-use window::KeyWindow;
+use dedup::KeyWindow;
+use level::{Context, Level};
 
 /// What follows from a command or call, in order, for whoever runs the machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -138,9 +132,9 @@ struct Queue {
     // Replicated.
     settings: QueueSettings,
     /// Of priority 0: the only one of most queues.
-    main: Lane,
+    main: Level,
     /// Of priorities from 1 on.
-    lanes: Vec<Lane>,
+    levels: Vec<Level>,
     /// Which keys came lately, where that counts.
     window: Option<Box<KeyWindow>>,
     /// It was deleted, and has only dead messages still, which are to be stored elsewhere.
@@ -175,8 +169,8 @@ impl Queue {
         let has_window = features.is_some_and(|features| features.dedup.is_some());
         Self {
             id,
-            main: Lane::new(id),
-            lanes: (1..=max_priority).map(|priority| Lane::new(id.lane(priority))).collect(),
+            main: Level::new(id),
+            levels: (1..=max_priority).map(|priority| Level::new(id.lane(priority))).collect(),
             window: has_window.then(Box::default),
             is_gone: false,
             consumers: Consumers::new(is_single),
@@ -194,50 +188,50 @@ impl Queue {
         self.settings.features.as_deref()
     }
 
-    fn lane(&self, priority: u8) -> Option<&Lane> {
+    fn level(&self, priority: u8) -> Option<&Level> {
         match usize::from(priority).checked_sub(1) {
             None => Some(&self.main),
-            Some(place) => self.lanes.get(place),
+            Some(place) => self.levels.get(place),
         }
     }
 
     #[inline]
-    fn lane_mut(&mut self, priority: u8) -> Option<&mut Lane> {
+    fn level_mut(&mut self, priority: u8) -> Option<&mut Level> {
         match usize::from(priority).checked_sub(1) {
             None => Some(&mut self.main),
-            Some(place) => self.lanes.get_mut(place),
+            Some(place) => self.levels.get_mut(place),
         }
     }
 
     /// From the highest priority down.
-    fn lanes(&self) -> impl Iterator<Item = &Lane> {
-        self.lanes.iter().rev().chain([&self.main])
+    fn levels(&self) -> impl Iterator<Item = &Level> {
+        self.levels.iter().rev().chain([&self.main])
     }
 
-    fn lanes_mut(&mut self) -> impl Iterator<Item = &mut Lane> {
-        self.lanes.iter_mut().rev().chain([&mut self.main])
+    fn levels_mut(&mut self) -> impl Iterator<Item = &mut Level> {
+        self.levels.iter_mut().rev().chain([&mut self.main])
     }
 
     /// Ends the runs that are being gathered: their messages are in the queue now.
     fn end_runs(&mut self, time_ms: u64, is_leading: bool, effects: &mut Vec<Effect>) {
         let cx = Context { features: self.settings.features.as_deref(), time_ms, is_leading };
-        for lane in self.lanes.iter_mut() {
-            lane.end_run(cx, effects);
+        for level in self.levels.iter_mut() {
+            level.end_run(cx, effects);
         }
         self.main.end_run(cx, effects);
     }
 
     /// A mark from the log. The first comes before any message does.
-    fn mark_delivered(&mut self, lane: u8, to: u64) {
+    fn mark_delivered(&mut self, level: u8, to: u64) {
         let has_room = |features: &Features| {
             features.max_length.is_none() && features.max_length_bytes.is_none()
         };
-        let is_new = self.lanes().all(|lane| lane.next_seq == 1 && lane.run.is_none());
+        let is_new = self.levels().all(|level| level.next_seq == 1 && level.run.is_none());
         if is_new && self.features().is_none_or(has_room) {
-            self.lanes_mut().for_each(|lane| lane.delivered.track());
+            self.levels_mut().for_each(|level| level.delivered.track());
         }
-        if let Some(lane) = self.lane_mut(lane) {
-            lane.delivered.advance(to);
+        if let Some(level) = self.level_mut(level) {
+            level.delivered.advance(to);
         }
     }
 
@@ -245,29 +239,29 @@ impl Queue {
     fn look_ahead(&mut self, now_ms: u64) {
         let consumers = &mut self.consumers;
         let has_consumers = consumers.attached() > 0;
-        for lane in self.lanes.iter_mut().chain([&mut self.main]) {
-            let front = lane.ready.waiting().first().unwrap_or(lane.next_seq);
+        for level in self.levels.iter_mut().chain([&mut self.main]) {
+            let front = level.ready.waiting().first().unwrap_or(level.next_seq);
             let credit = || consumers.free_credit();
-            lane.delivered.look_ahead(front, has_consumers, credit, now_ms);
+            level.delivered.look_ahead(front, has_consumers, credit, now_ms);
         }
     }
 
     /// Whether a message waits for its mark, which is not on its way to the log yet.
     fn is_held_up(&self) -> bool {
-        self.lanes().any(|lane| lane.delivered.is_held_up() && lane.delivered.has_wanted())
+        self.levels().any(|level| level.delivered.is_held_up() && level.delivered.has_wanted())
     }
 
     /// A settle from the log.
     fn apply_settle(
         &mut self,
-        lane: u8,
+        level: u8,
         outcome: Outcome,
         ranges: &Ranges,
         (time_ms, is_leading): (u64, bool),
         effects: &mut Vec<Effect>,
     ) {
         let taken = match outcome {
-            Outcome::Requeue | Outcome::Returned if is_leading => self.taken_of(lane, ranges),
+            Outcome::Requeue | Outcome::Returned if is_leading => self.taken_of(level, ranges),
             Outcome::Done
             | Outcome::Rejected
             | Outcome::Purged
@@ -281,16 +275,16 @@ impl Queue {
         };
         let features = self.settings.features.as_deref();
         let cx = Context { features, time_ms, is_leading };
-        let lane = match usize::from(lane).checked_sub(1) {
+        let level = match usize::from(level).checked_sub(1) {
             None => Some(&mut self.main),
-            Some(place) => self.lanes.get_mut(place),
+            Some(place) => self.levels.get_mut(place),
         };
-        let Some(lane) = lane else { return };
-        lane.end_run(cx, effects);
+        let Some(level) = level else { return };
+        level.end_run(cx, effects);
         match outcome {
             Outcome::Undelivered => {}
             Outcome::Requeue | Outcome::Returned => {
-                lane.come_back(outcome, ranges, &taken, cx);
+                level.come_back(outcome, ranges, &taken, cx);
                 for (consumer, credit) in self.owed.drain(..) {
                     self.consumers.add_credit(consumer, credit);
                 }
@@ -301,16 +295,16 @@ impl Queue {
             | Outcome::Expired
             | Outcome::Overflowed
             | Outcome::Exhausted
-            | Outcome::DeadLettered => lane.apply_settle(outcome, ranges, cx, effects),
+            | Outcome::DeadLettered => level.apply_settle(outcome, ranges, cx, effects),
         }
     }
 
     /// What of `ranges` somebody holds, or settled again: an earlier leader may have been told that it comes
     /// back, and could not log it.
-    fn taken_of(&self, lane: u8, ranges: &Ranges) -> Ranges {
-        let mut taken = self.consumers.held_of(lane, ranges);
-        if let Some(lane) = self.lane(lane) {
-            lane.gathered.add_within(ranges, &mut taken);
+    fn taken_of(&self, level: u8, ranges: &Ranges) -> Ranges {
+        let mut taken = self.consumers.held_of(level, ranges);
+        if let Some(level) = self.level(level) {
+            level.gathered.add_within(ranges, &mut taken);
         }
         taken
     }
@@ -336,8 +330,8 @@ impl Queue {
 
     /// Whether dead messages are to be stored elsewhere still.
     fn has_leaving(&self) -> bool {
-        let mut extras = self.lanes().filter_map(|lane| lane.extras.as_ref());
-        extras.any(|extras| !extras.leaving.is_empty())
+        let mut attributes = self.levels().filter_map(|level| level.attributes.as_ref());
+        attributes.any(|attributes| !attributes.leaving.is_empty())
     }
 
     /// It was deleted: nothing is left but its dead messages.
@@ -346,40 +340,40 @@ impl Queue {
         self.window = None;
         self.consumers = Consumers::new(false);
         self.owed.clear();
-        self.lanes_mut().for_each(|lane| lane.bequeath(effects));
+        self.levels_mut().for_each(|level| level.bequeath(effects));
     }
 
     fn ready_len(&self) -> u64 {
-        self.lanes().map(|lane| lane.ready.len()).sum()
+        self.levels().map(|level| level.ready.len()).sum()
     }
 
     fn ready_bytes(&self) -> u64 {
-        self.lanes().fold(0, |sum, lane| sum.saturating_add(lane.ready_bytes()))
+        self.levels().fold(0, |sum, level| sum.saturating_add(level.ready_bytes()))
     }
 
     fn live_len(&self) -> u64 {
-        self.lanes().map(|lane| lane.live.len()).sum()
+        self.levels().map(|level| level.live.len()).sum()
     }
 
     fn has_settles(&self) -> bool {
-        self.lanes().any(|lane| !lane.gathered.is_empty() || lane.delivered.has_wanted())
+        self.levels().any(|level| !level.gathered.is_empty() || level.delivered.has_wanted())
     }
 
-    /// The books of all lanes.
+    /// The books of all levels.
     fn counters(&self) -> Counters {
         let mut all = self.main.counters;
-        self.lanes.iter().for_each(|lane| all.add(&lane.counters));
+        self.levels.iter().for_each(|level| all.add(&level.counters));
         all
     }
 
     fn status(&self) -> QueueStatus {
-        let extras = || self.lanes().filter_map(|lane| lane.extras.as_ref());
+        let attributes = || self.levels().filter_map(|level| level.attributes.as_ref());
         QueueStatus {
             ready: self.ready_len(),
             unsettled: self.consumers.held_count(),
             consumers: self.consumers.attached(),
-            delayed: extras().map(|extras| extras.delayed.waiting()).sum(),
-            leaving: extras().map(|extras| extras.leaving.len()).sum(),
+            delayed: attributes().map(|attributes| attributes.delayed.waiting()).sum(),
+            leaving: attributes().map(|attributes| attributes.leaving.len()).sum(),
             counters: self.counters(),
         }
     }
@@ -392,7 +386,7 @@ impl Queue {
             window.encode(out);
         }
         self.main.encode(out);
-        self.lanes.iter().for_each(|lane| lane.encode(out));
+        self.levels.iter().for_each(|level| level.encode(out));
     }
 
     /// As a snapshot of this version has it: 3 knows features, 4 what was delivered.
@@ -409,9 +403,9 @@ impl Queue {
         if let Some(window) = &mut queue.window {
             **window = KeyWindow::read(reader)?;
         }
-        queue.main = Lane::read(id, reader, version)?;
-        for lane in &mut queue.lanes {
-            *lane = Lane::read(lane.id, reader, version)?;
+        queue.main = Level::read(id, reader, version)?;
+        for level in &mut queue.levels {
+            *level = Level::read(level.id, reader, version)?;
         }
         Ok(queue)
     }

@@ -33,7 +33,7 @@ pub struct Features {
     pub overflow: Overflow,
     /// Whether what is rejected, expires or overflows is handed to the dead-letter worker; else it is dropped.
     pub dead_letters: bool,
-    /// Highest priority: the queue has a lane for each from 0 on.
+    /// Highest priority: the queue has a level for each from 0 on.
     pub max_priority: u8,
     /// One consumer at a time is served; the next when it is gone.
     pub single_active: bool,

@@ -87,7 +87,7 @@ impl Batch {
         });
     }
 
-    /// Messages of the lane below `to` may have been given to clients, the others were not. With 1
+    /// Messages of the level below `to` may have been given to clients, the others were not. With 1
     /// behind `create_queue`: this is to be kept for the queue.
     pub fn mark_delivered(&mut self, queue: QueueId, to: u64) {
         self.with(MARK_DELIVERED, |out| {

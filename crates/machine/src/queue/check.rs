@@ -1,31 +1,31 @@
 //! What must be true of a queue between calls. For tests: it looks at every message.
 
 use super::Queue;
-use super::lane::Lane;
+use super::level::Level;
 use crate::command::Outcome;
 use crate::ranges::Ranges;
 
 impl Queue {
     /// On the leader each live message is in one place: nobody forgot it, nobody has it twice.
     pub(super) fn check(&self) {
-        for lane in self.lanes() {
-            let held = self.consumers.held_of(lane.id.priority(), &lane.live);
-            lane.check(&held);
+        for level in self.levels() {
+            let held = self.consumers.held_of(level.id.priority(), &level.live);
+            level.check(&held);
         }
     }
 }
 
-impl Lane {
+impl Level {
     fn check(&self, held: &Ranges) {
         let mut gathered = self.gathered.clone();
         let mut places = vec![("ready", self.ready.waiting().clone()), ("held", held.clone())];
         let mut leaving = Ranges::new();
-        if let Some(extras) = &self.extras {
-            leaving = extras.leaving.union().expect("a message is dead once");
+        if let Some(attributes) = &self.attributes {
+            leaving = attributes.leaving.union().expect("a message is dead once");
             places.push(("leaving", leaving.clone()));
-            places.push(("delayed", extras.delayed.not_due()));
-            let bytes = extras.bytes_of(self.ready.waiting());
-            assert_eq!(extras.ready_bytes, bytes, "bytes of what is ready in {:?}", self.id);
+            places.push(("delayed", attributes.delayed.not_due()));
+            let bytes = attributes.bytes_of(self.ready.waiting());
+            assert_eq!(attributes.ready_bytes, bytes, "bytes of what is ready in {:?}", self.id);
         }
         for outcome in (1..).map_while(Outcome::from_number) {
             // What is stored elsewhere is leaving until that is logged.

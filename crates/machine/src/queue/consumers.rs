@@ -47,39 +47,39 @@ pub(crate) struct Holder {
     place: Option<Place>,
 }
 
-/// The messages that somebody holds, by the lane they are in.
+/// The messages that somebody holds, by the level they are in.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Held {
     main: Ranges,
-    /// Of lanes from 1 on, as far as there were any.
-    lanes: Vec<Ranges>,
+    /// Of levels from 1 on, as far as there were any.
+    levels: Vec<Ranges>,
 }
 
 impl Held {
-    pub(crate) fn of(&mut self, lane: u8) -> &mut Ranges {
-        let Some(place) = usize::from(lane).checked_sub(1) else { return &mut self.main };
-        if self.lanes.len() <= place {
-            self.lanes.resize_with(place + 1, Ranges::new);
+    pub(crate) fn of(&mut self, level: u8) -> &mut Ranges {
+        let Some(place) = usize::from(level).checked_sub(1) else { return &mut self.main };
+        if self.levels.len() <= place {
+            self.levels.resize_with(place + 1, Ranges::new);
         }
-        &mut self.lanes[place]
+        &mut self.levels[place]
     }
 
-    /// By lane.
+    /// By level.
     pub(crate) fn all(&self) -> impl Iterator<Item = (u8, &Ranges)> {
-        (0..=u8::MAX).zip(std::iter::once(&self.main).chain(&self.lanes))
+        (0..=u8::MAX).zip(std::iter::once(&self.main).chain(&self.levels))
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.main.is_empty() && self.lanes.iter().all(Ranges::is_empty)
+        self.main.is_empty() && self.levels.iter().all(Ranges::is_empty)
     }
 
     fn len(&self) -> u64 {
-        self.main.len() + self.lanes.iter().map(Ranges::len).sum::<u64>()
+        self.main.len() + self.levels.iter().map(Ranges::len).sum::<u64>()
     }
 
     fn insert_all(&mut self, other: &Self) {
-        for (lane, held) in other.all() {
-            self.of(lane).insert_all(held);
+        for (level, held) in other.all() {
+            self.of(level).insert_all(held);
         }
     }
 }
@@ -171,22 +171,22 @@ impl Consumers {
     }
 
     /// A single message for somebody who need not be attached.
-    pub(crate) fn hold(&mut self, consumer: ConsumerId, lane: u8, seq: u64) {
+    pub(crate) fn hold(&mut self, consumer: ConsumerId, level: u8, seq: u64) {
         let holder = self.holders.entry(consumer).or_default();
-        self.held_count += holder.held.of(lane).insert(seq..seq + 1);
+        self.held_count += holder.held.of(level).insert(seq..seq + 1);
     }
 
     /// Messages that somebody, who need not be attached, says it has.
-    pub(crate) fn hold_all(&mut self, consumer: ConsumerId, lane: u8, seqs: &Ranges) {
+    pub(crate) fn hold_all(&mut self, consumer: ConsumerId, level: u8, seqs: &Ranges) {
         let holder = self.holders.entry(consumer).or_default();
-        self.held_count += holder.held.of(lane).insert_all(seqs);
+        self.held_count += holder.held.of(level).insert_all(seqs);
     }
 
     /// What of `ranges` somebody holds.
-    pub(crate) fn held_of(&self, lane: u8, ranges: &Ranges) -> Ranges {
+    pub(crate) fn held_of(&self, level: u8, ranges: &Ranges) -> Ranges {
         let mut found = Ranges::new();
         for holder in self.holders.values() {
-            for (_, held) in holder.held.all().filter(|(of, _)| *of == lane) {
+            for (_, held) in holder.held.all().filter(|(of, _)| *of == level) {
                 found.insert_all(&held.intersect(ranges));
             }
         }
@@ -197,12 +197,12 @@ impl Consumers {
     pub(crate) fn release(
         &mut self,
         consumer: ConsumerId,
-        lane: u8,
+        level: u8,
         ranges: &Ranges,
         into: &mut Ranges,
     ) -> u64 {
         let Some(holder) = self.holders.get_mut(&consumer) else { return 0 };
-        let held = holder.held.of(lane);
+        let held = holder.held.of(level);
         let count = ranges.ranges().map(|range| held.take(range, into)).sum();
         self.held_count -= count;
         count

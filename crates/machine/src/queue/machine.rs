@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub use attachments::Attached;
 
-use super::lane::{Context, Run};
+use super::level::{Context, Run};
 use super::{ConsumerSpec, Counters, Effect, Queue, QueueStatus};
 use crate::command::{Command, ENQUEUE, Enqueue, EntryReader, RawCommand};
 use crate::encoding::Corrupt;
@@ -177,7 +177,7 @@ impl QueueMachine {
     ) {
         let (time_ms, is_leading) = (self.time_ms, self.is_leading);
         let Some(queue) = &mut self.slots[place] else { return };
-        if queue.lane(id.priority()).is_none() || queue.is_gone {
+        if queue.level(id.priority()).is_none() || queue.is_gone {
             self.ignored = self.ignored.wrapping_add(1);
             return;
         }
@@ -192,20 +192,20 @@ impl QueueMachine {
         }
         let features = queue.settings.features.as_deref();
         let cx = Context { features, time_ms, is_leading };
-        let lane = match usize::from(id.priority()).checked_sub(1) {
+        let level = match usize::from(id.priority()).checked_sub(1) {
             None => &mut queue.main,
-            Some(place) => &mut queue.lanes[place],
+            Some(place) => &mut queue.levels[place],
         };
         let message_bytes = (message.head.len() + message.body.len()) as u64;
         let is_taken =
-            lane.run.as_mut().is_some_and(|run| run.take(number, message_bytes, raw.span.end));
+            level.run.as_mut().is_some_and(|run| run.take(number, message_bytes, raw.span.end));
         if !is_taken {
-            lane.end_run(cx, effects);
+            level.end_run(cx, effects);
             self.touched.push(place);
-            lane.run = Some(Run { count: 1, message_bytes, span: raw.span.clone(), last: number });
+            level.run = Some(Run { count: 1, message_bytes, span: raw.span.clone(), last: number });
         }
         if features.is_some() || !message.attributes.is_none() {
-            lane.mark(&message.attributes, message.body.len(), cx);
+            level.mark(&message.attributes, message.body.len(), cx);
             if is_leading {
                 queue.has_come(message.body.len());
             }
@@ -241,14 +241,14 @@ impl QueueMachine {
                 let (time_ms, is_leading) = (self.time_ms, self.is_leading);
                 let mut last = None;
                 for id in queues.iter() {
-                    // Lanes of one queue stand together, and one is enough to name it.
+                    // Levels of one queue stand together, and one is enough to name it.
                     if last.replace(id.base()) == Some(id.base()) {
                         continue;
                     }
                     if let Some(queue) = self.queue_mut(id) {
                         // What it names may have come by the same entry.
                         queue.end_runs(time_ms, is_leading, effects);
-                        queue.lanes_mut().for_each(|lane| lane.cancel(key, time_ms, effects));
+                        queue.levels_mut().for_each(|level| level.cancel(key, time_ms, effects));
                     }
                 }
             }
@@ -327,7 +327,7 @@ impl QueueMachine {
         let mut counters = queue.counters();
         counters.dropped += queue.live_len();
         self.retired.add(&counters);
-        effects.extend(queue.lanes().map(|lane| Effect::Dropped { queue: lane.id }));
+        effects.extend(queue.levels().map(|level| Effect::Dropped { queue: level.id }));
     }
 
     /// Runs end with their entry; then what is ready goes out.
@@ -367,19 +367,19 @@ impl QueueMachine {
         self.queue(queue).filter(|queue| !queue.is_gone).map(Queue::status)
     }
 
-    /// Which messages are in the queue, or in a lane of it, wherever they are.
+    /// Which messages are in the queue, or in a level of it, wherever they are.
     pub fn live(&self, queue: QueueId) -> Option<&Ranges> {
-        Some(&self.queue(queue)?.lane(queue.priority())?.live)
+        Some(&self.queue(queue)?.level(queue.priority())?.live)
     }
 
     /// Which messages wait for a consumer: leader only.
     pub fn ready(&self, queue: QueueId) -> Option<&Ranges> {
-        Some(self.queue(queue)?.lane(queue.priority())?.ready.waiting())
+        Some(self.queue(queue)?.level(queue.priority())?.ready.waiting())
     }
 
     /// The number that the next message of the queue gets.
     pub fn next_seq(&self, queue: QueueId) -> Option<u64> {
-        Some(self.queue(queue)?.lane(queue.priority())?.next_seq)
+        Some(self.queue(queue)?.level(queue.priority())?.next_seq)
     }
 
     pub fn settings(&self, queue: QueueId) -> Option<&QueueSettings> {
@@ -399,12 +399,12 @@ impl QueueMachine {
         self.places.iter().filter(move |(_, place)| is_there(**place)).map(|(id, _)| *id)
     }
 
-    /// All lanes of all queues, by id.
+    /// All levels of all queues, by id.
     pub fn lanes(&self) -> impl Iterator<Item = QueueId> + '_ {
         let queues = self.places.values().filter_map(|place| self.slots[*place].as_ref());
-        let mut lanes: Vec<_> = queues.flat_map(|it| it.lanes().map(|lane| lane.id)).collect();
-        lanes.sort_unstable();
-        lanes.into_iter()
+        let mut levels: Vec<_> = queues.flat_map(|it| it.levels().map(|level| level.id)).collect();
+        levels.sort_unstable();
+        levels.into_iter()
     }
 
     /// The last parcel of an origin that was applied; 0: none of that boot.

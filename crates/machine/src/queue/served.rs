@@ -1,6 +1,6 @@
 //! A queue on the node that leads it: what goes out, what is thrown away, what falls due.
 
-use super::lane::Lane;
+use super::level::Level;
 use super::{Admitted, Effect, Queue};
 use crate::command::{Enqueue, Outcome};
 use crate::ids::ConsumerId;
@@ -13,13 +13,13 @@ impl Queue {
     pub(super) fn lead(&mut self, now_ms: u64) {
         self.follow();
         self.unused_since_ms = now_ms;
-        self.lanes_mut().for_each(|lane| lane.lead(now_ms));
+        self.levels_mut().for_each(|level| level.lead(now_ms));
     }
 
     pub(super) fn follow(&mut self) {
         let is_single = self.features().is_some_and(|features| features.single_active);
         self.consumers = super::Consumers::new(is_single);
-        self.lanes_mut().for_each(Lane::follow);
+        self.levels_mut().for_each(Level::follow);
         self.is_closing = false;
         self.has_lost = false;
         self.owed.clear();
@@ -39,7 +39,7 @@ impl Queue {
 
     /// Whether anything here has to do with time, limits or dead letters.
     pub(super) fn is_plain(&self) -> bool {
-        self.settings.features.is_none() && self.main.extras.is_none()
+        self.settings.features.is_none() && self.main.attributes.is_none()
     }
 
     /// Gives out what may be given out at `now_ms`.
@@ -47,7 +47,7 @@ impl Queue {
         if self.is_plain() {
             return dispatch(&mut self.main, &mut self.consumers, 0, effects);
         }
-        let due_ms = self.lanes_mut().filter_map(|lane| lane.release_due(now_ms)).min();
+        let due_ms = self.levels_mut().filter_map(|level| level.release_due(now_ms)).min();
         if let Some(due_ms) = due_ms {
             // Who waits gets what is due, also what may not wait after that; but nothing that had expired.
             self.dispatch(due_ms, effects);
@@ -57,14 +57,14 @@ impl Queue {
 
     fn dispatch(&mut self, before_ms: u64, effects: &mut Vec<Effect>) {
         let mut is_held_up = false;
-        for lane in self.lanes.iter_mut().rev().chain([&mut self.main]) {
+        for level in self.levels.iter_mut().rev().chain([&mut self.main]) {
             // A message that waits for the log is not overtaken by those of lower priority.
             if !is_held_up {
-                dispatch(lane, &mut self.consumers, before_ms, effects);
-                is_held_up = lane.is_held_up();
+                dispatch(level, &mut self.consumers, before_ms, effects);
+                is_held_up = level.is_held_up();
             }
-            lane.expire(before_ms);
-            lane.hand_out(effects);
+            level.expire(before_ms);
+            level.hand_out(effects);
         }
     }
 
@@ -75,7 +75,7 @@ impl Queue {
         }
         self.dispatch(time_ms, effects);
         // What may not wait and nobody took has expired; it does not take up room.
-        self.lanes_mut().for_each(|lane| lane.expire(time_ms.saturating_add(1)));
+        self.levels_mut().for_each(|level| level.expire(time_ms.saturating_add(1)));
         self.trim();
     }
 
@@ -88,9 +88,9 @@ impl Queue {
         let (max_length, max_bytes) = (features.max_length, features.max_length_bytes);
         if let Some(max) = max_length {
             let mut excess = self.ready_len().saturating_sub(max);
-            for lane in self.lanes_mut() {
+            for level in self.levels_mut() {
                 while excess > 0 {
-                    match lane.drop_front(excess, Outcome::Overflowed) {
+                    match level.drop_front(excess, Outcome::Overflowed) {
                         0 => break,
                         dropped => excess -= dropped,
                     }
@@ -99,53 +99,53 @@ impl Queue {
         }
         if let Some(max) = max_bytes {
             let mut bytes = self.ready_bytes();
-            for lane in self.lanes_mut() {
+            for level in self.levels_mut() {
                 while bytes > max {
-                    let before = lane.ready_bytes();
-                    if lane.drop_front(1, Outcome::Overflowed) == 0 {
+                    let before = level.ready_bytes();
+                    if level.drop_front(1, Outcome::Overflowed) == 0 {
                         break;
                     }
-                    bytes -= before - lane.ready_bytes();
+                    bytes -= before - level.ready_bytes();
                 }
             }
         }
     }
 
-    /// A consumer's outcome for what it holds of `ranges` in a lane.
+    /// A consumer's outcome for what it holds of `ranges` in a level.
     pub(super) fn settle(
         &mut self,
-        lane: u8,
+        level: u8,
         consumer: ConsumerId,
         ranges: &Ranges,
         outcome: Outcome,
     ) {
         if outcome == Outcome::DeadLettered {
             // Whoever says so: it is stored elsewhere.
-            if let Some(lane) = self.lane_mut(lane)
-                && let Some(extras) = &lane.extras
+            if let Some(level) = self.level_mut(level)
+                && let Some(attributes) = &level.attributes
             {
-                let stored = extras.leaving.within(ranges);
-                lane.gathered.of(outcome).insert_all(&stored);
+                let stored = attributes.leaving.within(ranges);
+                level.gathered.of(outcome).insert_all(&stored);
             }
             return;
         }
         let mut released = Ranges::new();
-        self.consumers.release(consumer, lane, ranges, &mut released);
-        self.let_go(lane, &released, outcome);
+        self.consumers.release(consumer, level, ranges, &mut released);
+        self.let_go(level, &released, outcome);
     }
 
     /// What becomes of messages that nobody holds any more.
-    pub(super) fn let_go(&mut self, lane: u8, released: &Ranges, outcome: Outcome) {
+    pub(super) fn let_go(&mut self, level: u8, released: &Ranges, outcome: Outcome) {
         let counts = self.features().is_some_and(|features| features.counts_returns);
-        let Some(lane) = self.lane_mut(lane).filter(|_| !released.is_empty()) else { return };
+        let Some(level) = self.level_mut(level).filter(|_| !released.is_empty()) else { return };
         let is_counted = counts && matches!(outcome, Outcome::Requeue | Outcome::Returned);
         if outcome.is_final() {
-            lane.ready.forget(released);
-            lane.gathered.of(outcome).insert_all(released);
+            level.ready.forget(released);
+            level.gathered.of(outcome).insert_all(released);
         } else if is_counted {
-            lane.gathered.of(outcome).insert_all(released);
+            level.gathered.of(outcome).insert_all(released);
         } else {
-            lane.give_back(released, outcome != Outcome::Undelivered);
+            level.give_back(released, outcome != Outcome::Undelivered);
         }
     }
 
@@ -229,7 +229,7 @@ impl Queue {
         if self.is_plain() {
             return None;
         }
-        let lanes = self.lanes().filter_map(Lane::next_due).min();
-        [lanes, self.unused_until_ms()].into_iter().flatten().min()
+        let levels = self.levels().filter_map(Level::next_due).min();
+        [levels, self.unused_until_ms()].into_iter().flatten().min()
     }
 }

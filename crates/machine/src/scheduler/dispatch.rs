@@ -8,23 +8,23 @@ use crate::command::Outcome;
 use crate::limits::{SINGLE_TURNS_PER_CONSUMER, TURN_MESSAGES_MAX};
 use crate::queue::Effect;
 use crate::queue::consumers::Consumers;
-use crate::queue::lane::Lane;
-use crate::queue::lane_ready::Popped;
+use crate::queue::level::Level;
+use crate::queue::reader::reading::Popped;
 
 /// Delivers until nothing is ready or nobody has credit. What expired before `before_ms` is thrown away
 /// as it comes to the front.
 pub(crate) fn dispatch(
-    lane: &mut Lane,
+    level: &mut Level,
     consumers: &mut Consumers,
     before_ms: u64,
     effects: &mut Vec<Effect>,
 ) {
-    while !lane.ready.is_empty() {
+    while !level.ready.is_empty() {
         let waiting = consumers.waiting();
         let Some(mut turn) = consumers.next_turn() else { return };
-        let max = turn_messages(lane.ready.len(), waiting, turn.is_alone(), turn.holder().credit);
+        let max = turn_messages(level.ready.len(), waiting, turn.is_alone(), turn.holder().credit);
         let Some(Popped { range, was_returned, returns }) =
-            lane.pop_fresh(u64::from(max), before_ms)
+            level.pop_fresh(u64::from(max), before_ms)
         else {
             return;
         };
@@ -33,15 +33,15 @@ pub(crate) fn dispatch(
         let no_ack = holder.spec.no_ack;
         holder.credit -= count;
         if no_ack {
-            lane.ready.forget_range(range.clone());
-            lane.gathered.insert(Outcome::Done, range.clone());
+            level.ready.forget_range(range.clone());
+            level.gathered.insert(Outcome::Done, range.clone());
         } else {
-            holder.held.of(lane.id.priority()).insert(range.clone());
+            holder.held.of(level.id.priority()).insert(range.clone());
         }
         let consumer = turn.consumer();
         turn.end(if no_ack { 0 } else { u64::from(count) });
         effects.push(Effect::Deliver {
-            queue: lane.id,
+            queue: level.id,
             consumer,
             first_seq: range.start,
             count,

@@ -10,7 +10,7 @@ use crate::settings::Overflow;
 pub struct Target {
     pub queue: QueueId,
     pub group: GroupId,
-    /// The queue has a lane for each priority up to this.
+    /// The queue has a level for each priority up to this.
     pub max_priority: u8,
     /// It refuses messages at a limit: its leader is asked first.
     pub is_guarded: bool,

@@ -88,9 +88,9 @@ impl QueueMachine {
         let (is_dispatching, now_ms) = (self.is_dispatching, self.now_ms);
         for (id, before) in touched {
             let Some(queue) = self.queue_mut(id) else { continue };
-            for (lane, held) in before.held.iter().flat_map(Held::all) {
-                if let Some(lane) = queue.lane_mut(lane) {
-                    lane.ready.flag_waiting(held);
+            for (level, held) in before.held.iter().flat_map(Held::all) {
+                if let Some(level) = queue.level_mut(level) {
+                    level.ready.flag_waiting(held);
                 }
             }
             if before.was_attached {
@@ -130,9 +130,9 @@ impl QueueMachine {
             let (held, was_attached) = queue.consumers.end_session(session);
             // It is in what they say of their credit.
             queue.owed.retain(|(consumer, _)| consumer.session != session);
-            for (lane, held) in held.all() {
-                if let Some(lane) = queue.lane_mut(lane) {
-                    lane.give_back(held, false);
+            for (level, held) in held.all() {
+                if let Some(level) = queue.level_mut(level) {
+                    level.give_back(held, false);
                 }
             }
             let before = touched.entry(id).or_default();
@@ -149,13 +149,13 @@ impl Queue {
             let owed = self.owed.iter().filter(|(by, _)| *by == consumer).map(|(_, credit)| credit);
             let credit = owed.fold(holder.credit, |sum, credit| sum.saturating_add(*credit));
             let spec = ConsumerSpec { credit, ..holder.spec };
-            let lanes = holder.held.all().filter(|(lane, held)| *lane == 0 || !held.is_empty());
-            lanes.map(move |(lane, held)| Attached {
-                queue: self.id.lane(lane),
+            let levels = holder.held.all().filter(|(level, held)| *level == 0 || !held.is_empty());
+            levels.map(move |(level, held)| Attached {
+                queue: self.id.lane(level),
                 consumer,
                 spec,
-                // It consumes from the queue, not from a lane of it.
-                is_attached: is_attached && lane == 0,
+                // It consumes from the queue, not from a level of it.
+                is_attached: is_attached && level == 0,
                 held: held.clone(),
             })
         })
@@ -166,8 +166,8 @@ impl Queue {
     fn rejoin(&mut self, attached: &Attached, effects: &mut Vec<Effect>) -> bool {
         let Attached { queue, consumer, spec, is_attached, ref held } = *attached;
         let mut taken = Ranges::new();
-        if let Some(lane) = self.lane_mut(queue.priority()) {
-            held.ranges().for_each(|range| lane.take_ready(range, &mut taken));
+        if let Some(level) = self.level_mut(queue.priority()) {
+            held.ranges().for_each(|range| level.take_ready(range, &mut taken));
         }
         self.consumers.hold_all(consumer, queue.priority(), &taken);
         if is_attached && self.consumers.attach(consumer, spec).is_err() {

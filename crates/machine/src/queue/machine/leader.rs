@@ -7,7 +7,7 @@ use super::QueueMachine;
 use crate::command::{Batch, Outcome};
 use crate::ids::{ConsumerId, QueueId, SessionId};
 use crate::limits::SETTLED_RANGES_PER_BATCH_MAX;
-use crate::queue::lane_ready::Popped;
+use crate::queue::reader::reading::Popped;
 use crate::queue::{AttachError, CloseError, ConsumerSpec, Effect, GetReply, Queue};
 use crate::ranges::Ranges;
 
@@ -141,32 +141,32 @@ impl QueueMachine {
         found.serve(now_ms, effects);
         let before_ms = now_ms.saturating_add(1);
         let (mut popped, mut is_held_up) = (None, false);
-        for lane in found.lanes_mut() {
-            popped = lane.pop_fresh(1, before_ms).map(|popped| (lane.id, popped));
+        for level in found.levels_mut() {
+            popped = level.pop_fresh(1, before_ms).map(|popped| (level.id, popped));
             if let Some((_, popped)) = &popped {
                 if no_ack {
-                    lane.ready.forget_range(popped.range.clone());
-                    lane.gathered.insert(Outcome::Done, popped.range.clone());
+                    level.ready.forget_range(popped.range.clone());
+                    level.gathered.insert(Outcome::Done, popped.range.clone());
                 }
-                lane.expire(before_ms);
+                level.expire(before_ms);
                 break;
             }
-            is_held_up = lane.is_held_up();
+            is_held_up = level.is_held_up();
             if is_held_up {
                 break;
             }
         }
-        let Some((lane, Popped { range, was_returned, returns })) = popped else {
+        let Some((level, Popped { range, was_returned, returns })) = popped else {
             self.look_after(queue);
             return if is_held_up { GetReply::NotYet } else { GetReply::Empty };
         };
         let first_seq = range.start;
         if !no_ack {
-            found.consumers.hold(consumer, lane.priority(), first_seq);
+            found.consumers.hold(consumer, level.priority(), first_seq);
         }
         let ready = found.ready_len();
         effects.push(Effect::Deliver {
-            queue: lane,
+            queue: level,
             consumer,
             first_seq,
             count: 1,
@@ -224,7 +224,7 @@ impl QueueMachine {
         let (is_dispatching, now_ms) = (self.is_dispatching, self.now_ms);
         let Some(found) = self.queue_mut(queue) else { return };
         let returning = |found: &Queue| {
-            found.lane(queue.priority()).map_or(0, |lane| lane.gathered.returning())
+            found.level(queue.priority()).map_or(0, |level| level.gathered.returning())
         };
         let before = returning(found);
         found.settle(queue.priority(), consumer, ranges, outcome);
@@ -276,12 +276,12 @@ impl QueueMachine {
                 self.unlogged.pop_first();
                 continue;
             };
-            for lane in queue.lanes_mut() {
-                if let Some(to) = lane.delivered.take_wanted() {
-                    batch.mark_delivered(lane.id, to);
+            for level in queue.levels_mut() {
+                if let Some(to) = level.delivered.take_wanted() {
+                    batch.mark_delivered(level.id, to);
                     taken = true;
                 }
-                let count = lane.gathered.drain(lane.id, left, batch);
+                let count = level.gathered.drain(level.id, left, batch);
                 taken |= count > 0;
                 left -= count;
             }
@@ -302,7 +302,7 @@ impl QueueMachine {
         self.unlogged
             .iter()
             .filter_map(|id| self.queue(*id))
-            .map(|queue| queue.lanes().map(|lane| lane.gathered.len()).sum::<u64>())
+            .map(|queue| queue.levels().map(|level| level.gathered.len()).sum::<u64>())
             .sum()
     }
 
@@ -322,8 +322,8 @@ impl QueueMachine {
             let Some(queue) = self.queue_mut(id) else { continue };
             let (held, was_attached) = queue.consumers.end_session(session);
             queue.owed.retain(|(consumer, _)| consumer.session != session);
-            for (lane, held) in held.all() {
-                queue.let_go(lane, held, Outcome::Returned);
+            for (level, held) in held.all() {
+                queue.let_go(level, held, Outcome::Returned);
             }
             if was_attached {
                 queue.touch(now_ms);
@@ -341,10 +341,10 @@ impl QueueMachine {
     pub fn purge(&mut self, queue: QueueId) -> Option<u64> {
         let found = self.queue_mut(queue)?;
         let mut count = 0;
-        for lane in found.lanes_mut() {
-            let all = lane.take_all_ready();
+        for level in found.levels_mut() {
+            let all = level.take_all_ready();
             if !all.is_empty() {
-                lane.gathered.of(Outcome::Purged).insert_all(&all);
+                level.gathered.of(Outcome::Purged).insert_all(&all);
             }
             count += all.len();
         }

@@ -44,10 +44,10 @@ impl QueueMachine {
             return;
         }
         for queue in self.slots.iter_mut().flatten() {
-            for lane in queue.lanes_mut() {
-                if let Some(extras) = &mut lane.extras {
-                    extras.leaving.lead();
-                    lane.hand_out(effects);
+            for level in queue.levels_mut() {
+                if let Some(attributes) = &mut level.attributes {
+                    attributes.leaving.lead();
+                    level.hand_out(effects);
                 }
             }
         }

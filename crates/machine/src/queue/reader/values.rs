@@ -12,17 +12,17 @@ use crate::ranges::Ranges;
 
 /// Sequence numbers to values. Most have none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Marks {
+pub(crate) struct Values {
     /// Start to end and value.
     runs: BTreeMap<u64, (u64, u64)>,
 }
 
-impl Marks {
+impl Values {
     pub(crate) fn is_empty(&self) -> bool {
         self.runs.is_empty()
     }
 
-    /// Marks a range, whatever it was marked with before.
+    /// Values a range, whatever it was marked with before.
     pub(crate) fn set(&mut self, range: Range<u64>, value: u64) {
         if range.start >= range.end {
             return;
@@ -135,13 +135,13 @@ impl Marks {
 mod tests {
     use super::*;
 
-    fn of(marks: &Marks, range: Range<u64>) -> Vec<(Range<u64>, Option<u64>)> {
+    fn of(marks: &Values, range: Range<u64>) -> Vec<(Range<u64>, Option<u64>)> {
         marks.parts(range).collect()
     }
 
     #[test]
     fn messages_that_follow_each_other_with_one_value_are_one_run() {
-        let mut marks = Marks::default();
+        let mut marks = Values::default();
         marks.set(1..4, 7);
         marks.set(4..6, 7);
         marks.set(6..7, 8);
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn a_hole_in_a_run_leaves_its_ends() {
-        let mut marks = Marks::default();
+        let mut marks = Values::default();
         marks.set(1..10, 7);
         marks.remove(3..5);
         marks.set(4..5, 9);
@@ -169,14 +169,14 @@ mod tests {
 
     #[test]
     fn marks_come_back_from_their_bytes() {
-        let mut marks = Marks::default();
+        let mut marks = Values::default();
         marks.set(5..9, 1);
         marks.set(9..11, u64::MAX);
         marks.set(200..201, 0);
         let mut out = Vec::new();
         marks.encode(&mut out);
         let mut reader = Reader::new(&out, "test");
-        assert_eq!(Marks::read(&mut reader).as_ref(), Ok(&marks));
+        assert_eq!(Values::read(&mut reader).as_ref(), Ok(&marks));
         assert_eq!(reader.end(), Ok(()));
     }
 }

@@ -11,7 +11,7 @@ use crate::ranges::Ranges;
 /// Sequence numbers by the reason why they are dead.
 type ByReason = [Ranges; Outcome::DEAD.len()];
 
-/// The dead messages of a lane.
+/// The dead messages of a level.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LeavingMessages {
     // Replicated.

@@ -2,12 +2,12 @@
 
 use std::ops::Range;
 
-use super::delayed::DelayedMessages;
-use super::delivered::Delivered;
-use super::leaving::LeavingMessages;
-use super::marks::Marks;
-use super::ready::Ready;
-use super::unsettled::Gathered;
+use super::reader::delayed::DelayedMessages;
+use super::reader::delivered::Delivered;
+use super::reader::gathered::Gathered;
+use super::reader::leaving::LeavingMessages;
+use super::reader::ready::Ready;
+use super::reader::values::Values;
 use super::{Counters, Effect};
 use crate::command::{Attributes, Outcome};
 use crate::encoding::{Corrupt, Reader, put_u64};
@@ -18,14 +18,14 @@ use crate::settings::Features;
 
 /// Messages with sequence numbers of their own.
 #[derive(Clone, Debug)]
-pub(crate) struct Lane {
+pub(crate) struct Level {
     pub(crate) id: QueueId,
     // Replicated.
     pub(crate) next_seq: u64,
     pub(crate) live: Ranges,
     pub(crate) counters: Counters,
     /// What some messages have beyond their place; None while no message had anything.
-    pub(crate) extras: Option<Box<Extras>>,
+    pub(crate) attributes: Option<Box<MessageAttributes>>,
     /// The run that the entry being applied adds.
     pub(crate) run: Option<Run>,
     /// Which messages may have been with clients: in part leader-local.
@@ -37,14 +37,14 @@ pub(crate) struct Lane {
 
 /// What only messages of queues with arguments, or with attributes, have.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Extras {
+pub(crate) struct MessageAttributes {
     // Replicated.
     /// When they expire, ms since 1970.
-    pub(crate) expiry: Marks,
+    pub(crate) expiry: Values,
     /// How often they came back.
-    pub(crate) returns: Marks,
+    pub(crate) returns: Values,
     /// Bytes of their bodies, where those count.
-    pub(crate) sizes: Marks,
+    pub(crate) sizes: Values,
     pub(crate) delayed: DelayedMessages,
     pub(crate) leaving: LeavingMessages,
     // Leader-local.
@@ -54,7 +54,7 @@ pub(crate) struct Extras {
     has_delayed_in_run: bool,
 }
 
-/// Messages of one lane close to each other in an entry.
+/// Messages of one level close to each other in an entry.
 #[derive(Clone, Debug)]
 pub(crate) struct Run {
     pub(crate) count: u32,
@@ -80,7 +80,7 @@ impl Run {
     }
 }
 
-/// What a lane has to know of its surroundings when an entry is applied.
+/// What a level has to know of its surroundings when an entry is applied.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Context<'a> {
     pub(crate) features: Option<&'a Features>,
@@ -89,14 +89,14 @@ pub(crate) struct Context<'a> {
     pub(crate) is_leading: bool,
 }
 
-impl Lane {
+impl Level {
     pub(crate) fn new(id: QueueId) -> Self {
         Self {
             id,
             next_seq: 1,
             live: Ranges::new(),
             counters: Counters::default(),
-            extras: None,
+            attributes: None,
             run: None,
             delivered: Delivered::default(),
             ready: Ready::default(),
@@ -104,8 +104,8 @@ impl Lane {
         }
     }
 
-    pub(crate) fn extras_mut(&mut self) -> &mut Extras {
-        self.extras.get_or_insert_default()
+    pub(crate) fn attributes_mut(&mut self) -> &mut MessageAttributes {
+        self.attributes.get_or_insert_default()
     }
 
     /// Notes what the last message of the run has beyond its place.
@@ -121,18 +121,18 @@ impl Lane {
         if ttl.is_none() && !is_delayed && !counts_bytes {
             return;
         }
-        let extras = self.extras.get_or_insert_default();
+        let attributes = self.attributes.get_or_insert_default();
         if let Some(ttl) = ttl {
             // It may not have the time to wait until a mark is logged.
             self.delivered.advance(seq + 1);
-            extras.expiry.set(seq..seq + 1, ready_ms.saturating_add(ttl));
+            attributes.expiry.set(seq..seq + 1, ready_ms.saturating_add(ttl));
         }
         if is_delayed {
-            extras.delayed.insert(seq, ready_ms, key, cx.is_leading);
-            extras.has_delayed_in_run = true;
+            attributes.delayed.insert(seq, ready_ms, key, cx.is_leading);
+            attributes.has_delayed_in_run = true;
         }
         if counts_bytes {
-            extras.sizes.set(seq..seq + 1, body_bytes as u64);
+            attributes.sizes.set(seq..seq + 1, body_bytes as u64);
         }
     }
 
@@ -146,14 +146,14 @@ impl Lane {
         self.live.insert(range.clone());
         if cx.is_leading {
             self.ready.push(range.clone());
-            if let Some(extras) = &mut self.extras {
-                if std::mem::take(&mut extras.has_delayed_in_run) {
-                    self.ready.remove_from_waiting(&extras.delayed.within(range.clone()));
+            if let Some(attributes) = &mut self.attributes {
+                if std::mem::take(&mut attributes.has_delayed_in_run) {
+                    self.ready.remove_from_waiting(&attributes.delayed.within(range.clone()));
                 }
-                if !extras.sizes.is_empty() {
+                if !attributes.sizes.is_empty() {
                     let added = self.ready.waiting().within(range);
-                    let added = extras.bytes_of(&added);
-                    extras.ready_bytes = extras.ready_bytes.saturating_add(added);
+                    let added = attributes.bytes_of(&added);
+                    attributes.ready_bytes = attributes.ready_bytes.saturating_add(added);
                 }
             }
         }
@@ -177,12 +177,12 @@ impl Lane {
         if outcome == Outcome::Exhausted || (outcome.is_dead() && keeps_dead) {
             return self.begin_to_leave(outcome, ranges, cx.is_leading);
         }
-        let gone = match (&mut self.extras, outcome) {
+        let gone = match (&mut self.attributes, outcome) {
             (None, Outcome::DeadLettered) => return,
-            (Some(extras), Outcome::DeadLettered) => extras.leaving.take(ranges),
-            (Some(extras), _) if !extras.leaving.is_empty() => {
+            (Some(attributes), Outcome::DeadLettered) => attributes.leaving.take(ranges),
+            (Some(attributes), _) if !attributes.leaving.is_empty() => {
                 let mut gone = ranges.intersect(&self.live);
-                extras.leaving.exclude(&mut gone);
+                attributes.leaving.exclude(&mut gone);
                 gone
             }
             (Some(_) | None, _) => {
@@ -216,8 +216,8 @@ impl Lane {
     fn gone(&mut self, gone: Ranges, effects: &mut Vec<Effect>) {
         assert_eq!(self.counters.live(), Some(self.live.len()), "the books of a queue are wrong");
         self.drop_ready(&gone);
-        if let Some(extras) = &mut self.extras {
-            extras.forget(&gone);
+        if let Some(attributes) = &mut self.attributes {
+            attributes.forget(&gone);
         }
         effects.push(Effect::Settled { queue: self.id, ranges: gone });
     }
@@ -228,8 +228,8 @@ impl Lane {
         self.gathered = Gathered::default();
         *self.gathered.of(Outcome::DeadLettered) = stored;
         let mut gone = self.live.clone();
-        if let Some(extras) = &self.extras {
-            extras.leaving.exclude(&mut gone);
+        if let Some(attributes) = &self.attributes {
+            attributes.leaving.exclude(&mut gone);
         }
         if !gone.is_empty() {
             self.live.remove_all(&gone);
@@ -241,16 +241,16 @@ impl Lane {
     /// Consumers see these no more; the dead-letter worker does.
     fn begin_to_leave(&mut self, reason: Outcome, ranges: &Ranges, is_leading: bool) {
         let mut dead = ranges.intersect(&self.live);
-        if let Some(extras) = &self.extras {
-            extras.leaving.exclude(&mut dead);
+        if let Some(attributes) = &self.attributes {
+            attributes.leaving.exclude(&mut dead);
         }
         if dead.is_empty() {
             return;
         }
         self.drop_ready(&dead);
-        let extras = self.extras_mut();
-        extras.delayed.forget_all(&dead);
-        extras.leaving.insert(reason, &dead, is_leading);
+        let attributes = self.attributes_mut();
+        attributes.delayed.forget_all(&dead);
+        attributes.leaving.insert(reason, &dead, is_leading);
     }
 
     /// Messages that came back, in a queue that counts that: ready again, later, or for the last time.
@@ -264,8 +264,8 @@ impl Lane {
     ) {
         let Some(features) = cx.features.filter(|features| features.counts_returns) else { return };
         let mut found = ranges.intersect(&self.live);
-        let extras = self.extras.get_or_insert_default();
-        extras.leaving.exclude(&mut found);
+        let attributes = self.attributes.get_or_insert_default();
+        attributes.leaving.exclude(&mut found);
         let retry = features.retry.filter(|retry| match outcome {
             Outcome::Requeue => retry.failed,
             Outcome::Done
@@ -280,14 +280,14 @@ impl Lane {
         });
         let (mut exhausted, mut ready, mut later) = (Ranges::new(), Ranges::new(), Vec::new());
         for range in found.ranges() {
-            let parts: Vec<_> = extras.returns.parts(range).collect();
+            let parts: Vec<_> = attributes.returns.parts(range).collect();
             for (part, before) in parts {
                 let count = before.unwrap_or(0) + 1;
                 if features.delivery_limit.is_some_and(|limit| count > u64::from(limit)) {
                     exhausted.insert(part);
                     continue;
                 }
-                extras.returns.set(part.clone(), count);
+                attributes.returns.set(part.clone(), count);
                 match retry {
                     Some(retry) => {
                         let wait = count.saturating_mul(retry.min_ms).min(retry.max_ms);
@@ -302,7 +302,7 @@ impl Lane {
         for (part, due_ms) in later {
             for seq in part.clone() {
                 let waits_here = cx.is_leading && !taken.contains(seq);
-                self.extras_mut().delayed.insert(seq, due_ms, None, waits_here);
+                self.attributes_mut().delayed.insert(seq, due_ms, None, waits_here);
             }
             self.drop_ready(&Ranges::from(part));
         }
@@ -316,9 +316,9 @@ impl Lane {
 
     /// Delayed messages with a key that are not due are dropped.
     pub(crate) fn cancel(&mut self, key: u128, time_ms: u64, effects: &mut Vec<Effect>) {
-        let Some(extras) = &self.extras else { return };
-        let mut gone = extras.delayed.with_key(key, time_ms).intersect(&self.live);
-        extras.leaving.exclude(&mut gone);
+        let Some(attributes) = &self.attributes else { return };
+        let mut gone = attributes.delayed.with_key(key, time_ms).intersect(&self.live);
+        attributes.leaving.exclude(&mut gone);
         if gone.is_empty() {
             return;
         }
@@ -331,35 +331,35 @@ impl Lane {
         put_u64(out, self.next_seq);
         self.counters.encode(out);
         self.live.encode(out);
-        out.push(u8::from(self.extras.is_some()));
-        if let Some(extras) = &self.extras {
-            extras.encode(out);
+        out.push(u8::from(self.attributes.is_some()));
+        if let Some(attributes) = &self.attributes {
+            attributes.encode(out);
         }
         self.delivered.encode(out);
     }
 
-    /// As a snapshot of this version has it: 3 knows extras, 4 what was delivered.
+    /// As a snapshot of this version has it: 3 knows attributes, 4 what was delivered.
     pub(crate) fn read(id: QueueId, reader: &mut Reader<'_>, version: u8) -> Result<Self, Corrupt> {
-        let mut lane = Self::new(id);
-        lane.next_seq = reader.u64()?;
-        lane.counters = Counters::read(reader, version < 3)?;
-        lane.live = Ranges::read(reader)?;
+        let mut level = Self::new(id);
+        level.next_seq = reader.u64()?;
+        level.counters = Counters::read(reader, version < 3)?;
+        level.live = Ranges::read(reader)?;
         if version >= 3 && reader.bool()? {
-            lane.extras = Some(Box::new(Extras::read(reader)?));
+            level.attributes = Some(Box::new(MessageAttributes::read(reader)?));
         }
         if version >= 4 {
-            lane.delivered = Delivered::read(reader)?;
+            level.delivered = Delivered::read(reader)?;
         }
-        let is_right = lane.counters.enqueued.checked_add(1) == Some(lane.next_seq)
-            && lane.counters.live() == Some(lane.live.len())
-            && lane.live.first() != Some(0)
-            && lane.live.last().is_none_or(|last| last < lane.next_seq)
-            && lane.extras.as_ref().is_none_or(|extras| extras.is_of(&lane.live));
-        if is_right { Ok(lane) } else { Err(Corrupt::new("the books of a queue")) }
+        let is_right = level.counters.enqueued.checked_add(1) == Some(level.next_seq)
+            && level.counters.live() == Some(level.live.len())
+            && level.live.first() != Some(0)
+            && level.live.last().is_none_or(|last| last < level.next_seq)
+            && level.attributes.as_ref().is_none_or(|attributes| attributes.is_of(&level.live));
+        if is_right { Ok(level) } else { Err(Corrupt::new("the books of a queue")) }
     }
 }
 
-impl Extras {
+impl MessageAttributes {
     pub(crate) fn bytes_of(&self, ranges: &Ranges) -> u64 {
         if self.sizes.is_empty() {
             return 0;
@@ -384,9 +384,9 @@ impl Extras {
 
     fn read(reader: &mut Reader<'_>) -> Result<Self, Corrupt> {
         Ok(Self {
-            expiry: Marks::read(reader)?,
-            returns: Marks::read(reader)?,
-            sizes: Marks::read(reader)?,
+            expiry: Values::read(reader)?,
+            returns: Values::read(reader)?,
+            sizes: Values::read(reader)?,
             delayed: DelayedMessages::read(reader)?,
             leaving: LeavingMessages::read(reader)?,
             ..Self::default()

@@ -1,4 +1,4 @@
-//! How far a lane's messages may have been with clients: what a new leader flags as redelivered.
+//! How far a level's messages may have been with clients: what a new leader flags as redelivered.
 //!
 //! A leader keeps who has which message in memory alone. So that the next one knows which messages no
 //! client can have seen, a mark is logged ahead of deliveries: a message goes out for the first time
@@ -6,7 +6,7 @@
 //! leader is less than that. The window is as long as the consumers' credit at first, grows while
 //! deliveries wait for the log, and shrinks while they do not.
 //!
-//! Lanes of queues with a length limit, and of queues declared before there were marks, have none:
+//! Levels of queues with a length limit, and of queues declared before there were marks, have none:
 //! a message that a consumer waits for must not be thrown away while its mark is logged. All their
 //! messages are flagged.
 
@@ -33,7 +33,7 @@ pub(crate) struct Delivered {
 }
 
 impl Delivered {
-    /// Marks are kept from here on: nothing has come yet.
+    /// Values are kept from here on: nothing has come yet.
     pub(crate) fn track(&mut self) {
         self.to = self.to.max(1);
         self.asked_to = self.asked_to.max(self.to);
