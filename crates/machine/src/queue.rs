@@ -25,6 +25,7 @@ mod machine;
 pub(crate) mod reader;
 mod reconcile;
 mod served;
+mod store;
 
 use std::ops::Range;
 
@@ -226,12 +227,12 @@ impl Queue {
         let has_room = |features: &Features| {
             features.max_length.is_none() && features.max_length_bytes.is_none()
         };
-        let is_new = self.levels().all(|level| level.next_seq == 1 && level.run.is_none());
+        let is_new = self.levels().all(|level| level.store.is_new());
         if is_new && self.features().is_none_or(has_room) {
-            self.levels_mut().for_each(|level| level.delivered.track());
+            self.levels_mut().for_each(|level| level.reader.delivered.track());
         }
         if let Some(level) = self.level_mut(level) {
-            level.delivered.advance(to);
+            level.reader.delivered.advance(to);
         }
     }
 
@@ -240,15 +241,16 @@ impl Queue {
         let consumers = &mut self.consumers;
         let has_consumers = consumers.attached() > 0;
         for level in self.levels.iter_mut().chain([&mut self.main]) {
-            let front = level.ready.waiting().first().unwrap_or(level.next_seq);
+            let front = level.front();
             let credit = || consumers.free_credit();
-            level.delivered.look_ahead(front, has_consumers, credit, now_ms);
+            level.reader.delivered.look_ahead(front, has_consumers, credit, now_ms);
         }
     }
 
     /// Whether a message waits for its mark, which is not on its way to the log yet.
     fn is_held_up(&self) -> bool {
-        self.levels().any(|level| level.delivered.is_held_up() && level.delivered.has_wanted())
+        let mut delivered = self.levels().map(|level| &level.reader.delivered);
+        delivered.any(|delivered| delivered.is_held_up() && delivered.has_wanted())
     }
 
     /// A settle from the log.
@@ -284,7 +286,7 @@ impl Queue {
         match outcome {
             Outcome::Undelivered => {}
             Outcome::Requeue | Outcome::Returned => {
-                level.come_back(outcome, ranges, &taken, cx);
+                level.reading().come_back(outcome, ranges, &taken, cx);
                 for (consumer, credit) in self.owed.drain(..) {
                     self.consumers.add_credit(consumer, credit);
                 }
@@ -295,7 +297,7 @@ impl Queue {
             | Outcome::Expired
             | Outcome::Overflowed
             | Outcome::Exhausted
-            | Outcome::DeadLettered => level.apply_settle(outcome, ranges, cx, effects),
+            | Outcome::DeadLettered => level.reading().settle(outcome, ranges, cx, effects),
         }
     }
 
@@ -304,7 +306,7 @@ impl Queue {
     fn taken_of(&self, level: u8, ranges: &Ranges) -> Ranges {
         let mut taken = self.consumers.held_of(level, ranges);
         if let Some(level) = self.level(level) {
-            level.gathered.add_within(ranges, &mut taken);
+            level.reader.gathered.add_within(ranges, &mut taken);
         }
         taken
     }
@@ -330,44 +332,44 @@ impl Queue {
 
     /// Whether dead messages are to be stored elsewhere still.
     fn has_leaving(&self) -> bool {
-        let mut attributes = self.levels().filter_map(|level| level.attributes.as_ref());
+        let mut attributes = self.levels().filter_map(|level| level.reader.attributes.as_ref());
         attributes.any(|attributes| !attributes.leaving.is_empty())
     }
 
     /// It was deleted: nothing is left but its dead messages.
-    fn bequeath(&mut self, effects: &mut Vec<Effect>) {
+    fn retain_dead_only(&mut self, effects: &mut Vec<Effect>) {
         self.is_gone = true;
         self.window = None;
         self.consumers = Consumers::new(false);
         self.owed.clear();
-        self.levels_mut().for_each(|level| level.bequeath(effects));
+        self.levels_mut().for_each(|level| level.reading().retain_dead_only(effects));
     }
 
     fn ready_len(&self) -> u64 {
-        self.levels().map(|level| level.ready.len()).sum()
+        self.levels().map(|level| level.ready_len()).sum()
     }
 
     fn ready_bytes(&self) -> u64 {
-        self.levels().fold(0, |sum, level| sum.saturating_add(level.ready_bytes()))
+        self.levels().fold(0, |sum, level| sum.saturating_add(level.reader.ready_bytes()))
     }
 
-    fn live_len(&self) -> u64 {
-        self.levels().map(|level| level.live.len()).sum()
+    fn kept_len(&self) -> u64 {
+        self.levels().map(|level| level.kept().len()).sum()
     }
 
     fn has_settles(&self) -> bool {
-        self.levels().any(|level| !level.gathered.is_empty() || level.delivered.has_wanted())
+        self.levels().any(|level| level.reader.has_wanted())
     }
 
     /// The books of all levels.
     fn counters(&self) -> Counters {
-        let mut all = self.main.counters;
-        self.levels.iter().for_each(|level| all.add(&level.counters));
+        let mut all = self.main.counters();
+        self.levels.iter().for_each(|level| all.add(&level.counters()));
         all
     }
 
     fn status(&self) -> QueueStatus {
-        let attributes = || self.levels().filter_map(|level| level.attributes.as_ref());
+        let attributes = || self.levels().filter_map(|level| level.reader.attributes.as_ref());
         QueueStatus {
             ready: self.ready_len(),
             unsettled: self.consumers.held_count(),
@@ -405,7 +407,7 @@ impl Queue {
         }
         queue.main = Level::read(id, reader, version)?;
         for level in &mut queue.levels {
-            *level = Level::read(level.id, reader, version)?;
+            *level = Level::read(level.id(), reader, version)?;
         }
         Ok(queue)
     }

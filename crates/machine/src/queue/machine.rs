@@ -9,7 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub use attachments::Attached;
 
-use super::level::{Context, Run};
+use super::level::{Context, Level};
+use super::store::Run;
 use super::{ConsumerSpec, Counters, Effect, Queue, QueueStatus};
 use crate::command::{Command, ENQUEUE, Enqueue, EntryReader, RawCommand};
 use crate::encoding::Corrupt;
@@ -158,7 +159,7 @@ impl QueueMachine {
         if queue.settings.features.is_none()
             && id.priority() == 0
             && message.attributes.is_none()
-            && let Some(run) = &mut queue.main.run
+            && let Some(run) = &mut queue.main.store.run
             && run.take(number, message_bytes, raw.span.end)
         {
             return;
@@ -183,7 +184,7 @@ impl QueueMachine {
         }
         if queue.is_duplicate(message, time_ms) {
             // Its bytes name this queue, so no run may reach over it.
-            queue.main.counters.duplicates += 1;
+            queue.main.store.came_in.duplicates += 1;
             queue.end_runs(time_ms, is_leading, effects);
             if is_leading {
                 queue.has_come(message.body.len());
@@ -197,15 +198,15 @@ impl QueueMachine {
             Some(place) => &mut queue.levels[place],
         };
         let message_bytes = (message.head.len() + message.body.len()) as u64;
-        let is_taken =
-            level.run.as_mut().is_some_and(|run| run.take(number, message_bytes, raw.span.end));
+        let run = level.store.run.as_mut();
+        let is_taken = run.is_some_and(|run| run.take(number, message_bytes, raw.span.end));
         if !is_taken {
             level.end_run(cx, effects);
             self.touched.push(place);
-            level.run = Some(Run { count: 1, message_bytes, span: raw.span.clone(), last: number });
+            level.store.run = Some(Run::new(number, message_bytes, raw.span.clone()));
         }
         if features.is_some() || !message.attributes.is_none() {
-            level.mark(&message.attributes, message.body.len(), cx);
+            level.note(&message.attributes, message.body.len(), cx);
             if is_leading {
                 queue.has_come(message.body.len());
             }
@@ -248,7 +249,9 @@ impl QueueMachine {
                     if let Some(queue) = self.queue_mut(id) {
                         // What it names may have come by the same entry.
                         queue.end_runs(time_ms, is_leading, effects);
-                        queue.levels_mut().for_each(|level| level.cancel(key, time_ms, effects));
+                        queue
+                            .levels_mut()
+                            .for_each(|level| level.reading().cancel(key, time_ms, effects));
                     }
                 }
             }
@@ -308,7 +311,7 @@ impl QueueMachine {
             }
         }
         if queue.has_leaving() {
-            queue.bequeath(effects);
+            queue.retain_dead_only(effects);
             self.look_after(id);
         } else {
             self.remove_queue(id, effects);
@@ -325,9 +328,9 @@ impl QueueMachine {
             self.timers.remove(&(due_ms, id));
         }
         let mut counters = queue.counters();
-        counters.dropped += queue.live_len();
+        counters.dropped += queue.kept_len();
         self.retired.add(&counters);
-        effects.extend(queue.levels().map(|level| Effect::Dropped { queue: level.id }));
+        effects.extend(queue.levels().map(|level| Effect::Dropped { queue: level.id() }));
     }
 
     /// Runs end with their entry; then what is ready goes out.
@@ -369,17 +372,17 @@ impl QueueMachine {
 
     /// Which messages are in the queue, or in a level of it, wherever they are.
     pub fn live(&self, queue: QueueId) -> Option<&Ranges> {
-        Some(&self.queue(queue)?.level(queue.priority())?.live)
+        Some(self.queue(queue)?.level(queue.priority())?.kept())
     }
 
     /// Which messages wait for a consumer: leader only.
     pub fn ready(&self, queue: QueueId) -> Option<&Ranges> {
-        Some(self.queue(queue)?.level(queue.priority())?.ready.waiting())
+        Some(self.queue(queue)?.level(queue.priority())?.reader.ready.waiting())
     }
 
     /// The number that the next message of the queue gets.
     pub fn next_seq(&self, queue: QueueId) -> Option<u64> {
-        Some(self.queue(queue)?.level(queue.priority())?.next_seq)
+        Some(self.queue(queue)?.level(queue.priority())?.store.next_seq)
     }
 
     pub fn settings(&self, queue: QueueId) -> Option<&QueueSettings> {
@@ -402,7 +405,7 @@ impl QueueMachine {
     /// All levels of all queues, by id.
     pub fn lanes(&self) -> impl Iterator<Item = QueueId> + '_ {
         let queues = self.places.values().filter_map(|place| self.slots[*place].as_ref());
-        let mut levels: Vec<_> = queues.flat_map(|it| it.levels().map(|level| level.id)).collect();
+        let mut levels: Vec<_> = queues.flat_map(|it| it.levels().map(Level::id)).collect();
         levels.sort_unstable();
         levels.into_iter()
     }

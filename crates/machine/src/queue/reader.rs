@@ -1,9 +1,301 @@
-//! Who reads what a level has: what of it is ready, out, settled or dead.
+//! Who reads a store: what of it is not settled yet, and how it was settled. A plain queue has one reader.
+//!
+//! The first half is replicated: entries settle messages, bring them back or let them die. The other half
+//! is the leader's (`reading`): what of the open messages is ready, and what was settled and is on its way
+//! into the log. Who holds which message, the queue's consumers know.
+//!
+//! A reader does not know what comes into its store: it is told where the store ends when it acts.
 
+mod attributes;
 pub(crate) mod delayed;
 pub(crate) mod delivered;
-pub(crate) mod gathered;
-pub(crate) mod leaving;
-pub(crate) mod reading;
-pub(crate) mod ready;
-pub(crate) mod values;
+mod gathered;
+mod leaving;
+mod reading;
+mod ready;
+mod values;
+
+use std::ops::Range;
+
+pub(crate) use attributes::MessageAttributes;
+pub(crate) use reading::Popped;
+
+use super::Effect;
+use super::level::Context;
+use super::reconcile::Books;
+use super::store::End;
+use crate::command::{Attributes, Outcome};
+use crate::ids::QueueId;
+use crate::ranges::Ranges;
+use crate::settings::{Features, Retry};
+use delivered::Delivered;
+use gathered::Gathered;
+use ready::Ready;
+
+/// What a reader knows of its store.
+#[derive(Clone, Debug)]
+pub(crate) struct Reader {
+    pub(crate) id: QueueId,
+    // Replicated.
+    /// Messages that are not settled.
+    pub(crate) open: Ranges,
+    pub(crate) books: Books,
+    /// What some messages have beyond their place; None while no message had anything.
+    pub(crate) attributes: Option<Box<MessageAttributes>>,
+    /// Which messages may have been with clients: in part leader-local.
+    pub(crate) delivered: Delivered,
+    // Leader-local.
+    pub(crate) ready: Ready,
+    pub(crate) gathered: Gathered,
+}
+
+/// A reader at its store, for as long as it acts.
+#[derive(Debug)]
+pub(crate) struct Reading<'a> {
+    pub(crate) reader: &'a mut Reader,
+    pub(crate) end: End,
+}
+
+impl Reader {
+    pub(crate) fn new(id: QueueId) -> Self {
+        Self {
+            id,
+            open: Ranges::new(),
+            books: Books::default(),
+            attributes: None,
+            delivered: Delivered::default(),
+            ready: Ready::default(),
+            gathered: Gathered::default(),
+        }
+    }
+
+    pub(super) fn attributes_mut(&mut self) -> &mut MessageAttributes {
+        self.attributes.get_or_insert_default()
+    }
+
+    /// Notes what a message that is coming has beyond its place.
+    pub(super) fn note(
+        &mut self,
+        seq: u64,
+        attributes: &Attributes,
+        body_bytes: usize,
+        cx: Context<'_>,
+    ) {
+        let Attributes { ttl_ms, delay_ms, key } = *attributes;
+        let ready_ms = cx.time_ms.saturating_add(delay_ms.unwrap_or(0));
+        let queue_ttl = cx.features.and_then(|features| features.message_ttl_ms);
+        let ttl = [ttl_ms, queue_ttl].into_iter().flatten().min();
+        let counts_bytes = cx.features.is_some_and(|features| features.max_length_bytes.is_some());
+        let is_delayed = delay_ms.is_some_and(|delay| delay > 0);
+        if ttl.is_none() && !is_delayed && !counts_bytes {
+            return;
+        }
+        let noted = self.attributes.get_or_insert_default();
+        if let Some(ttl) = ttl {
+            // It may not have the time to wait until a mark is logged.
+            self.delivered.advance(seq + 1);
+            noted.expiry.set(seq..seq + 1, ready_ms.saturating_add(ttl));
+        }
+        if is_delayed {
+            noted.delayed.insert(seq, ready_ms, key, cx.is_leading);
+            noted.has_delayed_in_run = true;
+        }
+        if counts_bytes {
+            noted.sizes.set(seq..seq + 1, body_bytes as u64);
+        }
+    }
+
+    /// A run came into its store.
+    #[inline]
+    pub(super) fn take_in(&mut self, range: Range<u64>, is_leading: bool) {
+        self.open.insert(range.clone());
+        if !is_leading {
+            return;
+        }
+        self.ready.push(range.clone());
+        let Some(attributes) = &mut self.attributes else { return };
+        if std::mem::take(&mut attributes.has_delayed_in_run) {
+            self.ready.remove_from_waiting(&attributes.delayed.within(range.clone()));
+        }
+        if !attributes.sizes.is_empty() {
+            let added = self.ready.waiting().within(range);
+            let added = attributes.bytes_of(&added);
+            attributes.ready_bytes = attributes.ready_bytes.saturating_add(added);
+        }
+    }
+
+    /// What of `ranges` is open and not dead.
+    fn alive_of(&self, ranges: &Ranges) -> Ranges {
+        let mut alive = ranges.intersect(&self.open);
+        if let Some(attributes) = &self.attributes {
+            attributes.leaving.exclude(&mut alive);
+        }
+        alive
+    }
+}
+
+/// What entries do.
+impl Reading<'_> {
+    /// A settle from the log. What is not open was settled before and is not counted again.
+    pub(crate) fn settle(
+        &mut self,
+        outcome: Outcome,
+        ranges: &Ranges,
+        cx: Context<'_>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let keeps_dead = cx.features.is_some_and(|features| features.dead_letters);
+        if outcome == Outcome::Exhausted || (outcome.is_dead() && keeps_dead) {
+            return self.begin_to_leave(outcome, ranges, cx.is_leading);
+        }
+        let reader = &mut *self.reader;
+        let has_dead = reader.attributes.as_ref().is_some_and(|it| !it.leaving.is_empty());
+        let gone = match (outcome, &mut reader.attributes) {
+            (Outcome::DeadLettered, None) => return,
+            (Outcome::DeadLettered, Some(attributes)) => attributes.leaving.take(ranges),
+            (_, Some(_)) if has_dead => reader.alive_of(ranges),
+            (_, Some(_) | None) => {
+                let mut gone = Ranges::new();
+                for range in ranges.ranges() {
+                    reader.open.take(range, &mut gone);
+                }
+                gone
+            }
+        };
+        if gone.is_empty() {
+            return;
+        }
+        reader.open.remove_all(&gone);
+        match outcome {
+            Outcome::Done => reader.books.settled += gone.len(),
+            Outcome::Purged => reader.books.purged += gone.len(),
+            Outcome::DeadLettered => reader.books.dead_lettered += gone.len(),
+            Outcome::Rejected
+            | Outcome::Requeue
+            | Outcome::Undelivered
+            | Outcome::Expired
+            | Outcome::Overflowed
+            | Outcome::Exhausted
+            | Outcome::Returned => reader.books.dropped += gone.len(),
+        }
+        self.gone(gone, effects);
+    }
+
+    /// Messages that are not open any more.
+    fn gone(&mut self, gone: Ranges, effects: &mut Vec<Effect>) {
+        let open = self.reader.books.open(self.end);
+        assert_eq!(open, Some(self.reader.open.len()), "the books of a queue are wrong");
+        self.drop_ready(&gone);
+        if let Some(attributes) = &mut self.reader.attributes {
+            attributes.forget(&gone);
+        }
+        effects.push(Effect::Settled { queue: self.reader.id, ranges: gone });
+    }
+
+    /// Drops open messages for good.
+    fn discard(&mut self, gone: Ranges, effects: &mut Vec<Effect>) {
+        if gone.is_empty() {
+            return;
+        }
+        self.reader.open.remove_all(&gone);
+        self.reader.books.dropped += gone.len();
+        self.gone(gone, effects);
+    }
+
+    /// Its queue was deleted: everything goes but what is dead.
+    pub(crate) fn retain_dead_only(&mut self, effects: &mut Vec<Effect>) {
+        let reader = &mut *self.reader;
+        let stored = std::mem::take(reader.gathered.of(Outcome::DeadLettered));
+        reader.gathered = Gathered::default();
+        *reader.gathered.of(Outcome::DeadLettered) = stored;
+        let mut gone = reader.open.clone();
+        if let Some(attributes) = &reader.attributes {
+            attributes.leaving.exclude(&mut gone);
+        }
+        self.discard(gone, effects);
+    }
+
+    /// Consumers see these no more; the dead-letter worker does.
+    fn begin_to_leave(&mut self, reason: Outcome, ranges: &Ranges, is_leading: bool) {
+        let dead = self.reader.alive_of(ranges);
+        if dead.is_empty() {
+            return;
+        }
+        self.drop_ready(&dead);
+        let attributes = self.reader.attributes_mut();
+        attributes.delayed.forget_all(&dead);
+        attributes.leaving.insert(reason, &dead, is_leading);
+    }
+
+    /// Messages that came back, in a queue that counts that: ready again, later, or for the last time.
+    /// `taken` are those that somebody has or settled again, though they came back once.
+    pub(crate) fn come_back(
+        &mut self,
+        outcome: Outcome,
+        ranges: &Ranges,
+        taken: &Ranges,
+        cx: Context<'_>,
+    ) {
+        let Some(features) = cx.features.filter(|features| features.counts_returns) else { return };
+        let found = self.reader.alive_of(ranges);
+        let attributes = self.reader.attributes_mut();
+        let retry = retry_after(outcome, features);
+        let (mut exhausted, mut ready, mut later) = (Ranges::new(), Ranges::new(), Vec::new());
+        for range in found.ranges() {
+            let parts: Vec<_> = attributes.returns.parts(range).collect();
+            for (part, before) in parts {
+                let count = before.unwrap_or(0) + 1;
+                if features.delivery_limit.is_some_and(|limit| count > u64::from(limit)) {
+                    exhausted.insert(part);
+                    continue;
+                }
+                attributes.returns.set(part.clone(), count);
+                match retry {
+                    Some(retry) => {
+                        let wait = count.saturating_mul(retry.min_ms).min(retry.max_ms);
+                        later.push((part, cx.time_ms.saturating_add(wait)));
+                    }
+                    None => {
+                        ready.insert(part);
+                    }
+                }
+            }
+        }
+        for (part, due_ms) in later {
+            for seq in part.clone() {
+                let waits_here = cx.is_leading && !taken.contains(seq);
+                self.reader.attributes_mut().delayed.insert(seq, due_ms, None, waits_here);
+            }
+            self.drop_ready(&Ranges::from(part));
+        }
+        if cx.is_leading {
+            ready.remove_all(taken);
+            ready.remove_all(&self.reader.ready.waiting().intersect(&ready));
+            self.give_back(&ready, true);
+        }
+        self.begin_to_leave(Outcome::Exhausted, &exhausted, cx.is_leading);
+    }
+
+    /// Delayed messages with a key that are not due are dropped.
+    pub(crate) fn cancel(&mut self, key: u128, time_ms: u64, effects: &mut Vec<Effect>) {
+        let Some(attributes) = &self.reader.attributes else { return };
+        let gone = self.reader.alive_of(&attributes.delayed.with_key(key, time_ms));
+        self.discard(gone, effects);
+    }
+}
+
+/// How long messages wait that came back like this, if they do.
+fn retry_after(outcome: Outcome, features: &Features) -> Option<Retry> {
+    features.retry.filter(|retry| match outcome {
+        Outcome::Requeue => retry.failed,
+        Outcome::Done
+        | Outcome::Rejected
+        | Outcome::Purged
+        | Outcome::Undelivered
+        | Outcome::Expired
+        | Outcome::Overflowed
+        | Outcome::Exhausted
+        | Outcome::DeadLettered
+        | Outcome::Returned => retry.returned,
+    })
+}

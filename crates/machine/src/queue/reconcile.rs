@@ -1,6 +1,8 @@
 //! The books of a queue: what came in equals what went out and what is left, on every replica.
 
+use super::store::End;
 use crate::encoding::{Corrupt, Reader, mix, put_u64};
+use crate::limits::SEQ_MAX;
 
 /// Counts since the queue was created, and a checksum over everything that came in. Equal on all
 /// replicas at equal index.
@@ -24,17 +26,67 @@ pub struct Counters {
     pub checksum: u64,
 }
 
-impl Counters {
-    pub(crate) fn enqueue(&mut self, first_seq: u64, count: u64, bytes: u64) {
-        self.enqueued += count;
-        self.enqueued_bytes = self.enqueued_bytes.wrapping_add(bytes);
+/// What came into a store, beside how many: that its numbers say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct CameIn {
+    bytes: u64,
+    pub(crate) duplicates: u64,
+    checksum: u64,
+}
+
+/// How a reader settled what it was given.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Books {
+    pub(crate) settled: u64,
+    pub(crate) purged: u64,
+    pub(crate) dropped: u64,
+    pub(crate) dead_lettered: u64,
+}
+
+impl CameIn {
+    pub(crate) fn add_run(&mut self, first_seq: u64, count: u64, bytes: u64) {
+        self.bytes = self.bytes.wrapping_add(bytes);
         self.checksum = mix(mix(mix(self.checksum, first_seq), count), bytes);
     }
+}
 
-    /// What is left, if the books are right. None: they cannot be.
-    pub(crate) fn live(&self) -> Option<u64> {
+impl Books {
+    /// How many messages must be open of all that came into a store that ends there. None: the books
+    /// cannot be right.
+    pub(crate) fn open(&self, end: End) -> Option<u64> {
         let out = self.settled.checked_add(self.purged)?.checked_add(self.dropped)?;
-        self.enqueued.checked_sub(out.checked_add(self.dead_lettered)?)
+        end.0.checked_sub(1)?.checked_sub(out.checked_add(self.dead_lettered)?)
+    }
+}
+
+impl Counters {
+    /// The books of a store and its one reader.
+    pub(crate) fn of(end: End, came_in: &CameIn, books: &Books) -> Self {
+        let CameIn { bytes: enqueued_bytes, duplicates, checksum } = *came_in;
+        let Books { settled, purged, dropped, dead_lettered } = *books;
+        Self {
+            enqueued: end.0 - 1,
+            enqueued_bytes,
+            settled,
+            purged,
+            dropped,
+            dead_lettered,
+            duplicates,
+            checksum,
+        }
+    }
+
+    /// How many are open, if the books are right. None: they cannot be.
+    pub(crate) fn open(&self) -> Option<u64> {
+        let (_, books) = self.parts();
+        books.open(End(self.enqueued.checked_add(1)?))
+    }
+
+    /// What of it is the store's, and what the reader's.
+    pub(crate) fn parts(&self) -> (CameIn, Books) {
+        let Self { enqueued_bytes: bytes, settled, purged, dropped, dead_lettered, .. } = *self;
+        let Self { duplicates, checksum, .. } = *self;
+        (CameIn { bytes, duplicates, checksum }, Books { settled, purged, dropped, dead_lettered })
     }
 
     /// Adds the books of a queue that is gone.
@@ -73,7 +125,8 @@ impl Counters {
             counters.dead_lettered = reader.u64()?;
             counters.duplicates = reader.u64()?;
         }
-        if counters.enqueued > crate::limits::SEQ_MAX || counters.live().is_none() {
+        let is_right = counters.enqueued <= SEQ_MAX && counters.open().is_some();
+        if !is_right {
             return Err(Corrupt::new("the counters of a queue"));
         }
         Ok(counters)

@@ -13,13 +13,13 @@ impl Queue {
     pub(super) fn lead(&mut self, now_ms: u64) {
         self.follow();
         self.unused_since_ms = now_ms;
-        self.levels_mut().for_each(|level| level.lead(now_ms));
+        self.levels_mut().for_each(|level| level.reading().lead(now_ms));
     }
 
     pub(super) fn follow(&mut self) {
         let is_single = self.features().is_some_and(|features| features.single_active);
         self.consumers = super::Consumers::new(is_single);
-        self.levels_mut().for_each(Level::follow);
+        self.levels_mut().for_each(|level| level.reader.follow());
         self.is_closing = false;
         self.has_lost = false;
         self.owed.clear();
@@ -39,15 +39,16 @@ impl Queue {
 
     /// Whether anything here has to do with time, limits or dead letters.
     pub(super) fn is_plain(&self) -> bool {
-        self.settings.features.is_none() && self.main.attributes.is_none()
+        self.settings.features.is_none() && self.main.reader.attributes.is_none()
     }
 
     /// Gives out what may be given out at `now_ms`.
     pub(super) fn serve(&mut self, now_ms: u64, effects: &mut Vec<Effect>) {
         if self.is_plain() {
-            return dispatch(&mut self.main, &mut self.consumers, 0, effects);
+            return dispatch(self.main.reading(), &mut self.consumers, 0, effects);
         }
-        let due_ms = self.levels_mut().filter_map(|level| level.release_due(now_ms)).min();
+        let due_ms =
+            self.levels_mut().filter_map(|level| level.reading().release_due(now_ms)).min();
         if let Some(due_ms) = due_ms {
             // Who waits gets what is due, also what may not wait after that; but nothing that had expired.
             self.dispatch(due_ms, effects);
@@ -60,22 +61,22 @@ impl Queue {
         for level in self.levels.iter_mut().rev().chain([&mut self.main]) {
             // A message that waits for the log is not overtaken by those of lower priority.
             if !is_held_up {
-                dispatch(level, &mut self.consumers, before_ms, effects);
-                is_held_up = level.is_held_up();
+                dispatch(level.reading(), &mut self.consumers, before_ms, effects);
+                is_held_up = level.reading().is_held_up();
             }
-            level.expire(before_ms);
-            level.hand_out(effects);
+            level.reading().expire(before_ms);
+            level.reader.hand_out(effects);
         }
     }
 
     /// After an entry of `time_ms`: who waits gets what came, also what may not wait at all.
     pub(super) fn serve_entry(&mut self, time_ms: u64, effects: &mut Vec<Effect>) {
         if self.is_plain() {
-            return dispatch(&mut self.main, &mut self.consumers, 0, effects);
+            return dispatch(self.main.reading(), &mut self.consumers, 0, effects);
         }
         self.dispatch(time_ms, effects);
         // What may not wait and nobody took has expired; it does not take up room.
-        self.levels_mut().for_each(|level| level.expire(time_ms.saturating_add(1)));
+        self.levels_mut().for_each(|level| level.reading().expire(time_ms.saturating_add(1)));
         self.trim();
     }
 
@@ -90,7 +91,7 @@ impl Queue {
             let mut excess = self.ready_len().saturating_sub(max);
             for level in self.levels_mut() {
                 while excess > 0 {
-                    match level.drop_front(excess, Outcome::Overflowed) {
+                    match level.reading().drop_front(excess, Outcome::Overflowed) {
                         0 => break,
                         dropped => excess -= dropped,
                     }
@@ -101,11 +102,11 @@ impl Queue {
             let mut bytes = self.ready_bytes();
             for level in self.levels_mut() {
                 while bytes > max {
-                    let before = level.ready_bytes();
-                    if level.drop_front(1, Outcome::Overflowed) == 0 {
+                    let before = level.reader.ready_bytes();
+                    if level.reading().drop_front(1, Outcome::Overflowed) == 0 {
                         break;
                     }
-                    bytes -= before - level.ready_bytes();
+                    bytes -= before - level.reader.ready_bytes();
                 }
             }
         }
@@ -122,10 +123,10 @@ impl Queue {
         if outcome == Outcome::DeadLettered {
             // Whoever says so: it is stored elsewhere.
             if let Some(level) = self.level_mut(level)
-                && let Some(attributes) = &level.attributes
+                && let Some(attributes) = &level.reader.attributes
             {
                 let stored = attributes.leaving.within(ranges);
-                level.gathered.of(outcome).insert_all(&stored);
+                level.reader.gathered.of(outcome).insert_all(&stored);
             }
             return;
         }
@@ -140,12 +141,12 @@ impl Queue {
         let Some(level) = self.level_mut(level).filter(|_| !released.is_empty()) else { return };
         let is_counted = counts && matches!(outcome, Outcome::Requeue | Outcome::Returned);
         if outcome.is_final() {
-            level.ready.forget(released);
-            level.gathered.of(outcome).insert_all(released);
+            level.reader.ready.forget(released);
+            level.reader.gathered.of(outcome).insert_all(released);
         } else if is_counted {
-            level.gathered.of(outcome).insert_all(released);
+            level.reader.gathered.of(outcome).insert_all(released);
         } else {
-            level.give_back(released, outcome != Outcome::Undelivered);
+            level.reading().give_back(released, outcome != Outcome::Undelivered);
         }
     }
 

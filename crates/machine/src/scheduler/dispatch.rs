@@ -8,23 +8,22 @@ use crate::command::Outcome;
 use crate::limits::{SINGLE_TURNS_PER_CONSUMER, TURN_MESSAGES_MAX};
 use crate::queue::Effect;
 use crate::queue::consumers::Consumers;
-use crate::queue::level::Level;
-use crate::queue::reader::reading::Popped;
+use crate::queue::reader::{Popped, Reading};
 
 /// Delivers until nothing is ready or nobody has credit. What expired before `before_ms` is thrown away
 /// as it comes to the front.
 pub(crate) fn dispatch(
-    level: &mut Level,
+    mut reading: Reading<'_>,
     consumers: &mut Consumers,
     before_ms: u64,
     effects: &mut Vec<Effect>,
 ) {
-    while !level.ready.is_empty() {
+    while !reading.is_empty() {
         let waiting = consumers.waiting();
         let Some(mut turn) = consumers.next_turn() else { return };
-        let max = turn_messages(level.ready.len(), waiting, turn.is_alone(), turn.holder().credit);
+        let max = turn_messages(reading.len(), waiting, turn.is_alone(), turn.holder().credit);
         let Some(Popped { range, was_returned, returns }) =
-            level.pop_fresh(u64::from(max), before_ms)
+            reading.pop_fresh(u64::from(max), before_ms)
         else {
             return;
         };
@@ -33,15 +32,14 @@ pub(crate) fn dispatch(
         let no_ack = holder.spec.no_ack;
         holder.credit -= count;
         if no_ack {
-            level.ready.forget_range(range.clone());
-            level.gathered.insert(Outcome::Done, range.clone());
+            reading.reader.settle_given(range.clone(), Outcome::Done);
         } else {
-            holder.held.of(level.id.priority()).insert(range.clone());
+            holder.held.of(reading.reader.id.priority()).insert(range.clone());
         }
         let consumer = turn.consumer();
         turn.end(if no_ack { 0 } else { u64::from(count) });
         effects.push(Effect::Deliver {
-            queue: level.id,
+            queue: reading.reader.id,
             consumer,
             first_seq: range.start,
             count,

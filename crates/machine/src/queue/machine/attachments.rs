@@ -90,7 +90,7 @@ impl QueueMachine {
             let Some(queue) = self.queue_mut(id) else { continue };
             for (level, held) in before.held.iter().flat_map(Held::all) {
                 if let Some(level) = queue.level_mut(level) {
-                    level.ready.flag_waiting(held);
+                    level.reader.ready.flag_waiting(held);
                 }
             }
             if before.was_attached {
@@ -132,7 +132,7 @@ impl QueueMachine {
             queue.owed.retain(|(consumer, _)| consumer.session != session);
             for (level, held) in held.all() {
                 if let Some(level) = queue.level_mut(level) {
-                    level.give_back(held, false);
+                    level.reading().give_back(held, false);
                 }
             }
             let before = touched.entry(id).or_default();
@@ -167,7 +167,8 @@ impl Queue {
         let Attached { queue, consumer, spec, is_attached, ref held } = *attached;
         let mut taken = Ranges::new();
         if let Some(level) = self.level_mut(queue.priority()) {
-            held.ranges().for_each(|range| level.take_ready(range, &mut taken));
+            let mut reading = level.reading();
+            held.ranges().for_each(|range| reading.take_ready(range, &mut taken));
         }
         self.consumers.hold_all(consumer, queue.priority(), &taken);
         if is_attached && self.consumers.attach(consumer, spec).is_err() {

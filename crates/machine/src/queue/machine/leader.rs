@@ -7,7 +7,7 @@ use super::QueueMachine;
 use crate::command::{Batch, Outcome};
 use crate::ids::{ConsumerId, QueueId, SessionId};
 use crate::limits::SETTLED_RANGES_PER_BATCH_MAX;
-use crate::queue::reader::reading::Popped;
+use crate::queue::reader::Popped;
 use crate::queue::{AttachError, CloseError, ConsumerSpec, Effect, GetReply, Queue};
 use crate::ranges::Ranges;
 
@@ -142,16 +142,17 @@ impl QueueMachine {
         let before_ms = now_ms.saturating_add(1);
         let (mut popped, mut is_held_up) = (None, false);
         for level in found.levels_mut() {
-            popped = level.pop_fresh(1, before_ms).map(|popped| (level.id, popped));
+            let id = level.id();
+            let mut reading = level.reading();
+            popped = reading.pop_fresh(1, before_ms).map(|popped| (id, popped));
             if let Some((_, popped)) = &popped {
                 if no_ack {
-                    level.ready.forget_range(popped.range.clone());
-                    level.gathered.insert(Outcome::Done, popped.range.clone());
+                    reading.reader.settle_given(popped.range.clone(), Outcome::Done);
                 }
-                level.expire(before_ms);
+                reading.expire(before_ms);
                 break;
             }
-            is_held_up = level.is_held_up();
+            is_held_up = reading.is_held_up();
             if is_held_up {
                 break;
             }
@@ -224,7 +225,7 @@ impl QueueMachine {
         let (is_dispatching, now_ms) = (self.is_dispatching, self.now_ms);
         let Some(found) = self.queue_mut(queue) else { return };
         let returning = |found: &Queue| {
-            found.level(queue.priority()).map_or(0, |level| level.gathered.returning())
+            found.level(queue.priority()).map_or(0, |level| level.reader.gathered.returning())
         };
         let before = returning(found);
         found.settle(queue.priority(), consumer, ranges, outcome);
@@ -277,11 +278,12 @@ impl QueueMachine {
                 continue;
             };
             for level in queue.levels_mut() {
-                if let Some(to) = level.delivered.take_wanted() {
-                    batch.mark_delivered(level.id, to);
+                let (id, reader) = (level.id(), &mut level.reader);
+                if let Some(to) = reader.delivered.take_wanted() {
+                    batch.mark_delivered(id, to);
                     taken = true;
                 }
-                let count = level.gathered.drain(level.id, left, batch);
+                let count = reader.gathered.drain(id, left, batch);
                 taken |= count > 0;
                 left -= count;
             }
@@ -302,7 +304,7 @@ impl QueueMachine {
         self.unlogged
             .iter()
             .filter_map(|id| self.queue(*id))
-            .map(|queue| queue.levels().map(|level| level.gathered.len()).sum::<u64>())
+            .map(|queue| queue.levels().map(|level| level.reader.gathered.len()).sum::<u64>())
             .sum()
     }
 
@@ -342,9 +344,9 @@ impl QueueMachine {
         let found = self.queue_mut(queue)?;
         let mut count = 0;
         for level in found.levels_mut() {
-            let all = level.take_all_ready();
+            let all = level.reading().take_all_ready();
             if !all.is_empty() {
-                level.gathered.of(Outcome::Purged).insert_all(&all);
+                level.reader.gathered.of(Outcome::Purged).insert_all(&all);
             }
             count += all.len();
         }

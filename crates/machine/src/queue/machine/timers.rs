@@ -45,9 +45,9 @@ impl QueueMachine {
         }
         for queue in self.slots.iter_mut().flatten() {
             for level in queue.levels_mut() {
-                if let Some(attributes) = &mut level.attributes {
+                if let Some(attributes) = &mut level.reader.attributes {
                     attributes.leaving.lead();
-                    level.hand_out(effects);
+                    level.reader.hand_out(effects);
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! The messages of a queue that wait for a consumer, in order, and which of them were out before.
+//! The messages that wait for a consumer, in order, and which of them were out before.
 //!
 //! Leader-local. A message that comes back goes to its old place, because the place is its number.
 
@@ -17,9 +17,9 @@ pub(crate) struct Ready {
 }
 
 impl Ready {
-    /// Everything live waits, and what is below `led_from` may have been seen.
-    pub(crate) fn lead(live: &Ranges, led_from: u64) -> Self {
-        Self { waiting: live.clone(), returned: Ranges::new(), led_from }
+    /// Everything open waits, and what is below `led_from` may have been seen.
+    pub(crate) fn lead(open: &Ranges, led_from: u64) -> Self {
+        Self { waiting: open.clone(), returned: Ranges::new(), led_from }
     }
 
     pub(crate) fn push(&mut self, range: Range<u64>) {
@@ -46,10 +46,15 @@ impl Ready {
         self.waiting.take(range, into);
     }
 
-    /// The longest run at the front, at most `max` messages, that is all flagged or all not.
-    pub(crate) fn pop(&mut self, max: u64) -> Option<(Range<u64>, bool)> {
+    /// The run at the front, as far as it has at most `max` messages.
+    pub(crate) fn front(&self, max: u64) -> Option<Range<u64>> {
         let front = self.waiting.first_range()?;
-        let mut run = front.start..front.end.min(front.start.saturating_add(max));
+        Some(front.start..front.end.min(front.start.saturating_add(max)))
+    }
+
+    /// Takes the longest run at the front, at most `max` messages, that is all flagged or all not.
+    pub(crate) fn pop(&mut self, max: u64) -> Option<(Range<u64>, bool)> {
+        let mut run = self.front(max)?;
         let was_returned = if run.start < self.led_from {
             run.end = run.end.min(self.led_from);
             true
