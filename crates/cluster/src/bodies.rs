@@ -26,7 +26,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use bytes::Bytes;
-use machine::{ConsumerId, QueueId, Ranges, SessionId};
+use machine::{ConsumerId, QueueId, Ranges, Seqs, SessionId};
 
 use crate::checkpoint::Stored;
 use crate::limits::{
@@ -92,9 +92,9 @@ pub(crate) enum Step {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Readers<'a> {
     /// What will be delivered next, in this order.
-    pub(crate) ready: Option<&'a Ranges>,
-    /// What is not settled for good.
-    pub(crate) live: Option<&'a Ranges>,
+    pub(crate) ready: Option<Seqs<'a>>,
+    /// What the store keeps.
+    pub(crate) kept: Option<Seqs<'a>>,
     pub(crate) consumers: u32,
 }
 
@@ -176,12 +176,12 @@ impl Bodies {
     }
 
     /// A checkpoint at `index` is synced: log extents up to there give way to what `stored` says,
-    /// and so do all segments. `live` tells what of a queue is alive.
+    /// and so do all segments. `kept` tells what a queue keeps.
     pub(crate) fn checkpointed<'a>(
         &mut self,
         index: u64,
         stored: &[Stored],
-        live: impl Fn(QueueId) -> Option<&'a Ranges>,
+        kept: impl Fn(QueueId) -> Option<Seqs<'a>>,
     ) {
         for bodies in self.queues.values_mut() {
             bodies.is_dry = false;
@@ -194,7 +194,7 @@ impl Bodies {
         for &Stored { queue, first_seq, last_seq, segment } in stored {
             let Some(bodies) = self.queues.get(&queue) else { continue };
             let span = first_seq..last_seq + 1;
-            if live(queue).is_some_and(|live| live.intersects(span.clone()))
+            if kept(queue).is_some_and(|kept| kept.intersects(span.clone()))
                 || bodies.outbox.wants(span)
             {
                 self.stored(queue, first_seq, last_seq, segment);
@@ -242,12 +242,12 @@ impl Bodies {
         &mut self,
         queue: QueueId,
         settled: &Ranges,
-        live: Option<&Ranges>,
+        kept: Option<Seqs<'_>>,
     ) -> bool {
         self.away.settled(queue, settled);
         let Some(bodies) = self.queues.get_mut(&queue) else { return false };
         let before = bodies.hot_bytes();
-        let goes_on = bodies.settled(settled, live);
+        let goes_on = bodies.settled(settled, kept);
         self.hot_bytes = self.hot_bytes - before + bodies.hot_bytes();
         goes_on
     }
@@ -310,11 +310,11 @@ impl Bodies {
         queue: QueueId,
         consumer: ConsumerId,
         ticket: Option<Ticket>,
-        live: Option<&Ranges>,
+        kept: Option<Seqs<'_>>,
     ) -> (Ranges, bool) {
         let Some(bodies) = self.queues.get_mut(&queue) else { return (Ranges::new(), false) };
         let (withdrawn, is_answered_later) = bodies.outbox.withdraw(consumer, ticket);
-        bodies.wait_no_more(withdrawn.ranges(), live);
+        bodies.wait_no_more(withdrawn.ranges(), kept);
         (withdrawn, is_answered_later)
     }
 
@@ -323,25 +323,25 @@ impl Bodies {
         &mut self,
         queue: QueueId,
         consumer: ConsumerId,
-        live: Option<&Ranges>,
+        kept: Option<Seqs<'_>>,
     ) -> Vec<Outgoing> {
         let bodies = self.queues.get_mut(&queue).filter(|bodies| !bodies.outbox.is_empty());
         let Some(bodies) = bodies else { return Vec::new() };
         let cancelled = bodies.outbox.cancel(consumer);
-        bodies.wait_no_more(cancelled.iter().map(Outgoing::span), live);
+        bodies.wait_no_more(cancelled.iter().map(Outgoing::span), kept);
         cancelled
     }
 
-    /// Nothing waits to leave any more: what did. `live` tells what of a queue is alive.
+    /// Nothing waits to leave any more: what did. `kept` tells what a queue keeps.
     pub(crate) fn take_waiting<'a>(
         &mut self,
-        live: impl Fn(QueueId) -> Option<&'a Ranges>,
+        kept: impl Fn(QueueId) -> Option<Seqs<'a>>,
     ) -> Vec<(QueueId, Outgoing)> {
         self.away.clear();
         let mut taken = Vec::new();
         for (&queue, bodies) in &mut self.queues {
             let all = bodies.outbox.take_all();
-            bodies.wait_no_more(all.iter().map(Outgoing::span), live(queue));
+            bodies.wait_no_more(all.iter().map(Outgoing::span), kept(queue));
             taken.extend(all.into_iter().map(|outgoing| (queue, outgoing)));
             let before = bodies.hot_bytes();
             bodies.leaves.clear();
@@ -352,19 +352,19 @@ impl Bodies {
         taken
     }
 
-    /// Nothing is sent to these sessions any more. Gives the queues that may go on without them. `live`
-    /// tells what of a queue is alive.
+    /// Nothing is sent to these sessions any more. Gives the queues that may go on without them. `kept`
+    /// tells what a queue keeps.
     pub(crate) fn end_sessions<'a>(
         &mut self,
         is_over: impl Fn(SessionId) -> bool,
-        live: impl Fn(QueueId) -> Option<&'a Ranges>,
+        kept: impl Fn(QueueId) -> Option<Seqs<'a>>,
         freed: &mut Vec<QueueId>,
     ) {
         for &queue in &self.waiting {
             let Some(bodies) = self.queues.get_mut(&queue) else { continue };
             let ended = bodies.outbox.end_sessions(&is_over);
             if !ended.is_empty() {
-                bodies.wait_no_more(ended.iter().map(Outgoing::span), live(queue));
+                bodies.wait_no_more(ended.iter().map(Outgoing::span), kept(queue));
                 freed.push(queue);
             }
         }

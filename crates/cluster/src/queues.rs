@@ -127,7 +127,7 @@ impl Queues {
 
     /// A segment of the checkpoint that the machine was restored from holds these messages.
     pub(crate) fn stored(&mut self, queue: QueueId, first_seq: u64, last_seq: u64, segment: u64) {
-        let live = self.machine.live(queue);
+        let live = self.machine.kept(queue);
         if live.is_some_and(|live| live.intersects(first_seq..last_seq + 1)) {
             self.bodies.stored(queue, first_seq, last_seq, segment);
         }
@@ -190,7 +190,7 @@ impl Queues {
         attachments: Vec<Attachment>,
         wishes: &mut Vec<Wish>,
     ) {
-        let live = |queue| self.machine.live(queue);
+        let live = |queue| self.machine.kept(queue);
         self.bodies.end_sessions(&is_of_node, live, &mut self.touched);
         let attached: Vec<Attached> = attachments.into_iter().map(attached).collect();
         self.machine.join(&is_of_node, &attached, &mut self.effects);
@@ -221,7 +221,7 @@ impl Queues {
             .map(|attached| ((attached.queue, attached.consumer), attachment(attached)))
             .collect();
         // What waits for its bytes was never sent.
-        for (queue, outgoing) in self.bodies.take_waiting(|queue| self.machine.live(queue)) {
+        for (queue, outgoing) in self.bodies.take_waiting(|queue| self.machine.kept(queue)) {
             let Outgoing { consumer, first_seq, count, no_ack, got, detached, .. } = outgoing;
             if !is_ours(consumer.session) {
                 continue;
@@ -297,7 +297,7 @@ impl Queues {
         let asked = Some(ticket).filter(|_| !is_over);
         let mut lanes_left = 0;
         for lane in self.lanes(queue) {
-            let live = self.machine.live(lane);
+            let live = self.machine.kept(lane);
             let (withdrawn, is_answered_later) = self.bodies.withdraw(lane, consumer, asked, live);
             lanes_left += usize::from(is_answered_later);
             let outcome = Outcome::Undelivered;
@@ -478,7 +478,7 @@ impl Queues {
     }
 
     pub(crate) fn end_session(&mut self, session: SessionId, wishes: &mut Vec<Wish>) {
-        let live = |queue| self.machine.live(queue);
+        let live = |queue| self.machine.kept(queue);
         self.bodies.end_sessions(|other| other == session, live, &mut self.touched);
         self.machine.end_session(session, &mut self.effects);
         self.detaching.retain(|(by, _), _| *by != session);
@@ -491,7 +491,7 @@ impl Queues {
 
     /// A checkpoint at `index` is synced, and `stored` says which segments hold what.
     pub(crate) fn checkpointed(&mut self, index: u64, stored: &[Stored]) {
-        self.bodies.checkpointed(index, stored, |queue| self.machine.live(queue));
+        self.bodies.checkpointed(index, stored, |queue| self.machine.kept(queue));
     }
 
     pub(crate) fn fetched(&mut self, queue: QueueId, runs: Vec<Run>, wishes: &mut Vec<Wish>) {
@@ -518,7 +518,7 @@ impl Queues {
 
     /// What must be true between steps. For tests: it looks at everything.
     pub(crate) fn check(&self) {
-        let known = |queue| self.machine.live(queue).map(|_| readers(&self.machine, queue));
+        let known = |queue| self.machine.kept(queue).map(|_| readers(&self.machine, queue));
         self.bodies.check(known);
         let waits = self.machine.settled_waiting() > 0;
         assert!(!waits || self.gathered_since_ms.is_some(), "settles wait, and nobody knows");
@@ -526,8 +526,8 @@ impl Queues {
 
     /// Panics if the bytes of a message that lives lie nowhere. For tests.
     pub(crate) fn check_places(&self) {
-        for lane in self.machine.lanes() {
-            let live = self.machine.live(lane).expect("a lane of the machine");
+        for lane in self.machine.stores() {
+            let live = self.machine.kept(lane).expect("a lane of the machine");
             self.bodies.check_places(lane, live);
         }
     }

@@ -1,7 +1,7 @@
 //! What a committed command does, the same on every replica.
 //!
 //! Two machines: [`Catalog`] (group 0: vhosts, users, exchanges, bindings, queues; routes messages)
-//! and [`QueueMachine`] (all queues of a group: which messages are live, who gets them next). Both are
+//! and [`QueueMachine`] (all queues of a group: which messages are stored and open, who gets them next). Both are
 //! pure: time and order come from the entry, nothing is read from outside, and `apply` is total on any
 //! bytes. They know nothing of AMQP, Raft, clocks, chance or files. What a node sent as a parcel they
 //! apply once, however often it stands in the log.
@@ -76,7 +76,7 @@ pub use encoding::Corrupt;
 pub use ids::{Applied, ConsumerId, GroupId, NodeId, Origin, QueueId, SessionId, SessionOwner};
 pub use queue::{
     AttachError, Attached, CloseError, ConsumerSpec, Counters, Effect, GetReply, QueueMachine,
-    QueueStatus,
+    QueueStatus, Seqs,
 };
 pub use ranges::Ranges;
 pub use settings::{Dedup, Features, Overflow, QueueSettings, Retry};

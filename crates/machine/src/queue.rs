@@ -1,17 +1,18 @@
 //! All queues of one group: the replicated half, and what only the leader knows.
 //!
-//! Replicated (`apply`, in snapshots, equal on every replica): which messages of which queue are live,
-//! by sequence number; settings; the books. Messages themselves stay where the log or a segment has
-//! them: this machine never copies a body.
+//! Replicated (`apply`, in snapshots, equal on every replica): how many messages each queue has stored, and
+//! which of them are not settled (open), by sequence number; settings; the books. Messages themselves
+//! stay where the log or a segment has them: this machine never copies a body.
 //!
-//! Leader-local (everything else, begun by `lead`, lost with the leader): which live messages are
+//! Leader-local (everything else, begun by `lead`, lost with the leader): which open messages are
 //! ready, who consumes with how much credit, who holds what, and what was settled but is not in the
 //! log yet. A settled message leaves the leader's books at once and the replicated ones when its
 //! `Settle` is applied.
 //!
 //! Sequence numbers count from 1 per level and are never used twice. A message keeps its number
 //! wherever it goes, so a requeued one is back in its place by being ready again. A queue has one level,
-//! or one for each priority.
+//! or one for each priority: a store and its one reader. What is kept is asked of the store, what is
+//! open of the reader.
 //!
 //! Time is the entries': when a message expires or is due follows from the time of the entry that
 //! brought it. The leader's clock decides when that has come, and what then becomes of a message is
@@ -22,8 +23,10 @@ pub(crate) mod consumers;
 mod dedup;
 pub(crate) mod level;
 mod machine;
+mod open;
 pub(crate) mod reader;
 mod reconcile;
+mod seqs;
 mod served;
 mod store;
 
@@ -32,6 +35,7 @@ use std::ops::Range;
 pub use consumers::{AttachError, ConsumerSpec};
 pub use machine::{Attached, QueueMachine};
 pub use reconcile::Counters;
+pub use seqs::Seqs;
 
 use crate::command::Outcome;
 use crate::encoding::{Corrupt, Reader, put_u64};
@@ -346,7 +350,7 @@ impl Queue {
     }
 
     fn ready_len(&self) -> u64 {
-        self.levels().map(|level| level.ready_len()).sum()
+        self.levels().map(|level| level.waiting().len()).sum()
     }
 
     fn ready_bytes(&self) -> u64 {

@@ -138,6 +138,13 @@ impl Ranges {
         Some(start..middle)
     }
 
+    /// Takes the last range.
+    pub(crate) fn pop_last(&mut self) -> Option<Range<u64>> {
+        let (start, end) = self.ends.pop_last()?;
+        self.count -= end - start;
+        Some(start..end)
+    }
+
     /// Takes whole ranges off the front, at most `max` of them.
     pub fn split_front(&mut self, max: usize) -> Self {
         let Some((&cut, _)) = self.ends.iter().nth(max) else {

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use machine::{
     Applied, AttachError, Attached, Batch, CloseError, ConsumerId, ConsumerSpec, Effect, GetReply,
-    Messages, Outcome, QueueId, QueueMachine, QueueSettings, Ranges, SessionId,
+    Messages, Outcome, QueueId, QueueMachine, QueueSettings, Ranges, Seqs, SessionId,
 };
 use proptest::prelude::*;
 
@@ -595,8 +595,8 @@ impl World {
             assert_eq!(status.counters.settled, queue.settled);
             assert_eq!(status.counters.dropped, queue.dropped);
             assert_eq!(status.counters.purged, queue.purged);
-            assert_eq!(self.leader.live(*id), Some(&queue.live()));
-            assert_eq!(self.follower.live(*id), Some(&queue.live()));
+            assert_eq!(self.leader.kept(*id).map(Seqs::to_ranges), Some(queue.live()));
+            assert_eq!(self.follower.kept(*id).map(Seqs::to_ranges), Some(queue.live()));
             let has_credit = queue.consumers.values().any(|consumer| consumer.credit > 0);
             let may_wait = !self.is_dispatching || ready == 0 || !has_credit;
             assert!(may_wait, "a message waits beside a consumer with credit");

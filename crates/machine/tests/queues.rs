@@ -2,7 +2,7 @@
 
 use machine::{
     Applied, AttachError, Batch, CloseError, ConsumerId, ConsumerSpec, Effect, GetReply, Outcome,
-    QueueId, QueueMachine, QueueSettings, Ranges, SessionId,
+    QueueId, QueueMachine, QueueSettings, Ranges, Seqs, SessionId,
 };
 
 const Q: QueueId = QueueId(1);
@@ -232,11 +232,11 @@ fn a_message_without_acknowledgement_is_settled_as_it_goes() {
     leader.publish(2);
     leader.machine.end_session(SessionId(1), &mut leader.effects);
     assert_eq!((leader.ready(), leader.machine.settled_waiting()), (0, 2));
-    assert_eq!(leader.machine.live(Q), Some(&Ranges::from(1..3)));
+    assert_eq!(leader.machine.kept(Q).map(Seqs::to_ranges), Some(Ranges::from(1..3)));
     let mut batch = Batch::new();
     assert!(leader.machine.take_settled(&mut batch));
     leader.apply(batch);
-    assert_eq!(leader.machine.live(Q), Some(&Ranges::new()));
+    assert_eq!(leader.machine.kept(Q).map(Seqs::to_ranges), Some(Ranges::new()));
     let settled = Effect::Settled { queue: Q, ranges: Ranges::from(1..3) };
     assert_eq!(leader.effects.last(), Some(&settled));
 }

@@ -1,7 +1,7 @@
 //! What must be true of bodies between steps: accounts equal what is there, what lives lies somewhere
 //! and what is dead nowhere, and nobody waits for nothing.
 
-use machine::{QueueId, Ranges};
+use machine::{QueueId, Ranges, Seqs};
 
 use super::extents::Extent;
 use super::queue::QueueBodies;
@@ -26,11 +26,11 @@ impl Bodies {
     }
 
     /// Panics if something that lives lies nowhere. For tests.
-    pub(crate) fn check_places(&self, queue: QueueId, live: &Ranges) {
+    pub(crate) fn check_places(&self, queue: QueueId, kept: Seqs<'_>) {
         let extents = self.queues.get(&queue).map(|bodies| &bodies.extents);
         let extents = extents.into_iter().flat_map(|extents| extents.iter());
         let lies: Ranges = extents.map(Extent::span).collect();
-        for span in live.ranges() {
+        for span in kept.ranges() {
             let placed = lies.within(span.clone()).len();
             assert_eq!(placed, span.end - span.start, "{span:?} of {queue:?} lies nowhere");
         }
@@ -52,9 +52,9 @@ impl QueueBodies {
             assert!(end <= span.start, "runs of {queue:?} in memory overlap");
             end = span.end;
         }
-        let live = readers.live.cloned().unwrap_or_default();
+        let kept = readers.kept.map(Seqs::to_ranges).unwrap_or_default();
         for span in self.leaves.spans() {
-            let alive = live.within(span.clone()).len();
+            let alive = kept.within(span.clone()).len();
             assert_eq!(alive, span.end - span.start, "{span:?} of {queue:?} leaves and is gone");
         }
         let mut lies = Ranges::new();
@@ -64,12 +64,12 @@ impl QueueBodies {
             assert!(end <= span.start, "places of {queue:?} overlap");
             end = span.end;
             assert!(
-                live.intersects(span.clone()) || self.outbox.wants(span.clone()),
+                kept.intersects(span.clone()) || self.outbox.wants(span.clone()),
                 "{span:?} of {queue:?} is dead and has a place: {extent:?}"
             );
             lies.insert(span);
         }
-        for span in live.ranges().chain(self.outbox.spans()) {
+        for span in kept.ranges().chain(self.outbox.spans()) {
             let placed = lies.within(span.clone()).len();
             assert_eq!(placed, span.end - span.start, "{span:?} of {queue:?} lies nowhere");
         }

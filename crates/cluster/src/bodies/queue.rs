@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use machine::{QueueId, Ranges};
+use machine::{QueueId, Ranges, Seqs};
 
 use super::extents::Extents;
 use super::leaves::Leaves;
@@ -103,7 +103,7 @@ impl QueueBodies {
         let outgoing = self.outbox.sent(run.count);
         if self.has_waited {
             // If it was settled while it waited, its places were kept for this.
-            self.forget_dead(run.span(), readers().live);
+            self.forget_dead(run.span(), readers().kept);
         }
         Some(Step::Deliver { outgoing, bytes: run.bytes })
     }
@@ -187,14 +187,14 @@ impl QueueBodies {
     }
 
     /// Messages are settled. True: what waits may go on without them.
-    pub(super) fn settled(&mut self, settled: &Ranges, live: Option<&Ranges>) -> bool {
+    pub(super) fn settled(&mut self, settled: &Ranges, kept: Option<Seqs<'_>>) -> bool {
         let goes_on = !self.leaves.is_empty() && self.leaves.forget(settled);
         for range in settled.ranges() {
-            self.forget_dead(range, live);
+            self.forget_dead(range, kept);
         }
         let wanted = self.outbox.first();
         let is_done = |span: Range<u64>| {
-            span.end <= wanted && !live.is_some_and(|live| live.intersects(span))
+            span.end <= wanted && !kept.is_some_and(|kept| kept.intersects(span))
         };
         // What was purged or settled without being delivered leaves the window too.
         self.window.forget_front(is_done);
@@ -205,18 +205,18 @@ impl QueueBodies {
     pub(super) fn wait_no_more(
         &mut self,
         spans: impl Iterator<Item = Range<u64>>,
-        live: Option<&Ranges>,
+        kept: Option<Seqs<'_>>,
     ) {
         for span in spans {
-            self.forget_dead(span, live);
+            self.forget_dead(span, kept);
         }
     }
 
     /// Forgets extents that hold messages of `span`, but nothing that lives or waits.
-    fn forget_dead(&mut self, span: Range<u64>, live: Option<&Ranges>) {
+    fn forget_dead(&mut self, span: Range<u64>, kept: Option<Seqs<'_>>) {
         let outbox = &self.outbox;
         self.extents.forget(span, |span| {
-            !live.is_some_and(|live| live.intersects(span.clone())) && !outbox.wants(span)
+            !kept.is_some_and(|kept| kept.intersects(span.clone())) && !outbox.wants(span)
         });
     }
 

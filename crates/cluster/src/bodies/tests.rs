@@ -106,12 +106,15 @@ impl Toy {
     fn settle(&mut self, seqs: Range<u64>) {
         self.ready.remove(seqs.clone());
         self.live.remove(seqs.clone());
-        self.bodies.settled(QUEUE, &Ranges::from(seqs), Some(&self.live));
+        self.bodies.settled(QUEUE, &Ranges::from(seqs), Some((&self.live).into()));
     }
 
     fn pump(&mut self) {
-        let readers =
-            Readers { ready: Some(&self.ready), live: Some(&self.live), consumers: self.consumers };
+        let readers = Readers {
+            ready: Some((&self.ready).into()),
+            kept: Some((&self.live).into()),
+            consumers: self.consumers,
+        };
         while let Some(step) = self.bodies.next(QUEUE, || readers) {
             match step {
                 Step::Deliver { outgoing, bytes } => {
@@ -132,8 +135,11 @@ impl Toy {
 
     /// The fetch under way comes back with these runs.
     fn fetched(&mut self, runs: Vec<Run>) {
-        let readers =
-            Readers { ready: Some(&self.ready), live: Some(&self.live), consumers: self.consumers };
+        let readers = Readers {
+            ready: Some((&self.ready).into()),
+            kept: Some((&self.live).into()),
+            consumers: self.consumers,
+        };
         self.bodies.fetched(QUEUE, runs, readers);
         self.pump();
     }
@@ -155,7 +161,7 @@ impl Toy {
 
     fn checkpoint(&mut self, stored: &[Stored]) {
         let live = &self.live;
-        self.bodies.checkpointed(self.index, stored, |_| Some(live));
+        self.bodies.checkpointed(self.index, stored, |_| Some(live.into()));
     }
 }
 
@@ -263,16 +269,20 @@ fn what_is_settled_and_waited_in_vain_keeps_no_place() {
     let has_no_place = |toy: Toy| toy.bodies.queues[&QUEUE].extents.is_empty();
     let live = Ranges::new();
     let mut toy = waiting(true);
-    toy.bodies.end_sessions(|session| session == ANN.session, |_| Some(&live), &mut Vec::new());
+    toy.bodies.end_sessions(
+        |session| session == ANN.session,
+        |_| Some((&live).into()),
+        &mut Vec::new(),
+    );
     assert!(has_no_place(toy), "who waited is gone");
     let mut toy = waiting(true);
-    assert_eq!(toy.bodies.take_waiting(|_| Some(&live)).len(), 1);
+    assert_eq!(toy.bodies.take_waiting(|_| Some((&live).into())).len(), 1);
     assert!(has_no_place(toy), "another leads");
     let mut toy = waiting(true);
-    assert_eq!(toy.bodies.cancelled(QUEUE, ANN, Some(&live)).len(), 1);
+    assert_eq!(toy.bodies.cancelled(QUEUE, ANN, Some((&live).into())).len(), 1);
     assert!(has_no_place(toy), "its consumer is cancelled");
     let mut toy = waiting(false);
-    toy.bodies.withdraw(QUEUE, ANN, None, Some(&live));
+    toy.bodies.withdraw(QUEUE, ANN, None, Some((&live).into()));
     assert!(has_no_place(toy), "its consumer went");
     let mut toy = waiting(false);
     toy.fetched_all();
@@ -288,11 +298,11 @@ fn withdrawn_deliveries_come_back_but_for_what_is_settled() {
     toy.deliver(BOB, 3..5, true);
     toy.deliver(ANN, 5..7, false);
     let (withdrawn, is_answered_later) =
-        toy.bodies.withdraw(QUEUE, ANN, Some(Ticket(1)), Some(&toy.live));
+        toy.bodies.withdraw(QUEUE, ANN, Some(Ticket(1)), Some((&toy.live).into()));
     assert_eq!(withdrawn.ranges().collect::<Vec<_>>(), [1..3, 5..7]);
     assert!(!is_answered_later);
     let (withdrawn, is_answered_later) =
-        toy.bodies.withdraw(QUEUE, BOB, Some(Ticket(2)), Some(&toy.live));
+        toy.bodies.withdraw(QUEUE, BOB, Some(Ticket(2)), Some((&toy.live).into()));
     assert!(withdrawn.is_empty());
     assert!(is_answered_later);
     toy.fetched_all();

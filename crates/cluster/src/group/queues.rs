@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use machine::{Applied, Batch, Corrupt, EntryReader, GroupId, NodeId, Origin, QueueId, SessionId};
+use machine::{
+    Applied, Batch, Corrupt, EntryReader, GroupId, NodeId, Origin, QueueId, Seqs, SessionId,
+};
 use raft::eraftpb::{Entry, EntryType};
 
 use super::{Awaiting, Group};
@@ -286,7 +288,7 @@ impl QueueGroup {
         request: Request,
     ) -> Option<Request> {
         let index = self.group.replica.last_index();
-        if self.queues.machine().live(queue).is_some() || self.group.applied() >= index {
+        if self.queues.machine().kept(queue).is_some() || self.group.applied() >= index {
             return Some(request);
         }
         self.early_asked.push(Asked { session, request, index });
@@ -319,7 +321,7 @@ impl QueueGroup {
     pub(crate) fn review(&mut self, held: &[SegmentExtent]) {
         let machine = self.queues.machine();
         let alive = |held: &SegmentExtent| {
-            let live = machine.live(held.queue)?;
+            let live = machine.kept(held.queue)?;
             Some(live.within(held.first_seq..held.last_seq + 1).len())
         };
         let count: u64 = held.iter().map(|held| held.count).sum();
@@ -340,11 +342,11 @@ impl QueueGroup {
         let bodies = self.queues.bodies();
         // A delivery that waits for its bytes needs them even if it is settled already.
         let needed = |queue| {
-            let mut live = machine.live(queue).cloned().unwrap_or_default();
+            let mut live = machine.kept(queue).map(Seqs::to_ranges).unwrap_or_default();
             live.insert_all(&bodies.waiting(queue));
             (queue, live)
         };
-        let queues: BTreeSet<QueueId> = machine.lanes().chain(bodies.all_waiting()).collect();
+        let queues: BTreeSet<QueueId> = machine.stores().chain(bodies.all_waiting()).collect();
         let mut job =
             Job::new(self.group.id, self.group.applied(), &self.group.replica, &machine.snapshot());
         job.live = queues.into_iter().map(needed).collect();

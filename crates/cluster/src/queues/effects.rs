@@ -65,13 +65,13 @@ impl Queues {
                     self.touched.push(queue);
                 }
                 Effect::Settled { queue, ranges } => {
-                    if self.bodies.settled(queue, &ranges, self.machine.live(queue)) {
+                    if self.bodies.settled(queue, &ranges, self.machine.kept(queue)) {
                         self.touched.push(queue);
                     }
                 }
                 Effect::Cancelled { queue, consumer } => {
                     for lane in self.lanes(queue) {
-                        let live = self.machine.live(lane);
+                        let live = self.machine.kept(lane);
                         for outgoing in self.bodies.cancelled(lane, consumer, live) {
                             self.never_sent(outgoing, wishes);
                         }
@@ -198,7 +198,7 @@ impl Queues {
 
 pub(super) fn readers(machine: &QueueMachine, queue: QueueId) -> Readers<'_> {
     let consumers = machine.status(queue).map_or(0, |status| status.consumers);
-    Readers { ready: machine.ready(queue), live: machine.live(queue), consumers }
+    Readers { ready: machine.ready(queue), kept: machine.kept(queue), consumers }
 }
 
 /// The runs of `parts` that need no disk, if none does.

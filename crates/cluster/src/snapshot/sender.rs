@@ -146,8 +146,8 @@ pub(super) fn live(group: GroupId, state: &Bytes) -> Result<Vec<(QueueId, Ranges
     }
     let machine = QueueMachine::restore(&state.machine)
         .map_err(|_| Refused("the state of the queues cannot be read"))?;
-    let live = |queue| Some((queue, machine.live(queue)?.clone()));
-    let mut queues: Vec<(QueueId, Ranges)> = machine.lanes().filter_map(live).collect();
+    let live = |queue| Some((queue, machine.kept(queue)?.to_ranges()));
+    let mut queues: Vec<(QueueId, Ranges)> = machine.stores().filter_map(live).collect();
     queues.sort_unstable_by_key(|(queue, _)| *queue);
     queues.retain(|(_, live)| !live.is_empty());
     Ok(queues)

@@ -48,7 +48,7 @@ fn read(keeper: &Keeper<SimDisk>, checkpoint: &Checkpoint) -> Everything {
     let machine = machine_of(checkpoint);
     let mut all = Everything::new();
     for queue in machine.queues() {
-        let live = machine.live(queue).unwrap();
+        let live = machine.kept(queue).unwrap();
         let mut messages = Merged::new(&segments, queue.0, 0);
         while let Some((seq, message)) = messages.next().unwrap() {
             if live.contains(seq) {
@@ -116,7 +116,7 @@ impl Leader {
         let queues: Vec<QueueId> = self.machine.queues().collect();
         for queue in queues {
             let mut done = Ranges::new();
-            for seq in self.machine.live(queue).unwrap().iter() {
+            for seq in self.machine.kept(queue).unwrap().iter() {
                 if self.random.chance(percent) {
                     done.insert(seq..seq + 1);
                 }
@@ -130,7 +130,7 @@ impl Leader {
     fn live(&self) -> Everything {
         let mut live = self.published.clone();
         live.retain(|(queue, seq), _| {
-            self.machine.live(QueueId(*queue)).is_some_and(|live| live.contains(*seq))
+            self.machine.kept(QueueId(*queue)).is_some_and(|live| live.contains(*seq))
         });
         live
     }
@@ -141,7 +141,7 @@ impl Leader {
         let above: BTreeMap<u64, u64> =
             stored.iter().flat_map(|meta| &meta.extents).map(|e| (e.queue, e.last_seq)).collect();
         let ranges = |queue: QueueId| {
-            (queue.0, self.machine.live(queue).unwrap().ranges().collect::<Vec<_>>())
+            (queue.0, self.machine.kept(queue).unwrap().ranges().collect::<Vec<_>>())
         };
         let live: Live = self.machine.queues().map(ranges).collect();
         let mut segments = self.keeper.compact(GROUP.0, stored, &live).unwrap();

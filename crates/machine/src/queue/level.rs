@@ -2,8 +2,10 @@
 //!
 //! What the reader has settled is not kept. A snapshot has both as one.
 
+use super::open::OpenEnded;
 use super::reader::delivered::Delivered;
 use super::reader::{MessageAttributes, Reader, Reading};
+use super::seqs::Seqs;
 use super::store::Store;
 use super::{Counters, Effect};
 use crate::command::Attributes;
@@ -39,8 +41,8 @@ impl Level {
 
     /// Which messages are kept: what checkpoints, compaction and snapshots ask. Here what the reader has
     /// not settled.
-    pub(crate) fn kept(&self) -> &Ranges {
-        &self.reader.open
+    pub(crate) fn kept(&self) -> Seqs<'_> {
+        self.reader.open.at(self.store.end())
     }
 
     /// The reader at its store.
@@ -58,24 +60,28 @@ impl Level {
 
     /// Ends the run that is being gathered: its messages are in the queue now.
     pub(crate) fn end_run(&mut self, cx: Context<'_>, effects: &mut Vec<Effect>) {
-        if let Some(range) = self.store.end_run(effects) {
-            self.reader.take_in(range, cx.is_leading);
+        if let Some(range) = self.store.end_run(effects)
+            && self.reader.attributes.is_some()
+        {
+            self.reading().take_in(range, cx.is_leading);
         }
     }
 
     /// The first message that waits for a consumer, or comes next.
     #[inline]
     pub(crate) fn front(&self) -> u64 {
-        self.reader.ready.waiting().first().unwrap_or(self.store.next_seq)
+        self.waiting().first().unwrap_or(self.store.next_seq)
     }
 
     /// When something falls due next.
     pub(crate) fn next_due(&self) -> Option<u64> {
-        self.reader.next_due()
+        self.reader.next_due(self.store.end())
     }
 
-    pub(crate) fn ready_len(&self) -> u64 {
-        self.reader.ready.len()
+    /// What waits for a consumer: leader only.
+    #[inline]
+    pub(crate) fn waiting(&self) -> Seqs<'_> {
+        self.reader.ready.waiting(self.store.end())
     }
 
     pub(crate) fn counters(&self) -> Counters {
@@ -104,23 +110,22 @@ impl Level {
         store.next_seq = bytes.u64()?;
         let counters = Counters::read(bytes, version < 3)?;
         (store.came_in, reader.books) = counters.parts();
-        reader.open = Ranges::read(bytes)?;
+        let open = Ranges::read(bytes)?;
         if version >= 3 && bytes.bool()? {
             reader.attributes = Some(Box::new(MessageAttributes::read(bytes)?));
         }
         if version >= 4 {
             reader.delivered = Delivered::read(bytes)?;
         }
-        let open = &reader.open;
         let is_right = counters.enqueued.checked_add(1) == Some(store.next_seq)
             && counters.open() == Some(open.len())
             && open.first() != Some(0)
             && open.last().is_none_or(|last| last < store.next_seq)
-            && reader.attributes.as_ref().is_none_or(|attributes| attributes.is_of(open));
-        if is_right {
-            Ok(Self { store, reader })
-        } else {
-            Err(Corrupt::new("the books of a queue"))
+            && reader.attributes.as_ref().is_none_or(|attributes| attributes.is_of(&open));
+        if !is_right {
+            return Err(Corrupt::new("the books of a queue"));
         }
+        reader.open = OpenEnded::of(open, store.end());
+        Ok(Self { store, reader })
     }
 }

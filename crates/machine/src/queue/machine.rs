@@ -11,13 +11,12 @@ pub use attachments::Attached;
 
 use super::level::{Context, Level};
 use super::store::Run;
-use super::{ConsumerSpec, Counters, Effect, Queue, QueueStatus};
+use super::{ConsumerSpec, Counters, Effect, Queue, QueueStatus, Seqs};
 use crate::command::{Command, ENQUEUE, Enqueue, EntryReader, RawCommand};
 use crate::encoding::Corrupt;
 use crate::ids::{Applied, ConsumerId, Origin, QueueId, SessionId};
 use crate::limits::FOREIGN_COMMANDS_MAX;
 use crate::origins::Origins;
-use crate::ranges::Ranges;
 use crate::settings::QueueSettings;
 
 /// Queues found last, by the low bits of their ids.
@@ -118,7 +117,7 @@ impl QueueMachine {
                 self.enqueue(number, &raw, effects)?;
             } else if !self.apply_command(raw.decode()?, effects)? {
                 commands.skip_parcel()?;
-                // No run may reach over what is skipped: its messages would be read as live ones.
+                // No run may reach over what is skipped: its messages would be read as stored ones.
                 number += FOREIGN_COMMANDS_MAX + 1;
             }
             number += 1;
@@ -370,14 +369,15 @@ impl QueueMachine {
         self.queue(queue).filter(|queue| !queue.is_gone).map(Queue::status)
     }
 
-    /// Which messages are in the queue, or in a level of it, wherever they are.
-    pub fn live(&self, queue: QueueId) -> Option<&Ranges> {
-        Some(self.queue(queue)?.level(queue.priority())?.kept())
+    /// Which messages a store keeps, wherever they are: of a queue, or of a level of it. Whoever looks after
+    /// their bytes asks this.
+    pub fn kept(&self, store: QueueId) -> Option<Seqs<'_>> {
+        Some(self.queue(store)?.level(store.priority())?.kept())
     }
 
     /// Which messages wait for a consumer: leader only.
-    pub fn ready(&self, queue: QueueId) -> Option<&Ranges> {
-        Some(self.queue(queue)?.level(queue.priority())?.reader.ready.waiting())
+    pub fn ready(&self, queue: QueueId) -> Option<Seqs<'_>> {
+        Some(self.queue(queue)?.level(queue.priority())?.waiting())
     }
 
     /// The number that the next message of the queue gets.
@@ -402,12 +402,12 @@ impl QueueMachine {
         self.places.iter().filter(move |(_, place)| is_there(**place)).map(|(id, _)| *id)
     }
 
-    /// All levels of all queues, by id.
-    pub fn lanes(&self) -> impl Iterator<Item = QueueId> + '_ {
+    /// All stores, by id: each level of each queue is one.
+    pub fn stores(&self) -> impl Iterator<Item = QueueId> + '_ {
         let queues = self.places.values().filter_map(|place| self.slots[*place].as_ref());
-        let mut levels: Vec<_> = queues.flat_map(|it| it.levels().map(Level::id)).collect();
-        levels.sort_unstable();
-        levels.into_iter()
+        let mut stores: Vec<_> = queues.flat_map(|it| it.levels().map(Level::id)).collect();
+        stores.sort_unstable();
+        stores.into_iter()
     }
 
     /// The last parcel of an origin that was applied; 0: none of that boot.

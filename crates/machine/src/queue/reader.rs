@@ -7,7 +7,7 @@
 //! A reader does not know what comes into its store: it is told where the store ends when it acts.
 
 mod attributes;
-pub(crate) mod delayed;
+mod delayed;
 pub(crate) mod delivered;
 mod gathered;
 mod leaving;
@@ -22,6 +22,7 @@ pub(crate) use reading::Popped;
 
 use super::Effect;
 use super::level::Context;
+use super::open::OpenEnded;
 use super::reconcile::Books;
 use super::store::End;
 use crate::command::{Attributes, Outcome};
@@ -38,7 +39,7 @@ pub(crate) struct Reader {
     pub(crate) id: QueueId,
     // Replicated.
     /// Messages that are not settled.
-    pub(crate) open: Ranges,
+    pub(crate) open: OpenEnded,
     pub(crate) books: Books,
     /// What some messages have beyond their place; None while no message had anything.
     pub(crate) attributes: Option<Box<MessageAttributes>>,
@@ -60,7 +61,7 @@ impl Reader {
     pub(crate) fn new(id: QueueId) -> Self {
         Self {
             id,
-            open: Ranges::new(),
+            open: OpenEnded::all(),
             books: Books::default(),
             attributes: None,
             delivered: Delivered::default(),
@@ -104,38 +105,45 @@ impl Reader {
             noted.sizes.set(seq..seq + 1, body_bytes as u64);
         }
     }
+}
 
-    /// A run came into its store.
-    #[inline]
+/// What entries do.
+impl Reading<'_> {
+    /// A run came into the store: what some of its messages have is seen to. That they are there needs no
+    /// telling.
     pub(super) fn take_in(&mut self, range: Range<u64>, is_leading: bool) {
-        self.open.insert(range.clone());
-        if !is_leading {
+        let Some(attributes) = self.reader.attributes.as_mut().filter(|_| is_leading) else {
             return;
-        }
-        self.ready.push(range.clone());
-        let Some(attributes) = &mut self.attributes else { return };
+        };
+        let (ready, end) = (&mut self.reader.ready, self.end);
         if std::mem::take(&mut attributes.has_delayed_in_run) {
-            self.ready.remove_from_waiting(&attributes.delayed.within(range.clone()));
+            ready.remove_from_waiting(&attributes.delayed.within(range.clone()), end);
         }
         if !attributes.sizes.is_empty() {
-            let added = self.ready.waiting().within(range);
-            let added = attributes.bytes_of(&added);
+            let added = ready.waiting(end).within(range);
+            let added = attributes.bytes_of((&added).into());
             attributes.ready_bytes = attributes.ready_bytes.saturating_add(added);
         }
     }
 
     /// What of `ranges` is open and not dead.
     fn alive_of(&self, ranges: &Ranges) -> Ranges {
-        let mut alive = ranges.intersect(&self.open);
-        if let Some(attributes) = &self.attributes {
+        let mut alive = self.open().intersect(ranges);
+        if let Some(attributes) = &self.reader.attributes {
             attributes.leaving.exclude(&mut alive);
         }
         alive
     }
-}
 
-/// What entries do.
-impl Reading<'_> {
+    /// Takes out what of `ranges` is open.
+    fn take_open(&mut self, ranges: &Ranges) -> Ranges {
+        let mut taken = Ranges::new();
+        for range in ranges.ranges() {
+            self.reader.open.take(range, self.end, &mut taken);
+        }
+        taken
+    }
+
     /// A settle from the log. What is not open was settled before and is not counted again.
     pub(crate) fn settle(
         &mut self,
@@ -148,35 +156,31 @@ impl Reading<'_> {
         if outcome == Outcome::Exhausted || (outcome.is_dead() && keeps_dead) {
             return self.begin_to_leave(outcome, ranges, cx.is_leading);
         }
-        let reader = &mut *self.reader;
-        let has_dead = reader.attributes.as_ref().is_some_and(|it| !it.leaving.is_empty());
-        let gone = match (outcome, &mut reader.attributes) {
-            (Outcome::DeadLettered, None) => return,
-            (Outcome::DeadLettered, Some(attributes)) => attributes.leaving.take(ranges),
-            (_, Some(_)) if has_dead => reader.alive_of(ranges),
-            (_, Some(_) | None) => {
-                let mut gone = Ranges::new();
-                for range in ranges.ranges() {
-                    reader.open.take(range, &mut gone);
-                }
-                gone
-            }
+        let has_dead = self.reader.attributes.as_ref().is_some_and(|it| !it.leaving.is_empty());
+        let gone = if outcome == Outcome::DeadLettered {
+            let Some(attributes) = &mut self.reader.attributes else { return };
+            attributes.leaving.take(ranges)
+        } else if has_dead {
+            self.alive_of(ranges)
+        } else {
+            self.take_open(ranges)
         };
         if gone.is_empty() {
             return;
         }
-        reader.open.remove_all(&gone);
+        self.reader.open.remove_all(&gone, self.end);
+        let books = &mut self.reader.books;
         match outcome {
-            Outcome::Done => reader.books.settled += gone.len(),
-            Outcome::Purged => reader.books.purged += gone.len(),
-            Outcome::DeadLettered => reader.books.dead_lettered += gone.len(),
+            Outcome::Done => books.settled += gone.len(),
+            Outcome::Purged => books.purged += gone.len(),
+            Outcome::DeadLettered => books.dead_lettered += gone.len(),
             Outcome::Rejected
             | Outcome::Requeue
             | Outcome::Undelivered
             | Outcome::Expired
             | Outcome::Overflowed
             | Outcome::Exhausted
-            | Outcome::Returned => reader.books.dropped += gone.len(),
+            | Outcome::Returned => books.dropped += gone.len(),
         }
         self.gone(gone, effects);
     }
@@ -184,7 +188,7 @@ impl Reading<'_> {
     /// Messages that are not open any more.
     fn gone(&mut self, gone: Ranges, effects: &mut Vec<Effect>) {
         let open = self.reader.books.open(self.end);
-        assert_eq!(open, Some(self.reader.open.len()), "the books of a queue are wrong");
+        assert_eq!(open, Some(self.open().len()), "the books of a queue are wrong");
         self.drop_ready(&gone);
         if let Some(attributes) = &mut self.reader.attributes {
             attributes.forget(&gone);
@@ -197,7 +201,7 @@ impl Reading<'_> {
         if gone.is_empty() {
             return;
         }
-        self.reader.open.remove_all(&gone);
+        self.reader.open.remove_all(&gone, self.end);
         self.reader.books.dropped += gone.len();
         self.gone(gone, effects);
     }
@@ -208,8 +212,8 @@ impl Reading<'_> {
         let stored = std::mem::take(reader.gathered.of(Outcome::DeadLettered));
         reader.gathered = Gathered::default();
         *reader.gathered.of(Outcome::DeadLettered) = stored;
-        let mut gone = reader.open.clone();
-        if let Some(attributes) = &reader.attributes {
+        let mut gone = self.open().to_ranges();
+        if let Some(attributes) = &self.reader.attributes {
             attributes.leaving.exclude(&mut gone);
         }
         self.discard(gone, effects);
@@ -217,7 +221,7 @@ impl Reading<'_> {
 
     /// Consumers see these no more; the dead-letter worker does.
     fn begin_to_leave(&mut self, reason: Outcome, ranges: &Ranges, is_leading: bool) {
-        let dead = self.reader.alive_of(ranges);
+        let dead = self.alive_of(ranges);
         if dead.is_empty() {
             return;
         }
@@ -237,7 +241,7 @@ impl Reading<'_> {
         cx: Context<'_>,
     ) {
         let Some(features) = cx.features.filter(|features| features.counts_returns) else { return };
-        let found = self.reader.alive_of(ranges);
+        let found = self.alive_of(ranges);
         let attributes = self.reader.attributes_mut();
         let retry = retry_after(outcome, features);
         let (mut exhausted, mut ready, mut later) = (Ranges::new(), Ranges::new(), Vec::new());
@@ -270,7 +274,7 @@ impl Reading<'_> {
         }
         if cx.is_leading {
             ready.remove_all(taken);
-            ready.remove_all(&self.reader.ready.waiting().intersect(&ready));
+            ready.remove_all(&self.waiting().intersect(&ready));
             self.give_back(&ready, true);
         }
         self.begin_to_leave(Outcome::Exhausted, &exhausted, cx.is_leading);
@@ -279,7 +283,7 @@ impl Reading<'_> {
     /// Delayed messages with a key that are not due are dropped.
     pub(crate) fn cancel(&mut self, key: u128, time_ms: u64, effects: &mut Vec<Effect>) {
         let Some(attributes) = &self.reader.attributes else { return };
-        let gone = self.reader.alive_of(&attributes.delayed.with_key(key, time_ms));
+        let gone = self.alive_of(&attributes.delayed.with_key(key, time_ms));
         self.discard(gone, effects);
     }
 }

@@ -18,10 +18,11 @@ pub(crate) fn dispatch(
     before_ms: u64,
     effects: &mut Vec<Effect>,
 ) {
-    while !reading.is_empty() {
+    while !reading.waiting().is_empty() {
         let waiting = consumers.waiting();
         let Some(mut turn) = consumers.next_turn() else { return };
-        let max = turn_messages(reading.len(), waiting, turn.is_alone(), turn.holder().credit);
+        let max =
+            turn_messages(reading.waiting().len(), waiting, turn.is_alone(), turn.holder().credit);
         let Some(Popped { range, was_returned, returns }) =
             reading.pop_fresh(u64::from(max), before_ms)
         else {

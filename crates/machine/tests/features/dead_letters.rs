@@ -75,7 +75,7 @@ fn a_deleted_queue_stays_until_its_dead_messages_are_stored() {
     assert_eq!(group.left(), [(Q, 1..2, Outcome::Rejected)]);
     group.settle(Q, 77, 1..2, Outcome::DeadLettered);
     assert!(group.effects.contains(&Effect::Dropped { queue: Q }));
-    assert_eq!(group.leader.lanes().count(), 0);
+    assert_eq!(group.leader.stores().count(), 0);
     let retired = group.leader.retired();
     assert_eq!((retired.enqueued, retired.dead_lettered, retired.dropped), (3, 1, 2));
 }

@@ -166,7 +166,7 @@ impl Group {
     }
 
     fn live(&self) -> u64 {
-        self.leader.lanes().map(|lane| self.leader.live(lane).expect("a lane").len()).sum()
+        self.leader.stores().map(|store| self.leader.kept(store).expect("a store").len()).sum()
     }
 }
 

@@ -50,7 +50,7 @@ impl QueueMachine {
     }
 
     /// The sessions that `is_joining` names (all of one node) are where `attachments` says, and
-    /// nowhere else. Each takes what is live and ready of what it says it holds. What they held and
+    /// nowhere else. Each takes what is open and ready of what it says it holds. What they held and
     /// do not name is ready again, flagged.
     ///
     /// An attachment that neither is attached nor holds anything has asked to be attached and heard no
@@ -68,9 +68,9 @@ impl QueueMachine {
         if !self.is_leading {
             return;
         }
-        let kept = self.kept(attachments);
+        let staying = self.staying(attachments);
         let mut touched = self.let_go(&is_joining);
-        let joining = attachments.iter().chain(&kept).filter(|it| !it.is_asking());
+        let joining = attachments.iter().chain(&staying).filter(|it| !it.is_asking());
         for attached in joining.filter(|it| is_joining(it.consumer.session)) {
             let found = self.queue_mut(attached.queue).filter(|queue| !queue.is_gone);
             let Some(queue) = found else {
@@ -90,7 +90,8 @@ impl QueueMachine {
             let Some(queue) = self.queue_mut(id) else { continue };
             for (level, held) in before.held.iter().flat_map(Held::all) {
                 if let Some(level) = queue.level_mut(level) {
-                    level.reader.ready.flag_waiting(held);
+                    let end = level.store.end();
+                    level.reader.ready.flag_waiting(held, end);
                 }
             }
             if before.was_attached {
@@ -106,7 +107,7 @@ impl QueueMachine {
     }
 
     /// Those who ask to be attached, and are already: they did not hear the answer.
-    fn kept(&self, attachments: &[Attached]) -> Vec<Attached> {
+    fn staying(&self, attachments: &[Attached]) -> Vec<Attached> {
         let is_here = |asking: &&Attached| {
             let place = self.places.get(&asking.queue.base());
             let queue = place.and_then(|place| self.slots[*place].as_ref());

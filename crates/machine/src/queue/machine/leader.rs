@@ -12,7 +12,7 @@ use crate::queue::{AttachError, CloseError, ConsumerSpec, Effect, GetReply, Queu
 use crate::ranges::Ranges;
 
 impl QueueMachine {
-    /// This replica leads now, and has applied every entry of earlier leaders: everything live is
+    /// This replica leads now, and has applied every entry of earlier leaders: everything open is
     /// ready, flagged as redelivered if a client may have seen it. Nothing goes out before
     /// `start_dispatch`: consumers may come with what they hold, by `join`.
     pub fn lead(&mut self) {

@@ -5,6 +5,7 @@ use super::delayed::DelayedMessages;
 use super::leaving::LeavingMessages;
 use super::values::Values;
 use crate::encoding::{Corrupt, Reader};
+use crate::queue::seqs::Seqs;
 use crate::ranges::Ranges;
 
 /// What only messages of queues with arguments, or with attributes, have.
@@ -27,11 +28,11 @@ pub(crate) struct MessageAttributes {
 }
 
 impl MessageAttributes {
-    pub(crate) fn bytes_of(&self, ranges: &Ranges) -> u64 {
+    pub(crate) fn bytes_of(&self, seqs: Seqs<'_>) -> u64 {
         if self.sizes.is_empty() {
             return 0;
         }
-        ranges.ranges().fold(0, |sum, range| sum.saturating_add(self.sizes.sum(range)))
+        seqs.ranges().fold(0, |sum, range| sum.saturating_add(self.sizes.sum(range)))
     }
 
     pub(super) fn forget(&mut self, gone: &Ranges) {

@@ -1,6 +1,6 @@
 //! Settled messages on their way into the log.
 //!
-//! Leader-local. A message settled by a consumer leaves the consumer's hands at once, but stays live
+//! Leader-local. A message settled by a consumer leaves the consumer's hands at once, but stays open
 //! until the log says so. Settles are gathered as ranges and ride in a later entry: an
 //! acknowledgement has no answer, so nothing waits for it.
 

@@ -1,4 +1,5 @@
-//! What of a store is ready for a reader, on the leader: given out, given back, expired, handed to the dead-letter worker.
+//! What of a store is ready for a reader, on the leader: given out, given back, expired, handed to the
+//! dead-letter worker.
 
 use std::ops::Range;
 
@@ -8,6 +9,8 @@ use super::{Reader, Reading};
 use crate::command::Outcome;
 use crate::limits::TIMED_RUNS_MAX;
 use crate::queue::Effect;
+use crate::queue::seqs::Seqs;
+use crate::queue::store::End;
 use crate::ranges::Ranges;
 
 /// Messages that are given out together.
@@ -27,25 +30,25 @@ impl Reading<'_> {
         let Some(attributes) = &mut self.reader.attributes else { return };
         attributes.leaving.lead();
         if let Some(dead) = attributes.leaving.union() {
-            self.reader.ready.remove(&dead);
+            self.reader.ready.remove(&dead, self.end);
         }
         let waiting = attributes.delayed.lead(now_ms);
         if cfg!(not(bug_delay_forgotten)) {
-            self.reader.ready.remove_from_waiting(&waiting);
+            self.reader.ready.remove_from_waiting(&waiting, self.end);
         }
-        attributes.ready_bytes = attributes.bytes_of(self.reader.ready.waiting());
+        attributes.ready_bytes = attributes.bytes_of(self.reader.ready.waiting(self.end));
     }
 
     /// The longest run at the front, at most `max` messages, that is alike for a consumer.
     #[inline]
     pub(crate) fn pop(&mut self, max: u64) -> Option<Popped> {
         let Some(attributes) = &mut self.reader.attributes else {
-            let (range, was_returned) = self.reader.ready.pop(max)?;
+            let (range, was_returned) = self.reader.ready.pop(max, self.end)?;
             return Some(Popped { range, was_returned, returns: 0 });
         };
-        let front = self.reader.ready.front(max)?;
+        let front = self.reader.ready.front(max, self.end)?;
         let (end, returns) = attributes.returns.uniform(&front);
-        let (range, was_returned) = self.reader.ready.pop(end - front.start)?;
+        let (range, was_returned) = self.reader.ready.pop(end - front.start, self.end)?;
         attributes.ready_bytes =
             attributes.ready_bytes.saturating_sub(attributes.sizes.sum(range.clone()));
         let returns = returns.map_or(0, |count| u32::try_from(count).unwrap_or(u32::MAX));
@@ -58,7 +61,7 @@ impl Reading<'_> {
         if !self.reader.delivered.is_tracked() {
             return self.pop(max);
         }
-        let front = self.reader.ready.front(max)?;
+        let front = self.reader.ready.front(max, self.end)?;
         let run = self.reader.delivered.allow(front)?;
         self.pop(run.end - run.start)
     }
@@ -70,7 +73,7 @@ impl Reading<'_> {
             return self.pop_allowed(max);
         }
         self.expire(before_ms);
-        let front = self.reader.ready.front(max)?;
+        let front = self.reader.ready.front(max, self.end)?;
         let expiry = &self.reader.attributes.as_ref()?.expiry;
         let has_expired = |time_ms: Option<u64>| time_ms.is_some_and(|ms| ms < before_ms);
         let expired = expiry.parts(front.clone()).find(|(_, time_ms)| has_expired(*time_ms));
@@ -79,18 +82,21 @@ impl Reading<'_> {
         if end == front.start { None } else { self.pop_allowed(end - front.start) }
     }
 
-    /// How many messages wait.
-    pub(crate) fn len(&self) -> u64 {
-        self.reader.ready.len()
+    /// What is not settled.
+    #[inline]
+    pub(super) fn open(&self) -> Seqs<'_> {
+        self.reader.open.at(self.end)
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.reader.ready.is_empty()
+    /// What waits for a consumer.
+    #[inline]
+    pub(crate) fn waiting(&self) -> Seqs<'_> {
+        self.reader.ready.waiting(self.end)
     }
 
     /// Whether its first message may not go to a client before the log has heard of it.
     pub(crate) fn is_held_up(&self) -> bool {
-        self.reader.delivered.is_held_up() && !self.reader.ready.is_empty()
+        self.reader.delivered.is_held_up() && !self.waiting().is_empty()
     }
 
     /// Back to their places, unless the log has settled them meanwhile.
@@ -98,11 +104,11 @@ impl Reading<'_> {
         if ranges.is_empty() {
             return;
         }
-        let mut back = ranges.intersect(&self.reader.open);
+        let mut back = self.open().intersect(ranges);
         if let Some(attributes) = &mut self.reader.attributes {
             attributes.leaving.exclude(&mut back);
             attributes.ready_bytes =
-                attributes.ready_bytes.saturating_add(attributes.bytes_of(&back));
+                attributes.ready_bytes.saturating_add(attributes.bytes_of((&back).into()));
         }
         self.reader.ready.give_back(&back, was_seen);
     }
@@ -111,14 +117,15 @@ impl Reading<'_> {
     /// given out: the time of the leader before ran a little ahead of what it had told.
     pub(crate) fn take_ready(&mut self, range: Range<u64>, into: &mut Ranges) {
         let Some(attributes) = &mut self.reader.attributes else {
-            return self.reader.ready.take(range, into);
+            return self.reader.ready.take(range, self.end, into);
         };
         let early = attributes.delayed.take_early(range.clone());
-        let early = early.intersect(&self.reader.open);
+        let early = self.reader.open.at(self.end).intersect(&early);
         into.insert_all(&early);
         let mut taken = Ranges::new();
-        self.reader.ready.take(range, &mut taken);
-        attributes.ready_bytes = attributes.ready_bytes.saturating_sub(attributes.bytes_of(&taken));
+        self.reader.ready.take(range, self.end, &mut taken);
+        attributes.ready_bytes =
+            attributes.ready_bytes.saturating_sub(attributes.bytes_of((&taken).into()));
         into.insert_all(&taken);
     }
 
@@ -127,17 +134,18 @@ impl Reading<'_> {
         if let Some(attributes) = &mut self.reader.attributes
             && !attributes.sizes.is_empty()
         {
-            let bytes = attributes.bytes_of(&self.reader.ready.waiting().intersect(ranges));
+            let bytes = attributes
+                .bytes_of((&self.reader.ready.waiting(self.end).intersect(ranges)).into());
             attributes.ready_bytes = attributes.ready_bytes.saturating_sub(bytes);
         }
-        self.reader.ready.remove(ranges);
+        self.reader.ready.remove(ranges, self.end);
     }
 
     pub(crate) fn take_all_ready(&mut self) -> Ranges {
         if let Some(attributes) = &mut self.reader.attributes {
             attributes.ready_bytes = 0;
         }
-        self.reader.ready.take_all()
+        self.reader.ready.take_all(self.end)
     }
 
     /// Throws away from the front for a reason that the log will hear.
@@ -157,7 +165,7 @@ impl Reading<'_> {
             else {
                 return;
             };
-            let Some(front) = self.reader.ready.waiting().first_range() else { return };
+            let Some(front) = self.waiting().first_range() else { return };
             let (end, expires_ms) = attributes.expiry.uniform(&front);
             if expires_ms.is_none_or(|expires_ms| expires_ms >= before_ms) {
                 return;
@@ -231,10 +239,10 @@ impl Reader {
     }
 
     /// When something falls due next.
-    pub(crate) fn next_due(&self) -> Option<u64> {
+    pub(crate) fn next_due(&self, end: End) -> Option<u64> {
         let attributes = self.attributes.as_ref()?;
         let expires_ms = (!attributes.expiry.is_empty())
-            .then(|| self.ready.waiting().first_range())
+            .then(|| self.ready.waiting(end).first_range())
             .flatten()
             .and_then(|front| attributes.expiry.uniform(&front).1);
         [expires_ms, attributes.delayed.next_due()].into_iter().flatten().min()

@@ -4,11 +4,14 @@
 
 use std::ops::Range;
 
+use crate::queue::open::OpenEnded;
+use crate::queue::seqs::Seqs;
+use crate::queue::store::End;
 use crate::ranges::Ranges;
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Ready {
-    waiting: Ranges,
+    waiting: OpenEnded,
     /// Unsettled or waiting messages that may have been seen by a client. Those below `led_from`
     /// need not be in it.
     returned: Ranges,
@@ -16,14 +19,17 @@ pub(crate) struct Ready {
     led_from: u64,
 }
 
+impl Default for Ready {
+    /// Nothing is ready where nobody leads.
+    fn default() -> Self {
+        Self { waiting: OpenEnded::none(), returned: Ranges::new(), led_from: 0 }
+    }
+}
+
 impl Ready {
     /// Everything open waits, and what is below `led_from` may have been seen.
-    pub(crate) fn lead(open: &Ranges, led_from: u64) -> Self {
+    pub(crate) fn lead(open: &OpenEnded, led_from: u64) -> Self {
         Self { waiting: open.clone(), returned: Ranges::new(), led_from }
-    }
-
-    pub(crate) fn push(&mut self, range: Range<u64>) {
-        self.waiting.insert(range);
     }
 
     /// Back to their places. `was_seen`: a client may have seen them.
@@ -35,26 +41,26 @@ impl Ready {
     }
 
     /// Those of them that wait may have been seen by a client.
-    pub(crate) fn flag_waiting(&mut self, ranges: &Ranges) {
+    pub(crate) fn flag_waiting(&mut self, ranges: &Ranges, end: End) {
         if cfg!(not(bug_requeue_unflagged)) {
-            self.returned.insert_all(&ranges.intersect(&self.waiting));
+            self.returned.insert_all(&self.waiting(end).intersect(ranges));
         }
     }
 
     /// Moves what waits of a range to somebody who holds it.
-    pub(crate) fn take(&mut self, range: Range<u64>, into: &mut Ranges) {
-        self.waiting.take(range, into);
+    pub(crate) fn take(&mut self, range: Range<u64>, end: End, into: &mut Ranges) {
+        self.waiting.take(range, end, into);
     }
 
     /// The run at the front, as far as it has at most `max` messages.
-    pub(crate) fn front(&self, max: u64) -> Option<Range<u64>> {
-        let front = self.waiting.first_range()?;
+    pub(crate) fn front(&self, max: u64, end: End) -> Option<Range<u64>> {
+        let front = self.waiting(end).first_range()?;
         Some(front.start..front.end.min(front.start.saturating_add(max)))
     }
 
     /// Takes the longest run at the front, at most `max` messages, that is all flagged or all not.
-    pub(crate) fn pop(&mut self, max: u64) -> Option<(Range<u64>, bool)> {
-        let mut run = self.front(max)?;
+    pub(crate) fn pop(&mut self, max: u64, end: End) -> Option<(Range<u64>, bool)> {
+        let mut run = self.front(max, end)?;
         let was_returned = if run.start < self.led_from {
             run.end = run.end.min(self.led_from);
             true
@@ -65,7 +71,7 @@ impl Ready {
             run.end = end;
             inside
         };
-        self.waiting.pop_front(run.end - run.start);
+        self.waiting.pop_front(run.end - run.start, end);
         Some((run, was_returned))
     }
 
@@ -82,31 +88,24 @@ impl Ready {
     }
 
     /// They do not wait, for now.
-    pub(crate) fn remove_from_waiting(&mut self, ranges: &Ranges) {
-        self.waiting.remove_all(ranges);
+    pub(crate) fn remove_from_waiting(&mut self, ranges: &Ranges, end: End) {
+        self.waiting.remove_all(ranges, end);
     }
 
     /// Settled by the log, wherever they are.
-    pub(crate) fn remove(&mut self, ranges: &Ranges) {
-        self.waiting.remove_all(ranges);
+    pub(crate) fn remove(&mut self, ranges: &Ranges, end: End) {
+        self.waiting.remove_all(ranges, end);
         self.returned.remove_all(ranges);
     }
 
-    pub(crate) fn take_all(&mut self) -> Ranges {
-        let all = std::mem::take(&mut self.waiting);
+    pub(crate) fn take_all(&mut self, end: End) -> Ranges {
+        let all = self.waiting.take_all(end);
         self.returned.remove_all(&all);
         all
     }
 
-    pub(crate) fn len(&self) -> u64 {
-        self.waiting.len()
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
-    }
-
-    pub(crate) fn waiting(&self) -> &Ranges {
-        &self.waiting
+    #[inline]
+    pub(crate) fn waiting(&self, end: End) -> Seqs<'_> {
+        self.waiting.at(end)
     }
 }
