@@ -204,6 +204,7 @@ impl Consumers {
         let Some(holder) = self.holders.get_mut(&consumer) else { return 0 };
         let held = holder.held.of(level);
         let count = ranges.ranges().map(|range| held.take(range, into)).sum();
+        assert!(count <= self.held_count, "what one holds is part of what all hold");
         self.held_count -= count;
         count
     }
@@ -233,6 +234,7 @@ impl Consumers {
                 held.insert_all(&holder.held);
             }
         }
+        assert!(held.len() <= self.held_count, "what a session holds is part of what all hold");
         self.held_count -= held.len();
         (held, was_attached)
     }

@@ -89,8 +89,11 @@ impl Level {
     }
 
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        let counters = self.counters();
+        assert_eq!(counters.open(), Some(self.kept().len()), "the books of what a snapshot keeps");
+        assert!(self.store.run.is_none(), "a snapshot is of what whole entries did");
         put_u64(out, self.store.next_seq);
-        self.counters().encode(out);
+        counters.encode(out);
         self.kept().encode(out);
         let attributes = &self.reader.attributes;
         out.push(u8::from(attributes.is_some()));

@@ -50,6 +50,11 @@ impl OpenEnded {
             self.left.insert(range.start..range.end.min(self.fresh));
         }
         self.join();
+        let last = self.left.last();
+        assert!(
+            last.is_none_or(|last| last < self.fresh),
+            "what is left came before what is fresh"
+        );
     }
 
     /// What is left and reaches up to `fresh` is not left behind.

@@ -187,6 +187,8 @@ impl Reading<'_> {
 
     /// Messages that are not open any more.
     fn gone(&mut self, gone: Ranges, effects: &mut Vec<Effect>) {
+        let end = self.end.0;
+        assert!(gone.last().is_none_or(|last| last < end), "what is settled has come");
         let open = self.reader.books.open(self.end);
         assert_eq!(open, Some(self.open().len()), "the books of a queue are wrong");
         self.drop_ready(&gone);

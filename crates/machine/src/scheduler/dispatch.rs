@@ -31,6 +31,8 @@ pub(crate) fn dispatch(
         let count = (range.end - range.start) as u32;
         let holder = turn.holder();
         let no_ack = holder.spec.no_ack;
+        assert!(range.end <= reading.end.0, "what goes out has come");
+        assert!(count <= holder.credit, "nobody is given more than it has credit for");
         holder.credit -= count;
         if no_ack {
             reading.reader.settle_given(range.clone(), Outcome::Done);

@@ -278,12 +278,12 @@ impl QueueMachine {
                 continue;
             };
             for level in queue.levels_mut() {
-                let (id, reader) = (level.id(), &mut level.reader);
+                let (id, end, reader) = (level.id(), level.store.end(), &mut level.reader);
                 if let Some(to) = reader.delivered.take_wanted() {
                     batch.mark_delivered(id, to);
                     taken = true;
                 }
-                let count = reader.gathered.drain(id, left, batch);
+                let count = reader.gathered.drain((id, end), left, batch);
                 taken |= count > 0;
                 left -= count;
             }

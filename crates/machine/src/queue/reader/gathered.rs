@@ -9,6 +9,7 @@ use std::ops::Range;
 
 use crate::command::{Batch, Outcome};
 use crate::ids::QueueId;
+use crate::queue::store::End;
 use crate::ranges::Ranges;
 
 #[derive(Clone, Debug, Default)]
@@ -52,10 +53,10 @@ impl Gathered {
         of(Outcome::Requeue) + of(Outcome::Returned)
     }
 
-    /// Moves at most `ranges_max` ranges into the batch. Returns how many it took.
+    /// Moves at most `ranges_max` ranges into the batch, of a store that ends there. Returns how many it took.
     pub(crate) fn drain(
         &mut self,
-        queue: QueueId,
+        (queue, end): (QueueId, End),
         mut ranges_max: usize,
         batch: &mut Batch,
     ) -> usize {
@@ -67,6 +68,7 @@ impl Gathered {
                 continue;
             }
             let front = ranges.split_front(ranges_max);
+            assert!(front.last().is_none_or(|last| last < end.0), "what the log is told has come");
             ranges_max -= front.range_count();
             batch.settle(queue, outcome, &front);
         }
