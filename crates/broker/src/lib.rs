@@ -8,7 +8,8 @@
 //! # async fn example(cluster: cluster::ClusterHandle) -> std::io::Result<()> {
 //! let listener = tokio::net::TcpListener::bind("127.0.0.1:5672").await?;
 //! let (stop, stopped) = tokio::sync::watch::channel(false);
-//! broker::io::listener::serve(listener, cluster, broker::Config::default(), stopped).await;
+//! let broker = broker::io::listener::Broker::new(cluster, broker::Config::default())?;
+//! broker::io::listener::serve(listener, broker, stopped).await;
 //! # drop(stop);
 //! # Ok(())
 //! # }

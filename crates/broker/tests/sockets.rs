@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use broker::Config;
-use broker::io::listener::{Broker, accept, deepen_queue};
+use broker::io::listener::{Broker, deepen_queue, serve};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::watch;
@@ -57,7 +57,7 @@ impl Node {
         let address = listener.local_addr().unwrap();
         let broker = Broker::new(cluster.clone(), config).unwrap();
         let (stop, stopped) = watch::channel(false);
-        let serving = tokio::spawn(accept(listener, Arc::clone(&broker), stopped));
+        let serving = tokio::spawn(serve(listener, Arc::clone(&broker), stopped));
         Self { dir, address, broker, cluster, stop, serving }
     }
 

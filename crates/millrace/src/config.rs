@@ -68,6 +68,13 @@ const SETTINGS: &[Setting] = &[
         about: "address and port for AMQP clients",
     },
     Setting {
+        key: "metrics",
+        variable: "MILLRACE_METRICS",
+        accepts: Accepts::AddressOrNone,
+        default: "none",
+        about: "address and port for /metrics (Prometheus), /health and /ready; none: not served",
+    },
+    Setting {
         key: "default_user",
         variable: "MILLRACE_DEFAULT_USER",
         accepts: Accepts::Text,
@@ -249,6 +256,8 @@ const SETTINGS: &[Setting] = &[
 pub(crate) struct Config {
     pub(crate) data_dir: PathBuf,
     pub(crate) amqp: String,
+    /// `None`: metrics are not served.
+    pub(crate) metrics: Option<String>,
     /// Made at the first start. `None`: there is `guest`.
     pub(crate) first_user: Option<FirstUser>,
     pub(crate) loopback_users: Vec<String>,
@@ -593,6 +602,7 @@ fn build(found: &BTreeMap<&'static str, Found>) -> Config {
     Config {
         data_dir: text("data_dir").into(),
         amqp: text("amqp"),
+        metrics: Some(text("metrics")).filter(|address| address != NONE),
         first_user: first_user(found),
         loopback_users: names(&text("loopback_users")),
         groups: number("groups").try_into().unwrap_or(u32::MAX),

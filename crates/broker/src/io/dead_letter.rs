@@ -4,23 +4,18 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cluster::ClusterHandle;
 use tokio::sync::watch;
 
-use crate::dead_letter::{
-    DeadLetterMetrics, DeadLetterWorker, Fate, Input, Notice, Outputs, limits,
-};
+use super::listener::Broker;
+use crate::dead_letter::{DeadLetterWorker, Fate, Input, Notice, Outputs, limits};
 use crate::limits::APPEND_BYTES;
 
 /// How long it sleeps with nothing to wait for.
 const IDLE: Duration = Duration::from_secs(3600);
 
 /// Carries dead messages until `stop` says true or the node is gone. To be run once on every node.
-pub async fn run(
-    cluster: ClusterHandle,
-    metrics: Arc<DeadLetterMetrics>,
-    mut stop: watch::Receiver<bool>,
-) {
+pub async fn run(broker: Arc<Broker>, mut stop: watch::Receiver<bool>) {
+    let cluster = &broker.cluster;
     let (session, mut answers) = cluster.open_dead_letter_worker();
     let started = Instant::now();
     let chance = std::process::id().into();
@@ -50,7 +45,7 @@ pub async fn run(
             let catalog = cluster.catalog();
             worker.step(now, &catalog, input, &mut out);
         }
-        metrics.add(&worker.take_counts());
+        broker.dead_letters.add(&worker.take_counts());
         out.notices.drain(..).for_each(|notice| tell(&notice));
         if !out.requests.is_empty() && !cluster.submit(session, &mut out.requests).await {
             return;

@@ -17,6 +17,7 @@ use super::credentials::Credentials;
 use super::places::{Place, Places};
 use super::reply_to::Registry;
 use crate::config::Config;
+use crate::dead_letter::DeadLetterMetrics;
 use crate::limits;
 use crate::metrics::Metrics;
 use crate::notices::Kind;
@@ -27,12 +28,14 @@ const ACCEPT_REST: Duration = Duration::from_millis(50);
 /// How often a quiet peer's kernel is asked whether it is there.
 const KEEPALIVE: Duration = Duration::from_secs(60);
 
-/// What all AMQP connections of a node share. Every listener of the node takes the same one.
+/// What all AMQP connections of a node and its dead-letter worker share. Whoever runs the node makes it and keeps it:
+/// its totals are read there.
 #[derive(Debug)]
 pub struct Broker {
     pub(crate) cluster: ClusterHandle,
     pub(crate) config: Arc<Config>,
     pub(crate) metrics: Metrics,
+    pub(crate) dead_letters: DeadLetterMetrics,
     pub(crate) credentials: Credentials,
     pub(crate) registry: Arc<Registry>,
     /// Tells publishers that wait that there is room for what they have.
@@ -63,6 +66,7 @@ impl Broker {
             places: Places::new(config.connections_max),
             config: Arc::new(config),
             metrics: Metrics::default(),
+            dead_letters: DeadLetterMetrics::default(),
             credentials: Credentials::new(key.into(), cpus)?,
             registry: Arc::default(),
             room: Notify::new(),
@@ -72,9 +76,14 @@ impl Broker {
         }))
     }
 
-    /// Totals since the node started.
+    /// Totals of the connections since the node started.
     pub fn metrics(&self) -> &Metrics {
         &self.metrics
+    }
+
+    /// Totals of the dead-letter worker since the node started.
+    pub fn dead_letters(&self) -> &DeadLetterMetrics {
+        &self.dead_letters
     }
 
     /// Connections that are open now.
@@ -89,22 +98,6 @@ impl Broker {
     }
 }
 
-/// Serves AMQP connections of one listener until `stop` says true; then every client is told so
-/// (`connection.close` 320), and those that do not answer in time are dropped.
-///
-/// # Errors
-/// The operating system gave no chance at the start.
-pub async fn serve(
-    listener: TcpListener,
-    cluster: ClusterHandle,
-    config: Config,
-    stop: watch::Receiver<bool>,
-) -> std::io::Result<()> {
-    let broker = Broker::new(cluster, config)?;
-    accept(listener, broker, stop).await;
-    Ok(())
-}
-
 /// Gives a listener's queue room for an avalanche of clients: those who are not let in yet wait there, and notice
 /// nothing but a moment's delay. The kernel keeps 128 of them if nobody asks for more.
 ///
@@ -114,8 +107,9 @@ pub fn deepen_queue(listener: &TcpListener) -> std::io::Result<()> {
     SockRef::from(listener).listen(limits::LISTEN_BACKLOG.into())
 }
 
-/// As [`serve`], with a broker that other listeners or the management share.
-pub async fn accept(listener: TcpListener, broker: Arc<Broker>, mut stop: watch::Receiver<bool>) {
+/// Serves AMQP connections of one listener until `stop` says true; then every client is told so
+/// (`connection.close` 320), and those that do not answer in time are dropped.
+pub async fn serve(listener: TcpListener, broker: Arc<Broker>, mut stop: watch::Receiver<bool>) {
     if let Err(error) = deepen_queue(&listener) {
         tracing::warn!(%error, "cannot lengthen the queue of new AMQP connections: bursts of clients may wait longer");
     }

@@ -5,21 +5,25 @@
 )]
 
 mod banner;
+mod metrics;
 mod open_files;
 mod port;
 mod told;
 
+use std::net::TcpListener as Probe;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use banner::Banner;
-use broker::dead_letter::DeadLetterMetrics;
 use broker::io::first_user;
+use broker::io::listener::Broker;
 use cluster::{Cause, ClusterHandle, Failure, StartError};
+use metrics::{Node, Stage};
 use port::Port;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
 use told::{Ears, Told};
 
 use super::log::{self, Dial, LogFormat};
@@ -53,6 +57,9 @@ pub(crate) struct Args {
     /// Address and port for AMQP clients [default: 127.0.0.1:5672]
     #[arg(long, value_name = "ADDR:PORT")]
     amqp: Option<String>,
+    /// Address and port for /metrics (Prometheus), /health and /ready [default: not served]
+    #[arg(long, value_name = "ADDR:PORT")]
+    metrics: Option<String>,
     /// Number of this node in its cluster, which no other node has [default: no cluster]
     #[arg(long, value_name = "N")]
     node_id: Option<u64>,
@@ -119,6 +126,7 @@ fn load(args: &Args) -> Result<Config, Vec<String>> {
     let node_id = args.node_id.map(|number| number.to_string());
     let texts = [
         ("amqp", &args.amqp),
+        ("metrics", &args.metrics),
         ("node_id", &node_id),
         ("peer_listen", &args.peer_listen),
         ("peers", &args.peers),
@@ -165,6 +173,7 @@ fn serve(config: &Config, listen: Option<&str>, reload: Reload) -> Result<(), St
     // Before the data directory is made or touched: most starts that fail, fail here.
     let port = Port::take(&config.amqp)?;
     listen.map_or(Ok(()), port::probe_peer)?;
+    let watchers = config.metrics.as_deref().map(port::take_metrics).transpose()?;
     let ears = Ears::open()?;
     let failure = Failure::new(|cause, why| {
         let (what, code) = match cause {
@@ -193,6 +202,8 @@ fn serve(config: &Config, listen: Option<&str>, reload: Reload) -> Result<(), St
         }
         StartError::Cluster(why) => why,
     })?;
+    let broker = Broker::new(cluster.clone(), sessions(config));
+    let broker = broker.map_err(|error| format!("AMQP cannot be served: {error}"))?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(cores.max(2))
         .thread_name("amqp")
@@ -200,7 +211,15 @@ fn serve(config: &Config, listen: Option<&str>, reload: Reload) -> Result<(), St
         .build()
         .map_err(|error| format!("The runtime cannot start: {error}"))?;
     ears.up();
-    let served = runtime.block_on(run_until_told(config, &cluster, port, ears, reload));
+    let serving = Serving {
+        config,
+        cluster: cluster.clone(),
+        node: Node::new(cluster.clone(), Arc::clone(&broker)),
+        broker,
+        ears,
+        reload,
+    };
+    let served = runtime.block_on(serving.run(port, watchers));
     runtime.shutdown_timeout(Duration::from_millis(200));
     let late = cluster.stop_within(STOPPING);
     if !late.is_empty() {
@@ -212,48 +231,9 @@ fn serve(config: &Config, listen: Option<&str>, reload: Reload) -> Result<(), St
     served
 }
 
-/// The control socket answers from the start; AMQP when the node's groups can serve.
-async fn run_until_told(
-    config: &Config,
-    cluster: &ClusterHandle,
-    port: Port,
-    mut ears: Ears,
-    mut reload: Reload,
-) -> Result<(), String> {
-    let control = tokio::spawn(Control::open(&config.data_dir)?.serve(cluster.clone()));
-    let waiting = cluster.clone();
-    let mut ready = tokio::task::spawn_blocking(move || waiting.wait_ready());
-    let is_told = loop {
-        tokio::select! {
-            _ = &mut ready => break Ok(false),
-            why = cluster.expelled() => break Err(expelled(&why)),
-            told = ears.next() => match told {
-                Told::Stop => break Ok(true),
-                Told::Reload => reload.again(),
-                // There is nothing to report before anything is served.
-                Told::Report => {}
-            },
-        }
-    };
-    let served = match is_told {
-        Ok(true) => Ok(()),
-        Ok(false) => listen_on(port, config, cluster, ears, reload).await,
-        Err(why) => Err(why),
-    };
-    control.abort();
-    served
-}
-
-async fn listen_on(
-    port: Port,
-    config: &Config,
-    cluster: &ClusterHandle,
-    mut ears: Ears,
-    mut reload: Reload,
-) -> Result<(), String> {
-    let listener = port.open()?;
-    let address = listener.local_addr().map_err(|error| error.to_string())?;
-    let sessions = broker::Config {
+/// What the settings say of AMQP sessions.
+fn sessions(config: &Config) -> broker::Config {
+    broker::Config {
         frame_bytes_max: config.frame_bytes_max,
         channel_max: config.channel_max,
         heartbeat_seconds: config.heartbeat_s,
@@ -264,41 +244,98 @@ async fn listen_on(
         connections_max: open_files::connections(),
         in_flight_bytes_max: config.memory_limit.unwrap_or_else(memory_share) / 2,
         ..broker::Config::default()
-    };
-    if let Some(first_user) = &config.first_user {
-        first_user::make(cluster, first_user).await?;
     }
-    let (stop, stopped) = tokio::sync::watch::channel(false);
-    let dead_letters = Arc::new(DeadLetterMetrics::default());
-    let dead_letter_worker =
-        broker::io::dead_letter::run(cluster.clone(), dead_letters.clone(), stopped.clone());
-    let dead_letter_worker = tokio::spawn(dead_letter_worker);
-    let serving = broker::io::listener::serve(listener, cluster.clone(), sessions, stopped);
-    let serving = tokio::spawn(serving);
-    announce(config, address, cluster);
-    let served = loop {
-        tokio::select! {
-            why = cluster.expelled() => break Err(expelled(&why)),
-            told = ears.next() => match told {
-                Told::Stop => break Ok(()),
-                Told::Reload => reload.again(),
-                Told::Report => tell_counters(cluster, &dead_letters),
-            },
+}
+
+/// A node whose threads run, and what it hears.
+struct Serving<'a> {
+    config: &'a Config,
+    cluster: ClusterHandle,
+    broker: Arc<Broker>,
+    node: Node,
+    ears: Ears,
+    reload: Reload,
+}
+
+impl Serving<'_> {
+    /// The control socket and the metrics answer from the start; AMQP when the node's groups can serve.
+    async fn run(mut self, port: Port, watchers: Option<Probe>) -> Result<(), String> {
+        let control = Control::open(&self.config.data_dir)?.serve(self.cluster.clone());
+        let control = tokio::spawn(control);
+        let watched = watchers.map(|listener| watch(listener, self.node.clone())).transpose()?;
+        let waiting = self.cluster.clone();
+        let ready = tokio::task::spawn_blocking(move || waiting.wait_ready());
+        let served = match self.told_to_stop_before(ready).await {
+            Ok(true) => Ok(()),
+            Ok(false) => self.listen_on(port).await,
+            Err(why) => Err(why),
+        };
+        control.abort();
+        if let Some(watched) = watched {
+            watched.abort();
         }
-    };
-    tracing::info!(
-        "stopping: clients are told; a second signal ends the process at once, which loses nothing"
-    );
-    // Connections are closed with 320 by their own tasks; the listener's task ends with the last.
-    stop.send_replace(true);
-    cluster.announce_stop();
-    if tokio::time::timeout(GOODBYE, async { tokio::join!(serving, dead_letter_worker) })
-        .await
-        .is_err()
-    {
-        tracing::warn!("some connections did not say goodbye in time");
+        served
     }
-    served
+
+    async fn listen_on(&mut self, port: Port) -> Result<(), String> {
+        let listener = port.open()?;
+        let address = listener.local_addr().map_err(|error| error.to_string())?;
+        if let Some(first_user) = &self.config.first_user {
+            first_user::make(&self.cluster, first_user).await?;
+        }
+        let (stop, stopped) = tokio::sync::watch::channel(false);
+        let dead_letters = broker::io::dead_letter::run(Arc::clone(&self.broker), stopped.clone());
+        let dead_letters = tokio::spawn(dead_letters);
+        let serving = broker::io::listener::serve(listener, Arc::clone(&self.broker), stopped);
+        let serving = tokio::spawn(serving);
+        self.node.is_at(Stage::Serving);
+        announce(self.config, address, &self.cluster);
+        let served = self.told_to_stop_before(std::future::pending::<()>()).await.map(|_| ());
+        self.node.is_at(Stage::Stopping);
+        tracing::info!(
+            "stopping: clients are told; a second signal ends the process at once, which loses nothing"
+        );
+        // Connections are closed with 320 by their own tasks; the listener's task ends with the last.
+        stop.send_replace(true);
+        self.cluster.announce_stop();
+        let all = async { tokio::join!(serving, dead_letters) };
+        if tokio::time::timeout(GOODBYE, all).await.is_err() {
+            tracing::warn!("some connections did not say goodbye in time");
+        }
+        served
+    }
+
+    /// Does what the node is told, until it is told to stop (true) or `end` comes (false).
+    ///
+    /// # Errors
+    /// The cluster refuses this node for good.
+    async fn told_to_stop_before<T>(
+        &mut self,
+        end: impl Future<Output = T>,
+    ) -> Result<bool, String> {
+        let mut end = std::pin::pin!(end);
+        loop {
+            tokio::select! {
+                _ = &mut end => return Ok(false),
+                why = self.cluster.expelled() => return Err(expelled(&why)),
+                told = self.ears.next() => match told {
+                    Told::Stop => return Ok(true),
+                    Told::Reload => self.reload.again(),
+                    Told::Report => terminal::remark(&self.node.line()),
+                },
+            }
+        }
+    }
+}
+
+/// Lets whoever watches the node ask for its metrics.
+fn watch(listener: Probe, node: Node) -> Result<JoinHandle<std::io::Result<()>>, String> {
+    let open = || {
+        listener.set_nonblocking(true)?;
+        TcpListener::from_std(listener)
+    };
+    let listener = open().map_err(|error| format!("Metrics cannot be served: {error}"))?;
+    Ok(tokio::spawn(service::io::http::serve(listener, node)))
 }
 
 /// What a node says that ends because its cluster does not know it any more.
@@ -357,45 +394,6 @@ fn announce(config: &Config, address: std::net::SocketAddr, cluster: &ClusterHan
         program: &program,
     };
     said(&banner.text());
-}
-
-/// What `kill -USR1` asks for: one line of JSON on standard error.
-fn tell_counters(cluster: &ClusterHandle, dead_letters: &DeadLetterMetrics) {
-    let counters = cluster.counters();
-    let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-    let peers = cluster.peer_counters().map(|peers| {
-        serde_json::json!({
-            "connections": load(&peers.connections),
-            "accepted": load(&peers.accepted),
-            "refused": load(&peers.refused),
-            "turned_away": load(&peers.turned_away),
-            "misdirected": load(&peers.misdirected),
-            "dropped": load(&peers.dropped),
-            "bytes_in": load(&peers.bytes_in),
-            "bytes_out": load(&peers.bytes_out),
-        })
-    });
-    let line = serde_json::json!({
-        "syncs": load(&counters.syncs),
-        "sync_micros": load(&counters.sync_micros),
-        "log_bytes": load(&counters.log_bytes),
-        "entries": load(&counters.entries),
-        "segment_messages": load(&counters.segment_messages),
-        "fetches": load(&counters.fetches),
-        "sessions": cluster.session_count(),
-        "peers": peers,
-        "dead_letters": {
-            "rejected": load(&dead_letters.rejected),
-            "expired": load(&dead_letters.expired),
-            "maxlen": load(&dead_letters.maxlen),
-            "delivery_limit": load(&dead_letters.delivery_limit),
-            "unroutable": load(&dead_letters.unroutable),
-            "cycles": load(&dead_letters.cycles),
-            "aside": load(&dead_letters.aside),
-            "retries": load(&dead_letters.retries),
-        },
-    });
-    terminal::remark(&line.to_string());
 }
 
 /// 60 % of the machine's memory, or of the limit this process is under.

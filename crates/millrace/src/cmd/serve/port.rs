@@ -77,3 +77,16 @@ pub(super) fn probe_peer(address: &str) -> Result<(), String> {
         )),
     }
 }
+
+/// Takes the address where metrics are served. Whoever asks before the node answers waits in the kernel's queue.
+///
+/// # Errors
+/// A sentence that says why not, and what to do.
+pub(super) fn take_metrics(address: &str) -> Result<Probe, String> {
+    Probe::bind(address).map_err(|error| {
+        format!(
+            "Metrics cannot be served on {address}: {error}. Choose another address with --metrics ADDR:PORT. The \
+             data directory was not touched"
+        )
+    })
+}
