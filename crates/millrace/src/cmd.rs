@@ -16,7 +16,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// A message platform in one binary: an AMQP 0-9-1 broker whose confirm means fsynced.
+/// A message broker in one binary: it speaks AMQP 0-9-1, and confirms a message once a majority has fsynced it.
 #[derive(Parser)]
 #[command(name = "millrace", version, propagate_version = true, arg_required_else_help = true)]
 struct Cli {
@@ -26,21 +26,21 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Run the broker: any RabbitMQ client (AMQP 0-9-1) can use it
+    /// Run the broker: one node, or a member of a cluster. RabbitMQ clients (AMQP 0-9-1) can connect
     Serve(serve::Args),
     /// Measure an AMQP 0-9-1 broker: rates, latencies, the server's CPU and memory
     Bench(Box<bench::Args>),
     /// Publish messages: lines of standard input, a file, or --body
     Publish(Box<publish::Args>),
-    /// Examine a data directory: what it holds, and whether it is whole
+    /// Check a data directory: what it holds, and whether it is damaged
     Doctor(doctor::Args),
-    /// Drain a PostgreSQL outbox table into a broker: run, and look after it
+    /// Publish the rows of a PostgreSQL outbox table to a broker; check, repair and clean up the outbox
     Relay(relay::Args),
-    /// Execute the jobs of queues: webhooks, programs, phone push; run, and look after it
+    /// Execute the jobs of queues: webhooks, programs, phone push; watch the worker, replay dead jobs
     Work(work::Args),
-    /// Show and change a cluster: status, add, remove, replace, rebalance, drain
+    /// Show and change a cluster: status, add, remove, replace, rebalance, drain, rescue
     Cluster(cluster::Args),
-    /// Consume a queue to standard output
+    /// Write the messages of a queue to standard output
     Consume(Box<consume::Args>),
 }
 

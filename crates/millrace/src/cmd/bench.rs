@@ -33,10 +33,10 @@ const EXAMPLES: &str = "\
 Examples:
   millrace bench                              one publisher, one consumer, 1 KiB, 1000 unconfirmed
   millrace bench --size 128 --pid $(pidof millrace)
-                                              and what it costs the server: CPU, memory, writes
-  millrace bench --window 1                   the time of a single confirm
-  millrace bench --rate 5000                  latency at a load that is not the limit: measured from
-                                              when each message should have been sent
+                                              also measure the server: CPU, memory, writes
+  millrace bench --window 1                   time of a single confirm
+  millrace bench --rate 5000                  latency below the limit, measured from the moment when
+                                              each message should have been sent
   millrace bench --publishers 4 --consumers 4 --queues 4
   millrace bench --exchange fan --queues 10 --consumers 10
                                               every message to ten queues
@@ -48,15 +48,15 @@ Examples:
   millrace bench --argument x-message-ttl=60000
                                               a queue with any argument
   millrace bench --count 1000000 --delay 15s..35s
-                                              a million delayed messages (x-delay): end to end is then
-                                              from when each was due, memory is in the report
+                                              a million delayed messages (x-delay): end to end counts
+                                              from when each was due; the report shows memory
   millrace bench --count 1000000 --dead-letter expired
-                                              how fast a full queue goes to its dead-letter queue
+                                              how fast a full queue moves to its dead-letter queue
 
-Latencies are in microseconds. Confirm: from the write that carried the message to the read that
-carried its confirm. End to end: from the write to the read of the delivery, by a time in the first
-8 bytes of the body. The end of a run without --count is not measured: publishers wait for their
-confirms, consumers take what is left. Exit code 1: messages were refused, returned or lost.";
+Latencies are in microseconds. Confirm: from the write that carried the message to the read that carried its confirm.
+End to end: from the write to the read of the delivery, by a timestamp in the first 8 bytes of the body. The end of a
+run without --count is not measured: publishers wait for their confirms, and consumers take what is left.
+Exit code 1: messages were refused, returned or lost.";
 
 /// Measure a broker: messages per second, latencies, and the server's CPU per message
 #[derive(clap::Args, Clone, Debug)]
@@ -71,25 +71,25 @@ pub(crate) struct Args {
         default_value = "amqp://guest:guest@localhost:5672/%2F"
     )]
     url: Url,
-    /// Where consumers connect, if not where publishers do: another node of the same cluster
+    /// Broker for the consumers, if they use another node of the same cluster than publishers
     #[arg(long, value_name = "URL", value_parser = UrlParser)]
     consumer_url: Option<Url>,
-    /// Publishing connections; 0 only drains
+    /// Number of publishing connections; 0 only drains the queues
     #[arg(long, short = 'x', default_value_t = 1, value_parser = clap::value_parser!(u32).range(..=4096))]
     publishers: u32,
-    /// Consuming connections; 0 only fills
+    /// Number of consuming connections; 0 only fills the queues
     #[arg(long, short = 'y', default_value_t = 1, value_parser = clap::value_parser!(u32).range(..=4096))]
     consumers: u32,
-    /// Queues; publishers and consumers are spread over them
+    /// Number of queues; publishers and consumers are spread over them
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65_535))]
     queues: u32,
-    /// Bytes of a body; below 8 there is no end-to-end latency
+    /// Size of a body in bytes; below 8 there is no end-to-end latency
     #[arg(long, short, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(..=134_217_728))]
     size: u32,
-    /// Unconfirmed messages per publisher; 0 publishes without confirms
+    /// Maximum number of unconfirmed messages per publisher; 0 publishes without confirms
     #[arg(long, short = 'c', default_value_t = 1000, value_parser = clap::value_parser!(u32).range(..=1_048_576))]
     window: u32,
-    /// Messages per second, all publishers together; 0 is as fast as the window allows
+    /// Messages per second of all publishers together; 0 is as fast as the window allows
     #[arg(long, default_value_t = 0.0)]
     rate: f64,
     /// How long to measure (10s, 500ms, 2m)
@@ -98,25 +98,25 @@ pub(crate) struct Args {
     /// How long to run before measuring [default: 2s; none with --count or with one side only]
     #[arg(long, value_parser = duration)]
     warmup: Option<Duration>,
-    /// Publish so many messages instead of for a time (draining: consume so many)
+    /// Publish this many messages instead of running for a time (when draining: consume this many)
     #[arg(long, short = 'n')]
     count: Option<u64>,
-    /// Messages out with each consumer; 0 is no limit
+    /// Maximum number of unacknowledged messages per consumer; 0 is no limit
     #[arg(long, short = 'q', default_value_t = 1000)]
     prefetch: u16,
-    /// Acknowledge every so many deliveries
+    /// Acknowledge once per this many deliveries
     #[arg(long, short = 'A', default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
     ack_every: u64,
-    /// No acknowledgements: the server forgets what it has sent
+    /// Consume without acknowledgements: the server forgets a message when it sends it
     #[arg(long)]
     auto_ack: bool,
-    /// Queues and messages that do not survive a restart of the server
+    /// Use queues and messages that do not survive a restart of the server
     #[arg(long, conflicts_with = "quorum")]
     transient: bool,
     /// Declare quorum queues (x-queue-type=quorum): replicated on RabbitMQ
     #[arg(long)]
     quorum: bool,
-    /// Queues are named PREFIX-1, PREFIX-2, ...
+    /// Name the queues PREFIX-1, PREFIX-2, ...
     #[arg(long, default_value = "bench", value_name = "PREFIX")]
     queue_prefix: String,
     /// Publish to this exchange, bound to all queues: every message goes to each of them
@@ -125,31 +125,31 @@ pub(crate) struct Args {
     /// Type of the exchange
     #[arg(long, value_name = "TYPE", default_value = "fanout", requires = "exchange")]
     exchange_type: String,
-    /// Routing key, and key of the bindings
+    /// Routing key of messages and bindings
     #[arg(long, default_value = "bench", requires = "exchange")]
     routing_key: String,
-    /// An argument of the queues: a number, true, false or text (repeatable)
+    /// Declare queues with this argument: a number, true, false or text (repeatable)
     #[arg(long, value_name = "NAME=VALUE", value_parser = options::argument)]
     argument: Vec<options::Argument>,
-    /// Declare queues with this x-max-priority; each message has a random one
+    /// Declare queues with this x-max-priority; each message gets a random priority
     #[arg(long, value_name = "HIGHEST")]
     priorities: Option<u8>,
-    /// Messages with an expiration of so many milliseconds
+    /// Give messages this expiration, in milliseconds
     #[arg(long, value_name = "MS")]
     expiration: Option<u64>,
-    /// Messages with a message-id, each its own
+    /// Give each message its own message-id
     #[arg(long)]
     message_ids: bool,
-    /// Messages with an x-delay, each due at a random moment so long after the start
+    /// Delay messages (x-delay): each is due at a random moment in this interval after the start
     #[arg(long, value_name = "FROM..TO", value_parser = options::span, requires = "count")]
     delay: Option<options::Span>,
-    /// Fill a queue and measure how fast all of it reaches the queue of its dead letters
+    /// Fill a queue, and measure how fast its messages reach its dead-letter queue
     #[arg(long, value_enum, value_name = "HOW", conflicts_with_all = ["delay", "exchange"])]
     dead_letter: Option<options::Death>,
-    /// How long after the start all messages of --dead-letter expired expire: the fill must be over
+    /// With --dead-letter expired: when all messages expire, counted from the start; the fill must be over by then
     #[arg(long, default_value = "15s", value_parser = duration)]
     expire_after: Duration,
-    /// Use queues, exchange and bindings as they are
+    /// Declare and bind nothing
     #[arg(long)]
     no_declare: bool,
     /// Empty the queues before the run
@@ -158,13 +158,13 @@ pub(crate) struct Args {
     /// Delete the queues and the exchange after the run
     #[arg(long, conflicts_with = "no_declare")]
     delete: bool,
-    /// A process of the server, to measure (repeatable)
+    /// Measure this process of the server (repeatable)
     #[arg(long, value_name = "PID")]
     pid: Vec<u32>,
-    /// One line of JSON instead of text
+    /// Print one line of JSON instead of text
     #[arg(long)]
     json: bool,
-    /// No line each second on stderr
+    /// Print no progress line each second on stderr
     #[arg(long)]
     quiet: bool,
 }

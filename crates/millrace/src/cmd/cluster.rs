@@ -15,27 +15,27 @@ use crate::control::{self, Answer, Request};
 #[command(
     arg_required_else_help = true,
     after_help = "\
-Three nodes from nothing, the same list on each:
+Found a cluster of three nodes; every node gets the same list:
   millrace serve --node-id 1 --peers 1=10.0.0.1:7000,2=10.0.0.2:7000,3=10.0.0.3:7000
-On several machines they need a secret, the same on each:
+Nodes on several machines need a shared secret, the same file on each:
   millrace cluster token --new > secret
   millrace serve ... --set cluster_secret_file=secret
-A fourth:
+Add a fourth node:
   millrace cluster add 4 10.0.0.4:7000
   millrace cluster token > secret
   (on 10.0.0.4, with that file) millrace serve --node-id 4 --peer-listen 10.0.0.4:7000 \\
     --join 10.0.0.1:7000 --set cluster_secret_file=secret
-Most of the nodes are gone for good (read its help first):
+A majority of the nodes is lost for good (read the help of rescue first):
   millrace cluster rescue --help
-A node that lost its disk:
+Replace node 2, which lost its disk, by node 4:
   millrace cluster replace 2 4
   (on its machine, with an empty data directory) millrace serve --node-id 4 ... --join 10.0.0.1:7000
 
-Every command talks to a running node of this machine, through the socket in its data directory;
-token and rescue read the directory itself."
+Every command asks a running node on this machine, through the socket in its data directory. Only token and
+rescue read the directory itself."
 )]
 pub(crate) struct Args {
-    /// The data directory of a running node of this machine
+    /// Data directory of a running node on this machine
     #[arg(long, value_name = "DIR", default_value = "millrace-data", global = true)]
     data_dir: PathBuf,
     #[command(subcommand)]
@@ -44,55 +44,55 @@ pub(crate) struct Args {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Show nodes and groups: who is up, who leads, who is behind
+    /// Show nodes and groups: which nodes are up, which lead, which are behind
     Status {
-        /// One line of JSON
+        /// Print one line of JSON
         #[arg(long)]
         json: bool,
     },
-    /// Print the cluster's secret, which a node needs to join
+    /// Print the cluster's secret; a node needs it to join
     Token {
-        /// A new one, for a cluster that is about to be founded
+        /// Make a new secret, for a cluster that you are about to found
         #[arg(long)]
         new: bool,
     },
-    /// Let a node join; nobody else may. It gets its share of the groups once it is started with --join
+    /// Allow a node to join. It gets its share of the groups after you start it with --join
     Add {
-        /// A number that no node has
+        /// Number of the new node, unused in this cluster
         node: u64,
-        /// Where the others reach its peer port: ADDR:PORT
+        /// ADDR:PORT where the other nodes reach its peer port
         address: String,
     },
-    /// Take a node out for good; its groups go to others first
+    /// Remove a node for good, after its groups have moved to other nodes
     Remove {
-        /// Its number
+        /// Number of the node
         node: u64,
     },
-    /// Take a node out whose disk is lost, and say how to start the one that takes its place
+    /// Replace a node whose disk is lost; prints how to start the new node
     Replace {
-        /// Its number, which is never given again
+        /// Number of the lost node; it is never used again
         node: u64,
-        /// The new node's: one that no node ever had
+        /// Number of the new node, never used before
         by: u64,
     },
     /// Spread groups and leaders evenly over the nodes that are up
     Rebalance,
-    /// Set how many nodes keep each queue: 3, or 5, which may lose two of them
+    /// Set the number of replicas of every queue: 3 (survives the loss of one node) or 5 (of two)
     Replicas {
-        /// 3 or 5
+        /// Number of replicas: 3 or 5
         count: usize,
     },
-    /// Let the cluster write what the newest version brings. It does so by itself once all nodes are upgraded and up
+    /// Raise the cluster's version now. The cluster raises it by itself when all nodes are upgraded and up
     Raise {
-        /// Also while nodes cannot be reached. One that turns out too old stops, until it is upgraded
+        /// Raise it even if nodes are unreachable. A node that is too old then stops until you upgrade it
         #[arg(long)]
         force: bool,
     },
-    /// When a majority is gone for good: go on with what this node, which must be stopped, has
+    /// Recover from the permanent loss of a majority, from the data of this stopped node
     Rescue(rescue::Args),
-    /// Move leaders and replicas away from a node, before it is stopped for long
+    /// Move leaders and replicas away from a node before you stop it for long
     Drain {
-        /// Its number
+        /// Number of the node
         node: u64,
     },
 }

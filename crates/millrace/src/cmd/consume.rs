@@ -28,12 +28,12 @@ Examples:
                                                        look at the first and leave it there
   millrace consume --queue orders --idle 2s > backup   take all there is, stop after 2 quiet seconds
 
-A message is acknowledged after it was written to standard output; if that is a pipe, after its reader has taken
-it. When the command is stopped, or its reader ends, all others go back to the queue. A reader takes more than it
-shows (`head -3` thousands of bytes at once): use --count 3 to take three. JSON lines hold body
-(text) or body_base64, exchange, routing_key, redelivered, properties and headers.";
+The command acknowledges a message after writing it to standard output; if standard output is a pipe, after its reader
+has taken it. When you stop the command, or its reader ends, all other messages go back to the queue. A reader takes
+more than it shows (`head -3` reads thousands of bytes at once): use --count 3 to take three messages. JSON lines hold
+body (text) or body_base64, exchange, routing_key, redelivered, properties and headers.";
 
-/// Consume a queue to standard output
+/// Write the messages of a queue to standard output
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -46,48 +46,48 @@ pub(crate) struct Args {
         default_value = "amqp://guest:guest@localhost:5672/%2F"
     )]
     url: Url,
-    /// The queue
+    /// Name of the queue
     #[arg(long, short, value_name = "NAME")]
     queue: String,
-    /// Declare the queue durable if it is not there
+    /// Declare the queue, durable, if it is missing
     #[arg(long)]
     declare: bool,
-    /// Stop after so many messages
+    /// Stop after this many messages
     #[arg(long, short = 'n', value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
-    /// Stop when nothing has come for so long (2s, 500ms)
+    /// Stop when no message has come for this time (2s, 500ms)
     #[arg(long, value_parser = super::bench::duration)]
     idle: Option<Duration>,
-    /// Messages out with this consumer at most
+    /// Maximum number of unacknowledged messages
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u16).range(1..))]
     prefetch: u16,
-    /// What becomes of a message that was written out
+    /// What to do with a message after it was written
     #[arg(long, value_enum, default_value_t = AckMode::Ack)]
     ack_mode: AckMode,
-    /// How a message is written
+    /// Output format
     #[arg(long, value_enum, default_value_t = Format::Body)]
     format: Format,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum AckMode {
-    /// Acknowledge it: the server forgets it
+    /// Acknowledge the message: the server forgets it
     Ack,
-    /// Put it back into the queue
+    /// Put the message back into the queue
     Requeue,
-    /// Reject it: it is dead-lettered, or dropped
+    /// Reject the message: the server dead-letters or drops it
     Reject,
-    /// The server forgets it when it is sent, before it is written
+    /// Consume without acknowledgements: the server forgets a message when it sends it, before it is written
     Auto,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Format {
-    /// The body and a line end
+    /// The body and a newline
     Body,
-    /// The body alone
+    /// The body only
     Raw,
-    /// One JSON object a line, with properties
+    /// One JSON object per line, with properties
     Json,
 }
 

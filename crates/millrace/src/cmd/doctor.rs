@@ -15,15 +15,15 @@ const EXIT_UNABLE: u8 = 2;
 /// What `millrace doctor` takes.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Exit code 0: a node can start from it. 1: something is damaged or does not belong there. \
-                        2: it could not be examined.\nIt may be run beside a running node; what looks torn may \
-                        then be a commit in progress."
+    after_help = "Exit code 0: a node can start from the directory. 1: something in it is damaged or does not belong \
+                        there. 2: it could not be read.\nYou can run it beside a running node; a torn end of the log \
+                        may then be a commit in progress."
 )]
 pub(crate) struct Args {
-    /// The data directory
+    /// The data directory to check
     #[arg(long, value_name = "DIR", default_value = "millrace-data", env = "MILLRACE_DATA_DIR")]
     data_dir: PathBuf,
-    /// Read and check every message of every segment, too
+    /// Also read and check every message of every segment
     #[arg(long)]
     deep: bool,
     /// Print one line of JSON
@@ -62,7 +62,7 @@ fn problems(report: &Report) -> Vec<String> {
     for group in &report.groups {
         if let Some(damage) = &group.damage {
             problems.push(format!(
-                "group {}: {}. It was durable once, so nothing is cut: restore the directory from a backup",
+                "group {}: {}. The damaged part was durable once, so a start does not cut it: restore the directory from a backup",
                 group.group,
                 place(damage)
             ));
@@ -79,12 +79,12 @@ fn problems(report: &Report) -> Vec<String> {
     }
     for (path, why) in &report.notes {
         problems.push(format!(
-            "{why}. A node does not start without it: restore {path} from a backup of this directory"
+            "{why}. A node does not start without this file: restore {path} from a backup of this directory"
         ));
     }
     for name in &report.unknown {
         problems.push(format!(
-            "{name} does not belong to Millrace: move it away; nothing unexplained is deleted"
+            "{name} does not belong to Millrace: move it away; Millrace deletes no file that it does not know"
         ));
     }
     problems
@@ -102,7 +102,7 @@ fn words(report: &Report, problems: &[String]) -> String {
         report.files.len(),
         report.groups.len(),
         report.batches,
-        if report.is_torn { "; a torn end, which the next start cuts" } else { "" }
+        if report.is_torn { "; its end is torn, and the next start removes that" } else { "" }
     );
     for group in &report.groups {
         let span = |span: Option<(u64, u64)>| match span {
@@ -122,7 +122,7 @@ fn words(report: &Report, problems: &[String]) -> String {
         );
     }
     if problems.is_empty() {
-        text += "A node can start from it.\n";
+        text += "A node can start from this directory.\n";
     } else {
         text += "Problems:\n";
         problems.iter().for_each(|problem| text += &format!("  {problem}\n"));

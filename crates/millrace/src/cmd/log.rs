@@ -15,10 +15,10 @@ use super::terminal::LogWriter;
 /// What is logged, and how.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Log {
-    /// What to log: error, warn, info, debug, trace or off; PART=LEVEL for a part alone, commas between [default: info]
+    /// Log level: error, warn, info, debug, trace or off; PART=LEVEL for one part, separated by commas [default: info]
     #[arg(long, value_name = "FILTER", env = "MILLRACE_LOG", value_parser = judged)]
     log: Option<String>,
-    /// How to log: text, or json with one object a line [default: text]
+    /// Log format: text, or json with one object per line [default: text]
     #[arg(long, value_name = "FORMAT", value_enum)]
     log_format: Option<LogFormat>,
 }

@@ -30,13 +30,14 @@ Examples:
   seq 1000000 | millrace publish --queue numbers       a million messages, all confirmed
   millrace publish --exchange events --routing-key user.created --header tenant=7 --body '{}'
 
-Every message is persistent unless --transient, and is confirmed: when the command ends with exit code
-0, the server has taken responsibility for all of them. A message that no queue gets is returned, and
-makes the exit code 1 unless --allow-unroutable.
+Every message is persistent unless you pass --transient. The command waits for every confirm: exit code 0 means that
+the server has taken responsibility for all messages. A message that reaches no queue is returned, and makes the exit
+code 1 unless you pass --allow-unroutable.
 
-A lost connection is made again, and what had no answer is sent again: such messages may be stored twice. The last
-line says how many; --fail-on-repeats makes that exit code 3. The command gives up, with exit code 1 and the counts,
-when the server is gone, blocks publishers or is silent for longer than --give-up-after.";
+After a lost connection the command reconnects and sends every unconfirmed message again, so the server may store such
+a message twice. The last line says how many were sent again; --fail-on-repeats turns that into exit code 3. The
+command gives up, with exit code 1 and the counts, when the server is gone, blocks publishers or is silent for longer
+than --give-up-after.";
 
 /// All was confirmed, but something may be stored twice, and that was not to be.
 const EXIT_REPEATED: u8 = 3;
@@ -54,31 +55,31 @@ pub(crate) struct Args {
         default_value = "amqp://guest:guest@localhost:5672/%2F"
     )]
     url: Url,
-    /// Publish to this queue; it is declared durable if it is not there
+    /// Publish to this queue; the command declares it, durable, if it is missing
     #[arg(long, short, value_name = "NAME", conflicts_with_all = ["exchange", "routing_key"])]
     queue: Option<String>,
-    /// Use the queue as it is
+    /// Do not declare the queue
     #[arg(long, requires = "queue")]
     no_declare: bool,
     /// Publish to this exchange
     #[arg(long, short, value_name = "NAME", required_unless_present_any = ["queue", "routing_key"])]
     exchange: Option<String>,
-    /// Routing key
+    /// Routing key of every message
     #[arg(long, short = 'k', value_name = "KEY", default_value = "", hide_default_value = true)]
     routing_key: String,
-    /// The message
+    /// Publish this text as one message
     #[arg(long, short, value_name = "TEXT", conflicts_with = "file")]
     body: Option<String>,
     /// Read this file instead of standard input
     #[arg(long, short, value_name = "PATH")]
     file: Option<PathBuf>,
-    /// All of the input is one message, not each of its lines
+    /// Publish the whole input as one message instead of one message per line
     #[arg(long, short)]
     whole: bool,
-    /// Let the server forget messages when it restarts
+    /// Publish transient messages, which the server may lose when it restarts
     #[arg(long)]
     transient: bool,
-    /// A message that no queue gets is no failure
+    /// Do not fail if a message reaches no queue
     #[arg(long)]
     allow_unroutable: bool,
     /// Property content-type, such as application/json
@@ -96,25 +97,25 @@ pub(crate) struct Args {
     /// Property priority, 0 to 255
     #[arg(long)]
     priority: Option<u8>,
-    /// Property expiration: milliseconds the message may wait in its queue
+    /// Property expiration: milliseconds that the message may wait in its queue
     #[arg(long, value_name = "MS")]
     expiration: Option<u64>,
-    /// A header, as text (repeatable)
+    /// Add a header, as text (repeatable)
     #[arg(long, value_name = "KEY=VALUE", value_parser = header)]
     header: Vec<(String, String)>,
-    /// Unconfirmed messages at most
+    /// Maximum number of unconfirmed messages
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
     window: u32,
-    /// Give up when the server has confirmed nothing for so long (60s, 500ms)
+    /// Give up when the server has confirmed nothing for this time (60s, 500ms)
     #[arg(long, value_name = "TIME", value_parser = super::bench::duration, default_value = "60s")]
     give_up_after: Duration,
-    /// Wait so long for a server that cannot be reached at the start
+    /// At the start, wait this long for a server that cannot be reached
     #[arg(long, value_name = "TIME", value_parser = super::bench::duration, default_value = "0s")]
     wait_for_server: Duration,
-    /// Exit with code 3 if messages had to be sent again, and may be stored twice
+    /// Exit with code 3 if messages were sent again and may be stored twice
     #[arg(long)]
     fail_on_repeats: bool,
-    /// Say nothing if all went well
+    /// Print nothing if all went well
     #[arg(long)]
     quiet: bool,
 }

@@ -47,41 +47,42 @@ const EXIT_OUTDATED: i32 = 78;
 /// What `millrace serve` takes.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Settings come from the file, then the environment (MILLRACE_...), then these \
-                        flags. `millrace serve --print-config` shows all of them, with what they accept."
+    after_help = "Millrace reads settings from the file, then from the environment (MILLRACE_...), then from these \
+                  flags; the last one wins. `millrace serve --print-config` lists all settings and the values they \
+                  accept."
 )]
 pub(crate) struct Args {
-    /// Where messages are stored; made if it does not exist [default: ./millrace-data]
+    /// Directory where the node stores messages; created if it is missing [default: ./millrace-data]
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
-    /// Address and port for AMQP clients [default: 127.0.0.1:5672]
+    /// Address and port where AMQP clients connect [default: 127.0.0.1:5672]
     #[arg(long, value_name = "ADDR:PORT")]
     amqp: Option<String>,
     /// Address and port for /metrics (Prometheus), /health and /ready [default: not served]
     #[arg(long, value_name = "ADDR:PORT")]
     metrics: Option<String>,
-    /// Number of this node in its cluster, which no other node has [default: no cluster]
+    /// Number of this node, unique in its cluster [default: no cluster]
     #[arg(long, value_name = "N")]
     node_id: Option<u64>,
-    /// Address and port for the other nodes [default: as --peers has it for this node]
+    /// Address and port where the other nodes connect [default: this node's address in --peers]
     #[arg(long, value_name = "ADDR:PORT")]
     peer_listen: Option<String>,
-    /// All nodes that make a new cluster, the same list on each: 1=ADDR:PORT,2=ADDR:PORT,3=ADDR:PORT
+    /// All nodes of a new cluster, the same list on each node: 1=ADDR:PORT,2=ADDR:PORT,3=ADDR:PORT
     #[arg(long, value_name = "LIST")]
     peers: Option<String>,
-    /// Peer port of a member that takes this node in; needs --node-id and --peer-listen
+    /// Join a running cluster: peer address of any member; needs --node-id and --peer-listen
     #[arg(long, value_name = "ADDR:PORT")]
     join: Option<String>,
-    /// A configuration file
+    /// Read settings from this configuration file
     #[arg(long, value_name = "FILE", env = "MILLRACE_CONFIG")]
     config: Option<PathBuf>,
-    /// Set any other setting of the configuration file
+    /// Set any setting of the configuration file (repeatable)
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// Check the configuration and exit: 0 if it is right
+    /// Check the configuration and exit, with exit code 0 if it is valid
     #[arg(long)]
     check_config: bool,
-    /// Print every setting with its default and exit
+    /// Print every setting with its default, then exit
     #[arg(long)]
     print_config: bool,
 }
@@ -177,8 +178,10 @@ fn serve(config: &Config, listen: Option<&str>, reload: Reload) -> Result<(), St
     let ears = Ears::open()?;
     let failure = Failure::new(|cause, why| {
         let (what, code) = match cause {
-            Cause::Disk => ("the disk failed, and the node stops", EXIT_DISK),
-            Cause::Outdated => ("this program is too old, and the node stops", EXIT_OUTDATED),
+            Cause::Disk => ("the disk failed, the node stops", EXIT_DISK),
+            Cause::Outdated => {
+                ("this program is too old for its log, the node stops", EXIT_OUTDATED)
+            }
         };
         tracing::error!("{what}: {why}");
         terminal::remark(&format!("millrace: {what}: {why}"));
@@ -225,7 +228,7 @@ fn serve(config: &Config, listen: Option<&str>, reload: Reload) -> Result<(), St
     if !late.is_empty() {
         tracing::warn!(
             threads = late.join(", "),
-            "the node does not wait for what these do beside the log; everything confirmed is in the log"
+            "stopping without waiting for these threads any longer; nothing is lost: everything confirmed is in the log"
         );
     }
     served
@@ -293,14 +296,14 @@ impl Serving<'_> {
         let served = self.told_to_stop_before(std::future::pending::<()>()).await.map(|_| ());
         self.node.is_at(Stage::Stopping);
         tracing::info!(
-            "stopping: clients are told; a second signal ends the process at once, which loses nothing"
+            "stopping: closing client connections; a second signal ends the process at once, which loses nothing"
         );
         // Connections are closed with 320 by their own tasks; the listener's task ends with the last.
         stop.send_replace(true);
         self.cluster.announce_stop();
         let all = async { tokio::join!(serving, dead_letters) };
         if tokio::time::timeout(GOODBYE, all).await.is_err() {
-            tracing::warn!("some connections did not say goodbye in time");
+            tracing::warn!("some clients did not answer connection.close in time; their connections are cut");
         }
         served
     }
@@ -357,12 +360,12 @@ impl Reload {
             Ok(config) => config,
             Err(problems) => {
                 let problems = problems.join("; ");
-                tracing::error!(%problems, "SIGHUP: the settings are wrong; nothing was changed");
+                tracing::error!(%problems, "SIGHUP: the new settings are wrong; nothing was changed");
                 return;
             }
         };
         if let Err(why) = self.dial.turn(&config.log) {
-            tracing::error!(%why, "SIGHUP: what is logged cannot be changed");
+            tracing::error!(%why, "SIGHUP: cannot change the log level");
         }
         let waiting: Vec<_> =
             config.differences(&self.config).into_iter().filter(|key| *key != "log").collect();
@@ -370,12 +373,12 @@ impl Reload {
         let log = &config.log;
         match waiting.is_empty() {
             true => {
-                tracing::warn!(%log, "SIGHUP: settings read again; nothing but `log` can have changed")
+                tracing::warn!(%log, "SIGHUP: settings read again; `log` is in effect, no other setting has changed")
             }
             false => {
                 let waiting = waiting.join(", ");
-                tracing::warn!(%log, %waiting, "SIGHUP: settings read again; `log` holds from now on, the others \
-                                                that changed wait for a restart");
+                tracing::warn!(%log, %waiting, "SIGHUP: settings read again; `log` is in effect, the \
+                                                other changed settings wait for a restart");
             }
         }
     }

@@ -35,7 +35,7 @@ A configuration for one queue whose jobs are posted to one endpoint:
   source = \"jobs\"
   target = \"hook\"
 
-docs/work.md has every setting.";
+docs/work.md lists every setting.";
 
 /// The settings are wrong, or what was asked for cannot be looked at.
 const EXIT_UNABLE: u8 = 2;
@@ -50,9 +50,9 @@ pub(crate) struct Args {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Execute jobs until it is stopped; nothing is left in memory then
+    /// Execute jobs until you stop it; after that no job is left in memory
     Run(run::Args),
-    /// Show how a running worker stands
+    /// Show the state of a running worker
     Status(status::Args),
     /// Watch a running worker: rates, jobs in flight, errors
     Top(status::TopArgs),
@@ -60,7 +60,7 @@ enum Command {
     Replay(jobs::ReplayArgs),
     /// Publish one job
     Send(Box<jobs::SendArgs>),
-    /// Examine a configuration, its brokers and its targets: what is wrong, and what to do about it
+    /// Check a configuration, its brokers and its targets: what is wrong, and what you can do
     Doctor(doctor::Args),
 }
 

@@ -29,9 +29,9 @@ pub(super) struct Span {
 /// What makes messages dead letters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Death {
-    /// All expire at the same moment.
+    /// All messages expire at the same moment
     Expired,
-    /// A consumer refuses them.
+    /// A consumer rejects all messages
     Rejected,
 }
 

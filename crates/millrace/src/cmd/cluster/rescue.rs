@@ -20,37 +20,37 @@ const WORD: &str = "rescue";
 /// What `millrace cluster rescue` takes.
 #[derive(clap::Args)]
 #[command(after_help = "\
-When most of the nodes that vote in a group (or in the catalog, where all nodes vote) are gone for good, the
-group waits for them for ever. This makes one node that lives go on with it alone, with what that node has.
-Use it only when the lost nodes will never come back; otherwise bring them back, which loses nothing.
+A group (or the catalog, where all nodes vote) whose voters are mostly gone for good waits for them for ever. This
+command lets one surviving node continue the group alone, with the data that this node has.
+Use it only if the lost nodes will never come back. If they can come back, start them: that loses nothing.
 
-  1. Stop all nodes that live. Copy their data directories if there is room.
-  2. On one of them, name all that are lost. This shows what would be done, and changes nothing:
+  1. Stop all surviving nodes. Copy their data directories if there is room.
+  2. On one of them, name all lost nodes. This shows the plan and changes nothing:
        millrace cluster rescue --data-dir DIR --lost 2,3
-  3. If others live, too, each shows what it has, and gets what the others have:
+  3. If more nodes survive, let each print what it has, then pass each what the others printed:
        millrace cluster rescue --data-dir DIR --lost 3,4,5 --json > node1.json   (on each)
        millrace cluster rescue --data-dir DIR --lost 3,4,5 --with node2.json     (on each)
-  4. The same again with --yes, on each of them. Then start them as always.
-  5. Add new nodes under new numbers: millrace cluster add, serve --join, rebalance.
+  4. Repeat the last command with --yes on each of them. Then start them as usual.
+  5. Add new nodes with new numbers: millrace cluster add, serve --join, rebalance.
 
-Lost: confirmed messages that only lost nodes had, and all messages of groups of which no node that lives has a
-copy; their queues are empty afterwards. Acknowledgements that only lost nodes had: such messages come again.
-The lost nodes are members no longer and refused if they come back: delete their directories.
-Exit code 0: shown, or done. 1: refused, with the reason; nothing was changed.")]
+You lose confirmed messages that only lost nodes had, and all messages of groups without a copy on a surviving node;
+the queues of such groups are empty afterwards. You lose acknowledgements that only lost nodes had: those messages are
+delivered again. The lost nodes are no longer members and are refused if they come back: delete their directories.
+Exit code 0: the plan was shown, or carried out. 1: refused, with the reason; nothing was changed.")]
 pub(super) struct Args {
-    /// The numbers of all nodes that are gone for good
+    /// Numbers of all nodes that are lost for good
     #[arg(long, value_name = "NODES", value_delimiter = ',', required = true)]
     lost: Vec<u64>,
-    /// What the same command with --json prints on another node that lives; once for each of them
+    /// Output of the same command with --json on another surviving node (repeat for each of them)
     #[arg(long, value_name = "FILE")]
     with: Vec<PathBuf>,
-    /// Do it, and ask nobody
+    /// Carry the plan out without asking
     #[arg(long)]
     yes: bool,
-    /// Rescue also groups that could go on without
+    /// Also rescue groups that could continue without a rescue
     #[arg(long)]
     force: bool,
-    /// One line of JSON
+    /// Print one line of JSON
     #[arg(long)]
     json: bool,
 }

@@ -12,11 +12,13 @@ use super::{File, say, unable, wait};
 /// How long one look may take.
 const LOOK_MAX: Duration = Duration::from_secs(15);
 
-/// Examine a configuration, its brokers and its targets: what is wrong, and what to do about it
+/// Check a configuration, its brokers and its targets: what is wrong, and what you can do
 #[derive(clap::Args)]
 #[command(
-    after_help = "It connects to each target and looks whether the credentials are taken. It executes no job.\n\
-                  Exit code 0: nothing fails. 1: something does. 2: the settings are wrong."
+    after_help = "The command looks at each source, connects to each target and checks whether the target accepts the \
+                  credentials. \
+                  It executes no job.\n\
+                  Exit code 0: every check passed. 1: a check failed. 2: the settings are wrong."
 )]
 pub(super) struct Args {
     #[command(flatten)]

@@ -14,8 +14,8 @@ use super::{fail, say, wait};
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  millrace work replay --queue jobs --dry-run\n  \
                   millrace work replay --queue jobs --cause exhausted --limit 100 --rate 10\n\n\
-                  A dead job leaves its queue only after the broker has confirmed its copy: a replay that is interrupted \
-                  repeats a job at worst.")]
+                  A dead job leaves the dead queue only after the broker has confirmed its copy: an interrupted replay may \
+                  at worst repeat a job.")]
 pub(super) struct ReplayArgs {
     /// The broker: amqp://user:password@host:port/vhost
     #[arg(
@@ -26,28 +26,28 @@ pub(super) struct ReplayArgs {
         default_value = "amqp://guest:guest@localhost:5672/%2F"
     )]
     url: String,
-    /// The queue whose jobs died; they go back to it
+    /// Queue whose jobs are dead; they go back into this queue
     #[arg(long, value_name = "NAME")]
     queue: String,
-    /// Where they lie [default: QUEUE.dead]
+    /// Queue that holds the dead jobs [default: QUEUE.dead]
     #[arg(long, value_name = "NAME")]
     dead_queue: Option<String>,
-    /// Only those: rejected, exhausted, token_dead, malformed
+    /// Replay only jobs with this cause: rejected, exhausted, token_dead, malformed
     #[arg(long, value_name = "CAUSE")]
     cause: Option<String>,
-    /// Only jobs of this type
+    /// Replay only jobs of this type
     #[arg(long = "type", value_name = "TYPE")]
     kind: Option<String>,
-    /// Only the job with this id
+    /// Replay only the job with this id
     #[arg(long, value_name = "ID")]
     id: Option<String>,
-    /// So many at most
+    /// Replay at most this many jobs
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
-    /// Jobs per second at most
+    /// Replay at most this many jobs per second
     #[arg(long, value_name = "N")]
     rate: Option<f64>,
-    /// Show them, and leave everything where it is
+    /// Show the jobs and change nothing
     #[arg(long)]
     dry_run: bool,
     /// Print one line of JSON
@@ -106,7 +106,7 @@ fn json(replayed: &Replayed) -> String {
 #[command(
     after_help = "Examples:\n  millrace work send --queue jobs --type welcome --body '{\"email\":\"ann@example.com\"}'\n  \
                   millrace work send --queue jobs --type report --body-file report.json --delay 10m --unique daily --unique-for 1h\n\n\
-                  It ends when the broker has confirmed the job, and prints the job's id."
+                  The command waits until the broker has confirmed the job, then prints the job's id."
 )]
 pub(super) struct SendArgs {
     /// The broker: amqp://user:password@host:port/vhost
@@ -118,46 +118,46 @@ pub(super) struct SendArgs {
         default_value = "amqp://guest:guest@localhost:5672/%2F"
     )]
     url: String,
-    /// The queue
+    /// Queue that gets the job
     #[arg(long, value_name = "NAME")]
     queue: String,
-    /// The job's type, which chooses its handler
+    /// Type of the job; it selects the handler
     #[arg(long = "type", value_name = "TYPE", default_value = "")]
     kind: String,
-    /// The body
+    /// Body of the job
     #[arg(long, value_name = "TEXT", conflicts_with = "body_file")]
     body: Option<String>,
-    /// The file of the body; - is standard input
+    /// Read the body from this file; - is standard input
     #[arg(long, value_name = "FILE")]
     body_file: Option<String>,
-    /// [default: application/json where the body is JSON]
+    /// Content type of the body [default: application/json if the body is JSON]
     #[arg(long, value_name = "TYPE")]
     content_type: Option<String>,
-    /// The job's id, its idempotency key [default: a new one]
+    /// Id of the job, which is its idempotency key [default: a new one]
     #[arg(long, value_name = "ID")]
     id: Option<String>,
-    /// The order key
+    /// Key for order and fairness
     #[arg(long, value_name = "KEY")]
     key: Option<String>,
-    /// Not before this long from now: 250ms, 5s, 10m, 12h, 7d
+    /// Delay the job by this time: 250ms, 5s, 10m, 12h, 7d
     #[arg(long, value_name = "TIME", value_parser = service::duration)]
     delay: Option<Duration>,
-    /// The longest time of an attempt
+    /// Maximum time of an attempt
     #[arg(long, value_name = "TIME", value_parser = service::duration)]
     timeout: Option<Duration>,
-    /// Attempts before the job is dead
+    /// Maximum number of attempts before the job is dead
     #[arg(long, value_name = "N")]
     attempts_max: Option<u32>,
-    /// What to publish after success, as JSON: docs/work.md
+    /// Jobs to publish after success, as JSON (see docs/work.md)
     #[arg(long, value_name = "JSON")]
     then: Option<String>,
-    /// Drop it where a job with this key was taken within --unique-for
+    /// Drop the job if the queue took a job with this key within --unique-for
     #[arg(long, value_name = "KEY")]
     unique: Option<String>,
-    /// How long the key is unique
+    /// How long the key stays unique
     #[arg(long, value_name = "TIME", value_parser = service::duration, requires = "unique")]
     unique_for: Option<Duration>,
-    /// Another header, NAME=VALUE; may be repeated
+    /// Add a header, NAME=VALUE (repeatable)
     #[arg(long = "header", value_name = "NAME=VALUE", value_parser = header)]
     headers: Vec<Header>,
 }

@@ -14,25 +14,25 @@ use worker::io::worker::{Control, Plan, Worker};
 use super::super::log::Log;
 use super::{File, fail, say, unable};
 
-/// Execute jobs until it is stopped; nothing is left in memory then
+/// Execute jobs until you stop it; after that no job is left in memory
 #[derive(clap::Args)]
 #[command(
-    after_help = "SIGTERM or SIGINT: it fetches nothing more, finishes what runs within `[worker] grace`, gives back the \
-                  rest, flushes, and prints the proof on standard output:\n  \
+    after_help = "SIGTERM or SIGINT: the worker fetches no more jobs, lets running jobs finish within `[worker] grace`, \
+                  gives the other jobs back, and prints the proof on standard output:\n  \
                   taken 1000 = done 990 + returned 8 + retried 0 + dead 2 + lost 0\n\
-                  The signal again ends it at once: the broker gives the jobs that it held to others.\n\
-                  SIGHUP: it reads the file again. Targets get their new settings, credentials and limits, pipelines their \
-                  new limits, rates and retries. A file with any other change, or a wrong one, changes nothing, and the \
-                  log says why.\n\n\
-                  Exit code 0: it was stopped. 1: it cannot go on. 2: the settings are wrong. 130: it was stopped at once."
+                  A second signal ends the worker at once: the broker gives the jobs that it held to other workers.\n\
+                  SIGHUP: the worker reads the file again. Targets get their new settings, credentials and limits; \
+                  pipelines get their new limits, rates and retries. If the file changes anything else, or is wrong, \
+                  nothing changes and the log says why.\n\n\
+                  Exit code 0: stopped. 1: the worker cannot continue. 2: the settings are wrong. 130: stopped at once."
 )]
 pub(super) struct Args {
     #[command(flatten)]
     file: File,
-    /// Judge the settings and exit: 0, or 2 with what is wrong. Connects nowhere
+    /// Check the settings and exit: 0, or 2 with what is wrong. Connects to nothing
     #[arg(long)]
     check_config: bool,
-    /// Print the settings that hold, defaults and all and without secrets, and exit
+    /// Print the settings in effect, with defaults and without secrets, and exit
     #[arg(long)]
     print_config: bool,
     #[command(flatten)]
@@ -79,10 +79,10 @@ async fn work(plan: Plan, config: &Config, args: &Args) -> Result<String, String
     let stopped =
         stop::on_signals("nothing more is fetched; what runs is finished, the rest goes back");
     let pipelines = config.pool.pipelines.len();
-    tracing::info!(pipelines, metrics = config.worker.metrics, "working");
+    tracing::info!(pipelines, metrics = config.worker.metrics, "worker started");
     tokio::spawn(reload(args.file.config.clone(), config.clone(), worker.control()));
     let proof = worker.run_until(stopped).await.map_err(|error| error.to_string())?;
-    tracing::info!("ended: {proof}");
+    tracing::info!("worker stopped: {proof}");
     Ok(proof.to_string())
 }
 
@@ -94,11 +94,11 @@ async fn reload(path: PathBuf, mut config: Config, control: Control) {
             Ok(new) => {
                 config = new;
                 tracing::info!(
-                    "configuration read again: targets, their limits and those of pipelines are the new ones"
+                    "configuration read again: targets and limits of pipelines have their new settings"
                 );
             }
             Err(why) => {
-                tracing::error!(%why, "configuration not changed: the old one holds, all of it");
+                tracing::error!(%why, "new configuration refused: the old one stays in effect, all of it");
             }
         }
     }

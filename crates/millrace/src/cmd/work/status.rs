@@ -19,11 +19,11 @@ const PLAIN: &str = "\x1b[0m";
 /// Errors of one target that are shown.
 const ERRORS_SHOWN: usize = 5;
 
-/// Show how a running worker stands
+/// Show the state of a running worker
 #[derive(clap::Args)]
-#[command(after_help = "Exit code 0: it is ready. 1: it is not, or it does not answer.")]
+#[command(after_help = "Exit code 0: the worker is ready. 1: it is not ready, or does not answer.")]
 pub(super) struct Args {
-    /// The worker's address, `[worker] metrics`
+    /// Address of the worker, as `[worker] metrics` says it
     #[arg(
         long,
         value_name = "ADDR",
@@ -41,10 +41,10 @@ pub(super) struct Args {
 pub(super) struct TopArgs {
     #[command(flatten)]
     args: Args,
-    /// Look again every so often: 1s
+    /// Refresh interval
     #[arg(long, value_name = "TIME", value_parser = service::duration, default_value = "1s")]
     every: Duration,
-    /// End after so many looks
+    /// End after this many refreshes
     #[arg(long, value_name = "N")]
     count: Option<u64>,
 }
