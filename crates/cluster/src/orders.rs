@@ -269,12 +269,12 @@ impl Task {
                 format!("Node {} at {address} may join. {}", node.0, view.start_of(*node, address))
             }
             Order::Remove { node } => format!(
-                "Node {} is no member any more. Its process can be stopped, its data removed.",
+                "Node {} is no member any more. You can stop its process and remove its data.",
                 node.0
             ),
             Order::Replace { node, by } => format!(
-                "The old node {} is forgotten: it votes nowhere, and what others have of its messages is \
-                 complete. Node {} may join. {}",
+                "The old node {} is removed: it votes in no group, and the other nodes have all messages of its groups. \
+                 Node {} may join. {}",
                 node.0,
                 by.0,
                 view.start_of(*by, &self.address)
@@ -287,8 +287,8 @@ impl Task {
                  millrace cluster status"
             ),
             Order::Drain { node } => format!(
-                "{count} group(s) move away from node {}. When millrace cluster status shows that it \
-                 leads none, it can be stopped; millrace cluster rebalance brings them back.",
+                "{count} group(s) move away from node {}. Stop the node when millrace cluster status shows that it \
+                 leads no group; millrace cluster rebalance brings the groups back.",
                 node.0
             ),
             Order::Raise { .. } if count == 0 => format!(
@@ -322,8 +322,8 @@ impl Task {
         if view.now_ms >= since_ms + LEAVE_MS {
             let state = if is_member { "is still a member" } else { "is no member any more" };
             return Err(format!(
-                "node {} {state}, but {left} group(s) still count on it: those who take over are not \
-                 near yet, or most voters cannot be reached; see millrace cluster status, and ask again",
+                "node {} {state}, but {left} group(s) still count on it: the replicas that take over are \
+                 still behind, or most voters cannot be reached; see millrace cluster status, and ask again",
                 node.0
             ));
         }

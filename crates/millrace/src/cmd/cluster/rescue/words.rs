@@ -34,13 +34,15 @@ fn row(survey: &Survey, group: GroupId, copy: Option<&GroupCopy>, fate: Option<F
     let name = if group == GroupId::CATALOG { "catalog".to_owned() } else { group.0.to_string() };
     let then = match fate {
         None => "-".to_owned(),
-        Some(Fate::Lives) => "a majority lives: goes on by itself".to_owned(),
+        Some(Fate::Lives) => "a majority survives: the group goes on by itself".to_owned(),
         Some(Fate::Rescued { by }) if by == survey.node => {
-            "this node goes on with it alone".to_owned()
+            "this node goes on alone with the group".to_owned()
         }
-        Some(Fate::Rescued { by }) => format!("node {} goes on with it, its log is newer", by.0),
+        Some(Fate::Rescued { by }) => {
+            format!("node {} goes on with the group: its log is newer", by.0)
+        }
         Some(Fate::BegunAnew { by }) => {
-            format!("LOST, nobody has a copy: node {} begins it empty", by.0)
+            format!("LOST, no surviving node has a copy: node {} begins the group empty", by.0)
         }
     };
     let (voters, last, committed) = match copy {
@@ -60,25 +62,25 @@ pub(super) fn plan(survey: &Survey, lost: &BTreeSet<NodeId>, plan: &Plan) -> Str
     let is_ours = |fate: &Fate| fate.is_by(me);
     let count = plan.fates.values().filter(|fate| is_ours(fate)).count();
     if count == 0 {
-        return "Nothing is to be done on this node: others go on with what they have, and bring this one up to \
+        return "Nothing is to be done on this node: other nodes go on with their data, and bring this node up to \
                 date when both are started."
             .to_owned();
     }
     let mut text = format!(
-        "Of {count} group(s) this node becomes the only voter. Everything in their logs counts as committed.\n"
+        "This node becomes the only voter of {count} group(s). Everything in their logs counts as committed.\n"
     );
     let catalog = plan.fates.get(&GroupId::CATALOG);
     if catalog.is_some_and(is_ours) && !plan.retired.is_empty() {
         text += &format!(
-            "The catalog forgets {}: they are refused if they come back, and their numbers are never given \
+            "The catalog removes node(s) {}: they are refused if they come back, and their numbers are never used \
              again.\n",
             list(&plan.retired)
         );
     }
     text += &format!(
-        "\nWhat may be lost:\n  Confirmed messages that only {} had. A confirm needs a majority, and that need not \
-         have been this node.\n  How many there are, if any, nobody can say. What was acknowledged there only comes \
-         again.\n",
+        "\nWhat may be lost:\n  Confirmed messages that only node(s) {} had. A confirm needs a majority, and this node need not \
+         have been in it.\n  Nobody can say how many such messages there are. Messages that were acknowledged only there are \
+         delivered again.\n",
         list(lost)
     );
     let incomplete: Vec<String> = survey
@@ -89,15 +91,15 @@ pub(super) fn plan(survey: &Survey, lost: &BTreeSet<NodeId>, plan: &Plan) -> Str
         .collect();
     if !incomplete.is_empty() {
         text += &format!(
-            "  Group(s) {}: the log here was damaged and not rebuilt since, so more is missing.\n",
+            "  Group(s) {}: the log on this node was damaged and has not been rebuilt, so more is missing.\n",
             incomplete.join(", ")
         );
     }
     let queues = lost_queues(survey, plan);
     if plan.fates.values().any(|fate| matches!(fate, Fate::BegunAnew { .. })) {
         text += &format!(
-            "  ALL messages of {} queue(s) of groups of which nobody that lives has a copy. They are empty \
-             afterwards:\n",
+            "  ALL messages of {} queue(s), because no surviving node has a copy of their groups. These queues are \
+             empty afterwards:\n",
             queues.len()
         );
         queues.iter().take(NAMES_SHOWN).for_each(|name| text += &format!("    {name}\n"));
@@ -123,12 +125,12 @@ pub(super) fn done(survey: &Survey, plan: &Plan) -> String {
     let is_whole = plan.fates.values().all(|fate| *fate == Fate::Lives || fate.is_by(survey.node));
     let mut text = String::from("Done. ");
     if !is_whole {
-        text += "Do the same on the other nodes that live, before any of them is started. ";
+        text += "Do the same on the other surviving nodes before you start any of them. ";
     }
-    text += "Start this node as always; it leads what it rescued after a few seconds. Delete the directories of the \
+    text += "Start this node as usual; after a few seconds it leads the groups that it rescued. Delete the directories of the \
              lost nodes. ";
     if catalog.is_some_and(|fate| *fate != Fate::Lives) {
-        text += "New nodes need numbers that no node ever had: millrace cluster add, serve --join, and millrace \
+        text += "Add new nodes with numbers that no node ever had: millrace cluster add, serve --join, and millrace \
                  cluster rebalance.";
     }
     text
