@@ -77,10 +77,10 @@ impl<D: Disk> Wal<D> {
 
     /// Makes all items of all batches durable: one write and one sync, unless they fill a file.
     ///
-    /// Each batch is durable as a whole or not at all, and none without those before it. After
-    /// Without batches it writes down which checkpoints there are, which frees log files. After
-    /// an error nothing more is accepted, because nobody knows what is on disk: stop the node
-    /// and open the log again. The exception is [`Error::TooLarge`], which writes nothing.
+    /// Each batch is durable as a whole or not at all, and none without the batches before it. Without
+    /// batches, a commit writes down which checkpoints there are, which frees log files. After an error the
+    /// log accepts nothing more, because nobody knows what is on disk: stop the node and open the log again.
+    /// The exception is [`Error::TooLarge`], which writes nothing.
     pub fn commit(&mut self, batches: Vec<CommitBatch>) -> Result<Synced, Error> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
@@ -335,7 +335,10 @@ impl<D: Disk> Wal<D> {
             Some(ready) if ready.bytes >= DATA_START + needed => ready,
             Some(_) | None => {
                 self.stats.urgent_rollovers += 1;
-                tracing::debug!(file = self.active.number + 1, "no log file was prepared in time");
+                tracing::debug!(
+                    file = self.active.number + 1,
+                    "the next log file was not ready; making it now, which delays this commit"
+                );
                 let config = &self.shared.config;
                 let bytes = config.urgent_bytes().max(DATA_START + needed);
                 let (disk, number) = (&self.shared.disk, self.active.number + 1);
