@@ -271,8 +271,8 @@ impl<D: Disk> Housekeeping<D> {
         if self.room.refuse(now_ms, free_bytes) {
             tracing::warn!(
                 free_bytes,
-                "no room to move messages out of the log: {why}. Publishers wait and consumers go on until \
-                 messages are consumed or space on the disk of the data directory is freed"
+                "not enough disk space to move messages from the log to segments: {why}. Publishers are blocked, consumers \
+                 go on. Consume messages, or free space on the disk of the data directory"
             );
         }
     }
@@ -284,7 +284,7 @@ impl<D: Disk> Housekeeping<D> {
         let needed = files.iter().filter(|file| is_needed(file.number)).count();
         if needed <= LOG_FILES_KEPT {
             if self.room.found() {
-                tracing::info!("the log is back within its size");
+                tracing::info!("the log is back within its size; publishers go on");
                 effects.push(Effect::Short(false));
             }
             return;

@@ -541,7 +541,7 @@ impl Replica {
         let Some(mut rejoining) = self.rejoining.take() else { return };
         let term = raft::Storage::term(self.log(), index).unwrap_or(0);
         if rejoining.applied(index, term, self.standing()) {
-            tracing::info!(group = self.group.0, "the replica has caught up: it may vote again");
+            tracing::info!(group = self.group.0, "replica caught up; it may vote again");
             self.has_rejoined = true;
         } else {
             self.rejoining = Some(rejoining);

@@ -122,13 +122,15 @@ impl Control {
                         let cluster = cluster.clone();
                         tasks.spawn(async move {
                             if let Err(error) = converse(stream, &cluster).await {
-                                tracing::debug!("a control connection ended: {error}");
+                                tracing::debug!("control connection failed: {error}");
                             }
                         });
                     }
-                    Ok(_) => tracing::warn!("too many control connections at once"),
+                    Ok(_) => tracing::warn!(
+                        "too many control connections: closed a new one; try again when other commands have ended"
+                    ),
                     Err(error) => {
-                        tracing::warn!("the control socket accepts nothing: {error}");
+                        tracing::warn!("cannot accept a control connection, trying again: {error}");
                         tokio::time::sleep(PAUSE).await;
                     }
                 },
@@ -187,7 +189,9 @@ async fn announce(cluster: ClusterHandle) {
     while let Some(ours) = cluster.unannounced() {
         match orders::announce(&cluster, ours).await {
             Ok(()) => return,
-            Err(why) => tracing::debug!("the cluster does not know this node yet: {why}"),
+            Err(why) => {
+                tracing::debug!("cannot announce this node to its cluster, trying again: {why}")
+            }
         }
         tokio::time::sleep(PAUSE).await;
     }

@@ -137,7 +137,11 @@ impl<D: Disk> Keeper<D> {
             disk.rename(&path, &aside("checkpoint")).at("rename", &path)?;
             sync_dir(&disk, &dir)?;
         }
-        tracing::warn!(group, "set aside as {dir}/{ASIDE}{}-*: {damage}", last + 1);
+        tracing::warn!(
+            group,
+            "damaged files quarantined as {dir}/{ASIDE}{}-*; the other nodes rebuild this replica: {damage}",
+            last + 1
+        );
         let next_segment = self.groups.get(&group).map_or(1, |files| files.next_segment);
         self.groups.insert(group, GroupFiles { next_segment, ..GroupFiles::default() });
         Ok(())

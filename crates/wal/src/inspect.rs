@@ -245,7 +245,7 @@ impl fmt::Display for Report {
                 writeln!(f, "  does not vote before it has caught up with the other nodes")?;
             }
             if group.aside > 0 {
-                writeln!(f, "  {} files were set aside as damaged", group.aside)?;
+                writeln!(f, "  {} damaged files are quarantined", group.aside)?;
             }
         }
         for loss in &self.losses {

@@ -250,7 +250,11 @@ fn assemble<D: Disk>(
     let losses = scan.replay.losses(&wal_path);
     if scan.is_torn {
         let Position { file, offset } = scan.end;
-        tracing::info!(file, offset, "cut an interrupted commit, which was never confirmed");
+        tracing::info!(
+            file,
+            offset,
+            "removed an interrupted commit from the end of the log; it was never confirmed"
+        );
     }
     let mut recovered = Recovered { groups: BTreeMap::new(), was_torn: scan.is_torn, losses };
     let mut groups = BTreeMap::new();
@@ -260,7 +264,7 @@ fn assemble<D: Disk>(
     for number in numbers {
         let (found, group, floor) = assemble_group(&scan, number, files.get(&number));
         if let Some(damage) = &found.damage {
-            tracing::error!(group = number, "damaged: {damage}");
+            tracing::error!(group = number, "files of the group are damaged: {damage}");
         }
         recovered.groups.insert(number, found);
         groups.insert(number, group);

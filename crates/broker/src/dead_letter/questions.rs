@@ -126,7 +126,7 @@ impl<T> Questions<T> {
                 tracing::warn!(
                     vhost,
                     queue = name,
-                    "cannot declare a queue for messages set aside"
+                    "cannot declare the queue that keeps messages without a dead-letter exchange"
                 );
                 Resolved::Missing(waiting)
             }

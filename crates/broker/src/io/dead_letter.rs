@@ -51,7 +51,7 @@ pub async fn run(broker: Arc<Broker>, mut stop: watch::Receiver<bool>) {
             return;
         }
         if worker.is_done() || stop_by.is_some_and(|at| now >= at) {
-            tracing::debug!(seconds = now.as_secs(), "the dead-letter worker has stopped");
+            tracing::debug!(seconds = now.as_secs(), "dead-letter worker stopped");
             return;
         }
     }
@@ -65,16 +65,31 @@ fn tell(notice: &Notice) {
             vhost,
             queue,
             count,
-            "messages came back too often and their queue has no dead-letter exchange: set aside"
+            "delivery limit reached, and the queue has no dead-letter exchange: messages kept in QUEUE.dead"
         ),
         Fate::Unroutable => {
-            tracing::warn!(vhost, queue, count, "dead letters dropped: no queue takes them");
+            tracing::warn!(
+                vhost,
+                queue,
+                count,
+                "dead letters dropped: their exchange routes them to no queue"
+            );
         }
         Fate::NoExchange => {
-            tracing::warn!(vhost, queue, count, "dead letters dropped: their exchange is missing");
+            tracing::warn!(
+                vhost,
+                queue,
+                count,
+                "dead letters dropped: the dead-letter exchange does not exist"
+            );
         }
         Fate::Cycle => {
-            tracing::warn!(vhost, queue, count, "dead letters dropped: they went round a cycle");
+            tracing::warn!(
+                vhost,
+                queue,
+                count,
+                "dead letters dropped: they went round a cycle of queues"
+            );
         }
     }
 }

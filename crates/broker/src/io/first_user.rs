@@ -23,8 +23,8 @@ pub async fn make(cluster: &ClusterHandle, wanted: &FirstUser) -> Result<(), Str
         Plan::TooLate => {
             tracing::warn!(
                 user = wanted.name,
-                "default_user and default_pass count at the first start only: this node has users already, and goes \
-                 on with them"
+                "default_user and default_pass have no effect: this node has users already, and keeps them. They count \
+                 at the first start only"
             );
             return Ok(());
         }
@@ -42,7 +42,7 @@ pub async fn make(cluster: &ClusterHandle, wanted: &FirstUser) -> Result<(), Str
     done.map_err(|_| {
         "default_user could not be made: no majority of the nodes answers".to_owned()
     })??;
-    tracing::info!(user = wanted.name, "first start: made default_user, an administrator");
+    tracing::info!(user = wanted.name, "first start: created default_user as an administrator");
     Ok(())
 }
 

@@ -111,7 +111,7 @@ pub fn deepen_queue(listener: &TcpListener) -> std::io::Result<()> {
 /// (`connection.close` 320), and those that do not answer in time are dropped.
 pub async fn serve(listener: TcpListener, broker: Arc<Broker>, mut stop: watch::Receiver<bool>) {
     if let Err(error) = deepen_queue(&listener) {
-        tracing::warn!(%error, "cannot lengthen the queue of new AMQP connections: bursts of clients may wait longer");
+        tracing::warn!(%error, "cannot lengthen the queue of new AMQP connections; bursts of clients may wait longer");
     }
     let mut connections = JoinSet::new();
     // Kept from one turn of the loop to the next: a client may be half in.
@@ -153,7 +153,7 @@ async fn let_in(listener: &TcpListener, broker: &Arc<Broker>) -> Option<Newcomer
         Ok(accepted) => accepted,
         Err(error) => {
             if let Some(not_shown) = broker.places.writes(Kind::AcceptFailed) {
-                tracing::warn!(%error, not_shown, "cannot accept an AMQP connection; trying again");
+                tracing::warn!(%error, not_shown, "cannot accept an AMQP connection, trying again");
             }
             tokio::time::sleep(ACCEPT_REST).await;
             return None;
@@ -172,7 +172,7 @@ async fn let_in(listener: &TcpListener, broker: &Arc<Broker>) -> Option<Newcomer
 async fn serve_one(newcomer: Newcomer, broker: Arc<Broker>, stop: watch::Receiver<bool>) {
     let Newcomer { stream, peer, place, go } = newcomer;
     if let Err(error) = prepare(&stream, &broker.config) {
-        tracing::debug!(%peer, %error, "cannot set up a socket");
+        tracing::debug!(%peer, %error, "cannot set the options of a client's socket; the connection is closed");
         return;
     }
     let (session_id, answers) = broker.cluster.open_session();

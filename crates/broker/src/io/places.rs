@@ -65,7 +65,7 @@ impl Places {
         match notice {
             Notice::Connected { user, vhost, client } => {
                 if let Some(not_shown) = self.writes(Kind::Connected) {
-                    tracing::info!(%peer, user, vhost, client, not_shown, "a client has connected");
+                    tracing::info!(%peer, user, vhost, client, not_shown, "client connected");
                 }
             }
             Notice::Refused { user, mechanism, client, why } => {
@@ -77,8 +77,8 @@ impl Places {
                 if let Some(not_shown) = self.writes(Kind::LoginUnjudged) {
                     tracing::warn!(
                         %peer, user, not_shown,
-                        "closed a login without a verdict: its password waited too long to be checked; the client \
-                         may try again. Look for an address with many refused logins"
+                        "login timed out: its password was not checked in time, the connection is closed, the client may \
+                         try again. Look for an address with many refused logins"
                     );
                 }
             }
@@ -89,8 +89,8 @@ impl Places {
         if let Some(not_shown) = self.writes(Kind::MadeWay) {
             tracing::warn!(
                 %address, strangers, not_shown,
-                "too many connections have not logged in: closed the oldest of this address for a new one. If they \
-                 are no clients of yours, keep the address out"
+                "too many connections without a login: closed the oldest one of this address for a new one. If these \
+                 are not your clients, block the address"
             );
         }
     }
@@ -99,7 +99,7 @@ impl Places {
         if let Some(not_shown) = self.writes(Kind::TurnedAway) {
             tracing::error!(
                 %address, open, not_shown,
-                "turned a client away: all connections are taken. Raise the limit of open files (ulimit -n, \
+                "client turned away: all connections are in use. Raise the limit of open files (ulimit -n, \
                  LimitNOFILE), or close connections"
             );
         }

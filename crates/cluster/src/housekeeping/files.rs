@@ -31,8 +31,8 @@ impl<D: Disk> LogFiles<D> {
                 if self.room.refuse(now_ms, free_bytes) {
                     tracing::warn!(
                         free_bytes,
-                        "no room for the next log file ({error}): the node uses what it holds back for \
-                         this; free space on the disk of the data directory"
+                        "disk full: cannot prepare the next log file ({error}). The node uses its reserve; free space \
+                         on the disk of the data directory"
                     );
                 }
                 Ok(true)

@@ -25,8 +25,8 @@ impl LogRoom {
                 self.is_short = true;
                 if self.room.refuse(now_ms, 0) {
                     tracing::error!(
-                        "the disk is full, and the log waits for room: {error}. Nothing is confirmed \
-                         meanwhile, nothing confirmed is lost; free space on the disk of the data directory"
+                        "disk full: the log cannot be written: {error}. The node confirms nothing until there is room, \
+                         and loses nothing; free space on the disk of the data directory"
                     );
                 }
                 None
@@ -34,7 +34,7 @@ impl LogRoom {
             // If there is anything else to say, the commit says it.
             found => {
                 if self.room.found() {
-                    tracing::info!("the disk has room again: the log goes on");
+                    tracing::info!("the disk has room again: the log is written");
                 }
                 self.is_short = false;
                 Some(found.unwrap_or(batches.len()))

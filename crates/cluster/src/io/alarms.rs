@@ -64,21 +64,22 @@ fn words(
     let free = mebibytes(free);
     match (before.disk, after.disk) {
         (false, true) => lines.push(format!(
-            "low on disk: {free} are free for {dir}, and the limit is {limit} (disk_free_limit, or two log files). Publishers wait, consumers go on. Let \
-             consumers take what is queued, make room on that file system, or set a lower disk_free_limit"
+            "disk alarm: {free} are free for {dir}, the limit is {limit} (disk_free_limit, or two log files). \
+             Publishers wait, consumers go on. Consume messages, free space on that file system, or set a lower \
+             disk_free_limit"
         )),
         (true, false) => lines
-            .push(format!("no longer low on disk: {free} are free for {dir}. Publishers go on")),
+            .push(format!("disk alarm over: {free} are free for {dir}. Publishers go on")),
         (true, true) | (false, false) => {}
     }
     let (resident, limit) = (mebibytes(resident), mebibytes(Some(config.memory_limit)));
     match (before.memory, after.memory) {
         (false, true) => lines.push(format!(
-            "low on memory: the process holds {resident}, and memory_limit is {limit}. Publishers wait, consumers go on. \
-             Let consumers take what is queued, close connections that are not needed, or set a higher memory_limit"
+            "memory alarm: the process holds {resident}, memory_limit is {limit}. Publishers wait, consumers go on. \
+             Consume messages, close unneeded connections, or set a higher memory_limit"
         )),
         (true, false) => lines
-            .push(format!("no longer low on memory: the process holds {resident}. Publishers go on")),
+            .push(format!("memory alarm over: the process holds {resident}. Publishers go on")),
         (true, true) | (false, false) => {}
     }
     lines
@@ -135,10 +136,10 @@ mod tests {
         {
             assert!(line.contains(part), "{line}");
         }
-        assert!(told(disk, none)[0].contains("no longer low on disk"));
+        assert!(told(disk, none)[0].contains("disk alarm over"));
         assert!(told(disk, disk).is_empty());
         let memory = Alarms { memory: true, disk: false };
-        assert!(told(none, memory)[0].contains("holds 700 MiB, and memory_limit is 600 MiB"));
+        assert!(told(none, memory)[0].contains("holds 700 MiB, memory_limit is 600 MiB"));
         assert_eq!(told(disk, memory).len(), 2);
     }
 }

@@ -292,7 +292,9 @@ pub(super) fn connect(
         let members: Vec<_> = members.iter().map(member).collect();
         match Member::store(&disk, &members) {
             // It is told again with the next news.
-            Err(error) if error.is_full() => tracing::warn!("no room to note the members: {error}"),
+            Err(error) if error.is_full() => tracing::warn!(
+                "disk full: cannot store the list of members, trying again at its next change: {error}"
+            ),
             stored => stored.unwrap_or_else(|error| failure.tell(&error)),
         }
     };

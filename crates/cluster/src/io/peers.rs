@@ -186,7 +186,7 @@ impl Peers {
             )
         })?;
         let local = listener.local_addr().map_err(|error| error.to_string())?;
-        tracing::info!("the peer port listens on {local}");
+        tracing::info!("listening for other nodes on {local}");
         let hello = Hello {
             protocols: (PROTOCOLS.0, config.speaks.0),
             cluster: config.cluster,
@@ -408,7 +408,7 @@ async fn serve(listener: TcpListener, shared: Arc<Shared>, mut orders: mpsc::Rec
 /// Lets a node that dials us know that we are there.
 async fn knock(member: Arc<Member>, shared: Arc<Shared>) {
     if let Err(why) = member.dial(&shared, Purpose::Knock).await {
-        tracing::debug!("node {} does not hear: {why}", member.node.0);
+        tracing::debug!("cannot tell node {} that this node is up: {why}", member.node.0);
     }
 }
 

@@ -71,8 +71,8 @@ fn tell_stopped(node: &Node, fetch: &Fetch, error: &Error) {
     tracing::error!(
         vhost,
         queue = name,
-        "a message on disk is damaged: {error}. This queue delivers nothing more, the others go on. Stop the \
-         node and run `millrace doctor --deep`, which names what is lost; restore a backup, or delete the queue"
+        "a message on disk is damaged: {error}. This queue has stopped; the other queues go on. Stop the node and \
+         run `millrace doctor --deep`, which says what is lost; then restore a backup, or delete the queue"
     );
 }
 

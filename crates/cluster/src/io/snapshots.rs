@@ -69,11 +69,23 @@ impl Desk<'_> {
             Ok(mut sender) => {
                 let done = self.transfer(to, &mut sender);
                 let (bytes, ms) = (sender.offset(), started.elapsed().as_millis() as u64);
-                tracing::info!(node = to.0, group, index, bytes, ms, done, "sent a snapshot");
+                tracing::info!(
+                    node = to.0,
+                    group,
+                    index,
+                    bytes,
+                    ms,
+                    done,
+                    "snapshot transfer ended"
+                );
                 done
             }
             Err(refused) => {
-                tracing::error!(group, index, "a checkpoint cannot be sent: {refused}");
+                tracing::error!(
+                    group,
+                    index,
+                    "cannot send a checkpoint to a replica that needs it: {refused}"
+                );
                 false
             }
         };

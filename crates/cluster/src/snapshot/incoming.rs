@@ -88,7 +88,7 @@ impl<D: Disk> Incoming<D> {
         let (transfer, chunk) = match Chunk::decode(chunk) {
             Ok(decoded) => decoded,
             Err(refused) => {
-                tracing::warn!(node = from.0, "a part of a snapshot was refused: {refused}");
+                tracing::warn!(node = from.0, "dropped a malformed chunk of a snapshot: {refused}");
                 return Ok(());
             }
         };
@@ -242,10 +242,18 @@ fn give_up(
     let group = transfer.group.0;
     match trouble {
         Trouble::Refused(refused) => {
-            tracing::warn!(node = from.0, group, "a snapshot was refused: {refused}");
+            tracing::warn!(
+                node = from.0,
+                group,
+                "refused an incoming snapshot, its sender begins again: {refused}"
+            );
         }
         Trouble::Disk(error) if error.is_full() => {
-            tracing::warn!(node = from.0, group, "no room for a snapshot: {error}");
+            tracing::warn!(
+                node = from.0,
+                group,
+                "disk full: gave up an incoming snapshot, its sender begins again; free disk space: {error}"
+            );
         }
         Trouble::Disk(error) => return Err(error),
     }

@@ -115,10 +115,10 @@ pub(super) async fn admit(
     let (node, address) = (joiner.node, joiner.address.clone());
     let admitted = orders::admit(&cluster.catalog(), joiner);
     let command = admitted.inspect_err(|why| {
-        tracing::warn!("node {} at {address} wants to join and is refused: {why}", node.0);
+        tracing::warn!("node {} at {address} may not join: {why}", node.0);
     })?;
     change(cluster, command).await?;
-    tracing::info!("node {} joins", node.0);
+    tracing::info!("node {} has joined the cluster", node.0);
     Ok(cluster.catalog().nodes().cloned().collect())
 }
 

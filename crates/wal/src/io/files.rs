@@ -81,7 +81,7 @@ fn with_descriptor<T>(mut open: impl FnMut() -> rustix::io::Result<T>) -> io::Re
             Err(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE) => {
                 if !is_told {
                     tracing::error!(
-                        "too many open files: the store waits until one is closed, and confirms nothing meanwhile. \
+                        "too many open files: the store waits for a free descriptor, and confirms nothing meanwhile. \
                          Raise the limit of open files (ulimit -n, LimitNOFILE)"
                     );
                 }

@@ -68,7 +68,10 @@ pub(super) fn open(
     let (messages, waiting) = mpsc::channel(WAITING_MAX);
     let task = async move {
         if let Err(why) = send(&member, &shared, waiting).await {
-            tracing::warn!("the bulk connection to {} broke: {why}", name(member.node));
+            tracing::warn!(
+                "bulk connection to {} lost; a snapshot on it begins again: {why}",
+                name(member.node)
+            );
         }
     };
     (Bulk { messages }, task)

@@ -97,7 +97,9 @@ impl<'a> Inbox<'a> {
             // Neither from who sends it nor for us: nothing that a member does.
             self.shared.counters.misdirected.fetch_add(1, Ordering::Relaxed);
             let (node, from, to) = (self.node.0, message.from, message.to);
-            self.shared.tell(&format!("node {node} sent what is from node {from} for node {to}"));
+            self.shared.tell(&format!(
+                "dropped a message of node {node}: it is addressed from node {from} to node {to}"
+            ));
             return;
         }
         let shard = Shard::of(message.group(), self.shards.len());

@@ -40,7 +40,7 @@ pub(super) async fn run(listener: TcpListener, shared: Arc<Shared>) {
                     tasks.spawn(async move { serve(stream, &shared, permit, bulk).await });
                 }
                 Err(error) => {
-                    tracing::warn!("cannot accept a connection on the peer port; trying again: {error}");
+                    tracing::warn!("cannot accept a connection on the peer port, trying again: {error}");
                     tokio::time::sleep(PAUSE).await;
                 }
             },
@@ -69,14 +69,14 @@ async fn serve(
         Err(why) => {
             shared.counters.refused.fetch_add(1, Ordering::Relaxed);
             let from = address.map_or_else(|_| "an address".to_owned(), |from| from.to_string());
-            shared.tell(&format!("a connection from {from} to the peer port is refused: {why}"));
+            shared.tell(&format!("refused a connection from {from} to the peer port: {why}"));
             return;
         }
     };
     if hello.purpose == Purpose::Join {
         let mut line = line;
         if let Err(why) = join::serve(&mut line, &hello, shared).await {
-            tracing::warn!("{} did not join: {why}", name(hello.node));
+            tracing::warn!("{} was not let in: {why}", name(hello.node));
         }
         return;
     }
@@ -94,7 +94,7 @@ async fn serve(
                 return;
             };
             let why = bulk::receive(line, hello.node, shared).await;
-            tracing::debug!("a bulk connection of {} ended: {why}", name(hello.node));
+            tracing::debug!("bulk connection from {} ended: {why}", name(hello.node));
         }
     }
 }

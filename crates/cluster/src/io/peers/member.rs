@@ -147,7 +147,11 @@ impl Member {
             None => true,
         };
         if is_news {
-            tracing::warn!("no connection to {} at {}: {text}", name(self.node), self.address());
+            tracing::warn!(
+                "cannot connect to {} at {}, trying again: {text}",
+                name(self.node),
+                self.address()
+            );
             *trouble = Some((text, Instant::now()));
         }
     }
@@ -170,7 +174,7 @@ impl Member {
                 }
             };
             drop(up);
-            tracing::warn!("{} is gone: {why}", name(self.node));
+            tracing::warn!("connection to {} lost, reconnecting: {why}", name(self.node));
         }
     }
 
@@ -228,7 +232,7 @@ impl<'a> Up<'a> {
     fn new(member: &'a Member, shared: &'a Shared, hello: &Hello) -> Self {
         shared.remember(member, hello);
         *member.trouble.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        tracing::info!("{} is here", name(member.node));
+        tracing::info!("connected to {}", name(member.node));
         // Before the shards hear of it: what they send then must find it open.
         member.outbox.open();
         member.connections.fetch_add(1, Ordering::Relaxed);

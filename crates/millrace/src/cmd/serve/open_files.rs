@@ -13,7 +13,9 @@ pub(super) fn raise() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     if let Err(error) = setrlimit(Resource::Nofile, limit) {
-        tracing::warn!("the limit of open files stays as it is: {error}");
+        tracing::warn!(
+            "cannot raise the limit of open files, going on with the present one: {error}"
+        );
     }
 }
 
@@ -25,7 +27,7 @@ pub(super) fn connections() -> usize {
         tracing::warn!(
             connections,
             open_files = files,
-            "few connections are possible: raise the limit of open files (ulimit -n, LimitNOFILE)"
+            "the limit of open files allows few connections; raise it (ulimit -n, LimitNOFILE)"
         );
     }
     connections
