@@ -105,3 +105,43 @@ fn a_snapshot_whose_sender_died_holds_nothing_back_for_ever() {
     assert!(house.asks(later_ms));
     assert!(is_made(&house.perform(later_ms, job(12))));
 }
+
+/// A small message of a hundred queues: the log holds it once, a segment names each of them.
+fn fan_out() -> Job {
+    let place = wal::Place { file: 1, offset: 4096, bytes: 840, checksum: 0 };
+    let of_queue = |queue| LiveMessages {
+        queue: QueueId(queue),
+        first_seq: 1,
+        count: 1,
+        place,
+        range: 0..840,
+        live: machine::Ranges::from(1..2),
+    };
+    let messages = (1..=100).map(of_queue).collect();
+    Job { group: GROUP, index: 1, term: 1, state: state(), messages, live: Vec::new() }
+}
+
+#[test]
+fn a_checkpoint_that_would_leave_too_little_free_is_held_back_and_publishers_wait() {
+    let mut house = House::new();
+    let (growth, free) = (fan_out().growth_bytes(), house.house.free_bytes());
+    assert!(growth > 0);
+    house.house.disk_free_limit = free - growth;
+    assert!(house.house.has_room(0, &fan_out(), &mut Vec::new()), "just as much is left");
+    house.house.disk_free_limit += 1;
+    let effects = house.perform(0, Task::Checkpoint(fan_out()));
+    assert!(!is_made(&effects));
+    assert!(effects.iter().any(|it| matches!(it, Effect::Short(true))), "publishers wait");
+    assert_eq!(house.house.free_bytes(), free, "nothing was written");
+    // What takes no more room than it had in the log is made all the same.
+    assert!(is_made(&house.perform(100_000, job(1))));
+}
+
+#[test]
+fn a_node_that_stops_waits_for_no_checkpoint() {
+    let mut house = House::new();
+    house.house.stop();
+    assert!(!house.asks(0), "nothing is asked for");
+    assert!(!is_made(&house.perform(0, job(1))), "nor is what was asked for before begun");
+    assert!(house.house.newest(GROUP).is_none());
+}
