@@ -31,6 +31,6 @@ pub use failure::{Cause, Failure, StartError};
 pub use handle::{AnswerReceiver, ClusterHandle, Counters, Status};
 pub use neighbours::foresee;
 pub use peers::{Admission, PeerCounters, PeerStatus};
-pub use rescue::{rescue_directory, survey_directory};
+pub use rescue::{queue_names, rescue_directory, survey_directory};
 pub use secret::{kept_secret, new_secret};
 pub use start::{launch, start};

@@ -40,8 +40,8 @@ mod waiter;
 pub use counted::Counted;
 pub use io::{
     Admission, AnswerReceiver, Cause, ClusterHandle, Config, Counters, Failure, PeerCounters,
-    PeerStatus, StartError, Status, foresee, kept_secret, launch, new_secret, rescue_directory,
-    start, survey_directory,
+    PeerStatus, StartError, Status, foresee, kept_secret, launch, new_secret, queue_names,
+    rescue_directory, start, survey_directory,
 };
 pub use membership::PeerConfig;
 pub use request::{Alarms, Answer, Delivery, Held, Leaving, Request, Ticket};

@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use machine::{GroupId, NodeId};
 
 pub use plan::plan;
-pub(crate) use survey::survey;
+pub(crate) use survey::{queue_names, survey};
 pub(crate) use write::write;
 
 /// What one node that lives has.

@@ -35,6 +35,8 @@ pub struct Report {
     pub losses: Vec<Damage>,
     /// Small files of the directory that a start needs and that cannot be read: path and reason.
     pub notes: Vec<(String, String)>,
+    /// The file that counts the starts of this directory is not there. It is made before anything is served.
+    pub is_uncounted: bool,
     /// Files that do not belong here: the next start refuses the directory.
     pub unknown: Vec<String>,
     /// Log, segments and checkpoints together.
@@ -129,6 +131,7 @@ pub fn inspect<D: Disk>(disk: &D, deep: bool) -> Result<Report, Error> {
         is_torn: scan.is_torn,
         losses: scan.replay.losses(&wal_path),
         notes: inspect_notes(disk),
+        is_uncounted: matches!(Boot::last(disk), Ok(0)),
         unknown: layout.unknown,
         bytes,
     })
@@ -253,6 +256,9 @@ impl fmt::Display for Report {
         }
         for (_, why) in &self.notes {
             writeln!(f, "unreadable: {why}")?;
+        }
+        if self.is_uncounted {
+            writeln!(f, "missing: {BOOT_FILE}")?;
         }
         for path in &self.unknown {
             writeln!(f, "unknown file: {path}")?;

@@ -126,7 +126,9 @@ fn inspection_names_the_damage() {
 #[test]
 fn small_files_that_a_start_cannot_read_are_named_when_the_directory_is_examined() {
     let disk = used();
+    assert!(inspect(&disk, false).unwrap().is_uncounted);
     Boot::next(&disk).unwrap();
+    assert!(!inspect(&disk, false).unwrap().is_uncounted);
     Founding { groups_per_node: 8, nodes: vec![(1, String::new())] }.store(&disk).unwrap();
     assert_eq!(inspect(&disk, false).unwrap().notes, []);
     for (count, path) in [(1, "FOUNDING"), (2, "BOOT")] {

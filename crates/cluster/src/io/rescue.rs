@@ -1,15 +1,15 @@
 //! Opens the data directory of a node that does not run, to see what can be rescued and to do it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use machine::NodeId;
+use machine::{NodeId, QueueId};
 use wal::{Error, FileDisk, Founding, Identity, Wal};
 
 use super::neighbours;
 use crate::recovery::Genesis;
-use crate::rescue::{Plan, Survey, plan, survey, write};
+use crate::rescue::{self, Plan, Survey, plan, survey, write};
 
 /// What the directory holds. Changes nothing.
 ///
@@ -20,6 +20,17 @@ pub fn survey_directory(data_dir: &Path) -> Result<Survey, String> {
     let (disk, identity, genesis) = open(data_dir)?;
     let (reader, recovered) = Wal::look(disk, wal::Config::new(identity)).map_err(explain)?;
     survey(&identity, &genesis, &reader, &recovered).map_err(explain)
+}
+
+/// Vhost and name of the queues that the directory's catalog has. Changes nothing.
+///
+/// # Errors
+/// A sentence that says why they cannot be told.
+pub fn queue_names(data_dir: &Path) -> Result<BTreeMap<QueueId, (String, String)>, String> {
+    let explain = |error: Error| explain(data_dir, &error);
+    let (disk, identity, genesis) = open(data_dir)?;
+    let (reader, recovered) = Wal::look(disk, wal::Config::new(identity)).map_err(explain)?;
+    rescue::queue_names(&genesis, &reader, &recovered).map_err(explain)
 }
 
 /// Carries out what is planned for this node. `others`: what the others that live have.

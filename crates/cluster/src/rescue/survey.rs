@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use machine::{Catalog, GroupId, NodeId};
+use machine::{Catalog, GroupId, NodeId, QueueId};
 use raft::eraftpb::{ConfState, HardState};
 use wal::{Disk, Error, Identity, Reader, Recovered, RecoveredGroup};
 
@@ -70,6 +70,19 @@ pub(crate) fn survey<D: Disk>(
         founders: groups.map(|group| catalog.founders(group).to_vec()).collect(),
         queues,
     })
+}
+
+/// Vhost and name of every queue that the catalog of the directory has.
+pub(crate) fn queue_names<D: Disk>(
+    genesis: &Genesis,
+    reader: &Reader<D>,
+    recovered: &Recovered,
+) -> Result<BTreeMap<QueueId, (String, String)>, Error> {
+    let nothing = RecoveredGroup::default();
+    let found = recovered.groups.get(&0).unwrap_or(&nothing);
+    let catalog = catalog(genesis, reader, found)?;
+    let named = |queue: &machine::Queue| (queue.id, (queue.vhost.clone(), queue.name.clone()));
+    Ok(catalog.queues().map(named).collect())
 }
 
 fn catalog<D: Disk>(

@@ -1,10 +1,12 @@
 //! `millrace doctor`: reads a data directory, changes nothing, and says what it holds and whether a node
 //! can start from it.
 
+use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use machine::QueueId;
 use wal::{Damage, FileDisk, Lost, Report, inspect};
 
 /// What was found is not as it should be.
@@ -41,7 +43,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         Ok(report) => report,
         Err(error) => return unable(args, &error.to_string()),
     };
-    let problems = problems(&report);
+    let problems = problems(&report, names_of_lost(args, &report).as_ref());
     let text = if args.json { json(&report, &problems) } else { words(&report, &problems) };
     if std::io::stdout().write_all(text.as_bytes()).is_err() {
         return ExitCode::from(EXIT_UNABLE);
@@ -56,8 +58,28 @@ fn unable(args: &Args, why: &str) -> ExitCode {
     ExitCode::from(EXIT_UNABLE)
 }
 
+/// Vhost and name of queues, by number.
+type Names = BTreeMap<QueueId, (String, String)>;
+
+/// The names of the directory's queues, where they are needed and can be read.
+fn names_of_lost(args: &Args, report: &Report) -> Option<Names> {
+    let is_needed = report.groups.iter().any(|group| !group.lost.is_empty());
+    is_needed.then(|| cluster::queue_names(&args.data_dir).ok()).flatten()
+}
+
+/// How an operator knows a queue.
+fn queue_name(queue: QueueId, names: Option<&Names>) -> String {
+    let number = queue.0;
+    // A queue with priorities has a number for each of them.
+    match names.map(|names| names.get(&queue.base())) {
+        Some(Some((vhost, name))) => format!("queue {name:?} of vhost {vhost:?}"),
+        Some(None) => format!("queue number {number}, which is deleted"),
+        None => format!("queue number {number}"),
+    }
+}
+
 /// What keeps a node from starting, or a queue from being read, and what to do about it.
-fn problems(report: &Report) -> Vec<String> {
+fn problems(report: &Report, names: Option<&Names>) -> Vec<String> {
     let mut problems = Vec::new();
     for group in &report.groups {
         if let Some(damage) = &group.damage {
@@ -68,8 +90,9 @@ fn problems(report: &Report) -> Vec<String> {
             ));
         }
         for Lost { path, queue, count, of } in &group.lost {
+            let queue = queue_name(QueueId(*queue), names);
             problems.push(format!(
-                "group {}: {count} of the {of} messages that {path} has of queue number {queue} cannot be read",
+                "group {}: {count} of the {of} messages that {path} has of {queue} cannot be read",
                 group.group
             ));
         }
@@ -81,6 +104,14 @@ fn problems(report: &Report) -> Vec<String> {
         problems.push(format!(
             "{why}. A node does not start without this file: restore {path} from a backup of this directory"
         ));
+    }
+    if report.is_uncounted {
+        problems.push(
+            "BOOT is not there, which counts the starts of this directory: the other nodes of a cluster take it for \
+             an old copy and refuse it. Restore BOOT from a backup of this directory, or replace the node (`millrace \
+             cluster replace`). A node alone starts without it"
+                .to_owned(),
+        );
     }
     for name in &report.unknown {
         problems.push(format!(

@@ -303,7 +303,9 @@ impl Serving<'_> {
         self.cluster.announce_stop();
         let all = async { tokio::join!(serving, dead_letters) };
         if tokio::time::timeout(GOODBYE, all).await.is_err() {
-            tracing::warn!("some clients did not answer connection.close in time; their connections are cut");
+            tracing::warn!(
+                "some clients did not answer connection.close in time; their connections are cut"
+            );
         }
         served
     }
