@@ -58,10 +58,24 @@ pub(crate) fn has_known_guest(catalog: &Catalog, is_right: impl Fn(&str, &str) -
     guest.is_some_and(|guest| is_right(&guest.password_hash, GUEST_PASSWORD))
 }
 
-/// Makes the user, who may do everything, and takes `guest` away.
+/// Whether there is no user but a `guest` with the password that everybody knows.
+pub(crate) fn is_guest_alone(catalog: &Catalog, is_right: impl Fn(&str, &str) -> bool) -> bool {
+    catalog.users().all(|user| user.name == GUEST) && has_known_guest(catalog, is_right)
+}
+
+/// Makes the user, and takes `guest` away.
 pub(crate) fn commands(name: &str, password_hash: String) -> Vec<CatalogCommand> {
+    let mut commands = new_user(name, password_hash);
+    if name != GUEST {
+        commands.push(CatalogCommand::DeleteUser { name: GUEST.to_owned() });
+    }
+    commands
+}
+
+/// Makes the user, who may do everything.
+pub(crate) fn new_user(name: &str, password_hash: String) -> Vec<CatalogCommand> {
     let all = || ".*".to_owned();
-    let mut commands = vec![
+    vec![
         CatalogCommand::PutUser {
             name: name.to_owned(),
             password_hash,
@@ -74,11 +88,7 @@ pub(crate) fn commands(name: &str, password_hash: String) -> Vec<CatalogCommand>
             write: all(),
             read: all(),
         },
-    ];
-    if name != GUEST {
-        commands.push(CatalogCommand::DeleteUser { name: GUEST.to_owned() });
-    }
-    commands
+    ]
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@
 #[path = "support/node.rs"]
 mod node;
 
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use amqp::Properties;
@@ -120,4 +121,68 @@ async fn a_first_start_makes_the_user_that_was_chosen_in_place_of_guest() {
         // The second start has another password, which counts no more.
         node.restart_with(&["--set", "default_user=ann", "--set", "default_pass=other"]);
     }
+}
+
+/// The password that a node has drawn and told.
+fn drawn_password(said: &str) -> Option<&str> {
+    said.split_once("User admin has the password ")?.1.split_whitespace().next()
+}
+
+/// Starts a node, and says what stood on its standard output when it was ready, and where it serves.
+fn said_at_the_start(dir: &std::path::Path, more: &[&str]) -> (Process, String, Url) {
+    let said = dir.with_extension("said");
+    let process = Command::new(env!("CARGO_BIN_EXE_millrace"))
+        .args(["serve", "--set", "log=error", "--amqp", "0.0.0.0:0", "--data-dir"])
+        .arg(dir)
+        .args(more)
+        .stdout(std::fs::File::create(&said).unwrap())
+        .spawn()
+        .unwrap();
+    let mut process = Process(process);
+    // The lines are written at once.
+    node::until("it is ready", || {
+        assert!(process.0.try_wait().unwrap().is_none(), "it ends");
+        std::fs::read_to_string(&said).unwrap().contains("Data directory")
+    });
+    let said = std::fs::read_to_string(&said).unwrap();
+    let url = said.split_whitespace().find(|word| word.starts_with("amqp://")).unwrap();
+    let url = url.parse().unwrap();
+    (process, said, url)
+}
+
+/// Ends with the test, whatever becomes of that.
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_others_reach_makes_a_user_and_prints_its_password_once() {
+    let dir = std::env::temp_dir().join(format!("millrace-drawn-{}", std::process::id()));
+    let (process, said, url) = said_at_the_start(&dir, &[]);
+    let password = drawn_password(&said).expect("a password is told").to_owned();
+    assert!(!said.contains("nobody can log in"), "{said}");
+    let as_admin = |url: &Url, password: &str| Url {
+        user: "admin".to_owned(),
+        ..with_password(url, password)
+    };
+    assert_eq!(verdict(as_admin(&url, &password), Instant::now()).await, Ok(()));
+    assert_eq!(verdict(as_admin(&url, "guest"), Instant::now()).await, Err(403));
+    drop(process);
+    let (process, said, url) = said_at_the_start(&dir, &[]);
+    assert!(!said.contains("admin") && !said.contains("nobody can log in"), "{said}");
+    assert_eq!(verdict(as_admin(&url, &password), Instant::now()).await, Ok(()));
+    drop(process);
+    std::fs::remove_dir_all(&dir).unwrap();
+    for choice in ["loopback_users=none", "default_pass=s3cret"] {
+        let (process, said, _) = said_at_the_start(&dir, &["--set", choice]);
+        assert_eq!(drawn_password(&said), None, "{said}");
+        drop(process);
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+    std::fs::remove_file(dir.with_extension("said")).unwrap();
 }

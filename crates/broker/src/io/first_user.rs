@@ -2,12 +2,17 @@
 
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use cluster::{Answer, ClusterHandle, Request, Ticket};
 use machine::{CatalogReply, password};
 use rustix::rand::{GetRandomFlags, getrandom};
 
 pub use crate::first_user::FirstUser;
-use crate::first_user::{Plan, commands, has_known_guest, plan};
+use crate::first_user::{self, Plan, commands, has_known_guest, new_user, plan};
+
+/// Who is made where nobody was chosen.
+const DRAWN_NAME: &str = "admin";
 
 /// How long the catalog may take: longer than an election.
 const CATALOG_WAIT: Duration = Duration::from_secs(60);
@@ -30,20 +35,44 @@ pub async fn make(cluster: &ClusterHandle, wanted: &FirstUser) -> Result<(), Str
         }
         Plan::Make => {}
     }
-    let mut salt = [0; 16];
-    let drawn = getrandom(&mut salt, GetRandomFlags::empty());
-    if drawn != Ok(salt.len()) {
-        return Err(
-            "the operating system gave no chance for the password of default_user".to_owned()
-        );
-    }
-    let commands = commands(&wanted.name, password::hash(&wanted.password, salt));
-    let done = tokio::time::timeout(CATALOG_WAIT, apply(cluster, commands)).await;
-    done.map_err(|_| {
-        "default_user could not be made: no majority of the nodes answers".to_owned()
-    })??;
+    apply_in_time(cluster, commands(&wanted.name, password::hash(&wanted.password, chance()?)))
+        .await?;
     tracing::info!(user = wanted.name, "first start: created default_user as an administrator");
     Ok(())
+}
+
+/// Makes an administrator beside `guest` whose password nobody has chosen, if there is no other user yet. Whoever calls
+/// this tells the password: nothing else ever does.
+///
+/// # Errors
+/// A sentence that says why the user could not be made.
+pub async fn draw(cluster: &ClusterHandle) -> Result<Option<FirstUser>, String> {
+    if !is_guest_alone(cluster) {
+        return Ok(None);
+    }
+    let drawn =
+        FirstUser { name: DRAWN_NAME.to_owned(), password: URL_SAFE_NO_PAD.encode(chance()?) };
+    apply_in_time(cluster, new_user(&drawn.name, password::hash(&drawn.password, chance()?)))
+        .await?;
+    Ok(Some(drawn))
+}
+
+fn chance() -> Result<[u8; 16], String> {
+    let mut bytes = [0; 16];
+    match getrandom(&mut bytes, GetRandomFlags::empty()) == Ok(bytes.len()) {
+        true => Ok(bytes),
+        false => {
+            Err("the operating system gave no chance for the password of the first user".to_owned())
+        }
+    }
+}
+
+async fn apply_in_time(
+    cluster: &ClusterHandle,
+    commands: Vec<machine::CatalogCommand>,
+) -> Result<(), String> {
+    let done = tokio::time::timeout(CATALOG_WAIT, apply(cluster, commands)).await;
+    done.map_err(|_| "default_user could not be made: no majority of the nodes answers".to_owned())?
 }
 
 async fn apply(
@@ -84,4 +113,9 @@ fn match_reply(answer: Answer, asked: Ticket) -> Option<CatalogReply> {
 /// Whether `guest` is there with the password that everybody knows: what a first try would use.
 pub fn is_guest_known(cluster: &ClusterHandle) -> bool {
     has_known_guest(&cluster.catalog(), password::verify)
+}
+
+/// Whether there is no user but that `guest`.
+pub fn is_guest_alone(cluster: &ClusterHandle) -> bool {
+    first_user::is_guest_alone(&cluster.catalog(), password::verify)
 }

@@ -10,14 +10,14 @@ mod open_files;
 mod port;
 mod told;
 
-use std::net::TcpListener as Probe;
+use std::net::{SocketAddr, TcpListener as Probe};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use banner::Banner;
-use broker::io::first_user;
+use broker::io::first_user::{self, FirstUser};
 use broker::io::listener::Broker;
 use cluster::{Cause, ClusterHandle, Failure, StartError};
 use metrics::{Node, Stage};
@@ -176,6 +176,8 @@ fn serve(config: &Config, listen: Option<&str>, reload: Reload) -> Result<(), St
     listen.map_or(Ok(()), port::probe_peer)?;
     let watchers = config.metrics.as_deref().map(port::take_metrics).transpose()?;
     let ears = Ears::open()?;
+    // A directory with an identity was used before.
+    let is_new = !config.data_dir.join("IDENTITY").exists();
     let failure = Failure::new(|cause, why| {
         let (what, code) = match cause {
             Cause::Disk => ("the disk failed, the node stops", EXIT_DISK),
@@ -216,6 +218,7 @@ fn serve(config: &Config, listen: Option<&str>, reload: Reload) -> Result<(), St
     ears.up();
     let serving = Serving {
         config,
+        is_new,
         cluster: cluster.clone(),
         node: Node::new(cluster.clone(), Arc::clone(&broker)),
         broker,
@@ -253,6 +256,8 @@ fn sessions(config: &Config) -> broker::Config {
 /// A node whose threads run, and what it hears.
 struct Serving<'a> {
     config: &'a Config,
+    /// The data directory was empty before this start.
+    is_new: bool,
     cluster: ClusterHandle,
     broker: Arc<Broker>,
     node: Node,
@@ -283,16 +288,14 @@ impl Serving<'_> {
     async fn listen_on(&mut self, port: Port) -> Result<(), String> {
         let listener = port.open()?;
         let address = listener.local_addr().map_err(|error| error.to_string())?;
-        if let Some(first_user) = &self.config.first_user {
-            first_user::make(&self.cluster, first_user).await?;
-        }
+        let drawn = first_user(self.config, self.is_new, address, &self.cluster).await?;
         let (stop, stopped) = tokio::sync::watch::channel(false);
         let dead_letters = broker::io::dead_letter::run(Arc::clone(&self.broker), stopped.clone());
         let dead_letters = tokio::spawn(dead_letters);
         let serving = broker::io::listener::serve(listener, Arc::clone(&self.broker), stopped);
         let serving = tokio::spawn(serving);
         self.node.is_at(Stage::Serving);
-        announce(self.config, address, &self.cluster);
+        announce(self.config, address, drawn.as_ref(), &self.cluster);
         let served = self.told_to_stop_before(std::future::pending::<()>()).await.map(|_| ());
         self.node.is_at(Stage::Stopping);
         tracing::info!(
@@ -386,14 +389,44 @@ impl Reload {
     }
 }
 
+/// Makes the user that was chosen. A beginning without a choice, where others than this machine can connect and nobody
+/// but `guest` would be there, who may not come from elsewhere, gets a user with a drawn password: returned to be told.
+/// Of the nodes that make a cluster one draws, the one with the smallest number.
+async fn first_user(
+    config: &Config,
+    is_new: bool,
+    address: SocketAddr,
+    cluster: &ClusterHandle,
+) -> Result<Option<FirstUser>, String> {
+    if let Some(chosen) = &config.first_user {
+        return first_user::make(cluster, chosen).await.map(|()| None);
+    }
+    let is_guest_bound = config.loopback_users.iter().any(|user| user == "guest");
+    let is_founder = config.peers.as_ref().is_none_or(|peers| {
+        let first = peers.peers.iter().map(|(node, _)| *node).min();
+        peers.join.is_none() && peers.node == first
+    });
+    match is_new && is_founder && is_guest_bound && !address.ip().is_loopback() {
+        true => first_user::draw(cluster).await,
+        false => Ok(None),
+    }
+}
+
 /// The lines that tell a newcomer what to do next. The first is what scripts wait for.
-fn announce(config: &Config, address: std::net::SocketAddr, cluster: &ClusterHandle) {
+fn announce(
+    config: &Config,
+    address: SocketAddr,
+    drawn: Option<&FirstUser>,
+    cluster: &ClusterHandle,
+) {
     let data_dir =
         std::path::absolute(&config.data_dir).unwrap_or_else(|_| config.data_dir.clone());
     let program = std::env::args().next().unwrap_or_else(|| "millrace".to_owned());
     let banner = Banner {
         address,
         is_guest_known: first_user::is_guest_known(cluster),
+        is_guest_alone: first_user::is_guest_alone(cluster),
+        drawn,
         loopback_users: &config.loopback_users,
         data_dir: &data_dir,
         program: &program,

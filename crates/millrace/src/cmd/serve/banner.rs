@@ -3,12 +3,18 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 
+use broker::io::first_user::FirstUser;
+
 /// What the lines are made of.
 pub(super) struct Banner<'a> {
     /// Where clients are listened to.
     pub(super) address: SocketAddr,
     /// Whether `guest` has the password that everybody knows.
     pub(super) is_guest_known: bool,
+    /// Whether there is no user beside that one.
+    pub(super) is_guest_alone: bool,
+    /// The user that was made at this start, with a password that is told here and nowhere else.
+    pub(super) drawn: Option<&'a FirstUser>,
     /// Users that may come from loopback only.
     pub(super) loopback_users: &'a [String],
     pub(super) data_dir: &'a Path,
@@ -38,7 +44,13 @@ impl Banner<'_> {
                  Consume it:         {program} consume --url {url} --queue hello --count 1\n"
             ));
         }
-        if self.is_guest_known && is_guest_bound && is_open_to_others {
+        if let Some(FirstUser { name, password }) = self.drawn {
+            text.push_str(&format!(
+                "User {name} has the password {password} and may come from anywhere, an administrator. Keep it: it is \
+                 not shown again\n"
+            ));
+        }
+        if self.is_guest_alone && is_guest_bound && is_open_to_others {
             text.push_str(
                 "From other machines nobody can log in: user guest may come from this machine only. Start a new data \
                  directory with default_user and default_pass (MILLRACE_DEFAULT_USER, MILLRACE_DEFAULT_PASS)\n",
@@ -67,6 +79,8 @@ mod tests {
         let banner = Banner {
             address: address.parse().unwrap(),
             is_guest_known,
+            is_guest_alone: is_guest_known,
+            drawn: None,
             loopback_users: &loopback_users,
             data_dir: Path::new("/data"),
             program: "millrace",
