@@ -268,8 +268,10 @@ impl Task {
             Order::Add { node, address } => {
                 format!("Node {} at {address} may join. {}", node.0, view.start_of(*node, address))
             }
+            // Only the groups kept here are known to have let it go.
             Order::Remove { node } => format!(
-                "Node {} is no member any more. You can stop its process and remove its data.",
+                "Node {} is no member any more. If its process runs, leave it running: it ends by itself once \
+                 no group counts on it. Then its data can be removed.",
                 node.0
             ),
             Order::Replace { node, by } => format!(
