@@ -77,6 +77,23 @@ impl Group {
         self.role = Role::Frozen;
     }
 
+    /// Nothing here says with which voters the group began, and no change of them may be applied to a wrong beginning:
+    /// nothing is touched until [`Group::founded`].
+    pub(crate) fn await_founders(&mut self) {
+        assert!(self.replica.log().members().voters.is_empty(), "it is known who votes");
+        assert_eq!(self.applied, 0, "entries were applied by voters that are not known");
+        self.role = Role::Frozen;
+    }
+
+    /// The group began with these voters. It goes on with the log that it has, if it was waiting for that.
+    pub(crate) fn founded(&mut self, founders: &[NodeId]) {
+        let is_unknown = self.replica.log().members().voters.is_empty();
+        if is_unknown && self.is_frozen() && !founders.is_empty() {
+            self.replica.begin_with(founders);
+            self.role = Role::Follows;
+        }
+    }
+
     /// The snapshot is installed.
     pub(crate) fn thaw(&mut self) {
         if let Role::Frozen = self.role {

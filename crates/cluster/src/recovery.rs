@@ -195,6 +195,7 @@ impl<D: Disk> Recovery<'_, D> {
         let segments = found.as_ref().and_then(|found| found.checkpoint.as_ref());
         let segments = segments.map(|found| found.segments.clone()).unwrap_or_default();
         let forgot = found.as_ref().map_or(Forgot::default(), |found| found.forgot);
+        let has_checkpoint = found.as_ref().is_some_and(|found| found.checkpoint.is_some());
         let Found { mut log, machine, entries, tail } = self.log(group, founders, found)?;
         let machine = match machine {
             Some(state) => {
@@ -228,7 +229,17 @@ impl<D: Disk> Recovery<'_, D> {
         self.tail(group.0, &mut log, tail)?;
         let mut replica = Replica::new(group, self.me.node, log, applied, self.me.seed);
         replica.set_forgot(forgot);
-        Ok(QueueGroup::new(replica, queues, group, applied))
+        let mut queues = QueueGroup::new(replica, queues, group, applied);
+        if founders.is_empty() && !has_checkpoint {
+            // The group came after the cluster's beginning, and the catalog that says with which voters was damaged.
+            tracing::warn!(
+                group = group.0,
+                "this replica stands still until the catalog is back from the other nodes: nothing else here says \
+                 who votes in its group"
+            );
+            queues.group.await_founders();
+        }
+        Ok(queues)
     }
 
     fn tail(&self, group: u32, log: &mut RaftLog, tail: Vec<EntryAt>) -> Result<(), Error> {
@@ -266,6 +277,7 @@ impl<D: Disk> Recovery<'_, D> {
             }
             machine = Some(decoded.machine);
         }
+        let knows_voters = !members.voters.is_empty();
         let last = found.entries.last().map_or(index, |entry| entry.index).max(index);
         // The only voter's disk is the majority, so every entry on it is committed.
         let is_alone = members.voters == [self.me.node.0] && members.learners.is_empty();
@@ -274,8 +286,9 @@ impl<D: Disk> Recovery<'_, D> {
         hard_state.term = hard_state.term.max(found.entries.last().map_or(term, |last| last.term));
         let (mut entries, mut tail) = (Vec::new(), Vec::new());
         for at in found.entries.into_iter().filter(|entry| entry.index > index) {
-            // From a change of membership on, `raft` has to see what is applied.
-            let is_known = at.index <= hard_state.commit && tail.is_empty();
+            // From a change of membership on, `raft` has to see what is applied. So it has where it is not known yet who
+            // votes: nothing is applied before that is.
+            let is_known = at.index <= hard_state.commit && tail.is_empty() && knows_voters;
             if is_known && !entry::is_change(&self.reader.read(at.place)?) {
                 entries.push(at);
                 continue;

@@ -382,6 +382,17 @@ impl Replica {
         self.rejoining = rejoining;
     }
 
+    /// The log is known again to begin with these voters. Nothing of it is applied yet.
+    pub(crate) fn begin_with(&mut self, founders: &[NodeId]) {
+        let empty = RaftLog::new(HardState::default(), ConfState::default(), 0, 0);
+        let mut log = std::mem::replace(self.raw.mut_store(), empty);
+        let voters = founders.iter().map(|node| node.0).collect();
+        log.set_members(ConfState { voters, ..ConfState::default() });
+        let rejoining = self.rejoining.take();
+        self.replace_log(log, 0);
+        self.rejoining = rejoining;
+    }
+
     /// Another log takes the place of the one that it had. What it was told of sizes stays.
     fn replace_log(&mut self, log: RaftLog, applied: u64) {
         let message_bytes = self.raw.raft.max_msg_size;
@@ -391,6 +402,8 @@ impl Replica {
 
     /// A committed entry changes who votes.
     pub(crate) fn apply_members(&mut self, entry: &Entry) -> &ConfState {
+        let known = self.log().members();
+        assert!(!known.voters.is_empty(), "voters change, and it is not known who voted before");
         // The leader wrote it; nothing is changed by what cannot be read.
         let change = change::read(&entry.data).unwrap_or_default();
         if let Ok(members) = self.raw.apply_conf_change(&change) {

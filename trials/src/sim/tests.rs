@@ -187,6 +187,12 @@ fn a_leader_needs_the_old_voters_too_until_the_new_ones_are_alone() {
     holds(20_077..20_078, size);
 }
 
+#[test]
+fn a_young_group_waits_for_a_damaged_catalog_to_say_who_votes() {
+    let size = Size { damages: true, changes_members: true, ..Size::default() };
+    holds(21_000_197..21_000_198, size);
+}
+
 /// In the order of the seeds: a catalog of two voters lets one of them go, a removed node is elected, a node is removed
 /// from a catalog of two, a new one starts beside it, a queue lies in the memory of one that is removed, a removed node
 /// leads that never hears of it, and a consumer waits for the memory of one that is gone.

@@ -19,6 +19,9 @@ use machine::{NodeId, Origin};
 ///   Frozen
 /// ```
 ///
+/// A group is also frozen from its recovery on until the catalog says with which voters it began, where it has a log
+/// and nothing here says that: its catalog was damaged, and comes back from the others.
+///
 /// Raft's own state moves first, within a step, and the role follows at the end of it. Between the two a replica
 /// is being elected (`Group::begins_to_lead` says when that is over) or has ceased to lead
 /// (`Group::ceases_to_lead`). That is not stored here, so that it cannot differ from what Raft says.
@@ -30,7 +33,7 @@ pub(crate) enum Role {
     Gathers { term: u64, awaiting: Awaiting },
     /// Leads in `term`, and waits for nobody.
     Leads { term: u64 },
-    /// A snapshot takes the place of everything here before long.
+    /// Nothing is touched: a snapshot takes the place of everything here before long, or it is not known who votes.
     Frozen,
 }
 

@@ -119,6 +119,8 @@ impl Shard {
             let is_new = group != GroupId::CATALOG && !self.groups.contains_key(&group);
             if is_new && voters.contains(&self.me.node) {
                 self.begin_replica(now, group, &founders);
+            } else if let Some(found) = self.groups.get_mut(&group) {
+                found.group.founded(&founders);
             }
             self.members.wished.insert(group, voters);
         }
