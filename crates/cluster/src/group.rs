@@ -77,15 +77,16 @@ impl Group {
         self.role = Role::Frozen;
     }
 
-    /// Nothing here says with which voters the group began, and no change of them may be applied to a wrong beginning:
-    /// nothing is touched until [`Group::founded`].
+    /// This node does not know with which voters the group began. A change of voters that is applied to a wrong beginning
+    /// gives wrong voters, so the group applies nothing and takes no part in Raft until [`Group::founded`].
     pub(crate) fn await_founders(&mut self) {
         assert!(self.replica.log().members().voters.is_empty(), "it is known who votes");
         assert_eq!(self.applied, 0, "entries were applied by voters that are not known");
         self.role = Role::Frozen;
     }
 
-    /// The group began with these voters. It goes on with the log that it has, if it was waiting for that.
+    /// The catalog says that the group began with these voters. A group that waits for them goes on with the log that it
+    /// has; any other group is left as it is.
     pub(crate) fn founded(&mut self, founders: &[NodeId]) {
         let is_unknown = self.replica.log().members().voters.is_empty();
         if is_unknown && self.is_frozen() && !founders.is_empty() {
@@ -246,5 +247,39 @@ impl Progress {
 
     fn end(&mut self) {
         self.is_under_way = false;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use raft::eraftpb::{Entry, HardState};
+    use wal::Place;
+
+    use super::*;
+    use crate::raft_log::RaftLog;
+
+    #[test]
+    fn a_group_that_does_not_know_who_voted_first_waits_for_that_and_keeps_its_log() {
+        let hard_state = HardState { term: 4, commit: 2, ..HardState::default() };
+        let mut log = RaftLog::new(hard_state, ConfState::default(), 0, 0);
+        for index in 1..=3 {
+            let entry = Entry { index, term: 4, data: vec![1].into(), ..Entry::default() };
+            log.recover_tail(entry, Place { file: 1, offset: index, bytes: 1, checksum: 0 });
+        }
+        let replica = Replica::new(GroupId(9), NodeId(1), log, 0, 1);
+        let mut group = Group::new(GroupId(9), replica, 0);
+        group.await_founders();
+
+        group.founded(&[]);
+        assert!(group.is_frozen(), "the catalog does not know it either");
+
+        group.founded(&[NodeId(1), NodeId(2)]);
+        assert!(!group.is_frozen());
+        let replica = &group.replica;
+        assert_eq!(replica.log().members().voters, [1, 2]);
+        assert_eq!((replica.last_index(), replica.committed(), replica.term()), (3, 2, 4));
+
+        group.founded(&[NodeId(3)]);
+        assert_eq!(group.replica.log().members().voters, [1, 2], "it knows its beginning");
     }
 }

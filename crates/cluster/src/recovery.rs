@@ -234,8 +234,9 @@ impl<D: Disk> Recovery<'_, D> {
             // The group came after the cluster's beginning, and the catalog that says with which voters was damaged.
             tracing::warn!(
                 group = group.0,
-                "this replica stands still until the catalog is back from the other nodes: nothing else here says \
-                 who votes in its group"
+                "catalog damaged: this node does not know who votes in the group. Its replica neither votes nor takes \
+                 messages until the other nodes have sent the catalog; nothing of its log is lost. If this lasts, \
+                 start the other nodes"
             );
             queues.group.await_founders();
         }
@@ -286,8 +287,8 @@ impl<D: Disk> Recovery<'_, D> {
         hard_state.term = hard_state.term.max(found.entries.last().map_or(term, |last| last.term));
         let (mut entries, mut tail) = (Vec::new(), Vec::new());
         for at in found.entries.into_iter().filter(|entry| entry.index > index) {
-            // From a change of membership on, `raft` has to see what is applied. So it has where it is not known yet who
-            // votes: nothing is applied before that is.
+            // From a change of membership on, `raft` has to see what is applied. Where the voters are not known yet,
+            // nothing is applied, so `raft` sees every entry later.
             let is_known = at.index <= hard_state.commit && tail.is_empty() && knows_voters;
             if is_known && !entry::is_change(&self.reader.read(at.place)?) {
                 entries.push(at);

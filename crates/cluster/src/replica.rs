@@ -374,22 +374,23 @@ impl Replica {
 
     /// Nothing above `applied` is there any more, and nothing of that is being written.
     pub(crate) fn cut_tail(&mut self, applied: u64) {
-        let empty = RaftLog::new(HardState::default(), ConfState::default(), 0, 0);
-        let mut log = std::mem::replace(self.raw.mut_store(), empty);
-        log.cut_tail();
-        let rejoining = self.rejoining.take();
-        self.replace_log(log, applied);
-        self.rejoining = rejoining;
+        self.change_log(applied, RaftLog::cut_tail);
     }
 
-    /// The log is known again to begin with these voters. Nothing of it is applied yet.
+    /// The group began with these voters. No entry of its log is applied yet.
     pub(crate) fn begin_with(&mut self, founders: &[NodeId]) {
+        let voters = founders.iter().map(|node| node.0).collect();
+        let members = ConfState { voters, ..ConfState::default() };
+        self.change_log(0, |log| log.set_members(members));
+    }
+
+    /// Raft begins anew on the changed log, which is applied up to `applied`. What the replica forgot stays noted.
+    fn change_log(&mut self, applied: u64, change: impl FnOnce(&mut RaftLog)) {
         let empty = RaftLog::new(HardState::default(), ConfState::default(), 0, 0);
         let mut log = std::mem::replace(self.raw.mut_store(), empty);
-        let voters = founders.iter().map(|node| node.0).collect();
-        log.set_members(ConfState { voters, ..ConfState::default() });
+        change(&mut log);
         let rejoining = self.rejoining.take();
-        self.replace_log(log, 0);
+        self.replace_log(log, applied);
         self.rejoining = rejoining;
     }
 

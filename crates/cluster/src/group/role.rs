@@ -19,8 +19,8 @@ use machine::{NodeId, Origin};
 ///   Frozen
 /// ```
 ///
-/// A group is also frozen from its recovery on until the catalog says with which voters it began, where it has a log
-/// and nothing here says that: its catalog was damaged, and comes back from the others.
+/// A group can be frozen from its recovery on, too: when the node's catalog was damaged and the group has no checkpoint,
+/// nothing on the node says with which voters the group began. It follows once the catalog has come from other nodes.
 ///
 /// Raft's own state moves first, within a step, and the role follows at the end of it. Between the two a replica
 /// is being elected (`Group::begins_to_lead` says when that is over) or has ceased to lead
@@ -33,7 +33,7 @@ pub(crate) enum Role {
     Gathers { term: u64, awaiting: Awaiting },
     /// Leads in `term`, and waits for nobody.
     Leads { term: u64 },
-    /// Nothing is touched: a snapshot takes the place of everything here before long, or it is not known who votes.
+    /// Waits for a snapshot that takes the place of everything here, or for the group's first voters.
     Frozen,
 }
 
