@@ -14,10 +14,13 @@ use machine::{
     Version,
 };
 
-use crate::shard::GroupReport;
+use crate::shard::{Elsewhere, GroupReport};
 
 /// Milliseconds that groups may take to let a node go.
 pub const LEAVE_MS: u64 = 60_000;
+
+/// The version since which leaders say who votes in their groups.
+const VOTERS_SAID_SINCE: Version = Version(6);
 
 /// One order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,6 +57,8 @@ pub struct View<'a> {
     pub peers: &'a [Peer],
     /// Of which the node has a replica.
     pub groups: &'a [GroupReport],
+    /// Of which it has none.
+    pub elsewhere: &'a [Elsewhere],
     pub catalog_leader: Option<NodeId>,
 }
 
@@ -87,11 +92,23 @@ impl View<'_> {
         }
     }
 
-    /// Groups kept here that have the node for a voter although the catalog does not want it.
+    /// Groups that have the node for a voter although the catalog does not want it, and those of which that is not
+    /// known.
     fn counting_on(&self, node: NodeId) -> usize {
         let is_wanted = |group: GroupId| self.catalog.voters(group).contains(&node);
         let counts = |group: &&GroupReport| group.voters.contains(&node) && !is_wanted(group.group);
-        self.groups.iter().filter(counts).count()
+        let may_count = |group: &&Elsewhere| {
+            let says = group.counted.as_ref().map(|voters| voters.contains(&node));
+            !is_wanted(group.group) && says.unwrap_or_else(|| !self.never_says(group.leader))
+        };
+        let elsewhere = self.elsewhere.iter().filter(may_count).count();
+        self.groups.iter().filter(counts).count() + elsewhere
+    }
+
+    /// Whether a leader is of a version that does not say who votes.
+    fn never_says(&self, leader: Option<NodeId>) -> bool {
+        let peer = leader.and_then(|leader| self.peers.iter().find(|peer| peer.node == leader));
+        peer.and_then(|peer| peer.speaks).is_some_and(|version| version < VOTERS_SAID_SINCE)
     }
 
     fn address_of(&self, node: NodeId) -> String {
@@ -268,10 +285,9 @@ impl Task {
             Order::Add { node, address } => {
                 format!("Node {} at {address} may join. {}", node.0, view.start_of(*node, address))
             }
-            // Only the groups kept here are known to have let it go.
             Order::Remove { node } => format!(
-                "Node {} is no member any more. If its process runs, leave it running: it ends by itself once \
-                 no group counts on it. Then its data can be removed.",
+                "Node {} is no member any more, and votes in no group. If its process runs, it ends by itself. Then \
+                 its data can be removed.",
                 node.0
             ),
             Order::Replace { node, by } => format!(
@@ -324,7 +340,7 @@ impl Task {
         if view.now_ms >= since_ms + LEAVE_MS {
             let state = if is_member { "is still a member" } else { "is no member any more" };
             return Err(format!(
-                "node {} {state}, but {left} group(s) still count on it: the replicas that take over are \
+                "node {} {state}, but {left} group(s) still count on it, or have no leader that says so: the replicas that take over are \
                  still behind, or most voters cannot be reached; see millrace cluster status, and ask again",
                 node.0
             ));

@@ -766,6 +766,20 @@ fn a_node_that_keeps_no_replica_is_served_though_its_link_to_the_leader_is_cut()
 }
 
 #[test]
+fn every_node_is_told_who_votes_in_the_groups_that_it_does_not_keep() {
+    let mut cluster = Cluster::new(5, 1);
+    cluster.run(6000);
+    let mut told = 0;
+    for core in &cluster.cores {
+        for group in core.shards.iter().flat_map(Shard::report_elsewhere) {
+            assert_eq!(group.counted.as_ref().map(Vec::len), Some(3), "{group:?}");
+            told += 1;
+        }
+    }
+    assert!(told > 0, "each node keeps every group");
+}
+
+#[test]
 fn a_node_that_reaches_nobody_but_the_leader_is_served() {
     let mut cluster = Cluster::new(5, 1);
     let place = cluster.declare(session(NodeId(1)), "queue", (true, false));

@@ -14,6 +14,7 @@ use std::fmt;
 /// | 3 | nodes say whom they reach |
 /// | 4 | the first that a cluster's catalog stands for without saying so |
 /// | 5 | the catalog holds the version: `RaiseVersion`, and format 3 of its snapshot |
+/// | 6 | leaders say who votes in their groups |
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version(pub u16);
 
@@ -23,7 +24,7 @@ impl Version {
     /// What a catalog stands at that holds no version.
     pub const FIRST: Self = Self(4);
     /// The newest that this program reads and writes.
-    pub const NEWEST: Self = if cfg!(any(test, next_version)) { Self(6) } else { Self(5) };
+    pub const NEWEST: Self = if cfg!(any(test, next_version)) { Self(7) } else { Self(6) };
 }
 
 impl fmt::Display for Version {
@@ -44,7 +45,7 @@ mod tests {
         command.encode(&mut bytes);
         assert_eq!(CatalogCommand::decode(&bytes).as_ref(), Ok(&command));
 
-        let refusal = Refusal::NotYet { since: Version(6), agreed: Version::FIRST };
+        let refusal = Refusal::NotYet { since: Version(7), agreed: Version::FIRST };
         assert_eq!(catalog.check(&command), Err(refusal.clone()));
         let (mut effects, before) = (Vec::new(), catalog.version());
         let at = |index| Applied { index, time_ms: 0 };
@@ -52,7 +53,7 @@ mod tests {
         assert_eq!(reply, CatalogReply::Refused(refusal));
         assert_eq!((catalog.version(), effects.len()), (before, 0), "nothing is changed");
 
-        let raise = CatalogCommand::RaiseVersion { to: Version(6) };
+        let raise = CatalogCommand::RaiseVersion { to: Version(7) };
         assert_eq!(catalog.apply(at(2), raise, &mut effects), CatalogReply::Done);
         assert_eq!(catalog.check(&command), Ok(()));
         assert_eq!(catalog.apply(at(3), command, &mut effects), CatalogReply::Done);

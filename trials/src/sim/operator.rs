@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 
 use cluster::orders::{Next, Order, Peer, Task, View};
+use cluster::shard::Shard;
 use cluster::{Answer, Request, Ticket};
 use machine::{CatalogCommand, NodeId, NodeInfo, SessionId, Version};
 
@@ -208,12 +209,13 @@ impl World {
                 is_up: self.nodes[node].life.is_some()
                     && !self.nodes[node].is_paused
                     && self.network.is_open_between(home, node),
-                speaks: None,
+                speaks: Some(self.nodes[node].speaks),
             })
             .collect();
         let Some(life) = &self.nodes[home].life else { return };
         let groups: Vec<_> =
             life.shards.iter().flat_map(|shard| shard.report_groups(false)).collect();
+        let elsewhere: Vec<_> = life.shards.iter().flat_map(Shard::report_elsewhere).collect();
         let view = View {
             now_ms: self.agenda.now() / 1_000,
             node: self.nodes[home].id,
@@ -222,6 +224,7 @@ impl World {
             catalog: &life.catalog,
             peers: &peers,
             groups: &groups,
+            elsewhere: &elsewhere,
             catalog_leader: None,
         };
         let task = self.operator.task.get_or_insert_with(|| Task::new(order.clone()));

@@ -108,7 +108,7 @@ fn a_cluster_is_upgraded_node_by_node_and_agrees_on_the_new_version_when_all_can
 fn full_disks_hold_everything_back_and_end_nothing() {
     let size = Size { load_ms: 4_000, ..short(3) };
     let what = ["full disk", "full disks", "full disks of all"];
-    let (count, counts) = done((2..26).step_by(3), size, &what);
+    let (count, counts) = done((2..53).step_by(3), size, &what);
     assert!(count > 4 && counts.refused > 20, "{count} times, {counts:?}");
 }
 
@@ -278,4 +278,12 @@ fn who_keeps_a_replica_that_nobody_counts_on_finds_the_leader_all_the_same() {
 fn what_waits_for_more_than_one_file_waits_for_a_full_disk() {
     holds(23..24, Size::default());
     holds(35..36, Size::default());
+}
+
+#[test]
+fn a_removed_node_that_is_stopped_is_counted_on_by_no_group() {
+    for seed in [21_000_057, 21_000_089] {
+        let size = Size { nodes: 5, damages: true, changes_members: true, ..Size::default() };
+        holds(seed..seed + 1, size);
+    }
 }

@@ -158,7 +158,8 @@ impl Store {
             | Message::Committed { .. }
             | Message::NotLeader { .. }
             | Message::Leads { .. }
-            | Message::Reaches { .. } => {}
+            | Message::Reaches { .. }
+            | Message::Voters { .. } => {}
         }
     }
 

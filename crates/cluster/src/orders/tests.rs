@@ -13,6 +13,8 @@ struct Stand {
     down: Vec<NodeId>,
     /// Groups that have these voters.
     groups: Vec<(GroupId, Vec<NodeId>)>,
+    /// Groups that the asked node keeps no replica of, and who votes there as their leader, node 2, says.
+    elsewhere: Vec<(GroupId, Option<Vec<NodeId>>)>,
     speaks: Vec<(NodeId, Version)>,
     leader: Option<NodeId>,
     now_ms: u64,
@@ -23,8 +25,9 @@ impl Stand {
         let info = |node| NodeInfo { node, address: at(node), incarnation: 7 };
         let nodes: Vec<NodeInfo> = (1..=count).map(NodeId).map(info).collect();
         let catalog = Catalog::genesis(&nodes, 1);
-        let (down, groups, speaks) = (Vec::new(), Vec::new(), Vec::new());
-        Self { catalog, down, groups, speaks, leader: Some(ONE), now_ms: 0 }
+        let (down, groups, elsewhere) = (Vec::new(), Vec::new(), Vec::new());
+        let (speaks, leader) = (Vec::new(), Some(ONE));
+        Self { catalog, down, groups, elsewhere, speaks, leader, now_ms: 0 }
     }
 
     fn next(&self, task: &mut Task) -> Next {
@@ -47,6 +50,13 @@ impl Stand {
             digest: 0,
         };
         let groups: Vec<GroupReport> = self.groups.iter().map(report).collect();
+        let elsewhere = self.elsewhere.iter().map(|(group, counted)| Elsewhere {
+            group: *group,
+            leader: Some(TWO),
+            voters: Vec::new(),
+            counted: counted.clone(),
+        });
+        let elsewhere: Vec<Elsewhere> = elsewhere.collect();
         task.next(&View {
             now_ms: self.now_ms,
             node: ONE,
@@ -55,6 +65,7 @@ impl Stand {
             catalog: &self.catalog,
             peers: &peers,
             groups: &groups,
+            elsewhere: &elsewhere,
             catalog_leader: self.leader,
         })
     }
@@ -153,6 +164,28 @@ fn an_order_that_was_cut_short_can_be_given_again() {
     assert!(is_done(&stand.next(&mut again), "Node 3 is no member any more"));
     let added = stand.change(&mut replace);
     assert!(matches!(added[..], [CatalogCommand::AddNode { node: FOUR, .. }]), "{added:?}");
+}
+
+#[test]
+fn a_node_is_not_let_go_while_a_group_counts_on_it_that_the_asked_node_does_not_keep() {
+    let mut stand = Stand::of(4);
+    stand.down = vec![FOUR];
+    let mut task = Task::new(Order::Remove { node: FOUR });
+    stand.change(&mut task);
+    // Group 9 is wished nowhere near node 4.
+    stand.elsewhere = vec![(GroupId(9), None)];
+    assert_eq!(stand.next(&mut task), Next::Wait, "its leader has not said who votes");
+    stand.elsewhere[0].1 = Some(vec![TWO, THREE, FOUR]);
+    assert_eq!(stand.next(&mut task), Next::Wait, "its leader counts on node 4");
+    stand.elsewhere[0].1 = Some(vec![TWO, THREE]);
+    assert!(is_done(&stand.next(&mut task), "votes in no group"));
+
+    // A leader of before says nothing, ever.
+    let mut again = Task::new(Order::Remove { node: FOUR });
+    stand.elsewhere[0].1 = None;
+    assert_eq!(stand.next(&mut again), Next::Wait);
+    stand.speaks = vec![(TWO, Version(5))];
+    assert!(is_done(&stand.next(&mut again), "votes in no group"));
 }
 
 #[test]

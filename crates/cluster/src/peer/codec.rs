@@ -32,6 +32,7 @@ impl Message {
             | Self::NotLeader { group, .. }
             | Self::Leads { group, .. }
             | Self::Reaches { group, .. }
+            | Self::Voters { group, .. }
             | Self::Snapshot { group, .. }
             | Self::SnapshotTaken { group, .. } => *group,
         }
@@ -41,6 +42,7 @@ impl Message {
     pub fn since(&self) -> u16 {
         match self {
             Self::Reaches { .. } => 4,
+            Self::Voters { .. } => 6,
             Self::Raft { .. }
             | Self::Join { .. }
             | Self::Requests { .. }
@@ -89,6 +91,7 @@ impl Message {
             | Self::NotLeader { .. }
             | Self::Leads { .. }
             | Self::Reaches { .. }
+            | Self::Voters { .. }
             | Self::Snapshot { .. }
             | Self::SnapshotTaken { .. } => false,
         }
@@ -113,7 +116,7 @@ impl Message {
                 answers.iter().map(|(_, answer)| MESSAGE_BYTES + answers::payload(answer)).sum()
             }
             Self::Snapshot { chunk, .. } => chunk.len(),
-            Self::Reaches { nodes, .. } => 8 * nodes.len(),
+            Self::Reaches { nodes, .. } | Self::Voters { voters: nodes, .. } => 8 * nodes.len(),
             Self::SessionGone { .. }
             | Self::Committed { .. }
             | Self::NotLeader { .. }
@@ -198,6 +201,12 @@ pub fn encode(out: &mut Gather, message: &Message) -> Result<(), Error> {
             out.count(nodes.len());
             nodes.iter().for_each(|node| out.number(node.0));
         }
+        Message::Voters { group, term, voters } => {
+            start(out, Kind::Voters, *group);
+            out.number(*term);
+            out.count(voters.len());
+            voters.iter().for_each(|node| out.number(node.0));
+        }
         Message::Snapshot { group, chunk } => {
             start(out, Kind::Snapshot, *group);
             out.payload(chunk);
@@ -277,6 +286,15 @@ pub fn decode(frame: Frame) -> Result<Option<Message>, Error> {
                 (0..count).map(|_| reader.number().map(NodeId)).collect();
             reader.end()?;
             Message::Reaches { group, nodes: nodes? }
+        }
+        Kind::Voters => {
+            let (mut reader, group) = open(body, "a group's voters")?;
+            let term = reader.number()?;
+            let count = reader.count(1)?;
+            let voters: Result<Vec<_>, _> =
+                (0..count).map(|_| reader.number().map(NodeId)).collect();
+            reader.end()?;
+            Message::Voters { group, term, voters: voters? }
         }
         Kind::Snapshot => {
             let (mut reader, group) = open(body, "a chunk of a snapshot")?;

@@ -26,6 +26,7 @@ pub enum Kind {
     Snapshot,
     SnapshotTaken,
     Reaches,
+    Voters,
     /// Nothing: the sender is there.
     Ping,
     Hello,
@@ -56,6 +57,7 @@ impl Kind {
             Self::Snapshot => 10,
             Self::SnapshotTaken => 11,
             Self::Reaches => 12,
+            Self::Voters => 13,
             Self::Ping => 32,
             Self::Hello => 33,
             Self::Proof => 34,
@@ -81,6 +83,7 @@ impl Kind {
             10 => Self::Snapshot,
             11 => Self::SnapshotTaken,
             12 => Self::Reaches,
+            13 => Self::Voters,
             32 => Self::Ping,
             33 => Self::Hello,
             34 => Self::Proof,

@@ -28,7 +28,7 @@ use super::limits::REFUSAL_BYTES_MAX;
 use super::reader::Reader;
 
 /// Versions of the protocol that this program speaks: the lowest and the highest. See [`Version`]. With 4 came
-/// [`Message::Reaches`](super::message::Message::Reaches).
+/// [`Message::Reaches`](super::message::Message::Reaches), with 6 [`Message::Voters`](super::message::Message::Voters).
 pub const PROTOCOLS: (u16, u16) = (Version::OLDEST.0, Version::NEWEST.0);
 
 const MAGIC: [u8; 8] = *b"millrace";
@@ -501,6 +501,7 @@ impl Greeting {
             | Kind::Snapshot
             | Kind::SnapshotTaken
             | Kind::Reaches
+            | Kind::Voters
             | Kind::Enter
             | Kind::Entered
             | Kind::Ping => Err(Error::Malformed("a message before the handshake")),

@@ -55,6 +55,8 @@ pub enum Message {
     /// From the leader of a group, to all, at every tick of silence and at its election: who leads,
     /// and what time it is in the group.
     Leads { group: GroupId, term: u64, time_ms: u64 },
+    /// From the leader of a group, to all, with its announcement: who votes there. Left out while that changes.
+    Voters { group: GroupId, term: u64, voters: Vec<NodeId> },
     /// Follower to leader: the nodes that it reaches.
     Reaches { group: GroupId, nodes: Vec<NodeId> },
     /// A part of a snapshot on the bulk connection; the bytes are `snapshot`'s.

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use machine::{GroupId, NodeId, Origin, Version};
 
 use super::origin::Denial;
+use super::report::who_votes;
 use super::{Input, Now, Output, Shard};
 use crate::group::Group;
 use crate::group::queues;
@@ -35,6 +36,8 @@ pub(super) struct Peers {
     missing: BTreeMap<NodeId, u64>,
     /// Who leads groups that this node has no replica of, and in which term.
     leaders: BTreeMap<GroupId, (u64, NodeId)>,
+    /// Who votes in a group, as its leader said last, and in which term. One that leads since then has not said it yet.
+    voters: BTreeMap<GroupId, (u64, Vec<NodeId>)>,
     /// Groups whose leader cannot be reached: when this node runs for election.
     campaigns: BTreeMap<GroupId, Campaign>,
     /// Snapshots on their way.
@@ -84,6 +87,13 @@ impl Peers {
 
     pub(super) fn leader(&self, group: GroupId) -> Option<(u64, NodeId)> {
         self.leaders.get(&group).copied()
+    }
+
+    /// Who votes in a group, as the leader says that this node knows of.
+    pub(super) fn voters(&self, group: GroupId) -> Option<&[NodeId]> {
+        let (of, _) = self.leader(group)?;
+        let (term, voters) = self.voters.get(&group)?;
+        (*term == of).then_some(voters)
     }
 
     /// Those of `nodes` that cannot be reached are missing, if they were not before.
@@ -302,6 +312,11 @@ impl Shard {
                 let (group, term) = (*group, found.group.replica.term());
                 let time_ms = found.time.at(now);
                 self.send(*node, Message::Leads { group, term, time_ms }, outputs);
+                // What a change will come to is said when it is over.
+                if !found.group.replica.is_changing_members() {
+                    let voters = who_votes(found.group.replica.log().members());
+                    self.send(*node, Message::Voters { group, term, voters }, outputs);
+                }
             }
         }
     }
@@ -363,6 +378,11 @@ impl Shard {
                         found.time.heard(now, term, time_ms);
                     }
                     self.route(now, group, outputs);
+                }
+            }
+            Message::Voters { group, term, voters } => {
+                if self.peers.leader(group) == Some((term, from)) {
+                    self.peers.voters.insert(group, (term, voters));
                 }
             }
             Message::Reaches { group, nodes } => self.hears_reach(now, from, group, &nodes),
@@ -517,6 +537,7 @@ impl Shard {
             | Message::NotLeader { .. }
             | Message::Leads { .. }
             | Message::Reaches { .. }
+            | Message::Voters { .. }
             | Message::Snapshot { .. }
             | Message::SnapshotTaken { .. } => {}
         }

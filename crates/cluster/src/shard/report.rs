@@ -1,6 +1,9 @@
 //! How a shard's groups stand, for people and for tools.
 
+use std::collections::BTreeSet;
+
 use machine::{Attached, GroupId, NodeId};
+use raft::eraftpb::ConfState;
 
 use super::Shard;
 
@@ -19,7 +22,11 @@ pub struct Report {
 pub struct Elsewhere {
     pub group: GroupId,
     pub leader: Option<NodeId>,
+    /// As the catalog wishes.
     pub voters: Vec<NodeId>,
+    /// As the leader says, those included who vote until a change is over. None: it has not said it yet, or there is none
+    /// in reach.
+    pub counted: Option<Vec<NodeId>>,
 }
 
 /// How one replica of a group stands.
@@ -54,7 +61,8 @@ impl Shard {
         }
     }
 
-    fn report_elsewhere(&self) -> Vec<Elsewhere> {
+    /// The groups that this node keeps no replica of.
+    pub fn report_elsewhere(&self) -> Vec<Elsewhere> {
         let is_here = |group: &GroupId| {
             *group == GroupId::CATALOG
                 || self.groups.get(group).is_some_and(|found| !found.is_dismissed)
@@ -63,7 +71,8 @@ impl Shard {
         let report = |(group, voters): (GroupId, &[NodeId])| {
             let leader = self.peers.leader(group).map(|(_, node)| node);
             let leader = leader.filter(|node| self.peers.is_up(*node));
-            Elsewhere { group, leader, voters: voters.to_vec() }
+            let counted = leader.and_then(|_| self.peers.voters(group)).map(<[NodeId]>::to_vec);
+            Elsewhere { group, leader, voters: voters.to_vec(), counted }
         };
         wished.map(report).collect()
     }
@@ -105,6 +114,12 @@ impl Shard {
     }
 }
 
+/// The voters, and until a change is over those before it.
+pub(super) fn who_votes(members: &ConfState) -> Vec<NodeId> {
+    let all = members.voters.iter().chain(&members.voters_outgoing);
+    all.map(|node| NodeId(*node)).collect::<BTreeSet<_>>().into_iter().collect()
+}
+
 fn report(
     group: GroupId,
     replica: &crate::replica::Replica,
@@ -114,12 +129,8 @@ fn report(
     let nodes = |nodes: &[u64]| nodes.iter().map(|node| NodeId(*node)).collect::<Vec<_>>();
     let members = replica.log().members();
     let learners = nodes(&members.learners);
-    let mut voters = nodes(&members.voters);
-    // Until a change is over they vote, too.
+    let voters = who_votes(members);
     let outgoing = nodes(&members.voters_outgoing);
-    voters.extend(&outgoing);
-    voters.sort_unstable();
-    voters.dedup();
     let matched = voters
         .iter()
         .chain(&learners)

@@ -1,8 +1,12 @@
 //! The cluster's version: raised when all members can read the next, and a node that cannot read it stops.
 
-use machine::{Catalog, CatalogCommand, Corrupt, GroupId, Version};
+use std::collections::BTreeSet;
 
+use machine::{CatalogCommand, Corrupt, GroupId, NodeId, Version};
+
+use super::report::who_votes;
 use super::{Now, Output, Shard};
+use crate::group::catalog::CatalogGroup;
 use crate::waiter::Waiter;
 
 /// Between two attempts to raise it, in milliseconds: one takes as long as any change of the catalog.
@@ -15,22 +19,32 @@ impl Shard {
             return;
         };
         let is_soon = self.raised_ms.is_some_and(|last| now.mono_ms < last + RAISE_PAUSE_MS);
-        let common = self.common_version(catalog.catalog());
-        let Some(to) = common.filter(|to| *to > catalog.catalog().agreed() && !is_soon) else {
+        let agreed = catalog.catalog().agreed();
+        if is_soon || agreed >= self.me.speaks {
             return;
-        };
+        }
+        let Some(to) = self.common_version(catalog).filter(|to| *to > agreed) else { return };
         self.raised_ms = Some(now.mono_ms);
         self.change(now, &CatalogCommand::RaiseVersion { to }, Waiter::Nobody, outputs);
     }
 
-    /// The newest version that everybody reads. `None`: a member cannot be reached, so nobody knows.
-    fn common_version(&self, catalog: &Catalog) -> Option<Version> {
-        let mut common = self.me.speaks;
-        for info in catalog.nodes().filter(|info| info.node != self.me.node) {
-            common = common.min(*self.peers.speaks().get(&info.node)?);
+    /// The newest version that everybody reads. `None`: one cannot be reached, so nobody knows.
+    fn common_version(&self, catalog: &CatalogGroup) -> Option<Version> {
+        let members = catalog.catalog().nodes().map(|info| info.node);
+        let mut asked: BTreeSet<NodeId> = members.collect();
+        // One that was removed may still vote, until its groups have let it go.
+        asked.extend(who_votes(catalog.group.replica.log().members()));
+        for group in self.groups.values() {
+            asked.extend(who_votes(group.group.replica.log().members()));
         }
-        // One that was removed may still vote until its groups have let it go.
-        Some(self.peers.speaks().values().fold(common, |common, speaks| common.min(*speaks)))
+        asked.extend(
+            self.report_elsewhere().into_iter().filter_map(|found| found.counted).flatten(),
+        );
+        asked.remove(&self.me.node);
+        let speaks = self.peers.speaks();
+        let each: Option<Vec<Version>> =
+            asked.iter().map(|node| speaks.get(node).copied()).collect();
+        Some(each?.into_iter().chain(speaks.values().copied()).fold(self.me.speaks, Version::min))
     }
 
     /// An entry cannot be applied, so nothing after it can.

@@ -211,7 +211,7 @@ impl CatalogCommand {
             Self::NodeGone { .. } => (18, Version::FIRST),
             Self::RaiseVersion { to } => (19, *to),
             #[cfg(any(test, next_version))]
-            Self::Remark { .. } => (20, Version(6)),
+            Self::Remark { .. } => (20, Version(7)),
         }
     }
 

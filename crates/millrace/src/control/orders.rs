@@ -97,6 +97,7 @@ fn next(
         catalog: &cluster.catalog(),
         peers: &peers,
         groups: &status.groups,
+        elsewhere: &status.elsewhere,
         catalog_leader: catalog_leader.and_then(|(_, leader)| leader),
     })
 }
