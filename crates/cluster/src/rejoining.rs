@@ -2,8 +2,11 @@
 //!
 //! Its files were damaged and set aside, or are older than what the leader knows of them. Entries
 //! that it had acknowledged may be missing, so until it has them again it helps nobody to leadership.
-//! It has them once it applied everything that was committed when the leader began with it anew, and
-//! an entry of that leader's own term: before that one come all that were committed in earlier terms.
+//!
+//! It asks the leader to forget what it knows of the log, at every heartbeat until the leader answers.
+//! From the answer on the leader counts nothing that is missing. The replica has everything again once
+//! it applied what was committed when the leader sent the next entries, and an entry of that leader's
+//! own term: before that one come all that were committed in earlier terms.
 //!
 //! If its vote is lost too, it moreover waits until it heard from all other voters. Whoever it may
 //! have voted for has voted for itself, and so is in that term or a later one: in terms above all of
@@ -14,17 +17,19 @@ use std::collections::BTreeMap;
 use raft::eraftpb::{Message, MessageType};
 use wal::Forgot;
 
-/// In `request_snapshot` of an answer to the leader: forget what you know of my log.
+/// In `request_snapshot` of a follower's answer: forget what you know of my log. In that of a heartbeat: it is forgotten.
 const NOTHING_LEFT: u64 = u64::MAX;
 
 /// A replica on its way back.
 #[derive(Clone, Debug)]
 pub(crate) struct Rejoining {
     forgot: Forgot,
-    /// The leader does not know yet that the log is gone.
-    asks: bool,
+    /// Term of the leader that answered last: it counts nothing that is missing. `None`: it is asked.
+    answered: Option<u64>,
     /// Term of the leader that began anew, and what was committed then.
     contact: Option<(u64, u64)>,
+    /// What was applied last: index and term.
+    applied: (u64, u64),
     /// A term of each of the others.
     heard: BTreeMap<u64, u64>,
     /// The highest of them, once all were heard: it has not voted in any term above.
@@ -43,13 +48,26 @@ pub(crate) struct Standing<'a> {
 impl Rejoining {
     /// `None`: nothing was forgotten.
     pub(crate) fn new(forgot: Forgot) -> Option<Self> {
-        let heard = BTreeMap::new();
-        forgot.any().then_some(Self { forgot, asks: true, contact: None, heard, bar: None })
+        forgot.any().then(|| Self {
+            forgot,
+            answered: None,
+            contact: None,
+            applied: (0, 0),
+            heard: BTreeMap::new(),
+            bar: None,
+        })
+    }
+
+    /// The leader counts on entries that are missing here, whatever it answered before.
+    pub(crate) fn ask_again(&mut self) {
+        (self.forgot.log, self.answered, self.contact) = (true, None, None);
     }
 
     /// Sees a message before `raft` does. False: `raft` must not get it.
     pub(crate) fn see(&mut self, message: &Message, own: Standing<'_>) -> bool {
-        use MessageType::{MsgAppend, MsgRequestPreVote, MsgRequestVote, MsgTimeoutNow};
+        use MessageType::{
+            MsgAppend, MsgHeartbeat, MsgRequestPreVote, MsgRequestVote, MsgTimeoutNow,
+        };
         let kind = message.get_msg_type();
         // A pre-candidate names a term that it is not in.
         if kind != MsgRequestPreVote && message.term > 0 && self.bar.is_none() {
@@ -60,8 +78,11 @@ impl Rejoining {
             self.bar = terms.collect::<Option<Vec<u64>>>().and_then(|all| all.into_iter().max());
         }
         match kind {
-            MsgAppend if message.term >= own.term && message.index <= own.last_index => {
-                self.asks = false;
+            MsgHeartbeat if is_answer(message) && message.term >= own.term => {
+                self.answered = Some(message.term);
+                true
+            }
+            MsgAppend if message.index <= own.last_index && self.answered == Some(message.term) => {
                 if self.contact.is_none_or(|(term, _)| term < message.term) {
                     self.contact = Some((message.term, message.commit));
                 }
@@ -77,11 +98,11 @@ impl Rejoining {
         }
     }
 
-    /// What the leader is to be told when it was heard in `message`, if anything.
+    /// What the leader is to be asked when it was heard in `message`, if anything.
     pub(crate) fn question(&self, message: &Message, own: Standing<'_>) -> Option<Message> {
         let is_heard = message.get_msg_type() == MessageType::MsgHeartbeat
             && message.term >= own.term
-            && self.asks;
+            && self.answered != Some(message.term);
         is_heard.then(|| {
             let mut question = Message::default();
             question.set_msg_type(MessageType::MsgAppendResponse);
@@ -94,8 +115,14 @@ impl Rejoining {
         })
     }
 
-    /// The entry `index` of `term` is applied. True: everything that was forgotten is made up for.
-    pub(crate) fn applied(&mut self, index: u64, term: u64, own: Standing<'_>) -> bool {
+    /// The entry `index` of `term` is applied.
+    pub(crate) fn applied(&mut self, index: u64, term: u64) {
+        self.applied = (index, term);
+    }
+
+    /// Whether everything that was forgotten is made up for.
+    pub(crate) fn is_over(&mut self, own: Standing<'_>) -> bool {
+        let (index, term) = self.applied;
         if self.contact.is_some_and(|(at, committed)| term >= at && index >= committed) {
             self.forgot.log = false;
         }
@@ -104,11 +131,19 @@ impl Rejoining {
         }
         !self.forgot.any()
     }
+}
 
-    /// A snapshot took the place of the log: the leader knows.
-    pub(crate) fn restored(&mut self) {
-        self.asks = false;
-    }
+/// A leader's answer to `question`: it has forgotten what it knew of the log.
+pub(crate) fn answer(question: &Message) -> Message {
+    let mut answer = Message::default();
+    answer.set_msg_type(MessageType::MsgHeartbeat);
+    (answer.from, answer.to, answer.term) = (question.to, question.from, question.term);
+    answer.request_snapshot = NOTHING_LEFT;
+    answer
+}
+
+fn is_answer(message: &Message) -> bool {
+    message.get_msg_type() == MessageType::MsgHeartbeat && message.request_snapshot == NOTHING_LEFT
 }
 
 /// Whether `message` asks its leader to forget what it knows of the sender's log.
@@ -142,36 +177,65 @@ mod tests {
         append
     }
 
+    fn applied(rejoining: &mut Rejoining, index: u64, term: u64, own: Standing<'_>) -> bool {
+        rejoining.applied(index, term);
+        rejoining.is_over(own)
+    }
+
     #[test]
     fn it_does_not_vote_before_it_has_what_was_committed_when_it_came_back() {
         let mut rejoining = Rejoining::new(Forgot { log: true, vote: false }).unwrap();
         let vote = message(MessageType::MsgRequestVote, 3, 9);
         assert!(!rejoining.see(&vote, own(5)));
-        assert!(rejoining.question(&message(MessageType::MsgHeartbeat, 1, 5), own(5)).is_some());
+        assert!(rejoining.see(&append(5, 10, 20), own(5)), "of before the answer: it says nothing");
+        let heartbeat = message(MessageType::MsgHeartbeat, 1, 5);
+        let question = rejoining.question(&heartbeat, own(5)).expect("it asks");
+        assert!(rejoining.see(&answer(&question), own(5)));
         // An append that does not fit yet says nothing.
         assert!(rejoining.see(&append(5, 40, 40), own(5)));
         assert!(rejoining.see(&append(5, 10, 30), own(5)));
-        assert!(rejoining.question(&message(MessageType::MsgHeartbeat, 1, 5), own(5)).is_none());
+        assert!(rejoining.question(&heartbeat, own(5)).is_none());
         assert!(rejoining.see(&append(5, 10, 90), own(5)), "later commits do not matter");
-        assert!(!rejoining.applied(29, 5, own(5)));
-        assert!(!rejoining.applied(30, 4, own(5)), "an entry of an earlier term is not enough");
+        assert!(!applied(&mut rejoining, 29, 5, own(5)));
+        assert!(
+            !applied(&mut rejoining, 30, 4, own(5)),
+            "an entry of an earlier term is not enough"
+        );
         assert!(!rejoining.see(&vote, own(5)));
-        assert!(rejoining.applied(31, 5, own(5)));
+        assert!(applied(&mut rejoining, 31, 5, own(5)));
+    }
+
+    #[test]
+    fn a_leader_that_counts_on_what_is_missing_is_asked_again() {
+        let mut rejoining = Rejoining::new(Forgot { log: true, vote: false }).unwrap();
+        let heartbeat = message(MessageType::MsgHeartbeat, 1, 5);
+        let question = rejoining.question(&heartbeat, own(5)).unwrap();
+        rejoining.see(&answer(&question), own(5));
+        rejoining.see(&append(5, 10, 30), own(5));
+        rejoining.ask_again();
+        assert!(rejoining.question(&heartbeat, own(5)).is_some());
+        assert!(!applied(&mut rejoining, 31, 5, own(5)), "more may have been committed meanwhile");
+        // Another leader has to answer for itself.
+        rejoining.see(&answer(&question), own(5));
+        assert!(rejoining.question(&message(MessageType::MsgHeartbeat, 3, 6), own(6)).is_some());
     }
 
     #[test]
     fn a_lost_vote_is_not_given_again_in_any_term_that_somebody_is_in() {
         let mut rejoining = Rejoining::new(ALL).unwrap();
+        let heartbeat = message(MessageType::MsgHeartbeat, 1, 5);
+        let question = rejoining.question(&heartbeat, own(5)).unwrap();
+        rejoining.see(&answer(&question), own(5));
         rejoining.see(&append(5, 10, 10), own(5));
-        assert!(!rejoining.applied(10, 5, own(5)));
+        assert!(!applied(&mut rejoining, 10, 5, own(5)));
         let vote = |term| message(MessageType::MsgRequestVote, 1, term);
         assert!(!rejoining.see(&vote(6), own(5)), "node 3 may be in any term");
         rejoining.see(&message(MessageType::MsgHeartbeatResponse, 3, 7), own(5));
         assert!(!rejoining.see(&vote(7), own(5)));
         assert!(!rejoining.see(&message(MessageType::MsgTimeoutNow, 1, 7), own(7)));
-        assert!(!rejoining.applied(11, 7, own(7)), "it may have voted in term 7");
+        assert!(!applied(&mut rejoining, 11, 7, own(7)), "it may have voted in term 7");
         assert!(rejoining.see(&vote(8), own(7)));
-        assert!(rejoining.applied(12, 8, own(8)));
+        assert!(applied(&mut rejoining, 12, 8, own(8)));
     }
 
     #[test]

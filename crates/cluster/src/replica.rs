@@ -153,8 +153,10 @@ impl Replica {
             // The leader knows of entries that this replica had and has not any more. What it has instead, above
             // what it knows to be committed, may be what a leader before could not commit.
             message.commit = self.committed();
-            let forgot = Forgot { log: true, vote: false };
-            self.rejoining = self.rejoining.take().or_else(|| Rejoining::new(forgot));
+            match &mut self.rejoining {
+                Some(rejoining) => rejoining.ask_again(),
+                None => self.set_forgot(Forgot { log: true, vote: false }),
+            }
         }
         if !self.may_take(&message) {
             return;
@@ -181,8 +183,17 @@ impl Replica {
         let Some(mut rejoining) = self.rejoining.take() else { return true };
         let takes = rejoining.see(message, self.standing());
         self.questions.extend(rejoining.question(message, self.standing()));
-        self.rejoining = Some(rejoining);
+        self.go_on_rejoining(rejoining);
         takes
+    }
+
+    fn go_on_rejoining(&mut self, mut rejoining: Rejoining) {
+        if rejoining.is_over(self.standing()) {
+            tracing::info!(group = self.group.0, "replica caught up; it may vote again");
+            self.has_rejoined = true;
+        } else {
+            self.rejoining = Some(rejoining);
+        }
     }
 
     fn standing(&self) -> Standing<'_> {
@@ -205,6 +216,7 @@ impl Replica {
             progress.matched = 0;
             progress.become_probe();
             progress.next_idx = next_index;
+            self.questions.push(rejoining::answer(question));
         }
     }
 
@@ -554,12 +566,8 @@ impl Replica {
         self.raw.mut_store().applied(index);
         let Some(mut rejoining) = self.rejoining.take() else { return };
         let term = raft::Storage::term(self.log(), index).unwrap_or(0);
-        if rejoining.applied(index, term, self.standing()) {
-            tracing::info!(group = self.group.0, "replica caught up; it may vote again");
-            self.has_rejoined = true;
-        } else {
-            self.rejoining = Some(rejoining);
-        }
+        rejoining.applied(index, term);
+        self.go_on_rejoining(rejoining);
     }
 
     /// A checkpoint at `index` is synced: the log below is not needed any more.
@@ -616,10 +624,9 @@ impl Replica {
         let leader = self.last_leader();
         let log = RaftLog::new(hard_state, members, index, term);
         let held_back = std::mem::take(&mut self.held_back);
-        let mut rejoining = self.rejoining.take();
+        let rejoining = self.rejoining.take();
         self.replace_log(log, index);
         self.held_back = held_back;
-        rejoining.iter_mut().for_each(Rejoining::restored);
         self.rejoining = rejoining;
         self.before = leader;
     }

@@ -150,6 +150,36 @@ fn who_came_back_older_than_it_was_commits_nothing_that_a_leader_before_could_no
 }
 
 #[test]
+fn a_leader_that_counts_again_on_what_is_missing_is_asked_again() {
+    let mut replica = follower();
+    replica.step(heartbeat(9, 2));
+    let question = replica.questions.pop().expect("it asks");
+    replica.step(rejoining::answer(&question));
+    replica.step(heartbeat(5, 1));
+    assert!(replica.questions.is_empty(), "it was answered");
+    replica.step(heartbeat(9, 2));
+    assert!(replica.questions.iter().any(rejoining::is_question));
+}
+
+#[test]
+fn a_leader_forgets_what_it_knew_of_a_log_that_is_gone_and_says_so() {
+    let mut pair = Pair::new();
+    let leader = &mut pair.replicas[0];
+    let heartbeat = from_leader(MessageType::MsgHeartbeat, leader.term());
+    let mut asking = Rejoining::new(Forgot { log: true, vote: false }).expect("it forgot");
+    let (node, term, voters) = (2, leader.term(), [1, 2]);
+    let own = Standing { node, term, last_index: 0, voters: &voters };
+    let question = asking.question(&heartbeat, own).expect("a question");
+
+    leader.step(question);
+    let progress = leader.raw.raft.prs().get(2).expect("node 2 is a member");
+    assert_eq!((progress.matched, progress.next_idx), (0, 1));
+    let answer = leader.questions.pop().expect("an answer");
+    asking.see(&answer, own);
+    assert!(asking.question(&answer, own).is_none(), "it asks no more");
+}
+
+#[test]
 fn a_leader_says_of_which_term_is_what_it_knows_to_be_committed() {
     let mut pair = Pair::new();
     (0..HEARTBEAT_TICKS).for_each(|_| pair.replicas[0].tick());
