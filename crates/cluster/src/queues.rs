@@ -414,33 +414,32 @@ impl Queues {
                 wishes.push(Wish::Answer(session, answer));
             }
             GetReply::Delivered { ready } => {
-                for effect in &mut self.effects {
-                    if let Effect::Deliver {
-                        queue,
+                // Consumers may have been served before it, and theirs is no answer to who fetches.
+                let fetched = self.effects.pop();
+                if let Some(Effect::Deliver {
+                    queue,
+                    consumer,
+                    first_seq,
+                    count,
+                    redelivered,
+                    no_ack,
+                    returns,
+                }) = fetched
+                {
+                    let outgoing = Outgoing {
+                        turn: 0,
                         consumer,
                         first_seq,
                         count,
                         redelivered,
                         no_ack,
                         returns,
-                    } = effect
-                    {
-                        let outgoing = Outgoing {
-                            turn: 0,
-                            consumer: *consumer,
-                            first_seq: *first_seq,
-                            count: *count,
-                            redelivered: *redelivered,
-                            no_ack: *no_ack,
-                            returns: *returns,
-                            got: Some(Got { ticket, ready }),
-                            detached: Vec::new(),
-                        };
-                        self.bodies.deliver(*queue, outgoing);
-                        self.touched.push(*queue);
-                    }
+                        got: Some(Got { ticket, ready }),
+                        detached: Vec::new(),
+                    };
+                    self.bodies.deliver(queue, outgoing);
+                    self.touched.push(queue);
                 }
-                self.effects.retain(|effect| !matches!(effect, Effect::Deliver { .. }));
                 if no_ack {
                     self.gather(1);
                 }

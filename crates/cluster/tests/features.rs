@@ -10,7 +10,7 @@ use cluster::{Answer, Request, Ticket};
 use machine::{
     Attributes, ConsumerId, ConsumerSpec, GroupId, Outcome, QueueId, Ranges, SessionId, Value,
 };
-use node::{Kind, Node, bodies, credit};
+use node::{Kind, Node, bodies, credit, opened};
 
 const ANN: SessionId = SessionId(1);
 const BOB: SessionId = SessionId(2);
@@ -332,6 +332,26 @@ fn who_gives_back_and_asks_again_finds_it_where_returns_are_counted() {
         node.settle(consumer, place, 1..2, Outcome::Requeue);
         assert_eq!(node.status(place).unwrap().ready, 2, "it has come back");
     }
+}
+
+#[test]
+fn what_a_get_gives_to_a_consumer_on_its_way_is_no_answer_to_the_get() {
+    let mut node = Node::new(1);
+    let place = node.declare(ANN, "orders", Kind::default());
+    let (queue, group) = place;
+    node.attach(BOB, place, credit(1));
+    for body in ["to the consumer", "to who fetches"] {
+        node.publish_with(ANN, place, &delayed(50), body);
+    }
+    node.told(BOB);
+    node.ms += 60;
+    let consumer = ConsumerId { session: ANN, number: 7 };
+    node.ask(ANN, Request::Get { ticket: Ticket(9), group, queue, consumer, no_ack: false });
+    node.run_to_quiet();
+    let delivered = node.told(BOB);
+    let [Answer::Delivered(delivered)] = &delivered[..] else { panic!("{delivered:?}") };
+    assert_eq!(bodies(&opened(delivered)), ["to the consumer"]);
+    assert_eq!(got(&node.told(ANN)), [(2, 0)]);
 }
 
 /// What `basic.get` gave: number and returns.

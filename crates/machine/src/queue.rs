@@ -94,7 +94,7 @@ pub enum Effect {
 /// What a fetch of a single message came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GetReply {
-    /// `Effect::Deliver` has it; `ready` are left.
+    /// The last effect, an `Effect::Deliver`, has it; `ready` are left. Those before are for consumers.
     Delivered { ready: u64 },
     /// Nothing is ready.
     Empty,
