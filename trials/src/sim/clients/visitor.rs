@@ -1,5 +1,6 @@
 //! Somebody who declares a queue of his own, uses it once, and deletes it, over and over.
 
+use cluster::limits::LOST_MS;
 use cluster::{Answer, Request, Ticket};
 use machine::{
     Arguments, AttachError, Batch, CatalogCommand, CatalogReply, CloseError, ConsumerId,
@@ -168,8 +169,11 @@ impl Visitor {
             },
             (Stage::Attaching | Stage::Using, Answer::Attached { result, .. }) => {
                 if let Err(error) = result {
-                    // A queue in the memory of a node that was out of reach for long is gone.
-                    if error == AttachError::NoQueue && !self.is_durable {
+                    // A queue in the memory of a node that was out of reach for long is gone. So is an auto-delete
+                    // queue if the leader had attached this consumer, and then lost its node for that long.
+                    let was_lost = outside.now - self.since > LOST_MS * 1000;
+                    let may_be_gone = !self.is_durable || (self.is_auto_delete && was_lost);
+                    if error == AttachError::NoQueue && may_be_gone {
                         outside.leave(home);
                         return self.end();
                     }
