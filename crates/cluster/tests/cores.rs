@@ -4,7 +4,8 @@
 #[path = "common/cores.rs"]
 mod cores;
 
-use cluster::shard::Shard;
+use cluster::peer::message::Message;
+use cluster::shard::{GroupReport, Input, Now, Output, Shard};
 use cluster::{Answer, Request, Ticket};
 use cores::Cluster;
 use machine::{
@@ -777,6 +778,30 @@ fn every_node_is_told_who_votes_in_the_groups_that_it_does_not_keep() {
         }
     }
     assert!(told > 0, "each node keeps every group");
+}
+
+#[test]
+fn who_is_told_of_a_later_leader_than_its_replica_follows_joins_that_one() {
+    let mut cluster = Cluster::new(3, 1);
+    cluster.run(3000);
+    let reports = |cluster: &Cluster| cluster.cores[0].shards[0].report().groups;
+    let is_led_elsewhere = |report: &GroupReport| {
+        report.group != GroupId::CATALOG && report.leader.is_some_and(|leader| leader != NodeId(1))
+    };
+    let found = reports(&cluster).into_iter().find(is_led_elsewhere).expect("a group of another");
+    let other = if found.leader == Some(NodeId(2)) { NodeId(3) } else { NodeId(2) };
+
+    let (group, term) = (found.group, found.term + 1);
+    let leads = Message::Leads { group, term, time_ms: 1 };
+    let mut inputs = vec![Input::Peers { from: other, messages: vec![leads] }];
+    let now = Now { mono_ms: cluster.ms, wall_ms: cluster.ms };
+    let mut outputs = Vec::new();
+    cluster.cores[0].shards[0].step(now, &mut inputs, &mut outputs);
+    let joins = |output: &Output| {
+        matches!(output, Output::Send { to, message: Message::Join { group: of, .. } }
+            if (*to, *of) == (other, group))
+    };
+    assert!(outputs.iter().any(joins), "{outputs:?}");
 }
 
 #[test]

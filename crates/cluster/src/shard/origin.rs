@@ -282,18 +282,16 @@ impl Shard {
         }
         let is_dismissed = self.is_dismissed(group);
         let replica = self.replica(group).filter(|_| !is_dismissed);
-        let known = replica.map(|replica| (replica.leader(), replica.term()));
-        if let Some((Some(node), term)) = known
-            && node != me
-        {
-            return there(self, node, term);
-        }
-        // A replica that the group does not count on any more hears nothing of its leader, which says to all nodes
-        // that it leads.
-        let least = known.map_or(0, |(_, term)| term);
-        match self.peers.leader(group) {
-            Some((term, node)) if term >= least && node != me => there(self, node, term),
-            Some(_) | None => Route::Nowhere,
+        let (followed, term) =
+            replica.map_or((None, 0), |replica| (replica.leader(), replica.term()));
+        // A replica that the group does not count on any more hears nothing of its leaders, and may follow one of
+        // before for a while. Leaders say to all nodes that they lead.
+        let announced = self.peers.leader(group).filter(|(later, _)| *later >= term);
+        let is_outdated = announced.is_some_and(|(later, _)| later > term);
+        let followed = followed.map(|node| (term, node)).filter(|_| !is_outdated);
+        match followed.into_iter().chain(announced).find(|(_, node)| *node != me) {
+            Some((term, node)) => there(self, node, term),
+            None => Route::Nowhere,
         }
     }
 
