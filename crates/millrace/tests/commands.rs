@@ -10,6 +10,7 @@
 mod node;
 
 use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -18,7 +19,11 @@ use node::{Node, PATIENCE, until_ready};
 use rustix::process::Signal;
 
 fn millrace(node: &Node, arguments: &[&str]) -> Child {
-    let url = format!("amqp://guest:guest@127.0.0.1:{}", node.url.port);
+    millrace_at(node.url.port, arguments)
+}
+
+fn millrace_at(port: u16, arguments: &[&str]) -> Child {
+    let url = format!("amqp://guest:guest@127.0.0.1:{port}");
     let command = Command::new(env!("CARGO_BIN_EXE_millrace"))
         .args(&arguments[..1])
         .args(["--url", &url])
@@ -73,6 +78,76 @@ async fn publish_gives_up_on_a_server_that_blocks_publishers_and_says_why() {
     assert_eq!(status.code(), Some(1), "{said}");
     assert!(said.contains("blocks publishers"), "{said}");
     assert!(said.contains("0 messages are confirmed"), "{said}");
+}
+
+/// A way to a port for clients. The first of them that sends `body` loses its connection just before that arrives, so
+/// what the broker answers never reaches it.
+fn way_that_breaks(to: u16, body: &'static [u8]) -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        let mut is_whole = true;
+        for client in listener.incoming() {
+            let client = client.unwrap();
+            let server = TcpStream::connect((Ipv4Addr::LOCALHOST, to)).unwrap();
+            let (mut answers, mut back) =
+                (server.try_clone().unwrap(), client.try_clone().unwrap());
+            std::thread::spawn(move || std::io::copy(&mut answers, &mut back));
+            // One client after the other: whoever comes waits until this one is gone.
+            is_whole &= pass_on(client, server, is_whole.then_some(body));
+        }
+    });
+    port
+}
+
+/// Passes on what a client sends until it ends, and whether it did so by itself.
+fn pass_on(mut client: TcpStream, mut server: TcpStream, breaks_at: Option<&[u8]>) -> bool {
+    let mut buffer = [0; 64 * 1024];
+    loop {
+        let read = client.read(&mut buffer).unwrap_or(0);
+        let sent = &buffer[..read];
+        let is_it = |body: &[u8]| sent.windows(body.len()).any(|part| part == body);
+        let breaks = breaks_at.is_some_and(is_it);
+        if breaks {
+            client.shutdown(Shutdown::Both).unwrap();
+        }
+        if read == 0 || server.write_all(sent).is_err() || breaks {
+            let _ = server.shutdown(Shutdown::Write);
+            return !breaks;
+        }
+    }
+}
+
+#[tokio::test]
+async fn publish_says_what_it_sent_twice_and_ends_with_3_if_that_was_not_to_be() {
+    let node = Node::start("twice");
+    let mut connection = node.connect().await;
+    let cases: [(&str, &[&str], i32); 2] =
+        [("no matter", &[], 0), ("matters", &["--fail-on-repeats"], 3)];
+    for (queue, more, code) in cases {
+        let port = way_that_breaks(node.url.port, b"twice");
+        let arguments = ["publish", "--queue", queue, "--body", "twice"];
+        let (status, said) = ended(&mut millrace_at(port, &[&arguments, more].concat()));
+        assert_eq!(status.code(), Some(code), "{said}");
+        assert!(said.contains("1 messages confirmed"), "{said}");
+        let last = said.trim_end().lines().next_back().unwrap_or_default();
+        assert!(
+            last.contains("1 messages were sent again after the connection was lost"),
+            "{said}"
+        );
+        assert!(last.contains("may be stored twice"), "{said}");
+        // And so it was.
+        until_ready(&mut connection, queue, 2).await;
+    }
+}
+
+#[tokio::test]
+async fn publish_that_was_not_interrupted_sent_nothing_twice() {
+    let node = Node::start("once");
+    let arguments = ["publish", "--queue", "q", "--body", "once", "--fail-on-repeats"];
+    let (status, said) = ended(&mut millrace(&node, &arguments));
+    assert_eq!(status.code(), Some(0), "{said}");
+    assert!(!said.contains("twice"), "{said}");
 }
 
 #[tokio::test]
