@@ -4,6 +4,8 @@
 #[path = "common/cores.rs"]
 mod cores;
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use cluster::peer::message::Message;
 use cluster::shard::{GroupReport, Input, Now, Output, Shard};
 use cluster::{Answer, Request, Ticket};
@@ -780,6 +782,52 @@ fn every_node_is_told_who_votes_in_the_groups_that_it_does_not_keep() {
     assert!(told > 0, "each node keeps every group");
 }
 
+/// Who leads which group, as one node knows it: of its own groups and of those that are kept elsewhere.
+fn leaders_known_to(core: &cores::Core) -> BTreeMap<GroupId, Option<NodeId>> {
+    let mut known = BTreeMap::new();
+    for report in core.shards.iter().map(Shard::report) {
+        let here = report.groups.iter().map(|it| (it.group, it.leader));
+        let elsewhere = report.elsewhere.iter().map(|it| (it.group, it.leader));
+        for (group, leader) in here.chain(elsewhere) {
+            assert_eq!(known.insert(group, leader), None, "{group:?} is told of once");
+        }
+    }
+    known
+}
+
+#[test]
+fn every_node_knows_who_leads_groups_that_are_kept_elsewhere() {
+    let mut cluster = Cluster::new(5, 2);
+    cluster.run(6000);
+    let check = |cluster: &mut Cluster, but: Option<NodeId>, when: &str| {
+        let cores = cluster.cores.iter();
+        let known: BTreeMap<NodeId, _> = cores
+            .filter(|core| Some(core.id) != but)
+            .map(|core| (core.id, leaders_known_to(core)))
+            .collect();
+        let groups: BTreeSet<GroupId> = known.values().flatten().map(|(group, _)| *group).collect();
+        assert_eq!(groups.len(), 11, "the catalog and two groups of each node");
+        let leads: BTreeMap<_, _> =
+            groups.into_iter().map(|group| (group, Some(cluster.leader(group)))).collect();
+        for (node, known) in known {
+            assert_eq!(known, leads, "as {node:?} knows it, {when}");
+        }
+    };
+    let elsewhere = |core: &cores::Core| {
+        core.shards.iter().map(|shard| shard.report_elsewhere().len()).sum::<usize>()
+    };
+    assert!(cluster.cores.iter().all(|core| elsewhere(core) > 0), "a node keeps all");
+    check(&mut cluster, None, "at first");
+    for node in (1..=5).map(NodeId) {
+        cluster.restart_alone(node);
+        cluster.run(4000);
+        check(&mut cluster, Some(node), &format!("while {node:?} is away"));
+        (1..=5).map(NodeId).filter(|it| *it != node).for_each(|other| cluster.heal(node, other));
+        cluster.run(6000);
+        check(&mut cluster, None, &format!("after {node:?} has started again"));
+    }
+}
+
 #[test]
 fn who_is_told_of_a_later_leader_than_its_replica_follows_joins_that_one() {
     let mut cluster = Cluster::new(3, 1);
@@ -849,6 +897,43 @@ fn a_publisher_is_refused_soon_whose_leader_has_no_majority_any_more() {
         }
     }
     assert_eq!(refused, 2, "of four nodes two have no replica");
+}
+
+/// It leads the queue, follows there or keeps no replica of it, and is asked as the others fall silent, in between, as
+/// they count as away after a second, and later.
+#[test]
+fn a_node_that_is_cut_off_says_so_within_two_seconds() {
+    let asked_after = [0, 400, 999, 1001, 1300, 2500];
+    for far in 0..5 {
+        let mut cluster = Cluster::new(5, 1);
+        let place = cluster.declare(session(NodeId(1)), "queue", (true, false));
+        cluster.run(6000);
+        let node = NodeId((cluster.leader(place.1).0 - 1 + far) % 5 + 1);
+        let others = || (1..=5).map(NodeId).filter(move |other| *other != node);
+        let wires = others().flat_map(|other| [(node, other), (other, node)]);
+        let silent_since = cluster.ms;
+        cluster.silent = wires.map(|wire| (wire, silent_since)).collect();
+        let mut refused = BTreeMap::new();
+        for ms in 0..=4000 {
+            if ms == 1000 {
+                others().for_each(|other| cluster.cut(node, other));
+            }
+            if asked_after.contains(&ms) {
+                cluster.ask(session(node), append(ms, place, b"a"));
+            }
+            cluster.run(1);
+            for answer in cluster.told(session(node)) {
+                let Answer::AppendFailed { ticket, .. } = answer else { panic!("{answer:?}") };
+                assert_eq!(refused.insert(ticket.0, ms), None, "it is answered once");
+            }
+        }
+        for asked in asked_after {
+            let answered = *refused.get(&asked).unwrap_or(&u64::MAX);
+            let limit = 2000.max(asked + 1000);
+            let what = format!("{node:?}, {far} from the leader, was asked at {asked}");
+            assert!(answered < limit, "{what}, and answered at {answered} ms");
+        }
+    }
 }
 
 #[test]
