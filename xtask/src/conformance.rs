@@ -11,6 +11,7 @@ mod celery;
 mod examples;
 mod go;
 mod lists;
+mod own_copy;
 mod parts;
 pub(crate) mod perftest;
 pub(crate) mod python;
@@ -194,7 +195,7 @@ fn judge(
     let mut rows = Vec::new();
     for suite in SUITES {
         if let Some(cases) = told.remove(suite.name) {
-            rows.push(row(suite, options, cases)?);
+            rows.push(row(suite, options, cases, is_ci())?);
         }
     }
     let name = kind(options).name();
@@ -204,12 +205,17 @@ fn judge(
 }
 
 /// Judges what a suite told against what RabbitMQ passes.
-fn row(suite: &Suite, options: &Options, cases: Result<Vec<Case>, String>) -> Result<Row, String> {
+fn row(
+    suite: &Suite,
+    options: &Options,
+    cases: Result<Vec<Case>, String>,
+    is_ci: bool,
+) -> Result<Row, String> {
     let mut row = Row::new(suite.name, suite.version);
     let cases = match cases {
         Ok(cases) => cases,
         // By hand it is skipped, loudly; a machine that runs tests for others has what they need.
-        Err(message) if message == NOT_INSTALLED && !is_ci() => {
+        Err(message) if message == NOT_INSTALLED && !is_ci => {
             let expected = lists::expected(suite.name).unwrap_or_default();
             row.skipped = expected.into_iter().map(|name| (name, NOT_INSTALLED.into())).collect();
             return Ok(row);
@@ -258,6 +264,20 @@ fn row(suite: &Suite, options: &Options, cases: Result<Vec<Case>, String>) -> Re
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_suite_that_is_missing_is_red_on_a_machine_for_tests_and_skipped_by_hand() {
+        let tally = |is_ci| {
+            let told = Err(NOT_INSTALLED.to_owned());
+            let row = row(&rust_tests::LAPIN, &Options::default(), told, is_ci).unwrap();
+            report::tally(&[row])
+        };
+        let (red, by_hand) = (tally(true), tally(false));
+        assert!(red.failed > 0, "{red:?}");
+        let cases = case_count(&rust_tests::LAPIN) as u64;
+        assert!(cases > 0);
+        assert_eq!((by_hand.failed, by_hand.skipped), (0, cases));
+    }
 
     #[test]
     fn an_address_is_taken_out_of_a_url() {

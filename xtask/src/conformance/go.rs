@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
+use super::own_copy::place;
 use super::suite::{Case, Installer, Judge, Pace, Suite, Target, Verdict, record, whole};
 use crate::Outcome;
 use crate::apt::apt_install;
@@ -76,8 +77,7 @@ fn fetch_go(log: &Path) -> Result<PathBuf, String> {
             .map_err(|why| format!("it needs Go 1.{GO_MINOR_MIN} or newer on the PATH ({why})"))?;
     let home = tools().join(GO);
     let _ = std::fs::remove_dir_all(&home);
-    run_logged(command("cp", &["-r", &folder]).arg(&home), log)?;
-    run_logged(command("chmod", &["-R", "u+w"]).arg(&home), log)?;
+    place(Path::new(&folder), &home, log)?;
     // Modules have no programs.
     let programs = [home.join("bin"), home.join("pkg/tool")];
     run_logged(command("chmod", &["-R", "+x"]).args(programs), log)?;
@@ -101,9 +101,7 @@ fn install(log: &Path) -> Outcome {
     let go = fetch_go(log)?;
     let folder = download(&go, &format!("github.com/rabbitmq/amqp091-go@v{VERSION}"))?;
     let _ = std::fs::remove_dir_all(source());
-    std::fs::create_dir_all(tools().join("src")).map_err(|error| error.to_string())?;
-    run_logged(command("cp", &["-r", &folder]).arg(source()), log)?;
-    run_logged(command("chmod", &["-R", "u+w"]).arg(source()), log)?;
+    place(Path::new(&folder), &source(), log)?;
     let mut build = command(&go, &["test", "-tags", "integration", "-c", "-o", "amqp.test", "."]);
     // The one that is here, not one that it would fetch for itself.
     run_logged(build.current_dir(source()).env("GOTOOLCHAIN", "local"), log)

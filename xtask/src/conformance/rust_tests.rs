@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use super::own_copy::place;
 use super::suite::{Case, Installer, Judge, Pace, Suite, Target, Verdict, record, whole};
 use crate::Outcome;
 use crate::process::{cargo, command, output, run_logged, tools};
@@ -91,8 +92,7 @@ fn fetch(name: &str, version: &str, log: &Path) -> Result<PathBuf, String> {
     let end = answer.find(&manifest).ok_or_else(|| format!("cargo did not fetch {name}"))?;
     let begin = answer[..end].rfind('"').map_or(0, |at| at + 1);
     let folder = &answer[begin..end + manifest.len() - "/Cargo.toml\"".len()];
-    run_logged(command("cp", &["-r", folder]).arg(&source), log)?;
-    run_logged(command("chmod", &["-R", "u+w"]).arg(&source), log)?;
+    place(Path::new(folder), &source, log)?;
     // amqprs' tests log in as the user that its own CI has.
     run_logged(
         command("sh", &["-c", "grep -rl bitnami . | xargs -r sed -i 's/\"user\", *\"bitnami\"/\"guest\", \"guest\"/g'"])
