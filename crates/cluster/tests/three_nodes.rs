@@ -385,6 +385,19 @@ fn an_old_copy_of_a_directory_is_refused_after_the_others_have_started_again() {
     assert!(peers.iter().all(|peer| peer.is_up == (peer.node == NodeId(2))), "{peers:?}");
 }
 
+/// Nobody can tell it from an old copy: it may be one whose newest start is not in it.
+#[test]
+fn a_directory_whose_count_of_starts_is_gone_is_refused_as_an_old_copy() {
+    let mut cluster = Cluster::new("no-boot");
+    cluster.stop(3);
+    std::fs::remove_file(cluster.directory(3).join("BOOT")).unwrap();
+    cluster.start(3);
+    let node = cluster.node(3).clone();
+    let why = run(async { tokio::time::timeout(PATIENCE, node.expelled()).await }).unwrap();
+    assert!(why.contains("is an old copy"), "{why}");
+    [1, 2].into_iter().for_each(|node| cluster.node(node).wait_ready());
+}
+
 fn copy_directory(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap() {
