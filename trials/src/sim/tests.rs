@@ -287,3 +287,19 @@ fn a_removed_node_that_is_stopped_is_counted_on_by_no_group() {
         holds(seed..seed + 1, size);
     }
 }
+
+/// Each once waited for longer than the README says.
+#[test]
+fn who_is_cut_off_from_most_answers_its_publishers_soon() {
+    let five = Size { nodes: 5, load_ms: 5_000, healed_ms: 1_500, ..Size::default() };
+    holds(2_000_400..2_000_401, Size { damages: true, ..Size::default() });
+    for seed in [5_000_075, 5_000_214, 5_000_248] {
+        holds(seed..seed + 1, Size { damages: true, ..five });
+    }
+}
+
+#[test]
+fn an_auto_delete_queue_outlives_a_link_that_breaks_while_its_consumer_is_attached() {
+    holds(5_322..5_323, Size::default());
+    holds(2_000_057..2_000_058, Size::default());
+}
