@@ -82,14 +82,13 @@ impl Group {
     pub(crate) fn await_founders(&mut self) {
         assert!(self.replica.log().members().voters.is_empty(), "it is known who votes");
         assert_eq!(self.applied, 0, "entries were applied by voters that are not known");
-        self.role = Role::Frozen;
+        self.role = Role::Unfounded;
     }
 
     /// The catalog says that the group began with these voters. A group that waits for them goes on with the log that it
     /// has; any other group is left as it is.
     pub(crate) fn founded(&mut self, founders: &[NodeId]) {
-        let is_unknown = self.replica.log().members().voters.is_empty();
-        if is_unknown && self.is_frozen() && !founders.is_empty() {
+        if matches!(self.role, Role::Unfounded) && !founders.is_empty() {
             self.replica.begin_with(founders);
             self.role = Role::Follows;
         }
@@ -206,9 +205,10 @@ impl Group {
         self.role.awaiting_mut()
     }
 
-    /// Whether it waits for a snapshot to be installed.
+    /// Whether it applies nothing and takes no part in Raft: until a snapshot is installed, or until it is known with
+    /// which voters the group began.
     pub(crate) fn is_frozen(&self) -> bool {
-        matches!(self.role, Role::Frozen)
+        matches!(self.role, Role::Frozen | Role::Unfounded)
     }
 
     pub(crate) fn is_checkpointing(&self) -> bool {

@@ -19,8 +19,8 @@ use machine::{NodeId, Origin};
 ///   Frozen
 /// ```
 ///
-/// A group can be frozen from its recovery on, too: when the node's catalog was damaged and the group has no checkpoint,
-/// nothing on the node says with which voters the group began. It follows once the catalog has come from other nodes.
+/// A group can be recovered `Unfounded`: when the node's catalog was damaged and the group has no checkpoint, nothing on
+/// the node says with which voters the group began. It follows once the catalog has come from other nodes.
 ///
 /// Raft's own state moves first, within a step, and the role follows at the end of it. Between the two a replica
 /// is being elected (`Group::begins_to_lead` says when that is over) or has ceased to lead
@@ -33,8 +33,10 @@ pub(crate) enum Role {
     Gathers { term: u64, awaiting: Awaiting },
     /// Leads in `term`, and waits for nobody.
     Leads { term: u64 },
-    /// Waits for a snapshot that takes the place of everything here, or for the group's first voters.
+    /// Waits for a snapshot that takes the place of everything here.
     Frozen,
+    /// Waits for the catalog to say with which voters the group began.
+    Unfounded,
 }
 
 /// A new leader delivers nothing before it knows what is held.
@@ -55,21 +57,21 @@ impl Role {
     pub(crate) fn term(&self) -> Option<u64> {
         match self {
             Self::Gathers { term, .. } | Self::Leads { term } => Some(*term),
-            Self::Follows | Self::Frozen => None,
+            Self::Follows | Self::Frozen | Self::Unfounded => None,
         }
     }
 
     pub(crate) fn awaiting(&self) -> Option<&Awaiting> {
         match self {
             Self::Gathers { awaiting, .. } => Some(awaiting),
-            Self::Follows | Self::Leads { .. } | Self::Frozen => None,
+            Self::Follows | Self::Leads { .. } | Self::Frozen | Self::Unfounded => None,
         }
     }
 
     pub(crate) fn awaiting_mut(&mut self) -> Option<&mut Awaiting> {
         match self {
             Self::Gathers { awaiting, .. } => Some(awaiting),
-            Self::Follows | Self::Leads { .. } | Self::Frozen => None,
+            Self::Follows | Self::Leads { .. } | Self::Frozen | Self::Unfounded => None,
         }
     }
 }
