@@ -228,6 +228,36 @@ fn a_node_stops_although_a_client_does_not_answer() {
     drop(clients);
 }
 
+/// Whether a file of a group's messages is there: a checkpoint copies them from the log.
+fn is_copying(data: &Path) -> bool {
+    let folders = |path: &Path| std::fs::read_dir(path).into_iter().flatten().flatten();
+    let groups = folders(&data.join("groups"));
+    let mut files = groups.flat_map(|group| folders(&group.path()));
+    files.any(|file| file.file_name().to_string_lossy().starts_with("seg-"))
+}
+
+/// Messages of 1,000 queues are what a checkpoint takes longest for, and the checkpoints of seven groups wait behind the
+/// first.
+#[test]
+fn a_node_stops_although_checkpoints_wait() {
+    let dir = Dir::new("copying");
+    let data = dir.data();
+    let sizes = ["wal_file_bytes=8MiB", "message_bytes_max=1MiB", "disk_free_limit=0", "log=off"];
+    let mut arguments =
+        vec!["serve", "--amqp", "127.0.0.1:0", "--data-dir", data.to_str().unwrap()];
+    arguments.extend(sizes.iter().flat_map(|size| ["--set", size]));
+    let mut node = millrace(&arguments, Stdio::null());
+    let url = format!("amqp://guest:guest@{}", node.address());
+    let load = ["--queues", "1000", "--size", "16", "--consumers", "0", "--count", "1000000"];
+    let bench = ["bench", "--url", &url, "--exchange", "fan", "--json"];
+    let _bench = millrace(&[&bench[..], &load].concat(), Stdio::null());
+    until("a checkpoint copies", || is_copying(&data));
+    let begun = Instant::now();
+    node.signal(Signal::TERM);
+    assert_eq!(node.ended().code(), Some(0));
+    assert!(begun.elapsed() < Duration::from_secs(5), "the stop took {:?}", begun.elapsed());
+}
+
 #[test]
 fn a_second_sigterm_ends_a_node_that_cannot_stop() {
     let dir = Dir::new("second");
