@@ -35,7 +35,7 @@ pub use routing::Target;
 pub use users::{Pattern, Permissions, User};
 pub use vhosts::Vhost;
 
-use nodes::Membership;
+use nodes::{Membership, WIDE_SINCE};
 
 use crate::ids::{Applied, GroupId, NodeId, Origin, QueueId, SessionOwner};
 use crate::limits::{
@@ -252,7 +252,7 @@ impl Catalog {
             }
             C::RemoveNode { node } => self.check_remove_node(*node),
             C::SetVoters { group, voters } => self.check_set_voters(*group, voters),
-            C::RaiseVersion { .. } => Ok(()),
+            C::RaiseVersion { .. } | C::SetWideGroups { .. } => Ok(()),
             #[cfg(any(test, next_version))]
             C::Remark { .. } => Ok(()),
         }
@@ -322,6 +322,13 @@ impl Catalog {
             C::RaiseVersion { to } => {
                 let has_changed = to > self.agreed;
                 self.agreed = self.agreed.max(to);
+                if self.agreed >= WIDE_SINCE {
+                    self.membership.begin_wide();
+                }
+                self.note_membership(has_changed)
+            }
+            C::SetWideGroups { per_node } => {
+                let has_changed = self.set_wide_groups(per_node);
                 self.note_membership(has_changed)
             }
             #[cfg(any(test, next_version))]

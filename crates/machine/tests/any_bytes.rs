@@ -3,7 +3,7 @@
 use machine::{
     Applied, Arguments, Attributes, Batch, Catalog, CatalogCommand, ConsumerId, ConsumerSpec,
     Dedup, EntryReader, Features, Goal, GroupId, Messages, NoHeaders, NodeId, Origin, Outcome,
-    QueueId, QueueMachine, QueueSettings, Ranges, Retry, SessionId, Standing, Value,
+    QueueId, QueueMachine, QueueSettings, Ranges, Retry, SessionId, Standing, Value, Version,
     check_commands, password,
 };
 use proptest::prelude::*;
@@ -244,6 +244,17 @@ fn some_catalog() -> Vec<u8> {
     catalog.snapshot()
 }
 
+/// The same in the newest format.
+fn some_catalog_with_wide_groups() -> Vec<u8> {
+    let mut catalog = Catalog::restore(&some_catalog()).expect("our own snapshot");
+    let at = Applied { index: 1, time_ms: 0 };
+    let raise = CatalogCommand::RaiseVersion { to: Version(6) };
+    for command in [raise, CatalogCommand::SetWideGroups { per_node: 1 }] {
+        catalog.apply(at, command, &mut Vec::new());
+    }
+    catalog.snapshot()
+}
+
 fn some_command() -> Vec<u8> {
     let mut bytes = Vec::new();
     CatalogCommand::SetPermissions {
@@ -285,11 +296,13 @@ proptest! {
     fn damaged_snapshots_are_answered(
         queues in damaged(leader().snapshot()),
         catalog in damaged(some_catalog()),
+        wide in damaged(some_catalog_with_wide_groups()),
         command in damaged(some_command()),
         membership in damaged(some_membership()),
     ) {
         read_everything(&queues);
         read_everything(&catalog);
+        read_everything(&wide);
         read_everything(&command);
         read_everything(&membership);
     }

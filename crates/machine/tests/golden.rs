@@ -416,6 +416,36 @@ fn the_catalog_says_its_version_once_all_members_can_read_that() {
 }
 
 #[test]
+fn the_catalog_says_which_groups_are_wide_once_all_members_can_read_that() {
+    let mut catalog = catalog();
+    let at = Applied { index: 101, time_ms: 0 };
+    for node in 1..=5 {
+        let (node, address, incarnation) = (NodeId(node), format!("node-{node}:5680"), node);
+        let command = CatalogCommand::AddNode { node, address, incarnation };
+        catalog.apply(at, command, &mut Vec::new());
+    }
+    let command = CatalogCommand::SetWideGroups { per_node: 2 };
+    let mut batch = Batch::new();
+    batch.catalog(&command);
+    let entry = golden("wide-entry-v1.hex", &batch.stamp(0));
+    let read = EntryReader::new(&entry).expect("a golden entry").next();
+    let Some(Ok((_, Command::Catalog(read)))) = read else { panic!("{read:?}") };
+    assert_eq!(*read, command);
+
+    for to in [Version(5), Version(6)] {
+        catalog.apply(at, CatalogCommand::RaiseVersion { to }, &mut Vec::new());
+        assert_eq!(catalog.snapshot()[0], if to < Version(6) { 3 } else { 4 });
+    }
+    assert_eq!(catalog.apply(at, command, &mut Vec::new()), CatalogReply::Done);
+    let bytes = golden("catalog-v4.hex", &catalog.snapshot());
+    let restored = Catalog::restore(&bytes).expect("a golden snapshot");
+    assert_eq!((restored.agreed(), restored.digest()), (Version(6), catalog.digest()));
+    let wide = (1..=20).filter(|group| restored.replicas(GroupId(*group)) == 5);
+    assert_eq!(wide.collect::<Vec<_>>(), [1, 2, 5, 6, 9, 10, 13, 14, 17, 18]);
+    check_catalog(&restored);
+}
+
+#[test]
 fn what_only_a_newer_program_can_have_written_is_told_from_damage() {
     let mut snapshot = catalog().snapshot();
     snapshot[0] = 9;

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use machine::{
     Catalog, CatalogCommand, CatalogEffect, CatalogReply, ExchangeKind, Goal, GroupId,
-    MembershipProblem, NodeId, NodeInfo, Refusal, Standing,
+    MembershipProblem, NodeId, NodeInfo, Refusal, Standing, Version,
 };
 use proptest::prelude::*;
 use world::World;
@@ -242,6 +242,116 @@ fn an_operator_may_have_five_replicas_and_keeps_them_while_there_are_nodes() {
     assert_eq!(world.catalog.placement_changes(serving, Goal::Repair), []);
 }
 
+/// The same, of a cluster that has agreed on the version since which there are wide groups.
+fn agreed_cluster(count: u64, groups_per_node: u32) -> World {
+    let mut world = cluster(count, groups_per_node);
+    assert_eq!(world.apply(CatalogCommand::RaiseVersion { to: Version(6) }), CatalogReply::Done);
+    world
+}
+
+/// So many groups of each node are wide, and all groups get their voters.
+fn set_wide_groups(world: &mut World, per_node: u32) {
+    world.apply(CatalogCommand::SetWideGroups { per_node });
+    for change in world.catalog.placement_changes(|_| Standing::Serving, Goal::Balance) {
+        assert_eq!(world.apply(change), CatalogReply::Done);
+    }
+    assert_eq!(world.catalog.placement_changes(|_| Standing::Serving, Goal::Balance), []);
+}
+
+/// The groups that are to have five voters. Every group has as many as it is to have, or as there are nodes.
+fn wide_groups(catalog: &Catalog) -> Vec<u32> {
+    let groups = 1..=catalog.group_count();
+    for group in groups.clone() {
+        let wanted = catalog.replicas(GroupId(group)).min(catalog.nodes().count());
+        assert_eq!(voters(catalog, group).len(), wanted, "of group {group}");
+    }
+    groups.filter(|group| catalog.replicas(GroupId(*group)) == 5).collect()
+}
+
+#[test]
+fn some_groups_may_have_five_voters_and_keep_them() {
+    let mut world = agreed_cluster(5, 4);
+    assert_eq!(wide_groups(&world.catalog), []);
+    set_wide_groups(&mut world, 1);
+    let first = wide_groups(&world.catalog);
+    let leaders = |world: &World, groups: &[u32]| -> Vec<u64> {
+        groups.iter().map(|group| voters(&world.catalog, *group)[0]).collect()
+    };
+    assert_eq!(leaders(&world, &first), [1, 2, 3, 4, 5], "one of each node");
+
+    world.apply(remove(5));
+    world.apply(remove(4));
+    assert_eq!(wide_groups(&world.catalog), first, "with as many voters as there are nodes");
+    world.apply(add(6));
+    world.apply(add(7));
+    assert_eq!(wide_groups(&world.catalog), first, "there are five again");
+    world.apply(add(8));
+    let mut grown = first.clone();
+    grown.push(21);
+    assert_eq!(wide_groups(&world.catalog), grown, "a node that brings groups brings its share");
+    set_wide_groups(&mut world, 1);
+    assert_eq!(wide_groups(&world.catalog), grown, "saying it again changes nothing");
+
+    set_wide_groups(&mut world, 2);
+    let more = wide_groups(&world.catalog);
+    assert_eq!(more.len(), 12);
+    assert!(grown.iter().all(|group| more.contains(group)), "who had five keeps them");
+    set_wide_groups(&mut world, 9);
+    assert_eq!(wide_groups(&world.catalog), (1..=24).collect::<Vec<_>>(), "more than all are all");
+    world.apply(add(9));
+    assert_eq!(wide_groups(&world.catalog).len(), 28, "and all new ones");
+    set_wide_groups(&mut world, 0);
+    assert_eq!(wide_groups(&world.catalog), []);
+    world.apply(add(10));
+    assert_eq!(wide_groups(&world.catalog), []);
+}
+
+#[test]
+fn a_group_has_no_more_voters_than_it_is_to_have() {
+    let mut world = agreed_cluster(5, 1);
+    set_wide_groups(&mut world, 1);
+    assert_eq!(world.apply(set_voters(2, &[1, 2, 3, 4])), CatalogReply::Done);
+    world.apply(CatalogCommand::SetWideGroups { per_node: 0 });
+    for too_many in [&[1, 2, 3, 4][..], &[1, 2, 3, 4, 5]] {
+        let expected = MembershipProblem::InvalidVoters { group: GroupId(2) };
+        assert_eq!(problem(world.apply(set_voters(2, too_many))), expected);
+    }
+    assert_eq!(world.apply(set_voters(2, &[5, 1, 4])), CatalogReply::Done);
+}
+
+#[test]
+fn wide_groups_wait_for_the_version_that_knows_them() {
+    let mut world = cluster(5, 2);
+    let wide = CatalogCommand::SetWideGroups { per_node: 1 };
+    for to in [Version::FIRST, Version(5)] {
+        world.apply(CatalogCommand::RaiseVersion { to });
+        let refusal = Refusal::NotYet { since: Version(6), agreed: to };
+        assert_eq!(world.apply(wide.clone()), CatalogReply::Refused(refusal));
+    }
+    let format = world.catalog.snapshot()[0];
+    world.apply(CatalogCommand::RaiseVersion { to: Version(6) });
+    assert_eq!((format, world.catalog.snapshot()[0]), (3, 4));
+    assert_eq!(world.apply(wide), CatalogReply::Done);
+    assert_eq!((1..=10).filter(|group| world.catalog.replicas(GroupId(*group)) == 5).count(), 5);
+}
+
+#[test]
+fn five_replicas_of_all_groups_outlive_the_change_of_the_version() {
+    let mut world = cluster(5, 2);
+    for change in world.catalog.replica_changes(|_| Standing::Serving, 5) {
+        world.apply(change);
+    }
+    world.apply(CatalogCommand::RaiseVersion { to: Version(6) });
+    assert_eq!(wide_groups(&world.catalog).len(), 10);
+    for number in 2..=5 {
+        world.apply(remove(number));
+    }
+    for number in 6..=10 {
+        world.apply(add(number));
+    }
+    assert_eq!(wide_groups(&world.catalog).len(), 12, "also after one node alone, and new ones");
+}
+
 #[test]
 fn a_few_queues_use_all_nodes() {
     let mut world = cluster(1, 2);
@@ -266,8 +376,13 @@ proptest! {
     fn nodes_come_and_go_and_every_group_keeps_its_voters(
         ops in proptest::collection::vec((0u8..5, 1u64..9, 1u64..3), 0..30),
         count in 1u64..5,
+        wide in proptest::option::of(0u32..3),
     ) {
         let mut world = cluster(count, 2);
+        if let Some(per_node) = wide {
+            world.apply(CatalogCommand::RaiseVersion { to: Version(6) });
+            world.apply(CatalogCommand::SetWideGroups { per_node });
+        }
         for (op, number, incarnation) in ops {
             let catalog = &world.catalog;
             let groups = catalog.group_count();
@@ -294,7 +409,8 @@ proptest! {
             prop_assert_eq!(voters(catalog, 0).len(), catalog.nodes().count());
             for group in 1..=catalog.group_count() {
                 let voters = catalog.voters(GroupId(group));
-                prop_assert!(!voters.is_empty() && voters.len() <= 3);
+                let most = if wide.is_some() { catalog.replicas(GroupId(group)) } else { 3 };
+                prop_assert!(!voters.is_empty() && voters.len() <= most);
                 prop_assert!(voters.iter().all(|node| catalog.node(*node).is_some()));
             }
         }

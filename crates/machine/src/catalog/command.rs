@@ -3,6 +3,7 @@
 //! Numbers are never reused. A field added later makes a new number.
 
 use super::exchanges::ExchangeKind;
+use super::nodes::WIDE_SINCE;
 use crate::encoding::{Corrupt, Reader, put_bool, put_text, put_u32, put_u64};
 use crate::ids::{GroupId, NodeId, QueueId, SessionId, SessionOwner};
 use crate::value::Arguments;
@@ -149,6 +150,11 @@ pub enum CatalogCommand {
     RaiseVersion {
         to: Version,
     },
+    /// Of each node so many groups are to have `limits::REPLICAS_MAX` voters, and the others `limits::REPLICAS`.
+    SetWideGroups {
+        /// 0: none; as many as each node brings with it, or more: all.
+        per_node: u32,
+    },
     /// Stands for a command of the next version, in trials of upgrades.
     #[cfg(any(test, next_version))]
     Remark {
@@ -176,7 +182,8 @@ impl CatalogCommand {
             | Self::AddNode { .. }
             | Self::RemoveNode { .. }
             | Self::SetVoters { .. }
-            | Self::RaiseVersion { .. } => false,
+            | Self::RaiseVersion { .. }
+            | Self::SetWideGroups { .. } => false,
             #[cfg(any(test, next_version))]
             Self::Remark { .. } => false,
         }
@@ -210,8 +217,9 @@ impl CatalogCommand {
             Self::SetVoters { .. } => (17, Version::FIRST),
             Self::NodeGone { .. } => (18, Version::FIRST),
             Self::RaiseVersion { to } => (19, *to),
+            Self::SetWideGroups { .. } => (20, WIDE_SINCE),
             #[cfg(any(test, next_version))]
-            Self::Remark { .. } => (20, Version(7)),
+            Self::Remark { .. } => (21, Version(7)),
         }
     }
 
@@ -315,6 +323,9 @@ impl CatalogCommand {
             Self::RaiseVersion { to } => {
                 put_u32(out, u32::from(to.0));
             }
+            Self::SetWideGroups { per_node } => {
+                put_u32(out, *per_node);
+            }
             #[cfg(any(test, next_version))]
             Self::Remark { text } => {
                 put_text(out, text);
@@ -409,8 +420,9 @@ impl CatalogCommand {
             17 => Self::SetVoters { group: GroupId(reader.u32()?), voters: read_nodes(reader)? },
             18 => Self::NodeGone { node: NodeId(reader.u64()?) },
             19 => Self::RaiseVersion { to: read_version(reader)? },
+            20 => Self::SetWideGroups { per_node: reader.u32()? },
             #[cfg(any(test, next_version))]
-            20 => Self::Remark { text: reader.string()? },
+            21 => Self::Remark { text: reader.string()? },
             _ => return Err(Corrupt::newer("a catalog command of an unknown kind")),
         })
     }

@@ -3,6 +3,8 @@
 //! The catalog says who should: carrying it out, one change of a Raft group's members after the
 //! other, is the cluster's.
 
+mod wide;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
@@ -13,6 +15,7 @@ use crate::ids::{GroupId, NodeId, QueueId};
 use crate::limits::{
     ADDRESS_BYTES_MAX, GROUPS_MAX, NODE_ID_MAX, NODES_MAX, REPLICAS, REPLICAS_MAX,
 };
+pub(super) use wide::{WIDE_SINCE, Wide};
 
 /// A node as the cluster knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +38,9 @@ pub(super) struct Membership {
     pub(super) voters: Vec<Vec<NodeId>>,
     /// By group: those it began with.
     pub(super) founders: Vec<Vec<NodeId>>,
+    /// Which groups are wide, once the cluster has agreed on `WIDE_SINCE`. None: all are, if a group has more voters
+    /// than usual.
+    pub(super) wide: Option<Wide>,
 }
 
 impl Membership {
@@ -51,22 +57,56 @@ impl Membership {
         let mut voters = vec![ids.clone()];
         voters.extend((0..group_count as usize).map(of_group));
         let founders = voters.clone();
-        Self { groups_per_node, nodes, retired: BTreeSet::new(), voters, founders }
+        Self { groups_per_node, nodes, retired: BTreeSet::new(), voters, founders, wide: None }
     }
 
     /// Moves what must be moved so that all groups have their voters among the nodes.
     fn repair(&mut self) {
         let standings = self.nodes.keys().map(|node| (*node, Standing::Serving)).collect();
-        let replicas = self.replicas();
+        let replicas = self.all_replicas();
         let groups = self.voters.split_off(1);
-        self.voters.extend(place(&standings, groups, Goal::Repair, replicas));
+        self.voters.extend(place(&standings, groups, Goal::Repair, &replicas));
     }
 
-    /// How many voters a group is to have, where there are as many nodes: more than usual if an operator has
-    /// given some group more.
-    fn replicas(&self) -> usize {
+    /// How many voters each group of queues is to have, where there are as many nodes.
+    fn all_replicas(&self) -> Vec<usize> {
+        let groups = 1..self.voters.len() as u32;
+        match &self.wide {
+            Some(wide) => groups.map(|group| wide.replicas(GroupId(group))).collect(),
+            None => vec![self.replicas_of_before(); groups.len()],
+        }
+    }
+
+    /// The same number for all, as before there were wide groups: more than usual if an operator has given some
+    /// group more.
+    fn replicas_of_before(&self) -> usize {
         let most = self.voters[1..].iter().map(Vec::len).max();
         if most > Some(REPLICAS) { REPLICAS_MAX } else { REPLICAS }
+    }
+
+    /// From now on it is held which groups are wide: as many as until now.
+    pub(super) fn begin_wide(&mut self) {
+        if self.wide.is_none() {
+            let is_wide = self.replicas_of_before() == REPLICAS_MAX;
+            self.wide = Some(Wide { per_node: 0, groups: BTreeSet::new() });
+            self.set_wide(if is_wide { self.groups_per_node } else { 0 });
+        }
+    }
+
+    fn set_wide(&mut self, per_node: u32) {
+        let Some(wide) = &mut self.wide else { return };
+        wide.per_node = per_node.min(self.groups_per_node);
+        let is_all = wide.per_node == self.groups_per_node;
+        let count = (wide.per_node as usize).saturating_mul(self.nodes.len());
+        wide.choose(if is_all { usize::MAX } else { count }, &self.voters);
+    }
+
+    /// Whether a group of queues may have so many voters.
+    fn may_have(&self, group: GroupId, voters: usize) -> bool {
+        match &self.wide {
+            Some(wide) => (1..=wide.replicas(group)).contains(&voters),
+            None => (1..=self.replicas_of_before()).contains(&voters) || voters == REPLICAS_MAX,
+        }
     }
 }
 
@@ -120,6 +160,14 @@ impl Catalog {
         self.voters(group).first().copied()
     }
 
+    /// How many voters a group of queues is to have, where there are as many nodes.
+    pub fn replicas(&self, group: GroupId) -> usize {
+        match &self.membership.wide {
+            Some(wide) => wide.replicas(group),
+            None => self.membership.replicas_of_before(),
+        }
+    }
+
     /// Grows when nodes, groups or voters change.
     pub fn membership_version(&self) -> u64 {
         self.membership_version
@@ -137,24 +185,25 @@ impl Catalog {
         standing: impl Fn(NodeId) -> Standing,
         goal: Goal,
     ) -> Vec<CatalogCommand> {
-        self.changes(standing, goal, self.membership.replicas())
+        self.changes(standing, goal, &self.membership.all_replicas())
     }
 
     /// The same, and every group gets `replicas` voters, or as many as there are nodes: `limits::REPLICAS` or
-    /// `limits::REPLICAS_MAX`. Groups that are made later get as many.
+    /// `limits::REPLICAS_MAX`. Groups that are made later get as many. Only before the cluster holds which groups
+    /// are wide: from then on `SetWideGroups` says so.
     pub fn replica_changes(
         &self,
         standing: impl Fn(NodeId) -> Standing,
         replicas: usize,
     ) -> Vec<CatalogCommand> {
-        self.changes(standing, Goal::Balance, replicas)
+        self.changes(standing, Goal::Balance, &vec![replicas; self.group_count as usize])
     }
 
     fn changes(
         &self,
         standing: impl Fn(NodeId) -> Standing,
         goal: Goal,
-        replicas: usize,
+        replicas: &[usize],
     ) -> Vec<CatalogCommand> {
         let nodes: BTreeMap<_, _> =
             self.membership.nodes.keys().map(|node| (*node, standing(*node))).collect();
@@ -218,7 +267,11 @@ impl Catalog {
         membership.voters[0].push(node);
         let grown = membership.groups_per_node.saturating_mul(membership.nodes.len() as u32);
         self.group_count = self.group_count.max(grown.min(GROUPS_MAX));
+        let first_new = membership.voters.len() as u32;
         membership.voters.resize(self.group_count as usize + 1, Vec::new());
+        if let Some(wide) = &mut membership.wide {
+            wide.take_new(first_new..=self.group_count);
+        }
         membership.repair();
         let begun = membership.founders.len();
         membership.founders.extend_from_slice(&membership.voters[begun..]);
@@ -259,16 +312,20 @@ impl Catalog {
         distinct.dedup();
         let is_whole = match group {
             GroupId::CATALOG => distinct.len() == self.membership.nodes.len(),
-            _ => {
-                (1..=self.membership.replicas()).contains(&voters.len())
-                    || voters.len() == REPLICAS_MAX
-            }
+            _ => self.membership.may_have(group, voters.len()),
         };
         let are_nodes = distinct.iter().all(|node| self.node(*node).is_some());
         if !is_whole || !are_nodes || distinct.len() != voters.len() {
             return refuse(MembershipProblem::InvalidVoters { group });
         }
         Ok(())
+    }
+
+    /// Who votes in them is not changed: that is for whoever knows how the nodes stand.
+    pub(super) fn set_wide_groups(&mut self, per_node: u32) -> bool {
+        let before = self.membership.wide.clone();
+        self.membership.set_wide(per_node);
+        self.membership.wide != before
     }
 
     pub(super) fn set_voters(&mut self, group: GroupId, voters: Vec<NodeId>) -> bool {

@@ -28,13 +28,13 @@ pub enum Goal {
     Balance,
 }
 
-/// The voters of every group, `replicas` of them where there are as many nodes; one without any is new.
+/// The voters of every group, as many as `replicas` says where there are as many nodes; one without any is new.
 /// Those that are not among `nodes` are gone.
 pub(crate) fn place(
     nodes: &BTreeMap<NodeId, Standing>,
     current: Vec<Vec<NodeId>>,
     goal: Goal,
-    replicas: usize,
+    replicas: &[usize],
 ) -> Vec<Vec<NodeId>> {
     let mut plan = Plan::new(nodes, current, replicas);
     plan.repair();
@@ -52,7 +52,7 @@ struct Plan<'a> {
     nodes: &'a BTreeMap<NodeId, Standing>,
     groups: Vec<Vec<NodeId>>,
     /// How many each is to have.
-    wanted: usize,
+    wanted: &'a [usize],
     /// Who is to lead each until now, and may go on.
     leaders: Vec<Option<NodeId>>,
     /// Of every node.
@@ -63,8 +63,9 @@ impl<'a> Plan<'a> {
     fn new(
         nodes: &'a BTreeMap<NodeId, Standing>,
         mut groups: Vec<Vec<NodeId>>,
-        wanted: usize,
+        wanted: &'a [usize],
     ) -> Self {
+        assert_eq!(groups.len(), wanted.len(), "it is said of each group how many it is to have");
         let is_fit = |node: &&NodeId| nodes.get(node) == Some(&Standing::Serving);
         let leaders = groups.iter().map(|voters| voters.first().filter(is_fit).copied()).collect();
         let mut replicas: BTreeMap<NodeId, usize> = nodes.keys().map(|node| (*node, 0)).collect();
@@ -122,8 +123,8 @@ impl<'a> Plan<'a> {
     }
 
     fn repair(&mut self) {
-        let wanted = self.wanted.min(self.nodes.len());
         for group in 0..self.groups.len() {
+            let wanted = self.wanted[group].min(self.nodes.len());
             while self.groups[group].len() > wanted
                 && let Some(node) = self.giver(group)
             {

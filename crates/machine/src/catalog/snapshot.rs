@@ -7,7 +7,7 @@ use super::command::{
     put_destination, put_nodes, put_owner_option, read_destination, read_nodes, read_owner_option,
     read_texts, read_version,
 };
-use super::nodes::{Membership, NodeInfo};
+use super::nodes::{Membership, NodeInfo, WIDE_SINCE, Wide};
 use super::users::{Permissions, User};
 use super::vhosts::Vhost;
 use super::{Catalog, Exchange, ExchangeKind, Queue, Target};
@@ -18,8 +18,9 @@ use crate::origins::Origins;
 use crate::value::Arguments;
 use crate::version::Version;
 
-/// 2 knows origins of parcels, and nodes; 3 what the cluster has agreed on, once that is a version that knows 3.
-const FORMAT: u8 = 3;
+/// 2 knows origins of parcels, and nodes; 3 what the cluster has agreed on, once that is a version that knows 3;
+/// 4 which groups are wide, once that is a version that knows 4.
+const FORMAT: u8 = 4;
 /// How the group of every node's memory was written at first.
 const LOCAL_OF_ANY: GroupId = GroupId(u32::MAX);
 
@@ -27,9 +28,13 @@ impl Catalog {
     /// Everything that is replicated, versioned.
     pub fn snapshot(&self) -> Vec<u8> {
         // Members of before do not know the newest format.
-        let holds_agreed = self.agreed > Version::FIRST;
-        let mut out = vec![if holds_agreed { FORMAT } else { FORMAT - 1 }];
-        if holds_agreed {
+        let format = match &self.membership.wide {
+            Some(_) => FORMAT,
+            None if self.agreed > Version::FIRST => 3,
+            None => 2,
+        };
+        let mut out = vec![format];
+        if format > 2 {
             put_u32(&mut out, u32::from(self.agreed.0));
         }
         put_u64(&mut out, self.version);
@@ -76,8 +81,17 @@ impl Catalog {
         let (origins, membership) = match format {
             // One node, which did not know that it could be more.
             1 => (Origins::default(), Self::new(group_count).membership),
-            _ => (Origins::read(&mut reader)?, read_membership(&mut reader, group_count)?),
+            2 | 3 => (Origins::read(&mut reader)?, read_membership(&mut reader, group_count)?),
+            _ => {
+                let origins = Origins::read(&mut reader)?;
+                let mut membership = read_membership(&mut reader, group_count)?;
+                membership.wide = Some(read_wide(&mut reader, &membership)?);
+                (origins, membership)
+            }
         };
+        if membership.wide.is_some() != (agreed >= WIDE_SINCE) {
+            return Err(reader.corrupt());
+        }
         let mut catalog = Self::empty(group_count, membership);
         (catalog.version, catalog.membership_version) = (version, version);
         (catalog.applied_index, catalog.next_queue) = (applied_index, next_queue);
@@ -150,6 +164,29 @@ fn put_membership(out: &mut Vec<u8>, membership: &Membership) {
         put_nodes(out, voters);
     }
     put_nodes(out, &membership.retired.iter().copied().collect::<Vec<_>>());
+    if let Some(Wide { per_node, groups }) = &membership.wide {
+        put_u32(out, *per_node);
+        put_u32(out, groups.len() as u32);
+        groups.iter().for_each(|group| put_u32(out, group.0));
+    }
+}
+
+fn read_wide(reader: &mut Reader<'_>, membership: &Membership) -> Result<Wide, Corrupt> {
+    let per_node = reader.u32()?;
+    let mut groups = BTreeSet::new();
+    for _ in 0..reader.u32()? {
+        let group = GroupId(reader.u32()?);
+        let is_of_queues = (1..membership.voters.len()).contains(&(group.0 as usize));
+        let is_next = groups.last().is_none_or(|last| *last < group);
+        if !is_of_queues || !is_next {
+            return Err(reader.corrupt());
+        }
+        groups.insert(group);
+    }
+    if per_node > membership.groups_per_node {
+        return Err(reader.corrupt());
+    }
+    Ok(Wide { per_node, groups })
 }
 
 fn read_membership(reader: &mut Reader<'_>, group_count: u32) -> Result<Membership, Corrupt> {
@@ -180,7 +217,7 @@ fn read_membership(reader: &mut Reader<'_>, group_count: u32) -> Result<Membersh
         return Err(reader.corrupt());
     }
     let retired = retired.into_iter().collect();
-    Ok(Membership { groups_per_node, nodes, retired, voters, founders })
+    Ok(Membership { groups_per_node, nodes, retired, voters, founders, wide: None })
 }
 
 fn put_vhost(out: &mut Vec<u8>, vhost: &Vhost) {

@@ -3,14 +3,15 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 
 use super::*;
-use crate::limits::REPLICAS;
+use crate::limits::{REPLICAS, REPLICAS_MAX};
 
 fn place(
     nodes: &BTreeMap<NodeId, Standing>,
     current: Vec<Vec<NodeId>>,
     goal: Goal,
 ) -> Vec<Vec<NodeId>> {
-    super::place(nodes, current, goal, REPLICAS)
+    let wanted = vec![REPLICAS; current.len()];
+    super::place(nodes, current, goal, &wanted)
 }
 
 fn nodes(standings: &[Standing]) -> BTreeMap<NodeId, Standing> {
@@ -99,7 +100,7 @@ fn leaders_are_handed_on_through_a_third() {
     // 1 leads three groups, none of which 3 has; 2 can take one of them and give one to 3.
     let five = serving(5);
     let before = groups(&[&[1, 2, 4], &[1, 2, 5], &[1, 2, 4], &[2, 3, 5], &[4, 1, 5], &[5, 1, 4]]);
-    let mut plan = Plan::new(&five, before, REPLICAS);
+    let mut plan = Plan::new(&five, before, &[REPLICAS; 6]);
     plan.balance_leaders();
     let counts = (1..=5).map(|node| leads(&plan.groups, NodeId(node)));
     assert!(spread(counts.clone()) <= 1, "{:?}", counts.collect::<Vec<_>>());
@@ -126,22 +127,27 @@ proptest! {
         standings in proptest::collection::vec(some_standing(), 1..9),
         before in some_groups(),
         is_balanced in any::<bool>(),
+        wide_every in 1usize..5,
     ) {
         let nodes = nodes(&standings);
         let goal = if is_balanced { Goal::Balance } else { Goal::Repair };
-        let after = place(&nodes, before.clone(), goal);
-        prop_assert_eq!(&place(&nodes, after.clone(), goal), &after, "once is enough");
+        let wanted: Vec<usize> = (1..=before.len())
+            .map(|nth| if nth % wide_every == 0 { REPLICAS_MAX } else { REPLICAS })
+            .collect();
+        let after = super::place(&nodes, before.clone(), goal, &wanted);
+        let again = super::place(&nodes, after.clone(), goal, &wanted);
+        prop_assert_eq!(&again, &after, "once is enough");
         let is = |node: &NodeId, standing| nodes[node] == standing;
         let serving: Vec<NodeId> =
             nodes.keys().copied().filter(|node| is(node, Standing::Serving)).collect();
         prop_assert_eq!(before.len(), after.len());
-        for (old, new) in before.iter().zip(&after) {
+        for ((old, new), wanted) in before.iter().zip(&after).zip(&wanted) {
             let distinct: BTreeSet<NodeId> = new.iter().copied().collect();
             prop_assert_eq!(distinct.len(), new.len());
             prop_assert!(new.iter().all(|node| nodes.contains_key(node)));
-            prop_assert!(new.len() <= REPLICAS);
+            prop_assert!(new.len() <= *wanted);
             let is_taker_left = serving.iter().any(|node| !new.contains(node));
-            prop_assert!(new.len() == REPLICAS.min(nodes.len()) || !is_taker_left);
+            prop_assert!(new.len() == nodes.len().min(*wanted) || !is_taker_left);
             let is_drained = !new.iter().any(|node| is(node, Standing::Draining));
             prop_assert!(is_drained || !is_taker_left);
             let can_lead = new.iter().any(|node| is(node, Standing::Serving));
@@ -152,7 +158,7 @@ proptest! {
                     nodes.get(node).is_some_and(|standing| *standing != Standing::Draining)
                 }).collect();
                 let left = kept.iter().filter(|node| new.contains(node)).count();
-                prop_assert_eq!(left, kept.len().min(REPLICAS), "who may stay stays");
+                prop_assert_eq!(left, kept.len().min(*wanted), "who may stay stays");
                 if is_drained && old.first().is_some_and(|first| serving.contains(first))
                     && new.contains(&old[0]) {
                     prop_assert_eq!(old[0], new[0], "who leads goes on");

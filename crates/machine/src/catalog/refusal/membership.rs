@@ -40,8 +40,8 @@ pub enum MembershipProblem {
     NoGroup {
         group: GroupId,
     },
-    /// None, more than `limits::REPLICAS` but not `limits::REPLICAS_MAX`, one twice, one that is no node; or of the catalog, where
-    /// all nodes vote, not all.
+    /// None, more than the group is to have, one twice, one that is no node; or of the catalog, where all nodes vote,
+    /// not all.
     InvalidVoters {
         group: GroupId,
     },
@@ -80,8 +80,8 @@ impl fmt::Display for MembershipProblem {
             }
             Self::InvalidVoters { group: GroupId(group) } => write!(
                 f,
-                "the voters of group {group} must be from 1 to {REPLICAS}, or {REPLICAS_MAX}, different \
-                 nodes"
+                "the voters of group {group} must be different nodes, from 1 to {REPLICAS}, or to {REPLICAS_MAX} \
+                 if `millrace cluster replicas` says so"
             ),
         }
     }
