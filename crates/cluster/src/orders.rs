@@ -33,8 +33,8 @@ pub enum Order {
     Replace { node: NodeId, by: NodeId },
     /// Groups go where they should be.
     Rebalance,
-    /// So many nodes keep each group.
-    Replicas { count: usize },
+    /// So many nodes keep each group, or so many groups of each node if it says how many; the others keep three then.
+    Replicas { count: usize, groups: Option<u32> },
     /// A node gives its groups away for a while.
     Drain { node: NodeId },
     /// The cluster agrees on the newest version that the node which is asked reads. `force`: also where others may be
@@ -256,12 +256,20 @@ impl Task {
                 steps.push(Step::Change(CatalogCommand::AddNode { node, address, incarnation: 0 }));
             }
             Order::Rebalance => steps.push(Step::Place { draining: None, goal: Goal::Balance }),
-            Order::Replicas { count } => {
-                may_keep(view, *count)?;
-                let changes =
-                    view.catalog.replica_changes(|node| view.standing(node, None), *count);
-                self.placed = changes.len();
-                steps.extend(changes.into_iter().map(Step::Change));
+            Order::Replicas { count, groups } => {
+                may_keep(view, *count, *groups)?;
+                let all = if *count == REPLICAS { 0 } else { view.catalog.groups_per_node() };
+                let per_node = groups.unwrap_or(all);
+                let command = CatalogCommand::SetWideGroups { per_node };
+                if view.catalog.agreed() >= command.since() {
+                    steps.push(Step::Change(command));
+                    steps.push(Step::Place { draining: None, goal: Goal::Balance });
+                } else {
+                    let changes =
+                        view.catalog.replica_changes(|node| view.standing(node, None), *count);
+                    self.placed = changes.len();
+                    steps.extend(changes.into_iter().map(Step::Change));
+                }
             }
             Order::Drain { node } => {
                 is_member(view, *node)?;
@@ -300,7 +308,11 @@ impl Task {
             Order::Rebalance => {
                 format!("{count} group(s) get other voters or leaders; see millrace cluster status")
             }
-            Order::Replicas { count: replicas } => format!(
+            Order::Replicas { count: replicas, groups: Some(groups) } => format!(
+                "{groups} group(s) of each node get {replicas} replicas, the others {REPLICAS}. {count} group(s) change, \
+                 each as soon as a new replica has caught up; see millrace cluster status"
+            ),
+            Order::Replicas { count: replicas, groups: None } => format!(
                 "{count} group(s) get {replicas} replicas, each as soon as a new one has caught up; see \
                  millrace cluster status"
             ),
@@ -413,9 +425,30 @@ fn may_replace(view: &View<'_>, node: NodeId, by: NodeId) -> Result<(), String> 
     Ok(())
 }
 
-fn may_keep(view: &View<'_>, replicas: usize) -> Result<(), String> {
+fn may_keep(view: &View<'_>, replicas: usize, groups: Option<u32>) -> Result<(), String> {
     if ![REPLICAS, REPLICAS_MAX].contains(&replicas) {
         return Err(format!("{replicas} replicas: give {REPLICAS} or {REPLICAS_MAX}"));
+    }
+    if let Some(groups) = groups {
+        let (most, agreed) = (view.catalog.groups_per_node(), view.catalog.agreed());
+        let since = CatalogCommand::SetWideGroups { per_node: groups }.since();
+        if replicas != REPLICAS_MAX {
+            return Err(format!(
+                "--groups says how many groups of each node get {REPLICAS_MAX} replicas: give \
+                 `millrace cluster replicas {REPLICAS_MAX} --groups {groups}`, or leave it out"
+            ));
+        }
+        if !(1..=most).contains(&groups) {
+            return Err(format!(
+                "{groups} groups: each node has {most}, give a number from 1 to {most}"
+            ));
+        }
+        if agreed < since {
+            return Err(format!(
+                "the cluster is at version {agreed}, and all groups have as many replicas before version {since}: \
+                 upgrade all nodes first, or leave --groups out"
+            ));
+        }
     }
     let nodes = view.catalog.nodes().count();
     if nodes < replicas {

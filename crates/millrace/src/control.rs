@@ -48,7 +48,7 @@ pub(crate) enum Request {
     Remove { node: u64 },
     Replace { node: u64, by: u64 },
     Rebalance,
-    Replicas { count: usize },
+    Replicas { count: usize, groups: Option<u32> },
     Drain { node: u64 },
     Raise { force: bool },
 }

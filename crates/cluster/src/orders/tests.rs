@@ -237,6 +237,55 @@ fn a_version_is_raised_once_all_read_it_or_by_force_where_no_old_node_leads_the_
 }
 
 #[test]
+fn five_replicas_are_for_all_groups_or_for_some_of_each_node() {
+    let mut stand = Stand::of(5);
+    let order = |count, groups| Order::Replicas { count, groups };
+    let voters = |stand: &Stand| -> Vec<usize> {
+        (1..=5).map(|group| stand.catalog.voters(GroupId(group)).len()).collect()
+    };
+    // Before the version that knows wide groups all are the same.
+    let why = stand.refused(order(5, Some(1)));
+    assert!(why.contains("version 4") && why.contains("leave --groups out"), "{why}");
+    let mut all = Task::new(order(5, None));
+    let changes = stand.change(&mut all);
+    let is_move = |command: &CatalogCommand| matches!(command, CatalogCommand::SetVoters { .. });
+    assert!(changes.iter().all(is_move), "{changes:?}");
+    assert!(is_done(&stand.next(&mut all), "5 group(s) get 5 replicas"));
+    assert_eq!(voters(&stand), [5; 5]);
+
+    stand.apply(&CatalogCommand::RaiseVersion { to: Version(6) });
+    for (count, per_node, most) in [(3, 0, 3), (5, 1, 5)] {
+        let mut task = Task::new(order(count, None));
+        let set = CatalogCommand::SetWideGroups { per_node };
+        assert_eq!(stand.change(&mut task), [set]);
+        assert_eq!(stand.change(&mut task).len(), 5);
+        assert!(is_done(&stand.next(&mut task), &format!("5 group(s) get {count} replicas")));
+        assert_eq!(voters(&stand), [most; 5]);
+    }
+    assert!(stand.refused(order(5, Some(2))).contains("from 1 to 1"));
+    assert!(stand.refused(order(5, Some(0))).contains("from 1 to 1"));
+    assert!(stand.refused(order(3, Some(1))).contains("replicas 5 --groups 1"));
+    stand.apply(&CatalogCommand::RemoveNode { node: FOUR });
+    assert!(stand.refused(order(5, Some(1))).contains("there are 4 nodes"));
+}
+
+#[test]
+fn some_groups_of_each_node_get_five_replicas() {
+    let mut stand = Stand::of(5);
+    let nodes: Vec<NodeInfo> = stand.catalog.nodes().cloned().collect();
+    stand.catalog = Catalog::genesis(&nodes, 2);
+    stand.apply(&CatalogCommand::RaiseVersion { to: Version(6) });
+    let mut task = Task::new(Order::Replicas { count: 5, groups: Some(1) });
+    assert_eq!(stand.change(&mut task), [CatalogCommand::SetWideGroups { per_node: 1 }]);
+    assert_eq!(stand.change(&mut task).len(), 5);
+    let words = "1 group(s) of each node get 5 replicas, the others 3. 5 group(s) change";
+    assert!(is_done(&stand.next(&mut task), words));
+    let wide = (1..=10).filter(|group| stand.catalog.voters(GroupId(*group)).len() == 5);
+    assert_eq!(wide.collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
+    assert!(stand.catalog.voters(GroupId(6)).len() == 3);
+}
+
+#[test]
 fn a_refusal_of_the_catalog_is_said_in_words() {
     let problem = MembershipProblem::LastNode { node: ONE };
     let why = refusal(&CatalogReply::Refused(Refusal::Membership(problem))).unwrap();

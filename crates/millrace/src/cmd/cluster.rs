@@ -77,10 +77,13 @@ enum Command {
     },
     /// Spread groups and leaders evenly over the nodes that are up
     Rebalance,
-    /// Set the number of replicas of every queue: 3 (survives the loss of one node) or 5 (of two)
+    /// Set the number of replicas of queues: 3 (survives the loss of one node) or 5 (of two)
     Replicas {
         /// Number of replicas: 3 or 5
         count: usize,
+        /// Give 5 replicas to only so many groups of each node, and 3 to the others
+        #[arg(long, value_name = "COUNT")]
+        groups: Option<u32>,
     },
     /// Raise the cluster's version now. The cluster raises it by itself when all nodes are upgraded and up
     Raise {
@@ -113,7 +116,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
         Command::Remove { node } => Request::Remove { node },
         Command::Replace { node, by } => Request::Replace { node, by },
         Command::Rebalance => Request::Rebalance,
-        Command::Replicas { count } => Request::Replicas { count },
+        Command::Replicas { count, groups } => Request::Replicas { count, groups },
         Command::Drain { node } => Request::Drain { node },
         Command::Raise { force } => Request::Raise { force },
     };

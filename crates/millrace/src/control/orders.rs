@@ -33,7 +33,7 @@ pub(super) async fn carry_out(
         Request::Remove { node } => Order::Remove { node: NodeId(node) },
         Request::Replace { node, by } => Order::Replace { node: NodeId(node), by: NodeId(by) },
         Request::Rebalance => Order::Rebalance,
-        Request::Replicas { count } => Order::Replicas { count },
+        Request::Replicas { count, groups } => Order::Replicas { count, groups },
         Request::Drain { node } => Order::Drain { node: NodeId(node) },
         Request::Raise { force } => Order::Raise { force },
     };

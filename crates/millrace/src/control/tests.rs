@@ -124,8 +124,10 @@ fn orders_that_cannot_be_carried_out_say_why() {
     assert!(refused(Request::Remove { node: 9 }).contains("the members are 1"));
     assert!(refused(Request::Replace { node: 1, by: 2 }).contains("ask another node"));
     assert!(refused(Request::Replace { node: 1, by: 1 }).contains("take another number"));
-    assert!(refused(Request::Replicas { count: 4 }).contains("give 3 or 5"));
-    assert!(refused(Request::Replicas { count: 5 }).contains("there are 1 nodes"));
+    let replicas = |count, groups| refused(Request::Replicas { count, groups });
+    assert!(replicas(4, None).contains("give 3 or 5"));
+    assert!(replicas(5, None).contains("there are 1 nodes"));
+    assert!(replicas(5, Some(3)).contains("from 1 to 2"));
     assert!(refused(Request::Drain { node: 9 }).contains("is not a member"));
     let why = refused(Request::Add { node: 2, address: "a:1".to_owned() });
     assert!(why.contains("has no peer port"), "{why}");
