@@ -5,7 +5,7 @@ use std::fmt;
 
 use cluster::ClusterHandle;
 use cluster::shard::GroupReport;
-use machine::Catalog;
+use machine::{Catalog, GroupId};
 use serde::{Deserialize, Serialize};
 
 /// What `millrace cluster status --json` prints.
@@ -19,6 +19,9 @@ pub(crate) struct Status {
     #[serde(default)]
     pub(crate) version: u16,
     pub(crate) nodes: Vec<Node>,
+    /// How many groups of queues are to have so many voters, where there are as many nodes.
+    #[serde(default)]
+    pub(crate) replicas: BTreeMap<usize, usize>,
     /// Of which the node has a replica.
     pub(crate) groups: Vec<Group>,
     /// Groups of which it has none.
@@ -110,11 +113,20 @@ impl Status {
             cluster: format!("{:032x}", identity.cluster),
             version: catalog.agreed().0,
             nodes,
+            replicas: replicas(&catalog),
             groups,
             elsewhere,
             queues: queues(&catalog),
         })
     }
+}
+
+fn replicas(catalog: &Catalog) -> BTreeMap<usize, usize> {
+    let mut groups = BTreeMap::new();
+    for group in 1..=catalog.group_count() {
+        *groups.entry(catalog.replicas(GroupId(group))).or_default() += 1;
+    }
+    groups
 }
 
 fn queues(catalog: &Catalog) -> Vec<Queue> {
@@ -160,7 +172,7 @@ impl Elsewhere {
 
 impl fmt::Display for Status {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { node, cluster, version, nodes, groups, elsewhere, queues } = self;
+        let Self { node, cluster, version, nodes, replicas, groups, elsewhere, queues } = self;
         writeln!(
             out,
             "Cluster {cluster} at version {version}, as node {node} sees it: {} queue(s)\n",
@@ -175,6 +187,9 @@ impl fmt::Display for Status {
                 writeln!(out, "      {trouble}")?;
             }
         }
+        let class = |(count, groups): (&usize, &usize)| format!("{count} for {groups} group(s)");
+        let classes: Vec<String> = replicas.iter().map(class).collect();
+        writeln!(out, "\nReplicas wanted: {}", classes.join(", "))?;
         let heads = ["Group", "Leader", "Term", "Committed", "Applied", "Voters"];
         writeln!(out)?;
         for head in heads {

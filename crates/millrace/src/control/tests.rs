@@ -1,5 +1,6 @@
 //! A node alone, asked through its socket.
 
+use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
@@ -87,6 +88,8 @@ fn a_node_says_how_it_stands() {
     assert!(status.groups.iter().all(|group| group.leader == Some(1) && group.voters == [1]));
     let table = status.to_string();
     assert!(table.contains("catalog") && table.contains("nobody"), "{table}");
+    assert_eq!(status.replicas, BTreeMap::from([(3, 2)]));
+    assert!(table.contains("Replicas wanted: 3 for 2 group(s)\n"), "{table}");
     node.stop();
 }
 
