@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use machine::{
     Catalog, CatalogCommand, CatalogEffect, CatalogReply, ExchangeKind, Goal, GroupId,
-    MembershipProblem, NodeId, NodeInfo, Refusal, Standing, Version,
+    MembershipProblem, NodeId, NodeInfo, Refusal, Standing, Value, Version,
 };
 use proptest::prelude::*;
 use world::World;
@@ -350,6 +350,57 @@ fn five_replicas_of_all_groups_outlive_the_change_of_the_version() {
         world.apply(add(number));
     }
     assert_eq!(wide_groups(&world.catalog).len(), 12, "also after one node alone, and new ones");
+}
+
+#[test]
+fn a_queue_that_asks_for_five_members_lies_in_a_group_that_has_them() {
+    let asking = |world: &mut World, name: &str, members| {
+        let declare = world.declare(name);
+        let declare =
+            world.with_argument(declare, "x-queue-type", Value::LongStr(b"quorum".to_vec()));
+        let declare =
+            world.with_argument(declare, "x-quorum-initial-group-size", Value::I32(members));
+        let reply = world.apply(declare);
+        let CatalogReply::QueueDeclared { group, created: true, .. } = reply else {
+            panic!("{reply:?}")
+        };
+        group.0
+    };
+    let mut world = agreed_cluster(5, 2);
+    assert_eq!(asking(&mut world, "early", 5), 1, "no group has five: as if it had not asked");
+    set_wide_groups(&mut world, 1);
+    let wide = wide_groups(&world.catalog);
+    for number in 0..20 {
+        let group = asking(&mut world, &format!("five-{number}"), 4 + number % 5);
+        assert!(wide.contains(&group), "group {group} has three voters");
+    }
+    let count = |world: &World, group| {
+        world.catalog.queues().filter(|queue| queue.group == GroupId(group)).count()
+    };
+    assert!(wide.iter().all(|group| (4..=5).contains(&count(&world, *group))), "spread evenly");
+    for number in 0..20 {
+        let group = asking(&mut world, &format!("three-{number}"), 1 + number % 3);
+        assert!(!wide.contains(&group), "three are enough, and these are emptier");
+    }
+    // With four nodes four are all that there can be.
+    world.apply(remove(5));
+    let group = asking(&mut world, "four", 100);
+    assert!(wide.contains(&group) && voters(&world.catalog, group).len() == 4);
+    world.apply(remove(4));
+    let group = asking(&mut world, "all", 100);
+    assert_eq!(voters(&world.catalog, group).len(), 3, "as many as there are nodes");
+}
+
+#[test]
+fn members_are_asked_for_in_vain_before_the_version_that_knows_wide_groups() {
+    let mut world = cluster(5, 2);
+    world.apply(set_voters(10, &[1, 2, 3, 4, 5]));
+    world.apply(CatalogCommand::RaiseVersion { to: Version(5) });
+    let declare = world.declare("q");
+    let declare = world.with_argument(declare, "x-queue-type", Value::LongStr(b"quorum".to_vec()));
+    let declare = world.with_argument(declare, "x-quorum-initial-group-size", Value::I32(5));
+    let reply = world.apply(declare);
+    assert!(matches!(reply, CatalogReply::QueueDeclared { group: GroupId(1), .. }), "{reply:?}");
 }
 
 #[test]

@@ -92,6 +92,12 @@ impl Queue {
     }
 }
 
+/// How many members the arguments of a queue ask for.
+fn members_asked(arguments: &Arguments) -> Option<usize> {
+    let value = arguments.find(arguments::GROUP_SIZE)?;
+    usize::try_from(value.integer()?).ok()
+}
+
 impl Catalog {
     pub(super) fn check_declare_queue(&self, command: &CatalogCommand) -> Result<(), Refusal> {
         let CatalogCommand::DeclareQueue {

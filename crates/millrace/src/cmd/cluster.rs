@@ -81,7 +81,8 @@ enum Command {
     Replicas {
         /// Number of replicas: 3 or 5
         count: usize,
-        /// Give 5 replicas to only so many groups of each node, and 3 to the others
+        /// Give 5 replicas to only so many groups of each node, and 3 to the others. A queue that is declared with
+        /// x-quorum-initial-group-size 5 goes into a group that has 5
         #[arg(long, value_name = "COUNT")]
         groups: Option<u32>,
     },

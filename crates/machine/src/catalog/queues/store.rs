@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use super::super::nodes::WIDE_SINCE;
 use super::super::refusal::Refusal;
 use super::super::routing::{Dest, Target};
 use super::super::{Catalog, CatalogCommand, CatalogEffect, CatalogReply, Destination};
-use super::Queue;
+use super::{Queue, members_asked};
 use crate::ids::{GroupId, NodeId, QueueId, SessionOwner};
-use crate::limits::DEPARTED_QUEUES_MAX;
+use crate::limits::{DEPARTED_QUEUES_MAX, REPLICAS_MAX};
 use crate::value::Arguments;
 
 /// A queue that is to be made. What it needs in addition the catalog has: a number and a place.
@@ -70,7 +71,7 @@ impl Catalog {
         self.next_queue += 1;
         let group = match node {
             Some(node) => GroupId::local(node),
-            None => self.emptiest_group(),
+            None => self.emptiest_group(self.members_of(&arguments)),
         };
         let target = Target::plain(id, group);
         let queue = Queue {
@@ -91,16 +92,25 @@ impl Catalog {
         target
     }
 
-    /// The group with the fewest queues; of several the one whose leader-to-be leads the fewest, so
-    /// that a few queues use all nodes; then the first.
-    fn emptiest_group(&self) -> GroupId {
+    /// How many voters a new queue of these arguments is to have at least, as far as there can be so many.
+    fn members_of(&self, arguments: &Arguments) -> usize {
+        // Older programs do not look at it: all replicas must choose the same group.
+        let asked = members_asked(arguments).filter(|_| self.agreed >= WIDE_SINCE);
+        asked.unwrap_or(0).min(REPLICAS_MAX).min(self.membership.nodes.len())
+    }
+
+    /// The group with the fewest queues, of those that have `members` voters if there is one; of several the one
+    /// whose leader-to-be leads the fewest, so that a few queues use all nodes; then the first.
+    fn emptiest_group(&self, members: usize) -> GroupId {
         let counts = || (1..).map(GroupId).zip(self.group_queues.iter().copied());
         let mut led: BTreeMap<Option<NodeId>, u64> = BTreeMap::new();
         for (group, count) in counts() {
             *led.entry(self.preferred_leader(group)).or_default() += u64::from(count);
         }
-        let emptiest = counts()
-            .min_by_key(|(group, count)| (*count, led.get(&self.preferred_leader(*group)), *group));
+        let emptiest = counts().min_by_key(|(group, count)| {
+            let is_short = self.voters(*group).len() < members;
+            (is_short, *count, led.get(&self.preferred_leader(*group)), *group)
+        });
         emptiest.map_or(GroupId(1), |(group, _)| group)
     }
 
