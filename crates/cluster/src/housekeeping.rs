@@ -67,6 +67,8 @@ pub enum Effect<D: Disk> {
     Checkpointed {
         messages: u64,
     },
+    /// A checkpoint was refused because it is larger than it may be.
+    TooLarge,
     /// A snapshot is the group's checkpoint now.
     Installed {
         group: GroupId,
@@ -233,8 +235,8 @@ impl<D: Disk> Housekeeping<D> {
         Ok(())
     }
 
-    /// A full disk leaves everything as it was: the alarm holds publishers back, and it is tried again
-    /// before long. Any other failure ends the process.
+    /// A full disk leaves everything as it was, and so does a checkpoint that is larger than it may be: the
+    /// alarm holds publishers back, and it is tried again before long. Any other failure ends the process.
     fn tolerate<T>(
         &mut self,
         now_ms: u64,
@@ -244,7 +246,12 @@ impl<D: Disk> Housekeeping<D> {
         match done {
             Ok(done) => Ok(Some(done)),
             Err(error) if error.is_full() => {
-                self.refuse(now_ms, &error.to_string(), effects);
+                self.refuse(now_ms, &no_room(&error.to_string()), effects);
+                Ok(None)
+            }
+            Err(error @ Error::CheckpointTooLarge { .. }) => {
+                effects.push(Effect::TooLarge);
+                self.refuse(now_ms, &too_large(&error), effects);
                 Ok(None)
             }
             Err(error) => Err(error),
@@ -260,20 +267,16 @@ impl<D: Disk> Housekeeping<D> {
         }
         let group = job.group.0;
         let why = format!("the messages of group {group} would take {growth} bytes more");
-        self.refuse(now_ms, &why, effects);
+        self.refuse(now_ms, &no_room(&why), effects);
         false
     }
 
-    /// Publishers wait and nothing is written until there is room.
+    /// Publishers wait and nothing is written until it is worth another try.
     fn refuse(&mut self, now_ms: u64, why: &str, effects: &mut Vec<Effect<D>>) {
         let free_bytes = self.free_bytes();
         effects.push(Effect::Short(true));
         if self.room.refuse(now_ms, free_bytes) {
-            tracing::warn!(
-                free_bytes,
-                "not enough disk space to move messages from the log to segments: {why}. Publishers are blocked, consumers \
-                 go on. Consume messages, or free space on the disk of the data directory"
-            );
+            tracing::warn!(free_bytes, "{why}");
         }
     }
 
@@ -329,6 +332,7 @@ impl<D: Disk> Housekeeping<D> {
 
     fn write_checkpoint(&mut self, job: Job, effects: &mut Vec<Effect<D>>) -> Result<(), Error> {
         let Job { group, index, term, state, messages, live } = job;
+        self.keeper.check_size(group.0, state.len() as u64)?;
         let before = self.metas.get(&group).cloned().unwrap_or_default();
         // Segments in which nothing lives go, neighbours that are mostly dead become one. What the
         // checkpoint does not name any more is removed once it is installed.
@@ -337,7 +341,12 @@ impl<D: Disk> Housekeeping<D> {
         let mut metas = self.keeper.compact(group.0, before, &live)?;
         metas.extend(self.copy(group, &messages)?);
         let segments = metas.clone();
-        self.keeper.install(Checkpoint { group: group.0, index, term, state, segments })?;
+        let checkpoint = Checkpoint { group: group.0, index, term, state, segments };
+        let installed = self.keeper.install(checkpoint);
+        if matches!(installed, Err(Error::CheckpointTooLarge { .. })) {
+            self.keeper.remove_unnamed(group.0)?;
+        }
+        installed?;
         // Nothing below can fail for want of room: the checkpoint counts from here on.
         let stored = Stored::of(&metas);
         let told = Input::Checkpointed { group, index, stored };
@@ -363,6 +372,20 @@ impl<D: Disk> Housekeeping<D> {
         }
         copied
     }
+}
+
+fn no_room(why: &str) -> String {
+    format!(
+        "not enough disk space to move messages from the log to segments: {why}. Publishers are blocked, consumers \
+         go on. Consume messages, or free space on the disk of the data directory"
+    )
+}
+
+fn too_large(error: &Error) -> String {
+    format!(
+        "the state of a group is too large: {error}. The log keeps what the checkpoint was to replace. Publishers \
+         are blocked, consumers go on. Consume or purge messages, or delete queues"
+    )
 }
 
 /// What snapshots that come in ask for.

@@ -37,9 +37,6 @@ pub const WINDOW_BYTES: u64 = 4 << 20;
 /// A segment of a snapshot that is larger is followed by another.
 const SEGMENT_BYTES: u64 = 256 << 20;
 
-/// Largest state of a group that is taken: any that the sender could write and read.
-const STATE_BYTES_MAX: u64 = wal::limits::CHECKPOINT_BYTES_MAX;
-
 /// Largest message that is taken.
 const MESSAGE_BYTES_MAX: u32 = 64 << 20;
 

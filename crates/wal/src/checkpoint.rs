@@ -46,6 +46,14 @@ pub(crate) struct Stored {
 }
 
 impl Stored {
+    /// Size of the file.
+    pub(crate) fn bytes(&self) -> u64 {
+        let Checkpoint { segments, state, .. } = &self.checkpoint;
+        let fields = |segment: &SegmentMeta| 4 + Extent::FIELDS * segment.extents.len();
+        let fields = 3 + self.removed.len() + segments.iter().map(fields).sum::<usize>();
+        (HEADER_BYTES + 8 * fields + state.len()) as u64
+    }
+
     pub(crate) fn encode(&self, identity: &Identity) -> Vec<u8> {
         let mut out = vec![0; HEADER_BYTES];
         put(&mut out, self.next_segment);
@@ -62,6 +70,7 @@ impl Stored {
             }
         }
         out.extend_from_slice(&self.checkpoint.state);
+        assert_eq!(out.len() as u64, self.bytes(), "a checkpoint has the size that was checked");
         let body_bytes = (out.len() - HEADER_BYTES) as u64;
         let body_checksum = crc32c::crc32c(&out[HEADER_BYTES..]);
         let state_bytes = self.checkpoint.state.len() as u64;

@@ -13,12 +13,19 @@ pub struct Config {
     pub file_bytes: u64,
     /// Space held back for compaction when the disk is full; 0: none.
     pub ballast_bytes: u64,
+    /// Largest checkpoint that is written, at most `limits::CHECKPOINT_BYTES_MAX`. A start reads larger ones.
+    pub checkpoint_bytes_max: u64,
 }
 
 impl Config {
     /// The defaults for `identity`.
     pub fn new(identity: Identity) -> Self {
-        Self { identity, file_bytes: limits::FILE_BYTES, ballast_bytes: limits::BALLAST_BYTES }
+        Self {
+            identity,
+            file_bytes: limits::FILE_BYTES,
+            ballast_bytes: limits::BALLAST_BYTES,
+            checkpoint_bytes_max: limits::CHECKPOINT_BYTES_MAX,
+        }
     }
 
     /// Size of a log file that somebody waits for.

@@ -43,6 +43,16 @@ pub enum Error {
         /// What a file holds.
         bytes_max: u64,
     },
+    /// A group's checkpoint is larger than it may be. Nothing was written, and the log keeps what the
+    /// checkpoint was to replace.
+    CheckpointTooLarge {
+        /// Whose checkpoint it is.
+        group: u32,
+        /// Size of its file.
+        bytes: u64,
+        /// What the file may have.
+        bytes_max: u64,
+    },
 }
 
 impl Error {
@@ -57,7 +67,8 @@ impl Error {
             Error::Refused { .. }
             | Error::Damaged { .. }
             | Error::Gone
-            | Error::TooLarge { .. } => false,
+            | Error::TooLarge { .. }
+            | Error::CheckpointTooLarge { .. } => false,
         }
     }
 
@@ -84,6 +95,10 @@ impl fmt::Display for Error {
             Error::TooLarge { bytes, bytes_max } => {
                 write!(f, "a batch of {bytes} bytes does not fit a log file ({bytes_max} bytes)")
             }
+            Error::CheckpointTooLarge { group, bytes, bytes_max } => write!(
+                f,
+                "the checkpoint of group {group} would have {bytes} bytes, and may have {bytes_max}"
+            ),
         }
     }
 }

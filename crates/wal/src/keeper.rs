@@ -14,7 +14,6 @@ use crate::disk::{Disk, DiskFile};
 use crate::error::{Context, Error};
 use crate::groups::GroupFiles;
 use crate::layout::{checkpoint_path, checkpoint_temporary, group_dir, segment_path};
-use crate::limits::CHECKPOINT_BYTES_MAX;
 use crate::preparer::Preparer;
 use crate::segments::{self, SegmentMeta};
 use crate::shared::{Floor, GROUPS_DIR, Shared, sync_dir};
@@ -111,7 +110,7 @@ impl<D: Disk> Keeper<D> {
     /// this group are removed, after that. Log files below it become free with the next commit.
     ///
     /// When the disk is full the ballast is given up for it; if that does not suffice, nothing
-    /// is done.
+    /// is done. Nor is anything done if the checkpoint is larger than it may be.
     pub fn install(&mut self, checkpoint: Checkpoint) -> Result<(), Error> {
         let (group, index, term) = (checkpoint.group, checkpoint.index, checkpoint.term);
         self.make_group_dir(group)?;
@@ -123,6 +122,7 @@ impl<D: Disk> Keeper<D> {
         let removed: Vec<u64> = files.on_disk.difference(&listed).copied().collect();
         let next_segment = files.next_segment;
         let stored = Stored { checkpoint, next_segment, removed };
+        self.check_size(group, stored.bytes())?;
         self.with_ballast(|keeper| keeper.write_checkpoint(group, &stored))?;
         let removed = stored.removed.clone();
         let files = self.groups.get_mut(&group).expect("its directory was just made");
@@ -137,11 +137,35 @@ impl<D: Disk> Keeper<D> {
         }
     }
 
+    /// Refuses a checkpoint of `group` that has `bytes`, or more with what comes on top, if it is larger than a
+    /// checkpoint may be.
+    pub fn check_size(&self, group: u32, bytes: u64) -> Result<(), Error> {
+        let bytes_max = self.checkpoint_bytes_max();
+        match bytes <= bytes_max {
+            true => Ok(()),
+            false => Err(Error::CheckpointTooLarge { group, bytes, bytes_max }),
+        }
+    }
+
+    /// Largest checkpoint that is written.
+    pub fn checkpoint_bytes_max(&self) -> u64 {
+        self.shared.config.checkpoint_bytes_max
+    }
+
+    /// Removes the segments of a group that its newest checkpoint does not name. They were written for one
+    /// that was refused, and each attempt would leave more of them.
+    pub fn remove_unnamed(&mut self, group: u32) -> Result<(), Error> {
+        let Some(files) = self.groups.get(&group) else { return Ok(()) };
+        let named = files.stored.iter().flat_map(|stored| &stored.checkpoint.segments);
+        let named: BTreeSet<u64> = named.map(|meta| meta.number).collect();
+        let unnamed: Vec<u64> = files.on_disk.difference(&named).copied().collect();
+        self.remove_segments(group, &unnamed)
+    }
+
     fn write_checkpoint(&self, group: u32, stored: &Stored) -> Result<(), Error> {
         let disk = &self.shared.disk;
         let temporary = checkpoint_temporary(group);
         let bytes = stored.encode(&self.shared.config.identity);
-        assert!(bytes.len() as u64 <= CHECKPOINT_BYTES_MAX, "what is written can be read again");
         // The names of the segments first: the checkpoint must not know what a cut takes away.
         sync_dir(disk, &group_dir(group))?;
         let file = disk.create(&temporary).at("create", &temporary)?;

@@ -54,8 +54,8 @@ pub const SEGMENT_BUFFER_BYTES: usize = 1 << 20;
 /// Bytes of a segment that may wait for a sync, so that a commit never waits behind more.
 pub const SEGMENT_SYNC_BYTES: u64 = 4 << 20;
 
-/// Largest checkpoint file that is written and read: far beyond what a group holds in memory, so that
-/// memory, which the alarm watches, is the bound, and no start meets a wall that the write did not.
+/// Largest checkpoint file that is read, and by default the largest that is written: far beyond what a
+/// group holds in memory, so that memory, which the alarm watches, is the bound.
 pub const CHECKPOINT_BYTES_MAX: u64 = 1 << 40;
 
 /// A merge is not planned when its result would be larger.

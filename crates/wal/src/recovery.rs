@@ -15,7 +15,9 @@ use crate::groups::GroupFiles;
 use crate::identity::{IDENTITY_FILE, Identity};
 use crate::keeper::Keeper;
 use crate::layout::{self, Layout, group_dir, suspect_path};
-use crate::limits::{DATA_START, FILE_BYTES_MAX, FILE_BYTES_MIN, SECTOR_BYTES};
+use crate::limits::{
+    CHECKPOINT_BYTES_MAX, DATA_START, FILE_BYTES_MAX, FILE_BYTES_MIN, SECTOR_BYTES,
+};
 use crate::record::{BATCH_HEADER_BYTES, BATCH_MAGIC, Forgot, Groups, Position, Seed};
 use crate::replay::{Damage, EntryAt, Replayed};
 use crate::scan::{Scan, scan};
@@ -67,6 +69,10 @@ pub(crate) fn open<D: Disk>(disk: D, config: Config) -> Result<(Parts<D>, Recove
     assert!(config.file_bytes >= FILE_BYTES_MIN, "a log file holds a header and some batches");
     assert!(config.file_bytes <= FILE_BYTES_MAX, "offsets in a log file fit 32 bits");
     assert!(config.file_bytes.is_multiple_of(SECTOR_BYTES), "a log file is made of sectors");
+    assert!(
+        config.checkpoint_bytes_max <= CHECKPOINT_BYTES_MAX,
+        "a checkpoint that is written can be read again"
+    );
     let lock = disk.lock().map_err(in_use)?;
     let mut layout = survey_known(&disk)?;
     if !layout.has_identity {

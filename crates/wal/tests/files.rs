@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use bytes::Bytes;
-use wal::{Checkpoint, CommitBatch, Config, Error, FileDisk, Identity, Item, Wal};
+use wal::{Checkpoint, CommitBatch, Config, Error, FileDisk, Identity, Item, Keeper, Wal};
 
 const IDENTITY: Identity = Identity { cluster: 77, node: 1, incarnation: 1 };
 
@@ -98,6 +98,98 @@ fn log_files_are_recycled_once_checkpoints_cover_them() {
     let checkpoint = group.checkpoint.as_ref().unwrap();
     let segment = wal.keeper().open_segment(1, &checkpoint.segments[0]).unwrap();
     assert_eq!(segment.read(9, 0, 100).unwrap(), [(400, Bytes::from_static(b"kept"))]);
+}
+
+/// Checkpoints have at most one MiB.
+const CHECKPOINT_BYTES_MAX: u64 = 1 << 20;
+
+fn bounded() -> Config {
+    Config { checkpoint_bytes_max: CHECKPOINT_BYTES_MAX, ..config() }
+}
+
+fn checkpoint(index: u64, state_bytes: u64) -> Checkpoint {
+    let state = vec![b's'; state_bytes as usize].into();
+    Checkpoint { group: 1, index, term: 1, state, segments: Vec::new() }
+}
+
+fn publish(wal: &mut Wal<FileDisk>, indexes: std::ops::RangeInclusive<u64>) {
+    for index in indexes {
+        let mut batch = CommitBatch::new();
+        batch.add(1, entry(index, &"y".repeat(2000)));
+        wal.commit(vec![batch]).unwrap();
+    }
+}
+
+/// Bytes of a checkpoint without segments that are not its state.
+fn around(keeper: &mut Keeper<FileDisk>) -> u64 {
+    match keeper.install(checkpoint(1, CHECKPOINT_BYTES_MAX)) {
+        Err(Error::CheckpointTooLarge { group: 1, bytes, bytes_max: CHECKPOINT_BYTES_MAX }) => {
+            bytes - CHECKPOINT_BYTES_MAX
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn what_a_checkpoint_may_not_hold_is_refused_before_the_log_is_let_go() {
+    let place = Place::new("too-large");
+    let (mut wal, _) = Wal::open(place.disk(), bounded()).unwrap();
+    let mut keeper = wal.keeper();
+    publish(&mut wal, 1..=100);
+    keeper.install(checkpoint(10, 1000)).unwrap();
+    publish(&mut wal, 101..=200);
+    let files = keeper.files();
+    let mut segment = keeper.segment(1).unwrap();
+    segment.add(9, 150, b"kept").unwrap();
+    let segments = vec![segment.finish().unwrap()];
+    let refused = Checkpoint { segments, ..checkpoint(150, CHECKPOINT_BYTES_MAX - 64) };
+    let error = keeper.install(refused).unwrap_err();
+    assert!(matches!(error, Error::CheckpointTooLarge { group: 1, .. }) && !error.is_full());
+    assert_eq!(keeper.checkpoint(1).unwrap().index, 10, "the checkpoint before it stays");
+    let segment_files = || {
+        let names = std::fs::read_dir(place.0.join("groups/1")).unwrap();
+        let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        names.filter(|name| name.starts_with("seg")).count()
+    };
+    assert_eq!(segment_files(), 1, "whoever wrote it may try again");
+    keeper.remove_unnamed(1).unwrap();
+    assert_eq!(segment_files(), 0, "no attempt leaves anything behind");
+    // The log goes on, and keeps all that it had.
+    publish(&mut wal, 201..=210);
+    assert_eq!(keeper.files()[..files.len() - 1], files[..files.len() - 1]);
+    drop((wal, keeper));
+    let (mut wal, recovered) = Wal::open(place.disk(), bounded()).unwrap();
+    let group = &recovered.groups[&1];
+    let indexes: Vec<u64> = group.entries.iter().map(|entry| entry.index).collect();
+    assert_eq!((&group.damage, indexes), (&None, (11..=210).collect()));
+    // One that is small enough again takes its place.
+    let mut keeper = wal.keeper();
+    keeper.install(checkpoint(200, 1000)).unwrap();
+    publish(&mut wal, 211..=211);
+    keeper.preparer().remove_spare().unwrap();
+    assert!(keeper.files().len() < files.len(), "{:?}", keeper.files());
+}
+
+#[test]
+fn a_checkpoint_at_its_bound_is_read_after_a_restart() {
+    let place = Place::new("at-bound");
+    let (mut wal, _) = Wal::open(place.disk(), bounded()).unwrap();
+    let mut keeper = wal.keeper();
+    publish(&mut wal, 1..=10);
+    let state_bytes = CHECKPOINT_BYTES_MAX - around(&mut keeper);
+    assert!(keeper.install(checkpoint(7, state_bytes + 1)).is_err(), "that is a byte too many");
+    keeper.install(checkpoint(7, state_bytes)).unwrap();
+    drop((wal, keeper));
+    let file = place.0.join("groups/1/checkpoint");
+    assert_eq!(std::fs::metadata(file).unwrap().len(), CHECKPOINT_BYTES_MAX);
+    // A start has no smaller bound than the write, even where the write's is smaller now.
+    for checkpoint_bytes_max in [CHECKPOINT_BYTES_MAX, 1000] {
+        let config = Config { checkpoint_bytes_max, ..config() };
+        let (_wal, recovered) = Wal::open(place.disk(), config).unwrap();
+        let group = &recovered.groups[&1];
+        assert_eq!((&group.damage, group.entries.len()), (&None, 3));
+        assert_eq!(group.checkpoint.as_ref(), Some(&checkpoint(7, state_bytes)));
+    }
 }
 
 #[test]

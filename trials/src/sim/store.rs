@@ -300,6 +300,7 @@ impl Store {
                 }
                 Effect::Closed { group, segment } => drop(self.segments.remove(&(group, segment))),
                 Effect::Checkpointed { .. } => self.checkpoints += 1,
+                Effect::TooLarge => {}
                 Effect::Installed { group, index } => {
                     flushed.push(Flushed::Installed { group, index });
                 }

@@ -23,15 +23,23 @@ fn job(index: u64) -> Task {
 /// Of a node whose log has more files than it should, all of one group.
 struct House {
     house: Housekeeping<SimDisk>,
+    disk: SimDisk,
     _wal: Wal<SimDisk>,
 }
 
 impl House {
     fn new() -> Self {
+        Self::bounded(wal::limits::CHECKPOINT_BYTES_MAX)
+    }
+
+    /// Checkpoints have at most so many bytes.
+    fn bounded(checkpoint_bytes_max: u64) -> Self {
         let mut config = Config::new(Identity { cluster: 1, node: 2, incarnation: 1 });
+        config.checkpoint_bytes_max = checkpoint_bytes_max;
+        let disk = SimDisk::new(2);
         config.file_bytes = 64 << 10;
         config.ballast_bytes = 0;
-        let (mut wal, _) = Wal::open(SimDisk::new(2), config).unwrap();
+        let (mut wal, _) = Wal::open(disk.clone(), config).unwrap();
         for index in 1..=3 * LOG_FILES_KEPT as u64 {
             let mut commit = CommitBatch::new();
             commit.add(GROUP.0, Item::Entry { index, term: 1, data: vec![0; 40 << 10].into() });
@@ -39,7 +47,7 @@ impl House {
         }
         let (keeper, reader) = (wal.keeper(), wal.reader());
         let house = Housekeeping::new(keeper, reader, BTreeMap::new(), &mut Vec::new()).unwrap();
-        Self { house, _wal: wal }
+        Self { house, disk, _wal: wal }
     }
 
     /// Whether a turn at this time asks the group for a checkpoint.
@@ -144,4 +152,35 @@ fn a_node_that_stops_waits_for_no_checkpoint() {
     assert!(!house.asks(0), "nothing is asked for");
     assert!(!is_made(&house.perform(0, job(1))), "nor is what was asked for before begun");
     assert!(house.house.newest(GROUP).is_none());
+}
+
+#[test]
+fn a_checkpoint_that_is_too_large_is_refused_and_the_node_goes_on_with_its_log() {
+    const BYTES_MAX: usize = 1 << 20;
+    let mut house = House::bounded(BYTES_MAX as u64);
+    assert!(is_made(&house.perform(0, job(1))));
+    let free = house.house.free_bytes();
+    // The second has room for its state, and not for what comes around it.
+    for (now_ms, bytes) in [(0, BYTES_MAX + 1), (10_000, BYTES_MAX - 40)] {
+        if bytes < BYTES_MAX {
+            // What was copied for it.
+            let mut segment = house.house.keeper.segment(GROUP.0).unwrap();
+            segment.add(1, 1, b"message").unwrap();
+            segment.finish().unwrap();
+        }
+        let (state, messages, live) = (vec![0; bytes].into(), Vec::new(), Vec::new());
+        let job = Job { group: GROUP, index: 5, term: 1, state, messages, live };
+        let effects = house.perform(now_ms, Task::Checkpoint(job));
+        assert!(!is_made(&effects));
+        let is_any = |is: fn(&Effect<SimDisk>) -> bool| effects.iter().any(is);
+        assert!(is_any(|it| matches!(it, Effect::TooLarge)), "it is counted");
+        assert!(is_any(|it| matches!(it, Effect::Short(true))), "publishers wait");
+        assert_eq!(house.house.newest(GROUP).unwrap().index, 1, "the log stays");
+        assert_eq!(house.house.free_bytes(), free, "nothing is left of the attempt");
+        let is_segment = |path: &String| path.contains("/seg-");
+        assert_eq!(house.disk.paths().into_iter().find(is_segment), None);
+    }
+    assert!(!house.asks(11_000), "not at once");
+    assert!(house.asks(20_000), "it is tried again");
+    assert!(is_made(&house.perform(20_000, job(5))), "the state has become smaller");
 }

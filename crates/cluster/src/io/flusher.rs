@@ -151,6 +151,7 @@ impl Flusher {
             Effect::Checkpointed { messages } => {
                 Counters::add(&node.counters.segment_messages, messages);
             }
+            Effect::TooLarge => Counters::add(&node.counters.checkpoints_refused, 1),
             Effect::Installed { .. } => {}
             Effect::Short(is_short) => node.set_short(Short::Segments, is_short),
         }

@@ -97,6 +97,8 @@ pub struct Counters {
     pub sync_micros: AtomicU64,
     /// Messages copied from the log to segments.
     pub segment_messages: AtomicU64,
+    /// Checkpoints that were refused because they are larger than a checkpoint may be.
+    pub checkpoints_refused: AtomicU64,
     /// Reads for deliveries whose bytes were not in memory.
     pub fetches: AtomicU64,
 }

@@ -9,7 +9,7 @@ use wal::{Disk, Error, Keeper};
 
 use super::chunk::{Transfer, u32_at, u64_at};
 use super::sender::live;
-use super::{MESSAGE_BYTES_MAX, MESSAGE_HEAD_BYTES, Refused, SEGMENT_BYTES, STATE_BYTES_MAX};
+use super::{MESSAGE_BYTES_MAX, MESSAGE_HEAD_BYTES, Refused, SEGMENT_BYTES};
 
 /// Why a transfer ends here.
 #[derive(Debug)]
@@ -97,7 +97,7 @@ impl<D: Disk> Receiver<D> {
         self.offset += bytes.len() as u64;
         self.checksum = crc32c::crc32c_append(self.checksum, bytes);
         self.pending.extend_from_slice(bytes);
-        if self.state.is_none() && !self.take_state()? {
+        if self.state.is_none() && !self.take_state(keeper)? {
             return Ok(());
         }
         while self.take_message(keeper)? {}
@@ -127,12 +127,12 @@ impl<D: Disk> Receiver<D> {
         })
     }
 
-    /// True once the state is there as a whole.
-    fn take_state(&mut self) -> Result<bool, Trouble> {
+    /// True once the state is there as a whole. One that could not be installed is refused before it comes.
+    fn take_state(&mut self, keeper: &Keeper<D>) -> Result<bool, Trouble> {
         let Some(length) = self.pending.get(..8).map(|bytes| u64_at(bytes, 0)) else {
             return Ok(false);
         };
-        if length > STATE_BYTES_MAX {
+        if length > keeper.checkpoint_bytes_max() {
             return Err(Refused("the state is too large").into());
         }
         let length = length as usize;

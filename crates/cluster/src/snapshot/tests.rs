@@ -18,7 +18,17 @@ const LEADER: NodeId = NodeId(1);
 type Everything = BTreeMap<(u64, u64), Bytes>;
 
 fn open(disk: &SimDisk, node: u64) -> (Wal<SimDisk>, Keeper<SimDisk>, Option<Checkpoint>) {
+    open_bounded(disk, node, wal::limits::CHECKPOINT_BYTES_MAX)
+}
+
+/// Checkpoints have at most so many bytes.
+fn open_bounded(
+    disk: &SimDisk,
+    node: u64,
+    checkpoint_bytes_max: u64,
+) -> (Wal<SimDisk>, Keeper<SimDisk>, Option<Checkpoint>) {
     let mut config = Config::new(Identity { cluster: 1, node, incarnation: 1 });
+    config.checkpoint_bytes_max = checkpoint_bytes_max;
     config.file_bytes = 64 << 10;
     config.ballast_bytes = 0;
     let (mut wal, mut recovered) = Wal::open(disk.clone(), config).unwrap();
@@ -310,6 +320,22 @@ fn what_the_follower_has_is_not_sent_again() {
         assert!(installed.segments.len() > 1, "its own and the new ones");
         drop(follower);
         assert_same(&leader, &leader.live(), &disk);
+    }
+}
+
+#[test]
+fn a_state_that_could_not_be_installed_is_refused_before_it_comes() {
+    let mut leader = Leader::new(1);
+    leader.publish(10, 100);
+    leader.checkpoint();
+    let bytes = leader.keeper.checkpoint(GROUP.0).unwrap().state.len() as u64;
+    for (checkpoint_bytes_max, done) in [(bytes - 1, false), (bytes + 10_000, true)] {
+        let disk = SimDisk::new(1);
+        let (wal, keeper, _) = open_bounded(&disk, 2, checkpoint_bytes_max);
+        let incoming = Incoming::default();
+        let mut follower = Follower { disk, keeper, incoming, _wal: wal };
+        let (outcomes, _) = follower.receive(&mut leader.sender(1), pass).unwrap();
+        assert_eq!(outcomes.done, Some(done));
     }
 }
 

@@ -120,7 +120,15 @@ impl Part {
 }
 
 fn store(counters: &Counters) -> Vec<Row> {
-    let Counters { syncs, log_bytes, entries, sync_micros, segment_messages, fetches } = counters;
+    let Counters {
+        syncs,
+        log_bytes,
+        entries,
+        sync_micros,
+        segment_messages,
+        checkpoints_refused,
+        fetches,
+    } = counters;
     let part = Part("");
     let of = |kind, key, name, meaning, counter| part.of(kind, key, name, meaning, counter);
     vec![
@@ -133,6 +141,12 @@ fn store(counters: &Counters) -> Vec<Row> {
             "segment_messages",
             "Messages copied from the log to segments",
             segment_messages,
+        ),
+        part.total(
+            "checkpoints_refused",
+            "checkpoints_refused",
+            "Checkpoints that were larger than a checkpoint may be",
+            checkpoints_refused,
         ),
         part.total(
             "fetches",
