@@ -15,6 +15,7 @@ mod neighbours;
 pub mod peers;
 mod preparing;
 mod reading;
+mod renewing;
 mod reports;
 mod rescue;
 mod secret;

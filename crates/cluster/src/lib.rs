@@ -27,6 +27,7 @@ mod raft_log;
 pub mod recovery;
 mod rejoining;
 mod remote;
+mod renewal;
 mod replica;
 mod request;
 pub mod rescue;

@@ -122,6 +122,10 @@ pub const SEGMENT_BYTES_REVIEWED: u64 = 1 << 20;
 /// Entries that one read for a replica that is behind looks for.
 pub const ENTRIES_READ: u64 = 256;
 
+/// Milliseconds after which a running node writes down a newer stamp and tells its peers: as young a copy of its
+/// directory cannot be told from the directory.
+pub const RENEWAL_MS: u64 = 10_000;
+
 /// Milliseconds that a new leader waits for nodes that can be reached to say what their sessions hold.
 pub const JOIN_WAIT_MS: u64 = 1000;
 

@@ -24,6 +24,7 @@ use machine::{
     Ranges, Value,
 };
 use session::{PATIENCE, Session, run};
+use wal::{Boot, FileDisk, Member};
 
 /// Three nodes, some of which run.
 struct Cluster {
@@ -396,6 +397,58 @@ fn a_directory_whose_count_of_starts_is_gone_is_refused_as_an_old_copy() {
     let why = run(async { tokio::time::timeout(PATIENCE, node.expelled()).await }).unwrap();
     assert!(why.contains("is an old copy"), "{why}");
     [1, 2].into_iter().for_each(|node| cluster.node(node).wait_ready());
+}
+
+#[test]
+fn a_copy_that_was_made_while_the_node_ran_is_refused_though_it_never_started_again() {
+    let mut cluster = Cluster::new("running-copy");
+    cluster.agree();
+    let (newest, copy) = (cluster.directory(3), cluster.root.join("copy"));
+    copy_directory(&newest, &copy);
+    let copied = Boot::last(&FileDisk::existing(&copy).unwrap()).unwrap();
+    // What the others have on their disks of it.
+    let kept = |node: usize| {
+        let members = Member::load(&FileDisk::existing(cluster.directory(node)).unwrap()).unwrap();
+        members.into_iter().find(|member| member.node == 3).unwrap()
+    };
+    let started = Instant::now();
+    while [1, 2].into_iter().any(|node| kept(node).stamp <= copied) {
+        assert!(started.elapsed() < PATIENCE, "it has told nothing");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert!([1, 2].into_iter().all(|node| kept(node).boot <= copied), "it is the same start");
+    // Who starts again meanwhile lets the running node in.
+    cluster.stop(1);
+    cluster.start(1);
+    cluster.node(1).wait_ready();
+    let is_up = |cluster: &Cluster| {
+        let peers = cluster.node(1).status().map_or(Vec::new(), |status| status.peers);
+        peers.iter().any(|peer| peer.node == NodeId(3) && peer.is_up)
+    };
+    let started = Instant::now();
+    while !is_up(&cluster) {
+        assert!(started.elapsed() < PATIENCE, "node 3 is not let in");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    // Nobody leads while all of them start.
+    (1..=3).for_each(|node| cluster.stop(node));
+    let real = cluster.root.join("real");
+    std::fs::rename(&newest, &real).unwrap();
+    std::fs::rename(&copy, &newest).unwrap();
+    (1..=3).for_each(|node| cluster.start(node));
+    let old = cluster.node(3).clone();
+    let why = run(async { tokio::time::timeout(PATIENCE, old.expelled()).await }).unwrap();
+    assert!(why.contains("is an old copy"), "{why}");
+    [1, 2].into_iter().for_each(|node| cluster.node(node).wait_ready());
+    let peers = cluster.node(1).status().unwrap().peers;
+    assert!(peers.iter().all(|peer| peer.is_up == (peer.node == NodeId(2))), "{peers:?}");
+    // The node's own directory is welcome.
+    cluster.stop(3);
+    std::fs::remove_dir_all(&newest).unwrap();
+    std::fs::rename(&real, &newest).unwrap();
+    cluster.start(3);
+    cluster.node(3).wait_ready();
+    cluster.agree();
 }
 
 fn copy_directory(from: &Path, to: &Path) {

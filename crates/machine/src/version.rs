@@ -14,7 +14,7 @@ use std::fmt;
 /// | 3 | nodes say whom they reach |
 /// | 4 | the first that a cluster's catalog stands for without saying so |
 /// | 5 | the catalog holds the version: `RaiseVersion`, and format 3 of its snapshot |
-/// | 6 | leaders say who votes in their groups; the catalog holds which groups are wide: `SetWideGroups`, and format 4 of its snapshot; a declaration gets the members that it asks for |
+/// | 6 | leaders say who votes in their groups; the catalog holds which groups are wide: `SetWideGroups`, and format 4 of its snapshot; a declaration gets the members that it asks for; nodes renew the stamps of their directories and say so |
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version(pub u16);
 

@@ -19,11 +19,12 @@ pub(crate) const FOUNDING_TEMPORARY: &str = "FOUNDING.new";
 
 const FOUNDING_TITLE: &str = "millrace founding 1";
 const BOOT_TITLE: &str = "millrace starts 1";
-/// 2 knows starts.
-const MEMBERS_TITLE: &str = "millrace members 2";
+/// 2 knows starts, 3 stamps. 3 is written only where a stamp is not that of a start: older programs read 2.
+const MEMBERS_TITLE: &str = "millrace members 3";
+const MEMBERS_TITLE_2: &str = "millrace members 2";
 const MEMBERS_TITLE_1: &str = "millrace members 1";
 
-/// How often the node has started with this directory.
+/// The stamp of this directory: a number that grows with every start, and while the node runs.
 #[derive(Debug)]
 pub struct Boot;
 
@@ -47,6 +48,17 @@ impl Boot {
         Ok(boot)
     }
 
+    /// Counts on while the node runs, and makes that durable. A full disk does not matter where `stamp` is as long
+    /// as the one before.
+    pub fn renew<D: Disk>(disk: &D, stamp: u64) -> Result<(), Error> {
+        let last = Self::last(disk)?;
+        assert!(stamp > last, "stamps grow: {stamp} after {last}");
+        match Self::is_as_long(last, stamp) {
+            true => Self::overwrite(disk, stamp),
+            false => write(disk, BOOT_FILE, BOOT_TEMPORARY, BOOT_TITLE, &format!("{stamp}\n")),
+        }
+    }
+
     fn is_as_long(last: u64, boot: u64) -> bool {
         last > 0 && last.to_string().len() == boot.to_string().len()
     }
@@ -59,7 +71,7 @@ impl Boot {
         file.sync_data().at("sync", BOOT_FILE).map(|_| ())
     }
 
-    /// The number of the last start; 0: there was none.
+    /// The newest stamp: that of the last start, or what was renewed since. 0: there was no start.
     pub fn last<D: Disk>(disk: &D) -> Result<u64, Error> {
         let Some(body) = read(disk, BOOT_FILE, BOOT_TITLE)? else { return Ok(0) };
         let number = body.trim_end().parse::<u64>().ok().filter(|boot| *boot < u64::MAX);
@@ -75,6 +87,8 @@ pub struct Member {
     pub incarnation: Option<u64>,
     /// The latest start of it that is known. 0: none.
     pub boot: u64,
+    /// The newest stamp of its directory that is known: at least that of the start.
+    pub stamp: u64,
     /// Where its peer port is: without spaces.
     pub address: String,
 }
@@ -82,25 +96,32 @@ pub struct Member {
 impl Member {
     /// The members that were last written; none if there never were any.
     pub fn load<D: Disk>(disk: &D) -> Result<Vec<Self>, Error> {
-        let body = match read(disk, MEMBERS_FILE, MEMBERS_TITLE) {
-            Err(Error::Refused { .. }) => read(disk, MEMBERS_FILE, MEMBERS_TITLE_1)?,
-            body => body?,
-        };
-        let Some(body) = body else { return Ok(Vec::new()) };
+        let mut body = read(disk, MEMBERS_FILE, MEMBERS_TITLE);
+        for older in [MEMBERS_TITLE_2, MEMBERS_TITLE_1] {
+            if matches!(body, Err(Error::Refused { .. })) {
+                body = read(disk, MEMBERS_FILE, older);
+            }
+        }
+        let Some(body) = body? else { return Ok(Vec::new()) };
         let damaged = || Error::damaged(MEMBERS_FILE, 0, "it has a line that is no member");
         body.lines().map(|line| Self::decode(line).ok_or_else(damaged)).collect()
     }
 
     /// Writes down the members in place of those before.
     pub fn store<D: Disk>(disk: &D, members: &[Self]) -> Result<(), Error> {
-        let body: String = members.iter().map(Self::encode).collect();
-        write(disk, MEMBERS_FILE, MEMBERS_TEMPORARY, MEMBERS_TITLE, &body)
+        let has_stamps = members.iter().any(|member| member.stamp > member.boot);
+        let title = if has_stamps { MEMBERS_TITLE } else { MEMBERS_TITLE_2 };
+        let body: String = members.iter().map(|member| member.encode(has_stamps)).collect();
+        write(disk, MEMBERS_FILE, MEMBERS_TEMPORARY, title, &body)
     }
 
-    fn encode(&self) -> String {
-        let Self { node, incarnation, boot, address } = self;
+    fn encode(&self, has_stamps: bool) -> String {
+        let Self { node, incarnation, boot, stamp, address } = self;
         let incarnation = incarnation.map_or("-".to_owned(), |number| format!("{number:016x}"));
-        format!("{node} {incarnation} {address} {boot}\n")
+        match has_stamps {
+            true => format!("{node} {incarnation} {address} {boot} {stamp}\n"),
+            false => format!("{node} {incarnation} {address} {boot}\n"),
+        }
     }
 
     fn decode(line: &str) -> Option<Self> {
@@ -112,7 +133,8 @@ impl Member {
         };
         let address = words.next()?.to_owned();
         let boot = words.next().map_or(Some(0), |boot| boot.parse().ok())?;
-        words.next().is_none().then_some(Self { node, incarnation, boot, address })
+        let stamp = words.next().map_or(Some(boot), |stamp| stamp.parse().ok())?;
+        words.next().is_none().then_some(Self { node, incarnation, boot, stamp, address })
     }
 }
 
@@ -209,7 +231,8 @@ mod tests {
     use crate::sim::SimDisk;
 
     fn member(node: u64, incarnation: Option<u64>) -> Member {
-        Member { node, incarnation, boot: node, address: format!("10.0.0.{node}:7000") }
+        let address = format!("10.0.0.{node}:7000");
+        Member { node, incarnation, boot: node, stamp: node, address }
     }
 
     #[test]
@@ -253,23 +276,52 @@ mod tests {
         let body = "2 000000000000feed 10.0.0.2:7000\n3 - 10.0.0.3:7000\n";
         write(&disk, MEMBERS_FILE, MEMBERS_TEMPORARY, MEMBERS_TITLE_1, body).unwrap();
         let members = [member(2, Some(0xfeed)), member(3, None)];
-        assert_eq!(Member::load(&disk), Ok(members.map(|it| Member { boot: 0, ..it }).to_vec()));
+        let without_starts = members.map(|it| Member { boot: 0, stamp: 0, ..it });
+        assert_eq!(Member::load(&disk), Ok(without_starts.to_vec()));
+    }
+
+    /// What is written of two members, without the checksum.
+    fn text_of(members: &[Member]) -> String {
+        let disk = SimDisk::new(1);
+        Member::store(&disk, members).unwrap();
+        assert_eq!(Member::load(&disk).as_deref(), Ok(members));
+        let text = String::from_utf8(disk.contents(MEMBERS_FILE).unwrap()).unwrap();
+        let (body, checksum) = text.split_at(text.find("checksum").unwrap());
+        assert_eq!(checksum.len(), "checksum 00000000\n".len());
+        body.to_owned()
     }
 
     #[test]
     fn the_text_of_version_2_does_not_change() {
-        let disk = SimDisk::new(1);
-        Member::store(&disk, &[member(2, Some(0xfeed)), member(3, None)]).unwrap();
-        let file = disk.open(MEMBERS_FILE, Access::Read).unwrap();
-        let mut text = vec![0; 200];
-        let count = file.read_at(0, &mut text).unwrap();
-        let text = str::from_utf8(&text[..count]).unwrap();
-        let (body, checksum) = text.split_at(text.find("checksum").unwrap());
         assert_eq!(
-            body,
-            "millrace members 2\n2 000000000000feed 10.0.0.2:7000 2\n3 - 10.0.0.3:7000 3\n"
+            text_of(&[member(2, Some(0xfeed)), member(3, None)]),
+            "millrace members 2\n2 000000000000feed 10.0.0.2:7000 2\n3 - 10.0.0.3:7000 3\n",
+            "an older program reads it, as long as nobody has told a stamp"
         );
-        assert_eq!(checksum.len(), "checksum 00000000\n".len());
+    }
+
+    #[test]
+    fn the_text_of_version_3_does_not_change() {
+        let stamped = Member { stamp: 70, ..member(2, Some(0xfeed)) };
+        assert_eq!(
+            text_of(&[stamped, member(3, None)]),
+            "millrace members 3\n2 000000000000feed 10.0.0.2:7000 2 70\n3 - 10.0.0.3:7000 3 3\n"
+        );
+    }
+
+    #[test]
+    fn a_running_node_counts_on_however_full_the_disk_is() {
+        let disk = SimDisk::new(1);
+        assert_eq!(Boot::next_from(&disk, 100), Ok(100));
+        disk.set_capacity(0);
+        assert_eq!(Boot::renew(&disk, 170), Ok(()));
+        disk.power_cut(1);
+        assert_eq!(Boot::last(&disk), Ok(170));
+        assert!(Boot::renew(&disk, 1000).is_err_and(|error| error.is_full()), "it is longer");
+        assert_eq!(Boot::last(&disk), Ok(170));
+        disk.set_capacity(u64::MAX);
+        assert_eq!(Boot::renew(&disk, 1000), Ok(()));
+        assert_eq!(Boot::next_from(&disk, 500), Ok(1001), "the next start counts from there");
     }
 
     #[test]

@@ -164,6 +164,7 @@ pub(super) fn settle(admitted: &Admitted, node: NodeId, disk: &FileDisk) -> Resu
         node: info.node.0,
         incarnation: Some(info.incarnation).filter(|incarnation| *incarnation != 0),
         boot: 0,
+        stamp: 0,
         address: info.address.clone(),
     };
     Member::store(disk, &others.map(member).collect::<Vec<_>>())
@@ -183,6 +184,7 @@ pub(super) fn members(
             address: known.address,
             incarnation: known.incarnation,
             boot: known.boot,
+            stamp: known.stamp,
         };
         return Ok(known.into_iter().map(address).collect());
     }
@@ -192,6 +194,7 @@ pub(super) fn members(
         address: address.clone(),
         incarnation: known(*node).and_then(|known| known.incarnation),
         boot: known(*node).map_or(0, |known| known.boot),
+        stamp: known(*node).map_or(0, |known| known.stamp),
     };
     Ok(config.peers.iter().filter(|(peer, _)| *peer != node).map(address).collect())
 }
@@ -255,6 +258,7 @@ pub(super) fn follow(node: &Node, catalog: &Catalog) {
             address: info.address.clone(),
             incarnation: Some(info.incarnation).filter(|incarnation| *incarnation != 0),
             boot: catalog.latest_boot(info.node),
+            stamp: catalog.latest_boot(info.node),
         };
         let mut addresses: Vec<_> = catalog.nodes().map(address).collect();
         addresses.extend(peers.addresses().into_iter().filter(|it| kept.contains(&it.node)));
@@ -287,6 +291,7 @@ pub(super) fn connect(
             node: address.node.0,
             incarnation: address.incarnation,
             boot: address.boot,
+            stamp: address.stamp,
             address: address.address.clone(),
         };
         let members: Vec<_> = members.iter().map(member).collect();

@@ -19,7 +19,7 @@ mod tls;
 use std::collections::{BTreeMap, BTreeSet};
 #[cfg(test)]
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -93,6 +93,8 @@ pub struct Address {
     pub incarnation: Option<u64>,
     /// The latest of its starts that is known; 0: none.
     pub boot: u64,
+    /// The newest stamp of its directory that is known: at least that of the start.
+    pub stamp: u64,
 }
 
 /// How it stands with another node.
@@ -161,6 +163,8 @@ struct Shared {
     tls: Option<Tls>,
     /// Locked while it is told, so that the last one told knows most.
     remember: Mutex<Remember>,
+    /// Whether it is to be told, since a member has renewed its stamp.
+    has_news: AtomicBool,
     told: Mutex<Option<Instant>>,
     stopping: Notify,
     /// Numbers of nodes that were removed.
@@ -209,6 +213,7 @@ impl Peers {
             throttle: Throttle::new(config.bulk_bytes_per_second),
             tls: config.tls,
             remember: Mutex::new(config.remember),
+            has_news: AtomicBool::new(false),
             told: Mutex::new(None),
             stopping: Notify::new(),
             retired: RwLock::default(),
@@ -248,6 +253,21 @@ impl Peers {
         }
     }
 
+    /// Sends a message to every node that is connected.
+    pub(crate) fn tell_all(&self, message: impl Fn() -> Message) {
+        for member in self.shared.members().values().filter(|member| member.is_up()) {
+            // One that is not connected any more is told the next.
+            member.outbox.push(vec![message()]);
+        }
+    }
+
+    /// Keeps what members have told of their stamps, if there is anything new. Waits for the disk.
+    pub(crate) fn keep_news(&self) {
+        if self.shared.has_news.swap(false, Ordering::Relaxed) {
+            self.shared.keep_known();
+        }
+    }
+
     /// A connection for a snapshot. `None`: no such member.
     pub(crate) fn open_bulk(&self, to: NodeId) -> Option<Bulk> {
         let member = self.shared.members().get(&to).cloned()?;
@@ -274,7 +294,7 @@ impl Peers {
             members.remove(&node);
             let _ = self.orders.blocking_send(Order::Drop(node));
         }
-        for Address { node, address, incarnation, boot } in addresses {
+        for Address { node, address, incarnation, boot, stamp } in addresses {
             if *node == self.shared.hello.node {
                 continue;
             }
@@ -284,7 +304,8 @@ impl Peers {
                 continue;
             }
             let (calls, receiver) = mpsc::channel(1);
-            let known = Acquaintance { incarnation: *incarnation, boot: *boot };
+            let stamp = *stamp.max(boot);
+            let known = Acquaintance { incarnation: *incarnation, boot: *boot, stamp };
             let member = Arc::new(Member::new(*node, address.clone(), known, calls));
             members.insert(*node, Arc::clone(&member));
             let _ = self.orders.blocking_send(Order::Keep(member, receiver));
@@ -298,11 +319,16 @@ impl Peers {
         self.shared.members().values().map(|member| member.to_address()).collect()
     }
 
-    /// These were members, and are not any more.
     pub(crate) fn set_agreed(&self, agreed: Version) {
         self.shared.agreed.store(agreed.0, Ordering::Relaxed);
     }
 
+    /// The version that the cluster has agreed on, as far as this node knows.
+    pub(crate) fn agreed(&self) -> Version {
+        Version(self.shared.agreed.load(Ordering::Relaxed))
+    }
+
+    /// These were members, and are not any more.
     pub(crate) fn set_retired(&self, nodes: BTreeSet<NodeId>) {
         *self.shared.retired.write().unwrap_or_else(PoisonError::into_inner) = nodes;
     }
@@ -485,11 +511,19 @@ impl Shared {
 
     /// What a member said of itself holds from now on.
     fn remember(&self, member: &Member, hello: &Hello) {
-        let known = Acquaintance { incarnation: Some(hello.incarnation), boot: hello.boot };
+        let known = member.known().met(hello);
         let is_new = member.known() != known;
         member.set_known(known);
         if is_new {
             self.keep_known();
+        }
+    }
+
+    /// A member says what its directory has now. It is kept when somebody has the time for it.
+    fn note_stamp(&self, node: NodeId, boot: u64, stamp: u64) {
+        let member = self.members().get(&node).cloned();
+        if member.is_some_and(|member| member.note_stamp(boot, stamp)) {
+            self.has_news.store(true, Ordering::Relaxed);
         }
     }
 

@@ -124,6 +124,12 @@ pub fn launch(config: &Config, failure: &Failure) -> Result<ClusterHandle, Start
             super::snapshots::run(&sources, &node, &store, &failure);
         }));
     }
+    if node.peers.is_some() {
+        let (node, disk, failure) = (Arc::clone(&node), disk.clone(), failure.clone());
+        threads.push(spawn("renewal".to_owned(), move || {
+            super::renewing::run(boot, &disk, &node, &failure);
+        }));
+    }
     {
         let (node, config) = (Arc::clone(&node), config.clone());
         threads.push(spawn("alarms".to_owned(), move || super::alarms::run(&node, &config)));

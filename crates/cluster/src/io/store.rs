@@ -159,7 +159,8 @@ impl Store {
             | Message::NotLeader { .. }
             | Message::Leads { .. }
             | Message::Reaches { .. }
-            | Message::Voters { .. } => {}
+            | Message::Voters { .. }
+            | Message::Renewed { .. } => {}
         }
     }
 

@@ -19,7 +19,7 @@ use crate::request::Held;
 const MESSAGE_BYTES: usize = 64;
 
 impl Message {
-    /// The group that it is about.
+    /// The group that it is about; the catalog's, if it is about the node.
     pub fn group(&self) -> GroupId {
         match self {
             Self::Raft { group, .. }
@@ -35,6 +35,7 @@ impl Message {
             | Self::Voters { group, .. }
             | Self::Snapshot { group, .. }
             | Self::SnapshotTaken { group, .. } => *group,
+            Self::Renewed { .. } => GroupId::CATALOG,
         }
     }
 
@@ -42,7 +43,7 @@ impl Message {
     pub fn since(&self) -> u16 {
         match self {
             Self::Reaches { .. } => 4,
-            Self::Voters { .. } => 6,
+            Self::Voters { .. } | Self::Renewed { .. } => 6,
             Self::Raft { .. }
             | Self::Join { .. }
             | Self::Requests { .. }
@@ -92,6 +93,7 @@ impl Message {
             | Self::Leads { .. }
             | Self::Reaches { .. }
             | Self::Voters { .. }
+            | Self::Renewed { .. }
             | Self::Snapshot { .. }
             | Self::SnapshotTaken { .. } => false,
         }
@@ -121,6 +123,7 @@ impl Message {
             | Self::Committed { .. }
             | Self::NotLeader { .. }
             | Self::Leads { .. }
+            | Self::Renewed { .. }
             | Self::SnapshotTaken { .. } => 0,
         };
         MESSAGE_BYTES + payload
@@ -206,6 +209,11 @@ pub fn encode(out: &mut Gather, message: &Message) -> Result<(), Error> {
             out.number(*term);
             out.count(voters.len());
             voters.iter().for_each(|node| out.number(node.0));
+        }
+        Message::Renewed { boot, stamp } => {
+            out.begin(Kind::Renewed);
+            out.number(*boot);
+            out.number(*stamp);
         }
         Message::Snapshot { group, chunk } => {
             start(out, Kind::Snapshot, *group);
@@ -295,6 +303,12 @@ pub fn decode(frame: Frame) -> Result<Option<Message>, Error> {
                 (0..count).map(|_| reader.number().map(NodeId)).collect();
             reader.end()?;
             Message::Voters { group, term, voters: voters? }
+        }
+        Kind::Renewed => {
+            let mut reader = Reader::new(body, "a renewed stamp");
+            let (boot, stamp) = (reader.number()?, reader.number()?);
+            reader.end()?;
+            Message::Renewed { boot, stamp }
         }
         Kind::Snapshot => {
             let (mut reader, group) = open(body, "a chunk of a snapshot")?;

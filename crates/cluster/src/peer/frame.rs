@@ -27,6 +27,7 @@ pub enum Kind {
     SnapshotTaken,
     Reaches,
     Voters,
+    Renewed,
     /// Nothing: the sender is there.
     Ping,
     Hello,
@@ -58,6 +59,7 @@ impl Kind {
             Self::SnapshotTaken => 11,
             Self::Reaches => 12,
             Self::Voters => 13,
+            Self::Renewed => 14,
             Self::Ping => 32,
             Self::Hello => 33,
             Self::Proof => 34,
@@ -84,6 +86,7 @@ impl Kind {
             11 => Self::SnapshotTaken,
             12 => Self::Reaches,
             13 => Self::Voters,
+            14 => Self::Renewed,
             32 => Self::Ping,
             33 => Self::Hello,
             34 => Self::Proof,

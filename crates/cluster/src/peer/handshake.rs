@@ -28,7 +28,8 @@ use super::limits::REFUSAL_BYTES_MAX;
 use super::reader::Reader;
 
 /// Versions of the protocol that this program speaks: the lowest and the highest. See [`Version`]. With 4 came
-/// [`Message::Reaches`](super::message::Message::Reaches), with 6 [`Message::Voters`](super::message::Message::Voters).
+/// [`Message::Reaches`](super::message::Message::Reaches), with 6 [`Message::Voters`](super::message::Message::Voters)
+/// and [`Message::Renewed`](super::message::Message::Renewed).
 pub const PROTOCOLS: (u16, u16) = (Version::OLDEST.0, Version::NEWEST.0);
 
 const MAGIC: [u8; 8] = *b"millrace";
@@ -72,7 +73,7 @@ pub struct Hello {
     pub incarnation: u64,
     /// Number of the node's start: grows with every start.
     pub boot: u64,
-    /// That of the start before, as its data directory has it.
+    /// The stamp that its data directory had before that: of the start before, or renewed while that one ran.
     pub last_boot: u64,
     pub purpose: Purpose,
     pub nonce: Nonce,
@@ -83,8 +84,51 @@ pub struct Hello {
 pub struct Acquaintance {
     /// `None`: it was never met.
     pub incarnation: Option<u64>,
-    /// Of its latest connection.
+    /// Of its latest connection, or the latest that is in the log.
     pub boot: u64,
+    /// The newest stamp that its data directory is known to have had; at least `boot`. Only a directory that has
+    /// it, or a newer one, is not an older copy.
+    pub stamp: u64,
+}
+
+impl Acquaintance {
+    /// Of whom nothing but the latest start is known.
+    pub fn of_start(incarnation: Option<u64>, boot: u64) -> Self {
+        Self { incarnation, boot, stamp: boot }
+    }
+
+    /// What is known of a node that was let in with this hello.
+    #[must_use]
+    pub fn met(self, hello: &Hello) -> Self {
+        let known = Self::of_start(Some(hello.incarnation), hello.boot);
+        match self.incarnation {
+            Some(incarnation) if incarnation != hello.incarnation => known,
+            Some(_) | None => Self { stamp: self.stamp.max(known.stamp), ..known },
+        }
+    }
+
+    /// The cluster's log says this of the node. Says whether that is a later start than the one that was known.
+    pub fn learn(&mut self, incarnation: Option<u64>, boot: u64) -> bool {
+        if incarnation.is_some() && self.incarnation != incarnation {
+            *self = Self::of_start(incarnation, boot);
+            return false;
+        }
+        let is_later = boot > self.boot;
+        if is_later {
+            (self.boot, self.stamp) = (boot, self.stamp.max(boot));
+        }
+        is_later
+    }
+
+    /// The node says that its start `boot` has written down `stamp`. Says whether that is news. What another start
+    /// says is nothing: a twin that was cut off counts on, too.
+    pub fn renewed(&mut self, boot: u64, stamp: u64) -> bool {
+        let is_news = boot == self.boot && stamp > self.stamp;
+        if is_news {
+            self.stamp = stamp;
+        }
+        is_news
+    }
 }
 
 /// Why a node is not talked to: a sentence that says what to do.
@@ -170,7 +214,7 @@ impl std::fmt::Display for Refusal {
             ),
             Self::EarlierBoot { node, theirs, known } => write!(
                 out,
-                "node {} knows of its start {theirs}, but was here with start {known}: its data \
+                "node {} comes with stamp {theirs} in its data directory, but was here with {known}: its data \
                  directory is an old copy; start it with the newest one, or run `millrace cluster \
                  replace {} NEW` on another member",
                 node.0, node.0
@@ -240,16 +284,16 @@ pub fn judge(ours: &Hello, known: Option<Acquaintance>, theirs: &Hello) -> Resul
     if is_joining {
         return Ok(());
     }
-    let Some(Acquaintance { incarnation, boot }) = known else {
+    let Some(Acquaintance { incarnation, boot, stamp }) = known else {
         return Err(Refusal::UnknownNode { node });
     };
     match incarnation {
         Some(known) if known != theirs.incarnation => {
             Err(Refusal::OtherIncarnation { node, theirs: theirs.incarnation, known })
         }
-        // The same process again, or one that was started after it.
-        Some(_) if theirs.boot != boot && theirs.last_boot < boot => {
-            Err(Refusal::EarlierBoot { node, theirs: theirs.last_boot, known: boot })
+        // The same process again, or one that was started with what it has written last.
+        Some(_) if theirs.boot != boot && theirs.last_boot < stamp => {
+            Err(Refusal::EarlierBoot { node, theirs: theirs.last_boot, known: stamp })
         }
         Some(_) | None => Ok(()),
     }
@@ -502,6 +546,7 @@ impl Greeting {
             | Kind::SnapshotTaken
             | Kind::Reaches
             | Kind::Voters
+            | Kind::Renewed
             | Kind::Enter
             | Kind::Entered
             | Kind::Ping => Err(Error::Malformed("a message before the handshake")),

@@ -57,6 +57,9 @@ pub enum Message {
     Leads { group: GroupId, term: u64, time_ms: u64 },
     /// From the leader of a group, to all, with its announcement: who votes there. Left out while that changes.
     Voters { group: GroupId, term: u64, voters: Vec<NodeId> },
+    /// To all: the sender's start `boot` has the number `stamp` on its disk. The connections take note of it, no
+    /// shard hears it.
+    Renewed { boot: u64, stamp: u64 },
     /// Follower to leader: the nodes that it reaches.
     Reaches { group: GroupId, nodes: Vec<NodeId> },
     /// A part of a snapshot on the bulk connection; the bytes are `snapshot`'s.

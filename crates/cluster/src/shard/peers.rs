@@ -418,6 +418,8 @@ impl Shard {
             Message::Raft { .. } | Message::Committed { .. } => {}
             // The flusher takes these.
             Message::Snapshot { .. } | Message::SnapshotTaken { .. } => {}
+            // The connection took note of it.
+            Message::Renewed { .. } => {}
         }
     }
 
@@ -538,6 +540,7 @@ impl Shard {
             | Message::Leads { .. }
             | Message::Reaches { .. }
             | Message::Voters { .. }
+            | Message::Renewed { .. }
             | Message::Snapshot { .. }
             | Message::SnapshotTaken { .. } => {}
         }

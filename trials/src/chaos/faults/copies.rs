@@ -39,8 +39,9 @@ pub(super) fn old_copy(world: &mut World<'_>) -> Result<Bite, Failure> {
     Bite::at(node, format!("node {node} with an old directory was refused after {ms} ms"))
 }
 
-/// A node comes back with an older directory of the same start, as a copy of a running machine is. Nobody
-/// can see that by its greeting: it must get what it has forgotten, and help nobody to lead before.
+/// A node comes back with an older directory of the same start, as a copy of a running machine is. If the node has
+/// renewed its stamp since, the copy must be told so and end. Nobody can tell a younger copy by its greeting: it must
+/// get what it has forgotten, and help nobody to lead before.
 pub(super) fn forgetful_copy(world: &mut World<'_>) -> Result<Bite, Failure> {
     let node = if world.chance.percent(50) { world.leader()? } else { world.any_node() };
     let newest = world.cluster.node(node).setup.data.clone();
@@ -50,13 +51,42 @@ pub(super) fn forgetful_copy(world: &mut World<'_>) -> Result<Bite, Failure> {
     world.cluster.wait_ready(REFUSED)?;
     std::thread::sleep(world.a_while());
     world.cluster.node(node).kill()?;
-    std::fs::remove_dir_all(&newest)?;
+    let aside = newest.with_extension("newest");
+    std::fs::rename(&newest, &aside)?;
     std::fs::rename(&copy, &newest)?;
     let begun = Instant::now();
-    world.cluster.node(node).start()?;
+    let is_let_in = is_let_in(world.cluster.node(node))?;
+    if !is_let_in {
+        std::fs::remove_dir_all(&newest)?;
+        std::fs::rename(&aside, &newest)?;
+        world.cluster.node(node).start()?;
+    }
     world.cluster.wait_ready(REFUSED)?;
     let ms = begun.elapsed().as_millis();
+    if !is_let_in {
+        return Bite::at(node, format!("node {node} forgot its last seconds and was refused"));
+    }
+    std::fs::remove_dir_all(&aside)?;
     Bite::at(node, format!("node {node} forgot its last seconds and was whole after {ms} ms"))
+}
+
+/// Starts it. False: it ended, because its directory is an old copy.
+fn is_let_in(broker: &mut Broker) -> Result<bool, Failure> {
+    let written = std::fs::metadata(&broker.setup.log)?.len();
+    broker.start()?;
+    serves_or_is_old(broker, written)
+}
+
+/// The same of one that runs, and whose log had so many bytes before.
+fn serves_or_is_old(broker: &mut Broker, written: u64) -> Result<bool, Failure> {
+    match broker.wait_ready(REFUSED) {
+        Ok(_) => Ok(true),
+        Err(_) if said_since(&broker.setup.log, written)?.contains("is an old copy") => {
+            broker.kill()?;
+            Ok(false)
+        }
+        Err(failure) => Err(failure),
+    }
 }
 
 /// As a whole: while it stands still its directory is as after a crash.
@@ -117,7 +147,13 @@ pub(super) fn twin_takes_over(world: &mut World<'_>) -> Result<Bite, Failure> {
     let mut twin = Broker::new(setup);
     must_wait(&mut twin, Duration::ZERO)?;
     world.cluster.node(node).kill()?;
-    twin.wait_ready(REFUSED)?;
+    if !serves_or_is_old(&mut twin, 0)? {
+        // The first one has renewed its stamp before it died.
+        std::fs::remove_dir_all(&twin.setup.data)?;
+        world.cluster.node(node).start()?;
+        world.cluster.wait_ready(REFUSED)?;
+        return Bite::at(node, format!("node {node} died, and its twin was an old copy"));
+    }
     std::thread::sleep(world.a_while());
     must_be_refused(world.cluster.node(node), &["is an old copy", "is here already"])?;
     twin.kill()?;
@@ -139,12 +175,14 @@ fn twin_of(setup: &Setup) -> Setup {
     }
 }
 
-/// Starts it, and holds it to this: it says that it is refused, and no client is let in for a while.
+/// Starts it, and holds it to this: it says that it is refused, and no client is let in for a while. It ends if the
+/// other has renewed its stamp since the directory was copied.
 fn must_wait(twin: &mut Broker, time: Duration) -> Result<Duration, Failure> {
     let begun = Instant::now();
     twin.start()?;
     let is_refused = |twin: &Broker| -> Result<bool, Failure> {
-        Ok(said_since(&twin.setup.log, 0)?.contains("is here already"))
+        let said = said_since(&twin.setup.log, 0)?;
+        Ok(["is here already", "is an old copy"].iter().any(|words| said.contains(words)))
     };
     while !is_refused(twin)? {
         let last = || tail(&twin.setup.log);

@@ -91,6 +91,10 @@ impl<'a> Inbox<'a> {
     }
 
     fn add(&mut self, message: Message) {
+        if let Message::Renewed { boot, stamp } = message {
+            self.shared.note_stamp(self.node, boot, stamp);
+            return;
+        }
         if let Message::Raft { message, .. } = &message
             && (message.from != self.node.0 || message.to != self.shared.hello.node.0)
         {

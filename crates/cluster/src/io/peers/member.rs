@@ -77,8 +77,8 @@ impl Member {
     }
 
     pub(super) fn to_address(&self) -> Address {
-        let Acquaintance { incarnation, boot } = self.known();
-        Address { node: self.node, address: self.address(), incarnation, boot }
+        let Acquaintance { incarnation, boot, stamp } = self.known();
+        Address { node: self.node, address: self.address(), incarnation, boot, stamp }
     }
 
     pub(super) fn set_address(&self, address: &str) {
@@ -96,13 +96,17 @@ impl Member {
     /// The cluster's log says this of it.
     pub(super) fn learn(&self, incarnation: Option<u64>, boot: u64) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if incarnation.is_some() && known.incarnation != incarnation {
-            *known = Acquaintance { incarnation, boot };
-        } else if boot > known.boot {
-            known.boot = boot;
-            drop(known);
+        let is_later = known.learn(incarnation, boot);
+        drop(known);
+        if is_later {
             self.started.notify_one();
         }
+    }
+
+    /// The node has renewed its stamp. Says whether that is news.
+    pub(super) fn note_stamp(&self, boot: u64, stamp: u64) -> bool {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.renewed(boot, stamp)
     }
 
     /// Returns when a later start of the node is known than the one that is connected.

@@ -34,6 +34,8 @@ struct Start {
     node: u64,
     incarnation: u64,
     boot: u64,
+    /// What its directory had before; 0: the number before that of the start.
+    last_boot: u64,
     secret: &'static str,
     cluster: u128,
     mailbox_bytes: usize,
@@ -47,6 +49,7 @@ impl Start {
             node,
             incarnation: 70 + node,
             boot: 1,
+            last_boot: 0,
             secret: "s3cret",
             cluster: CLUSTER,
             mailbox_bytes: MAILBOX_BYTES,
@@ -64,7 +67,7 @@ impl Start {
             cluster: self.cluster,
             incarnation: self.incarnation,
             boot: self.boot,
-            last_boot: self.boot - 1,
+            last_boot: if self.last_boot > 0 { self.last_boot } else { self.boot - 1 },
             secret: Secret::new(self.secret),
             listen: "127.0.0.1:0".to_owned(),
             advertised: None,
@@ -85,7 +88,8 @@ impl Start {
 impl Node {
     fn address(&self) -> Address {
         let node = self.peers.shared.hello.node;
-        Address { node, address: self.peers.local().to_string(), incarnation: None, boot: 0 }
+        let address = self.peers.local().to_string();
+        Address { node, address, incarnation: None, boot: 0, stamp: 0 }
     }
 
     /// The next thing that the shard is told.

@@ -26,10 +26,10 @@ fn hello(node: u64) -> Hello {
     }
 }
 
-const STRANGER: Option<Acquaintance> = Some(Acquaintance { incarnation: None, boot: 0 });
+const STRANGER: Option<Acquaintance> = Some(Acquaintance { incarnation: None, boot: 0, stamp: 0 });
 
 fn known(incarnation: u64, boot: u64) -> Option<Acquaintance> {
-    Some(Acquaintance { incarnation: Some(incarnation), boot })
+    Some(Acquaintance::of_start(Some(incarnation), boot))
 }
 
 fn greeting(gather: &Gather) -> Greeting {
@@ -43,6 +43,39 @@ fn a_member_is_talked_to() {
     assert_eq!(judge(&hello(1), STRANGER, &hello(2)), Ok(()));
     assert_eq!(judge(&hello(1), known(72, 5), &hello(2)), Ok(()), "it lost its connection");
     assert_eq!(judge(&hello(1), known(72, 4), &hello(2)), Ok(()), "it started again");
+}
+
+#[test]
+fn a_directory_with_an_older_stamp_than_the_node_told_is_refused_and_its_own_process_is_not() {
+    let (me, node) = (hello(1), NodeId(2));
+    // Node 2 runs, and its directory had 4, then 5 for this start, then 9.
+    let mut known = Acquaintance::default().met(&hello(2));
+    assert!(known.renewed(5, 9));
+    assert!(!known.renewed(5, 9) && !known.renewed(5, 8) && !known.renewed(4, 20));
+    assert_eq!(judge(&me, Some(known), &hello(2)), Ok(()), "it lost its connection");
+    assert_eq!(known.met(&hello(2)), known, "and is known as before");
+    let start = |last_boot| Hello { boot: 30, last_boot, ..hello(2) };
+    for last_boot in [4, 5, 8] {
+        let refusal = Refusal::EarlierBoot { node, theirs: last_boot, known: 9 };
+        assert!(refusal.is_final(), "the copy ends");
+        assert_eq!(judge(&me, Some(known), &start(last_boot)), Err(refusal));
+    }
+    for last_boot in [9, 11] {
+        assert_eq!(judge(&me, Some(known), &start(last_boot)), Ok(()), "it started again");
+        assert_eq!(known.met(&start(last_boot)), Acquaintance::of_start(Some(72), 30));
+    }
+}
+
+#[test]
+fn a_process_that_counts_on_while_its_copy_took_its_place_is_refused() {
+    let mut known = Acquaintance::default().met(&hello(2));
+    assert!(known.learn(Some(72), 30), "a copy has started, and the log has it");
+    assert!(!known.renewed(5, 90), "the old process goes on somewhere");
+    let refused = judge(&hello(1), Some(known), &hello(2));
+    assert!(matches!(refused, Err(Refusal::EarlierBoot { .. })), "{refused:?}");
+    let another = Acquaintance::of_start(Some(99), 3);
+    assert!(!known.learn(Some(99), 3));
+    assert_eq!(known, another, "another directory counts anew");
 }
 
 #[test]

@@ -53,6 +53,7 @@ pub(super) fn message() -> impl Strategy<Value = Message> {
                 .prop_map(move |nodes| Message::Reaches { group, nodes }),
             (number(), vec(number().prop_map(NodeId), 0..5))
                 .prop_map(move |(term, voters)| Message::Voters { group, term, voters }),
+            (number(), number()).prop_map(|(boot, stamp)| Message::Renewed { boot, stamp }),
             payload().prop_map(move |chunk| Message::Snapshot { group, chunk }),
             (number(), number()).prop_map(move |(index, bytes)| Message::SnapshotTaken {
                 group,

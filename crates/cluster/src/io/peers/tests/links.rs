@@ -245,3 +245,41 @@ fn a_node_whose_next_start_is_in_the_log_is_let_go_and_ends() {
     let why = two.await_expulsion();
     assert!(why.contains("is an old copy"), "{why}");
 }
+
+#[test]
+fn what_a_running_node_has_renewed_is_kept_and_a_copy_from_before_is_refused() {
+    let (mut one, mut two) = pair();
+    let kept = |node: &Node| {
+        node.peers.keep_news();
+        let remembered = node.remembered.lock().unwrap();
+        (remembered[0].boot, remembered[0].stamp)
+    };
+    assert_eq!(kept(&one), (1, 1));
+    two.peers.tell_all(|| Message::Renewed { boot: 1, stamp: 50 });
+    wait_for(|| (kept(&one) == (1, 50)).then_some(()));
+    // What a start says that is not the one that is here does not count.
+    two.peers.tell_all(|| Message::Renewed { boot: 9, stamp: 90 });
+    two.peers.tell_all(|| Message::Renewed { boot: 1, stamp: 60 });
+    wait_for(|| (kept(&one) == (1, 60)).then_some(()));
+    assert!(one.is_quiet(), "no shard hears of it");
+    // The same process comes back.
+    let connection = one.peers.connection(NodeId(2)).unwrap();
+    two.peers.set_members(&[]);
+    one.expect_down(2);
+    two.expect_down(1);
+    two.peers.set_members(&[one.address()]);
+    one.expect_up(2);
+    assert_ne!(one.peers.connection(NodeId(2)), Some(connection));
+    two.peers.stop();
+    one.expect_down(2);
+    // A copy that was made before the last renewal.
+    let copy = Start { boot: 70, last_boot: 50, ..Start::node(2) }.start();
+    copy.peers.set_members(&[one.address()]);
+    let why = copy.await_expulsion();
+    assert!(why.contains("is an old copy"), "{why}");
+    // Its next start.
+    let next = Start { boot: 71, last_boot: 60, ..Start::node(2) }.start();
+    next.peers.set_members(&[one.address()]);
+    one.expect_up(2);
+    assert_eq!(kept(&one), (71, 71));
+}

@@ -114,7 +114,8 @@ fn before_the_secret_is_proved_neither_side_tells_who_it_is() {
     // It is dialed, at an address that it took from a member.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    node.peers.set_members(&[Address { node: NodeId(1), address, incarnation: None, boot: 0 }]);
+    let node_1 = Address { node: NodeId(1), address, incarnation: None, boot: 0, stamp: 0 };
+    node.peers.set_members(&[node_1]);
     let (mut stream, _) = listener.accept().unwrap();
     stream.write_all(&crate::peer::tests::round_trip::written(&out, usize::MAX)).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();

@@ -1,0 +1,52 @@
+//! The thread that writes down the node's own stamp, and what its peers tell of theirs. Both are synced, so
+//! neither may be done where elections hang on it.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use wal::{Boot, Disk, FileDisk};
+
+use super::failure::Failure;
+use super::handle::Node;
+use super::peers::Peers;
+use crate::renewal::Renewal;
+
+/// How often is looked whether it is time.
+const PERIOD: Duration = Duration::from_millis(250);
+
+/// What peers tell is written down while so much is free. A file that is written anew needs room, and on a full
+/// disk nothing but the log is to need any.
+const FREE_BYTES: u64 = 1 << 20;
+
+/// Renews the stamp of the start `boot` until the node stops.
+pub(crate) fn run(boot: u64, disk: &FileDisk, node: &Node, failure: &Failure) {
+    let Some(peers) = &node.peers else { return };
+    let started = Instant::now();
+    let mut renewal = Renewal::new(boot, 0);
+    while !node.is_stopping() {
+        renew(&mut renewal, started.elapsed().as_millis() as u64, disk, peers, failure);
+        if disk.free_bytes().is_ok_and(|free| free >= FREE_BYTES) {
+            peers.keep_news();
+        }
+        std::thread::park_timeout(PERIOD);
+    }
+}
+
+fn renew(renewal: &mut Renewal, now_ms: u64, disk: &FileDisk, peers: &Peers, failure: &Failure) {
+    let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let Some(stamp) = renewal.due(now_ms, wall.as_millis() as u64, peers.agreed()) else { return };
+    match Boot::renew(disk, stamp) {
+        Ok(()) => {
+            renewal.written(now_ms, stamp);
+            peers.tell_all(|| renewal.word());
+        }
+        Err(error) if error.is_full() => {
+            if renewal.refused(now_ms) {
+                tracing::warn!(
+                    "disk full: cannot renew the stamp of the data directory, trying again; until then copies of the \
+                     directory are not recognised: {error}"
+                );
+            }
+        }
+        Err(error) => failure.tell(&error),
+    }
+}
