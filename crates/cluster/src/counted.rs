@@ -26,6 +26,12 @@ impl Counted {
         self.0.iter().any(|nodes| nodes.as_ref().is_none_or(|nodes| nodes.contains(&node)))
     }
 
+    /// All of them. None: a shard has said nothing yet.
+    pub(crate) fn all(&self) -> Option<BTreeSet<NodeId>> {
+        let sets: Option<Vec<&BTreeSet<NodeId>>> = self.0.iter().map(Option::as_ref).collect();
+        Some(sets?.into_iter().flatten().copied().collect())
+    }
+
     /// Whether `node` was removed, and no group counts on it any more.
     pub fn is_gone(&self, catalog: &Catalog, node: NodeId) -> bool {
         catalog.is_retired(node) && !self.is_on(node)
@@ -42,8 +48,10 @@ mod tests {
         assert!(counted.is_on(NodeId(3)), "nobody has said anything");
         counted.set(0, BTreeSet::from([1, 2].map(NodeId)));
         assert!(counted.is_on(NodeId(3)), "the other shard may have a group that does");
+        assert_eq!(counted.all(), None);
         counted.set(1, BTreeSet::from([1, 3].map(NodeId)));
         assert!(counted.is_on(NodeId(3)));
+        assert_eq!(counted.all(), Some(BTreeSet::from([1, 2, 3].map(NodeId))));
         counted.set(1, BTreeSet::from([1, 2].map(NodeId)));
         assert!(!counted.is_on(NodeId(3)));
         assert!(counted.is_on(NodeId(1)) && counted.is_on(NodeId(2)));

@@ -142,7 +142,7 @@ impl Shard {
             out: BTreeMap::new(),
             peers: Peers::default(),
             reach: Reach::default(),
-            members: Members::default(),
+            members: Members::new(shards),
             asked: BTreeMap::new(),
             appends: Appends::default(),
             next_tick_ms: 0,
@@ -355,6 +355,7 @@ impl Shard {
             Input::DropQueue { group, queue, then } => {
                 self.drop_queue(now, group, queue, then, outputs);
             }
+            Input::Counted { shard, nodes } => self.members.counted.set(shard, nodes),
             Input::DeleteUnused { queue, detached } => {
                 self.unused(now, queue, detached, outputs);
             }

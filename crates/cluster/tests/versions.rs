@@ -4,7 +4,9 @@
 #[path = "common/cores.rs"]
 mod cores;
 
-use cluster::shard::Shard;
+use std::collections::BTreeSet;
+
+use cluster::shard::{Input, Now, Shard};
 use cluster::{Answer, Request, Ticket};
 use cores::Cluster;
 use machine::{Batch, CatalogCommand, CatalogReply, NodeId, Version};
@@ -45,6 +47,29 @@ fn a_node_that_cannot_be_reached_holds_the_version_back() {
     cluster.cut(NodeId(2), NodeId(3));
     cluster.run(10_000);
     assert_eq!(agreed(&cluster), [Version::FIRST; 3], "nobody knows what node 3 reads");
+}
+
+#[test]
+fn a_removed_node_on_which_a_group_of_another_shard_counts_holds_the_version_back() {
+    let mut cluster = Cluster::at(3, 2, Version::FIRST);
+    upgrade(&mut cluster, NodeId(1));
+    upgrade(&mut cluster, NodeId(2));
+    let members = [1, 2, 3].map(NodeId);
+    let says = |cluster: &mut Cluster, counted: &[NodeId]| {
+        let ms = cluster.ms;
+        for core in &mut cluster.cores {
+            let nodes = BTreeSet::from_iter(counted.iter().copied());
+            let mut inputs = vec![Input::Counted { shard: 1, nodes }];
+            let now = Now { mono_ms: ms, wall_ms: ms };
+            core.shards[0].step(now, &mut inputs, &mut Vec::new());
+        }
+    };
+    says(&mut cluster, &[1, 2, 3, 4].map(NodeId));
+    upgrade(&mut cluster, NodeId(3));
+    assert_eq!(agreed(&cluster), [Version::FIRST; 3], "nobody knows what node 4 reads");
+    says(&mut cluster, &members);
+    cluster.run(3000);
+    assert_eq!(agreed(&cluster), [Version::NEWEST; 3]);
 }
 
 #[test]

@@ -79,6 +79,11 @@ pub enum Input {
         queue: QueueId,
         then: Option<Then>,
     },
+    /// From any shard: the nodes that vote in its groups.
+    Counted {
+        shard: usize,
+        nodes: BTreeSet<NodeId>,
+    },
     /// From any shard: the last consumer of an auto-delete queue is gone, by a detach that is answered
     /// once the queue is, too.
     DeleteUnused {
@@ -218,7 +223,7 @@ pub enum Output {
     },
     /// The groups agree with the catalog: the node may accept sessions.
     Reconciled,
-    /// The nodes that vote in the groups of this shard, if that is new.
+    /// The nodes that vote in the groups of this shard, whether or not this node keeps them, if that is new.
     CountsOn {
         nodes: BTreeSet<NodeId>,
     },

@@ -17,7 +17,9 @@ use raft::eraftpb::{
 };
 use wal::{CommitBatch, Item};
 
+use super::report::who_votes;
 use super::{Gathered, Input, Now, Output, Shard};
+use crate::counted::Counted;
 use crate::group::queues::QueueGroup;
 use crate::queues::Queues;
 use crate::raft_log::RaftLog;
@@ -44,7 +46,7 @@ pub struct Placement {
 }
 
 /// What a shard knows of that.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Members {
     /// Of the catalog's membership that was handed out; in shard 0.
     version: Option<u64>,
@@ -57,11 +59,27 @@ pub(super) struct Members {
     unheard: BTreeMap<GroupId, u32>,
     /// For how many ticks a group was led by one that is not to keep it.
     misled: BTreeMap<GroupId, u32>,
-    /// Who votes in the groups here, as was said last.
-    counted: Option<BTreeSet<NodeId>>,
+    /// Who votes in the groups of this shard, as was said last.
+    said: Option<BTreeSet<NodeId>>,
+    /// What all shards have said; in shard 0.
+    pub(super) counted: Counted,
 }
 
 impl Members {
+    /// Of a node with so many shards.
+    pub(super) fn new(shards: usize) -> Self {
+        Self {
+            version: None,
+            wished: BTreeMap::new(),
+            nodes: Vec::new(),
+            near: BTreeMap::new(),
+            unheard: BTreeMap::new(),
+            misled: BTreeMap::new(),
+            said: None,
+            counted: Counted::new(shards),
+        }
+    }
+
     /// The voters that the catalog wishes, by group.
     pub(super) fn wished(&self) -> impl Iterator<Item = (GroupId, &[NodeId])> {
         self.wished.iter().map(|(group, voters)| (*group, voters.as_slice()))
@@ -179,20 +197,19 @@ impl Shard {
         }
     }
 
-    /// Says who votes in the groups here, if that is new.
+    /// Says who votes in this shard's groups, if that is new: the replicas here know it, and the leaders of groups that
+    /// are kept elsewhere have said so.
     pub(super) fn say_counted(&mut self, outputs: &mut Vec<Output>) {
         let mut nodes = BTreeSet::new();
-        for group in self.with_replicas() {
-            if self.is_dismissed(group) {
-                continue;
-            }
-            if let Some(replica) = self.replica(group) {
-                let ConfState { voters, voters_outgoing, .. } = replica.log().members();
-                nodes.extend(voters.iter().chain(voters_outgoing).map(|node| NodeId(*node)));
-            }
+        for group in self.all_groups().filter(|group| !self.is_dismissed(group.id)) {
+            nodes.extend(who_votes(group.replica.log().members()));
         }
-        if self.members.counted.as_ref() != Some(&nodes) {
-            self.members.counted = Some(nodes.clone());
+        nodes.extend(
+            self.report_elsewhere().into_iter().filter_map(|found| found.counted).flatten(),
+        );
+        if self.members.said.as_ref() != Some(&nodes) {
+            self.members.said = Some(nodes.clone());
+            self.forward(0, Input::Counted { shard: self.number, nodes: nodes.clone() }, outputs);
             outputs.push(Output::CountsOn { nodes });
         }
     }

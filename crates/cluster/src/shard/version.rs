@@ -2,11 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use machine::{CatalogCommand, Corrupt, GroupId, NodeId, Version};
+use machine::{Catalog, CatalogCommand, Corrupt, GroupId, NodeId, Version};
 
-use super::report::who_votes;
 use super::{Now, Output, Shard};
-use crate::group::catalog::CatalogGroup;
 use crate::waiter::Waiter;
 
 /// Between two attempts to raise it, in milliseconds: one takes as long as any change of the catalog.
@@ -23,23 +21,19 @@ impl Shard {
         if is_soon || agreed >= self.me.speaks {
             return;
         }
-        let Some(to) = self.common_version(catalog).filter(|to| *to > agreed) else { return };
+        let Some(to) = self.common_version(catalog.catalog()).filter(|to| *to > agreed) else {
+            return;
+        };
         self.raised_ms = Some(now.mono_ms);
         self.change(now, &CatalogCommand::RaiseVersion { to }, Waiter::Nobody, outputs);
     }
 
     /// The newest version that everybody reads. `None`: one cannot be reached, so nobody knows.
-    fn common_version(&self, catalog: &CatalogGroup) -> Option<Version> {
-        let members = catalog.catalog().nodes().map(|info| info.node);
+    fn common_version(&self, catalog: &Catalog) -> Option<Version> {
+        let members = catalog.nodes().map(|info| info.node);
         let mut asked: BTreeSet<NodeId> = members.collect();
         // One that was removed may still vote, until its groups have let it go.
-        asked.extend(who_votes(catalog.group.replica.log().members()));
-        for group in self.groups.values() {
-            asked.extend(who_votes(group.group.replica.log().members()));
-        }
-        asked.extend(
-            self.report_elsewhere().into_iter().filter_map(|found| found.counted).flatten(),
-        );
+        asked.extend(self.members.counted.all()?);
         asked.remove(&self.me.node);
         let speaks = self.peers.speaks();
         let each: Option<Vec<Version>> =
