@@ -416,37 +416,22 @@ impl Queues {
             GetReply::Delivered { ready } => {
                 // Consumers may have been served before it, and theirs is no answer to who fetches.
                 let fetched = self.effects.pop();
-                if let Some(Effect::Deliver {
-                    queue,
-                    consumer,
-                    first_seq,
-                    count,
-                    redelivered,
-                    no_ack,
-                    returns,
-                }) = fetched
-                {
-                    let outgoing = Outgoing {
-                        turn: 0,
-                        consumer,
-                        first_seq,
-                        count,
-                        redelivered,
-                        no_ack,
-                        returns,
-                        got: Some(Got { ticket, ready }),
-                        detached: Vec::new(),
-                    };
-                    self.bodies.deliver(queue, outgoing);
-                    self.touched.push(queue);
-                }
-                if no_ack {
-                    self.gather(1);
-                }
+                let got = Some(Got { ticket, ready });
+                let found = fetched.as_ref().and_then(|effect| Outgoing::of(effect, got));
+                self.send_out(found.expect("the last effect of a get is what it fetched"));
             }
         }
         self.perform(0, None, wishes);
         true
+    }
+
+    /// What is settled as it leaves has to get into the log.
+    fn send_out(&mut self, (queue, outgoing): (QueueId, Outgoing)) {
+        if outgoing.no_ack {
+            self.gather(u64::from(outgoing.count));
+        }
+        self.bodies.deliver(queue, outgoing);
+        self.touched.push(queue);
     }
 
     /// Forgets every ready message of `queue`; the count is told once that is logged.

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use machine::{ConsumerId, Ranges, SessionId};
+use machine::{ConsumerId, Effect, QueueId, Ranges, SessionId};
 
 use crate::request::Ticket;
 
@@ -26,6 +26,19 @@ pub(crate) struct Outgoing {
 }
 
 impl Outgoing {
+    /// What `effect` delivers, and from which queue. None: it delivers nothing.
+    pub(crate) fn of(effect: &Effect, got: Option<Got>) -> Option<(QueueId, Self)> {
+        let Effect::Deliver { queue, consumer, first_seq, count, redelivered, no_ack, returns } =
+            *effect
+        else {
+            return None;
+        };
+        let (turn, detached) = (0, Vec::new());
+        let outgoing =
+            Self { turn, consumer, first_seq, count, redelivered, no_ack, returns, got, detached };
+        Some((queue, outgoing))
+    }
+
     pub(super) fn span(&self) -> Range<u64> {
         self.first_seq..self.first_seq + u64::from(self.count)
     }

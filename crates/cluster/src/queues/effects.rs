@@ -37,32 +37,8 @@ impl Queues {
                     self.bodies.leave(queue, Leave { first_seq, count, reason });
                     self.touched.push(queue);
                 }
-                Effect::Deliver {
-                    queue,
-                    consumer,
-                    first_seq,
-                    count,
-                    redelivered,
-                    no_ack,
-                    returns,
-                } => {
-                    if no_ack {
-                        self.gather(u64::from(count));
-                    }
-                    let (got, detached) = (None, Vec::new());
-                    let outgoing = Outgoing {
-                        turn: 0,
-                        consumer,
-                        first_seq,
-                        count,
-                        redelivered,
-                        no_ack,
-                        returns,
-                        got,
-                        detached,
-                    };
-                    self.bodies.deliver(queue, outgoing);
-                    self.touched.push(queue);
+                Effect::Deliver { .. } => {
+                    Outgoing::of(&effect, None).into_iter().for_each(|it| self.send_out(it));
                 }
                 Effect::Settled { queue, ranges } => {
                     if self.bodies.settled(queue, &ranges, self.machine.kept(queue)) {
