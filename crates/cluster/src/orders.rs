@@ -99,15 +99,16 @@ impl View<'_> {
         let counts = |group: &&GroupReport| group.voters.contains(&node) && !is_wanted(group.group);
         let may_count = |group: &&Elsewhere| {
             let says = group.counted.as_ref().map(|voters| voters.contains(&node));
-            !is_wanted(group.group) && says.unwrap_or_else(|| !self.never_says(group.leader))
+            !is_wanted(group.group) && says.unwrap_or_else(|| !self.is_silent(group))
         };
         let elsewhere = self.elsewhere.iter().filter(may_count).count();
         self.groups.iter().filter(counts).count() + elsewhere
     }
 
-    /// Whether a leader is of a version that does not say who votes.
-    fn never_says(&self, leader: Option<NodeId>) -> bool {
-        let peer = leader.and_then(|leader| self.peers.iter().find(|peer| peer.node == leader));
+    /// Whether the leader of a group is of a version that does not say who votes.
+    fn is_silent(&self, group: &Elsewhere) -> bool {
+        let leads = |peer: &&Peer| Some(peer.node) == group.leader;
+        let peer = self.peers.iter().find(leads);
         peer.and_then(|peer| peer.speaks).is_some_and(|version| version < VOTERS_SAID_SINCE)
     }
 
@@ -293,6 +294,14 @@ impl Task {
             Order::Add { node, address } => {
                 format!("Node {} at {address} may join. {}", node.0, view.start_of(*node, address))
             }
+            Order::Remove { node } if view.elsewhere.iter().any(|group| view.is_silent(group)) => {
+                format!(
+                    "Node {} is no member any more. Leaders that run a program before version {VOTERS_SAID_SINCE} do not \
+                 say who votes in their groups: if the node's process runs, leave it running until it ends by \
+                 itself. Then its data can be removed.",
+                    node.0
+                )
+            }
             Order::Remove { node } => format!(
                 "Node {} is no member any more, and votes in no group. If its process runs, it ends by itself. Then \
                  its data can be removed.",
@@ -352,8 +361,8 @@ impl Task {
         if view.now_ms >= since_ms + LEAVE_MS {
             let state = if is_member { "is still a member" } else { "is no member any more" };
             return Err(format!(
-                "node {} {state}, but {left} group(s) still count on it, or have no leader that says so: the replicas that take over are \
-                 still behind, or most voters cannot be reached; see millrace cluster status, and ask again",
+                "node {} {state}, but {left} group(s) still count on it, or have no leader that says who votes: the \
+                 replicas that take over are still behind, or most voters cannot be reached; see millrace cluster status, and ask again",
                 node.0
             ));
         }

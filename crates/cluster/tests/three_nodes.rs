@@ -378,12 +378,7 @@ fn an_old_copy_of_a_directory_is_refused_after_the_others_have_started_again() {
     std::fs::remove_dir_all(&newest).unwrap();
     std::fs::rename(&copy, &newest).unwrap();
     (1..=3).for_each(|node| cluster.start(node));
-    let old = cluster.node(3).clone();
-    let why = run(async { tokio::time::timeout(PATIENCE, old.expelled()).await }).unwrap();
-    assert!(why.contains("is an old copy"), "{why}");
-    [1, 2].into_iter().for_each(|node| cluster.node(node).wait_ready());
-    let peers = cluster.node(1).status().unwrap().peers;
-    assert!(peers.iter().all(|peer| peer.is_up == (peer.node == NodeId(2))), "{peers:?}");
+    refuses_node_3_as_an_old_copy(&cluster);
 }
 
 /// Nobody can tell it from an old copy: it may be one whose newest start is not in it.
@@ -393,10 +388,7 @@ fn a_directory_whose_count_of_starts_is_gone_is_refused_as_an_old_copy() {
     cluster.stop(3);
     std::fs::remove_file(cluster.directory(3).join("BOOT")).unwrap();
     cluster.start(3);
-    let node = cluster.node(3).clone();
-    let why = run(async { tokio::time::timeout(PATIENCE, node.expelled()).await }).unwrap();
-    assert!(why.contains("is an old copy"), "{why}");
-    [1, 2].into_iter().for_each(|node| cluster.node(node).wait_ready());
+    refuses_node_3_as_an_old_copy(&cluster);
 }
 
 #[test]
@@ -436,12 +428,7 @@ fn a_copy_that_was_made_while_the_node_ran_is_refused_though_it_never_started_ag
     std::fs::rename(&newest, &real).unwrap();
     std::fs::rename(&copy, &newest).unwrap();
     (1..=3).for_each(|node| cluster.start(node));
-    let old = cluster.node(3).clone();
-    let why = run(async { tokio::time::timeout(PATIENCE, old.expelled()).await }).unwrap();
-    assert!(why.contains("is an old copy"), "{why}");
-    [1, 2].into_iter().for_each(|node| cluster.node(node).wait_ready());
-    let peers = cluster.node(1).status().unwrap().peers;
-    assert!(peers.iter().all(|peer| peer.is_up == (peer.node == NodeId(2))), "{peers:?}");
+    refuses_node_3_as_an_old_copy(&cluster);
     // The node's own directory is welcome.
     cluster.stop(3);
     std::fs::remove_dir_all(&newest).unwrap();
@@ -449,6 +436,16 @@ fn a_copy_that_was_made_while_the_node_ran_is_refused_though_it_never_started_ag
     cluster.start(3);
     cluster.node(3).wait_ready();
     cluster.agree();
+}
+
+/// Node 3 is told so and let in by nobody, and the others go on.
+fn refuses_node_3_as_an_old_copy(cluster: &Cluster) {
+    let old = cluster.node(3).clone();
+    let why = run(async { tokio::time::timeout(PATIENCE, old.expelled()).await }).unwrap();
+    assert!(why.contains("is an old copy"), "{why}");
+    [1, 2].into_iter().for_each(|node| cluster.node(node).wait_ready());
+    let peers = cluster.node(1).status().unwrap().peers;
+    assert!(peers.iter().all(|peer| peer.is_up == (peer.node == NodeId(2))), "{peers:?}");
 }
 
 fn copy_directory(from: &Path, to: &Path) {

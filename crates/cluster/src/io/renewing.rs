@@ -42,8 +42,9 @@ fn renew(renewal: &mut Renewal, now_ms: u64, disk: &FileDisk, peers: &Peers, fai
         Err(error) if error.is_full() => {
             if renewal.refused(now_ms) {
                 tracing::warn!(
-                    "disk full: cannot renew the stamp of the data directory, trying again; until then copies of the \
-                     directory are not recognised: {error}"
+                    "disk full: cannot renew the stamp of the data directory, trying again every 10 seconds: {error}. \
+                     Until then the other nodes cannot refuse a copy of the directory that is made from now on. Free \
+                     space on the disk of the data directory"
                 );
             }
         }

@@ -185,7 +185,7 @@ fn a_node_is_not_let_go_while_a_group_counts_on_it_that_the_asked_node_does_not_
     stand.elsewhere[0].1 = None;
     assert_eq!(stand.next(&mut again), Next::Wait);
     stand.speaks = vec![(TWO, Version(5))];
-    assert!(is_done(&stand.next(&mut again), "votes in no group"));
+    assert!(is_done(&stand.next(&mut again), "leave it running until it ends by itself"));
 }
 
 #[test]
