@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 
 use machine::{Catalog, NodeId};
+use raft::eraftpb::ConfState;
 
 /// What the shards of a node said.
 #[derive(Debug)]
@@ -36,6 +37,12 @@ impl Counted {
     pub fn is_gone(&self, catalog: &Catalog, node: NodeId) -> bool {
         catalog.is_retired(node) && !self.is_on(node)
     }
+}
+
+/// The voters, and until a change is over those before it.
+pub(crate) fn who_votes(members: &ConfState) -> Vec<NodeId> {
+    let all = members.voters.iter().chain(&members.voters_outgoing);
+    all.map(|node| NodeId(*node)).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 #[cfg(test)]

@@ -17,9 +17,8 @@ use raft::eraftpb::{
 };
 use wal::{CommitBatch, Item};
 
-use super::report::who_votes;
 use super::{Gathered, Input, Now, Output, Shard};
-use crate::counted::Counted;
+use crate::counted::{Counted, who_votes};
 use crate::group::queues::QueueGroup;
 use crate::queues::Queues;
 use crate::raft_log::RaftLog;

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use machine::{GroupId, NodeId, Origin, Version};
 
 use super::origin::Denial;
-use super::report::who_votes;
 use super::{Input, Now, Output, Shard};
+use crate::counted::who_votes;
 use crate::group::Group;
 use crate::group::queues;
 use crate::intake::{Taken, Verdict};

@@ -1,11 +1,9 @@
 //! How a shard's groups stand, for people and for tools.
 
-use std::collections::BTreeSet;
-
 use machine::{Attached, GroupId, NodeId};
-use raft::eraftpb::ConfState;
 
 use super::Shard;
+use crate::counted::who_votes;
 
 /// How one node sees its cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -112,12 +110,6 @@ impl Shard {
     pub fn node(&self) -> NodeId {
         self.me.node
     }
-}
-
-/// The voters, and until a change is over those before it.
-pub(super) fn who_votes(members: &ConfState) -> Vec<NodeId> {
-    let all = members.voters.iter().chain(&members.voters_outgoing);
-    all.map(|node| NodeId(*node)).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 fn report(
