@@ -26,6 +26,9 @@ pub struct Simulation {
     /// How many seeds, one after the other
     #[arg(long, default_value_t = 200)]
     seeds: u64,
+    /// From one seed to the next: 7 beginning with 2 are those with purges and transactions
+    #[arg(long, default_value_t = 1)]
+    step: u64,
     /// Nodes that make the cluster
     #[arg(long, default_value_t = 3)]
     nodes: usize,
@@ -38,7 +41,7 @@ pub struct Simulation {
     /// Damage files of a node that is down whatever the seed, not in two of nine seeds
     #[arg(long)]
     damage: bool,
-    /// Let nodes join, go and be replaced, where there are three or more. Seeds are not clean so far
+    /// Let nodes join, go and be replaced whatever the seed, not in one of five. There must be three or more
     #[arg(long)]
     members: bool,
     /// What the nodes' programs read and write, if the seed's number does not decide it
@@ -57,7 +60,7 @@ pub struct Simulation {
 }
 
 /// Every so many seeds, one is run twice and compared.
-const REPEATED: u64 = 10;
+const REPEATED: u64 = 50;
 /// A line of progress after so many seeds.
 const PROGRESS: u64 = 100;
 /// Lines of its story that are shown of a seed that failed.
@@ -91,31 +94,35 @@ impl Simulation {
             println!("seed {seed} panicked: {}", of.again(seed));
             usual(panic);
         }));
-        let Self { nodes, load_ms, healed_ms, damage: damages, members: changes_members, .. } =
-            *self;
-        let versions = Versions::Newest;
-        let size = Size { nodes, load_ms, healed_ms, damages, changes_members, versions };
         let mut totals = Totals::default();
-        for seed in self.seed..self.seed + self.seeds {
+        for done in 1..=self.seeds {
+            let seed = self.seed + (done - 1) * self.step;
             current.store(seed, Ordering::Relaxed);
-            let size = Size { versions: self.versions.unwrap_or(Versions::of(seed)), ..size };
+            let size = self.size(seed);
             let outcome = run(seed, size);
             let is_valid = self.judge(&outcome)?;
             if !is_valid {
                 totals.failed.push(seed);
             }
             totals.add(&outcome);
-            if seed % REPEATED == 0 && run(seed, size).hash != outcome.hash {
+            if done % REPEATED == 1 && run(seed, size).hash != outcome.hash {
                 totals.failed.push(seed);
                 println!("seed {seed} does not repeat");
             }
-            let done = seed - self.seed + 1;
             if done.is_multiple_of(PROGRESS) && done < self.seeds {
                 println!("{done} seeds, {} failed", totals.failed.len());
             }
         }
         totals.print(self.seeds, self.nodes);
         Ok(totals.failed.is_empty())
+    }
+
+    /// What is run with this seed.
+    fn size(&self, seed: u64) -> Size {
+        let Self { nodes, load_ms, healed_ms, damage: damages, .. } = *self;
+        let versions = self.versions.unwrap_or(Versions::of(seed));
+        let changes_members = self.members || seed % 5 == 2;
+        Size { nodes, load_ms, healed_ms, damages, changes_members, versions }
     }
 
     fn judge(&self, outcome: &Outcome) -> std::io::Result<bool> {
@@ -141,9 +148,9 @@ impl Simulation {
     }
 
     fn again(&self, seed: u64) -> String {
-        let Self { nodes, load_ms, healed_ms, damage, members, versions, .. } = self;
+        let Self { nodes, load_ms, healed_ms, damage, versions, .. } = self;
         let damage = if *damage { " --damage" } else { "" };
-        let members = if *members { " --members" } else { "" };
+        let members = if self.size(seed).changes_members { " --members" } else { "" };
         let versions = versions.and_then(|versions| versions.to_possible_value());
         let versions = versions.map(|word| format!(" --versions {}", word.get_name()));
         let versions = versions.unwrap_or_default();

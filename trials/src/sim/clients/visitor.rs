@@ -122,7 +122,15 @@ impl Visitor {
     /// Messages and their consumer, in one go, as a client does that waits for nothing.
     fn begin(&mut self, home: Home, outside: &mut Outside<'_>) {
         let Some((queue, group)) = outside.queue(home, &self.queue_name()) else {
-            return self.complain(&format!("{} is not routed to", self.queue_name()), outside);
+            let kind = match (self.is_durable, self.is_auto_delete) {
+                (true, true) => "durable and auto-delete",
+                (true, false) => "durable",
+                (false, true) => "transient and auto-delete",
+                (false, false) => "transient",
+            };
+            let (name, node) = (self.queue_name(), home.node + 1);
+            let text = format!("{name} ({kind}) was declared and is not routed to on node {node}");
+            return self.complain(&text, outside);
         };
         self.queue = Some((queue, group));
         let mut requests = Vec::new();
