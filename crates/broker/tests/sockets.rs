@@ -45,6 +45,7 @@ impl Node {
             groups: 2,
             shards: 1,
             wal_file_bytes: 1 << 20,
+            commit_delay_us: 300,
             memory_limit: u64::MAX,
             disk_free_limit: 0,
             new_cluster: 7,

@@ -8,6 +8,7 @@
 pub mod bodies;
 pub mod change;
 pub mod checkpoint;
+mod commit_delay;
 pub mod copying;
 mod counted;
 pub mod entry;

@@ -38,6 +38,7 @@ fn config(root: &Path, node: u64, peers: PeerConfig) -> Config {
         groups: 2,
         shards: 2,
         wal_file_bytes: 1 << 20,
+        commit_delay_us: 300,
         memory_limit: u64::MAX,
         disk_free_limit: 0,
         new_cluster: 7,

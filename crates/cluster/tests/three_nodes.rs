@@ -60,6 +60,7 @@ impl Cluster {
             groups: 1,
             shards: 2,
             wal_file_bytes: 1 << 20,
+            commit_delay_us: 300,
             memory_limit: u64::MAX,
             disk_free_limit: 0,
             new_cluster: 7,

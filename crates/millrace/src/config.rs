@@ -110,6 +110,13 @@ const SETTINGS: &[Setting] = &[
         about: "size of one file of the log",
     },
     Setting {
+        key: "commit_delay_us",
+        variable: "MILLRACE_COMMIT_DELAY_US",
+        accepts: Accepts::Count(0..=10_000),
+        default: "300",
+        about: "a sync waits for more messages for at most so many microseconds, where that saves syncs; 0: never",
+    },
+    Setting {
         key: "memory_limit",
         variable: "MILLRACE_MEMORY_LIMIT",
         accepts: Accepts::Bytes(64 * MIB..=u64::MAX),
@@ -263,6 +270,7 @@ pub(crate) struct Config {
     pub(crate) loopback_users: Vec<String>,
     pub(crate) groups: u32,
     pub(crate) wal_file_bytes: u64,
+    pub(crate) commit_delay_us: u64,
     /// `None`: a share of the machine's memory.
     pub(crate) memory_limit: Option<u64>,
     pub(crate) disk_free_limit: u64,
@@ -607,6 +615,7 @@ fn build(found: &BTreeMap<&'static str, Found>) -> Config {
         loopback_users: names(&text("loopback_users")),
         groups: number("groups").try_into().unwrap_or(u32::MAX),
         wal_file_bytes: number("wal_file_bytes"),
+        commit_delay_us: number("commit_delay_us"),
         memory_limit: bytes(&found["memory_limit"].text),
         disk_free_limit: number("disk_free_limit"),
         version_max: Version(number("cluster_version_max").try_into().unwrap_or(u16::MAX)),

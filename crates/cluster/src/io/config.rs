@@ -16,6 +16,8 @@ pub struct Config {
     pub shards: usize,
     /// Size of one file of the log.
     pub wal_file_bytes: u64,
+    /// The longest that a commit waits for more before it is written, in microseconds; 0: it never waits.
+    pub commit_delay_us: u64,
     /// Publishers wait while the process holds more memory than this, in bytes.
     pub memory_limit: u64,
     /// Publishers wait while the disk has less free than this, in bytes.

@@ -16,6 +16,7 @@ use super::peers::draw;
 use super::store::Store;
 use super::threads::spawn;
 use super::{neighbours, reading, shard_loop, writing};
+use crate::commit_delay::CommitDelay;
 use crate::limits::{MAILBOX_BYTES, Sizes};
 use crate::recovery::Groups;
 use crate::shard::Member;
@@ -98,7 +99,9 @@ pub fn launch(config: &Config, failure: &Failure) -> Result<ClusterHandle, Start
     }
     {
         let (node, store, failure) = (Arc::clone(&node), Arc::clone(&store), failure.clone());
-        threads.push(spawn("wal".to_owned(), move || writing::run(wal, &node, &store, &failure)));
+        let delay = CommitDelay::new(config.commit_delay_us);
+        let write = move || writing::run(wal, delay, &node, &store, &failure);
+        threads.push(spawn("wal".to_owned(), write));
     }
     {
         let (node, store, failure) = (Arc::clone(&node), Arc::clone(&store), failure.clone());

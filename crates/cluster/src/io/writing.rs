@@ -3,6 +3,7 @@
 //! The first failed write or sync ends the process: it is never retried, and nothing after it is
 //! confirmed.
 
+use std::num::NonZeroU64;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -11,6 +12,7 @@ use wal::{CommitBatch, FileDisk, Wal};
 use super::failure::Failure;
 use super::handle::{Node, Short};
 use super::store::{Append, Store};
+use crate::commit_delay::CommitDelay;
 use crate::housekeeping::LogRoom;
 use crate::shard::Input;
 
@@ -20,11 +22,21 @@ const LOG_NICENESS: i32 = -10;
 /// How often is looked whether a full disk has room.
 const FULL_PAUSE: Duration = Duration::from_millis(100);
 
+/// How late the kernel may wake this thread, ns: without it sleeps are 50 us longer.
+const TIMER_SLACK_NS: u64 = 1_000;
+
 /// Writes the log until the shards are gone: everything that waits is one write and one sync.
-pub(crate) fn run(mut wal: Wal<FileDisk>, node: &Node, store: &Store, failure: &Failure) {
+pub(crate) fn run(
+    mut wal: Wal<FileDisk>,
+    mut delay: CommitDelay,
+    node: &Node,
+    store: &Store,
+    failure: &Failure,
+) {
     // Everything waits for this thread, and it does little but wait for the disk. Where raising it is
     // not permitted it runs as the others do.
     let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), LOG_NICENESS);
+    let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(TIMER_SLACK_NS));
     let mut appends = Vec::new();
     let mut rollovers = 0;
     let (mut room, started) = (LogRoom::default(), Instant::now());
@@ -33,6 +45,7 @@ pub(crate) fn run(mut wal: Wal<FileDisk>, node: &Node, store: &Store, failure: &
         if appends.is_empty() {
             break;
         }
+        gather(&mut delay, started, &mut appends, store);
         let (mut batches, mut owners) = (Vec::new(), Vec::new());
         for Append { shard, number, batch, entries } in appends.drain(..) {
             batches.push(batch);
@@ -68,6 +81,19 @@ pub(crate) fn run(mut wal: Wal<FileDisk>, node: &Node, store: &Store, failure: &
     }
     if let Err(error) = wal.close() {
         failure.tell(&error);
+    }
+}
+
+/// Lets more come to what is to be written, if that is worth while.
+fn gather(delay: &mut CommitDelay, started: Instant, appends: &mut Vec<Append>, store: &Store) {
+    let now_us = || started.elapsed().as_micros() as u64;
+    let bytes = |appends: &[Append]| appends.iter().map(|append| append.batch.bytes()).sum();
+    let mut pause_us = delay.first(now_us(), appends.len(), bytes(appends));
+    while let Some(us) = pause_us {
+        std::thread::sleep(Duration::from_micros(us));
+        let before = appends.len();
+        store.appends().take_more(appends);
+        pause_us = delay.next(now_us(), appends.len() - before, bytes(appends));
     }
 }
 

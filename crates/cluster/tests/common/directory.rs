@@ -28,6 +28,7 @@ pub(crate) fn node(path: &Path) -> ClusterHandle {
         groups: 3,
         shards: 2,
         wal_file_bytes: 1 << 20,
+        commit_delay_us: 300,
         memory_limit: u64::MAX,
         disk_free_limit: 0,
         new_cluster: 7,

@@ -195,6 +195,7 @@ fn serve(config: &Config, listen: Option<&str>, reload: Reload) -> Result<(), St
         groups: config.groups,
         shards: (cores / 2).max(1),
         wal_file_bytes: config.wal_file_bytes,
+        commit_delay_us: config.commit_delay_us,
         memory_limit: config.memory_limit.unwrap_or_else(memory_share),
         disk_free_limit: config.disk_free_limit,
         new_cluster: draw(),

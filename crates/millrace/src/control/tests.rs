@@ -22,6 +22,7 @@ fn launch(dir: &Path, peers: Option<PeerConfig>) -> Result<ClusterHandle, cluste
         groups: 2,
         shards: 1,
         wal_file_bytes: 4 << 20,
+        commit_delay_us: 300,
         memory_limit: u64::MAX,
         disk_free_limit: 0,
         new_cluster: 7,
