@@ -102,6 +102,12 @@ impl Outside<'_> {
         life.catalog.queue(VHOST, name).map(|queue| (queue.id, queue.group))
     }
 
+    /// Whether the node of a connection belongs to the cluster, as far as it knows.
+    fn is_member(&self, home: Home) -> bool {
+        let node = &self.nodes[home.node];
+        node.life.as_ref().is_some_and(|life| life.catalog.node(node.id).is_some())
+    }
+
     fn queue_name(&self, home: Home, queue: QueueId) -> Option<String> {
         let life = self.nodes[home.node].life.as_ref()?;
         life.catalog.queue_by_id(queue).map(|queue| queue.name.clone())

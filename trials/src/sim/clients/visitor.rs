@@ -122,6 +122,11 @@ impl Visitor {
     /// Messages and their consumer, in one go, as a client does that waits for nothing.
     fn begin(&mut self, home: Home, outside: &mut Outside<'_>) {
         let Some((queue, group)) = outside.queue(home, &self.queue_name()) else {
+            if !self.is_durable && !outside.is_member(home) {
+                // Its node was removed in the same moment, and what was in the node's memory with it.
+                outside.leave(home);
+                return self.end();
+            }
             let kind = match (self.is_durable, self.is_auto_delete) {
                 (true, true) => "durable and auto-delete",
                 (true, false) => "durable",
