@@ -45,6 +45,8 @@ pub struct Size {
     pub load_ms: u64,
     /// Milliseconds under load after all is healed.
     pub healed_ms: u64,
+    /// Milliseconds between two single failures after that.
+    pub calm_ms: u64,
     /// Files are damaged whatever the seed; without it, in two of nine seeds.
     pub damages: bool,
     /// Nodes join, go and are replaced, where there are three or more.
@@ -71,8 +73,15 @@ impl Versions {
 
 impl Default for Size {
     fn default() -> Self {
-        let (load_ms, healed_ms, versions) = (10_000, 3_000, Versions::First);
-        Self { nodes: 3, load_ms, healed_ms, damages: false, changes_members: false, versions }
+        Self {
+            nodes: 3,
+            load_ms: 10_000,
+            healed_ms: 3_000,
+            calm_ms: 800,
+            damages: false,
+            changes_members: false,
+            versions: Versions::First,
+        }
     }
 }
 
@@ -139,8 +148,6 @@ const QUIET: Micros = 10_000_000;
 
 /// Nodes that fail one after the other while nothing else is wrong.
 const FAILURES: u32 = 2;
-/// After such a failure, until the next.
-const CALM: Micros = 800_000;
 
 /// Runs one seed.
 pub fn run(seed: u64, size: Size) -> Outcome {
@@ -208,7 +215,7 @@ fn live(world: &mut World, size: Size) {
     if !wait(world, SERVES, "not every publisher is served after the heal", World::is_served) {
         return world.tell_unserved();
     }
-    if size.nodes >= 3 && !fail_cleanly(world) {
+    if size.nodes >= 3 && !fail_cleanly(world, size.calm_ms * 1000) {
         return;
     }
     world.diary.saw("world", What::Load { on: false });
@@ -228,10 +235,10 @@ fn live(world: &mut World, size: Size) {
 
 /// One node fails after the other, under load, then connections between nodes do: what clients have at the other
 /// nodes does not suffer.
-fn fail_cleanly(world: &mut World) -> bool {
+fn fail_cleanly(world: &mut World, calm: Micros) -> bool {
     world.watch.holds.begin();
     for _ in 0..FAILURES {
-        let end = world.agenda.now() + CALM;
+        let end = world.agenda.now() + calm;
         world.run_until(end, |_| false);
         let node = world.any_member();
         let death = if world.chance.percent(50) { Death::PowerCut } else { Death::Kill };
@@ -242,12 +249,12 @@ fn fail_cleanly(world: &mut World) -> bool {
     }
     // A connection that breaks takes nothing from anybody who lives.
     for _ in 0..FAILURES {
-        let end = world.agenda.now() + CALM;
+        let end = world.agenda.now() + calm;
         world.run_until(end, |_| false);
         let node = world.any_member();
         world.break_connection(node);
     }
-    let end = world.agenda.now() + CALM;
+    let end = world.agenda.now() + calm;
     world.run_until(end, |_| false);
     true
 }

@@ -38,6 +38,9 @@ pub struct Simulation {
     /// Milliseconds under load after all is healed
     #[arg(long, default_value_t = 3_000)]
     healed_ms: u64,
+    /// Milliseconds between two single failures after that, simulated: a node, a node, a connection, a connection
+    #[arg(long, default_value_t = 800)]
+    calm_ms: u64,
     /// Damage files of a node that is down whatever the seed, not in two of nine seeds
     #[arg(long)]
     damage: bool,
@@ -119,10 +122,10 @@ impl Simulation {
 
     /// What is run with this seed.
     fn size(&self, seed: u64) -> Size {
-        let Self { nodes, load_ms, healed_ms, damage: damages, .. } = *self;
+        let Self { nodes, load_ms, healed_ms, calm_ms, damage: damages, .. } = *self;
         let versions = self.versions.unwrap_or(Versions::of(seed));
         let changes_members = self.members || seed % 5 == 2;
-        Size { nodes, load_ms, healed_ms, damages, changes_members, versions }
+        Size { nodes, load_ms, healed_ms, calm_ms, damages, changes_members, versions }
     }
 
     fn judge(&self, outcome: &Outcome) -> std::io::Result<bool> {
@@ -148,7 +151,7 @@ impl Simulation {
     }
 
     fn again(&self, seed: u64) -> String {
-        let Self { nodes, load_ms, healed_ms, damage, versions, .. } = self;
+        let Self { nodes, load_ms, healed_ms, calm_ms, damage, versions, .. } = self;
         let damage = if *damage { " --damage" } else { "" };
         let members = if self.size(seed).changes_members { " --members" } else { "" };
         let versions = versions.and_then(|versions| versions.to_possible_value());
@@ -156,7 +159,7 @@ impl Simulation {
         let versions = versions.unwrap_or_default();
         format!(
             "trials sim --nodes {nodes} --seed {seed} --seeds 1 --load-ms {load_ms} \
-             --healed-ms {healed_ms}{damage}{members}{versions} --story"
+             --healed-ms {healed_ms} --calm-ms {calm_ms}{damage}{members}{versions} --story"
         )
     }
 }
