@@ -29,6 +29,15 @@ impl Renewal {
         Self { boot, stamp: boot, due_ms: now_ms + RENEWAL_MS, told_ms: None }
     }
 
+    /// Milliseconds until a stamp is due. One that is due and was not written waits for the cluster to agree, which
+    /// wakes who waits: as long as lies between two is often enough.
+    pub(crate) fn wait_ms(&self, now_ms: u64) -> u64 {
+        match self.due_ms.saturating_sub(now_ms) {
+            0 => RENEWAL_MS,
+            left => left,
+        }
+    }
+
     /// What is to be written now, if it is time and the cluster has `agreed` to know of it.
     pub(crate) fn due(&self, now_ms: u64, wall_ms: u64, agreed: Version) -> Option<u64> {
         let is_due = now_ms >= self.due_ms && agreed >= SINCE;
@@ -79,6 +88,7 @@ mod tests {
         renewal.written(RENEWAL_MS, BOOT + 10_000);
         assert_eq!(told(&renewal), (BOOT, BOOT + 10_000));
         assert_eq!(renewal.due(2 * RENEWAL_MS - 1, BOOT + 20_000, SINCE), None);
+        assert_eq!(renewal.wait_ms(2 * RENEWAL_MS - 1), 1);
         let after = renewal.due(2 * RENEWAL_MS, 5, SINCE);
         assert_eq!(after, Some(BOOT + 10_001), "the clock went back");
     }
@@ -101,5 +111,6 @@ mod tests {
         let renewal = Renewal::new(BOOT, 0);
         assert_eq!(renewal.due(5 * RENEWAL_MS, BOOT + 50_000, Version(5)), None);
         assert_eq!(renewal.word().since(), SINCE.0);
+        assert_eq!(renewal.wait_ms(5 * RENEWAL_MS), RENEWAL_MS, "it is looked at again later");
     }
 }

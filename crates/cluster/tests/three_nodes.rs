@@ -393,6 +393,13 @@ fn a_directory_whose_count_of_starts_is_gone_is_refused_as_an_old_copy() {
 }
 
 #[test]
+fn a_node_stops_at_once_while_its_next_renewal_is_seconds_away() {
+    let mut cluster = Cluster::new("stops");
+    let node = cluster.nodes[2].take().unwrap();
+    assert_eq!(node.stop_within(Duration::from_secs(2)), [""; 0], "these threads sleep on");
+}
+
+#[test]
 fn a_copy_that_was_made_while_the_node_ran_is_refused_though_it_never_started_again() {
     let mut cluster = Cluster::new("running-copy");
     cluster.agree();

@@ -49,14 +49,25 @@ impl Boot {
     }
 
     /// Counts on while the node runs, and makes that durable. A full disk does not matter where `stamp` is as long
-    /// as the one before.
+    /// as the one before. Refused if the file has a number that is not below: the caller did not write it.
     pub fn renew<D: Disk>(disk: &D, stamp: u64) -> Result<(), Error> {
         let last = Self::last(disk)?;
-        assert!(stamp > last, "stamps grow: {stamp} after {last}");
+        if stamp <= last {
+            return Err(Error::refused(BOOT_FILE, Self::overwritten(last, stamp)));
+        }
         match Self::is_as_long(last, stamp) {
             true => Self::overwrite(disk, stamp),
             false => write(disk, BOOT_FILE, BOOT_TEMPORARY, BOOT_TITLE, &format!("{stamp}\n")),
         }
+    }
+
+    fn overwritten(found: u64, stamp: u64) -> String {
+        format!(
+            "it has the number {found}, which this running node did not write: the node's next number is {stamp}. \
+             Something else has written the file. Keep everything else off the data directory of a running node \
+             (backups, copies, other programs). If another node may have been started from this directory or from a \
+             copy of it, leave only one of the two running; then start this node again: it counts on from {found}"
+        )
     }
 
     fn is_as_long(last: u64, boot: u64) -> bool {
@@ -322,6 +333,27 @@ mod tests {
         disk.set_capacity(u64::MAX);
         assert_eq!(Boot::renew(&disk, 1000), Ok(()));
         assert_eq!(Boot::next_from(&disk, 500), Ok(1001), "the next start counts from there");
+    }
+
+    #[test]
+    fn a_number_that_grew_behind_the_back_of_a_running_node_is_refused_with_words() {
+        let disk = SimDisk::new(1);
+        assert_eq!(Boot::next_from(&disk, 100), Ok(100));
+        let text = encode(BOOT_TITLE, "999\n");
+        disk.lose_file(BOOT_FILE);
+        disk.plant_file(BOOT_FILE, text.as_bytes());
+        let error = Boot::renew(&disk, 170).unwrap_err();
+        let Error::Refused { path, why } = &error else { panic!("{error}") };
+        assert_eq!(path, BOOT_FILE);
+        for part in ["has the number 999", "next number is 170", "start this node again"] {
+            assert!(why.contains(part), "{why}");
+        }
+        assert_eq!(
+            disk.contents(BOOT_FILE).unwrap(),
+            text.as_bytes(),
+            "it is left as it was found"
+        );
+        assert_eq!(Boot::next(&disk), Ok(1000), "the next start counts from there");
     }
 
     #[test]

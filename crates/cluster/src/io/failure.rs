@@ -35,6 +35,8 @@ impl std::error::Error for StartError {}
 pub enum Cause {
     /// A write or a sync failed, or what was read is damaged.
     Disk,
+    /// A file of the data directory is not as this node wrote it, and not damaged: something else has written it.
+    Directory,
     /// The log has what this program is too old to read.
     Outdated,
 }
@@ -53,7 +55,15 @@ impl Failure {
 
     /// Does not come back: a node that cannot write must not look as if it could.
     pub(crate) fn tell(&self, error: &Error) -> ! {
-        self.end(Cause::Disk, &error.to_string())
+        let cause = match error {
+            Error::Refused { .. } => Cause::Directory,
+            Error::Disk { .. }
+            | Error::Damaged { .. }
+            | Error::Gone
+            | Error::TooLarge { .. }
+            | Error::CheckpointTooLarge { .. } => Cause::Disk,
+        };
+        self.end(cause, &error.to_string())
     }
 
     /// Does not come back: what comes after in the log may hang on what cannot be read.
@@ -70,5 +80,26 @@ impl Failure {
 impl std::fmt::Debug for Failure {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         out.write_str("Failure")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
+
+    use super::*;
+
+    fn cause_of(error: &Error) -> Cause {
+        let failure = Failure::new(|cause, _| panic_any(cause));
+        let told = catch_unwind(AssertUnwindSafe(|| failure.tell(error)));
+        *told.unwrap_err().downcast().expect("it was told why")
+    }
+
+    #[test]
+    fn a_file_that_something_else_wrote_is_told_from_a_disk_that_failed() {
+        let overwritten = Error::Refused { path: "BOOT".into(), why: "it has the number 9".into() };
+        assert_eq!(cause_of(&overwritten), Cause::Directory);
+        let damaged = Error::Damaged { path: "BOOT".into(), offset: 0, what: "no number".into() };
+        assert_eq!(cause_of(&damaged), Cause::Disk);
     }
 }

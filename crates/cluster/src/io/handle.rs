@@ -340,6 +340,8 @@ impl ClusterHandle {
             let mut threads = self.node.threads.lock().unwrap_or_else(PoisonError::into_inner);
             std::mem::take(&mut *threads)
         };
+        // One that sleeps until something is due sees at once that it is to stop.
+        threads.iter().for_each(|thread| thread.thread().unpark());
         let begun = Instant::now();
         let mut late = Vec::new();
         for thread in threads {

@@ -20,8 +20,8 @@ use std::collections::{BTreeMap, BTreeSet};
 #[cfg(test)]
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
-use std::thread::JoinHandle;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
+use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
@@ -165,6 +165,8 @@ struct Shared {
     remember: Mutex<Remember>,
     /// Whether it is to be told, since a member has renewed its stamp.
     has_news: AtomicBool,
+    /// The thread that tells it, and waits for versions.
+    keeper: OnceLock<Thread>,
     told: Mutex<Option<Instant>>,
     stopping: Notify,
     /// Numbers of nodes that were removed.
@@ -214,6 +216,7 @@ impl Peers {
             tls: config.tls,
             remember: Mutex::new(config.remember),
             has_news: AtomicBool::new(false),
+            keeper: OnceLock::new(),
             told: Mutex::new(None),
             stopping: Notify::new(),
             retired: RwLock::default(),
@@ -259,6 +262,17 @@ impl Peers {
             // One that is not connected any more is told the next.
             member.outbox.push(vec![message()]);
         }
+    }
+
+    /// A thread that is woken whenever there are news to keep, or the cluster agrees on a version. It is to look for
+    /// both once behind this call.
+    pub(crate) fn wake_for_news(&self, keeper: Thread) {
+        let is_first = self.shared.keeper.set(keeper).is_ok();
+        assert!(is_first, "one thread keeps the news");
+    }
+
+    pub(crate) fn has_news(&self) -> bool {
+        self.shared.has_news.load(Ordering::Relaxed)
     }
 
     /// Keeps what members have told of their stamps, if there is anything new. Waits for the disk.
@@ -320,7 +334,9 @@ impl Peers {
     }
 
     pub(crate) fn set_agreed(&self, agreed: Version) {
-        self.shared.agreed.store(agreed.0, Ordering::Relaxed);
+        if self.shared.agreed.swap(agreed.0, Ordering::Relaxed) != agreed.0 {
+            self.shared.wake_keeper();
+        }
     }
 
     /// The version that the cluster has agreed on, as far as this node knows.
@@ -524,7 +540,13 @@ impl Shared {
         let member = self.members().get(&node).cloned();
         if member.is_some_and(|member| member.note_stamp(boot, stamp)) {
             self.has_news.store(true, Ordering::Relaxed);
+            self.wake_keeper();
         }
+    }
+
+    /// One that is not there yet looks before it sleeps.
+    fn wake_keeper(&self) {
+        self.keeper.get().into_iter().for_each(Thread::unpark);
     }
 
     fn keep_known(&self) {

@@ -10,24 +10,24 @@ use super::handle::Node;
 use super::peers::Peers;
 use crate::renewal::Renewal;
 
-/// How often is looked whether it is time.
-const PERIOD: Duration = Duration::from_millis(250);
-
 /// What peers tell is written down while so much is free. A file that is written anew needs room, and on a full
 /// disk nothing but the log is to need any.
 const FREE_BYTES: u64 = 1 << 20;
 
-/// Renews the stamp of the start `boot` until the node stops.
+/// Renews the stamp of the start `boot` until the node stops. Sleeps until there is something to do: a stop, news
+/// of peers and a new version of the cluster wake it.
 pub(crate) fn run(boot: u64, disk: &FileDisk, node: &Node, failure: &Failure) {
     let Some(peers) = &node.peers else { return };
     let started = Instant::now();
     let mut renewal = Renewal::new(boot, 0);
+    peers.wake_for_news(std::thread::current());
     while !node.is_stopping() {
-        renew(&mut renewal, started.elapsed().as_millis() as u64, disk, peers, failure);
-        if disk.free_bytes().is_ok_and(|free| free >= FREE_BYTES) {
+        let now_ms = started.elapsed().as_millis() as u64;
+        renew(&mut renewal, now_ms, disk, peers, failure);
+        if peers.has_news() && disk.free_bytes().is_ok_and(|free| free >= FREE_BYTES) {
             peers.keep_news();
         }
-        std::thread::park_timeout(PERIOD);
+        std::thread::park_timeout(Duration::from_millis(renewal.wait_ms(now_ms)));
     }
 }
 

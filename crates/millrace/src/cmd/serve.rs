@@ -38,7 +38,7 @@ const GOODBYE: Duration = Duration::from_millis(2500);
 /// How long the node's threads may take after that. What they do later than this, nobody waits for.
 const STOPPING: Duration = Duration::from_millis(2200);
 
-/// Exit code of a node whose disk failed: what `EX_IOERR` is in `sysexits.h`.
+/// Exit code of a node whose disk failed, or was written to behind its back: what `EX_IOERR` is in `sysexits.h`.
 const EXIT_DISK: i32 = 74;
 
 /// Exit code of a node whose program is too old for what its cluster writes: what `EX_CONFIG` is there.
@@ -181,6 +181,9 @@ fn serve(config: &Config, listen: Option<&str>, reload: Reload) -> Result<(), St
     let failure = Failure::new(|cause, why| {
         let (what, code) = match cause {
             Cause::Disk => ("the disk failed, the node stops", EXIT_DISK),
+            Cause::Directory => {
+                ("the data directory was changed under the running node, the node stops", EXIT_DISK)
+            }
             Cause::Outdated => {
                 ("this program is too old for its log, the node stops", EXIT_OUTDATED)
             }
