@@ -20,7 +20,7 @@ use crate::shard::{Elsewhere, GroupReport};
 pub const LEAVE_MS: u64 = 60_000;
 
 /// The version since which leaders say who votes in their groups.
-const VOTERS_SAID_SINCE: Version = Version(6);
+const VOTERS_SAID_SINCE: Version = Version::VOTERS_SAID;
 
 /// One order.
 #[derive(Clone, Debug, PartialEq, Eq)]

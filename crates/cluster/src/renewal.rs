@@ -10,7 +10,7 @@ use crate::limits::{FULL_TOLD_MS, RENEWAL_MS};
 use crate::peer::message::Message;
 
 /// Since when peers may be told: they write it down where an older program cannot read it.
-const SINCE: Version = Version(6);
+const SINCE: Version = Version::STAMPS_RENEWED;
 
 /// When a node renews its stamp.
 #[derive(Debug)]

@@ -33,6 +33,16 @@ impl fmt::Display for Version {
     }
 }
 
+/// Since when there is what: one name for each thing that more than one place asks about.
+impl Version {
+    /// Leaders say who votes in their groups.
+    pub const VOTERS_SAID: Self = Self(6);
+    /// The catalog holds which groups are wide.
+    pub const WIDE_GROUPS: Self = Self(6);
+    /// Nodes renew the stamps of their directories, and say so.
+    pub const STAMPS_RENEWED: Self = Self(6);
+}
+
 #[cfg(test)]
 mod tests {
     use crate::{Applied, Catalog, CatalogCommand, CatalogReply, Refusal, Version};

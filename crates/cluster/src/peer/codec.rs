@@ -3,7 +3,7 @@
 //! One message is one frame; requests and answers that are long together are several, in order.
 
 use bytes::Bytes;
-use machine::{GroupId, NodeId, SessionId};
+use machine::{GroupId, NodeId, SessionId, Version};
 use raft::eraftpb::MessageType;
 
 use super::frame::{Frame, Kind};
@@ -43,7 +43,8 @@ impl Message {
     pub fn since(&self) -> u16 {
         match self {
             Self::Reaches { .. } => 4,
-            Self::Voters { .. } | Self::Renewed { .. } => 6,
+            Self::Voters { .. } => Version::VOTERS_SAID.0,
+            Self::Renewed { .. } => Version::STAMPS_RENEWED.0,
             Self::Raft { .. }
             | Self::Join { .. }
             | Self::Requests { .. }

@@ -11,7 +11,7 @@ use crate::limits::{REPLICAS, REPLICAS_MAX};
 use crate::version::Version;
 
 /// The version since which the catalog holds which groups are wide.
-pub(in crate::catalog) const WIDE_SINCE: Version = Version(6);
+pub(in crate::catalog) const WIDE_SINCE: Version = Version::WIDE_GROUPS;
 
 /// The groups that are wide. Replicated.
 #[derive(Clone, Debug, PartialEq, Eq)]
