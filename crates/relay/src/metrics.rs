@@ -17,6 +17,9 @@ use crate::attempts::Reason;
 /// Upper bounds of the steps' histograms, in seconds.
 pub(crate) const STEP_BOUNDS: [f64; 14] =
     [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+/// Name and meaning of the count of who wanted to read these and found no room.
+pub(crate) const WATCHERS_TURNED_AWAY: (&str, &str) =
+    ("watchers_turned_away", "Connections to the port of metrics without room");
 
 /// Why a message was not taken.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -93,6 +96,7 @@ pub struct Metrics {
     pub steps: Family<StepLabel, Histogram>,
     /// Sum of nanoseconds and count of each step, for the screen.
     pub step_sums: [(Counter, Counter); 4],
+    watchers_turned_away: Counter,
     /// The last message that was not taken.
     last_failure: Arc<watch::Sender<Option<Noted>>>,
 }
@@ -124,6 +128,7 @@ impl Default for Metrics {
             standby: Gauge::default(),
             steps: Family::new_with_constructor(|| Histogram::new(STEP_BOUNDS)),
             step_sums: Default::default(),
+            watchers_turned_away: Counter::default(),
             last_failure: Arc::new(watch::Sender::new(None)),
         }
     }
@@ -215,6 +220,8 @@ impl Metrics {
         registry.register("blocked_workers", "Workers the broker blocks", self.blocked.clone());
         let standby = self.standby.clone();
         registry.register("standby", "Whether it waits for another relay to go", standby);
+        let (name, help) = WATCHERS_TURNED_AWAY;
+        registry.register(name, help, self.watchers_turned_away.clone());
         registry.register_with_unit(
             "step",
             "Time of each step of a batch",
@@ -225,6 +232,10 @@ impl Metrics {
 }
 
 impl Watched for Metrics {
+    fn turned_away(&self) {
+        self.watchers_turned_away.inc();
+    }
+
     fn metrics(&self) -> String {
         self.text()
     }

@@ -6,18 +6,30 @@
     reason = "talks to a server that it starts"
 )]
 
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
-use service::io::http::{Watched, bind, serve};
+use service::io::http::{Limits, Watched, bind, serve, serve_within};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 
-#[derive(Clone)]
+/// Nothing here takes as long.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+#[derive(Clone, Default)]
 struct Service {
     problem: Arc<Mutex<Option<String>>>,
     has_status: bool,
+    turned_away: Arc<AtomicU64>,
 }
 
 impl Watched for Service {
+    fn turned_away(&self) {
+        self.turned_away.fetch_add(1, Ordering::Relaxed);
+    }
+
     fn metrics(&self) -> String {
         "jobs_total 7\n# EOF\n".into()
     }
@@ -36,16 +48,24 @@ impl Watched for Service {
 }
 
 /// Status line, headers and body.
-async fn get(address: std::net::SocketAddr, path: &str) -> String {
-    let mut socket = tokio::net::TcpStream::connect(address).await.unwrap();
-    let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
-    socket.write_all(request.as_bytes()).await.unwrap();
-    let mut answer = String::new();
-    socket.read_to_string(&mut answer).await.unwrap();
-    answer
+async fn get(address: SocketAddr, path: &str) -> String {
+    let mut socket = TcpStream::connect(address).await.unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n");
+    // One that is turned away may be closed before this is written.
+    let _ = socket.write_all(request.as_bytes()).await;
+    rest(socket).await
 }
 
-async fn started(service: &Service) -> std::net::SocketAddr {
+/// What comes until the connection is closed.
+async fn rest(mut socket: TcpStream) -> String {
+    let mut answer = Vec::new();
+    let read = socket.read_to_end(&mut answer);
+    // Closed before all was read that came is an error to the other side.
+    let _ = tokio::time::timeout(PATIENCE, read).await.expect("it is closed");
+    String::from_utf8(answer).unwrap()
+}
+
+async fn started(service: &Service) -> SocketAddr {
     let listener = bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(serve(listener, service.clone()));
@@ -55,7 +75,7 @@ async fn started(service: &Service) -> std::net::SocketAddr {
 #[tokio::test]
 async fn readiness_follows_the_problem_and_health_does_not() {
     let problem = Arc::new(Mutex::new(Some("the broker is away".to_owned())));
-    let service = Service { problem: Arc::clone(&problem), has_status: false };
+    let service = Service { problem: Arc::clone(&problem), ..Service::default() };
     let address = started(&service).await;
 
     let answer = get(address, "/ready").await;
@@ -68,7 +88,7 @@ async fn readiness_follows_the_problem_and_health_does_not() {
 
 #[tokio::test]
 async fn metrics_are_openmetrics_and_what_is_not_there_is_404() {
-    let service = Service { problem: Arc::default(), has_status: false };
+    let service = Service::default();
     let address = started(&service).await;
     let answer = get(address, "/metrics").await;
     assert!(answer.contains("content-type: application/openmetrics-text"), "{answer}");
@@ -80,9 +100,62 @@ async fn metrics_are_openmetrics_and_what_is_not_there_is_404() {
 
 #[tokio::test]
 async fn a_service_with_a_status_gives_it_as_json() {
-    let service = Service { problem: Arc::default(), has_status: true };
+    let service = Service { has_status: true, ..Service::default() };
     let address = started(&service).await;
     let answer = get(address, "/status").await;
     assert!(answer.contains("content-type: application/json"), "{answer}");
     assert!(answer.ends_with("{\"jobs\":7}"), "{answer}");
+}
+
+#[tokio::test]
+async fn a_connection_above_the_bound_is_closed_and_counted_until_another_ends() {
+    let service = Service::default();
+    let address = started(&service).await;
+    let connections = Limits::default().connections;
+    let mut silent = Vec::new();
+    for _ in 0..connections {
+        silent.push(TcpStream::connect(address).await.unwrap());
+    }
+    assert_eq!(get(address, "/health").await, "", "all places are taken");
+    assert_eq!(service.turned_away.load(Ordering::Relaxed), 1);
+
+    silent.pop();
+    let begun = Instant::now();
+    // The server sees in its own time that one is gone.
+    while get(address, "/health").await.is_empty() {
+        assert!(begun.elapsed() < PATIENCE, "no place becomes free");
+    }
+    assert_eq!(silent.len(), connections - 1, "the others still have theirs");
+}
+
+#[tokio::test]
+async fn who_says_nothing_for_too_long_is_closed() {
+    let listener = bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let limits = Limits { time: Duration::from_millis(300), ..Limits::default() };
+    tokio::spawn(serve_within(limits, listener, Service::default()));
+    let begun = Instant::now();
+    assert_eq!(rest(TcpStream::connect(address).await.unwrap()).await, "");
+    assert!(begun.elapsed() < Limits::default().time, "it is closed in its time");
+}
+
+#[tokio::test]
+async fn a_request_that_is_too_long_is_not_waited_for() {
+    let listener = bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let limits = Limits { time: PATIENCE * 2, ..Limits::default() };
+    tokio::spawn(serve_within(limits, listener, Service::default()));
+    let mut socket = TcpStream::connect(address).await.unwrap();
+    let long = "x".repeat(limits.request_bytes);
+    // The end of it is missing. What the server has not read when it closes may take its answer away.
+    let _ = socket.write_all(format!("GET /health HTTP/1.1\r\nlong: {long}").as_bytes()).await;
+    let answer = rest(socket).await;
+    assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 431 "), "{answer}");
+}
+
+#[tokio::test]
+async fn a_connection_has_one_request() {
+    let address = started(&Service::default()).await;
+    let answer = get(address, "/health").await;
+    assert!(answer.contains("connection: close") && answer.ends_with("alive\n"), "{answer}");
 }

@@ -341,7 +341,7 @@ impl Serving<'_> {
 }
 
 /// Lets whoever watches the node ask for its metrics.
-fn watch(listener: Probe, node: Node) -> Result<JoinHandle<std::io::Result<()>>, String> {
+fn watch(listener: Probe, node: Node) -> Result<JoinHandle<()>, String> {
     let open = || {
         listener.set_nonblocking(true)?;
         TcpListener::from_std(listener)

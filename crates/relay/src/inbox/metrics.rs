@@ -9,7 +9,7 @@ use prometheus_client::registry::{Registry, Unit};
 use service::io::http::Watched;
 
 use super::Counts;
-use crate::metrics::STEP_BOUNDS;
+use crate::metrics::{STEP_BOUNDS, WATCHERS_TURNED_AWAY};
 
 /// A step of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +59,7 @@ pub struct Metrics {
     pub database_connections: Gauge,
     /// 1: a message is refused, tried again, and what is behind it waits.
     pub stuck: Gauge,
+    watchers_turned_away: Counter,
     steps: Family<StepLabel, Histogram>,
 }
 
@@ -77,6 +78,7 @@ impl Default for Metrics {
             standby: Gauge::default(),
             database_connections: Gauge::default(),
             stuck: Gauge::default(),
+            watchers_turned_away: Counter::default(),
             steps: Family::new_with_constructor(|| Histogram::new(STEP_BOUNDS)),
         }
     }
@@ -130,6 +132,7 @@ impl Metrics {
             ("flawed", "Messages stored without what did not fit", &self.flawed),
             ("rejected", "Messages the table refused", &self.rejected),
             ("batches", "Transactions committed", &self.batches),
+            (WATCHERS_TURNED_AWAY.0, WATCHERS_TURNED_AWAY.1, &self.watchers_turned_away),
         ] {
             registry.register(name, help, counter.clone());
         }
@@ -149,6 +152,10 @@ impl Metrics {
 }
 
 impl Watched for Metrics {
+    fn turned_away(&self) {
+        self.watchers_turned_away.inc();
+    }
+
     fn metrics(&self) -> String {
         self.text()
     }

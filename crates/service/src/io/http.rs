@@ -1,18 +1,50 @@
 //! `/metrics` for Prometheus, `/health` and `/ready` for whoever starts and watches a service, and `/status` for
 //! its own commands.
+//!
+//! A port that many may reach is not to take memory and descriptors without end: so many connections are open at a
+//! time, each has one request of so many bytes, and so long for it and its answer.
+
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use tokio::net::TcpListener;
+use hyper::server::conn::http1;
+use hyper_util::rt::TokioIo;
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
 
 /// What OpenMetrics calls its text.
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
+/// How long nobody is accepted after that has failed: descriptors may be short.
+const ACCEPT_REST: Duration = Duration::from_millis(100);
+
+/// What may be asked at a time, and of how many bytes and how long.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Open connections. One above them is closed at once.
+    pub connections: usize,
+    /// Of a request's line and headers, at least 8,192.
+    pub request_bytes: usize,
+    /// From a connection's beginning to the end of its answer.
+    pub time: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { connections: 64, request_bytes: 16 << 10, time: Duration::from_secs(10) }
+    }
+}
+
 /// A service that can be watched.
 pub trait Watched: Clone + Send + Sync + 'static {
+    /// A connection was closed because as many were open as may be: counts it.
+    fn turned_away(&self);
+
     /// Its counters, as Prometheus reads them.
     fn metrics(&self) -> String;
 
@@ -42,17 +74,44 @@ pub async fn bind(address: &str) -> std::io::Result<TcpListener> {
 ///
 /// `/health` says that the process answers, whatever the broker does: restarting it because the broker is away gains
 /// nothing. `/ready` answers 503 with the reason while the service cannot work.
-///
-/// # Errors
-/// The listener fails.
-pub async fn serve<T: Watched>(listener: TcpListener, watched: T) -> std::io::Result<()> {
-    let router = Router::new()
+pub async fn serve<T: Watched>(listener: TcpListener, watched: T) {
+    serve_within(Limits::default(), listener, watched).await;
+}
+
+/// The same with other limits.
+pub async fn serve_within<T: Watched>(limits: Limits, listener: TcpListener, watched: T) {
+    let router = router(watched.clone());
+    let mut open = JoinSet::new();
+    loop {
+        let Ok((stream, _)) = listener.accept().await else {
+            tokio::time::sleep(ACCEPT_REST).await;
+            continue;
+        };
+        while open.try_join_next().is_some() {}
+        if open.len() >= limits.connections {
+            watched.turned_away();
+            continue;
+        }
+        open.spawn(answer(limits, stream, router.clone()));
+    }
+}
+
+/// Answers one request. What goes wrong with it is its sender's to see.
+async fn answer(limits: Limits, stream: TcpStream, router: Router) {
+    let connection = http1::Builder::new()
+        .keep_alive(false)
+        .max_buf_size(limits.request_bytes)
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    let _ = tokio::time::timeout(limits.time, connection).await;
+}
+
+fn router<T: Watched>(watched: T) -> Router {
+    Router::new()
         .route("/metrics", get(metrics::<T>))
         .route("/health", get(async || "alive\n"))
         .route("/ready", get(ready::<T>))
         .route("/status", get(status::<T>))
-        .with_state(watched);
-    axum::serve(listener, router).await
+        .with_state(watched)
 }
 
 async fn metrics<T: Watched>(State(watched): State<T>) -> impl IntoResponse {

@@ -104,6 +104,7 @@ struct Inner {
     breaker_open: Family<TargetLabel, Gauge>,
     target_stopped: Family<TargetLabel, Gauge>,
     throttles: Family<TargetLabel, Counter>,
+    watchers_turned_away: Counter,
     lists: Mutex<Lists>,
 }
 
@@ -186,6 +187,7 @@ impl Default for Metrics {
                 breaker_open: Family::default(),
                 target_stopped: Family::default(),
                 throttles: Family::default(),
+                watchers_turned_away: Counter::default(),
                 lists: Mutex::default(),
             }),
         }
@@ -259,6 +261,11 @@ impl Metrics {
         (!all.is_empty()).then(|| all.join("; "))
     }
 
+    /// Somebody asked for this, and there was no room.
+    pub fn turned_away(&self) {
+        self.inner.watchers_turned_away.inc();
+    }
+
     /// Everything, as Prometheus reads it.
     pub fn text(&self) -> String {
         self.age();
@@ -280,6 +287,12 @@ impl Metrics {
         all.register("target_stopped", "1 while the target's settings are wrong", stopped);
         let throttles = inner.throttles.clone();
         all.register("throttles", "Times the target asked for less", throttles);
+        let away = inner.watchers_turned_away.clone();
+        all.register(
+            "watchers_turned_away",
+            "Connections to the port of metrics without room",
+            away,
+        );
         let mut text = String::new();
         // Writing to a String cannot fail.
         let _ = prometheus_client::encoding::text::encode(&mut text, &all);

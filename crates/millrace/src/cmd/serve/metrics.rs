@@ -4,7 +4,7 @@
 mod rows;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use broker::io::listener::Broker;
 use cluster::ClusterHandle;
@@ -55,11 +55,13 @@ pub(super) struct Node {
     cluster: ClusterHandle,
     broker: Arc<Broker>,
     stage: Arc<AtomicU8>,
+    watchers_turned_away: Arc<AtomicU64>,
 }
 
 impl Node {
     pub(super) fn new(cluster: ClusterHandle, broker: Arc<Broker>) -> Self {
-        Self { cluster, broker, stage: Arc::new(AtomicU8::new(Stage::Starting as u8)) }
+        let stage = Arc::new(AtomicU8::new(Stage::Starting as u8));
+        Self { cluster, broker, stage, watchers_turned_away: Arc::default() }
     }
 
     /// Notes how far the node is.
@@ -85,12 +87,17 @@ impl Node {
             connection_count: self.broker.connection_count(),
             amqp: self.broker.metrics(),
             dead_letters: self.broker.dead_letters(),
+            watchers_turned_away: &self.watchers_turned_away,
         };
         counted.rows()
     }
 }
 
 impl Watched for Node {
+    fn turned_away(&self) {
+        self.watchers_turned_away.fetch_add(1, Ordering::Relaxed);
+    }
+
     fn metrics(&self) -> String {
         text(self.rows())
     }

@@ -122,6 +122,10 @@ async fn change(path: &Path, config: &Config, control: &Control) -> Result<Confi
 struct Told(Metrics);
 
 impl Watched for Told {
+    fn turned_away(&self) {
+        self.0.turned_away();
+    }
+
     fn metrics(&self) -> String {
         self.0.text()
     }

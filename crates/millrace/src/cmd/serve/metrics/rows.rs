@@ -48,6 +48,8 @@ pub(super) struct Counted<'a> {
     pub(super) connection_count: usize,
     pub(super) amqp: &'a broker::Metrics,
     pub(super) dead_letters: &'a DeadLetterMetrics,
+    /// Connections to `/metrics` without room.
+    pub(super) watchers_turned_away: &'a AtomicU64,
 }
 
 impl Counted<'_> {
@@ -65,6 +67,12 @@ impl Counted<'_> {
         ));
         rows.extend(amqp(self.amqp));
         rows.extend(dead_letters(self.dead_letters));
+        rows.push(Part("").total(
+            "watchers_turned_away",
+            "watchers_turned_away",
+            "Connections to the port of metrics without room",
+            self.watchers_turned_away,
+        ));
         rows.extend(self.peers.into_iter().flat_map(peers));
         rows
     }

@@ -1,4 +1,4 @@
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use broker::dead_letter::DeadLetterMetrics;
 use cluster::{Alarms, Counters, PeerCounters};
@@ -14,6 +14,7 @@ struct Totals {
     peers: PeerCounters,
     amqp: broker::Metrics,
     dead_letters: DeadLetterMetrics,
+    watchers_turned_away: AtomicU64,
 }
 
 impl Totals {
@@ -26,6 +27,7 @@ impl Totals {
             connection_count: 3,
             amqp: &self.amqp,
             dead_letters: &self.dead_letters,
+            watchers_turned_away: &self.watchers_turned_away,
         };
         counted.rows()
     }
