@@ -18,12 +18,13 @@ use wal::sim::SimDisk;
 use wal::{Boot, CommitBatch, Config, Identity, Reader, Wal};
 
 const FILE_BYTES: u64 = 4 << 20;
+const GROUPS_PER_NODE: u32 = 2;
 /// A connection that is silent for so long is closed.
 const SILENCE_MS: u64 = 1500;
 
 pub(crate) struct Core {
     pub(crate) id: NodeId,
-    disk: SimDisk,
+    pub(crate) disk: SimDisk,
     pub(crate) shards: Vec<Shard>,
     inboxes: Vec<Vec<Input>>,
     /// Shard, number, what is to be written, entries.
@@ -299,11 +300,16 @@ impl Core {
         let mut config = Config::new(Identity::load(&disk).unwrap().unwrap_or(fresh));
         config.file_bytes = FILE_BYTES;
         config.ballast_bytes = 0;
-        let (wal, recovered) = Wal::open(disk.clone(), config).unwrap();
+        let (mut wal, mut recovered) = Wal::open(disk.clone(), config).unwrap();
+        // What is damaged here is whole on the other nodes.
+        let groups = GROUPS_PER_NODE * nodes as u32;
+        let mut keeper = wal.keeper();
+        wal.set_aside_damaged(&mut keeper, &mut recovered, 0..=groups).unwrap();
         let boot = Boot::next(&disk).unwrap();
         let me = Member { node: id, boot, seed: id.0, speaks };
         let info = |node| NodeInfo { node: NodeId(node), address: String::new(), incarnation: 1 };
-        let genesis = Genesis { nodes: (1..=nodes).map(info).collect(), groups_per_node: 2 };
+        let genesis =
+            Genesis { nodes: (1..=nodes).map(info).collect(), groups_per_node: GROUPS_PER_NODE };
         let reader = wal.reader();
         let groups = Groups::recover(me, &genesis, &reader, recovered).unwrap();
         let shards = groups.into_shards(me, shards, Sizes::of(FILE_BYTES));

@@ -8,6 +8,7 @@ mod cores;
 mod cut_off;
 mod elsewhere;
 mod leaders;
+mod rejoining;
 
 use std::collections::{BTreeMap, BTreeSet};
 
