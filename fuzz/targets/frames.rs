@@ -15,7 +15,11 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
             Frame::Method { payload, .. } => {
                 if let Ok(method) = Method::decode(payload) {
                     method.encode(&mut again);
-                    assert_eq!(Method::decode(&again), Ok(method), "what we encode decodes to the same");
+                    assert_eq!(
+                        Method::decode(&again),
+                        Ok(method),
+                        "what we encode decodes to the same"
+                    );
                 }
             }
             Frame::Header { properties, .. } => {

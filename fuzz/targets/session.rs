@@ -3,9 +3,9 @@
 #![allow(dead_code, clippy::unwrap_used, reason = "the world is that of the broker's own tests")]
 
 #[path = "../../crates/broker/tests/support/fake_cluster.rs"]
-mod fake_cluster;
+pub(crate) mod fake_cluster;
 #[path = "../../crates/broker/tests/support/wire.rs"]
-mod wire;
+pub(crate) mod wire;
 #[path = "../../crates/broker/tests/support/world.rs"]
 mod world;
 
@@ -17,7 +17,8 @@ pub(crate) const NODE: NodeId = NodeId(1);
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     let Some((&how, bytes)) = data.split_first() else { return };
-    let mut world = if how & 1 == 0 { World::running() } else { World::connected(Config::default()) };
+    let mut world =
+        if how & 1 == 0 { World::running() } else { World::connected(Config::default()) };
     world.holds_appends = how & 2 != 0;
     for part in bytes.chunks(1 + usize::from(how >> 2)) {
         world.feed(part);

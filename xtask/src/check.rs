@@ -108,6 +108,10 @@ fn reading_steps(steps: &mut Steps) {
     steps.step("generated files", || uncounted(r#gen::run(true)));
     steps.step("tidy", || uncounted(tidy::run(&[])));
     let clippy = ["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"];
+    // Its targets are compiled by a test of `millrace`; this is for its manifest and its lock.
+    let fuzz =
+        ["tree", "--manifest-path", "fuzz/Cargo.toml", "--locked", "--depth", "0", "--quiet"];
+    steps.step("lock of fuzz/", || uncounted(run(&mut cargo(&fuzz))));
     steps.step("clippy", || uncounted(run(&mut cargo(&clippy))));
 }
 

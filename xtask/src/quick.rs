@@ -24,7 +24,7 @@ const SLOW: &[&str] = &[
 /// Packages whose tests start brokers, databases and providers: of these run only the ones named here. Cargo
 /// builds the programs of a package for its integration tests alone, and the simulator is wanted.
 const OF_PROGRAMS: &[(&str, &[&str])] =
-    &[("crates/millrace", &["commands"]), ("trials", &["work"])];
+    &[("crates/millrace", &["commands", "fuzz_targets"]), ("trials", &["work"])];
 
 /// What is left to `sim`, of the one binary that has it: the log's simulated disk has tests of that name, too.
 const SKIPPED: (&str, &[&str]) = ("trials/trials", &["--skip", "sim::tests"]);

@@ -29,10 +29,8 @@ pub mod limits;
 mod lsn;
 mod mapping;
 mod metrics;
-#[cfg(fuzzing)]
+#[doc(hidden)]
 pub mod pgoutput;
-#[cfg(not(fuzzing))]
-mod pgoutput;
 pub mod poll;
 mod progress;
 mod slot;

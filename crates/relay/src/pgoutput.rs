@@ -100,9 +100,8 @@ pub(crate) fn columns(insert: &[u8]) -> impl Iterator<Item = Option<(usize, usiz
     })
 }
 
-/// Reads anybody's bytes, and panics if what [`decode`] and [`columns`] promise does not hold.
-#[cfg(any(test, fuzzing))]
-#[allow(unreachable_pub, reason = "public for fuzzing alone")]
+/// Reads anybody's bytes, and panics if what [`decode`] and [`columns`] promise does not hold: for the fuzzer, and
+/// public for it alone.
 pub fn read_any(bytes: &[u8]) {
     let accepted = decode(bytes);
     for (start, end) in columns(bytes).flatten() {
