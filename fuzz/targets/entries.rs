@@ -42,6 +42,7 @@ fn apply(machine: &mut QueueMachine, entry: &[u8]) -> bool {
 fn entry() -> Vec<u8> {
     let mut batch = Batch::new();
     batch.create_queue(QueueId(1), &QueueSettings::default());
+    batch.keep_marks(QueueId(1));
     batch.enqueue(&[QueueId(1)], &[b"head"], b"body");
     batch.stamp(5)
 }

@@ -277,6 +277,13 @@ impl Bodies {
         bodies.outbox.push(outgoing);
     }
 
+    /// The log has heard of deliveries below `to`.
+    pub(crate) fn marked(&mut self, queue: QueueId, to: u64) {
+        if let Some(bodies) = self.queues.get_mut(&queue) {
+            bodies.marked_to = bodies.marked_to.max(to);
+        }
+    }
+
     /// A lane has something that goes out: from now on it is pumped with its queue.
     fn note_lane(&mut self, queue: QueueId) {
         if queue.priority() > 0 {
@@ -352,22 +359,26 @@ impl Bodies {
         taken
     }
 
-    /// Nothing is sent to these sessions any more. Gives the queues that may go on without them. `kept`
-    /// tells what a queue keeps.
+    /// Nothing is sent to these sessions any more. Gives the queues that may go on without them, and what was to be
+    /// settled by leaving and had to wait for the log. `kept` tells what a queue keeps.
     pub(crate) fn end_sessions<'a>(
         &mut self,
         is_over: impl Fn(SessionId) -> bool,
         kept: impl Fn(QueueId) -> Option<Seqs<'a>>,
         freed: &mut Vec<QueueId>,
-    ) {
+    ) -> Vec<(QueueId, Ranges)> {
+        let mut unmarked = Vec::new();
         for &queue in &self.waiting {
             let Some(bodies) = self.queues.get_mut(&queue) else { continue };
             let ended = bodies.outbox.end_sessions(&is_over);
             if !ended.is_empty() {
                 bodies.wait_no_more(ended.iter().map(Outgoing::span), kept(queue));
                 freed.push(queue);
+                let waits = ended.iter().filter(|outgoing| outgoing.no_ack && outgoing.waits);
+                unmarked.push((queue, waits.map(Outgoing::span).collect()));
             }
         }
+        unmarked
     }
 
     /// Bytes that were fetched for `queue`.

@@ -191,9 +191,10 @@ impl Queues {
         wishes: &mut Vec<Wish>,
     ) {
         let live = |queue| self.machine.kept(queue);
-        self.bodies.end_sessions(&is_of_node, live, &mut self.touched);
+        let unmarked = self.bodies.end_sessions(&is_of_node, live, &mut self.touched);
         let attached: Vec<Attached> = attachments.into_iter().map(attached).collect();
         self.machine.join(&is_of_node, &attached, &mut self.effects);
+        self.take_back(&unmarked);
         self.detaching.retain(|(session, _), _| !is_of_node(*session));
         for (queue, _) in self.closing.extract_if(.., |_, by| is_of_node(*by)) {
             self.machine.reopen_queue(queue);
@@ -463,8 +464,10 @@ impl Queues {
 
     pub(crate) fn end_session(&mut self, session: SessionId, wishes: &mut Vec<Wish>) {
         let live = |queue| self.machine.kept(queue);
-        self.bodies.end_sessions(|other| other == session, live, &mut self.touched);
+        let is_over = |other| other == session;
+        let unmarked = self.bodies.end_sessions(is_over, live, &mut self.touched);
         self.machine.end_session(session, &mut self.effects);
+        self.take_back(&unmarked);
         self.detaching.retain(|(by, _), _| *by != session);
         for (queue, _) in self.closing.extract_if(.., |_, by| *by == session) {
             self.machine.reopen_queue(queue);
@@ -513,6 +516,12 @@ impl Queues {
         for lane in self.machine.stores() {
             let live = self.machine.kept(lane).expect("a lane of the machine");
             self.bodies.check_places(lane, live);
+        }
+    }
+
+    fn take_back(&mut self, unmarked: &[(QueueId, Ranges)]) {
+        for (queue, ranges) in unmarked {
+            self.machine.take_back(*queue, ranges, &mut self.effects);
         }
     }
 

@@ -349,8 +349,9 @@ impl Shard {
                     found.review(&held);
                 }
             }
-            Input::CreateQueue { group, queue, settings, then } => {
-                self.create_queue(now, group, queue, &settings, then, outputs);
+            Input::CreateQueue { group, queue, settings, agreed, then } => {
+                let batch = catalog::creation(group, queue, &settings, agreed);
+                self.create_queue(now, group, batch, then, outputs);
             }
             Input::DropQueue { group, queue, then } => {
                 self.drop_queue(now, group, queue, then, outputs);
@@ -365,8 +366,8 @@ impl Shard {
             Input::SessionEnded { session, ticket, unused } => {
                 self.session_ended(now, session, ticket, unused, outputs);
             }
-            Input::Reconcile { queues, next_queue } => {
-                self.reconcile(now, &queues, next_queue, outputs);
+            Input::Reconcile { queues, next_queue, agreed } => {
+                self.reconcile(now, &queues, next_queue, agreed, outputs);
             }
             Input::Membership { nodes, groups } => self.place(now, &nodes, groups),
             Input::PeerUp { node, speaks } => self.peer_up(now, node, speaks, outputs),

@@ -9,7 +9,9 @@ use std::collections::BTreeSet;
 use cluster::shard::{Input, Now, Shard};
 use cluster::{Answer, Request, Ticket};
 use cores::Cluster;
-use machine::{Batch, CatalogCommand, CatalogReply, NodeId, Version};
+use machine::{
+    Batch, CatalogCommand, CatalogReply, ConsumerId, ConsumerSpec, NodeId, Value, Version,
+};
 
 /// What the nodes' catalogs have agreed on.
 fn agreed(cluster: &Cluster) -> Vec<Version> {
@@ -99,4 +101,33 @@ fn a_node_that_is_too_old_for_the_log_stops_with_words_and_goes_on_with_a_newer_
     cluster.run(100);
     let told = cluster.told(ann);
     assert!(matches!(told[..], [Answer::Appended { ticket: Ticket(2) }]), "{told:?}");
+}
+
+#[test]
+fn marks_are_kept_for_queues_with_limits_once_the_cluster_has_agreed_on_that() {
+    for version in [Version(6), Version::KEPT_MARKS] {
+        let mut cluster = Cluster::at(1, 1, version);
+        cluster.run(3000);
+        assert_eq!(agreed(&cluster), [version]);
+        let ann = Shard::first_session(NodeId(1));
+        let arguments = [("x-max-length", Value::I32(9))];
+        let (queue, group) = cluster.declare_with(ann, "orders", (true, false), &arguments);
+        let mut batch = Batch::new();
+        (0..3).for_each(|_| batch.enqueue(&[queue], &[], b"a"));
+        cluster.ask(ann, Request::Append { group, ticket: Ticket(1), batch, settles: Vec::new() });
+        cluster.run(100);
+        cluster.restart(NodeId(1));
+        cluster.run(3000);
+        let ann = Shard::first_session(NodeId(1));
+        let consumer = ConsumerId { session: ann, number: 1 };
+        let spec = ConsumerSpec { credit: 9, ..ConsumerSpec::default() };
+        cluster.ask(ann, Request::Attach { ticket: Ticket(2), group, queue, consumer, spec });
+        cluster.run(100);
+        let flags = cluster.told(ann).into_iter().filter_map(|answer| match answer {
+            Answer::Delivered(delivery) => Some((delivery.count, delivery.redelivered)),
+            _ => None,
+        });
+        let is_flagged = version < Version::KEPT_MARKS;
+        assert_eq!(flags.collect::<Vec<_>>(), [(3, is_flagged)], "at version {version}");
+    }
 }

@@ -12,6 +12,7 @@
 //! 6        node u64, boot u64, number u64: opens a parcel, which ends where the next one begins
 //! 7        queue count u16, queue ids u64 each, key u128
 //! 8        queue u64, sequence number u64
+//! 9        queue u64
 //! ```
 //!
 //! Little-endian. Segments keep enqueue commands exactly as they stand here, so this is also a format
@@ -50,6 +51,7 @@ pub(crate) const CATALOG: u8 = 5;
 pub(crate) const FROM: u8 = 6;
 pub(crate) const CANCEL: u8 = 7;
 pub(crate) const MARK_DELIVERED: u8 = 8;
+pub(crate) const KEEP_MARKS: u8 = 9;
 
 /// What became of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -150,10 +152,15 @@ pub enum Command<'a> {
         key: u128,
     },
     /// Messages of this level below `to` may have been given to clients, the others were not. In the
-    /// parcel that creates a queue it says that this is kept from here on.
+    /// parcel that creates a queue it says that this is kept from here on, and that messages wait for it.
     MarkDelivered {
         queue: QueueId,
         to: u64,
+    },
+    /// In the parcel that creates a queue: marks are kept from here on, whatever its limits and times to
+    /// live, and deliveries wait for them. Since `Version::KEPT_MARKS`.
+    KeepMarks {
+        queue: QueueId,
     },
     /// Opens a parcel: what follows, up to the next of these, is applied together or not at all.
     From {
@@ -168,7 +175,9 @@ pub fn check_commands(bytes: &[u8], is_catalog: bool) -> Result<(), Corrupt> {
     let mut commands = RawCommands::new(bytes);
     while let Some(raw) = commands.next()? {
         let may_be = match raw.kind {
-            ENQUEUE | SETTLE | CREATE_QUEUE | DROP_QUEUE | CANCEL | MARK_DELIVERED => !is_catalog,
+            ENQUEUE | SETTLE | CREATE_QUEUE | DROP_QUEUE | CANCEL | MARK_DELIVERED | KEEP_MARKS => {
+                !is_catalog
+            }
             CATALOG => is_catalog,
             FROM => false,
             _ => return Err(UNKNOWN_KIND),
@@ -357,6 +366,7 @@ impl<'a> RawCommand<'a> {
                 }
                 Command::MarkDelivered { queue, to }
             }
+            KEEP_MARKS => Command::KeepMarks { queue: QueueId(reader.u64()?) },
             FROM => {
                 let origin = Origin { node: NodeId(reader.u64()?), boot: reader.u64()? };
                 Command::From { origin, seq: reader.u64()? }

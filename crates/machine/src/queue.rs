@@ -76,7 +76,11 @@ pub enum Effect {
         no_ack: bool,
         /// How often each of them came back before, in a queue that counts that.
         returns: u32,
+        /// They leave when the log has heard that they do: as far as the last `Marked` says.
+        waits: bool,
     },
+    /// Deliveries that wait leave below `to`: leader only.
+    Marked { queue: QueueId, to: u64 },
     /// Dead messages are to be stored elsewhere, then settled as `Outcome::DeadLettered`: leader only.
     Leave {
         queue: QueueId,
@@ -226,17 +230,31 @@ impl Queue {
         self.main.end_run(cx, effects);
     }
 
-    /// A mark from the log. The first comes before any message does.
-    fn mark_delivered(&mut self, level: u8, to: u64) {
+    /// No message has come yet.
+    fn is_new(&self) -> bool {
+        self.levels().all(|level| level.store.is_new())
+    }
+
+    /// Marks are kept from here on, and deliveries wait for them. It comes before any message does.
+    fn keep_marks(&mut self) {
+        if self.is_new() {
+            self.levels_mut().for_each(|level| level.reader.delivered.track_deliveries());
+        }
+    }
+
+    /// A mark from the log. Before any message comes, it says that marks are kept, and messages wait for them.
+    fn mark_delivered(&mut self, level: u8, to: u64, is_leading: bool, effects: &mut Vec<Effect>) {
         let has_room = |features: &Features| {
             features.max_length.is_none() && features.max_length_bytes.is_none()
         };
-        let is_new = self.levels().all(|level| level.store.is_new());
-        if is_new && self.features().is_none_or(has_room) {
+        if self.is_new() && self.features().is_none_or(has_room) {
             self.levels_mut().for_each(|level| level.reader.delivered.track());
         }
-        if let Some(level) = self.level_mut(level) {
-            level.reader.delivered.advance(to);
+        let Some(level) = self.level_mut(level) else { return };
+        level.reader.mark_delivered(to);
+        if is_leading && level.reader.delivered.holds_deliveries() {
+            let to = level.reader.delivered.marked_to();
+            effects.push(Effect::Marked { queue: level.id(), to });
         }
     }
 
@@ -246,15 +264,15 @@ impl Queue {
         let has_consumers = consumers.attached() > 0;
         for level in self.levels.iter_mut().chain([&mut self.main]) {
             let front = level.front();
-            let credit = || consumers.free_credit();
+            let credit = || consumers.free_credit().saturating_add(consumers.held_count());
             level.reader.delivered.look_ahead(front, has_consumers, credit, now_ms);
         }
     }
 
-    /// Whether a message waits for its mark, which is not on its way to the log yet.
+    /// Whether something waits for its mark, which is not on its way to the log yet.
     fn is_held_up(&self) -> bool {
         let mut delivered = self.levels().map(|level| &level.reader.delivered);
-        delivered.any(|delivered| delivered.is_held_up() && delivered.has_wanted())
+        delivered.any(|delivered| delivered.is_awaited() && delivered.has_wanted())
     }
 
     /// A settle from the log.
@@ -384,18 +402,25 @@ impl Queue {
         }
     }
 
-    fn encode(&self, out: &mut Vec<u8>) {
+    /// Whether a snapshot has to say of it that deliveries wait for marks.
+    fn holds_deliveries(&self) -> bool {
+        self.levels().any(|level| level.reader.delivered.holds_deliveries())
+    }
+
+    /// As a snapshot of this version has it.
+    fn encode(&self, out: &mut Vec<u8>, version: u8) {
         put_u64(out, self.id.0);
         self.settings.encode(out);
         out.push(u8::from(self.is_gone));
         if let Some(window) = &self.window {
             window.encode(out);
         }
-        self.main.encode(out);
-        self.levels.iter().for_each(|level| level.encode(out));
+        self.main.encode(out, version);
+        self.levels.iter().for_each(|level| level.encode(out, version));
     }
 
-    /// As a snapshot of this version has it: 3 knows features, 4 what was delivered.
+    /// As a snapshot of this version has it: 3 knows features, 4 what was delivered, 5 that deliveries
+    /// wait for that.
     fn read(reader: &mut Reader<'_>, version: u8) -> Result<Self, Corrupt> {
         let id = QueueId(reader.u64()?);
         if id != id.base() {

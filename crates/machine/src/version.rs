@@ -15,6 +15,7 @@ use std::fmt;
 /// | 4 | the first that a cluster's catalog stands for without saying so |
 /// | 5 | the catalog holds the version: `RaiseVersion`, and format 3 of its snapshot |
 /// | 6 | leaders say who votes in their groups; the catalog holds which groups are wide: `SetWideGroups`, and format 4 of its snapshot; a declaration gets the members that it asks for; nodes renew the stamps of their directories and say so |
+/// | 7 | a queue's deliveries wait for its marks: `KeepMarks`, and format 5 of snapshots of queues |
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version(pub u16);
 
@@ -24,7 +25,9 @@ impl Version {
     /// What a catalog stands at that holds no version.
     pub const FIRST: Self = Self(4);
     /// The newest that this program reads and writes.
-    pub const NEWEST: Self = if cfg!(any(test, next_version)) { Self(7) } else { Self(6) };
+    pub const NEWEST: Self = if cfg!(any(test, next_version)) { Self(8) } else { Self(7) };
+    /// Since when queues are created with `KeepMarks`.
+    pub const KEPT_MARKS: Self = Self(7);
 }
 
 impl fmt::Display for Version {
@@ -55,7 +58,7 @@ mod tests {
         command.encode(&mut bytes);
         assert_eq!(CatalogCommand::decode(&bytes).as_ref(), Ok(&command));
 
-        let refusal = Refusal::NotYet { since: Version(7), agreed: Version::FIRST };
+        let refusal = Refusal::NotYet { since: Version(8), agreed: Version::FIRST };
         assert_eq!(catalog.check(&command), Err(refusal.clone()));
         let (mut effects, before) = (Vec::new(), catalog.version());
         let at = |index| Applied { index, time_ms: 0 };
@@ -63,7 +66,7 @@ mod tests {
         assert_eq!(reply, CatalogReply::Refused(refusal));
         assert_eq!((catalog.version(), effects.len()), (before, 0), "nothing is changed");
 
-        let raise = CatalogCommand::RaiseVersion { to: Version(7) };
+        let raise = CatalogCommand::RaiseVersion { to: Version(8) };
         assert_eq!(catalog.apply(at(2), raise, &mut effects), CatalogReply::Done);
         assert_eq!(catalog.check(&command), Ok(()));
         assert_eq!(catalog.apply(at(3), command, &mut effects), CatalogReply::Done);

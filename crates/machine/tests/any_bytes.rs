@@ -38,6 +38,8 @@ fn some_entry() -> Vec<u8> {
     let features = Some(Box::new(features));
     let settings = QueueSettings { is_durable: true, is_auto_delete: false, features };
     batch.create_queue(QueueId(3), &settings);
+    batch.keep_marks(QueueId(3));
+    batch.mark_delivered(QueueId(3).lane(1), 2);
     for number in 0..6u8 {
         let some = |bit: u8| (number & bit != 0).then_some(u64::from(number));
         let key = some(1).map(u128::from);

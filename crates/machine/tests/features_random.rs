@@ -80,6 +80,9 @@ struct World {
     /// Before when a message must not be given out.
     due: BTreeMap<(QueueId, u64), u64>,
     leaving: BTreeSet<(QueueId, u64)>,
+    /// What was given out and waits for the log, and what left.
+    unmarked: BTreeSet<(QueueId, u64)>,
+    seen: BTreeSet<(QueueId, u64)>,
     last: Vec<(u64, Option<u64>)>,
     /// What earlier leaders were told and could not log.
     late: Vec<Batch>,
@@ -90,7 +93,7 @@ fn consumer(number: u8) -> ConsumerId {
 }
 
 impl World {
-    fn new(features: Vec<Features>) -> Self {
+    fn new(features: Vec<Features>, keeps_marks: bool) -> Self {
         let mut world = Self {
             leader: QueueMachine::new(),
             follower: QueueMachine::new(),
@@ -100,6 +103,8 @@ impl World {
             held: BTreeMap::new(),
             due: BTreeMap::new(),
             leaving: BTreeSet::new(),
+            unmarked: BTreeSet::new(),
+            seen: BTreeSet::new(),
             last: Vec::new(),
             late: Vec::new(),
         };
@@ -111,6 +116,9 @@ impl World {
             let features = Some(Box::new(features.clone()));
             let settings = QueueSettings { is_durable: true, is_auto_delete: false, features };
             batch.create_queue(QueueId(id), &settings);
+            if keeps_marks {
+                batch.keep_marks(QueueId(id));
+            }
         }
         world.apply(batch);
         world
@@ -137,15 +145,32 @@ impl World {
     fn hear(&mut self) {
         for effect in std::mem::take(&mut self.effects) {
             match effect {
-                Effect::Deliver { queue, consumer, first_seq, count, no_ack, .. } => {
+                Effect::Deliver {
+                    queue,
+                    consumer,
+                    first_seq,
+                    count,
+                    no_ack,
+                    redelivered,
+                    waits,
+                    ..
+                } => {
                     for seq in first_seq..first_seq + u64::from(count) {
                         let due = self.due.get(&(queue, seq)).copied().unwrap_or(0);
                         assert!(due <= self.now, "{seq} of {queue:?} came before {due}");
                         assert!(!self.leaving.contains(&(queue, seq)), "it was dead");
+                        let was_seen = self.seen.contains(&(queue, seq));
+                        assert!(redelivered || !was_seen, "{seq} of {queue:?} is not flagged");
+                        let left = if waits { &mut self.unmarked } else { &mut self.seen };
+                        left.insert((queue, seq));
                         if !no_ack {
                             self.held.entry(consumer).or_default().insert((queue, seq));
                         }
                     }
+                }
+                Effect::Marked { queue, to } => {
+                    let left = self.unmarked.extract_if((queue, 0)..(queue, to), |_| true);
+                    self.seen.extend(left);
                 }
                 Effect::Leave { queue, first_seq, count, .. } => {
                     let all = first_seq..first_seq + u64::from(count);
@@ -189,12 +214,16 @@ impl World {
         let Some(&(queue, seq)) = held.get(usize::from(b) % held.len().max(1)) else { return };
         self.held.entry(who).or_default().remove(&(queue, seq));
         let ranges = Ranges::from(seq..seq + 1);
+        self.unmarked.remove(&(queue, seq));
         let outcome = match c % 5 {
             0 | 1 => Outcome::Done,
             2 => Outcome::Rejected,
             3 => Outcome::Requeue,
             _ => Outcome::Undelivered,
         };
+        if outcome == Outcome::Undelivered {
+            self.seen.remove(&(queue, seq));
+        }
         if c >= 128 && outcome != Outcome::Undelivered {
             self.leader.settle_committed(queue, who, &ranges, outcome, &mut self.effects);
             let mut batch = Batch::new();
@@ -220,6 +249,7 @@ impl World {
         assert_eq!(self.leader.snapshot(), self.follower.snapshot());
         self.held.clear();
         self.leaving.clear();
+        self.unmarked.clear();
         self.leader.set_now(self.now);
         self.leader.lead();
         self.leader.start_dispatch(&mut self.effects);
@@ -237,6 +267,7 @@ impl World {
         self.leader.lead();
         self.leader.join(|_| true, &attached, &mut self.effects);
         self.leader.check();
+        self.unmarked.clear();
         self.held.clear();
         for attached in self.leader.attachments() {
             let held = self.held.entry(attached.consumer).or_default();
@@ -308,9 +339,10 @@ proptest! {
     #[test]
     fn every_message_is_in_one_place_until_it_is_gone(
         features in prop::collection::vec(features(), QUEUES as usize),
+        keeps_marks: bool,
         steps in prop::collection::vec(any::<[u8; 4]>(), 1..200),
     ) {
-        let mut world = World::new(features);
+        let mut world = World::new(features, keeps_marks);
         for step in steps {
             world.step(step);
         }

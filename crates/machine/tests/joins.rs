@@ -33,6 +33,7 @@ fn delivery(number: u64, run: std::ops::Range<u64>, redelivered: bool) -> Effect
         redelivered,
         no_ack: false,
         returns: 0,
+        waits: false,
     }
 }
 

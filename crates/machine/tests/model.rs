@@ -7,8 +7,9 @@
 use std::collections::BTreeMap;
 
 use machine::{
-    Applied, AttachError, Attached, Batch, CloseError, ConsumerId, ConsumerSpec, Effect, GetReply,
-    Messages, Outcome, QueueId, QueueMachine, QueueSettings, Ranges, Seqs, SessionId,
+    Applied, AttachError, Attached, Batch, CloseError, Command, ConsumerId, ConsumerSpec, Effect,
+    EntryReader, GetReply, Messages, Outcome, QueueId, QueueMachine, QueueSettings, Ranges, Seqs,
+    SessionId,
 };
 use proptest::prelude::*;
 
@@ -16,6 +17,8 @@ use proptest::prelude::*;
 enum State {
     Ready,
     Held(ConsumerId),
+    /// Settled as it goes out, which it does when its mark is logged.
+    Unmarked(ConsumerId),
     /// Settled, and not in the log yet.
     Unlogged(Outcome),
     Gone,
@@ -40,6 +43,8 @@ struct ModelQueue {
     is_closing: bool,
     /// A consumer went before dispatch began.
     has_lost: bool,
+    /// Deliveries from here on wait for the log, if marks are kept.
+    mark: Option<u64>,
     /// Sequence number is index + 1.
     messages: Vec<Message>,
     consumers: BTreeMap<ConsumerId, Consumer>,
@@ -49,6 +54,17 @@ struct ModelQueue {
 }
 
 impl ModelQueue {
+    /// What becomes of a message that goes to a consumer, and whether the delivery waits.
+    fn given(&self, seqs: std::ops::Range<u64>, who: ConsumerId, no_ack: bool) -> (State, bool) {
+        let waits = self.mark.is_some_and(|mark| seqs.end > mark);
+        let state = match (no_ack, waits) {
+            (false, _) => State::Held(who),
+            (true, true) => State::Unmarked(who),
+            (true, false) => State::Unlogged(Outcome::Done),
+        };
+        (state, waits)
+    }
+
     fn count(&self, is: impl Fn(State) -> bool) -> u64 {
         self.messages.iter().filter(|message| is(message.state)).count() as u64
     }
@@ -172,8 +188,15 @@ impl World {
         self.leader.apply(at, &entry, &mut effects).expect("our own entry");
         let mut followed = Vec::new();
         self.follower.apply(at, &entry, &mut followed).expect("our own entry");
-        let replicated =
-            |effect: &&Effect| !matches!(effect, Effect::Deliver { .. } | Effect::Cancelled { .. });
+        let replicated = |effect: &&Effect| {
+            let is_leaders = |effect: &Effect| {
+                matches!(
+                    effect,
+                    Effect::Deliver { .. } | Effect::Cancelled { .. } | Effect::Marked { .. }
+                )
+            };
+            !is_leaders(effect)
+        };
         let lead: Vec<_> = effects.iter().filter(replicated).collect();
         let follow: Vec<_> = followed.iter().filter(replicated).collect();
         assert_eq!(lead, follow, "the follower saw something else");
@@ -213,7 +236,11 @@ impl World {
         let mut batch = Batch::new();
         batch.create_queue(id, &settings);
         batch.create_queue(id, &QueueSettings::default());
-        self.queues.insert(id, ModelQueue { is_auto_delete, ..ModelQueue::default() });
+        let mark = byte.is_multiple_of(3).then_some(1);
+        if mark.is_some() {
+            batch.keep_marks(id);
+        }
+        self.queues.insert(id, ModelQueue { is_auto_delete, mark, ..ModelQueue::default() });
         self.apply(batch);
     }
 
@@ -234,7 +261,21 @@ impl World {
                 }
             }
         }
+        let marks = marks_of(batch.clone());
         self.apply(batch);
+        for (id, to) in marks {
+            let queue = self.queues.get_mut(&id).expect("only known queues have marks");
+            assert!(queue.mark < Some(to), "a mark does not go back");
+            queue.mark = Some(to);
+            for message in queue.messages.iter_mut().take(to as usize - 1) {
+                if matches!(message.state, State::Unmarked(_)) {
+                    message.state = State::Unlogged(Outcome::Done);
+                }
+            }
+        }
+        let waits = |state| matches!(state, State::Unmarked(_));
+        let waiting: u64 = self.queues.values().map(|queue| queue.count(waits)).sum();
+        assert_eq!(waiting, 0, "what waited for the log has been heard of");
     }
 
     fn step(&mut self, [op, a, b, c]: [u8; 4]) {
@@ -405,8 +446,8 @@ impl World {
             return;
         };
         let redelivered = queue.at(seq).was_seen;
-        queue.at(seq).state =
-            if no_ack { State::Unlogged(Outcome::Done) } else { State::Held(who) };
+        let (state, waits) = queue.given(seq..seq + 1, who, no_ack);
+        queue.at(seq).state = state;
         let ready = queue.count(|state| state == State::Ready);
         assert_eq!(reply, GetReply::Delivered { ready });
         let delivery = Effect::Deliver {
@@ -417,6 +458,7 @@ impl World {
             redelivered,
             no_ack,
             returns: 0,
+            waits,
         };
         assert_eq!(self.effects.pop(), Some(delivery));
     }
@@ -477,6 +519,18 @@ impl World {
             if queue.consumers.len() < before {
                 self.expect_unused(id);
             }
+        }
+        self.deliver();
+        // What waited for the log has not left.
+        for (id, queue) in &mut self.queues {
+            let mut back = Ranges::new();
+            for (seq, message) in (1..).zip(&mut queue.messages) {
+                if matches!(message.state, State::Unmarked(who) if who.session == session) {
+                    message.state = State::Ready;
+                    back.insert(seq..seq + 1);
+                }
+            }
+            self.leader.take_back(*id, &back, &mut self.effects);
         }
     }
 
@@ -548,10 +602,10 @@ impl World {
             queue.consumers.clear();
             queue.is_closing = false;
             queue.has_lost = false;
-            for message in &mut queue.messages {
+            for (seq, message) in (1..).zip(&mut queue.messages) {
                 if message.state != State::Gone {
                     message.state = State::Ready;
-                    message.was_seen = true;
+                    message.was_seen = queue.mark.is_none_or(|mark| seq < mark);
                 }
             }
         }
@@ -561,8 +615,16 @@ impl World {
     /// credit, and flagged if it was seen.
     fn deliver(&mut self) {
         for effect in std::mem::take(&mut self.effects) {
-            let Effect::Deliver { queue, consumer, first_seq, count, redelivered, no_ack, .. } =
-                effect
+            let Effect::Deliver {
+                queue,
+                consumer,
+                first_seq,
+                count,
+                redelivered,
+                no_ack,
+                waits,
+                ..
+            } = effect
             else {
                 continue;
             };
@@ -574,12 +636,14 @@ impl World {
             assert_eq!(taker.spec.no_ack, no_ack);
             assert!(taker.credit >= count && count > 0);
             taker.credit -= count;
-            for seq in first_seq..first_seq + u64::from(count) {
+            let seqs = first_seq..first_seq + u64::from(count);
+            let (state, is_unmarked) = queue.given(seqs.clone(), consumer, no_ack);
+            assert_eq!(waits, is_unmarked, "what the log has not heard of waits");
+            for seq in seqs {
                 assert_eq!(queue.first_ready(), Some(seq), "out of order");
                 let message = queue.at(seq);
                 assert_eq!(message.was_seen, redelivered, "flagged wrongly");
-                message.state =
-                    if no_ack { State::Unlogged(Outcome::Done) } else { State::Held(consumer) };
+                message.state = state;
             }
         }
     }
@@ -626,6 +690,17 @@ impl World {
         let expected: u64 = self.queues.values().map(|queue| queue.count(is_held)).sum();
         assert_eq!(held, expected);
     }
+}
+
+/// The marks in a batch.
+fn marks_of(batch: Batch) -> Vec<(QueueId, u64)> {
+    let entry = batch.stamp(0);
+    let commands = EntryReader::new(&entry).expect("our own entry");
+    let marks = commands.filter_map(|command| match command.expect("our own entry").1 {
+        Command::MarkDelivered { queue, to } => Some((queue, to)),
+        _ => None,
+    });
+    marks.collect()
 }
 
 fn some_ranges(c: u8) -> Ranges {

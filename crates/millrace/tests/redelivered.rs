@@ -9,19 +9,42 @@
 #[path = "support/node.rs"]
 mod node;
 
-use amqp::Properties;
+use amqp::{FieldValue, Properties};
 use client::{Address, QueueSpec};
-use node::{Node, until_ready};
+use node::{Node, until, until_ready};
 
 const COUNT: usize = 100;
 const TAKEN: usize = 10;
 
 #[tokio::test]
 async fn a_killed_node_flags_what_was_delivered_and_not_the_backlog() {
-    let mut node = Node::start("redelivered");
+    flags_little("redelivered", None).await;
+}
+
+#[tokio::test]
+async fn a_killed_node_flags_little_of_a_queue_with_a_length_limit() {
+    flags_little("redelivered-length", Some(("x-max-length", 1_000))).await;
+}
+
+#[tokio::test]
+async fn a_killed_node_flags_little_of_a_queue_with_a_time_to_live() {
+    flags_little("redelivered-ttl", Some(("x-message-ttl", 3_600_000))).await;
+}
+
+async fn flags_little(name: &str, argument: Option<(&str, i32)>) {
+    let mut node = Node::start(name);
+    // What a queue keeps follows from the version at its declaration.
+    until("the newest version is agreed on", || {
+        let status = node.status();
+        status.is_some_and(|status| status["version"] == machine::Version::NEWEST.0)
+    });
     let mut client = node.connect().await;
     for queue in ["taken", "untouched"] {
-        client.declare_queue(&QueueSpec::durable(queue)).await.unwrap();
+        let mut spec = QueueSpec::durable(queue);
+        if let Some((key, value)) = argument {
+            spec.arguments.insert(key, FieldValue::I32(value));
+        }
+        client.declare_queue(&spec).await.unwrap();
         for number in 0..COUNT {
             let body = number.to_string();
             client

@@ -127,6 +127,7 @@ impl FakeCluster {
                 Effect::Enqueued { .. }
                 | Effect::Settled { .. }
                 | Effect::Created { .. }
+                | Effect::Marked { .. }
                 | Effect::Dropped { .. } => {}
             }
         }

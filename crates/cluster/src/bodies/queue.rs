@@ -25,6 +25,8 @@ pub(super) struct QueueBodies {
     pub(super) may_leave: bool,
     /// Something in the outbox had to wait since it was empty.
     pub(super) has_waited: bool,
+    /// Deliveries that wait for the log leave below this. What an earlier leader here was told is still true.
+    pub(super) marked_to: u64,
     /// Everything below was sent at least once.
     sent_to: u64,
     /// The last fetch brought nothing: reading ahead waits until something else happens.
@@ -69,8 +71,10 @@ impl QueueBodies {
             return if is_idle { None } else { self.read_ahead(readers()) };
         }
         self.is_turn_of_leaves = !self.is_turn_of_leaves;
-        let (from_seq, parts) = self.plan(readers(), is_tight || !is_its_turn).into_parts();
-        let is_held_up = !is_its_turn || (self.outbox.is_empty() && !self.may_leave);
+        let is_unmarked = self.outbox.is_unmarked(self.marked_to);
+        let may_deliver = is_its_turn && !is_unmarked;
+        let (from_seq, parts) = self.plan(readers(), is_tight || !may_deliver).into_parts();
+        let is_held_up = !may_deliver || (self.outbox.is_empty() && !self.may_leave);
         if parts.is_empty() && is_held_up {
             return None;
         }
@@ -96,7 +100,7 @@ impl QueueBodies {
     }
 
     fn deliver<'a>(&mut self, queue: QueueId, readers: &impl Fn() -> Readers<'a>) -> Option<Step> {
-        let (first, count) = self.outbox.front()?;
+        let (first, count) = self.outbox.due(self.marked_to)?;
         let run = self.window.take(queue, first, count)?;
         self.fruitless = 0;
         self.sent_to = self.sent_to.max(run.end());
@@ -141,6 +145,12 @@ impl QueueBodies {
     }
 
     fn plan_outbox(&self, plan: &mut Plan<'_>, share: usize) {
+        // What cannot leave yet is not read far ahead: it would fill the memory.
+        if self.outbox.is_unmarked(self.marked_to)
+            && self.outbox.front().is_some_and(|(first, _)| self.window.holds(first))
+        {
+            return;
+        }
         for span in self.outbox.spans() {
             if plan.is_full(share) {
                 return;

@@ -78,6 +78,10 @@ impl Toy {
     }
 
     fn deliver(&mut self, consumer: ConsumerId, seqs: Range<u64>, no_ack: bool) {
+        self.deliver_as(consumer, seqs, no_ack, false);
+    }
+
+    fn deliver_as(&mut self, consumer: ConsumerId, seqs: Range<u64>, no_ack: bool, waits: bool) {
         self.ready.remove(seqs.clone());
         let outgoing = Outgoing {
             turn: 0,
@@ -87,10 +91,17 @@ impl Toy {
             redelivered: false,
             no_ack,
             returns: 0,
+            waits,
             got: None,
             detached: Vec::new(),
         };
         self.bodies.deliver(QUEUE, outgoing);
+        self.pump();
+    }
+
+    /// The log has heard of deliveries below `to`.
+    fn marked(&mut self, to: u64) {
+        self.bodies.marked(QUEUE, to);
         self.pump();
     }
 
@@ -204,6 +215,54 @@ fn deliveries_behind_one_that_waits_for_the_disk_wait_too() {
     assert!(toy.sent.is_empty());
     toy.fetched_all();
     assert_eq!(toy.sent, [(ANN, 1..5), (BOB, 5..9)]);
+}
+
+#[test]
+fn a_delivery_leaves_as_far_as_the_log_has_heard_of_it() {
+    let mut toy = Toy::new();
+    toy.enqueue(1..11, true);
+    toy.deliver(ANN, 1..3, false);
+    toy.deliver_as(ANN, 3..8, false, true);
+    toy.deliver_as(BOB, 8..11, false, true);
+    assert_eq!(toy.sent, [(ANN, 1..3)]);
+    toy.marked(3);
+    assert_eq!(toy.sent.len(), 1);
+    toy.marked(5);
+    assert_eq!(toy.sent[1..], [(ANN, 3..5)]);
+    toy.marked(11);
+    assert_eq!(toy.sent[2..], [(ANN, 5..8), (BOB, 8..11)]);
+    assert!(toy.fetches.is_empty());
+}
+
+#[test]
+fn what_waits_for_the_log_is_read_no_further_ahead_than_its_first_message() {
+    let mut toy = Toy::new();
+    toy.consumers = 0;
+    toy.enqueue(1..3, false);
+    toy.checkpoint(&[stored(1..3, 1)]);
+    toy.enqueue(3..5, false);
+    toy.fetches.clear();
+    toy.deliver_as(ANN, 1..5, false, true);
+    assert_eq!(toy.fetches.len(), 1, "it is read while it waits");
+    toy.fetches.clear();
+    toy.fetched(vec![run(1..3)]);
+    assert!(toy.fetches.is_empty() && toy.sent.is_empty(), "and the others are not");
+    toy.marked(5);
+    toy.fetched_all();
+    assert_eq!(toy.sent_seqs(), [1, 2, 3, 4]);
+}
+
+#[test]
+fn what_waits_for_the_log_is_withdrawn_like_what_waits_for_its_bytes() {
+    let mut toy = Toy::new();
+    toy.enqueue(1..5, true);
+    toy.deliver_as(ANN, 1..3, false, true);
+    toy.deliver_as(BOB, 3..5, false, true);
+    let (withdrawn, is_later) =
+        toy.bodies.withdraw(QUEUE, ANN, Some(Ticket(1)), Some((&toy.live).into()));
+    assert_eq!((withdrawn, is_later), (Ranges::from(1..3), false));
+    toy.marked(5);
+    assert_eq!(toy.sent, [(BOB, 3..5)]);
 }
 
 #[test]

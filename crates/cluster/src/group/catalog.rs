@@ -120,7 +120,7 @@ impl CatalogGroup {
                     effects.retain(|effect| !is_created_in(effect, local));
                 }
                 let waiter = waiters.next().unwrap_or(Waiter::Nobody);
-                answer(waiter, reply, effects, inputs, told);
+                answer(waiter, self.catalog.agreed(), reply, effects, inputs, told);
             }
         }
         Ok(Some(at))
@@ -166,6 +166,7 @@ impl CatalogGroup {
 /// Hands on what a command means. Who waits is told once the queue's group has it, too.
 fn answer(
     waiter: Waiter,
+    agreed: Version,
     reply: CatalogReply,
     effects: Vec<CatalogEffect>,
     inputs: &mut Vec<(GroupId, Input)>,
@@ -182,7 +183,8 @@ fn answer(
         match effect {
             CatalogEffect::QueueCreated { queue, group, settings, .. } => {
                 let then = answer.take();
-                inputs.push((group, Input::CreateQueue { group, queue, settings, then }));
+                let input = Input::CreateQueue { group, queue, settings, agreed, then };
+                inputs.push((group, input));
             }
             CatalogEffect::QueueDeleted { queue, group, .. } => {
                 // Answered once its consumers are told.
@@ -253,7 +255,8 @@ pub(crate) fn apply(
             | Command::CreateQueue { .. }
             | Command::DropQueue { .. }
             | Command::Cancel { .. }
-            | Command::MarkDelivered { .. } => {
+            | Command::MarkDelivered { .. }
+            | Command::KeepMarks { .. } => {
                 return Err(Corrupt::new("a command of a group of queues in the catalog"));
             }
         }

@@ -40,6 +40,10 @@ impl Queues {
                 Effect::Deliver { .. } => {
                     Outgoing::of(&effect, None).into_iter().for_each(|it| self.send_out(it));
                 }
+                Effect::Marked { queue, to } => {
+                    self.bodies.marked(queue, to);
+                    self.touched.push(queue);
+                }
                 Effect::Settled { queue, ranges } => {
                     if self.bodies.settled(queue, &ranges, self.machine.kept(queue)) {
                         self.touched.push(queue);

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use machine::{Batch, CatalogCommand, Corrupt, GroupId, NodeId, QueueId, QueueSettings, SessionId};
+use machine::{
+    Batch, CatalogCommand, Corrupt, GroupId, NodeId, QueueId, QueueSettings, SessionId, Version,
+};
 
 use super::{Gathered, Input, Now, Output, Shard, Then, tell};
 use crate::group::queues::QueueGroup;
@@ -98,7 +100,7 @@ impl Shard {
         if !catalog.is_started() {
             return;
         }
-        let next_queue = catalog.catalog().next_queue();
+        let (next_queue, agreed) = (catalog.catalog().next_queue(), catalog.catalog().agreed());
         let Some(queues) = catalog.take_reconciliation() else { return };
         for shard in 0..self.shards {
             let queues = queues
@@ -106,7 +108,7 @@ impl Shard {
                 .filter(|(group, _, _)| Self::of(*group, self.shards) == shard)
                 .cloned()
                 .collect();
-            self.forward(shard, Input::Reconcile { queues, next_queue }, outputs);
+            self.forward(shard, Input::Reconcile { queues, next_queue, agreed }, outputs);
         }
     }
 
@@ -117,6 +119,7 @@ impl Shard {
         now: Now,
         queues: &[(GroupId, QueueId, QueueSettings)],
         next_queue: u64,
+        agreed: Version,
         outputs: &mut Vec<Output>,
     ) {
         let wanted: BTreeSet<(GroupId, QueueId)> =
@@ -132,7 +135,8 @@ impl Shard {
         }
         for (group, queue, settings) in queues {
             if !have.contains(&(*group, *queue)) && !group.is_local() {
-                self.create_queue(now, *group, *queue, settings, None, outputs);
+                let batch = creation(*group, *queue, settings, agreed);
+                self.create_queue(now, *group, batch, None, outputs);
             }
         }
         self.reconciling = true;
@@ -154,8 +158,7 @@ impl Shard {
         &mut self,
         now: Now,
         group: GroupId,
-        queue: QueueId,
-        settings: &QueueSettings,
+        batch: Batch,
         then: Option<Then>,
         outputs: &mut Vec<Output>,
     ) {
@@ -163,12 +166,6 @@ impl Shard {
         if group.is_local() && !self.is_local_here(group) {
             // Its own node makes it, and is the only one that may have asked for it.
             return tell(waiter, outputs);
-        }
-        let mut batch = Batch::new();
-        batch.create_queue(queue, settings);
-        if !group.is_local() {
-            // What lives in memory has no other leader ever.
-            batch.mark_delivered(queue, 1);
         }
         self.append(now, group, batch, Vec::new(), waiter, outputs);
     }
@@ -264,6 +261,24 @@ impl Shard {
             self.change(now, &CatalogCommand::NodeGone { node }, Waiter::Nobody, outputs);
         }
     }
+}
+
+/// What creates a queue in its group, in a cluster that has agreed on a version.
+pub(super) fn creation(
+    group: GroupId,
+    queue: QueueId,
+    settings: &QueueSettings,
+    agreed: Version,
+) -> Batch {
+    let mut batch = Batch::new();
+    batch.create_queue(queue, settings);
+    // What lives in memory has no other leader ever.
+    if !group.is_local() && agreed >= Version::KEPT_MARKS {
+        batch.keep_marks(queue);
+    } else if !group.is_local() {
+        batch.mark_delivered(queue, 1);
+    }
+    batch
 }
 
 /// Who waits for a queue to be created in its group, or dropped from it.

@@ -71,6 +71,8 @@ pub enum Input {
         group: GroupId,
         queue: QueueId,
         settings: QueueSettings,
+        /// The version that the cluster has agreed on.
+        agreed: Version,
         then: Option<Then>,
     },
     /// From the catalog's shard: the queue is deleted.
@@ -106,6 +108,7 @@ pub enum Input {
         queues: Vec<(GroupId, QueueId, QueueSettings)>,
         /// Queues from this one on are not known to the catalog yet.
         next_queue: u64,
+        agreed: Version,
     },
     /// From the catalog's shard: the nodes there are, and who is to keep this shard's groups.
     Membership {

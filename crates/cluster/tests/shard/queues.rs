@@ -117,7 +117,8 @@ fn a_queue_that_its_group_has_and_the_catalog_has_not_is_dropped_at_the_start() 
     let stray = (place.0, GroupId(1));
     let settings = machine::QueueSettings::default();
     let (queue, group) = stray;
-    node.inputs.push(Input::CreateQueue { group, queue, settings, then: None });
+    let agreed = machine::Version::NEWEST;
+    node.inputs.push(Input::CreateQueue { group, queue, settings, agreed, then: None });
     node.step();
     node.sync(usize::MAX);
     node.publish(ANN, stray, &["a"]);
@@ -126,4 +127,80 @@ fn a_queue_that_its_group_has_and_the_catalog_has_not_is_dropped_at_the_start() 
     assert!(node.status(stray).is_none());
     assert!(node.status(place).is_none(), "the session of an exclusive queue is over, too");
     assert!(node.status(durable).is_some());
+}
+
+#[test]
+fn a_delivery_does_not_leave_before_the_log_has_heard_of_it() {
+    let mut node = Node::new(1);
+    assert_eq!(node.shard.catalog().unwrap().agreed(), machine::Version::NEWEST);
+    let max_length = ("x-max-length", machine::Value::I32(1));
+    let plain = node.declare(ANN, "plain", Kind::default());
+    let limited = node.declare_with(ANN, "limited", Kind::default(), &[max_length]);
+    for place in [plain, limited] {
+        node.publish(ANN, place, &["a"]);
+        let consumer = ConsumerId { session: BOB, number: 1 };
+        let (queue, group) = place;
+        let (ticket, spec) = (Ticket(9), credit(1));
+        node.ask(BOB, Request::Attach { ticket, group, queue, consumer, spec });
+        assert!(node.got(BOB).is_empty(), "its mark is not in the log");
+        assert!(!node.appends.is_empty(), "its mark is on its way at once");
+        let status = node.status(place).unwrap();
+        assert_eq!((status.ready, status.unsettled), (0, 1), "its consumer holds it");
+        node.sync(usize::MAX);
+        let got = node.got(BOB);
+        assert_eq!((bodies(&got), got[0].again), (vec!["a"], false));
+        node.settle(consumer, place, 1..2, Outcome::Done);
+        node.ask(BOB, Request::Detach { ticket, group, queue, consumer });
+    }
+}
+
+#[test]
+fn a_fetch_is_answered_when_the_log_has_heard_of_it() {
+    let mut node = Node::new(1);
+    let place = node.declare(ANN, "orders", Kind::default());
+    node.publish(ANN, place, &["a", "b"]);
+    let (queue, group) = place;
+    let consumer = ConsumerId { session: BOB, number: 1 };
+    node.ask(BOB, Request::Get { ticket: Ticket(1), group, queue, consumer, no_ack: true });
+    assert!(node.told(BOB).is_empty() && !node.appends.is_empty());
+    node.sync(usize::MAX);
+    assert_eq!(bodies(&node.got(BOB)), ["a"]);
+}
+
+#[test]
+fn what_is_withdrawn_before_the_log_has_heard_of_it_comes_unflagged_to_the_next() {
+    let mut node = Node::new(1);
+    let place = node.declare(ANN, "orders", Kind::default());
+    node.publish(ANN, place, &["a", "b"]);
+    let (queue, group) = place;
+    let consumer = ConsumerId { session: BOB, number: 1 };
+    let (ticket, spec) = (Ticket(9), credit(2));
+    node.ask(BOB, Request::Attach { ticket, group, queue, consumer, spec });
+    node.ask(BOB, Request::Detach { ticket, group, queue, consumer });
+    node.sync(usize::MAX);
+    assert!(node.got(BOB).is_empty());
+    node.attach(ANN, place, credit(2));
+    let got = node.got(ANN);
+    assert_eq!(bodies(&got), ["a", "b"]);
+    assert!(got.iter().all(|got| !got.again));
+}
+
+#[test]
+fn what_needs_no_ack_is_not_lost_with_a_session_that_was_not_sent_it() {
+    let mut node = Node::new(1);
+    let place = node.declare(ANN, "orders", Kind::default());
+    node.publish(ANN, place, &["a", "b"]);
+    let (queue, group) = place;
+    let consumer = ConsumerId { session: BOB, number: 1 };
+    let (ticket, spec) = (Ticket(9), ConsumerSpec { no_ack: true, ..credit(2) });
+    node.ask(BOB, Request::Attach { ticket, group, queue, consumer, spec });
+    node.inputs.push(Input::SessionGone { session: BOB });
+    node.step();
+    node.sync(usize::MAX);
+    node.pass(20);
+    assert!(node.got(BOB).is_empty());
+    node.attach(ANN, place, credit(2));
+    let got = node.got(ANN);
+    assert_eq!(bodies(&got), ["a", "b"]);
+    assert!(got.iter().all(|got| !got.again));
 }

@@ -219,7 +219,7 @@ impl CatalogCommand {
             Self::RaiseVersion { to } => (19, *to),
             Self::SetWideGroups { .. } => (20, WIDE_SINCE),
             #[cfg(any(test, next_version))]
-            Self::Remark { .. } => (21, Version(7)),
+            Self::Remark { .. } => (21, Version(8)),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::{
     Attributes, CANCEL, CATALOG, CREATE_QUEUE, DROP_QUEUE, ENQUEUE, ENTRY_HEAD_BYTES,
-    ENTRY_VERSION, FROM, MARK_DELIVERED, Outcome, SETTLE,
+    ENTRY_VERSION, FROM, KEEP_MARKS, MARK_DELIVERED, Outcome, SETTLE,
 };
 use crate::catalog::CatalogCommand;
 use crate::encoding::{length, put_u32, put_u64};
@@ -88,12 +88,18 @@ impl Batch {
     }
 
     /// Messages of the level below `to` may have been given to clients, the others were not. With 1
-    /// behind `create_queue`: this is to be kept for the queue.
+    /// behind `create_queue`: this is to be kept for the queue, and messages wait for it.
     pub fn mark_delivered(&mut self, queue: QueueId, to: u64) {
         self.with(MARK_DELIVERED, |out| {
             put_u64(out, queue.0);
             put_u64(out, to);
         });
+    }
+
+    /// Behind `create_queue`, from `Version::KEPT_MARKS` on: which messages may have been given to clients is
+    /// to be kept for the queue, and deliveries wait for it.
+    pub fn keep_marks(&mut self, queue: QueueId) {
+        self.with(KEEP_MARKS, |out| put_u64(out, queue.0));
     }
 
     pub fn drop_queue(&mut self, queue: QueueId) {

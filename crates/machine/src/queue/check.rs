@@ -36,6 +36,7 @@ impl Level {
                 places.push(("gathered", ranges));
             }
         }
+        places.push(("settled unmarked", gathered.unmarked.intersect(&open)));
         let mut all = Ranges::new();
         for (place, ranges) in places {
             let mut settled = ranges.clone();

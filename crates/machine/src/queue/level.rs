@@ -88,7 +88,8 @@ impl Level {
         Counters::of(self.store.end(), &self.store.came_in, &self.reader.books)
     }
 
-    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+    /// As a snapshot of this version has it.
+    pub(crate) fn encode(&self, out: &mut Vec<u8>, version: u8) {
         let counters = self.counters();
         assert_eq!(counters.open(), Some(self.kept().len()), "the books of what a snapshot keeps");
         assert!(self.store.run.is_none(), "a snapshot is of what whole entries did");
@@ -100,10 +101,11 @@ impl Level {
         if let Some(attributes) = attributes {
             attributes.encode(out);
         }
-        self.reader.delivered.encode(out);
+        self.reader.delivered.encode(out, version);
     }
 
-    /// As a snapshot of this version has it: 3 knows attributes, 4 what was delivered.
+    /// As a snapshot of this version has it: 3 knows attributes, 4 what was delivered, 5 that deliveries
+    /// wait for that.
     pub(crate) fn read(
         id: QueueId,
         bytes: &mut encoding::Reader<'_>,
@@ -118,7 +120,7 @@ impl Level {
             reader.attributes = Some(Box::new(MessageAttributes::read(bytes)?));
         }
         if version >= 4 {
-            reader.delivered = Delivered::read(bytes)?;
+            reader.delivered = Delivered::read(bytes, version)?;
         }
         let is_right = counters.enqueued.checked_add(1) == Some(store.next_seq)
             && counters.open() == Some(open.len())

@@ -258,9 +258,14 @@ impl QueueMachine {
                 if let Some(place) = self.place(queue)
                     && let Some(found) = &mut self.slots[place]
                 {
-                    found.mark_delivered(queue.priority(), to);
+                    found.mark_delivered(queue.priority(), to, self.is_leading, effects);
                     // What waited for it goes out at the end.
                     self.touched.push(place);
+                }
+            }
+            Command::KeepMarks { queue } => {
+                if let Some(found) = self.queue_mut(queue) {
+                    found.keep_marks();
                 }
             }
             Command::From { origin, seq } => return Ok(self.origins.begin(origin, seq)),

@@ -93,8 +93,10 @@ impl Reader {
         }
         let noted = self.attributes.get_or_insert_default();
         if let Some(ttl) = ttl {
-            // It may not have the time to wait until a mark is logged.
-            self.delivered.advance(seq + 1);
+            if !self.delivered.holds_deliveries() {
+                // It may not have the time to wait until a mark is logged.
+                self.delivered.advance(seq + 1);
+            }
             noted.expiry.set(seq..seq + 1, ready_ms.saturating_add(ttl));
         }
         if is_delayed {

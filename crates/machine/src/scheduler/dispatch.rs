@@ -4,7 +4,6 @@
 //! messages while there are few, so that a handful spreads evenly, and small chunks when there is a
 //! backlog, so that a delivery costs less. A consumer that is alone gets as long a run as its credit.
 
-use crate::command::Outcome;
 use crate::limits::{SINGLE_TURNS_PER_CONSUMER, TURN_MESSAGES_MAX};
 use crate::queue::Effect;
 use crate::queue::consumers::Consumers;
@@ -34,11 +33,10 @@ pub(crate) fn dispatch(
         assert!(range.end <= reading.end.0, "what goes out has come");
         assert!(count <= holder.credit, "nobody is given more than it has credit for");
         holder.credit -= count;
-        if no_ack {
-            reading.reader.settle_given(range.clone(), Outcome::Done);
-        } else {
+        if !no_ack {
             holder.held.of(reading.reader.id.priority()).insert(range.clone());
         }
+        let waits = reading.reader.give(&range, no_ack);
         let consumer = turn.consumer();
         turn.end(if no_ack { 0 } else { u64::from(count) });
         effects.push(Effect::Deliver {
@@ -49,6 +47,7 @@ pub(crate) fn dispatch(
             redelivered: was_returned,
             no_ack,
             returns,
+            waits,
         });
     }
 }

@@ -20,6 +20,7 @@ fn a_message_that_comes_back_too_often_leaves_even_without_dead_letters() {
         redelivered: true,
         no_ack: false,
         returns: 1,
+        waits: false,
     };
     assert!(group.effects.contains(&again), "{:?}", group.effects);
     group.leader.end_session(SessionId(1), &mut group.effects);

@@ -140,15 +140,13 @@ impl QueueMachine {
         found.touch(now_ms);
         found.serve(now_ms, effects);
         let before_ms = now_ms.saturating_add(1);
-        let (mut popped, mut is_held_up) = (None, false);
+        let (mut popped, mut is_held_up, mut waits) = (None, false, false);
         for level in found.levels_mut() {
             let id = level.id();
             let mut reading = level.reading();
             popped = reading.pop_fresh(1, before_ms).map(|popped| (id, popped));
             if let Some((_, popped)) = &popped {
-                if no_ack {
-                    reading.reader.settle_given(popped.range.clone(), Outcome::Done);
-                }
+                waits = reading.reader.give(&popped.range, no_ack);
                 reading.expire(before_ms);
                 break;
             }
@@ -174,6 +172,7 @@ impl QueueMachine {
             redelivered: was_returned,
             no_ack,
             returns,
+            waits,
         });
         if !no_ack {
             self.sessions.insert((consumer.session, queue));
@@ -337,6 +336,21 @@ impl QueueMachine {
             }
             self.look_after(id);
         }
+    }
+
+    /// What was given to a session that is over, is settled by that, and waits for its mark has not left: it is
+    /// ready again, unflagged.
+    pub fn take_back(&mut self, queue: QueueId, ranges: &Ranges, effects: &mut Vec<Effect>) {
+        let (is_dispatching, now_ms) = (self.is_dispatching, self.now_ms);
+        let Some(found) = self.queue_mut(queue) else { return };
+        let Some(level) = found.level_mut(queue.priority()) else { return };
+        let back = level.reader.gathered.take_unmarked(ranges);
+        level.reading().give_back(&back, false);
+        if is_dispatching {
+            found.trim();
+            found.serve(now_ms, effects);
+        }
+        self.look_after(queue);
     }
 
     /// Throws away what is ready; what is out stays out. The count, or None without the queue.

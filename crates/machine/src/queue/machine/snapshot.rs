@@ -5,13 +5,19 @@ use crate::encoding::{Corrupt, Reader, digest, put_u32, put_u64};
 use crate::origins::Origins;
 use crate::queue::{Counters, Queue};
 
-/// 2 knows origins of parcels, 3 what arguments ask of a queue, 4 what was delivered.
-const VERSION: u8 = 4;
+/// 2 knows origins of parcels, 3 what arguments ask of a queue, 4 what was delivered, 5 that deliveries
+/// wait for that.
+const VERSION: u8 = 5;
 
 impl QueueMachine {
     /// The replicated half, versioned.
+    ///
+    /// There is a queue that needs format 5 only where the cluster has agreed on version 7. Before that an
+    /// older program may have to read it.
     pub fn snapshot(&self) -> Vec<u8> {
-        let mut out = vec![VERSION];
+        let mut queues = self.slots.iter().flatten();
+        let version = if queues.any(Queue::holds_deliveries) { VERSION } else { VERSION - 1 };
+        let mut out = vec![version];
         put_u64(&mut out, self.applied_index);
         put_u64(&mut out, self.time_ms);
         put_u64(&mut out, self.ignored);
@@ -20,7 +26,7 @@ impl QueueMachine {
         put_u32(&mut out, self.places.len() as u32);
         for place in self.places.values() {
             if let Some(queue) = &self.slots[*place] {
-                queue.encode(&mut out);
+                queue.encode(&mut out, version);
             }
         }
         out

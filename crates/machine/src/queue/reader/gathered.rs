@@ -17,6 +17,8 @@ pub(crate) struct Gathered {
     done: Ranges,
     /// Every other outcome that the log hears of.
     others: BTreeMap<Outcome, Ranges>,
+    /// Done as they go out, which they do when their mark is logged.
+    pub(crate) unmarked: Ranges,
 }
 
 impl Gathered {
@@ -32,13 +34,27 @@ impl Gathered {
         }
     }
 
+    /// What waited for its mark goes out below `to`.
+    pub(crate) fn settle_marked(&mut self, to: u64) {
+        if !self.unmarked.is_empty() {
+            self.unmarked.take(0..to, &mut self.done);
+        }
+    }
+
+    /// Takes out what of `ranges` waits for its mark.
+    pub(crate) fn take_unmarked(&mut self, ranges: &Ranges) -> Ranges {
+        let taken = self.unmarked.intersect(ranges);
+        self.unmarked.remove_all(&taken);
+        taken
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.done.is_empty() && self.others.values().all(Ranges::is_empty)
     }
 
     /// Adds what of `ranges` is here.
     pub(crate) fn add_within(&self, ranges: &Ranges, into: &mut Ranges) {
-        for settled in std::iter::once(&self.done).chain(self.others.values()) {
+        for settled in [&self.done, &self.unmarked].into_iter().chain(self.others.values()) {
             into.insert_all(&settled.intersect(ranges));
         }
     }

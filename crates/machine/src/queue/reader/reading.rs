@@ -55,10 +55,11 @@ impl Reading<'_> {
         Some(Popped { range, was_returned, returns })
     }
 
-    /// The same of what may go to a client: the log has heard that it does, or is to hear it first.
+    /// The same of what may go to a client: where messages wait for the mark, no more than the log has heard of.
     #[inline]
     fn pop_allowed(&mut self, max: u64) -> Option<Popped> {
-        if !self.reader.delivered.is_tracked() {
+        let delivered = &self.reader.delivered;
+        if delivered.holds_deliveries() || !delivered.is_tracked() {
             return self.pop(max);
         }
         let front = self.reader.ready.front(max, self.end)?;
@@ -208,6 +209,26 @@ impl Reader {
     pub(crate) fn settle_given(&mut self, range: Range<u64>, outcome: Outcome) {
         self.ready.forget_range(range.clone());
         self.gathered.insert(outcome, range);
+    }
+
+    /// What goes to a consumer, which is settled by that if it is `no_ack`. True: the delivery waits for its
+    /// mark. Until then the log must not hear that it was handled.
+    #[inline]
+    pub(crate) fn give(&mut self, range: &Range<u64>, no_ack: bool) -> bool {
+        let waits = self.delivered.give(range);
+        if no_ack && waits {
+            self.ready.forget_range(range.clone());
+            self.gathered.unmarked.insert(range.clone());
+        } else if no_ack {
+            self.settle_given(range.clone(), Outcome::Done);
+        }
+        waits
+    }
+
+    /// A mark from the log.
+    pub(crate) fn mark_delivered(&mut self, to: u64) {
+        self.delivered.advance(to);
+        self.gathered.settle_marked(self.delivered.marked_to());
     }
 
     /// Whether it has something for the log.
