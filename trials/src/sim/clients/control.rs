@@ -12,6 +12,8 @@ use crate::sim::{Diary, VHOST};
 
 /// A question that is not answered after so long is asked again over another connection.
 const PATIENCE: Micros = 10_000_000;
+/// For a version that is not agreed on by then nobody waits.
+const VERSION_WAIT: Micros = 3_000_000;
 
 pub(super) struct Control {
     plans: Rc<[Plan]>,
@@ -22,13 +24,16 @@ pub(super) struct Control {
     /// Questions without an answer, and since when.
     asking: usize,
     asked: Micros,
+    /// Whether it declares nothing before the version is agreed on.
+    waits: Option<bool>,
 }
 
 impl Control {
     pub(super) fn new(plans: &Rc<[Plan]>) -> Self {
         let nothing = vec![None; plans.len()];
         let (plans, queues) = (Rc::clone(plans), nothing.clone());
-        Self { plans, home: None, queues, told: vec![None; nothing.len()], asking: 0, asked: 0 }
+        let told = vec![None; nothing.len()];
+        Self { plans, home: None, queues, told, asking: 0, asked: 0, waits: None }
     }
 
     pub(super) fn act(&mut self, asks: bool, outside: &mut Outside<'_>) {
@@ -42,6 +47,9 @@ impl Control {
                 outside.leave(home);
                 self.home = None;
             }
+            return;
+        }
+        if self.waits_for_version(home, outside) {
             return;
         }
         let missing = |(number, plan): (usize, &Plan)| {
@@ -76,6 +84,15 @@ impl Control {
             self.asked = outside.now;
             outside.ask(home, requests);
         }
+    }
+
+    /// What a queue keeps follows from the version at its declaration. Mostly that is the one its nodes read; the other
+    /// queues are of a cluster that has not agreed on anything yet.
+    fn waits_for_version(&mut self, home: Home, outside: &mut Outside<'_>) -> bool {
+        let waits = *self.waits.get_or_insert_with(|| outside.chance.percent(75));
+        let node = &outside.nodes[home.node];
+        let is_old = node.life.as_ref().is_some_and(|life| life.catalog.agreed() < node.speaks);
+        waits && is_old && outside.now < VERSION_WAIT
     }
 
     pub(super) fn answered(&mut self, answer: Answer, outside: &mut Outside<'_>) {
