@@ -177,6 +177,12 @@ impl Network {
         self.barred.insert(way)
     }
 
+    /// Whether `way.1` dials `way.0` and is told that it was removed.
+    pub(super) fn refuses(&self, way: Way) -> bool {
+        let is_mute = self.mute.contains(&way.0) || self.mute.contains(&way.1);
+        self.barred.contains(&way) && !is_mute && self.is_open_between(way.0, way.1)
+    }
+
     /// What a shard sends. Without a connection it is lost at once.
     pub(super) fn send(
         &mut self,

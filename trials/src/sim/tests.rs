@@ -303,3 +303,16 @@ fn an_auto_delete_queue_outlives_a_link_that_breaks_while_its_consumer_is_attach
     holds(5_322..5_323, Size::default());
     holds(2_000_057..2_000_058, Size::default());
 }
+
+#[test]
+fn a_process_ends_when_it_is_told_that_its_node_was_removed() {
+    let size = Size {
+        nodes: 5,
+        healed_ms: 1000,
+        damages: true,
+        changes_members: true,
+        versions: Versions::Newest,
+        ..Size::default()
+    };
+    holds(25_500_306..25_500_307, size);
+}

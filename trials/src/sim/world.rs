@@ -205,6 +205,11 @@ impl World {
             Event::Dial { one, other } => {
                 let told = self.network.dial((one, other), &mut self.chance, &mut self.agenda);
                 told.into_iter().for_each(|told| self.tell(told));
+                for (by, node) in [(one, other), (other, one)] {
+                    if self.network.refuses((by, node)) {
+                        self.expel(node);
+                    }
+                }
             }
             Event::Closed { at, peer, generation } => {
                 if let Some(told) = self.network.closed(at, peer, generation) {
@@ -456,6 +461,9 @@ impl World {
         }
         if is_other {
             self.follow(node);
+            if self.nodes[node].life.is_none() {
+                return;
+            }
         }
         if forwarded {
             self.wake(node);
@@ -473,6 +481,20 @@ impl World {
                 let told = self.network.give_up((node, other), &mut self.chance, &mut self.agenda);
                 told.into_iter().for_each(|told| self.tell(told));
             }
+        }
+        let Some(life) = &self.nodes[node].life else { return };
+        if life.counted.is_gone(&life.catalog, self.nodes[node].id) {
+            self.expel(node);
+        }
+    }
+
+    /// A process that finds out, or is told by others, that its node was removed ends by itself, for good. What its
+    /// sessions settled since the first of the others did not talk to it any more is lost with it, as in any crash.
+    fn expel(&mut self, node: usize) {
+        if self.nodes[node].life.is_some() {
+            self.line(&format!("node {} is told that it was removed", node + 1));
+            self.nodes[node].place = Place::Removed;
+            self.crash(node, Death::Kill);
         }
     }
 
