@@ -287,16 +287,25 @@ impl Remote {
         self.closed.remove(&queue);
     }
 
-    /// The queue went with its node: who consumed from it.
-    pub(crate) fn dropped(&mut self, queue: QueueId) -> Vec<ConsumerId> {
+    /// The queue went with its node: who consumed from it, and what was asked about it. The node that had it may be
+    /// none of the cluster any more and never hear of that: what it says of the queue is not heard.
+    pub(crate) fn dropped(
+        &mut self,
+        queue: QueueId,
+    ) -> (Vec<ConsumerId>, Vec<(SessionId, Request)>) {
         let mut attached = Vec::new();
+        let is_about = |_: &(SessionId, Ticket), request: &mut Request| {
+            request.queue().is_some_and(|of| of.base() == queue)
+        };
+        let asked = self.asked.extract_if(.., is_about);
+        let asked = asked.map(|((session, _), request)| (session, request)).collect();
         self.consumers.retain(|(of, consumer), attachment| {
             if *of == queue && attachment.is_attached {
                 attached.push(*consumer);
             }
             of.base() != queue
         });
-        attached
+        (attached, asked)
     }
 
     /// A message of a lane is held there; who holds it is attached to the queue, or not at all.

@@ -88,6 +88,43 @@ impl Request {
             Self::Credit { .. } | Self::Settle { .. } => None,
         }
     }
+
+    /// The one queue that it is about, if it is about one.
+    pub(crate) fn queue(&self) -> Option<QueueId> {
+        match self {
+            Self::Attach { queue, .. }
+            | Self::Detach { queue, .. }
+            | Self::Credit { queue, .. }
+            | Self::Settle { queue, .. }
+            | Self::Get { queue, .. }
+            | Self::Purge { queue, .. }
+            | Self::Status { queue, .. }
+            | Self::CloseQueue { queue, .. }
+            | Self::Admit { queue, .. } => Some(*queue),
+            Self::Append { .. } | Self::Catalog { .. } | Self::EndSession { .. } => None,
+        }
+    }
+
+    /// The answer where that queue is not there.
+    pub(crate) fn answer_without_queue(&self) -> Option<Answer> {
+        let answer = match *self {
+            Self::Attach { ticket, .. } => {
+                Answer::Attached { ticket, result: Err(AttachError::NoQueue) }
+            }
+            Self::Detach { ticket, .. } => Answer::Detached { ticket },
+            Self::Get { ticket, .. } => Answer::Got { ticket, delivery: None, ready: 0 },
+            Self::Purge { ticket, .. } => Answer::Purged { ticket, count: 0 },
+            Self::Status { ticket, .. } => Answer::Status { ticket, status: None },
+            Self::CloseQueue { ticket, .. } => Answer::Closed { ticket, result: Ok(0) },
+            Self::Admit { ticket, .. } => Answer::Admitted { ticket, refused: Vec::new() },
+            Self::Append { .. }
+            | Self::Catalog { .. }
+            | Self::Credit { .. }
+            | Self::Settle { .. }
+            | Self::EndSession { .. } => return None,
+        };
+        Some(answer)
+    }
 }
 
 /// Messages on their way to a consumer.

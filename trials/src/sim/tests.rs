@@ -316,3 +316,16 @@ fn a_process_ends_when_it_is_told_that_its_node_was_removed() {
     };
     holds(25_500_306..25_500_307, size);
 }
+
+#[test]
+fn what_is_asked_of_a_queue_in_the_memory_of_a_removed_node_is_answered_without_it() {
+    let size = Size {
+        nodes: 5,
+        healed_ms: 1000,
+        damages: true,
+        changes_members: true,
+        versions: Versions::Newest,
+        ..Size::default()
+    };
+    holds(25_500_329..25_500_330, size);
+}

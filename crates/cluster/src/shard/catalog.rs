@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use machine::{
-    Batch, CatalogCommand, Corrupt, GroupId, NodeId, QueueId, QueueSettings, SessionId, Version,
+    Batch, Catalog, CatalogCommand, Corrupt, GroupId, NodeId, QueueId, QueueSettings, SessionId,
+    Version,
 };
 
 use super::{Gathered, Input, Now, Output, Shard, Then, tell};
@@ -183,16 +184,30 @@ impl Shard {
             self.outbound(group).remote.deleted(queue);
         }
         if group.is_local() && !self.is_local_here(group) {
-            let gone = self.outbound(group).remote.dropped(queue);
-            for consumer in gone {
+            let (consumers, asked) = self.outbound(group).remote.dropped(queue);
+            for consumer in consumers {
                 let answer = Answer::Cancelled { queue, consumer };
                 outputs.push(Output::Answer { session: consumer.session, answer });
+            }
+            for (session, request) in asked {
+                let answer = request.answer_without_queue();
+                outputs.extend(answer.map(|answer| Output::Answer { session, answer }));
             }
             return tell(waiter, outputs);
         }
         let mut batch = Batch::new();
         batch.drop_queue(queue);
         self.append(now, group, batch, Vec::new(), waiter, outputs);
+    }
+
+    /// Whether the queue was in the memory of another node, and the catalog has deleted it. A session that asks may not
+    /// have heard of that yet, and the other node may never hear of it.
+    pub(super) fn is_gone_elsewhere(&self, group: GroupId, queue: QueueId) -> bool {
+        let queue = queue.base();
+        let is_deleted = |catalog: &Catalog| {
+            queue.0 < catalog.next_queue() && catalog.queue_by_id(queue).is_none()
+        };
+        group.is_local() && !self.is_local_here(group) && self.catalog().is_some_and(is_deleted)
     }
 
     /// The last consumer of an auto-delete queue went, or nobody has used a queue for long: it goes, too.

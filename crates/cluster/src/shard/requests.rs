@@ -52,6 +52,10 @@ impl Shard {
         if self.is_local_here(group) {
             return self.request_here(now, session, group, request, outputs);
         }
+        if request.queue().is_some_and(|queue| self.is_gone_elsewhere(group, queue)) {
+            let answer = request.answer_without_queue();
+            return outputs.extend(answer.map(|answer| Output::Answer { session, answer }));
+        }
         let out = self.outbound(group);
         let epoch = out.remote.epoch();
         match out.remote.route {

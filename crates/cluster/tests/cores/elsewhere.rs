@@ -164,3 +164,43 @@ fn a_confirm_that_is_lost_with_its_link_before_a_slow_leader_applied_is_said_aga
     cluster.run(100);
     assert_eq!(ready(&mut cluster, ann, place), 2);
 }
+
+#[test]
+fn who_asks_about_a_queue_in_the_memory_of_a_node_that_is_removed_is_told_that_it_is_gone() {
+    let mut cluster = Cluster::new(3, 2);
+    let home = cluster.leader(GroupId::CATALOG);
+    let owner = (1..=3).map(NodeId).find(|node| *node != home).unwrap();
+    let (ann, bob) = (session(home), session(owner));
+    let (queue, group) = cluster.declare(bob, "memory", (false, false));
+    cluster.ask(bob, append(1, (queue, group), b"a"));
+    cluster.run(100);
+    let spec = ConsumerSpec { credit: 10, ..ConsumerSpec::default() };
+    let ask = |cluster: &mut Cluster, ticket: u64| {
+        let consumer = ConsumerId { session: ann, number: ticket };
+        let attach = Request::Attach { ticket: Ticket(ticket), group, queue, consumer, spec };
+        let (ticket, no_ack) = (Ticket(ticket + 1), false);
+        cluster.ask(ann, attach);
+        cluster.ask(ann, Request::Get { ticket, group, queue, consumer, no_ack });
+    };
+    let is_told = |told: &[Answer], ticket: u64| {
+        let no_queue = |it: &Answer| matches!(it, Answer::Attached { ticket: to, result: Err(AttachError::NoQueue) } if to.0 == ticket);
+        let nothing = |it: &Answer| matches!(it, Answer::Got { ticket: to, delivery: None, .. } if to.0 == ticket + 1);
+        assert!(told.iter().any(no_queue) && told.iter().any(nothing), "{told:?}");
+    };
+    // It stands still, and knows neither of what it is asked nor that it is removed.
+    cluster.asleep.insert(owner);
+    ask(&mut cluster, 10);
+    cluster.run(20);
+    let command = CatalogCommand::RemoveNode { node: owner };
+    cluster.ask(ann, Request::Catalog { ticket: Ticket(1), command });
+    cluster.run(200);
+    is_told(&cluster.told(ann), 10);
+    // A session that has not heard of it.
+    ask(&mut cluster, 20);
+    cluster.run(20);
+    is_told(&cluster.told(ann), 20);
+    cluster.asleep.clear();
+    cluster.run(2000);
+    let told = cluster.told(ann);
+    assert!(told.is_empty(), "the node that was removed is heard: {told:?}");
+}

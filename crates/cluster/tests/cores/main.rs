@@ -17,8 +17,8 @@ use cluster::shard::{GroupReport, Input, Now, Output, Shard};
 use cluster::{Answer, Request, Ticket};
 use cores::Cluster;
 use machine::{
-    Attributes, Batch, ConsumerId, ConsumerSpec, GroupId, NodeId, Outcome, QueueId, Ranges,
-    SessionId, Value,
+    AttachError, Attributes, Batch, CatalogCommand, ConsumerId, ConsumerSpec, GroupId, NodeId,
+    Outcome, QueueId, Ranges, SessionId, Value,
 };
 
 fn session(node: NodeId) -> SessionId {
