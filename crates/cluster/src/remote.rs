@@ -308,6 +308,12 @@ impl Remote {
         (attached, asked)
     }
 
+    /// The queues that somebody consumes from or asks about.
+    pub(crate) fn queues(&self) -> impl Iterator<Item = QueueId> {
+        let asked = self.asked.values().filter_map(Request::queue);
+        self.consumers.keys().map(|(queue, _)| *queue).chain(asked).map(QueueId::base)
+    }
+
     /// A message of a lane is held there; who holds it is attached to the queue, or not at all.
     fn hold(&mut self, delivery: &Delivery) {
         let (queue, consumer) = (delivery.queue, delivery.consumer);

@@ -129,6 +129,14 @@ impl Shard {
         for (&group, found) in &self.groups {
             have.extend(found.queues.machine().queues().map(|queue| (group, queue.base())));
         }
+        // What lived in a node's memory, here or elsewhere: who uses it here is to hear that it is gone.
+        if let Some(local) = &self.local {
+            let queues = local.queues.machine().queues();
+            have.extend(queues.map(|queue| (local.group, queue.base())));
+        }
+        for (&group, out) in self.out.iter().filter(|(group, _)| group.is_local()) {
+            have.extend(out.remote.queues().map(|queue| (group, queue)));
+        }
         for &(group, queue) in &have {
             if !wanted.contains(&(group, queue)) && queue.0 < next_queue {
                 self.drop_queue(now, group, queue, None, outputs);

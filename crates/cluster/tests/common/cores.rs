@@ -161,6 +161,13 @@ impl Cluster {
         self.cores.iter_mut().for_each(|core| core.tell_all(|| Input::DeadLetterWorkerOpened));
     }
 
+    /// The catalog of a node jumps to one that has none of the queues that it had.
+    pub(crate) fn lose_queues(&mut self, node: NodeId) {
+        let agreed = Version::NEWEST;
+        let reconcile = || Input::Reconcile { queues: Vec::new(), next_queue: u64::MAX, agreed };
+        self.core(node).tell_all(reconcile);
+    }
+
     /// A session says goodbye to every shard.
     pub(crate) fn end_session(&mut self, session: SessionId, ticket: Ticket) {
         let home = Shard::node_of(session).unwrap();

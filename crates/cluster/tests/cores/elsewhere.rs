@@ -204,3 +204,26 @@ fn who_asks_about_a_queue_in_the_memory_of_a_node_that_is_removed_is_told_that_i
     let told = cluster.told(ann);
     assert!(told.is_empty(), "the node that was removed is heard: {told:?}");
 }
+
+#[test]
+fn who_consumes_from_a_queue_in_memory_that_is_gone_when_the_catalog_jumps_is_told_so() {
+    let mut cluster = Cluster::new(3, 2);
+    let ann = session(NodeId(1));
+    let mut queues = BTreeSet::new();
+    for owner in [1, 2].map(NodeId) {
+        let place = cluster.declare(session(owner), &format!("of {owner:?}"), (false, false));
+        let (consumer, (queue, group)) = (ConsumerId { session: ann, number: owner.0 }, place);
+        let spec = ConsumerSpec { credit: 10, ..ConsumerSpec::default() };
+        cluster.ask(ann, Request::Attach { ticket: Ticket(1), group, queue, consumer, spec });
+        queues.insert((queue, consumer));
+    }
+    cluster.run(50);
+    assert_eq!(cluster.told(ann).len(), 2);
+    cluster.lose_queues(NodeId(1));
+    cluster.run(50);
+    let cancelled = |answer| match answer {
+        Answer::Cancelled { queue, consumer } => (queue, consumer),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(cluster.told(ann).into_iter().map(cancelled).collect::<BTreeSet<_>>(), queues);
+}
