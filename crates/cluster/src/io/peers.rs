@@ -421,9 +421,6 @@ async fn serve(listener: TcpListener, shared: Arc<Shared>, mut orders: mpsc::Rec
         tokio::select! {
             order = orders.recv() => match order {
                 Some(Order::Keep(member, calls)) => {
-                    if !member.is_dialed_by(&shared) {
-                        tasks.spawn(knock(Arc::clone(&member), Arc::clone(&shared)));
-                    }
                     let (node, shared) = (member.node, Arc::clone(&shared));
                     let keeper = tasks.spawn(async move { member.keep(&shared, calls).await });
                     keepers.insert(node, keeper);
@@ -445,13 +442,6 @@ async fn serve(listener: TcpListener, shared: Arc<Shared>, mut orders: mpsc::Rec
         }
     }
     tasks.shutdown().await;
-}
-
-/// Lets a node that dials us know that we are there.
-async fn knock(member: Arc<Member>, shared: Arc<Shared>) {
-    if let Err(why) = member.dial(&shared, Purpose::Knock).await {
-        tracing::debug!("cannot tell node {} that this node is up: {why}", member.node.0);
-    }
 }
 
 impl Shared {

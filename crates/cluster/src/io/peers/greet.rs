@@ -17,7 +17,8 @@ use crate::peer::limits::FRAME_BYTES_MAX_UNPROVED;
 /// How long both sides may take together.
 pub(super) const GREETING: Duration = Duration::from_secs(2);
 
-/// Introduces us on a connection that we made to `expected`. A knock ends with the hello.
+/// Introduces us on a connection that we made to `expected`. A knock ends with the hello,
+/// or with the refusal.
 pub(super) async fn dialer(
     line: &mut Line,
     shared: &Shared,
@@ -32,7 +33,10 @@ pub(super) async fn dialer(
         ours.encode(&mut out);
         write(&mut line.socket, &mut out).await?;
         if purpose == Purpose::Knock {
-            return Ok(ours);
+            return match hello(line).await {
+                Ok(_) | Err(Broken::Closed) => Ok(ours),
+                Err(why) => Err(why),
+            };
         }
         let theirs = hello(line).await?;
         let verdict = if theirs.node == expected || theirs.cluster != ours.cluster {

@@ -198,8 +198,15 @@ impl Member {
                         Err(why) => self.tell(&why),
                     }
                 }
+                // Whoever is to dial may have removed this node, and never dials again: then it says so.
+                knocked = self.dial(shared, Purpose::Knock), if !self.is_dialed_by(shared) => {
+                    if let Err(why) = knocked {
+                        tracing::debug!("cannot tell {} that this node is up: {why}", name(self.node));
+                    }
+                }
             }
             tokio::select! {
+                Some(call) = calls.recv() => return call,
                 () = tokio::time::sleep(jitter(backoff)) => backoff = (backoff * 2).min(BACKOFF_MAX),
                 () = self.knocked.notified() => backoff = BACKOFF_MIN,
             }

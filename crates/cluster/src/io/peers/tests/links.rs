@@ -209,6 +209,17 @@ fn a_member_that_was_removed_is_told_so_for_good() {
 }
 
 #[test]
+fn a_member_that_was_removed_and_dials_nobody_is_told_so_too() {
+    let (mut one, mut two) = pair();
+    two.peers.set_retired([NodeId(1)].into());
+    two.peers.set_members(&[]);
+    two.expect_down(1);
+    one.expect_down(2);
+    let why = one.await_expulsion();
+    assert!(why.contains("node 1 was removed"), "{why}");
+}
+
+#[test]
 fn a_start_that_is_known_from_before_or_from_the_log_is_not_forgotten() {
     // Node 1 has started since it met node 2, and has its start from its disk or the log.
     let mut one = Start::node(1).start();
