@@ -34,11 +34,12 @@ impl Gathered {
         }
     }
 
-    /// What waited for its mark goes out below `to`.
-    pub(crate) fn settle_marked(&mut self, to: u64) {
-        if !self.unmarked.is_empty() {
-            self.unmarked.take(0..to, &mut self.done);
-        }
+    /// What waited for its mark goes out below `to`. Which that is.
+    pub(crate) fn settle_marked(&mut self, to: u64) -> Ranges {
+        let mut marked = Ranges::new();
+        self.unmarked.take(0..to, &mut marked);
+        self.done.insert_all(&marked);
+        marked
     }
 
     /// Takes out what of `ranges` waits for its mark.

@@ -217,7 +217,7 @@ impl Reader {
     pub(crate) fn give(&mut self, range: &Range<u64>, no_ack: bool) -> bool {
         let waits = self.delivered.give(range);
         if no_ack && waits {
-            self.ready.forget_range(range.clone());
+            // It may come back, flagged as it was.
             self.gathered.unmarked.insert(range.clone());
         } else if no_ack {
             self.settle_given(range.clone(), Outcome::Done);
@@ -228,7 +228,8 @@ impl Reader {
     /// A mark from the log.
     pub(crate) fn mark_delivered(&mut self, to: u64) {
         self.delivered.advance(to);
-        self.gathered.settle_marked(self.delivered.marked_to());
+        let marked = self.gathered.settle_marked(self.delivered.marked_to());
+        self.ready.forget(&marked);
     }
 
     /// Whether it has something for the log.
