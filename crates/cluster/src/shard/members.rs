@@ -31,8 +31,8 @@ const NEAR_TICKS: u32 = 3;
 /// Announcements of a leader, without a word to the replica here, after which it is let go. A leader
 /// that counts on a replica says more than ten times as much to it.
 const UNHEARD_MAX: u32 = 3;
-/// Ticks after which a leader that is not to keep its group is asked to hand over, and again: it does so by itself if it
-/// knows.
+/// Ticks after which a leader that is not to keep its group is asked to hand over, and again by the next: it does so by
+/// itself if it knows.
 const MISLED_TICKS: u32 = 20;
 
 /// The nodes that are to keep a group, and those that it began with.
@@ -87,6 +87,11 @@ impl Members {
     /// All nodes of the cluster, as far as the catalog is known.
     pub(super) fn nodes(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.nodes.iter().copied()
+    }
+
+    /// The voters of `group` that the catalog wishes, as far as it is known.
+    pub(super) fn voters(&self, group: GroupId) -> Option<&[NodeId]> {
+        self.wished.get(&group).map(Vec::as_slice).filter(|voters| !voters.is_empty())
     }
 
     /// The voter that is to lead `group`, as far as the catalog is known.
@@ -213,25 +218,27 @@ impl Shard {
         }
     }
 
-    /// A leader that was removed may never hear of it: it is no voter of the catalog any more. The first of those that
-    /// are to keep the group asks it to hand over.
+    /// A leader that was removed may never hear of it: it is no voter of the catalog any more. Those that are to keep the
+    /// group ask it in turn to hand over.
     fn ask_for_the_lead(&mut self, group: GroupId, up: &BTreeSet<u64>) {
-        let Some(wished) = self.members.wished.get(&group) else { return };
-        let is_first = wished.iter().find(|node| up.contains(&node.0)) == Some(&self.me.node);
-        let wished = wished.clone();
+        let Some(wished) = self.members.wished.get(&group).cloned() else { return };
         let Some(replica) = self.replica(group) else { return };
         let is_misled = replica.leader().is_some_and(|leader| !wished.contains(&leader));
-        if !is_misled || !is_first || !replica.may_lead() {
+        if !is_misled {
             self.members.misled.remove(&group);
             return;
         }
+        let (voters, may_lead) = (replica.voters().to_vec(), replica.may_lead());
         let ticks = self.members.misled.entry(group).or_default();
         *ticks += 1;
-        if ticks.is_multiple_of(MISLED_TICKS) {
-            let me = self.me.node;
-            if let Some(replica) = self.replica(group) {
-                replica.transfer(me);
-            }
+        let (turn, is_time) = (*ticks / MISLED_TICKS, ticks.is_multiple_of(MISLED_TICKS));
+        let me = self.me.node;
+        if is_time
+            && may_lead
+            && asks_for_the_lead(turn as usize, &wished, &voters, up) == Some(me)
+            && let Some(replica) = self.replica(group)
+        {
+            replica.transfer(me);
         }
     }
 
@@ -281,6 +288,19 @@ impl Shard {
             self.hand_out(Gathered { batch, ..Gathered::default() }, outputs);
         }
     }
+}
+
+/// Who asks a leader that is not to keep its group for the lead, the `turn`th time. Whoever is to keep it and has no vote
+/// yet cannot have the lead: it is that leader who would have to take it in.
+fn asks_for_the_lead(
+    turn: usize,
+    wished: &[NodeId],
+    voters: &[u64],
+    up: &BTreeSet<u64>,
+) -> Option<NodeId> {
+    let is_fit = |node: &&NodeId| up.contains(&node.0) && voters.contains(&node.0);
+    let fit: Vec<&NodeId> = wished.iter().filter(is_fit).collect();
+    fit.get(turn.checked_sub(1)? % fit.len().max(1)).map(|node| **node)
 }
 
 /// What brings `members` nearer to `wished`, seen by the leader `me`.
@@ -394,6 +414,17 @@ mod tests {
         assert_eq!(step(&members(&[2], &[], &[1]), &[2], 1, &[2]), Step::Transfer(2));
         assert_eq!(step(&members(&[2], &[], &[1]), &[2], 1, &[]), Step::Nothing);
         assert_eq!(step(&members(&[2, 3], &[], &[]), &[2, 3], 1, &[3]), Step::Transfer(3));
+    }
+
+    #[test]
+    fn those_that_vote_already_ask_in_turn_for_a_lead_that_is_to_go() {
+        let (wished, up) = ([4, 5, 1].map(NodeId), BTreeSet::from([1, 2, 4, 5]));
+        let asks = |turn, voters: &[u64]| asks_for_the_lead(turn, &wished, voters, &up);
+        assert_eq!(asks(1, &[1, 2, 5]), Some(NodeId(5)), "node 4 is not taken in yet");
+        assert_eq!(asks(2, &[1, 2, 5]), Some(NodeId(1)));
+        assert_eq!(asks(3, &[1, 2, 5]), Some(NodeId(5)));
+        assert_eq!(asks(1, &[2, 3]), None);
+        assert_eq!(asks(1, &[3, 4]), Some(NodeId(4)));
     }
 
     #[test]

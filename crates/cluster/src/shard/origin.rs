@@ -358,18 +358,28 @@ impl Shard {
     }
 
     /// Whether a majority of a group's voters can be reached, this node among them: until a change of members is over,
-    /// one of the old and one of the new.
+    /// one of the old and one of the new. Where no replica here knows them, those are meant that the catalog wishes.
     pub(super) fn has_majority(&mut self, group: GroupId) -> bool {
         let me = self.me.node;
         if let Some(node) = group.local_node() {
             return node == me || self.peers.is_up(node);
         }
-        let has_most = self.peers.has_most(self.members.nodes().filter(|node| *node != me));
-        let Some(replica) = self.replica(group) else { return has_most };
+        let is_reached = |shard: &Self, node: NodeId| node == me || shard.peers.is_up(node);
+        let is_dismissed = self.is_dismissed(group);
+        let Some(replica) = self.replica(group).filter(|_| !is_dismissed) else {
+            return match self.members.voters(group) {
+                Some(voters) => has_most(voters, |node| is_reached(self, node)),
+                None => self.peers.has_most(self.members.nodes().filter(|node| *node != me)),
+            };
+        };
         let members = replica.log().members();
-        let (new, old) = (members.voters.clone(), members.voters_outgoing.clone());
-        let is_reached = |voter: &&u64| **voter == me.0 || self.peers.is_up(NodeId(**voter));
-        let has_most = |of: &[u64]| of.iter().filter(is_reached).count() * 2 > of.len();
+        let nodes = |ids: &[u64]| ids.iter().map(|id| NodeId(*id)).collect::<Vec<_>>();
+        let (new, old) = (nodes(&members.voters), nodes(&members.voters_outgoing));
+        let has_most = |of: &[NodeId]| has_most(of, |node| is_reached(self, node));
         has_most(&new) && (old.is_empty() || has_most(&old))
     }
+}
+
+fn has_most(of: &[NodeId], is_reached: impl Fn(NodeId) -> bool) -> bool {
+    of.iter().filter(|node| is_reached(**node)).count() * 2 > of.len()
 }

@@ -213,3 +213,30 @@ fn a_purge_that_is_refused_takes_nothing_out_of_the_queue() {
     }
     assert!(refused > 0);
 }
+
+#[test]
+fn a_publisher_is_refused_soon_where_most_voters_of_a_group_that_is_kept_elsewhere_are_gone() {
+    let mut cluster = Cluster::new(5, 1);
+    let place = cluster.declare(session(NodeId(1)), "queue", (true, false));
+    let group = place.1;
+    cluster.run(6000);
+    let elsewhere = |core: &cores::Core| {
+        let found = core.shards[0].report_elsewhere().into_iter().find(|it| it.group == group);
+        found.map(|found| (core.id, found.voters))
+    };
+    let outsiders: Vec<_> = cluster.cores.iter().filter_map(elsewhere).collect();
+    assert_eq!(outsiders.len(), 2, "of five nodes two have no replica");
+    let gone = &outsiders[0].1[..2];
+    for (node, other) in gone.iter().flat_map(|node| (1..=5).map(|it| (*node, NodeId(it)))) {
+        if cluster.is_up(node, other) {
+            cluster.cut(node, other);
+        }
+    }
+    // Three of five nodes reach one another.
+    for (node, _) in outsiders {
+        cluster.ask(session(node), append(1, place, b"a"));
+        cluster.run(2000);
+        let told = cluster.told(session(node));
+        assert!(matches!(told[..], [Answer::AppendFailed { .. }]), "{node:?}: {told:?}");
+    }
+}
