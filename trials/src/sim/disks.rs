@@ -1,6 +1,7 @@
 //! What the threads that touch a node's disk do, and when: write, read, keep house, wait for room.
 
 use cluster::housekeeping::Task;
+use machine::NodeId;
 
 use super::agenda::{Event, Micros};
 use super::network::By;
@@ -126,9 +127,11 @@ impl World {
             (self.agenda.now(), self.chance.percent(40), self.chance.percent(20));
         let Some(life) = &mut self.nodes[node].life else { return };
         let mut errands = Vec::new();
+        let network = &self.network;
+        let is_up = |peer: NodeId| network.is_up((node, peer.0 as usize - 1));
         let mut work = || {
             let mut flushed = life.store.flush(now / 1000)?;
-            life.store.desk.go_on(now, &mut errands)?;
+            life.store.desk.go_on(now, is_up, &mut errands)?;
             if keeps {
                 flushed.extend(life.store.keep(now / 1000, reviews)?);
             }

@@ -130,6 +130,11 @@ impl Network {
         self.is_open((one, other)) && self.is_open((other, one))
     }
 
+    /// Whether `way.0` takes itself to be connected with `way.1`.
+    pub(super) fn is_up(&self, way: Way) -> bool {
+        self.ends.get(&way).is_some_and(|end| end.generation.is_some())
+    }
+
     pub(super) fn cut(&mut self, way: Way) {
         *self.cut.entry(way).or_default() += 1;
     }

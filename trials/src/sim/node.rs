@@ -1,6 +1,6 @@
 //! A node: its disk, which outlives everything, and its process, which does not.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use cluster::limits::Sizes;
 use cluster::peer::message::Message;
@@ -14,6 +14,7 @@ use wal::sim::SimDisk;
 use wal::{Boot, Config, Error, Identity, Recovered, Wal};
 
 use super::agenda::Micros;
+use super::states;
 use super::store::Store;
 
 /// Data groups.
@@ -223,13 +224,47 @@ impl Node {
         }
     }
 
-    /// The nodes that keep a group, counted from 0, if this one is among them.
-    pub(super) fn replicas_of(&self, group: GroupId) -> Option<Vec<usize>> {
-        let life = self.life.as_ref()?;
+    /// The nodes that keep a group, counted from 0: as the replica here knows, or as the catalog wishes.
+    pub(super) fn replicas_of(&self, group: GroupId) -> Vec<usize> {
+        let Some(life) = &self.life else { return Vec::new() };
         let reports = life.shards[Shard::of(group, life.shards.len())].report_groups(false);
-        let report = reports.into_iter().find(|report| report.group == group)?;
+        let report = reports.into_iter().find(|report| report.group == group);
+        let voters =
+            report.map_or_else(|| life.catalog.voters(group).to_vec(), |report| report.voters);
         let nth = |voter: &NodeId| usize::try_from(voter.0 - 1).expect("a handful of nodes");
-        Some(report.voters.iter().map(nth).collect())
+        voters.iter().map(nth).collect()
+    }
+
+    /// How it sees the others and its groups, and which groups are to have other voters, for the story.
+    pub(super) fn stands(&self) -> String {
+        let Some(life) = &self.life else { return " down".to_owned() };
+        let up = life.shards.iter().map(|shard| numbers(&shard.report().up));
+        let mut text = format!(
+            " {} of {} shards serve; up {:?}, of {:?};",
+            life.reconciled,
+            self.shards,
+            up.collect::<Vec<_>>(),
+            numbers(&life.catalog.nodes().map(|info| info.node).collect::<Vec<_>>()),
+        );
+        for state in life.shards.iter().flat_map(|shard| states(shard, false)) {
+            text += &format!(" {state}");
+        }
+        let reports: Vec<_> =
+            life.shards.iter().flat_map(|shard| shard.report_groups(false)).collect();
+        for group in (0..=life.catalog.group_count()).map(GroupId) {
+            let wished = numbers(life.catalog.voters(group));
+            let found = reports.iter().find(|report| report.group == group);
+            let (voters, learners) = found
+                .map(|found| (numbers(&found.voters), numbers(&found.learners)))
+                .unwrap_or_default();
+            if wished.iter().collect::<BTreeSet<_>>() != voters.iter().collect() {
+                text += &format!(" group {} is to have {wished:?}", group.0);
+            }
+            if !learners.is_empty() {
+                text += &format!(" group {} has learners {learners:?}", group.0);
+            }
+        }
+        text
     }
 
     pub(super) fn open_session(&mut self) -> Option<SessionId> {
@@ -238,6 +273,10 @@ impl Node {
         life.sessions += 1;
         Some(SessionId(node << NODE_SHIFT | life.sessions))
     }
+}
+
+fn numbers(nodes: &[NodeId]) -> Vec<u64> {
+    nodes.iter().map(|node| node.0).collect()
 }
 
 /// The node that `session` lives on, counted from 0.

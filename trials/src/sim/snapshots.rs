@@ -82,8 +82,13 @@ impl Desk {
         self.current.is_some() || !self.waiting.is_empty()
     }
 
-    /// One step on.
-    pub(super) fn go_on(&mut self, now: Micros, errands: &mut Vec<Errand>) -> Result<(), Error> {
+    /// One step on. What waited for a node that cannot be reached any more is given up at once, as the process does.
+    pub(super) fn go_on(
+        &mut self,
+        now: Micros,
+        is_up: impl Fn(NodeId) -> bool,
+        errands: &mut Vec<Errand>,
+    ) -> Result<(), Error> {
         if self.current.is_none() {
             let Some((to, source)) = self.waiting.pop_front() else { return Ok(()) };
             self.attempts += 1;
@@ -91,7 +96,8 @@ impl Desk {
             let attempt = (now << 16) + self.attempts;
             let (index, term) = (source.checkpoint.index, source.checkpoint.term);
             let group = GroupId(source.checkpoint.group);
-            let Ok(sender) = Sender::new(source, attempt) else {
+            let sender = if is_up(to) { Sender::new(source, attempt).ok() } else { None };
+            let Some(sender) = sender else {
                 let sent = Input::SnapshotSent { group, to, index, term, done: false };
                 errands.push(Errand::Tell(group, sent));
                 return Ok(());

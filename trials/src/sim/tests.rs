@@ -288,6 +288,35 @@ fn a_removed_node_that_is_stopped_is_counted_on_by_no_group() {
     }
 }
 
+fn changing(seed: u64, nodes: usize) -> Size {
+    let versions = Versions::of(seed);
+    Size {
+        nodes,
+        healed_ms: 1_000,
+        damages: true,
+        changes_members: true,
+        versions,
+        ..Size::default()
+    }
+}
+
+#[test]
+fn a_removed_leader_is_asked_for_its_group_by_those_that_vote_there_already() {
+    holds(25_000_415..25_000_416, changing(25_000_415, 3));
+}
+
+#[test]
+fn a_snapshot_for_a_node_that_is_gone_keeps_no_other_waiting() {
+    holds(25_000_417..25_000_418, changing(25_000_417, 3));
+}
+
+#[test]
+fn who_reaches_too_few_of_those_that_keep_a_group_elsewhere_answers_its_publishers_soon() {
+    for seed in [25_500_336, 25_500_356] {
+        holds(seed..seed + 1, changing(seed, 5));
+    }
+}
+
 /// Each once waited for longer than the README says.
 #[test]
 fn who_is_cut_off_from_most_answers_its_publishers_soon() {

@@ -163,14 +163,7 @@ impl World {
     pub(super) fn complain(&mut self, text: &str) {
         self.protocol(text.to_owned());
         for number in 0..self.nodes.len() {
-            let node = &self.nodes[number];
-            let mut text = format!("node {}:", number + 1);
-            if let Some(life) = &node.life {
-                text += &format!(" {} of {} shards serve;", life.reconciled, node.shards);
-                for state in life.shards.iter().flat_map(|shard| states(shard, false)) {
-                    text += &format!(" {state}");
-                }
-            }
+            let text = format!("node {}:{}", number + 1, self.nodes[number].stands());
             self.line(&text);
         }
     }
@@ -687,7 +680,7 @@ impl World {
                 && let Some(text) = self.clients.waits_since((node, group), before)
             {
                 *has_complained = true;
-                self.protocol(format!("node {} has no majority, and {text}", node + 1));
+                self.complain(&format!("node {} has no majority, and {text}", node + 1));
             }
         }
     }
@@ -700,8 +693,9 @@ impl World {
         if runs(node) { (0..self.nodes.len()).filter(is_heard).collect() } else { Vec::new() }
     }
 
-    /// The groups of which `node` runs and cannot reach a majority, itself included, both ways: of the replicas
-    /// if it has one, of all nodes otherwise. A leader that it reaches knows better than the node whether there is one.
+    /// The groups of which `node` runs and cannot reach a majority, itself included, both ways: of the replicas if it has
+    /// one, of those that its catalog wishes otherwise. A leader that it reaches knows better than the node whether there
+    /// is one.
     fn alone_in(&self, node: usize) -> Vec<GroupId> {
         let is_reached = |other: usize| self.reached[node].contains(&other);
         let all: Vec<usize> = self.members().collect();
@@ -715,8 +709,7 @@ impl World {
             if led.contains(group) {
                 return false;
             }
-            let replicas = self.nodes[node].replicas_of(*group);
-            let of = replicas.as_ref().unwrap_or(&all);
+            let of = self.nodes[node].replicas_of(*group);
             of.iter().filter(|other| is_reached(**other)).count() * 2 <= of.len()
         };
         (1..=groups).map(GroupId).filter(is_alone).collect()
