@@ -143,7 +143,8 @@ impl Shard {
             }
         }
         for (group, queue, settings) in queues {
-            if !have.contains(&(*group, *queue)) && !group.is_local() {
+            let is_elsewhere = group.is_local() && !self.is_local_here(*group);
+            if !have.contains(&(*group, *queue)) && !is_elsewhere {
                 let batch = creation(*group, *queue, settings, agreed);
                 self.create_queue(now, *group, batch, None, outputs);
             }

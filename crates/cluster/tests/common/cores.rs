@@ -10,8 +10,8 @@ use cluster::recovery::{Genesis, Groups};
 use cluster::shard::{Input, Located, Member, Now, Output, Shard};
 use cluster::{Answer, Request, Ticket};
 use machine::{
-    Arguments, CatalogCommand, CatalogReply, GroupId, NodeId, NodeInfo, QueueId, SessionId,
-    SessionOwner, Value, Version,
+    Arguments, CatalogCommand, CatalogReply, GroupId, NodeId, NodeInfo, QueueId, QueueSettings,
+    SessionId, SessionOwner, Value, Version,
 };
 use raft::eraftpb::Entry;
 use wal::sim::SimDisk;
@@ -163,9 +163,19 @@ impl Cluster {
 
     /// The catalog of a node jumps to one that has none of the queues that it had.
     pub(crate) fn lose_queues(&mut self, node: NodeId) {
+        self.jump(node, &[]);
+    }
+
+    /// The catalog of a node jumps to one that has these plain queues, and no others.
+    pub(crate) fn jump(&mut self, node: NodeId, queues: &[(QueueId, GroupId)]) {
         let agreed = Version::NEWEST;
-        let reconcile = || Input::Reconcile { queues: Vec::new(), next_queue: u64::MAX, agreed };
-        self.core(node).tell_all(reconcile);
+        let shards = self.shards;
+        for (number, inbox) in self.core(node).inboxes.iter_mut().enumerate() {
+            let queues = queues.iter().filter(|(_, group)| Shard::of(*group, shards) == number);
+            let queues = queues.map(|(queue, group)| (*group, *queue, QueueSettings::default()));
+            let queues = queues.collect();
+            inbox.push(Input::Reconcile { queues, next_queue: u64::MAX, agreed });
+        }
     }
 
     /// A session says goodbye to every shard.

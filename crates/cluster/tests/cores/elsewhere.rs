@@ -227,3 +227,16 @@ fn who_consumes_from_a_queue_in_memory_that_is_gone_when_the_catalog_jumps_is_to
     };
     assert_eq!(cluster.told(ann).into_iter().map(cancelled).collect::<BTreeSet<_>>(), queues);
 }
+
+#[test]
+fn a_queue_in_the_own_memory_that_is_new_when_the_catalog_jumps_is_made() {
+    let mut cluster = Cluster::new(3, 2);
+    let ann = session(NodeId(1));
+    let place = (QueueId(4711), GroupId::local(NodeId(1)));
+    cluster.jump(NodeId(1), &[place]);
+    cluster.run(50);
+    cluster.ask(ann, append(1, place, b"a"));
+    cluster.run(50);
+    assert_eq!(appended(&cluster.told(ann)), [1]);
+    assert_eq!(ready(&mut cluster, ann, place), 1);
+}
