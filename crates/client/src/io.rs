@@ -8,7 +8,6 @@ pub mod blocking;
 mod connection;
 mod consumer;
 mod line;
-pub mod pem;
 mod publisher;
 mod retry;
 mod socket;

@@ -11,7 +11,6 @@ use rustls::{AlertDescription, CertificateError, ClientConfig, RootCertStore};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use super::pem;
 use super::socket::Socket;
 use crate::error::Error;
 use crate::url::{Tls, Url};
@@ -53,19 +52,19 @@ fn config(tls: &Tls) -> Result<ClientConfig, String> {
     let (Some(certificate), Some(key)) = (&tls.certificate, &tls.key) else {
         return Ok(builder.with_no_client_auth());
     };
-    let chain = pem::certificates(certificate).map_err(|why| format!("certfile {why}"))?;
-    let secret = pem::key(key).map_err(|why| format!("keyfile {why}"))?;
+    let chain = certificates::chain(certificate).map_err(|why| format!("certfile {why}"))?;
+    let secret = certificates::key(key).map_err(|why| format!("keyfile {why}"))?;
     builder.with_client_auth_cert(chain, secret).map_err(|error| match error {
         rustls::Error::InconsistentKeys(_) => {
             let (certificate, key) = (certificate.display(), key.display());
             format!("certfile {certificate} and keyfile {key} are not of one pair")
         }
-        other => format!("certfile {}", pem::unusable(certificate, &other)),
+        other => format!("certfile {}", certificates::unusable(certificate, &other)),
     })
 }
 
 fn authorities(file: Option<&Path>) -> Result<RootCertStore, String> {
-    pem::authorities(file).map_err(|why| match file {
+    certificates::authorities(file).map_err(|why| match file {
         Some(_) => format!("cacertfile {why}"),
         None => format!("{why} with cacertfile"),
     })

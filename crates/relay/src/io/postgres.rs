@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use client::io::pem;
 use rustls::{CertificateError, ClientConfig};
 use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::tls::{MakeTlsConnect, NoTlsStream};
@@ -234,7 +233,7 @@ impl Messages {
 impl TlsFiles {
     pub(crate) fn client_config(&self) -> Result<ClientConfig, Error> {
         let root = self.root.as_ref().map(Path::new);
-        let roots = pem::authorities(root).map_err(|why| match root {
+        let roots = certificates::authorities(root).map_err(|why| match root {
             Some(_) => in_url(&why),
             None => Error::setup(format!("{why} with sslrootcert=FILE in the database URL")),
         })?;
@@ -246,8 +245,8 @@ impl TlsFiles {
         match (&self.cert, &self.key) {
             (None, None) => Ok(builder.with_no_client_auth()),
             (Some(cert), Some(key)) => {
-                let file = pem::key(Path::new(key)).map_err(|why| in_url(&why))?;
-                let chain = pem::certificates(Path::new(cert)).map_err(|why| in_url(&why))?;
+                let file = certificates::key(Path::new(key)).map_err(|why| in_url(&why))?;
+                let chain = certificates::chain(Path::new(cert)).map_err(|why| in_url(&why))?;
                 builder
                     .with_client_auth_cert(chain, file)
                     .map_err(|error| Error::setup(format!("{cert} and {key} do not fit: {error}")))

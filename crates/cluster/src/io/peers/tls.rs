@@ -1,11 +1,9 @@
 //! TLS between nodes: both sides show a certificate of the cluster's own authority, and the dialed
 //! one's names the host of its address.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use rustls::crypto::CryptoProvider;
-use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
@@ -26,7 +24,8 @@ impl Tls {
     /// Reads the files. A refusal is a sentence that says which one is wrong.
     pub(in crate::io) fn load(files: &TlsFiles) -> Result<Self, String> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let authority = Arc::new(authority(&files.authority)?);
+        let authority =
+            Arc::new(certificates::authorities(Some(&files.authority)).map_err(between)?);
         let wrong = |error: rustls::Error| {
             format!(
                 "the certificate {} and the key {} do not go together: {error}",
@@ -34,11 +33,12 @@ impl Tls {
                 files.key.display()
             )
         };
+        let (chain, key) = pair(files)?;
         let client = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
             .map_err(wrong)?
             .with_root_certificates(Arc::clone(&authority))
-            .with_client_auth_cert(certificates(&files.certificate)?, key(&files.key)?)
+            .with_client_auth_cert(chain, key)
             .map_err(wrong)?;
         let server = server(&provider, authority, files, &wrong)?;
         Ok(Self {
@@ -66,6 +66,18 @@ impl Tls {
     }
 }
 
+/// What a node shows.
+fn pair(
+    files: &TlsFiles,
+) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), String> {
+    let chain = certificates::chain(&files.certificate).map_err(between)?;
+    Ok((chain, certificates::key(&files.key).map_err(between)?))
+}
+
+fn between(why: String) -> String {
+    format!("TLS between nodes: {why}")
+}
+
 fn server(
     provider: &Arc<CryptoProvider>,
     authority: Arc<RootCertStore>,
@@ -75,38 +87,13 @@ fn server(
     let verifier = WebPkiClientVerifier::builder_with_provider(authority, Arc::clone(provider))
         .build()
         .map_err(|error| format!("{}: {error}", files.authority.display()))?;
+    let (chain, key) = pair(files)?;
     ServerConfig::builder_with_provider(Arc::clone(provider))
         .with_safe_default_protocol_versions()
         .map_err(wrong)?
         .with_client_cert_verifier(verifier)
-        .with_single_cert(certificates(&files.certificate)?, key(&files.key)?)
+        .with_single_cert(chain, key)
         .map_err(wrong)
-}
-
-fn authority(path: &Path) -> Result<RootCertStore, String> {
-    let mut store = RootCertStore::empty();
-    for certificate in certificates(path)? {
-        store.add(certificate).map_err(|error| unreadable(path, &error))?;
-    }
-    Ok(store)
-}
-
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let found =
-        CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    match found {
-        Ok(found) if found.is_empty() => Err(unreadable(path, &"there is no certificate in it")),
-        Ok(found) => Ok(found),
-        Err(error) => Err(unreadable(path, &error)),
-    }
-}
-
-fn key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
-    PrivateKeyDer::from_pem_file(path).map_err(|error| unreadable(path, &error))
-}
-
-fn unreadable(path: &Path, why: &dyn std::fmt::Display) -> String {
-    format!("{} cannot be used for TLS between nodes: {why}; it must be a PEM file", path.display())
 }
 
 fn broken(error: std::io::Error) -> Broken {

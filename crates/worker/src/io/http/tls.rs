@@ -4,7 +4,6 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use client::io::pem;
 use rustls::{CertificateError, ClientConfig, RootCertStore};
 
 use super::Identity;
@@ -28,11 +27,12 @@ pub(super) fn config(
         None => builder.with_no_client_auth(),
         Some(Identity { certificate, key }) => {
             let wrong = |why: String| Error::setup(format!("the client certificate {why}"));
-            let chain = pem::certificates(certificate).map_err(wrong)?;
-            let secret = pem::key(key).map_err(|why| Error::setup(format!("the key {why}")))?;
+            let chain = certificates::chain(certificate).map_err(wrong)?;
+            let secret =
+                certificates::key(key).map_err(|why| Error::setup(format!("the key {why}")))?;
             builder
                 .with_client_auth_cert(chain, secret)
-                .map_err(|error| wrong(pem::unusable(certificate, &error)))?
+                .map_err(|error| wrong(certificates::unusable(certificate, &error)))?
         }
     };
     config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
@@ -41,9 +41,9 @@ pub(super) fn config(
 
 fn authorities(ca: Option<&Path>) -> Result<RootCertStore, Error> {
     match ca {
-        Some(_) => pem::authorities(ca).map_err(|why| Error::setup(format!("ca {why}"))),
+        Some(_) => certificates::authorities(ca).map_err(|why| Error::setup(format!("ca {why}"))),
         // A machine without authorities can still make plain requests: a handshake says what is missing.
-        None => Ok(pem::authorities(None).unwrap_or_else(|_| RootCertStore::empty())),
+        None => Ok(certificates::authorities(None).unwrap_or_else(|_| RootCertStore::empty())),
     }
 }
 

@@ -8,8 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use h2::client::{Connection, SendRequest};
 use rustls::ClientConfig;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -80,18 +79,17 @@ fn tls(settings: &Settings) -> Result<ClientConfig, String> {
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?
-        .with_root_certificates(client::io::pem::authorities(settings.ca.as_deref())?);
+        .with_root_certificates(certificates::authorities(settings.ca.as_deref())?);
     let mut config = match settings.authentication()? {
         Authentication::Token { .. } => builder.with_no_client_auth(),
         Authentication::Certificate { certificate, key } => {
             let read = |secret| secret::read(secret).map_err(|error| error.to_string());
             let chain = read(certificate)?;
             let key = key.map_or_else(|| Ok(chain.clone()), read)?;
-            let chain = CertificateDer::pem_slice_iter(chain.as_bytes())
-                .collect::<Result<Vec<_>, _>>()
-                .map_err(|_| "`certificate` holds no certificate in PEM".to_owned())?;
-            let key = PrivateKeyDer::from_pem_slice(key.as_bytes())
-                .map_err(|_| "`certificate_key` holds no private key in PEM".to_owned())?;
+            let chain = certificates::chain_of(&chain)
+                .ok_or("`certificate` holds no certificate in PEM")?;
+            let key = certificates::key_of(&key)
+                .ok_or("`certificate_key` holds no private key in PEM")?;
             builder
                 .with_client_auth_cert(chain, key)
                 .map_err(|error| format!("`certificate` and its key cannot be used: {error}"))?
