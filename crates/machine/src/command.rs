@@ -13,6 +13,7 @@
 //! 7        queue count u16, queue ids u64 each, key u128
 //! 8        queue u64, sequence number u64
 //! 9        queue u64
+//! 10       queue u64, settings
 //! ```
 //!
 //! Little-endian. Segments keep enqueue commands exactly as they stand here, so this is also a format
@@ -52,6 +53,7 @@ pub(crate) const FROM: u8 = 6;
 pub(crate) const CANCEL: u8 = 7;
 pub(crate) const MARK_DELIVERED: u8 = 8;
 pub(crate) const KEEP_MARKS: u8 = 9;
+pub(crate) const SET_SETTINGS: u8 = 10;
 
 /// What became of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -162,6 +164,12 @@ pub enum Command<'a> {
     KeepMarks {
         queue: QueueId,
     },
+    /// The queue behaves so from here on, as far as that can change: see `queue::new_settings`. Since
+    /// `Version::CHANGED_SETTINGS`.
+    SetSettings {
+        queue: QueueId,
+        settings: QueueSettings,
+    },
     /// Opens a parcel: what follows, up to the next of these, is applied together or not at all.
     From {
         origin: Origin,
@@ -175,9 +183,8 @@ pub fn check_commands(bytes: &[u8], is_catalog: bool) -> Result<(), Corrupt> {
     let mut commands = RawCommands::new(bytes);
     while let Some(raw) = commands.next()? {
         let may_be = match raw.kind {
-            ENQUEUE | SETTLE | CREATE_QUEUE | DROP_QUEUE | CANCEL | MARK_DELIVERED | KEEP_MARKS => {
-                !is_catalog
-            }
+            ENQUEUE | SETTLE | CREATE_QUEUE | DROP_QUEUE | CANCEL | MARK_DELIVERED | KEEP_MARKS
+            | SET_SETTINGS => !is_catalog,
             CATALOG => is_catalog,
             FROM => false,
             _ => return Err(UNKNOWN_KIND),
@@ -367,6 +374,10 @@ impl<'a> RawCommand<'a> {
                 Command::MarkDelivered { queue, to }
             }
             KEEP_MARKS => Command::KeepMarks { queue: QueueId(reader.u64()?) },
+            SET_SETTINGS => {
+                let queue = QueueId(reader.u64()?);
+                Command::SetSettings { queue, settings: QueueSettings::read(&mut reader)? }
+            }
             FROM => {
                 let origin = Origin { node: NodeId(reader.u64()?), boot: reader.u64()? };
                 Command::From { origin, seq: reader.u64()? }

@@ -23,6 +23,7 @@ pub(crate) mod consumers;
 mod dedup;
 pub(crate) mod level;
 mod machine;
+mod new_settings;
 mod open;
 pub(crate) mod reader;
 mod reconcile;

@@ -44,6 +44,8 @@ impl Version {
     pub const WIDE_GROUPS: Self = Self(6);
     /// Nodes renew the stamps of their directories, and say so.
     pub const STAMPS_RENEWED: Self = Self(6);
+    /// Settings of a queue can be changed: `Command::SetSettings`. No program agrees on it yet.
+    pub const CHANGED_SETTINGS: Self = Self(8);
 }
 
 #[cfg(test)]

@@ -37,12 +37,14 @@ fn features() -> impl Strategy<Value = Features> {
                 single_active,
                 delivery_limit,
                 counts_returns: counts || delivery_limit.is_some() || retry.is_some(),
-                retry: retry.map(|(failed, returned, min_ms, max_ms)| Retry {
-                    failed,
-                    returned,
-                    min_ms,
-                    max_ms,
-                }),
+                retry: retry
+                    .map(|(failed, returned, min_ms, max_ms)| Retry {
+                        failed,
+                        returned,
+                        min_ms,
+                        max_ms,
+                    })
+                    .filter(|retry| retry.failed || retry.returned),
                 dedup: dedup.map(|(window_ms, entries_max)| Dedup { window_ms, entries_max }),
                 expires_ms: None,
             }
@@ -84,6 +86,8 @@ struct World {
     unmarked: BTreeSet<(QueueId, u64)>,
     seen: BTreeSet<(QueueId, u64)>,
     last: Vec<(u64, Option<u64>)>,
+    /// What queues are to be like later.
+    others: Vec<Features>,
     /// What earlier leaders were told and could not log.
     late: Vec<Batch>,
 }
@@ -93,7 +97,7 @@ fn consumer(number: u8) -> ConsumerId {
 }
 
 impl World {
-    fn new(features: Vec<Features>, keeps_marks: bool) -> Self {
+    fn new(features: Vec<Features>, others: Vec<Features>, keeps_marks: bool) -> Self {
         let mut world = Self {
             leader: QueueMachine::new(),
             follower: QueueMachine::new(),
@@ -106,6 +110,7 @@ impl World {
             unmarked: BTreeSet::new(),
             seen: BTreeSet::new(),
             last: Vec::new(),
+            others,
             late: Vec::new(),
         };
         world.leader.set_now(world.now);
@@ -235,6 +240,23 @@ impl World {
         }
     }
 
+    /// A queue gets other settings; what it is made of stays.
+    fn change(&mut self, queue: QueueId, which: usize) {
+        let Features { max_priority, single_active, dedup, .. } =
+            self.features[queue.0 as usize - 1];
+        let asked = self.others[which % self.others.len()].clone();
+        let features = Some(Box::new(asked.clone()));
+        let mut batch = Batch::new();
+        let settings = QueueSettings { is_durable: false, is_auto_delete: true, features };
+        batch.set_settings(queue, &settings);
+        self.apply(batch);
+        let now = Features { max_priority, single_active, dedup, ..asked };
+        let settings = self.leader.settings(queue).expect("a queue");
+        assert!(settings.is_durable && !settings.is_auto_delete);
+        assert_eq!(settings.features.clone().map_or_else(Features::default, |it| *it), now);
+        self.features[queue.0 as usize - 1] = now;
+    }
+
     /// The dead-letter worker has stored some of what leaves.
     fn store(&mut self, count: u8) {
         for (queue, seq) in self.leaving.iter().take(usize::from(count)).copied() {
@@ -322,6 +344,7 @@ impl World {
             _ if c % 3 == 0 => {
                 self.leader.purge(queue);
             }
+            _ if c % 3 == 1 => self.change(queue, usize::from(b)),
             _ => {
                 let mut batch = Batch::new();
                 batch.cancel_delayed(&[queue], u128::from(c % 7));
@@ -339,10 +362,11 @@ proptest! {
     #[test]
     fn every_message_is_in_one_place_until_it_is_gone(
         features in prop::collection::vec(features(), QUEUES as usize),
+        others in prop::collection::vec(features(), 1..4),
         keeps_marks: bool,
         steps in prop::collection::vec(any::<[u8; 4]>(), 1..200),
     ) {
-        let mut world = World::new(features, keeps_marks);
+        let mut world = World::new(features, others, keeps_marks);
         for step in steps {
             world.step(step);
         }

@@ -337,6 +337,23 @@ fn that_deliveries_wait_for_marks_is_read() {
 }
 
 #[test]
+fn that_a_queue_gets_other_settings_is_read() {
+    let features = Features {
+        max_length: Some(9),
+        overflow: Overflow::RejectPublish,
+        dead_letters: true,
+        ..Features::default()
+    };
+    let settings = QueueSettings { features: Some(Box::new(features)), ..Default::default() };
+    let mut batch = Batch::new();
+    batch.set_settings(QueueId(1), &settings);
+    let entry = golden("settings-entry-v1.hex", &batch.stamp(7));
+    let mut commands = EntryReader::new(&entry).expect("a golden entry");
+    let command = commands.next().expect("a command").expect("a golden command").1;
+    assert_eq!(command, Command::SetSettings { queue: QueueId(1), settings });
+}
+
+#[test]
 fn snapshots_of_queues_of_version_5_are_read() {
     let mut machine = QueueMachine::new();
     let at = Applied { index: 1, time_ms: 1_700_000_000_000 };

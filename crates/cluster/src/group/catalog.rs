@@ -256,7 +256,8 @@ pub(crate) fn apply(
             | Command::DropQueue { .. }
             | Command::Cancel { .. }
             | Command::MarkDelivered { .. }
-            | Command::KeepMarks { .. } => {
+            | Command::KeepMarks { .. }
+            | Command::SetSettings { .. } => {
                 return Err(Corrupt::new("a command of a group of queues in the catalog"));
             }
         }

@@ -2,7 +2,7 @@
 
 use super::{
     Attributes, CANCEL, CATALOG, CREATE_QUEUE, DROP_QUEUE, ENQUEUE, ENTRY_HEAD_BYTES,
-    ENTRY_VERSION, FROM, KEEP_MARKS, MARK_DELIVERED, Outcome, SETTLE,
+    ENTRY_VERSION, FROM, KEEP_MARKS, MARK_DELIVERED, Outcome, SET_SETTINGS, SETTLE,
 };
 use crate::catalog::CatalogCommand;
 use crate::encoding::{length, put_u32, put_u64};
@@ -100,6 +100,14 @@ impl Batch {
     /// to be kept for the queue, and deliveries wait for it.
     pub fn keep_marks(&mut self, queue: QueueId) {
         self.with(KEEP_MARKS, |out| put_u64(out, queue.0));
+    }
+
+    /// Settings of a queue that is there, from `Version::CHANGED_SETTINGS` on. A queue that is not there stays so.
+    pub fn set_settings(&mut self, queue: QueueId, settings: &QueueSettings) {
+        self.with(SET_SETTINGS, |out| {
+            put_u64(out, queue.0);
+            settings.encode(out);
+        });
     }
 
     pub fn drop_queue(&mut self, queue: QueueId) {

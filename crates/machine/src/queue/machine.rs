@@ -268,6 +268,16 @@ impl QueueMachine {
                     found.keep_marks();
                 }
             }
+            Command::SetSettings { queue, settings } => {
+                let at = (self.time_ms, self.is_leading);
+                if let Some(place) = self.place(queue)
+                    && let Some(found) = self.slots[place].as_mut().filter(|found| !found.is_gone)
+                {
+                    found.set_settings(settings, at, effects);
+                    // Limits and times that are new are seen to at the end.
+                    self.touched.push(place);
+                }
+            }
             Command::From { origin, seq } => return Ok(self.origins.begin(origin, seq)),
             Command::Catalog(_) => {
                 return Err(Corrupt::new("a catalog command in a group of queues"));

@@ -244,8 +244,11 @@ impl Reading<'_> {
         taken: &Ranges,
         cx: Context<'_>,
     ) {
-        let Some(features) = cx.features.filter(|features| features.counts_returns) else { return };
         let found = self.alive_of(ranges);
+        let Some(features) = cx.features.filter(|features| features.counts_returns) else {
+            // It was given back when it was said, unless returns were counted then.
+            return self.give_back_once(found, taken, cx.is_leading);
+        };
         let attributes = self.reader.attributes_mut();
         let retry = retry_after(outcome, features);
         let (mut exhausted, mut ready, mut later) = (Ranges::new(), Ranges::new(), Vec::new());
@@ -276,12 +279,21 @@ impl Reading<'_> {
             }
             self.drop_ready(&Ranges::from(part));
         }
-        if cx.is_leading {
-            ready.remove_all(taken);
-            ready.remove_all(&self.waiting().intersect(&ready));
-            self.give_back(&ready, true);
-        }
+        self.give_back_once(ready, taken, cx.is_leading);
         self.begin_to_leave(Outcome::Exhausted, &exhausted, cx.is_leading);
+    }
+
+    /// Makes messages ready that came back, but for those that are ready, are not due, or were `taken`.
+    fn give_back_once(&mut self, mut back: Ranges, taken: &Ranges, is_leading: bool) {
+        if !is_leading || back.is_empty() {
+            return;
+        }
+        back.remove_all(taken);
+        back.remove_all(&self.waiting().intersect(&back));
+        if let Some(attributes) = &self.reader.attributes {
+            back.remove_all(&attributes.delayed.not_due());
+        }
+        self.give_back(&back, true);
     }
 
     /// Delayed messages with a key that are not due are dropped.
