@@ -44,6 +44,17 @@ impl Node {
         Self::launch_all(name, &[arguments]).remove(0)
     }
 
+    /// On a directory that holds what `fill` puts there.
+    pub(crate) fn start_on(name: &str, arguments: &[&str], fill: impl FnOnce(&Path)) -> Self {
+        let dir = std::env::temp_dir().join(format!("millrace-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        fill(&dir);
+        let arguments: Vec<_> = arguments.iter().map(|argument| (*argument).to_owned()).collect();
+        let mut process = launch(&dir, &arguments);
+        let url = url_of(&mut process);
+        Self { dir, arguments, process, url }
+    }
+
     /// In a process that may have so many files open.
     pub(crate) fn start_with_files(name: &str, files: u32) -> Self {
         let dir = std::env::temp_dir().join(format!("millrace-{name}-{}", std::process::id()));
