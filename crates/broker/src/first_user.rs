@@ -93,9 +93,10 @@ pub(crate) fn new_user(name: &str, password_hash: String) -> Vec<CatalogCommand>
 
 #[cfg(test)]
 mod tests {
-    use machine::{Applied, password};
+    use machine::Applied;
 
     use super::*;
+    use crate::password;
 
     fn ann(password: &str) -> FirstUser {
         FirstUser { name: "ann".to_owned(), password: password.to_owned() }

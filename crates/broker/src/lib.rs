@@ -32,6 +32,7 @@ mod logins;
 mod metrics;
 mod notices;
 mod pace;
+pub mod password;
 mod refusals;
 mod route_cache;
 pub mod session;

@@ -150,6 +150,15 @@ pub const TARGETS_MAX: usize = 65_535;
 /// Confirms that wait behind an unfinished one are told singly after this time.
 pub const CONFIRM_PATIENCE: Duration = Duration::from_millis(50);
 
+/// Bytes of a password that is checked; longer ones are wrong.
+pub const PASSWORD_BYTES_MAX: usize = 1_024;
+
+/// Memory of one password check, KiB: what a stored hash may ask for.
+pub const PASSWORD_MEMORY_KIB_MAX: u32 = 64 * 1024;
+
+/// Passes of one password check: what a stored hash may ask for.
+pub const PASSWORD_PASSES_MAX: u32 = 10;
+
 /// Threads that check passwords: each holds 19 MiB while there is something to check.
 pub const VERIFIERS_MAX: usize = 4;
 

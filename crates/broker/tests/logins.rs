@@ -16,8 +16,8 @@ mod wire;
 mod world;
 
 use broker::session::{Input, LoginRefusal, Notice};
-use broker::{Config, limits};
-use machine::{Applied, CatalogCommand, NodeId, password};
+use broker::{Config, limits, password};
+use machine::{Applied, CatalogCommand, NodeId};
 use world::World;
 
 /// The node that every test runs on.

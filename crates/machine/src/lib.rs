@@ -54,7 +54,6 @@ mod encoding;
 mod ids;
 pub mod limits;
 mod origins;
-pub mod password;
 mod queue;
 mod ranges;
 mod scheduler;

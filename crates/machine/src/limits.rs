@@ -54,12 +54,6 @@ pub const PATTERN_COMPILED_BYTES_MAX: usize = 256 * 1024;
 pub const TAGS_MAX: usize = 32;
 /// Bytes of a stored password hash.
 pub const PASSWORD_HASH_BYTES_MAX: usize = 512;
-/// Bytes of a password that is checked; longer ones are wrong.
-pub const PASSWORD_BYTES_MAX: usize = 1_024;
-/// Memory of one password check, KiB: what a stored hash may ask for.
-pub const PASSWORD_MEMORY_KIB_MAX: u32 = 64 * 1024;
-/// Passes of one password check: what a stored hash may ask for.
-pub const PASSWORD_PASSES_MAX: u32 = 10;
 
 /// Longest time that an argument may name, ms: ten years, as in RabbitMQ.
 pub const TIME_MS_MAX: u64 = 315_360_000_000;

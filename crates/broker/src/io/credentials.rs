@@ -8,12 +8,12 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use machine::password::{self, DECOY, Memory};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::oneshot;
 
 use crate::limits;
 use crate::logins::{Address, Asked, Check, Fingerprint, Line, Logins, Next, Waiter};
+use crate::password::{self, DECOY, Memory};
 use crate::session::Verify;
 
 /// Checks passwords for all sessions of a node.

@@ -5,11 +5,12 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use cluster::{Answer, ClusterHandle, Request, Ticket};
-use machine::{CatalogReply, password};
+use machine::CatalogReply;
 use rustix::rand::{GetRandomFlags, getrandom};
 
 pub use crate::first_user::FirstUser;
 use crate::first_user::{self, Plan, commands, has_known_guest, new_user, plan};
+use crate::password;
 
 /// Who is made where nobody was chosen.
 const DRAWN_NAME: &str = "admin";

@@ -153,7 +153,7 @@ impl Runner {
             "config" => self.configure(&values),
             "user" => {
                 let text = |name: &str| values.get(name).cloned().unwrap_or_default();
-                let password = machine::password::hash(&text("password"), [1; 16]);
+                let password = broker::password::hash(&text("password"), [1; 16]);
                 self.cluster.change(CatalogCommand::PutUser {
                     name: text("name"),
                     password_hash: password,
@@ -343,7 +343,7 @@ impl Runner {
         if let Some(verify) = verify {
             let password = String::from_utf8_lossy(&verify.password).into_owned();
             let is_right =
-                verify.stored.is_some_and(|stored| machine::password::verify(&stored, &password));
+                verify.stored.is_some_and(|stored| broker::password::verify(&stored, &password));
             self.step(number, Input::Verified(is_right));
         }
         if closes {

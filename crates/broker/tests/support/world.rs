@@ -42,7 +42,7 @@ fn is_right(stored: String, password: &str) -> bool {
     if password == "guest" && OF_GUEST.get() == Some(&stored) {
         return true;
     }
-    let is_right = machine::password::verify(&stored, password);
+    let is_right = broker::password::verify(&stored, password);
     if is_right && password == "guest" {
         let _ = OF_GUEST.set(stored);
     }

@@ -21,7 +21,7 @@ const GUEST_PASSWORD_HASH: &str = "$argon2id$v=19$m=19456,t=2,p=1$bWlsbHJhY2UuZG
 #[derive(Clone, Debug)]
 pub struct User {
     pub name: String,
-    /// See `password`; empty: no login by password.
+    /// The catalog keeps it as it is, and who checks passwords knows its notation. Empty: no login by password.
     pub password_hash: String,
     pub tags: Vec<String>,
     pub(super) permissions: BTreeMap<String, Permissions>,

@@ -7,11 +7,10 @@ use argon2::password_hash::{PasswordHash, PasswordHasher, SaltString};
 use argon2::{Algorithm, Argon2, Block, Params, Version};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use machine::limits::PASSWORD_HASH_BYTES_MAX;
 use sha2::{Digest, Sha256, Sha512};
 
-use crate::limits::{
-    PASSWORD_BYTES_MAX, PASSWORD_HASH_BYTES_MAX, PASSWORD_MEMORY_KIB_MAX, PASSWORD_PASSES_MAX,
-};
+use crate::limits::{PASSWORD_BYTES_MAX, PASSWORD_MEMORY_KIB_MAX, PASSWORD_PASSES_MAX};
 
 /// What a new hash costs: 19 MiB, two passes, one lane.
 const MEMORY_KIB: u32 = 19 * 1024;
@@ -114,6 +113,8 @@ fn is_equal(one: &[u8], two: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -173,6 +174,23 @@ mod tests {
             (MEMORY_KIB, PASSES, LANES)
         );
         assert!(!verify(DECOY, "") && !verify(DECOY, "nobody"));
+    }
+
+    #[test]
+    fn guest_of_a_new_catalog_has_the_password_that_everybody_knows() {
+        let catalog = machine::Catalog::new(1);
+        let guest = catalog.user("guest").expect("a new catalog has one");
+        assert!(verify(&guest.password_hash, "guest"));
+        assert!(!verify(&guest.password_hash, ""));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn no_stored_hash_makes_a_check_panic(stored in ".{0,60}", password in ".{0,20}") {
+            prop_assert!(!verify(&stored, &password));
+        }
     }
 
     #[test]
