@@ -218,7 +218,7 @@ fn features(arguments: &[(&str, Value)]) -> Option<Features> {
     let [CatalogEffect::QueueCreated { settings, .. }] = &world.effects[..] else {
         panic!("{arguments:?}: {:?}", world.effects);
     };
-    assert_eq!(world.catalog.queue("/", "q").expect("the queue").settings(), *settings);
+    assert_eq!(world.catalog.queue("/", "q").expect("the queue").settings(), settings);
     settings.features.as_deref().cloned()
 }
 

@@ -54,10 +54,8 @@ fn the_length_of_a_recent_history_is_a_positive_number_and_bounds_its_queue() {
         assert_eq!(refusal, Err(Refusal::InvalidExchange(problem)));
     }
     world.apply(declare(&world, Value::I16(3)));
-    let length = |world: &World| {
-        let settings = world.catalog.queue("/", HISTORY).unwrap().settings();
-        settings.features.unwrap().max_length
-    };
+    let length =
+        |world: &World| world.catalog.queue("/", HISTORY).unwrap().features().unwrap().max_length;
     assert_eq!(length(&world), Some(3));
     world.apply(World::delete_exchange("x", false));
     world.apply(world.exchange("x", ExchangeKind::RecentHistory, true));

@@ -222,7 +222,7 @@ fn route(catalog: &Catalog, exchange: &str, key: &str, chance: u64) -> (BTreeSet
     for target in targets {
         let queue = catalog.queue_by_id(target.queue).expect("a queue");
         assert_eq!(queue.target(), target);
-        let features = queue.settings().features.unwrap_or_default();
+        let features = queue.features().cloned().unwrap_or_default();
         assert_eq!(target.max_priority, features.max_priority);
         assert_eq!(target.dedups, features.dedup.is_some());
         match target.is_history {

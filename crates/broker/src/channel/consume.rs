@@ -261,7 +261,7 @@ fn tell_cancelled(caller: &mut Caller<'_, '_>, tag: &str, no_wait: bool) {
 
 /// Whether one consumer at a time is served.
 fn is_single_active(queue: &Queue) -> bool {
-    queue.settings().features.is_some_and(|features| features.single_active)
+    queue.features().is_some_and(|features| features.single_active)
 }
 
 /// `x-priority`: any integer; what does not fit counts as the nearest that does.

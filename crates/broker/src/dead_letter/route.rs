@@ -204,7 +204,7 @@ impl<'c> Origin<'c> {
 
 /// Whether messages leave `queue` for another with nobody deciding so: a cycle needs such queues alone.
 fn sends_on_by_itself(queue: &Queue) -> bool {
-    queue.settings().features.is_some_and(|features| {
+    queue.features().is_some_and(|features| {
         let has_limit = features.max_length.is_some() || features.max_length_bytes.is_some();
         let drops = has_limit && features.overflow == Overflow::DropHead;
         features.dead_letters && (features.message_ttl_ms.is_some() || drops)

@@ -144,7 +144,7 @@ impl Session {
         }
         let found = step.catalog().queue_by_id(queue);
         let overflow = found
-            .and_then(|queue| queue.settings().features)
+            .and_then(machine::Queue::features)
             .map_or(Overflow::RejectPublish, |features| features.overflow);
         for (message, is_refused) in messages.into_iter().zip(is_refused) {
             if is_refused {

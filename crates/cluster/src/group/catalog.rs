@@ -137,7 +137,7 @@ impl CatalogGroup {
         }
         self.start = Start::HandedOut;
         let queues = self.catalog.queues();
-        Some(queues.map(|queue| (queue.group, queue.id, queue.settings())).collect())
+        Some(queues.map(|queue| (queue.group, queue.id, queue.settings().clone())).collect())
     }
 
     /// The catalog jumped: what it has now is handed out again, once this node's start is in it.

@@ -2,6 +2,7 @@
 
 mod arguments;
 mod kind;
+mod spec;
 mod store;
 
 use super::exchanges::plain;
@@ -9,9 +10,10 @@ use super::refusal::{Difference, Kind, Property, Refusal};
 use super::routing::Target;
 use super::{Catalog, CatalogCommand, check_name, check_not_reserved};
 use crate::ids::{GroupId, NodeId, QueueId, SessionOwner};
-use crate::settings::QueueSettings;
+use crate::settings::{Features, QueueSettings};
 use crate::value::{Arguments, Value};
 pub use kind::QueueType;
+pub(super) use spec::QueueSpec;
 pub(super) use store::NewQueue;
 
 /// One queue.
@@ -27,39 +29,42 @@ pub struct Queue {
     pub exclusive: Option<SessionOwner>,
     /// Of a queue in a local group: the node whose memory it lives in.
     pub node: Option<NodeId>,
+    /// As the client gave them.
     pub arguments: Arguments,
+    /// What the arguments mean.
+    pub(super) spec: QueueSpec,
     /// What who publishes to it must know.
     pub(super) target: Target,
 }
 
 impl Queue {
     pub fn queue_type(&self) -> QueueType {
-        arguments::type_of(&self.arguments)
+        self.spec.queue_type
     }
 
     /// What its group has to know.
-    pub fn settings(&self) -> QueueSettings {
-        QueueSettings {
-            is_durable: self.durable,
-            is_auto_delete: self.auto_delete,
-            features: arguments::features(&self.arguments),
-        }
+    pub fn settings(&self) -> &QueueSettings {
+        &self.spec.settings
+    }
+
+    /// What its arguments ask for beyond a plain queue. None: nothing.
+    pub fn features(&self) -> Option<&Features> {
+        self.spec.settings.features.as_deref()
     }
 
     /// Where its dead letters go; the empty name is the default exchange. None: they are dropped.
     pub fn dead_letter_exchange(&self) -> Option<&str> {
-        self.arguments.find(arguments::DEAD_LETTER_EXCHANGE).and_then(Value::text)
+        self.spec.dead_letter.as_ref().map(|dead_letter| dead_letter.exchange.as_str())
     }
 
     /// None: they keep their keys.
     pub fn dead_letter_key(&self) -> Option<&str> {
-        self.arguments.find(arguments::DEAD_LETTER_KEY).and_then(Value::text)
+        self.spec.dead_letter.as_ref()?.key.as_deref()
     }
 
     /// How long a consumer may hold a message. None: it is not said.
     pub fn consumer_timeout_ms(&self) -> Option<u64> {
-        let value = self.arguments.find(arguments::CONSUMER_TIMEOUT)?;
-        u64::try_from(value.integer()?).ok()
+        self.spec.consumer_timeout_ms
     }
 
     /// Whether the session may use it: `by` is None for an operator, who may.
@@ -90,12 +95,6 @@ impl Queue {
         plain("auto_delete", Value::Bool(auto_delete), Value::Bool(self.auto_delete))?;
         arguments::compare(declared, &self.arguments)
     }
-}
-
-/// How many members the arguments of a queue ask for.
-fn members_asked(arguments: &Arguments) -> Option<usize> {
-    let value = arguments.find(arguments::GROUP_SIZE)?;
-    usize::try_from(value.integer()?).ok()
 }
 
 impl Catalog {

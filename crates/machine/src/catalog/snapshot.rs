@@ -8,6 +8,7 @@ use super::command::{
     read_texts, read_version,
 };
 use super::nodes::{Membership, NodeInfo, WIDE_SINCE, Wide};
+use super::queues::QueueSpec;
 use super::users::{Permissions, User};
 use super::vhosts::Vhost;
 use super::{Catalog, Exchange, ExchangeKind, Queue, Target};
@@ -265,16 +266,20 @@ fn read_exchange(reader: &mut Reader<'_>) -> Result<Exchange, Corrupt> {
 
 fn read_queue(reader: &mut Reader<'_>, vhost: &str) -> Result<Queue, Corrupt> {
     let (name, id, group) = (reader.string()?, QueueId(reader.u64()?), GroupId(reader.u32()?));
+    let (durable, auto_delete) = (reader.bool()?, reader.bool()?);
+    let (exclusive, node) = (read_owner_option(reader)?, read_node(reader)?);
+    let arguments = Arguments::read(reader)?;
     let mut queue = Queue {
         vhost: vhost.to_owned(),
         name,
         id,
         group,
-        durable: reader.bool()?,
-        auto_delete: reader.bool()?,
-        exclusive: read_owner_option(reader)?,
-        node: read_node(reader)?,
-        arguments: Arguments::read(reader)?,
+        durable,
+        auto_delete,
+        exclusive,
+        node,
+        spec: QueueSpec::of(durable, auto_delete, &arguments),
+        arguments,
         target: Target::plain(id, group),
     };
     if let Some(node) = queue.node

@@ -6,7 +6,7 @@ use super::super::nodes::WIDE_SINCE;
 use super::super::refusal::Refusal;
 use super::super::routing::{Dest, Target};
 use super::super::{Catalog, CatalogCommand, CatalogEffect, CatalogReply, Destination};
-use super::{Queue, members_asked};
+use super::{Queue, QueueSpec};
 use crate::ids::{GroupId, NodeId, QueueId, SessionOwner};
 use crate::limits::{DEPARTED_QUEUES_MAX, REPLICAS_MAX};
 use crate::value::Arguments;
@@ -67,11 +67,12 @@ impl Catalog {
         effects: &mut Vec<CatalogEffect>,
     ) -> Target {
         let NewQueue { vhost, name, durable, auto_delete, exclusive, node, arguments } = new;
+        let spec = QueueSpec::of(durable, auto_delete, &arguments);
         let id = QueueId(self.next_queue);
         self.next_queue += 1;
         let group = match node {
             Some(node) => GroupId::local(node),
-            None => self.emptiest_group(self.members_of(&arguments)),
+            None => self.emptiest_group(self.members_of(&spec)),
         };
         let target = Target::plain(id, group);
         let queue = Queue {
@@ -84,19 +85,20 @@ impl Catalog {
             exclusive,
             node,
             arguments,
+            spec,
             target,
         };
-        let settings = queue.settings();
+        let settings = queue.settings().clone();
         effects.push(CatalogEffect::QueueCreated { queue: id, group, node, settings });
         self.insert_queue(queue);
         target
     }
 
-    /// How many voters a new queue of these arguments is to have at least, as far as there can be so many.
-    fn members_of(&self, arguments: &Arguments) -> usize {
+    /// How many voters the group of a new queue is to have at least, as far as there can be so many.
+    fn members_of(&self, spec: &QueueSpec) -> usize {
         // Older programs do not look at it: all replicas must choose the same group.
-        let asked = members_asked(arguments).filter(|_| self.agreed >= WIDE_SINCE);
-        asked.unwrap_or(0).min(REPLICAS_MAX).min(self.membership.nodes.len())
+        let asked = spec.members.filter(|_| self.agreed >= WIDE_SINCE);
+        usize::from(asked.unwrap_or(0)).min(REPLICAS_MAX).min(self.membership.nodes.len())
     }
 
     /// The group with the fewest queues, of those that have `members` voters if there is one; of several the one
@@ -154,8 +156,7 @@ impl Catalog {
             self.local.remove(&(node, queue.id));
         }
         self.queue_names.remove(&queue.id);
-        let features = queue.settings().features;
-        if features.is_some_and(|it| it.dead_letters || it.delivery_limit.is_some()) {
+        if queue.features().is_some_and(|it| it.dead_letters || it.delivery_limit.is_some()) {
             if self.departed.len() >= DEPARTED_QUEUES_MAX {
                 self.departed.pop_front();
             }

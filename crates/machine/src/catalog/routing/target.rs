@@ -29,7 +29,7 @@ impl Target {
     pub(in crate::catalog) fn of(queue: &Queue) -> Self {
         let is_history = exchange_of(&queue.name).is_some();
         let plain = Self { is_history, ..Self::plain(queue.id, queue.group) };
-        let Some(features) = queue.settings().features else { return plain };
+        let Some(features) = queue.features() else { return plain };
         Self {
             max_priority: features.max_priority,
             is_guarded: features.overflow != Overflow::DropHead,
