@@ -19,7 +19,7 @@ fn a_first_start_has_a_vhost_with_seven_exchanges_and_a_guest_who_may_do_all() {
     let vhost = world.catalog.vhost("/").unwrap();
     let exchanges: Vec<_> = vhost
         .exchanges()
-        .map(|exchange| (exchange.name.as_str(), exchange.kind.name(), exchange.internal))
+        .map(|exchange| (exchange.name.as_str(), exchange.kind().name(), exchange.internal))
         .collect();
     let expected = [
         ("", "direct", false),
@@ -254,7 +254,7 @@ fn an_exchange_is_compared_by_type_flags_and_alternate_only() {
     };
     let (one, two) = (with_alternate("one"), with_alternate("two"));
     world.apply(one.clone());
-    assert_eq!(world.catalog.exchange("/", "x").unwrap().alternate.as_deref(), Some("one"));
+    assert_eq!(world.catalog.exchange("/", "x").unwrap().alternate(), Some("one"));
     let odd = world.with_argument(one, "odd", Value::Void);
     assert_eq!(world.catalog.check(&odd), Ok(()));
     let (argument, received, current) = difference(world.catalog.check(&two));

@@ -194,7 +194,7 @@ fn check_not_default(source: &str, destination: &Destination) -> Result<(), Refu
 impl Exchange {
     /// Whether it can route by a binding with this key and these arguments.
     fn check_binding(&self, key: &str, arguments: &Arguments) -> Result<(), Refusal> {
-        match self.routing {
+        match self.spec.routing {
             ExchangeKind::Headers => match arguments.find("x-match") {
                 Some(value) if !is_known_match(value) => {
                     Err(Refusal::InvalidMatch { value: value.clone() })
@@ -249,7 +249,7 @@ impl Catalog {
             return Err(Refusal::ArgumentsTooLarge);
         }
         exchange.check_binding(key, arguments)?;
-        let max = match exchange.routing {
+        let max = match exchange.spec.routing {
             ExchangeKind::Headers => self.bounds.bindings_per_source.min(HEADERS_BINDINGS_MAX),
             ExchangeKind::Direct
             | ExchangeKind::Fanout

@@ -2,6 +2,7 @@
 
 mod history;
 mod kind;
+mod spec;
 
 use super::refusal::{ArgumentProblem, Compared, Difference, Kind, Refusal};
 use super::routing::{Dest, Routes, Target};
@@ -12,26 +13,23 @@ use crate::limits::EXCHANGES_MAX;
 use crate::value::{Arguments, Value};
 
 pub(super) use history::exchange_of;
+use kind::ALTERNATE;
 pub use kind::ExchangeKind;
-pub(super) use kind::HashBy;
-
-const ALTERNATE: &str = "alternate-exchange";
+pub(super) use spec::{ExchangeSpec, HashBy};
 
 /// One exchange.
 #[derive(Clone, Debug)]
 pub struct Exchange {
     pub name: String,
-    pub kind: ExchangeKind,
-    /// Of a delayed one the kind inside.
-    pub(super) routing: ExchangeKind,
     pub durable: bool,
     pub auto_delete: bool,
     pub internal: bool,
+    /// As the client gave them.
     pub arguments: Arguments,
+    /// Its kind, and what the arguments mean.
+    pub(super) spec: ExchangeSpec,
     /// Of a transient one: the node that declared it.
     pub node: Option<NodeId>,
-    /// Where a message goes that this one has no destination for.
-    pub alternate: Option<String>,
     /// Of one of recent history: the queue that has its last messages.
     history: Option<Target>,
     pub(super) routes: Routes,
@@ -40,18 +38,16 @@ pub struct Exchange {
 impl Exchange {
     /// Durable, without flags.
     pub(super) fn new(name: String, kind: ExchangeKind, arguments: Arguments) -> Self {
-        let alternate = arguments.find(ALTERNATE).and_then(Value::text).map(str::to_owned);
+        let spec = ExchangeSpec::of(kind, &arguments);
         Self {
             name,
-            kind,
-            routing: kind.routing(&arguments),
             durable: true,
             auto_delete: false,
             internal: false,
             node: None,
-            alternate,
             history: None,
-            routes: Routes::new(kind.routing(&arguments), &arguments),
+            routes: Routes::new(&spec),
+            spec,
             arguments,
         }
     }
@@ -68,9 +64,18 @@ impl Exchange {
         self
     }
 
+    pub fn kind(&self) -> ExchangeKind {
+        self.spec.kind
+    }
+
+    /// Where a message goes that this exchange has no destination for.
+    pub fn alternate(&self) -> Option<&str> {
+        self.spec.alternate.as_deref()
+    }
+
     /// Whether messages that say when they are due are meant to wait.
     pub fn delays(&self) -> bool {
-        self.kind == ExchangeKind::DelayedMessage
+        self.spec.kind == ExchangeKind::DelayedMessage
     }
 
     /// What every vhost has.
@@ -94,7 +99,7 @@ impl Exchange {
 
     /// Whether a declaration means this exchange as it is.
     fn compare(&self, declared: &Self) -> Result<(), Difference> {
-        let kind = |exchange: &Self| Value::LongStr(exchange.kind.name().as_bytes().to_vec());
+        let kind = |exchange: &Self| Value::LongStr(exchange.spec.kind.name().as_bytes().to_vec());
         plain("type", kind(declared), kind(self))?;
         for (name, received, current) in [
             ("durable", declared.durable, self.durable),

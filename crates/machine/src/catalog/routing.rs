@@ -15,9 +15,10 @@ mod topic;
 
 use std::collections::BTreeSet;
 
+use super::exchanges::ExchangeSpec;
 use super::{Binding, Catalog, Exchange, ExchangeKind, Queue, RouteError};
 use crate::limits::ROUTE_STEPS_MAX;
-use crate::value::{Arguments, Headers};
+use crate::value::Headers;
 
 pub use target::Target;
 
@@ -82,17 +83,17 @@ pub(super) enum Routes {
 }
 
 impl Routes {
-    /// Of `ExchangeKind::routing`, which is never the delayed one.
-    pub(super) fn new(kind: ExchangeKind, arguments: &Arguments) -> Self {
+    /// `ExchangeSpec::routing` is never the delayed kind.
+    pub(super) fn new(spec: &ExchangeSpec) -> Self {
         use ExchangeKind as K;
-        match kind {
+        match spec.routing {
             K::Direct | K::DelayedMessage => Self::Direct(direct::Direct::default()),
             K::Fanout => Self::Fanout(fanout::Fanout::default()),
             K::RecentHistory => Self::RecentHistory(fanout::Fanout::default()),
             K::Topic => Self::Topic(topic::Topic::default()),
             K::Headers => Self::Headers(headers::HeaderRules::default()),
             K::ConsistentHash => {
-                Self::ConsistentHash(consistent_hash::ConsistentHash::new(arguments))
+                Self::ConsistentHash(consistent_hash::ConsistentHash::new(spec.hash_by.clone()))
             }
             K::Random => Self::Random(choice::Choice::default()),
             K::ModulusHash => Self::ModulusHash(choice::Choice::default()),
@@ -282,7 +283,7 @@ fn walk<'c>(
         }
     }
     if found.count() == before
-        && let Some(alternate) = &exchange.alternate
+        && let Some(alternate) = exchange.alternate()
     {
         found.exchanges.push(alternate);
     }

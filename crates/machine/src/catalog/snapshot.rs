@@ -226,7 +226,7 @@ fn put_vhost(out: &mut Vec<u8>, vhost: &Vhost) {
     put_u32(out, vhost.exchanges.len() as u32);
     for exchange in vhost.exchanges.values() {
         put_text(out, &exchange.name);
-        out.push(exchange.kind.number());
+        out.push(exchange.spec.kind.number());
         for flag in [exchange.durable, exchange.auto_delete, exchange.internal] {
             put_bool(out, flag);
         }

@@ -9,7 +9,6 @@ use super::super::refusal::{Kind, Refusal};
 use super::super::routing::Target;
 use super::super::vhosts::Vhost;
 use super::super::{Catalog, CatalogEffect};
-use super::kind::history_length;
 use super::{Exchange, ExchangeKind};
 use crate::value::{Arguments, Headers, Value, ValueView};
 
@@ -31,10 +30,7 @@ impl Exchange {
 
     /// The queue that it must have.
     pub(in crate::catalog) fn history_queue(&self, vhost: &str) -> Option<NewQueue> {
-        if self.routing != ExchangeKind::RecentHistory {
-            return None;
-        }
-        let length = i64::try_from(history_length(&self.arguments)).unwrap_or(i64::MAX);
+        let length = i64::try_from(self.spec.history_length?).unwrap_or(i64::MAX);
         Some(NewQueue {
             vhost: vhost.to_owned(),
             name: format!("{PREFIX}{}", self.name),
@@ -57,7 +53,7 @@ impl Vhost {
     pub(in crate::catalog) fn note_history(&mut self, queue: &Queue) {
         if let Some(exchange) = exchange_of(&queue.name)
             && let Some(exchange) = self.exchanges.get_mut(exchange)
-            && exchange.routing == ExchangeKind::RecentHistory
+            && exchange.spec.routing == ExchangeKind::RecentHistory
         {
             exchange.history = Some(queue.target());
         }

@@ -3,11 +3,11 @@
 use super::super::refusal::{ArgumentProblem, ExchangeProblem, Kind, Refusal};
 use crate::value::{Arguments, HashProperty, Value};
 
+pub(super) const ALTERNATE: &str = "alternate-exchange";
 pub(super) const DELAYED_TYPE: &str = "x-delayed-type";
-const HASH_HEADER: &str = "hash-header";
-const HASH_PROPERTY: &str = "hash-property";
-const HISTORY_LENGTH: &str = "x-recent-history-length";
-const HISTORY_LENGTH_DEFAULT: u64 = 20;
+pub(super) const HASH_HEADER: &str = "hash-header";
+pub(super) const HASH_PROPERTY: &str = "hash-property";
+pub(super) const HISTORY_LENGTH: &str = "x-recent-history-length";
 
 /// How an exchange routes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,16 +61,6 @@ impl ExchangeKind {
 
     fn entry(self) -> (Self, u8, &'static str) {
         *ALL.iter().find(|(kind, _, _)| *kind == self).expect("every kind is in the table")
-    }
-
-    /// How an exchange with these arguments routes. A delayed one without a valid inner kind, which
-    /// nobody could declare, is direct.
-    pub(in crate::catalog) fn routing(self, arguments: &Arguments) -> Self {
-        if self != Self::DelayedMessage {
-            return self;
-        }
-        let inner = arguments.find(DELAYED_TYPE).and_then(Value::text).and_then(Self::parse);
-        inner.filter(|kind| *kind != Self::DelayedMessage).unwrap_or(Self::Direct)
     }
 
     /// Whether a new exchange of this kind may have these arguments.
@@ -137,34 +127,8 @@ impl ExchangeKind {
     }
 }
 
-/// What a consistent hash exchange hashes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::catalog) enum HashBy {
-    Key,
-    Header(String),
-    Property(HashProperty),
-}
-
-impl HashBy {
-    pub(in crate::catalog) fn new(arguments: &Arguments) -> Self {
-        let text = |name: &str| arguments.find(name).and_then(Value::text);
-        if let Some(header) = text(HASH_HEADER) {
-            return Self::Header(header.to_owned());
-        }
-        let property = text(HASH_PROPERTY).and_then(HashProperty::parse);
-        property.map_or(Self::Key, Self::Property)
-    }
-}
-
 /// RabbitMQ takes signed numbers only.
-fn is_length(value: &Value) -> bool {
+pub(super) fn is_length(value: &Value) -> bool {
     let is_signed = matches!(value, Value::I8(_) | Value::I16(_) | Value::I32(_) | Value::I64(_));
     is_signed && value.integer().is_some_and(|length| length > 0)
-}
-
-/// How many messages an exchange of recent history keeps.
-pub(in crate::catalog) fn history_length(arguments: &Arguments) -> u64 {
-    let length = arguments.find(HISTORY_LENGTH).filter(|value| is_length(value));
-    let length = length.and_then(Value::integer).and_then(|length| u64::try_from(length).ok());
-    length.unwrap_or(HISTORY_LENGTH_DEFAULT)
 }

@@ -54,8 +54,8 @@ pub(in crate::catalog) fn weight(key: &str) -> Result<u32, WeightProblem> {
 }
 
 impl ConsistentHash {
-    pub(super) fn new(arguments: &Arguments) -> Self {
-        Self { by: HashBy::new(arguments), weights: BTreeMap::new(), classes: BTreeMap::new() }
+    pub(super) fn new(by: HashBy) -> Self {
+        Self { by, weights: BTreeMap::new(), classes: BTreeMap::new() }
     }
 
     pub(super) fn insert(&mut self, binding: &Binding, dest: Dest) {
