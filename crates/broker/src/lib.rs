@@ -15,6 +15,7 @@
 //! # }
 //! ```
 
+mod arguments;
 mod attributes;
 mod auth;
 mod capacity;

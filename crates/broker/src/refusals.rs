@@ -1,11 +1,9 @@
-//! The catalog's refusals in RabbitMQ's words.
+//! The catalog's refusals in RabbitMQ's words. Those about arguments are in `arguments::words`.
 
 use amqp::ReplyCode;
-use machine::{
-    ArgumentProblem, Arguments, Compared, Difference, ExchangeProblem, Kind, Property, Refusal,
-    Value,
-};
+use machine::{Kind, Refusal};
 
+use crate::arguments::words::{self, kind_name};
 use crate::errors::{
     Failure, default_exchange, locked, no_exchange, no_queue, precondition, unknown_vhost,
 };
@@ -21,20 +19,7 @@ pub(crate) fn failure(refusal: &Refusal) -> Failure {
             Failure::channel(ReplyCode::NotFound, text)
         }
         Refusal::Inequivalent { kind, name, vhost, difference } => {
-            let Difference { argument, received, current } = difference.as_ref();
-            let mut sides = [compared(received), compared(current)];
-            if *kind == Kind::Exchange && argument == "type" {
-                // RabbitMQ prints the type as an atom, and quotes one that has a hyphen once more.
-                for side in sides.iter_mut().filter(|side| side.contains('-')) {
-                    *side = format!("'{side}'");
-                }
-            }
-            let [received, current] = sides;
-            precondition(format!(
-                "inequivalent arg '{argument}' for {} '{name}' in vhost '{vhost}': received \
-                 {received} but current is {current}",
-                kind_name(*kind),
-            ))
+            words::inequivalent(*kind, name, vhost, difference)
         }
         Refusal::Locked { name, vhost } => locked(name, vhost),
         Refusal::Reserved { kind, name } => Failure::channel(
@@ -50,26 +35,13 @@ pub(crate) fn failure(refusal: &Refusal) -> Failure {
             precondition(format!("{} '{name}' in vhost '{vhost}' in use", kind_name(*kind)))
         }
         Refusal::InvalidArgument { kind, name, vhost, argument, problem } => {
-            invalid_argument(*kind, name, vhost, argument, problem)
+            words::invalid_argument(*kind, name, vhost, argument, problem)
         }
-        Refusal::ServerNamed { queue_type } => precondition(format!(
-            "Cannot declare a server-named queue for type rabbit_{}_queue",
-            queue_type.name()
-        )),
+        Refusal::ServerNamed { queue_type } => words::server_named(*queue_type),
         Refusal::InvalidProperty { name, vhost, property } => {
-            let property = match property {
-                Property::AutoDelete => "auto-delete",
-                Property::Exclusive => "exclusive-owner",
-                Property::NonDurable => "non-durable",
-            };
-            precondition(format!(
-                "invalid property '{property}' for queue '{name}' in vhost '{vhost}'"
-            ))
+            words::invalid_property(name, vhost, *property)
         }
-        Refusal::NotImplemented { argument, value } => Failure::connection(
-            ReplyCode::NotImplemented,
-            format!("the value '{value}' of argument '{argument}' is not implemented"),
-        ),
+        Refusal::NotImplemented { argument, value } => words::not_implemented(argument, value),
         Refusal::NotYet { since, agreed } => Failure::connection(
             ReplyCode::NotImplemented,
             format!(
@@ -77,312 +49,19 @@ pub(crate) fn failure(refusal: &Refusal) -> Failure {
                  are upgraded"
             ),
         ),
-        Refusal::InvalidExchange(problem) => invalid_exchange(problem),
-        Refusal::InvalidWeight { is_number: true, .. } => {
-            precondition("The binding key must be greater than 0")
-        }
-        Refusal::InvalidWeight { key, is_number: false } => {
-            let key = term(&Value::LongStr(key.as_bytes().to_vec()));
-            precondition(format!("The binding key must be an integer: {key}"))
-        }
+        Refusal::InvalidExchange(problem) => words::invalid_exchange(problem),
+        Refusal::InvalidWeight { key, is_number } => words::invalid_weight(key, *is_number),
         Refusal::InvalidName { kind, name } => {
             precondition(format!("invalid {} name '{name}'", kind_name(*kind)))
         }
         Refusal::InvalidPattern { pattern } => precondition(format!("invalid pattern '{pattern}'")),
         Refusal::ArgumentsTooLarge => precondition("the table of arguments is too large"),
-        Refusal::InvalidMatch { value: value @ Value::LongStr(_) } => precondition(format!(
-            "Invalid x-match field value {}; expected all, any, all-with-x, or any-with-x",
-            term(value)
-        )),
-        Refusal::InvalidMatch { value } => precondition(format!(
-            "Invalid x-match field type {} (value {}); expected longstr",
-            type_name(value),
-            term(value)
-        )),
+        Refusal::InvalidMatch { value } => words::invalid_match(value),
         Refusal::Membership(problem) => precondition(problem.to_string()),
         Refusal::TooLarge { what, max } => precondition(format!("{what}: at most {max}")),
         Refusal::LimitReached { kind, max } => precondition(format!(
             "there are {max} {}s already, and that is the limit",
             kind_name(*kind)
         )),
-    }
-}
-
-fn kind_name(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Vhost => "vhost",
-        Kind::User => "user",
-        Kind::Exchange => "exchange",
-        Kind::Queue => "queue",
-        Kind::Binding => "binding",
-    }
-}
-
-fn invalid_argument(
-    kind: Kind,
-    name: &str,
-    vhost: &str,
-    argument: &str,
-    problem: &ArgumentProblem,
-) -> Failure {
-    let problem = match problem {
-        ArgumentProblem::ExpectedInteger { got } => {
-            format!("\"expected integer, got {}\"", type_name(got))
-        }
-        ArgumentProblem::UnacceptableType { got } => {
-            format!("{{unacceptable_type,{}}}", type_name(got))
-        }
-        ArgumentProblem::Negative(number) => format!("{{value_negative,{number}}}"),
-        ArgumentProblem::Zero => "{value_zero,0}".to_owned(),
-        ArgumentProblem::TooLarge(number) => format!("{{value_too_large,{number}}}"),
-        ArgumentProblem::MaxExceeded(number) => format!("{{max_value_exceeded,{number}}}"),
-        ArgumentProblem::InvalidOverflow => "invalid_overflow".to_owned(),
-        ArgumentProblem::UnsupportedQueueMode(mode) => {
-            format!("\"unsupported queue mode '{mode}'\"")
-        }
-        ArgumentProblem::UnsupportedVersion(number) => {
-            format!("\"unsupported queue version '{number}'\"")
-        }
-        ArgumentProblem::UnsupportedQueueType(queue_type) => {
-            format!("\"unsupported queue type '{queue_type}'\"")
-        }
-        ArgumentProblem::InvalidLocator => "invalid_queue_locator_arg".to_owned(),
-        ArgumentProblem::InvalidStrategy => "invalid_dlx_strategy".to_owned(),
-        ArgumentProblem::RoutingKeyWithoutExchange => "routing_key_but_no_dlx_defined".to_owned(),
-        ArgumentProblem::InvalidMaxAge => "invalid_max_age".to_owned(),
-        ArgumentProblem::InvalidRetryType => "invalid_delayed_retry_type".to_owned(),
-        ArgumentProblem::InvalidType { got } => {
-            return precondition(format!(
-                "invalid type '{}' for arg '{argument}' in {} '{name}' in vhost '{vhost}'",
-                type_name(got),
-                kind_name(kind)
-            ));
-        }
-        ArgumentProblem::NotForType(queue_type) => {
-            return precondition(format!(
-                "invalid arg '{argument}' for {} '{name}' in vhost '{vhost}' of queue type \
-                 rabbit_{}_queue",
-                kind_name(kind),
-                queue_type.name()
-            ));
-        }
-    };
-    precondition(format!(
-        "invalid arg '{argument}' for {} '{name}' in vhost '{vhost}': {problem}",
-        kind_name(kind)
-    ))
-}
-
-fn invalid_exchange(problem: &ExchangeProblem) -> Failure {
-    match problem {
-        ExchangeProblem::NoDelayedType => {
-            precondition("Invalid argument, 'x-delayed-type' must be an existing exchange type")
-        }
-        ExchangeProblem::DelayedTwice => {
-            precondition("Invalid argument, 'x-delayed-message' can't be used for 'x-delayed-type'")
-        }
-        ExchangeProblem::UnknownType { name } => Failure::connection(
-            ReplyCode::CommandInvalid,
-            format!("unknown exchange type '{name}'"),
-        ),
-        ExchangeProblem::HeaderAndProperty => {
-            precondition("hash-header and hash-property are mutually exclusive")
-        }
-        ExchangeProblem::UnsupportedProperty { property } => {
-            precondition(format!("Unsupported property: {property}"))
-        }
-        ExchangeProblem::InvalidHistoryLength { got } => precondition(format!(
-            "Invalid argument {}, 'x-recent-history-length' must be a positive integer",
-            term(got)
-        )),
-    }
-}
-
-/// As Erlang prints it.
-fn term(value: &Value) -> String {
-    match value {
-        Value::LongStr(bytes) | Value::Bytes(bytes) if bytes.is_empty() => "<<>>".to_owned(),
-        Value::LongStr(_) | Value::Bytes(_) => format!("<<\"{}\">>", text(value)),
-        other => text(other),
-    }
-}
-
-fn compared(side: &Compared) -> String {
-    match side {
-        Compared::Absent => "none".to_owned(),
-        Compared::Plain(value) => format!("'{}'", text(value)),
-        Compared::Typed(value) => {
-            format!("the value '{}' of type '{}'", text(value), type_name(value))
-        }
-    }
-}
-
-fn text(value: &Value) -> String {
-    match value {
-        Value::LongStr(bytes) | Value::Bytes(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-        Value::Bool(value) => value.to_string(),
-        Value::F32(bits) => f32::from_bits(*bits).to_string(),
-        Value::F64(bits) => f64::from_bits(*bits).to_string(),
-        Value::Timestamp(seconds) => seconds.to_string(),
-        Value::Decimal { scale, value } => format!("{{{scale},{value}}}"),
-        Value::Void => "undefined".to_owned(),
-        Value::Array(values) => {
-            let typed = |value| format!("{{{},{}}}", type_name(value), term(value));
-            format!("[{}]", values.iter().map(typed).collect::<Vec<_>>().join(","))
-        }
-        Value::Table(Arguments(entries)) => {
-            let typed = |(name, value): &(String, Value)| {
-                format!("{{<<\"{name}\">>,{},{}}}", type_name(value), term(value))
-            };
-            format!("[{}]", entries.iter().map(typed).collect::<Vec<_>>().join(","))
-        }
-        Value::I8(_)
-        | Value::U8(_)
-        | Value::I16(_)
-        | Value::U16(_)
-        | Value::I32(_)
-        | Value::U32(_)
-        | Value::I64(_) => value.integer().unwrap_or_default().to_string(),
-    }
-}
-
-/// RabbitMQ's names of AMQP's types.
-fn type_name(value: &Value) -> &'static str {
-    match value {
-        Value::Bool(_) => "bool",
-        Value::I8(_) => "byte",
-        Value::U8(_) => "unsignedbyte",
-        Value::I16(_) => "short",
-        Value::U16(_) => "unsignedshort",
-        Value::I32(_) => "signedint",
-        Value::U32(_) => "unsignedint",
-        Value::I64(_) => "long",
-        Value::F32(_) => "float",
-        Value::F64(_) => "double",
-        Value::Decimal { .. } => "decimal",
-        Value::LongStr(_) => "longstr",
-        Value::Bytes(_) => "binary",
-        Value::Timestamp(_) => "timestamp",
-        Value::Array(_) => "array",
-        Value::Table(_) => "table",
-        Value::Void => "void",
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use machine::QueueType;
-
-    #[test]
-    fn a_difference_names_both_values_and_their_types_where_one_is_missing() {
-        let refusal = Refusal::Inequivalent {
-            kind: Kind::Queue,
-            name: "q".into(),
-            vhost: "/".into(),
-            difference: Box::new(Difference {
-                argument: "x-message-ttl".into(),
-                received: Compared::Typed(Value::I32(1000)),
-                current: Compared::Absent,
-            }),
-        };
-        assert_eq!(
-            failure(&refusal).error.text,
-            "inequivalent arg 'x-message-ttl' for queue 'q' in vhost '/': received the value '1000' \
-             of type 'signedint' but current is none"
-        );
-    }
-
-    #[test]
-    fn exchanges_and_bindings_are_refused_in_the_words_of_rabbitmqs_plugins() {
-        let text = |refusal| {
-            let Failure { error, .. } = failure(&refusal);
-            error.text
-        };
-        let exchange = |problem| text(Refusal::InvalidExchange(problem));
-        let got = Value::LongStr(b"abc".to_vec());
-        assert_eq!(
-            exchange(ExchangeProblem::InvalidHistoryLength { got }),
-            "Invalid argument <<\"abc\">>, 'x-recent-history-length' must be a positive integer"
-        );
-        assert_eq!(
-            exchange(ExchangeProblem::InvalidHistoryLength { got: Value::I32(-4) }),
-            "Invalid argument -4, 'x-recent-history-length' must be a positive integer"
-        );
-        assert_eq!(
-            exchange(ExchangeProblem::UnsupportedProperty { property: "nope".into() }),
-            "Unsupported property: nope"
-        );
-        let weight =
-            |key: &str, is_number| text(Refusal::InvalidWeight { key: key.to_owned(), is_number });
-        assert_eq!(weight("0", true), "The binding key must be greater than 0");
-        assert_eq!(weight("abc", false), "The binding key must be an integer: <<\"abc\">>");
-        assert_eq!(weight("", false), "The binding key must be an integer: <<>>");
-        let array = Value::Array(vec![Value::LongStr(b"a".to_vec()), Value::Bool(true)]);
-        assert_eq!(super::text(&array), "[{longstr,<<\"a\">>},{bool,true}]");
-        let table = Value::Table(Arguments::new().with("k", Value::I64(1)));
-        assert_eq!(super::text(&table), "[{<<\"k\">>,long,1}]");
-        let invalid_match = |value| text(Refusal::InvalidMatch { value });
-        assert_eq!(
-            invalid_match(Value::LongStr(b"some".to_vec())),
-            "Invalid x-match field value <<\"some\">>; expected all, any, all-with-x, or any-with-x"
-        );
-        assert_eq!(
-            invalid_match(Value::I64(1)),
-            "Invalid x-match field type long (value 1); expected longstr"
-        );
-    }
-
-    #[test]
-    fn the_type_of_an_exchange_is_quoted_twice_where_it_has_a_hyphen() {
-        let kind = |name: &str| Compared::Plain(Value::LongStr(name.as_bytes().to_vec()));
-        let difference = Box::new(Difference {
-            argument: "type".into(),
-            received: kind("x-random"),
-            current: kind("direct"),
-        });
-        let (name, vhost) = ("x".to_owned(), "/".to_owned());
-        let refusal = Refusal::Inequivalent { kind: Kind::Exchange, name, vhost, difference };
-        assert_eq!(
-            failure(&refusal).error.text,
-            "inequivalent arg 'type' for exchange 'x' in vhost '/': received ''x-random'' but \
-             current is 'direct'"
-        );
-    }
-
-    #[test]
-    fn a_bad_argument_is_named_with_what_is_bad_about_it() {
-        let refusal = |problem| Refusal::InvalidArgument {
-            kind: Kind::Queue,
-            name: "q".into(),
-            vhost: "/".into(),
-            argument: "x-a".into(),
-            problem,
-        };
-        let text = |problem| failure(&refusal(problem)).error.text;
-        assert_eq!(
-            text(ArgumentProblem::Negative(-1)),
-            "invalid arg 'x-a' for queue 'q' in vhost '/': {value_negative,-1}"
-        );
-        assert_eq!(
-            text(ArgumentProblem::ExpectedInteger { got: Value::LongStr(b"x".to_vec()) }),
-            "invalid arg 'x-a' for queue 'q' in vhost '/': \"expected integer, got longstr\""
-        );
-        assert_eq!(
-            text(ArgumentProblem::NotForType(QueueType::Quorum)),
-            "invalid arg 'x-a' for queue 'q' in vhost '/' of queue type rabbit_quorum_queue"
-        );
-        assert_eq!(
-            text(ArgumentProblem::InvalidType { got: Value::I64(1) }),
-            "invalid type 'long' for arg 'x-a' in queue 'q' in vhost '/'"
-        );
-        assert_eq!(
-            text(ArgumentProblem::UnsupportedQueueMode("zzz".into())),
-            "invalid arg 'x-a' for queue 'q' in vhost '/': \"unsupported queue mode 'zzz'\""
-        );
-        assert_eq!(
-            text(ArgumentProblem::UnsupportedVersion(3)),
-            "invalid arg 'x-a' for queue 'q' in vhost '/': \"unsupported queue version '3'\""
-        );
     }
 }
