@@ -8,6 +8,11 @@ use crate::errors::{
     Failure, default_exchange, locked, no_exchange, no_queue, precondition, unknown_vhost,
 };
 
+/// A judgement as the client is told of it.
+pub(crate) fn told(judged: Result<(), Refusal>) -> Result<(), Failure> {
+    judged.map_err(|refusal| failure(&refusal))
+}
+
 /// What the client is told.
 pub(crate) fn failure(refusal: &Refusal) -> Failure {
     match refusal {

@@ -1,7 +1,8 @@
 //! Exchanges, queues and bindings: declared, bound, purged and deleted.
 //!
-//! What the catalog would refuse is refused here by this node's copy of it; what it would not change is answered
-//! at once; only changes go through the log. The catalog checks again when it applies.
+//! What RabbitMQ would refuse is refused by the rules in `arguments`; what the catalog would refuse beyond that, by
+//! this node's copy of it; what it would not change is answered at once; only changes go through the log. The catalog
+//! checks again when it applies.
 
 pub(crate) mod answers;
 pub(crate) mod bindings;
@@ -106,7 +107,7 @@ fn find_queue(caller: &Caller<'_, '_>, name: &str) -> Result<Found, Failure> {
 
 /// Puts a change to the catalog, if this node's copy would not refuse it.
 fn change(caller: &mut Caller<'_, '_>, command: CatalogCommand, pending: Pending) -> Next {
-    caller.catalog().check(&command).map_err(|refusal| refusals::failure(&refusal))?;
+    refusals::told(caller.catalog().check(&command))?;
     check_memory(caller, &command)?;
     caller.ask(|ticket| Request::Catalog { ticket, command });
     Ok(Some(pending))
@@ -123,7 +124,7 @@ fn check_memory(caller: &Caller<'_, '_>, command: &CatalogCommand) -> Result<(),
 
 /// What is there already is answered at once, if it is what was declared.
 fn check_equivalent(caller: &Caller<'_, '_>, command: &CatalogCommand) -> Result<(), Failure> {
-    caller.catalog().check(command).map_err(|refusal| refusals::failure(&refusal))
+    refusals::told(caller.catalog().check(command))
 }
 
 fn tell(caller: &mut Caller<'_, '_>, answer: Option<Method<'static>>) {

@@ -7,6 +7,7 @@ use cluster::{Request, Ticket};
 use machine::{Arguments, Catalog, CatalogCommand, SessionOwner};
 
 use super::tickets::Tickets;
+use crate::arguments::queue::Declaration;
 
 /// Questions to the catalog that are not answered. `T` is what waits for a queue.
 ///
@@ -84,7 +85,7 @@ impl<T> Questions<T> {
             }
         }
         let ticket = tickets.issue();
-        let command = CatalogCommand::DeclareQueue {
+        let declaration = Declaration {
             vhost: vhost.clone(),
             name: name.clone(),
             durable: true,
@@ -95,6 +96,7 @@ impl<T> Questions<T> {
             arguments: Arguments::new(),
             by: self.owner,
         };
+        let command = declaration.into_command();
         requests.push(Request::Catalog { ticket, command });
         self.declaring.insert(ticket, (vhost, name, vec![who]));
     }

@@ -8,11 +8,13 @@ use super::{
     Found, Next, Pending, Topology, change, check_equivalent, find_queue, text_argument,
     without_line_ends,
 };
+use crate::arguments::queue::Declaration;
 use crate::auth::Verb;
 use crate::channel::caller::Caller;
 use crate::channel::direct_reply_to::REPLY_TO;
 use crate::connection::names::Names;
 use crate::errors::{no_queue, not_done, queue_in_use, queue_not_empty};
+use crate::refusals;
 use crate::values::arguments;
 
 impl Topology {
@@ -40,7 +42,7 @@ impl Topology {
         let dead_letter = text_argument(declare.arguments, "x-dead-letter-exchange");
         caller.allow(Verb::DeclareQueue { queue: &name, dead_letter })?;
         let exists = caller.catalog().queue(&caller.client.vhost, &name).is_some();
-        let command = CatalogCommand::DeclareQueue {
+        let declaration = Declaration {
             vhost: caller.client.vhost.clone(),
             name: name.clone(),
             durable: declare.durable,
@@ -51,7 +53,8 @@ impl Topology {
             arguments: arguments(declare.arguments),
             by: caller.client.owner(),
         };
-        let no_wait = declare.no_wait;
+        refusals::told(declaration.judge(caller.catalog()))?;
+        let (command, no_wait) = (declaration.into_command(), declare.no_wait);
         if exists {
             check_equivalent(caller, &command)?;
             let found = find_queue(caller, &name)?;

@@ -3,6 +3,9 @@
 //! Words, bounds and order are RabbitMQ's: first the type of the queue, then what its type knows, then
 //! what only another type knows. Arguments that nobody knows are kept and ignored. Behind them come
 //! those that RabbitMQ of that time does not have.
+//!
+//! The rules that follow RabbitMQ are the broker's: `broker::arguments`. This copy decides about entries that are in
+//! logs, the same on every node and for ever, so it must not change.
 
 mod checks;
 mod features;

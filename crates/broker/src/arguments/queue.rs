@@ -1,0 +1,122 @@
+//! A declaration of a queue: whether RabbitMQ takes it.
+//!
+//! The order of the checks is RabbitMQ's, because a client is told only the first thing that is wrong.
+
+mod checks;
+mod known;
+#[cfg(test)]
+mod tests;
+
+use machine::{
+    Arguments, Catalog, CatalogCommand, Difference, Kind, Property, Queue, QueueType, Refusal,
+    SessionOwner, Value,
+};
+
+use super::{compare, names};
+
+/// What a client declares.
+#[derive(Clone, Debug)]
+pub(crate) struct Declaration {
+    pub(crate) vhost: String,
+    pub(crate) name: String,
+    pub(crate) durable: bool,
+    pub(crate) auto_delete: bool,
+    pub(crate) exclusive: bool,
+    /// The client did not choose the name, so it may begin with `amq.`.
+    pub(crate) server_named: bool,
+    pub(crate) arguments: Arguments,
+    pub(crate) by: SessionOwner,
+}
+
+impl Declaration {
+    /// Whether RabbitMQ would take it, as far as this node's copy of the catalog knows. Whether there is room, and
+    /// whether there is such a vhost, is the catalog's to say.
+    pub(crate) fn judge(&self, catalog: &Catalog) -> Result<(), Refusal> {
+        if catalog.vhost(&self.vhost).is_none() {
+            return Ok(());
+        }
+        if !self.server_named {
+            names::check_not_reserved(Kind::Queue, &self.name)?;
+        }
+        if !self.arguments.is_within_limits() {
+            return Err(Refusal::ArgumentsTooLarge);
+        }
+        match catalog.queue(&self.vhost, &self.name) {
+            Some(existing) => self.judge_again(existing),
+            None => self.judge_new(),
+        }
+    }
+
+    /// Whether it means the queue that there is.
+    fn judge_again(&self, existing: &Queue) -> Result<(), Refusal> {
+        let (name, vhost) = (self.name.clone(), self.vhost.clone());
+        if existing.exclusive != self.exclusive.then_some(self.by) {
+            return Err(Refusal::Locked { name, vhost });
+        }
+        self.compare(existing).map_err(|difference| Refusal::Inequivalent {
+            kind: Kind::Queue,
+            name,
+            vhost,
+            difference: Box::new(difference),
+        })
+    }
+
+    fn compare(&self, existing: &Queue) -> Result<(), Difference> {
+        // An exclusive queue is not durable, whatever was asked for.
+        let is_exclusive = existing.exclusive.is_some();
+        let [durable, current] =
+            [self.durable, existing.durable].map(|is_so| is_so && !is_exclusive);
+        compare::property("durable", Value::Bool(durable), Value::Bool(current))?;
+        let (received, current) = (self.auto_delete, existing.auto_delete);
+        compare::property("auto_delete", Value::Bool(received), Value::Bool(current))?;
+        known::compare(&self.arguments, &existing.arguments)
+    }
+
+    fn judge_new(&self) -> Result<(), Refusal> {
+        let queue_type = known::type_of(&self.arguments);
+        if self.server_named && queue_type != QueueType::Classic {
+            return Err(Refusal::ServerNamed { queue_type });
+        }
+        names::check_possible(Kind::Queue, &self.name)?;
+        known::validate(&self.vhost, &self.name, &self.arguments)?;
+        match queue_type {
+            QueueType::Classic => Ok(()),
+            QueueType::Quorum => self.check_properties(),
+            QueueType::Stream => {
+                self.check_properties()?;
+                let value = queue_type.name().to_owned();
+                Err(Refusal::NotImplemented { argument: known::TYPE, value })
+            }
+        }
+    }
+
+    /// What is kept by several nodes is durable, shared and stays.
+    fn check_properties(&self) -> Result<(), Refusal> {
+        for (is_so, property) in [
+            (self.auto_delete, Property::AutoDelete),
+            (self.exclusive, Property::Exclusive),
+            (!self.durable, Property::NonDurable),
+        ] {
+            if is_so {
+                let (name, vhost) = (self.name.clone(), self.vhost.clone());
+                return Err(Refusal::InvalidProperty { name, vhost, property });
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn into_command(self) -> CatalogCommand {
+        let Self { vhost, name, durable, auto_delete, exclusive, server_named, arguments, by } =
+            self;
+        CatalogCommand::DeclareQueue {
+            vhost,
+            name,
+            durable,
+            auto_delete,
+            exclusive,
+            server_named,
+            arguments,
+            by,
+        }
+    }
+}

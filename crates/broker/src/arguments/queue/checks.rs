@@ -1,0 +1,145 @@
+//! What one argument of a queue may be.
+
+use machine::limits::{DEDUP_ENTRIES_MAX, TIME_MS_MAX};
+use machine::{ArgumentProblem, Arguments, Value};
+
+/// Without it there is no key for dead letters.
+pub(super) const DEAD_LETTER_EXCHANGE: &str = "x-dead-letter-exchange";
+
+const PRIORITY_MAX: i64 = u8::MAX as i64;
+
+type Judged = Result<(), ArgumentProblem>;
+
+fn number(value: &Value) -> Result<i64, ArgumentProblem> {
+    value.integer().ok_or_else(|| ArgumentProblem::ExpectedInteger { got: value.clone() })
+}
+
+pub(super) fn not_negative(value: &Value, _: &Arguments) -> Judged {
+    match number(value)? {
+        negative @ ..0 => Err(ArgumentProblem::Negative(negative)),
+        0.. => Ok(()),
+    }
+}
+
+fn not_zero(value: &Value) -> Judged {
+    if number(value)? == 0 { Err(ArgumentProblem::Zero) } else { Ok(()) }
+}
+
+fn at_most(value: &Value, max: i64) -> Judged {
+    match number(value)? {
+        large if large > max => Err(ArgumentProblem::MaxExceeded(large)),
+        _ => Ok(()),
+    }
+}
+
+pub(super) fn time(value: &Value, arguments: &Arguments) -> Judged {
+    not_negative(value, arguments)?;
+    match number(value)? {
+        large if large > TIME_MS_MAX as i64 => Err(ArgumentProblem::TooLarge(large)),
+        _ => Ok(()),
+    }
+}
+
+pub(super) fn expires(value: &Value, arguments: &Arguments) -> Judged {
+    not_zero(value)?;
+    time(value, arguments)
+}
+
+pub(super) fn size(value: &Value, arguments: &Arguments) -> Judged {
+    not_zero(value)?;
+    not_negative(value, arguments)
+}
+
+pub(super) fn max_priority(value: &Value, arguments: &Arguments) -> Judged {
+    not_negative(value, arguments)?;
+    at_most(value, PRIORITY_MAX)
+}
+
+pub(super) fn dedup_size(value: &Value, arguments: &Arguments) -> Judged {
+    size(value, arguments)?;
+    at_most(value, i64::from(DEDUP_ENTRIES_MAX))
+}
+
+pub(super) fn boolean(value: &Value, _: &Arguments) -> Judged {
+    match value {
+        Value::Bool(_) => Ok(()),
+        other => Err(ArgumentProblem::UnacceptableType { got: other.clone() }),
+    }
+}
+
+pub(super) fn text(value: &Value, _: &Arguments) -> Judged {
+    word(value).map(|_| ())
+}
+
+fn word(value: &Value) -> Result<String, ArgumentProblem> {
+    match value {
+        Value::LongStr(bytes) => Ok(String::from_utf8_lossy(bytes).into_owned()),
+        other => Err(ArgumentProblem::UnacceptableType { got: other.clone() }),
+    }
+}
+
+fn one_of(value: &Value, words: &[&str], problem: ArgumentProblem) -> Judged {
+    if words.contains(&word(value)?.as_str()) { Ok(()) } else { Err(problem) }
+}
+
+pub(super) fn dead_letter_key(value: &Value, arguments: &Arguments) -> Judged {
+    text(value, arguments)?;
+    match arguments.find(DEAD_LETTER_EXCHANGE) {
+        Some(_) => Ok(()),
+        None => Err(ArgumentProblem::RoutingKeyWithoutExchange),
+    }
+}
+
+pub(super) fn strategy(value: &Value, _: &Arguments) -> Judged {
+    one_of(value, &["at-most-once", "at-least-once"], ArgumentProblem::InvalidStrategy)
+}
+
+pub(super) fn overflow(value: &Value, _: &Arguments) -> Judged {
+    const WORDS: &[&str] = &["drop-head", "reject-publish", "reject-publish-dlx"];
+    one_of(value, WORDS, ArgumentProblem::InvalidOverflow)
+}
+
+pub(super) fn queue_mode(value: &Value, _: &Arguments) -> Judged {
+    let word = word(value)?;
+    match word.as_str() {
+        "default" | "lazy" => Ok(()),
+        _ => Err(ArgumentProblem::UnsupportedQueueMode(word)),
+    }
+}
+
+pub(super) fn leader_locator(value: &Value, _: &Arguments) -> Judged {
+    const WORDS: &[&str] = &["client-local", "balanced", "random", "least-leaders"];
+    one_of(value, WORDS, ArgumentProblem::InvalidLocator)
+}
+
+pub(super) fn retry_type(value: &Value, _: &Arguments) -> Judged {
+    const WORDS: &[&str] = &["disabled", "failed", "returned", "all"];
+    one_of(value, WORDS, ArgumentProblem::InvalidRetryType)
+}
+
+pub(super) fn queue_version(value: &Value, arguments: &Arguments) -> Judged {
+    not_negative(value, arguments)?;
+    match number(value)? {
+        1 | 2 => Ok(()),
+        other => Err(ArgumentProblem::UnsupportedVersion(other)),
+    }
+}
+
+pub(super) fn queue_type(value: &Value, _: &Arguments) -> Judged {
+    let word = word(value)?;
+    match word.as_str() {
+        "classic" | "quorum" | "stream" => Ok(()),
+        _ => Err(ArgumentProblem::UnsupportedQueueType(word)),
+    }
+}
+
+/// A number above 0 and a unit: `7D`.
+pub(super) fn max_age(value: &Value, _: &Arguments) -> Judged {
+    let word = word(value)?;
+    let (digits, unit) = word.split_at(word.find(|c: char| !c.is_ascii_digit()).unwrap_or(0));
+    let is_positive = digits.contains(|digit| digit != '0');
+    if is_positive && ["Y", "M", "D", "h", "m", "s"].contains(&unit) {
+        return Ok(());
+    }
+    Err(ArgumentProblem::InvalidMaxAge)
+}

@@ -1,0 +1,187 @@
+//! The arguments of a queue: which are looked at, what they may be, and which are compared.
+//!
+//! Bounds and order are RabbitMQ's: first the type of the queue, then what its type knows, then
+//! what only another type knows. Arguments that nobody knows are kept and ignored. Behind them come
+//! those that RabbitMQ of that time does not have.
+
+use machine::{ArgumentProblem, Arguments, Difference, Kind, QueueType, Refusal, Value};
+
+use super::super::compare;
+use super::checks::{self, DEAD_LETTER_EXCHANGE};
+
+pub(super) const TYPE: &str = "x-queue-type";
+const DEAD_LETTER_KEY: &str = "x-dead-letter-routing-key";
+const STRATEGY: &str = "x-dead-letter-strategy";
+const EXPIRES: &str = "x-expires";
+const TTL: &str = "x-message-ttl";
+const LENGTH: &str = "x-max-length";
+const LENGTH_BYTES: &str = "x-max-length-bytes";
+const MEMORY_LENGTH: &str = "x-max-in-memory-length";
+const MEMORY_BYTES: &str = "x-max-in-memory-bytes";
+const PRIORITY: &str = "x-max-priority";
+const OVERFLOW: &str = "x-overflow";
+const MODE: &str = "x-queue-mode";
+const QUEUE_VERSION: &str = "x-queue-version";
+const SINGLE_ACTIVE: &str = "x-single-active-consumer";
+const GROUP_SIZE: &str = "x-quorum-initial-group-size";
+const CLUSTER_SIZE: &str = "x-initial-cluster-size";
+const DELIVERY_LIMIT: &str = "x-delivery-limit";
+const MAX_AGE: &str = "x-max-age";
+const SEGMENT_BYTES: &str = "x-stream-max-segment-size-bytes";
+const LEADER_LOCATOR: &str = "x-queue-leader-locator";
+const MASTER_LOCATOR: &str = "x-queue-master-locator";
+const RETRY_TYPE: &str = "x-delayed-retry-type";
+const RETRY_MIN: &str = "x-delayed-retry-min";
+const RETRY_MAX: &str = "x-delayed-retry-max";
+const DEDUP: &str = "x-message-deduplication";
+const DEDUP_TTL: &str = "x-cache-ttl";
+const DEDUP_SIZE: &str = "x-cache-size";
+
+type Check = fn(&Value, &Arguments) -> Result<(), ArgumentProblem>;
+
+/// What is validated, in this order, where the type of the queue knows it.
+const VALIDATED: &[(&str, Check)] = &[
+    (EXPIRES, checks::expires),
+    (TTL, checks::time),
+    (DEAD_LETTER_EXCHANGE, checks::text),
+    (DEAD_LETTER_KEY, checks::dead_letter_key),
+    (STRATEGY, checks::strategy),
+    (LENGTH, checks::not_negative),
+    (LENGTH_BYTES, checks::not_negative),
+    (MEMORY_LENGTH, checks::not_negative),
+    (MEMORY_BYTES, checks::not_negative),
+    (PRIORITY, checks::max_priority),
+    (OVERFLOW, checks::overflow),
+    (MODE, checks::queue_mode),
+    (QUEUE_VERSION, checks::queue_version),
+    (SINGLE_ACTIVE, checks::boolean),
+    (GROUP_SIZE, checks::size),
+    (MAX_AGE, checks::max_age),
+    (SEGMENT_BYTES, checks::not_negative),
+    (CLUSTER_SIZE, checks::size),
+    (LEADER_LOCATOR, checks::leader_locator),
+];
+
+/// What classic queues know, in the order it is compared in. The leader's locator is newer than the
+/// rest: RabbitMQ takes it since 3.12.
+const CLASSIC: &[&str] = &[
+    EXPIRES,
+    TTL,
+    DEAD_LETTER_EXCHANGE,
+    DEAD_LETTER_KEY,
+    LENGTH,
+    LENGTH_BYTES,
+    PRIORITY,
+    OVERFLOW,
+    MODE,
+    QUEUE_VERSION,
+    SINGLE_ACTIVE,
+    TYPE,
+    MASTER_LOCATOR,
+    LEADER_LOCATOR,
+];
+
+/// What quorum queues know, in the order it is compared in.
+const QUORUM: &[&str] = &[
+    DEAD_LETTER_EXCHANGE,
+    DEAD_LETTER_KEY,
+    STRATEGY,
+    EXPIRES,
+    LENGTH,
+    LENGTH_BYTES,
+    MEMORY_LENGTH,
+    MEMORY_BYTES,
+    OVERFLOW,
+    SINGLE_ACTIVE,
+    TYPE,
+    GROUP_SIZE,
+    DELIVERY_LIMIT,
+    TTL,
+    LEADER_LOCATOR,
+];
+
+/// What streams know.
+const STREAM: &[&str] = &[LENGTH_BYTES, TYPE, MAX_AGE, SEGMENT_BYTES, CLUSTER_SIZE, LEADER_LOCATOR];
+
+/// What every queue knows and RabbitMQ 3.10 takes for a name that nobody knows. A consumer timeout is not
+/// among it: RabbitMQ looks at it only when it is needed.
+const BEYOND: &[(&str, Check)] = &[
+    (RETRY_TYPE, checks::retry_type),
+    (RETRY_MIN, checks::time),
+    (RETRY_MAX, checks::time),
+    (DEDUP, checks::boolean),
+    (DEDUP_TTL, checks::expires),
+    (DEDUP_SIZE, checks::dedup_size),
+];
+
+/// Of these, what is compared: as later versions of RabbitMQ do. The plugin that knows the others does
+/// not compare them.
+const COMPARED_BEYOND: &[&str] = &[RETRY_TYPE, RETRY_MIN, RETRY_MAX];
+
+fn known_to(queue_type: QueueType) -> &'static [&'static str] {
+    match queue_type {
+        QueueType::Classic => CLASSIC,
+        QueueType::Quorum => QUORUM,
+        QueueType::Stream => STREAM,
+    }
+}
+
+/// Which type the arguments ask for. What is no type is a classic queue.
+pub(super) fn type_of(arguments: &Arguments) -> QueueType {
+    match arguments.find(TYPE).and_then(Value::text) {
+        Some("quorum") => QueueType::Quorum,
+        Some("stream") => QueueType::Stream,
+        Some(_) | None => QueueType::Classic,
+    }
+}
+
+/// Whether the arguments of a new queue are valid. A stream is valid.
+pub(super) fn validate(vhost: &str, name: &str, arguments: &Arguments) -> Result<(), Refusal> {
+    let invalid = |argument: &str, problem| Refusal::InvalidArgument {
+        kind: Kind::Queue,
+        name: name.to_owned(),
+        vhost: vhost.to_owned(),
+        argument: argument.to_owned(),
+        problem,
+    };
+    let judge = |argument: &str, check: Check| match arguments.find(argument) {
+        Some(value) => check(value, arguments).map_err(|problem| invalid(argument, problem)),
+        None => Ok(()),
+    };
+    if let Some(got) = arguments.find(DEAD_LETTER_EXCHANGE).filter(|value| !is_text(value)) {
+        let problem = ArgumentProblem::InvalidType { got: got.clone() };
+        return Err(invalid(DEAD_LETTER_EXCHANGE, problem));
+    }
+    judge(TYPE, checks::queue_type)?;
+    let queue_type = type_of(arguments);
+    let known = known_to(queue_type);
+    for (argument, check) in VALIDATED.iter().filter(|(argument, _)| known.contains(argument)) {
+        judge(argument, *check)?;
+    }
+    let is_of_another = |argument: &str| {
+        let known_to_any = [CLASSIC, QUORUM, STREAM].iter().any(|all| all.contains(&argument));
+        known_to_any && !known.contains(&argument)
+    };
+    if let Some((argument, _)) = arguments.0.iter().find(|(argument, _)| is_of_another(argument)) {
+        return Err(invalid(argument, ArgumentProblem::NotForType(queue_type)));
+    }
+    BEYOND.iter().try_for_each(|(argument, check)| judge(argument, *check))
+}
+
+fn is_text(value: &Value) -> bool {
+    matches!(value, Value::LongStr(_))
+}
+
+/// Whether a second declaration means the same queue. No type means classic.
+pub(super) fn compare(received: &Arguments, current: &Arguments) -> Result<(), Difference> {
+    let is_classic = |arguments: &Arguments| {
+        arguments.find(TYPE).is_none_or(|value| value.text() == Some("classic"))
+    };
+    for argument in known_to(type_of(current)).iter().chain(COMPARED_BEYOND) {
+        if *argument == TYPE && is_classic(received) && is_classic(current) {
+            continue;
+        }
+        compare::argument(argument, received, current)?;
+    }
+    Ok(())
+}
