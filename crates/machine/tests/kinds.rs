@@ -1,5 +1,5 @@
-//! The kinds of exchanges that RabbitMQ has as plugins: what they ask for, and where they send a
-//! message.
+//! The kinds of exchanges that RabbitMQ has as plugins: where they send a message. What they ask for is tested where the
+//! rules live: `broker::arguments`, whose tests ask the catalog the same.
 
 #[path = "support/world.rs"]
 mod world;
@@ -7,8 +7,8 @@ mod world;
 use std::collections::BTreeMap;
 
 use machine::{
-    ArgumentProblem, Arguments, CatalogCommand, Destination, ExchangeKind, ExchangeProblem,
-    HashProperty, Headers, NoHeaders, Refusal, RouteError, Target, Value, ValueView,
+    Arguments, CatalogCommand, Destination, ExchangeKind, HashProperty, Headers, NoHeaders,
+    Refusal, RouteError, Target, Value, ValueView,
 };
 use world::{KINDS, World};
 
@@ -126,21 +126,6 @@ fn every_kind_has_a_name_of_its_own() {
 }
 
 #[test]
-fn exchanges_of_different_kinds_are_different_and_their_own_arguments_are_not_compared() {
-    let mut world = World::new();
-    let property = |name: &str| [("hash-property", text(name))];
-    let hash = ExchangeKind::ConsistentHash;
-    world.apply(declare(&world, "x", hash, &property("message_id")));
-    assert_eq!(world.catalog.check(&declare(&world, "x", hash, &property("timestamp"))), Ok(()));
-    assert_eq!(world.catalog.check(&declare(&world, "x", hash, &property("zzz"))), Ok(()));
-    for kind in KINDS.into_iter().filter(|kind| *kind != hash) {
-        let refusal = world.catalog.check(&declare(&world, "x", kind, &[]));
-        let Err(Refusal::Inequivalent { difference, .. }) = refusal else { panic!("{refusal:?}") };
-        assert_eq!(difference.argument, "type");
-    }
-}
-
-#[test]
 fn bindings_of_every_kind_come_and_go_and_take_an_auto_delete_exchange_along() {
     for kind in KINDS {
         let mut world = World::new();
@@ -184,26 +169,8 @@ fn every_kind_leads_on_to_exchanges_and_hands_what_it_has_no_place_for_to_its_al
     }
 }
 
-fn problem(world: &World, kind: ExchangeKind, arguments: &[(&str, Value)]) -> ExchangeProblem {
-    match world.catalog.check(&declare(world, "x", kind, arguments)) {
-        Err(Refusal::InvalidExchange(problem)) => problem,
-        other => panic!("{arguments:?}: {other:?}"),
-    }
-}
-
 #[test]
-fn a_delayed_exchange_names_the_kind_inside_and_routes_as_that() {
-    let world = World::new();
-    let of = |value| problem(&world, ExchangeKind::DelayedMessage, &[("x-delayed-type", value)]);
-    assert_eq!(problem(&world, ExchangeKind::DelayedMessage, &[]), ExchangeProblem::NoDelayedType);
-    assert_eq!(of(Value::I8(1)), ExchangeProblem::NoDelayedType);
-    assert_eq!(of(text("zzz")), ExchangeProblem::UnknownType { name: "zzz".into() });
-    assert_eq!(of(text("x-delayed-message")), ExchangeProblem::DelayedTwice);
-    // The kind inside is asked about its own arguments and bindings.
-    let arguments = [("x-delayed-type", text("x-consistent-hash")), ("hash-property", text("zzz"))];
-    let unsupported = ExchangeProblem::UnsupportedProperty { property: "zzz".into() };
-    assert_eq!(problem(&world, ExchangeKind::DelayedMessage, &arguments), unsupported);
-
+fn a_delayed_exchange_routes_as_the_kind_inside() {
     let bindings = [("a", "k.*"), ("b", "#")];
     let delayed = [("x-delayed-type", text("topic"))];
     let world = world_of(ExchangeKind::DelayedMessage, &delayed, &bindings);
@@ -216,30 +183,6 @@ fn a_delayed_exchange_names_the_kind_inside_and_routes_as_that() {
     world.queue("a");
     let refusal = world.catalog.check(&World::bind("x", queue("a"), "heavy"));
     assert_eq!(refusal, Err(Refusal::InvalidWeight { key: "heavy".into(), is_number: false }));
-}
-
-#[test]
-fn a_consistent_hash_exchange_hashes_one_thing() {
-    let world = World::new();
-    let of = |arguments: &[(&str, Value)]| problem(&world, ExchangeKind::ConsistentHash, arguments);
-    let property = |name| ("hash-property", text(name));
-    let header = || ("hash-header", text("h"));
-    assert_eq!(of(&[header(), property("message_id")]), ExchangeProblem::HeaderAndProperty);
-    let unsupported = ExchangeProblem::UnsupportedProperty { property: "app_id".into() };
-    assert_eq!(of(&[property("app_id")]), unsupported);
-    for name in ["message_id", "correlation_id", "timestamp"] {
-        let command = declare(&world, "x", ExchangeKind::ConsistentHash, &[property(name)]);
-        assert_eq!(world.catalog.check(&command), Ok(()));
-    }
-    for argument in ["hash-header", "hash-property"] {
-        let wrong = [(argument, Value::I8(1))];
-        let refusal =
-            world.catalog.check(&declare(&world, "x", ExchangeKind::ConsistentHash, &wrong));
-        let problem = ArgumentProblem::UnacceptableType { got: Value::I8(1) };
-        assert!(
-            matches!(refusal, Err(Refusal::InvalidArgument { problem: found, .. }) if found == problem)
-        );
-    }
 }
 
 #[test]

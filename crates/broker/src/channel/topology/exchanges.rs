@@ -4,9 +4,11 @@ use amqp::{Method, ReplyCode, exchange};
 use machine::{CatalogCommand, ExchangeKind};
 
 use super::{Next, Pending, change, check_equivalent, tell, text_argument, without_line_ends};
+use crate::arguments::exchange::Declaration;
 use crate::auth::Verb;
 use crate::channel::caller::Caller;
 use crate::errors::{Failure, default_exchange, no_exchange};
+use crate::refusals;
 use crate::values::arguments;
 
 pub(crate) fn declare_exchange(
@@ -33,7 +35,7 @@ pub(crate) fn declare_exchange(
     };
     let alternate = text_argument(declare.arguments, "alternate-exchange");
     caller.allow(Verb::DeclareExchange { exchange: name, alternate })?;
-    let command = CatalogCommand::DeclareExchange {
+    let declaration = Declaration {
         vhost: caller.client.vhost.clone(),
         name: name.to_owned(),
         kind,
@@ -43,6 +45,8 @@ pub(crate) fn declare_exchange(
         arguments: arguments(declare.arguments),
         by: caller.client.owner(),
     };
+    refusals::told(declaration.judge(caller.catalog()))?;
+    let command = declaration.into_command();
     if exists {
         check_equivalent(caller, &command)?;
         tell(caller, reply);

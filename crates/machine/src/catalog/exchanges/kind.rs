@@ -1,4 +1,7 @@
 //! The kinds of exchanges: their names, their numbers, and the arguments that each must have.
+//!
+//! The rules that follow RabbitMQ are the broker's: `broker::arguments`. This copy decides about entries that are in
+//! logs, the same on every node and for ever, so it must not change.
 
 use super::super::refusal::{ArgumentProblem, ExchangeProblem, Kind, Refusal};
 use crate::value::{Arguments, HashProperty, Value};
