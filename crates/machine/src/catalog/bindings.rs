@@ -192,7 +192,8 @@ fn check_not_default(source: &str, destination: &Destination) -> Result<(), Refu
 }
 
 impl Exchange {
-    /// Whether it can route by a binding with this key and these arguments.
+    /// Whether it can route by a binding with this key and these arguments. The rules that follow RabbitMQ are the
+    /// broker's: `broker::arguments`. These decide about entries that are in logs, so they must not change.
     fn check_binding(&self, key: &str, arguments: &Arguments) -> Result<(), Refusal> {
         match self.spec.routing {
             ExchangeKind::Headers => match arguments.find("x-match") {

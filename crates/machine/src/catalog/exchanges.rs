@@ -68,6 +68,11 @@ impl Exchange {
         self.spec.kind
     }
 
+    /// How it routes: of a delayed exchange, the kind inside.
+    pub fn routing(&self) -> ExchangeKind {
+        self.spec.routing
+    }
+
     /// Where a message goes that this exchange has no destination for.
     pub fn alternate(&self) -> Option<&str> {
         self.spec.alternate.as_deref()

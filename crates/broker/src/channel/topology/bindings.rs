@@ -5,10 +5,12 @@ use machine::{CatalogCommand, Destination};
 
 use super::history::Replay;
 use super::{Next, Pending, Topology, change, without_line_ends};
+use crate::arguments::binding::Binding;
 use crate::auth::Verb;
 use crate::channel::caller::Caller;
 use crate::connection::consumers::Consumers;
 use crate::errors::{Failure, default_exchange};
+use crate::refusals;
 use crate::values::arguments;
 
 impl Topology {
@@ -25,16 +27,16 @@ impl Topology {
             (_, key) => key.to_owned(),
         };
         caller.allow(Verb::BindQueue { queue: &queue, exchange })?;
-        let command = CatalogCommand::Bind {
+        let binding = Binding {
             vhost: caller.client.vhost.clone(),
             source: exchange.to_owned(),
             destination: Destination::Queue(queue),
             key,
             arguments: arguments(bind.arguments),
-            by: Some(caller.client.owner()),
+            by: caller.client.owner(),
         };
         let reply = (!bind.no_wait).then_some(Method::QueueBindOk(queue::BindOk));
-        self::bind(caller, consumers, command, reply)
+        self::bind(caller, consumers, binding, reply)
     }
 
     pub(crate) fn unbind_queue(
@@ -70,16 +72,16 @@ pub(crate) fn bind_exchange(
     let destination = &*without_line_ends(bind.destination);
     let source = &*without_line_ends(bind.source);
     allow_exchange_binding(caller, destination, source)?;
-    let command = CatalogCommand::Bind {
+    let binding = Binding {
         vhost: caller.client.vhost.clone(),
         source: source.to_owned(),
         destination: Destination::Exchange(destination.to_owned()),
         key: bind.routing_key.to_owned(),
         arguments: arguments(bind.arguments),
-        by: Some(caller.client.owner()),
+        by: caller.client.owner(),
     };
     let reply = Method::ExchangeBindOk(exchange::BindOk);
-    self::bind(caller, consumers, command, (!bind.no_wait).then_some(reply))
+    self::bind(caller, consumers, binding, (!bind.no_wait).then_some(reply))
 }
 
 pub(crate) fn unbind_exchange(caller: &mut Caller<'_, '_>, unbind: &exchange::Unbind<'_>) -> Next {
@@ -113,9 +115,11 @@ fn allow_exchange_binding(
 fn bind(
     caller: &mut Caller<'_, '_>,
     consumers: &mut Consumers,
-    command: CatalogCommand,
+    binding: Binding,
     reply: Option<Method<'static>>,
 ) -> Next {
+    refusals::told(binding.judge(caller.catalog()))?;
+    let command = binding.into_command();
     let pending = match Replay::of(caller, consumers, &command) {
         Some(replay) => Pending::Bind { replay, reply },
         None => Pending::Change { reply },
