@@ -20,6 +20,12 @@ pub struct Config {
     /// Bytes that the publishers of all connections of the node have in flight: bodies that have begun, open
     /// transactions, and what is whole and not yet on a majority's disks. Past it publishers are not read.
     pub in_flight_bytes_max: u64,
+    /// Bytes that all connections of the node have on their way to their clients: answers that wait, and what their
+    /// sockets have not taken. Past it each may have `limits::OUTBOUND_BYTES_FLOOR`.
+    pub outbound_bytes_max: u64,
+    /// Bytes of direct replies that wait for all sessions of the node. Past it they are dropped, but for
+    /// `limits::REPLIES_WAITING_BYTES_FLOOR` of each session.
+    pub replies_bytes_max: u64,
     /// Users that may come from this machine only, by the peer's address.
     pub loopback_users: Vec<String>,
     /// Connections of the node, whatever their state: each is an open file.
@@ -38,6 +44,21 @@ pub struct Config {
     pub write_stall: Duration,
 }
 
+impl Config {
+    /// The same with what all connections may hold together, where the node may hold `memory_limit` bytes.
+    #[must_use]
+    pub fn within(self, memory_limit: u64) -> Self {
+        let outbound_min = limits::OUTBOUND_BYTES_MAX as u64;
+        Self {
+            in_flight_bytes_max: memory_limit / limits::IN_FLIGHT_SHARE,
+            outbound_bytes_max: (memory_limit / limits::OUTBOUND_SHARE).max(outbound_min),
+            replies_bytes_max: (memory_limit / limits::REPLIES_SHARE)
+                .max(limits::REPLIES_TOGETHER_BYTES_MIN),
+            ..self
+        }
+    }
+}
+
 impl Default for Config {
     fn default() -> Self {
         Self {
@@ -47,6 +68,8 @@ impl Default for Config {
             heartbeat_seconds: limits::HEARTBEAT_SECONDS,
             message_bytes_max: limits::MESSAGE_BYTES_CAP,
             in_flight_bytes_max: limits::IN_FLIGHT_BYTES_MAX,
+            outbound_bytes_max: limits::OUTBOUND_TOGETHER_BYTES_MAX,
+            replies_bytes_max: limits::REPLIES_TOGETHER_BYTES_MAX,
             loopback_users: vec!["guest".to_owned()],
             connections_max: limits::CONNECTIONS_MAX,
             consumers_per_channel_max: limits::CONSUMERS_PER_CHANNEL_MAX,
@@ -56,5 +79,20 @@ impl Default for Config {
             close_wait: limits::CLOSE_WAIT,
             write_stall: limits::WRITE_STALL,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_all_connections_may_hold_follows_the_memory_limit_down_to_a_minimum() {
+        let large = Config::default().within(4 << 30);
+        let shares = (large.in_flight_bytes_max, large.replies_bytes_max, large.outbound_bytes_max);
+        assert_eq!(shares, (2 << 30, 1 << 30, 512 << 20));
+        let small = Config::default().within(16 << 20);
+        let shares = (small.in_flight_bytes_max, small.replies_bytes_max, small.outbound_bytes_max);
+        assert_eq!(shares, (8 << 20, 16 << 20, 8 << 20));
     }
 }

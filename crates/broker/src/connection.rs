@@ -10,6 +10,7 @@ pub(crate) mod handshake;
 pub(crate) mod heartbeat;
 pub(crate) mod login;
 pub(crate) mod names;
+pub(crate) mod outbound;
 pub(crate) mod requests;
 pub(crate) mod settles;
 pub(crate) mod step;
@@ -20,6 +21,7 @@ use self::ack_timeout::AckTimeout;
 use self::client::Client;
 use self::consumers::Consumers;
 use self::names::{Chance, Names};
+use self::outbound::Outbound;
 use self::requests::Requests;
 use self::tickets::ChannelRef;
 use self::unfinished::Unfinished;
@@ -32,6 +34,7 @@ pub(crate) struct ConnectionState {
     pub(crate) client: Client,
     pub(crate) requests: Requests,
     pub(crate) consumers: Consumers,
+    pub(crate) outbound: Outbound,
     pub(crate) publishers: Publishers,
     pub(crate) names: Names,
     pub(crate) ack_timeout: AckTimeout,
@@ -60,6 +63,7 @@ impl ConnectionState {
             requests: Requests::new(client.session),
             client,
             consumers: Consumers::default(),
+            outbound: Outbound::default(),
             publishers: Publishers {
                 routes: RouteCache::default(),
                 chance: Chance::new(seed),

@@ -64,6 +64,9 @@ pub const MESSAGE_BYTES_CAP: u64 = 128 * 1024 * 1024;
 /// largest message.
 pub const PARTIAL_BODIES_MESSAGES: u64 = 2;
 
+/// The part of the memory limit that publishers of all connections together may have in flight.
+pub const IN_FLIGHT_SHARE: u64 = 2;
+
 /// Bytes that publishers have in flight, all connections of the node, where it is not said: bodies that have begun,
 /// open transactions, and what is whole and not yet on a majority's disks.
 pub const IN_FLIGHT_BYTES_MAX: u64 = 1024 * 1024 * 1024;
@@ -99,6 +102,17 @@ pub const OUTBOUND_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Bytes on their way to the socket past which no credit is given.
 pub const OUTBOUND_BYTES_LOW: usize = 1024 * 1024;
 
+/// Bytes on their way to the socket that a session may always have, however much others have. The node counts in
+/// whole steps of so many: what is less costs no count.
+pub const OUTBOUND_BYTES_FLOOR: usize = 64 * 1024;
+
+/// The part of the memory limit that all sessions together may have on their way to their sockets, before each is down
+/// to its floor; at least [`OUTBOUND_BYTES_MAX`].
+pub const OUTBOUND_SHARE: u64 = 8;
+
+/// The same in bytes, where no memory limit is said.
+pub const OUTBOUND_TOGETHER_BYTES_MAX: u64 = 256 * 1024 * 1024;
+
 /// Messages a consumer without a prefetch may have on their way to the session.
 pub const WINDOW_MESSAGES_MAX: u32 = 2048;
 
@@ -107,6 +121,9 @@ pub const WINDOW_MESSAGES_START: u32 = 64;
 
 /// Bytes such a consumer should have on their way, by the average of its messages.
 pub const WINDOW_BYTES: u64 = 4 * 1024 * 1024;
+
+/// The same while the sessions together have as much on their way as they may.
+pub const WINDOW_BYTES_LOW: u64 = 256 * 1024;
 
 /// Bytes of published messages of one session that are not yet logged: past it the socket is not read.
 pub const UNLOGGED_BYTES_MAX: usize = 32 * 1024 * 1024;
@@ -192,7 +209,30 @@ pub const REPLIES_WAITING_MAX: usize = 4096;
 /// Bytes of such replies: past it all but the first are dropped.
 pub const REPLIES_WAITING_BYTES_MAX: usize = 64 * 1024 * 1024;
 
+/// Bytes of them that may wait for a session however much waits for others. The node counts in whole steps of so
+/// many: what is less costs no count.
+pub const REPLIES_WAITING_BYTES_FLOOR: usize = 64 * 1024;
+
+/// The part of the memory limit that replies on their way to all sessions together may take; at least
+/// [`REPLIES_TOGETHER_BYTES_MIN`].
+pub const REPLIES_SHARE: u64 = 4;
+
+/// What they may take however low the memory limit is.
+pub const REPLIES_TOGETHER_BYTES_MIN: u64 = 16 * 1024 * 1024;
+
+/// What they may take where no memory limit is said.
+pub const REPLIES_TOGETHER_BYTES_MAX: u64 = 512 * 1024 * 1024;
+
+/// Bytes of replies that a session takes at once.
+pub const REPLIES_TAKEN_BYTES: usize = 256 * 1024;
+
 const _: () = assert!(OUTBOUND_BYTES_LOW < OUTBOUND_BYTES_MAX);
+const _: () = assert!(OUTBOUND_BYTES_FLOOR < OUTBOUND_BYTES_LOW);
+const _: () = assert!(
+    WINDOW_BYTES == OUTBOUND_BYTES_MAX as u64 / 2,
+    "a window grows with what may be encoded"
+);
+const _: () = assert!(WINDOW_BYTES_LOW < WINDOW_BYTES);
 const _: () = assert!(WINDOW_MESSAGES_START <= WINDOW_MESSAGES_MAX);
 const _: () = assert!(WINDOW_MESSAGES_MAX <= UNACKED_MAX);
 const _: () = assert!(READ_BYTES <= READ_BYTES_BUSY);

@@ -1,6 +1,7 @@
 //! Totals of the AMQP side since the node started. Sessions count for themselves and add up once a step:
 //! no atomic is touched for a single message.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Totals of all sessions of a node.
@@ -42,7 +43,12 @@ pub struct Metrics {
     pub settled: AtomicU64,
     /// Bytes that publishers have in flight now: see `Config::in_flight_bytes_max`.
     pub in_flight_bytes: AtomicU64,
-    /// Replies dropped because their reader was gone or slow.
+    /// Bytes on their way to clients now: see `Config::outbound_bytes_max`.
+    pub outbound_bytes: AtomicU64,
+    /// Bytes of direct replies that wait for their readers now: see `Config::replies_bytes_max`. Each of them knows
+    /// this total, too.
+    pub replies_waiting_bytes: Arc<AtomicU64>,
+    /// Replies dropped because their reader was gone or slow, or too much waits for others.
     pub replies_dropped: AtomicU64,
     /// Connections refused because a limit was reached.
     pub limit_connections: AtomicU64,

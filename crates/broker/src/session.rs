@@ -37,7 +37,6 @@ pub use crate::connection::login::{LoginRefusal, Notice, Verify};
 use crate::connection::step::Step;
 use crate::connection::tickets::ChannelRef;
 use crate::errors::{Failure, unexpected};
-use crate::limits;
 use crate::metrics::Counts;
 
 /// Where a connection is in its life.
@@ -128,6 +127,7 @@ impl Session {
     pub fn step(&mut self, now: Instant, view: &View<'_>, input: Input<'_>, out: &mut Outputs) {
         let waiting_bytes = out.bytes.len();
         let step = &mut Step { now, view, out };
+        self.begin_step(step);
         self.look_whether_blocked(step);
         match input {
             Input::Received => {
@@ -136,7 +136,7 @@ impl Session {
             }
             Input::Answered(answers) => {
                 for answer in answers.drain(..) {
-                    self.answered(step, answer);
+                    self.answered_in_turn(step, answer);
                 }
                 self.read(step);
             }
@@ -158,6 +158,7 @@ impl Session {
             self.heartbeat.sent(now);
         }
         let is_read = self.wants_input(out.bytes.len());
+        self.connection.outbound.end_step(out.bytes.len());
         self.heartbeat.reads(now, is_read);
         self.flow.stepped(now, self.in_flight_bytes());
     }
@@ -187,6 +188,12 @@ impl Session {
         self.connection.in_flight_bytes()
     }
 
+    /// Bytes on their way to the client: answers that wait their turn, and the `waiting_bytes` that its socket has not
+    /// taken.
+    pub fn outbound_bytes(&self, waiting_bytes: usize) -> u64 {
+        self.connection.outbound.bytes(waiting_bytes)
+    }
+
     /// Whether this publisher waits: it goes on when others leave room.
     pub fn is_blocked(&self) -> bool {
         self.flow.is_blocked()
@@ -196,18 +203,18 @@ impl Session {
     pub fn wants_input(&self, waiting_bytes: usize) -> bool {
         !self.flow.is_blocked()
             && !self.connection.is_congested()
-            && waiting_bytes < limits::OUTBOUND_BYTES_MAX
+            && self.connection.outbound.has_room(waiting_bytes)
             && !matches!(self.phase, Phase::Verifying(_) | Phase::Over)
     }
 
-    /// Whether answers are taken: what they hold may become bytes for the socket.
-    pub fn wants_answers(&self, waiting_bytes: usize) -> bool {
-        waiting_bytes < limits::OUTBOUND_BYTES_MAX
+    /// Whether replies are taken: they become bytes for the socket at once. The cluster's answers are always taken.
+    pub fn wants_replies(&self, waiting_bytes: usize) -> bool {
+        self.connection.outbound.has_room(waiting_bytes)
     }
 
-    /// Whether consumers wait for `Input::Written` to be given credit.
-    pub fn wants_written(&self) -> bool {
-        self.connection.consumers.wants_credit()
+    /// Whether something waits for `Input::Written`: credit for consumers, answers, or the client to be read.
+    pub fn wants_written(&self, waiting_bytes: usize) -> bool {
+        self.connection.consumers.wants_credit() || self.connection.outbound.waits(waiting_bytes)
     }
 
     /// Whether the user is known and the vhost open.
@@ -228,6 +235,21 @@ impl Session {
     /// What was counted since the last call.
     pub(crate) fn take_counts(&mut self) -> Counts {
         std::mem::take(&mut self.connection.counts)
+    }
+
+    /// Looks how much may be on its way, and goes on with what waited for that.
+    fn begin_step(&mut self, step: &mut Step<'_>) {
+        let ConnectionState { client, consumers, outbound, .. } = &mut self.connection;
+        outbound.begin_step(step.view.outbound_bytes, client.config.outbound_bytes_max);
+        consumers.window_bytes = outbound.window_bytes();
+        let mut has_gone_on = false;
+        while let Some(answer) = self.connection.outbound.next(step.out.bytes.len()) {
+            self.answered(step, answer);
+            has_gone_on = true;
+        }
+        if has_gone_on {
+            self.read(step);
+        }
     }
 
     /// A publisher that waits goes on once there is room, or is closed because it holds what is short.

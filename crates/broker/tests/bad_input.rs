@@ -165,16 +165,16 @@ fn a_client_that_takes_no_bytes_is_neither_read_nor_given_credit() {
             std::mem::take(&mut world.cluster.answers).into_iter().map(|(_, a)| a).collect();
         world.step(Input::Answered(&mut answers));
     }
-    assert!(world.session.wants_written(), "credit is owed");
+    assert!(world.session.wants_written(world.out.bytes.len()), "credit is owed");
     assert!(world.out.requests.is_empty(), "and not given");
     world.out.bytes.clear();
     world.step(Input::Written);
-    assert!(!world.session.wants_written());
+    assert!(!world.session.wants_written(0));
     assert_eq!(world.out.requests.len(), 1, "it is given when the bytes are gone");
 
     assert!(world.session.wants_input(limits::OUTBOUND_BYTES_MAX - 1));
     assert!(!world.session.wants_input(limits::OUTBOUND_BYTES_MAX));
-    assert!(!world.session.wants_answers(limits::OUTBOUND_BYTES_MAX));
+    assert!(!world.session.wants_replies(limits::OUTBOUND_BYTES_MAX));
 }
 
 #[test]

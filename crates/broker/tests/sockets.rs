@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use broker::Config;
 use broker::io::listener::{Broker, deepen_queue, serve};
+use broker::limits::OUTBOUND_BYTES_MAX;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::watch;
@@ -267,6 +268,40 @@ async fn a_consumer_that_takes_no_bytes_is_closed_and_loses_nothing() {
             break;
         }
         assert!(begun.elapsed() < PATIENCE, "{lines:?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    node.end().await;
+}
+
+#[tokio::test]
+async fn a_client_that_reads_late_is_read_again_at_once() {
+    const BODY: usize = 100_000;
+    const MESSAGES: usize = 400;
+    // Nothing else would wake it soon.
+    let config = Config { write_stall: Duration::from_secs(3600), ..Config::default() };
+    let node = Node::start("late", config).await;
+    let client = Client::login(&node).await;
+    let body = "x".repeat(BODY);
+    let one = client.bytes(&format!("1 basic.publish mandatory routing-key=nowhere body={body}"));
+    let (mut read, mut write) = client.stream.into_split();
+    let writing = tokio::spawn(async move { write.write_all(&one.repeat(MESSAGES)).await });
+    let metrics = node.broker.metrics();
+    let begun = Instant::now();
+    let full = || metrics.outbound_bytes.load(Ordering::Relaxed) >= OUTBOUND_BYTES_MAX as u64;
+    while !full() {
+        assert!(begun.elapsed() < PATIENCE, "its returns do not wait");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let (mut received, mut some) = (0, vec![0; 1 << 20]);
+    while received < MESSAGES * BODY {
+        let count = timeout(PATIENCE, read.read(&mut some)).await.expect("it goes on").unwrap();
+        assert!(count > 0, "the connection ends after {received} bytes");
+        received += count;
+    }
+    writing.await.unwrap().unwrap();
+    let begun = Instant::now();
+    while metrics.outbound_bytes.load(Ordering::Relaxed) > 0 {
+        assert!(begun.elapsed() < PATIENCE, "what was read is not counted");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     node.end().await;

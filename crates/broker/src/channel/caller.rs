@@ -52,6 +52,7 @@ pub(crate) fn split<'c, 's>(
         reply_addresses,
         counts,
         resumable: _,
+        outbound: _,
     } = connection;
     let caller = Caller { at, client, requests, counts, step };
     (caller, Parts { consumers, publishers, names, ack_timeout, reply_addresses })

@@ -11,6 +11,9 @@ use crate::channel::unacked::Source;
 use crate::connection::tickets::ChannelRef;
 use crate::limits;
 
+/// Bytes of a message of a consumer that has had none.
+const MESSAGE_BYTES_GUESSED: u64 = limits::WINDOW_BYTES / limits::WINDOW_MESSAGES_START as u64;
+
 /// One consumer.
 #[derive(Debug)]
 pub(crate) struct Consumer {
@@ -47,11 +50,12 @@ impl Consumer {
     }
 
     /// How much more its queue may send now, `room` being what its channel has left.
-    fn wanted(&self, room: u32) -> u32 {
-        let window = match self.message_bytes {
-            0 => limits::WINDOW_MESSAGES_START,
-            bytes => u32::try_from(limits::WINDOW_BYTES / bytes).unwrap_or(u32::MAX),
+    fn wanted(&self, room: u32, window_bytes: u64) -> u32 {
+        let message_bytes = match self.message_bytes {
+            0 => MESSAGE_BYTES_GUESSED,
+            bytes => bytes,
         };
+        let window = u32::try_from(window_bytes / message_bytes).unwrap_or(u32::MAX);
         let window = window.clamp(1, limits::WINDOW_MESSAGES_MAX);
         if self.no_ack {
             return window;
@@ -61,8 +65,8 @@ impl Consumer {
     }
 
     /// What to grant now: nothing while a window is more than half open, for each grant is a request.
-    fn grant(&mut self, room: u32) -> u32 {
-        let wanted = self.wanted(room);
+    fn grant(&mut self, room: u32, window_bytes: u64) -> u32 {
+        let wanted = self.wanted(room, window_bytes);
         let is_window = self.no_ack || self.limit == 0 || wanted >= limits::WINDOW_MESSAGES_START;
         if wanted <= self.granted || (is_window && self.granted > wanted / 2) {
             return 0;
@@ -115,12 +119,21 @@ impl ChannelRoom {
 }
 
 /// All consumers of a session, by its own number for them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Consumers {
     all: BTreeMap<u64, Consumer>,
     drawn: u64,
+    /// Bytes that each without a prefetch should have on their way now.
+    pub(crate) window_bytes: u64,
     /// Those whose credit may have to grow.
     dirty: Vec<u64>,
+}
+
+impl Default for Consumers {
+    fn default() -> Self {
+        let window_bytes = limits::WINDOW_BYTES;
+        Self { all: BTreeMap::new(), drawn: 0, window_bytes, dirty: Vec::new() }
+    }
 }
 
 impl Consumers {
@@ -157,7 +170,7 @@ impl Consumers {
             is_over: false,
             is_dirty: false,
         };
-        let credit = consumer.grant(room.of(&consumer));
+        let credit = consumer.grant(room.of(&consumer), self.window_bytes);
         // With no room now it hears of room when something is acked.
         self.all.insert(source.consumer, consumer);
         credit
@@ -220,7 +233,7 @@ impl Consumers {
                 continue;
             }
             let Some(room) = room(consumer.channel) else { continue };
-            let credit = consumer.grant(room.of(consumer));
+            let credit = consumer.grant(room.of(consumer), self.window_bytes);
             if credit > 0 {
                 granted(consumer.source, credit);
             }
@@ -280,6 +293,20 @@ mod tests {
         consumers.find_mut(1).unwrap().delivered(start, start, bytes);
         consumers.mark(1);
         assert_eq!(granted(&mut consumers, FREE), 4, "four messages of a MiB");
+    }
+
+    #[test]
+    fn a_window_is_smaller_where_the_sessions_together_have_much_on_their_way() {
+        let mut consumers =
+            Consumers { window_bytes: limits::WINDOW_BYTES_LOW, ..Consumers::default() };
+        assert_eq!(consumers.add(CHANNEL, "a", source(1), true, 0, FREE), 4, "a guess");
+        consumers.attached(1);
+        consumers.find_mut(1).unwrap().delivered(4, 4, 4 * 1024);
+        consumers.mark(1);
+        assert_eq!(granted(&mut consumers, FREE), 256, "messages of a KiB");
+        consumers.find_mut(1).unwrap().delivered(256, 256, 256 * 128 * 1024 * 1024);
+        consumers.mark(1);
+        assert_eq!(granted(&mut consumers, FREE), 1, "it goes on, one by one");
     }
 
     #[test]

@@ -42,6 +42,7 @@ pub(crate) struct Connection<S> {
     broker: Arc<Broker>,
     replies: Replies,
     in_flight: InFlight,
+    outbound: Outbound,
     out: Outputs,
     read_bytes: usize,
     /// Since when bytes wait that the socket does not take.
@@ -79,6 +80,32 @@ impl Drop for InFlight {
     }
 }
 
+/// A connection's part of what is on its way to clients.
+struct Outbound {
+    broker: Arc<Broker>,
+    bytes: u64,
+}
+
+impl Outbound {
+    /// Counts it in whole steps. Nobody is to be woken: who has too much on its way waits for its own socket.
+    fn set(&mut self, bytes: u64) {
+        let bytes = bytes - bytes % limits::OUTBOUND_BYTES_FLOOR as u64;
+        let total = &self.broker.metrics.outbound_bytes;
+        if bytes > self.bytes {
+            total.fetch_add(bytes - self.bytes, Ordering::Relaxed);
+        } else if bytes < self.bytes {
+            total.fetch_sub(self.bytes - bytes, Ordering::Relaxed);
+        }
+        self.bytes = bytes;
+    }
+}
+
+impl Drop for Outbound {
+    fn drop(&mut self) {
+        self.set(0);
+    }
+}
+
 /// What the socket did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Moved {
@@ -107,6 +134,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     ) -> Self {
         let replies = Replies::new(Arc::clone(&broker.registry));
         let in_flight = InFlight { broker: Arc::clone(&broker), bytes: 0 };
+        let outbound = Outbound { broker: Arc::clone(&broker), bytes: 0 };
         Self {
             stream,
             peer,
@@ -116,6 +144,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             broker,
             replies,
             in_flight,
+            outbound,
             out: Outputs::default(),
             read_bytes: limits::READ_BYTES_BEFORE_AUTH,
             stalled_since: None,
@@ -156,8 +185,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             self.set_timer(timer.as_mut(), &mut timer_at);
             let waiting_bytes = self.out.bytes.len();
             let may_read = self.session.wants_input(waiting_bytes) && !self.out.close;
-            let may_answer = self.session.wants_answers(waiting_bytes);
-            let tells_written = self.session.wants_written() || self.out.close;
+            let may_reply = self.session.wants_replies(waiting_bytes);
+            let tells_written = self.session.wants_written(waiting_bytes)
+                || self.outbound.bytes > 0
+                || self.out.close;
             let read_bytes = may_read.then_some(self.read_bytes);
             let is_blocked = self.session.is_blocked();
             let (stream, session, out) = (&mut self.stream, &mut self.session, &mut self.out);
@@ -173,11 +204,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                     Ok(Moved::Written) if self.out.close => return End::Done,
                     Ok(Moved::Written) => Input::Written,
                 },
-                is_open = self.answers.recv(&mut answered), if may_answer => match is_open {
+                is_open = self.answers.recv(&mut answered) => match is_open {
                     true => Input::Answered(&mut answered),
                     false => return End::Lost,
                 },
-                () = self.replies.recv(&mut replied), if may_answer => Input::Replied(&mut replied),
+                () = self.replies.recv(&mut replied), if may_reply => Input::Replied(&mut replied),
                 is_right = &mut verifying => {
                     verifying = Box::pin(std::future::pending());
                     place.checked(false);
@@ -207,12 +238,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                     catalog: &catalog,
                     alarms: broker.cluster.alarms(),
                     in_flight_bytes: broker.metrics.in_flight_bytes.load(Ordering::Relaxed),
+                    outbound_bytes: broker.metrics.outbound_bytes.load(Ordering::Relaxed),
                     replies: &*broker.registry,
                 };
                 self.session.step(now, &view, input, &mut self.out);
             }
             broker.metrics.add(&self.session.take_counts());
             self.in_flight.set(self.session.in_flight_bytes());
+            self.outbound.set(self.session.outbound_bytes(self.out.bytes.len()));
             if is_quiet && self.session.buffer().is_empty() {
                 // What a burst needed is given back when nothing comes.
                 *self.session.buffer() = BytesMut::new();

@@ -61,14 +61,17 @@ impl Broker {
         }
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         let key = Sha256::new().chain_update(secret).chain_update("credentials").finalize();
+        let metrics = Metrics::default();
+        let waiting = Arc::clone(&metrics.replies_waiting_bytes);
+        let registry = Arc::new(Registry::new(waiting, config.replies_bytes_max));
         Ok(Arc::new(Self {
             cluster,
             places: Places::new(config.connections_max),
             config: Arc::new(config),
-            metrics: Metrics::default(),
+            metrics,
             dead_letters: DeadLetterMetrics::default(),
             credentials: Credentials::new(key.into(), cpus)?,
-            registry: Arc::default(),
+            registry,
             room: Notify::new(),
             lingering: Semaphore::new(limits::REFUSALS_WAITING_MAX),
             secret,

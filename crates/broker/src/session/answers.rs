@@ -15,6 +15,16 @@ use crate::dead_letter::{self, Forwarded};
 use crate::route_cache::Route;
 
 impl Session {
+    /// Takes an answer, or holds it until the socket has taken what is before it.
+    #[inline]
+    pub(super) fn answered_in_turn(&mut self, step: &mut Step<'_>, answer: Answer) {
+        let outbound = &mut self.connection.outbound;
+        match outbound.holds_back(&answer, step.out.bytes.len()) {
+            true => outbound.hold(answer),
+            false => self.answered(step, answer),
+        }
+    }
+
     pub(super) fn answered(&mut self, step: &mut Step<'_>, answer: Answer) {
         let tickets = &mut self.connection.requests.tickets;
         match answer {

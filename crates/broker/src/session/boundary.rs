@@ -14,6 +14,8 @@ pub struct View<'a> {
     pub alarms: Alarms,
     /// Of all sessions of the node: see `Session::in_flight_bytes`.
     pub in_flight_bytes: u64,
+    /// Of all sessions of the node: see `Session::outbound_bytes`.
+    pub outbound_bytes: u64,
     /// Which reply addresses somebody listens at.
     pub replies: &'a dyn ReplyAddresses,
 }

@@ -67,8 +67,8 @@ impl Session {
 
     /// Gives credit to consumers whose messages the socket takes.
     fn grant(&mut self, step: &mut Step<'_>) {
-        let ConnectionState { client, requests, consumers, .. } = &mut self.connection;
-        if !consumers.wants_credit() || step.out.bytes.len() > limits::OUTBOUND_BYTES_LOW {
+        let ConnectionState { client, requests, consumers, outbound, .. } = &mut self.connection;
+        if !consumers.wants_credit() || !outbound.may_grant(step.out.bytes.len()) {
             return;
         }
         let (session, peer) = (client.session, client.peer);

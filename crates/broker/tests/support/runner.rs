@@ -297,6 +297,7 @@ impl Runner {
             catalog: &self.cluster.catalog,
             alarms: self.cluster.alarms,
             in_flight_bytes,
+            outbound_bytes: 0,
             replies: &self.addresses,
         };
         connection.session.step(self.now, &view, input, &mut connection.out);
@@ -383,7 +384,7 @@ impl Runner {
         let waiting: Vec<usize> = self
             .connections
             .iter()
-            .filter(|(_, connection)| connection.session.wants_written())
+            .filter(|(_, connection)| connection.session.wants_written(0))
             .map(|(number, _)| *number)
             .collect();
         for number in waiting {
@@ -392,10 +393,11 @@ impl Runner {
                 catalog: &self.cluster.catalog,
                 alarms: self.cluster.alarms,
                 in_flight_bytes: 0,
+                outbound_bytes: 0,
                 replies: &self.addresses,
             };
             connection.session.step(self.now, &view, Input::Written, &mut connection.out);
-            assert!(!connection.session.wants_written(), "credit is given once all is written");
+            assert!(!connection.session.wants_written(0), "credit is given once all is written");
             self.collect(number);
         }
         if !self.cluster.answers.is_empty() {

@@ -30,6 +30,12 @@ pub(crate) struct World {
     /// Appends are answered when `answer_held` is called.
     pub(crate) holds_appends: bool,
     held: Vec<Answer>,
+    /// The client's socket takes no bytes.
+    pub(crate) takes_nothing: bool,
+    /// Bytes that other sessions have on their way to their clients.
+    pub(crate) others_outbound: u64,
+    /// What the session had after its last step.
+    outbound: u64,
     /// What the session asked, in order.
     pub(crate) asked: Vec<String>,
 }
@@ -68,6 +74,9 @@ impl World {
             now,
             holds_appends: false,
             held: Vec::new(),
+            takes_nothing: false,
+            others_outbound: 0,
+            outbound: 0,
             asked: Vec::new(),
         }
     }
@@ -115,7 +124,7 @@ impl World {
     }
 
     /// Answers until nobody asks any more; then what came out.
-    fn settle_down(&mut self) -> Vec<String> {
+    pub(crate) fn settle_down(&mut self) -> Vec<String> {
         loop {
             for request in std::mem::take(&mut self.out.requests) {
                 self.asked.push(kind(&request).to_owned());
@@ -142,6 +151,9 @@ impl World {
             self.step(Input::Answered(&mut now));
         }
         self.out.replies.clear();
+        if self.takes_nothing {
+            return Vec::new();
+        }
         wire::lines(&self.methods, &self.out.bytes.split())
     }
 
@@ -156,9 +168,11 @@ impl World {
             catalog: &self.cluster.catalog,
             alarms: self.cluster.alarms,
             in_flight_bytes: 0,
+            outbound_bytes: self.others_outbound + self.outbound,
             replies: &NoAddresses,
         };
         self.session.step(self.now, &view, input, &mut self.out);
+        self.outbound = self.session.outbound_bytes(self.out.bytes.len());
     }
 
     pub(crate) fn asked(&self, what: &str) -> usize {

@@ -243,7 +243,7 @@ fn serve(config: &Config, listen: Option<&str>, reload: Reload) -> Result<(), St
 
 /// What the settings say of AMQP sessions.
 fn sessions(config: &Config) -> broker::Config {
-    broker::Config {
+    let sessions = broker::Config {
         frame_bytes_max: config.frame_bytes_max,
         channel_max: config.channel_max,
         heartbeat_seconds: config.heartbeat_s,
@@ -252,9 +252,9 @@ fn sessions(config: &Config) -> broker::Config {
         consumers_per_channel_max: config.consumers_per_channel_max,
         loopback_users: config.loopback_users.clone(),
         connections_max: open_files::connections(),
-        in_flight_bytes_max: config.memory_limit.unwrap_or_else(memory_share) / 2,
         ..broker::Config::default()
-    }
+    };
+    sessions.within(config.memory_limit.unwrap_or_else(memory_share))
 }
 
 /// A node whose threads run, and what it hears.

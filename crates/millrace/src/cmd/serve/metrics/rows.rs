@@ -194,6 +194,8 @@ fn amqp(metrics: &broker::Metrics) -> Vec<Row> {
         consumer_timeouts,
         settled,
         in_flight_bytes,
+        outbound_bytes,
+        replies_waiting_bytes,
         replies_dropped,
         limit_connections,
         limit_write_stall,
@@ -209,6 +211,8 @@ fn amqp(metrics: &broker::Metrics) -> Vec<Row> {
             counter,
         )
     };
+    let bytes_now =
+        |key, name, meaning, counter| part.of(Kind::NowBytes, key, name, meaning, counter);
     let in_flight = "In flight from publishers now";
     vec![
         total("connections_opened", "connections_opened", "Accepted", connections_opened),
@@ -244,10 +248,22 @@ fn amqp(metrics: &broker::Metrics) -> Vec<Row> {
         total(
             "replies_dropped",
             "replies_dropped",
-            "Direct replies whose reader was gone or slow",
+            "Direct replies whose reader was gone or slow, or for which there was no room",
             replies_dropped,
         ),
-        part.of(Kind::NowBytes, "in_flight_bytes", "in_flight", in_flight, in_flight_bytes),
+        bytes_now(
+            "replies_waiting_bytes",
+            "replies_waiting",
+            "Direct replies that wait for their readers now",
+            replies_waiting_bytes,
+        ),
+        bytes_now(
+            "outbound_bytes",
+            "outbound",
+            "On their way to clients now, and not taken by their sockets",
+            outbound_bytes,
+        ),
+        bytes_now("in_flight_bytes", "in_flight", in_flight, in_flight_bytes),
     ]
 }
 
