@@ -4,7 +4,7 @@
 
 use machine::{
     Applied, Batch, Catalog, CatalogCommand, EntryReader, NodeId, Origin, QueueId, QueueMachine,
-    QueueSettings, Ranges, check_commands,
+    QueueSettings, Ranges, Version, check_commands,
 };
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
@@ -15,7 +15,7 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     if let Ok(reader) = EntryReader::new(data) {
         assert!(reader.take(data.len() + 1).count() <= data.len(), "it is read to its end");
     }
-    if check_commands(data, false).is_ok() {
+    if check_commands(data, false, Version::NEWEST).is_ok() {
         let mut batch = Batch::new();
         batch.append_parcel(Origin { node: NodeId(7), boot: 1 }, 1, data);
         assert!(apply(&mut leader(), &batch.stamp(0)), "what was checked applies");

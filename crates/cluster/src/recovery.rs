@@ -203,7 +203,7 @@ impl<D: Disk> Recovery<'_, D> {
             }
             None => QueueMachine::new(),
         };
-        let mut queues = Queues::new(group, machine);
+        let mut queues = Queues::new(group, machine.reading(self.me.speaks));
         for segment in &segments {
             for extent in &segment.extents {
                 let queue = machine::QueueId(extent.queue);

@@ -104,6 +104,29 @@ fn a_node_that_is_too_old_for_the_log_stops_with_words_and_goes_on_with_a_newer_
 }
 
 #[test]
+fn a_node_that_is_too_old_for_a_command_of_a_queue_stops_with_words() {
+    let mut cluster = Cluster::at(3, 1, Version(6));
+    upgrade(&mut cluster, NodeId(1));
+    upgrade(&mut cluster, NodeId(2));
+    let ann = Shard::first_session(NodeId(1));
+    let (queue, group) = cluster.declare(ann, "orders", (true, false));
+    // What nobody proposes before all can read it.
+    let mut batch = Batch::new();
+    batch.keep_marks(queue);
+    cluster.ask(ann, Request::Append { group, ticket: Ticket(1), batch, settles: Vec::new() });
+    cluster.run(1000);
+    let told = cluster.told(ann);
+    assert!(matches!(told[..], [Answer::Appended { ticket: Ticket(1) }]), "{told:?}");
+    let old = cluster.cores.iter_mut().find(|core| core.id == NodeId(3)).unwrap();
+    let why = old.outdated.take().unwrap();
+    assert!(why.contains(&format!("of group {}", group.0)), "{why}");
+    assert!(why.contains("upgrade this node"), "{why}");
+
+    upgrade(&mut cluster, NodeId(3));
+    assert_eq!(agreed(&cluster), [Version::NEWEST; 3]);
+}
+
+#[test]
 fn marks_are_kept_for_queues_with_limits_once_the_cluster_has_agreed_on_that() {
     for version in [Version(6), Version::KEPT_MARKS] {
         let mut cluster = Cluster::at(1, 1, version);

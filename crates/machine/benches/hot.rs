@@ -10,7 +10,7 @@ use std::time::Instant;
 use machine::{
     Applied, Arguments, Batch, Catalog, CatalogCommand, ConsumerId, ConsumerSpec, Destination,
     ENTRY_HEAD_BYTES, Effect, Messages, NoHeaders, NodeId, Origin, Outcome, QueueId, QueueMachine,
-    QueueSettings, Ranges, SessionId, SessionOwner, check_commands,
+    QueueSettings, Ranges, SessionId, SessionOwner, Version, check_commands,
 };
 
 /// The best of several rounds, per item.
@@ -78,7 +78,7 @@ fn enqueues() {
         parcels.apply(at, &batch.stamp(0), &mut Vec::new()).unwrap();
     });
     measure("check_commands over 300, per message", 300, || {
-        check_commands(black_box(&commands), false).unwrap();
+        check_commands(black_box(&commands), false, Version::NEWEST).unwrap();
     });
     let of_100 = entry(300, |number| vec![QueueId(number % 100 + 1)]);
     apply("apply 300 enqueues to 100 queues in turn, per message", &mut machine(100), &of_100, 300);

@@ -36,6 +36,7 @@ use crate::ids::{NodeId, Origin, QueueId};
 use crate::limits::SEQ_MAX;
 use crate::ranges::Ranges;
 use crate::settings::QueueSettings;
+use crate::version::Version;
 
 /// Bytes before the first command of an entry.
 pub const ENTRY_HEAD_BYTES: usize = 16;
@@ -54,6 +55,20 @@ pub(crate) const CANCEL: u8 = 7;
 pub(crate) const MARK_DELIVERED: u8 = 8;
 pub(crate) const KEEP_MARKS: u8 = 9;
 pub(crate) const SET_SETTINGS: u8 = 10;
+
+/// The version since which there are commands of this kind. `None`: this program knows no such kind.
+fn since(kind: u8) -> Option<Version> {
+    Some(match kind {
+        ENQUEUE | SETTLE | CREATE_QUEUE | DROP_QUEUE | FROM | CANCEL | MARK_DELIVERED => {
+            Version::FIRST
+        }
+        // Each command of the catalog has its own: see `CatalogCommand::since`.
+        CATALOG => Version::FIRST,
+        KEEP_MARKS => Version::KEPT_MARKS,
+        SET_SETTINGS => Version::CHANGED_SETTINGS,
+        _ => return None,
+    })
+}
 
 /// What became of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -177,9 +192,9 @@ pub enum Command<'a> {
     },
 }
 
-/// Whether a machine can apply commands that came from another node, without the head of an entry:
-/// those of a catalog, or those of queues. Parcels do not hold parcels.
-pub fn check_commands(bytes: &[u8], is_catalog: bool) -> Result<(), Corrupt> {
+/// Whether a program that reads versions up to `newest` can apply commands that came from another node,
+/// without the head of an entry: those of a catalog, or those of queues. Parcels do not hold parcels.
+pub fn check_commands(bytes: &[u8], is_catalog: bool, newest: Version) -> Result<(), Corrupt> {
     let mut commands = RawCommands::new(bytes);
     while let Some(raw) = commands.next()? {
         let may_be = match raw.kind {
@@ -192,7 +207,7 @@ pub fn check_commands(bytes: &[u8], is_catalog: bool) -> Result<(), Corrupt> {
         if !may_be {
             return Err(Corrupt::new("a command of the wrong kind in a parcel"));
         }
-        raw.decode()?;
+        raw.decode_up_to(newest)?;
     }
     Ok(())
 }
@@ -345,7 +360,19 @@ impl<'a> RawCommand<'a> {
         Enqueue::decode(self.payload)
     }
 
-    pub(crate) fn decode(&self) -> Result<Command<'a>, Corrupt> {
+    /// As a program reads it that reads versions up to `newest`.
+    pub(crate) fn decode_up_to(&self, newest: Version) -> Result<Command<'a>, Corrupt> {
+        if since(self.kind).is_none_or(|since| since > newest) {
+            return Err(UNKNOWN_KIND);
+        }
+        let command = self.decode()?;
+        match &command {
+            Command::Catalog(command) if command.since() > newest => Err(UNKNOWN_KIND),
+            _ => Ok(command),
+        }
+    }
+
+    fn decode(&self) -> Result<Command<'a>, Corrupt> {
         let mut reader = Reader::new(self.payload, "a command");
         let command = match self.kind {
             ENQUEUE => return self.enqueue().map(Command::Enqueue),

@@ -105,7 +105,7 @@ fn read_everything(bytes: &[u8]) {
     assert!(Messages::of(QueueId(1), bytes).take(bytes.len() + 1).count() <= bytes.len());
     for (is_catalog, head) in [(false, 0), (false, 16), (true, 0)] {
         let commands = bytes.get(head..).unwrap_or_default();
-        if check_commands(commands, is_catalog).is_err() {
+        if check_commands(commands, is_catalog, Version::NEWEST).is_err() {
             continue;
         }
         let mut batch = Batch::new();

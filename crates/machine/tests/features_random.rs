@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use machine::{
     Applied, Attributes, Batch, Command, ConsumerId, ConsumerSpec, Dedup, Effect, EntryReader,
     Features, Outcome, Overflow, QueueId, QueueMachine, QueueSettings, Ranges, Retry, SessionId,
+    Version,
 };
 use proptest::prelude::*;
 
@@ -92,6 +93,16 @@ struct World {
     late: Vec<Batch>,
 }
 
+/// Of a program that reads all commands here.
+fn machine() -> QueueMachine {
+    QueueMachine::new().reading(Version::CHANGED_SETTINGS)
+}
+
+fn restored(other: &QueueMachine) -> QueueMachine {
+    let machine = QueueMachine::restore(&other.snapshot()).expect("our own snapshot");
+    machine.reading(Version::CHANGED_SETTINGS)
+}
+
 fn consumer(number: u8) -> ConsumerId {
     ConsumerId { session: SessionId(u64::from(number % 4)), number: u64::from(number % 8) }
 }
@@ -99,8 +110,8 @@ fn consumer(number: u8) -> ConsumerId {
 impl World {
     fn new(features: Vec<Features>, others: Vec<Features>, keeps_marks: bool) -> Self {
         let mut world = Self {
-            leader: QueueMachine::new(),
-            follower: QueueMachine::new(),
+            leader: machine(),
+            follower: machine(),
             features,
             now: 1_000,
             effects: Vec::new(),
@@ -267,7 +278,7 @@ impl World {
     }
 
     fn fail_over(&mut self) {
-        self.leader = QueueMachine::restore(&self.follower.snapshot()).expect("our own snapshot");
+        self.leader = restored(&self.follower);
         assert_eq!(self.leader.snapshot(), self.follower.snapshot());
         self.held.clear();
         self.leaving.clear();
@@ -284,7 +295,7 @@ impl World {
             self.late.push(of_sessions(std::mem::take(&mut batch), &self.features));
         }
         let attached = self.leader.attachments();
-        self.leader = QueueMachine::restore(&self.follower.snapshot()).expect("our own snapshot");
+        self.leader = restored(&self.follower);
         self.leader.set_now(self.now);
         self.leader.lead();
         self.leader.join(|_| true, &attached, &mut self.effects);

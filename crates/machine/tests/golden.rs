@@ -523,8 +523,11 @@ fn what_only_a_newer_program_can_have_written_is_told_from_damage() {
     assert!(Catalog::restore(&raised.snapshot()).expect_err("a newer cluster").is_newer);
     let unknown = [vec![200], 0u32.to_le_bytes().to_vec()].concat();
     for is_catalog in [true, false] {
-        assert!(check_commands(&unknown, is_catalog).expect_err("kind 200").is_newer);
-        let cut = check_commands(&unknown[..3], is_catalog).expect_err("half a command");
+        assert!(
+            check_commands(&unknown, is_catalog, Version::NEWEST).expect_err("kind 200").is_newer
+        );
+        let cut =
+            check_commands(&unknown[..3], is_catalog, Version::NEWEST).expect_err("half a command");
         assert!(!cut.is_newer);
     }
     let words = CatalogCommand::decode(&[200]).expect_err("kind 200").to_string();

@@ -2,7 +2,7 @@
 
 use machine::{
     Applied, Batch, ConsumerId, ConsumerSpec, Effect, Features, Outcome, Overflow, QueueId,
-    QueueMachine, QueueSettings, Ranges, Retry, SessionId,
+    QueueMachine, QueueSettings, Ranges, Retry, SessionId, Version,
 };
 
 const Q: QueueId = QueueId(1);
@@ -19,9 +19,14 @@ fn settings(features: Features) -> QueueSettings {
     QueueSettings { is_durable: true, is_auto_delete: false, features: Some(Box::new(features)) }
 }
 
+/// Of a program that reads the command.
+fn machine() -> QueueMachine {
+    QueueMachine::new().reading(Version::CHANGED_SETTINGS)
+}
+
 impl Leader {
     fn new(features: Option<Features>) -> Self {
-        let mut leader = Self { machine: QueueMachine::new(), now_ms: 1_000, effects: Vec::new() };
+        let mut leader = Self { machine: machine(), now_ms: 1_000, effects: Vec::new() };
         leader.machine.set_now(leader.now_ms);
         leader.machine.lead();
         leader.machine.start_dispatch(&mut leader.effects);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use machine::{
     Applied, Batch, Catalog, CatalogCommand, CatalogReply, Command, Corrupt, Effect, Enqueue,
     EntryReader, Messages, NodeId, Origin, Outcome, PARCEL_HEAD_BYTES, QueueId, QueueMachine,
-    QueueSettings, Ranges, Seqs, check_commands,
+    QueueSettings, Ranges, Seqs, Version, check_commands,
 };
 use proptest::prelude::*;
 
@@ -133,7 +133,7 @@ fn a_catalog_says_whether_a_parcel_counts() {
     let mut parcel = Batch::new();
     parcel.catalog(&command);
     let parcel = parcel.into_commands();
-    check_commands(&parcel, true).expect("a command of the catalog");
+    check_commands(&parcel, true, Version::NEWEST).expect("a command of the catalog");
     let mut batch = Batch::new();
     for seq in [1, 1, 3, 2] {
         batch.append_parcel(origin(4, 2), seq, &parcel);
@@ -160,26 +160,67 @@ fn a_catalog_says_whether_a_parcel_counts() {
 }
 
 #[test]
+fn commands_of_a_version_that_a_program_does_not_read_do_not_pass() {
+    let mut queues = Batch::new();
+    queues.create_queue(Q, &QueueSettings::default());
+    queues.keep_marks(Q);
+    let mut catalog = Batch::new();
+    catalog.catalog(&CatalogCommand::SetWideGroups { per_node: 1 });
+    let commands = [
+        (queues.into_commands(), false, Version::KEPT_MARKS),
+        (catalog.into_commands(), true, Version::WIDE_GROUPS),
+    ];
+    for (commands, is_catalog, since) in commands {
+        check_commands(&commands, is_catalog, since).expect("the first that reads it");
+        let before = Version(since.0 - 1);
+        let refused = check_commands(&commands, is_catalog, before).expect_err("it is newer");
+        assert!(refused.is_newer, "{refused}");
+    }
+}
+
+#[test]
+fn a_program_stops_at_a_command_of_queues_that_is_newer_than_what_it_reads() {
+    let mut batch = Batch::new();
+    batch.create_queue(Q, &QueueSettings::default());
+    batch.keep_marks(Q);
+    let entry = batch.stamp(1);
+    for (reads, is_read) in [(Version(6), false), (Version::KEPT_MARKS, true)] {
+        let mut machine = QueueMachine::new().reading(reads);
+        let applied = machine.apply(Applied { index: 1, time_ms: 1 }, &entry, &mut Vec::new());
+        assert_eq!(applied.map_err(|corrupt| corrupt.is_newer), is_read.then_some(()).ok_or(true));
+    }
+}
+
+#[test]
 fn commands_of_the_wrong_kind_do_not_pass() {
     let queues = messages(Q, &["a"]);
-    check_commands(&queues, false).expect("queues get messages");
-    check_commands(&[], false).expect("nothing is wrong with nothing");
-    assert!(check_commands(&queues, true).is_err(), "a catalog gets none");
+    check_commands(&queues, false, Version::NEWEST).expect("queues get messages");
+    check_commands(&[], false, Version::NEWEST).expect("nothing is wrong with nothing");
+    assert!(check_commands(&queues, true, Version::NEWEST).is_err(), "a catalog gets none");
     let mut batch = Batch::new();
     batch.create_queue(Q, &QueueSettings::default());
     batch.settle(Q, Outcome::Done, &Ranges::from(1..9));
     batch.drop_queue(Q);
-    check_commands(&batch.clone().into_commands(), false).expect("commands of queues");
+    check_commands(&batch.clone().into_commands(), false, Version::NEWEST)
+        .expect("commands of queues");
     batch.catalog(&CatalogCommand::CreateVhost { name: "v".into() });
-    assert!(check_commands(&batch.into_commands(), false).is_err(), "a catalog's command");
+    assert!(
+        check_commands(&batch.into_commands(), false, Version::NEWEST).is_err(),
+        "a catalog's command"
+    );
     let mut batch = Batch::new();
     batch.parcel(origin(1, 1), 1);
     for is_catalog in [false, true] {
-        assert!(check_commands(&batch.clone().into_commands(), is_catalog).is_err());
-        assert!(check_commands(&[99, 0, 0, 0, 0], is_catalog).is_err(), "an unknown kind");
+        assert!(
+            check_commands(&batch.clone().into_commands(), is_catalog, Version::NEWEST).is_err()
+        );
+        assert!(
+            check_commands(&[99, 0, 0, 0, 0], is_catalog, Version::NEWEST).is_err(),
+            "an unknown kind"
+        );
     }
     for end in 1..queues.len() {
-        assert!(check_commands(&queues[..end], false).is_err(), "cut at {end}");
+        assert!(check_commands(&queues[..end], false, Version::NEWEST).is_err(), "cut at {end}");
     }
 }
 

@@ -158,7 +158,8 @@ impl Shard {
         if replica.log().is_alone() && replica.is_voter() {
             replica.campaign();
         }
-        let queues = Queues::new(group, QueueMachine::new());
+        let machine = QueueMachine::new().reading(self.me.speaks);
+        let queues = Queues::new(group, machine);
         let mut found = QueueGroup::new(replica, queues, group, 0);
         found.set_now(now);
         self.groups.insert(group, found);

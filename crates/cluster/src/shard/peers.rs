@@ -517,7 +517,7 @@ impl Shard {
             }
             Message::Parcel { epoch, boot, seq, commands, settles, needs_apply, .. } => {
                 let is_catalog = group == GroupId::CATALOG;
-                if let Err(why) = machine::check_commands(&commands, is_catalog) {
+                if let Err(why) = machine::check_commands(&commands, is_catalog, self.me.speaks) {
                     // It would stop every replica. A member proposes nothing that this leader cannot read: see
                     // `Catalog::check`.
                     tracing::error!(

@@ -57,7 +57,7 @@ impl Shard {
             // Checked when it was sent and when it was received.
             let machine = QueueMachine::restore(&state.machine)
                 .expect("a snapshot that passed its checksums");
-            let mut queues = Queues::new(group, machine);
+            let mut queues = Queues::new(group, machine.reading(self.me.speaks));
             let left_out = usize::from(cfg!(bug_snapshot_first_extent));
             for Stored { queue, first_seq, last_seq, segment } in stored.iter().skip(left_out) {
                 queues.stored(*queue, *first_seq, *last_seq, *segment);

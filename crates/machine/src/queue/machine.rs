@@ -18,6 +18,7 @@ use crate::ids::{Applied, ConsumerId, Origin, QueueId, SessionId};
 use crate::limits::FOREIGN_COMMANDS_MAX;
 use crate::origins::Origins;
 use crate::settings::QueueSettings;
+use crate::version::Version;
 
 /// Queues found last, by the low bits of their ids.
 const CACHE: usize = 16;
@@ -39,6 +40,8 @@ pub struct QueueMachine {
     /// The books of queues that are gone.
     retired: Counters,
     // Not replicated.
+    /// The newest version whose commands this program reads.
+    reads: Version,
     slots: Vec<Option<Queue>>,
     free: Vec<usize>,
     cache: [(QueueId, usize); CACHE],
@@ -68,6 +71,7 @@ impl Default for QueueMachine {
             origins: Origins::default(),
             ignored: 0,
             retired: Counters::default(),
+            reads: Version::NEWEST,
             slots: Vec::new(),
             free: Vec::new(),
             cache: [NOWHERE; CACHE],
@@ -87,6 +91,12 @@ impl Default for QueueMachine {
 impl QueueMachine {
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// As a program has it that reads commands of versions up to `newest`.
+    #[must_use]
+    pub fn reading(self, newest: Version) -> Self {
+        Self { reads: newest, ..self }
     }
 
     /// Applies one committed entry: on every replica, in order of the log.
@@ -115,7 +125,7 @@ impl QueueMachine {
         while let Some(raw) = commands.next()? {
             if raw.kind == ENQUEUE {
                 self.enqueue(number, &raw, effects)?;
-            } else if !self.apply_command(raw.decode()?, effects)? {
+            } else if !self.apply_command(raw.decode_up_to(self.reads)?, effects)? {
                 commands.skip_parcel()?;
                 // No run may reach over what is skipped: its messages would be read as stored ones.
                 number += FOREIGN_COMMANDS_MAX + 1;
