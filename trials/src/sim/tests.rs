@@ -358,3 +358,16 @@ fn what_is_asked_of_a_queue_in_the_memory_of_a_removed_node_is_answered_without_
     };
     holds(25_500_329..25_500_330, size);
 }
+
+#[test]
+fn that_the_time_stood_still_under_one_leader_is_not_held_against_the_next() {
+    let size = Size {
+        load_ms: 5_000,
+        healed_ms: 1_000,
+        calm_ms: 300,
+        damages: true,
+        versions: Versions::Newest,
+        ..Size::default()
+    };
+    holds(31_002_986..31_002_987, size);
+}

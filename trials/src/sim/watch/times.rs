@@ -1,7 +1,8 @@
 //! The time of each group: it goes on from leader to leader, whatever their own clocks say.
 //!
 //! A leader whose process never heard what time it is in the group has nothing but its clock to go by (no node
-//! that knew was there to tell it). Then the time may leap, and it is written down when it did.
+//! that knew was there to tell it). Then the time may leap, and it is written down when it did. Or it stands still at
+//! the last entry for as long as that one leads, and the next leader, which knows, goes on where it was.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,6 +28,8 @@ pub(in crate::sim) struct Leader {
 pub(in crate::sim) struct Times {
     /// How far a group's time is ahead of the simulator's, and by whose word.
     ahead: BTreeMap<u32, (Leader, i64)>,
+    /// How far it was before it stood still.
+    furthest: BTreeMap<u32, i64>,
     /// Starts of nodes that have heard a group's time.
     heard: BTreeSet<(u32, usize, u64)>,
     /// Leaders that were judged.
@@ -65,6 +68,7 @@ impl Times {
         }
         self.ahead.insert(group, (leader, ahead));
         let knows = !self.heard.insert((group, node, life));
+        let furthest = self.furthest.entry(group).or_insert(ahead);
         let Some((last, before)) = before else { return false };
         let by_ms = ahead - before;
         if last == leader {
@@ -77,9 +81,13 @@ impl Times {
             return false;
         }
         self.judged += 1;
+        // Who knows goes on where the time was before it stood still.
+        let by_ms = if by_ms > SAME_MS { ahead - *furthest } else { by_ms };
         if (-LATE_MS..=SAME_MS).contains(&by_ms) {
+            *furthest = ahead.max(*furthest);
             return false;
         }
+        *furthest = ahead;
         if knows {
             self.violations.push(format!(
                 "the time of group {group} jumps by {by_ms} ms when node {} leads it in term {term}",
@@ -111,6 +119,21 @@ mod tests {
         assert!(!times.leads(1, leader(1, 2), 6_000_000, HOUR + 5_900));
         assert!(times.take_violations().is_empty());
         assert!(!times.leads(1, leader(0, 3), 7_000_000, HOUR + 2 * HOUR));
+        assert_eq!(times.take_violations().len(), 1);
+    }
+
+    #[test]
+    fn after_a_leader_that_stood_still_the_next_goes_on_where_the_time_was() {
+        let mut times = Times::default();
+        times.leads(1, leader(0, 1), 0, HOUR);
+        times.heard(1, 2, 1, 1);
+        // Nobody told it, and its clock is wrong: it stands at the last entry, of two seconds before.
+        assert!(!times.leads(1, leader(1, 2), 5_000_000, HOUR + 3_000));
+        assert!(!times.leads(1, leader(2, 3), 5_010_000, HOUR + 5_010));
+        assert!(times.take_violations().is_empty());
+        // Where it never was, it may not go.
+        times.leads(1, leader(1, 4), 5_020_000, HOUR + 3_000);
+        times.leads(1, leader(2, 5), 5_030_000, HOUR + 7_000);
         assert_eq!(times.take_violations().len(), 1);
     }
 
