@@ -371,3 +371,17 @@ fn that_the_time_stood_still_under_one_leader_is_not_held_against_the_next() {
     };
     holds(31_002_986..31_002_987, size);
 }
+
+#[test]
+fn a_replica_that_two_leaders_send_a_snapshot_to_gets_one_soon() {
+    let size = Size {
+        load_ms: 5_000,
+        healed_ms: 1_000,
+        calm_ms: 300,
+        damages: true,
+        changes_members: true,
+        versions: Versions::Newest,
+        ..Size::default()
+    };
+    holds(31_003_872..31_003_873, size);
+}

@@ -170,6 +170,12 @@ impl<D: Disk> Incoming<D> {
         if is_busy || own.is_some_and(|own| own.index >= transfer.index) {
             return tell_done(from, &transfer, false, events);
         }
+        if let Some(UnderWay::Receiving { receiver, .. }) = self.under_way.remove(&group)
+            && receiver.from != from
+        {
+            // One of the two leads no more. Who sends in vain must hear of it: until it does, it sends nobody else anything.
+            tell_done(receiver.from, &receiver.transfer, false, events);
+        }
         let have = own.map(|own| have(&own.segments)).unwrap_or_default();
         let want = Chunk::Want(have.iter().map(|(queue, seq)| (*queue, *seq)).collect());
         let message = Message::Snapshot { group, chunk: want.encode(&transfer) };

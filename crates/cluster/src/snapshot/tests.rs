@@ -547,6 +547,21 @@ fn only_the_newest_attempt_counts_and_an_older_checkpoint_is_refused() {
     assert_eq!(outcomes.done, Some(false), "it has that already");
 }
 
+#[test]
+fn a_sender_whose_transfer_gives_way_to_another_nodes_hears_of_it() {
+    let mut leader = Leader::new(1);
+    let (mut follower, mut sender) = left_alone(&mut leader);
+    let mut events = Vec::new();
+    let offer = leader.sender(2).offer();
+    follower.incoming.chunk(0, &mut follower.keeper, NodeId(3), &offer, &mut events).unwrap();
+    let of_sender = |event: &Event| matches!(event, Event::Tell { to, .. } if *to == LEADER);
+    let (told, others): (Vec<_>, Vec<_>) = events.into_iter().partition(of_sender);
+    assert_eq!(others.len(), 1, "the other is asked for its chunks");
+    let mut outcomes = Outcomes::default();
+    note(told, &mut sender, &mut outcomes);
+    assert_eq!(outcomes.done, Some(false));
+}
+
 /// A transfer whose sender died after its first part.
 fn left_alone(leader: &mut Leader) -> (Follower, Sender<SimDisk>) {
     leader.publish(400, 8000);
