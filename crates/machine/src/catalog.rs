@@ -252,9 +252,7 @@ impl Catalog {
             }
             C::RemoveNode { node } => self.check_remove_node(*node),
             C::SetVoters { group, voters } => self.check_set_voters(*group, voters),
-            C::RaiseVersion { .. } | C::SetWideGroups { .. } => Ok(()),
-            #[cfg(any(test, next_version))]
-            C::Remark { .. } => Ok(()),
+            C::RaiseVersion { .. } | C::SetWideGroups { .. } | C::Remark { .. } => Ok(()),
         }
     }
 
@@ -331,7 +329,6 @@ impl Catalog {
                 let has_changed = self.set_wide_groups(per_node);
                 self.note_membership(has_changed)
             }
-            #[cfg(any(test, next_version))]
             C::Remark { .. } => true,
         };
         (CatalogReply::Done, has_changed)

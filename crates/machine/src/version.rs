@@ -25,7 +25,10 @@ impl Version {
     /// What a catalog stands at that holds no version.
     pub const FIRST: Self = Self(4);
     /// The newest that this program reads and writes.
-    pub const NEWEST: Self = if cfg!(any(test, next_version)) { Self(8) } else { Self(7) };
+    pub const NEWEST: Self = Self(7);
+    /// Stands for the version after the newest, in trials of upgrades: `CatalogCommand::Remark` is new in it. A program
+    /// reads it only where it is told to, and no cluster agrees on it outside trials.
+    pub const TRIAL: Self = Self(Self::NEWEST.0 + 1);
     /// Since when queues are created with `KeepMarks`.
     pub const KEPT_MARKS: Self = Self(7);
 }
@@ -60,7 +63,7 @@ mod tests {
         command.encode(&mut bytes);
         assert_eq!(CatalogCommand::decode(&bytes).as_ref(), Ok(&command));
 
-        let refusal = Refusal::NotYet { since: Version(8), agreed: Version::FIRST };
+        let refusal = Refusal::NotYet { since: Version::TRIAL, agreed: Version::FIRST };
         assert_eq!(catalog.check(&command), Err(refusal.clone()));
         let (mut effects, before) = (Vec::new(), catalog.version());
         let at = |index| Applied { index, time_ms: 0 };
@@ -68,7 +71,7 @@ mod tests {
         assert_eq!(reply, CatalogReply::Refused(refusal));
         assert_eq!((catalog.version(), effects.len()), (before, 0), "nothing is changed");
 
-        let raise = CatalogCommand::RaiseVersion { to: Version(8) };
+        let raise = CatalogCommand::RaiseVersion { to: Version::TRIAL };
         assert_eq!(catalog.apply(at(2), raise, &mut effects), CatalogReply::Done);
         assert_eq!(catalog.check(&command), Ok(()));
         assert_eq!(catalog.apply(at(3), command, &mut effects), CatalogReply::Done);

@@ -518,7 +518,7 @@ fn what_only_a_newer_program_can_have_written_is_told_from_damage() {
     assert!(Catalog::restore(&snapshot).expect_err("format 9").is_newer);
     let mut raised = catalog();
     let at = Applied { index: 100, time_ms: 0 };
-    let to = Version(Version::NEWEST.0 + 1);
+    let to = Version(Version::TRIAL.0 + 1);
     raised.apply(at, CatalogCommand::RaiseVersion { to }, &mut Vec::new());
     assert!(Catalog::restore(&raised.snapshot()).expect_err("a newer cluster").is_newer);
     let unknown = [vec![200], 0u32.to_le_bytes().to_vec()].concat();

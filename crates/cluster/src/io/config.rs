@@ -26,6 +26,7 @@ pub struct Config {
     pub new_cluster: u128,
     /// The other nodes. `None`: this one is alone.
     pub peers: Option<PeerConfig>,
-    /// The node reads and writes no newer version than this, so its cluster agrees on none.
+    /// The node reads and writes no newer version than this, so its cluster agrees on none. `Version::NEWEST`, or
+    /// `Version::TRIAL` in trials of upgrades.
     pub version_max: Version,
 }

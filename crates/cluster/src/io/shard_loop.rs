@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use machine::{NodeId, SessionId, Version};
+use machine::{NodeId, SessionId};
 
 use super::failure::Failure;
 use super::handle::Node;
@@ -105,7 +105,7 @@ fn perform(
                     node.shards[shard].push(input);
                 }
                 let before = catalog.membership_version();
-                let applied = apply(&mut catalog, Version::NEWEST, at.index, &entry);
+                let applied = apply(&mut catalog, node.speaks, at.index, &entry);
                 let (_, all) = applied.expect("the shard has just applied it");
                 if catalog.membership_version() != before || all.iter().any(Applications::has_start)
                 {

@@ -48,7 +48,7 @@ pub fn launch(config: &Config, failure: &Failure) -> Result<ClusterHandle, Start
     let last_boot = Boot::last(&disk)?;
     let boot = Boot::next_from(&disk, wall.as_millis() as u64)?;
     let id = NodeId(identity.node);
-    let speaks = config.version_max.min(Version::NEWEST);
+    let speaks = config.version_max.min(Version::TRIAL);
     let me = Member { node: id, boot, seed: u64::from_le_bytes(draw()), speaks };
     if let Some(admitted) = &admitted {
         neighbours::settle(admitted, id, &disk)?;

@@ -97,6 +97,9 @@ fn catalog<D: Disk>(
         }
         None => genesis.catalog(),
     };
+    if catalog.agreed() > machine::Version::NEWEST {
+        return Err(unreadable(0, &machine::Corrupt::newer("a catalog")));
+    }
     for at in above_checkpoint(found) {
         let data = reader.read(at.place)?;
         if !data.is_empty() && !entry::is_change(&data) {

@@ -9,6 +9,9 @@ use crate::ids::{GroupId, NodeId, QueueId, SessionId, SessionOwner};
 use crate::value::Arguments;
 use crate::version::Version;
 
+/// Kept for trials: no other command ever gets this number.
+const REMARK: u8 = 255;
+
 /// Where a binding leads.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Destination {
@@ -155,8 +158,7 @@ pub enum CatalogCommand {
         /// 0: none; as many as each node brings with it, or more: all.
         per_node: u32,
     },
-    /// Stands for a command of the next version, in trials of upgrades.
-    #[cfg(any(test, next_version))]
+    /// Stands for a command of the version to come, `Version::TRIAL`, in trials of upgrades. Nobody reads its text.
     Remark {
         text: String,
     },
@@ -183,9 +185,8 @@ impl CatalogCommand {
             | Self::RemoveNode { .. }
             | Self::SetVoters { .. }
             | Self::RaiseVersion { .. }
-            | Self::SetWideGroups { .. } => false,
-            #[cfg(any(test, next_version))]
-            Self::Remark { .. } => false,
+            | Self::SetWideGroups { .. }
+            | Self::Remark { .. } => false,
         }
     }
 
@@ -218,8 +219,7 @@ impl CatalogCommand {
             Self::NodeGone { .. } => (18, Version::FIRST),
             Self::RaiseVersion { to } => (19, *to),
             Self::SetWideGroups { .. } => (20, WIDE_SINCE),
-            #[cfg(any(test, next_version))]
-            Self::Remark { .. } => (21, Version(8)),
+            Self::Remark { .. } => (REMARK, Version::TRIAL),
         }
     }
 
@@ -326,7 +326,6 @@ impl CatalogCommand {
             Self::SetWideGroups { per_node } => {
                 put_u32(out, *per_node);
             }
-            #[cfg(any(test, next_version))]
             Self::Remark { text } => {
                 put_text(out, text);
             }
@@ -421,8 +420,7 @@ impl CatalogCommand {
             18 => Self::NodeGone { node: NodeId(reader.u64()?) },
             19 => Self::RaiseVersion { to: read_version(reader)? },
             20 => Self::SetWideGroups { per_node: reader.u32()? },
-            #[cfg(any(test, next_version))]
-            21 => Self::Remark { text: reader.string()? },
+            REMARK => Self::Remark { text: reader.string()? },
             _ => return Err(Corrupt::newer("a catalog command of an unknown kind")),
         })
     }

@@ -55,7 +55,7 @@ impl Catalog {
         out
     }
 
-    /// Total on any bytes.
+    /// Total on any bytes. A program that does not read `Version::TRIAL` looks at `agreed` itself.
     pub fn restore(bytes: &[u8]) -> Result<Self, Corrupt> {
         let mut reader = Reader::new(bytes, "a snapshot of the catalog");
         let format = reader.u8()?;
@@ -66,7 +66,7 @@ impl Catalog {
             1 | 2 => Version::FIRST,
             _ => read_version(&mut reader)?,
         };
-        if agreed > Version::NEWEST {
+        if agreed > Version::TRIAL {
             return Err(Corrupt::newer("a catalog"));
         }
         let version = reader.u64()?;
