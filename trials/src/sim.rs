@@ -25,7 +25,7 @@ mod world;
 use std::collections::{BTreeMap, BTreeSet};
 
 use cluster::shard::{GroupReport, Shard};
-use machine::NodeId;
+use machine::{NodeId, Version};
 
 use crate::checker::{Report, Rules, check};
 use crate::history::{Event, History, Nanos, Stage, What};
@@ -62,12 +62,25 @@ pub enum Versions {
     Newest,
     /// The first, until a node starts again with a newer program, one after the other.
     Upgrade,
+    /// The newest, until a node starts again with a program of the version to come: `Version::TRIAL`. What is new in it
+    /// is used once the cluster has agreed, and in some seeds the version is raised by force before that.
+    Trial,
 }
 
 impl Versions {
     /// By the number of the seed: one of four is an upgrade.
     pub fn of(seed: u64) -> Self {
         if seed % 4 == 3 { Self::Upgrade } else { Self::Newest }
+    }
+
+    /// What the founders' programs read, and those that they are upgraded to.
+    fn programs(self) -> (Version, Option<Version>) {
+        match self {
+            Self::First => (Version::FIRST, None),
+            Self::Newest => (Version::NEWEST, None),
+            Self::Upgrade => (Version::FIRST, Some(Version::NEWEST)),
+            Self::Trial => (Version::NEWEST, Some(Version::TRIAL)),
+        }
     }
 }
 
@@ -120,6 +133,8 @@ pub struct Counts {
     pub transactions: u64,
     /// How often a cluster agreed on a newer version.
     pub raised: u64,
+    /// How often a node found that it is too old, after somebody had raised the version by force.
+    pub outdated: u64,
     /// Terms of groups with a leader.
     pub elections: u64,
     /// Deliveries and settles that were watched while nothing but single nodes failed.
@@ -166,6 +181,7 @@ pub fn run(seed: u64, size: Size) -> Outcome {
         purges: world.clients.changes().0,
         transactions: world.clients.changes().1,
         raised: world.raised,
+        outdated: world.outdated,
         elections: watch.elections(),
         watched: watch.holds.judged,
         times: watch.times.judged,

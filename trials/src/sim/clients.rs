@@ -6,6 +6,7 @@ mod consumer;
 mod control;
 mod dead_letter;
 mod mover;
+mod newer;
 pub(super) mod plans;
 mod publisher;
 mod sweeper;
@@ -155,7 +156,8 @@ pub(super) struct Clients {
 }
 
 impl Clients {
-    pub(super) fn new(seed: u64, nodes: usize, diary: &mut Diary) -> Self {
+    /// `uses_newer`: nodes are upgraded to `Version::TRIAL`.
+    pub(super) fn new(seed: u64, nodes: usize, uses_newer: bool, diary: &mut Diary) -> Self {
         let plans = plans::draw(seed);
         for plan in plans.iter().filter(|plan| plan.kind == Kind::Durable) {
             let single = plan.consumers <= 1 && plan.is_plain();
@@ -184,7 +186,7 @@ impl Clients {
             dead_letter_workers: (0..nodes).map(|_| DeadLetterWorker::default()).collect(),
             consumers,
             visitors: (0..VISITORS).map(Visitor::new).collect(),
-            control: Control::new(&plans),
+            control: Control::new(&plans, uses_newer),
             is_steady: false,
             is_draining: false,
             plans,
@@ -256,6 +258,11 @@ impl Clients {
 
     pub(super) fn control_acts(&mut self, outside: &mut Outside<'_>) {
         self.control.act(self.is_draining && self.is_quiet(), outside);
+    }
+
+    /// Whether what is new was used, where there is something new.
+    pub(super) fn has_used_newer(&self) -> bool {
+        self.control.has_used_newer()
     }
 
     /// Nothing that was asked may still add to a queue, or take from it.

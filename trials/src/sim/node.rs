@@ -8,7 +8,8 @@ use cluster::recovery::{Genesis, Groups};
 use cluster::shard::{GroupReport, Input, Member, Now, Shard};
 use cluster::{Counted, Request};
 use machine::{
-    Applied, Catalog, Command, EntryReader, GroupId, NodeId, NodeInfo, SessionId, Version,
+    Applied, Catalog, CatalogCommand, Command, EntryReader, GroupId, NodeId, NodeInfo, SessionId,
+    Version,
 };
 use wal::sim::SimDisk;
 use wal::{Boot, Config, Error, Identity, Recovered, Wal};
@@ -49,6 +50,8 @@ pub(super) struct Node {
     seed: u64,
     /// The newest version that its program reads.
     pub(super) speaks: Version,
+    /// It found out that it reads too little, and comes back with a newer program.
+    pub(super) is_outdated: bool,
     pub(super) life: Option<Life>,
     /// Counts starts.
     pub(super) lives: u64,
@@ -119,6 +122,7 @@ impl Node {
             shards,
             seed,
             speaks: Version::NEWEST,
+            is_outdated: false,
             life: None,
             lives: 0,
             is_paused: false,
@@ -358,6 +362,20 @@ impl Life {
     /// Something for a group's shard.
     pub(super) fn tell_group(&mut self, group: GroupId, input: Input) {
         self.inboxes[Shard::of(group, self.shards.len())].push(input);
+    }
+
+    /// The version of a command in this entry that is newer than what the cluster has agreed on before it.
+    pub(super) fn too_early(&self, entry: &[u8]) -> Option<Version> {
+        let mut agreed = self.catalog.agreed();
+        for (_, command) in EntryReader::new(entry).into_iter().flatten().flatten() {
+            let Command::Catalog(command) = command else { continue };
+            if let CatalogCommand::RaiseVersion { to } = *command {
+                agreed = agreed.max(to);
+            } else if command.since() > agreed {
+                return Some(command.since());
+            }
+        }
+        None
     }
 
     /// Sessions route by this entry from now on.

@@ -11,6 +11,7 @@ fn holds(seeds: std::ops::Range<u64>, size: Size) -> Counts {
     for seed in seeds {
         let outcome = run(seed, size);
         counts.raised += outcome.counts.raised;
+        counts.outdated += outcome.counts.outdated;
         let story = outcome.lines.join("\n");
         assert_eq!(
             outcome.report.verdict(),
@@ -102,6 +103,21 @@ fn a_cluster_is_upgraded_node_by_node_and_agrees_on_the_new_version_when_all_can
     }
     let size = Size { versions: Versions::Upgrade, changes_members: true, ..Size::default() };
     assert!(holds(1..4, size).raised >= 3);
+}
+
+#[test]
+fn a_node_that_meets_a_newer_command_after_a_forced_raise_stops_and_goes_on_after_its_upgrade() {
+    let counts = holds(1..13, Size { versions: Versions::Trial, ..short(3) });
+    assert_eq!(counts.raised, 24, "to the newest, and to the one to come: {counts:?}");
+    assert!(counts.outdated > 2, "{counts:?}");
+}
+
+#[test]
+fn what_is_new_is_used_once_all_nodes_have_agreed_on_it() {
+    let counts = holds(1..9, Size { versions: Versions::Trial, ..short(1) });
+    assert_eq!((counts.raised, counts.outdated), (16, 0), "{counts:?}");
+    let size = Size { versions: Versions::Trial, changes_members: true, ..Size::default() };
+    assert!(holds(1..3, size).raised >= 4);
 }
 
 #[test]

@@ -56,11 +56,14 @@ pub(super) struct World {
     pub(super) operator: Operator,
     /// Nodes join, go and are replaced.
     pub(super) changes_members: bool,
-    /// Nodes come back with a newer program.
-    upgrades: bool,
+    /// Nodes come back with a newer program, which reads this.
+    upgrades_to: Option<Version>,
     /// What the cluster has agreed on, and how often that was news.
     agreed: Version,
     pub(super) raised: u64,
+    /// Nodes that stopped because they are too old, and that they may.
+    pub(super) outdated: u64,
+    is_trial: bool,
     /// Nodes that made the cluster.
     founders: usize,
     /// The groups of which each node cannot reach a majority, since when, and whether that was held against it.
@@ -88,7 +91,9 @@ impl World {
         let mut agenda = Agenda::default();
         let mut diary = Diary::default();
         let network = Network::new(nodes, &mut chance, &mut agenda);
-        let clients = Clients::new(seed, nodes, &mut diary);
+        let is_trial = versions == Versions::Trial;
+        let (begins_with, upgrades_to) = versions.programs();
+        let clients = Clients::new(seed, nodes, is_trial, &mut diary);
         let mut all = Vec::new();
         for number in 0..nodes {
             let disk = SimDisk::new(chance.number());
@@ -97,8 +102,9 @@ impl World {
             let mut node = Node::new(id, disk, shards, chance.number(), SYNC);
             if number >= founders {
                 node.place = Place::Absent;
-            } else if versions != Versions::Newest {
-                node.speaks = Version::FIRST;
+                node.speaks = upgrades_to.unwrap_or(Version::NEWEST);
+            } else {
+                node.speaks = begins_with;
             }
             all.push(node);
             agenda.after(chance.within(0, 200_000), Event::Start { node: number });
@@ -133,9 +139,11 @@ impl World {
             clients,
             operator: Operator::default(),
             changes_members,
-            upgrades: versions == Versions::Upgrade,
+            upgrades_to,
             agreed: Version::FIRST,
             raised: 0,
+            outdated: 0,
+            is_trial,
             founders,
             alone: vec![BTreeMap::new(); nodes],
             reached: vec![Vec::new(); nodes],
@@ -422,12 +430,18 @@ impl World {
                     }
                     let before = life.catalog.membership_version();
                     let agreed = life.catalog.agreed();
+                    let early = if self.is_trial { life.too_early(&entry) } else { None };
                     life.route_by(at, &entry);
                     if life.catalog.agreed() > self.agreed.max(agreed) {
                         self.agreed = life.catalog.agreed();
                         self.raised += 1;
                     }
                     is_other |= life.catalog.membership_version() != before;
+                    if let Some(since) = early {
+                        let text =
+                            format!("a command of version {since} is in the log at {agreed}");
+                        self.protocol(text);
+                    }
                 }
                 Output::Checkpoint(job) => {
                     self.flush_soon(node, Flush::Task(Task::Checkpoint(job)));
@@ -437,7 +451,7 @@ impl World {
                     is_other = true;
                 }
                 Output::Outdated { why } => {
-                    self.protocol(format!("node {} is too old: {why}", node + 1));
+                    self.found_outdated(node, &why);
                     return;
                 }
                 Output::Reconciled => {
@@ -569,8 +583,11 @@ impl World {
             self.nodes[node].disk.fail_at(count, Fault::PowerOff);
         }
         let is_again = self.nodes[node].lives > 0;
-        if self.upgrades && is_again && (self.nemesis.is_over || self.chance.percent(30)) {
-            self.nodes[node].speaks = Version::NEWEST;
+        if let Some(newer) = self.upgrades_to
+            && is_again
+            && (self.nodes[node].is_outdated || self.nemesis.is_over || self.chance.percent(30))
+        {
+            self.nodes[node].speaks = newer;
         }
         let founders: Vec<NodeId> =
             self.nodes[..self.founders].iter().map(|node| node.id).collect();
@@ -596,6 +613,13 @@ impl World {
                 let soon = self.chance.within(100_000, 1_000_000);
                 self.agenda.after(soon, Event::Start { node });
             }
+            Err(error) if self.may_be_outdated(node, &error.to_string()) => {
+                self.outdated += 1;
+                self.line(&format!("node {} does not start: {error}", node + 1));
+                self.nodes[node].is_outdated = true;
+                self.fall(node, Death::Kill);
+                self.agenda.after(100_000, Event::Start { node });
+            }
             // The power went again, in the middle of the recovery.
             Err(wal::Error::Disk { .. }) => {
                 self.fall(node, Death::PowerCut);
@@ -604,6 +628,24 @@ impl World {
             }
             Err(error) => self.protocol(format!("node {} does not start: {error}", node + 1)),
         }
+    }
+
+    /// A node cannot read what is in a log. It comes back with a newer program.
+    fn found_outdated(&mut self, node: usize, why: &str) {
+        let text = format!("node {} is too old: {why}", node + 1);
+        if !self.may_be_outdated(node, why) {
+            return self.protocol(text);
+        }
+        self.outdated += 1;
+        self.line(&text);
+        self.nodes[node].is_outdated = true;
+        self.crash(node, Death::Kill);
+    }
+
+    /// Whether somebody has raised the version before this node could read it, and the node says what to do.
+    fn may_be_outdated(&self, node: usize, why: &str) -> bool {
+        let is_forced = self.is_trial && self.agreed > self.nodes[node].speaks;
+        is_forced && why.contains("upgrade this node")
     }
 
     fn started(&mut self, node: usize) {
@@ -743,7 +785,7 @@ impl World {
     pub(super) fn is_raised(&self) -> bool {
         let speaks = self.members().map(|node| self.nodes[node].speaks).min();
         let mut lives = self.members().filter_map(|node| self.nodes[node].life.as_ref());
-        lives.all(|life| Some(life.catalog.agreed()) == speaks)
+        lives.all(|life| Some(life.catalog.agreed()) == speaks) && self.clients.has_used_newer()
     }
 
     /// The nodes that are in the cluster.

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use cluster::{Answer, Request, Ticket};
 use machine::{CatalogCommand, CatalogReply, QueueId, QueueStatus, SessionOwner};
 
+use super::newer::Newer;
 use super::{Home, Kind, Outside, Plan};
 use crate::history::{Books, What};
 use crate::sim::agenda::Micros;
@@ -14,6 +15,8 @@ use crate::sim::{Diary, VHOST};
 const PATIENCE: Micros = 10_000_000;
 /// For a version that is not agreed on by then nobody waits.
 const VERSION_WAIT: Micros = 3_000_000;
+/// What is asked on a newer version's account. Queues have smaller numbers.
+const NEWER: Ticket = Ticket(1_000);
 
 pub(super) struct Control {
     plans: Rc<[Plan]>,
@@ -26,14 +29,29 @@ pub(super) struct Control {
     asked: Micros,
     /// Whether it declares nothing before the version is agreed on.
     waits: Option<bool>,
+    /// `None`: there is no version to come.
+    newer: Option<Newer>,
 }
 
 impl Control {
-    pub(super) fn new(plans: &Rc<[Plan]>) -> Self {
+    pub(super) fn new(plans: &Rc<[Plan]>, uses_newer: bool) -> Self {
         let nothing = vec![None; plans.len()];
         let (plans, queues) = (Rc::clone(plans), nothing.clone());
         let told = vec![None; nothing.len()];
-        Self { plans, home: None, queues, told, asking: 0, asked: 0, waits: None }
+        Self {
+            plans,
+            home: None,
+            queues,
+            told,
+            asking: 0,
+            asked: 0,
+            waits: None,
+            newer: uses_newer.then(Newer::default),
+        }
+    }
+
+    pub(super) fn has_used_newer(&self) -> bool {
+        self.newer.as_ref().is_none_or(|newer| newer.is_used)
     }
 
     pub(super) fn act(&mut self, asks: bool, outside: &mut Outside<'_>) {
@@ -79,6 +97,12 @@ impl Control {
                 requests.push(Request::Status { ticket, group, queue });
             }
         }
+        if requests.is_empty()
+            && let Some(newer) = &mut self.newer
+            && let Some(command) = newer.next(home, outside)
+        {
+            requests.push(Request::Catalog { ticket: NEWER, command });
+        }
         if !requests.is_empty() {
             self.asking = requests.len();
             self.asked = outside.now;
@@ -113,6 +137,9 @@ impl Control {
                 }
                 let text = format!("{} was declared and is not routed to", self.plans[number].name);
                 outside.diary.saw("control", What::Protocol { text });
+            }
+            Answer::Catalog { ticket: NEWER, reply: CatalogReply::Done } => {
+                self.newer.iter_mut().for_each(Newer::done);
             }
             Answer::Status { ticket, status } => {
                 self.told[ticket.0 as usize] = status;
