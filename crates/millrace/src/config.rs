@@ -26,6 +26,8 @@ enum Accepts {
     /// `1=ADDRESS:PORT,2=ADDRESS:PORT`, or `none`.
     Nodes,
     Count(RangeInclusive<u64>),
+    /// A number, or `trial`, where trials of upgrades are made.
+    Version(RangeInclusive<u64>),
     /// A number of bytes, or text with a unit: `64MiB`, `2GB`.
     Bytes(RangeInclusive<u64>),
     Text,
@@ -47,6 +49,11 @@ const GIB: u64 = 1 << 30;
 
 /// The value of a setting that is not set.
 const NONE: &str = "none";
+
+/// The version that is not there yet; and the variable without which no node goes to it, nor to a directory that nobody
+/// can read later.
+const TRIAL: &str = "trial";
+const TRIAL_VARIABLE: &str = "MILLRACE_TRIAL";
 
 /// The user that everybody knows, and its password.
 const GUEST: &str = "guest";
@@ -133,7 +140,7 @@ const SETTINGS: &[Setting] = &[
     Setting {
         key: "cluster_version_max",
         variable: "MILLRACE_CLUSTER_VERSION_MAX",
-        accepts: Accepts::Count(Version::FIRST.0 as u64..=u16::MAX as u64),
+        accepts: Accepts::Version(Version::FIRST.0 as u64..=u16::MAX as u64),
         default: "65535",
         about: "the newest version that a cluster with this node agrees on; above what the node knows: no limit",
     },
@@ -274,7 +281,7 @@ pub(crate) struct Config {
     /// `None`: a share of the machine's memory.
     pub(crate) memory_limit: Option<u64>,
     pub(crate) disk_free_limit: u64,
-    /// `None`: the newest that the program knows.
+    /// At most the newest that the program knows, but in trials of upgrades.
     pub(crate) version_max: Version,
     pub(crate) heartbeat_s: u16,
     pub(crate) consumer_timeout_s: u64,
@@ -376,11 +383,13 @@ pub(crate) fn load(
     if let Some((path, text)) = file {
         read_file(path, text, &mut found, &mut problems);
     }
+    let mut is_trial = false;
     for (name, text) in variables.filter(|(name, _)| name.starts_with("MILLRACE_")) {
         match SETTINGS.iter().find(|setting| setting.variable == name) {
             Some(setting) => {
                 found.insert(setting.key, Found { text, place: format!("environment, {name}") });
             }
+            None if name == TRIAL_VARIABLE => is_trial = true,
             None if OTHERS_VARIABLES.iter().any(|other| name.starts_with(other)) => {}
             None => ignored.push(name),
         }
@@ -396,6 +405,14 @@ pub(crate) fn load(
     }
     if !problems.is_empty() {
         return Err(problems);
+    }
+    let version = &found["cluster_version_max"];
+    if version.text == TRIAL && !is_trial {
+        return Err(vec![format!(
+            "{}: cluster_version_max is \"{TRIAL}\": that is for trials of upgrades; no released program starts on \
+             such a directory",
+            version.place
+        )]);
     }
     let (given, missing): (Vec<_>, Vec<_>) =
         TLS_KEYS.into_iter().partition(|key| found[key].text != NONE);
@@ -435,7 +452,9 @@ pub(crate) fn reference() -> String {
             format!("\"{default}\"")
         };
         let range = match accepts {
-            Accepts::Count(range) => format!(" ({} to {})", range.start(), range.end()),
+            Accepts::Count(range) | Accepts::Version(range) => {
+                format!(" ({} to {})", range.start(), range.end())
+            }
             Accepts::Bytes(range) if *range.end() == u64::MAX => {
                 format!(" (bytes, at least {})", range.start())
             }
@@ -506,7 +525,8 @@ fn check(accepts: &Accepts, text: &str, default: &str) -> Result<(), String> {
         Accepts::AddressOrNone if text == NONE => Ok(()),
         Accepts::AddressOrNone => check(&Accepts::Address, text, default),
         Accepts::Nodes => nodes(text).map(|_| ()),
-        Accepts::Count(range) => match text.parse::<u64>() {
+        Accepts::Version(_) if text == TRIAL => Ok(()),
+        Accepts::Count(range) | Accepts::Version(range) => match text.parse::<u64>() {
             Ok(count) if range.contains(&count) => Ok(()),
             _ => Err(format!("it must be a number from {} to {}", range.start(), range.end())),
         },
@@ -604,6 +624,14 @@ fn names(text: &str) -> Vec<String> {
     names.map(str::to_owned).collect()
 }
 
+/// A number above what the program knows is no limit.
+fn version_max(text: &str) -> Version {
+    if text == TRIAL {
+        return Version::TRIAL;
+    }
+    text.parse().map_or(Version::NEWEST, Version).min(Version::NEWEST)
+}
+
 fn build(found: &BTreeMap<&'static str, Found>) -> Config {
     let text = |key: &str| found[key].text.clone();
     let number = |key: &str| bytes(&found[key].text).unwrap_or(0);
@@ -618,7 +646,7 @@ fn build(found: &BTreeMap<&'static str, Found>) -> Config {
         commit_delay_us: number("commit_delay_us"),
         memory_limit: bytes(&found["memory_limit"].text),
         disk_free_limit: number("disk_free_limit"),
-        version_max: Version(number("cluster_version_max").try_into().unwrap_or(u16::MAX)),
+        version_max: version_max(&text("cluster_version_max")),
         heartbeat_s: number("heartbeat_s").try_into().unwrap_or(u16::MAX),
         consumer_timeout_s: number("consumer_timeout_s"),
         frame_bytes_max: number("frame_bytes_max").try_into().unwrap_or(u32::MAX),
@@ -690,6 +718,19 @@ mod tests {
             set(&["MILLRACE_RELAY_CONFIG", "MILLRACE_WORK_METRICS"]).ignored_variables(),
             None
         );
+    }
+
+    #[test]
+    fn the_version_to_come_is_for_trials_and_a_number_never_means_it() {
+        let flag = |text: &str| [Flag::set(&format!("cluster_version_max={text}")).unwrap()];
+        let trial = || std::iter::once((TRIAL_VARIABLE.to_owned(), "1".to_owned()));
+        let refused = load(None, std::iter::empty(), &flag(TRIAL)).unwrap_err();
+        assert!(refused[0].contains("for trials of upgrades"), "{refused:?}");
+        assert_eq!(load(None, trial(), &flag(TRIAL)).unwrap().version_max, Version::TRIAL);
+        for (text, read) in [("4", Version(4)), ("8", Version::NEWEST), ("65535", Version::NEWEST)]
+        {
+            assert_eq!(load(None, trial(), &flag(text)).unwrap().version_max, read);
+        }
     }
 
     #[test]

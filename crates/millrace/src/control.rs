@@ -44,13 +44,32 @@ const PAUSE: Duration = Duration::from_millis(500);
 #[serde(tag = "command", rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum Request {
     Status,
-    Add { node: u64, address: String },
-    Remove { node: u64 },
-    Replace { node: u64, by: u64 },
+    Add {
+        node: u64,
+        address: String,
+    },
+    Remove {
+        node: u64,
+    },
+    Replace {
+        node: u64,
+        by: u64,
+    },
     Rebalance,
-    Replicas { count: usize, groups: Option<u32> },
-    Drain { node: u64 },
-    Raise { force: bool },
+    Replicas {
+        count: usize,
+        groups: Option<u32>,
+    },
+    Drain {
+        node: u64,
+    },
+    Raise {
+        force: bool,
+    },
+    /// A change that is new in `Version::TRIAL`: for trials of upgrades.
+    Remark {
+        text: String,
+    },
 }
 
 /// What is answered: a sentence that says what happened, or what to do.

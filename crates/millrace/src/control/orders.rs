@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use cluster::orders::{self, Next, Order, Peer, Task, View};
 use cluster::{Answer as Told, ClusterHandle, Request as Ask, Ticket};
-use machine::{CatalogCommand, GroupId, NodeId, NodeInfo};
+use machine::{CatalogCommand, CatalogReply, GroupId, NodeId, NodeInfo};
 
 use tokio::sync::mpsc;
 
@@ -29,6 +29,9 @@ pub(super) async fn carry_out(
             let status = blocking(cluster, Status::of).await;
             return status.map_or_else(Answer::Refused, Answer::Status);
         }
+        Request::Remark { text } => {
+            return remark(cluster, text).await.map_or_else(Answer::Refused, Answer::Done);
+        }
         Request::Add { node, address } => Order::Add { node: NodeId(node), address },
         Request::Remove { node } => Order::Remove { node: NodeId(node) },
         Request::Replace { node, by } => Order::Replace { node: NodeId(node), by: NodeId(by) },
@@ -41,6 +44,17 @@ pub(super) async fn carry_out(
         Ok(said) => Answer::Done(said),
         Err(why) => Answer::Refused(why),
     }
+}
+
+/// What is too new is refused before it is proposed, as a session does.
+async fn remark(cluster: &ClusterHandle, text: String) -> Result<String, String> {
+    let command = CatalogCommand::Remark { text };
+    let checked = cluster.catalog().check(&command);
+    if let Some(why) = checked.err().and_then(|why| orders::refusal(&CatalogReply::Refused(why))) {
+        return Err(why);
+    }
+    change(cluster, command).await?;
+    Ok("The catalog has taken the remark.".to_owned())
 }
 
 /// Carries out an order to its end.
