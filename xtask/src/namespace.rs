@@ -39,6 +39,13 @@ pub(crate) fn refusal() -> Option<String> {
 }
 
 fn words(is_root: bool, said: &str) -> String {
+    // Only what is mounted somewhere can be the root of a namespace of its own.
+    if said.contains("root filesystem propagation") {
+        return format!(
+            "the root directory here is a plain chroot ({said}): before chroot, mount it on itself: \
+             mount --bind DIR DIR"
+        );
+    }
     match is_root {
         true => format!(
             "this machine refuses them to root, too ({said}): a container needs --privileged, or CAP_SYS_ADMIN and \
@@ -81,5 +88,12 @@ mod tests {
     fn root_is_not_told_to_become_root() {
         assert!(!words(true, "unshare failed").contains("run as root"));
         assert!(words(false, "unshare failed").contains("run as root"));
+    }
+
+    #[test]
+    fn in_a_plain_chroot_nobody_is_told_to_change_a_container() {
+        let said = "unshare: cannot change root filesystem propagation: Invalid argument";
+        let words = words(true, said);
+        assert!(words.contains("mount --bind") && !words.contains("--privileged"), "{words}");
     }
 }
