@@ -13,6 +13,7 @@
 )]
 
 mod apt;
+mod bare;
 mod bench;
 mod brokers;
 mod check;
@@ -49,6 +50,7 @@ struct Command {
 
 const COMMANDS: &[Command] = &[
     Command { name: "setup", about: "finds or installs what tests need", run: setup::run },
+    Command { name: "bare", about: "[DIR] setup, twice, on a bare Debian", run: bare::run_twice },
     Command { name: "check", about: "[--quick] what a change must pass", run: check::check },
     Command { name: "ci", about: "everything .ci/run runs", run: check::ci },
     Command { name: "test", about: "[words] all tests, or those named so", run: check::test },

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use crate::apt::apt_install;
-use crate::conformance::{Installer, SUITES, case_count, python};
+use crate::conformance::{Installer, SUITES, Suite, case_count, python};
 use crate::lanes::in_lanes;
 use crate::process::{has, tools};
 use crate::{Outcome, is_ci, namespace};
@@ -53,6 +53,9 @@ const PACKAGES: &[Package] = &[
         skips: "every test of the relay with a database, bench relay",
     },
 ];
+
+/// What the table says of a thing.
+pub(crate) const STATES: &[&str] = &["found", "installed", "missing"];
 
 const NAMESPACES: &str = "namespaces";
 const NAMESPACES_SKIP: &str = "conformance, chaos, bench";
@@ -105,6 +108,18 @@ pub(crate) struct Missing {
     cases: usize,
 }
 
+/// The names of all that `setup` gets, as they stand in the table.
+pub(crate) fn names() -> Vec<String> {
+    let packages = PACKAGES.iter().map(|package| package.name.to_string());
+    let others = [NAMESPACES, "pika", "moto"].map(String::from);
+    packages.chain(others).chain(SUITES.iter().map(name)).collect()
+}
+
+/// A suite's name in the table.
+fn name(suite: &Suite) -> String {
+    format!("{} {}", suite.name, suite.version)
+}
+
 /// Looks at all that `setup` gets.
 pub(crate) fn missing() -> Vec<Missing> {
     let part = |name: &str, skips: &str, is_there: bool| {
@@ -118,9 +133,8 @@ pub(crate) fn missing() -> Vec<Missing> {
         part("moto", MOTO_SKIPS, python::has_moto()),
     ];
     let suites = SUITES.iter().filter(|suite| !(suite.is_installed)()).map(|suite| {
-        let name = format!("{} {}", suite.name, suite.version);
         Some(Missing {
-            name,
+            name: name(suite),
             skips: format!("conformance {}", suite.name),
             cases: case_count(suite),
         })
@@ -152,9 +166,8 @@ fn install_with(installer: Installer, log: &Path) {
         line("moto", MOTO_SKIPS, python::has_moto, || python::install_moto(log));
     }
     for suite in SUITES.iter().filter(|suite| suite.installer == installer) {
-        let name = format!("{} {}", suite.name, suite.version);
         let skips = format!("conformance {}", suite.name);
-        line(&name, &skips, suite.is_installed, || (suite.install)(log));
+        line(&name(suite), &skips, suite.is_installed, || (suite.install)(log));
     }
 }
 
