@@ -127,7 +127,8 @@ fn install(package: &str, version: &str, log: &Path) -> Outcome {
     run_logged(pip(&["install", &pinned]).args(TEST_PACKAGES), log)?;
     let sources = tools().join("src");
     std::fs::create_dir_all(&sources).map_err(|error| error.to_string())?;
-    let mut download = pip(&["download", "--no-deps", "--no-binary", ":all:", &pinned, "-d"]);
+    // Of this package alone: else pip also builds all that it is built with, from sources.
+    let mut download = pip(&["download", "--no-deps", "--no-binary", package, &pinned, "-d"]);
     run_logged(download.arg(&sources), log)?;
     let name = format!("{package}-{version}");
     let archive = sources.join(format!("{name}.tar.gz"));
