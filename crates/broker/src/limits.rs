@@ -117,7 +117,10 @@ pub const OUTBOUND_TOGETHER_BYTES_MAX: u64 = 256 * 1024 * 1024;
 pub const WINDOW_MESSAGES_MAX: u32 = 2048;
 
 /// Messages such a consumer starts with, before the size of its messages is known.
-pub const WINDOW_MESSAGES_START: u32 = 64;
+pub const WINDOW_MESSAGES_START: u32 = 16;
+
+/// Messages from which on room is given to a consumer in windows; less is given as it comes free.
+pub const WINDOW_MESSAGES_WHOLE: u32 = 64;
 
 /// Bytes such a consumer should have on their way, by the average of its messages.
 pub const WINDOW_BYTES: u64 = 4 * 1024 * 1024;
@@ -234,6 +237,7 @@ const _: () = assert!(
 );
 const _: () = assert!(WINDOW_BYTES_LOW < WINDOW_BYTES);
 const _: () = assert!(WINDOW_MESSAGES_START <= WINDOW_MESSAGES_MAX);
+const _: () = assert!(WINDOW_MESSAGES_WHOLE <= WINDOW_MESSAGES_MAX);
 const _: () = assert!(WINDOW_MESSAGES_MAX <= UNACKED_MAX);
 const _: () = assert!(READ_BYTES <= READ_BYTES_BUSY);
 const _: () = assert!(APPEND_SLOTS_MAX <= 64, "a set of slots is a u64");

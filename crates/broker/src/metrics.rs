@@ -45,6 +45,8 @@ pub struct Metrics {
     pub in_flight_bytes: AtomicU64,
     /// Bytes on their way to clients now: see `Config::outbound_bytes_max`.
     pub outbound_bytes: AtomicU64,
+    /// Consumers of all channels now.
+    pub consumers: AtomicU64,
     /// Bytes of direct replies that wait for their readers now: see `Config::replies_bytes_max`. Each of them knows
     /// this total, too.
     pub replies_waiting_bytes: Arc<AtomicU64>,

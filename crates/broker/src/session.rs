@@ -194,6 +194,11 @@ impl Session {
         self.connection.outbound.bytes(waiting_bytes)
     }
 
+    /// Consumers of all its channels.
+    pub fn consumer_count(&self) -> u64 {
+        self.connection.consumers.count()
+    }
+
     /// Whether this publisher waits: it goes on when others leave room.
     pub fn is_blocked(&self) -> bool {
         self.flow.is_blocked()
@@ -240,7 +245,8 @@ impl Session {
     /// Looks how much may be on its way, and goes on with what waited for that.
     fn begin_step(&mut self, step: &mut Step<'_>) {
         let ConnectionState { client, consumers, outbound, .. } = &mut self.connection;
-        outbound.begin_step(step.view.outbound_bytes, client.config.outbound_bytes_max);
+        let View { outbound_bytes, consumers: consumer_count, .. } = *step.view;
+        outbound.begin_step(outbound_bytes, client.config.outbound_bytes_max, consumer_count);
         consumers.window_bytes = outbound.window_bytes();
         let mut has_gone_on = false;
         while let Some(answer) = self.connection.outbound.next(step.out.bytes.len()) {

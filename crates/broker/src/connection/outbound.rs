@@ -22,23 +22,32 @@ pub(crate) struct Outbound {
     held_bytes: usize,
     /// Encoded bytes past which answers are held, and the client is not read.
     encoded_max: usize,
+    /// Bytes that a consumer without a prefetch should have on their way now.
+    window_bytes: u64,
     /// What the connection had on its way after the last step: the view counts it.
     told: u64,
 }
 
 impl Default for Outbound {
     fn default() -> Self {
-        let encoded_max = limits::OUTBOUND_BYTES_MAX;
-        Self { held: VecDeque::new(), held_bytes: 0, encoded_max, told: 0 }
+        let (encoded_max, window_bytes) = (limits::OUTBOUND_BYTES_MAX, limits::WINDOW_BYTES);
+        Self { held: VecDeque::new(), held_bytes: 0, encoded_max, window_bytes, told: 0 }
     }
 }
 
 impl Outbound {
-    /// A step begins: all connections have `of_all` bytes on their way, and may have `of_all_max`.
-    pub(crate) fn begin_step(&mut self, of_all: u64, of_all_max: u64) {
+    /// A step begins: all connections have `of_all` bytes on their way, and may have `of_all_max`; so many consumers
+    /// have them.
+    ///
+    /// What consumers have asked for is on its way before it can be counted. So half of what there may be is shared
+    /// out among them, as far as their smallest windows let it.
+    pub(crate) fn begin_step(&mut self, of_all: u64, of_all_max: u64, consumers: u64) {
         let others = of_all.saturating_sub(self.told);
         let left = usize::try_from(of_all_max.saturating_sub(others)).unwrap_or(usize::MAX);
         self.encoded_max = left.clamp(limits::OUTBOUND_BYTES_FLOOR, limits::OUTBOUND_BYTES_MAX);
+        let share = of_all_max / 2 / (consumers + 1);
+        let window = share.min(self.encoded_max as u64 / 2);
+        self.window_bytes = window.clamp(limits::WINDOW_BYTES_LOW, limits::WINDOW_BYTES);
     }
 
     /// A step is over that leaves so many bytes encoded.
@@ -97,8 +106,7 @@ impl Outbound {
 
     /// Bytes that a consumer without a prefetch should have on their way now.
     pub(crate) fn window_bytes(&self) -> u64 {
-        let half = self.encoded_max as u64 / 2;
-        half.clamp(limits::WINDOW_BYTES_LOW, limits::WINDOW_BYTES)
+        self.window_bytes
     }
 }
 
@@ -153,7 +161,7 @@ mod tests {
     fn a_connection_may_have_more_the_less_others_have_and_never_less_than_its_floor() {
         let mut outbound = Outbound::default();
         let mut max = |of_all| {
-            outbound.begin_step(of_all, OF_ALL_MAX);
+            outbound.begin_step(of_all, OF_ALL_MAX, 0);
             outbound.encoded_max
         };
         assert_eq!(max(0), limits::OUTBOUND_BYTES_MAX);
@@ -166,14 +174,26 @@ mod tests {
     fn what_a_connection_has_itself_does_not_count_twice() {
         let mut outbound = Outbound::default();
         outbound.end_step(5 << 20);
-        outbound.begin_step(5 << 20, 8 << 20);
+        outbound.begin_step(5 << 20, 8 << 20, 0);
         assert_eq!(outbound.encoded_max, limits::OUTBOUND_BYTES_MAX);
+    }
+
+    #[test]
+    fn the_windows_of_many_consumers_are_smaller() {
+        let mut outbound = Outbound::default();
+        let mut window = |consumers| {
+            outbound.begin_step(0, OF_ALL_MAX, consumers);
+            outbound.window_bytes()
+        };
+        assert_eq!(window(0), limits::WINDOW_BYTES);
+        assert_eq!(window(15), 1 << 20);
+        assert_eq!(window(1_000_000), limits::WINDOW_BYTES_LOW);
     }
 
     #[test]
     fn answers_wait_in_order_for_room_and_count_meanwhile() {
         let mut outbound = Outbound::default();
-        outbound.begin_step(OF_ALL_MAX, OF_ALL_MAX);
+        outbound.begin_step(OF_ALL_MAX, OF_ALL_MAX, 0);
         assert!(!outbound.holds_back(&delivery(1), 0));
         let full = limits::OUTBOUND_BYTES_FLOOR;
         assert!(outbound.holds_back(&delivery(1), full));

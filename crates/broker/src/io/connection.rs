@@ -9,7 +9,7 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -80,29 +80,36 @@ impl Drop for InFlight {
     }
 }
 
-/// A connection's part of what is on its way to clients.
+/// A connection's part of what is on its way to clients, and its consumers.
 struct Outbound {
     broker: Arc<Broker>,
     bytes: u64,
+    consumers: u64,
 }
 
 impl Outbound {
-    /// Counts it in whole steps. Nobody is to be woken: who has too much on its way waits for its own socket.
-    fn set(&mut self, bytes: u64) {
+    /// Counts bytes in whole steps. Nobody is to be woken: who has too much on its way waits for its own socket.
+    fn set(&mut self, bytes: u64, consumers: u64) {
+        let metrics = &self.broker.metrics;
         let bytes = bytes - bytes % limits::OUTBOUND_BYTES_FLOOR as u64;
-        let total = &self.broker.metrics.outbound_bytes;
-        if bytes > self.bytes {
-            total.fetch_add(bytes - self.bytes, Ordering::Relaxed);
-        } else if bytes < self.bytes {
-            total.fetch_sub(self.bytes - bytes, Ordering::Relaxed);
-        }
-        self.bytes = bytes;
+        move_total(&metrics.outbound_bytes, &mut self.bytes, bytes);
+        move_total(&metrics.consumers, &mut self.consumers, consumers);
     }
 }
 
 impl Drop for Outbound {
     fn drop(&mut self) {
-        self.set(0);
+        self.set(0, 0);
+    }
+}
+
+/// Makes a part of a total what it is now. The total is touched only if that changes.
+fn move_total(total: &AtomicU64, part: &mut u64, now: u64) {
+    let before = std::mem::replace(part, now);
+    if now > before {
+        total.fetch_add(now - before, Ordering::Relaxed);
+    } else if now < before {
+        total.fetch_sub(before - now, Ordering::Relaxed);
     }
 }
 
@@ -134,7 +141,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     ) -> Self {
         let replies = Replies::new(Arc::clone(&broker.registry));
         let in_flight = InFlight { broker: Arc::clone(&broker), bytes: 0 };
-        let outbound = Outbound { broker: Arc::clone(&broker), bytes: 0 };
+        let outbound = Outbound { broker: Arc::clone(&broker), bytes: 0, consumers: 0 };
         Self {
             stream,
             peer,
@@ -239,13 +246,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                     alarms: broker.cluster.alarms(),
                     in_flight_bytes: broker.metrics.in_flight_bytes.load(Ordering::Relaxed),
                     outbound_bytes: broker.metrics.outbound_bytes.load(Ordering::Relaxed),
+                    consumers: broker.metrics.consumers.load(Ordering::Relaxed),
                     replies: &*broker.registry,
                 };
                 self.session.step(now, &view, input, &mut self.out);
             }
             broker.metrics.add(&self.session.take_counts());
             self.in_flight.set(self.session.in_flight_bytes());
-            self.outbound.set(self.session.outbound_bytes(self.out.bytes.len()));
+            let outbound = self.session.outbound_bytes(self.out.bytes.len());
+            self.outbound.set(outbound, self.session.consumer_count());
             if is_quiet && self.session.buffer().is_empty() {
                 // What a burst needed is given back when nothing comes.
                 *self.session.buffer() = BytesMut::new();

@@ -16,6 +16,8 @@ pub struct View<'a> {
     pub in_flight_bytes: u64,
     /// Of all sessions of the node: see `Session::outbound_bytes`.
     pub outbound_bytes: u64,
+    /// Consumers of all sessions of the node: see `Session::consumer_count`.
+    pub consumers: u64,
     /// Which reply addresses somebody listens at.
     pub replies: &'a dyn ReplyAddresses,
 }

@@ -298,6 +298,7 @@ impl Runner {
             alarms: self.cluster.alarms,
             in_flight_bytes,
             outbound_bytes: 0,
+            consumers: 0,
             replies: &self.addresses,
         };
         connection.session.step(self.now, &view, input, &mut connection.out);
@@ -394,6 +395,7 @@ impl Runner {
                 alarms: self.cluster.alarms,
                 in_flight_bytes: 0,
                 outbound_bytes: 0,
+                consumers: 0,
                 replies: &self.addresses,
             };
             connection.session.step(self.now, &view, Input::Written, &mut connection.out);

@@ -169,6 +169,7 @@ impl World {
             alarms: self.cluster.alarms,
             in_flight_bytes: 0,
             outbound_bytes: self.others_outbound + self.outbound,
+            consumers: self.session.consumer_count(),
             replies: &NoAddresses,
         };
         self.session.step(self.now, &view, input, &mut self.out);

@@ -195,6 +195,7 @@ fn amqp(metrics: &broker::Metrics) -> Vec<Row> {
         settled,
         in_flight_bytes,
         outbound_bytes,
+        consumers,
         replies_waiting_bytes,
         replies_dropped,
         limit_connections,
@@ -230,6 +231,7 @@ fn amqp(metrics: &broker::Metrics) -> Vec<Row> {
         total("channels_opened", "channels_opened", "Channels opened", channels_opened),
         total("channels_closed", "channels_closed", "Channels closed", channels_closed),
         total("channel_errors", "channel_errors", "Channels closed by an error", channel_errors),
+        part.of(Kind::Now, "consumers", "consumers", "Consumers of all channels", consumers),
         total(
             "consumer_timeouts",
             "consumer_timeouts",
