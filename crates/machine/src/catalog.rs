@@ -9,6 +9,7 @@
 
 mod bindings;
 mod command;
+mod compare;
 mod exchanges;
 mod nodes;
 mod placement;

@@ -259,6 +259,19 @@ impl Queue {
         }
     }
 
+    /// The queue behaves as `new` says from here on, as far as that can change.
+    fn set_settings(
+        &mut self,
+        new: QueueSettings,
+        (time_ms, is_leading): (u64, bool),
+        effects: &mut Vec<Effect>,
+    ) {
+        // What came before it in its entry came under the settings of before.
+        self.end_runs(time_ms, is_leading, effects);
+        self.settings = new_settings::changed(&self.settings, new);
+        self.touch(time_ms);
+    }
+
     /// Asks the log for marks ahead of what consumers have credit for, and of what a client waits for.
     fn look_ahead(&mut self, now_ms: u64) {
         let consumers = &mut self.consumers;

@@ -4,7 +4,8 @@ mod history;
 mod kind;
 mod spec;
 
-use super::refusal::{ArgumentProblem, Compared, Difference, Kind, Refusal};
+use super::compare::{compare_argument, plain};
+use super::refusal::{ArgumentProblem, Difference, Kind, Refusal};
 use super::routing::{Dest, Routes, Target};
 use super::vhosts::Vhost;
 use super::{Catalog, CatalogCommand, CatalogEffect, Destination, check_name, check_not_reserved};
@@ -115,34 +116,6 @@ impl Exchange {
         }
         compare_argument(ALTERNATE, &declared.arguments, &self.arguments)
     }
-}
-
-/// Two values of a property.
-pub(super) fn plain(name: &str, received: Value, current: Value) -> Result<(), Difference> {
-    if received == current {
-        return Ok(());
-    }
-    let argument = name.to_owned();
-    let (received, current) = (Compared::Plain(received), Compared::Plain(current));
-    Err(Difference { argument, received, current })
-}
-
-/// Two values of an argument, or one, or none.
-pub(super) fn compare_argument(
-    name: &str,
-    received: &Arguments,
-    current: &Arguments,
-) -> Result<(), Difference> {
-    let (received, current) = match (received.find(name), current.find(name)) {
-        (None, None) => return Ok(()),
-        (Some(received), Some(current)) if received.is_same(current) => return Ok(()),
-        (Some(received), Some(current)) => {
-            (Compared::Plain(received.clone()), Compared::Plain(current.clone()))
-        }
-        (Some(received), None) => (Compared::Typed(received.clone()), Compared::Absent),
-        (None, Some(current)) => (Compared::Absent, Compared::Typed(current.clone())),
-    };
-    Err(Difference { argument: name.to_owned(), received, current })
 }
 
 impl Catalog {

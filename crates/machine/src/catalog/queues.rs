@@ -5,7 +5,7 @@ mod kind;
 mod spec;
 mod store;
 
-use super::exchanges::plain;
+use super::compare::plain;
 use super::refusal::{Difference, Kind, Property, Refusal};
 use super::routing::Target;
 use super::{Catalog, CatalogCommand, check_name, check_not_reserved};

@@ -12,25 +12,15 @@
 //! What a queue is made of stays as it was declared: whether it is durable, auto-delete, single active, which priorities
 //! it has and which keys it remembers.
 
-use super::{Effect, Queue};
 use crate::settings::{Features, QueueSettings};
 
-impl Queue {
-    /// The queue behaves as `new` says from here on, as far as that can change.
-    pub(super) fn set_settings(
-        &mut self,
-        new: QueueSettings,
-        (time_ms, is_leading): (u64, bool),
-        effects: &mut Vec<Effect>,
-    ) {
-        // What came before it in its entry came under the settings of before.
-        self.end_runs(time_ms, is_leading, effects);
-        let before = self.settings.features.take().map_or_else(Features::default, |it| *it);
-        let new = new.features.map_or_else(Features::default, |it| *it);
-        let Features { max_priority, single_active, dedup, .. } = before;
-        let features = Features { max_priority, single_active, dedup, ..new };
-        // A queue without any is served on the short way.
-        self.settings.features = (features != Features::default()).then(|| Box::new(features));
-        self.touch(time_ms);
-    }
+/// The settings of a queue that was like `before` and is to behave as `new` says, as far as that can change.
+pub(super) fn changed(before: &QueueSettings, new: QueueSettings) -> QueueSettings {
+    let features =
+        |settings: &QueueSettings| settings.features.as_deref().cloned().unwrap_or_default();
+    let Features { max_priority, single_active, dedup, .. } = features(before);
+    let features = Features { max_priority, single_active, dedup, ..features(&new) };
+    // A queue without any is served on the short way.
+    let features = (features != Features::default()).then(|| Box::new(features));
+    QueueSettings { features, ..before.clone() }
 }

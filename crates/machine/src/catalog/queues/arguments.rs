@@ -10,9 +10,9 @@
 mod checks;
 mod features;
 
-use super::super::exchanges::compare_argument;
+use super::super::compare::compare_argument;
 use super::super::refusal::{ArgumentProblem, Difference, Kind, Refusal};
-use super::QueueType;
+use super::kind::QueueType;
 use crate::value::{Arguments, Value};
 
 pub(super) use features::features;

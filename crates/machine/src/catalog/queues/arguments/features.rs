@@ -1,6 +1,6 @@
 //! What arguments make of a queue.
 
-use super::super::QueueType;
+use super::super::kind::QueueType;
 use super::{
     DEAD_LETTER_EXCHANGE, DEDUP, DEDUP_SIZE, DEDUP_TTL, DELIVERY_LIMIT, EXPIRES, LENGTH,
     LENGTH_BYTES, OVERFLOW, PRIORITY, RETRY_MAX, RETRY_MIN, RETRY_TYPE, SINGLE_ACTIVE, TTL,
