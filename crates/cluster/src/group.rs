@@ -7,6 +7,7 @@
 pub mod catalog;
 pub mod queues;
 mod role;
+mod settling;
 
 use bytes::Bytes;
 use machine::{Batch, GroupId, NodeId, Origin};

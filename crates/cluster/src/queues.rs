@@ -209,7 +209,8 @@ impl Queues {
         let mut left = Left::default();
         let mut batch = Batch::new();
         while self.machine.take_settled(&mut batch) {
-            left.settled.push(outcomes_of_sessions(std::mem::take(&mut batch)));
+            let entry = std::mem::take(&mut batch).stamp(0);
+            left.settled.push(outcomes_of_sessions(&entry, |_| true));
         }
         self.gathered = 0;
         self.gathered_since_ms = None;
@@ -549,14 +550,14 @@ impl Queues {
 /// An attach that names a group this node does not lead or have.
 pub(crate) const NO_QUEUE: AttachError = AttachError::NoQueue;
 
-/// What is left of settles that no log has when another leads: what sessions said. What this leader
-/// decided of its own, the next one decides again, knowing who holds what by then.
-fn outcomes_of_sessions(batch: Batch) -> Batch {
-    let entry = batch.stamp(0);
+/// What is left of settles that may be in no log when another leads: what sessions said, where it `counts`. What this
+/// leader decided of its own, the next one decides again, knowing who holds what by then.
+pub(crate) fn outcomes_of_sessions(entry: &[u8], counts: impl Fn(Outcome) -> bool) -> Batch {
     let mut left = Batch::new();
-    for command in EntryReader::new(&entry).into_iter().flatten().flatten() {
+    for command in EntryReader::new(entry).into_iter().flatten().flatten() {
         if let (_, Command::Settle { queue, outcome, ranges }) = command
             && !matches!(outcome, Outcome::Expired | Outcome::Overflowed)
+            && counts(outcome)
         {
             left.settle(queue, outcome, &ranges);
         }

@@ -401,3 +401,11 @@ fn a_replica_that_two_leaders_send_a_snapshot_to_gets_one_soon() {
     };
     holds(31_003_872..31_003_873, size);
 }
+
+#[test]
+fn settles_that_only_a_deposed_leader_has_logged_are_told_the_next_leader() {
+    let seed = 31_004_264;
+    let (damages, versions) = (true, Versions::of(seed));
+    let size = Size { load_ms: 5_000, healed_ms: 1_000, calm_ms: 300, ..Size::default() };
+    holds(seed..seed + 1, Size { damages, versions, ..size });
+}

@@ -8,6 +8,7 @@ use machine::{
 };
 use raft::eraftpb::{Entry, EntryType};
 
+use super::settling::Settling;
 use super::{Awaiting, Group};
 use crate::checkpoint::Job;
 use crate::group_time::GroupTime;
@@ -28,6 +29,8 @@ pub struct QueueGroup {
     pub(crate) joined: BTreeMap<NodeId, u64>,
     /// What sessions of this node asked and cannot be answered before deliveries begin.
     pub(crate) early_asked: Vec<Asked>,
+    /// What this leader has proposed of settles and not applied.
+    settling: Settling,
     /// Queues to which messages come back with an entry that may not be applied yet, and its index.
     returning_to: BTreeMap<QueueId, u64>,
     /// Ticks at which this leader's disk was behind the majority's.
@@ -54,6 +57,7 @@ impl QueueGroup {
             time: GroupTime::default(),
             joined: BTreeMap::new(),
             early_asked: Vec::new(),
+            settling: Settling::default(),
             returning_to: BTreeMap::new(),
             slow_ticks: 0,
             is_dismissed: false,
@@ -97,9 +101,8 @@ impl QueueGroup {
             }
             bytes += batch.bytes();
             let entry = Bytes::from(batch.stamp(self.time.at(now)));
-            if self.group.replica.propose(entry).is_err() {
-                break;
-            }
+            let Ok(index) = self.group.replica.propose(entry.clone()) else { break };
+            self.settling.proposed(index, self.group.replica.term(), entry);
             if !at_once {
                 break;
             }
@@ -144,6 +147,7 @@ impl QueueGroup {
             self.apply(entry, wishes)?;
         }
         self.group.replica.applied(entry.index);
+        self.settling.applied(entry.index, entry.term);
         Ok(())
     }
 
@@ -184,11 +188,12 @@ impl QueueGroup {
         }
     }
 
-    /// Another leads, or nobody does.
-    pub(crate) fn follow(&mut self) {
+    /// Another leads, or nobody does. Settles that were proposed, and that may be in no log.
+    pub(crate) fn follow(&mut self) -> Vec<Batch> {
         self.group.follow();
         self.joined.clear();
         self.returning_to.clear();
+        self.settling.take()
     }
 
     /// Whether this is sessions that join while what their node said before is in the log and not applied. What
@@ -367,7 +372,8 @@ impl QueueGroup {
         members: raft::eraftpb::ConfState,
         queues: Queues,
     ) {
-        self.follow();
+        // A replica that waited for a snapshot did not lead.
+        drop(self.follow());
         self.group.restore(index, term, members);
         self.queues = queues;
     }

@@ -150,7 +150,7 @@ impl Shard {
         let mut left = found.queues.follow(is_ours);
         let early_asked = std::mem::take(&mut found.early_asked);
         let joined = std::mem::take(&mut found.joined);
-        found.follow();
+        left.settled.extend(found.follow());
         // Who waits for an answer of this leader is to wait for the next, or to hear that there is none.
         for (node, epoch) in joined {
             self.send(node, Message::NotLeader { group, epoch }, outputs);

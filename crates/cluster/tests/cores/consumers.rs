@@ -183,6 +183,26 @@ fn credit_that_comes_in_the_step_in_which_a_leader_finds_itself_alone_is_not_los
 }
 
 #[test]
+fn what_only_a_deposed_leader_has_logged_as_settled_stays_settled_with_the_next() {
+    let mut cluster = Cluster::new(3, 1);
+    let (bob, place) = full_hands(&mut cluster, 10);
+    let leader = cluster.leader(place.1);
+    let others: Vec<NodeId> = (1..=3).map(NodeId).filter(|node| *node != leader).collect();
+    // Nobody hears the leader as it proposes what its consumer has settled, and then its links break for a moment.
+    let since = cluster.ms;
+    cluster.silent = others.iter().map(|other| ((leader, *other), since)).collect();
+    acknowledge(&mut cluster, bob, place, 10);
+    cluster.run(20);
+    others.iter().for_each(|other| cluster.cut(leader, *other));
+    cluster.run(150);
+    assert!(cluster.leader_but(place.1, leader).is_some(), "another leads");
+    heal_all(&mut cluster);
+    cluster.run(2000);
+    assert_eq!(delivered(&mut cluster, bob), []);
+    assert_eq!(ready(&mut cluster, bob, place), 0);
+}
+
+#[test]
 fn what_is_held_stays_held_where_a_link_breaks_as_the_lead_goes_home() {
     for ms in 0..6 {
         let mut cluster = Cluster::new(3, 1);
