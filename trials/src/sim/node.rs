@@ -194,7 +194,8 @@ impl Node {
         self.life.as_ref().is_some_and(|life| life.reconciled >= life.shards.len())
     }
 
-    /// Whether every group that the catalog wants here is here, and has the voters that it wants.
+    /// Whether every group that the catalog wants here is here, and has the voters that it wants and no others: while a
+    /// change is not over, the old ones are needed as well.
     pub(super) fn is_placed(&self) -> bool {
         let Some(life) = &self.life else { return false };
         let reports: Vec<_> =
@@ -203,7 +204,9 @@ impl Node {
             let mut wished = life.catalog.voters(group).to_vec();
             wished.sort_unstable();
             let found = reports.iter().find(|report| report.group == group);
-            let is_right = |it: &GroupReport| it.voters == wished && it.learners.is_empty();
+            let is_right = |it: &GroupReport| {
+                it.voters == wished && it.outgoing.is_empty() && it.learners.is_empty()
+            };
             !wished.contains(&self.id) || found.is_some_and(is_right)
         })
     }
@@ -266,6 +269,10 @@ impl Node {
             }
             if !learners.is_empty() {
                 text += &format!(" group {} has learners {learners:?}", group.0);
+            }
+            if let Some(found) = found.filter(|found| !found.outgoing.is_empty()) {
+                let outgoing = numbers(&found.outgoing);
+                text += &format!(" group {} still needs most of {outgoing:?}", group.0);
             }
         }
         text

@@ -327,6 +327,11 @@ fn a_snapshot_for_a_node_that_is_gone_keeps_no_other_waiting() {
 }
 
 #[test]
+fn no_disk_is_lost_while_a_group_needs_the_old_voters_too() {
+    holds(31_004_532..31_004_533, changing(31_004_532, 3));
+}
+
+#[test]
 fn who_reaches_too_few_of_those_that_keep_a_group_elsewhere_answers_its_publishers_soon() {
     for seed in [25_500_336, 25_500_356] {
         holds(seed..seed + 1, changing(seed, 5));
