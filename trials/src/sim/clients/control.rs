@@ -97,8 +97,7 @@ impl Control {
                 requests.push(Request::Status { ticket, group, queue });
             }
         }
-        if requests.is_empty()
-            && let Some(newer) = &mut self.newer
+        if let Some(newer) = &mut self.newer
             && let Some(command) = newer.next(home, outside)
         {
             requests.push(Request::Catalog { ticket: NEWER, command });
