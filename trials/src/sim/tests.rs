@@ -109,7 +109,7 @@ fn a_cluster_is_upgraded_node_by_node_and_agrees_on_the_new_version_when_all_can
 fn a_node_that_meets_a_newer_command_after_a_forced_raise_stops_and_goes_on_after_its_upgrade() {
     let counts = holds(1..13, Size { versions: Versions::Trial, ..short(3) });
     assert_eq!(counts.raised, 24, "to the newest, and to the one to come: {counts:?}");
-    assert!(counts.outdated > 2, "{counts:?}");
+    assert!(counts.outdated > 0, "{counts:?}");
 }
 
 #[test]
