@@ -284,7 +284,11 @@ async fn a_client_that_reads_late_is_read_again_at_once() {
     let body = "x".repeat(BODY);
     let one = client.bytes(&format!("1 basic.publish mandatory routing-key=nowhere body={body}"));
     let (mut read, mut write) = client.stream.into_split();
-    let writing = tokio::spawn(async move { write.write_all(&one.repeat(MESSAGES)).await });
+    // The end of what the client says would end the connection, whatever has not been read.
+    let writing = tokio::spawn(async move {
+        let written = write.write_all(&one.repeat(MESSAGES)).await;
+        written.map(|()| write)
+    });
     let metrics = node.broker.metrics();
     let begun = Instant::now();
     let full = || metrics.outbound_bytes.load(Ordering::Relaxed) >= OUTBOUND_BYTES_MAX as u64;
@@ -298,7 +302,7 @@ async fn a_client_that_reads_late_is_read_again_at_once() {
         assert!(count > 0, "the connection ends after {received} bytes");
         received += count;
     }
-    writing.await.unwrap().unwrap();
+    let _write = writing.await.unwrap().unwrap();
     let begun = Instant::now();
     while metrics.outbound_bytes.load(Ordering::Relaxed) > 0 {
         assert!(begun.elapsed() < PATIENCE, "what was read is not counted");
