@@ -1,8 +1,8 @@
 //! Certificates and keys in PEM, and the authorities that this machine trusts: one loader for nodes among themselves,
 //! for the client, the relay and the worker.
 //!
-//! It reads files whenever it is asked, so a renewed certificate counts from the next connection on. Only shells call
-//! it.
+//! It reads files whenever it is asked, so a renewed certificate counts from the next connection on. Only shells (`io/`)
+//! call it, so this crate is all io (I1).
 
 use std::path::Path;
 
