@@ -51,6 +51,9 @@ pub struct Size {
     pub damages: bool,
     /// Nodes join, go and are replaced, where there are three or more.
     pub changes_members: bool,
+    /// For hunts of planted bugs: nodes are cut off for about as long as it takes until they refuse what they are asked,
+    /// and clients make the most of it.
+    pub is_refusing: bool,
     pub versions: Versions,
 }
 
@@ -93,6 +96,7 @@ impl Default for Size {
             calm_ms: 800,
             damages: false,
             changes_members: false,
+            is_refusing: false,
             versions: Versions::First,
         }
     }
@@ -168,6 +172,7 @@ const FAILURES: u32 = 2;
 pub fn run(seed: u64, size: Size) -> Outcome {
     let mut world = World::new(seed, size);
     world.nemesis.has_damage |= size.damages;
+    world.nemesis.cuts_off = size.is_refusing;
     live(&mut world, size);
     let World { agenda, network, watch, .. } = &world;
     let counts = Counts {

@@ -5,7 +5,7 @@
 //! A bug is a `--cfg` in the product's code that only our own crates are built with: the compiler's wrapper adds it.
 
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use crate::{Outcome, process};
@@ -74,8 +74,6 @@ const SEEDS: &str = "0..200";
 
 pub(crate) fn run(words: &[String]) -> Outcome {
     let word = words.first().map(String::as_str).unwrap_or_default();
-    let folder = process::target().join("planted");
-    std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     for finder in [POOL, BATCHES, CRON, FEEDBACK, SHARES] {
         let mut chosen = PLANTED.iter().filter(|planted| planted.name.contains(word));
         if !chosen.any(|planted| planted.finder == finder) {
@@ -89,7 +87,7 @@ pub(crate) fn run(words: &[String]) -> Outcome {
     let mut missed = Vec::new();
     let chosen = PLANTED.iter().filter(|planted| planted.name.contains(word));
     for Planted { name, finder, words } in chosen {
-        let output = seek(finder, Some(&wrapper(&folder, name)?))?;
+        let output = seek(finder, Some(&wrapper(name)?))?;
         let said = text(&output);
         let seen = said.lines().find(|line| words.iter().any(|words| line.contains(words)));
         match seen.filter(|_| !output.status.success()) {
@@ -122,8 +120,10 @@ fn seek(finder: &[&str], wrapper: Option<&Path>) -> Result<Output, String> {
     cargo.output().map_err(|error| format!("cargo: {error}"))
 }
 
-/// A compiler's wrapper that plants a bug.
-fn wrapper(folder: &Path, name: &str) -> Result<std::path::PathBuf, String> {
+/// A compiler's wrapper that plants a bug, or the bugs that a program is told of when it starts.
+pub(crate) fn wrapper(name: &str) -> Result<PathBuf, String> {
+    let folder = process::target().join("planted");
+    std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let path = folder.join(format!("rustc-{name}"));
     let script = format!("#!/bin/sh\nexec \"$@\" --cfg {name}\n");
     std::fs::write(&path, script)

@@ -351,7 +351,7 @@ impl DeadLetterWorker {
             self.lanes.extend(alike.iter().map(|target| asked.lane(target)));
             let to = (first.group, &asked.attributes(false), &self.lanes[..]);
             let is_new = self.outgoing.add(run, to, head, body);
-            if is_new && !cfg!(bug_dead_letter_settled_first) {
+            if is_new && !planted::is("dead_letter_settled_first") {
                 self.runs.wait(run);
             }
         }

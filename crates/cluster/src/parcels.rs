@@ -100,7 +100,7 @@ impl Parcels {
         if waiter.lasts() {
             gathering.lasting.join(batch.clone());
         }
-        if cfg!(bug_tx_torn) {
+        if planted::is("tx_torn") {
             for held in &settles {
                 gathering.lasting.settle(held.queue, held.outcome, &held.ranges);
             }

@@ -273,7 +273,7 @@ impl<D: Disk> Recovery<'_, D> {
             let decoded = State::decode(&checkpoint.state)
                 .ok_or_else(|| unreadable(checkpoint.group, &"the checkpoint's state"))?;
             (index, term) = (checkpoint.index, checkpoint.term);
-            if cfg!(not(bug_founders_for_ever)) {
+            if !planted::is("founders_for_ever") {
                 members = decoded.members();
             }
             machine = Some(decoded.machine);

@@ -501,28 +501,22 @@ impl Replica {
         if promises.is_empty() {
             return;
         }
-        #[cfg(bug_vote_not_synced)]
-        {
+        let synced_by = self.unsynced.back().filter(|_| !planted::is("vote_not_synced"));
+        let Some(&(number, _)) = synced_by else {
             harvest.messages.extend(promises);
+            return;
+        };
+        let mut held = Vec::new();
+        for message in promises {
+            let is_free = message.get_msg_type() == MessageType::MsgHeartbeatResponse
+                && self.held_back.is_empty()
+                && self.voting.is_none();
+            if is_free { harvest.messages.push(message) } else { held.push(message) }
         }
-        #[cfg(not(bug_vote_not_synced))]
-        {
-            let Some(&(number, _)) = self.unsynced.back() else {
-                harvest.messages.extend(promises);
-                return;
-            };
-            let mut held = Vec::new();
-            for message in promises {
-                let is_free = message.get_msg_type() == MessageType::MsgHeartbeatResponse
-                    && self.held_back.is_empty()
-                    && self.voting.is_none();
-                if is_free { harvest.messages.push(message) } else { held.push(message) }
-            }
-            match self.held_back.back_mut() {
-                _ if held.is_empty() => {}
-                Some((at, messages)) if *at == number => messages.extend(held),
-                _ => self.held_back.push_back((number, held)),
-            }
+        match self.held_back.back_mut() {
+            _ if held.is_empty() => {}
+            Some((at, messages)) if *at == number => messages.extend(held),
+            _ => self.held_back.push_back((number, held)),
         }
     }
 

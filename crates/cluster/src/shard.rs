@@ -477,9 +477,8 @@ impl Shard {
         let entries = written.len();
         let number = self.appends.hand_out(written, bytes);
         outputs.push(Output::Append { number, batch, entries });
-        #[cfg(bug_ack_before_fsync)]
-        {
-            // The planted bug: what was only handed out for writing counts as synced.
+        if planted::is("ack_before_fsync") {
+            // What was only handed out for writing counts as synced.
             self.persisted(number, outputs);
             self.own.push_back(Input::TimePassed);
         }

@@ -57,7 +57,7 @@ impl Waiter {
     /// affair, and nobody would ask for it again. What a purge took is not ready any more: it must go.
     pub(crate) fn lasts(&self) -> bool {
         match self {
-            Self::Purged { .. } => cfg!(not(bug_purge_dropped)),
+            Self::Purged { .. } => !planted::is("purge_dropped"),
             Self::Created { .. }
             | Self::Detached { .. }
             | Self::SessionEnded { .. }

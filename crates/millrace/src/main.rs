@@ -14,5 +14,15 @@ use tikv_jemallocator::Jemalloc;
 static ALLOCATOR: Jemalloc = Jemalloc;
 
 fn main() -> ExitCode {
+    #[cfg(planted)]
+    choose_bug();
     cmd::run()
+}
+
+/// In a program for trials: the bug that they want to find.
+#[cfg(planted)]
+fn choose_bug() {
+    if let Ok(bug) = std::env::var("MILLRACE_PLANTED") {
+        assert!(planted::choose(&bug), "nothing has chosen a bug before");
+    }
 }

@@ -131,7 +131,7 @@ pub(crate) fn wal_path(number: u64) -> String {
 
 /// Makes names durable. The planted bug that trusts the file system must be caught by the runs.
 pub(crate) fn sync_dir<D: Disk>(disk: &D, path: &str) -> Result<(), Error> {
-    if cfg!(bug_skip_dir_sync) {
+    if planted::is("skip_dir_sync") {
         return Ok(());
     }
     disk.sync_dir(path).at("sync", if path.is_empty() { "the data directory" } else { path })

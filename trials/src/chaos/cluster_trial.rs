@@ -131,6 +131,7 @@ impl Trial {
         if options.seed.is_multiple_of(2) {
             environment.extend(small_files());
         }
+        environment.extend(options.planted());
         let data = |node: u32| match disks.get(node as usize - 1) {
             Some(disk) => disk.data().join("broker"),
             None => dir.join(format!("data-{node}")),

@@ -189,6 +189,7 @@ impl Common {
             keep: self.keep,
             python: self.python.clone(),
             arguments: self.arguments.clone(),
+            bug: None,
         })
     }
 }

@@ -1,7 +1,7 @@
 //! Bugs planted on purpose, each of which must be caught: a suite that misses one is no evidence.
 //!
-//! A planted bug is a `--cfg` that only our own crates are built with: the compiler's wrapper adds
-//! it, so the dependencies are built once for all of them.
+//! One broker is built with all of them, and told by its environment which one is at work. `--cfg planted` is for our
+//! own crates alone: the compiler's wrapper adds it.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -51,7 +51,7 @@ enum Files {
 /// All of them.
 pub const PLANTED: [Planted; 7] = [
     Planted {
-        name: "bug_ack_before_fsync",
+        name: "ack_before_fsync",
         hunt: Hunt::Alone("powercut", |dir| Ok(Box::new(PowerCut::new(dir)?))),
         rounds: 4,
         files: Files::Large,
@@ -59,7 +59,7 @@ pub const PLANTED: [Planted; 7] = [
         may_refuse: false,
     },
     Planted {
-        name: "bug_skip_dir_sync",
+        name: "skip_dir_sync",
         hunt: Hunt::Alone("powercut", |dir| Ok(Box::new(PowerCut::new(dir)?))),
         rounds: 6,
         files: Files::Small,
@@ -67,7 +67,7 @@ pub const PLANTED: [Planted; 7] = [
         may_refuse: true,
     },
     Planted {
-        name: "bug_truncate_on_crc",
+        name: "truncate_on_crc",
         hunt: Hunt::Alone("bitflip", |_| Ok(Box::new(BitFlip))),
         rounds: 1,
         files: Files::Any,
@@ -75,7 +75,7 @@ pub const PLANTED: [Planted; 7] = [
         may_refuse: false,
     },
     Planted {
-        name: "bug_requeue_unflagged",
+        name: "requeue_unflagged",
         hunt: Hunt::Alone("kill9", |_| Ok(Box::new(Kill))),
         rounds: 2,
         files: Files::Any,
@@ -83,7 +83,7 @@ pub const PLANTED: [Planted; 7] = [
         may_refuse: false,
     },
     Planted {
-        name: "bug_delivered_unmarked",
+        name: "delivered_unmarked",
         hunt: Hunt::Alone("kill9", |_| Ok(Box::new(Kill))),
         rounds: 2,
         files: Files::Any,
@@ -91,7 +91,7 @@ pub const PLANTED: [Planted; 7] = [
         may_refuse: false,
     },
     Planted {
-        name: "bug_vote_not_synced",
+        name: "vote_not_synced",
         hunt: Hunt::Cluster(&["power-all", "nats-7567", "power-one"]),
         rounds: 3,
         files: Files::Large,
@@ -99,7 +99,7 @@ pub const PLANTED: [Planted; 7] = [
         may_refuse: true,
     },
     Planted {
-        name: "bug_confirm_before_majority",
+        name: "confirm_before_majority",
         hunt: Hunt::Cluster(&["isolate-leader", "kill-leader"]),
         rounds: 2,
         files: Files::Any,
@@ -134,26 +134,6 @@ impl Hunt {
 }
 
 impl Planted {
-    /// Builds the broker with the bug, out of the workspace at `root`.
-    fn build(&self, root: &Path, target: &Path) -> Result<PathBuf, Failure> {
-        std::fs::create_dir_all(target)?;
-        let wrapper = target.join(format!("rustc-{}", self.name));
-        std::fs::write(&wrapper, format!("#!/bin/sh\nexec \"$@\" --cfg {}\n", self.name))?;
-        std::fs::set_permissions(&wrapper, std::fs::Permissions::from_mode(0o755))?;
-        let status = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-            .args(["build", "--quiet", "--package", "millrace", "--target-dir"])
-            .arg(target)
-            .current_dir(root)
-            .env("RUSTC_WORKSPACE_WRAPPER", &wrapper)
-            .status()?;
-        if !status.success() {
-            return Err(Failure::Trial(format!("the broker with {} does not build", self.name)));
-        }
-        let kept = target.join(self.name);
-        std::fs::copy(target.join("debug/millrace"), &kept)?;
-        Ok(kept)
-    }
-
     /// Whether the right broker passes what caught the planted one: it is the bug that was seen.
     fn control(&self, options: &Options, seed: u64) -> Result<bool, Failure> {
         let dir = options.dir.join("control");
@@ -188,12 +168,31 @@ impl Planted {
     }
 }
 
-/// Builds and hunts those whose name holds `word`. True if every one was caught.
+/// Builds the broker with all bugs, out of the workspace at `root`.
+fn build(root: &Path, target: &Path) -> Result<PathBuf, Failure> {
+    std::fs::create_dir_all(target)?;
+    let wrapper = target.join("rustc-planted");
+    std::fs::write(&wrapper, "#!/bin/sh\nexec \"$@\" --cfg planted\n")?;
+    std::fs::set_permissions(&wrapper, std::fs::Permissions::from_mode(0o755))?;
+    let status = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+        .args(["build", "--quiet", "--package", "millrace", "--target-dir"])
+        .arg(target)
+        .current_dir(root)
+        .env("RUSTC_WORKSPACE_WRAPPER", &wrapper)
+        .status()?;
+    match status.success() {
+        true => Ok(target.join("debug/millrace")),
+        false => Err(Failure::Trial("the broker with planted bugs does not build".to_owned())),
+    }
+}
+
+/// Builds the broker and hunts those whose name holds `word`. True if every one was caught.
 pub fn hunt_all(options: &Options, root: &Path, word: &str) -> Result<bool, Failure> {
     let mut all = true;
+    let broker = build(root, &options.dir.join("build"))?;
     for planted in PLANTED.iter().filter(|planted| planted.name.contains(word)) {
-        let broker = planted.build(root, &options.dir.join("build"))?;
-        let with_bug = Options { broker, ..options.clone() };
+        let (broker, bug) = (broker.clone(), Some(planted.name));
+        let with_bug = Options { broker, bug, ..options.clone() };
         match planted.hunt(&with_bug) {
             Ok(Some(outcome)) => {
                 let (trial, seed, caught) = (planted.hunt.name(), outcome.seed, outcome.caught());

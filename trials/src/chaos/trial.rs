@@ -31,6 +31,15 @@ pub struct Options {
     pub python: PathBuf,
     /// More arguments for the broker.
     pub arguments: Vec<String>,
+    /// The planted bug that is at work in the broker, which was built with all of them.
+    pub bug: Option<&'static str>,
+}
+
+impl Options {
+    /// What tells the broker which bug it has.
+    pub fn planted(&self) -> Option<(&'static str, String)> {
+        self.bug.map(|bug| ("MILLRACE_PLANTED", bug.to_owned()))
+    }
 }
 
 /// What harm did.
@@ -140,11 +149,12 @@ fn run_in(options: &Options, make: MakeHarm, dir: &Path) -> Result<Outcome, Fail
 }
 
 /// Half of the seeds run with small log files, so that they often fill and are recycled.
-fn environment(seed: u64, harm: &dyn Harm) -> Vec<(&'static str, String)> {
+fn environment(options: &Options, harm: &dyn Harm) -> Vec<(&'static str, String)> {
     let mut environment = harm.environment();
-    if environment.is_empty() && seed.is_multiple_of(2) {
+    if environment.is_empty() && options.seed.is_multiple_of(2) {
         environment.extend(small_files());
     }
+    environment.extend(options.planted());
     environment
 }
 
@@ -181,7 +191,7 @@ impl Trial {
             data: harm.data(dir),
             log: dir.join("broker.log"),
             arguments: options.arguments.clone(),
-            environment: environment(options.seed, harm),
+            environment: environment(options, harm),
         };
         std::fs::create_dir_all(&setup.data)?;
         std::fs::write(dir.join("seed"), format!("{}\n", options.seed))?;

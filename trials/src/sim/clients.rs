@@ -156,8 +156,14 @@ pub(super) struct Clients {
 }
 
 impl Clients {
-    /// `uses_newer`: nodes are upgraded to `Version::TRIAL`.
-    pub(super) fn new(seed: u64, nodes: usize, uses_newer: bool, diary: &mut Diary) -> Self {
+    /// `uses_newer`: nodes are upgraded to `Version::TRIAL`. `is_refusing`: see [`super::Size`].
+    pub(super) fn new(
+        seed: u64,
+        nodes: usize,
+        uses_newer: bool,
+        is_refusing: bool,
+        diary: &mut Diary,
+    ) -> Self {
         let plans = plans::draw(seed);
         for plan in plans.iter().filter(|plan| plan.kind == Kind::Durable) {
             let single = plan.consumers <= 1 && plan.is_plain();
@@ -181,8 +187,14 @@ impl Clients {
         let more = purged.iter().map(|queue| Publisher::to(&plans, *queue));
         Self {
             publishers: regular.chain(more).collect(),
-            sweepers: purged.iter().map(|queue| Sweeper::new(&plans, *queue)).collect(),
-            movers: moved.iter().map(|(from, to)| Mover::new(&plans, *from, to)).collect(),
+            sweepers: purged
+                .iter()
+                .map(|queue| Sweeper::new(&plans, *queue, is_refusing))
+                .collect(),
+            movers: moved
+                .iter()
+                .map(|(from, to)| Mover::new(&plans, *from, to, is_refusing))
+                .collect(),
             dead_letter_workers: (0..nodes).map(|_| DeadLetterWorker::default()).collect(),
             consumers,
             visitors: (0..VISITORS).map(Visitor::new).collect(),

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hasher};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -47,6 +47,10 @@ pub struct Simulation {
     /// Let nodes join, go and be replaced whatever the seed, not in one of five. There must be three or more
     #[arg(long)]
     members: bool,
+    /// Cut nodes off for about as long as it takes until they refuse what they are asked, who purges asks again at once,
+    /// and transactions stay in a group: for planted bugs
+    #[arg(long)]
+    refusals: bool,
     /// What the nodes' programs read and write, if the seed's number does not decide it
     #[arg(long)]
     versions: Option<Versions>,
@@ -56,10 +60,16 @@ pub struct Simulation {
     /// Tell the story of a single seed
     #[arg(long)]
     story: bool,
-    /// Build the simulator with bugs planted in what it runs, and show that each is found; only those
-    /// whose name holds the word, if there is one
+    /// Show that each bug which is planted in what the simulator runs is found; only those whose name holds the word, if
+    /// there is one. `cargo xtask sim --planted` builds the simulator for it
     #[arg(long, value_name = "WORD", num_args = 0..=1, default_missing_value = "")]
     planted: Option<String>,
+    /// Go through all seeds of each planted bug, to say how many find it
+    #[arg(long, requires = "planted")]
+    rates: bool,
+    /// Run with this planted bug at work
+    #[arg(long, value_name = "NAME")]
+    bug: Option<String>,
 }
 
 /// Every so many seeds, one is run twice and compared.
@@ -87,7 +97,13 @@ impl Simulation {
     /// Runs seed after seed, some of them twice. True if all were valid.
     pub fn run(&self) -> std::io::Result<bool> {
         if let Some(word) = &self.planted {
-            return planted::hunt(Path::new("."), word);
+            return planted::hunt(word, self.rates);
+        }
+        if let Some(bug) = &self.bug
+            && !(planted::is_known(bug) && ::planted::choose(bug))
+        {
+            println!("no bug {bug} is planted in this program");
+            return Ok(false);
         }
         // A broken assertion ends the process: its seed must be known then.
         let current = Arc::new(AtomicU64::new(self.seed));
@@ -108,7 +124,7 @@ impl Simulation {
                 totals.failed.push(seed);
             }
             totals.add(&outcome);
-            if done % REPEATED == 1 && run(seed, size).hash != outcome.hash {
+            if done % REPEATED == 1 && self.bug.is_none() && run(seed, size).hash != outcome.hash {
                 totals.failed.push(seed);
                 println!("seed {seed} does not repeat");
             }
@@ -125,7 +141,8 @@ impl Simulation {
         let Self { nodes, load_ms, healed_ms, calm_ms, damage: damages, .. } = *self;
         let versions = self.versions.unwrap_or(Versions::of(seed));
         let changes_members = self.members || seed % 5 == 2;
-        Size { nodes, load_ms, healed_ms, calm_ms, damages, changes_members, versions }
+        let is_refusing = self.refusals;
+        Size { nodes, load_ms, healed_ms, calm_ms, damages, changes_members, is_refusing, versions }
     }
 
     fn judge(&self, outcome: &Outcome) -> std::io::Result<bool> {
@@ -157,9 +174,11 @@ impl Simulation {
         let versions = versions.and_then(|versions| versions.to_possible_value());
         let versions = versions.map(|word| format!(" --versions {}", word.get_name()));
         let versions = versions.unwrap_or_default();
+        let refusals = if self.refusals { " --refusals" } else { "" };
+        let bug = self.bug.as_ref().map(|bug| format!(" --bug {bug}")).unwrap_or_default();
         format!(
             "trials sim --nodes {nodes} --seed {seed} --seeds 1 --load-ms {load_ms} \
-             --healed-ms {healed_ms} --calm-ms {calm_ms}{damage}{members}{versions} --story"
+             --healed-ms {healed_ms} --calm-ms {calm_ms}{damage}{members}{refusals}{versions}{bug} --story"
         )
     }
 }

@@ -17,6 +17,9 @@ const LEFT_MAX: u64 = 128 << 10;
 /// Time between two harms, from and to.
 const PAUSE: (Micros, Micros) = (100_000, 1_600_000);
 
+/// A node refuses half a second after it has lost the majority. After a second of silence the others elect another.
+const CUT_OFF: (Micros, Micros) = (520_000, 1_050_000);
+
 /// Harm that is to be undone.
 #[derive(Debug, Default)]
 struct Wound {
@@ -52,6 +55,8 @@ pub(super) struct Nemesis {
     pub(super) has_damage: bool,
     /// Disks of one node, several or all are full now and then, in some seeds.
     pub(super) fills_disks: bool,
+    /// Every other harm cuts a node off for a moment. No seed does that by itself.
+    pub(super) cuts_off: bool,
     /// Which node is damaged.
     pub(super) damaged: Option<usize>,
 }
@@ -83,6 +88,9 @@ impl World {
         }
         if self.nemesis.fills_disks && self.chance.percent(25) {
             self.fill_disks(node);
+        }
+        if self.nemesis.cuts_off && self.chance.percent(50) {
+            return self.cut_off(node);
         }
         match self.chance.within(0, if nodes > 1 { 100 } else { 40 }) {
             0..8 => self.crash(node, Death::Kill),
@@ -327,6 +335,18 @@ impl World {
         let (number, t1) = (node as u32 + 1, t0 + 1_000_000);
         self.diary.saw("world", What::Fault { kind, node: number, t0, t1, sectors: 0 });
         told.into_iter().for_each(|told| self.tell(told));
+    }
+
+    /// The connections of a node break, and the network heals about when the node begins to refuse what it is asked.
+    /// If it led, it mostly leads again.
+    fn cut_off(&mut self, node: usize) {
+        let peers: Vec<usize> = (0..self.nodes.len()).filter(|peer| *peer != node).collect();
+        let cut = peers.iter().flat_map(|peer| [(node, *peer), (*peer, node)]).collect();
+        self.wound(Wound { kind: "cut off", node, cut, ..Wound::default() }, CUT_OFF);
+        for peer in peers {
+            let told = self.network.give_up((node, peer), &mut self.chance, &mut self.agenda);
+            told.into_iter().for_each(|told| self.tell(told));
+        }
     }
 
     fn slow_link(&mut self, node: usize) {

@@ -1,116 +1,266 @@
 //! Bugs planted on purpose in what the simulator runs, each of which it must find: a suite that misses
 //! one is no evidence.
 //!
-//! A planted bug is a `--cfg` that only our own crates are built with: the compiler's wrapper adds it,
-//! and this very program is built again with it.
+//! This program has the bugs if it was built with `--cfg planted`: `cargo xtask sim --planted` does that. Every seed
+//! runs in a process of its own, because a bug is chosen once in the life of a process and may end it.
 #![allow(
     clippy::disallowed_methods,
+    clippy::disallowed_types,
     clippy::print_stdout,
-    reason = "builds and runs a program, and has a terminal"
+    reason = "runs programs on several threads, and has a terminal"
 )]
 
 use std::io;
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
+use std::sync::Mutex;
+use std::thread;
 
-/// A bug, words of what is seen where it is found, and how many seeds it may hide from.
+/// A bug, words of what is seen where it is found, and where it is looked for.
 struct Planted {
     name: &'static str,
-    words: &'static str,
+    words: &'static [&'static str],
     seeds: Seeds,
+    /// A seed of those that finds it, which is tried first. None: no seed is known.
+    pin: Option<u64>,
 }
 
-/// The first, from one to the next, and how many.
-type Seeds = (&'static str, &'static str, &'static str);
+/// The first, from one to the next, how many, and how they run.
+#[derive(Clone, Copy)]
+struct Seeds {
+    first: u64,
+    step: u64,
+    count: u64,
+    load_ms: u64,
+    options: &'static [&'static str],
+}
 
-const PLANTED: [Planted; 17] = [
-    Planted { name: "bug_vote_not_synced", words: "before the sync", seeds: SEEDS },
-    Planted {
-        name: "bug_confirm_before_majority",
-        words: "was confirmed, and synced in group",
-        seeds: SEEDS,
-    },
-    Planted { name: "bug_expire_by_own_clock", words: " differ in group ", seeds: SEEDS },
-    // It takes a crash in the moment between: one seed of twenty has one.
-    Planted { name: "bug_dead_letter_settled_first", words: "never delivered", seeds: MANY_SEEDS },
-    Planted { name: "bug_delay_forgotten", words: "came after", seeds: SEEDS },
-    Planted { name: "bug_dispatch_before_joins", words: "is held by", seeds: SEEDS },
-    Planted { name: "bug_young_leader_hurries", words: "is held by", seeds: SEEDS },
-    Planted { name: "bug_held_not_told", words: "is held by", seeds: SEEDS },
-    Planted { name: "bug_settles_not_told", words: "and comes back", seeds: SEEDS },
-    Planted { name: "bug_own_settles_not_awaited", words: "and comes back", seeds: SEEDS },
-    Planted { name: "bug_join_before_settles", words: "and comes back", seeds: SEEDS },
-    Planted { name: "bug_leader_clock", words: "the time of group", seeds: MANY_SEEDS },
-    Planted { name: "bug_purge_forgotten", words: "P1 purged", seeds: CHANGED_SEEDS },
-    Planted { name: "bug_purge_dropped", words: "P1 purged", seeds: CHANGED_SEEDS },
-    Planted { name: "bug_tx_torn", words: "X2 half", seeds: CHANGED_SEEDS },
-    Planted {
-        name: "bug_full_not_told",
-        words: "still says that its disk is full",
-        seeds: MANY_SEEDS,
-    },
-    Planted { name: "bug_snapshot_first_extent", words: "lies nowhere", seeds: MANY_SEEDS },
+/// What one seed showed.
+enum Shown {
+    Nothing,
+    /// A line that has the words.
+    Bug(String),
+    /// Something is wrong, and said in other words.
+    Other,
+}
+
+/// What the seeds of a bug showed.
+#[derive(Default)]
+struct Found {
+    tried: u64,
+    by: Vec<u64>,
+    failed_otherwise: u64,
+    said: Option<String>,
+}
+
+/// All is seen long before the end, which is short.
+const SHORT: &[&str] = &["--calm-ms", "300"];
+const SEEDS: Seeds = Seeds { first: 1, step: 1, count: 40, load_ms: 4_000, options: SHORT };
+/// Sessions hold more, and for longer, before a node fails in the calm.
+const CALM_SEEDS: Seeds = Seeds { options: &[], ..SEEDS };
+const MANY_SEEDS: Seeds = Seeds { count: 120, ..SEEDS };
+/// Those alone in which clocks jump, and in each more than once.
+const CLOCK_SEEDS: Seeds = Seeds { first: 2, step: 2, load_ms: 10_000, ..SEEDS };
+/// Those alone that fill disks.
+const FULL_SEEDS: Seeds = Seeds { first: 2, step: 3, ..CALM_SEEDS };
+/// Those alone that have purges and transactions.
+const CHANGED_SEEDS: Seeds = Seeds { first: 2, step: 7, ..CALM_SEEDS };
+const REFUSED_SEEDS: Seeds =
+    Seeds { count: 120, options: &["--refusals", "--calm-ms", "300"], ..CHANGED_SEEDS };
+/// Groups get new replicas, and with them snapshots.
+const MEMBERS_SEEDS: Seeds =
+    Seeds { options: &["--members", "--damage", "--calm-ms", "300"], ..SEEDS };
+
+/// A process of the hunt for each.
+const PROCESSES_MAX: usize = 8;
+
+const fn planted(
+    name: &'static str,
+    words: &'static [&'static str],
+    seeds: Seeds,
+    pin: Option<u64>,
+) -> Planted {
+    Planted { name, words, seeds, pin }
+}
+
+/// A message of a session that lives is given away, or what it settled comes back.
+const GIVEN_AWAY: &[&str] = &["is held by", "and comes back"];
+const FULL: &[&str] =
+    &["still says that its disk is full", "not every publisher is served", "nodes do not serve"];
+
+const PLANTED: &[Planted] = &[
+    planted("vote_not_synced", &["before the sync"], SEEDS, Some(1)),
+    planted("confirm_before_majority", &["was confirmed, and synced in group"], SEEDS, Some(1)),
+    planted("expire_by_own_clock", &[" differ in group "], SEEDS, Some(1)),
+    // It takes a crash in the moment between.
+    planted("dead_letter_settled_first", &["never delivered"], MANY_SEEDS, None),
+    planted("delay_forgotten", &["came after"], SEEDS, Some(1)),
+    planted("dispatch_before_joins", GIVEN_AWAY, CALM_SEEDS, Some(4)),
+    planted("young_leader_hurries", GIVEN_AWAY, CALM_SEEDS, None),
+    planted("held_not_told", GIVEN_AWAY, SEEDS, Some(1)),
+    planted("settles_not_told", GIVEN_AWAY, CALM_SEEDS, Some(1)),
+    planted("own_settles_not_awaited", GIVEN_AWAY, CALM_SEEDS, None),
+    planted("join_before_settles", GIVEN_AWAY, SEEDS, Some(1)),
+    planted("leader_clock", &["the time of group"], CLOCK_SEEDS, Some(6)),
+    planted("purge_forgotten", &["P1 purged", "purged by answers"], CHANGED_SEEDS, Some(2)),
+    planted("purge_dropped", &["P1 purged"], REFUSED_SEEDS, None),
+    planted("tx_torn", &["X2 half"], REFUSED_SEEDS, None),
+    planted("full_not_told", FULL, FULL_SEEDS, Some(2)),
+    planted("snapshot_first_extent", &["lies nowhere"], MEMBERS_SEEDS, Some(1)),
+    planted("founders_for_ever", &["was confirmed, and synced in group"], MEMBERS_SEEDS, Some(1)),
 ];
 
-/// Seeds tried before a bug counts as missed.
-const SEEDS: Seeds = ("1", "1", "40");
-const MANY_SEEDS: Seeds = ("1", "1", "120");
-/// Those alone that have purges and transactions.
-const CHANGED_SEEDS: Seeds = ("2", "7", "120");
+/// Whether a bug of this name is one that is looked for here.
+pub(super) fn is_known(name: &str) -> bool {
+    PLANTED.iter().any(|planted| planted.name == name)
+}
 
-/// Builds and hunts those whose name holds `word`. True if every one was caught, and nothing was found by
-/// the same seeds without a bug.
-pub(super) fn hunt(root: &Path, word: &str) -> io::Result<bool> {
-    let mut all = run(&std::env::current_exe()?, MANY_SEEDS)?.status.success();
-    println!("without a bug: {}", if all { "nothing found" } else { "SOMETHING FOUND" });
-    for Planted { name, words, seeds } in
-        PLANTED.iter().filter(|planted| planted.name.contains(word))
-    {
-        let (_, _, count) = seeds;
-        let output = run(&build(name, root)?, *seeds)?;
-        // What breaks an assertion is said on the other stream.
-        let told = [&output.stdout[..], &output.stderr[..]].concat();
-        let told = String::from_utf8_lossy(&told).into_owned();
-        let seen = told.lines().find(|line| line.contains(words));
-        let is_failed =
-            |line: &&str| line.trim_start().starts_with("again:") || line.contains(" panicked: ");
-        let failed = told.lines().filter(is_failed).count();
-        match seen.filter(|_| !output.status.success()) {
-            Some(line) => println!("{name}: caught in {failed} of {count} seeds: {}", line.trim()),
-            None => {
-                all = false;
-                println!("{name}: NOT CAUGHT in {count} seeds ({failed} failed otherwise)");
-            }
+/// Looks for those whose name holds `word`: until one seed has found a bug, the pinned one first, or through all of
+/// its seeds, to say how many find it. True if every bug was caught, and its pinned seed is green without it.
+pub(super) fn hunt(word: &str, goes_through_all: bool) -> io::Result<bool> {
+    if !::planted::choose("") {
+        println!("this program has no bugs: `cargo xtask sim --planted` builds one that does");
+        return Ok(false);
+    }
+    let chosen: Vec<&Planted> = PLANTED.iter().filter(|it| it.name.contains(word)).collect();
+    let mut all = true;
+    for planted in chosen {
+        let found = planted.hunt(goes_through_all)?;
+        let Some(first) = found.by.first() else {
+            all = false;
+            let Found { tried, failed_otherwise, .. } = found;
+            println!(
+                "{}: NOT CAUGHT in {tried} seeds ({failed_otherwise} failed otherwise)",
+                planted.name
+            );
+            continue;
+        };
+        let is_green = matches!(planted.run(*first, None)?, Shown::Nothing);
+        all &= is_green;
+        println!("{}: {found}", planted.name);
+        if !is_green {
+            println!("  seed {first} is NOT GREEN without the bug");
+        }
+        let is_pinned = planted.pin.is_some_and(|pin| found.by.contains(&pin));
+        if !is_pinned && !goes_through_all {
+            println!("  its pin {:?} does not find it: pin {first}", planted.pin);
         }
     }
     Ok(all)
 }
 
-/// Runs the seeds by a program, with a bug or without.
-fn run(program: &Path, (first, step, seeds): Seeds) -> io::Result<Output> {
-    Command::new(program)
-        .args(["sim", "--seed", first, "--step", step, "--seeds", seeds])
-        .args(["--load-ms", "4000", "--healed-ms", "1000"])
-        .output()
+impl Planted {
+    fn hunt(&self, goes_through_all: bool) -> io::Result<Found> {
+        let Seeds { first, step, count, .. } = self.seeds;
+        let mut seeds: Vec<u64> = (0..count).map(|nth| first + nth * step).collect();
+        if !goes_through_all {
+            self.pin.into_iter().for_each(|pin| seeds.insert(0, pin));
+        }
+        seeds.reverse();
+        let left = Mutex::new((seeds, Found::default()));
+        let work = || -> io::Result<()> {
+            loop {
+                let next = {
+                    let (seeds, found) = &mut *left.lock().expect("nobody panics who has it");
+                    let is_enough = !goes_through_all && !found.by.is_empty();
+                    seeds.pop().filter(|_| !is_enough)
+                };
+                let Some(seed) = next else { return Ok(()) };
+                let shown = self.run(seed, Some(self.name))?;
+                left.lock().expect("nobody panics who has it").1.add(seed, shown);
+            }
+        };
+        let processes = thread::available_parallelism()?.get().min(PROCESSES_MAX);
+        thread::scope(|scope| {
+            let workers: Vec<_> = (0..processes).map(|_| scope.spawn(work)).collect();
+            workers.into_iter().try_for_each(|worker| worker.join().expect("a worker only runs"))
+        })?;
+        let (_, mut found) = left.into_inner().expect("nobody panics who has it");
+        found.by.sort_unstable();
+        Ok(found)
+    }
+
+    /// Runs a seed, with the bug or without.
+    fn run(&self, seed: u64, bug: Option<&str>) -> io::Result<Shown> {
+        let mut program = Command::new(std::env::current_exe()?);
+        program
+            .args(["sim", "--seeds", "1", "--healed-ms", "1000", "--seed"])
+            .arg(seed.to_string());
+        program.arg("--load-ms").arg(self.seeds.load_ms.to_string()).args(self.seeds.options);
+        program.args(bug.map(|bug| ["--bug", bug]).into_iter().flatten());
+        let output = program.output()?;
+        if output.status.success() {
+            return Ok(Shown::Nothing);
+        }
+        // What breaks an assertion is said on the other stream.
+        let told = [&output.stdout[..], &output.stderr[..]].concat();
+        let told = String::from_utf8_lossy(&told);
+        let has_words = |line: &&str| self.words.iter().any(|words| line.contains(words));
+        let line = told.lines().find(has_words);
+        Ok(line.map_or(Shown::Other, |line| Shown::Bug(line.trim().to_owned())))
+    }
 }
 
-/// This program with the bug.
-fn build(name: &str, root: &Path) -> io::Result<PathBuf> {
-    let base = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from);
-    let target = base.join("planted-sim");
-    std::fs::create_dir_all(&target)?;
-    let wrapper = target.join(format!("rustc-{name}"));
-    std::fs::write(&wrapper, format!("#!/bin/sh\nexec \"$@\" --cfg {name}\n"))?;
-    std::fs::set_permissions(&wrapper, std::fs::Permissions::from_mode(0o755))?;
-    let status = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-        .args(["build", "--quiet", "--package", "trials", "--target-dir"])
-        .arg(&target)
-        .current_dir(root)
-        .env("RUSTC_WORKSPACE_WRAPPER", &wrapper)
-        .status()?;
-    match status.success() {
-        true => Ok(target.join("debug/trials")),
-        false => Err(io::Error::other(format!("the simulator with {name} does not build"))),
+impl Found {
+    fn add(&mut self, seed: u64, shown: Shown) {
+        self.tried += 1;
+        match shown {
+            Shown::Nothing => {}
+            Shown::Other => self.failed_otherwise += 1,
+            Shown::Bug(line) => {
+                self.by.push(seed);
+                self.said.get_or_insert(line);
+            }
+        }
+    }
+}
+
+impl std::fmt::Display for Found {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { tried, by, failed_otherwise, said } = self;
+        let said: String = said.iter().flat_map(|said| said.chars()).take(160).collect();
+        write!(f, "caught in {} of {tried} seeds, ", by.len())?;
+        if *failed_otherwise > 0 {
+            write!(f, "{failed_otherwise} failed otherwise, ")?;
+        }
+        let first = by.first().copied().unwrap_or_default();
+        write!(f, "first {first}: {said}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::PLANTED;
+    use crate::chaos::planted::PLANTED as IN_PROCESSES;
+
+    /// The names of the bugs in the sources below a folder.
+    fn names_in(folder: &Path, names: &mut Vec<String>) {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                names_in(&path, names);
+            } else if path.extension().is_some_and(|it| it == "rs") {
+                let text = std::fs::read_to_string(&path).unwrap();
+                let parts = text.split("planted::is(\"").skip(1);
+                names.extend(parts.filter_map(|part| Some(part.split_once('"')?.0.to_owned())));
+            }
+        }
+    }
+
+    #[test]
+    fn every_bug_that_is_planted_is_hunted_and_every_bug_that_is_hunted_is_planted() {
+        let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("crates");
+        let mut planted = Vec::new();
+        for entry in std::fs::read_dir(crates).unwrap() {
+            names_in(&entry.unwrap().path().join("src"), &mut planted);
+        }
+        let mut hunted: Vec<&str> = PLANTED.iter().map(|it| it.name).collect();
+        hunted.extend(IN_PROCESSES.iter().map(|it| it.name));
+        hunted.sort_unstable();
+        hunted.dedup();
+        planted.sort_unstable();
+        planted.dedup();
+        assert_eq!(hunted, planted);
     }
 }

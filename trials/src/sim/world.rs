@@ -84,7 +84,7 @@ pub(super) struct World {
 
 impl World {
     pub(super) fn new(seed: u64, size: Size) -> Self {
-        let Size { nodes: founders, changes_members, versions, .. } = size;
+        let Size { nodes: founders, changes_members, is_refusing, versions, .. } = size;
         let changes_members = founders >= 3 && changes_members;
         let nodes = if changes_members { founders + JOINERS } else { founders };
         let mut chance = Chance::new(seed);
@@ -93,7 +93,7 @@ impl World {
         let network = Network::new(nodes, &mut chance, &mut agenda);
         let is_trial = versions == Versions::Trial;
         let (begins_with, upgrades_to) = versions.programs();
-        let clients = Clients::new(seed, nodes, is_trial, &mut diary);
+        let clients = Clients::new(seed, nodes, is_trial, is_refusing, &mut diary);
         let mut all = Vec::new();
         for number in 0..nodes {
             let disk = SimDisk::new(chance.number());

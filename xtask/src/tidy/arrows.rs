@@ -8,11 +8,12 @@ use super::Finding;
 /// record and a change of `ARCHITECTURE.md`.
 const ARROWS: &[(&str, &[&str])] = &[
     ("crates/amqp", &[]),
-    ("crates/wal", &[]),
-    ("crates/machine", &[]),
+    ("crates/planted", &[]),
+    ("crates/wal", &["planted"]),
+    ("crates/machine", &["planted"]),
     ("crates/certificates", &[]),
-    ("crates/cluster", &["wal", "machine", "certificates"]),
-    ("crates/broker", &["amqp", "machine", "cluster"]),
+    ("crates/cluster", &["planted", "wal", "machine", "certificates"]),
+    ("crates/broker", &["amqp", "planted", "machine", "cluster"]),
     ("crates/client", &["amqp", "certificates"]),
     ("crates/service", &["client"]),
     ("crates/relay", &["amqp", "client", "service", "certificates"]),
@@ -26,6 +27,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 
 const EVERY: &[&str] = &[
     "amqp",
+    "planted",
     "wal",
     "machine",
     "cluster",

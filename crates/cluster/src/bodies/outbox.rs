@@ -54,7 +54,7 @@ impl Outgoing {
                 no_ack,
                 returns,
                 // Planted: it goes out before the log has heard of it.
-                waits: waits && cfg!(not(bug_delivered_unmarked)),
+                waits: waits && !planted::is("delivered_unmarked"),
                 got,
                 detached: Vec::new(),
             },

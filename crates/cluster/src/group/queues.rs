@@ -154,7 +154,8 @@ impl QueueGroup {
     fn apply(&mut self, entry: &Entry, wishes: &mut Vec<Wish>) -> Result<(), Corrupt> {
         let reader = EntryReader::new(&entry.data)?;
         // Planted: who follows goes by a clock of its own.
-        let wrong_ms = if cfg!(bug_expire_by_own_clock) && !self.group.serves() { 7 } else { 0 };
+        let wrong_ms =
+            if planted::is("expire_by_own_clock") && !self.group.serves() { 7 } else { 0 };
         let at = Applied { index: entry.index, time_ms: reader.time_ms() + wrong_ms };
         let origin =
             if self.group.serves() { queues::Origin::Committed } else { queues::Origin::Replayed };
@@ -203,7 +204,7 @@ impl QueueGroup {
         let is_under_way =
             |(origin, seq): (Origin, u64)| self.queues.machine().last_parcel(origin) < seq;
         self.group.intake.last_of(from).is_some_and(is_under_way)
-            && cfg!(not(bug_join_before_settles))
+            && !planted::is("join_before_settles")
     }
 
     /// Whether what came too early can be done now.
@@ -247,14 +248,14 @@ impl QueueGroup {
         }
         let machine = self.queues.machine();
         let is_applied = |(origin, seq): (Origin, u64)| {
-            machine.last_parcel(origin) >= seq || cfg!(bug_own_settles_not_awaited)
+            machine.last_parcel(origin) >= seq || planted::is("own_settles_not_awaited")
         };
         let is_due = self.group.awaiting().is_some_and(|awaiting| {
             let has_come =
                 self.group.applied() >= awaiting.index && awaiting.own.is_none_or(is_applied);
             (awaiting.nodes.is_empty() && has_come)
                 || awaiting.until_ms <= now_ms
-                || cfg!(bug_dispatch_before_joins)
+                || planted::is("dispatch_before_joins")
         });
         if is_due {
             self.group.end_gathering();

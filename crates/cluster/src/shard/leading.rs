@@ -298,10 +298,8 @@ impl Shard {
 const TICKS_PER_REVIEW: u64 = 10;
 
 fn committed_by(found: &QueueGroup) -> u64 {
-    #[cfg(bug_confirm_before_majority)]
-    {
-        found.group.replica.persisted()
+    if planted::is("confirm_before_majority") {
+        return found.group.replica.persisted();
     }
-    #[cfg(not(bug_confirm_before_majority))]
     found.group.replica.committed()
 }

@@ -50,7 +50,7 @@ enum Outlook {
 impl Outbound {
     /// Whoever leads next is told again what the last leader may have forgotten.
     pub(super) fn tell_again(&mut self, now: Now) {
-        if cfg!(bug_settles_not_told) {
+        if planted::is("settles_not_told") {
             return;
         }
         for batch in self.told.take(now.mono_ms) {

@@ -602,7 +602,7 @@ impl Shard {
     pub(super) fn expected(&mut self, now: Now, group: GroupId) -> BTreeSet<NodeId> {
         let mut nodes = self.reachable();
         let is_young = self.started_ms.is_none_or(|start| now.mono_ms < start + LOST_MS);
-        if !is_young || cfg!(bug_young_leader_hurries) {
+        if !is_young || planted::is("young_leader_hurries") {
             return nodes;
         }
         let voters = self.replica(group).map(|it| it.voters().to_vec()).unwrap_or_default();

@@ -257,7 +257,7 @@ impl Shard {
         outputs: &mut Vec<Output>,
     ) {
         let is_refusing = self.out.get(&group).is_some_and(|out| out.is_refusing);
-        if is_refusing && cfg!(not(bug_purge_dropped)) {
+        if is_refusing && !planted::is("purge_dropped") {
             // Before anything is taken out of the queue.
             self.wishes.push(Wish::Answer(session, Answer::AppendFailed { ticket }));
             return;
@@ -273,7 +273,7 @@ impl Shard {
             }
             batches.push(batch);
         }
-        if cfg!(bug_purge_forgotten) {
+        if planted::is("purge_forgotten") {
             batches.clear();
         }
         let last = batches.pop().unwrap_or_default();

@@ -58,7 +58,7 @@ impl Shard {
             let machine = QueueMachine::restore(&state.machine)
                 .expect("a snapshot that passed its checksums");
             let mut queues = Queues::new(group, machine.reading(self.me.speaks));
-            let left_out = usize::from(cfg!(bug_snapshot_first_extent));
+            let left_out = usize::from(planted::is("snapshot_first_extent"));
             for Stored { queue, first_seq, last_seq, segment } in stored.iter().skip(left_out) {
                 queues.stored(*queue, *first_seq, *last_seq, *segment);
             }

@@ -29,6 +29,8 @@ pub(super) struct Mover {
     /// Where it takes messages from, and where it publishes to.
     from: usize,
     to: Vec<usize>,
+    /// It publishes to the group that it takes messages from, if it can: a hunt of planted bugs is about whole ones.
+    stays: bool,
     pub(super) home: Option<Home>,
     generation: u64,
     next: u64,
@@ -66,12 +68,13 @@ struct Given {
 }
 
 impl Mover {
-    pub(super) fn new(plans: &Rc<[Plan]>, from: usize, to: &[usize]) -> Self {
+    pub(super) fn new(plans: &Rc<[Plan]>, from: usize, to: &[usize], stays: bool) -> Self {
         Self {
             name: format!("mover-{}", plans[from].name),
             plans: Rc::clone(plans),
             from,
             to: to.to_vec(),
+            stays,
             home: None,
             generation: 0,
             next: 0,
@@ -145,7 +148,12 @@ impl Mover {
     /// append per group, in which what is published comes first.
     fn commit(&mut self, home: Home, outside: &mut Outside<'_>) {
         let Some((_, from)) = self.at else { return };
-        let to = self.plans[self.to[outside.chance.within(0, self.to.len() as u64) as usize]].name;
+        let drawn = self.to[outside.chance.within(0, self.to.len() as u64) as usize];
+        let is_near = |to: &usize| {
+            let found = outside.queue(home, self.plans[*to].name);
+            self.stays && found.is_some_and(|(_, group)| group == from)
+        };
+        let to = self.plans[self.to.iter().copied().find(is_near).unwrap_or(drawn)].name;
         let Some((queue, group)) = outside.queue(home, to) else { return };
         let count = outside.chance.within(1, self.held.len() as u64 + 1) as usize;
         let settled: Vec<Given> = self.held.drain(..count).collect();

@@ -15,6 +15,9 @@ const PATIENCE: Micros = 6_000_000;
 pub(super) struct Sweeper {
     plans: Rc<[Plan]>,
     queue: usize,
+    /// It asks again at once where it was refused, as it does in hunts of planted bugs.
+    insists: bool,
+    was_refused: bool,
     pub(super) home: Option<Home>,
     ticket: u64,
     /// A purge without an answer, and since when.
@@ -24,8 +27,17 @@ pub(super) struct Sweeper {
 }
 
 impl Sweeper {
-    pub(super) fn new(plans: &Rc<[Plan]>, queue: usize) -> Self {
-        Self { plans: Rc::clone(plans), queue, home: None, ticket: 0, asked: None, finished: 0 }
+    pub(super) fn new(plans: &Rc<[Plan]>, queue: usize, insists: bool) -> Self {
+        Self {
+            plans: Rc::clone(plans),
+            queue,
+            insists,
+            was_refused: false,
+            home: None,
+            ticket: 0,
+            asked: None,
+            finished: 0,
+        }
     }
 
     pub(super) fn is_quiet(&self) -> bool {
@@ -44,7 +56,10 @@ impl Sweeper {
                 outside.leave(home);
             }
             Some(_) => {}
-            None if may_purge && outside.chance.within(0, 20) == 0 => self.purge(home, outside),
+            None if may_purge && (self.was_refused || outside.chance.within(0, 20) == 0) => {
+                self.was_refused = false;
+                self.purge(home, outside);
+            }
             None => {}
         }
     }
@@ -64,7 +79,10 @@ impl Sweeper {
                 self.finished += 1;
                 self.tell(Stage::Ok, count, outside.diary);
             }
-            Answer::AppendFailed { .. } => self.fail(outside.diary),
+            Answer::AppendFailed { .. } => {
+                self.was_refused = self.insists;
+                self.fail(outside.diary);
+            }
             other => {
                 let text = format!("{} was told {other:?}", self.name());
                 outside.diary.saw(&self.name(), What::Protocol { text });

@@ -33,7 +33,7 @@ impl Reading<'_> {
             self.reader.ready.remove(&dead, self.end);
         }
         let waiting = attributes.delayed.lead(now_ms);
-        if cfg!(not(bug_delay_forgotten)) {
+        if !planted::is("delay_forgotten") {
             self.reader.ready.remove_from_waiting(&waiting, self.end);
         }
         attributes.ready_bytes = attributes.bytes_of(self.reader.ready.waiting(self.end));

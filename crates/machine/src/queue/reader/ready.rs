@@ -35,14 +35,14 @@ impl Ready {
     /// Back to their places. `was_seen`: a client may have seen them.
     pub(crate) fn give_back(&mut self, ranges: &Ranges, was_seen: bool) {
         self.waiting.insert_all(ranges);
-        if was_seen && cfg!(not(bug_requeue_unflagged)) {
+        if was_seen && !planted::is("requeue_unflagged") {
             self.returned.insert_all(ranges);
         }
     }
 
     /// Those of them that wait may have been seen by a client.
     pub(crate) fn flag_waiting(&mut self, ranges: &Ranges, end: End) {
-        if cfg!(not(bug_requeue_unflagged)) {
+        if !planted::is("requeue_unflagged") {
             self.returned.insert_all(&self.waiting(end).intersect(ranges));
         }
     }
