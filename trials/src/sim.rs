@@ -51,9 +51,9 @@ pub struct Size {
     pub damages: bool,
     /// Nodes join, go and are replaced, where there are three or more.
     pub changes_members: bool,
-    /// For hunts of planted bugs: nodes are cut off for about as long as it takes until they refuse what they are asked,
-    /// and clients make the most of it.
-    pub is_refusing: bool,
+    /// For hunts of planted bugs: harms and clients aim at rare moments. A node is cut off for about as long as it takes
+    /// until it refuses what it is asked; a link is cut, and then nodes die.
+    pub is_aimed: bool,
     pub versions: Versions,
 }
 
@@ -96,7 +96,7 @@ impl Default for Size {
             calm_ms: 800,
             damages: false,
             changes_members: false,
-            is_refusing: false,
+            is_aimed: false,
             versions: Versions::First,
         }
     }
@@ -168,11 +168,17 @@ const QUIET: Micros = 10_000_000;
 /// Nodes that fail one after the other while nothing else is wrong.
 const FAILURES: u32 = 2;
 
+/// A node that starts has reached the others after this long.
+const SOON_CONNECTED: Micros = 400_000;
+
+/// A new leader waits for longer than this for what the others hold: less than `cluster::limits::JOIN_WAIT_MS`.
+const SOON_REACHED: Micros = 700_000;
+
 /// Runs one seed.
 pub fn run(seed: u64, size: Size) -> Outcome {
     let mut world = World::new(seed, size);
     world.nemesis.has_damage |= size.damages;
-    world.nemesis.cuts_off = size.is_refusing;
+    world.nemesis.is_aimed = size.is_aimed;
     live(&mut world, size);
     let World { agenda, network, watch, .. } = &world;
     let counts = Counts {
@@ -274,6 +280,32 @@ fn fail_cleanly(world: &mut World, calm: Micros) -> bool {
         world.run_until(end, |_| false);
         let node = world.any_member();
         world.break_connection(node);
+    }
+    let end = world.agenda.now() + calm;
+    world.run_until(end, |_| false);
+    if world.nemesis.is_aimed && world.members().count() >= 5 {
+        return (0..FAILURES).all(|_| fail_twice(world, calm));
+    }
+    true
+}
+
+/// A node starts again, one of its links is cut, and a third node dies. If the first leads now, it must not give away
+/// what sessions at the other end of that link hold.
+fn fail_twice(world: &mut World, calm: Micros) -> bool {
+    let [node, peer, third] = world.three_members();
+    world.crash(node, Death::Kill);
+    let end = world.agenda.now() + SERVES;
+    world.run_until(end, |world| world.nodes[node].life.is_some());
+    world.cut_link(node, peer);
+    // The others elect at once, and the node is one of those who may be elected as soon as it reaches them.
+    let end = world.agenda.now() + SOON_CONNECTED;
+    world.run_until(end, |_| false);
+    world.crash(third, Death::Kill);
+    let end = world.agenda.now() + SOON_REACHED;
+    world.run_until(end, |_| false);
+    world.mend_link(node, peer);
+    if !wait(world, SERVES, "the nodes do not serve after two failed", World::is_whole) {
+        return false;
     }
     let end = world.agenda.now() + calm;
     world.run_until(end, |_| false);

@@ -92,6 +92,10 @@ pub(super) enum Event {
     Undo {
         number: u64,
     },
+    /// A node dies, as it was planned.
+    Die {
+        node: usize,
+    },
 }
 
 /// Events in the order of their time; those of one instant in the order in which they were noted.

@@ -156,12 +156,12 @@ pub(super) struct Clients {
 }
 
 impl Clients {
-    /// `uses_newer`: nodes are upgraded to `Version::TRIAL`. `is_refusing`: see [`super::Size`].
+    /// `uses_newer`: nodes are upgraded to `Version::TRIAL`. `is_aimed`: see [`super::Size`].
     pub(super) fn new(
         seed: u64,
         nodes: usize,
         uses_newer: bool,
-        is_refusing: bool,
+        is_aimed: bool,
         diary: &mut Diary,
     ) -> Self {
         let plans = plans::draw(seed);
@@ -187,13 +187,10 @@ impl Clients {
         let more = purged.iter().map(|queue| Publisher::to(&plans, *queue));
         Self {
             publishers: regular.chain(more).collect(),
-            sweepers: purged
-                .iter()
-                .map(|queue| Sweeper::new(&plans, *queue, is_refusing))
-                .collect(),
+            sweepers: purged.iter().map(|queue| Sweeper::new(&plans, *queue, is_aimed)).collect(),
             movers: moved
                 .iter()
-                .map(|(from, to)| Mover::new(&plans, *from, to, is_refusing))
+                .map(|(from, to)| Mover::new(&plans, *from, to, is_aimed))
                 .collect(),
             dead_letter_workers: (0..nodes).map(|_| DeadLetterWorker::default()).collect(),
             consumers,
@@ -258,6 +255,13 @@ impl Clients {
     pub(super) fn sweeper_acts(&mut self, number: usize, outside: &mut Outside<'_>) {
         // What a purge takes after the heal would not be seen to be delivered.
         self.sweepers[number].act(!self.is_steady && !self.is_draining, outside);
+    }
+
+    /// Where those are who purge and who move messages in transactions.
+    pub(super) fn homes_of_changers(&self) -> Vec<usize> {
+        let sweepers = self.sweepers.iter().filter_map(|sweeper| sweeper.home);
+        let movers = self.movers.iter().filter_map(|mover| mover.home);
+        sweepers.chain(movers).map(|home| home.node).collect()
     }
 
     pub(super) fn movers(&self) -> usize {

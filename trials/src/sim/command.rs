@@ -47,10 +47,10 @@ pub struct Simulation {
     /// Let nodes join, go and be replaced whatever the seed, not in one of five. There must be three or more
     #[arg(long)]
     members: bool,
-    /// Cut nodes off for about as long as it takes until they refuse what they are asked, who purges asks again at once,
-    /// and transactions stay in a group: for planted bugs
+    /// Aim at rare moments, for planted bugs: cut nodes off until they refuse what they are asked, kill nodes behind a
+    /// cut link; who purges asks again at once, and transactions stay in a group
     #[arg(long)]
-    refusals: bool,
+    aimed: bool,
     /// What the nodes' programs read and write, if the seed's number does not decide it
     #[arg(long)]
     versions: Option<Versions>,
@@ -141,8 +141,8 @@ impl Simulation {
         let Self { nodes, load_ms, healed_ms, calm_ms, damage: damages, .. } = *self;
         let versions = self.versions.unwrap_or(Versions::of(seed));
         let changes_members = self.members || seed % 5 == 2;
-        let is_refusing = self.refusals;
-        Size { nodes, load_ms, healed_ms, calm_ms, damages, changes_members, is_refusing, versions }
+        let is_aimed = self.aimed;
+        Size { nodes, load_ms, healed_ms, calm_ms, damages, changes_members, is_aimed, versions }
     }
 
     fn judge(&self, outcome: &Outcome) -> std::io::Result<bool> {
@@ -174,11 +174,11 @@ impl Simulation {
         let versions = versions.and_then(|versions| versions.to_possible_value());
         let versions = versions.map(|word| format!(" --versions {}", word.get_name()));
         let versions = versions.unwrap_or_default();
-        let refusals = if self.refusals { " --refusals" } else { "" };
+        let aimed = if self.aimed { " --aimed" } else { "" };
         let bug = self.bug.as_ref().map(|bug| format!(" --bug {bug}")).unwrap_or_default();
         format!(
             "trials sim --nodes {nodes} --seed {seed} --seeds 1 --load-ms {load_ms} \
-             --healed-ms {healed_ms} --calm-ms {calm_ms}{damage}{members}{refusals}{versions}{bug} --story"
+             --healed-ms {healed_ms} --calm-ms {calm_ms}{damage}{members}{aimed}{versions}{bug} --story"
         )
     }
 }

@@ -20,6 +20,10 @@ const PAUSE: (Micros, Micros) = (100_000, 1_600_000);
 /// A node refuses half a second after it has lost the majority. After a second of silence the others elect another.
 const CUT_OFF: (Micros, Micros) = (520_000, 1_050_000);
 
+/// How long a link is cut whose ends are to die, and within which time each dies.
+const CUT_LINK: (Micros, Micros) = (2_000_000, 4_000_000);
+const DIES_WITHIN: Micros = 1_200_000;
+
 /// Harm that is to be undone.
 #[derive(Debug, Default)]
 struct Wound {
@@ -55,8 +59,8 @@ pub(super) struct Nemesis {
     pub(super) has_damage: bool,
     /// Disks of one node, several or all are full now and then, in some seeds.
     pub(super) fills_disks: bool,
-    /// Every other harm cuts a node off for a moment. No seed does that by itself.
-    pub(super) cuts_off: bool,
+    /// Most harms aim at rare moments. No seed does that by itself.
+    pub(super) is_aimed: bool,
     /// Which node is damaged.
     pub(super) damaged: Option<usize>,
 }
@@ -89,8 +93,8 @@ impl World {
         if self.nemesis.fills_disks && self.chance.percent(25) {
             self.fill_disks(node);
         }
-        if self.nemesis.cuts_off && self.chance.percent(50) {
-            return self.cut_off(node);
+        if self.nemesis.is_aimed && self.chance.percent(70) {
+            return self.aim(node);
         }
         match self.chance.within(0, if nodes > 1 { 100 } else { 40 }) {
             0..8 => self.crash(node, Death::Kill),
@@ -335,6 +339,55 @@ impl World {
         let (number, t1) = (node as u32 + 1, t0 + 1_000_000);
         self.diary.saw("world", What::Fault { kind, node: number, t0, t1, sectors: 0 });
         told.into_iter().for_each(|told| self.tell(told));
+    }
+
+    /// What planted bugs need is rare where all harm comes by chance.
+    fn aim(&mut self, node: usize) {
+        match self.chance.percent(50) {
+            true => {
+                let changers = self.clients.homes_of_changers();
+                let drawn = self.chance.within(0, changers.len().max(1) as u64) as usize;
+                self.cut_off(changers.get(drawn).copied().unwrap_or(node));
+            }
+            false => self.die_behind_a_cut_link(node),
+        }
+    }
+
+    /// A link is cut. Then one of its ends dies, and where there are five nodes, another one as the first comes back.
+    /// What the first has on its way over that link does not arrive, and a leader that is young does not hear of what
+    /// sessions at the other end hold.
+    fn die_behind_a_cut_link(&mut self, node: usize) {
+        let peer = self.other(node);
+        let cut = vec![(node, peer), (peer, node)];
+        self.wound(Wound { kind: "cut, then killed", node, cut, ..Wound::default() }, CUT_LINK);
+        let first = self.chance.within(0, DIES_WITHIN);
+        self.agenda.after(first, Event::Die { node });
+        if self.nodes.len() >= 5 {
+            let after = self.chance.within(0, DIES_WITHIN);
+            let third = (0..self.nodes.len()).filter(|it| *it != node && *it != peer);
+            let third: Vec<usize> = third.collect();
+            let node = third[self.chance.within(0, third.len() as u64) as usize];
+            self.agenda.after(first + after, Event::Die { node });
+        }
+    }
+
+    /// Both ways between two nodes.
+    pub(super) fn cut_link(&mut self, one: usize, other: usize) {
+        self.line(&format!("the link of nodes {} and {} is cut", one + 1, other + 1));
+        [(one, other), (other, one)].into_iter().for_each(|way| self.network.cut(way));
+    }
+
+    pub(super) fn mend_link(&mut self, one: usize, other: usize) {
+        for way in [(one, other), (other, one)] {
+            self.network.mend(way, &mut self.chance, &mut self.agenda);
+        }
+    }
+
+    /// A death that was planned, unless all harm is over.
+    pub(super) fn die(&mut self, node: usize) {
+        if !self.nemesis.is_over {
+            self.crash(node, Death::Kill);
+        }
     }
 
     /// The connections of a node break, and the network heals about when the node begins to refuse what it is asked.

@@ -65,7 +65,12 @@ const FULL_SEEDS: Seeds = Seeds { first: 2, step: 3, ..CALM_SEEDS };
 /// Those alone that have purges and transactions.
 const CHANGED_SEEDS: Seeds = Seeds { first: 2, step: 7, ..CALM_SEEDS };
 const REFUSED_SEEDS: Seeds =
-    Seeds { count: 120, options: &["--refusals", "--calm-ms", "300"], ..CHANGED_SEEDS };
+    Seeds { count: 120, options: &["--aimed", "--calm-ms", "300"], ..CHANGED_SEEDS };
+/// Nodes die behind a cut link.
+const AIMED_SEEDS: Seeds = Seeds { load_ms: 8_000, ..Seeds { step: 1, ..REFUSED_SEEDS } };
+/// Two nodes fail at once, and the others are a majority.
+const TWO_FAIL_SEEDS: Seeds =
+    Seeds { options: &["--aimed", "--nodes", "5", "--calm-ms", "300"], ..MANY_SEEDS };
 /// Groups get new replicas, and with them snapshots.
 const MEMBERS_SEEDS: Seeds =
     Seeds { options: &["--members", "--damage", "--calm-ms", "300"], ..SEEDS };
@@ -92,18 +97,18 @@ const PLANTED: &[Planted] = &[
     planted("confirm_before_majority", &["was confirmed, and synced in group"], SEEDS, Some(1)),
     planted("expire_by_own_clock", &[" differ in group "], SEEDS, Some(1)),
     // It takes a crash in the moment between.
-    planted("dead_letter_settled_first", &["never delivered"], MANY_SEEDS, None),
+    planted("dead_letter_settled_first", &["never delivered"], MANY_SEEDS, Some(45)),
     planted("delay_forgotten", &["came after"], SEEDS, Some(1)),
-    planted("dispatch_before_joins", GIVEN_AWAY, CALM_SEEDS, Some(4)),
-    planted("young_leader_hurries", GIVEN_AWAY, CALM_SEEDS, None),
+    planted("dispatch_before_joins", GIVEN_AWAY, CALM_SEEDS, Some(2)),
+    planted("young_leader_hurries", GIVEN_AWAY, TWO_FAIL_SEEDS, Some(28)),
     planted("held_not_told", GIVEN_AWAY, SEEDS, Some(1)),
     planted("settles_not_told", GIVEN_AWAY, CALM_SEEDS, Some(1)),
-    planted("own_settles_not_awaited", GIVEN_AWAY, CALM_SEEDS, None),
+    planted("own_settles_not_awaited", GIVEN_AWAY, AIMED_SEEDS, Some(12)),
     planted("join_before_settles", GIVEN_AWAY, SEEDS, Some(1)),
     planted("leader_clock", &["the time of group"], CLOCK_SEEDS, Some(6)),
     planted("purge_forgotten", &["P1 purged", "purged by answers"], CHANGED_SEEDS, Some(2)),
-    planted("purge_dropped", &["P1 purged"], REFUSED_SEEDS, None),
-    planted("tx_torn", &["X2 half"], REFUSED_SEEDS, None),
+    planted("purge_dropped", &["P1 purged"], REFUSED_SEEDS, Some(37)),
+    planted("tx_torn", &["X2 half"], REFUSED_SEEDS, Some(2)),
     planted("full_not_told", FULL, FULL_SEEDS, Some(2)),
     planted("snapshot_first_extent", &["lies nowhere"], MEMBERS_SEEDS, Some(1)),
     planted("founders_for_ever", &["was confirmed, and synced in group"], MEMBERS_SEEDS, Some(1)),

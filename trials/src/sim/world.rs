@@ -84,7 +84,7 @@ pub(super) struct World {
 
 impl World {
     pub(super) fn new(seed: u64, size: Size) -> Self {
-        let Size { nodes: founders, changes_members, is_refusing, versions, .. } = size;
+        let Size { nodes: founders, changes_members, is_aimed, versions, .. } = size;
         let changes_members = founders >= 3 && changes_members;
         let nodes = if changes_members { founders + JOINERS } else { founders };
         let mut chance = Chance::new(seed);
@@ -93,7 +93,7 @@ impl World {
         let network = Network::new(nodes, &mut chance, &mut agenda);
         let is_trial = versions == Versions::Trial;
         let (begins_with, upgrades_to) = versions.programs();
-        let clients = Clients::new(seed, nodes, is_trial, is_refusing, &mut diary);
+        let clients = Clients::new(seed, nodes, is_trial, is_aimed, &mut diary);
         let mut all = Vec::new();
         for number in 0..nodes {
             let disk = SimDisk::new(chance.number());
@@ -258,6 +258,7 @@ impl World {
             }
             Event::Harm => self.harm(),
             Event::Undo { number } => self.undo(number),
+            Event::Die { node } => self.die(node),
         }
         self.deliver_answers();
     }
@@ -796,6 +797,12 @@ impl World {
     pub(super) fn any_member(&mut self) -> usize {
         let members: Vec<usize> = self.members().collect();
         members[self.chance.within(0, members.len() as u64) as usize]
+    }
+
+    /// Three different ones, by chance.
+    pub(super) fn three_members(&mut self) -> [usize; 3] {
+        let mut members: Vec<usize> = self.members().collect();
+        [(); 3].map(|()| members.swap_remove(self.chance.within(0, members.len() as u64) as usize))
     }
 
     /// What is wrong in what the leaders of groups know of consumers.

@@ -29,7 +29,8 @@ pub(super) struct Mover {
     /// Where it takes messages from, and where it publishes to.
     from: usize,
     to: Vec<usize>,
-    /// It publishes to the group that it takes messages from, if it can: a hunt of planted bugs is about whole ones.
+    /// Half of its transactions publish to the group that it takes messages from, if one does: a hunt of planted bugs is
+    /// about whole ones.
     stays: bool,
     pub(super) home: Option<Home>,
     generation: u64,
@@ -149,9 +150,10 @@ impl Mover {
     fn commit(&mut self, home: Home, outside: &mut Outside<'_>) {
         let Some((_, from)) = self.at else { return };
         let drawn = self.to[outside.chance.within(0, self.to.len() as u64) as usize];
+        let stays = self.stays && outside.chance.percent(50);
         let is_near = |to: &usize| {
             let found = outside.queue(home, self.plans[*to].name);
-            self.stays && found.is_some_and(|(_, group)| group == from)
+            stays && found.is_some_and(|(_, group)| group == from)
         };
         let to = self.plans[self.to.iter().copied().find(is_near).unwrap_or(drawn)].name;
         let Some((queue, group)) = outside.queue(home, to) else { return };

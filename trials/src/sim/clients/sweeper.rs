@@ -15,7 +15,7 @@ const PATIENCE: Micros = 6_000_000;
 pub(super) struct Sweeper {
     plans: Rc<[Plan]>,
     queue: usize,
-    /// It asks again at once where it was refused, as it does in hunts of planted bugs.
+    /// It purges more often, and asks again at once where it was refused, as it does in hunts of planted bugs.
     insists: bool,
     was_refused: bool,
     pub(super) home: Option<Home>,
@@ -49,6 +49,7 @@ impl Sweeper {
             self.home = outside.connect();
             return;
         };
+        let rarely = if self.insists { 3 } else { 20 };
         let is_late = |at: Micros| outside.now - at > PATIENCE;
         match self.asked {
             Some(at) if is_late(at) => {
@@ -56,7 +57,7 @@ impl Sweeper {
                 outside.leave(home);
             }
             Some(_) => {}
-            None if may_purge && (self.was_refused || outside.chance.within(0, 20) == 0) => {
+            None if may_purge && (self.was_refused || outside.chance.within(0, rarely) == 0) => {
                 self.was_refused = false;
                 self.purge(home, outside);
             }
