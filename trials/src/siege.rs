@@ -76,7 +76,12 @@ pub fn run(options: &Options) -> Result<bool, Failure> {
         let neighbour = Neighbour::start(fortress.url());
         fortress.begin_peak();
         let begin = Instant::now();
-        let stage = Stage { url: fortress.url(), share: if options.quick { 0.1 } else { 1.0 } };
+        let stage = Stage {
+            url: fortress.url(),
+            share: if options.quick { 0.1 } else { 1.0 },
+            // A node keeps some for its files, and a neighbour is there, too.
+            connections_max: options.descriptors as usize * 3 / 4,
+        };
         let said = (attack.run)(&stage);
         let took = begin.elapsed();
         let beside = neighbour.stop();

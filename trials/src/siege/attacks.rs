@@ -17,6 +17,8 @@ const THREADS: usize = 128;
 /// How long any attack goes on.
 const ATTACK_MAX: Duration = Duration::from_secs(60);
 const FRAME_MAX: u32 = 131_072;
+/// Connections of a crowd, if the node has the descriptors.
+const CROWD: usize = 10_000;
 
 /// One attack.
 pub(super) struct Attack {
@@ -35,6 +37,8 @@ pub(super) struct Said {
 pub(super) struct Stage {
     pub(super) url: String,
     pub(super) share: f64,
+    /// How many connections the node's descriptors allow, its own files left out.
+    pub(super) connections_max: usize,
 }
 
 pub(super) const ATTACKS: &[Attack] = &[
@@ -47,6 +51,7 @@ pub(super) const ATTACKS: &[Attack] = &[
     Attack { name: "one message each", run: one_message_each },
     Attack { name: "stalled readers", run: stalled_readers },
     Attack { name: "connection churn", run: connection_churn },
+    Attack { name: "a crowd", run: a_crowd },
 ];
 
 impl Stage {
@@ -130,6 +135,36 @@ fn right_logins(stage: &Stage) -> Said {
     let begin = Instant::now();
     let ends = storm(stage.count(3000), |_| stage.open()?.close());
     let words = format!("{} in {:.1} s", told(&ends), begin.elapsed().as_secs_f64());
+    Said { words, is_right: ends.keys().all(|end| end == "served") }
+}
+
+/// As many connections as the node has descriptors for, each with a channel, and all of them stay. `--descriptors 14000`
+/// makes 10,000 of them.
+fn a_crowd(stage: &Stage) -> Said {
+    let count = stage.count(CROWD.min(stage.connections_max));
+    let here = Mutex::new(Vec::with_capacity(count));
+    let begin = Instant::now();
+    let ends = storm(count, |_| {
+        let at = Instant::now();
+        let parts = bare(stage)?;
+        here.lock().expect("nobody panics with it").push((at.elapsed(), parts));
+        Ok(())
+    });
+    let took = begin.elapsed();
+    let mut here = here.into_inner().expect("nobody panics with it");
+    here.sort_by_key(|(waited, _)| *waited);
+    let waited_ms = |percent: usize| {
+        let place = here.len().saturating_sub(1) * percent / 100;
+        here.get(place).map_or(0.0, |(waited, _)| waited.as_secs_f64() * 1000.0)
+    };
+    let words = format!(
+        "{} in {:.1} s, {:.0} a second, each in p50 {:.0} p99 {:.0} ms",
+        told(&ends),
+        took.as_secs_f64(),
+        here.len() as f64 / took.as_secs_f64(),
+        waited_ms(50),
+        waited_ms(99)
+    );
     Said { words, is_right: ends.keys().all(|end| end == "served") }
 }
 
