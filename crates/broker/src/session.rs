@@ -2,8 +2,11 @@
 //!
 //! ```text
 //!   header -> start -> verifying -> tune -> open -> running ──client's close──> leaving -> over
-//!      └────────┴─────────┴──────────┴───────┴─────────┴──────our close───────> closing ──> over
+//!      └────────┴─────────┼──────────┴───────┴─────────┴──────our close───────> closing ──> over
+//!                         └──login refused, and the client knows no such close─> silent ──> over
 //! ```
+//!
+//! A handshake that takes too long is over at once.
 //!
 //! The session is a core: its shell (`io::connection`) reads into `buffer`, calls `step`, and does what
 //! `Outputs` say. It is told the time and what it may look at, never waits and never asks. What the

@@ -2,6 +2,15 @@
 //!
 //! Many appends become one parcel. A parcel is kept until the group's leader says that a majority has
 //! it, and is sent again to every new leader: machines apply each number of an origin once.
+//!
+//! ```text
+//!   gathering ──closed: it has its number──> unsent ──> sent ──a majority has it──> gone: its waiters are answered
+//!                                              ^         │
+//!                                              └─────────┘ a new leader, or the leader did not take it
+//! ```
+//!
+//! Where no leader is found for long, the waiters of all parcels are refused. What of a parcel must be done all the
+//! same stays under its number.
 
 use std::collections::VecDeque;
 

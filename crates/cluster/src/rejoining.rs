@@ -11,6 +11,15 @@
 //! If its vote is lost too, it moreover waits until it heard from all other voters. Whoever it may
 //! have voted for has voted for itself, and so is in that term or a later one: in terms above all of
 //! these it has never voted.
+//!
+//! ```text
+//! log:   asks ──the leader answers──> answered ──its next entries──> in contact ──they are applied──> log is whole
+//!         ^                              │                               │
+//!         └── another leader, or a leader counts on entries missing here ┘
+//! vote:  listens ──heard all other voters──> has a bar ──its own term is above the bar──> may vote
+//! ```
+//!
+//! The replica takes part in elections as before once both lines are at their end.
 
 use std::collections::BTreeMap;
 

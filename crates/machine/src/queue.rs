@@ -14,6 +14,17 @@
 //! or one for each priority: a store and its one reader. What is kept is asked of the store, what is
 //! open of the reader.
 //!
+//! A message in its queue, at the leader:
+//!
+//! ```text
+//!  enqueued ──────────────────────> ready ──delivered──> held ──acked──> settled ──entry applied──> gone
+//!     └──x-delay──> delayed ──due──> │ ^                  │
+//!                    │  ^            │ └─────requeued─────┤  back in its place
+//!         cancelled: │  └────────────┼───delayed retry────┤
+//!               gone v               └──> dead, pending <─┘  expired, over a limit; rejected, delivery limit
+//!  dead, pending ──stored in all its targets──> gone   (no dead-letter exchange: gone at once, or in QUEUE.dead)
+//! ```
+//!
 //! Time is the entries': when a message expires or is due follows from the time of the entry that
 //! brought it. The leader's clock decides when that has come, and what then becomes of a message is
 //! logged.

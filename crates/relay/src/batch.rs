@@ -17,6 +17,15 @@ pub struct OutboxRow {
     pub fields: Fields,
 }
 
+/// What became of a row in this batch.
+///
+/// ```text
+///   Waiting ──published──> Unconfirmed ──> Confirmed
+///      │                      │ └────────> Failed ──an outage refused all──┐
+///      │ its key has failed,  │ time is up, or the broker is lost          │
+///      v or publishing ends   v                                            v
+///    Held                   Held: given back, uncharged                  Held
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Waiting,

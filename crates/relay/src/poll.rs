@@ -70,6 +70,16 @@ pub enum Output {
     Stopped,
 }
 
+/// Where a worker is with its batch. A lost database leads from any of them to `Idle`.
+///
+/// ```text
+///          time, broker ready           rows               all settled, or time is up
+///   Idle ─────────────────────> Fetching ────> Publishing ───────────────────────────> Ending
+///    │ ^                           │ no rows, broker away, stopping: rolled back         ^ │
+///    │ │                           └─────────────────────────────────────────────────────┘ │
+///    │ └──────────────────────────────── the transaction has ended ────────────────────────┘
+///    └──stop──> Stopped
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Idle,

@@ -1,5 +1,12 @@
 //! Log files beside the writer: prepared ahead, recycled, removed when there are too many.
 //!
+//! ```text
+//!   new ──> filling ──> prepared ──the writer takes it──> active ──full──> kept ──no group needs it──> free
+//!              ^                                                                                       │ │
+//!              └──recycled: a next file is wanted──────────────────────────────────────────────────────┘ v
+//!                                                                                     too many: removed
+//! ```
+//!
 //! One thread does this, apart from checkpoints: a checkpoint may take minutes, and a log file is
 //! wanted in a fraction of a second. Commits wait for it only while a prepared file gets its
 //! number. A full disk is reported and leaves everything as it was; any other failure is a reason

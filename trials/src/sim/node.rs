@@ -30,6 +30,11 @@ const WALL_MS: u64 = 1_700_000_000_000;
 const NODE_SHIFT: u32 = 48;
 
 /// A node's place in the cluster.
+///
+/// ```text
+///   Absent ──joins──> Member ──its disk is lost──> Lost ──taken out──> Removed
+///                        └──────────────taken out──────────────────────^
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     /// It may join one day.

@@ -11,10 +11,11 @@ use machine::{NodeId, Origin};
 ///          term applied: everything before is      settles are applied, or
 ///          applied, too                            a second has passed
 ///   Follows ──────────────────────────────> Gathers ──────────────────────> Leads
-///    │ ^ ^  └─────────── the catalog, which delivers nothing ────────────────^ │
-///    │ │ │                                     │                               │
-///    │ │ └──── the term is over, and what ─────┴───────────────────────────────┘
-///    │ │       sessions have is handed over
+///    │ ^ ^ ^└─────────── the catalog, which delivers nothing ────────────────^ │
+///    │ │ │ │                                   │                               │
+///    │ │ │ └── the term is over, and what ─────┴───────────────────────────────┘
+///    │ │ │     sessions have is handed over
+///    │ │ └──── the catalog says with which voters the group began ── Unfounded
 ///    v │ snapshot installed
 ///   Frozen
 /// ```

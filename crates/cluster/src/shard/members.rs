@@ -2,7 +2,9 @@
 //! there, one change after the other.
 //!
 //! ```text
-//! learners added ── near for a while ──> joint: old and new voters ── applied ──> new voters only
+//! as wished ──the catalog wishes others──> learners added ──near for a while──> joint: old and new voters
+//!     ^                                                                             │ applied
+//!     └─────────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
 //! Whoever is to go and leads hands leadership over first. What a replica that was let go has on its

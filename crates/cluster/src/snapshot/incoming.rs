@@ -37,6 +37,16 @@ pub struct Installed {
 }
 
 /// Snapshots that are not installed yet; at most one of a group.
+///
+/// ```text
+///          offered                last chunk             the core takes it
+///   none ───────────> Receiving ───────────────> Asked ───────────────────> Accepted ──installed──> none
+///    ^                  │  ^ │ another offer       │ declined                  ^ │ full disk: tried again
+///    │ refused, silent, │  └─┘                     │                           └─┘
+///    │ full disk, the   │                          │
+///    │ group is further │                          │
+///    └──────────────────┴──────────────────────────┘
+/// ```
 pub struct Incoming<D: Disk> {
     under_way: BTreeMap<GroupId, UnderWay<D>>,
 }

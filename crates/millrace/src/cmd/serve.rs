@@ -1,4 +1,12 @@
 //! `millrace serve`: the one place where the parts of the broker are wired.
+//!
+//! ```text
+//!   ports taken ──> identified (or a member lets the new node in) ──> log and checkpoints read ──> groups restored
+//!     ──> port for peers ──> threads ──> control socket, metrics ──groups can serve──> AMQP port: serving
+//!     ──signal──> stopping ──> ended
+//! ```
+//!
+//! From the identity to the threads it is `cluster::launch`. `told` has the signals.
 #![allow(
     clippy::disallowed_methods,
     reason = "wires the parts: opens the listener and starts the task that serves it"

@@ -52,6 +52,15 @@ struct Held {
     message: String,
 }
 
+/// How far it is with its queue. Without a connection it is `Idle`.
+///
+/// ```text
+///          the queue is there
+///   Idle ─────────────────────────────────────> Attaching ──> Attached
+///    │ ^  └──it is not──> Declaring ──declared───^  │            │ cancelled
+///    │ │                    │ refused               │ refused    │
+///    │ └────────────────────┴───────────────────────┴────────────┘
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Idle,

@@ -43,6 +43,12 @@ pub(super) struct Mover {
     pub(super) finished: u64,
 }
 
+/// How far it is. Whatever is refused or takes too long ends its connection, and with it all of this: `Idle`.
+///
+/// ```text
+///   Idle ──> Attaching ──> Attached ──it holds messages──> Committing
+///                             ^─────every append answered──────┘
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Step {
     Idle,

@@ -38,6 +38,13 @@ pub(super) struct Visitor {
     pub(super) finished: u64,
 }
 
+/// How far a visit is. One that takes too long ends its connection, and with it all of this: `Idle`.
+///
+/// ```text
+///   Idle ──> Declaring ──> Attaching ──> Using ──plain queue──> Closing ──> Deleting ──> Idle
+///                                          ├──auto-delete: it detaches────────^
+///                                          └──it says goodbye──> Leaving ──> Idle, without a connection
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Idle,

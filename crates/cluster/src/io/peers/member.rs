@@ -1,8 +1,12 @@
 //! One other node: its address, what is known of it, and the task that keeps the connection to it.
 //!
 //! ```text
-//! away ── dialed (the greater id dials) or called ──> here ── closed, silent, full ──> away
+//! away ── dialed (the greater id dials) or called ──> greeting ── both are proved ──> here
+//!  ^                                                     │ refused                     │ closed, silent, full
+//!  └─────────────────────────────────────────────────────┴─────────────────────────────┘
 //! ```
+//!
+//! `peer::handshake` has the steps of the greeting.
 //!
 //! Shards hear `PeerUp` and `PeerDown` in turn. A new connection replaces the old one.
 

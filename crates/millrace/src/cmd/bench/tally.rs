@@ -19,6 +19,12 @@ pub(super) fn now_ns() -> u64 {
 }
 
 /// Where a run is. Only grows.
+///
+/// ```text
+///   Starting ──> Warming ──> Measuring ──> Draining ──> Ending
+/// ```
+///
+/// Without a warm-up there is no `Warming`. A run that fails goes from any of them to `Ending`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Phase {
     /// Workers connect.

@@ -53,6 +53,16 @@ enum Life {
 }
 
 /// See the parent.
+///
+/// ```text
+///           time               opened               Drain                Close, or the worker is gone
+///   Shut ─────────> Opening ──────────> Open        Running ──> Draining ──> Closing ──> ended
+///    ^ ^               │ fails           │             └─────────────────────^
+///    │ └───────────────┘                 │
+///    └──────── a call fails ─────────────┘
+/// ```
+///
+/// `Phase` and `Life` go on side by side: a driver that drains opens its queue again, too.
 pub(super) struct Driver<Q: Queue> {
     queue: Arc<Q>,
     pace: Pace,
