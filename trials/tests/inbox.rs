@@ -424,8 +424,10 @@ fn a_stop_commits_and_acknowledges_what_is_here_and_the_rest_stays_in_the_queue(
     until("it knows that it is to stop", || log().contains("no more is taken"));
     stage.runtime.block_on(client.batch_execute("COMMIT")).unwrap();
     let last = inbox.last_word(&stage);
-    assert!(last.contains("stored=40"), "{last}");
-    assert_eq!((count(&stage, name), ready(&stage, name) as usize), (40, COUNT - 40), "{last}");
+    // On a busy machine the broker has sent more than the inbox had read when it was told to stop.
+    let stored = count(&stage, name);
+    assert!((1..=40).contains(&stored) && last.contains(&format!("stored={stored} ")), "{last}");
+    left_behind(COUNT - stored);
     inbox.again(&stage);
     until("all are stored", || count(&stage, name) == COUNT);
     let last = inbox.ended(&stage);

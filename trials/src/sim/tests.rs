@@ -252,6 +252,7 @@ fn a_process_that_has_died_answers_nobody() {
 #[test]
 fn a_replica_that_was_set_aside_comes_up_while_nothing_else_happens() {
     holds(4_000_293..4_000_294, Size::default());
+    holds(4_000_293..4_000_294, Size { damages: true, ..Size::default() });
 }
 
 #[test]
@@ -343,7 +344,7 @@ fn who_reaches_too_few_of_those_that_keep_a_group_elsewhere_answers_its_publishe
 fn who_is_cut_off_from_most_answers_its_publishers_soon() {
     let five = Size { nodes: 5, load_ms: 5_000, healed_ms: 1_500, ..Size::default() };
     holds(2_000_400..2_000_401, Size { damages: true, ..Size::default() });
-    for seed in [5_000_075, 5_000_214, 5_000_248] {
+    for seed in [5_000_075, 5_000_114, 5_000_192, 5_000_214, 5_000_248] {
         holds(seed..seed + 1, Size { damages: true, ..five });
     }
 }
@@ -405,6 +406,15 @@ fn a_replica_that_two_leaders_send_a_snapshot_to_gets_one_soon() {
         ..Size::default()
     };
     holds(31_003_872..31_003_873, size);
+}
+
+/// A leader purged as it was cut off, and the next gave out some of that before it heard of the purge.
+#[test]
+fn a_purge_whose_leader_is_deposed_may_count_what_was_given_out_meanwhile() {
+    let seed = 50_002_682;
+    let (damages, changes_members, versions) = (true, true, Versions::of(seed));
+    let size = Size { load_ms: 5_000, healed_ms: 1_000, calm_ms: 300, ..Size::default() };
+    holds(seed..seed + 1, Size { damages, changes_members, versions, ..size });
 }
 
 #[test]
