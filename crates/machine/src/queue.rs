@@ -324,6 +324,7 @@ impl Queue {
         };
         let features = self.settings.features.as_deref();
         let cx = Context { features, time_ms, is_leading };
+        let number = level;
         let level = match usize::from(level).checked_sub(1) {
             None => Some(&mut self.main),
             Some(place) => self.levels.get_mut(place),
@@ -345,6 +346,11 @@ impl Queue {
             | Outcome::Overflowed
             | Outcome::Exhausted
             | Outcome::DeadLettered => level.reading().settle(outcome, ranges, cx, effects),
+        }
+        if is_leading && let Some(attributes) = &level.reader.attributes {
+            // An earlier leader was told of it: this one may have given it out since.
+            let dead = attributes.leaving.within(ranges);
+            self.consumers.lose(number, &dead);
         }
     }
 

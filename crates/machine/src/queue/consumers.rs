@@ -209,6 +209,15 @@ impl Consumers {
         count
     }
 
+    /// Nobody holds these any more, whoever did.
+    pub(crate) fn lose(&mut self, level: u8, ranges: &Ranges) {
+        let mut lost = Ranges::new();
+        for holder in self.holders.values_mut() {
+            let held = holder.held.of(level);
+            ranges.ranges().for_each(|range| self.held_count -= held.take(range, &mut lost));
+        }
+    }
+
     /// Forgets a holder that is neither attached nor holds anything. Says whether it did.
     pub(crate) fn forget_if_idle(&mut self, consumer: ConsumerId) -> bool {
         let is_idle = self
