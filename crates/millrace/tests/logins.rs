@@ -9,6 +9,7 @@
 #[path = "support/node.rs"]
 mod node;
 
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
@@ -128,17 +129,31 @@ fn drawn_password(said: &str) -> Option<&str> {
     said.split_once("User admin has the password ")?.1.split_whitespace().next()
 }
 
+fn as_admin(url: &Url, password: &str) -> Url {
+    Url { user: "admin".to_owned(), ..with_password(url, password) }
+}
+
 /// Starts a node, and says what stood on its standard output when it was ready, and where it serves.
-fn said_at_the_start(dir: &std::path::Path, more: &[&str]) -> (Process, String, Url) {
-    let said = dir.with_extension("said");
+fn said_at_the_start(dir: &Path, more: &[&str]) -> (Process, String, Url) {
+    let mut process = start(dir, more);
+    let (said, url) = said_by(&mut process, dir);
+    (process, said, url)
+}
+
+fn start(dir: &Path, more: &[&str]) -> Process {
     let process = Command::new(env!("CARGO_BIN_EXE_millrace"))
         .args(["serve", "--set", "log=error", "--amqp", "0.0.0.0:0", "--data-dir"])
         .arg(dir)
         .args(more)
-        .stdout(std::fs::File::create(&said).unwrap())
+        .stdout(std::fs::File::create(dir.with_extension("said")).unwrap())
         .spawn()
         .unwrap();
-    let mut process = Process(process);
+    Process(process)
+}
+
+/// What stands on its standard output when it is ready, and where it serves.
+fn said_by(process: &mut Process, dir: &Path) -> (String, Url) {
+    let said = dir.with_extension("said");
     // The lines are written at once.
     node::until("it is ready", || {
         assert!(process.0.try_wait().unwrap().is_none(), "it ends");
@@ -147,7 +162,7 @@ fn said_at_the_start(dir: &std::path::Path, more: &[&str]) -> (Process, String, 
     let said = std::fs::read_to_string(&said).unwrap();
     let url = said.split_whitespace().find(|word| word.starts_with("amqp://")).unwrap();
     let url = url.parse().unwrap();
-    (process, said, url)
+    (said, url)
 }
 
 /// Ends with the test, whatever becomes of that.
@@ -166,10 +181,6 @@ async fn a_node_that_others_reach_makes_a_user_and_prints_its_password_once() {
     let (process, said, url) = said_at_the_start(&dir, &[]);
     let password = drawn_password(&said).expect("a password is told").to_owned();
     assert!(!said.contains("nobody can log in"), "{said}");
-    let as_admin = |url: &Url, password: &str| Url {
-        user: "admin".to_owned(),
-        ..with_password(url, password)
-    };
     assert_eq!(verdict(as_admin(&url, &password), Instant::now()).await, Ok(()));
     assert_eq!(verdict(as_admin(&url, "guest"), Instant::now()).await, Err(403));
     drop(process);
@@ -185,4 +196,43 @@ async fn a_node_that_others_reach_makes_a_user_and_prints_its_password_once() {
         std::fs::remove_dir_all(&dir).unwrap();
     }
     std::fs::remove_file(dir.with_extension("said")).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_of_the_nodes_that_make_a_cluster_draws_a_password_for_all() {
+    let peers: Vec<_> = (1..)
+        .zip(node::addresses::free_addresses(3))
+        .map(|(node, address)| format!("{node}={address}"))
+        .collect();
+    let peers = peers.join(",");
+    let base = std::env::temp_dir().join(format!("millrace-founders-{}", std::process::id()));
+    let dirs = ["1", "2", "3"].map(|node| base.with_extension(node).join("data"));
+    for dir in &dirs {
+        std::fs::create_dir_all(dir.parent().unwrap()).unwrap();
+    }
+    let mut drawn = None;
+    // The second time it is no beginning.
+    for is_beginning in [true, false] {
+        let start =
+            |(node, dir): (&str, &PathBuf)| start(dir, &["--node-id", node, "--peers", &peers]);
+        let mut processes: Vec<_> = ["1", "2", "3"].into_iter().zip(&dirs).map(start).collect();
+        let told: Vec<_> =
+            processes.iter_mut().zip(&dirs).map(|(node, dir)| said_by(node, dir)).collect();
+        let passwords: Vec<_> = told.iter().map(|(said, _)| drawn_password(said)).collect();
+        if is_beginning {
+            assert!(passwords[0].is_some(), "the node with the smallest number draws: {told:?}");
+            drawn = passwords[0].map(str::to_owned);
+            assert_eq!(passwords[1..], [None, None]);
+        } else {
+            assert_eq!(passwords, [None; 3]);
+        }
+        let password = drawn.as_deref().unwrap();
+        for (_, url) in &told {
+            assert_eq!(verdict(as_admin(url, password), Instant::now()).await, Ok(()));
+            assert_eq!(verdict(as_admin(url, "guest"), Instant::now()).await, Err(403));
+        }
+    }
+    for dir in &dirs {
+        std::fs::remove_dir_all(dir.parent().unwrap()).unwrap();
+    }
 }

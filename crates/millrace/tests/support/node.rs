@@ -9,7 +9,7 @@
 )]
 
 #[path = "../../../cluster/tests/common/addresses.rs"]
-mod addresses;
+pub(crate) mod addresses;
 
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
