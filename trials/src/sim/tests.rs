@@ -394,6 +394,15 @@ fn that_the_time_stood_still_under_one_leader_is_not_held_against_the_next() {
     holds(31_002_986..31_002_987, size);
 }
 
+/// What was delayed while the time stood still came sooner than it says, once the time went on.
+#[test]
+fn messages_that_came_while_the_time_stood_still_may_be_due_sooner() {
+    let size = Size { nodes: 1, damages: true, ..Size::default() };
+    for seed in [50_000_324, 50_000_616] {
+        holds(seed..seed + 1, Size { versions: Versions::of(seed), ..size });
+    }
+}
+
 #[test]
 fn a_replica_that_two_leaders_send_a_snapshot_to_gets_one_soon() {
     let size = Size {
