@@ -13,10 +13,6 @@ pub(super) struct Purge {
     pub(super) done: Option<(Nanos, u64)>,
 }
 
-/// A leader that was cut off for longer than this may have been followed by another one, which gave out what the first
-/// had purged: the answer counts what the first had, though consumers have settled some of it meanwhile.
-const DEPOSED: Nanos = 1_000_000_000;
-
 /// What was settled and published at once.
 #[derive(Clone, Debug)]
 pub(super) struct Tx {
@@ -84,9 +80,7 @@ fn purged(facts: &Facts, report: &mut Report) {
     for (number, queue) in &facts.queues {
         let Some(books) = queue.books else { continue };
         // One whose leader was lost is asked for again: the answer then counts the second time alone.
-        let is_soon = |purge: &&Purge| purge.done.is_some_and(|(t, _)| t - purge.asked < DEPOSED);
-        let soon = queue.purges.iter().filter(is_soon);
-        let told: u64 = soon.filter_map(|purge| purge.done).map(|(_, count)| count).sum();
+        let told: u64 = queue.purges.iter().filter_map(|purge| purge.done).map(|(_, n)| n).sum();
         if books.purged < told {
             let name = facts.names.name(*number);
             let case = format!("{name}: {told} were purged by answers, {} by books", books.purged);

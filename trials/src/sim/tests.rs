@@ -417,15 +417,6 @@ fn a_replica_that_two_leaders_send_a_snapshot_to_gets_one_soon() {
     holds(31_003_872..31_003_873, size);
 }
 
-/// A leader purged as it was cut off, and the next gave out some of that before it heard of the purge.
-#[test]
-fn a_purge_whose_leader_is_deposed_may_count_what_was_given_out_meanwhile() {
-    let seed = 50_002_682;
-    let (damages, changes_members, versions) = (true, true, Versions::of(seed));
-    let size = Size { load_ms: 5_000, healed_ms: 1_000, calm_ms: 300, ..Size::default() };
-    holds(seed..seed + 1, Size { damages, changes_members, versions, ..size });
-}
-
 #[test]
 fn settles_that_only_a_deposed_leader_has_logged_are_told_the_next_leader() {
     let seed = 31_004_264;
