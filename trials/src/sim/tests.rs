@@ -417,6 +417,22 @@ fn a_replica_that_two_leaders_send_a_snapshot_to_gets_one_soon() {
     holds(31_003_872..31_003_873, size);
 }
 
+/// The group stood still, and what consumers had settled was proposed to the new leader and not applied.
+#[test]
+fn a_purge_counts_nothing_that_consumers_have_settled() {
+    let seed = 50_002_682;
+    let (damages, changes_members, versions) = (true, true, Versions::of(seed));
+    let size = Size { load_ms: 5_000, healed_ms: 1_000, calm_ms: 300, ..Size::default() };
+    holds(seed..seed + 1, Size { damages, changes_members, versions, ..size });
+}
+
+/// It failed before the heal.
+#[test]
+fn a_node_may_hear_late_that_its_disk_has_failed() {
+    let size = Size { nodes: 1, damages: true, changes_members: true, ..Size::default() };
+    holds(50_001_017..50_001_018, Size { versions: Versions::of(50_001_017), ..size });
+}
+
 #[test]
 fn settles_that_only_a_deposed_leader_has_logged_are_told_the_next_leader() {
     let seed = 31_004_264;

@@ -264,8 +264,9 @@ impl QueueGroup {
     }
 
     /// Keeps a question about what is ready in `queue` until that is known: deliveries have begun, what was
-    /// confirmed is applied, and so is what came back to a queue that counts that. Gives the question back if it
-    /// can be answered now.
+    /// confirmed is applied, and so is what came back to a queue that counts that. A purge waits for all that is
+    /// proposed: what its consumers have settled there is not ready, and does not count. Gives the question back if
+    /// it can be answered now.
     pub(crate) fn ask(
         &mut self,
         now: Now,
@@ -277,7 +278,10 @@ impl QueueGroup {
             self.flush_settles(now, true);
         }
         let returned_at = self.returning_to.get(&queue).copied().unwrap_or_default();
-        let index = self.group.replica.committed().max(returned_at);
+        let log = &self.group.replica;
+        let is_purge = matches!(request, Request::Purge { .. });
+        let known_at = if is_purge { log.last_index() } else { log.committed() };
+        let index = known_at.max(returned_at);
         if self.queues.machine().is_dispatching() && self.group.applied() >= index {
             return Some(request);
         }
