@@ -166,6 +166,12 @@ impl SimDisk {
         state.fault.is_none_or(|(at, _, _)| state.calls.changes >= at)
     }
 
+    /// Whether a fault was asked for, and a call has met it.
+    pub fn has_met_fault(&self) -> bool {
+        let state = self.state.lock();
+        state.fault.is_some_and(|(at, _, _)| state.calls.changes >= at)
+    }
+
     /// Space for all files together.
     pub fn set_capacity(&self, bytes: u64) {
         self.state.lock().capacity_bytes = bytes;

@@ -184,8 +184,9 @@ impl World {
         self.line(&format!("node {}: {error}", node + 1));
         // A disk that nobody broke does not fail, and one that is full ends no node.
         let is_damaged = self.nemesis.damaged == Some(node);
-        if error.is_full()
-            || !is_damaged && (self.nemesis.is_over || !matches!(error, wal::Error::Disk { .. }))
+        let failed_before = self.nemesis.failed.remove(&node);
+        let is_whole = self.nemesis.is_over && !failed_before;
+        if error.is_full() || !is_damaged && (is_whole || !matches!(error, wal::Error::Disk { .. }))
         {
             self.protocol(format!("node {} stops: {error}", node + 1));
         }

@@ -1,6 +1,6 @@
 //! Harm: what is done to nodes, disks, clocks and the network, and for how long.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use wal::Disk;
 use wal::sim::Fault;
@@ -63,6 +63,8 @@ pub(super) struct Nemesis {
     pub(super) is_aimed: bool,
     /// Which node is damaged.
     pub(super) damaged: Option<usize>,
+    /// Nodes whose disks had failed before the heal, and which may say so after it.
+    pub(super) failed: BTreeSet<usize>,
 }
 
 impl Nemesis {
@@ -181,7 +183,10 @@ impl World {
         for number in numbers {
             self.undo(number);
         }
-        for node in &mut self.nodes {
+        for (number, node) in self.nodes.iter_mut().enumerate() {
+            if node.disk.has_met_fault() {
+                self.nemesis.failed.insert(number);
+            }
             node.disk.heal();
             node.wall_error_ms = 0;
         }
