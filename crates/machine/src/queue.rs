@@ -347,10 +347,18 @@ impl Queue {
             | Outcome::Exhausted
             | Outcome::DeadLettered => level.reading().settle(outcome, ranges, cx, effects),
         }
-        if is_leading && let Some(attributes) = &level.reader.attributes {
-            // An earlier leader was told of it: this one may have given it out since.
-            let dead = attributes.leaving.within(ranges);
-            self.consumers.lose(number, &dead);
+        if is_leading {
+            self.let_go_of_dead(number, ranges);
+        }
+    }
+
+    /// What dies by an entry may be held: an earlier leader was told of it, and this one gave it out since.
+    fn let_go_of_dead(&mut self, level: u8, ranges: &Ranges) {
+        let attributes = self.level(level).and_then(|level| level.reader.attributes.as_ref());
+        let Some(attributes) = attributes.filter(|it| !it.leaving.is_empty()) else { return };
+        let dead = attributes.leaving.within(ranges);
+        if !dead.is_empty() {
+            self.consumers.lose(level, &dead);
         }
     }
 
