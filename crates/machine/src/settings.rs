@@ -80,6 +80,11 @@ pub struct Dedup {
 }
 
 impl QueueSettings {
+    /// Whether messages of a higher priority go out before those that came earlier.
+    pub fn has_priorities(&self) -> bool {
+        self.features.as_ref().is_some_and(|features| features.max_priority > 0)
+    }
+
     pub fn encode(&self, out: &mut Vec<u8>) {
         let mut flags = 0;
         for (is_set, flag) in [

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use machine::{
-    Applied, Batch, Corrupt, EntryReader, GroupId, NodeId, Origin, QueueId, Seqs, SessionId,
+    Applied, Batch, Corrupt, EntryReader, GroupId, NodeId, Origin, QueueId, QueueSettings, Seqs,
+    SessionId,
 };
 use raft::eraftpb::{Entry, EntryType};
 
@@ -289,16 +290,32 @@ impl QueueGroup {
         None
     }
 
-    /// Keeps a consumer of a queue that is not there until everything is applied that came before it:
-    /// the queue's creation may be under way. Gives it back if it can be answered now.
+    /// Keeps a consumer of a queue that is not there until everything is applied that came before it: the queue's
+    /// creation may be under way. That of a queue with priorities waits for what was confirmed, of which some may be
+    /// on this node's disk later than on a majority's: what is higher goes out first. Gives it back if it can be
+    /// answered now.
     pub(crate) fn ask_to_attach(
         &mut self,
         session: SessionId,
         queue: QueueId,
         request: Request,
     ) -> Option<Request> {
-        let index = self.group.replica.last_index();
-        if self.queues.machine().kept(queue).is_some() || self.group.applied() >= index {
+        let log = &self.group.replica;
+        let has_priorities =
+            self.queues.machine().settings(queue).map(QueueSettings::has_priorities);
+        let index = match has_priorities {
+            None => log.last_index(),
+            Some(true) => log.committed(),
+            Some(false) => 0,
+        };
+        if self.group.applied() >= index {
+            return Some(request);
+        }
+        if has_priorities.is_some()
+            && let Some(awaiting) = self.group.awaiting_mut()
+        {
+            // It has to come before deliveries begin, and they begin when that is applied.
+            awaiting.index = awaiting.index.max(index);
             return Some(request);
         }
         self.early_asked.push(Asked { session, request, index });

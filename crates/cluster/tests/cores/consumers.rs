@@ -302,3 +302,29 @@ fn a_consumer_that_is_cancelled_while_its_node_is_alone_is_not_there_when_it_com
         assert_eq!(ready(&mut cluster, ann, place), 3);
     }
 }
+
+#[test]
+fn what_was_confirmed_before_a_consumer_came_goes_out_by_priority_though_the_leaders_disk_is_behind()
+ {
+    let mut cluster = Cluster::new(3, 1);
+    let ann = session(NodeId(1));
+    let priority = ("x-max-priority", Value::I32(5));
+    let place = cluster.declare_with(ann, "urgent", (true, false), &[priority]);
+    let (queue, group) = place;
+    let bob = outsider(&mut cluster, group);
+    publish(&mut cluster, bob, place, 3);
+    let leader = cluster.leader(group);
+    cluster.stalled.insert(leader);
+    let high = queue.lane(5);
+    cluster.ask(bob, append(7, (high, group), b"a"));
+    cluster.run(50);
+    assert!(appended(&cluster.told(bob)).contains(&7), "two of three have it on their disks");
+    attach(&mut cluster, bob, place, 1);
+    assert!(
+        delivered(&mut cluster, bob).is_empty(),
+        "its leader has not applied what it confirmed"
+    );
+    cluster.stalled.remove(&leader);
+    cluster.run(50);
+    assert_eq!(delivered(&mut cluster, bob), [(high, 1, 0)]);
+}
