@@ -227,7 +227,9 @@ impl World {
                 0 => queue.place.1.is_local(),
                 group => queue.place.1 == GroupId(group),
             };
-            let known: Vec<usize> = (0..QUEUES).filter(|nth| is_of(&self.queues[*nth])).collect();
+            let purging = self.purging();
+            let is_known = |nth: &usize| is_of(&self.queues[*nth]) && !purging.contains(nth);
+            let known: Vec<usize> = (0..QUEUES).filter(is_known).collect();
             if known.is_empty() {
                 continue;
             }
@@ -275,6 +277,9 @@ impl World {
         let session = self.session();
         let id = ConsumerId { session, number: 1 };
         let queue_nth = self.below(QUEUES);
+        if self.purging().contains(&queue_nth) {
+            return;
+        }
         let credit = self.random.below(30);
         let no_ack = self.random.chance(15);
         let consumer = Consumer {
@@ -323,7 +328,9 @@ impl World {
     }
 
     fn settle(&mut self) {
-        let Some(session) = self.any_consumer(|it| !it.held.is_empty()) else { return };
+        let purging = self.purging();
+        let free = |it: &Consumer| !it.held.is_empty() && !purging.contains(&it.queue);
+        let Some(session) = self.any_consumer(free) else { return };
         let ranges = self.some_held(session);
         let outcome = match self.random.below(100) {
             0..70 => Outcome::Done,
@@ -363,7 +370,10 @@ impl World {
     }
 
     fn transact(&mut self) {
-        let free = |it: &Consumer| !it.held.is_empty() && !it.is_in_transaction;
+        let purging = self.purging();
+        let free = |it: &Consumer| {
+            !it.held.is_empty() && !it.is_in_transaction && !purging.contains(&it.queue)
+        };
         let Some(session) = self.any_consumer(free) else { return };
         let ranges = self.some_held(session);
         if ranges.is_empty() {
@@ -421,7 +431,9 @@ impl World {
     }
 
     fn end_session(&mut self) {
-        let Some(session) = self.any_consumer(|it| !it.is_in_transaction) else { return };
+        let purging = self.purging();
+        let free = |it: &Consumer| !it.is_in_transaction && !purging.contains(&it.queue);
+        let Some(session) = self.any_consumer(free) else { return };
         let nth = self.consumers[&session].queue;
         // What needs no ack and waits for the disk would be lost with the session, and rightly so.
         if self.consumers[&session].no_ack && self.may_wait(nth)
@@ -444,6 +456,9 @@ impl World {
         let session = self.session();
         let id = ConsumerId { session, number: 1 };
         let nth = self.below(QUEUES);
+        if self.purging().contains(&nth) {
+            return;
+        }
         let no_ack = self.random.chance(30);
         let consumer = Consumer {
             id,
@@ -461,6 +476,12 @@ impl World {
         let (queue, group) = self.queues[nth].place;
         self.node().submit(session, Request::Get { ticket, group, queue, consumer: id, no_ack });
         self.seen.gets += 1;
+    }
+
+    /// Queues whose purge is not answered. It waits for what is proposed, so nobody knows whether what is done
+    /// meanwhile comes before it: nothing is.
+    fn purging(&self) -> BTreeSet<usize> {
+        self.purges.values().map(|(nth, _, _)| *nth).collect()
     }
 
     fn purge(&mut self) {
