@@ -1,0 +1,14 @@
+//! The tests of clusters and nodes without threads, one program: each that is linked costs every check its time.
+
+#[path = "../common/cores.rs"]
+mod cores;
+mod cores_random;
+mod cut_link;
+mod features;
+mod joins;
+#[path = "../common/node.rs"]
+mod node;
+mod random;
+mod random_features;
+mod versions;
+mod wide_groups;

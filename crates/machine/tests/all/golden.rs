@@ -1,0 +1,667 @@
+//! Bytes that outlive a process: what a version wrote, every later one reads.
+//!
+//! `tests/golden/*.hex` hold one value per file. `UPDATE=1` writes files that are missing; it never
+//! changes one, because a log out there may hold the same bytes.
+
+#![allow(clippy::disallowed_methods, reason = "this test reads and writes its golden files")]
+
+use std::fmt::Write;
+use std::path::PathBuf;
+
+use crate::world::World;
+use machine::{
+    Applied, Arguments, Attributes, Batch, Catalog, CatalogCommand, CatalogReply, Command,
+    ConsumerId, ConsumerSpec, Dedup, Destination, Effect, EntryReader, ExchangeKind, Features,
+    GroupId, NoHeaders, NodeId, Origin, Outcome, Overflow, QueueId, QueueMachine, QueueSettings,
+    Ranges, Retry, SessionId, SessionOwner, Value, Version, check_commands,
+};
+
+fn golden(name: &str, bytes: &[u8]) -> Vec<u8> {
+    let path: PathBuf = [env!("CARGO_MANIFEST_DIR"), "tests/golden", name].iter().collect();
+    if std::env::var_os("UPDATE").is_some() && !path.exists() {
+        let mut text = String::new();
+        for line in bytes.chunks(32) {
+            for byte in line {
+                write!(text, "{byte:02x}").expect("writing to a string");
+            }
+            text.push('\n');
+        }
+        std::fs::write(&path, text).expect("writing a golden file");
+    }
+    let read = golden_of_before(name);
+    assert_eq!(read, bytes, "{name}: what is written now differs from what was written");
+    read
+}
+
+/// What an earlier version wrote, and this one only reads.
+fn golden_of_before(name: &str) -> Vec<u8> {
+    let path: PathBuf = [env!("CARGO_MANIFEST_DIR"), "tests/golden", name].iter().collect();
+    let text = std::fs::read_to_string(&path).expect("UPDATE=1 writes what is missing");
+    let digits: Vec<u8> = text.bytes().filter(u8::is_ascii_hexdigit).collect();
+    let pairs = digits.chunks(2).map(|pair| std::str::from_utf8(pair).expect("ASCII"));
+    pairs.map(|pair| u8::from_str_radix(pair, 16).expect("hex")).collect()
+}
+
+fn every_value() -> Arguments {
+    Arguments::new()
+        .with("void", Value::Void)
+        .with("bool", Value::Bool(true))
+        .with("i8", Value::I8(-1))
+        .with("u8", Value::U8(255))
+        .with("i16", Value::I16(-2))
+        .with("u16", Value::U16(65_535))
+        .with("i32", Value::I32(-3))
+        .with("u32", Value::U32(u32::MAX))
+        .with("i64", Value::I64(i64::MIN))
+        .with("f32", Value::F32(1.5f32.to_bits()))
+        .with("f64", Value::F64((-2.5f64).to_bits()))
+        .with("decimal", Value::Decimal { scale: 2, value: 314 })
+        .with("timestamp", Value::Timestamp(1_700_000_000))
+        .with("longstr", Value::LongStr(b"text".to_vec()))
+        .with("bytes", Value::Bytes(vec![0, 255]))
+        .with("array", Value::Array(vec![Value::I8(1), Value::Array(vec![]), Value::Void]))
+        .with("table", Value::Table(Arguments::new().with("inner", Value::Bool(false))))
+        .with("void", Value::I8(2))
+}
+
+fn catalog_commands() -> Vec<CatalogCommand> {
+    let vhost = || "/".to_owned();
+    let by = SessionOwner { node: NodeId(3), session: SessionId(12) };
+    let source = || "amq.topic".to_owned();
+    vec![
+        CatalogCommand::DeclareExchange {
+            vhost: vhost(),
+            name: "x".into(),
+            kind: ExchangeKind::Headers,
+            durable: true,
+            auto_delete: false,
+            internal: true,
+            arguments: every_value(),
+            by,
+        },
+        CatalogCommand::DeleteExchange { vhost: vhost(), name: "x".into(), if_unused: true },
+        CatalogCommand::DeclareQueue {
+            vhost: vhost(),
+            name: "q\u{e9}".into(),
+            durable: false,
+            auto_delete: true,
+            exclusive: true,
+            server_named: false,
+            arguments: Arguments::new(),
+            by,
+        },
+        CatalogCommand::DeleteQueue {
+            vhost: vhost(),
+            name: "q".into(),
+            queue: Some(QueueId(7)),
+            by: None,
+        },
+        CatalogCommand::Bind {
+            vhost: vhost(),
+            source: source(),
+            destination: Destination::Queue("q".into()),
+            key: "a.*.#".into(),
+            arguments: every_value(),
+            by: Some(by),
+        },
+        CatalogCommand::Unbind {
+            vhost: vhost(),
+            source: source(),
+            destination: Destination::Exchange("x".into()),
+            key: String::new(),
+            arguments: Arguments::new(),
+            by: None,
+        },
+        CatalogCommand::SessionEnded { node: NodeId(1), session: SessionId(2) },
+        CatalogCommand::NodeStarted { node: NodeId(1) },
+        CatalogCommand::CreateVhost { name: "v".into() },
+        CatalogCommand::DeleteVhost { name: "v".into() },
+        CatalogCommand::PutUser {
+            name: "ann".into(),
+            password_hash: "hash".into(),
+            tags: vec!["monitoring".into(), "management".into()],
+        },
+        CatalogCommand::DeleteUser { name: "ann".into() },
+        World::permissions("ann", "/", ["^a", "", ".*"]),
+        CatalogCommand::ClearPermissions { user: "ann".into(), vhost: vhost() },
+    ]
+}
+
+fn ranges() -> Ranges {
+    [1..2, 5..300, 1 << 40..(1 << 40) + 1].into_iter().collect()
+}
+
+#[test]
+fn entries_of_version_1_are_read() {
+    let durable = QueueSettings { is_durable: true, ..Default::default() };
+    let auto_delete = QueueSettings { is_auto_delete: true, ..Default::default() };
+    let mut batch = Batch::new();
+    batch.create_queue(QueueId(1), &durable);
+    batch.create_queue(QueueId(2), &auto_delete);
+    batch.enqueue(&[QueueId(1), QueueId(2)], &[b"he", b"ad"], b"body");
+    batch.enqueue(&[QueueId(u64::MAX - 1)], &[], b"");
+    let outcomes =
+        [Outcome::Done, Outcome::Rejected, Outcome::Purged, Outcome::Requeue, Outcome::Undelivered];
+    for outcome in outcomes {
+        batch.settle(QueueId(1), outcome, &ranges());
+    }
+    batch.drop_queue(QueueId(2));
+    let entry = golden("entry-v1.hex", &batch.stamp(1_700_000_000_123));
+    let reader = EntryReader::new(&entry).expect("a golden entry");
+    assert_eq!(reader.time_ms(), 1_700_000_000_123);
+    let commands: Vec<_> = reader.map(|command| command.expect("a golden command").1).collect();
+    assert_eq!(commands.len(), 10);
+    assert_eq!(commands[0], Command::CreateQueue { queue: QueueId(1), settings: durable });
+    assert_eq!(commands[1], Command::CreateQueue { queue: QueueId(2), settings: auto_delete });
+    let Command::Enqueue(message) = commands[2] else { panic!("{:?}", commands[2]) };
+    assert_eq!(message.queues.iter().collect::<Vec<_>>(), [QueueId(1), QueueId(2)]);
+    assert_eq!((message.head, message.body), (&b"head"[..], &b"body"[..]));
+    for (command, outcome) in commands[4..9].iter().zip(outcomes) {
+        let expected = Command::Settle { queue: QueueId(1), outcome, ranges: ranges() };
+        assert_eq!(*command, expected);
+    }
+    assert_eq!(commands[9], Command::DropQueue { queue: QueueId(2) });
+}
+
+#[test]
+fn catalog_commands_of_version_1_are_read() {
+    let mut batch = Batch::new();
+    for command in catalog_commands() {
+        batch.catalog(&command);
+    }
+    let entry = golden("catalog-entry-v1.hex", &batch.stamp(0));
+    let read = EntryReader::new(&entry).expect("a golden entry").map(|command| match command {
+        Ok((_, Command::Catalog(command))) => *command,
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(read.collect::<Vec<_>>(), catalog_commands());
+}
+
+#[test]
+fn parcels_in_entries_of_version_1_are_read() {
+    let origin = Origin { node: NodeId(3), boot: 12 };
+    let mut batch = Batch::new();
+    batch.settle(QueueId(1), Outcome::Done, &ranges());
+    batch.parcel(origin, 1 << 33);
+    batch.enqueue(&[QueueId(1)], &[b"head"], b"body");
+    let entry = golden("parcel-entry-v1.hex", &batch.stamp(1));
+    let reader = EntryReader::new(&entry).expect("a golden entry");
+    let commands: Vec<_> = reader.map(|command| command.expect("a golden command").1).collect();
+    assert_eq!(commands[1], Command::From { origin, seq: 1 << 33 });
+    assert!(matches!(commands[2], Command::Enqueue(_)));
+}
+
+/// Five live messages of ten, in one of two queues.
+fn queues(has_parcels: bool) -> QueueMachine {
+    let mut machine = QueueMachine::new();
+    machine.lead();
+    let mut batch = Batch::new();
+    for queue in [1, 5, 9] {
+        let is_auto_delete = queue == 5;
+        batch.create_queue(
+            QueueId(queue),
+            &QueueSettings { is_durable: true, is_auto_delete, features: None },
+        );
+    }
+    for _ in 0..10 {
+        batch.enqueue(&[QueueId(1), QueueId(5)], &[b"head"], b"body");
+    }
+    batch.settle(QueueId(1), Outcome::Done, &[1..3, 6..7].into_iter().collect());
+    batch.settle(QueueId(1), Outcome::Rejected, &Ranges::from(7..8));
+    batch.settle(QueueId(5), Outcome::Purged, &Ranges::from(1..11));
+    batch.drop_queue(QueueId(9));
+    batch.enqueue(&[QueueId(9)], &[], b"late");
+    if has_parcels {
+        for (node, seq) in [(1, 1), (1, 2), (1, 2), (2, 1), (2, 3)] {
+            batch.parcel(Origin { node: NodeId(node), boot: 9 }, seq);
+        }
+    }
+    let at = Applied { index: 77, time_ms: 1_700_000_000_000 };
+    machine.apply(at, &batch.stamp(at.time_ms), &mut Vec::new()).expect("our own entry");
+    machine
+}
+
+fn check_queues(mut restored: QueueMachine) {
+    assert_eq!(restored.applied_index(), 77);
+    assert_eq!(restored.ignored(), 1);
+    restored.lead();
+    restored.start_dispatch(&mut Vec::new());
+    let status = restored.status(QueueId(1)).expect("a golden queue");
+    assert_eq!((status.ready, status.counters.settled, status.counters.dropped), (6, 3, 1));
+    let consumer = ConsumerId { session: SessionId(1), number: 1 };
+    let spec = ConsumerSpec { credit: 100, ..ConsumerSpec::default() };
+    let mut effects = Vec::new();
+    restored.attach(QueueId(1), consumer, spec, &mut effects).expect("a golden queue");
+    assert_eq!(effects.len(), 2);
+}
+
+#[test]
+fn snapshots_of_queues_of_version_1_are_read() {
+    let bytes = golden_of_before("queues-v1.hex");
+    let restored = QueueMachine::restore(&bytes).expect("a golden snapshot");
+    assert_eq!(restored.digest(), queues(false).digest());
+    check_queues(restored);
+}
+
+#[test]
+fn snapshots_of_queues_of_version_2_are_read() {
+    let bytes = golden_of_before("queues-v2.hex");
+    check_queues(QueueMachine::restore(&bytes).expect("a golden snapshot"));
+}
+
+#[test]
+fn snapshots_of_queues_of_version_3_are_read() {
+    let bytes = golden_of_before("queues-v3.hex");
+    let restored = QueueMachine::restore(&bytes).expect("a golden snapshot");
+    assert_eq!(restored.digest(), queues(true).digest());
+    assert_eq!(restored.last_parcel(Origin { node: NodeId(1), boot: 9 }), 2);
+    assert_eq!(restored.last_parcel(Origin { node: NodeId(2), boot: 9 }), 1);
+    assert_eq!(restored.skipped_parcels(), (1, 1));
+    check_queues(restored);
+}
+
+/// What a queue is told that keeps which of its messages were delivered, and one that does not.
+fn delivered_batch() -> Batch {
+    let features = Features { max_priority: 2, ..Features::default() };
+    let settings = QueueSettings { features: Some(Box::new(features)), ..Default::default() };
+    let mut batch = Batch::new();
+    batch.create_queue(QueueId(1), &settings);
+    batch.mark_delivered(QueueId(1), 1);
+    batch.create_queue(QueueId(2), &QueueSettings::default());
+    let lane = QueueId(1).lane(2);
+    for queue in [QueueId(1), lane, lane, QueueId(2)] {
+        batch.enqueue(&[queue], &[b"head"], b"body");
+    }
+    batch.mark_delivered(lane, 2);
+    batch
+}
+
+#[test]
+fn marks_of_what_was_delivered_are_read() {
+    let entry = golden("delivered-entry-v1.hex", &delivered_batch().stamp(7));
+    let mut commands = EntryReader::new(&entry).expect("a golden entry");
+    let last = commands.by_ref().last().expect("a command").expect("a golden command").1;
+    assert_eq!(last, Command::MarkDelivered { queue: QueueId(1).lane(2), to: 2 });
+}
+
+#[test]
+fn snapshots_of_queues_of_version_4_are_read() {
+    let mut machine = QueueMachine::new();
+    let at = Applied { index: 1, time_ms: 1_700_000_000_000 };
+    let entry = delivered_batch().stamp(at.time_ms);
+    machine.apply(at, &entry, &mut Vec::new()).expect("our own entry");
+    let bytes = golden("queues-v4.hex", &machine.snapshot());
+    let mut restored = QueueMachine::restore(&bytes).expect("a golden snapshot");
+    assert_eq!(restored.digest(), machine.digest());
+    restored.lead();
+    restored.start_dispatch(&mut Vec::new());
+    let consumer = ConsumerId { session: SessionId(1), number: 1 };
+    let mut effects = Vec::new();
+    let flag = |queue, restored: &mut QueueMachine, effects: &mut Vec<Effect>| {
+        effects.clear();
+        restored.get(queue, consumer, false, effects);
+        let [Effect::Deliver { redelivered, .. }] = effects[..] else { return None };
+        Some(redelivered)
+    };
+    // The first may have been delivered, the second was not, and goes out when that is logged.
+    assert_eq!(flag(QueueId(1), &mut restored, &mut effects), Some(true));
+    assert_eq!(flag(QueueId(1), &mut restored, &mut effects), None);
+    assert_eq!(flag(QueueId(2), &mut restored, &mut effects), Some(true));
+}
+
+/// A queue whose deliveries wait for its marks, and one whose messages do.
+fn kept_marks_batch() -> Batch {
+    let features = Features { max_length: Some(9), max_priority: 1, ..Features::default() };
+    let settings = QueueSettings { features: Some(Box::new(features)), ..Default::default() };
+    let mut batch = Batch::new();
+    batch.create_queue(QueueId(1), &settings);
+    batch.keep_marks(QueueId(1));
+    batch.create_queue(QueueId(2), &QueueSettings::default());
+    batch.mark_delivered(QueueId(2), 1);
+    for queue in [QueueId(1), QueueId(1), QueueId(1).lane(1), QueueId(2)] {
+        batch.enqueue(&[queue], &[b"head"], b"body");
+    }
+    batch.mark_delivered(QueueId(1), 2);
+    batch
+}
+
+#[test]
+fn that_deliveries_wait_for_marks_is_read() {
+    let entry = golden("kept-marks-entry-v1.hex", &kept_marks_batch().stamp(7));
+    let mut commands = EntryReader::new(&entry).expect("a golden entry");
+    let second = commands.nth(1).expect("a command").expect("a golden command").1;
+    assert_eq!(second, Command::KeepMarks { queue: QueueId(1) });
+}
+
+#[test]
+fn that_a_queue_gets_other_settings_is_read() {
+    let features = Features {
+        max_length: Some(9),
+        overflow: Overflow::RejectPublish,
+        dead_letters: true,
+        ..Features::default()
+    };
+    let settings = QueueSettings { features: Some(Box::new(features)), ..Default::default() };
+    let mut batch = Batch::new();
+    batch.set_settings(QueueId(1), &settings);
+    let entry = golden("settings-entry-v1.hex", &batch.stamp(7));
+    let mut commands = EntryReader::new(&entry).expect("a golden entry");
+    let command = commands.next().expect("a command").expect("a golden command").1;
+    assert_eq!(command, Command::SetSettings { queue: QueueId(1), settings });
+}
+
+#[test]
+fn snapshots_of_queues_of_version_5_are_read() {
+    let mut machine = QueueMachine::new();
+    let at = Applied { index: 1, time_ms: 1_700_000_000_000 };
+    let entry = kept_marks_batch().stamp(at.time_ms);
+    machine.apply(at, &entry, &mut Vec::new()).expect("our own entry");
+    let bytes = golden("queues-v5.hex", &machine.snapshot());
+    let mut restored = QueueMachine::restore(&bytes).expect("a golden snapshot");
+    assert_eq!(restored.digest(), machine.digest());
+    restored.lead();
+    restored.start_dispatch(&mut Vec::new());
+    let consumer = ConsumerId { session: SessionId(1), number: 1 };
+    let mut flags = Vec::new();
+    for queue in [1, 1, 1, 2].map(QueueId) {
+        let mut effects = Vec::new();
+        restored.get(queue, consumer, false, &mut effects);
+        flags.extend(effects.into_iter().filter_map(|effect| match effect {
+            Effect::Deliver { redelivered, waits, .. } => Some((redelivered, waits)),
+            _ => None,
+        }));
+    }
+    // By priority. Of the first queue's lowest level one may have been delivered; the other queue's message waits.
+    assert_eq!(flags, [(false, true), (true, false), (false, true)]);
+}
+
+/// Some of everything that a catalog of one node knows.
+fn catalog() -> Catalog {
+    let mut world = World::new();
+    world.apply(CatalogCommand::CreateVhost { name: "v".into() });
+    world.apply(World::permissions("guest", "v", ["^a", "", ".*"]));
+    world.queue("one");
+    world.queue("two");
+    let exclusive = world.with_flags(world.declare("mine"), false, true, true);
+    world.apply(exclusive);
+    let exchange = world.exchange("x", ExchangeKind::Topic, false);
+    let text = Value::LongStr(b"amq.fanout".to_vec());
+    world.apply(world.with_argument(exchange, "alternate-exchange", text));
+    world.apply(World::bind("x", Destination::Queue("one".into()), "a.#"));
+    world.apply(World::bind("amq.direct", Destination::Exchange("x".into()), "a.b"));
+    let queue = Destination::Queue("two".into());
+    let any = every_value().with("x-match", Value::LongStr(b"any".to_vec()));
+    let command = World::binding(true, "amq.headers", queue, "", any, None);
+    world.apply(command);
+    world.catalog
+}
+
+fn check_catalog(restored: &Catalog) {
+    let mut targets = Vec::new();
+    restored.route("/", "amq.direct", "a.b", &NoHeaders, &mut targets).expect("a known exchange");
+    assert_eq!(targets.len(), 1);
+    restored.route("/", "amq.headers", "", &every_value(), &mut targets).expect("a known exchange");
+    assert_eq!(targets.len(), 1);
+    assert!(restored.has_exclusive(World::owner(1)));
+}
+
+#[test]
+fn catalog_commands_about_nodes_are_read() {
+    let voters = vec![NodeId(3), NodeId(1), NodeId(1 << 40)];
+    let commands = [
+        CatalogCommand::AddNode { node: NodeId(3), address: "host:5680".into(), incarnation: 7 },
+        CatalogCommand::RemoveNode { node: NodeId(3) },
+        CatalogCommand::SetVoters { group: GroupId(24), voters },
+        CatalogCommand::NodeGone { node: NodeId(3) },
+    ];
+    let mut batch = Batch::new();
+    commands.iter().for_each(|command| batch.catalog(command));
+    let entry = golden("node-entry-v1.hex", &batch.stamp(0));
+    let read = EntryReader::new(&entry).expect("a golden entry").map(|command| match command {
+        Ok((_, Command::Catalog(command))) => *command,
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(read.collect::<Vec<_>>(), commands);
+}
+
+#[test]
+fn snapshots_of_the_catalog_of_version_2_are_read() {
+    let mut catalog = catalog();
+    let at = Applied { index: 99, time_ms: 0 };
+    for node in 1..=4 {
+        let (node, address, incarnation) = (NodeId(node), format!("node-{node}:5680"), node);
+        let command = CatalogCommand::AddNode { node, address, incarnation };
+        catalog.apply(at, command, &mut Vec::new());
+    }
+    // Not what the policy of the day would choose.
+    for group in 1..=16 {
+        let voters = vec![NodeId(1 + u64::from(group) % 4), NodeId(1 + u64::from(group + 2) % 4)];
+        let command = CatalogCommand::SetVoters { group: GroupId(group), voters };
+        catalog.apply(at, command, &mut Vec::new());
+    }
+    let origin = Origin { node: NodeId(2), boot: 5 };
+    for seq in [1, 1, 3] {
+        catalog.begin_parcel(origin, seq);
+    }
+    let bytes = golden("catalog-v2.hex", &catalog.snapshot());
+    let restored = Catalog::restore(&bytes).expect("a golden snapshot");
+    assert_eq!(restored.digest(), catalog.digest());
+    assert_eq!((restored.last_parcel(origin), restored.skipped_parcels()), (1, (1, 1)));
+    assert_eq!(restored.voters(GroupId(16)), catalog.voters(GroupId(16)));
+    assert_eq!((restored.nodes().count(), restored.group_count()), (4, 16));
+    check_catalog(&restored);
+}
+
+#[test]
+fn the_catalog_says_its_version_once_all_members_can_read_that() {
+    let mut catalog = catalog();
+    let before = catalog.snapshot();
+    let command = CatalogCommand::RaiseVersion { to: Version(5) };
+    let mut batch = Batch::new();
+    batch.catalog(&command);
+    golden("raise-entry-v1.hex", &batch.stamp(0));
+    let at = Applied { index: 100, time_ms: 0 };
+    assert_eq!(catalog.apply(at, command.clone(), &mut Vec::new()), CatalogReply::Done);
+    assert_eq!(catalog.agreed(), Version(5));
+    let bytes = golden("catalog-v3.hex", &catalog.snapshot());
+    assert_ne!(bytes[0], before[0], "a member of before would not know what this is");
+    let restored = Catalog::restore(&bytes).expect("a golden snapshot");
+    assert_eq!((restored.agreed(), restored.digest()), (Version(5), catalog.digest()));
+    check_catalog(&restored);
+
+    // It never goes back, and raising it again changes nothing.
+    let version = catalog.version();
+    for to in [Version::FIRST, Version(5)] {
+        let again = CatalogCommand::RaiseVersion { to };
+        assert_eq!(catalog.apply(at, again, &mut Vec::new()), CatalogReply::Done);
+    }
+    assert_eq!((catalog.agreed(), catalog.version()), (Version(5), version));
+}
+
+#[test]
+fn the_catalog_says_which_groups_are_wide_once_all_members_can_read_that() {
+    let mut catalog = catalog();
+    let at = Applied { index: 101, time_ms: 0 };
+    for node in 1..=5 {
+        let (node, address, incarnation) = (NodeId(node), format!("node-{node}:5680"), node);
+        let command = CatalogCommand::AddNode { node, address, incarnation };
+        catalog.apply(at, command, &mut Vec::new());
+    }
+    let command = CatalogCommand::SetWideGroups { per_node: 2 };
+    let mut batch = Batch::new();
+    batch.catalog(&command);
+    let entry = golden("wide-entry-v1.hex", &batch.stamp(0));
+    let read = EntryReader::new(&entry).expect("a golden entry").next();
+    let Some(Ok((_, Command::Catalog(read)))) = read else { panic!("{read:?}") };
+    assert_eq!(*read, command);
+
+    for to in [Version(5), Version(6)] {
+        catalog.apply(at, CatalogCommand::RaiseVersion { to }, &mut Vec::new());
+        assert_eq!(catalog.snapshot()[0], if to < Version(6) { 3 } else { 4 });
+    }
+    assert_eq!(catalog.apply(at, command, &mut Vec::new()), CatalogReply::Done);
+    let bytes = golden("catalog-v4.hex", &catalog.snapshot());
+    let restored = Catalog::restore(&bytes).expect("a golden snapshot");
+    assert_eq!((restored.agreed(), restored.digest()), (Version(6), catalog.digest()));
+    let wide = (1..=20).filter(|group| restored.replicas(GroupId(*group)) == 5);
+    assert_eq!(wide.collect::<Vec<_>>(), [1, 2, 5, 6, 9, 10, 13, 14, 17, 18]);
+    check_catalog(&restored);
+}
+
+#[test]
+fn what_only_a_newer_program_can_have_written_is_told_from_damage() {
+    let mut snapshot = catalog().snapshot();
+    snapshot[0] = 9;
+    assert!(Catalog::restore(&snapshot).expect_err("format 9").is_newer);
+    let mut raised = catalog();
+    let at = Applied { index: 100, time_ms: 0 };
+    let to = Version(Version::TRIAL.0 + 1);
+    raised.apply(at, CatalogCommand::RaiseVersion { to }, &mut Vec::new());
+    assert!(Catalog::restore(&raised.snapshot()).expect_err("a newer cluster").is_newer);
+    let unknown = [vec![200], 0u32.to_le_bytes().to_vec()].concat();
+    for is_catalog in [true, false] {
+        assert!(
+            check_commands(&unknown, is_catalog, Version::NEWEST).expect_err("kind 200").is_newer
+        );
+        let cut =
+            check_commands(&unknown[..3], is_catalog, Version::NEWEST).expect_err("half a command");
+        assert!(!cut.is_newer);
+    }
+    let words = CatalogCommand::decode(&[200]).expect_err("kind 200").to_string();
+    assert!(words.contains("upgrade this node"), "{words}");
+}
+
+#[test]
+fn snapshots_of_the_catalog_of_version_1_are_read() {
+    let bytes = golden_of_before("catalog-v1.hex");
+    let restored = Catalog::restore(&bytes).expect("a golden snapshot");
+    assert_eq!(restored.digest(), catalog().digest());
+    check_catalog(&restored);
+}
+
+/// An exchange of every kind that is not AMQP's own, and a queue with every argument.
+fn commands_of_kinds() -> Vec<CatalogCommand> {
+    let world = World::new();
+    let text = |text: &str| Value::LongStr(text.into());
+    let delayed = world.exchange("delayed", ExchangeKind::DelayedMessage, true);
+    let hash = world.exchange("hash", ExchangeKind::ConsistentHash, true);
+    let queue = [
+        ("x-message-ttl", Value::I32(60_000)),
+        ("x-max-length", Value::I64(1 << 40)),
+        ("x-overflow", text("reject-publish-dlx")),
+        ("x-dead-letter-exchange", text("")),
+        ("x-max-priority", Value::U8(9)),
+        ("x-single-active-consumer", Value::Bool(true)),
+        ("x-message-deduplication", Value::Bool(true)),
+    ];
+    let with = |command, (name, value)| world.with_argument(command, name, value);
+    vec![
+        world.with_argument(delayed, "x-delayed-type", text("topic")),
+        world.with_argument(hash, "hash-property", text("message_id")),
+        world.exchange("random", ExchangeKind::Random, true),
+        world.exchange("modulus", ExchangeKind::ModulusHash, true),
+        queue.into_iter().fold(world.declare("q"), with),
+        World::bind("delayed", Destination::Exchange("hash".into()), "a.#"),
+        World::bind("hash", Destination::Exchange("modulus".into()), "10"),
+        World::bind("modulus", Destination::Exchange("random".into()), ""),
+        World::bind("random", Destination::Queue("q".into()), ""),
+    ]
+}
+
+#[test]
+fn commands_about_all_kinds_of_exchanges_are_read() {
+    let mut batch = Batch::new();
+    commands_of_kinds().iter().for_each(|command| batch.catalog(command));
+    let entry = golden("kinds-entry-v1.hex", &batch.stamp(0));
+    let read = EntryReader::new(&entry).expect("a golden entry").map(|command| match command {
+        Ok((_, Command::Catalog(command))) => *command,
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(read.collect::<Vec<_>>(), commands_of_kinds());
+}
+
+#[test]
+fn snapshots_of_all_kinds_of_exchanges_are_read() {
+    let mut world = World::new();
+    for command in commands_of_kinds() {
+        world.apply_unchecked(command);
+    }
+    let bytes = golden("catalog-kinds-v2.hex", &world.catalog.snapshot());
+    let restored = Catalog::restore(&bytes).expect("a golden snapshot");
+    assert_eq!(restored.digest(), world.catalog.digest());
+    let mut targets = Vec::new();
+    restored.route("/", "delayed", "a.b", &NoHeaders, &mut targets).expect("a known exchange");
+    assert_eq!(targets, [restored.queue("/", "q").expect("a golden queue").target()]);
+    assert!(targets[0].is_guarded && targets[0].dedups && targets[0].max_priority == 9);
+}
+
+/// What queues with every argument are told, and messages with every attribute.
+fn features_batch() -> Batch {
+    let features = Features {
+        message_ttl_ms: Some(60_000),
+        expires_ms: Some(1 << 33),
+        max_length: Some(100),
+        max_length_bytes: Some(1 << 40),
+        overflow: Overflow::RejectPublishDlx,
+        dead_letters: true,
+        max_priority: 3,
+        single_active: true,
+        delivery_limit: Some(7),
+        counts_returns: true,
+        retry: Some(Retry { failed: true, returned: false, min_ms: 10, max_ms: 1_000 }),
+        dedup: Some(Dedup { window_ms: 60_000, entries_max: 1_000 }),
+    };
+    let features = Some(Box::new(features));
+    let mut batch = Batch::new();
+    let settings = QueueSettings { is_durable: true, is_auto_delete: false, features };
+    batch.create_queue(QueueId(1), &settings);
+    let all = Attributes { ttl_ms: Some(5_000), delay_ms: Some(1_000), key: Some(u128::MAX / 3) };
+    batch.enqueue_with(&[QueueId(1)], &all, &[b"head"], b"body");
+    batch.enqueue_with(&[QueueId(1)], &all, &[b"head"], b"twice");
+    for (lane, key) in [(0, 1), (3, 2), (3, 3), (1, 4)] {
+        let attributes = Attributes { key: Some(key), ..Attributes::default() };
+        batch.enqueue_with(&[QueueId(1).lane(lane)], &attributes, &[], b"body");
+    }
+    let outcomes = [Outcome::Expired, Outcome::Overflowed, Outcome::Exhausted, Outcome::Returned];
+    for outcome in outcomes {
+        batch.settle(QueueId(1).lane(2), outcome, &Ranges::from(1..2));
+    }
+    batch.settle(QueueId(1).lane(3), Outcome::Requeue, &Ranges::from(1..2));
+    batch.settle(QueueId(1), Outcome::Rejected, &Ranges::from(2..3));
+    batch.settle(QueueId(1), Outcome::DeadLettered, &Ranges::from(1..2));
+    batch.cancel_delayed(&[QueueId(1)], 9);
+    batch
+}
+
+#[test]
+fn entries_about_arguments_and_attributes_are_read() {
+    let entry = golden("features-entry-v1.hex", &features_batch().stamp(7));
+    let reader = EntryReader::new(&entry).expect("a golden entry");
+    let commands: Vec<_> = reader.map(|command| command.expect("a golden command").1).collect();
+    let Command::Enqueue(message) = commands[1] else { panic!("{:?}", commands[1]) };
+    let all = Attributes { ttl_ms: Some(5_000), delay_ms: Some(1_000), key: Some(u128::MAX / 3) };
+    assert_eq!((message.attributes, message.head, message.body), (all, &b"head"[..], &b"body"[..]));
+    let Some(Command::Cancel { queues, key: 9 }) = commands.last() else { panic!("no cancel") };
+    assert_eq!(queues.iter().collect::<Vec<_>>(), [QueueId(1)]);
+    assert_eq!(commands.len(), 15);
+}
+
+#[test]
+fn snapshots_of_queues_with_arguments_are_read() {
+    let mut machine = QueueMachine::new();
+    let at = Applied { index: 1, time_ms: 1_700_000_000_000 };
+    let entry = features_batch().stamp(at.time_ms);
+    machine.apply(at, &entry, &mut Vec::new()).expect("our own entry");
+    let bytes = golden_of_before("queues-features-v3.hex");
+    let mut restored = QueueMachine::restore(&bytes).expect("a golden snapshot");
+    assert_eq!(restored.digest(), machine.digest());
+    restored.set_now(at.time_ms);
+    restored.lead();
+    restored.start_dispatch(&mut Vec::new());
+    restored.check();
+    let status = restored.status(QueueId(1)).expect("a golden queue");
+    // One is delayed, one was rejected, one waits for its retry.
+    assert_eq!((status.ready, status.delayed, status.leaving), (2, 2, 1));
+    assert_eq!(status.counters.duplicates, 1);
+    assert_eq!(restored.deadline(), Some(at.time_ms + 10));
+}

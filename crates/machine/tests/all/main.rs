@@ -1,0 +1,20 @@
+//! The tests of the machine, one program: each that is linked costs every check its time.
+
+mod any_bytes;
+mod arguments;
+mod catalog;
+mod delivered;
+mod features_random;
+mod golden;
+mod histories;
+mod joins;
+mod kinds;
+mod limits;
+mod model;
+mod new_settings;
+mod nodes;
+mod parcels;
+mod queues;
+mod random_catalogs;
+mod routing;
+mod world;

@@ -1,0 +1,11 @@
+//! What processes of the program promise, one program: each that is linked costs every check its time.
+
+mod dead_letters;
+mod doctor;
+mod metrics;
+#[path = "../support/node.rs"]
+mod node;
+mod process;
+mod readme;
+mod redelivered;
+mod rescue;
