@@ -1,4 +1,9 @@
 //! Pushes to each provider, against servers of our own that speak its protocol.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::unwrap_used,
+    reason = "writes certificates for the targets that it starts, and waits with deadlines"
+)]
 
 mod apns;
 #[path = "../support/apns.rs"]
