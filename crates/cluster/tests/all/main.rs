@@ -1,4 +1,5 @@
 //! The tests of clusters and nodes without threads, one program: each that is linked costs every check its time.
+#![allow(clippy::unwrap_used, reason = "this is test code")]
 
 #[path = "../common/cores.rs"]
 mod cores;

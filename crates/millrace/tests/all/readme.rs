@@ -5,9 +5,6 @@
     reason = "a test of the whole: it starts processes in a directory of their own, and waits"
 )]
 
-#[path = "../../../cluster/tests/common/addresses.rs"]
-mod addresses;
-
 use std::fs::File;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
@@ -76,7 +73,7 @@ fn block(first_line: &str) -> &'static str {
 fn the_three_nodes_of_the_readme_give_every_message_back() {
     let mut script =
         block("P=1=").replace("target/release/millrace", env!("CARGO_BIN_EXE_millrace"));
-    let places = addresses::free_addresses(6);
+    let places = crate::node::addresses::free_addresses(6);
     let (peers, clients) = places.split_at(3);
     // The loop makes its ports from the number of the node.
     script = script.replace("127.0.0.1:568$n", "$(eval echo \\$C$n)");
