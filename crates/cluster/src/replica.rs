@@ -261,6 +261,14 @@ impl Replica {
         }
     }
 
+    /// A leader that is no member any more hands over as soon as another is near. What it wrote before it went may be
+    /// synced only now, and the `raft` crate panics if a leader that has no progress of its own hears of that.
+    fn give_way_if_gone(&mut self) {
+        if self.raw.raft.prs().get(self.node.0).is_none() {
+            self.step_down();
+        }
+    }
+
     /// The leader can not be reached: it is not waited for.
     pub(crate) fn forget_leader(&mut self) {
         if self.raw.raft.state == StateRole::Follower {
@@ -532,6 +540,7 @@ impl Replica {
             self.unsynced.pop_front();
         }
         if let Some(ready) = last {
+            self.give_way_if_gone();
             self.raw.on_persist_ready(ready);
             self.check_indexes();
         }

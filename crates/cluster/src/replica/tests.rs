@@ -203,3 +203,29 @@ fn the_bound_of_messages_stays_where_another_log_takes_the_place_of_the_one_befo
     replica.restore(5, 1, members());
     assert_eq!(replica.raw.raft.max_msg_size, 6 << 10, "after a snapshot");
 }
+
+#[test]
+fn a_leader_that_went_while_it_wrote_gives_way_when_that_is_synced() {
+    let mut pair = Pair::new();
+    let mut gone = ConfChangeSingle { node_id: 1, ..ConfChangeSingle::default() };
+    gone.set_change_type(ConfChangeType::RemoveNode);
+    let mut change = ConfChangeV2::default();
+    change.set_changes(vec![gone].into());
+    assert!(pair.replicas[0].propose_members(change));
+    // The other has it, the leader hears so, and has proposed something more before it looks again.
+    for message in pair.step(0) {
+        pair.replicas[1].step(message);
+    }
+    for message in pair.step(1) {
+        pair.replicas[0].step(message);
+    }
+    let leader = &mut pair.replicas[0];
+    let last = leader.propose(vec![1].into()).unwrap();
+    let (mut batch, mut harvest) = (CommitBatch::new(), Harvest::default());
+    leader.ready(9, &mut batch, &mut Vec::new(), &mut harvest);
+    let change = harvest.committed.iter().find(|entry| entry.entry_type != NORMAL);
+    leader.apply_members(change.expect("both have it"));
+    assert!(leader.is_leader() && leader.log().members().voters == [2]);
+    leader.synced(9, &mut harvest.messages);
+    assert!(!leader.is_leader() && leader.persisted() == last);
+}
