@@ -426,6 +426,25 @@ fn a_purge_counts_nothing_that_consumers_have_settled() {
     holds(seed..seed + 1, Size { damages, changes_members, versions, ..size });
 }
 
+/// Its leader lost the lead before the purge was committed, and took it again. It was asked again, and the answer was
+/// that of the first time: what was published after it was purged, too.
+#[test]
+fn a_purge_that_is_answered_takes_nothing_that_comes_later() {
+    let seed = 70_003_768;
+    let size = Size { nodes: 5, load_ms: 2_500, healed_ms: 1_000, ..Size::default() };
+    let versions = Versions::of(seed);
+    holds(seed..seed + 1, Size { calm_ms: 300, damages: true, versions, ..size });
+}
+
+/// What it had proposed before was written when the change was applied.
+#[test]
+fn a_leader_that_is_taken_out_of_its_group_outlives_what_its_disk_says_later() {
+    let seed = 70_003_447;
+    let size = Size { nodes: 5, load_ms: 5_000, healed_ms: 1_000, ..Size::default() };
+    let (changes_members, versions) = (true, Versions::of(seed));
+    holds(seed..seed + 1, Size { calm_ms: 300, damages: true, changes_members, versions, ..size });
+}
+
 /// It failed before the heal.
 #[test]
 fn a_node_may_hear_late_that_its_disk_has_failed() {

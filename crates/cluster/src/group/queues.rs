@@ -18,7 +18,7 @@ use crate::limits::{JOIN_WAIT_MS, RELINK_MS};
 use crate::peer::message::Message;
 use crate::queues::{self, Queues, Wish};
 use crate::replica::Replica;
-use crate::request::{Held, Request};
+use crate::request::{Held, Request, Ticket};
 use crate::shard::{Now, SegmentExtent};
 
 /// One data group on this node.
@@ -326,6 +326,13 @@ impl QueueGroup {
     pub(crate) fn ask_later(&mut self, session: SessionId, request: Request) {
         let index = self.group.replica.last_index().max(self.group.applied() + 1);
         self.early_asked.push(Asked { session, request, index });
+    }
+
+    /// A question is answered: it is not asked any more.
+    pub(crate) fn forget_asked(&mut self, session: SessionId, ticket: Ticket) {
+        let is_it =
+            |asked: &Asked| asked.session == session && asked.request.ticket() == Some(ticket);
+        self.early_asked.retain(|asked| !is_it(asked));
     }
 
     /// The questions that can be answered now.

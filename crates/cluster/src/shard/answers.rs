@@ -105,13 +105,24 @@ impl Shard {
     ) -> Option<(machine::NodeId, Message)> {
         let node = Self::node_of(session)?;
         let group = match ticket_of(&answer) {
-            Some(ticket) => self.asked.remove(&(session, ticket))?,
+            Some(ticket) => self.answered(session, ticket)?,
             None => group?,
         };
         let epoch = self.joined(group, node)?;
         self.peers
             .is_up(node)
             .then_some((node, Message::Answers { group, epoch, answers: vec![(session, answer)] }))
+    }
+
+    /// A session of another node gets its answer: of which group. None: it does not wait for one here. It may have asked
+    /// this leader again after a change of term, and the answer may be that of its first question: then the second
+    /// must not be done. A purge would take what was published since.
+    fn answered(&mut self, session: SessionId, ticket: Ticket) -> Option<GroupId> {
+        let group = self.asked.remove(&(session, ticket))?;
+        if let Some(found) = self.groups.get_mut(&group) {
+            found.forget_asked(session, ticket);
+        }
+        Some(group)
     }
 
     /// Under which epoch `node` has joined this leader of `group`.
