@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use machine::{
-    Applied, Batch, Corrupt, EntryReader, GroupId, NodeId, Origin, QueueId, QueueSettings, Seqs,
+    Applied, Batch, ConsumerId, Corrupt, EntryReader, GroupId, NodeId, Origin, QueueId, Seqs,
     SessionId,
 };
 use raft::eraftpb::{Entry, EntryType};
@@ -40,12 +40,12 @@ pub struct QueueGroup {
     pub(crate) is_dismissed: bool,
 }
 
-/// A question about what is ready, that waits for it to be known.
+/// A request that cannot be done yet.
 #[derive(Debug)]
 pub(crate) struct Asked {
     pub(crate) session: SessionId,
     pub(crate) request: Request,
-    /// What was committed when it came may have been confirmed to who asks.
+    /// The entry that has to be applied first.
     index: u64,
 }
 
@@ -264,62 +264,69 @@ impl QueueGroup {
         is_due
     }
 
-    /// Keeps a question about what is ready in `queue` until that is known: deliveries have begun, what was
-    /// confirmed is applied, and so is what came back to a queue that counts that. A purge waits for all that is
-    /// proposed: what its consumers have settled there is not ready, and does not count. Gives the question back if
-    /// it can be answered now.
+    /// Keeps a request until it can be done. Gives it back if that is now.
     pub(crate) fn ask(
         &mut self,
         now: Now,
         session: SessionId,
-        queue: QueueId,
         request: Request,
     ) -> Option<Request> {
-        if self.queues.is_returning(queue) {
-            self.flush_settles(now, true);
-        }
-        let returned_at = self.returning_to.get(&queue).copied().unwrap_or_default();
-        let log = &self.group.replica;
-        let is_purge = matches!(request, Request::Purge { .. });
-        let known_at = if is_purge { log.last_index() } else { log.committed() };
-        let index = known_at.max(returned_at);
-        if self.queues.machine().is_dispatching() && self.group.applied() >= index {
+        let (index, is_known) = match request {
+            Request::Purge { queue, .. } => {
+                // What its consumers have settled there is not ready, and does not count.
+                let proposed = self.group.replica.last_index();
+                (self.ready_at(now, queue).max(proposed), self.queues.machine().is_dispatching())
+            }
+            Request::Get { queue, .. }
+            | Request::Status { queue, .. }
+            | Request::Admit { queue, .. }
+            | Request::CloseQueue { queue, .. } => {
+                (self.ready_at(now, queue), self.queues.machine().is_dispatching())
+            }
+            Request::Attach { queue, .. } => (self.served_at(queue), true),
+            Request::Detach { consumer, .. } => match self.kept_until(consumer) {
+                Some(index) => (index, false),
+                None => return Some(request),
+            },
+            Request::Append { .. }
+            | Request::Catalog { .. }
+            | Request::Credit { .. }
+            | Request::Settle { .. }
+            | Request::EndSession { .. } => return Some(request),
+        };
+        if is_known && self.group.applied() >= index {
             return Some(request);
         }
         self.early_asked.push(Asked { session, request, index });
         None
     }
 
-    /// Keeps a consumer of a queue that is not there until everything is applied that came before it: the queue's
-    /// creation may be under way. That of a queue with priorities waits for what was confirmed, of which some may be
-    /// on this node's disk later than on a majority's: what is higher goes out first. Gives it back if it can be
-    /// answered now.
-    pub(crate) fn ask_to_attach(
-        &mut self,
-        session: SessionId,
-        queue: QueueId,
-        request: Request,
-    ) -> Option<Request> {
+    /// Which entry has to be applied before it is known what is ready in `queue`: what was confirmed, and what comes
+    /// back to a queue that counts that.
+    fn ready_at(&mut self, now: Now, queue: QueueId) -> u64 {
+        if self.queues.is_returning(queue) {
+            self.flush_settles(now, true);
+        }
+        let returned_at = self.returning_to.get(&queue).copied().unwrap_or_default();
+        self.group.replica.committed().max(returned_at)
+    }
+
+    /// Which entry has to be applied before `queue` serves a new consumer. A queue that is not there may be under way:
+    /// it waits for all that is proposed. A queue with priorities gives out what is highest, so it waits for what was
+    /// confirmed: a majority has that, and this node's own disk may be behind.
+    fn served_at(&self, queue: QueueId) -> u64 {
         let log = &self.group.replica;
-        let has_priorities =
-            self.queues.machine().settings(queue).map(QueueSettings::has_priorities);
-        let index = match has_priorities {
+        match self.queues.machine().settings(queue) {
             None => log.last_index(),
-            Some(true) => log.committed(),
-            Some(false) => 0,
-        };
-        if self.group.applied() >= index {
-            return Some(request);
+            Some(settings) if settings.has_priorities() => log.committed(),
+            Some(_) => 0,
         }
-        if has_priorities.is_some()
-            && let Some(awaiting) = self.group.awaiting_mut()
-        {
-            // It has to come before deliveries begin, and they begin when that is applied.
-            awaiting.index = awaiting.index.max(index);
-            return Some(request);
-        }
-        self.early_asked.push(Asked { session, request, index });
-        None
+    }
+
+    /// A consumer that is kept ends after it has begun.
+    fn kept_until(&self, consumer: ConsumerId) -> Option<u64> {
+        let is_its = |asked: &&Asked| matches!(asked.request, Request::Attach { consumer: of, .. } if of == consumer);
+        self.early_asked.iter().find(is_its).map(|asked| asked.index)
     }
 
     /// Keeps a question until what is on its way through the log is applied, or the next entry is.

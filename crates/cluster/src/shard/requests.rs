@@ -122,35 +122,12 @@ impl Shard {
         request: Request,
         outputs: &mut Vec<Output>,
     ) {
-        let about_ready_in = match request {
-            Request::Get { queue, .. }
-            | Request::Purge { queue, .. }
-            | Request::Status { queue, .. }
-            | Request::Admit { queue, .. }
-            | Request::CloseQueue { queue, .. } => Some(queue),
-            Request::Append { .. }
-            | Request::Catalog { .. }
-            | Request::Attach { .. }
-            | Request::Detach { .. }
-            | Request::Credit { .. }
-            | Request::Settle { .. }
-            | Request::EndSession { .. } => None,
+        let request = match self.groups.get_mut(&group) {
+            Some(found) => found.ask(now, session, request),
+            None => Some(request),
         };
-        if let Request::Attach { queue, .. } = request
-            && let Some(found) = self.groups.get_mut(&group)
-        {
-            if let Some(request) = found.ask_to_attach(session, queue, request) {
-                self.request_now(now, session, group, request, outputs);
-            }
-            return;
-        }
-        match (self.groups.get_mut(&group), about_ready_in) {
-            (Some(found), Some(queue)) => {
-                if let Some(request) = found.ask(now, session, queue, request) {
-                    self.request_now(now, session, group, request, outputs);
-                }
-            }
-            (Some(_), None) | (None, _) => self.request_now(now, session, group, request, outputs),
+        if let Some(request) = request {
+            self.request_now(now, session, group, request, outputs);
         }
     }
 

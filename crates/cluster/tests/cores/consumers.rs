@@ -328,3 +328,25 @@ fn what_was_confirmed_before_a_consumer_came_goes_out_by_priority_though_the_lea
     cluster.run(50);
     assert_eq!(delivered(&mut cluster, bob), [(high, 1, 0)]);
 }
+
+#[test]
+fn a_consumer_that_ends_before_its_queue_could_serve_it_is_not_there_after() {
+    let mut cluster = Cluster::new(3, 1);
+    let ann = session(NodeId(1));
+    let priority = ("x-max-priority", Value::I32(5));
+    let place = cluster.declare_with(ann, "urgent", (true, false), &[priority]);
+    let (queue, group) = place;
+    let bob = outsider(&mut cluster, group);
+    let leader = cluster.leader(group);
+    cluster.stalled.insert(leader);
+    publish(&mut cluster, bob, place, 1);
+    attach(&mut cluster, bob, place, 9);
+    let consumer = ConsumerId { session: bob, number: 1 };
+    cluster.ask(bob, Request::Detach { ticket: Ticket(9), group, queue, consumer });
+    cluster.run(50);
+    cluster.stalled.remove(&leader);
+    cluster.run(100);
+    cluster.told(bob);
+    publish(&mut cluster, bob, place, 1);
+    assert!(delivered(&mut cluster, bob).is_empty(), "nobody consumes");
+}
