@@ -35,8 +35,8 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// Between two rounds of a publisher.
 const PACE: Duration = Duration::from_millis(5);
 const RETRY: Duration = Duration::from_millis(50);
-/// Messages that a publisher is ahead of the table at most: a database may take half a minute to recover, and the
-/// trial is about kills, not about a backlog of minutes.
+/// How many messages a publisher may be ahead of the table. A database may take half a minute to recover, and the trial
+/// is about kills, not about a backlog of minutes.
 const AHEAD_MAX: usize = 2_000;
 
 /// The inbox of one queue and one database, which have the same name.
@@ -183,8 +183,8 @@ impl Publisher {
         Self { rounds, is_enough, stored }
     }
 
-    /// So many are in the table: it may go on that far.
-    fn is_stored(&self, count: usize) -> usize {
+    /// Takes note of how many messages are in the table. Gives the count back.
+    fn note_stored(&self, count: usize) -> usize {
         self.stored.store(count, Ordering::Relaxed);
         count
     }
@@ -304,7 +304,7 @@ fn kill_in_turn(stage: &mut Stage, name: &str, kills: usize, more: &[&str]) {
     let mut inbox = Inbox::start(stage, name, more);
     let publisher = Publisher::start(stage, name);
     for turn in 0..kills {
-        let stored = || publisher.is_stored(count(stage, name));
+        let stored = || publisher.note_stored(count(stage, name));
         let enough = stored() + 30 + 7 * turn;
         until("rows come", || stored() >= enough);
         match turn % 3 {

@@ -60,7 +60,7 @@ pub(crate) const STATES: &[&str] = &["found", "installed", "missing"];
 const NAMESPACES: &str = "namespaces";
 const NAMESPACES_SKIP: &str = "conformance, chaos, bench";
 const PIKA_SKIPS: &str = "a lane of the trials";
-const MOTO_SKIPS: &str = "work_sources, of SQS";
+const MOTO_SKIPS: &str = "work_sources (SQS)";
 
 /// `make`, which builds the allocator: before anything is compiled.
 pub(crate) fn builders() -> Outcome {

@@ -1,7 +1,6 @@
 //! Three nodes under chance: links break, nodes start again, and in the end everybody was answered,
 //! nothing confirmed is lost, and nothing came twice without saying so. Some queues have priorities,
 //! limits, lifetimes or dead letters, some messages delays.
-#![allow(clippy::unwrap_used, reason = "this is test code")]
 
 use std::collections::{BTreeMap, BTreeSet};
 

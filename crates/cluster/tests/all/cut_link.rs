@@ -1,5 +1,4 @@
 //! One link is cut, and both its ends reach the others: publishers and consumers at both ends go on.
-#![allow(clippy::unwrap_used, reason = "this is test code")]
 
 use crate::cores::Cluster;
 use cluster::shard::Shard;

@@ -1,6 +1,5 @@
 //! One shard, driven by hand: queues that keep time, limits, priorities and dead letters, step by step
 //! and through power cuts.
-#![allow(clippy::unwrap_used, reason = "this is test code")]
 
 use crate::node::{Kind, Node, bodies, credit, opened};
 use cluster::shard::Input;

@@ -1,5 +1,4 @@
 //! Three nodes, driven by hand: whom a new leader waits for before it delivers.
-#![allow(clippy::unwrap_used, reason = "this is test code")]
 
 use crate::cores::Cluster;
 use cluster::shard::Shard;

@@ -5,7 +5,7 @@
 //! again; the books add up. Between steps the shard compares what it has with what it accounts (`Shard::check`).
 //!
 //! A failing run prints its seed; `CLUSTER_SEED=7 cargo test -p cluster --test all random_features` runs it.
-#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "this is test code")]
+#![allow(clippy::print_stderr, reason = "this is test code")]
 
 use std::collections::{BTreeMap, BTreeSet};
 

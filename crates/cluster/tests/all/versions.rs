@@ -1,10 +1,8 @@
 //! A cluster that is upgraded node by node, driven by hand: when its version is raised, and who stops.
-#![allow(clippy::unwrap_used, reason = "this is test code")]
 
 use std::collections::BTreeSet;
 
-use crate::cores;
-use crate::cores::Cluster;
+use crate::cores::{self, Cluster};
 use cluster::shard::{Input, Now, Shard};
 use cluster::{Answer, Request, Ticket};
 use machine::{

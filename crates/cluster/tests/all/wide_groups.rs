@@ -1,5 +1,4 @@
 //! Some groups have five voters, and the others three: what two lost nodes stop, and what they do not.
-#![allow(clippy::unwrap_used, reason = "this is test code")]
 
 use crate::cores::Cluster;
 use cluster::shard::Shard;
