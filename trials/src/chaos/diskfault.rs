@@ -26,13 +26,21 @@ pub(super) fn must_stop(broker: &mut Broker) -> Result<(), Failure> {
         return Err(Failure::Broken("a failed sync ended the broker with success".to_owned()));
     }
     let last = tail(&broker.setup.log);
-    // Names of log files, segments and checkpoints have a number and a dot, or the directory.
     let data = broker.setup.data.display().to_string();
-    let names = [".wal", "seg-", "checkpoint", "wal/", "groups/", data.as_str()];
-    if !names.iter().any(|name| last.contains(name)) {
+    if !names_file(&last, &data) {
         return Err(Failure::Broken(format!("no file is named after a failed sync:\n{last}")));
     }
     Ok(())
+}
+
+/// Whether the log says which file or directory could not be synced, and of which data directory: names are
+/// relative to it.
+fn names_file(log: &str, data: &str) -> bool {
+    let is_named = |line: &str| {
+        let what = line.split_once("sync of ").and_then(|(_, rest)| rest.split_once(" failed: "));
+        what.is_some_and(|(name, _)| !name.is_empty() && !name.contains(' '))
+    };
+    log.lines().any(|line| is_named(line) && line.contains(data))
 }
 
 /// `fdatasync` and `fsync` fail with EIO, once per thread or for ever (strace injects it). The
@@ -236,5 +244,23 @@ impl Harm for DiskFull {
                 Ok(Struck { is_alive: true, note, ..Struck::dead(t0) })
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_sync_names_the_file_or_the_directory_and_where_it_lies() {
+        let named = |name: &str| {
+            format!(
+                "millrace: the disk failed, the node stops: sync of {name} failed: EIO (below /data)"
+            )
+        };
+        assert!(names_file(&named("wal/00000002.wal"), "/data"));
+        assert!(names_file(&named("groups"), "/data"));
+        assert!(!names_file(&named("groups"), "/elsewhere"));
+        assert!(!names_file("millrace: the disk failed, the node stops (below /data)", "/data"));
     }
 }

@@ -186,7 +186,8 @@ fn serve(config: &Config, listen: Option<&str>, reload: Reload) -> Result<(), St
     let ears = Ears::open()?;
     // A directory with an identity was used before.
     let is_new = !config.data_dir.join("IDENTITY").exists();
-    let failure = Failure::new(|cause, why| {
+    let data_dir = config.data_dir.display().to_string();
+    let failure = Failure::new(move |cause, why| {
         let (what, code) = match cause {
             Cause::Disk => ("the disk failed, the node stops", EXIT_DISK),
             Cause::Directory => {
@@ -196,8 +197,9 @@ fn serve(config: &Config, listen: Option<&str>, reload: Reload) -> Result<(), St
                 ("this program is too old for its log, the node stops", EXIT_OUTDATED)
             }
         };
-        tracing::error!("{what}: {why}");
-        terminal::remark(&format!("millrace: {what}: {why}"));
+        // Files are named as they lie below the data directory.
+        tracing::error!("{what}: {why} (below {data_dir})");
+        terminal::remark(&format!("millrace: {what}: {why} (below {data_dir})"));
         std::process::exit(code);
     });
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
