@@ -54,6 +54,8 @@ pub struct Size {
     /// For hunts of planted bugs: harms and clients aim at rare moments. A node is cut off for about as long as it takes
     /// until it refuses what it is asked; a link is cut, and then nodes die.
     pub is_aimed: bool,
+    /// Some clients speak AMQP with sessions of the broker.
+    pub has_sessions: bool,
     pub versions: Versions,
 }
 
@@ -97,6 +99,7 @@ impl Default for Size {
             damages: false,
             changes_members: false,
             is_aimed: false,
+            has_sessions: false,
             versions: Versions::First,
         }
     }
@@ -135,6 +138,14 @@ pub struct Counts {
     /// Purges and transactions that were answered.
     pub purges: u64,
     pub transactions: u64,
+    /// AMQP connections; what was confirmed, returned, delivered to consumers and fetched over them; settles of several
+    /// messages at once.
+    pub connections: u64,
+    pub confirmed: u64,
+    pub returned: u64,
+    pub delivered: u64,
+    pub fetched: u64,
+    pub multiples: u64,
     /// How often a cluster agreed on a newer version.
     pub raised: u64,
     /// How often a node found that it is too old, after somebody had raised the version by force.
@@ -181,6 +192,7 @@ pub fn run(seed: u64, size: Size) -> Outcome {
     world.nemesis.is_aimed = size.is_aimed;
     live(&mut world, size);
     let World { agenda, network, watch, .. } = &world;
+    let spoken = world.clients.spoken();
     let counts = Counts {
         events: agenda.count(),
         crashes: world.crashes,
@@ -191,6 +203,12 @@ pub fn run(seed: u64, size: Size) -> Outcome {
         visits: world.clients.visits(),
         purges: world.clients.changes().0,
         transactions: world.clients.changes().1,
+        connections: spoken.connections,
+        confirmed: spoken.confirmed,
+        returned: spoken.returned,
+        delivered: spoken.delivered,
+        fetched: spoken.fetched,
+        multiples: spoken.multiples,
         raised: world.raised,
         outdated: world.outdated,
         elections: watch.elections(),

@@ -96,6 +96,10 @@ pub(super) enum Event {
     Die {
         node: usize,
     },
+    /// Something is due at one of the two ends of an AMQP client's connection.
+    User {
+        number: usize,
+    },
 }
 
 /// Events in the order of their time; those of one instant in the order in which they were noted.

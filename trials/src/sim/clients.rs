@@ -5,12 +5,15 @@
 mod consumer;
 mod control;
 mod dead_letter;
+mod line;
 mod mover;
 mod newer;
 pub(super) mod plans;
 mod publisher;
 mod sweeper;
+mod user;
 mod visitor;
+mod way;
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -25,7 +28,7 @@ use machine::{Attached, GroupId, QueueId, SessionId};
 use super::agenda::Micros;
 use super::node::{Node, home};
 use super::watch::Watch;
-use super::{Diary, VHOST};
+use super::{Diary, Size, VHOST};
 use crate::history::What;
 use crate::workload::Chance;
 pub(super) use plans::{Kind, Plan};
@@ -33,14 +36,19 @@ pub(super) use plans::{Kind, Plan};
 use consumer::Consumer;
 use control::Control;
 use dead_letter::DeadLetterWorker;
+use line::{Clock, Totals};
 use mover::Mover;
 use plans::{Changes, PUBLISHERS, ROVERS};
 use publisher::Publisher;
 use sweeper::Sweeper;
+use user::{Counts as Spoken, Mood, User};
 use visitor::Visitor;
 
 /// Those who come and go with queues of their own.
 const VISITORS: usize = 2;
+
+/// Those who speak AMQP, where some do.
+const USERS: usize = 3;
 
 /// Somebody who has sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +58,7 @@ enum Who {
     Visitor(usize),
     Sweeper(usize),
     Mover(usize),
+    User(usize),
     Control,
 }
 
@@ -148,6 +157,7 @@ pub(super) struct Clients {
     visitors: Vec<Visitor>,
     sweepers: Vec<Sweeper>,
     movers: Vec<Mover>,
+    users: Vec<User>,
     control: Control,
     /// Nobody leaves of his own will.
     is_steady: bool,
@@ -156,15 +166,15 @@ pub(super) struct Clients {
 }
 
 impl Clients {
-    /// `uses_newer`: nodes are upgraded to `Version::TRIAL`. `is_aimed`: see [`super::Size`].
+    /// `uses_newer`: nodes are upgraded to `Version::TRIAL`.
     pub(super) fn new(
         seed: u64,
         nodes: usize,
         uses_newer: bool,
-        is_aimed: bool,
+        size: &Size,
         diary: &mut Diary,
     ) -> Self {
-        let plans = plans::draw(seed);
+        let (is_aimed, plans) = (size.is_aimed, plans::draw(seed, size.has_sessions));
         for plan in plans.iter().filter(|plan| plan.kind == Kind::Durable) {
             let single = plan.consumers <= 1 && plan.is_plain();
             let (q, dead) = (plan.name.to_owned(), plan.dead().map(str::to_owned));
@@ -175,7 +185,7 @@ impl Clients {
             }
         }
         let mut consumers = Vec::new();
-        for (queue, plan) in plans.iter().enumerate() {
+        for (queue, plan) in plans.iter().enumerate().filter(|(_, plan)| !plan.is_spoken) {
             // The backlog's consumer rests until the drain.
             for nth in 0..plan.consumers.max(1) {
                 consumers.push(Consumer::new(&plans, queue, nth));
@@ -195,6 +205,7 @@ impl Clients {
             dead_letter_workers: (0..nodes).map(|_| DeadLetterWorker::default()).collect(),
             consumers,
             visitors: (0..VISITORS).map(Visitor::new).collect(),
+            users: users(&plans),
             control: Control::new(&plans, uses_newer),
             is_steady: false,
             is_draining: false,
@@ -213,8 +224,10 @@ impl Clients {
         }
     }
 
+    /// Those who publish as long as there is load.
     pub(super) fn publisher_names(&self) -> Vec<String> {
-        self.publishers.iter().map(|publisher| publisher.name.clone()).collect()
+        let users = self.users.iter().map(|user| &user.name);
+        self.publishers.iter().map(|publisher| &publisher.name).chain(users).cloned().collect()
     }
 
     pub(super) fn publishers(&self) -> usize {
@@ -272,6 +285,47 @@ impl Clients {
         self.movers[number].act(!self.is_draining, !self.is_steady, outside);
     }
 
+    pub(super) fn users(&self) -> usize {
+        self.users.len()
+    }
+
+    pub(super) fn user_acts(&mut self, number: usize, outside: &mut Outside<'_>) {
+        let mood = Mood {
+            may_publish: !self.is_draining,
+            is_steady: self.is_steady,
+            is_draining: self.is_draining,
+        };
+        let at = |user: &User| user.home().map(|home| home.node);
+        let here = at(&self.users[number]);
+        let mut others = Totals::default();
+        for (other, user) in self.users.iter().enumerate() {
+            if other != number && at(user) == here {
+                others += user.totals();
+            }
+        }
+        self.users[number].turn(mood, others, outside);
+    }
+
+    /// Who of those that speak AMQP is to have a turn when, as far as that is news.
+    pub(super) fn user_turns(&mut self, nodes: &[Node], now: Micros) -> Vec<(usize, Micros)> {
+        let turns = self.users.iter_mut().map(|user| user.plan(nodes, now));
+        turns.enumerate().filter_map(|(number, at)| Some((number, at?))).collect()
+    }
+
+    /// A node is gone, and with it the AMQP sessions on it.
+    pub(super) fn users_disconnected(&mut self, node: usize, outside: &mut Outside<'_>) {
+        for user in &mut self.users {
+            user.disconnected(node, outside);
+        }
+    }
+
+    /// What AMQP clients did how often, all together.
+    pub(super) fn spoken(&self) -> Spoken {
+        let mut all = Spoken::default();
+        self.users.iter().for_each(|user| all += user.counts);
+        all
+    }
+
     pub(super) fn control_acts(&mut self, outside: &mut Outside<'_>) {
         self.control.act(self.is_draining && self.is_quiet(), outside);
     }
@@ -286,6 +340,7 @@ impl Clients {
         self.publishers.iter().all(Publisher::is_quiet)
             && self.sweepers.iter().all(Sweeper::is_quiet)
             && self.movers.iter().all(Mover::is_quiet)
+            && self.users.iter().all(User::is_quiet)
     }
 
     pub(super) fn answered(
@@ -308,6 +363,7 @@ impl Clients {
             Some(Who::Sweeper(number)) => self.sweepers[number].answered(answer, outside),
             Some(Who::Mover(number)) => self.movers[number].answered(answer, outside),
             Some(Who::Visitor(number)) => self.visitors[number].answered(answer, outside),
+            Some(Who::User(number)) => self.users[number].answered(answer, outside),
             Some(Who::Control) => self.control.answered(answer, outside),
             // An older session's answers are on a connection that nobody reads.
             None => {}
@@ -326,12 +382,14 @@ impl Clients {
         let visitor = || self.visitors.iter().position(|visitor| is_home(visitor.home));
         let sweeper = || self.sweepers.iter().position(|sweeper| is_home(sweeper.home));
         let mover = || self.movers.iter().position(|mover| is_home(mover.home));
+        let user = || self.users.iter().position(|user| user.is_session(session, life));
         let publisher = publisher.map(Who::Publisher);
         publisher
             .or_else(|| consumer().map(Who::Consumer))
             .or_else(|| visitor().map(Who::Visitor))
             .or_else(|| sweeper().map(Who::Sweeper))
             .or_else(|| mover().map(Who::Mover))
+            .or_else(|| user().map(Who::User))
     }
 
     /// A node is gone, and with it the sessions on it.
@@ -381,7 +439,9 @@ impl Clients {
         let ghost = known.iter().find(is_nobodys);
         let ghost =
             ghost.map(|it| format!("nobody is {:?}, which has {}", it.consumer, it.queue.0));
-        ghost.or_else(|| self.consumers.iter().find_map(|consumer| consumer.differs(known)))
+        let consumer = || self.consumers.iter().find_map(|consumer| consumer.differs(known));
+        let user = || self.users.iter().find_map(|user| user.differs(known, nodes));
+        ghost.or_else(consumer).or_else(user)
     }
 
     /// Writes down what was left.
@@ -394,6 +454,9 @@ impl Clients {
         }
         for visitor in &self.visitors {
             visitor.stalled(now, diary);
+        }
+        for user in &self.users {
+            user.stalled(now, diary);
         }
         self.control.drained(diary);
     }
@@ -413,4 +476,14 @@ impl Clients {
     pub(super) fn waits_since(&self, at: (usize, GroupId), before: Micros) -> Option<String> {
         self.publishers.iter().find_map(|publisher| publisher.waits_since(at, before))
     }
+}
+
+/// One takes messages alone, the others share a queue.
+fn users(plans: &Rc<[Plan]>) -> Vec<User> {
+    let clock = Clock::new();
+    let spoken = plans.iter().enumerate().filter(|(_, plan)| plan.is_spoken).map(|(at, _)| at);
+    let spoken: Vec<usize> = spoken.collect();
+    let [sole, shared] = spoken[..] else { return Vec::new() };
+    let queue = |number| if number == 0 { sole } else { shared };
+    (0..USERS).map(|number| User::new(plans, number, queue(number), clock)).collect()
 }

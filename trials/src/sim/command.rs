@@ -51,6 +51,9 @@ pub struct Simulation {
     /// cut link; who purges asks again at once, and transactions stay in a group
     #[arg(long)]
     aimed: bool,
+    /// Let some clients speak AMQP with the broker's own sessions, over connections that break
+    #[arg(long)]
+    sessions: bool,
     /// What the nodes' programs read and write, if the seed's number does not decide it
     #[arg(long)]
     versions: Option<Versions>,
@@ -141,8 +144,9 @@ impl Simulation {
         let Self { nodes, load_ms, healed_ms, calm_ms, damage: damages, .. } = *self;
         let versions = self.versions.unwrap_or(Versions::of(seed));
         let changes_members = self.members || seed % 5 == 2;
-        let is_aimed = self.aimed;
-        Size { nodes, load_ms, healed_ms, calm_ms, damages, changes_members, is_aimed, versions }
+        let (is_aimed, has_sessions) = (self.aimed, self.sessions);
+        let size = Size { nodes, load_ms, healed_ms, calm_ms, ..Size::default() };
+        Size { damages, changes_members, is_aimed, has_sessions, versions, ..size }
     }
 
     fn judge(&self, outcome: &Outcome) -> std::io::Result<bool> {
@@ -175,10 +179,11 @@ impl Simulation {
         let versions = versions.map(|word| format!(" --versions {}", word.get_name()));
         let versions = versions.unwrap_or_default();
         let aimed = if self.aimed { " --aimed" } else { "" };
+        let sessions = if self.sessions { " --sessions" } else { "" };
         let bug = self.bug.as_ref().map(|bug| format!(" --bug {bug}")).unwrap_or_default();
         format!(
             "trials sim --nodes {nodes} --seed {seed} --seeds 1 --load-ms {load_ms} \
-             --healed-ms {healed_ms} --calm-ms {calm_ms}{damage}{members}{aimed}{versions}{bug} --story"
+             --healed-ms {healed_ms} --calm-ms {calm_ms}{damage}{members}{aimed}{sessions}{versions}{bug} --story"
         )
     }
 }
@@ -198,6 +203,12 @@ impl Totals {
         all.visits += one.visits;
         all.purges += one.purges;
         all.transactions += one.transactions;
+        all.connections += one.connections;
+        all.confirmed += one.confirmed;
+        all.returned += one.returned;
+        all.delivered += one.delivered;
+        all.fetched += one.fetched;
+        all.multiples += one.multiples;
         all.snapshots += one.snapshots;
         all.messages += one.messages;
         all.lost += one.lost;
@@ -232,6 +243,14 @@ impl Totals {
              settles while single nodes failed; {purges} purges, {transactions} transactions",
             self.settles, self.letters,
         );
+        let Counts { connections, confirmed, returned, delivered, fetched, multiples, .. } =
+            self.counts;
+        if connections > 0 {
+            println!(
+                "  AMQP: {connections} connections, {confirmed} confirmed, {returned} returned, \
+                 {delivered} delivered, {fetched} fetched, {multiples} settles of several at once"
+            );
+        }
         let harms: Vec<String> =
             self.harms.iter().map(|(harm, count)| format!("{harm} {count}")).collect();
         println!("  {}", harms.join(", "));

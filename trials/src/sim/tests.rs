@@ -25,6 +25,12 @@ fn holds(seeds: std::ops::Range<u64>, size: Size) -> Counts {
         counts.snapshots += outcome.counts.snapshots;
         counts.elections += outcome.counts.elections;
         counts.lost += outcome.counts.lost;
+        counts.connections += outcome.counts.connections;
+        counts.confirmed += outcome.counts.confirmed;
+        counts.returned += outcome.counts.returned;
+        counts.delivered += outcome.counts.delivered;
+        counts.fetched += outcome.counts.fetched;
+        counts.multiples += outcome.counts.multiples;
     }
     counts
 }
@@ -151,6 +157,27 @@ fn purges_and_transactions_are_judged() {
         judged.1 += counts.transactions;
     }
     assert!(judged.0 > 100 && judged.1 > 50, "{judged:?}");
+}
+
+#[test]
+fn amqp_sessions_hold_their_promises_through_crashes() {
+    for (nodes, seeds) in [(1, 1..5), (3, 1..9)] {
+        let count = seeds.end - seeds.start;
+        let counts = holds(seeds, Size { has_sessions: true, ..short(nodes) });
+        assert!(counts.connections > 3 * count && counts.confirmed > 200 * count, "{counts:?}");
+        assert!(counts.delivered > 200 * count && counts.fetched > 5 * count, "{counts:?}");
+        assert!(counts.returned > 5 * count && counts.multiples > 20 * count, "{counts:?}");
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_history_of_amqp_sessions() {
+    for nodes in [1, 3] {
+        let size = Size { has_sessions: true, ..short(nodes) };
+        let (one, two) = (run(9, size), run(9, size));
+        assert_eq!(one.hash, two.hash, "{nodes} nodes");
+        assert_eq!(one.events, two.events, "{nodes} nodes");
+    }
 }
 
 #[test]

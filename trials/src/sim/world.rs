@@ -84,7 +84,7 @@ pub(super) struct World {
 
 impl World {
     pub(super) fn new(seed: u64, size: Size) -> Self {
-        let Size { nodes: founders, changes_members, is_aimed, versions, .. } = size;
+        let Size { nodes: founders, changes_members, versions, .. } = size;
         let changes_members = founders >= 3 && changes_members;
         let nodes = if changes_members { founders + JOINERS } else { founders };
         let mut chance = Chance::new(seed);
@@ -93,7 +93,7 @@ impl World {
         let network = Network::new(nodes, &mut chance, &mut agenda);
         let is_trial = versions == Versions::Trial;
         let (begins_with, upgrades_to) = versions.programs();
-        let clients = Clients::new(seed, nodes, is_trial, is_aimed, &mut diary);
+        let clients = Clients::new(seed, nodes, is_trial, &size, &mut diary);
         let mut all = Vec::new();
         for number in 0..nodes {
             let disk = SimDisk::new(chance.number());
@@ -124,6 +124,9 @@ impl World {
         }
         for number in 0..clients.movers() {
             agenda.after(chance.within(0, 50_000), Event::Mover { number });
+        }
+        for number in 0..clients.users() {
+            agenda.after(chance.within(0, 50_000), Event::User { number });
         }
         agenda.after(1_000, Event::Control);
         (0..nodes).for_each(|node| agenda.after(1_000, Event::DeadLetterWorker { node }));
@@ -259,6 +262,9 @@ impl World {
             Event::Harm => self.harm(),
             Event::Undo { number } => self.undo(number),
             Event::Die { node } => self.die(node),
+            Event::User { number } => {
+                self.ask_clients(|clients, outside| clients.user_acts(number, outside));
+            }
         }
         self.deliver_answers();
     }
@@ -269,7 +275,11 @@ impl World {
         let touched = std::collections::BTreeSet::new();
         let mut outside = Outside { nodes, chance, diary, watch, now: agenda.now(), touched };
         act(clients, &mut outside);
-        for node in outside.touched {
+        let touched = outside.touched;
+        for (number, at) in clients.user_turns(nodes, agenda.now()) {
+            agenda.at(at, Event::User { number });
+        }
+        for node in touched {
             self.wake(node);
         }
     }
@@ -551,6 +561,7 @@ impl World {
         let says_goodbye = death == Death::Kill;
         self.network.died(node, says_goodbye, &mut self.chance, &mut self.agenda);
         self.clients.disconnected(node, &mut self.diary);
+        self.ask_clients(|clients, outside| clients.users_disconnected(node, outside));
         self.watch.holds.gone(node);
         self.fall(node, death);
         self.damage(node);
@@ -769,7 +780,7 @@ impl World {
 
     /// Whether every publisher was answered since the harm was over.
     pub(super) fn is_served(&self) -> bool {
-        self.diary.served.len() >= self.clients.publishers()
+        self.diary.served.len() >= self.clients.publisher_names().len()
     }
 
     /// Whether every node runs and serves.

@@ -17,6 +17,8 @@ pub(in crate::sim) struct Plan {
     pub(in crate::sim) kind: Kind,
     /// None: it is plain.
     pub(super) special: Option<Special>,
+    /// Its clients speak AMQP.
+    pub(super) is_spoken: bool,
     /// Consumers give back and refuse so many of a hundred.
     pub(super) back_percent: u64,
     pub(super) reject_percent: u64,
@@ -37,6 +39,8 @@ pub(super) const PUBLISHERS: [&[usize]; 6] = [&[0], &[1, 2], &[3], &[3, 0], &[4]
 /// In seeds with changes: the queues that are purged, that nobody consumes and that some do, and two where messages
 /// are moved to.
 const CHANGED: [(&str, usize); 4] = [("swept", 0), ("stirred", 2), ("moved-a", 1), ("moved-b", 1)];
+/// In runs with AMQP sessions: the queues of those, with one consumer at a time and with several.
+const SPOKEN: [(&str, usize); 2] = [("wire-sole", 1), ("wire-shared", 3)];
 /// The queue that messages are moved from.
 const MOVED: &str = "work";
 
@@ -72,11 +76,12 @@ pub(super) const ROVERS: usize = 2;
 fn plain(name: &'static str, consumers: usize, kind: Kind) -> Plan {
     let single = consumers <= 1;
     let (back_percent, reject_percent) = if single { (0, 0) } else { (20, 4) };
-    Plan { name, consumers, kind, special: None, back_percent, reject_percent }
+    let (special, is_spoken) = (None, false);
+    Plan { name, consumers, kind, special, is_spoken, back_percent, reject_percent }
 }
 
 /// The queues of the run with this seed; `cold` is a backlog.
-pub(in crate::sim) fn draw(seed: u64) -> Rc<[Plan]> {
+pub(in crate::sim) fn draw(seed: u64, has_sessions: bool) -> Rc<[Plan]> {
     let mut plans = vec![
         plain("orders", 1, Kind::Durable),
         plain("fan-a", 1, Kind::Durable),
@@ -94,6 +99,10 @@ pub(in crate::sim) fn draw(seed: u64) -> Rc<[Plan]> {
     if has_changes(seed) {
         let durable = |(name, consumers)| plain(name, consumers, Kind::Durable);
         plans.extend(CHANGED.into_iter().map(durable));
+    }
+    if has_sessions {
+        let spoken = |(name, consumers)| plain(name, consumers, Kind::Durable);
+        plans.extend(SPOKEN.into_iter().map(spoken).map(|plan| Plan { is_spoken: true, ..plan }));
     }
     plans.into()
 }
