@@ -1,4 +1,4 @@
-//! `gen`: crates/amqp/spec/methods.toml -> crates/amqp/src/method/generated.rs.
+//! `gen`: crates/amqp/spec/methods.toml -> crates/amqp/src/method/generated.rs; `settings`: the page of settings.
 //!
 //! The table uses few of TOML's words, so the reader here is a few lines: tables of one or two names, and values
 //! that stay on their line. The output goes through rustfmt, so that it reads like the rest.
@@ -7,6 +7,9 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
+
+use crate::Outcome;
+use crate::process::{cargo, run as run_command};
 
 const TABLE: &str = "crates/amqp/spec/methods.toml";
 const OUTPUT: &str = "crates/amqp/src/method/generated.rs";
@@ -26,6 +29,12 @@ pub(crate) fn run(check: bool) -> Result<(), String> {
         return Err(format!("{OUTPUT} is stale: run `cargo xtask gen`"));
     }
     std::fs::write(&output, code).map_err(|why| format!("{OUTPUT}: {why}"))
+}
+
+/// `cargo xtask settings`: docs/operating/settings.md, which a test of `millrace` compares with its tables.
+pub(crate) fn settings(_: &[String]) -> Outcome {
+    let test = ["test", "-p", "millrace", "--bin", "millrace", "the_page_of_settings"];
+    run_command(cargo(&test).env("MILLRACE_WRITE_SETTINGS", "1"))
 }
 
 #[derive(Default)]

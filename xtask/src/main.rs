@@ -89,6 +89,7 @@ const COMMANDS: &[Command] = &[
     },
     Command { name: "run", about: "a throwaway broker", run: throwaway::command },
     Command { name: "gen", about: "writes generated code", run: |_| r#gen::run(false) },
+    Command { name: "settings", about: "writes the page of settings", run: r#gen::settings },
 ];
 
 fn main() -> ExitCode {

@@ -4,6 +4,7 @@ mod bench;
 mod cluster;
 mod consume;
 mod doctor;
+mod flags;
 pub(crate) mod log;
 mod publish;
 mod relay;
@@ -14,6 +15,8 @@ mod work;
 
 use std::process::ExitCode;
 
+#[cfg(test)]
+pub(crate) use self::relay::RUN as RELAY_RUN;
 use clap::{Parser, Subcommand};
 
 /// A message broker in one binary: it speaks AMQP 0-9-1, and confirms a message once a majority has fsynced it.

@@ -3,6 +3,8 @@
 mod cmd;
 mod config;
 mod control;
+#[cfg(test)]
+mod reference;
 
 use std::process::ExitCode;
 

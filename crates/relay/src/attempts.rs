@@ -3,10 +3,8 @@
 //! A pure policy. An outage (the broker is away, or refuses everything) never gets here: it charges nobody.
 
 use std::fmt;
-use std::time::Duration;
 
-use client::Backoff;
-use service::{Attempts, Jitter, Next};
+use service::{Attempts, Next};
 
 /// Why a message was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -91,13 +89,6 @@ pub struct Fault {
     pub text: String,
 }
 
-/// How often the relay tries by itself, and when.
-pub(crate) fn default_attempts() -> Attempts {
-    let backoff = Backoff { first: Duration::from_secs(2), longest: Duration::from_secs(600) };
-    // A full jitter could try a message many times at once.
-    Attempts { max: 20, backoff, jitter: Jitter::Half }
-}
-
 impl Reason {
     /// What comes after attempt number `made` (from 1) has failed for this reason; `chance` is any 64 random bits.
     pub fn next(self, attempts: &Attempts, made: u32, chance: u64) -> Next {
@@ -115,7 +106,16 @@ impl Reason {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use service::settings::Values;
+
     use super::*;
+    use crate::settings::{SETTINGS, attempts};
+
+    fn default_attempts() -> Attempts {
+        attempts(&Values::defaults(&[SETTINGS]))
+    }
 
     #[test]
     fn what_cannot_pass_is_dead_at_once() {

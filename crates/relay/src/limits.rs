@@ -25,6 +25,8 @@ pub const LANES_MAX: u32 = 1024;
 pub const WINDOW_MAX: u32 = 65_536;
 /// How long a batch may hold its transaction, and with it row locks and a snapshot.
 pub const BATCH_DEADLINE_MAX: Duration = Duration::from_secs(60);
+/// How long it may do so at least: less, and a batch would be given back before anything is published.
+pub const BATCH_DEADLINE_MIN: Duration = Duration::from_millis(100);
 /// Text kept of an error.
 pub const ERROR_BYTES_MAX: usize = 1000;
 /// Columns that a mapping may read.

@@ -25,9 +25,24 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     ms.map(Duration::from_millis).ok_or_else(|| format!("`{text}` is longer than ten years"))
 }
 
+/// As [`duration`] reads it, with the largest unit that leaves a whole number.
+pub fn duration_words(time: Duration) -> String {
+    let ms = time.as_millis();
+    let units = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];
+    let unit = units.iter().find(|(_, scale)| ms >= *scale && ms.is_multiple_of(*scale));
+    unit.map_or_else(|| "0s".to_owned(), |(unit, scale)| format!("{}{unit}", ms / scale))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_are_written_as_they_are_read() {
+        for text in ["0s", "250ms", "5s", "90s", "10m", "12h", "7d"] {
+            assert_eq!(duration_words(duration(text).unwrap()), text);
+        }
+    }
 
     #[test]
     fn times_have_units() {

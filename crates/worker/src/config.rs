@@ -11,9 +11,12 @@ use std::fmt;
 use std::time::Duration;
 
 use serde::Deserialize;
+use service::settings;
+use service::settings::{Kind, Values, setting};
 
 use crate::cron;
 use crate::io::coord::{batches, refusal, shares};
+pub use crate::pool::{BREAKER, LIMITS, PIPELINE};
 use crate::pool::{PipelineSettings, Settings, TargetSettings};
 use crate::value::Time;
 
@@ -23,19 +26,34 @@ pub use kinds::{SourceKind, TargetKind};
 /// Longest grace time.
 const GRACE_MAX: Duration = Duration::from_secs(3600);
 
-/// `[worker]`: what concerns the process.
+settings! {
+    /// `[worker]`: what concerns the process.
+    pub const WORKER in Some("MILLRACE_WORK_");
+
+    /// How long runs may go on once the worker is asked to stop
+    grace: Kind::Time(Duration::ZERO..=GRACE_MAX), default("30s");
+    /// Serves /metrics, /health, /ready and /status on this address; none: not at all
+    metrics: Kind::Judged("ADDR:PORT", judge_address), or("none"), default("127.0.0.1:9190");
+}
+
+fn judge_address(text: &str) -> Result<(), String> {
+    let wanted =
+        "and may be an address with a port, as 127.0.0.1:9190 or [::1]:9190, or none".to_owned();
+    text.parse::<std::net::SocketAddr>().map(drop).map_err(|_| wanted)
+}
+
+/// `[worker]`: [`WORKER`] has the meaning of each.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct WorkerSettings {
-    /// How long runs may go on once the worker is asked to stop. 0s to 1h, default 30s.
     pub grace: Time,
-    /// Serves /metrics, /health, /ready and /status on this address; none: not at all. Default 127.0.0.1:9190.
     pub metrics: String,
 }
 
 impl Default for WorkerSettings {
     fn default() -> Self {
-        Self { grace: Time(Duration::from_secs(30)), metrics: "127.0.0.1:9190".to_owned() }
+        let values = Values::defaults(&[WORKER]);
+        Self { grace: Time(values.time("grace")), metrics: values.words("metrics") }
     }
 }
 
@@ -48,13 +66,11 @@ impl WorkerSettings {
     fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         if self.grace.0 > GRACE_MAX {
-            problems.push(format!("grace is {:?}, and may be 0s to 1h", self.grace.0));
+            let bounds = setting(WORKER, "grace").bounds();
+            problems.push(format!("grace is {:?}, and may be {bounds}", self.grace.0));
         }
-        if self.metrics_address().is_some_and(|it| it.parse::<std::net::SocketAddr>().is_err()) {
-            let it = &self.metrics;
-            problems.push(format!(
-                "metrics is `{it}`, and may be an address with a port, as 127.0.0.1:9190 or [::1]:9190, or none"
-            ));
+        if let Err(why) = setting(WORKER, "metrics").check(&self.metrics) {
+            problems.push(format!("metrics is `{}`, {why}", self.metrics));
         }
         problems
     }
@@ -110,7 +126,8 @@ impl fmt::Display for Problem {
 }
 
 impl Config {
-    /// Reads the text of a file. Variables `MILLRACE_WORK_…` win over it: see [`VARIABLES`].
+    /// Reads the text of a file. Variables win over it: those of [`WORKER`]; and for `[source.NAME]`,
+    /// `MILLRACE_WORK_SOURCE_NAME_URL` replaces `url`.
     ///
     /// # Errors
     /// All problems, in the order of the file.
@@ -190,16 +207,12 @@ impl fmt::Display for Config {
     }
 }
 
-/// Variables of the environment that win over the file, and the keys that they replace. For `[source.NAME]`,
-/// `MILLRACE_WORK_SOURCE_NAME_URL` replaces `url`.
-pub const VARIABLES: [(&str, &str); 2] =
-    [("MILLRACE_WORK_METRICS", "metrics"), ("MILLRACE_WORK_GRACE", "grace")];
-
 fn read(document: &mut Document, variables: &BTreeMap<String, String>) -> Config {
     let mut worker_table = document.table("worker").unwrap_or_default();
-    for (variable, key) in VARIABLES {
-        if let Some(value) = variables.get(variable) {
-            worker_table.set(key, value, variable);
+    for setting in WORKER {
+        let (key, variable) = (setting.key, setting.variable_name().unwrap_or_default());
+        if let Some(value) = variables.get(&variable) {
+            worker_table.set(key, value, &variable);
         }
     }
     let worker: WorkerSettings = document.read(&worker_table).unwrap_or_default();

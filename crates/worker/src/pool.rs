@@ -41,6 +41,7 @@ use std::time::{Duration, Instant};
 
 pub use breaker::Breaker;
 pub use pipeline::Proof;
+pub use settings::{BREAKER, LIMITS, PIPELINE};
 pub use settings::{BreakerSettings, Order, PipelineSettings, Settings, TargetSettings};
 pub use status::{PipelineStatus, TargetStatus};
 pub use target::Outcomes;

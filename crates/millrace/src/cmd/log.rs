@@ -3,7 +3,6 @@
 use std::io::IsTerminal as _;
 use std::str::FromStr as _;
 
-use clap::ValueEnum as _;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt as _;
@@ -31,17 +30,6 @@ pub(crate) enum LogFormat {
 }
 
 impl Log {
-    /// With what a file says where flags and environment are silent.
-    ///
-    /// # Errors
-    /// There is no such format, or the filter is wrong.
-    pub(crate) fn or(self, log: Option<&str>, format: Option<&str>) -> Result<Self, String> {
-        let format = format.map(|format| LogFormat::from_str(format, false)).transpose();
-        let format = format.map_err(|_| "log_format is text or json")?;
-        let log = self.log.or(log.map(judged).transpose()?);
-        Ok(Self { log, log_format: self.log_format.or(format) })
-    }
-
     /// Logs to standard error from here on.
     pub(crate) fn begin(&self) {
         let format = self.log_format.unwrap_or(LogFormat::Text);

@@ -15,6 +15,8 @@ mod status;
 use std::process::ExitCode;
 
 use clap::Subcommand;
+#[cfg(test)]
+pub(crate) use options::RUN;
 
 const EXAMPLES: &str = "\
 Examples:

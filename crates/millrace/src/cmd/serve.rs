@@ -30,13 +30,15 @@ use broker::io::listener::Broker;
 use cluster::{Cause, ClusterHandle, Failure, StartError};
 use metrics::{Node, Stage};
 use port::Port;
+use service::settings::{self, Flag, Setting};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use told::{Ears, Told};
 
+use super::flags::{Flags, Tables};
 use super::log::{self, Dial, LogFormat};
 use super::terminal;
-use crate::config::{self, Config, Flag};
+use crate::config::{self, Config, SETTINGS};
 use crate::control::Control;
 
 /// How long what serves clients may take to end when the node stops: somewhat longer than a client may take
@@ -52,6 +54,14 @@ const EXIT_DISK: i32 = 74;
 /// Exit code of a node whose program is too old for what its cluster writes: what `EX_CONFIG` is there.
 const EXIT_OUTDATED: i32 = 78;
 
+/// The settings that are options, too.
+#[derive(Clone)]
+struct Shown;
+
+impl Tables for Shown {
+    const SHOWN: &'static [&'static [Setting]] = &[SETTINGS];
+}
+
 /// What `millrace serve` takes.
 #[derive(clap::Args)]
 #[command(
@@ -60,27 +70,8 @@ const EXIT_OUTDATED: i32 = 78;
                   accept."
 )]
 pub(crate) struct Args {
-    /// Directory where the node stores messages; created if it is missing [default: ./millrace-data]
-    #[arg(long, value_name = "DIR")]
-    data_dir: Option<PathBuf>,
-    /// Address and port where AMQP clients connect [default: 127.0.0.1:5672]
-    #[arg(long, value_name = "ADDR:PORT")]
-    amqp: Option<String>,
-    /// Address and port for /metrics (Prometheus), /health and /ready [default: not served]
-    #[arg(long, value_name = "ADDR:PORT")]
-    metrics: Option<String>,
-    /// Number of this node, unique in its cluster [default: no cluster]
-    #[arg(long, value_name = "N")]
-    node_id: Option<u64>,
-    /// Address and port where the other nodes connect [default: this node's address in --peers]
-    #[arg(long, value_name = "ADDR:PORT")]
-    peer_listen: Option<String>,
-    /// All nodes of a new cluster, the same list on each node: 1=ADDR:PORT,2=ADDR:PORT,3=ADDR:PORT
-    #[arg(long, value_name = "LIST")]
-    peers: Option<String>,
-    /// Join a running cluster: peer address of any member; needs --node-id and --peer-listen
-    #[arg(long, value_name = "ADDR:PORT")]
-    join: Option<String>,
+    #[command(flatten)]
+    flags: Flags<Shown>,
     /// Read settings from this configuration file
     #[arg(long, value_name = "FILE", env = "MILLRACE_CONFIG")]
     config: Option<PathBuf>,
@@ -98,7 +89,7 @@ pub(crate) struct Args {
 /// Runs the broker until it is told to stop.
 pub(crate) fn run(args: Args) -> ExitCode {
     if args.print_config {
-        return said(&config::reference());
+        return said(&settings::reference(SETTINGS));
     }
     let config = match load(&args) {
         Ok(config) => config,
@@ -128,47 +119,26 @@ pub(crate) fn run(args: Args) -> ExitCode {
 }
 
 fn load(args: &Args) -> Result<Config, Vec<String>> {
-    let mut flags = Vec::new();
-    if let Some(dir) = &args.data_dir {
-        flags.push(Flag::named("data_dir", dir.display().to_string()));
-    }
-    let node_id = args.node_id.map(|number| number.to_string());
-    let texts = [
-        ("amqp", &args.amqp),
-        ("metrics", &args.metrics),
-        ("node_id", &node_id),
-        ("peer_listen", &args.peer_listen),
-        ("peers", &args.peers),
-        ("join", &args.join),
-    ];
-    for (key, text) in texts {
-        flags.extend(text.clone().map(|text| Flag::named(key, text)));
-    }
+    let mut flags = args.flags.given.clone();
     let mut problems = Vec::new();
     for set in &args.set {
-        match Flag::set(set) {
+        match Flag::set(Shown::SHOWN, set) {
             Ok(flag) => flags.push(flag),
             Err(why) => problems.push(why),
         }
     }
-    let text = match args.config.as_ref().map(|path| (path, read(path))) {
-        Some((path, Ok(text))) => Some((path.as_path(), text)),
-        Some((path, Err(error))) => {
-            problems.push(format!("{}: cannot be read: {error}", path.display()));
-            None
-        }
-        None => None,
-    };
-    let file = text.as_ref().map(|(path, text)| (*path, text.as_str()));
+    let file = args.config.as_ref().and_then(|path| {
+        let name = path.display().to_string();
+        let text = std::fs::read_to_string(path);
+        let text = text.map_err(|error| problems.push(format!("{name}: cannot be read: {error}")));
+        Some((name, text.ok()?))
+    });
+    let file = file.as_ref().map(|(name, text)| (&**name, &**text));
     match config::load(file, variables(), &flags) {
         Ok(config) if problems.is_empty() => Ok(config),
         Ok(_) => Err(problems),
         Err(more) => Err([problems, more].concat()),
     }
-}
-
-fn read(path: &std::path::Path) -> std::io::Result<String> {
-    std::fs::read_to_string(path)
 }
 
 /// The environment. What is not text is no setting of ours.
@@ -386,8 +356,8 @@ impl Reload {
         if let Err(why) = self.dial.turn(&config.log) {
             tracing::error!(%why, "SIGHUP: cannot change the log level");
         }
-        let waiting: Vec<_> =
-            config.differences(&self.config).into_iter().filter(|key| *key != "log").collect();
+        let waiting = config.differences(&self.config).filter(|setting| !setting.is_reloaded);
+        let waiting: Vec<_> = waiting.map(|setting| setting.key).collect();
         // What was asked for is told, whatever the level is now.
         let log = &config.log;
         match waiting.is_empty() {

@@ -1,14 +1,85 @@
 //! What the configuration file says of pipelines and of the limits of targets.
 
+use std::fmt;
 use std::time::Duration;
 
 use serde::Deserialize;
+use service::settings::Kind::{Any, Choice, Count, Rate, Time as Length};
+use service::settings::{Setting, Values, setting};
+use service::{duration_words, settings};
 
 use crate::limits::{
     ATTEMPTS_MAX, BUFFER_BYTES, BUFFER_MAX, DELAY_MAX, PIPELINES_MAX, RUN_JOBS_MAX,
 };
 use crate::limits::{RATE_MAX, RATE_MIN, TIMEOUT_MAX};
 use crate::value::Time;
+
+const MS: Duration = Duration::from_millis(1);
+
+settings! {
+    /// `[[pipeline]]`: one queue of one source, and the target that executes its jobs.
+    pub const PIPELINE in None;
+
+    /// Its name in logs and metrics
+    name: Any("NAME"), otherwise("required");
+    /// The source's name: `[source.NAME]`
+    source: Any("NAME"), otherwise("required");
+    /// The target's name: `[target.NAME]`
+    target: Any("NAME"), otherwise("required");
+    /// Pipelines of a higher priority start first, always: lower ones get what is left
+    priority: Count(0..=255, ""), default("0"), reload;
+    /// The share among pipelines of the same target and priority, counted in jobs
+    weight: Count(1..=1000, ""), default("1"), reload;
+    /// Runs at once
+    concurrency: Count(1..=BUFFER_MAX as u64, "runs"), default("100"), reload;
+    /// Jobs in hand: waiting, running, or not yet settled; the source gets room for no more
+    buffer: Count(1..=BUFFER_MAX as u64, "jobs"), otherwise("four times the concurrency, at least 16"), reload;
+    /// What must not overtake what; key: jobs of one key start one after the other
+    order: Choice(&["none", "key"]), default("none");
+    /// Jobs of one key at once; 0: no limit. With `order = "key"` it is 1. The first limit on keys and the
+    /// end of the last one wait for a restart
+    key_concurrency: Count(0..=BUFFER_MAX as u64, "jobs"), default("0"), reload;
+    /// Jobs of one key that start
+    key_rate: Rate(RATE_MIN..=RATE_MAX, "per second"), otherwise("no limit"), reload;
+    /// Jobs of one key that may start at once after a pause
+    key_burst: Count(1..=1_000_000, "jobs"), otherwise("key_rate / 20, at least 2"), reload;
+    /// Longest time of one attempt, where the job does not say
+    timeout: Length(MS..=TIMEOUT_MAX), default("30s"), reload;
+    /// Attempts before a job is dead, where the job does not say
+    attempts_max: Count(1..=ATTEMPTS_MAX as u64, "attempts"), default("10"), reload;
+    /// The longest wait before the second attempt; it doubles, and the real wait is anywhere between
+    /// nothing and it (full jitter)
+    backoff: Length(MS..=DELAY_MAX), default("1s"), reload;
+    /// The doubling ends here
+    backoff_max: Length(MS..=DELAY_MAX), default("10m"), reload;
+}
+
+settings! {
+    /// `[target.NAME.limits]`: how much a target takes.
+    pub const LIMITS in None;
+
+    /// Runs at once, of all its pipelines
+    concurrency: Count(1..=BUFFER_MAX as u64, "runs"), default("256"), reload;
+    /// Runs (requests) that start, whatever number of jobs each has
+    rate: Rate(RATE_MIN..=RATE_MAX, "per second"), otherwise("no limit"), reload;
+    /// Runs that may start at once after a pause; less than 2, or less than 20 ms of the rate, cannot reach
+    /// the rate: timers are not that exact
+    burst: Count(1..=1_000_000, "runs"), otherwise("rate / 20, at least 2"), reload;
+    /// Jobs of one run, where the target takes several; its own limit holds, too
+    run_jobs_max: Count(1..=RUN_JOBS_MAX as u64, "jobs"), default("1000"), reload;
+    /// How long a run that is not full waits for more jobs
+    linger: Length(Duration::ZERO..=Duration::from_secs(60)), default("0s"), reload;
+}
+
+settings! {
+    /// `breaker`: after so many failed runs in a row nothing is started for a while, then one run tries.
+    pub const BREAKER in None;
+
+    /// Failed runs in a row that open it; 0: never
+    failures: Count(0..=1_000_000, "runs"), default("20"), reload;
+    /// How long it stays open
+    open_for: Length(MS..=TIMEOUT_MAX), default("30s"), reload;
+}
 
 /// Everything that a pool is set up with.
 #[derive(Clone, Debug, Default)]
@@ -35,62 +106,47 @@ pub enum Order {
     Key,
 }
 
-/// `[[pipeline]]`: one queue of one source, and the target that executes its jobs.
+/// One `[[pipeline]]`: [`PIPELINE`] has the meaning of each.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PipelineSettings {
-    /// Its name in logs and metrics. Not empty.
     pub name: String,
-    /// The source's name, `[source.NAME]`. The pool does not read it.
+    /// The pool does not read it.
     pub source: String,
-    /// The target's name, `[target.NAME]`.
     pub target: String,
-    /// Pipelines of a higher priority start first, always: lower ones get what is left. 0 to 255, default 0.
     pub priority: u8,
-    /// The share among pipelines of the same target and priority, counted in jobs. 1 to 1000, default 1.
     pub weight: u32,
-    /// Runs at once. 1 to 65535, default 100.
     pub concurrency: usize,
-    /// Jobs in hand: waiting, running, or not yet settled. The source gets room for no more. At least 1,
-    /// at most 65535; default four times the concurrency, at least 16.
     pub buffer: Option<usize>,
-    /// `none` (default) or `key`: see [`Order`].
     pub order: Order,
-    /// Jobs of one key at once; 0 (default): no limit. With `order = "key"` it is 1.
     pub key_concurrency: usize,
-    /// Jobs of one key that start per second; none (default): no limit. 0.001 to 1000000.
     pub key_rate: Option<f64>,
-    /// Jobs of one key that may start at once after a pause; default `key_rate` / 20, at least 2. 1 to 1000000.
     pub key_burst: Option<u32>,
-    /// Longest time of one attempt, where the job does not say. 1ms to 12h, default 30s.
     pub timeout: Time,
-    /// Attempts before a job is dead, where the job does not say. 1 to 1000, default 10.
     pub attempts_max: u32,
-    /// The longest wait before the second attempt. It doubles with each attempt, and the real wait is anywhere
-    /// between nothing and it (full jitter). 1ms to 7d, default 1s.
     pub backoff: Time,
-    /// The doubling ends here. 1ms to 7d, default 10m.
     pub backoff_max: Time,
 }
 
 impl Default for PipelineSettings {
     fn default() -> Self {
+        let values = Values::defaults(&[PIPELINE]);
         Self {
             name: String::new(),
             source: String::new(),
             target: String::new(),
-            priority: 0,
-            weight: 1,
-            concurrency: 100,
+            priority: values.number("priority"),
+            weight: values.number("weight"),
+            concurrency: values.number("concurrency"),
             buffer: None,
             order: Order::None,
-            key_concurrency: 0,
+            key_concurrency: values.number("key_concurrency"),
             key_rate: None,
             key_burst: None,
-            timeout: Time(Duration::from_secs(30)),
-            attempts_max: 10,
-            backoff: Time(Duration::from_secs(1)),
-            backoff_max: Time(Duration::from_secs(600)),
+            timeout: Time(values.time("timeout")),
+            attempts_max: values.number("attempts_max"),
+            backoff: Time(values.time("backoff")),
+            backoff_max: Time(values.time("backoff_max")),
         }
     }
 }
@@ -111,13 +167,12 @@ impl PipelineSettings {
         let mut found = Problems::of(format!("pipeline {:?}", self.name));
         found.unless(!self.name.is_empty(), "name is empty");
         found.unless(!self.target.is_empty(), "target is not set");
-        found.within("weight", u64::from(self.weight), 1..=1000);
-        found.within("concurrency", self.concurrency as u64, 1..=BUFFER_MAX as u64);
-        found.within("buffer", self.buffer_jobs() as u64, 1..=BUFFER_MAX as u64);
-        found.within("buffer", self.buffer.unwrap_or(1) as u64, 1..=BUFFER_MAX as u64);
-        found.within("key_concurrency", self.key_concurrency as u64, 0..=BUFFER_MAX as u64);
-        found.rate("key_rate", self.key_rate);
-        found.within("key_burst", u64::from(self.key_burst.unwrap_or(1)), 1..=1_000_000);
+        found.within(PIPELINE, "weight", self.weight);
+        found.within(PIPELINE, "concurrency", self.concurrency);
+        found.within_if(PIPELINE, "buffer", self.buffer);
+        found.within(PIPELINE, "key_concurrency", self.key_concurrency);
+        found.within_if(PIPELINE, "key_rate", self.key_rate);
+        found.within_if(PIPELINE, "key_burst", self.key_burst);
         found.unless(
             self.key_burst.is_none() || self.key_rate.is_some(),
             "key_burst needs key_rate",
@@ -126,33 +181,26 @@ impl PipelineSettings {
             self.order == Order::None || self.key_concurrency <= 1,
             "key_concurrency is 1 with order = \"key\": leave it out",
         );
-        found.time("timeout", self.timeout, TIMEOUT_MAX);
-        found.within("attempts_max", u64::from(self.attempts_max), 1..=u64::from(ATTEMPTS_MAX));
-        found.time("backoff", self.backoff, DELAY_MAX);
-        found.time("backoff_max", self.backoff_max, DELAY_MAX);
+        found.time(PIPELINE, "timeout", self.timeout);
+        found.within(PIPELINE, "attempts_max", self.attempts_max);
+        found.time(PIPELINE, "backoff", self.backoff);
+        found.time(PIPELINE, "backoff_max", self.backoff_max);
         found.unless(self.backoff <= self.backoff_max, "backoff is longer than backoff_max");
         found.list
     }
 }
 
-/// `[target.NAME.limits]`: how much a target takes.
+/// `[target.NAME.limits]`: [`LIMITS`] has the meaning of each.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TargetSettings {
     /// Its name in logs and metrics: the table's.
     #[serde(skip)]
     pub name: String,
-    /// Runs at once, of all its pipelines. 1 to 65535, default 256.
     pub concurrency: usize,
-    /// Runs (requests) that start per second, whatever number of jobs each has; none (default): no limit.
-    /// 0.001 to 1000000.
     pub rate: Option<f64>,
-    /// Runs that may start at once after a pause; default `rate` / 20, at least 2. 1 to 1000000. Less than 2, or less
-    /// than 20 ms of the rate, cannot reach the rate: timers are not that exact.
     pub burst: Option<u32>,
-    /// Jobs of one run, where the target takes several; its own limit holds too. 1 to 1000, default 1000.
     pub run_jobs_max: usize,
-    /// How long a run that is not full waits for more jobs. 0s to 60s, default 0s.
     pub linger: Time,
     /// When to leave it alone.
     pub breaker: BreakerSettings,
@@ -160,31 +208,31 @@ pub struct TargetSettings {
 
 impl Default for TargetSettings {
     fn default() -> Self {
+        let values = Values::defaults(&[LIMITS]);
         Self {
             name: String::new(),
-            concurrency: 256,
+            concurrency: values.number("concurrency"),
             rate: None,
             burst: None,
-            run_jobs_max: RUN_JOBS_MAX,
-            linger: Time(Duration::ZERO),
+            run_jobs_max: values.number("run_jobs_max"),
+            linger: Time(values.time("linger")),
             breaker: BreakerSettings::default(),
         }
     }
 }
 
-/// `breaker`: after so many failed runs in a row nothing is started for a while, then one run tries.
+/// `breaker`: [`BREAKER`] has the meaning of each.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct BreakerSettings {
-    /// Failed runs in a row that open it; 0: never. 0 to 1000000, default 20.
     pub failures: u32,
-    /// How long it stays open. 1ms to 12h, default 30s.
     pub open_for: Time,
 }
 
 impl Default for BreakerSettings {
     fn default() -> Self {
-        Self { failures: 20, open_for: Time(Duration::from_secs(30)) }
+        let values = Values::defaults(&[BREAKER]);
+        Self { failures: values.number("failures"), open_for: Time(values.time("open_for")) }
     }
 }
 
@@ -198,14 +246,14 @@ impl TargetSettings {
     pub fn problems(&self) -> Vec<String> {
         let mut found = Problems::of(format!("target {:?}", self.name));
         found.unless(!self.name.is_empty(), "name is empty");
-        found.within("concurrency", self.concurrency as u64, 1..=BUFFER_MAX as u64);
-        found.rate("rate", self.rate);
-        found.within("burst", u64::from(self.burst.unwrap_or(1)), 1..=1_000_000);
+        found.within(LIMITS, "concurrency", self.concurrency);
+        found.within_if(LIMITS, "rate", self.rate);
+        found.within_if(LIMITS, "burst", self.burst);
         found.unless(self.burst.is_none() || self.rate.is_some(), "burst needs rate");
-        found.within("run_jobs_max", self.run_jobs_max as u64, 1..=RUN_JOBS_MAX as u64);
-        found.unless(self.linger.0 <= Duration::from_secs(60), "linger is longer than 60s");
-        found.within("breaker.failures", u64::from(self.breaker.failures), 0..=1_000_000);
-        found.time("breaker.open_for", self.breaker.open_for, TIMEOUT_MAX);
+        found.within(LIMITS, "run_jobs_max", self.run_jobs_max);
+        found.time(LIMITS, "linger", self.linger);
+        found.within(BREAKER, "breaker.failures", self.breaker.failures);
+        found.time(BREAKER, "breaker.open_for", self.breaker.open_for);
         found.list
     }
 }
@@ -266,21 +314,26 @@ impl Problems {
         }
     }
 
-    fn within(&mut self, field: &str, value: u64, allowed: std::ops::RangeInclusive<u64>) {
-        let (least, most) = (allowed.start(), allowed.end());
-        let problem = format!("{field} is {value}, and may be {least} to {most}");
-        self.unless(allowed.contains(&value), &problem);
+    /// The value of a setting, whose key is the last part of `name`.
+    fn within(&mut self, table: &'static [Setting], name: &str, value: impl fmt::Display) {
+        let setting = setting(table, name.rsplit('.').next().unwrap_or(name));
+        let problem = format!("{name} is {value}, and may be {}", setting.bounds());
+        self.unless(setting.check(&value.to_string()).is_ok(), &problem);
     }
 
-    fn rate(&mut self, field: &str, value: Option<f64>) {
-        let value = value.unwrap_or(1.0);
-        let problem = format!("{field} is {value}, and may be {RATE_MIN} to {RATE_MAX}");
-        self.unless((RATE_MIN..=RATE_MAX).contains(&value), &problem);
+    fn within_if(
+        &mut self,
+        table: &'static [Setting],
+        name: &str,
+        value: Option<impl fmt::Display>,
+    ) {
+        if let Some(value) = value {
+            self.within(table, name, value);
+        }
     }
 
-    fn time(&mut self, field: &str, value: Time, most: Duration) {
-        let problem = format!("{field} is {:?}, and may be 1ms to {most:?}", value.0);
-        self.unless(value.0 >= Duration::from_millis(1) && value.0 <= most, &problem);
+    fn time(&mut self, table: &'static [Setting], name: &str, value: Time) {
+        self.within(table, name, duration_words(value.0));
     }
 }
 

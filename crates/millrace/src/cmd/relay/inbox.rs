@@ -119,10 +119,11 @@ pub(crate) fn run(args: Args) -> ExitCode {
 
 fn config(args: Args) -> Result<Config, String> {
     // Read here and not by clap, which would repeat the password of a bad one.
-    let url = secret(&args.url, &args.url_file)?;
+    let url = secret(args.url.as_deref(), args.url_file.as_deref())?;
     let url = url.as_deref().unwrap_or("amqp://guest:guest@localhost:5672/%2F");
     let url: Url = url.parse().map_err(|error| format!("--url: {error}"))?;
-    let database = secret(&args.database, &args.database_file)?.unwrap_or_default();
+    let database = secret(args.database.as_deref(), args.database_file.as_deref())?;
+    let database = database.unwrap_or_default();
     let queue = args.queue.unwrap_or_default();
     let config = Config::new(&database, url, &queue, &args.consumer.unwrap_or_default());
     let prefetch = args.prefetch.unwrap_or(Config::prefetch_for(args.batch));

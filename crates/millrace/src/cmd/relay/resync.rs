@@ -7,7 +7,7 @@ use std::time::Duration;
 use relay::io::{Resynced, Since};
 use relay::{Metrics, Source};
 
-use super::options::{File, Options};
+use super::options::{self, File, Options};
 use super::screen;
 use super::session::say;
 use crate::cmd::log::Log;
@@ -39,12 +39,8 @@ pub(crate) struct Args {
 
 /// Runs until the table is published, or a signal.
 pub(crate) fn run(args: Args) -> ExitCode {
-    let config = match args.options.clone().with_file(args.file.config.as_deref()) {
-        Ok(options) => options.config(),
-        Err(problem) => Err(vec![problem]),
-    };
-    let config = match config {
-        Ok(config) => config,
+    let config = match options::config(&args.options.given, &args.file) {
+        Ok((config, _)) => config,
         Err(problems) => {
             return screen::fail(&format!("The settings are wrong:\n  {}", problems.join("\n  ")));
         }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use relay::io::admin::Client;
 
-use super::options::{File, Options};
+use super::options::{File, Options, config};
 use super::screen;
 use crate::cmd::terminal;
 
@@ -20,12 +20,8 @@ pub(super) fn with(
     file: &File,
     work: impl AsyncFnOnce(&Client, relay::Config) -> Result<ExitCode, String>,
 ) -> ExitCode {
-    let config = match options.clone().with_file(file.config.as_deref()) {
-        Ok(options) => options.config(),
-        Err(problem) => Err(vec![problem]),
-    };
-    let config = match config {
-        Ok(config) => config,
+    let config = match config(&options.given, file) {
+        Ok((config, _)) => config,
         Err(problems) => {
             return unable(&format!("The settings are wrong:\n  {}", problems.join("\n  ")));
         }
