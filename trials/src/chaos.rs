@@ -12,6 +12,7 @@
 
 pub mod bitflip;
 pub mod broker;
+mod clocks;
 pub mod cluster;
 pub mod cluster_trial;
 pub mod command;

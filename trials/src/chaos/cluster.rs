@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use super::Failure;
 use super::broker::{Broker, Kind, Place, Setup, rabbitmq_node};
-use super::faults::clock;
+use super::clocks;
 use super::net::{NODES, Net, PEER_PORT, host};
 use super::status::{self, Status};
 
@@ -53,7 +53,7 @@ impl Plan {
     fn environment(&self, node: u32) -> Vec<(&'static str, String)> {
         let mut environment = self.environment.clone();
         if let Some(file) = self.clocks.get(node as usize - 1) {
-            environment.extend(clock::environment(file));
+            environment.extend(clocks::environment(file));
         }
         environment
     }

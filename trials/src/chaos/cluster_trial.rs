@@ -7,12 +7,12 @@ use tokio::runtime::Runtime;
 
 use super::broker::Kind;
 use super::cluster::{Cluster, Plan as ClusterPlan};
-use super::faults::{Fault, World, clock, damage};
+use super::faults::{Fault, World, damage};
 use super::flaky_disk::mounted::MountedDisk;
 use super::net::NODES;
 use super::table::Outcome;
 use super::trial::{Options, small_files};
-use super::{Failure, net};
+use super::{Failure, clocks, net};
 use crate::checker::{Rules, check};
 use crate::history::{History, Nanos, What};
 use crate::workload::io::{Load, Recorder, Target, Writing, now, pika};
@@ -122,8 +122,8 @@ impl Trial {
             Ok(Vec::new())
         }?;
         let clocks = if has(|fault| fault.needs.clocks) {
-            clock::is_possible()?;
-            clock::files(dir)?
+            clocks::is_possible()?;
+            clocks::files(dir)?
         } else {
             Vec::new()
         };
@@ -374,7 +374,7 @@ pub fn is_possible(fault: &Fault) -> Result<(), Failure> {
         super::flaky_disk::mounted::is_possible()?;
     }
     if fault.needs.clocks {
-        clock::is_possible()?;
+        clocks::is_possible()?;
     }
     Ok(())
 }

@@ -1,39 +1,8 @@
 //! P1, X1 and X2: what purges throw away, and what transactions do at once.
 
-use super::facts::{Delivery, Facts, Outcome, Settle};
-use super::promises::is_delivered;
+use super::facts::{Delivery, Facts, Outcome, Purge, Settle, Tx};
 use super::{Promise, Report};
-use crate::history::{MessageId, Nanos, Stage};
-
-/// A purge of a queue: what was ready at some moment between the two times is gone.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Purge {
-    pub(super) asked: Nanos,
-    /// When it was answered, and how many messages there were. None: nobody knows when it happened, if it did.
-    pub(super) done: Option<(Nanos, u64)>,
-}
-
-/// What was settled and published at once.
-#[derive(Clone, Debug)]
-pub(super) struct Tx {
-    /// The consumer session that had what it acknowledges.
-    pub(super) session: u32,
-    pub(super) acks: Vec<MessageId>,
-    pub(super) pubs: Vec<MessageId>,
-    /// In one group: all of it or nothing.
-    pub(super) whole: bool,
-    /// When it was answered. None: nobody knows whether it happened.
-    pub(super) committed: Option<Nanos>,
-}
-
-/// A purge goes a stage further; of one queue they come one after the other.
-pub(super) fn note_purge(purges: &mut Vec<Purge>, t: Nanos, stage: Stage, count: u64) {
-    match (stage, purges.last_mut()) {
-        (Stage::Inv, _) => purges.push(Purge { asked: t, done: None }),
-        (Stage::Ok, Some(purge)) => purge.done = Some((t, count)),
-        (Stage::Ok | Stage::Fail | Stage::Info, _) => {}
-    }
-}
+use crate::history::{MessageId, Nanos};
 
 /// Whether a purge of `queue` may have taken the message: it began before the purge was over.
 pub(super) fn may_purge(facts: &Facts, queue: u32, id: MessageId) -> bool {
@@ -121,7 +90,7 @@ fn half(facts: &Facts, name: &str, tx: &Tx, report: &mut Report) {
     for id in &tx.pubs {
         let Some(publish) = facts.publishes.get(id) else { continue };
         let missing =
-            publish.queues.iter().find(|to| drained(to) && !is_delivered(facts, **to, *id));
+            publish.queues.iter().find(|to| drained(to) && !facts.is_delivered(**to, *id));
         if let Some(to) = missing {
             let (acked, text) = (facts.names.text(*acked), facts.names.text(*id));
             let to = facts.names.name(*to);

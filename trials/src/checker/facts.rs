@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::changes::{self, Purge, Tx};
 use super::{Rules, SECOND};
 use crate::history::{
     Books, DISCONNECT, History, Marks, MessageId, Names, Nanos, Stage, Traits, What, Why,
@@ -78,6 +77,27 @@ pub(super) struct Queue {
     pub(super) purges: Vec<Purge>,
     pub(super) rescue: Option<Rescue>,
     pub(super) books: Option<Books>,
+}
+
+/// A purge of a queue: what was ready at some moment between the two times is gone.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Purge {
+    pub(super) asked: Nanos,
+    /// When it was answered, and how many messages there were. None: nobody knows when it happened, if it did.
+    pub(super) done: Option<(Nanos, u64)>,
+}
+
+/// What was settled and published at once.
+#[derive(Clone, Debug)]
+pub(super) struct Tx {
+    /// The consumer session that had what it acknowledges.
+    pub(super) session: u32,
+    pub(super) acks: Vec<MessageId>,
+    pub(super) pubs: Vec<MessageId>,
+    /// In one group: all of it or nothing.
+    pub(super) whole: bool,
+    /// When it was answered. None: nobody knows whether it happened.
+    pub(super) committed: Option<Nanos>,
 }
 
 /// What was confirmed from `since` until `done` may be lost from the end; all of it, if the queue is `empty`.
@@ -237,7 +257,7 @@ impl Facts {
             }
             What::Purge { k, q, n } => {
                 let queue = self.names.number(q);
-                changes::note_purge(&mut self.queues.entry(queue).or_default().purges, t, *k, *n);
+                note_purge(&mut self.queues.entry(queue).or_default().purges, t, *k, *n);
             }
             What::Tx { k: Stage::Inv, x, ep, acks, pubs, whole } => {
                 let session = self.names.number(ep);
@@ -342,6 +362,12 @@ impl Facts {
         self.queues.get(&queue)?.traits.as_ref()
     }
 
+    /// Somebody got the message, from `queue` or from where its rejected messages go.
+    pub(super) fn is_delivered(&self, queue: u32, id: MessageId) -> bool {
+        let seen = |queue| self.taken.get(&(queue, id)).is_some_and(|t| !t.deliveries.is_empty());
+        self.closure(queue).into_iter().any(seen)
+    }
+
     /// `queue` and where its rejected messages go, and theirs.
     pub(super) fn closure(&self, queue: u32) -> BTreeSet<u32> {
         let mut closure = BTreeSet::new();
@@ -350,5 +376,14 @@ impl Facts {
             next = self.queues.get(&queue).and_then(|queue| queue.dead);
         }
         closure
+    }
+}
+
+/// A purge goes a stage further; of one queue they come one after the other.
+fn note_purge(purges: &mut Vec<Purge>, t: Nanos, stage: Stage, count: u64) {
+    match (stage, purges.last_mut()) {
+        (Stage::Inv, _) => purges.push(Purge { asked: t, done: None }),
+        (Stage::Ok, Some(purge)) => purge.done = Some((t, count)),
+        (Stage::Ok | Stage::Fail | Stage::Info, _) => {}
     }
 }

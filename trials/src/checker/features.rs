@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 
 use super::facts::{Delivery, Facts, Publish};
-use super::promises::is_delivered;
 use super::{Promise, Report, Rules, changes};
 use crate::history::{Marks, MessageId, Nanos, Traits, Why};
 
@@ -234,7 +233,7 @@ fn books(facts: &Facts, report: &mut Report) {
     }
     for (id, publish) in facts.publishes.iter().filter(|(_, publish)| publish.is_confirmed()) {
         let is_gone =
-            |queue: &&u32| facts.traits(**queue).is_some() && !is_delivered(facts, **queue, *id);
+            |queue: &&u32| facts.traits(**queue).is_some() && !facts.is_delivered(**queue, *id);
         gone += publish.queues.iter().filter(is_gone).count() as u64;
     }
     report.counts.gone = gone;

@@ -37,16 +37,11 @@ fn count(facts: &Facts, id: MessageId, publish: &Publish, report: &mut Report) {
         counts.confirmed += 1;
     } else if publish.is_unknown {
         counts.unknown += 1;
-        let was_seen = publish.queues.iter().any(|queue| is_delivered(facts, *queue, id));
+        let was_seen = publish.queues.iter().any(|queue| facts.is_delivered(*queue, id));
         counts.recovered += u64::from(was_seen);
     } else if !publish.outcomes.is_empty() {
         counts.refused += 1;
     }
-}
-
-pub(super) fn is_delivered(facts: &Facts, queue: u32, id: MessageId) -> bool {
-    let seen = |queue| facts.taken.get(&(queue, id)).is_some_and(|t| !t.deliveries.is_empty());
-    facts.closure(queue).into_iter().any(seen)
 }
 
 /// Q1. Where the drain did not end, what is missing may still be there: the run is unknown then.
@@ -59,7 +54,7 @@ fn lost(facts: &Facts, id: MessageId, publish: &Publish, report: &mut Report) {
             continue;
         }
         let drained = |queue: &u32| facts.queues.get(queue).is_some_and(|q| q.left == Some(0));
-        if !is_delivered(facts, *queue, id) && facts.closure(*queue).iter().all(drained) {
+        if !facts.is_delivered(*queue, id) && facts.closure(*queue).iter().all(drained) {
             let (name, text) = (facts.names.name(*queue), facts.names.text(id));
             report.violate(Promise::Lost, format!("{text} confirmed for {name}, never delivered"));
         }

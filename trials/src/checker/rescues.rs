@@ -35,7 +35,7 @@ pub(super) fn judge(facts: &Facts, report: &mut Report) {
     let mut lost: BTreeMap<(u32, u32), MessageId> = BTreeMap::new();
     for (id, publish) in facts.publishes.iter().filter(|(_, publish)| publish.is_confirmed()) {
         for queue in &publish.queues {
-            let is_there = super::promises::is_delivered(facts, *queue, *id);
+            let is_there = facts.is_delivered(*queue, *id);
             if is_there || !may_lose(facts, *queue, publish) {
                 continue;
             }

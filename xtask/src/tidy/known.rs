@@ -110,18 +110,6 @@ const CIRCLES: &[Circle] = &[
     },
     Circle {
         package: "trials",
-        files: "chaos/cluster chaos/faults chaos/faults/clock",
-        reason: "To be mended: a cluster under test starts its nodes with the fault that \
-                 changes their clock.",
-    },
-    Circle {
-        package: "trials",
-        files: "checker/changes checker/facts checker/features checker/promises \
-                checker/rescues",
-        reason: "To be mended: facts and the promises that judge them name each other.",
-    },
-    Circle {
-        package: "trials",
         files: "sim/clients sim/node sim/store sim/watch",
         reason: "To be mended: a simulated node and what watches it name each other.",
     },

@@ -1,45 +1,15 @@
 //! F4: wall clocks that jump. Monotonic time goes on, as it does in the kernel.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::{Bite, World};
 use crate::chaos::Failure;
-use crate::chaos::net::NODES;
+use crate::chaos::clocks::environment;
 
-const LIBRARY: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1";
 /// Jumps in seconds: five minutes and a year, either way.
 const JUMPS: [i64; 4] = [-300, 300, -31_536_000, 31_536_000];
-
-/// Whether clocks can be set here.
-pub(in crate::chaos) fn is_possible() -> Result<(), Failure> {
-    if Path::new(LIBRARY).exists() {
-        return Ok(());
-    }
-    Err(Failure::Skipped(format!("{LIBRARY} is missing (apt-get install libfaketime)")))
-}
-
-/// What a process needs to read its clock from `file`.
-pub(in crate::chaos) fn environment(file: &Path) -> [(&'static str, String); 4] {
-    [
-        ("LD_PRELOAD", LIBRARY.to_owned()),
-        ("FAKETIME_NO_CACHE", "1".to_owned()),
-        ("FAKETIME_DONT_FAKE_MONOTONIC", "1".to_owned()),
-        ("FAKETIME_TIMESTAMP_FILE", file.to_string_lossy().into_owned()),
-    ]
-}
-
-/// Files with the right time for every node.
-pub(in crate::chaos) fn files(dir: &Path) -> Result<Vec<PathBuf>, Failure> {
-    (1..=NODES)
-        .map(|node| {
-            let file = dir.join(format!("clock-{node}"));
-            std::fs::write(&file, "+0\n")?;
-            Ok(file)
-        })
-        .collect()
-}
 
 /// One node's clock jumps, and after a while back.
 pub(super) fn jump(world: &mut World<'_>) -> Result<Bite, Failure> {
