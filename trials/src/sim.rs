@@ -10,6 +10,8 @@ mod agenda;
 mod clients;
 pub mod command;
 mod disks;
+mod heads;
+mod marks;
 mod nemesis;
 mod network;
 mod node;

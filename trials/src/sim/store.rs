@@ -16,8 +16,8 @@ use wal::segments::{self, SegmentMeta};
 use wal::sim::SimDisk;
 use wal::{CommitBatch, EntryAt, Error, Keeper, Reader, Wal};
 
+use super::marks::Mark;
 use super::snapshots::Desk;
-use super::watch::Mark;
 
 /// Something to be written, by whom, and how many entries are in it.
 pub(super) struct Append {

@@ -5,37 +5,17 @@ mod holds;
 mod times;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
 
 use cluster::peer::message::Message;
-use machine::{Command, EntryReader, GroupId, QueueId};
+use machine::{GroupId, QueueId};
 use raft::eraftpb::MessageType;
-use wal::{CommitBatch, Item};
+use wal::CommitBatch;
 
-use super::clients::id_of;
+use super::marks::{Mark, Record, mark, record, voted};
 use super::node::{self, Logs};
 pub(super) use holds::Holds;
 pub(super) use times::{Leader, Times};
-
-/// An entry, as far as it matters here.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Record {
-    term: u64,
-    /// The leader's clock, as it stamped it.
-    time_ms: u64,
-    hash: u64,
-    /// The messages in it.
-    ids: Vec<String>,
-}
-
-/// What an append does to a group's log.
-#[derive(Clone, Debug)]
-pub(super) enum Mark {
-    Entry { index: u64, record: Rc<Record> },
-    Truncated { from: u64 },
-    Voted { term: u64, vote: u64 },
-}
 
 /// What a shard says of a group.
 #[derive(Clone, Copy, Debug)]
@@ -385,55 +365,6 @@ impl Watch {
             self.violated(format!("{id} is in queue {} twice: {copy} and {seq}", queue.0));
         }
     }
-}
-
-fn mark(item: &Item) -> Mark {
-    match item {
-        Item::Entry { index, term, data } => {
-            Mark::Entry { index: *index, record: record(*term, data) }
-        }
-        Item::TruncateFrom(from) => Mark::Truncated { from: *from },
-        // Only after damage: not simulated yet.
-        Item::Reset(_) | Item::Rejoined => Mark::Truncated { from: u64::MAX },
-        Item::HardState(state) => {
-            let (term, vote) = voted(state);
-            Mark::Voted { term, vote }
-        }
-    }
-}
-
-impl Mark {
-    /// Whether writing it, or some of it, leaves `now` at `index`.
-    fn explains(&self, index: u64, now: Option<&Rc<Record>>) -> bool {
-        match self {
-            Self::Entry { index: at, record } if *at == index => Some(record) == now,
-            Self::Entry { index: at, .. } => *at < index && now.is_none(),
-            Self::Truncated { from } => *from <= index && now.is_none(),
-            Self::Voted { .. } => false,
-        }
-    }
-}
-
-/// Term and vote of a hard state: version, term, vote, commit.
-fn voted(state: &[u8]) -> (u64, u64) {
-    let field = |at: usize| {
-        let bytes = state.get(at..at + 8).and_then(|bytes| bytes.try_into().ok());
-        bytes.map_or(0, u64::from_le_bytes)
-    };
-    (field(1), field(9))
-}
-
-fn record(term: u64, data: &[u8]) -> Rc<Record> {
-    let mut hasher = DefaultHasher::new();
-    data.hash(&mut hasher);
-    let mut ids = Vec::new();
-    for (_, command) in EntryReader::new(data).into_iter().flatten().flatten() {
-        if let Command::Enqueue(enqueue) = command {
-            ids.push(id_of(enqueue.head));
-        }
-    }
-    let time_ms = EntryReader::new(data).map_or(0, |entry| entry.time_ms());
-    Rc::new(Record { term, time_ms, hash: hasher.finish(), ids })
 }
 
 #[cfg(test)]

@@ -110,11 +110,6 @@ const CIRCLES: &[Circle] = &[
     },
     Circle {
         package: "trials",
-        files: "sim/clients sim/node sim/store sim/watch",
-        reason: "To be mended: a simulated node and what watches it name each other.",
-    },
-    Circle {
-        package: "trials",
         files: "sim/disks sim/nemesis sim/operator sim/world",
         reason: "The world is what nemesis, disks and operator work on, and it gives each its \
                  turn.",

@@ -1,9 +1,10 @@
 use bytes::Bytes;
 use machine::Batch;
 use raft::eraftpb::Message as RaftMessage;
+use wal::Item;
 
 use super::*;
-use crate::sim::clients::head_of;
+use crate::sim::heads::head_of;
 
 const GROUP: GroupId = GroupId(1);
 
