@@ -41,6 +41,9 @@ pub struct Rules {
     /// On queues with a single consumer, first deliveries that are flagged must be in order too:
     /// true where a message that comes back takes its old place (Q6).
     pub order_of_flagged: bool,
+    /// Where several consumers share a queue, each gets first deliveries in order, too. Nobody promises that: what was
+    /// on its way to a consumer that ends before it went out comes back without a flag, behind what another has.
+    pub order_among_several: bool,
 }
 
 impl Default for Rules {
@@ -54,6 +57,7 @@ impl Default for Rules {
             stuck_after: 20 * SECOND,
             clock_slack: SECOND / 50,
             order_of_flagged: true,
+            order_among_several: true,
         }
     }
 }

@@ -24,6 +24,8 @@ use taking::Taking;
 
 /// It does something of its own accord after so long, from and to.
 const ACTS: (Micros, Micros) = (2_000, 60_000);
+/// And while queues are drained: with a prefetch of one, a message each time.
+const DRAINS: (Micros, Micros) = (1_000, 4_000);
 /// An answer that takes longer is not waited for: the connection is given up.
 const PATIENCE: Micros = 8_000_000;
 /// Seconds between heartbeats. Zero: none.
@@ -215,7 +217,8 @@ impl User {
             self.end(outside);
         }
         if self.act_at <= outside.now {
-            self.act_at = outside.now + outside.chance.within(ACTS.0, ACTS.1);
+            let (from, to) = if mood.is_draining { DRAINS } else { ACTS };
+            self.act_at = outside.now + outside.chance.within(from, to);
             self.act(mood, others, outside);
         }
         self.write(outside);
