@@ -1,11 +1,12 @@
 //! RabbitMQ's rules about queues, exchanges and bindings that clients declare: which arguments are known, what they
-//! may be, in which order all is judged, and what the client is told.
+//! may be, in which order all is judged, what the client is told, and what they mean.
 //!
-//! The catalog judges again behind these rules, with a copy of them in `machine::catalog`, and the tests here hold that
-//! both say the same. The catalog's copy decides about entries that are in logs, so it must not change.
+//! The catalog judges none of this. It stores the spec that is made here of what a client asked for, and says who came
+//! first: a client whose queue is there already is told by these rules whether it is the same.
 
 pub(crate) mod binding;
 mod compare;
+mod error;
 pub(crate) mod exchange;
 mod names;
 pub(crate) mod queue;

@@ -279,7 +279,7 @@ impl DeadLetterWorker {
                 let vhost = source.vhost.clone();
                 task.source = Some(source);
                 let (tickets, requests) = (&mut self.tickets, &mut out.requests);
-                self.questions.declare((vhost, name), task, tickets, requests);
+                self.questions.declare(catalog.agreed(), (vhost, name), task, tickets, requests);
                 true
             }
         }

@@ -1,6 +1,7 @@
 //! Refusals in RabbitMQ's words, with their code and scope. Every text that a client may see is here.
 
 use amqp::ReplyCode;
+use machine::Kind;
 
 /// What a refusal ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +52,12 @@ pub(crate) fn no_queue(name: &str, vhost: &str) -> Failure {
 
 pub(crate) fn no_previous_queue() -> Failure {
     Failure::channel(ReplyCode::NotFound, "no previously declared queue")
+}
+
+/// The prefix `amq.` is the broker's own.
+pub(crate) fn reserved(kind: Kind, name: &str) -> Failure {
+    let text = format!("{} name '{name}' contains reserved prefix 'amq.*'", kind_name(kind));
+    Failure::channel(ReplyCode::AccessRefused, text)
 }
 
 pub(crate) fn locked(queue: &str, vhost: &str) -> Failure {
@@ -108,6 +115,17 @@ pub(crate) fn low_on_memory() -> Failure {
 
 pub(crate) fn unknown_vhost(name: &str) -> Failure {
     Failure::connection(ReplyCode::NotAllowed, format!("vhost {name} not found"))
+}
+
+/// The word for a kind of thing.
+pub(crate) fn kind_name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Vhost => "vhost",
+        Kind::User => "user",
+        Kind::Exchange => "exchange",
+        Kind::Queue => "queue",
+        Kind::Binding => "binding",
+    }
 }
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
-//! The catalog's refusals in RabbitMQ's words. Those about arguments are in `arguments::words`.
+//! The catalog's refusals in RabbitMQ's words. What the broker's own rules refuse is in `arguments::words`.
 
 use amqp::ReplyCode;
 use machine::{Kind, Refusal};
 
-use crate::arguments::words::{self, kind_name};
 use crate::errors::{
-    Failure, default_exchange, locked, no_exchange, no_queue, precondition, unknown_vhost,
+    Failure, default_exchange, kind_name, locked, no_exchange, no_queue, precondition, reserved,
+    unknown_vhost,
 };
 
 /// A judgement as the client is told of it.
@@ -23,14 +23,8 @@ pub(crate) fn failure(refusal: &Refusal) -> Failure {
             let text = format!("no {} '{name}' in vhost '{vhost}'", kind_name(*kind));
             Failure::channel(ReplyCode::NotFound, text)
         }
-        Refusal::Inequivalent { kind, name, vhost, difference } => {
-            words::inequivalent(*kind, name, vhost, difference)
-        }
         Refusal::Locked { name, vhost } => locked(name, vhost),
-        Refusal::Reserved { kind, name } => Failure::channel(
-            ReplyCode::AccessRefused,
-            format!("{} name '{name}' contains reserved prefix 'amq.*'", kind_name(*kind)),
-        ),
+        Refusal::Reserved { kind, name } => reserved(*kind, name),
         Refusal::DefaultExchange => default_exchange(),
         Refusal::SystemExchange { name, vhost } => Failure::channel(
             ReplyCode::AccessRefused,
@@ -39,14 +33,6 @@ pub(crate) fn failure(refusal: &Refusal) -> Failure {
         Refusal::InUse { kind, name, vhost } => {
             precondition(format!("{} '{name}' in vhost '{vhost}' in use", kind_name(*kind)))
         }
-        Refusal::InvalidArgument { kind, name, vhost, argument, problem } => {
-            words::invalid_argument(*kind, name, vhost, argument, problem)
-        }
-        Refusal::ServerNamed { queue_type } => words::server_named(*queue_type),
-        Refusal::InvalidProperty { name, vhost, property } => {
-            words::invalid_property(name, vhost, *property)
-        }
-        Refusal::NotImplemented { argument, value } => words::not_implemented(argument, value),
         Refusal::NotYet { since, agreed } => Failure::connection(
             ReplyCode::NotImplemented,
             format!(
@@ -54,14 +40,14 @@ pub(crate) fn failure(refusal: &Refusal) -> Failure {
                  are upgraded"
             ),
         ),
-        Refusal::InvalidExchange(problem) => words::invalid_exchange(problem),
-        Refusal::InvalidWeight { key, is_number } => words::invalid_weight(key, *is_number),
+        Refusal::ImpossibleBinding { key } => {
+            precondition(format!("the exchange cannot route by a binding with the key '{key}'"))
+        }
         Refusal::InvalidName { kind, name } => {
             precondition(format!("invalid {} name '{name}'", kind_name(*kind)))
         }
         Refusal::InvalidPattern { pattern } => precondition(format!("invalid pattern '{pattern}'")),
         Refusal::ArgumentsTooLarge => precondition("the table of arguments is too large"),
-        Refusal::InvalidMatch { value } => words::invalid_match(value),
         Refusal::Membership(problem) => precondition(problem.to_string()),
         Refusal::TooLarge { what, max } => precondition(format!("{what}: at most {max}")),
         Refusal::LimitReached { kind, max } => precondition(format!(

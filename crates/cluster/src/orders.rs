@@ -376,6 +376,7 @@ pub fn refusal(reply: &CatalogReply) -> Option<String> {
         CatalogReply::Refused(Refusal::Membership(problem)) => Some(problem.to_string()),
         CatalogReply::Refused(other) => Some(format!("{other:?}")),
         CatalogReply::Done
+        | CatalogReply::ExchangeDeclared { .. }
         | CatalogReply::QueueDeclared { .. }
         | CatalogReply::QueueDeleted { .. } => None,
     }

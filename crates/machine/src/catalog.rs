@@ -7,9 +7,11 @@
 //! It knows that a queue exists and in which group, not what is in it: whether a queue is empty or
 //! used is asked of its group (`QueueMachine::close_queue`).
 
+mod before8;
 mod bindings;
 mod command;
-mod compare;
+mod destination;
+mod encoding;
 mod exchanges;
 mod nodes;
 mod placement;
@@ -23,20 +25,19 @@ mod vhosts;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 pub use bindings::Binding;
-pub use command::{CatalogCommand, Destination};
-pub use exchanges::{Exchange, ExchangeKind};
+pub use command::CatalogCommand;
+pub use destination::Destination;
+pub use exchanges::{Exchange, ExchangeKind, ExchangeSpec, HashBy};
 pub use nodes::NodeInfo;
 pub use placement::{Goal, Standing};
-pub use queues::{Queue, QueueType};
-pub use refusal::{
-    ArgumentProblem, Compared, Difference, ExchangeProblem, Kind, MembershipProblem, Property,
-    Refusal, RouteError,
-};
+pub use queues::{DeadLetter, Queue, QueueHome, QueueSpec, QueueType};
+pub use refusal::{Kind, MembershipProblem, Refusal, RouteError};
 pub use routing::Target;
 pub use users::{Pattern, Permissions, User};
 pub use vhosts::Vhost;
 
 use nodes::{Membership, WIDE_SINCE};
+use queues::NewQueue;
 
 use crate::ids::{Applied, GroupId, NodeId, Origin, QueueId, SessionOwner};
 use crate::limits::{
@@ -51,10 +52,14 @@ use crate::version::Version;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CatalogReply {
     Done,
+    ExchangeDeclared {
+        /// False: one of its name was there already.
+        created: bool,
+    },
     QueueDeclared {
         queue: QueueId,
         group: GroupId,
-        /// False: it was there already.
+        /// False: one of its name was there already.
         created: bool,
     },
     QueueDeleted {
@@ -221,15 +226,32 @@ impl Catalog {
             return Err(Refusal::NotYet { since, agreed });
         }
         match command {
-            C::DeclareExchange { .. } => self.check_declare_exchange(command),
+            C::DeclareExchange { vhost, name, kind, arguments, .. } => {
+                let has_history = before8::exchange_spec(*kind, arguments).history_length.is_some();
+                self.check_create_exchange(vhost, name, arguments, has_history)
+            }
+            C::CreateExchange { vhost, name, spec, arguments, .. } => {
+                let has_history = spec.history_length.is_some();
+                self.check_create_exchange(vhost, name, arguments, has_history)
+            }
             C::DeleteExchange { vhost, name, if_unused } => {
                 self.check_delete_exchange(vhost, name, *if_unused)
             }
-            C::DeclareQueue { .. } => self.check_declare_queue(command),
+            C::DeclareQueue { vhost, name, arguments, .. }
+            | C::CreateQueue { vhost, name, arguments, .. } => {
+                self.check_create_queue(vhost, name, arguments)
+            }
             C::DeleteQueue { vhost, name, queue: _, by } => {
                 self.check_delete_queue(vhost, name, *by)
             }
             C::Bind { vhost, source, destination, arguments, key, by } => {
+                self.check_bind(vhost, source, destination, key, arguments, *by)?;
+                let exchange = self.exchange(vhost, source);
+                exchange.map_or(Ok(()), |exchange| {
+                    before8::check_binding(exchange.routing(), key, arguments)
+                })
+            }
+            C::CreateBinding { vhost, source, destination, arguments, key, by } => {
                 self.check_bind(vhost, source, destination, key, arguments, *by)
             }
             C::Unbind { vhost, source, destination, key, arguments, by } => {
@@ -275,19 +297,49 @@ impl Catalog {
                 arguments,
                 by,
             } => {
-                let exchange = Exchange::new(name, kind, arguments)
+                let spec = before8::exchange_spec(kind, &arguments);
+                let exchange = Exchange::new(name, spec, arguments)
                     .with_flags(durable, auto_delete, internal)
                     .of_node((!durable).then_some(by.node));
-                self.create_exchange(&vhost, exchange, effects)
+                return self.declare_exchange(&vhost, exchange, effects);
+            }
+            C::CreateExchange { vhost, name, auto_delete, internal, node, spec, arguments } => {
+                let exchange = Exchange::new(name, *spec, arguments)
+                    .with_flags(node.is_none(), auto_delete, internal)
+                    .of_node(node);
+                return self.declare_exchange(&vhost, exchange, effects);
             }
             C::DeleteExchange { vhost, name, if_unused: _ } => {
                 self.delete_exchange(&vhost, name, effects)
             }
-            C::DeclareQueue { .. } => return self.declare_queue(command, effects),
+            C::DeclareQueue {
+                vhost,
+                name,
+                durable,
+                auto_delete,
+                exclusive,
+                server_named: _,
+                arguments,
+                by,
+            } => {
+                let home = match (exclusive, durable) {
+                    (true, _) => QueueHome::Session(by),
+                    (false, true) => QueueHome::Group,
+                    (false, false) => QueueHome::Node(by.node),
+                };
+                let spec = before8::queue_spec(home.is_durable(), auto_delete, &arguments);
+                let new = NewQueue { vhost, name, home, spec, arguments };
+                return self.declare_queue(new, effects);
+            }
+            C::CreateQueue { vhost, name, home, spec, arguments } => {
+                let new = NewQueue { vhost, name, home, spec: *spec, arguments };
+                return self.declare_queue(new, effects);
+            }
             C::DeleteQueue { vhost, name, queue, by: _ } => {
                 return self.delete_queue(&vhost, &name, queue, effects);
             }
-            C::Bind { vhost, source, destination, key, arguments, by: _ } => {
+            C::Bind { vhost, source, destination, key, arguments, by: _ }
+            | C::CreateBinding { vhost, source, destination, key, arguments, by: _ } => {
                 self.bind(&vhost, Binding::new(source, destination, key, arguments))
             }
             C::Unbind { vhost, source, destination, key, arguments, by: _ } => {
@@ -444,13 +496,6 @@ impl Catalog {
 fn check_name(kind: Kind, name: &str) -> Result<(), Refusal> {
     if name.is_empty() || name.len() > NAME_BYTES_MAX || name.contains('\0') {
         return Err(Refusal::InvalidName { kind, name: name.to_owned() });
-    }
-    Ok(())
-}
-
-fn check_not_reserved(kind: Kind, name: &str) -> Result<(), Refusal> {
-    if name.starts_with("amq.") {
-        return Err(Refusal::Reserved { kind, name: name.to_owned() });
     }
     Ok(())
 }

@@ -62,10 +62,10 @@ mod value;
 mod version;
 
 pub use catalog::{
-    ArgumentProblem, Binding, Bounds, Catalog, CatalogCommand, CatalogEffect, CatalogReply,
-    Compared, Destination, Difference, Exchange, ExchangeKind, ExchangeProblem, Goal, Kind,
-    MembershipProblem, NodeInfo, Pattern, Permissions, Property, Queue, QueueType, Refusal,
-    RouteError, Standing, Target, User, Vhost,
+    Binding, Bounds, Catalog, CatalogCommand, CatalogEffect, CatalogReply, DeadLetter, Destination,
+    Exchange, ExchangeKind, ExchangeSpec, Goal, HashBy, Kind, MembershipProblem, NodeInfo, Pattern,
+    Permissions, Queue, QueueHome, QueueSpec, QueueType, Refusal, RouteError, Standing, Target,
+    User, Vhost,
 };
 pub use command::{
     Attributes, Batch, Command, ENTRY_HEAD_BYTES, Enqueue, EntryReader, Messages, Outcome,

@@ -176,15 +176,28 @@ pub enum HashProperty {
     Timestamp,
 }
 
+/// Number in commands and snapshots, which never changes, and RabbitMQ's name.
+const HASH_PROPERTIES: &[(HashProperty, u8, &str)] = &[
+    (HashProperty::MessageId, 1, "message_id"),
+    (HashProperty::CorrelationId, 2, "correlation_id"),
+    (HashProperty::Timestamp, 3, "timestamp"),
+];
+
 impl HashProperty {
     /// By RabbitMQ's name.
     pub fn parse(name: &str) -> Option<Self> {
-        Some(match name {
-            "message_id" => Self::MessageId,
-            "correlation_id" => Self::CorrelationId,
-            "timestamp" => Self::Timestamp,
-            _ => return None,
-        })
+        let known = HASH_PROPERTIES.iter().find(|(_, _, known)| *known == name);
+        known.map(|(property, _, _)| *property)
+    }
+
+    pub(crate) fn number(self) -> u8 {
+        let known = HASH_PROPERTIES.iter().find(|(property, _, _)| *property == self);
+        known.expect("every property is in the table").1
+    }
+
+    pub(crate) fn from_number(number: u8) -> Option<Self> {
+        let known = HASH_PROPERTIES.iter().find(|(_, known, _)| *known == number);
+        known.map(|(property, _, _)| *property)
     }
 }
 

@@ -44,7 +44,6 @@ const CIRCLES: &[Circle] = &[
         package: "crates/machine",
         files: "catalog/bindings catalog/exchanges catalog/exchanges/history \
                 catalog/queues catalog/queues/store catalog/routing \
-                catalog/routing/consistent_hash catalog/routing/headers \
                 catalog/routing/target catalog/vhosts",
         reason: "To be mended: a table of the catalog asks the others through the types that \
                  they own.",

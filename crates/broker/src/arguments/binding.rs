@@ -8,8 +8,10 @@ mod tests;
 use machine::limits::NAME_BYTES_MAX;
 use machine::{
     Arguments, Catalog, CatalogCommand, Destination, ExchangeKind, Kind, Refusal, SessionOwner,
-    Value,
+    Value, Version,
 };
+
+use super::error::DeclareError;
 
 const MATCH: &str = "x-match";
 
@@ -27,44 +29,45 @@ pub(crate) struct Binding {
 impl Binding {
     /// Whether RabbitMQ would take it, as far as this node's copy of the catalog knows. Whether there is room, and
     /// whether there is such a vhost, is the catalog's to say.
-    pub(crate) fn judge(&self, catalog: &Catalog) -> Result<(), Refusal> {
+    pub(crate) fn judge(&self, catalog: &Catalog) -> Result<(), DeclareError> {
         let Some(vhost) = catalog.vhost(&self.vhost) else { return Ok(()) };
         let names_default = match &self.destination {
             Destination::Exchange(name) => name.is_empty(),
             Destination::Queue(_) => false,
         };
         if self.source.is_empty() || names_default {
-            return Err(Refusal::DefaultExchange);
+            return Err(Refusal::DefaultExchange.into());
         }
         let Some(source) = vhost.exchange(&self.source) else {
-            return Err(self.not_found(Kind::Exchange, &self.source));
+            return Err(self.not_found(Kind::Exchange, &self.source).into());
         };
         match &self.destination {
             Destination::Queue(name) => match vhost.queue(name) {
                 Some(queue) => queue.check_access(&self.vhost, Some(self.by))?,
-                None => return Err(self.not_found(Kind::Queue, name)),
+                None => return Err(self.not_found(Kind::Queue, name).into()),
             },
             Destination::Exchange(name) => {
                 if vhost.exchange(name).is_none() {
-                    return Err(self.not_found(Kind::Exchange, name));
+                    return Err(self.not_found(Kind::Exchange, name).into());
                 }
             }
         }
         if self.key.len() > NAME_BYTES_MAX {
-            return Err(Refusal::InvalidName { kind: Kind::Binding, name: self.key.clone() });
+            let name = self.key.clone();
+            return Err(Refusal::InvalidName { kind: Kind::Binding, name }.into());
         }
         if !self.arguments.is_within_limits() {
-            return Err(Refusal::ArgumentsTooLarge);
+            return Err(Refusal::ArgumentsTooLarge.into());
         }
         self.judge_for(source.routing())
     }
 
     /// Whether an exchange that routes like this can route by the key and the arguments.
-    fn judge_for(&self, routing: ExchangeKind) -> Result<(), Refusal> {
+    fn judge_for(&self, routing: ExchangeKind) -> Result<(), DeclareError> {
         match routing {
             ExchangeKind::Headers => match self.arguments.find(MATCH) {
                 Some(value) if !is_known_match(value) => {
-                    Err(Refusal::InvalidMatch { value: value.clone() })
+                    Err(DeclareError::InvalidMatch { value: value.clone() })
                 }
                 Some(_) | None => Ok(()),
             },
@@ -83,9 +86,16 @@ impl Binding {
         Refusal::NotFound { kind, name: name.to_owned(), vhost: self.vhost.clone() }
     }
 
-    pub(crate) fn into_command(self) -> CatalogCommand {
+    /// For a cluster that has agreed on this version.
+    pub(crate) fn into_command(self, agreed: Version) -> CatalogCommand {
         let Self { vhost, source, destination, key, arguments, by } = self;
-        CatalogCommand::Bind { vhost, source, destination, arguments, key, by: Some(by) }
+        let by = Some(by);
+        match agreed >= Version::SPECS {
+            true => {
+                CatalogCommand::CreateBinding { vhost, source, destination, arguments, key, by }
+            }
+            false => CatalogCommand::Bind { vhost, source, destination, arguments, key, by },
+        }
     }
 }
 
@@ -95,12 +105,12 @@ fn is_known_match(value: &Value) -> bool {
 }
 
 /// The key of a binding to a consistent hash exchange is a positive number in decimal digits.
-fn check_weight(key: &str) -> Result<(), Refusal> {
+fn check_weight(key: &str) -> Result<(), DeclareError> {
     let digits = key.strip_prefix(['+', '-']).unwrap_or(key);
     let is_number = !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_digit());
     let is_positive = !key.starts_with('-') && digits.bytes().any(|digit| digit != b'0');
     if is_number && is_positive {
         return Ok(());
     }
-    Err(Refusal::InvalidWeight { key: key.to_owned(), is_number })
+    Err(DeclareError::InvalidWeight { key: key.to_owned(), is_number })
 }

@@ -1,6 +1,8 @@
 //! Two declarations of one name: where they differ, in what RabbitMQ tells of it.
 
-use machine::{Arguments, Compared, Difference, Value};
+use machine::{Arguments, Value};
+
+use super::error::{Compared, Difference};
 
 /// Two values of a property.
 pub(super) fn property(name: &str, received: Value, current: Value) -> Result<(), Difference> {

@@ -6,10 +6,11 @@
 mod tests;
 
 use machine::{
-    ArgumentProblem, Arguments, Catalog, CatalogCommand, Difference, Exchange, ExchangeKind,
-    ExchangeProblem, HashProperty, Kind, Refusal, SessionOwner, Value,
+    Arguments, Catalog, CatalogCommand, Exchange, ExchangeKind, ExchangeSpec, HashBy, HashProperty,
+    Kind, Refusal, SessionOwner, Value, Version,
 };
 
+use super::error::{ArgumentProblem, DeclareError, Difference, ExchangeProblem};
 use super::{compare, names};
 
 const ALTERNATE: &str = "alternate-exchange";
@@ -17,6 +18,7 @@ const DELAYED_TYPE: &str = "x-delayed-type";
 const HASH_HEADER: &str = "hash-header";
 const HASH_PROPERTY: &str = "hash-property";
 const HISTORY_LENGTH: &str = "x-recent-history-length";
+const HISTORY_LENGTH_DEFAULT: u64 = 20;
 
 /// What a client declares.
 #[derive(Clone, Debug)]
@@ -34,28 +36,33 @@ pub(crate) struct Declaration {
 impl Declaration {
     /// Whether RabbitMQ would take it, as far as this node's copy of the catalog knows. Whether there is room, and
     /// whether there is such a vhost, is the catalog's to say.
-    pub(crate) fn judge(&self, catalog: &Catalog) -> Result<(), Refusal> {
+    pub(crate) fn judge(&self, catalog: &Catalog) -> Result<(), DeclareError> {
         if catalog.vhost(&self.vhost).is_none() {
             return Ok(());
         }
         if self.name.is_empty() {
-            return Err(Refusal::DefaultExchange);
+            return Err(Refusal::DefaultExchange.into());
         }
         if !self.arguments.is_within_limits() {
-            return Err(Refusal::ArgumentsTooLarge);
+            return Err(Refusal::ArgumentsTooLarge.into());
         }
         match catalog.exchange(&self.vhost, &self.name) {
-            Some(existing) => self.compare(existing).map_err(|difference| Refusal::Inequivalent {
-                kind: Kind::Exchange,
-                name: self.name.clone(),
-                vhost: self.vhost.clone(),
-                difference: Box::new(difference),
-            }),
+            Some(existing) => self.judge_again(existing),
             None => self.judge_new(),
         }
     }
 
-    /// Whether it means the exchange that there is. Of the arguments only the alternate is compared.
+    /// Whether it means the exchange that there is.
+    pub(crate) fn judge_again(&self, existing: &Exchange) -> Result<(), DeclareError> {
+        self.compare(existing).map_err(|difference| DeclareError::Inequivalent {
+            kind: Kind::Exchange,
+            name: self.name.clone(),
+            vhost: self.vhost.clone(),
+            difference: Box::new(difference),
+        })
+    }
+
+    /// Of the arguments only the alternate is compared.
     fn compare(&self, existing: &Exchange) -> Result<(), Difference> {
         let name_of = |kind: ExchangeKind| Value::LongStr(kind.name().as_bytes().to_vec());
         compare::property("type", name_of(self.kind), name_of(existing.kind()))?;
@@ -69,7 +76,7 @@ impl Declaration {
         compare::argument(ALTERNATE, &self.arguments, &existing.arguments)
     }
 
-    fn judge_new(&self) -> Result<(), Refusal> {
+    fn judge_new(&self) -> Result<(), DeclareError> {
         names::check_possible(Kind::Exchange, &self.name)?;
         names::check_not_reserved(Kind::Exchange, &self.name)?;
         if let Some(got) = self.arguments.find(ALTERNATE).filter(|value| value.text().is_none()) {
@@ -81,7 +88,7 @@ impl Declaration {
     }
 
     /// The kind inside a delayed exchange, which is another than that.
-    fn inner_kind(&self) -> Result<ExchangeKind, Refusal> {
+    fn inner_kind(&self) -> Result<ExchangeKind, DeclareError> {
         let Some(Value::LongStr(inner)) = self.arguments.find(DELAYED_TYPE) else {
             return refuse(ExchangeProblem::NoDelayedType);
         };
@@ -94,7 +101,7 @@ impl Declaration {
     }
 
     /// What a kind asks of the arguments.
-    fn check_kind(&self, kind: ExchangeKind) -> Result<(), Refusal> {
+    fn check_kind(&self, kind: ExchangeKind) -> Result<(), DeclareError> {
         match kind {
             ExchangeKind::Direct
             | ExchangeKind::Fanout
@@ -114,7 +121,7 @@ impl Declaration {
     }
 
     /// A header or a property, not both.
-    fn check_hashed(&self) -> Result<(), Refusal> {
+    fn check_hashed(&self) -> Result<(), DeclareError> {
         for argument in [HASH_HEADER, HASH_PROPERTY] {
             if let Some(got) = self.arguments.find(argument)
                 && !matches!(got, Value::LongStr(_))
@@ -136,8 +143,8 @@ impl Declaration {
         }
     }
 
-    fn invalid(&self, argument: &str, problem: ArgumentProblem) -> Refusal {
-        Refusal::InvalidArgument {
+    fn invalid(&self, argument: &str, problem: ArgumentProblem) -> DeclareError {
+        DeclareError::InvalidArgument {
             kind: Kind::Exchange,
             name: self.name.clone(),
             vhost: self.vhost.clone(),
@@ -146,8 +153,46 @@ impl Declaration {
         }
     }
 
-    pub(crate) fn into_command(self) -> CatalogCommand {
+    /// What it means. Total: what is not valid is as if it were not there.
+    pub(super) fn spec(&self) -> ExchangeSpec {
+        let text = |name: &str| self.arguments.find(name).and_then(Value::text);
+        let routing = match self.kind {
+            ExchangeKind::DelayedMessage => self.inner_kind().unwrap_or(ExchangeKind::Direct),
+            kind => kind,
+        };
+        let property = || text(HASH_PROPERTY).and_then(HashProperty::parse);
+        let hash_by = match text(HASH_HEADER) {
+            Some(header) => HashBy::Header(header.to_owned()),
+            None => property().map_or(HashBy::Key, HashBy::Property),
+        };
+        let length = self.arguments.find(HISTORY_LENGTH).filter(|value| is_length(value));
+        let length =
+            length.and_then(Value::integer).map_or(HISTORY_LENGTH_DEFAULT, i64::unsigned_abs);
+        ExchangeSpec {
+            kind: self.kind,
+            routing,
+            alternate: text(ALTERNATE).map(str::to_owned),
+            hash_by,
+            history_length: (routing == ExchangeKind::RecentHistory).then_some(length),
+        }
+    }
+
+    /// For a cluster that has agreed on this version.
+    pub(crate) fn into_command(self, agreed: Version) -> CatalogCommand {
+        let spec = Box::new(self.spec());
         let Self { vhost, name, kind, durable, auto_delete, internal, arguments, by } = self;
+        if agreed >= Version::SPECS {
+            let node = (!durable).then_some(by.node);
+            return CatalogCommand::CreateExchange {
+                vhost,
+                name,
+                auto_delete,
+                internal,
+                node,
+                spec,
+                arguments,
+            };
+        }
         CatalogCommand::DeclareExchange {
             vhost,
             name,
@@ -161,8 +206,8 @@ impl Declaration {
     }
 }
 
-fn refuse<T>(problem: ExchangeProblem) -> Result<T, Refusal> {
-    Err(Refusal::InvalidExchange(problem))
+fn refuse<T>(problem: ExchangeProblem) -> Result<T, DeclareError> {
+    Err(DeclareError::InvalidExchange(problem))
 }
 
 /// RabbitMQ takes signed numbers only.

@@ -4,14 +4,16 @@
 
 mod checks;
 mod known;
+mod spec;
 #[cfg(test)]
 mod tests;
 
 use machine::{
-    Arguments, Catalog, CatalogCommand, Difference, Kind, Property, Queue, QueueType, Refusal,
-    SessionOwner, Value,
+    Arguments, Catalog, CatalogCommand, Kind, Queue, QueueHome, QueueType, Refusal, SessionOwner,
+    Value, Version,
 };
 
+use super::error::{DeclareError, Difference, Property};
 use super::{compare, names};
 
 /// What a client declares.
@@ -31,7 +33,7 @@ pub(crate) struct Declaration {
 impl Declaration {
     /// Whether RabbitMQ would take it, as far as this node's copy of the catalog knows. Whether there is room, and
     /// whether there is such a vhost, is the catalog's to say.
-    pub(crate) fn judge(&self, catalog: &Catalog) -> Result<(), Refusal> {
+    pub(crate) fn judge(&self, catalog: &Catalog) -> Result<(), DeclareError> {
         if catalog.vhost(&self.vhost).is_none() {
             return Ok(());
         }
@@ -39,7 +41,7 @@ impl Declaration {
             names::check_not_reserved(Kind::Queue, &self.name)?;
         }
         if !self.arguments.is_within_limits() {
-            return Err(Refusal::ArgumentsTooLarge);
+            return Err(Refusal::ArgumentsTooLarge.into());
         }
         match catalog.queue(&self.vhost, &self.name) {
             Some(existing) => self.judge_again(existing),
@@ -48,12 +50,12 @@ impl Declaration {
     }
 
     /// Whether it means the queue that there is.
-    fn judge_again(&self, existing: &Queue) -> Result<(), Refusal> {
+    pub(crate) fn judge_again(&self, existing: &Queue) -> Result<(), DeclareError> {
         let (name, vhost) = (self.name.clone(), self.vhost.clone());
         if existing.exclusive != self.exclusive.then_some(self.by) {
-            return Err(Refusal::Locked { name, vhost });
+            return Err(Refusal::Locked { name, vhost }.into());
         }
-        self.compare(existing).map_err(|difference| Refusal::Inequivalent {
+        self.compare(existing).map_err(|difference| DeclareError::Inequivalent {
             kind: Kind::Queue,
             name,
             vhost,
@@ -72,10 +74,10 @@ impl Declaration {
         known::compare(&self.arguments, &existing.arguments)
     }
 
-    fn judge_new(&self) -> Result<(), Refusal> {
+    fn judge_new(&self) -> Result<(), DeclareError> {
         let queue_type = known::type_of(&self.arguments);
         if self.server_named && queue_type != QueueType::Classic {
-            return Err(Refusal::ServerNamed { queue_type });
+            return Err(DeclareError::ServerNamed { queue_type });
         }
         names::check_possible(Kind::Queue, &self.name)?;
         known::validate(&self.vhost, &self.name, &self.arguments)?;
@@ -85,13 +87,13 @@ impl Declaration {
             QueueType::Stream => {
                 self.check_properties()?;
                 let value = queue_type.name().to_owned();
-                Err(Refusal::NotImplemented { argument: known::TYPE, value })
+                Err(DeclareError::NotImplemented { argument: known::TYPE, value })
             }
         }
     }
 
     /// What is kept by several nodes is durable, shared and stays.
-    fn check_properties(&self) -> Result<(), Refusal> {
+    fn check_properties(&self) -> Result<(), DeclareError> {
         for (is_so, property) in [
             (self.auto_delete, Property::AutoDelete),
             (self.exclusive, Property::Exclusive),
@@ -99,13 +101,29 @@ impl Declaration {
         ] {
             if is_so {
                 let (name, vhost) = (self.name.clone(), self.vhost.clone());
-                return Err(Refusal::InvalidProperty { name, vhost, property });
+                return Err(DeclareError::InvalidProperty { name, vhost, property });
             }
         }
         Ok(())
     }
 
-    pub(crate) fn into_command(self) -> CatalogCommand {
+    /// Where it is to live.
+    fn home(&self) -> QueueHome {
+        match (self.exclusive, self.durable) {
+            (true, _) => QueueHome::Session(self.by),
+            (false, true) => QueueHome::Group,
+            (false, false) => QueueHome::Node(self.by.node),
+        }
+    }
+
+    /// For a cluster that has agreed on this version.
+    pub(crate) fn into_command(self, agreed: Version) -> CatalogCommand {
+        if agreed >= Version::SPECS {
+            let home = self.home();
+            let spec = Box::new(spec::of(home, self.auto_delete, &self.arguments));
+            let Self { vhost, name, arguments, .. } = self;
+            return CatalogCommand::CreateQueue { vhost, name, home, spec, arguments };
+        }
         let Self { vhost, name, durable, auto_delete, exclusive, server_named, arguments, by } =
             self;
         CatalogCommand::DeclareQueue {

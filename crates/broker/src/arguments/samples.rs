@@ -1,7 +1,7 @@
 //! A catalog to declare things in, for the tests of these rules.
 
 use machine::{
-    Applied, Catalog, CatalogCommand, CatalogReply, NodeId, Refusal, SessionId, SessionOwner, Value,
+    Applied, Catalog, CatalogCommand, CatalogReply, NodeId, SessionId, SessionOwner, Value, Version,
 };
 
 pub(super) struct Node {
@@ -10,8 +10,19 @@ pub(super) struct Node {
 }
 
 impl Node {
+    /// Of a cluster that has agreed on specs.
     pub(super) fn new() -> Self {
+        let mut node = Self::before8();
+        node.apply(CatalogCommand::RaiseVersion { to: Version::SPECS });
+        node
+    }
+
+    pub(super) fn before8() -> Self {
         Self { catalog: Catalog::new(4), index: 0 }
+    }
+
+    pub(super) fn agreed(&self) -> Version {
+        self.catalog.agreed()
     }
 
     pub(super) fn apply(&mut self, command: CatalogCommand) {
@@ -23,16 +34,6 @@ impl Node {
         self.index += 1;
         let at = Applied { index: self.index, time_ms: 0 };
         self.catalog.apply(at, command, &mut Vec::new())
-    }
-
-    /// What was judged. The catalog must judge alike: it does so again, behind these rules, and when it applies.
-    pub(super) fn same(
-        &self,
-        judged: Result<(), Refusal>,
-        command: CatalogCommand,
-    ) -> Result<(), Refusal> {
-        assert_eq!(self.catalog.check(&command), judged, "{command:?}");
-        judged
     }
 
     pub(super) fn owner(session: u64) -> SessionOwner {

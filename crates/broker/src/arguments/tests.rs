@@ -1,6 +1,6 @@
-//! Whatever is declared: these rules and the catalog's, which judge behind them, say the same.
+//! Whatever is declared: what these rules take, the catalog takes, and it means what it meant before version 8.
 
-use machine::{Arguments, Destination, ExchangeKind, Value};
+use machine::{Arguments, CatalogCommand, Destination, ExchangeKind, Value, Version};
 use proptest::prelude::*;
 
 use super::samples::Node;
@@ -164,26 +164,37 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_broker_and_the_catalog_refuse_the_same(
+    fn what_is_declared_means_in_a_spec_what_its_arguments_meant(
         queues in proptest::collection::vec(queues(), 1..12),
         exchanges in proptest::collection::vec(exchanges(), 1..12),
         bindings in proptest::collection::vec(bindings(), 1..12),
     ) {
-        let mut node = Node::new();
+        let (mut before, mut now) = (Node::before8(), Node::new());
         for declaration in queues {
-            let (judged, command) = (declaration.judge(&node.catalog), declaration.into_command());
-            let _ = node.same(judged, command.clone());
-            node.try_apply(command);
+            if declaration.judge(&now.catalog).is_ok() {
+                declare(&mut before, &mut now, |agreed| declaration.clone().into_command(agreed));
+            }
         }
         for declaration in exchanges {
-            let (judged, command) = (declaration.judge(&node.catalog), declaration.into_command());
-            let _ = node.same(judged, command.clone());
-            node.try_apply(command);
+            if declaration.judge(&now.catalog).is_ok() {
+                declare(&mut before, &mut now, |agreed| declaration.clone().into_command(agreed));
+            }
         }
         for binding in bindings {
-            let (judged, command) = (binding.judge(&node.catalog), binding.into_command());
-            let _ = node.same(judged, command.clone());
-            node.try_apply(command);
+            if binding.judge(&now.catalog).is_ok() {
+                declare(&mut before, &mut now, |agreed| binding.clone().into_command(agreed));
+            }
         }
+        let raise = CatalogCommand::RaiseVersion { to: Version::SPECS };
+        prop_assert_ne!(before.catalog.digest(), now.catalog.digest());
+        before.apply(raise);
+        // The one has counted that it was raised first, and the other last.
+        prop_assert_eq!(before.catalog.digest(), now.catalog.digest());
     }
+}
+
+/// The same in a cluster of before version 8 and in one of today.
+fn declare(before: &mut Node, now: &mut Node, command: impl Fn(Version) -> CatalogCommand) {
+    before.apply(command(before.agreed()));
+    now.apply(command(now.agreed()));
 }

@@ -1,20 +1,39 @@
 //! What a client is told of a wrong argument, or of one that differs from what is there: RabbitMQ's words.
 
 use amqp::ReplyCode;
-use machine::{
-    ArgumentProblem, Arguments, Compared, Difference, ExchangeProblem, Kind, Property, QueueType,
-    Value,
-};
+use machine::{Arguments, Kind, QueueType, Value};
 
-use crate::errors::{Failure, precondition};
+use super::error::{
+    ArgumentProblem, Compared, DeclareError, Difference, ExchangeProblem, Property,
+};
+use crate::errors::{Failure, kind_name, precondition, reserved};
+use crate::refusals;
+
+impl From<DeclareError> for Failure {
+    fn from(error: DeclareError) -> Self {
+        match error {
+            DeclareError::Catalog(refusal) => refusals::failure(&refusal),
+            DeclareError::Inequivalent { kind, name, vhost, difference } => {
+                inequivalent(kind, &name, &vhost, &difference)
+            }
+            DeclareError::InvalidArgument { kind, name, vhost, argument, problem } => {
+                invalid_argument(kind, &name, &vhost, &argument, &problem)
+            }
+            DeclareError::Reserved { kind, name } => reserved(kind, &name),
+            DeclareError::ServerNamed { queue_type } => server_named(queue_type),
+            DeclareError::InvalidProperty { name, vhost, property } => {
+                invalid_property(&name, &vhost, property)
+            }
+            DeclareError::NotImplemented { argument, value } => not_implemented(argument, &value),
+            DeclareError::InvalidExchange(problem) => invalid_exchange(&problem),
+            DeclareError::InvalidWeight { key, is_number } => invalid_weight(&key, is_number),
+            DeclareError::InvalidMatch { value } => invalid_match(&value),
+        }
+    }
+}
 
 /// A declaration that is not what is there.
-pub(crate) fn inequivalent(
-    kind: Kind,
-    name: &str,
-    vhost: &str,
-    difference: &Difference,
-) -> Failure {
+fn inequivalent(kind: Kind, name: &str, vhost: &str, difference: &Difference) -> Failure {
     let Difference { argument, received, current } = difference;
     let mut sides = [compared(received), compared(current)];
     if kind == Kind::Exchange && argument == "type" {
@@ -31,7 +50,7 @@ pub(crate) fn inequivalent(
     ))
 }
 
-pub(crate) fn invalid_argument(
+fn invalid_argument(
     kind: Kind,
     name: &str,
     vhost: &str,
@@ -86,14 +105,14 @@ pub(crate) fn invalid_argument(
     ))
 }
 
-pub(crate) fn server_named(queue_type: QueueType) -> Failure {
+fn server_named(queue_type: QueueType) -> Failure {
     precondition(format!(
         "Cannot declare a server-named queue for type rabbit_{}_queue",
         queue_type.name()
     ))
 }
 
-pub(crate) fn invalid_property(name: &str, vhost: &str, property: Property) -> Failure {
+fn invalid_property(name: &str, vhost: &str, property: Property) -> Failure {
     let property = match property {
         Property::AutoDelete => "auto-delete",
         Property::Exclusive => "exclusive-owner",
@@ -102,12 +121,12 @@ pub(crate) fn invalid_property(name: &str, vhost: &str, property: Property) -> F
     precondition(format!("invalid property '{property}' for queue '{name}' in vhost '{vhost}'"))
 }
 
-pub(crate) fn not_implemented(argument: &str, value: &str) -> Failure {
+fn not_implemented(argument: &str, value: &str) -> Failure {
     let text = format!("the value '{value}' of argument '{argument}' is not implemented");
     Failure::connection(ReplyCode::NotImplemented, text)
 }
 
-pub(crate) fn invalid_exchange(problem: &ExchangeProblem) -> Failure {
+fn invalid_exchange(problem: &ExchangeProblem) -> Failure {
     match problem {
         ExchangeProblem::NoDelayedType => {
             precondition("Invalid argument, 'x-delayed-type' must be an existing exchange type")
@@ -133,7 +152,7 @@ pub(crate) fn invalid_exchange(problem: &ExchangeProblem) -> Failure {
 }
 
 /// The key of a binding to a consistent hash exchange.
-pub(crate) fn invalid_weight(key: &str, is_number: bool) -> Failure {
+fn invalid_weight(key: &str, is_number: bool) -> Failure {
     if is_number {
         return precondition("The binding key must be greater than 0");
     }
@@ -142,7 +161,7 @@ pub(crate) fn invalid_weight(key: &str, is_number: bool) -> Failure {
 }
 
 /// `x-match` of a binding to a headers exchange.
-pub(crate) fn invalid_match(value: &Value) -> Failure {
+fn invalid_match(value: &Value) -> Failure {
     match value {
         Value::LongStr(_) => precondition(format!(
             "Invalid x-match field value {}; expected all, any, all-with-x, or any-with-x",
@@ -153,17 +172,6 @@ pub(crate) fn invalid_match(value: &Value) -> Failure {
             type_name(other),
             term(other)
         )),
-    }
-}
-
-/// The word for a kind of thing.
-pub(crate) fn kind_name(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Vhost => "vhost",
-        Kind::User => "user",
-        Kind::Exchange => "exchange",
-        Kind::Queue => "queue",
-        Kind::Binding => "binding",
     }
 }
 

@@ -1,8 +1,8 @@
 //! Exchanges, queues and bindings: declared, bound, purged and deleted.
 //!
 //! What RabbitMQ would refuse is refused by the rules in `arguments`; what the catalog would refuse beyond that, by
-//! this node's copy of it; what it would not change is answered at once; only changes go through the log. The catalog
-//! checks again when it applies.
+//! this node's copy of it; what it would not change is answered at once; only changes go through the log. When the
+//! catalog applies a declaration, somebody else's may have been first: then it says so, and the rules compare again.
 
 pub(crate) mod answers;
 pub(crate) mod bindings;
@@ -18,6 +18,7 @@ use machine::{CatalogCommand, GroupId, Queue, QueueId};
 
 use self::history::Replay;
 use super::caller::Caller;
+use crate::arguments::{exchange, queue};
 use crate::errors::{Failure, locked, low_on_memory, no_previous_queue, no_queue};
 use crate::refusals;
 
@@ -45,8 +46,12 @@ pub(crate) enum Pending {
         replay: Box<Replay>,
         reply: Option<Method<'static>>,
     },
+    DeclareExchange {
+        declaration: Box<exchange::Declaration>,
+        reply: Option<Method<'static>>,
+    },
     DeclareQueue {
-        queue: String,
+        declaration: Box<queue::Declaration>,
         no_wait: bool,
     },
     Status {
@@ -120,11 +125,6 @@ fn check_memory(caller: &Caller<'_, '_>, command: &CatalogCommand) -> Result<(),
         return Ok(());
     }
     Err(low_on_memory())
-}
-
-/// What is there already is answered at once, if it is what was declared.
-fn check_equivalent(caller: &Caller<'_, '_>, command: &CatalogCommand) -> Result<(), Failure> {
-    refusals::told(caller.catalog().check(command))
 }
 
 fn tell(caller: &mut Caller<'_, '_>, answer: Option<Method<'static>>) {

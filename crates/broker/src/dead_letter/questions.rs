@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use cluster::{Request, Ticket};
-use machine::{Arguments, Catalog, CatalogCommand, SessionOwner};
+use machine::{Arguments, Catalog, CatalogCommand, SessionOwner, Version};
 
 use super::tickets::Tickets;
 use crate::arguments::queue::Declaration;
@@ -73,6 +73,7 @@ impl<T> Questions<T> {
     /// Declares a queue that keeps messages aside; `who` waits for it.
     pub(super) fn declare(
         &mut self,
+        agreed: Version,
         (vhost, name): (String, String),
         who: T,
         tickets: &mut Tickets,
@@ -96,7 +97,7 @@ impl<T> Questions<T> {
             arguments: Arguments::new(),
             by: self.owner,
         };
-        let command = declaration.into_command();
+        let command = declaration.into_command(agreed);
         requests.push(Request::Catalog { ticket, command });
         self.declaring.insert(ticket, (vhost, name, vec![who]));
     }

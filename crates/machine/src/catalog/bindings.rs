@@ -5,12 +5,8 @@ use std::sync::Arc;
 
 use super::refusal::{Kind, Refusal};
 use super::routing::Dest;
-use super::routing::consistent_hash::{WeightProblem, weight};
-use super::routing::headers::is_known_match;
 use super::vhosts::Vhost;
-use super::{
-    Catalog, CatalogCommand, CatalogEffect, Destination, Exchange, ExchangeKind, not_found,
-};
+use super::{Catalog, CatalogCommand, CatalogEffect, Destination, ExchangeKind, not_found};
 use crate::ids::SessionOwner;
 use crate::limits::{HEADERS_BINDINGS_MAX, NAME_BYTES_MAX};
 use crate::value::Arguments;
@@ -191,33 +187,9 @@ fn check_not_default(source: &str, destination: &Destination) -> Result<(), Refu
     }
 }
 
-impl Exchange {
-    /// Whether it can route by a binding with this key and these arguments. The rules that follow RabbitMQ are the
-    /// broker's: `broker::arguments`. These decide about entries that are in logs, so they must not change.
-    fn check_binding(&self, key: &str, arguments: &Arguments) -> Result<(), Refusal> {
-        match self.spec.routing {
-            ExchangeKind::Headers => match arguments.find("x-match") {
-                Some(value) if !is_known_match(value) => {
-                    Err(Refusal::InvalidMatch { value: value.clone() })
-                }
-                Some(_) | None => Ok(()),
-            },
-            ExchangeKind::ConsistentHash => weight(key).map(|_| ()).map_err(|problem| {
-                let is_number = problem == WeightProblem::NotPositive;
-                Refusal::InvalidWeight { key: key.to_owned(), is_number }
-            }),
-            ExchangeKind::Direct
-            | ExchangeKind::Fanout
-            | ExchangeKind::Topic
-            | ExchangeKind::DelayedMessage
-            | ExchangeKind::Random
-            | ExchangeKind::ModulusHash
-            | ExchangeKind::RecentHistory => Ok(()),
-        }
-    }
-}
-
 impl Catalog {
+    /// Whether both ends are there, this session may use them, and there is room. What a client may ask for is the
+    /// broker's to judge: `broker::arguments`. A binding that its exchange cannot route by takes no message.
     pub(super) fn check_bind(
         &self,
         vhost_name: &str,
@@ -246,10 +218,6 @@ impl Catalog {
         if key.len() > NAME_BYTES_MAX {
             return Err(Refusal::InvalidName { kind: Kind::Binding, name: key.to_owned() });
         }
-        if !arguments.is_within_limits() {
-            return Err(Refusal::ArgumentsTooLarge);
-        }
-        exchange.check_binding(key, arguments)?;
         let max = match exchange.spec.routing {
             ExchangeKind::Headers => self.bounds.bindings_per_source.min(HEADERS_BINDINGS_MAX),
             ExchangeKind::Direct
@@ -276,7 +244,9 @@ impl Catalog {
 
     /// Whether the command asks for a binding that there is.
     pub fn is_bound(&self, command: &CatalogCommand) -> bool {
-        let CatalogCommand::Bind { vhost, source, destination, arguments, key, by: _ } = command
+        let (CatalogCommand::Bind { vhost, source, destination, arguments, key, by: _ }
+        | CatalogCommand::CreateBinding { vhost, source, destination, arguments, key, by: _ }) =
+            command
         else {
             return false;
         };

@@ -2,8 +2,14 @@
 //!
 //! Numbers are never reused. A field added later makes a new number.
 
-use super::exchanges::ExchangeKind;
+use super::destination::Destination;
+use super::encoding::{
+    put_node, put_nodes, put_owner, put_owner_option, read_node, read_nodes, read_owner,
+    read_owner_option, read_texts, read_version,
+};
+use super::exchanges::{ExchangeKind, ExchangeSpec};
 use super::nodes::WIDE_SINCE;
+use super::queues::{QueueHome, QueueSpec};
 use crate::encoding::{Corrupt, Reader, put_bool, put_text, put_u32, put_u64};
 use crate::ids::{GroupId, NodeId, QueueId, SessionId, SessionOwner};
 use crate::value::Arguments;
@@ -12,25 +18,10 @@ use crate::version::Version;
 /// Kept for trials: no other command ever gets this number.
 const REMARK: u8 = 255;
 
-/// Where a binding leads.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Destination {
-    Queue(String),
-    Exchange(String),
-}
-
-impl Destination {
-    pub fn name(&self) -> &str {
-        match self {
-            Self::Queue(name) | Self::Exchange(name) => name,
-        }
-    }
-}
-
 /// One change of the catalog.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CatalogCommand {
-    /// Makes an exchange, or finds that an equal one exists.
+    /// What `CreateExchange` was before version 8.
     DeclareExchange {
         vhost: String,
         name: String,
@@ -48,7 +39,7 @@ pub enum CatalogCommand {
         name: String,
         if_unused: bool,
     },
-    /// Makes a queue, or finds that an equal one exists.
+    /// What `CreateQueue` was before version 8.
     DeclareQueue {
         vhost: String,
         name: String,
@@ -72,6 +63,7 @@ pub enum CatalogCommand {
         /// None: an operator or the cluster, whom no exclusive queue stops.
         by: Option<SessionOwner>,
     },
+    /// What `CreateBinding` was before version 8: refused where the exchange cannot route by it.
     Bind {
         vhost: String,
         source: String,
@@ -158,6 +150,37 @@ pub enum CatalogCommand {
         /// 0: none; as many as each node brings with it, or more: all.
         per_node: u32,
     },
+    /// Makes a queue. If there is one of this name, nothing changes: who asked compares it with what was asked for.
+    CreateQueue {
+        vhost: String,
+        name: String,
+        home: QueueHome,
+        spec: Box<QueueSpec>,
+        /// As the client gave them.
+        arguments: Arguments,
+    },
+    /// Makes an exchange. If there is one of this name, nothing changes: who asked compares it with what was asked for.
+    CreateExchange {
+        vhost: String,
+        name: String,
+        auto_delete: bool,
+        internal: bool,
+        /// Of a transient one: it goes when this node starts again.
+        node: Option<NodeId>,
+        spec: Box<ExchangeSpec>,
+        /// As the client gave them.
+        arguments: Arguments,
+    },
+    /// As `Bind`, whatever key and arguments: the broker has judged them.
+    CreateBinding {
+        vhost: String,
+        source: String,
+        destination: Destination,
+        key: String,
+        arguments: Arguments,
+        /// None: an operator, whom no exclusive queue stops.
+        by: Option<SessionOwner>,
+    },
     /// Stands for a command of the version to come, `Version::TRIAL`, in trials of upgrades. Nobody reads its text.
     Remark {
         text: String,
@@ -168,7 +191,12 @@ impl CatalogCommand {
     /// Whether a client asks for something that may not have been there.
     pub fn adds(&self) -> bool {
         match self {
-            Self::DeclareExchange { .. } | Self::DeclareQueue { .. } | Self::Bind { .. } => true,
+            Self::DeclareExchange { .. }
+            | Self::DeclareQueue { .. }
+            | Self::Bind { .. }
+            | Self::CreateQueue { .. }
+            | Self::CreateExchange { .. }
+            | Self::CreateBinding { .. } => true,
             Self::DeleteExchange { .. }
             | Self::DeleteQueue { .. }
             | Self::Unbind { .. }
@@ -219,6 +247,9 @@ impl CatalogCommand {
             Self::NodeGone { .. } => (18, Version::FIRST),
             Self::RaiseVersion { to } => (19, *to),
             Self::SetWideGroups { .. } => (20, WIDE_SINCE),
+            Self::CreateQueue { .. } => (21, Version::SPECS),
+            Self::CreateExchange { .. } => (22, Version::SPECS),
+            Self::CreateBinding { .. } => (23, Version::SPECS),
             Self::Remark { .. } => (REMARK, Version::TRIAL),
         }
     }
@@ -269,7 +300,8 @@ impl CatalogCommand {
                 }
                 put_owner_option(out, *by);
             }
-            Self::Bind { vhost, source, destination, key, arguments, by } => {
+            Self::Bind { vhost, source, destination, key, arguments, by }
+            | Self::CreateBinding { vhost, source, destination, key, arguments, by } => {
                 put_binding(out, vhost, source, destination, key, arguments);
                 put_owner_option(out, *by);
             }
@@ -326,6 +358,19 @@ impl CatalogCommand {
             Self::SetWideGroups { per_node } => {
                 put_u32(out, *per_node);
             }
+            Self::CreateQueue { vhost, name, home, spec, arguments } => {
+                put_texts(out, &[vhost, name]);
+                home.encode(out);
+                spec.encode(out);
+                arguments.encode(out);
+            }
+            Self::CreateExchange { vhost, name, auto_delete, internal, node, spec, arguments } => {
+                put_texts(out, &[vhost, name]);
+                put_bools(out, &[*auto_delete, *internal]);
+                put_node(out, *node);
+                spec.encode(out);
+                arguments.encode(out);
+            }
             Self::Remark { text } => {
                 put_text(out, text);
             }
@@ -376,7 +421,7 @@ impl CatalogCommand {
             5 => Self::Bind {
                 vhost: reader.string()?,
                 source: reader.string()?,
-                destination: read_destination(reader)?,
+                destination: Destination::read(reader)?,
                 key: reader.string()?,
                 arguments: Arguments::read(reader)?,
                 by: read_owner_option(reader)?,
@@ -384,7 +429,7 @@ impl CatalogCommand {
             6 => Self::Unbind {
                 vhost: reader.string()?,
                 source: reader.string()?,
-                destination: read_destination(reader)?,
+                destination: Destination::read(reader)?,
                 key: reader.string()?,
                 arguments: Arguments::read(reader)?,
                 by: read_owner_option(reader)?,
@@ -420,6 +465,30 @@ impl CatalogCommand {
             18 => Self::NodeGone { node: NodeId(reader.u64()?) },
             19 => Self::RaiseVersion { to: read_version(reader)? },
             20 => Self::SetWideGroups { per_node: reader.u32()? },
+            21 => {
+                let (vhost, name) = (reader.string()?, reader.string()?);
+                let home = QueueHome::read(reader)?;
+                let spec = Box::new(QueueSpec::read(reader, home)?);
+                let arguments = Arguments::read(reader)?;
+                Self::CreateQueue { vhost, name, home, spec, arguments }
+            }
+            22 => Self::CreateExchange {
+                vhost: reader.string()?,
+                name: reader.string()?,
+                auto_delete: reader.bool()?,
+                internal: reader.bool()?,
+                node: read_node(reader)?,
+                spec: Box::new(ExchangeSpec::read(reader)?),
+                arguments: Arguments::read(reader)?,
+            },
+            23 => Self::CreateBinding {
+                vhost: reader.string()?,
+                source: reader.string()?,
+                destination: Destination::read(reader)?,
+                key: reader.string()?,
+                arguments: Arguments::read(reader)?,
+                by: read_owner_option(reader)?,
+            },
             REMARK => Self::Remark { text: reader.string()? },
             _ => return Err(Corrupt::newer("a catalog command of an unknown kind")),
         })
@@ -447,70 +516,7 @@ fn put_binding(
     arguments: &Arguments,
 ) {
     put_texts(out, &[vhost, source]);
-    put_destination(out, destination);
+    destination.encode(out);
     put_text(out, key);
     arguments.encode(out);
-}
-
-pub(crate) fn put_destination(out: &mut Vec<u8>, destination: &Destination) {
-    out.push(match destination {
-        Destination::Queue(_) => 1,
-        Destination::Exchange(_) => 2,
-    });
-    put_text(out, destination.name());
-}
-
-pub(crate) fn read_destination(reader: &mut Reader<'_>) -> Result<Destination, Corrupt> {
-    match reader.u8()? {
-        1 => Ok(Destination::Queue(reader.string()?)),
-        2 => Ok(Destination::Exchange(reader.string()?)),
-        _ => Err(reader.corrupt()),
-    }
-}
-
-pub(crate) fn put_owner(out: &mut Vec<u8>, owner: SessionOwner) {
-    put_u64(out, owner.node.0);
-    put_u64(out, owner.session.0);
-}
-
-pub(crate) fn read_owner(reader: &mut Reader<'_>) -> Result<SessionOwner, Corrupt> {
-    Ok(SessionOwner { node: NodeId(reader.u64()?), session: SessionId(reader.u64()?) })
-}
-
-pub(crate) fn put_owner_option(out: &mut Vec<u8>, owner: Option<SessionOwner>) {
-    put_bool(out, owner.is_some());
-    if let Some(owner) = owner {
-        put_owner(out, owner);
-    }
-}
-
-pub(crate) fn read_owner_option(reader: &mut Reader<'_>) -> Result<Option<SessionOwner>, Corrupt> {
-    if reader.bool()? { read_owner(reader).map(Some) } else { Ok(None) }
-}
-
-pub(crate) fn read_version(reader: &mut Reader<'_>) -> Result<Version, Corrupt> {
-    u16::try_from(reader.u32()?).map(Version).map_err(|_| reader.corrupt())
-}
-
-pub(crate) fn put_nodes(out: &mut Vec<u8>, nodes: &[NodeId]) {
-    put_u32(out, nodes.len() as u32);
-    for node in nodes {
-        put_u64(out, node.0);
-    }
-}
-
-pub(crate) fn read_nodes(reader: &mut Reader<'_>) -> Result<Vec<NodeId>, Corrupt> {
-    let mut nodes = Vec::new();
-    for _ in 0..reader.u32()? {
-        nodes.push(NodeId(reader.u64()?));
-    }
-    Ok(nodes)
-}
-
-pub(crate) fn read_texts(reader: &mut Reader<'_>) -> Result<Vec<String>, Corrupt> {
-    let mut texts = Vec::new();
-    for _ in 0..reader.u32()? {
-        texts.push(reader.string()?);
-    }
-    Ok(texts)
 }

@@ -1,22 +1,20 @@
-//! Exchanges: declaring, comparing, deleting, and who goes with whom.
+//! Exchanges: what they are, whether there is room for one more, and who goes with whom.
 
 mod history;
 mod kind;
 mod spec;
 
-use super::compare::{compare_argument, plain};
-use super::refusal::{ArgumentProblem, Difference, Kind, Refusal};
+use super::refusal::{Kind, Refusal};
 use super::routing::{Dest, Routes, Target};
 use super::vhosts::Vhost;
-use super::{Catalog, CatalogCommand, CatalogEffect, Destination, check_name, check_not_reserved};
+use super::{Catalog, CatalogEffect, CatalogReply, Destination, check_name};
 use crate::ids::{NodeId, QueueId};
 use crate::limits::EXCHANGES_MAX;
-use crate::value::{Arguments, Value};
+use crate::value::Arguments;
 
 pub(super) use history::exchange_of;
-use kind::ALTERNATE;
 pub use kind::ExchangeKind;
-pub(super) use spec::{ExchangeSpec, HashBy};
+pub use spec::{ExchangeSpec, HashBy};
 
 /// One exchange.
 #[derive(Clone, Debug)]
@@ -38,8 +36,7 @@ pub struct Exchange {
 
 impl Exchange {
     /// Durable, without flags.
-    pub(super) fn new(name: String, kind: ExchangeKind, arguments: Arguments) -> Self {
-        let spec = ExchangeSpec::of(kind, &arguments);
+    pub(super) fn new(name: String, spec: ExchangeSpec, arguments: Arguments) -> Self {
         Self {
             name,
             durable: true,
@@ -63,6 +60,11 @@ impl Exchange {
     pub(super) fn of_node(mut self, node: Option<NodeId>) -> Self {
         self.node = node;
         self
+    }
+
+    /// What it is, apart from its name, its flags and its place.
+    pub fn spec(&self) -> &ExchangeSpec {
+        &self.spec
     }
 
     pub fn kind(&self) -> ExchangeKind {
@@ -99,74 +101,29 @@ impl Exchange {
         .into_iter()
         .map(|(name, kind)| {
             let internal = name == "amq.rabbitmq.trace";
-            Self::new(name.to_owned(), kind, Arguments::new()).with_flags(true, false, internal)
+            Self::new(name.to_owned(), ExchangeSpec::plain(kind), Arguments::new())
+                .with_flags(true, false, internal)
         })
-    }
-
-    /// Whether a declaration means this exchange as it is.
-    fn compare(&self, declared: &Self) -> Result<(), Difference> {
-        let kind = |exchange: &Self| Value::LongStr(exchange.spec.kind.name().as_bytes().to_vec());
-        plain("type", kind(declared), kind(self))?;
-        for (name, received, current) in [
-            ("durable", declared.durable, self.durable),
-            ("auto_delete", declared.auto_delete, self.auto_delete),
-            ("internal", declared.internal, self.internal),
-        ] {
-            plain(name, Value::Bool(received), Value::Bool(current))?;
-        }
-        compare_argument(ALTERNATE, &declared.arguments, &self.arguments)
     }
 }
 
 impl Catalog {
-    pub(super) fn check_declare_exchange(&self, command: &CatalogCommand) -> Result<(), Refusal> {
-        let CatalogCommand::DeclareExchange {
-            vhost: vhost_name,
-            name,
-            kind,
-            durable,
-            auto_delete,
-            internal,
-            arguments,
-            by: _,
-        } = command
-        else {
-            unreachable!("check calls this for a declaration of an exchange")
-        };
+    /// Whether an exchange can be stored. What a client may ask for is the broker's to judge: `broker::arguments`. It
+    /// has done so before this is proposed, and compares its declaration with the exchange that it finds.
+    pub(super) fn check_create_exchange(
+        &self,
+        vhost_name: &str,
+        name: &str,
+        arguments: &Arguments,
+        has_history: bool,
+    ) -> Result<(), Refusal> {
         let vhost = self.vhost_or_refusal(vhost_name)?;
-        if name.is_empty() {
-            return Err(Refusal::DefaultExchange);
-        }
-        if !arguments.is_within_limits() {
-            return Err(Refusal::ArgumentsTooLarge);
-        }
-        let declared = Exchange::new(name.clone(), *kind, arguments.clone()).with_flags(
-            *durable,
-            *auto_delete,
-            *internal,
-        );
-        if let Some(existing) = vhost.exchanges.get(name) {
-            return existing.compare(&declared).map_err(|difference| Refusal::Inequivalent {
-                kind: Kind::Exchange,
-                name: name.clone(),
-                vhost: vhost_name.clone(),
-                difference: Box::new(difference),
-            });
+        if vhost.exchanges.contains_key(name) {
+            return Ok(());
         }
         check_name(Kind::Exchange, name)?;
-        check_not_reserved(Kind::Exchange, name)?;
-        if let Some(got) = arguments.find(ALTERNATE).filter(|value| value.text().is_none()) {
-            return Err(Refusal::InvalidArgument {
-                kind: Kind::Exchange,
-                name: name.clone(),
-                vhost: vhost_name.clone(),
-                argument: ALTERNATE.to_owned(),
-                problem: ArgumentProblem::InvalidType { got: got.clone() },
-            });
-        }
-        kind.validate(vhost_name, name, arguments)?;
         self.check_arguments(vhost, arguments)?;
-        if declared.history_queue(vhost_name).is_some() {
+        if has_history {
             self.check_queue_count()?;
         }
         self.check_exchange_count(1)
@@ -180,7 +137,18 @@ impl Catalog {
         Ok(())
     }
 
-    pub(super) fn create_exchange(
+    /// Makes the exchange, or finds that there is one of its name.
+    pub(super) fn declare_exchange(
+        &mut self,
+        vhost_name: &str,
+        exchange: Exchange,
+        effects: &mut Vec<CatalogEffect>,
+    ) -> (CatalogReply, bool) {
+        let created = self.create_exchange(vhost_name, exchange, effects);
+        (CatalogReply::ExchangeDeclared { created }, created)
+    }
+
+    fn create_exchange(
         &mut self,
         vhost_name: &str,
         exchange: Exchange,

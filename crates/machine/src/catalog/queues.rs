@@ -1,19 +1,19 @@
-//! Queues: what they are, who may use them, and which declarations are refused.
+//! Queues: what they are, who may use them, and whether there is room for one more.
 
-mod arguments;
+mod home;
 mod kind;
 mod spec;
 mod store;
 
-use super::compare::plain;
-use super::refusal::{Difference, Kind, Property, Refusal};
+use super::refusal::{Kind, Refusal};
 use super::routing::Target;
-use super::{Catalog, CatalogCommand, check_name, check_not_reserved};
+use super::{Catalog, check_name};
 use crate::ids::{GroupId, NodeId, QueueId, SessionOwner};
 use crate::settings::{Features, QueueSettings};
-use crate::value::{Arguments, Value};
+use crate::value::Arguments;
+pub use home::QueueHome;
 pub use kind::QueueType;
-pub(super) use spec::QueueSpec;
+pub use spec::{DeadLetter, QueueSpec};
 pub(super) use store::NewQueue;
 
 /// One queue.
@@ -31,13 +31,46 @@ pub struct Queue {
     pub node: Option<NodeId>,
     /// As the client gave them.
     pub arguments: Arguments,
-    /// What the arguments mean.
+    /// What it is.
     pub(super) spec: QueueSpec,
     /// What who publishes to it must know.
     pub(super) target: Target,
 }
 
 impl Queue {
+    pub(super) fn new(id: QueueId, group: GroupId, new: NewQueue) -> Self {
+        let NewQueue { vhost, name, home, spec, arguments } = new;
+        let mut queue = Self {
+            id,
+            group,
+            vhost,
+            name,
+            durable: home.is_durable(),
+            auto_delete: spec.settings.is_auto_delete,
+            exclusive: home.exclusive(),
+            node: home.node(),
+            arguments,
+            spec,
+            target: Target::plain(id, group),
+        };
+        queue.target = Target::of(&queue);
+        queue
+    }
+
+    /// Where it lives, and with whom it goes.
+    pub fn home(&self) -> QueueHome {
+        match (self.exclusive, self.node) {
+            (Some(owner), _) => QueueHome::Session(owner),
+            (None, Some(node)) => QueueHome::Node(node),
+            (None, None) => QueueHome::Group,
+        }
+    }
+
+    /// What it is, apart from its name and its place.
+    pub fn spec(&self) -> &QueueSpec {
+        &self.spec
+    }
+
     pub fn queue_type(&self) -> QueueType {
         self.spec.queue_type
     }
@@ -81,80 +114,22 @@ impl Queue {
     pub fn target(&self) -> Target {
         self.target
     }
-
-    fn compare(
-        &self,
-        durable: bool,
-        auto_delete: bool,
-        declared: &Arguments,
-    ) -> Result<(), Difference> {
-        // An exclusive queue is not durable, whatever was asked for.
-        let is_exclusive = self.exclusive.is_some();
-        let [durable, current] = [durable, self.durable].map(|is_so| is_so && !is_exclusive);
-        plain("durable", Value::Bool(durable), Value::Bool(current))?;
-        plain("auto_delete", Value::Bool(auto_delete), Value::Bool(self.auto_delete))?;
-        arguments::compare(declared, &self.arguments)
-    }
 }
 
 impl Catalog {
-    pub(super) fn check_declare_queue(&self, command: &CatalogCommand) -> Result<(), Refusal> {
-        let CatalogCommand::DeclareQueue {
-            vhost: vhost_name,
-            name,
-            durable,
-            auto_delete,
-            exclusive,
-            server_named,
-            arguments,
-            by,
-        } = command
-        else {
-            unreachable!("check calls this for a declaration of a queue")
-        };
+    /// Whether a queue can be stored. What a client may ask for is the broker's to judge: `broker::arguments`. It has
+    /// done so before this is proposed, and compares its declaration with the queue that it finds.
+    pub(super) fn check_create_queue(
+        &self,
+        vhost_name: &str,
+        name: &str,
+        arguments: &Arguments,
+    ) -> Result<(), Refusal> {
         let vhost = self.vhost_or_refusal(vhost_name)?;
-        if !server_named {
-            check_not_reserved(Kind::Queue, name)?;
-        }
-        if !arguments.is_within_limits() {
-            return Err(Refusal::ArgumentsTooLarge);
-        }
-        if let Some(existing) = vhost.queues.get(name) {
-            if existing.exclusive != exclusive.then_some(*by) {
-                let (name, vhost) = (name.clone(), vhost_name.clone());
-                return Err(Refusal::Locked { name, vhost });
-            }
-            return existing.compare(*durable, *auto_delete, arguments).map_err(|difference| {
-                Refusal::Inequivalent {
-                    kind: Kind::Queue,
-                    name: name.clone(),
-                    vhost: vhost_name.clone(),
-                    difference: Box::new(difference),
-                }
-            });
-        }
-        let queue_type = arguments::type_of(arguments);
-        if *server_named && queue_type != QueueType::Classic {
-            return Err(Refusal::ServerNamed { queue_type });
+        if vhost.queues.contains_key(name) {
+            return Ok(());
         }
         check_name(Kind::Queue, name)?;
-        arguments::validate(vhost_name, name, arguments)?;
-        if queue_type != QueueType::Classic {
-            for (is_so, property) in [
-                (*auto_delete, Property::AutoDelete),
-                (*exclusive, Property::Exclusive),
-                (!durable, Property::NonDurable),
-            ] {
-                if is_so {
-                    let (name, vhost) = (name.clone(), vhost_name.clone());
-                    return Err(Refusal::InvalidProperty { name, vhost, property });
-                }
-            }
-        }
-        if queue_type == QueueType::Stream {
-            let value = queue_type.name().to_owned();
-            return Err(Refusal::NotImplemented { argument: arguments::TYPE, value });
-        }
         self.check_arguments(vhost, arguments)?;
         self.check_queue_count()
     }

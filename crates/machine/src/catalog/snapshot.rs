@@ -2,16 +2,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::before8::{exchange_spec, queue_spec};
 use super::bindings::Binding;
-use super::command::{
-    put_destination, put_nodes, put_owner_option, read_destination, read_nodes, read_owner_option,
-    read_texts, read_version,
+use super::destination::Destination;
+use super::encoding::{
+    put_node, put_nodes, put_owner_option, read_node, read_nodes, read_owner_option, read_texts,
+    read_version,
 };
+use super::exchanges::ExchangeSpec;
 use super::nodes::{Membership, NodeInfo, WIDE_SINCE, Wide};
-use super::queues::QueueSpec;
+use super::queues::{NewQueue, QueueHome, QueueSpec};
 use super::users::{Permissions, User};
 use super::vhosts::Vhost;
-use super::{Catalog, Exchange, ExchangeKind, Queue, Target};
+use super::{Catalog, Exchange, ExchangeKind, Queue};
 use crate::encoding::{Corrupt, Reader, digest, put_bool, put_text, put_u32, put_u64};
 use crate::ids::{GroupId, NodeId, QueueId};
 use crate::limits::{GROUPS_MAX, SEQ_MAX};
@@ -20,8 +23,10 @@ use crate::value::Arguments;
 use crate::version::Version;
 
 /// 2 knows origins of parcels, and nodes; 3 what the cluster has agreed on, once that is a version that knows 3;
-/// 4 which groups are wide, once that is a version that knows 4.
-const FORMAT: u8 = 4;
+/// 4 which groups are wide, once that is a version that knows 4; 5 the specs of queues and exchanges, likewise.
+const FORMAT: u8 = 5;
+/// The first format that holds specs.
+const SPECS_SINCE: u8 = 5;
 /// How the group of every node's memory was written at first.
 const LOCAL_OF_ANY: GroupId = GroupId(u32::MAX);
 
@@ -29,10 +34,11 @@ impl Catalog {
     /// Everything that is replicated, versioned.
     pub fn snapshot(&self) -> Vec<u8> {
         // Members of before do not know the newest format.
-        let format = match &self.membership.wide {
-            Some(_) => FORMAT,
-            None if self.agreed > Version::FIRST => 3,
-            None => 2,
+        let format = match self.agreed {
+            agreed if agreed >= Version::SPECS => FORMAT,
+            agreed if agreed >= WIDE_SINCE => 4,
+            agreed if agreed > Version::FIRST => 3,
+            _ => 2,
         };
         let mut out = vec![format];
         if format > 2 {
@@ -46,7 +52,7 @@ impl Catalog {
         put_membership(&mut out, &self.membership);
         put_u32(&mut out, self.vhosts.len() as u32);
         for vhost in self.vhosts.values() {
-            put_vhost(&mut out, vhost);
+            put_vhost(&mut out, vhost, format);
         }
         put_u32(&mut out, self.users.len() as u32);
         for user in self.users.values() {
@@ -90,7 +96,10 @@ impl Catalog {
                 (origins, membership)
             }
         };
-        if membership.wide.is_some() != (agreed >= WIDE_SINCE) {
+        let has_specs = format >= SPECS_SINCE;
+        if membership.wide.is_some() != (agreed >= WIDE_SINCE)
+            || has_specs != (agreed >= Version::SPECS)
+        {
             return Err(reader.corrupt());
         }
         let mut catalog = Self::empty(group_count, membership);
@@ -98,7 +107,7 @@ impl Catalog {
         (catalog.applied_index, catalog.next_queue) = (applied_index, next_queue);
         (catalog.origins, catalog.agreed) = (origins, agreed);
         for _ in 0..reader.u32()? {
-            catalog.read_vhost(&mut reader)?;
+            catalog.read_vhost(&mut reader, format)?;
         }
         for _ in 0..reader.u32()? {
             let user = read_user(&mut reader)?;
@@ -113,17 +122,23 @@ impl Catalog {
         digest(&self.snapshot())
     }
 
-    fn read_vhost(&mut self, reader: &mut Reader<'_>) -> Result<(), Corrupt> {
+    fn read_vhost(&mut self, reader: &mut Reader<'_>, format: u8) -> Result<(), Corrupt> {
         let name = reader.string()?;
         let mut vhost = Vhost::empty(&name);
         for _ in 0..reader.u32()? {
-            let exchange = read_exchange(reader)?;
+            let exchange = match format {
+                SPECS_SINCE.. => read_exchange(reader)?,
+                _ => read_exchange_before8(reader)?,
+            };
             vhost.weight += exchange.arguments.weight();
             vhost.exchanges.insert(exchange.name.clone(), exchange);
         }
         self.vhosts.insert(name.clone(), vhost);
         for _ in 0..reader.u32()? {
-            let queue = read_queue(reader, &name)?;
+            let queue = match format {
+                SPECS_SINCE.. => read_queue(reader, &name)?,
+                _ => read_queue_before8(reader, &name)?,
+            };
             let is_known_group = match queue.node {
                 Some(node) => queue.group == GroupId::local(node),
                 None => (1..=self.group_count).contains(&queue.group.0),
@@ -141,7 +156,7 @@ impl Catalog {
         for _ in 0..reader.u32()? {
             let binding = Binding {
                 source: reader.string()?,
-                destination: read_destination(reader)?,
+                destination: Destination::read(reader)?,
                 key: reader.string()?,
                 arguments: Arguments::read(reader)?,
             };
@@ -221,84 +236,116 @@ fn read_membership(reader: &mut Reader<'_>, group_count: u32) -> Result<Membersh
     Ok(Membership { groups_per_node, nodes, retired, voters, founders, wide: None })
 }
 
-fn put_vhost(out: &mut Vec<u8>, vhost: &Vhost) {
+fn put_vhost(out: &mut Vec<u8>, vhost: &Vhost, format: u8) {
     put_text(out, &vhost.name);
     put_u32(out, vhost.exchanges.len() as u32);
     for exchange in vhost.exchanges.values() {
-        put_text(out, &exchange.name);
-        out.push(exchange.spec.kind.number());
-        for flag in [exchange.durable, exchange.auto_delete, exchange.internal] {
-            put_bool(out, flag);
+        match format {
+            SPECS_SINCE.. => put_exchange(out, exchange),
+            _ => put_exchange_before8(out, exchange),
         }
-        exchange.arguments.encode(out);
-        put_node(out, exchange.node);
     }
     put_u32(out, vhost.queues.len() as u32);
     for queue in vhost.queues.values() {
-        put_text(out, &queue.name);
-        put_u64(out, queue.id.0);
-        put_u32(out, queue.group.0);
-        put_bool(out, queue.durable);
-        put_bool(out, queue.auto_delete);
-        put_owner_option(out, queue.exclusive);
-        put_node(out, queue.node);
-        queue.arguments.encode(out);
+        match format {
+            SPECS_SINCE.. => put_queue(out, queue),
+            _ => put_queue_before8(out, queue),
+        }
     }
     put_u32(out, vhost.bindings().count() as u32);
     for binding in vhost.bindings() {
         put_text(out, &binding.source);
-        put_destination(out, &binding.destination);
+        binding.destination.encode(out);
         put_text(out, &binding.key);
         binding.arguments.encode(out);
     }
 }
 
+fn put_exchange(out: &mut Vec<u8>, exchange: &Exchange) {
+    put_text(out, &exchange.name);
+    for flag in [exchange.durable, exchange.auto_delete, exchange.internal] {
+        put_bool(out, flag);
+    }
+    put_node(out, exchange.node);
+    exchange.spec.encode(out);
+    exchange.arguments.encode(out);
+}
+
 fn read_exchange(reader: &mut Reader<'_>) -> Result<Exchange, Corrupt> {
+    let name = reader.string()?;
+    let (durable, auto_delete, internal) = (reader.bool()?, reader.bool()?, reader.bool()?);
+    let node = read_node(reader)?;
+    let spec = ExchangeSpec::read(reader)?;
+    Ok(Exchange::new(name, spec, Arguments::read(reader)?)
+        .with_flags(durable, auto_delete, internal)
+        .of_node(node))
+}
+
+fn put_exchange_before8(out: &mut Vec<u8>, exchange: &Exchange) {
+    put_text(out, &exchange.name);
+    out.push(exchange.spec.kind.number());
+    for flag in [exchange.durable, exchange.auto_delete, exchange.internal] {
+        put_bool(out, flag);
+    }
+    exchange.arguments.encode(out);
+    put_node(out, exchange.node);
+}
+
+fn read_exchange_before8(reader: &mut Reader<'_>) -> Result<Exchange, Corrupt> {
     let name = reader.string()?;
     let kind = ExchangeKind::from_number(reader.u8()?).ok_or(reader.corrupt())?;
     let (durable, auto_delete, internal) = (reader.bool()?, reader.bool()?, reader.bool()?);
     let arguments = Arguments::read(reader)?;
     let node = read_node(reader)?;
-    Ok(Exchange::new(name, kind, arguments)
+    Ok(Exchange::new(name, exchange_spec(kind, &arguments), arguments)
         .with_flags(durable, auto_delete, internal)
         .of_node(node))
 }
 
+fn put_queue(out: &mut Vec<u8>, queue: &Queue) {
+    put_text(out, &queue.name);
+    put_u64(out, queue.id.0);
+    put_u32(out, queue.group.0);
+    queue.home().encode(out);
+    queue.spec.encode(out);
+    queue.arguments.encode(out);
+}
+
 fn read_queue(reader: &mut Reader<'_>, vhost: &str) -> Result<Queue, Corrupt> {
     let (name, id, group) = (reader.string()?, QueueId(reader.u64()?), GroupId(reader.u32()?));
-    let (durable, auto_delete) = (reader.bool()?, reader.bool()?);
-    let (exclusive, node) = (read_owner_option(reader)?, read_node(reader)?);
+    let home = QueueHome::read(reader)?;
+    let spec = QueueSpec::read(reader, home)?;
     let arguments = Arguments::read(reader)?;
-    let mut queue = Queue {
-        vhost: vhost.to_owned(),
-        name,
-        id,
-        group,
-        durable,
-        auto_delete,
-        exclusive,
-        node,
-        spec: QueueSpec::of(durable, auto_delete, &arguments),
-        arguments,
-        target: Target::plain(id, group),
+    let new = NewQueue { vhost: vhost.to_owned(), name, home, spec, arguments };
+    Ok(Queue::new(id, group, new))
+}
+
+fn put_queue_before8(out: &mut Vec<u8>, queue: &Queue) {
+    put_text(out, &queue.name);
+    put_u64(out, queue.id.0);
+    put_u32(out, queue.group.0);
+    put_bool(out, queue.durable);
+    put_bool(out, queue.auto_delete);
+    put_owner_option(out, queue.exclusive);
+    put_node(out, queue.node);
+    queue.arguments.encode(out);
+}
+
+fn read_queue_before8(reader: &mut Reader<'_>, vhost: &str) -> Result<Queue, Corrupt> {
+    let (name, id, group) = (reader.string()?, QueueId(reader.u64()?), GroupId(reader.u32()?));
+    let (durable, auto_delete) = (reader.bool()?, reader.bool()?);
+    let home = match (read_owner_option(reader)?, read_node(reader)?) {
+        (Some(owner), _) => QueueHome::Session(owner),
+        (None, Some(node)) => QueueHome::Node(node),
+        (None, None) => QueueHome::Group,
     };
-    if let Some(node) = queue.node
-        && queue.group == LOCAL_OF_ANY
-    {
-        queue.group = GroupId::local(node);
-    }
-    Ok(queue)
-}
-
-fn put_node(out: &mut Vec<u8>, node: Option<NodeId>) {
-    put_bool(out, node.is_some());
-    if let Some(node) = node {
-        put_u64(out, node.0);
-    }
-}
-
-fn read_node(reader: &mut Reader<'_>) -> Result<Option<NodeId>, Corrupt> {
-    if reader.bool()? { Ok(Some(NodeId(reader.u64()?))) } else { Ok(None) }
+    let arguments = Arguments::read(reader)?;
+    let group = match home.node() {
+        Some(node) if group == LOCAL_OF_ANY => GroupId::local(node),
+        Some(_) | None => group,
+    };
+    let spec = queue_spec(durable, auto_delete, &arguments);
+    Ok(Queue::new(id, group, NewQueue { vhost: vhost.to_owned(), name, home, spec, arguments }))
 }
 
 fn put_user(out: &mut Vec<u8>, user: &User) {

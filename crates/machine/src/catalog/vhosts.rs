@@ -81,6 +81,9 @@ impl Catalog {
         vhost: &Vhost,
         arguments: &Arguments,
     ) -> Result<(), Refusal> {
+        if !arguments.is_within_limits() {
+            return Err(Refusal::ArgumentsTooLarge);
+        }
         let more = arguments.weight();
         if more == 0 {
             return Ok(());

@@ -246,15 +246,23 @@ fn some_catalog() -> Vec<u8> {
     catalog.snapshot()
 }
 
-/// The same in the newest format.
-fn some_catalog_with_wide_groups() -> Vec<u8> {
+/// The same in the format of another version.
+fn some_catalog_of(to: Version) -> Vec<u8> {
     let mut catalog = Catalog::restore(&some_catalog()).expect("our own snapshot");
     let at = Applied { index: 1, time_ms: 0 };
-    let raise = CatalogCommand::RaiseVersion { to: Version(6) };
+    let raise = CatalogCommand::RaiseVersion { to };
     for command in [raise, CatalogCommand::SetWideGroups { per_node: 1 }] {
         catalog.apply(at, command, &mut Vec::new());
     }
     catalog.snapshot()
+}
+
+fn some_catalog_with_wide_groups() -> Vec<u8> {
+    some_catalog_of(Version::WIDE_GROUPS)
+}
+
+fn some_catalog_with_specs() -> Vec<u8> {
+    some_catalog_of(Version::SPECS)
 }
 
 fn some_command() -> Vec<u8> {
@@ -299,12 +307,14 @@ proptest! {
         queues in damaged(leader().snapshot()),
         catalog in damaged(some_catalog()),
         wide in damaged(some_catalog_with_wide_groups()),
+        specs in damaged(some_catalog_with_specs()),
         command in damaged(some_command()),
         membership in damaged(some_membership()),
     ) {
         read_everything(&queues);
         read_everything(&catalog);
         read_everything(&wide);
+        read_everything(&specs);
         read_everything(&command);
         read_everything(&membership);
     }

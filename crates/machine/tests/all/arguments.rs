@@ -1,5 +1,4 @@
-//! What the arguments make of a queue. Which of them are refused, and which tell two queues apart, is tested where
-//! the rules live: `broker::arguments`, whose tests ask the catalog the same.
+//! What the arguments of a declaration of before version 8 make of a queue: it must never change.
 
 use crate::world::World;
 use machine::{

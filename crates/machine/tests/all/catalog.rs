@@ -2,13 +2,9 @@
 
 use crate::world::World;
 use machine::{
-    Arguments, CatalogCommand, CatalogEffect, CatalogReply, Compared, Destination, ExchangeKind,
-    GroupId, Kind, NodeId, Pattern, QueueId, Refusal, SessionOwner, Value,
+    Arguments, CatalogCommand, CatalogEffect, CatalogReply, Destination, ExchangeKind, GroupId,
+    Kind, NodeId, Pattern, QueueId, Refusal, SessionOwner, Value,
 };
-
-fn text(text: &str) -> Value {
-    Value::LongStr(text.into())
-}
 
 #[test]
 fn a_first_start_has_a_vhost_with_seven_exchanges_and_a_guest_who_may_do_all() {
@@ -82,44 +78,11 @@ fn a_queue_id_is_never_used_again() {
     assert!(world.queue("q") > first);
 }
 
-fn difference(refusal: Result<(), Refusal>) -> (String, Compared, Compared) {
-    let Err(Refusal::Inequivalent { difference, .. }) = refusal else { panic!("{refusal:?}") };
-    (difference.argument, difference.received, difference.current)
-}
-
 #[test]
-fn a_different_queue_of_the_same_name_is_refused_with_what_differs() {
+fn an_exclusive_queue_is_locked_for_everybody_else() {
     let mut world = World::new();
-    world.queue("q");
-    let differs = |durable, auto_delete| {
-        let command = world.with_flags(world.declare("q"), durable, auto_delete, false);
-        difference(world.catalog.check(&command))
-    };
-    let (yes, no) = (Compared::Plain(Value::Bool(true)), Compared::Plain(Value::Bool(false)));
-    assert_eq!(differs(false, false), ("durable".into(), no.clone(), yes.clone()));
-    assert_eq!(differs(false, true), ("durable".into(), no.clone(), yes.clone()));
-    assert_eq!(differs(true, true), ("auto_delete".into(), yes, no));
-    let ttl = Value::I32(60_000);
-    let command = world.with_argument(world.declare("q"), "x-message-ttl", ttl.clone());
-    let expected = ("x-message-ttl".to_owned(), Compared::Typed(ttl), Compared::Absent);
-    assert_eq!(difference(world.catalog.check(&command)), expected);
-    // What nobody compares does not matter.
-    let command = world.with_argument(world.declare("q"), "x-colour", text("blue"));
-    assert_eq!(world.catalog.check(&command), Ok(()));
-}
-
-#[test]
-fn an_exclusive_queue_is_locked_for_everybody_else_and_checked_before_its_flags() {
-    let mut world = World::new();
-    let mine = world.with_flags(world.declare("q"), false, false, true);
-    world.apply(mine.clone());
-    assert_eq!(world.catalog.check(&mine), Ok(()));
+    world.apply(world.with_flags(world.declare("q"), false, false, true));
     let locked = Err(Refusal::Locked { name: "q".into(), vhost: "/".into() });
-    // By another session, also where the rest differs too; and by mine, not exclusive.
-    let theirs = world.by(mine.clone(), 2);
-    assert_eq!(world.catalog.check(&theirs), locked);
-    assert_eq!(world.catalog.check(&world.by(world.declare("q"), 2)), locked);
-    assert_eq!(world.catalog.check(&world.declare("q")), locked);
     let destination = Destination::Queue("q".into());
     let by = Some(World::owner(1));
     let bind = |is_bind, exchange, by| {
@@ -143,11 +106,27 @@ fn an_exclusive_queue_is_locked_for_everybody_else_and_checked_before_its_flags(
             assert_eq!(world.catalog.check(&command), expected, "{command:?}");
         }
     }
-    // An existing queue that is not exclusive cannot be declared so.
-    world.queue("open");
-    let exclusive = world.with_flags(world.declare("open"), true, false, true);
-    let expected = Err(Refusal::Locked { name: "open".into(), vhost: "/".into() });
-    assert_eq!(world.catalog.check(&exclusive), expected);
+}
+
+#[test]
+fn what_is_there_stays_as_it_is_whatever_is_declared() {
+    let mut world = World::new();
+    world.queue("q");
+    world.apply(world.exchange("x", ExchangeKind::Direct, true));
+    let before = world.catalog.version();
+    world.effects.clear();
+    let ttl = world.with_argument(world.declare("q"), "x-message-ttl", Value::I32(60_000));
+    let exclusive = world.by(world.with_flags(world.declare("q"), false, true, true), 2);
+    for command in [ttl, exclusive] {
+        let reply = world.apply_unchecked(command);
+        assert!(matches!(reply, CatalogReply::QueueDeclared { created: false, .. }), "{reply:?}");
+    }
+    let reply = world.apply_unchecked(world.exchange("x", ExchangeKind::Topic, false));
+    assert_eq!(reply, CatalogReply::ExchangeDeclared { created: false });
+    assert_eq!(world.catalog.version(), before);
+    assert!(world.effects.is_empty());
+    assert_eq!(world.catalog.queue("/", "q").unwrap().features(), None);
+    assert_eq!(world.catalog.exchange("/", "x").unwrap().kind(), ExchangeKind::Direct);
 }
 
 #[test]
@@ -179,33 +158,13 @@ fn exclusive_queues_go_with_their_session_and_all_that_is_in_memory_with_its_nod
 }
 
 #[test]
-fn reserved_and_impossible_names_are_refused() {
+fn impossible_names_are_refused() {
     let world = World::new();
-    let queue = Refusal::Reserved { kind: Kind::Queue, name: "amq.q".into() };
-    assert_eq!(world.catalog.check(&world.declare("amq.q")), Err(queue));
-    let exchange = Refusal::Reserved { kind: Kind::Exchange, name: "amq.x".into() };
-    let declared = world.exchange("amq.x", ExchangeKind::Direct, true);
-    assert_eq!(world.catalog.check(&declared), Err(exchange));
     for name in ["", "a\0b", &"n".repeat(256)] {
         let refusal = Refusal::InvalidName { kind: Kind::Queue, name: name.into() };
         assert_eq!(world.catalog.check(&world.declare(name)), Err(refusal));
     }
     assert_eq!(world.catalog.check(&world.declare(&"é".repeat(127))), Ok(()));
-    // The broker may name queues as it likes.
-    let CatalogCommand::DeclareQueue { vhost, arguments, by, .. } = world.declare("") else {
-        unreachable!()
-    };
-    let command = CatalogCommand::DeclareQueue {
-        vhost,
-        name: "amq.gen-abc".into(),
-        durable: false,
-        auto_delete: true,
-        exclusive: true,
-        server_named: true,
-        arguments,
-        by,
-    };
-    assert_eq!(world.catalog.check(&command), Ok(()));
 }
 
 #[test]
@@ -243,45 +202,11 @@ fn a_delete_meant_for_an_earlier_queue_spares_its_successor() {
 }
 
 #[test]
-fn an_exchange_is_compared_by_type_flags_and_alternate_only() {
-    let mut world = World::new();
-    let with_alternate = |name: &str| {
-        let command = world.exchange("x", ExchangeKind::Direct, true);
-        world.with_argument(command, "alternate-exchange", text(name))
-    };
-    let (one, two) = (with_alternate("one"), with_alternate("two"));
-    world.apply(one.clone());
-    assert_eq!(world.catalog.exchange("/", "x").unwrap().alternate(), Some("one"));
-    let odd = world.with_argument(one, "odd", Value::Void);
-    assert_eq!(world.catalog.check(&odd), Ok(()));
-    let (argument, received, current) = difference(world.catalog.check(&two));
-    assert_eq!(argument, "alternate-exchange");
-    let expected = (Compared::Plain(text("two")), Compared::Plain(text("one")));
-    assert_eq!((received, current), expected);
-    let (argument, received, current) =
-        difference(world.catalog.check(&world.exchange("x", ExchangeKind::Topic, false)));
-    assert_eq!(argument, "type");
-    let expected = (Compared::Plain(text("topic")), Compared::Plain(text("direct")));
-    assert_eq!((received, current), expected);
-    let (argument, _, _) =
-        difference(world.catalog.check(&world.exchange("x", ExchangeKind::Direct, false)));
-    assert_eq!(argument, "durable");
-    // The predeclared ones can be declared as they are.
-    let command = world.exchange("amq.direct", ExchangeKind::Direct, true);
-    assert_eq!(world.catalog.check(&command), Ok(()));
-    let command = world.exchange("y", ExchangeKind::Direct, true);
-    let command = world.with_argument(command, "alternate-exchange", Value::I8(1));
-    let refusal = world.catalog.check(&command);
-    assert!(matches!(refusal, Err(Refusal::InvalidArgument { kind: Kind::Exchange, .. })));
-}
-
-#[test]
 fn the_default_exchange_and_the_systems_exchanges_cannot_be_touched() {
     let mut world = World::new();
     world.queue("q");
     let queue = || Destination::Queue("q".into());
     for command in [
-        world.exchange("", ExchangeKind::Direct, true),
         World::delete_exchange("", false),
         World::bind("", queue(), "q"),
         World::unbind("", queue(), "q"),

@@ -11,9 +11,10 @@ use std::path::PathBuf;
 use crate::world::World;
 use machine::{
     Applied, Arguments, Attributes, Batch, Catalog, CatalogCommand, CatalogReply, Command,
-    ConsumerId, ConsumerSpec, Dedup, Destination, Effect, EntryReader, ExchangeKind, Features,
-    GroupId, NoHeaders, NodeId, Origin, Outcome, Overflow, QueueId, QueueMachine, QueueSettings,
-    Ranges, Retry, SessionId, SessionOwner, Value, Version, check_commands,
+    ConsumerId, ConsumerSpec, DeadLetter, Dedup, Destination, Effect, EntryReader, ExchangeKind,
+    ExchangeSpec, Features, GroupId, HashBy, HashProperty, NoHeaders, NodeId, Origin, Outcome,
+    Overflow, QueueHome, QueueId, QueueMachine, QueueSettings, QueueSpec, QueueType, Ranges, Retry,
+    SessionId, SessionOwner, Value, Version, check_commands,
 };
 
 fn golden(name: &str, bytes: &[u8]) -> Vec<u8> {
@@ -505,6 +506,107 @@ fn the_catalog_says_which_groups_are_wide_once_all_members_can_read_that() {
     assert_eq!((restored.agreed(), restored.digest()), (Version(6), catalog.digest()));
     let wide = (1..=20).filter(|group| restored.replicas(GroupId(*group)) == 5);
     assert_eq!(wide.collect::<Vec<_>>(), [1, 2, 5, 6, 9, 10, 13, 14, 17, 18]);
+    check_catalog(&restored);
+}
+
+/// Everything that specs can hold.
+fn commands_with_specs() -> Vec<CatalogCommand> {
+    let (vhost, arguments) = (|| "/".to_owned(), every_value);
+    let features = Features { max_length: Some(9), dead_letters: true, ..Features::default() };
+    let queue = |name: &str, home: QueueHome, spec: QueueSpec| CatalogCommand::CreateQueue {
+        vhost: vhost(),
+        name: name.to_owned(),
+        home,
+        spec: Box::new(spec),
+        arguments: arguments(),
+    };
+    let plain = |queue_type, home: QueueHome| QueueSpec {
+        queue_type,
+        settings: QueueSettings { is_durable: home.is_durable(), ..Default::default() },
+        dead_letter: None,
+        consumer_timeout_ms: None,
+        members: None,
+    };
+    let group = QueueHome::Group;
+    let full = QueueSpec {
+        settings: QueueSettings {
+            is_durable: true,
+            is_auto_delete: true,
+            features: Some(Box::new(features)),
+        },
+        dead_letter: Some(DeadLetter { exchange: "x".into(), key: Some("k".into()) }),
+        consumer_timeout_ms: Some(1 << 40),
+        members: Some(5),
+        ..plain(QueueType::Quorum, group)
+    };
+    let keyless = Some(DeadLetter { exchange: String::new(), key: None });
+    let node = QueueHome::Node(NodeId(3));
+    let session = QueueHome::Session(World::owner(4));
+    let exchange = |name: &str, node, spec| CatalogCommand::CreateExchange {
+        vhost: vhost(),
+        name: name.to_owned(),
+        auto_delete: true,
+        internal: false,
+        node,
+        spec: Box::new(spec),
+        arguments: arguments(),
+    };
+    let delayed = ExchangeSpec {
+        kind: ExchangeKind::DelayedMessage,
+        alternate: Some("amq.fanout".into()),
+        hash_by: HashBy::Header("tenant".into()),
+        ..ExchangeSpec::plain(ExchangeKind::ConsistentHash)
+    };
+    let property = ExchangeSpec {
+        hash_by: HashBy::Property(HashProperty::Timestamp),
+        ..ExchangeSpec::plain(ExchangeKind::ConsistentHash)
+    };
+    let history = ExchangeSpec {
+        history_length: Some(20),
+        ..ExchangeSpec::plain(ExchangeKind::RecentHistory)
+    };
+    vec![
+        queue("full", group, full),
+        queue("node", node, QueueSpec { dead_letter: keyless, ..plain(QueueType::Classic, node) }),
+        queue("session", session, plain(QueueType::Classic, session)),
+        exchange("delayed", None, delayed),
+        exchange("property", Some(NodeId(1)), property),
+        exchange("history", None, history),
+        CatalogCommand::CreateBinding {
+            vhost: vhost(),
+            source: "delayed".into(),
+            destination: Destination::Queue("full".into()),
+            key: "7".into(),
+            arguments: arguments(),
+            by: Some(World::owner(4)),
+        },
+    ]
+}
+
+#[test]
+fn commands_with_specs_are_read() {
+    let mut batch = Batch::new();
+    commands_with_specs().iter().for_each(|command| batch.catalog(command));
+    let entry = golden("specs-entry-v1.hex", &batch.stamp(0));
+    let read = EntryReader::new(&entry).expect("a golden entry").map(|command| match command {
+        Ok((_, Command::Catalog(command))) => *command,
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(read.collect::<Vec<_>>(), commands_with_specs());
+}
+
+#[test]
+fn snapshots_of_the_catalog_of_version_5_are_read() {
+    let mut catalog = catalog();
+    let at = Applied { index: 102, time_ms: 0 };
+    let raise = CatalogCommand::RaiseVersion { to: Version::SPECS };
+    for command in [vec![raise], commands_with_specs()].concat() {
+        let reply = catalog.apply(at, command, &mut Vec::new());
+        assert!(!matches!(reply, CatalogReply::Refused(_)), "{reply:?}");
+    }
+    let bytes = golden("catalog-v5.hex", &catalog.snapshot());
+    let restored = Catalog::restore(&bytes).expect("a golden snapshot");
+    assert_eq!((restored.agreed(), restored.digest()), (Version::SPECS, catalog.digest()));
     check_catalog(&restored);
 }
 

@@ -33,7 +33,8 @@ fn there_are_at_most_so_many_vhosts_users_exchanges_and_queues() {
     // The vhosts above brought seven exchanges each.
     for number in 7 * VHOSTS_MAX..EXCHANGES_MAX {
         let command = world.exchange(&format!("x{number}"), ExchangeKind::Direct, true);
-        assert_eq!(world.apply_unchecked(command), CatalogReply::Done);
+        let made = CatalogReply::ExchangeDeclared { created: true };
+        assert_eq!(world.apply_unchecked(command), made);
     }
     let one_more = world.exchange("x", ExchangeKind::Direct, true);
     assert_eq!(world.apply_unchecked(one_more), limit(Kind::Exchange, EXCHANGES_MAX));
@@ -216,7 +217,8 @@ fn arguments_of_a_vhost_and_of_the_cluster_hold_only_so_many_bytes() {
         command
     };
     let (one, two) = (elsewhere("one"), elsewhere("two"));
-    assert_eq!(world.apply_unchecked(one), CatalogReply::Done);
+    let made = CatalogReply::ExchangeDeclared { created: true };
+    assert_eq!(world.apply_unchecked(one), made);
     let what = "bytes of arguments in the cluster";
     let refused = CatalogReply::Refused(Refusal::TooLarge { what, max: 150_000 });
     assert_eq!(world.apply_unchecked(two), refused);

@@ -17,4 +17,5 @@ mod parcels;
 mod queues;
 mod random_catalogs;
 mod routing;
+mod specs;
 mod world;

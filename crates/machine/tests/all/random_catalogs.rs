@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::world::{KINDS, World};
 use machine::{
     Catalog, CatalogCommand, CatalogEffect, CatalogReply, Destination, ExchangeKind, Headers,
-    QueueId, Value, ValueView,
+    QueueId, Value, ValueView, Version,
 };
 use proptest::prelude::*;
 
@@ -295,6 +295,9 @@ proptest! {
                 }
             }
         }
+        check(&world, &naive, &created);
+        // What arguments meant is now in specs.
+        world.apply_unchecked(CatalogCommand::RaiseVersion { to: Version::SPECS });
         check(&world, &naive, &created);
     }
 }

@@ -47,15 +47,15 @@ fn to_queue(source: &str, queue: &str, key: &str) -> Binding {
     }
 }
 
-/// What the client is told. The catalog, which judges behind these rules, must say the same.
-fn told(node: &Node, binding: &Binding) -> Result<(), Refusal> {
-    node.same(binding.judge(&node.catalog), binding.clone().into_command())
+/// What the client is told.
+fn told(node: &Node, binding: &Binding) -> Result<(), DeclareError> {
+    binding.judge(&node.catalog)
 }
 
 #[test]
 fn ends_are_judged_before_the_key_source_first_and_whose_a_queue_is_after_that() {
     let node = node_with(ExchangeKind::ConsistentHash, Arguments::new());
-    let is_missing = |refusal: Result<(), Refusal>, expected: Kind, missing: &str| matches!(refusal, Err(Refusal::NotFound { kind, name, .. }) if kind == expected && name == missing);
+    let is_missing = |refusal: Result<(), DeclareError>, expected: Kind, missing: &str| matches!(refusal, Err(DeclareError::Catalog(Refusal::NotFound { kind, name, .. })) if kind == expected && name == missing);
     assert!(is_missing(told(&node, &to_queue("none", "none", "zzz")), Kind::Exchange, "none"));
     assert!(is_missing(told(&node, &to_queue("x", "none", "zzz")), Kind::Queue, "none"));
     let to_exchange = |name: &str| Binding {
@@ -63,14 +63,17 @@ fn ends_are_judged_before_the_key_source_first_and_whose_a_queue_is_after_that()
         ..to_queue("x", "", "zzz")
     };
     assert!(is_missing(told(&node, &to_exchange("none")), Kind::Exchange, "none"));
-    assert_eq!(told(&node, &to_exchange("")), Err(Refusal::DefaultExchange));
-    assert_eq!(told(&node, &to_queue("", "none", "zzz")), Err(Refusal::DefaultExchange));
+    assert_eq!(told(&node, &to_exchange("")), Err(Refusal::DefaultExchange.into()));
+    assert_eq!(told(&node, &to_queue("", "none", "zzz")), Err(Refusal::DefaultExchange.into()));
     let by_another = Binding { by: Node::owner(2), ..to_queue("x", "mine", "zzz") };
-    assert!(matches!(told(&node, &by_another), Err(Refusal::Locked { .. })));
-    assert!(matches!(told(&node, &to_exchange("x")), Err(Refusal::InvalidWeight { .. })));
+    assert!(matches!(told(&node, &by_another), Err(DeclareError::Catalog(Refusal::Locked { .. }))));
+    assert!(matches!(told(&node, &to_exchange("x")), Err(DeclareError::InvalidWeight { .. })));
     let long = "9".repeat(256);
     let refusal = told(&node, &to_queue("x", "mine", &long));
-    assert!(matches!(refusal, Err(Refusal::InvalidName { kind: Kind::Binding, .. })));
+    assert!(matches!(
+        refusal,
+        Err(DeclareError::Catalog(Refusal::InvalidName { kind: Kind::Binding, .. }))
+    ));
 }
 
 #[test]
@@ -93,7 +96,7 @@ fn the_key_of_a_binding_to_a_consistent_hash_exchange_is_a_weight() {
             (" 1", false),
             ("two", false),
         ] {
-            let refusal = Refusal::InvalidWeight { key: key.to_owned(), is_number };
+            let refusal = DeclareError::InvalidWeight { key: key.to_owned(), is_number };
             assert_eq!(told(&node, &to_queue("x", "a", key)), Err(refusal));
         }
     }
@@ -111,7 +114,7 @@ fn only_four_words_say_how_headers_match_and_only_headers_exchanges_look() {
     }
     let direct = node_with(ExchangeKind::Direct, Arguments::new());
     for value in [text("some"), text(""), Value::Bool(true), Value::Void] {
-        let refusal = Refusal::InvalidMatch { value: value.clone() };
+        let refusal = DeclareError::InvalidMatch { value: value.clone() };
         assert_eq!(told(&headers, &with_match(&value)), Err(refusal));
         assert_eq!(told(&direct, &with_match(&value)), Ok(()));
     }

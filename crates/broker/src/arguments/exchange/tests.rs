@@ -1,5 +1,4 @@
-use machine::Compared;
-
+use super::super::error::Compared;
 use super::super::samples::{Node, text};
 use super::*;
 
@@ -30,21 +29,21 @@ fn declared(kind: ExchangeKind, arguments: &[(&str, Value)]) -> Declaration {
     }
 }
 
-/// What the client is told. The catalog, which judges behind these rules, must say the same.
-fn told(node: &Node, declaration: &Declaration) -> Result<(), Refusal> {
-    node.same(declaration.judge(&node.catalog), declaration.clone().into_command())
+/// What the client is told.
+fn told(node: &Node, declaration: &Declaration) -> Result<(), DeclareError> {
+    declaration.judge(&node.catalog)
 }
 
 fn problem(kind: ExchangeKind, arguments: &[(&str, Value)]) -> ExchangeProblem {
     match told(&Node::new(), &declared(kind, arguments)) {
-        Err(Refusal::InvalidExchange(problem)) => problem,
+        Err(DeclareError::InvalidExchange(problem)) => problem,
         other => panic!("{arguments:?}: {other:?}"),
     }
 }
 
 fn wrong(kind: ExchangeKind, arguments: &[(&str, Value)]) -> (String, ArgumentProblem) {
     match told(&Node::new(), &declared(kind, arguments)) {
-        Err(Refusal::InvalidArgument { kind: Kind::Exchange, argument, problem, .. }) => {
+        Err(DeclareError::InvalidArgument { kind: Kind::Exchange, argument, problem, .. }) => {
             (argument, problem)
         }
         other => panic!("{arguments:?}: {other:?}"),
@@ -56,12 +55,14 @@ fn exchanges_of_different_kinds_are_different_and_their_own_arguments_are_not_co
     let property = |name: &str| [("hash-property", text(name))];
     let hash = ExchangeKind::ConsistentHash;
     let mut node = Node::new();
-    node.apply(declared(hash, &property("message_id")).into_command());
+    node.apply(declared(hash, &property("message_id")).into_command(Version::SPECS));
     assert_eq!(told(&node, &declared(hash, &property("timestamp"))), Ok(()));
     assert_eq!(told(&node, &declared(hash, &property("zzz"))), Ok(()));
     for kind in KINDS.into_iter().filter(|kind| *kind != hash) {
         let refusal = told(&node, &declared(kind, &[]));
-        let Err(Refusal::Inequivalent { difference, .. }) = refusal else { panic!("{refusal:?}") };
+        let Err(DeclareError::Inequivalent { difference, .. }) = refusal else {
+            panic!("{refusal:?}")
+        };
         assert_eq!(difference.argument, "type");
     }
 }
@@ -70,9 +71,9 @@ fn exchanges_of_different_kinds_are_different_and_their_own_arguments_are_not_co
 fn an_exchange_is_compared_by_type_flags_and_alternate_in_this_order() {
     let alternate = |name: &str| [("alternate-exchange", text(name))];
     let mut node = Node::new();
-    node.apply(declared(ExchangeKind::Direct, &alternate("one")).into_command());
+    node.apply(declared(ExchangeKind::Direct, &alternate("one")).into_command(Version::SPECS));
     let differs = |declaration: &Declaration| match told(&node, declaration) {
-        Err(Refusal::Inequivalent { difference, .. }) => difference,
+        Err(DeclareError::Inequivalent { difference, .. }) => difference,
         other => panic!("{other:?}"),
     };
     let mut other = declared(ExchangeKind::Fanout, &alternate("two"));
@@ -102,13 +103,16 @@ fn a_name_is_judged_before_the_arguments_and_what_exists_before_both() {
         name: name.to_owned(),
         ..declared(ExchangeKind::Direct, &[("alternate-exchange", Value::I8(1))])
     };
-    assert_eq!(told(&Node::new(), &named("")), Err(Refusal::DefaultExchange));
-    let reserved = Refusal::Reserved { kind: Kind::Exchange, name: "amq.mine".to_owned() };
+    assert_eq!(told(&Node::new(), &named("")), Err(Refusal::DefaultExchange.into()));
+    let reserved = DeclareError::Reserved { kind: Kind::Exchange, name: "amq.mine".to_owned() };
     assert_eq!(told(&Node::new(), &named("amq.mine")), Err(reserved));
     let refusal = told(&Node::new(), &named("a\0b"));
-    assert!(matches!(refusal, Err(Refusal::InvalidName { kind: Kind::Exchange, .. })));
+    assert!(matches!(
+        refusal,
+        Err(DeclareError::Catalog(Refusal::InvalidName { kind: Kind::Exchange, .. }))
+    ));
     let refusal = told(&Node::new(), &named("amq.direct"));
-    assert!(matches!(refusal, Err(Refusal::Inequivalent { .. })));
+    assert!(matches!(refusal, Err(DeclareError::Inequivalent { .. })));
     let (argument, problem) =
         wrong(ExchangeKind::DelayedMessage, &[("alternate-exchange", Value::I8(1))]);
     let expected = ArgumentProblem::InvalidType { got: Value::I8(1) };

@@ -1,7 +1,9 @@
 //! What one argument of a queue may be.
 
 use machine::limits::{DEDUP_ENTRIES_MAX, TIME_MS_MAX};
-use machine::{ArgumentProblem, Arguments, Value};
+use machine::{Arguments, Value};
+
+use super::super::error::ArgumentProblem;
 
 /// Without it there is no key for dead letters.
 pub(super) const DEAD_LETTER_EXCHANGE: &str = "x-dead-letter-exchange";

@@ -4,38 +4,41 @@
 //! what only another type knows. Arguments that nobody knows are kept and ignored. Behind them come
 //! those that RabbitMQ of that time does not have.
 
-use machine::{ArgumentProblem, Arguments, Difference, Kind, QueueType, Refusal, Value};
+use machine::{Arguments, Kind, QueueType, Value};
 
 use super::super::compare;
+use super::super::error::{ArgumentProblem, DeclareError, Difference};
 use super::checks::{self, DEAD_LETTER_EXCHANGE};
 
 pub(super) const TYPE: &str = "x-queue-type";
-const DEAD_LETTER_KEY: &str = "x-dead-letter-routing-key";
+pub(super) const DEAD_LETTER_KEY: &str = "x-dead-letter-routing-key";
 const STRATEGY: &str = "x-dead-letter-strategy";
-const EXPIRES: &str = "x-expires";
-const TTL: &str = "x-message-ttl";
-const LENGTH: &str = "x-max-length";
-const LENGTH_BYTES: &str = "x-max-length-bytes";
+pub(super) const EXPIRES: &str = "x-expires";
+pub(super) const TTL: &str = "x-message-ttl";
+pub(super) const LENGTH: &str = "x-max-length";
+pub(super) const LENGTH_BYTES: &str = "x-max-length-bytes";
 const MEMORY_LENGTH: &str = "x-max-in-memory-length";
 const MEMORY_BYTES: &str = "x-max-in-memory-bytes";
-const PRIORITY: &str = "x-max-priority";
-const OVERFLOW: &str = "x-overflow";
+pub(super) const PRIORITY: &str = "x-max-priority";
+pub(super) const OVERFLOW: &str = "x-overflow";
 const MODE: &str = "x-queue-mode";
 const QUEUE_VERSION: &str = "x-queue-version";
-const SINGLE_ACTIVE: &str = "x-single-active-consumer";
-const GROUP_SIZE: &str = "x-quorum-initial-group-size";
+pub(super) const SINGLE_ACTIVE: &str = "x-single-active-consumer";
+pub(super) const GROUP_SIZE: &str = "x-quorum-initial-group-size";
 const CLUSTER_SIZE: &str = "x-initial-cluster-size";
-const DELIVERY_LIMIT: &str = "x-delivery-limit";
+pub(super) const DELIVERY_LIMIT: &str = "x-delivery-limit";
 const MAX_AGE: &str = "x-max-age";
 const SEGMENT_BYTES: &str = "x-stream-max-segment-size-bytes";
 const LEADER_LOCATOR: &str = "x-queue-leader-locator";
 const MASTER_LOCATOR: &str = "x-queue-master-locator";
-const RETRY_TYPE: &str = "x-delayed-retry-type";
-const RETRY_MIN: &str = "x-delayed-retry-min";
-const RETRY_MAX: &str = "x-delayed-retry-max";
-const DEDUP: &str = "x-message-deduplication";
-const DEDUP_TTL: &str = "x-cache-ttl";
-const DEDUP_SIZE: &str = "x-cache-size";
+pub(super) const RETRY_TYPE: &str = "x-delayed-retry-type";
+pub(super) const RETRY_MIN: &str = "x-delayed-retry-min";
+pub(super) const RETRY_MAX: &str = "x-delayed-retry-max";
+/// RabbitMQ looks at it only when it is needed.
+pub(super) const CONSUMER_TIMEOUT: &str = "x-consumer-timeout";
+pub(super) const DEDUP: &str = "x-message-deduplication";
+pub(super) const DEDUP_TTL: &str = "x-cache-ttl";
+pub(super) const DEDUP_SIZE: &str = "x-cache-size";
 
 type Check = fn(&Value, &Arguments) -> Result<(), ArgumentProblem>;
 
@@ -136,8 +139,8 @@ pub(super) fn type_of(arguments: &Arguments) -> QueueType {
 }
 
 /// Whether the arguments of a new queue are valid. A stream is valid.
-pub(super) fn validate(vhost: &str, name: &str, arguments: &Arguments) -> Result<(), Refusal> {
-    let invalid = |argument: &str, problem| Refusal::InvalidArgument {
+pub(super) fn validate(vhost: &str, name: &str, arguments: &Arguments) -> Result<(), DeclareError> {
+    let invalid = |argument: &str, problem| DeclareError::InvalidArgument {
         kind: Kind::Queue,
         name: name.to_owned(),
         vhost: vhost.to_owned(),

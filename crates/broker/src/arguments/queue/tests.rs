@@ -1,5 +1,6 @@
-use machine::{ArgumentProblem, Compared, Property, QueueType, Refusal, Value};
+use machine::{QueueType, Refusal, Value};
 
+use super::super::error::{ArgumentProblem, Compared};
 use super::super::samples::{Node, text};
 use super::*;
 
@@ -27,9 +28,9 @@ fn with_flags(
     Declaration { durable, auto_delete, exclusive, ..declared(arguments) }
 }
 
-/// What the client is told. The catalog, which judges behind these rules, must say the same.
-fn told(node: &Node, declaration: &Declaration) -> Result<(), Refusal> {
-    node.same(declaration.judge(&node.catalog), declaration.clone().into_command())
+/// What the client is told.
+fn told(node: &Node, declaration: &Declaration) -> Result<(), DeclareError> {
+    declaration.judge(&node.catalog)
 }
 
 fn quorum() -> (&'static str, Value) {
@@ -39,7 +40,7 @@ fn quorum() -> (&'static str, Value) {
 /// Which argument is wrong, and how.
 fn wrong(arguments: &[(&str, Value)]) -> (String, ArgumentProblem) {
     match told(&Node::new(), &declared(arguments)) {
-        Err(Refusal::InvalidArgument { name, vhost, argument, problem, .. }) => {
+        Err(DeclareError::InvalidArgument { name, vhost, argument, problem, .. }) => {
             assert_eq!((name.as_str(), vhost.as_str()), ("q", "/"));
             (argument, problem)
         }
@@ -172,7 +173,7 @@ fn a_quorum_queue_is_durable_shared_and_stays() {
     let property = |durable, auto_delete, exclusive| {
         let declaration = with_flags(&[quorum()], durable, auto_delete, exclusive);
         match told(&Node::new(), &declaration) {
-            Err(Refusal::InvalidProperty { property, .. }) => Some(property),
+            Err(DeclareError::InvalidProperty { property, .. }) => Some(property),
             other => {
                 assert_eq!(other, Ok(()));
                 None
@@ -186,7 +187,7 @@ fn a_quorum_queue_is_durable_shared_and_stays() {
     // An argument is judged before them.
     let arguments = [quorum(), ("x-max-priority", Value::I8(5))];
     let refusal = told(&Node::new(), &with_flags(&arguments, false, true, true));
-    assert!(matches!(refusal, Err(Refusal::InvalidArgument { .. })));
+    assert!(matches!(refusal, Err(DeclareError::InvalidArgument { .. })));
 }
 
 #[test]
@@ -196,11 +197,11 @@ fn only_a_classic_queue_can_be_named_by_the_broker() {
         server_named: true,
         ..declared(&[quorum()])
     };
-    let refusal = Refusal::ServerNamed { queue_type: QueueType::Quorum };
+    let refusal = DeclareError::ServerNamed { queue_type: QueueType::Quorum };
     assert_eq!(told(&Node::new(), &named("amq.gen-abc")), Err(refusal));
     // One that exists is compared, whoever made up its name.
     let mut node = Node::new();
-    node.apply(declared(&[quorum()]).into_command());
+    node.apply(declared(&[quorum()]).into_command(Version::SPECS));
     assert_eq!(told(&node, &named("q")), Ok(()));
 }
 
@@ -211,27 +212,30 @@ fn a_name_is_judged_after_what_exists_and_before_the_arguments() {
         server_named,
         ..declared(&[("x-expires", Value::I8(0))])
     };
-    let reserved = Refusal::Reserved { kind: Kind::Queue, name: "amq.q".to_owned() };
+    let reserved = DeclareError::Reserved { kind: Kind::Queue, name: "amq.q".to_owned() };
     assert_eq!(told(&Node::new(), &named("amq.q", false)), Err(reserved));
     for name in ["", "a\0b", &"x".repeat(256)] {
         let refusal = told(&Node::new(), &named(name, false));
-        assert!(matches!(refusal, Err(Refusal::InvalidName { kind: Kind::Queue, .. })));
+        assert!(matches!(
+            refusal,
+            Err(DeclareError::Catalog(Refusal::InvalidName { kind: Kind::Queue, .. }))
+        ));
     }
     let refusal = told(&Node::new(), &named("amq.q", true));
-    assert!(matches!(refusal, Err(Refusal::InvalidArgument { .. })));
+    assert!(matches!(refusal, Err(DeclareError::InvalidArgument { .. })));
     let mut node = Node::new();
-    node.apply(declared(&[]).into_command());
+    node.apply(declared(&[]).into_command(Version::SPECS));
     let refusal = told(&node, &named("q", false));
-    assert!(matches!(refusal, Err(Refusal::Inequivalent { .. })));
+    assert!(matches!(refusal, Err(DeclareError::Inequivalent { .. })));
 }
 
 #[test]
 fn a_stream_is_understood_and_not_made() {
     let stream = [("x-queue-type", text("stream")), ("x-max-age", text("7D"))];
-    let refusal = Refusal::NotImplemented { argument: "x-queue-type", value: "stream".into() };
+    let refusal = DeclareError::NotImplemented { argument: "x-queue-type", value: "stream".into() };
     assert_eq!(told(&Node::new(), &declared(&stream)), Err(refusal));
     let refusal = told(&Node::new(), &with_flags(&stream, false, false, false));
-    assert!(matches!(refusal, Err(Refusal::InvalidProperty { .. })));
+    assert!(matches!(refusal, Err(DeclareError::InvalidProperty { .. })));
 }
 
 /// Declared with these, then declared again with those: what differs.
@@ -240,10 +244,10 @@ fn difference(
     two: &[(&str, Value)],
 ) -> Option<(String, Compared, Compared)> {
     let mut node = Node::new();
-    node.apply(declared(one).into_command());
+    node.apply(declared(one).into_command(Version::SPECS));
     match told(&node, &declared(two)) {
         Ok(()) => None,
-        Err(Refusal::Inequivalent { difference, .. }) => {
+        Err(DeclareError::Inequivalent { difference, .. }) => {
             Some((difference.argument, difference.received, difference.current))
         }
         Err(other) => panic!("{other:?}"),
@@ -336,15 +340,18 @@ fn what_the_type_of_a_queue_knows_tells_two_queues_apart_in_rabbitmqs_order() {
 fn an_exclusive_queue_is_not_durable_whatever_was_asked_for_and_locked_for_others() {
     let mut node = Node::new();
     let exclusive = |durable, auto_delete| with_flags(&[], durable, auto_delete, true);
-    node.apply(exclusive(true, false).into_command());
+    node.apply(exclusive(true, false).into_command(Version::SPECS));
     assert_eq!(told(&node, &exclusive(false, false)), Ok(()));
     assert_eq!(told(&node, &exclusive(true, false)), Ok(()));
     let different = told(&node, &exclusive(false, true));
-    assert!(matches!(different, Err(Refusal::Inequivalent { .. })));
+    assert!(matches!(different, Err(DeclareError::Inequivalent { .. })));
     // Whose it is comes before what differs.
     let of_another = Declaration { by: Node::owner(2), ..exclusive(false, true) };
     for declaration in [of_another, with_flags(&[], false, true, false)] {
-        assert!(matches!(told(&node, &declaration), Err(Refusal::Locked { .. })));
+        assert!(matches!(
+            told(&node, &declaration),
+            Err(DeclareError::Catalog(Refusal::Locked { .. }))
+        ));
     }
 }
 
@@ -357,5 +364,5 @@ fn a_vhost_that_is_missing_and_room_that_is_short_are_the_catalogs_to_tell() {
     let bounds = machine::Bounds { queues: 0, ..machine::Bounds::default() };
     let full = Node::new().catalog.with_bounds(bounds);
     assert_eq!(declared(&[]).judge(&full), Ok(()));
-    assert!(full.check(&declared(&[]).into_command()).is_err());
+    assert!(full.check(&declared(&[]).into_command(Version::SPECS)).is_err());
 }

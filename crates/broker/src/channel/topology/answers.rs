@@ -4,6 +4,7 @@ use amqp::Method;
 use cluster::Answer;
 use machine::CatalogReply;
 
+use super::exchanges::exchange_declared;
 use super::history::Replay;
 use super::{Next, Pending, Topology, queues, tell};
 use crate::channel::caller::Caller;
@@ -26,6 +27,7 @@ impl Topology {
             }
             Pending::Change { .. }
             | Pending::Bind { .. }
+            | Pending::DeclareExchange { .. }
             | Pending::DeclareQueue { .. }
             | Pending::Status { .. }
             | Pending::Purge { .. }
@@ -43,8 +45,12 @@ impl Topology {
                 replay.ask(caller);
                 return Ok(Some(Pending::Replay { replay, reply }));
             }
-            (Pending::DeclareQueue { queue, no_wait }, Answer::Catalog { reply, .. }) => {
-                return self.queue_declared(caller, queue, no_wait, &reply);
+            (
+                Pending::DeclareExchange { declaration, reply },
+                Answer::Catalog { reply: answer, .. },
+            ) => return exchange_declared(caller, &declaration, reply, &answer),
+            (Pending::DeclareQueue { declaration, no_wait }, Answer::Catalog { reply, .. }) => {
+                return self.queue_declared(caller, &declaration, no_wait, &reply);
             }
             (Pending::Status { queue, no_wait }, Answer::Status { status, .. }) => {
                 let counts = status.map_or((0, 0), |status| (status.ready, status.consumers));

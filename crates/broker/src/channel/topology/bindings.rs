@@ -10,7 +10,6 @@ use crate::auth::Verb;
 use crate::channel::caller::Caller;
 use crate::connection::consumers::Consumers;
 use crate::errors::{Failure, default_exchange};
-use crate::refusals;
 use crate::values::arguments;
 
 impl Topology {
@@ -118,11 +117,11 @@ fn bind(
     binding: Binding,
     reply: Option<Method<'static>>,
 ) -> Next {
-    refusals::told(binding.judge(caller.catalog()))?;
-    let command = binding.into_command();
-    let pending = match Replay::of(caller, consumers, &command) {
+    binding.judge(caller.catalog())?;
+    let pending = match Replay::of(caller, consumers, &binding) {
         Some(replay) => Pending::Bind { replay, reply },
         None => Pending::Change { reply },
     };
+    let command = binding.into_command(caller.catalog().agreed());
     change(caller, command, pending)
 }

@@ -1,14 +1,13 @@
 //! Exchanges: declared and deleted.
 
 use amqp::{Method, ReplyCode, exchange};
-use machine::{CatalogCommand, ExchangeKind};
+use machine::{CatalogCommand, CatalogReply, ExchangeKind};
 
-use super::{Next, Pending, change, check_equivalent, tell, text_argument, without_line_ends};
+use super::{Next, Pending, change, tell, text_argument, without_line_ends};
 use crate::arguments::exchange::Declaration;
 use crate::auth::Verb;
 use crate::channel::caller::Caller;
-use crate::errors::{Failure, default_exchange, no_exchange};
-use crate::refusals;
+use crate::errors::{Failure, default_exchange, no_exchange, not_done};
 use crate::values::arguments;
 
 pub(crate) fn declare_exchange(
@@ -45,14 +44,32 @@ pub(crate) fn declare_exchange(
         arguments: arguments(declare.arguments),
         by: caller.client.owner(),
     };
-    refusals::told(declaration.judge(caller.catalog()))?;
-    let command = declaration.into_command();
+    declaration.judge(caller.catalog())?;
     if exists {
-        check_equivalent(caller, &command)?;
         tell(caller, reply);
         return Ok(None);
     }
-    change(caller, command, Pending::Change { reply })
+    let command = declaration.clone().into_command(caller.catalog().agreed());
+    let declaration = Box::new(declaration);
+    change(caller, command, Pending::DeclareExchange { declaration, reply })
+}
+
+/// The catalog has the exchange, or had one of its name before.
+pub(super) fn exchange_declared(
+    caller: &mut Caller<'_, '_>,
+    declaration: &Declaration,
+    reply: Option<Method<'static>>,
+    answer: &CatalogReply,
+) -> Next {
+    let CatalogReply::ExchangeDeclared { created } = *answer else {
+        return Err(not_done("the change"));
+    };
+    let found = caller.catalog().exchange(&declaration.vhost, &declaration.name);
+    if let Some(existing) = found.filter(|_| !created) {
+        declaration.judge_again(existing)?;
+    }
+    tell(caller, reply);
+    Ok(None)
 }
 
 pub(crate) fn delete_exchange(caller: &mut Caller<'_, '_>, delete: &exchange::Delete<'_>) -> Next {

@@ -7,8 +7,9 @@
 
 use amqp::Properties;
 use cluster::{Delivery, Request};
-use machine::{CatalogCommand, Destination, Messages, Target};
+use machine::{Destination, Messages, Target};
 
+use crate::arguments::binding::Binding;
 use crate::attributes::{self, Asked};
 use crate::channel::caller::Caller;
 use crate::channel::unacked::Source;
@@ -35,11 +36,9 @@ impl Replay {
     pub(super) fn of(
         caller: &Caller<'_, '_>,
         consumers: &mut Consumers,
-        command: &CatalogCommand,
+        binding: &Binding,
     ) -> Option<Box<Self>> {
-        let CatalogCommand::Bind { source, destination, key, arguments, .. } = command else {
-            return None;
-        };
+        let Binding { source, destination, key, arguments, .. } = binding;
         let (catalog, vhost) = (caller.catalog(), &caller.client.vhost);
         let bindings = catalog.vhost(vhost)?;
         let history = catalog.exchange(vhost, source)?.history()?;

@@ -4,17 +4,13 @@ use amqp::{Method, queue};
 use cluster::Request;
 use machine::{CatalogCommand, CatalogReply, CloseError, QueueId};
 
-use super::{
-    Found, Next, Pending, Topology, change, check_equivalent, find_queue, text_argument,
-    without_line_ends,
-};
+use super::{Found, Next, Pending, Topology, change, find_queue, text_argument, without_line_ends};
 use crate::arguments::queue::Declaration;
 use crate::auth::Verb;
 use crate::channel::caller::Caller;
 use crate::channel::direct_reply_to::REPLY_TO;
 use crate::connection::names::Names;
 use crate::errors::{no_queue, not_done, queue_in_use, queue_not_empty};
-use crate::refusals;
 use crate::values::arguments;
 
 impl Topology {
@@ -53,31 +49,37 @@ impl Topology {
             arguments: arguments(declare.arguments),
             by: caller.client.owner(),
         };
-        refusals::told(declaration.judge(caller.catalog()))?;
-        let (command, no_wait) = (declaration.into_command(), declare.no_wait);
+        declaration.judge(caller.catalog())?;
+        let no_wait = declare.no_wait;
         if exists {
-            check_equivalent(caller, &command)?;
             let found = find_queue(caller, &name)?;
             return Ok(self.ask_status(caller, found, name, no_wait));
         }
-        change(caller, command, Pending::DeclareQueue { queue: name, no_wait })
+        let command = declaration.clone().into_command(caller.catalog().agreed());
+        let declaration = Box::new(declaration);
+        change(caller, command, Pending::DeclareQueue { declaration, no_wait })
     }
 
+    /// The catalog has the queue, or had one of its name before.
     pub(super) fn queue_declared(
         &mut self,
         caller: &mut Caller<'_, '_>,
-        queue: String,
+        declaration: &Declaration,
         no_wait: bool,
         reply: &CatalogReply,
     ) -> Next {
         let CatalogReply::QueueDeclared { queue: id, group, created } = *reply else {
             return Err(not_done("the change"));
         };
-        self.last_queue.clone_from(&queue);
+        let queue = &declaration.name;
         if !created {
-            return Ok(self.ask_status(caller, Found { id, group }, queue, no_wait));
+            if let Some(existing) = caller.catalog().queue(&declaration.vhost, queue) {
+                declaration.judge_again(existing)?;
+            }
+            return Ok(self.ask_status(caller, Found { id, group }, queue.clone(), no_wait));
         }
-        tell_declared(caller, &queue, (0, 0), no_wait);
+        self.last_queue.clone_from(queue);
+        tell_declared(caller, queue, (0, 0), no_wait);
         Ok(None)
     }
 

@@ -4,12 +4,13 @@
 //! exchange, wherever that lives. It is an ordinary queue otherwise, limited in length, so that the
 //! history is as safe as the exchange is. Who binds a queue has to copy it: see `Exchange::history`.
 
-use super::super::queues::{NewQueue, Queue};
+use super::super::queues::{NewQueue, Queue, QueueHome, QueueSpec, QueueType};
 use super::super::refusal::{Kind, Refusal};
 use super::super::routing::Target;
 use super::super::vhosts::Vhost;
 use super::super::{Catalog, CatalogEffect};
 use super::{Exchange, ExchangeKind};
+use crate::settings::{Features, QueueSettings};
 use crate::value::{Arguments, Headers, Value, ValueView};
 
 /// With the name of the exchange behind it, the name of its queue.
@@ -30,15 +31,26 @@ impl Exchange {
 
     /// The queue that it must have.
     pub(in crate::catalog) fn history_queue(&self, vhost: &str) -> Option<NewQueue> {
-        let length = i64::try_from(self.spec.history_length?).unwrap_or(i64::MAX);
+        let length = self.spec.history_length?;
+        let features = Features { max_length: Some(length), ..Features::default() };
+        let spec = QueueSpec {
+            queue_type: QueueType::Classic,
+            settings: QueueSettings {
+                is_durable: self.durable,
+                is_auto_delete: false,
+                features: Some(Box::new(features)),
+            },
+            dead_letter: None,
+            consumer_timeout_ms: None,
+            members: None,
+        };
+        let shown = Value::I64(i64::try_from(length).unwrap_or(i64::MAX));
         Some(NewQueue {
             vhost: vhost.to_owned(),
             name: format!("{PREFIX}{}", self.name),
-            durable: self.durable,
-            auto_delete: false,
-            exclusive: None,
-            node: self.node,
-            arguments: Arguments::new().with("x-max-length", Value::I64(length)),
+            home: self.node.map_or(QueueHome::Group, QueueHome::Node),
+            spec,
+            arguments: Arguments::new().with("x-max-length", shown),
         })
     }
 }

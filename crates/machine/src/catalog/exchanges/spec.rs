@@ -1,74 +1,101 @@
-//! What the arguments of an exchange mean. They are read once, when the exchange comes: by a command, or with a
-//! snapshot.
+//! What an exchange is, apart from its name, its flags and its place.
+//!
+//! A declaration of version 8 and later holds it, and a snapshot, too. Before that they held a kind and a client's
+//! arguments: `before8` says what those mean.
 
-use super::kind::{
-    ALTERNATE, DELAYED_TYPE, ExchangeKind, HASH_HEADER, HASH_PROPERTY, HISTORY_LENGTH, is_length,
-};
-use crate::value::{Arguments, HashProperty, Value};
-
-const HISTORY_LENGTH_DEFAULT: u64 = 20;
+use super::kind::ExchangeKind;
+use crate::encoding::{Corrupt, Reader, put_text, put_u64};
+use crate::value::HashProperty;
 
 /// What an exchange is, apart from its name, its flags and its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::catalog) struct ExchangeSpec {
-    pub(in crate::catalog) kind: ExchangeKind,
-    /// Of a delayed one the kind inside; else the same.
-    pub(in crate::catalog) routing: ExchangeKind,
+pub struct ExchangeSpec {
+    pub kind: ExchangeKind,
+    /// Of a delayed one the kind inside, which is never the delayed kind; else the same.
+    pub routing: ExchangeKind,
     /// Where a message goes that the exchange has no destination for.
-    pub(in crate::catalog) alternate: Option<String>,
+    pub alternate: Option<String>,
     /// What it hashes, if it routes by a consistent hash.
-    pub(in crate::catalog) hash_by: HashBy,
+    pub hash_by: HashBy,
     /// How many messages it keeps. None: it is not one of recent history.
-    pub(super) history_length: Option<u64>,
+    pub history_length: Option<u64>,
 }
 
 /// What a consistent hash exchange hashes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::catalog) enum HashBy {
+pub enum HashBy {
     Key,
     Header(String),
     Property(HashProperty),
 }
 
+// Which optional parts follow, in this order: one bit each.
+const ALTERNATE: u8 = 1;
+const HASH_HEADER: u8 = 1 << 1;
+const HASH_PROPERTY: u8 = 1 << 2;
+const HISTORY: u8 = 1 << 3;
+const BITS: u8 = (1 << 4) - 1;
+
 impl ExchangeSpec {
-    /// Total: what is not valid is as if it were not there.
-    pub(super) fn of(kind: ExchangeKind, arguments: &Arguments) -> Self {
-        let routing = routing(kind, arguments);
-        Self {
-            kind,
-            routing,
-            alternate: arguments.find(ALTERNATE).and_then(Value::text).map(str::to_owned),
-            hash_by: HashBy::of(arguments),
-            history_length: (routing == ExchangeKind::RecentHistory)
-                .then(|| history_length(arguments)),
+    /// An exchange that asks for nothing beyond its kind.
+    pub fn plain(kind: ExchangeKind) -> Self {
+        Self { kind, routing: kind, alternate: None, hash_by: HashBy::Key, history_length: None }
+    }
+
+    /// Whether the parts fit together.
+    pub(super) fn is_sound(&self) -> bool {
+        let is_delayed = self.kind == ExchangeKind::DelayedMessage;
+        let has_inner = self.routing != ExchangeKind::DelayedMessage;
+        let keeps = self.routing == ExchangeKind::RecentHistory;
+        has_inner
+            && (is_delayed || self.routing == self.kind)
+            && self.history_length.is_some() == keeps
+    }
+
+    /// The numbers of both kinds, bits, then the parts that the bits announce.
+    pub(in crate::catalog) fn encode(&self, out: &mut Vec<u8>) {
+        let Self { kind, routing, alternate, hash_by, history_length } = self;
+        out.extend([kind.number(), routing.number()]);
+        let bits = [
+            (alternate.is_some(), ALTERNATE),
+            (matches!(hash_by, HashBy::Header(_)), HASH_HEADER),
+            (matches!(hash_by, HashBy::Property(_)), HASH_PROPERTY),
+            (history_length.is_some(), HISTORY),
+        ];
+        out.push(bits.iter().filter(|(is_set, _)| *is_set).map(|(_, bit)| bit).sum());
+        if let Some(alternate) = alternate {
+            put_text(out, alternate);
+        }
+        match hash_by {
+            HashBy::Key => {}
+            HashBy::Header(header) => put_text(out, header),
+            HashBy::Property(property) => out.push(property.number()),
+        }
+        if let Some(length) = history_length {
+            put_u64(out, *length);
         }
     }
-}
 
-impl HashBy {
-    fn of(arguments: &Arguments) -> Self {
-        let text = |name: &str| arguments.find(name).and_then(Value::text);
-        if let Some(header) = text(HASH_HEADER) {
-            return Self::Header(header.to_owned());
+    pub(in crate::catalog) fn read(reader: &mut Reader<'_>) -> Result<Self, Corrupt> {
+        const OTHER: Corrupt = Corrupt::newer("an exchange with a spec of another version");
+        let kind = ExchangeKind::from_number(reader.u8()?).ok_or(OTHER)?;
+        let routing = ExchangeKind::from_number(reader.u8()?).ok_or(OTHER)?;
+        let bits = reader.u8()?;
+        let has = |bit| bits & bit != 0;
+        if bits & !BITS != 0 {
+            return Err(OTHER);
         }
-        let property = text(HASH_PROPERTY).and_then(HashProperty::parse);
-        property.map_or(Self::Key, Self::Property)
+        let alternate = if has(ALTERNATE) { Some(reader.string()?) } else { None };
+        let hash_by = match (has(HASH_HEADER), has(HASH_PROPERTY)) {
+            (false, false) => HashBy::Key,
+            (true, false) => HashBy::Header(reader.string()?),
+            (false, true) => {
+                HashBy::Property(HashProperty::from_number(reader.u8()?).ok_or(OTHER)?)
+            }
+            (true, true) => return Err(reader.corrupt()),
+        };
+        let history_length = if has(HISTORY) { Some(reader.u64()?) } else { None };
+        let spec = Self { kind, routing, alternate, hash_by, history_length };
+        if spec.is_sound() { Ok(spec) } else { Err(reader.corrupt()) }
     }
-}
-
-/// How an exchange with these arguments routes. A delayed one without a valid inner kind, which nobody could declare,
-/// is direct.
-fn routing(kind: ExchangeKind, arguments: &Arguments) -> ExchangeKind {
-    if kind != ExchangeKind::DelayedMessage {
-        return kind;
-    }
-    let inner = arguments.find(DELAYED_TYPE).and_then(Value::text).and_then(ExchangeKind::parse);
-    inner.filter(|kind| *kind != ExchangeKind::DelayedMessage).unwrap_or(ExchangeKind::Direct)
-}
-
-/// How many messages an exchange of recent history keeps.
-fn history_length(arguments: &Arguments) -> u64 {
-    let length = arguments.find(HISTORY_LENGTH).filter(|value| is_length(value));
-    let length = length.and_then(Value::integer).and_then(|length| u64::try_from(length).ok());
-    length.unwrap_or(HISTORY_LENGTH_DEFAULT)
 }

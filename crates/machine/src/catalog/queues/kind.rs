@@ -9,12 +9,27 @@ pub enum QueueType {
     Stream,
 }
 
+/// Number in commands and snapshots, which never changes, and name.
+const ALL: &[(QueueType, u8, &str)] = &[
+    (QueueType::Classic, 1, "classic"),
+    (QueueType::Quorum, 2, "quorum"),
+    (QueueType::Stream, 3, "stream"),
+];
+
 impl QueueType {
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Classic => "classic",
-            Self::Quorum => "quorum",
-            Self::Stream => "stream",
-        }
+        self.entry().2
+    }
+
+    pub(super) fn number(self) -> u8 {
+        self.entry().1
+    }
+
+    pub(super) fn from_number(number: u8) -> Option<Self> {
+        ALL.iter().find(|(_, known, _)| *known == number).map(|(queue_type, _, _)| *queue_type)
+    }
+
+    fn entry(self) -> (Self, u8, &'static str) {
+        *ALL.iter().find(|(known, _, _)| *known == self).expect("every type is in the table")
     }
 }

@@ -1,55 +1,91 @@
-//! What the arguments of a queue mean. They are read once, when the queue comes: by a command, or with a snapshot.
+//! What a queue is, apart from its name and its place.
+//!
+//! A declaration of version 8 and later holds it, and a snapshot, too. Before that they held a client's arguments alone:
+//! `before8` says what those mean.
 
-use super::arguments::{
-    CONSUMER_TIMEOUT, DEAD_LETTER_EXCHANGE, DEAD_LETTER_KEY, GROUP_SIZE, features, type_of,
-};
+use super::home::QueueHome;
 use super::kind::QueueType;
+use crate::encoding::{Corrupt, Reader, put_text, put_u64};
 use crate::settings::QueueSettings;
-use crate::value::{Arguments, Value};
 
 /// What a queue is, apart from its name and its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::catalog) struct QueueSpec {
-    pub(super) queue_type: QueueType,
+pub struct QueueSpec {
+    pub queue_type: QueueType,
     /// What the queue's group has to know.
-    pub(in crate::catalog) settings: QueueSettings,
+    pub settings: QueueSettings,
     /// None: its dead letters are dropped.
-    pub(super) dead_letter: Option<DeadLetter>,
-    /// How long a consumer may hold a message. None: the arguments do not say.
-    pub(super) consumer_timeout_ms: Option<u64>,
-    /// How many voters the queue's group is to have. None: the arguments do not say.
-    pub(super) members: Option<u8>,
+    pub dead_letter: Option<DeadLetter>,
+    /// How long a consumer may hold a message, in milliseconds. None: the queue does not say.
+    pub consumer_timeout_ms: Option<u64>,
+    /// How many voters the queue's group is to have. None: the queue does not say.
+    pub members: Option<u8>,
 }
 
 /// Where the dead letters of a queue go.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct DeadLetter {
+pub struct DeadLetter {
     /// The empty name is the default exchange.
-    pub(super) exchange: String,
+    pub exchange: String,
     /// None: they keep their keys.
-    pub(super) key: Option<String>,
+    pub key: Option<String>,
 }
 
+// Which optional parts follow: one bit each.
+const DEAD_LETTER: u8 = 1;
+const DEAD_LETTER_KEY: u8 = 1 << 1;
+const CONSUMER_TIMEOUT: u8 = 1 << 2;
+const MEMBERS: u8 = 1 << 3;
+const BITS: u8 = (1 << 4) - 1;
+
 impl QueueSpec {
-    /// Total: what is not valid is as if it were not there.
-    pub(in crate::catalog) fn of(durable: bool, auto_delete: bool, arguments: &Arguments) -> Self {
-        let text = |name| arguments.find(name).and_then(Value::text).map(str::to_owned);
-        let number = |name| {
-            let value = arguments.find(name).and_then(Value::integer)?;
-            u64::try_from(value).ok()
-        };
-        let dead_letter = text(DEAD_LETTER_EXCHANGE)
-            .map(|exchange| DeadLetter { exchange, key: text(DEAD_LETTER_KEY) });
-        Self {
-            queue_type: type_of(arguments),
-            settings: QueueSettings {
-                is_durable: durable,
-                is_auto_delete: auto_delete,
-                features: features(arguments),
-            },
-            dead_letter,
-            consumer_timeout_ms: number(CONSUMER_TIMEOUT),
-            members: number(GROUP_SIZE).map(|count| u8::try_from(count).unwrap_or(u8::MAX)),
+    /// The type's number, the settings, bits, then the parts that the bits announce.
+    pub(in crate::catalog) fn encode(&self, out: &mut Vec<u8>) {
+        let Self { queue_type, settings, dead_letter, consumer_timeout_ms, members } = self;
+        out.push(queue_type.number());
+        settings.encode(out);
+        let key = dead_letter.as_ref().and_then(|dead_letter| dead_letter.key.as_ref());
+        let bits = [
+            (dead_letter.is_some(), DEAD_LETTER),
+            (key.is_some(), DEAD_LETTER_KEY),
+            (consumer_timeout_ms.is_some(), CONSUMER_TIMEOUT),
+            (members.is_some(), MEMBERS),
+        ];
+        out.push(bits.iter().filter(|(is_set, _)| *is_set).map(|(_, bit)| bit).sum());
+        if let Some(dead_letter) = dead_letter {
+            put_text(out, &dead_letter.exchange);
         }
+        if let Some(key) = key {
+            put_text(out, key);
+        }
+        if let Some(timeout) = consumer_timeout_ms {
+            put_u64(out, *timeout);
+        }
+        out.extend(*members);
+    }
+
+    /// Of a queue that lives there.
+    pub(in crate::catalog) fn read(
+        reader: &mut Reader<'_>,
+        home: QueueHome,
+    ) -> Result<Self, Corrupt> {
+        const OTHER: Corrupt = Corrupt::newer("a queue with a spec of another version");
+        let queue_type = QueueType::from_number(reader.u8()?).ok_or(OTHER)?;
+        let settings = QueueSettings::read(reader)?;
+        let bits = reader.u8()?;
+        let has = |bit| bits & bit != 0;
+        if bits & !BITS != 0 {
+            return Err(OTHER);
+        }
+        let is_sound = settings.is_durable == home.is_durable();
+        if !is_sound || (has(DEAD_LETTER_KEY) && !has(DEAD_LETTER)) {
+            return Err(reader.corrupt());
+        }
+        let exchange = if has(DEAD_LETTER) { Some(reader.string()?) } else { None };
+        let key = if has(DEAD_LETTER_KEY) { Some(reader.string()?) } else { None };
+        let consumer_timeout_ms = if has(CONSUMER_TIMEOUT) { Some(reader.u64()?) } else { None };
+        let members = if has(MEMBERS) { Some(reader.u8()?) } else { None };
+        let dead_letter = exchange.map(|exchange| DeadLetter { exchange, key });
+        Ok(Self { queue_type, settings, dead_letter, consumer_timeout_ms, members })
     }
 }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use super::super::nodes::WIDE_SINCE;
 use super::super::refusal::Refusal;
 use super::super::routing::{Dest, Target};
-use super::super::{Catalog, CatalogCommand, CatalogEffect, CatalogReply, Destination};
-use super::{Queue, QueueSpec};
+use super::super::{Catalog, CatalogEffect, CatalogReply, Destination};
+use super::{Queue, QueueHome, QueueSpec};
 use crate::ids::{GroupId, NodeId, QueueId, SessionOwner};
 use crate::limits::{DEPARTED_QUEUES_MAX, REPLICAS_MAX};
 use crate::value::Arguments;
@@ -16,47 +16,24 @@ use crate::value::Arguments;
 pub(in crate::catalog) struct NewQueue {
     pub(in crate::catalog) vhost: String,
     pub(in crate::catalog) name: String,
-    pub(in crate::catalog) durable: bool,
-    pub(in crate::catalog) auto_delete: bool,
-    pub(in crate::catalog) exclusive: Option<SessionOwner>,
-    /// In whose memory it lives; None: in a group.
-    pub(in crate::catalog) node: Option<NodeId>,
+    pub(in crate::catalog) home: QueueHome,
+    pub(in crate::catalog) spec: QueueSpec,
+    /// As the client gave them.
     pub(in crate::catalog) arguments: Arguments,
 }
 
 impl Catalog {
+    /// Makes the queue, or finds that there is one of its name.
     pub(in crate::catalog) fn declare_queue(
         &mut self,
-        command: CatalogCommand,
+        new: NewQueue,
         effects: &mut Vec<CatalogEffect>,
     ) -> (CatalogReply, bool) {
-        let CatalogCommand::DeclareQueue {
-            vhost,
-            name,
-            durable,
-            auto_delete,
-            exclusive,
-            server_named: _,
-            arguments,
-            by,
-        } = command
-        else {
-            unreachable!("change calls this for a declaration of a queue")
-        };
-        if let Some(queue) = self.queue(&vhost, &name) {
+        if let Some(queue) = self.queue(&new.vhost, &new.name) {
             let Queue { id: queue, group, .. } = *queue;
             return (CatalogReply::QueueDeclared { queue, group, created: false }, false);
         }
-        let queue = NewQueue {
-            vhost,
-            name,
-            durable: durable && !exclusive,
-            auto_delete,
-            exclusive: exclusive.then_some(by),
-            node: (exclusive || !durable).then_some(by.node),
-            arguments,
-        };
-        let Target { queue, group, .. } = self.create_queue(queue, effects);
+        let Target { queue, group, .. } = self.create_queue(new, effects);
         (CatalogReply::QueueDeclared { queue, group, created: true }, true)
     }
 
@@ -66,29 +43,15 @@ impl Catalog {
         new: NewQueue,
         effects: &mut Vec<CatalogEffect>,
     ) -> Target {
-        let NewQueue { vhost, name, durable, auto_delete, exclusive, node, arguments } = new;
-        let spec = QueueSpec::of(durable, auto_delete, &arguments);
         let id = QueueId(self.next_queue);
         self.next_queue += 1;
+        let node = new.home.node();
         let group = match node {
             Some(node) => GroupId::local(node),
-            None => self.emptiest_group(self.members_of(&spec)),
+            None => self.emptiest_group(self.members_of(&new.spec)),
         };
-        let target = Target::plain(id, group);
-        let queue = Queue {
-            id,
-            group,
-            vhost,
-            name,
-            durable,
-            auto_delete,
-            exclusive,
-            node,
-            arguments,
-            spec,
-            target,
-        };
-        let settings = queue.settings().clone();
+        let queue = Queue::new(id, group, new);
+        let (target, settings) = (queue.target(), queue.settings().clone());
         effects.push(CatalogEffect::QueueCreated { queue: id, group, node, settings });
         self.insert_queue(queue);
         target
@@ -121,8 +84,7 @@ impl Catalog {
     }
 
     /// Puts it into its vhost, which must exist, and into the indexes.
-    pub(in crate::catalog) fn insert_queue(&mut self, mut queue: Queue) {
-        queue.target = Target::of(&queue);
+    pub(in crate::catalog) fn insert_queue(&mut self, queue: Queue) {
         if let Some(count) = self.group_count_mut(queue.group) {
             *count += 1;
         }

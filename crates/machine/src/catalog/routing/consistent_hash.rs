@@ -34,23 +34,13 @@ struct Member {
     seed: u64,
 }
 
-/// Why a binding's key is no weight.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::catalog) enum WeightProblem {
-    NotInteger,
-    NotPositive,
-}
-
 /// The weight that a binding's key says. None is more than 32 bits can say: larger ones count as that.
-pub(in crate::catalog) fn weight(key: &str) -> Result<u32, WeightProblem> {
-    let digits = key.strip_prefix(['+', '-']).unwrap_or(key);
-    if digits.is_empty() || !digits.bytes().all(|digit| digit.is_ascii_digit()) {
-        return Err(WeightProblem::NotInteger);
-    }
-    if key.starts_with('-') || digits.bytes().all(|digit| digit == b'0') {
-        return Err(WeightProblem::NotPositive);
-    }
-    Ok(digits.parse().unwrap_or(u32::MAX))
+/// None: it is no number above 0, and the binding counts for nothing.
+pub(in crate::catalog) fn weight(key: &str) -> Option<u32> {
+    let digits = key.strip_prefix('+').unwrap_or(key);
+    let is_number = !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_digit());
+    let is_positive = digits.bytes().any(|digit| digit != b'0');
+    (is_number && is_positive).then(|| digits.parse().unwrap_or(u32::MAX))
 }
 
 impl ConsistentHash {
@@ -59,7 +49,7 @@ impl ConsistentHash {
     }
 
     pub(super) fn insert(&mut self, binding: &Binding, dest: Dest) {
-        let Ok(weight) = weight(&binding.key) else { return };
+        let Some(weight) = weight(&binding.key) else { return };
         let weights = self.weights.entry(dest.clone()).or_default();
         let before = weights.last().copied();
         let place = weights.partition_point(|other| *other <= weight);
@@ -69,7 +59,7 @@ impl ConsistentHash {
     }
 
     pub(super) fn remove(&mut self, binding: &Binding, dest: &Dest) {
-        let Ok(weight) = weight(&binding.key) else { return };
+        let Some(weight) = weight(&binding.key) else { return };
         let Some(weights) = self.weights.get_mut(dest) else { return };
         let before = weights.last().copied();
         if let Ok(place) = weights.binary_search(&weight) {
@@ -213,18 +203,18 @@ mod tests {
     #[test]
     fn a_weight_is_a_positive_number_in_decimal_digits() {
         let cases = [
-            ("1", Ok(1)),
-            ("+5", Ok(5)),
-            ("007", Ok(7)),
-            ("4294967295", Ok(u32::MAX)),
-            ("99999999999999999999999", Ok(u32::MAX)),
-            ("0", Err(WeightProblem::NotPositive)),
-            ("-1", Err(WeightProblem::NotPositive)),
-            ("", Err(WeightProblem::NotInteger)),
-            ("+", Err(WeightProblem::NotInteger)),
-            ("1.5", Err(WeightProblem::NotInteger)),
-            (" 1", Err(WeightProblem::NotInteger)),
-            ("two", Err(WeightProblem::NotInteger)),
+            ("1", Some(1)),
+            ("+5", Some(5)),
+            ("007", Some(7)),
+            ("4294967295", Some(u32::MAX)),
+            ("99999999999999999999999", Some(u32::MAX)),
+            ("0", None),
+            ("-1", None),
+            ("", None),
+            ("+", None),
+            ("1.5", None),
+            (" 1", None),
+            ("two", None),
         ];
         for (key, expected) in cases {
             assert_eq!(weight(key), expected, "{key:?}");

@@ -38,11 +38,6 @@ struct Rule {
 /// A message's headers, by name: the first of each.
 type Sent<'m> = BTreeMap<&'m str, ValueView<'m>>;
 
-/// The four words that `x-match` may be.
-pub(in crate::catalog) fn is_known_match(value: &Value) -> bool {
-    matches!(value.text(), Some("all" | "any" | "all-with-x" | "any-with-x"))
-}
-
 impl Rule {
     fn new(arguments: Arc<Arguments>) -> Self {
         let word = arguments.find(MATCH).and_then(Value::text).unwrap_or("all");

@@ -1,0 +1,107 @@
+//! What the arguments of a queue mean: the spec that the catalog and the queue's group store.
+
+use machine::limits::{DEDUP_ENTRIES_DEFAULT, DEDUP_ENTRIES_MAX, DEDUP_MS_DEFAULT, TIME_MS_MAX};
+use machine::{
+    Arguments, DeadLetter, Dedup, Features, Overflow, QueueHome, QueueSettings, QueueSpec,
+    QueueType, Retry, Value,
+};
+
+use super::checks::DEAD_LETTER_EXCHANGE;
+use super::known::{
+    CONSUMER_TIMEOUT, DEAD_LETTER_KEY, DEDUP, DEDUP_SIZE, DEDUP_TTL, DELIVERY_LIMIT, EXPIRES,
+    GROUP_SIZE, LENGTH, LENGTH_BYTES, OVERFLOW, PRIORITY, RETRY_MAX, RETRY_MIN, RETRY_TYPE,
+    SINGLE_ACTIVE, TTL, type_of,
+};
+
+/// Total: what is not valid is as if it were not there.
+pub(super) fn of(home: QueueHome, auto_delete: bool, arguments: &Arguments) -> QueueSpec {
+    let asked = Asked(arguments);
+    let dead_letter = asked.text(DEAD_LETTER_EXCHANGE).map(|exchange| DeadLetter {
+        exchange: exchange.to_owned(),
+        key: asked.text(DEAD_LETTER_KEY).map(str::to_owned),
+    });
+    let features = asked.features(dead_letter.is_some());
+    QueueSpec {
+        queue_type: type_of(arguments),
+        settings: QueueSettings {
+            is_durable: home.is_durable(),
+            is_auto_delete: auto_delete,
+            features: (features != Features::default()).then(|| Box::new(features)),
+        },
+        dead_letter,
+        consumer_timeout_ms: asked.number(CONSUMER_TIMEOUT),
+        members: asked.number(GROUP_SIZE).map(|count| u8::try_from(count).unwrap_or(u8::MAX)),
+    }
+}
+
+/// What a client asked for.
+struct Asked<'a>(&'a Arguments);
+
+impl<'a> Asked<'a> {
+    fn text(&self, name: &str) -> Option<&'a str> {
+        self.0.find(name)?.text()
+    }
+
+    fn number(&self, name: &str) -> Option<u64> {
+        u64::try_from(self.0.find(name)?.integer()?).ok()
+    }
+
+    fn is_true(&self, name: &str) -> bool {
+        self.0.find(name) == Some(&Value::Bool(true))
+    }
+
+    fn features(&self, dead_letters: bool) -> Features {
+        let (max_length, max_length_bytes) = (self.number(LENGTH), self.number(LENGTH_BYTES));
+        let has_limit = max_length.is_some() || max_length_bytes.is_some();
+        // None is the default, and one below 0 says so: nothing is dropped that nobody asked to drop.
+        let delivery_limit =
+            self.number(DELIVERY_LIMIT).map(|limit| u32::try_from(limit).unwrap_or(u32::MAX));
+        let is_quorum = type_of(self.0) == QueueType::Quorum;
+        let retry = self.retry();
+        let max_priority = self.number(PRIORITY);
+        Features {
+            message_ttl_ms: self.number(TTL),
+            expires_ms: self.number(EXPIRES),
+            max_length,
+            max_length_bytes,
+            overflow: if has_limit { self.overflow() } else { Overflow::DropHead },
+            dead_letters,
+            max_priority: max_priority.map_or(0, |max| u8::try_from(max).unwrap_or(u8::MAX)),
+            single_active: self.is_true(SINGLE_ACTIVE),
+            delivery_limit,
+            counts_returns: is_quorum || delivery_limit.is_some() || retry.is_some(),
+            retry,
+            dedup: self.is_true(DEDUP).then(|| self.dedup()),
+        }
+    }
+
+    fn overflow(&self) -> Overflow {
+        match self.text(OVERFLOW) {
+            Some("reject-publish") => Overflow::RejectPublish,
+            Some("reject-publish-dlx") => Overflow::RejectPublishDlx,
+            Some(_) | None => Overflow::DropHead,
+        }
+    }
+
+    /// Without a shortest delay nothing waits; without a longest there is none.
+    fn retry(&self) -> Option<Retry> {
+        let (failed, returned) = match self.text(RETRY_TYPE)? {
+            "failed" => (true, false),
+            "returned" => (false, true),
+            "all" => (true, true),
+            _ => return None,
+        };
+        let min_ms = self.number(RETRY_MIN).filter(|min| *min > 0)?;
+        let max_ms = self.number(RETRY_MAX).unwrap_or(TIME_MS_MAX);
+        Some(Retry { failed, returned, min_ms, max_ms })
+    }
+
+    fn dedup(&self) -> Dedup {
+        let entries = self.number(DEDUP_SIZE).map_or(DEDUP_ENTRIES_DEFAULT, |count| {
+            let count = u32::try_from(count).unwrap_or(DEDUP_ENTRIES_MAX);
+            count.clamp(1, DEDUP_ENTRIES_MAX)
+        });
+        let window_ms = self.number(DEDUP_TTL).unwrap_or(DEDUP_MS_DEFAULT);
+        Dedup { window_ms, entries_max: entries }
+    }
+}
