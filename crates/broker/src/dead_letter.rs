@@ -253,17 +253,16 @@ impl DeadLetterWorker {
         mut task: Task,
         out: &mut Outputs,
     ) -> bool {
-        let source = match task.source.take() {
-            Some(source) => source,
-            None => match Source::find(catalog, task.leaving.queue) {
-                Ok(source) => source,
-                Err(NoSource::Gone) => return self.let_go(&mut task),
-                Err(NoSource::Unknown) => {
-                    self.later.push(task);
-                    self.wait_until(now + limits::LOOK_AGAIN);
-                    return true;
-                }
-            },
+        // What the catalog says now counts, since it may have been changed. A queue that is gone is as it was.
+        let found = Source::find(catalog, task.leaving.queue);
+        let source = match (found, task.source.take()) {
+            (Ok(source), _) | (Err(_), Some(source)) => source,
+            (Err(NoSource::Gone), None) => return self.let_go(&mut task),
+            (Err(NoSource::Unknown), None) => {
+                self.later.push(task);
+                self.wait_until(now + limits::LOOK_AGAIN);
+                return true;
+            }
         };
         match Origin::of(catalog, &source, task.leaving.reason) {
             Ok(origin) => {

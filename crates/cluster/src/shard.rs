@@ -29,7 +29,7 @@ use machine::{Catalog, CatalogCommand, GroupId, NodeId, Origin, QueueId, Session
 use wal::{CommitBatch, Place};
 
 pub(crate) use answers::{refuse, tell};
-pub use exchange::{Input, Located, Now, Output, SegmentExtent, Then};
+pub use exchange::{Input, Located, Now, Output, SegmentExtent, Then, WantedQueue};
 pub use members::Placement;
 pub use report::{Elsewhere, GroupReport, Report};
 
@@ -350,8 +350,13 @@ impl Shard {
                 }
             }
             Input::CreateQueue { group, queue, settings, agreed, then } => {
-                let batch = catalog::creation(group, queue, &settings, agreed);
+                let wanted = WantedQueue { group, queue, settings, revision: 0 };
+                let batch = catalog::creation(&wanted, agreed);
                 self.create_queue(now, group, batch, then, outputs);
+            }
+            Input::ChangeQueue { wanted, then } => {
+                let batch = catalog::change(&wanted);
+                self.create_queue(now, wanted.group, batch, then, outputs);
             }
             Input::DropQueue { group, queue, then } => {
                 self.drop_queue(now, group, queue, then, outputs);

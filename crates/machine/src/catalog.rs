@@ -85,6 +85,14 @@ pub enum CatalogEffect {
         group: GroupId,
         node: Option<NodeId>,
     },
+    /// It is to behave like this from here on.
+    QueueChanged {
+        queue: QueueId,
+        group: GroupId,
+        settings: QueueSettings,
+        /// The version of the catalog: a later change has a greater one.
+        revision: u64,
+    },
 }
 
 /// Everything but messages.
@@ -275,6 +283,7 @@ impl Catalog {
             }
             C::RemoveNode { node } => self.check_remove_node(*node),
             C::SetVoters { group, voters } => self.check_set_voters(*group, voters),
+            C::ChangeQueue { vhost, name, .. } => self.check_change_queue(vhost, name),
             C::RaiseVersion { .. } | C::SetWideGroups { .. } | C::Remark { .. } => Ok(()),
         }
     }
@@ -381,6 +390,9 @@ impl Catalog {
             C::SetWideGroups { per_node } => {
                 let has_changed = self.set_wide_groups(per_node);
                 self.note_membership(has_changed)
+            }
+            C::ChangeQueue { vhost, name, queue, spec } => {
+                self.change_queue(&vhost, &name, queue, *spec, effects)
             }
             C::Remark { .. } => true,
         };

@@ -13,7 +13,7 @@
 //! 7        queue count u16, queue ids u64 each, key u128
 //! 8        queue u64, sequence number u64
 //! 9        queue u64
-//! 10       queue u64, settings
+//! 10       queue u64, revision u64, settings
 //! ```
 //!
 //! Little-endian. Segments keep enqueue commands exactly as they stand here, so this is also a format
@@ -179,10 +179,12 @@ pub enum Command<'a> {
     KeepMarks {
         queue: QueueId,
     },
-    /// The queue behaves so from here on, as far as that can change: see `queue::new_settings`. Since
-    /// `Version::CHANGED_SETTINGS`.
+    /// The queue behaves so from here on, as far as that can change (`settings::change`), unless a later change of
+    /// the catalog has said otherwise. Since `Version::CHANGED_SETTINGS`.
     SetSettings {
         queue: QueueId,
+        /// Which change of the catalog this is: the catalog's version.
+        revision: u64,
         settings: QueueSettings,
     },
     /// Opens a parcel: what follows, up to the next of these, is applied together or not at all.
@@ -403,7 +405,8 @@ impl<'a> RawCommand<'a> {
             KEEP_MARKS => Command::KeepMarks { queue: QueueId(reader.u64()?) },
             SET_SETTINGS => {
                 let queue = QueueId(reader.u64()?);
-                Command::SetSettings { queue, settings: QueueSettings::read(&mut reader)? }
+                let (revision, settings) = (reader.u64()?, QueueSettings::read(&mut reader)?);
+                Command::SetSettings { queue, revision, settings }
             }
             FROM => {
                 let origin = Origin { node: NodeId(reader.u64()?), boot: reader.u64()? };

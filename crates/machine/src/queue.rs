@@ -34,7 +34,6 @@ pub(crate) mod consumers;
 mod dedup;
 pub(crate) mod level;
 mod machine;
-mod new_settings;
 mod open;
 pub(crate) mod reader;
 mod reconcile;
@@ -152,6 +151,8 @@ struct Queue {
     id: QueueId,
     // Replicated.
     settings: QueueSettings,
+    /// Which change of the catalog the settings are from. 0: they are as declared.
+    revision: u64,
     /// Of priority 0: the only one of most queues.
     main: Level,
     /// Of priorities from 1 on.
@@ -196,6 +197,7 @@ impl Queue {
             is_gone: false,
             consumers: Consumers::new(is_single),
             settings,
+            revision: 0,
             is_closing: false,
             has_lost: false,
             unused_since_ms: 0,
@@ -270,16 +272,21 @@ impl Queue {
         }
     }
 
-    /// The queue behaves as `new` says from here on, as far as that can change.
+    /// The queue behaves as `new` says from here on, as far as that can change. Every node says so of every change
+    /// of the catalog: what a later change has said already stays.
     fn set_settings(
         &mut self,
-        new: QueueSettings,
+        (new, revision): (QueueSettings, u64),
         (time_ms, is_leading): (u64, bool),
         effects: &mut Vec<Effect>,
     ) {
+        if revision <= self.revision {
+            return;
+        }
         // What came before it in its entry came under the settings of before.
         self.end_runs(time_ms, is_leading, effects);
-        self.settings = new_settings::changed(&self.settings, new);
+        self.settings = self.settings.changed_to(new);
+        self.revision = revision;
         self.touch(time_ms);
     }
 
@@ -450,6 +457,9 @@ impl Queue {
     fn encode(&self, out: &mut Vec<u8>, version: u8) {
         put_u64(out, self.id.0);
         self.settings.encode(out);
+        if version >= 6 {
+            put_u64(out, self.revision);
+        }
         out.push(u8::from(self.is_gone));
         if let Some(window) = &self.window {
             window.encode(out);
@@ -459,13 +469,16 @@ impl Queue {
     }
 
     /// As a snapshot of this version has it: 3 knows features, 4 what was delivered, 5 that deliveries
-    /// wait for that.
+    /// wait for that, 6 changed settings.
     fn read(reader: &mut Reader<'_>, version: u8) -> Result<Self, Corrupt> {
         let id = QueueId(reader.u64()?);
         if id != id.base() {
             return Err(Corrupt::new("the number of a queue"));
         }
         let mut queue = Self::new(id, QueueSettings::read(reader)?);
+        if version >= 6 {
+            queue.revision = reader.u64()?;
+        }
         if version >= 3 && reader.bool()? {
             queue.is_gone = true;
             queue.window = None;

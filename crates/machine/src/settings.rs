@@ -1,5 +1,7 @@
 //! What a queue's machine has to know about the queue, as its group's log keeps it.
 
+mod change;
+
 use crate::encoding::{Corrupt, Reader, put_u32, put_u64};
 
 /// 2 knows features.

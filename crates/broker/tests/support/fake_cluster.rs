@@ -55,6 +55,9 @@ impl FakeCluster {
                 CatalogEffect::QueueCreated { queue, settings, .. } => {
                     batch.create_queue(queue, &settings);
                 }
+                CatalogEffect::QueueChanged { queue, settings, revision, .. } => {
+                    batch.set_settings(queue, revision, &settings);
+                }
                 CatalogEffect::QueueDeleted { queue, .. } => batch.drop_queue(queue),
             }
             self.apply(batch);

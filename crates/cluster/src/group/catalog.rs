@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use machine::{
     Applied, Catalog, CatalogCommand, CatalogEffect, CatalogReply, Command, Corrupt, EntryReader,
-    GroupId, Origin, QueueId, QueueSettings, Version,
+    GroupId, Origin, Version,
 };
 use raft::eraftpb::{Entry, EntryType};
 
@@ -13,7 +13,7 @@ use crate::intake::{Taken, Verdict};
 use crate::parcels::Parcels;
 use crate::replica::Replica;
 use crate::request::Answer;
-use crate::shard::{Input, Output, Then};
+use crate::shard::{Input, Output, Then, WantedQueue};
 use crate::waiter::Waiter;
 
 /// The catalog on this node.
@@ -131,13 +131,18 @@ impl CatalogGroup {
     }
 
     /// Every queue of the catalog, once.
-    pub(crate) fn take_reconciliation(&mut self) -> Option<Vec<(GroupId, QueueId, QueueSettings)>> {
+    pub(crate) fn take_reconciliation(&mut self) -> Option<Vec<WantedQueue>> {
         if self.start != Start::Applied {
             return None;
         }
         self.start = Start::HandedOut;
-        let queues = self.catalog.queues();
-        Some(queues.map(|queue| (queue.group, queue.id, queue.settings().clone())).collect())
+        let queues = self.catalog.queues().map(|queue| WantedQueue {
+            group: queue.group,
+            queue: queue.id,
+            settings: queue.settings().clone(),
+            revision: queue.revision,
+        });
+        Some(queues.collect())
     }
 
     /// The catalog jumped: what it has now is handed out again, once this node's start is in it.
@@ -186,6 +191,11 @@ fn answer(
                 let input = Input::CreateQueue { group, queue, settings, agreed, then };
                 inputs.push((group, input));
             }
+            CatalogEffect::QueueChanged { queue, group, settings, revision } => {
+                let then = answer.take();
+                let wanted = WantedQueue { group, queue, settings, revision };
+                inputs.push((group, Input::ChangeQueue { wanted, then }));
+            }
             CatalogEffect::QueueDeleted { queue, group, .. } => {
                 // Answered once its consumers are told.
                 let then = answer.take();
@@ -201,7 +211,7 @@ fn answer(
 fn is_created_in(effect: &CatalogEffect, of: GroupId) -> bool {
     match effect {
         CatalogEffect::QueueCreated { group, .. } => *group == of,
-        CatalogEffect::QueueDeleted { .. } => false,
+        CatalogEffect::QueueDeleted { .. } | CatalogEffect::QueueChanged { .. } => false,
     }
 }
 

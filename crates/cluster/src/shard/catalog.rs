@@ -3,11 +3,10 @@
 use std::collections::BTreeSet;
 
 use machine::{
-    Batch, Catalog, CatalogCommand, Corrupt, GroupId, NodeId, QueueId, QueueSettings, SessionId,
-    Version,
+    Batch, Catalog, CatalogCommand, Corrupt, GroupId, NodeId, QueueId, SessionId, Version,
 };
 
-use super::{Gathered, Input, Now, Output, Shard, Then, tell};
+use super::{Gathered, Input, Now, Output, Shard, Then, WantedQueue, tell};
 use crate::group::queues::QueueGroup;
 use crate::limits::GONE_MS;
 use crate::peer::message::Message;
@@ -106,7 +105,7 @@ impl Shard {
         for shard in 0..self.shards {
             let queues = queues
                 .iter()
-                .filter(|(group, _, _)| Self::of(*group, self.shards) == shard)
+                .filter(|wanted| Self::of(wanted.group, self.shards) == shard)
                 .cloned()
                 .collect();
             self.forward(shard, Input::Reconcile { queues, next_queue, agreed }, outputs);
@@ -118,13 +117,13 @@ impl Shard {
     pub(super) fn reconcile(
         &mut self,
         now: Now,
-        queues: &[(GroupId, QueueId, QueueSettings)],
+        queues: &[WantedQueue],
         next_queue: u64,
         agreed: Version,
         outputs: &mut Vec<Output>,
     ) {
         let wanted: BTreeSet<(GroupId, QueueId)> =
-            queues.iter().map(|(group, queue, _)| (*group, *queue)).collect();
+            queues.iter().map(|wanted| (wanted.group, wanted.queue)).collect();
         let mut have = BTreeSet::new();
         for (&group, found) in &self.groups {
             have.extend(found.queues.machine().queues().map(|queue| (group, queue.base())));
@@ -142,11 +141,17 @@ impl Shard {
                 self.drop_queue(now, group, queue, None, outputs);
             }
         }
-        for (group, queue, settings) in queues {
-            let is_elsewhere = group.is_local() && !self.is_local_here(*group);
-            if !have.contains(&(*group, *queue)) && !is_elsewhere {
-                let batch = creation(*group, *queue, settings, agreed);
-                self.create_queue(now, *group, batch, None, outputs);
+        for wanted in queues {
+            let WantedQueue { group, queue, .. } = *wanted;
+            let is_elsewhere = group.is_local() && !self.is_local_here(group);
+            if is_elsewhere {
+                continue;
+            }
+            if !have.contains(&(group, queue)) {
+                let batch = creation(wanted, agreed);
+                self.create_queue(now, group, batch, None, outputs);
+            } else if self.revision(group, queue).is_some_and(|has| has < wanted.revision) {
+                self.create_queue(now, group, change(wanted), None, outputs);
             }
         }
         self.reconciling = true;
@@ -164,6 +169,15 @@ impl Shard {
         }
     }
 
+    /// Which change of the catalog the replica on this node has heard of last.
+    fn revision(&self, group: GroupId, queue: QueueId) -> Option<u64> {
+        let local = self.local.as_ref().filter(|local| local.group == group);
+        let queues = local.map(|local| &local.queues);
+        let queues = queues.or_else(|| self.groups.get(&group).map(|found| &found.queues));
+        queues?.machine().revision(queue)
+    }
+
+    /// Puts what `creation` or `change` made into this node's next parcel for the group.
     pub(super) fn create_queue(
         &mut self,
         now: Now,
@@ -288,20 +302,26 @@ impl Shard {
 }
 
 /// What creates a queue in its group, in a cluster that has agreed on a version.
-pub(super) fn creation(
-    group: GroupId,
-    queue: QueueId,
-    settings: &QueueSettings,
-    agreed: Version,
-) -> Batch {
+pub(super) fn creation(wanted: &WantedQueue, agreed: Version) -> Batch {
+    let WantedQueue { group, queue, settings, revision } = wanted;
     let mut batch = Batch::new();
-    batch.create_queue(queue, settings);
+    batch.create_queue(*queue, settings);
     // What lives in memory has no other leader ever.
     if !group.is_local() && agreed >= Version::KEPT_MARKS {
-        batch.keep_marks(queue);
+        batch.keep_marks(*queue);
     } else if !group.is_local() {
-        batch.mark_delivered(queue, 1);
+        batch.mark_delivered(*queue, 1);
     }
+    if *revision > 0 {
+        batch.set_settings(*queue, *revision, settings);
+    }
+    batch
+}
+
+/// What changes a queue in its group.
+pub(super) fn change(wanted: &WantedQueue) -> Batch {
+    let mut batch = Batch::new();
+    batch.set_settings(wanted.queue, wanted.revision, &wanted.settings);
     batch
 }
 

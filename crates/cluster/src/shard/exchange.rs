@@ -75,6 +75,11 @@ pub enum Input {
         agreed: Version,
         then: Option<Then>,
     },
+    /// From the catalog's shard: the queue was changed.
+    ChangeQueue {
+        wanted: WantedQueue,
+        then: Option<Then>,
+    },
     /// From the catalog's shard: the queue is deleted.
     DropQueue {
         group: GroupId,
@@ -105,7 +110,7 @@ pub enum Input {
     },
     /// At the start: these are the queues that the catalog has in this shard's groups.
     Reconcile {
-        queues: Vec<(GroupId, QueueId, QueueSettings)>,
+        queues: Vec<WantedQueue>,
         /// Queues from this one on are not known to the catalog yet.
         next_queue: u64,
         agreed: Version,
@@ -171,6 +176,16 @@ pub struct SegmentExtent {
     pub first_seq: u64,
     pub last_seq: u64,
     pub count: u64,
+}
+
+/// A queue as the catalog has it, and as its group is to have it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WantedQueue {
+    pub group: GroupId,
+    pub queue: QueueId,
+    pub settings: QueueSettings,
+    /// Which change of the catalog the settings are from. 0: they are as declared.
+    pub revision: u64,
 }
 
 /// The answer to a declaration, once the queue exists in its group.

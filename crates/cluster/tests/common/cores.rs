@@ -7,7 +7,7 @@ use cluster::bodies::{Run, Source};
 use cluster::limits::Sizes;
 use cluster::peer::message::Message;
 use cluster::recovery::{Genesis, Groups};
-use cluster::shard::{Input, Located, Member, Now, Output, Shard};
+use cluster::shard::{Input, Located, Member, Now, Output, Shard, WantedQueue};
 use cluster::{Answer, Request, Ticket};
 use machine::{
     Arguments, CatalogCommand, CatalogReply, GroupId, NodeId, NodeInfo, QueueId, QueueSettings,
@@ -172,8 +172,11 @@ impl Cluster {
         let shards = self.shards;
         for (number, inbox) in self.core(node).inboxes.iter_mut().enumerate() {
             let queues = queues.iter().filter(|(_, group)| Shard::of(*group, shards) == number);
-            let queues = queues.map(|(queue, group)| (*group, *queue, QueueSettings::default()));
-            let queues = queues.collect();
+            let plain = |&(queue, group): &(QueueId, GroupId)| {
+                let settings = QueueSettings::default();
+                WantedQueue { group, queue, settings, revision: 0 }
+            };
+            let queues = queues.map(plain).collect();
             inbox.push(Input::Reconcile { queues, next_queue: u64::MAX, agreed });
         }
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::refusal::{Kind, Refusal};
-use super::routing::Dest;
+use super::routing::{Dest, Target};
 use super::vhosts::Vhost;
 use super::{Catalog, CatalogCommand, CatalogEffect, Destination, ExchangeKind, not_found};
 use crate::ids::SessionOwner;
@@ -78,6 +78,13 @@ impl Bindings {
         all
     }
 
+    pub(super) fn to_destination(
+        &self,
+        destination: &Destination,
+    ) -> impl Iterator<Item = &Binding> {
+        self.by_destination.get(destination).into_iter().flatten().map(Arc::as_ref)
+    }
+
     pub(super) fn weight(&self) -> usize {
         self.weight
     }
@@ -124,7 +131,7 @@ impl Vhost {
         &self,
         destination: &Destination,
     ) -> impl Iterator<Item = &Binding> {
-        self.bindings.by_destination.get(destination).into_iter().flatten().map(Arc::as_ref)
+        self.bindings.to_destination(destination)
     }
 
     /// A binding is durable if both its ends are.
@@ -164,6 +171,20 @@ impl Vhost {
         exchange.routes.insert(&binding, dest);
         self.bindings.insert(Arc::new(binding));
         true
+    }
+
+    /// The routes of all exchanges that lead to a queue hold a copy of what its publishers must know.
+    pub(super) fn retarget(&mut self, destination: &Destination, before: Target, now: Target) {
+        if before == now {
+            return;
+        }
+        for binding in self.bindings.to_destination(destination) {
+            if let Some(exchange) = self.exchanges.get_mut(&binding.source) {
+                exchange.routes.remove(binding, &Dest::Queue(before));
+                exchange.routes.insert(binding, Dest::Queue(now));
+            }
+        }
+        self.note_history(destination.name(), now);
     }
 
     /// Removes a binding. Returns its source, if that is to go with it.

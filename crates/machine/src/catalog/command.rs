@@ -181,6 +181,15 @@ pub enum CatalogCommand {
         /// None: an operator, whom no exclusive queue stops.
         by: Option<SessionOwner>,
     },
+    /// The queue is like this from here on, as far as that can change: see `QueueSettings::changed_to`. Its arguments
+    /// stay, so a client that declares it as before finds it.
+    ChangeQueue {
+        vhost: String,
+        name: String,
+        /// Only if it is still this one: another is success, and nothing changes.
+        queue: QueueId,
+        spec: Box<QueueSpec>,
+    },
     /// Stands for a command of the version to come, `Version::TRIAL`, in trials of upgrades. Nobody reads its text.
     Remark {
         text: String,
@@ -214,6 +223,7 @@ impl CatalogCommand {
             | Self::SetVoters { .. }
             | Self::RaiseVersion { .. }
             | Self::SetWideGroups { .. }
+            | Self::ChangeQueue { .. }
             | Self::Remark { .. } => false,
         }
     }
@@ -250,6 +260,7 @@ impl CatalogCommand {
             Self::CreateQueue { .. } => (21, Version::SPECS),
             Self::CreateExchange { .. } => (22, Version::SPECS),
             Self::CreateBinding { .. } => (23, Version::SPECS),
+            Self::ChangeQueue { .. } => (24, Version::CHANGED_SETTINGS),
             Self::Remark { .. } => (REMARK, Version::TRIAL),
         }
     }
@@ -371,6 +382,11 @@ impl CatalogCommand {
                 spec.encode(out);
                 arguments.encode(out);
             }
+            Self::ChangeQueue { vhost, name, queue, spec } => {
+                put_texts(out, &[vhost, name]);
+                put_u64(out, queue.0);
+                spec.encode(out);
+            }
             Self::Remark { text } => {
                 put_text(out, text);
             }
@@ -468,7 +484,7 @@ impl CatalogCommand {
             21 => {
                 let (vhost, name) = (reader.string()?, reader.string()?);
                 let home = QueueHome::read(reader)?;
-                let spec = Box::new(QueueSpec::read(reader, home)?);
+                let spec = Box::new(QueueSpec::read_for(home, reader)?);
                 let arguments = Arguments::read(reader)?;
                 Self::CreateQueue { vhost, name, home, spec, arguments }
             }
@@ -488,6 +504,12 @@ impl CatalogCommand {
                 key: reader.string()?,
                 arguments: Arguments::read(reader)?,
                 by: read_owner_option(reader)?,
+            },
+            24 => Self::ChangeQueue {
+                vhost: reader.string()?,
+                name: reader.string()?,
+                queue: QueueId(reader.u64()?),
+                spec: Box::new(QueueSpec::read(reader)?),
             },
             REMARK => Self::Remark { text: reader.string()? },
             _ => return Err(Corrupt::newer("a catalog command of an unknown kind")),

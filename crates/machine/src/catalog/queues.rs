@@ -33,6 +33,8 @@ pub struct Queue {
     pub arguments: Arguments,
     /// What it is.
     pub(super) spec: QueueSpec,
+    /// Which version of the catalog changed it last. 0: it is as declared.
+    pub revision: u64,
     /// What who publishes to it must know.
     pub(super) target: Target,
 }
@@ -51,6 +53,7 @@ impl Queue {
             node: home.node(),
             arguments,
             spec,
+            revision: 0,
             target: Target::plain(id, group),
         };
         queue.target = Target::of(&queue);

@@ -308,16 +308,18 @@ fn put_queue(out: &mut Vec<u8>, queue: &Queue) {
     put_u32(out, queue.group.0);
     queue.home().encode(out);
     queue.spec.encode(out);
+    put_u64(out, queue.revision);
     queue.arguments.encode(out);
 }
 
 fn read_queue(reader: &mut Reader<'_>, vhost: &str) -> Result<Queue, Corrupt> {
     let (name, id, group) = (reader.string()?, QueueId(reader.u64()?), GroupId(reader.u32()?));
     let home = QueueHome::read(reader)?;
-    let spec = QueueSpec::read(reader, home)?;
+    let spec = QueueSpec::read_for(home, reader)?;
+    let revision = reader.u64()?;
     let arguments = Arguments::read(reader)?;
     let new = NewQueue { vhost: vhost.to_owned(), name, home, spec, arguments };
-    Ok(Queue::new(id, group, new))
+    Ok(Queue { revision, ..Queue::new(id, group, new) })
 }
 
 fn put_queue_before8(out: &mut Vec<u8>, queue: &Queue) {

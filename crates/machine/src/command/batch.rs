@@ -103,9 +103,10 @@ impl Batch {
     }
 
     /// Settings of a queue that is there, from `Version::CHANGED_SETTINGS` on. A queue that is not there stays so.
-    pub fn set_settings(&mut self, queue: QueueId, settings: &QueueSettings) {
+    pub fn set_settings(&mut self, queue: QueueId, revision: u64, settings: &QueueSettings) {
         self.with(SET_SETTINGS, |out| {
             put_u64(out, queue.0);
+            put_u64(out, revision);
             settings.encode(out);
         });
     }

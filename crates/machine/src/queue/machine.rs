@@ -278,12 +278,12 @@ impl QueueMachine {
                     found.keep_marks();
                 }
             }
-            Command::SetSettings { queue, settings } => {
+            Command::SetSettings { queue, revision, settings } => {
                 let at = (self.time_ms, self.is_leading);
                 if let Some(place) = self.place(queue)
                     && let Some(found) = self.slots[place].as_mut().filter(|found| !found.is_gone)
                 {
-                    found.set_settings(settings, at, effects);
+                    found.set_settings((settings, revision), at, effects);
                     // Limits and times that are new are seen to at the end.
                     self.touched.push(place);
                 }
@@ -412,6 +412,11 @@ impl QueueMachine {
 
     pub fn settings(&self, queue: QueueId) -> Option<&QueueSettings> {
         self.queue(queue).map(|queue| &queue.settings)
+    }
+
+    /// Which change of the catalog the queue's settings are from. 0: they are as declared.
+    pub fn revision(&self, queue: QueueId) -> Option<u64> {
+        self.queue(queue).map(|queue| queue.revision)
     }
 
     /// Who consumes from the queue: leader only.

@@ -259,7 +259,8 @@ impl World {
         let features = Some(Box::new(asked.clone()));
         let mut batch = Batch::new();
         let settings = QueueSettings { is_durable: false, is_auto_delete: true, features };
-        batch.set_settings(queue, &settings);
+        let revision = self.leader.revision(queue).expect("a queue") + 1;
+        batch.set_settings(queue, revision, &settings);
         self.apply(batch);
         let now = Features { max_priority, single_active, dedup, ..asked };
         let settings = self.leader.settings(queue).expect("a queue");

@@ -344,11 +344,11 @@ fn that_a_queue_gets_other_settings_is_read() {
     };
     let settings = QueueSettings { features: Some(Box::new(features)), ..Default::default() };
     let mut batch = Batch::new();
-    batch.set_settings(QueueId(1), &settings);
+    batch.set_settings(QueueId(1), 77, &settings);
     let entry = golden("settings-entry-v1.hex", &batch.stamp(7));
     let mut commands = EntryReader::new(&entry).expect("a golden entry");
     let command = commands.next().expect("a command").expect("a golden command").1;
-    assert_eq!(command, Command::SetSettings { queue: QueueId(1), settings });
+    assert_eq!(command, Command::SetSettings { queue: QueueId(1), revision: 77, settings });
 }
 
 #[test]
@@ -374,6 +374,22 @@ fn snapshots_of_queues_of_version_5_are_read() {
     }
     // By priority. Of the first queue's lowest level one may have been delivered; the other queue's message waits.
     assert_eq!(flags, [(false, true), (true, false), (false, true)]);
+}
+
+#[test]
+fn snapshots_of_queues_of_version_6_are_read() {
+    let mut machine = QueueMachine::new().reading(Version::CHANGED_SETTINGS);
+    let at = Applied { index: 1, time_ms: 1_700_000_000_000 };
+    let mut batch = kept_marks_batch();
+    let features = Features { message_ttl_ms: Some(5), ..Features::default() };
+    let settings = QueueSettings { features: Some(Box::new(features)), ..Default::default() };
+    batch.set_settings(QueueId(2), 77, &settings);
+    machine.apply(at, &batch.stamp(at.time_ms), &mut Vec::new()).expect("our own entry");
+    let bytes = golden("queues-v6.hex", &machine.snapshot());
+    let restored = QueueMachine::restore(&bytes).expect("a golden snapshot");
+    assert_eq!(restored.digest(), machine.digest());
+    let revisions = [1, 2].map(|queue| restored.revision(QueueId(queue)));
+    assert_eq!((revisions, restored.settings(QueueId(2))), ([Some(0), Some(77)], Some(&settings)));
 }
 
 /// Some of everything that a catalog of one node knows.
@@ -539,6 +555,7 @@ fn commands_with_specs() -> Vec<CatalogCommand> {
         members: Some(5),
         ..plain(QueueType::Quorum, group)
     };
+    let changed = QueueSpec { consumer_timeout_ms: Some(9), ..full.clone() };
     let keyless = Some(DeadLetter { exchange: String::new(), key: None });
     let node = QueueHome::Node(NodeId(3));
     let session = QueueHome::Session(World::owner(4));
@@ -579,6 +596,12 @@ fn commands_with_specs() -> Vec<CatalogCommand> {
             key: "7".into(),
             arguments: arguments(),
             by: Some(World::owner(4)),
+        },
+        CatalogCommand::ChangeQueue {
+            vhost: vhost(),
+            name: "one".into(),
+            queue: QueueId(1),
+            spec: Box::new(changed),
         },
     ]
 }

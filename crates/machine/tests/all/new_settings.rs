@@ -11,6 +11,7 @@ const CONSUMER: ConsumerId = ConsumerId { session: SessionId(1), number: 1 };
 /// A leader with one queue.
 struct Leader {
     machine: QueueMachine,
+    revision: u64,
     now_ms: u64,
     effects: Vec<Effect>,
 }
@@ -26,7 +27,8 @@ fn machine() -> QueueMachine {
 
 impl Leader {
     fn new(features: Option<Features>) -> Self {
-        let mut leader = Self { machine: machine(), now_ms: 1_000, effects: Vec::new() };
+        let machine = machine();
+        let mut leader = Self { machine, revision: 0, now_ms: 1_000, effects: Vec::new() };
         leader.machine.set_now(leader.now_ms);
         leader.machine.lead();
         leader.machine.start_dispatch(&mut leader.effects);
@@ -49,8 +51,13 @@ impl Leader {
     }
 
     fn set(&mut self, features: Features) {
+        self.revision += 1;
+        self.set_as(self.revision, features);
+    }
+
+    fn set_as(&mut self, revision: u64, features: Features) {
         let mut batch = Batch::new();
-        batch.set_settings(Q, &settings(features));
+        batch.set_settings(Q, revision, &settings(features));
         self.apply(batch);
     }
 
@@ -180,7 +187,7 @@ fn what_came_back_while_returns_were_counted_is_ready_again_when_they_are_not() 
     let mut late = Batch::new();
     while leader.machine.take_settled(&mut late) {}
     let mut change = Batch::new();
-    change.set_settings(Q, &settings(Features::default()));
+    change.set_settings(Q, 1, &settings(Features::default()));
     leader.apply_between(change);
     leader.apply(late);
     assert_eq!(leader.ready(), 1);
@@ -190,7 +197,32 @@ fn what_came_back_while_returns_were_counted_is_ready_again_when_they_are_not() 
 fn a_queue_that_is_not_there_stays_so() {
     let mut leader = Leader::new(None);
     let mut batch = Batch::new();
-    batch.set_settings(QueueId(2), &settings(Features::default()));
+    batch.set_settings(QueueId(2), 1, &settings(Features::default()));
     leader.apply(batch);
     assert_eq!(leader.machine.queues().collect::<Vec<_>>(), [Q]);
+}
+
+#[test]
+fn a_change_that_comes_late_or_again_changes_nothing() {
+    let mut leader = Leader::new(None);
+    let limit = |max| Features { max_length: Some(max), ..Features::default() };
+    leader.set_as(7, limit(5));
+    for late in [3, 7] {
+        leader.set_as(late, limit(1));
+        assert_eq!(leader.machine.settings(Q), Some(&settings(limit(5))));
+    }
+    assert_eq!(leader.machine.revision(Q), Some(7));
+    leader.set_as(8, limit(6));
+    assert_eq!(leader.machine.settings(Q), Some(&settings(limit(6))));
+}
+
+#[test]
+fn a_snapshot_says_which_change_the_settings_are_from_once_there_was_one() {
+    let mut leader = Leader::new(None);
+    let before = leader.machine.snapshot()[0];
+    leader.set_as(7, Features { max_length: Some(5), ..Features::default() });
+    let snapshot = leader.machine.snapshot();
+    assert!(snapshot[0] > before, "a member of before would not know what this is");
+    let restored = QueueMachine::restore(&snapshot).expect("our own snapshot");
+    assert_eq!((restored.revision(Q), restored.digest()), (Some(7), leader.machine.digest()));
 }

@@ -289,6 +289,9 @@ proptest! {
                     CatalogEffect::QueueCreated { queue, .. } => {
                         prop_assert!(created.insert(*queue));
                     }
+                    CatalogEffect::QueueChanged { queue, .. } => {
+                        prop_assert!(created.contains(queue));
+                    }
                     CatalogEffect::QueueDeleted { queue, .. } => {
                         prop_assert!(created.remove(queue));
                     }

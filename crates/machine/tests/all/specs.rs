@@ -2,9 +2,9 @@
 
 use crate::world::World;
 use machine::{
-    Arguments, Catalog, CatalogCommand, CatalogReply, DeadLetter, Destination, ExchangeKind,
-    ExchangeSpec, Features, HashBy, HashProperty, NoHeaders, NodeId, QueueHome, QueueSettings,
-    QueueSpec, QueueType, Refusal, Value, Version,
+    Arguments, Catalog, CatalogCommand, CatalogEffect, CatalogReply, DeadLetter, Destination,
+    ExchangeKind, ExchangeSpec, Features, HashBy, HashProperty, NoHeaders, NodeId, Overflow,
+    QueueHome, QueueSettings, QueueSpec, QueueType, Refusal, Value, Version,
 };
 
 /// A catalog of a cluster that has agreed on specs.
@@ -201,4 +201,107 @@ fn a_spec_whose_parts_do_not_fit_together_is_not_read() {
     let mut bytes = Vec::new();
     queue("q", QueueHome::Node(NodeId(1)), spec(QueueHome::Group)).encode(&mut bytes);
     assert!(CatalogCommand::decode(&bytes).is_err(), "a durable queue in a node's memory");
+}
+
+/// A change of queue `q`.
+fn change(world: &World, spec: QueueSpec) -> CatalogCommand {
+    CatalogCommand::ChangeQueue {
+        vhost: "/".to_owned(),
+        name: "q".to_owned(),
+        queue: world.catalog.queue("/", "q").expect("the queue").id,
+        spec: Box::new(spec),
+    }
+}
+
+#[test]
+fn a_changed_queue_keeps_what_it_is_made_of_and_what_its_client_asked_for() {
+    let mut world = world();
+    let made = Features { max_priority: 3, single_active: true, ..Features::default() };
+    let mut declared = spec(QueueHome::Group);
+    declared.settings.features = Some(Box::new(made.clone()));
+    world.apply(queue("q", QueueHome::Group, declared.clone()));
+    let arguments = world.catalog.queue("/", "q").expect("the queue").arguments.clone();
+    world.effects.clear();
+    let asked = Features { max_length: Some(5), max_priority: 9, ..Features::default() };
+    let new = QueueSpec {
+        queue_type: QueueType::Classic,
+        settings: QueueSettings { features: Some(Box::new(asked)), ..Default::default() },
+        dead_letter: None,
+        consumer_timeout_ms: None,
+        members: None,
+    };
+    let version = world.catalog.version();
+    assert_eq!(world.apply(change(&world, new.clone())), CatalogReply::Done);
+    let found = world.catalog.queue("/", "q").expect("the queue");
+    let wanted = Features { max_length: Some(5), ..made };
+    let settings = QueueSettings { features: Some(Box::new(wanted)), ..declared.settings.clone() };
+    let expected = QueueSpec { settings, dead_letter: None, consumer_timeout_ms: None, ..declared };
+    assert_eq!((found.spec(), &found.arguments), (&expected, &arguments));
+    assert_eq!(found.revision, version + 1);
+    let [CatalogEffect::QueueChanged { queue, settings, revision, .. }] = &world.effects[..] else {
+        panic!("{:?}", world.effects);
+    };
+    assert_eq!((*queue, settings, *revision), (found.id, found.settings(), version + 1));
+    // The same again is no change.
+    world.effects.clear();
+    world.apply(change(&world, new));
+    assert_eq!((world.catalog.version(), world.effects.len()), (version + 1, 0));
+}
+
+#[test]
+fn who_publishes_by_any_exchange_is_told_of_a_change() {
+    let mut world = world();
+    world.queue("q");
+    for (source, key) in [("amq.direct", "k"), ("amq.fanout", ""), ("amq.topic", "#")] {
+        world.apply(binding(source, "q", key));
+    }
+    let hash = exchange("hash", None, ExchangeSpec::plain(ExchangeKind::ConsistentHash));
+    world.apply(hash);
+    world.apply(binding("hash", "q", "1"));
+    let mut new = world.catalog.queue("/", "q").expect("the queue").spec().clone();
+    let overflow = Overflow::RejectPublish;
+    let features = Features { max_length: Some(1), overflow, ..Features::default() };
+    new.settings.features = Some(Box::new(features));
+    world.apply_unchecked(change(&world, new));
+    let target = world.catalog.queue("/", "q").expect("the queue").target();
+    assert!(target.is_guarded);
+    for (exchange, key) in
+        [("", "q"), ("amq.direct", "k"), ("amq.fanout", "k"), ("amq.topic", "k"), ("hash", "k")]
+    {
+        let mut targets = Vec::new();
+        let routed = world.catalog.route_inside("/", exchange, &[key], &NoHeaders, &mut targets);
+        assert_eq!((routed, &targets[..]), (Ok(()), &[target][..]), "{exchange}");
+    }
+    // The routes know it by what it is now: it can be taken out of them.
+    world.apply_unchecked(world.delete("q"));
+    let mut targets = Vec::new();
+    world.catalog.route_inside("/", "hash", &["k"], &NoHeaders, &mut targets).expect("an exchange");
+    assert!(targets.is_empty());
+}
+
+#[test]
+fn a_queue_that_is_another_now_is_not_changed() {
+    let mut world = world();
+    world.queue("q");
+    let late = change(&world, spec(QueueHome::Group));
+    world.apply(world.delete("q"));
+    assert!(matches!(world.catalog.check(&late), Err(Refusal::NotFound { .. })));
+    world.queue("q");
+    world.effects.clear();
+    assert_eq!(world.apply(late), CatalogReply::Done);
+    assert_eq!(world.catalog.queue("/", "q").expect("the queue").features(), None);
+    assert!(world.effects.is_empty());
+}
+
+#[test]
+fn a_changed_queue_that_is_deleted_is_known_for_a_while_for_its_dead_letters() {
+    let mut world = world();
+    world.queue("q");
+    let plain = world.catalog.queue("/", "q").expect("the queue").spec().clone();
+    let id = world.catalog.queue("/", "q").expect("the queue").id;
+    // It had a dead-letter exchange for a while, and messages died then.
+    world.apply_unchecked(change(&world, spec(QueueHome::Group)));
+    world.apply_unchecked(change(&world, plain));
+    world.apply_unchecked(world.delete("q"));
+    assert!(world.catalog.departed(id).is_some());
 }

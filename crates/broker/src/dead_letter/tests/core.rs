@@ -154,6 +154,22 @@ fn a_catalog_that_cannot_answer_is_asked_again_later() {
 }
 
 #[test]
+fn a_queue_that_was_changed_sends_its_dead_letters_where_the_change_says() {
+    let mut world = World::of_two_nodes();
+    world.raise_version();
+    let source = world.queue("source", none());
+    let target = world.queue("target", none());
+    // Its leader has heard of the change, and this node's catalog has not.
+    world.leave(source, Outcome::Rejected, 1, &["a"]);
+    let (ticket, _) = world.take_changes().remove(0);
+    world.send_dead_letters_to("source", "", "target");
+    world.answer(Answer::Catalog { ticket, reply: CatalogReply::Done });
+    let all = world.carry();
+    assert_eq!((bodies(&all), &all[0].queues[..]), (vec!["a"], &[target][..]));
+    assert_eq!(world.take_settles(), [(source, Ranges::from(1..2))]);
+}
+
+#[test]
 fn messages_of_a_queue_that_is_gone_are_let_go() {
     let mut world = World::new();
     let source = world.source("source", "", Some("source"));

@@ -7,9 +7,9 @@ use amqp::{FieldTable, Properties, TableRef};
 use bytes::{Bytes, BytesMut};
 use cluster::{Answer, Leaving, Request, Ticket};
 use machine::{
-    Applied, Arguments, Batch, Catalog, CatalogCommand, CatalogReply, Command, Destination,
-    ENTRY_HEAD_BYTES, EntryReader, ExchangeKind, GroupId, NodeId, NodeInfo, Outcome, QueueId,
-    Ranges, SessionId, SessionOwner, Value,
+    Applied, Arguments, Batch, Catalog, CatalogCommand, CatalogReply, Command, DeadLetter,
+    Destination, ENTRY_HEAD_BYTES, EntryReader, ExchangeKind, GroupId, NodeId, NodeInfo, Outcome,
+    QueueId, Ranges, SessionId, SessionOwner, Value, Version,
 };
 
 use super::super::{DeadLetterWorker, Input, Outputs};
@@ -110,6 +110,20 @@ impl World {
             arguments,
             by: None,
         });
+    }
+
+    pub(super) fn raise_version(&mut self) {
+        self.change(CatalogCommand::RaiseVersion { to: Version::CHANGED_SETTINGS });
+    }
+
+    /// Changes a queue: its dead letters go to an exchange with a key from here on.
+    pub(super) fn send_dead_letters_to(&mut self, name: &str, exchange: &str, key: &str) {
+        let queue = self.catalog.queue("/", name).unwrap();
+        let (id, mut spec) = (queue.id, queue.spec().clone());
+        spec.dead_letter =
+            Some(DeadLetter { exchange: exchange.to_owned(), key: Some(key.to_owned()) });
+        let (vhost, name, spec) = ("/".to_owned(), name.to_owned(), Box::new(spec));
+        self.change(CatalogCommand::ChangeQueue { vhost, name, queue: id, spec });
     }
 
     pub(super) fn delete_queue(&mut self, name: &str) {

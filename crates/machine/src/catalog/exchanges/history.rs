@@ -61,13 +61,13 @@ pub(in crate::catalog) fn exchange_of(queue: &str) -> Option<&str> {
 }
 
 impl Vhost {
-    /// A queue has come: if it is a history, its exchange is told.
-    pub(in crate::catalog) fn note_history(&mut self, queue: &Queue) {
-        if let Some(exchange) = exchange_of(&queue.name)
+    /// A queue has come or was changed: if it is a history, its exchange is told.
+    pub(in crate::catalog) fn note_history(&mut self, queue: &str, target: Target) {
+        if let Some(exchange) = exchange_of(queue)
             && let Some(exchange) = self.exchanges.get_mut(exchange)
             && exchange.spec.routing == ExchangeKind::RecentHistory
         {
-            exchange.history = Some(queue.target());
+            exchange.history = Some(target);
         }
     }
 

@@ -39,6 +39,17 @@ const MEMBERS: u8 = 1 << 3;
 const BITS: u8 = (1 << 4) - 1;
 
 impl QueueSpec {
+    /// What a queue becomes that was like this and is to be as `new` says, as far as that can change: its type and what
+    /// it is made of stay, and it stays in its group.
+    pub(super) fn changed_to(&self, new: Self) -> Self {
+        Self {
+            queue_type: self.queue_type,
+            settings: self.settings.changed_to(new.settings),
+            members: self.members,
+            ..new
+        }
+    }
+
     /// The type's number, the settings, bits, then the parts that the bits announce.
     pub(in crate::catalog) fn encode(&self, out: &mut Vec<u8>) {
         let Self { queue_type, settings, dead_letter, consumer_timeout_ms, members } = self;
@@ -65,10 +76,16 @@ impl QueueSpec {
     }
 
     /// Of a queue that lives there.
-    pub(in crate::catalog) fn read(
-        reader: &mut Reader<'_>,
+    pub(in crate::catalog) fn read_for(
         home: QueueHome,
+        reader: &mut Reader<'_>,
     ) -> Result<Self, Corrupt> {
+        let spec = Self::read(reader)?;
+        let is_sound = spec.settings.is_durable == home.is_durable();
+        if is_sound { Ok(spec) } else { Err(reader.corrupt()) }
+    }
+
+    pub(in crate::catalog) fn read(reader: &mut Reader<'_>) -> Result<Self, Corrupt> {
         const OTHER: Corrupt = Corrupt::newer("a queue with a spec of another version");
         let queue_type = QueueType::from_number(reader.u8()?).ok_or(OTHER)?;
         let settings = QueueSettings::read(reader)?;
@@ -77,8 +94,7 @@ impl QueueSpec {
         if bits & !BITS != 0 {
             return Err(OTHER);
         }
-        let is_sound = settings.is_durable == home.is_durable();
-        if !is_sound || (has(DEAD_LETTER_KEY) && !has(DEAD_LETTER)) {
+        if has(DEAD_LETTER_KEY) && !has(DEAD_LETTER) {
             return Err(reader.corrupt());
         }
         let exchange = if has(DEAD_LETTER) { Some(reader.string()?) } else { None };

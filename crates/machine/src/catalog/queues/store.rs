@@ -1,14 +1,15 @@
-//! Queues come and go: each in a group or in the memory of a node, and in the indexes.
+//! Queues come, change and go: each in a group or in the memory of a node, and in the indexes.
 
 use std::collections::BTreeMap;
 
 use super::super::nodes::WIDE_SINCE;
-use super::super::refusal::Refusal;
+use super::super::refusal::{Kind, Refusal};
 use super::super::routing::{Dest, Target};
-use super::super::{Catalog, CatalogEffect, CatalogReply, Destination};
+use super::super::{Catalog, CatalogEffect, CatalogReply, Destination, not_found};
 use super::{Queue, QueueHome, QueueSpec};
 use crate::ids::{GroupId, NodeId, QueueId, SessionOwner};
 use crate::limits::{DEPARTED_QUEUES_MAX, REPLICAS_MAX};
+use crate::settings::Features;
 use crate::value::Arguments;
 
 /// A queue that is to be made. What it needs in addition the catalog has: a number and a place.
@@ -96,7 +97,7 @@ impl Catalog {
         }
         self.queue_names.insert(queue.id, (queue.vhost.clone(), queue.name.clone()));
         if let Some(vhost) = self.vhosts.get_mut(&queue.vhost) {
-            vhost.note_history(&queue);
+            vhost.note_history(&queue.name, queue.target());
             vhost.weight += queue.arguments.weight();
             vhost.queues.insert(queue.name.clone(), queue);
         }
@@ -118,7 +119,9 @@ impl Catalog {
             self.local.remove(&(node, queue.id));
         }
         self.queue_names.remove(&queue.id);
-        if queue.features().is_some_and(|it| it.dead_letters || it.delivery_limit.is_some()) {
+        let dies = |it: &Features| it.dead_letters || it.delivery_limit.is_some();
+        // What a changed queue was like before, nobody knows any more.
+        if queue.revision > 0 || queue.features().is_some_and(dies) {
             if self.departed.len() >= DEPARTED_QUEUES_MAX {
                 self.departed.pop_front();
             }
@@ -129,6 +132,49 @@ impl Catalog {
             group: queue.group,
             node: queue.node,
         });
+    }
+
+    pub(in crate::catalog) fn check_change_queue(
+        &self,
+        vhost_name: &str,
+        name: &str,
+    ) -> Result<(), Refusal> {
+        let vhost = self.vhost_or_refusal(vhost_name)?;
+        match vhost.queues.contains_key(name) {
+            true => Ok(()),
+            false => Err(not_found(Kind::Queue, name, vhost_name)),
+        }
+    }
+
+    /// Whether anything is different now.
+    pub(in crate::catalog) fn change_queue(
+        &mut self,
+        vhost: &str,
+        name: &str,
+        only: QueueId,
+        spec: QueueSpec,
+        effects: &mut Vec<CatalogEffect>,
+    ) -> bool {
+        let revision = self.version + 1;
+        let Some(vhost) = self.vhosts.get_mut(vhost) else { return false };
+        let Some(queue) = vhost.queues.get_mut(name).filter(|queue| queue.id == only) else {
+            return false;
+        };
+        let spec = queue.spec.changed_to(spec);
+        if spec == queue.spec {
+            return false;
+        }
+        (queue.spec, queue.revision) = (spec, revision);
+        let (before, now) = (queue.target, Target::of(queue));
+        queue.target = now;
+        effects.push(CatalogEffect::QueueChanged {
+            queue: queue.id,
+            group: queue.group,
+            settings: queue.settings().clone(),
+            revision,
+        });
+        vhost.retarget(&Destination::Queue(name.to_owned()), before, now);
+        true
     }
 
     pub(in crate::catalog) fn check_delete_queue(

@@ -6,17 +6,21 @@ use crate::origins::Origins;
 use crate::queue::{Counters, Queue};
 
 /// 2 knows origins of parcels, 3 what arguments ask of a queue, 4 what was delivered, 5 that deliveries
-/// wait for that.
-const VERSION: u8 = 5;
+/// wait for that, 6 changed settings.
+const VERSION: u8 = 6;
 
 impl QueueMachine {
     /// The replicated half, versioned.
     ///
-    /// There is a queue that needs format 5 only where the cluster has agreed on version 7. Before that an
-    /// older program may have to read it.
+    /// There is a queue that needs format 5 only where the cluster has agreed on version 7, and one that needs 6
+    /// only where it has agreed on 8. Before that an older program may have to read it.
     pub fn snapshot(&self) -> Vec<u8> {
-        let mut queues = self.slots.iter().flatten();
-        let version = if queues.any(Queue::holds_deliveries) { VERSION } else { VERSION - 1 };
+        let queues = || self.slots.iter().flatten();
+        let version = match queues().any(|queue| queue.revision > 0) {
+            true => VERSION,
+            false if queues().any(Queue::holds_deliveries) => 5,
+            false => 4,
+        };
         let mut out = vec![version];
         put_u64(&mut out, self.applied_index);
         put_u64(&mut out, self.time_ms);

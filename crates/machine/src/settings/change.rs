@@ -1,0 +1,27 @@
+//! Other settings for a queue that is there: what a policy changes.
+//!
+//! | Setting | What a change means |
+//! | --- | --- |
+//! | `message_ttl_ms` | it counts for messages that come later |
+//! | `expires_ms` | the queue counts as used at this moment |
+//! | `max_length`, `overflow` | they count at once: what is too much leaves, or publishers are refused |
+//! | `max_length_bytes` | it counts at once, for the bodies that came while there was such a limit |
+//! | `dead_letters` | it counts for messages that die later |
+//! | `delivery_limit`, `counts_returns`, `retry` | they count for messages that come back later |
+//!
+//! What a queue is made of stays as it was declared: whether it is durable, auto-delete, single active, which priorities
+//! it has and which keys it remembers.
+
+use super::{Features, QueueSettings};
+
+impl QueueSettings {
+    /// The settings of a queue that was like this and is to behave as `new` says, as far as that can change.
+    pub(crate) fn changed_to(&self, new: Self) -> Self {
+        let features = |settings: &Self| settings.features.as_deref().cloned().unwrap_or_default();
+        let Features { max_priority, single_active, dedup, .. } = features(self);
+        let features = Features { max_priority, single_active, dedup, ..features(&new) };
+        // A queue without any is served on the short way.
+        let features = (features != Features::default()).then(|| Box::new(features));
+        Self { features, ..self.clone() }
+    }
+}
