@@ -41,9 +41,10 @@ pub struct Rules {
     /// On queues with a single consumer, first deliveries that are flagged must be in order too:
     /// true where a message that comes back takes its old place (Q6).
     pub order_of_flagged: bool,
-    /// Where several consumers share a queue, each gets first deliveries in order, too. Nobody promises that: what was
-    /// on its way to a consumer that ends before it went out comes back without a flag, behind what another has.
-    pub order_among_several: bool,
+    /// Queues of several consumers where the first deliveries to each need not be in order (Q6). The order among several
+    /// consumers is not promised: what was on its way to a consumer that ended comes back without a flag, behind what
+    /// another has got already. Other shared queues are held to the order all the same.
+    pub unordered: &'static [&'static str],
 }
 
 impl Default for Rules {
@@ -57,7 +58,7 @@ impl Default for Rules {
             stuck_after: 20 * SECOND,
             clock_slack: SECOND / 50,
             order_of_flagged: true,
-            order_among_several: true,
+            unordered: &[],
         }
     }
 }

@@ -229,8 +229,8 @@ pub fn run(seed: u64, size: Size) -> Outcome {
         settle_logged: LOGGED,
         stuck_after: (SERVES + size.healed_ms * 1000 + DRAINS) * 1000,
         order_of_flagged: false,
-        // Connections end while much is on its way to them.
-        order_among_several: !size.has_sessions,
+        // Connections end while much is on its way to their consumers.
+        unordered: &[clients::WIRE_SHARED],
         ..Rules::default()
     };
     let report = check(&History::of(diary.events.clone()), &rules);

@@ -198,7 +198,7 @@ fn order(
     let single = facts.queues.get(&queue).is_some_and(|queue| queue.single);
     let takes_dead = facts.queues.get(&queue).is_some_and(|queue| queue.takes_dead);
     // Priorities, delays and what comes back later change the order; T4 knows about priorities.
-    let is_promised = single || rules.order_among_several;
+    let is_promised = single || !rules.unordered.contains(&facts.names.name(queue));
     if takes_dead || facts.traits(queue).is_some() || !is_promised {
         return;
     }

@@ -219,6 +219,33 @@ fn first_deliveries_out_of_order_are_a_violation() {
 }
 
 #[test]
+fn one_consumer_of_a_shared_queue_may_get_messages_out_of_order_only_where_the_rules_say_so() {
+    const QUEUES: [&str; 2] = ["shared", "loose"];
+    let mut events = good();
+    for (queue, channel) in QUEUES.iter().zip(["s", "l"]) {
+        let q = (*queue).to_owned();
+        events.push(at(0, What::Queue { q: q.clone(), single: false, dead: None }));
+        for (nth, seq) in [(0, 1), (1, 0)] {
+            let (t, m) = ((20_310 + nth) * MS, format!("{channel}:{seq}"));
+            let (k, q) = (Stage::Inv, vec![q.clone()]);
+            let what = What::Pub { k, m: m.clone(), n: 0, q, h: Some(7), returned: false };
+            events.push(at(t, what));
+            events.push(publish(t + 1, Stage::Ok, &m, 0));
+            let (q, ep) = ((*queue).to_owned(), format!("{queue}-1"));
+            events.push(at(t + 2, What::Dlv { q, m, tag: 1, red: false, h: 7, ep }));
+        }
+        events.push(at(30_000 * MS, What::Drained { q, node: 1, left: 0 }));
+    }
+    let reordered = |unordered| {
+        let report = check(&History::of(events.clone()), &Rules { unordered, ..rules() });
+        report.broken(Promise::Reordered).to_vec()
+    };
+    assert_eq!(reordered(&[]).len(), QUEUES.len());
+    let found = reordered(&["loose"]);
+    assert!(found.len() == 1 && found[0].contains("on shared"), "{found:?}");
+}
+
+#[test]
 fn the_old_place_of_a_returned_message_is_not_a_reordering() {
     let report = with([
         fault("kill", 100 * MS, 101 * MS),

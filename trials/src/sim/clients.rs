@@ -29,7 +29,7 @@ use super::watch::Watch;
 use super::{Diary, Size, VHOST};
 use crate::history::What;
 use crate::workload::Chance;
-pub(super) use plans::{Kind, Plan};
+pub(super) use plans::{Kind, Plan, WIRE_SHARED};
 
 use consumer::Consumer;
 use control::Control;

@@ -40,7 +40,8 @@ pub(super) const PUBLISHERS: [&[usize]; 6] = [&[0], &[1, 2], &[3], &[3, 0], &[4]
 /// are moved to.
 const CHANGED: [(&str, usize); 4] = [("swept", 0), ("stirred", 2), ("moved-a", 1), ("moved-b", 1)];
 /// In runs with AMQP sessions: the queues of those, with one consumer at a time and with several.
-const SPOKEN: [(&str, usize); 2] = [("wire-sole", 1), ("wire-shared", 3)];
+const SPOKEN: [(&str, usize); 2] = [("wire-sole", 1), (WIRE_SHARED, 3)];
+pub(in crate::sim) const WIRE_SHARED: &str = "wire-shared";
 /// The queue that messages are moved from.
 const MOVED: &str = "work";
 
