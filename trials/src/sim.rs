@@ -166,6 +166,35 @@ pub struct Counts {
     pub ms: u64,
 }
 
+impl std::ops::AddAssign for Counts {
+    fn add_assign(&mut self, other: Self) {
+        self.events += other.events;
+        self.crashes += other.crashes;
+        self.power_cuts += other.power_cuts;
+        self.checkpoints += other.checkpoints;
+        self.refused += other.refused;
+        self.snapshots += other.snapshots;
+        self.visits += other.visits;
+        self.purges += other.purges;
+        self.transactions += other.transactions;
+        self.connections += other.connections;
+        self.confirmed += other.confirmed;
+        self.returned += other.returned;
+        self.delivered += other.delivered;
+        self.fetched += other.fetched;
+        self.multiples += other.multiples;
+        self.raised += other.raised;
+        self.outdated += other.outdated;
+        self.elections += other.elections;
+        self.watched += other.watched;
+        self.times += other.times;
+        self.messages += other.messages;
+        self.lost += other.lost;
+        self.breaks += other.breaks;
+        self.ms += other.ms;
+    }
+}
+
 /// All nodes serve within this time after the first start, and after everything is healed.
 const SERVES: Micros = 15_000_000;
 /// After the load every queue is empty within this time.

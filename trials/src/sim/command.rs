@@ -191,29 +191,7 @@ impl Simulation {
 impl Totals {
     fn add(&mut self, outcome: &Outcome) {
         self.hasher.write_u64(outcome.hash);
-        let (all, one) = (&mut self.counts, &outcome.counts);
-        all.events += one.events;
-        all.crashes += one.crashes;
-        all.power_cuts += one.power_cuts;
-        all.checkpoints += one.checkpoints;
-        all.refused += one.refused;
-        all.elections += one.elections;
-        all.watched += one.watched;
-        all.times += one.times;
-        all.visits += one.visits;
-        all.purges += one.purges;
-        all.transactions += one.transactions;
-        all.connections += one.connections;
-        all.confirmed += one.confirmed;
-        all.returned += one.returned;
-        all.delivered += one.delivered;
-        all.fetched += one.fetched;
-        all.multiples += one.multiples;
-        all.snapshots += one.snapshots;
-        all.messages += one.messages;
-        all.lost += one.lost;
-        all.breaks += one.breaks;
-        all.ms += one.ms;
+        self.counts += outcome.counts;
         self.confirmed += outcome.report.counts.confirmed;
         self.settles += outcome.report.counts.settled_for_good;
         self.letters += outcome.report.counts.letters;

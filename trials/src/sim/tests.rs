@@ -10,8 +10,6 @@ fn holds(seeds: std::ops::Range<u64>, size: Size) -> Counts {
     let mut counts = Counts::default();
     for seed in seeds {
         let outcome = run(seed, size);
-        counts.raised += outcome.counts.raised;
-        counts.outdated += outcome.counts.outdated;
         let story = outcome.lines.join("\n");
         assert_eq!(
             outcome.report.verdict(),
@@ -19,18 +17,7 @@ fn holds(seeds: std::ops::Range<u64>, size: Size) -> Counts {
             "seed {seed} of {size:?}: {}\n{story}",
             outcome.report
         );
-        counts.crashes += outcome.counts.crashes;
-        counts.power_cuts += outcome.counts.power_cuts;
-        counts.checkpoints += outcome.counts.checkpoints;
-        counts.snapshots += outcome.counts.snapshots;
-        counts.elections += outcome.counts.elections;
-        counts.lost += outcome.counts.lost;
-        counts.connections += outcome.counts.connections;
-        counts.confirmed += outcome.counts.confirmed;
-        counts.returned += outcome.counts.returned;
-        counts.delivered += outcome.counts.delivered;
-        counts.fetched += outcome.counts.fetched;
-        counts.multiples += outcome.counts.multiples;
+        counts += outcome.counts;
     }
     counts
 }
@@ -96,7 +83,7 @@ fn done(seeds: impl Iterator<Item = u64>, size: Size, what: &[&str]) -> (u64, Co
         let story = lines.join("\n");
         assert_eq!(report.verdict(), Verdict::Valid, "seed {seed} of {size:?}: {report}\n{story}");
         done += what.iter().filter_map(|what| harms.get(what)).sum::<u64>();
-        all.refused += counts.refused;
+        all += counts;
     }
     (done, all)
 }
