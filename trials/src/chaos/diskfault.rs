@@ -33,7 +33,7 @@ pub(super) fn must_stop(broker: &mut Broker) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whether the log says which file or directory could not be synced, and of which data directory: names are
+/// Whether the log says which file or directory could not be synced, and in which data directory: names are
 /// relative to it.
 fn names_file(log: &str, data: &str) -> bool {
     let is_named = |line: &str| {
@@ -255,12 +255,14 @@ mod tests {
     fn a_failed_sync_names_the_file_or_the_directory_and_where_it_lies() {
         let named = |name: &str| {
             format!(
-                "millrace: the disk failed, the node stops: sync of {name} failed: EIO (below /data)"
+                "millrace: the disk failed, the node stops: sync of {name} failed: EIO. The data directory is /data: \
+                 check the disk, then start the node again"
             )
         };
         assert!(names_file(&named("wal/00000002.wal"), "/data"));
         assert!(names_file(&named("groups"), "/data"));
         assert!(!names_file(&named("groups"), "/elsewhere"));
-        assert!(!names_file("millrace: the disk failed, the node stops (below /data)", "/data"));
+        let nameless = "millrace: the disk failed, the node stops. The data directory is /data";
+        assert!(!names_file(nameless, "/data"));
     }
 }

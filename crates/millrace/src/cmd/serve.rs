@@ -13,6 +13,7 @@
 )]
 
 mod banner;
+mod last_words;
 mod metrics;
 mod open_files;
 mod port;
@@ -27,7 +28,7 @@ use std::time::Duration;
 use banner::Banner;
 use broker::io::first_user::{self, FirstUser};
 use broker::io::listener::Broker;
-use cluster::{Cause, ClusterHandle, Failure, StartError};
+use cluster::{ClusterHandle, Failure, StartError};
 use metrics::{Node, Stage};
 use port::Port;
 use service::settings::{self, Flag, Setting};
@@ -47,12 +48,6 @@ const GOODBYE: Duration = Duration::from_millis(2500);
 
 /// How long the node's threads may take after that. What they do later than this, nobody waits for.
 const STOPPING: Duration = Duration::from_millis(2200);
-
-/// Exit code of a node whose disk failed, or was written to behind its back: what `EX_IOERR` is in `sysexits.h`.
-const EXIT_DISK: i32 = 74;
-
-/// Exit code of a node whose program is too old for what its cluster writes: what `EX_CONFIG` is there.
-const EXIT_OUTDATED: i32 = 78;
 
 /// The settings that are options, too.
 #[derive(Clone)]
@@ -158,19 +153,10 @@ fn serve(config: &Config, listen: Option<&str>, reload: Reload) -> Result<(), St
     let is_new = !config.data_dir.join("IDENTITY").exists();
     let data_dir = config.data_dir.display().to_string();
     let failure = Failure::new(move |cause, why| {
-        let (what, code) = match cause {
-            Cause::Disk => ("the disk failed, the node stops", EXIT_DISK),
-            Cause::Directory => {
-                ("the data directory was changed under the running node, the node stops", EXIT_DISK)
-            }
-            Cause::Outdated => {
-                ("this program is too old for its log, the node stops", EXIT_OUTDATED)
-            }
-        };
-        // Files are named as they lie below the data directory.
-        tracing::error!("{what}: {why} (below {data_dir})");
-        terminal::remark(&format!("millrace: {what}: {why} (below {data_dir})"));
-        std::process::exit(code);
+        let words = last_words::of(cause, why, &data_dir);
+        tracing::error!("{words}");
+        terminal::remark(&format!("millrace: {words}"));
+        std::process::exit(last_words::exit_code(cause));
     });
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
     let start = cluster::Config {
