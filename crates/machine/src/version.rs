@@ -16,7 +16,7 @@ use std::fmt;
 /// | 5 | the catalog holds the version: `RaiseVersion`, and format 3 of its snapshot |
 /// | 6 | leaders say who votes in their groups; the catalog holds which groups are wide: `SetWideGroups`, and format 4 of its snapshot; a declaration gets the members that it asks for; nodes renew the stamps of their directories and say so |
 /// | 7 | a queue's deliveries wait for its marks: `KeepMarks`, and format 5 of snapshots of queues |
-/// | 8 | declarations hold specs in place of a client's arguments: `CreateQueue`, `CreateExchange`, `CreateBinding`, and format 5 of the catalog's snapshot. No program agrees on it yet |
+/// | 8 | declarations hold specs in place of a client's arguments: `CreateQueue`, `CreateExchange`, `CreateBinding`, and format 5 of the catalog's snapshot; a queue can be changed: `ChangeQueue`, `SetSettings`, and format 6 of snapshots of queues |
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version(pub u16);
 
@@ -26,7 +26,7 @@ impl Version {
     /// What a catalog stands at that holds no version.
     pub const FIRST: Self = Self(4);
     /// The newest that this program reads and writes.
-    pub const NEWEST: Self = Self(7);
+    pub const NEWEST: Self = Self(8);
     /// Stands for the version after the newest, in trials of upgrades: `CatalogCommand::Remark` is new in it. A program
     /// reads it only where it is told to, and no cluster agrees on it outside trials.
     pub const TRIAL: Self = Self(Self::NEWEST.0 + 1);
@@ -49,9 +49,9 @@ impl Version {
     /// Nodes renew the stamps of their directories, and say so.
     pub const STAMPS_RENEWED: Self = Self(6);
     /// Declarations hold specs in place of a client's arguments: `CreateQueue`, `CreateExchange`, `CreateBinding`, and
-    /// format 5 of the catalog's snapshot. No program agrees on it yet.
+    /// format 5 of the catalog's snapshot.
     pub const SPECS: Self = Self(8);
-    /// Settings of a queue can be changed: `Command::SetSettings`. No program agrees on it yet.
+    /// Settings of a queue can be changed: `CatalogCommand::ChangeQueue`, `Command::SetSettings`.
     pub const CHANGED_SETTINGS: Self = Self(8);
 }
 

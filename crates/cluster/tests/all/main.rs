@@ -1,6 +1,7 @@
 //! The tests of clusters and nodes without threads, one program: each that is linked costs every check its time.
 #![allow(clippy::unwrap_used, reason = "this is test code")]
 
+mod changed_queues;
 #[path = "../common/cores.rs"]
 mod cores;
 mod cores_random;

@@ -26,7 +26,7 @@ pub(crate) struct Core {
     pub(crate) id: NodeId,
     pub(crate) disk: SimDisk,
     pub(crate) shards: Vec<Shard>,
-    inboxes: Vec<Vec<Input>>,
+    pub(crate) inboxes: Vec<Vec<Input>>,
     /// Shard, number, what is to be written, entries.
     pub(crate) appends: VecDeque<(usize, u64, CommitBatch, usize)>,
     wal: Wal<SimDisk>,
@@ -179,6 +179,12 @@ impl Cluster {
             let queues = queues.map(plain).collect();
             inbox.push(Input::Reconcile { queues, next_queue: u64::MAX, agreed });
         }
+    }
+
+    /// A queue as the catalog of a node has it.
+    pub(crate) fn queue(&mut self, node: NodeId, queue: QueueId) -> machine::Queue {
+        let catalog = self.core(node).shards[0].catalog().expect("the catalog's shard");
+        catalog.queue_by_id(queue).expect("a queue").clone()
     }
 
     /// A session says goodbye to every shard.

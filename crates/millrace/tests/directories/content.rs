@@ -39,7 +39,7 @@ pub(crate) const MARKED: &str = "marked";
 /// How many it has.
 pub(crate) const MARKED_COUNT: u32 = 60;
 /// How many of them are flagged, by version: the mark lies among them.
-pub(crate) const FLAGGED: &[(u16, usize)] = &[(7, 7)];
+pub(crate) const FLAGGED: &[(u16, usize)] = &[(7, 7), (8, 7)];
 
 /// Queues by number. One was deleted.
 pub(crate) const QUEUES: &[(u64, &str)] = &[
