@@ -379,6 +379,9 @@ fn drain(world: &mut World) {
             return world.complain("the replicas do not come to the same index");
         }
     }
+    if let Some(text) = world.differs_from_catalog() {
+        world.complain(&text);
+    }
     // The log is as short again as it should be, and says so.
     let end = world.agenda.now() + AGREES;
     if !world.run_until(end, |world| world.short().is_none()) {

@@ -40,5 +40,6 @@ pub mod session;
 pub mod stored;
 mod values;
 
+pub use arguments::queue::Declaration as QueueDeclaration;
 pub use config::Config;
 pub use metrics::Metrics;

@@ -2,6 +2,7 @@
 //! nodes. Each has a connection to some node, loses it with the node or by its own doing, and comes
 //! back somewhere else.
 
+mod changer;
 mod consumer;
 mod control;
 mod dead_letter;
@@ -18,9 +19,12 @@ mod way;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
+use broker::QueueDeclaration;
 use cluster::shard::Shard;
 use cluster::{Answer, Request};
-use machine::{Attached, GroupId, QueueId, SessionId};
+use machine::{
+    Arguments, Attached, CatalogCommand, GroupId, QueueId, SessionId, SessionOwner, Version,
+};
 
 use super::agenda::Micros;
 use super::heads::{head_of, id_of};
@@ -31,6 +35,7 @@ use crate::history::What;
 use crate::workload::Chance;
 pub(super) use plans::{Kind, Plan, WIRE_SHARED};
 
+use changer::Changer;
 use consumer::Consumer;
 use control::Control;
 use dead_letter::DeadLetterWorker;
@@ -108,6 +113,29 @@ impl Outside<'_> {
     fn queue(&self, home: Home, name: &str) -> Option<(QueueId, GroupId)> {
         let life = self.nodes[home.node].life.as_ref()?;
         life.catalog.queue(VHOST, name).map(|queue| (queue.id, queue.group))
+    }
+
+    /// What a session makes of a declaration: a transient queue unless it is `durable`.
+    fn declaration(
+        &self,
+        home: Home,
+        name: &str,
+        [durable, auto_delete, exclusive]: [bool; 3],
+        arguments: Arguments,
+    ) -> CatalogCommand {
+        let node = &self.nodes[home.node];
+        let declaration = QueueDeclaration {
+            vhost: VHOST.to_owned(),
+            name: name.to_owned(),
+            durable,
+            auto_delete,
+            exclusive,
+            server_named: false,
+            arguments,
+            by: SessionOwner { node: node.id, session: home.session },
+        };
+        let agreed = node.life.as_ref().map(|life| life.catalog.agreed());
+        declaration.into_command(agreed.unwrap_or(Version::FIRST))
     }
 
     /// Whether the node of a connection belongs to the cluster, as far as it knows.
@@ -188,7 +216,11 @@ impl Clients {
             consumers,
             visitors: (0..VISITORS).map(Visitor::new).collect(),
             users: users(&plans),
-            control: Control::new(&plans, uses_newer),
+            control: Control::new(
+                &plans,
+                uses_newer,
+                size.has_sessions.then(|| Changer::new(seed)),
+            ),
             is_steady: false,
             is_draining: false,
             plans,

@@ -824,6 +824,26 @@ impl World {
         self.clients.differs(&known, &self.nodes)
     }
 
+    /// A replica whose queue is not as the catalog of its node says.
+    pub(super) fn differs_from_catalog(&self) -> Option<String> {
+        for node in self.members() {
+            let Some(life) = &self.nodes[node].life else { continue };
+            let kept = |queue: &&machine::Queue| {
+                life.catalog.voters(queue.group).contains(&self.nodes[node].id)
+            };
+            for queue in life.catalog.queues().filter(kept) {
+                let mut groups = life.shards.iter().flat_map(cluster::shard::Shard::groups);
+                let found = groups.find(|(group, _)| *group == queue.group);
+                let has = found.and_then(|(_, group)| group.settings(queue.id));
+                if has != Some((queue.settings(), queue.revision)) {
+                    let (name, node) = (&queue.name, node + 1);
+                    return Some(format!("node {node} has {has:?} of {name}, which is {queue:?}"));
+                }
+            }
+        }
+        None
+    }
+
     /// Whether all replicas of every group have applied the same; with their digests.
     pub(super) fn agree(&mut self) -> bool {
         let mut applied = std::collections::BTreeMap::new();

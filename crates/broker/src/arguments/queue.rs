@@ -18,16 +18,16 @@ use super::{compare, names};
 
 /// What a client declares.
 #[derive(Clone, Debug)]
-pub(crate) struct Declaration {
-    pub(crate) vhost: String,
-    pub(crate) name: String,
-    pub(crate) durable: bool,
-    pub(crate) auto_delete: bool,
-    pub(crate) exclusive: bool,
+pub struct Declaration {
+    pub vhost: String,
+    pub name: String,
+    pub durable: bool,
+    pub auto_delete: bool,
+    pub exclusive: bool,
     /// The client did not choose the name, so it may begin with `amq.`.
-    pub(crate) server_named: bool,
-    pub(crate) arguments: Arguments,
-    pub(crate) by: SessionOwner,
+    pub server_named: bool,
+    pub arguments: Arguments,
+    pub by: SessionOwner,
 }
 
 impl Declaration {
@@ -116,8 +116,8 @@ impl Declaration {
         }
     }
 
-    /// For a cluster that has agreed on this version.
-    pub(crate) fn into_command(self, agreed: Version) -> CatalogCommand {
+    /// What the catalog is asked for, in a cluster that has agreed on this version.
+    pub fn into_command(self, agreed: Version) -> CatalogCommand {
         if agreed >= Version::SPECS {
             let home = self.home();
             let spec = Box::new(spec::of(home, self.auto_delete, &self.arguments));

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use machine::{
-    Applied, Batch, ConsumerId, Corrupt, EntryReader, GroupId, NodeId, Origin, QueueId, Seqs,
-    SessionId,
+    Applied, Batch, ConsumerId, Corrupt, EntryReader, GroupId, NodeId, Origin, QueueId,
+    QueueSettings, Seqs, SessionId,
 };
 use raft::eraftpb::{Entry, EntryType};
 
@@ -50,6 +50,12 @@ pub(crate) struct Asked {
 }
 
 impl QueueGroup {
+    /// A queue's settings, and which change of the catalog they are from.
+    pub fn settings(&self, queue: QueueId) -> Option<(&QueueSettings, u64)> {
+        let machine = self.queues.machine();
+        Some((machine.settings(queue)?, machine.revision(queue)?))
+    }
+
     /// The group as recovered up to `applied`.
     pub(crate) fn new(replica: Replica, queues: Queues, group: GroupId, applied: u64) -> Self {
         Self {

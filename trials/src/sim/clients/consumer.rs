@@ -5,14 +5,14 @@ use std::rc::Rc;
 
 use cluster::{Answer, Delivery, Request, Ticket};
 use machine::{
-    Arguments, AttachError, Attached, CatalogCommand, ConsumerId, ConsumerSpec, GroupId, Messages,
-    Outcome, QueueId, Ranges, SessionOwner,
+    Arguments, AttachError, Attached, ConsumerId, ConsumerSpec, GroupId, Messages, Outcome,
+    QueueId, Ranges,
 };
 
 use super::{Home, Kind, Outside, Plan, id_of};
 use crate::history::What;
+use crate::sim::Diary;
 use crate::sim::agenda::Micros;
-use crate::sim::{Diary, VHOST};
 use crate::workload::crc32;
 
 /// Messages that a consumer may hold, at most.
@@ -151,16 +151,8 @@ impl Consumer {
     }
 
     fn declare(&mut self, home: Home, kind: Kind, outside: &mut Outside<'_>) {
-        let command = CatalogCommand::DeclareQueue {
-            vhost: VHOST.to_owned(),
-            name: self.plan().name.to_owned(),
-            durable: false,
-            auto_delete: false,
-            exclusive: kind == Kind::Exclusive,
-            server_named: false,
-            arguments: Arguments::new(),
-            by: SessionOwner { node: outside.nodes[home.node].id, session: home.session },
-        };
+        let flags = [false, false, kind == Kind::Exclusive];
+        let command = outside.declaration(home, self.plan().name, flags, Arguments::new());
         self.state = State::Declaring;
         outside.ask(home, vec![Request::Catalog { ticket: DECLARE, command }]);
     }

@@ -3,13 +3,14 @@
 use std::rc::Rc;
 
 use cluster::{Answer, Request, Ticket};
-use machine::{CatalogCommand, CatalogReply, QueueId, QueueStatus, SessionOwner};
+use machine::{CatalogReply, QueueId, QueueStatus};
 
+use super::changer::Changer;
 use super::newer::Newer;
 use super::{Home, Kind, Outside, Plan};
 use crate::history::{Books, What};
+use crate::sim::Diary;
 use crate::sim::agenda::Micros;
-use crate::sim::{Diary, VHOST};
 
 /// A question that is not answered after so long is asked again over another connection.
 const PATIENCE: Micros = 10_000_000;
@@ -17,6 +18,8 @@ const PATIENCE: Micros = 10_000_000;
 const VERSION_WAIT: Micros = 3_000_000;
 /// What is asked on a newer version's account. Queues have smaller numbers.
 const NEWER: Ticket = Ticket(1_000);
+/// A queue is changed.
+const CHANGE: Ticket = Ticket(1_001);
 
 pub(super) struct Control {
     plans: Rc<[Plan]>,
@@ -31,10 +34,12 @@ pub(super) struct Control {
     waits: Option<bool>,
     /// `None`: there is no version to come.
     newer: Option<Newer>,
+    /// `None`: queues stay as they were declared.
+    changer: Option<Changer>,
 }
 
 impl Control {
-    pub(super) fn new(plans: &Rc<[Plan]>, uses_newer: bool) -> Self {
+    pub(super) fn new(plans: &Rc<[Plan]>, uses_newer: bool, changer: Option<Changer>) -> Self {
         let nothing = vec![None; plans.len()];
         let (plans, queues) = (Rc::clone(plans), nothing.clone());
         let told = vec![None; nothing.len()];
@@ -47,6 +52,7 @@ impl Control {
             asked: 0,
             waits: None,
             newer: uses_newer.then(Newer::default),
+            changer,
         }
     }
 
@@ -76,16 +82,9 @@ impl Control {
         let missing: Vec<usize> = self.plans.iter().enumerate().filter_map(missing).collect();
         let mut requests = Vec::new();
         for number in missing {
-            let command = CatalogCommand::DeclareQueue {
-                vhost: VHOST.to_owned(),
-                name: self.plans[number].name.to_owned(),
-                durable: true,
-                auto_delete: false,
-                exclusive: false,
-                server_named: false,
-                arguments: self.plans[number].arguments(),
-                by: SessionOwner { node: outside.nodes[home.node].id, session: home.session },
-            };
+            let plan = &self.plans[number];
+            let flags = [true, false, false];
+            let command = outside.declaration(home, plan.name, flags, plan.arguments());
             requests.push(Request::Catalog { ticket: Ticket(number as u64), command });
         }
         if requests.is_empty() && asks {
@@ -101,6 +100,11 @@ impl Control {
             && let Some(command) = newer.next(home, outside)
         {
             requests.push(Request::Catalog { ticket: NEWER, command });
+        }
+        if let Some(changer) = &mut self.changer
+            && let Some(command) = changer.next(&self.plans, home, outside)
+        {
+            requests.push(Request::Catalog { ticket: CHANGE, command });
         }
         if !requests.is_empty() {
             self.asking = requests.len();
@@ -140,6 +144,8 @@ impl Control {
             Answer::Catalog { ticket: NEWER, reply: CatalogReply::Done } => {
                 self.newer.iter_mut().for_each(Newer::done);
             }
+            // A queue is never deleted here, so it is there to be changed.
+            Answer::Catalog { ticket: CHANGE, reply: CatalogReply::Done } => {}
             Answer::Status { ticket, status } => {
                 self.told[ticket.0 as usize] = status;
             }

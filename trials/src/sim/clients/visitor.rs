@@ -112,16 +112,8 @@ impl Visitor {
         (self.appended, self.got) = (0, 0);
         self.is_auto_delete = outside.chance.percent(40);
         self.is_durable = outside.chance.percent(70);
-        let command = CatalogCommand::DeclareQueue {
-            vhost: VHOST.to_owned(),
-            name: self.queue_name(),
-            durable: self.is_durable,
-            auto_delete: self.is_auto_delete,
-            exclusive: false,
-            server_named: false,
-            arguments: Arguments::new(),
-            by: Self::owner(home, outside),
-        };
+        let flags = [self.is_durable, self.is_auto_delete, false];
+        let command = outside.declaration(home, &self.queue_name(), flags, Arguments::new());
         outside.ask(home, vec![Request::Catalog { ticket: DECLARE, command }]);
         self.goes_to(Stage::Declaring, outside);
     }
