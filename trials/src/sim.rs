@@ -223,7 +223,7 @@ pub fn run(seed: u64, size: Size) -> Outcome {
     world.nemesis.is_aimed = size.is_aimed;
     live(&mut world, size);
     let World { agenda, network, watch, .. } = &world;
-    let spoken = world.clients.spoken();
+    let amqp = world.clients.amqp_counts();
     let counts = Counts {
         events: agenda.count(),
         crashes: world.crashes,
@@ -234,12 +234,12 @@ pub fn run(seed: u64, size: Size) -> Outcome {
         visits: world.clients.visits(),
         purges: world.clients.changes().0,
         transactions: world.clients.changes().1,
-        connections: spoken.connections,
-        confirmed: spoken.confirmed,
-        returned: spoken.returned,
-        delivered: spoken.delivered,
-        fetched: spoken.fetched,
-        multiples: spoken.multiples,
+        connections: amqp.connections,
+        confirmed: amqp.confirmed,
+        returned: amqp.returned,
+        delivered: amqp.delivered,
+        fetched: amqp.fetched,
+        multiples: amqp.multiples,
         raised: world.raised,
         outdated: world.outdated,
         elections: watch.elections(),

@@ -97,7 +97,7 @@ pub(super) enum Event {
         node: usize,
     },
     /// Something is due at one of the two ends of an AMQP client's connection.
-    User {
+    AmqpClient {
         number: usize,
     },
 }

@@ -2,19 +2,19 @@
 //! nodes. Each has a connection to some node, loses it with the node or by its own doing, and comes
 //! back somewhere else.
 
+mod amqp_client;
+mod byte_stream;
 mod changer;
+mod connection;
 mod consumer;
 mod control;
 mod dead_letter;
-mod line;
 mod mover;
 mod newer;
 pub(super) mod plans;
 mod publisher;
 mod sweeper;
-mod user;
 mod visitor;
-mod way;
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -35,23 +35,23 @@ use crate::history::What;
 use crate::workload::Chance;
 pub(super) use plans::{Kind, Plan, WIRE_SHARED};
 
+use amqp_client::{AmqpClient, Counts as AmqpCounts, Mood};
 use changer::Changer;
+use connection::{Clock, Totals};
 use consumer::Consumer;
 use control::Control;
 use dead_letter::DeadLetterWorker;
-use line::{Clock, Totals};
 use mover::Mover;
 use plans::{Changes, PUBLISHERS, ROVERS};
 use publisher::Publisher;
 use sweeper::Sweeper;
-use user::{Counts as Spoken, Mood, User};
 use visitor::Visitor;
 
 /// Those who come and go with queues of their own.
 const VISITORS: usize = 2;
 
 /// Those who speak AMQP, where some do.
-const USERS: usize = 3;
+const AMQP_CLIENTS: usize = 3;
 
 /// Somebody who has sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +61,7 @@ enum Who {
     Visitor(usize),
     Sweeper(usize),
     Mover(usize),
-    User(usize),
+    AmqpClient(usize),
     Control,
 }
 
@@ -167,7 +167,7 @@ pub(super) struct Clients {
     visitors: Vec<Visitor>,
     sweepers: Vec<Sweeper>,
     movers: Vec<Mover>,
-    users: Vec<User>,
+    amqp_clients: Vec<AmqpClient>,
     control: Control,
     /// Nobody leaves of his own will.
     is_steady: bool,
@@ -195,7 +195,7 @@ impl Clients {
             }
         }
         let mut consumers = Vec::new();
-        for (queue, plan) in plans.iter().enumerate().filter(|(_, plan)| !plan.is_spoken) {
+        for (queue, plan) in plans.iter().enumerate().filter(|(_, plan)| !plan.is_over_amqp) {
             // The backlog's consumer rests until the drain.
             for nth in 0..plan.consumers.max(1) {
                 consumers.push(Consumer::new(&plans, queue, nth));
@@ -215,7 +215,7 @@ impl Clients {
             dead_letter_workers: (0..nodes).map(|_| DeadLetterWorker::default()).collect(),
             consumers,
             visitors: (0..VISITORS).map(Visitor::new).collect(),
-            users: users(&plans),
+            amqp_clients: amqp_clients(&plans),
             control: Control::new(
                 &plans,
                 uses_newer,
@@ -240,8 +240,13 @@ impl Clients {
 
     /// Those who publish as long as there is load.
     pub(super) fn publisher_names(&self) -> Vec<String> {
-        let users = self.users.iter().map(|user| &user.name);
-        self.publishers.iter().map(|publisher| &publisher.name).chain(users).cloned().collect()
+        let amqp_clients = self.amqp_clients.iter().map(|client| &client.name);
+        self.publishers
+            .iter()
+            .map(|publisher| &publisher.name)
+            .chain(amqp_clients)
+            .cloned()
+            .collect()
     }
 
     pub(super) fn publishers(&self) -> usize {
@@ -299,44 +304,48 @@ impl Clients {
         self.movers[number].act(!self.is_draining, !self.is_steady, outside);
     }
 
-    pub(super) fn users(&self) -> usize {
-        self.users.len()
+    pub(super) fn amqp_clients(&self) -> usize {
+        self.amqp_clients.len()
     }
 
-    pub(super) fn user_acts(&mut self, number: usize, outside: &mut Outside<'_>) {
+    pub(super) fn amqp_client_acts(&mut self, number: usize, outside: &mut Outside<'_>) {
         let mood = Mood {
             may_publish: !self.is_draining,
             is_steady: self.is_steady,
             is_draining: self.is_draining,
         };
-        let at = |user: &User| user.home().map(|home| home.node);
-        let here = at(&self.users[number]);
+        let at = |client: &AmqpClient| client.home().map(|home| home.node);
+        let here = at(&self.amqp_clients[number]);
         let mut others = Totals::default();
-        for (other, user) in self.users.iter().enumerate() {
-            if other != number && at(user) == here {
-                others += user.totals();
+        for (other, client) in self.amqp_clients.iter().enumerate() {
+            if other != number && at(client) == here {
+                others += client.totals();
             }
         }
-        self.users[number].turn(mood, others, outside);
+        self.amqp_clients[number].turn(mood, others, outside);
     }
 
     /// Who of those that speak AMQP is to have a turn when, as far as that is news.
-    pub(super) fn user_turns(&mut self, nodes: &[Node], now: Micros) -> Vec<(usize, Micros)> {
-        let turns = self.users.iter_mut().map(|user| user.plan(nodes, now));
+    pub(super) fn amqp_client_turns(
+        &mut self,
+        nodes: &[Node],
+        now: Micros,
+    ) -> Vec<(usize, Micros)> {
+        let turns = self.amqp_clients.iter_mut().map(|client| client.plan(nodes, now));
         turns.enumerate().filter_map(|(number, at)| Some((number, at?))).collect()
     }
 
     /// A node is gone, and with it the AMQP sessions on it.
-    pub(super) fn users_disconnected(&mut self, node: usize, outside: &mut Outside<'_>) {
-        for user in &mut self.users {
-            user.disconnected(node, outside);
+    pub(super) fn amqp_clients_disconnected(&mut self, node: usize, outside: &mut Outside<'_>) {
+        for client in &mut self.amqp_clients {
+            client.disconnected(node, outside);
         }
     }
 
     /// What AMQP clients did how often, all together.
-    pub(super) fn spoken(&self) -> Spoken {
-        let mut all = Spoken::default();
-        self.users.iter().for_each(|user| all += user.counts);
+    pub(super) fn amqp_counts(&self) -> AmqpCounts {
+        let mut all = AmqpCounts::default();
+        self.amqp_clients.iter().for_each(|client| all += client.counts);
         all
     }
 
@@ -354,7 +363,7 @@ impl Clients {
         self.publishers.iter().all(Publisher::is_quiet)
             && self.sweepers.iter().all(Sweeper::is_quiet)
             && self.movers.iter().all(Mover::is_quiet)
-            && self.users.iter().all(User::is_quiet)
+            && self.amqp_clients.iter().all(AmqpClient::is_quiet)
     }
 
     pub(super) fn answered(
@@ -377,7 +386,7 @@ impl Clients {
             Some(Who::Sweeper(number)) => self.sweepers[number].answered(answer, outside),
             Some(Who::Mover(number)) => self.movers[number].answered(answer, outside),
             Some(Who::Visitor(number)) => self.visitors[number].answered(answer, outside),
-            Some(Who::User(number)) => self.users[number].answered(answer, outside),
+            Some(Who::AmqpClient(number)) => self.amqp_clients[number].answered(answer, outside),
             Some(Who::Control) => self.control.answered(answer, outside),
             // An older session's answers are on a connection that nobody reads.
             None => {}
@@ -396,14 +405,15 @@ impl Clients {
         let visitor = || self.visitors.iter().position(|visitor| is_home(visitor.home));
         let sweeper = || self.sweepers.iter().position(|sweeper| is_home(sweeper.home));
         let mover = || self.movers.iter().position(|mover| is_home(mover.home));
-        let user = || self.users.iter().position(|user| user.is_session(session, life));
+        let client =
+            || self.amqp_clients.iter().position(|client| client.is_session(session, life));
         let publisher = publisher.map(Who::Publisher);
         publisher
             .or_else(|| consumer().map(Who::Consumer))
             .or_else(|| visitor().map(Who::Visitor))
             .or_else(|| sweeper().map(Who::Sweeper))
             .or_else(|| mover().map(Who::Mover))
-            .or_else(|| user().map(Who::User))
+            .or_else(|| client().map(Who::AmqpClient))
     }
 
     /// A node is gone, and with it the sessions on it.
@@ -454,8 +464,8 @@ impl Clients {
         let ghost =
             ghost.map(|it| format!("nobody is {:?}, which has {}", it.consumer, it.queue.0));
         let consumer = || self.consumers.iter().find_map(|consumer| consumer.differs(known));
-        let user = || self.users.iter().find_map(|user| user.differs(known, nodes));
-        ghost.or_else(consumer).or_else(user)
+        let client = || self.amqp_clients.iter().find_map(|client| client.differs(known, nodes));
+        ghost.or_else(consumer).or_else(client)
     }
 
     /// Writes down what was left.
@@ -469,8 +479,8 @@ impl Clients {
         for visitor in &self.visitors {
             visitor.stalled(now, diary);
         }
-        for user in &self.users {
-            user.stalled(now, diary);
+        for client in &self.amqp_clients {
+            client.stalled(now, diary);
         }
         self.control.drained(diary);
     }
@@ -493,11 +503,11 @@ impl Clients {
 }
 
 /// One takes messages alone, the others share a queue.
-fn users(plans: &Rc<[Plan]>) -> Vec<User> {
+fn amqp_clients(plans: &Rc<[Plan]>) -> Vec<AmqpClient> {
     let clock = Clock::new();
-    let spoken = plans.iter().enumerate().filter(|(_, plan)| plan.is_spoken).map(|(at, _)| at);
-    let spoken: Vec<usize> = spoken.collect();
-    let [sole, shared] = spoken[..] else { return Vec::new() };
+    let queues = plans.iter().enumerate().filter(|(_, plan)| plan.is_over_amqp).map(|(at, _)| at);
+    let queues: Vec<usize> = queues.collect();
+    let [sole, shared] = queues[..] else { return Vec::new() };
     let queue = |number| if number == 0 { sole } else { shared };
-    (0..USERS).map(|number| User::new(plans, number, queue(number), clock)).collect()
+    (0..AMQP_CLIENTS).map(|number| AmqpClient::new(plans, number, queue(number), clock)).collect()
 }

@@ -125,8 +125,8 @@ impl World {
         for number in 0..clients.movers() {
             agenda.after(chance.within(0, 50_000), Event::Mover { number });
         }
-        for number in 0..clients.users() {
-            agenda.after(chance.within(0, 50_000), Event::User { number });
+        for number in 0..clients.amqp_clients() {
+            agenda.after(chance.within(0, 50_000), Event::AmqpClient { number });
         }
         agenda.after(1_000, Event::Control);
         (0..nodes).for_each(|node| agenda.after(1_000, Event::DeadLetterWorker { node }));
@@ -262,8 +262,8 @@ impl World {
             Event::Harm => self.harm(),
             Event::Undo { number } => self.undo(number),
             Event::Die { node } => self.die(node),
-            Event::User { number } => {
-                self.ask_clients(|clients, outside| clients.user_acts(number, outside));
+            Event::AmqpClient { number } => {
+                self.ask_clients(|clients, outside| clients.amqp_client_acts(number, outside));
             }
         }
         self.deliver_answers();
@@ -276,8 +276,8 @@ impl World {
         let mut outside = Outside { nodes, chance, diary, watch, now: agenda.now(), touched };
         act(clients, &mut outside);
         let touched = outside.touched;
-        for (number, at) in clients.user_turns(nodes, agenda.now()) {
-            agenda.at(at, Event::User { number });
+        for (number, at) in clients.amqp_client_turns(nodes, agenda.now()) {
+            agenda.at(at, Event::AmqpClient { number });
         }
         for node in touched {
             self.wake(node);
@@ -561,7 +561,7 @@ impl World {
         let says_goodbye = death == Death::Kill;
         self.network.died(node, says_goodbye, &mut self.chance, &mut self.agenda);
         self.clients.disconnected(node, &mut self.diary);
-        self.ask_clients(|clients, outside| clients.users_disconnected(node, outside));
+        self.ask_clients(|clients, outside| clients.amqp_clients_disconnected(node, outside));
         self.watch.holds.gone(node);
         self.fall(node, death);
         self.damage(node);

@@ -18,7 +18,7 @@ pub(in crate::sim) struct Plan {
     /// None: it is plain.
     pub(super) special: Option<Special>,
     /// Its clients speak AMQP.
-    pub(super) is_spoken: bool,
+    pub(super) is_over_amqp: bool,
     /// Consumers give back and refuse so many of a hundred.
     pub(super) back_percent: u64,
     pub(super) reject_percent: u64,
@@ -40,7 +40,7 @@ pub(super) const PUBLISHERS: [&[usize]; 6] = [&[0], &[1, 2], &[3], &[3, 0], &[4]
 /// are moved to.
 const CHANGED: [(&str, usize); 4] = [("swept", 0), ("stirred", 2), ("moved-a", 1), ("moved-b", 1)];
 /// In runs with AMQP sessions: the queues of those, with one consumer at a time and with several.
-const SPOKEN: [(&str, usize); 2] = [("wire-sole", 1), (WIRE_SHARED, 3)];
+const OVER_AMQP: [(&str, usize); 2] = [("wire-sole", 1), (WIRE_SHARED, 3)];
 pub(in crate::sim) const WIRE_SHARED: &str = "wire-shared";
 /// The queue that messages are moved from.
 const MOVED: &str = "work";
@@ -77,8 +77,8 @@ pub(super) const ROVERS: usize = 2;
 fn plain(name: &'static str, consumers: usize, kind: Kind) -> Plan {
     let single = consumers <= 1;
     let (back_percent, reject_percent) = if single { (0, 0) } else { (20, 4) };
-    let (special, is_spoken) = (None, false);
-    Plan { name, consumers, kind, special, is_spoken, back_percent, reject_percent }
+    let (special, is_over_amqp) = (None, false);
+    Plan { name, consumers, kind, special, is_over_amqp, back_percent, reject_percent }
 }
 
 /// The queues of the run with this seed; `cold` is a backlog.
@@ -102,8 +102,10 @@ pub(in crate::sim) fn draw(seed: u64, has_sessions: bool) -> Rc<[Plan]> {
         plans.extend(CHANGED.into_iter().map(durable));
     }
     if has_sessions {
-        let spoken = |(name, consumers)| plain(name, consumers, Kind::Durable);
-        plans.extend(SPOKEN.into_iter().map(spoken).map(|plan| Plan { is_spoken: true, ..plan }));
+        let durable = |(name, consumers)| plain(name, consumers, Kind::Durable);
+        plans.extend(
+            OVER_AMQP.into_iter().map(durable).map(|plan| Plan { is_over_amqp: true, ..plan }),
+        );
     }
     plans.into()
 }

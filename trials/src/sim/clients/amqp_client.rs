@@ -13,7 +13,7 @@ use broker::Config;
 use client::{Core, Error, Event, Input, Options, Url};
 use machine::{Attached, SessionId};
 
-use super::line::{Clock, Line, Totals, config};
+use super::connection::{Clock, Connection, Totals, config};
 use super::{Home, Outside, Plan};
 use crate::history::{DISCONNECT, What};
 use crate::sim::Diary;
@@ -70,7 +70,7 @@ impl std::ops::AddAssign for Counts {
     }
 }
 
-pub(super) struct User {
+pub(super) struct AmqpClient {
     pub(super) name: String,
     plans: Rc<[Plan]>,
     /// Where it takes messages from.
@@ -102,7 +102,7 @@ enum Stage {
 }
 
 struct Connected {
-    line: Line,
+    connection: Connection,
     core: Core,
     since: Micros,
     is_open: bool,
@@ -143,7 +143,7 @@ impl By<'_, '_> {
     }
 }
 
-impl User {
+impl AmqpClient {
     pub(super) fn new(plans: &Rc<[Plan]>, number: usize, queue: usize, clock: Clock) -> Self {
         Self {
             name: format!("amqp-{number}"),
@@ -161,11 +161,11 @@ impl User {
     }
 
     pub(super) fn home(&self) -> Option<Home> {
-        self.connected.as_ref().map(|connected| connected.line.home)
+        self.connected.as_ref().map(|connected| connected.connection.home)
     }
 
     pub(super) fn totals(&self) -> Totals {
-        self.connected.as_ref().map_or_else(Totals::default, |it| it.line.totals())
+        self.connected.as_ref().map_or_else(Totals::default, |it| it.connection.totals())
     }
 
     /// Everything that it published is answered.
@@ -176,10 +176,10 @@ impl User {
     /// When it is to have its next turn, if nobody has planned that yet.
     pub(super) fn plan(&mut self, nodes: &[Node], now: Micros) -> Option<Micros> {
         let mut due = self.act_at;
-        if let Some(Connected { line, core, .. }) = &self.connected {
-            let is_paused = nodes[line.home.node].is_paused;
+        if let Some(Connected { connection, core, .. }) = &self.connected {
+            let is_paused = nodes[connection.home.node].is_paused;
             let core = core.deadline().map(|at| self.clock.due(at, now));
-            due = line.due(is_paused, now).into_iter().chain(core).fold(due, Micros::min);
+            due = connection.due(is_paused, now).into_iter().chain(core).fold(due, Micros::min);
         }
         let due = due.max(now + 1);
         (due < self.planned).then(|| {
@@ -190,7 +190,7 @@ impl User {
 
     pub(super) fn answered(&mut self, answer: cluster::Answer, outside: &mut Outside<'_>) {
         if let Some(connected) = &mut self.connected {
-            connected.line.answered(answer, outside);
+            connected.connection.answered(answer, outside);
         }
     }
 
@@ -200,11 +200,11 @@ impl User {
             self.planned = Micros::MAX;
         }
         if let Some(connected) = &mut self.connected {
-            if !outside.nodes[connected.line.home.node].is_paused {
-                connected.line.run(others, outside);
+            if !outside.nodes[connected.connection.home.node].is_paused {
+                connected.connection.run(others, outside);
             }
             let core = &mut connected.core;
-            if connected.line.receive(core.buffer(), outside) {
+            if connected.connection.receive(core.buffer(), outside) {
                 self.step(Input::Received, outside);
             }
         }
@@ -213,7 +213,7 @@ impl User {
         if self.connected.as_ref().is_some_and(is_due) {
             self.step(Input::DeadlinePassed, outside);
         }
-        if self.connected.as_ref().is_some_and(|connected| connected.line.is_at_end()) {
+        if self.connected.as_ref().is_some_and(|connected| connected.connection.is_at_end()) {
             self.end(outside);
         }
         if self.act_at <= outside.now {
@@ -226,10 +226,10 @@ impl User {
 
     /// What it wants to say goes into the socket.
     fn write(&mut self, outside: &mut Outside<'_>) {
-        let Some(Connected { line, core, .. }) = &mut self.connected else { return };
+        let Some(Connected { connection, core, .. }) = &mut self.connected else { return };
         if core.has_output() {
             let bytes = core.output().split();
-            line.send(bytes, outside);
+            connection.send(bytes, outside);
             let (now, mut events) = (self.clock.at(outside.now), Vec::new());
             core.step(now, Input::Written, &mut events).expect("nothing is wrong with writing");
         }
@@ -237,8 +237,8 @@ impl User {
 
     fn act(&mut self, mood: Mood, others: Totals, outside: &mut Outside<'_>) {
         let Some(connected) = &mut self.connected else { return self.connect(mood, outside) };
-        if !outside.nodes[connected.line.home.node].is_paused {
-            connected.line.look_for_room(others, outside);
+        if !outside.nodes[connected.connection.home.node].is_paused {
+            connected.connection.look_for_room(others, outside);
         }
         let is_late = connected.waits_since().is_some_and(|at| outside.now - at > PATIENCE);
         if is_late || (!mood.is_steady && outside.chance.within(0, 400) == 0) {
@@ -265,7 +265,8 @@ impl User {
         act: impl FnOnce(&mut Channels<'_>, &mut By<'_, '_>),
     ) {
         let Some(connected) = &mut self.connected else { return };
-        let Connected { line, core, is_blocked, publishing, consuming, fetching, .. } = connected;
+        let Connected { connection, core, is_blocked, publishing, consuming, fetching, .. } =
+            connected;
         let mut by = By {
             name: &self.name,
             generation: self.generation,
@@ -275,7 +276,7 @@ impl User {
             outside,
         };
         let is_blocked = *is_blocked;
-        act(&mut Channels { line, is_blocked, publishing, consuming, fetching }, &mut by);
+        act(&mut Channels { connection, is_blocked, publishing, consuming, fetching }, &mut by);
     }
 
     fn connect(&mut self, _mood: Mood, outside: &mut Outside<'_>) {
@@ -284,12 +285,12 @@ impl User {
         self.counts.connections += 1;
         let heartbeat = HEARTBEATS[outside.chance.within(0, HEARTBEATS.len() as u64) as usize];
         let options = Options { heartbeat, answer_wait: ANSWER_WAIT, ..Options::named(&self.name) };
-        let line = Line::connect(home, self.clock, &self.config, outside);
+        let connection = Connection::connect(home, self.clock, &self.config, outside);
         let core = Core::new(&self.url, &options, self.clock.at(outside.now));
         // Where there is one consumer at a time, nobody else takes messages.
         let is_shared = self.plans[self.queue].consumers > 1;
         self.connected = Some(Connected {
-            line,
+            connection,
             core,
             since: outside.now,
             is_open: false,
@@ -346,7 +347,7 @@ impl User {
                 }
             }),
             Event::Confirmed { tag, multiple, positive, .. } => self.with(outside, |it, by| {
-                it.publishing.confirmed((tag, multiple), positive, it.line, by);
+                it.publishing.confirmed((tag, multiple), positive, it.connection, by);
             }),
             Event::Content { channel, content } => self.with(outside, |it, by| match channel {
                 PUBLISH => it.publishing.returned(&content, by),
@@ -367,10 +368,12 @@ impl User {
 
     /// The node of its connection is gone. What was on its way may come all the same.
     pub(super) fn disconnected(&mut self, node: usize, outside: &mut Outside<'_>) {
-        let Some(connected) = self.connected.as_mut().filter(|it| it.line.home.node == node) else {
+        let Some(connected) = self.connected.as_mut().filter(|it| it.connection.home.node == node)
+        else {
             return;
         };
-        if outside.chance.percent(50) && connected.line.receive_rest(connected.core.buffer()) {
+        if outside.chance.percent(50) && connected.connection.receive_rest(connected.core.buffer())
+        {
             self.step(Input::Received, outside);
         }
         self.end(outside);
@@ -379,16 +382,16 @@ impl User {
     /// The connection is cut. What it said and nobody has looked at is lost.
     fn end(&mut self, outside: &mut Outside<'_>) {
         let Some(connected) = &self.connected else { return };
-        let unheard = connected.line.unread_since();
+        let unheard = connected.connection.unread_since();
         if let Some(since) = unheard.into_iter().chain(connected.waits_since()).min() {
-            let (kind, node) = (DISCONNECT.to_owned(), connected.line.home.node as u32 + 1);
+            let (kind, node) = (DISCONNECT.to_owned(), connected.connection.home.node as u32 + 1);
             let (t0, t1) = (since * 1000, outside.diary.nanos());
             let fault = What::Fault { kind, node, t0, t1, sectors: 0 };
             outside.diary.saw(&self.name, fault);
         }
         self.with(outside, |it, by| {
             it.publishing.end(by);
-            it.line.hang_up(by.outside);
+            it.connection.hang_up(by.outside);
         });
         self.connected = None;
     }
@@ -401,9 +404,9 @@ impl User {
     /// What is wrong in what leaders know of it.
     pub(super) fn differs(&self, known: &[Attached], nodes: &[Node]) -> Option<String> {
         let connected = self.connected.as_ref()?;
-        let life = nodes[connected.line.home.node].life.as_ref()?;
+        let life = nodes[connected.connection.home.node].life.as_ref()?;
         let queue = life.catalog.queue(super::VHOST, self.plans[self.queue].name)?.id;
-        let session = connected.line.home.session;
+        let session = connected.connection.home.session;
         let of_it: Vec<&Attached> =
             known.iter().filter(|it| it.consumer.session == session).collect();
         let theirs: u64 = of_it.iter().map(|it| it.held.len()).sum();
@@ -427,7 +430,7 @@ impl User {
     pub(super) fn stalled(&self, now: Micros, diary: &mut Diary) {
         let Some(connected) = &self.connected else { return };
         if let Some(since) = connected.waits_since().filter(|since| now - since > PATIENCE) {
-            let home = connected.line.home;
+            let home = connected.connection.home;
             self.complain(&format!("waits since {} ms at {home:?}", since / 1000), diary);
         }
         if !connected.publishing.is_quiet() {
@@ -442,7 +445,7 @@ impl User {
 
 /// The parts of a connection that do something on their own.
 struct Channels<'a> {
-    line: &'a mut Line,
+    connection: &'a mut Connection,
     is_blocked: bool,
     publishing: &'a mut Publishing,
     consuming: &'a mut Taking,

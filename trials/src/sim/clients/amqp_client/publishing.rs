@@ -9,7 +9,7 @@ use client::{Content, PublishSeq, Window};
 use super::{By, PUBLISH, Stage};
 use crate::history::{Stage as Told, What};
 use crate::sim::agenda::Micros;
-use crate::sim::clients::line::Line;
+use crate::sim::clients::connection::Connection;
 use crate::sim::clients::plans::Plan;
 use crate::sim::clients::publisher::body;
 use crate::workload::crc32;
@@ -112,7 +112,7 @@ impl Publishing {
         let declare =
             exchange::Declare { exchange, kind, durable: true, ..exchange::Declare::default() };
         by.send(PUBLISH, &Method::ExchangeDeclare(declare));
-        for plan in by.plans.iter().filter(|plan| plan.is_spoken) {
+        for plan in by.plans.iter().filter(|plan| plan.is_over_amqp) {
             let queue = plan.name;
             let declare = queue::Declare { queue, durable: true, ..queue::Declare::default() };
             by.send(PUBLISH, &Method::QueueDeclare(declare));
@@ -133,10 +133,10 @@ impl Publishing {
         let id = format!("{}:{}", self.name(by), seq.0);
         // The first on a channel shows soon whether all queues go on.
         let draw = if seq == PublishSeq(1) { 0 } else { by.outside.chance.within(0, 100) };
-        let spoken: Vec<&Plan> = by.plans.iter().filter(|plan| plan.is_spoken).collect();
-        let one = spoken[by.outside.chance.within(0, spoken.len() as u64) as usize].name;
+        let plans: Vec<&Plan> = by.plans.iter().filter(|plan| plan.is_over_amqp).collect();
+        let one = plans[by.outside.chance.within(0, plans.len() as u64) as usize].name;
         let (exchange, routing_key, queues) = match draw {
-            0..35 => (EXCHANGE, ALL, spoken.iter().map(|plan| plan.name.to_owned()).collect()),
+            0..35 => (EXCHANGE, ALL, plans.iter().map(|plan| plan.name.to_owned()).collect()),
             35..65 => (EXCHANGE, one, vec![one.to_owned()]),
             65..95 => ("", one, vec![one.to_owned()]),
             _ => (EXCHANGE, NOWHERE, Vec::new()),
@@ -164,7 +164,7 @@ impl Publishing {
         &mut self,
         (tag, multiple): (u64, bool),
         positive: bool,
-        line: &Line,
+        connection: &Connection,
         by: &mut By<'_, '_>,
     ) {
         let mut seqs = Vec::new();
@@ -176,7 +176,7 @@ impl Publishing {
         for Sent { id, comes_back, was_returned } in
             seqs.into_iter().filter_map(|seq| self.sent.remove(&seq))
         {
-            if positive && line.is_unstored(&id) {
+            if positive && connection.is_unstored(&id) {
                 by.complain(&format!("was told that {id} is safe, and an append has no answer"));
             }
             if positive && comes_back != was_returned {

@@ -11,7 +11,7 @@ use bytes::BytesMut;
 use cluster::{Alarms, Answer, Delivery, Request, Ticket};
 use machine::{Batch, Command, EntryReader, GroupId, Messages};
 
-use super::way::Way;
+use super::byte_stream::ByteStream;
 use super::{Home, Outside, id_of};
 use crate::sim::agenda::Micros;
 
@@ -87,13 +87,13 @@ impl ReplyAddresses for NoAddresses {
     }
 }
 
-pub(super) struct Line {
+pub(super) struct Connection {
     pub(super) home: Home,
     clock: Clock,
     session: Session,
     out: Outputs,
-    to_broker: Way,
-    to_client: Way,
+    to_broker: ByteStream,
+    to_client: ByteStream,
     /// Since when the session has bytes that it has not looked at.
     unread_since: Option<Micros>,
     /// Everything that waited went into the socket, and the session wants to know that.
@@ -111,7 +111,7 @@ pub(super) struct Line {
     unstored: BTreeMap<String, BTreeSet<Ticket>>,
 }
 
-impl Line {
+impl Connection {
     pub(super) fn connect(
         home: Home,
         clock: Clock,
@@ -131,8 +131,8 @@ impl Line {
             clock,
             session,
             out: Outputs::default(),
-            to_broker: Way::default(),
-            to_client: Way::default(),
+            to_broker: ByteStream::default(),
+            to_client: ByteStream::default(),
             unread_since: None,
             has_written: false,
             answers: Vec::new(),

@@ -15,7 +15,7 @@ const SLOW_PERCENT: u64 = 3;
 const PIECES: u64 = 4;
 
 #[derive(Debug, Default)]
-pub(super) struct Way {
+pub(super) struct ByteStream {
     pieces: VecDeque<Piece>,
     count: usize,
 }
@@ -27,7 +27,7 @@ struct Piece {
     bytes: BytesMut,
 }
 
-impl Way {
+impl ByteStream {
     pub(super) fn send(&mut self, mut bytes: BytesMut, now: Micros, chance: &mut Chance) {
         self.count += bytes.len();
         for nth in 1..=PIECES {
@@ -80,17 +80,17 @@ mod tests {
     #[test]
     fn all_bytes_come_in_their_order_and_not_before_their_time() {
         let mut chance = Chance::new(1);
-        let mut way = Way::default();
+        let mut stream = ByteStream::default();
         let (mut sent, mut come, mut now) = (Vec::new(), BytesMut::new(), 0);
         for nth in 0..100_u8 {
             sent.extend_from_slice(&[nth; 7]);
-            way.send(BytesMut::from(&[nth; 7][..]), now, &mut chance);
-            assert!(way.due().is_some_and(|due| due >= now), "the past brings nothing");
+            stream.send(BytesMut::from(&[nth; 7][..]), now, &mut chance);
+            assert!(stream.due().is_some_and(|due| due >= now), "the past brings nothing");
             now += 300;
-            way.take(now, &mut come);
+            stream.take(now, &mut come);
         }
-        assert!(come.len() < sent.len() && way.count() == sent.len() - come.len());
-        way.take(Micros::MAX, &mut come);
-        assert_eq!((&come[..], way.count(), way.oldest()), (&sent[..], 0, None));
+        assert!(come.len() < sent.len() && stream.count() == sent.len() - come.len());
+        stream.take(Micros::MAX, &mut come);
+        assert_eq!((&come[..], stream.count(), stream.oldest()), (&sent[..], 0, None));
     }
 }
