@@ -60,9 +60,7 @@ impl Kind {
             Self::Count(range, unit) => {
                 format!("a number of {unit} from {} to {}", range.start(), range.end())
             }
-            Self::Rate(range, unit) => {
-                format!("a number of {unit} from {} to {}", range.start(), range.end())
-            }
+            Self::Rate(..) => format!("a number from {}", self.bounds()),
             Self::Bytes(range) if *range.end() == u64::MAX => {
                 format!("a number of bytes, at least {} (64MiB, 2GB)", range.start())
             }

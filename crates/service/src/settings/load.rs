@@ -127,6 +127,7 @@ fn read_file(
         let text = match (value.get_ref(), &setting.kind) {
             (DeValue::String(text), _) => text.to_string(),
             (DeValue::Integer(number), _) => number.as_str().to_owned(),
+            (DeValue::Float(number), Kind::Rate(..)) => number.as_str().to_owned(),
             (DeValue::Boolean(is_on), Kind::Switch) => is_on.to_string(),
             (other, _) => {
                 problems.push(format!("{place}: {} is a {}", setting.key, other.type_str()));

@@ -9,6 +9,8 @@ crate::settings! {
     batch: Kind::Count(1..=10_000, "rows"), default("1000"), flag;
     /// How long a batch may take
     deadline: Kind::Time(Duration::from_millis(100)..=Duration::from_secs(60)), default("5s"), reload;
+    /// How often at most
+    rate: Kind::Rate(0.01..=1e6, "per second"), or("no limit"), default("no limit");
     /// Largest body
     body: Kind::Bytes(4096..=1 << 20), default("64KiB");
     /// Where to be reached
@@ -45,7 +47,7 @@ fn what_is_wrong_is_told_with_its_place_its_unit_and_its_bounds_and_all_at_once(
     let (values, problems) = read(file, &[("TEST_DEADLINE", "2m"), ("PIN", "123456")], &[]);
     let expected = [
         "t.toml:2: batch is \"0\": it must be a number of rows from 1 to 10000",
-        "t.toml:3: there is no setting speed; known are batch, deadline, body",
+        "t.toml:3: there is no setting speed; known are batch, deadline, rate, body",
         "t.toml:4: body is \"1kB\": it must be a number of bytes from 4096 to 1048576",
         "t.toml:5: json is a float",
         "t.toml:6: listen is \"here\": it must be ADDRESS:PORT",
@@ -58,6 +60,20 @@ fn what_is_wrong_is_told_with_its_place_its_unit_and_its_bounds_and_all_at_once(
     }
     assert_eq!(problems.len(), expected.len(), "{problems:#?}");
     assert_eq!(values.number::<u32>("batch"), 1000, "what is wrong has its default");
+}
+
+#[test]
+fn a_rate_of_a_file_is_a_float_or_a_whole_number() {
+    for (file, text) in [("0.5", "0.5"), ("1_000.25", "1000.25"), ("2e3", "2e3"), ("7", "7")] {
+        let (values, problems) = read(&format!("rate = {file}\n"), &[], &[]);
+        assert_eq!((values.text("rate"), &problems[..]), (Some(text), &[][..]), "{file}");
+    }
+    for file in ["0.0", "-1.5", "inf", "nan", "1e7"] {
+        let (values, problems) = read(&format!("rate = {file}\n"), &[], &[]);
+        let wanted = "it must be a number from 0.01 to 1000000 per second";
+        assert!(problems.len() == 1 && problems[0].ends_with(wanted), "{file}: {problems:?}");
+        assert_eq!(values.text("rate"), None, "what is wrong has its default");
+    }
 }
 
 #[test]
