@@ -331,9 +331,11 @@ fn write_class(code: &mut String, class: &Class) -> Result<(), String> {
     if body.contains("TableRef") {
         uses += "use crate::field_table::TableRef;\n";
     }
-    for name in ["put_longstr", "put_shortstr", "put_table"] {
+    for (home, name) in
+        [("field_table", "put_table"), ("writer", "put_longstr"), ("writer", "put_shortstr")]
+    {
         if body.contains(name) {
-            let _ = writeln!(uses, "use crate::writer::{name};");
+            let _ = writeln!(uses, "use crate::{home}::{name};");
         }
     }
     let _ = write!(

@@ -5,7 +5,7 @@ use std::fmt;
 
 use crate::limits;
 use crate::reply_code::ReplyCode;
-use crate::writer::shortstr_cut;
+use crate::shortstr::shortstr_cut;
 
 /// A refusal, in the words of `connection.close` or `channel.close`.
 #[derive(Debug, Clone, PartialEq, Eq)]

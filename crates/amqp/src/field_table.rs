@@ -11,6 +11,7 @@ mod view;
 
 pub use fields::{ElementWriter, FieldWriter};
 pub use owned::{FieldTable, FieldValue};
+pub(crate) use view::put_table;
 pub use view::{ArrayRef, Entries, TableRef, ValueRef, Values};
 
 /// The octet before each value that says what it is.

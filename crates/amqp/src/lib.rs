@@ -51,6 +51,7 @@ mod method;
 mod properties;
 mod reader;
 mod reply_code;
+mod shortstr;
 mod writer;
 
 pub use content::BodyCount;

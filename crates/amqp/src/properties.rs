@@ -7,8 +7,9 @@ use bytes::{BufMut, BytesMut};
 
 use crate::error::{Error, Fault};
 use crate::field_table::TableRef;
+use crate::field_table::put_table;
 use crate::reader::Reader;
-use crate::writer::{put_shortstr, put_table};
+use crate::writer::put_shortstr;
 
 /// Flags of the properties, first field in the highest bit. The lowest bit would announce a further word of
 /// flags; no property needs one.

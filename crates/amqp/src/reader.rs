@@ -1,7 +1,6 @@
 //! A cursor over received bytes. Every read is checked; nothing is copied and nothing allocated.
 
 use crate::error::Fault;
-use crate::field_table::TableRef;
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reader<'a> {
@@ -87,11 +86,6 @@ impl<'a> Reader<'a> {
     pub(crate) fn longstr(&mut self) -> Result<&'a [u8], Fault> {
         let length = self.length()?;
         self.take(length)
-    }
-
-    #[inline]
-    pub(crate) fn table(&mut self) -> Result<TableRef<'a>, Fault> {
-        TableRef::check(self.longstr()?)
     }
 
     /// Nothing may follow the last field.

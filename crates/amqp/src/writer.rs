@@ -1,15 +1,9 @@
-//! How strings and tables are written. Whole numbers are written by `bytes::BufMut`, most significant byte first.
+//! How strings are written. Whole numbers are written by `bytes::BufMut`, most significant byte first.
 
 use bytes::{BufMut, BytesMut};
 
-use crate::field_table::TableRef;
 use crate::limits;
-
-/// The part of `text` that a short string holds: at most 255 bytes, cut at a character's edge.
-pub(crate) fn shortstr_cut(text: &str) -> &str {
-    let end = text.floor_char_boundary(limits::SHORTSTR_BYTES_MAX);
-    text.get(..end).unwrap_or(text)
-}
+use crate::shortstr::shortstr_cut;
 
 /// Writes a short string; of one that is too long, the part that fits.
 #[inline]
@@ -23,11 +17,6 @@ pub(crate) fn put_shortstr(out: &mut BytesMut, text: &str) {
 pub(crate) fn put_longstr(out: &mut BytesMut, bytes: &[u8]) {
     out.put_u32(length_u32(bytes.len()));
     out.put_slice(bytes);
-}
-
-#[inline]
-pub(crate) fn put_table(out: &mut BytesMut, table: TableRef<'_>) {
-    put_longstr(out, table.as_bytes());
 }
 
 /// A length on the wire. What is measured lies in memory and in a frame: far below four gigabytes.

@@ -9,6 +9,7 @@
 //! appends them there (`outgoing`). Only when all of them are logged does it tell the source (`runs`): a crash in
 //! between repeats some, and loses none. It is a core: its shell is `io::dead_letter`; the simulator runs it, too.
 
+mod death;
 pub mod limits;
 mod metrics;
 mod notices;

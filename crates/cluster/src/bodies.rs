@@ -29,6 +29,7 @@ use bytes::Bytes;
 use machine::{ConsumerId, QueueId, Ranges, Seqs, SessionId};
 
 use crate::checkpoint::Stored;
+pub use crate::fetch::{FetchPart, Source};
 use crate::limits::{
     HOT_BYTES_IDLE, HOT_BYTES_IDLE_QUEUE, HOT_BYTES_PER_GROUP, HOT_BYTES_PER_QUEUE,
 };
@@ -56,28 +57,6 @@ impl Run {
     fn span(&self) -> Range<u64> {
         self.first_seq..self.end()
     }
-}
-
-/// Where the bytes of a run are.
-#[derive(Clone, Debug)]
-pub enum Source {
-    /// In the log entry `index`, at these bytes of its data.
-    Entry { index: u64, range: Range<u32> },
-    /// In memory: queues of this node only.
-    Memory(Bytes),
-    /// In a segment of the group; some of the run's messages may be gone.
-    Segment { segment: u64 },
-}
-
-/// Something to be read for a queue.
-#[derive(Clone, Debug)]
-pub struct FetchPart {
-    /// Of the run in its entry; of a segment, the first message wanted.
-    pub first_seq: u64,
-    pub count: u64,
-    pub source: Source,
-    /// More need not be kept in memory.
-    pub wanted: Ranges,
 }
 
 /// What is left to do for a queue after bytes moved.

@@ -7,7 +7,7 @@ use raft::eraftpb::ConfState;
 use wal::Place;
 use wal::segments::{RECORD_HEADER_BYTES, SegmentMeta};
 
-use crate::bodies::{FetchPart, Source};
+use crate::fetch::{FetchPart, Source};
 use crate::limits::{GROWTH_IGNORED, SHARED_BYTES_MIN};
 use crate::raft_log::RaftLog;
 use crate::replica::Replica;

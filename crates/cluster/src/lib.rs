@@ -12,6 +12,7 @@ mod commit_delay;
 pub mod copying;
 mod counted;
 pub mod entry;
+mod fetch;
 pub mod group;
 mod group_time;
 pub mod housekeeping;

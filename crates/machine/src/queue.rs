@@ -31,7 +31,9 @@
 
 mod check;
 pub(crate) mod consumers;
+mod context;
 mod dedup;
+mod end;
 pub(crate) mod level;
 mod machine;
 mod open;
@@ -54,8 +56,9 @@ use crate::ids::{ConsumerId, QueueId};
 use crate::ranges::Ranges;
 use crate::settings::{Features, QueueSettings};
 use consumers::Consumers;
+use context::Context;
 use dedup::KeyWindow;
-use level::{Context, Level};
+use level::Level;
 
 /// What follows from a command or call, in order, for whoever runs the machine.
 #[derive(Clone, Debug, PartialEq, Eq)]

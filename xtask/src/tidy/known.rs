@@ -36,11 +36,6 @@ const KNOWN: Known = Known { circles: CIRCLES, spread: SPREAD };
 
 const CIRCLES: &[Circle] = &[
     Circle {
-        package: "crates/amqp",
-        files: "error field_table/owned field_table/validate field_table/view reader writer",
-        reason: "To be mended: errors, tables, and the bytes of both name each other.",
-    },
-    Circle {
         package: "crates/machine",
         files: "catalog/bindings catalog/exchanges catalog/exchanges/history \
                 catalog/queues catalog/queues/store catalog/routing \
@@ -49,31 +44,10 @@ const CIRCLES: &[Circle] = &[
                  they own.",
     },
     Circle {
-        package: "crates/machine",
-        files: "queue/level queue/reader",
-        reason: "To be mended: the context of an entry is a type of the level, which owns the reader.",
-    },
-    Circle {
-        package: "crates/machine",
-        files: "queue/reconcile queue/store",
-        reason: "To be mended: the books of what came in know the store's end, and the store keeps them.",
-    },
-    Circle {
-        package: "crates/cluster",
-        files: "bodies checkpoint",
-        reason: "To be mended: where a body lies is neither's own.",
-    },
-    Circle {
         package: "crates/cluster",
         files: "group/catalog group/queues group_time shard shard/answers shard/exchange \
                 shard/members",
         reason: "To be mended: groups reach into the shard that drives them.",
-    },
-    Circle {
-        package: "crates/broker",
-        files: "dead_letter/rewrite dead_letter/x_death",
-        reason: "To be mended: a death is a type of one of them, and its header is written by \
-                 the other.",
     },
     Circle {
         package: "crates/broker",

@@ -13,6 +13,13 @@ use crate::writer::{fill_length, put_length_later, put_longstr, put_shortstr};
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct FieldTable(pub Vec<(String, FieldValue)>);
 
+impl TableRef<'_> {
+    /// An owned copy.
+    pub fn to_table(&self) -> FieldTable {
+        table_of(*self)
+    }
+}
+
 /// A field's value. The letters of the wire stand at `ValueRef`.
 #[derive(Debug, Clone, PartialEq)]
 pub enum FieldValue {

@@ -2,14 +2,28 @@
 
 use std::fmt;
 
-use super::owned::{self, FieldTable};
+use bytes::BytesMut;
+
 use super::{tag, validate};
 use crate::error::{Error, Fault};
 use crate::reader::Reader;
+use crate::writer::put_longstr;
 
 /// The bytes of a valid table, without its length. The empty table is the default.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct TableRef<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    #[inline]
+    pub(crate) fn table(&mut self) -> Result<TableRef<'a>, Fault> {
+        TableRef::check(self.longstr()?)
+    }
+}
+
+#[inline]
+pub(crate) fn put_table(out: &mut BytesMut, table: TableRef<'_>) {
+    put_longstr(out, table.as_bytes());
+}
 
 impl<'a> TableRef<'a> {
     /// The empty table.
@@ -64,11 +78,6 @@ impl<'a> TableRef<'a> {
     /// The first field with this key.
     pub fn find(&self, key: &str) -> Option<ValueRef<'a>> {
         self.iter().find_map(|(name, value)| (name == key).then_some(value))
-    }
-
-    /// An owned copy.
-    pub fn to_table(&self) -> FieldTable {
-        owned::table_of(*self)
     }
 
     /// The table's bytes, without its length.

@@ -554,10 +554,10 @@ impl<'a> Method<'a> {
 pub mod connection {
     use crate::error::Fault;
     use crate::field_table::TableRef;
+    use crate::field_table::put_table;
     use crate::reader::Reader;
     use crate::writer::put_longstr;
     use crate::writer::put_shortstr;
-    use crate::writer::put_table;
     use bytes::BufMut;
     use bytes::BytesMut;
 
@@ -997,9 +997,9 @@ pub mod channel {
 pub mod exchange {
     use crate::error::Fault;
     use crate::field_table::TableRef;
+    use crate::field_table::put_table;
     use crate::reader::Reader;
     use crate::writer::put_shortstr;
-    use crate::writer::put_table;
     use bytes::BufMut;
     use bytes::BytesMut;
 
@@ -1168,9 +1168,9 @@ pub mod exchange {
 pub mod queue {
     use crate::error::Fault;
     use crate::field_table::TableRef;
+    use crate::field_table::put_table;
     use crate::reader::Reader;
     use crate::writer::put_shortstr;
-    use crate::writer::put_table;
     use bytes::BufMut;
     use bytes::BytesMut;
 
@@ -1422,9 +1422,9 @@ pub mod queue {
 pub mod basic {
     use crate::error::Fault;
     use crate::field_table::TableRef;
+    use crate::field_table::put_table;
     use crate::reader::Reader;
     use crate::writer::put_shortstr;
-    use crate::writer::put_table;
     use bytes::BufMut;
     use bytes::BytesMut;
 

@@ -7,10 +7,10 @@
 
 use amqp::{FieldWriter, Properties, TableRef, ValueRef};
 use bytes::{BufMut as _, BytesMut};
-use machine::Outcome;
 
+use super::death::Death;
 use super::limits::LETTER_HEADERS_BYTES_MAX;
-use super::x_death::{Deaths, REJECTED, Told, Trail, X_DEATH};
+use super::x_death::{Deaths, Told, Trail, X_DEATH};
 use crate::stored::{destination_texts, put_destination, short, split_head};
 
 const CC: &str = "CC";
@@ -18,36 +18,6 @@ const BCC: &str = "BCC";
 const FIRST_REASON: &str = "x-first-death-reason";
 const FIRST_QUEUE: &str = "x-first-death-queue";
 const FIRST_EXCHANGE: &str = "x-first-death-exchange";
-
-/// Where messages died, of what, and where such letters go.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Death<'a> {
-    pub(crate) queue: &'a str,
-    pub(crate) reason: Outcome,
-    pub(crate) time_s: u64,
-    /// Where the queue sends its dead letters.
-    pub(crate) exchange: &'a str,
-    /// The key they get, instead of the message's own.
-    pub(crate) key: Option<&'a str>,
-}
-
-impl Death<'_> {
-    pub(crate) fn reason_name(&self) -> &'static str {
-        match self.reason {
-            Outcome::Expired => "expired",
-            Outcome::Overflowed => "maxlen",
-            Outcome::Exhausted => "delivery_limit",
-            // What is not dead is not sent on; a consumer's refusal is the reason that needs no other.
-            Outcome::Done
-            | Outcome::Rejected
-            | Outcome::Purged
-            | Outcome::Requeue
-            | Outcome::Undelivered
-            | Outcome::DeadLettered
-            | Outcome::Returned => REJECTED,
-        }
-    }
-}
 
 /// What routing has to know of a dead letter.
 #[derive(Debug, Default)]

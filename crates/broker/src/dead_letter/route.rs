@@ -12,7 +12,8 @@ use machine::{
 };
 use sha2::{Digest as _, Sha256};
 
-use super::rewrite::{Death, Letter, write_letter};
+use super::death::Death;
+use super::rewrite::{Letter, write_letter};
 use crate::attributes::Asked;
 use crate::values::view;
 

@@ -6,8 +6,8 @@
 
 use amqp::{ElementWriter, FieldWriter, TableRef, ValueRef};
 
+use super::death::{Death, REJECTED};
 use super::limits;
-use super::rewrite::Death;
 use crate::attributes::integer;
 
 pub(super) const X_DEATH: &str = "x-death";
@@ -15,7 +15,6 @@ const COUNT: &str = "count";
 const QUEUE: &str = "queue";
 const REASON: &str = "reason";
 const TIME: &str = "time";
-pub(super) const REJECTED: &str = "rejected";
 
 /// Deaths of one queue and reason, from before.
 #[derive(Clone, Copy, Debug)]

@@ -2,6 +2,7 @@
 //!
 //! What the reader has settled is not kept. A snapshot has both as one.
 
+use super::context::Context;
 use super::open::OpenEnded;
 use super::reader::delivered::Delivered;
 use super::reader::{MessageAttributes, Reader, Reading};
@@ -12,22 +13,12 @@ use crate::command::Attributes;
 use crate::encoding::{self, Corrupt, put_u64};
 use crate::ids::QueueId;
 use crate::ranges::Ranges;
-use crate::settings::Features;
 
 /// What is stored of a level, and who reads it.
 #[derive(Clone, Debug)]
 pub(crate) struct Level {
     pub(crate) store: Store,
     pub(crate) reader: Reader,
-}
-
-/// What a level has to know of its surroundings when an entry is applied.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Context<'a> {
-    pub(crate) features: Option<&'a Features>,
-    /// The entry's time.
-    pub(crate) time_ms: u64,
-    pub(crate) is_leading: bool,
 }
 
 impl Level {

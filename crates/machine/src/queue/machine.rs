@@ -9,7 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub use attachments::Attached;
 
-use super::level::{Context, Level};
+use super::context::Context;
+use super::level::Level;
 use super::store::Run;
 use super::{ConsumerSpec, Counters, Effect, Queue, QueueStatus, Seqs};
 use crate::command::{Command, ENQUEUE, Enqueue, EntryReader, RawCommand};

@@ -6,8 +6,8 @@
 
 use std::ops::Range;
 
+use super::end::End;
 use super::seqs::Seqs;
-use super::store::End;
 use crate::ranges::Ranges;
 
 /// A set of sequence numbers that has no end of its own. Whoever asks says where the store ends.

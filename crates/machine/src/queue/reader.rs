@@ -21,10 +21,10 @@ pub(crate) use attributes::MessageAttributes;
 pub(crate) use reading::Popped;
 
 use super::Effect;
-use super::level::Context;
+use super::context::Context;
+use super::end::End;
 use super::open::OpenEnded;
 use super::reconcile::Books;
-use super::store::End;
 use crate::command::{Attributes, Outcome};
 use crate::ids::QueueId;
 use crate::ranges::Ranges;

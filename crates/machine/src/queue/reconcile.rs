@@ -1,6 +1,6 @@
 //! The books of a queue: what came in equals what went out and what is left, on every replica.
 
-use super::store::End;
+use super::end::End;
 use crate::encoding::{Corrupt, Reader, mix, put_u64};
 use crate::limits::SEQ_MAX;
 

@@ -7,6 +7,7 @@
 use std::ops::Range;
 
 use super::Effect;
+use super::end::End;
 use super::reconcile::CameIn;
 use crate::ids::QueueId;
 use crate::limits::FOREIGN_COMMANDS_MAX;
@@ -21,10 +22,6 @@ pub(crate) struct Store {
     /// The run that the entry being applied adds.
     pub(crate) run: Option<Run>,
 }
-
-/// Where a store ends: the number that its next message gets. Nothing from here on has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct End(pub(crate) u64);
 
 /// Messages of one store close to each other in an entry.
 #[derive(Clone, Debug)]

@@ -3,7 +3,8 @@
 use bytes::BytesMut;
 use machine::Outcome;
 
-use super::super::rewrite::{Death, write_letter};
+use super::super::death::Death;
+use super::super::rewrite::write_letter;
 use crate::stored::{destination_texts, split_head};
 
 const RECORDED: &str = include_str!("letters.txt");

@@ -6,8 +6,9 @@ use machine::Outcome;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
+use super::super::death::Death;
 use super::super::limits;
-use super::super::rewrite::{Death, write_letter};
+use super::super::rewrite::write_letter;
 use super::super::route::aside_of;
 use super::world::head_with;
 use crate::stored::split_head;

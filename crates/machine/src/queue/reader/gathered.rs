@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use crate::command::{Batch, Outcome};
 use crate::ids::QueueId;
-use crate::queue::store::End;
+use crate::queue::end::End;
 use crate::ranges::Ranges;
 
 #[derive(Clone, Debug, Default)]

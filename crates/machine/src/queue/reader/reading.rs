@@ -9,8 +9,8 @@ use super::{Reader, Reading};
 use crate::command::Outcome;
 use crate::limits::TIMED_RUNS_MAX;
 use crate::queue::Effect;
+use crate::queue::end::End;
 use crate::queue::seqs::Seqs;
-use crate::queue::store::End;
 use crate::ranges::Ranges;
 
 /// Messages that are given out together.

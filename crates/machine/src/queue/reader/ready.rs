@@ -4,9 +4,9 @@
 
 use std::ops::Range;
 
+use crate::queue::end::End;
 use crate::queue::open::OpenEnded;
 use crate::queue::seqs::Seqs;
-use crate::queue::store::End;
 use crate::ranges::Ranges;
 
 #[derive(Clone, Debug)]
