@@ -8,23 +8,27 @@
 //! used is asked of its group (`QueueMachine::close_queue`).
 
 mod before8;
+mod binding;
 mod bindings;
 mod command;
 mod destination;
 mod encoding;
 mod exchanges;
+mod history_names;
 mod nodes;
 mod placement;
 mod queues;
 mod refusal;
+mod route;
 mod routing;
 mod snapshot;
+mod target;
 mod users;
 mod vhosts;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-pub use bindings::Binding;
+pub use binding::Binding;
 pub use command::CatalogCommand;
 pub use destination::Destination;
 pub use exchanges::{Exchange, ExchangeKind, ExchangeSpec, HashBy};
@@ -32,7 +36,7 @@ pub use nodes::NodeInfo;
 pub use placement::{Goal, Standing};
 pub use queues::{DeadLetter, Queue, QueueHome, QueueSpec, QueueType};
 pub use refusal::{Kind, MembershipProblem, Refusal, RouteError};
-pub use routing::Target;
+pub use target::Target;
 pub use users::{Pattern, Permissions, User};
 pub use vhosts::Vhost;
 

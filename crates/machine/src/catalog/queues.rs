@@ -1,20 +1,18 @@
-//! Queues: what they are, who may use them, and whether there is room for one more.
+//! Queues: what they are, and who may use them.
 
 mod home;
 mod kind;
 mod spec;
-mod store;
 
-use super::refusal::{Kind, Refusal};
-use super::routing::Target;
-use super::{Catalog, check_name};
+use super::history_names::exchange_of;
+use super::refusal::Refusal;
+use super::target::Target;
 use crate::ids::{GroupId, NodeId, QueueId, SessionOwner};
-use crate::settings::{Features, QueueSettings};
+use crate::settings::{Features, Overflow, QueueSettings};
 use crate::value::Arguments;
 pub use home::QueueHome;
 pub use kind::QueueType;
 pub use spec::{DeadLetter, QueueSpec};
-pub(super) use store::NewQueue;
 
 /// One queue.
 #[derive(Clone, Debug)]
@@ -56,8 +54,21 @@ impl Queue {
             revision: 0,
             target: Target::plain(id, group),
         };
-        queue.target = Target::of(&queue);
+        queue.target = queue.target_now();
         queue
+    }
+
+    /// What who publishes to it must know, as it is now.
+    pub(super) fn target_now(&self) -> Target {
+        let is_history = exchange_of(&self.name).is_some();
+        let plain = Target { is_history, ..Target::plain(self.id, self.group) };
+        let Some(features) = self.features() else { return plain };
+        Target {
+            max_priority: features.max_priority,
+            is_guarded: features.overflow != Overflow::DropHead,
+            dedups: features.dedup.is_some(),
+            ..plain
+        }
     }
 
     /// Where it lives, and with whom it goes.
@@ -119,30 +130,13 @@ impl Queue {
     }
 }
 
-impl Catalog {
-    /// Whether a queue can be stored. What a client may ask for is the broker's to judge: `broker::arguments`. It has
-    /// done so before this is proposed, and compares its declaration with the queue that it finds.
-    pub(super) fn check_create_queue(
-        &self,
-        vhost_name: &str,
-        name: &str,
-        arguments: &Arguments,
-    ) -> Result<(), Refusal> {
-        let vhost = self.vhost_or_refusal(vhost_name)?;
-        if vhost.queues.contains_key(name) {
-            return Ok(());
-        }
-        check_name(Kind::Queue, name)?;
-        self.check_arguments(vhost, arguments)?;
-        self.check_queue_count()
-    }
-
-    /// Whether there may be one more.
-    pub(super) fn check_queue_count(&self) -> Result<(), Refusal> {
-        let max = self.bounds.queues;
-        if self.queue_names.len() >= max {
-            return Err(Refusal::LimitReached { kind: Kind::Queue, max });
-        }
-        Ok(())
-    }
+/// A queue that is to be made. What it needs in addition the catalog has: a number and a place.
+#[derive(Clone, Debug)]
+pub(super) struct NewQueue {
+    pub(super) vhost: String,
+    pub(super) name: String,
+    pub(super) home: QueueHome,
+    pub(super) spec: QueueSpec,
+    /// As the client gave them.
+    pub(super) arguments: Arguments,
 }

@@ -1,26 +1,18 @@
-//! From an exchange, a routing key and headers to queues.
-//!
-//! A policy: it reads the compiled routes of each exchange and changes nothing. Exchanges behind
-//! exchanges are walked with a list, each once, so cycles end; an exchange that finds no destination
-//! of its own hands the message to its alternate. The cost of one message is counted and bounded.
+//! The bindings of an exchange as its kind looks them up: compiled when they come, read for each message.
 
 mod choice;
 pub(super) mod consistent_hash;
 mod direct;
 mod fanout;
-mod hash;
+pub(super) mod hash;
 pub(super) mod headers;
-mod target;
 mod topic;
 
-use std::collections::BTreeSet;
-
-use super::exchanges::ExchangeSpec;
-use super::{Binding, Catalog, Exchange, ExchangeKind, Queue, RouteError};
+use super::binding::Binding;
+use super::exchanges::{ExchangeKind, ExchangeSpec};
+use super::refusal::RouteError;
+use super::target::Target;
 use crate::limits::ROUTE_STEPS_MAX;
-use crate::value::Headers;
-
-pub use target::Target;
 
 /// Where a binding leads.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -124,25 +116,25 @@ impl Routes {
 }
 
 /// What one message has cost so far.
-pub(super) struct Steps(u32);
+pub(super) struct Steps(pub(super) u32);
 
 impl Steps {
     #[inline]
-    fn count(&mut self, more: usize) -> Result<(), RouteError> {
+    pub(super) fn count(&mut self, more: usize) -> Result<(), RouteError> {
         self.0 = self.0.saturating_add(u32::try_from(more).unwrap_or(u32::MAX));
         if self.0 > ROUTE_STEPS_MAX { Err(RouteError::TooManySteps) } else { Ok(()) }
     }
 }
 
 /// What the exchanges walked so far have found.
-struct Found<'c, 'o> {
-    targets: &'o mut Vec<Target>,
+pub(super) struct Found<'c, 'o> {
+    pub(super) targets: &'o mut Vec<Target>,
     /// Exchanges to walk.
-    exchanges: Vec<&'c str>,
+    pub(super) exchanges: Vec<&'c str>,
 }
 
 impl<'c> Found<'c, '_> {
-    fn count(&self) -> usize {
+    pub(super) fn count(&self) -> usize {
         self.targets.len() + self.exchanges.len()
     }
 
@@ -158,137 +150,4 @@ impl<'c> Found<'c, '_> {
             Dest::Exchange(name) => self.exchanges.push(name),
         }
     }
-}
-
-impl Catalog {
-    /// Which queues get a message that a client publishes: into `out`, which is cleared first, sorted,
-    /// each once. Empty, but for histories: unroutable.
-    pub fn route(
-        &self,
-        vhost: &str,
-        exchange: &str,
-        key: &str,
-        headers: &dyn Headers,
-        out: &mut Vec<Target>,
-    ) -> Result<(), RouteError> {
-        self.route_keys(vhost, exchange, &[key], headers, out)
-    }
-
-    /// The same for a message with several keys, its own first: it has no route only if none of them
-    /// has one.
-    pub fn route_keys(
-        &self,
-        vhost: &str,
-        exchange: &str,
-        keys: &[&str],
-        headers: &dyn Headers,
-        out: &mut Vec<Target>,
-    ) -> Result<(), RouteError> {
-        self.route_from((vhost, exchange), false, keys, headers, out)
-    }
-
-    /// The same for a message that the broker publishes itself: to internal exchanges too.
-    pub fn route_inside(
-        &self,
-        vhost: &str,
-        exchange: &str,
-        keys: &[&str],
-        headers: &dyn Headers,
-        out: &mut Vec<Target>,
-    ) -> Result<(), RouteError> {
-        self.route_from((vhost, exchange), true, keys, headers, out)
-    }
-
-    fn route_from(
-        &self,
-        (vhost, exchange): (&str, &str),
-        is_inside: bool,
-        keys: &[&str],
-        headers: &dyn Headers,
-        out: &mut Vec<Target>,
-    ) -> Result<(), RouteError> {
-        out.clear();
-        let vhost = self.vhosts.get(vhost).ok_or(RouteError::NoVhost)?;
-        let queues_named =
-            || keys.iter().filter_map(|key| vhost.queues.get(*key)).map(Queue::target);
-        if exchange.is_empty() {
-            out.extend(queues_named());
-            sort(out);
-            return Ok(());
-        }
-        let first = vhost.exchanges.get(exchange).ok_or(RouteError::NoExchange)?;
-        if first.internal && !is_inside {
-            return Err(RouteError::Internal);
-        }
-        let mut steps = Steps(0);
-        let mut found = Found { targets: out, exchanges: Vec::new() };
-        let mut next = Some(first);
-        let mut seen = BTreeSet::new();
-        while let Some(exchange) = next {
-            steps.count(1)?;
-            if exchange.name.is_empty() {
-                // Only as an alternate: the default exchange has no compiled routes.
-                found.targets.extend(queues_named());
-            } else {
-                walk(exchange, keys, headers, &mut steps, &mut found)?;
-            }
-            if found.exchanges.is_empty() {
-                break;
-            }
-            seen.insert(exchange.name.as_str());
-            next = None;
-            while next.is_none()
-                && let Some(name) = found.exchanges.pop()
-            {
-                steps.count(1)?;
-                if !seen.contains(name) {
-                    next = vhost.exchanges.get(name);
-                }
-            }
-        }
-        sort(out);
-        Ok(())
-    }
-}
-
-/// Each once.
-fn sort(targets: &mut Vec<Target>) {
-    if targets.len() > 1 {
-        targets.sort_unstable();
-        targets.dedup();
-    }
-}
-
-/// One exchange: its own destinations, or else its alternate.
-fn walk<'c>(
-    exchange: &'c Exchange,
-    keys: &[&str],
-    headers: &dyn Headers,
-    steps: &mut Steps,
-    found: &mut Found<'c, '_>,
-) -> Result<(), RouteError> {
-    let before = found.count();
-    let first_key = || keys.first().copied().unwrap_or_default();
-    match &exchange.routes {
-        Routes::Direct(direct) => keys.iter().for_each(|key| direct.find(key, found)),
-        Routes::Fanout(fanout) | Routes::RecentHistory(fanout) => fanout.find(found),
-        Routes::Topic(topic) => {
-            keys.iter().try_for_each(|key| topic.find(key, steps, found))?;
-        }
-        Routes::Headers(rules) => rules.find(headers, found),
-        Routes::ConsistentHash(ring) => ring.find(first_key(), headers, steps, found)?,
-        Routes::Random(choice) => choice.find(headers.chance(), found),
-        Routes::ModulusHash(choice) => {
-            choice.find(hash::of(first_key().as_bytes()), found);
-        }
-    }
-    if found.count() == before
-        && let Some(alternate) = exchange.alternate()
-    {
-        found.exchanges.push(alternate);
-    }
-    if matches!(exchange.routes, Routes::RecentHistory(_)) {
-        found.targets.extend(exchange.history_for(headers));
-    }
-    Ok(())
 }

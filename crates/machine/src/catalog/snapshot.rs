@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::before8::{exchange_spec, queue_spec};
-use super::bindings::Binding;
+use super::binding::Binding;
 use super::destination::Destination;
 use super::encoding::{
     put_node, put_nodes, put_owner_option, read_node, read_nodes, read_owner_option, read_texts,

@@ -1,5 +1,10 @@
 //! Virtual hosts: each with its own exchanges, queues and bindings.
 
+mod bindings;
+mod exchanges;
+mod histories;
+mod queues;
+
 use std::collections::BTreeMap;
 
 use super::bindings::Bindings;

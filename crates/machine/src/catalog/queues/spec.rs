@@ -41,7 +41,7 @@ const BITS: u8 = (1 << 4) - 1;
 impl QueueSpec {
     /// What a queue becomes that was like this and is to be as `new` says, as far as that can change: its type and what
     /// it is made of stay, and it stays in its group.
-    pub(super) fn changed_to(&self, new: Self) -> Self {
+    pub(in crate::catalog) fn changed_to(&self, new: Self) -> Self {
         Self {
             queue_type: self.queue_type,
             settings: self.settings.changed_to(new.settings),

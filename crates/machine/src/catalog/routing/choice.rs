@@ -21,7 +21,7 @@ impl Choice {
     }
 
     /// The number modulo the count.
-    pub(super) fn find<'c>(&'c self, number: u64, found: &mut Found<'c, '_>) {
+    pub(in crate::catalog) fn find<'c>(&'c self, number: u64, found: &mut Found<'c, '_>) {
         if self.count > 0 {
             let nth = number % u64::from(self.count);
             self.all.nth(nth as u32, self.count).into_iter().for_each(|dest| found.add_one(dest));

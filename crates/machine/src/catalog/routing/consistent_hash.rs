@@ -98,7 +98,7 @@ impl ConsistentHash {
         }
     }
 
-    pub(super) fn find<'c>(
+    pub(in crate::catalog) fn find<'c>(
         &'c self,
         key: &str,
         headers: &dyn Headers,

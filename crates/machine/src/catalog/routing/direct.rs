@@ -23,7 +23,7 @@ impl Direct {
         }
     }
 
-    pub(super) fn find<'c>(&'c self, key: &str, found: &mut Found<'c, '_>) {
+    pub(in crate::catalog) fn find<'c>(&'c self, key: &str, found: &mut Found<'c, '_>) {
         if let Some(dests) = self.keys.get(key) {
             found.add(dests);
         }

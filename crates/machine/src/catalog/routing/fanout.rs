@@ -16,7 +16,7 @@ impl Fanout {
         self.all.remove(dest);
     }
 
-    pub(super) fn find<'c>(&'c self, found: &mut Found<'c, '_>) {
+    pub(in crate::catalog) fn find<'c>(&'c self, found: &mut Found<'c, '_>) {
         found.add(&self.all);
     }
 }

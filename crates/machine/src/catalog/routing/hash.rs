@@ -4,7 +4,7 @@
 use crate::encoding::digest;
 
 /// The number of some bytes.
-pub(super) fn of(bytes: &[u8]) -> u64 {
+pub(in crate::catalog) fn of(bytes: &[u8]) -> u64 {
     spread(digest(bytes))
 }
 

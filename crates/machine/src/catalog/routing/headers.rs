@@ -137,7 +137,7 @@ impl HeaderRules {
         self.rules.remove(&id);
     }
 
-    pub(super) fn find<'c>(&'c self, headers: &dyn Headers, found: &mut Found<'c, '_>) {
+    pub(in crate::catalog) fn find<'c>(&'c self, headers: &dyn Headers, found: &mut Found<'c, '_>) {
         let mut sent = Sent::new();
         headers.each(&mut |name, value| {
             sent.entry(name).or_insert(value);

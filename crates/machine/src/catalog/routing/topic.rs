@@ -126,7 +126,7 @@ impl Topic {
         }
     }
 
-    pub(super) fn find<'c>(
+    pub(in crate::catalog) fn find<'c>(
         &'c self,
         key: &str,
         steps: &mut Steps,

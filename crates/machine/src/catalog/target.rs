@@ -1,9 +1,6 @@
 //! Where a message goes, and what who publishes it must know.
 
-use super::super::Queue;
-use super::super::exchanges::exchange_of;
 use crate::ids::{GroupId, QueueId};
-use crate::settings::Overflow;
 
 /// A queue that gets a message, and what who publishes the message must know of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,17 +21,5 @@ impl Target {
     /// A queue without features.
     pub fn plain(queue: QueueId, group: GroupId) -> Self {
         Self { queue, group, max_priority: 0, is_guarded: false, dedups: false, is_history: false }
-    }
-
-    pub(in crate::catalog) fn of(queue: &Queue) -> Self {
-        let is_history = exchange_of(&queue.name).is_some();
-        let plain = Self { is_history, ..Self::plain(queue.id, queue.group) };
-        let Some(features) = queue.features() else { return plain };
-        Self {
-            max_priority: features.max_priority,
-            is_guarded: features.overflow != Overflow::DropHead,
-            dedups: features.dedup.is_some(),
-            ..plain
-        }
     }
 }

@@ -3,27 +3,43 @@
 use std::collections::BTreeMap;
 
 use super::super::nodes::WIDE_SINCE;
+use super::super::queues::{NewQueue, Queue, QueueSpec};
 use super::super::refusal::{Kind, Refusal};
-use super::super::routing::{Dest, Target};
-use super::super::{Catalog, CatalogEffect, CatalogReply, Destination, not_found};
-use super::{Queue, QueueHome, QueueSpec};
+use super::super::routing::Dest;
+use super::super::target::Target;
+use super::super::{Catalog, CatalogEffect, CatalogReply, Destination, check_name, not_found};
 use crate::ids::{GroupId, NodeId, QueueId, SessionOwner};
 use crate::limits::{DEPARTED_QUEUES_MAX, REPLICAS_MAX};
 use crate::settings::Features;
 use crate::value::Arguments;
 
-/// A queue that is to be made. What it needs in addition the catalog has: a number and a place.
-#[derive(Clone, Debug)]
-pub(in crate::catalog) struct NewQueue {
-    pub(in crate::catalog) vhost: String,
-    pub(in crate::catalog) name: String,
-    pub(in crate::catalog) home: QueueHome,
-    pub(in crate::catalog) spec: QueueSpec,
-    /// As the client gave them.
-    pub(in crate::catalog) arguments: Arguments,
-}
-
 impl Catalog {
+    /// Whether a queue can be stored. What a client may ask for is the broker's to judge: `broker::arguments`. It has
+    /// done so before this is proposed, and compares its declaration with the queue that it finds.
+    pub(in crate::catalog) fn check_create_queue(
+        &self,
+        vhost_name: &str,
+        name: &str,
+        arguments: &Arguments,
+    ) -> Result<(), Refusal> {
+        let vhost = self.vhost_or_refusal(vhost_name)?;
+        if vhost.queues.contains_key(name) {
+            return Ok(());
+        }
+        check_name(Kind::Queue, name)?;
+        self.check_arguments(vhost, arguments)?;
+        self.check_queue_count()
+    }
+
+    /// Whether there may be one more.
+    pub(in crate::catalog) fn check_queue_count(&self) -> Result<(), Refusal> {
+        let max = self.bounds.queues;
+        if self.queue_names.len() >= max {
+            return Err(Refusal::LimitReached { kind: Kind::Queue, max });
+        }
+        Ok(())
+    }
+
     /// Makes the queue, or finds that there is one of its name.
     pub(in crate::catalog) fn declare_queue(
         &mut self,
@@ -165,7 +181,7 @@ impl Catalog {
             return false;
         }
         (queue.spec, queue.revision) = (spec, revision);
-        let (before, now) = (queue.target, Target::of(queue));
+        let (before, now) = (queue.target, queue.target_now());
         queue.target = now;
         effects.push(CatalogEffect::QueueChanged {
             queue: queue.id,

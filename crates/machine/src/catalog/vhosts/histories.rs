@@ -4,31 +4,17 @@
 //! exchange, wherever that lives. It is an ordinary queue otherwise, limited in length, so that the
 //! history is as safe as the exchange is. Who binds a queue has to copy it: see `Exchange::history`.
 
+use super::super::exchanges::{Exchange, ExchangeKind};
+use super::super::history_names::{exchange_of, history_of};
 use super::super::queues::{NewQueue, Queue, QueueHome, QueueSpec, QueueType};
 use super::super::refusal::{Kind, Refusal};
-use super::super::routing::Target;
-use super::super::vhosts::Vhost;
+use super::super::target::Target;
 use super::super::{Catalog, CatalogEffect};
-use super::{Exchange, ExchangeKind};
+use super::Vhost;
 use crate::settings::{Features, QueueSettings};
-use crate::value::{Arguments, Headers, Value, ValueView};
-
-/// With the name of the exchange behind it, the name of its queue.
-const PREFIX: &str = "amq.recent-history.";
-/// A message with this header, true, is not kept.
-const NO_STORE: &str = "x-recent-history-no-store";
+use crate::value::{Arguments, Value};
 
 impl Exchange {
-    /// The queue with the last messages, which is to be copied to a queue that is bound newly.
-    pub fn history(&self) -> Option<Target> {
-        self.history
-    }
-
-    /// The queue, if it is to have this message.
-    pub(in crate::catalog) fn history_for(&self, headers: &dyn Headers) -> Option<Target> {
-        self.history.filter(|_| headers.find(NO_STORE) != Some(ValueView::Bool(true)))
-    }
-
     /// The queue that it must have.
     pub(in crate::catalog) fn history_queue(&self, vhost: &str) -> Option<NewQueue> {
         let length = self.spec.history_length?;
@@ -47,17 +33,12 @@ impl Exchange {
         let shown = Value::I64(i64::try_from(length).unwrap_or(i64::MAX));
         Some(NewQueue {
             vhost: vhost.to_owned(),
-            name: format!("{PREFIX}{}", self.name),
+            name: history_of(&self.name),
             home: self.node.map_or(QueueHome::Group, QueueHome::Node),
             spec,
             arguments: Arguments::new().with("x-max-length", shown),
         })
     }
-}
-
-/// The exchange that a queue is the history of.
-pub(in crate::catalog) fn exchange_of(queue: &str) -> Option<&str> {
-    queue.strip_prefix(PREFIX)
 }
 
 impl Vhost {
