@@ -8,6 +8,7 @@
 mod connection;
 mod credentials;
 pub mod dead_letter;
+pub mod describe;
 pub mod first_user;
 pub mod listener;
 mod places;

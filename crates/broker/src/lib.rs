@@ -22,6 +22,7 @@ mod capacity;
 mod channel;
 mod config;
 mod connection;
+mod connection_id;
 pub mod dead_letter;
 mod door;
 mod errors;
@@ -42,4 +43,5 @@ mod values;
 
 pub use arguments::queue::Declaration as QueueDeclaration;
 pub use config::Config;
+pub use connection_id::ConnectionId;
 pub use metrics::Metrics;

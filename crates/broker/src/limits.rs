@@ -57,6 +57,15 @@ pub const DESCRIBED_CHANNELS_MAX: usize = 256;
 /// Consumers of one channel that are described.
 pub const DESCRIBED_CONSUMERS_MAX: usize = 100;
 
+/// Connections that are listed at once.
+pub const LISTED_CONNECTIONS_MAX: usize = 100;
+
+/// Questions that wait for one connection; those that nobody waits for any more make room.
+pub const QUESTIONS_WAITING_MAX: usize = 16;
+
+/// How long a connection may take to say what it is doing.
+pub const DESCRIPTION_WAIT: Duration = Duration::from_secs(1);
+
 /// Bytes of one message's body: what a server may be set to at most.
 pub const MESSAGE_BYTES_CAP: u64 = 128 * 1024 * 1024;
 

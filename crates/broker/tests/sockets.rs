@@ -17,6 +17,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use broker::Config;
+use broker::io::describe::{ListedConnection, NotDescribed};
 use broker::io::listener::{Broker, deepen_queue, serve};
 use broker::limits::OUTBOUND_BYTES_MAX;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -469,4 +470,82 @@ async fn an_avalanche_waits_in_the_kernels_queue() {
         let stream = timeout(PATIENCE, TcpStream::connect(address)).await;
         waiting.push(stream.expect("there is room in the queue").unwrap());
     }
+}
+
+#[tokio::test]
+async fn connections_say_what_they_are_doing_when_they_are_asked() {
+    let node = Node::start("describe", Config::default()).await;
+    let mut reader = Client::login(&node).await;
+    reader.say("1 queue.declare queue=q durable").await;
+    reader.expect("1 queue.declare-ok").await;
+    reader.say("1 basic.qos prefetch-count=10").await;
+    reader.say("1 basic.consume queue=q consumer-tag=c").await;
+    reader.expect("1 basic.consume-ok").await;
+    let mut other = Client::login(&node).await;
+    other.say("1 basic.publish routing-key=q body=hello").await;
+    reader.expect("1 basic.deliver").await;
+    let stranger = Client::connect(&node).await;
+    let broker = &node.broker;
+    let open = broker.connections();
+    let begun = Instant::now();
+    while broker.connection_count() < 3 {
+        assert!(begun.elapsed() < PATIENCE, "the stranger is not let in");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+
+    let first = open.list(None, 2).await;
+    assert_eq!((first.connections.len(), first.count), (2, 3));
+    let rest = open.list(first.next, 100).await;
+    assert_eq!((rest.connections.len(), rest.next), (1, None));
+    let user = |listed: &ListedConnection| listed.line.as_ref().unwrap().user.clone();
+    assert_eq!(user(&first.connections[0]), "guest");
+    assert_eq!(user(&rest.connections[0]), "", "who has not logged in");
+    let id = first.connections[0].id;
+    assert_eq!(id.to_string(), "1-1");
+    assert_eq!(first.connections[0].peer, reader.stream.local_addr().unwrap());
+
+    let described = open.describe(id).await.unwrap();
+    assert_eq!((described.line.channel_count, described.line.consumer_count), (1, 1));
+    assert_eq!(described.channels[0].unacked, 1);
+    let channel = open.channel(id, 1).await.unwrap();
+    assert_eq!(channel.consumers[0].tag, "c");
+    let consumer = open.consumer(id, 1, "c").await.unwrap();
+    assert_eq!((consumer.prefetch, consumer.held, consumer.credit), (10, 1, 9));
+    assert_eq!(open.channel(id, 2).await, Err(NotDescribed::NoChannel));
+    assert_eq!(open.consumer(id, 1, "d").await, Err(NotDescribed::NoConsumer));
+    let nobody = "1-99".parse().unwrap();
+    assert_eq!(open.describe(nobody).await, Err(NotDescribed::NoConnection));
+
+    drop(reader);
+    let begun = Instant::now();
+    while open.describe(id).await != Err(NotDescribed::NoConnection) {
+        assert!(begun.elapsed() < PATIENCE, "it is still listed");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    drop((other, stranger));
+    node.end().await;
+}
+
+#[tokio::test]
+async fn a_connection_whose_client_takes_no_bytes_says_what_it_is_doing() {
+    let config = Config { write_stall: Duration::from_secs(3600), ..Config::default() };
+    let node = Node::start("describe-deaf", config).await;
+    let client = Client::login(&node).await;
+    let body = "x".repeat(100_000);
+    let one = client.bytes(&format!("1 basic.publish mandatory routing-key=nowhere body={body}"));
+    // Returns that nobody reads.
+    let (read, mut write) = client.stream.into_split();
+    let writing = tokio::spawn(async move { write.write_all(&one.repeat(400)).await });
+    let metrics = node.broker.metrics();
+    let begun = Instant::now();
+    while metrics.outbound_bytes.load(Ordering::Relaxed) < OUTBOUND_BYTES_MAX as u64 {
+        assert!(begun.elapsed() < PATIENCE, "its returns do not wait");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let id = "1-1".parse().unwrap();
+    let described = node.broker.connections().describe(id).await.unwrap();
+    assert!(described.line.outbound_bytes >= OUTBOUND_BYTES_MAX as u64, "{:?}", described.line);
+    drop(read);
+    writing.abort();
+    node.end().await;
 }

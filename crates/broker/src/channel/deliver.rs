@@ -257,6 +257,11 @@ impl Deliveries {
         self.tags.values().copied()
     }
 
+    /// The session's number for the consumer with that tag.
+    pub(crate) fn consumer(&self, tag: &str) -> Option<u64> {
+        self.tags.get(tag).copied()
+    }
+
     /// For each of the next consumers, and for all together.
     pub(crate) fn prefetch(&self) -> (u32, u32) {
         (self.prefetch, self.prefetch_global)

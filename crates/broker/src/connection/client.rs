@@ -49,7 +49,7 @@ pub(crate) struct Client {
     pub(crate) is_impersonator: bool,
     pub(crate) vhost: String,
     pub(crate) capabilities: Capabilities,
-    /// What it calls itself, until it is in.
+    /// What it calls itself.
     pub(crate) name: String,
     /// Negotiated, in bytes with overhead.
     pub(crate) frame_bytes_max: u32,

@@ -49,6 +49,11 @@ impl Consumer {
         self.limit
     }
 
+    /// Messages it holds, and messages that its queue may send it and has not.
+    pub(crate) fn holds(&self) -> (u32, u32) {
+        (self.held, self.granted)
+    }
+
     /// How much more its queue may send now, `room` being what its channel has left.
     fn wanted(&self, room: u32, window_bytes: u64) -> u32 {
         let message_bytes = match self.message_bytes {

@@ -235,7 +235,7 @@ pub(crate) fn open(client: &mut Client, step: &mut Step<'_>, vhost: &str) -> Res
     step.out.notice = Some(Notice::Connected {
         user: client.user.clone(),
         vhost: vhost.to_owned(),
-        client: std::mem::take(&mut client.name),
+        client: client.name.clone(),
     });
     client.send(step, 0, &Method::ConnectionOpenOk(connection::OpenOk));
     Ok(())

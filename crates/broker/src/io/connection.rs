@@ -6,7 +6,6 @@
 //! this ends, the dropped receiver of answers is what tells the node to take back what the session held.
 
 use std::future::Future;
-use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,11 +14,11 @@ use std::time::{Duration, Instant};
 
 use bytes::{Buf as _, BytesMut};
 use cluster::AnswerReceiver;
-use machine::SessionId;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::watch;
 use tokio::time::{Sleep, sleep_until};
 
+use super::describe::Ear;
 use super::listener::Broker;
 use super::places::Place;
 use super::reply_to::Replies;
@@ -35,10 +34,9 @@ const KEPT_OUT_BYTES: usize = 256 * 1024;
 /// A connection's socket and everything its session needs from outside.
 pub(crate) struct Connection<S> {
     stream: S,
-    peer: SocketAddr,
-    session_id: SessionId,
     session: Session,
     answers: AnswerReceiver,
+    ear: Ear,
     broker: Arc<Broker>,
     replies: Replies,
     in_flight: InFlight,
@@ -133,10 +131,9 @@ enum End {
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     pub(crate) fn new(
         stream: S,
-        peer: SocketAddr,
-        session_id: SessionId,
         session: Session,
         answers: AnswerReceiver,
+        ear: Ear,
         broker: Arc<Broker>,
     ) -> Self {
         let replies = Replies::new(Arc::clone(&broker.registry));
@@ -144,10 +141,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         let outbound = Outbound { broker: Arc::clone(&broker), bytes: 0, consumers: 0 };
         Self {
             stream,
-            peer,
-            session_id,
             session,
             answers,
+            ear,
             broker,
             replies,
             in_flight,
@@ -161,6 +157,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     /// Runs until one side ends. Its place is told how the login goes.
     pub(crate) async fn run(mut self, mut stop: watch::Receiver<bool>, place: &Place) {
         let end = self.run_to_end(&mut stop, place).await;
+        self.ear.close();
         self.broker.metrics.add(&self.session.take_counts());
         match end {
             End::Done => {
@@ -230,6 +227,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                     timer_at = None;
                     Input::DeadlinePassed
                 }
+                () = self.ear.asked() => {
+                    self.watch_writes(Instant::now(), waiting_bytes);
+                    self.ear.answer(&self.session, self.out.bytes.len());
+                    continue;
+                }
             };
             let is_quiet = matches!(input, Input::DeadlinePassed);
             let now = Instant::now();
@@ -260,7 +262,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 *self.session.buffer() = BytesMut::new();
             }
             if let Some(notice) = &self.out.notice {
-                broker.places.tell(self.peer, notice);
+                broker.places.tell(&self.ear, notice);
                 self.out.notice = None;
             }
             if let Some(verify) = self.out.verify.take() {
@@ -270,7 +272,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             }
             self.replies.perform(&mut self.out.replies, &broker.metrics);
             if !self.out.requests.is_empty()
-                && !broker.cluster.submit(self.session_id, &mut self.out.requests).await
+                && !broker.cluster.submit(self.ear.session, &mut self.out.requests).await
             {
                 return End::Lost;
             }

@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 
 use super::connection::Connection;
 use super::credentials::Credentials;
+use super::describe::{Connections, Ear};
 use super::places::{Place, Places};
 use super::reply_to::Registry;
 use crate::config::Config;
@@ -46,6 +47,8 @@ pub struct Broker {
     secret: [u8; 32],
     accepted: AtomicU64,
     pub(crate) places: Places,
+    /// Who may be asked what it is doing.
+    pub(crate) connections: Arc<Connections>,
 }
 
 impl Broker {
@@ -76,6 +79,7 @@ impl Broker {
             lingering: Semaphore::new(limits::REFUSALS_WAITING_MAX),
             secret,
             accepted: AtomicU64::new(0),
+            connections: Arc::default(),
         }))
     }
 
@@ -87,6 +91,11 @@ impl Broker {
     /// Totals of the dead-letter worker since the node started.
     pub fn dead_letters(&self) -> &DeadLetterMetrics {
         &self.dead_letters
+    }
+
+    /// The open connections, to be asked what they are doing.
+    pub fn connections(&self) -> &Connections {
+        &self.connections
     }
 
     /// Connections that are open now.
@@ -184,7 +193,8 @@ async fn serve_one(newcomer: Newcomer, broker: Arc<Broker>, stop: watch::Receive
     let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let wall_ms = u64::try_from(wall.as_millis()).unwrap_or(u64::MAX);
     let session = Session::new(config, session_id, node, peer, seed, Instant::now(), wall_ms);
-    let connection = Connection::new(stream, peer, session_id, session, answers, broker);
+    let ear = Ear::open(&broker.connections, session_id, peer, wall_ms);
+    let connection = Connection::new(stream, session, answers, ear, broker);
     let told_to_go = async {
         if go.await.is_err() {
             // It is known, and stays.

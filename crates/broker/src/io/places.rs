@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, oneshot};
 
+use super::describe::Ear;
 use super::listener::Broker;
 use crate::door::{Door, Knock, Number};
 use crate::logins::Address;
@@ -61,22 +62,26 @@ impl Places {
     }
 
     /// What a session has to tell operators.
-    pub(crate) fn tell(&self, peer: SocketAddr, notice: &Notice) {
+    pub(crate) fn tell(&self, ear: &Ear, notice: &Notice) {
+        let (connection, peer) = (ear.id, ear.peer);
         match notice {
             Notice::Connected { user, vhost, client } => {
                 if let Some(not_shown) = self.writes(Kind::Connected) {
-                    tracing::info!(%peer, user, vhost, client, not_shown, "client connected");
+                    tracing::info!(%connection, %peer, user, vhost, client, not_shown, "client connected");
                 }
             }
             Notice::Refused { user, mechanism, client, why } => {
                 if let Some(not_shown) = self.writes(Kind::LoginRefused) {
-                    tracing::warn!(%peer, user, mechanism, client, not_shown, "login refused: {why}");
+                    tracing::warn!(
+                        %connection, %peer, user, mechanism, client, not_shown,
+                        "login refused: {why}"
+                    );
                 }
             }
             Notice::Unjudged { user } => {
                 if let Some(not_shown) = self.writes(Kind::LoginUnjudged) {
                     tracing::warn!(
-                        %peer, user, not_shown,
+                        %connection, %peer, user, not_shown,
                         "login timed out: its password was not checked in time, the connection is closed, the client may \
                          try again. Look for an address with many refused logins"
                     );

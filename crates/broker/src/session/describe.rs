@@ -3,35 +3,62 @@
 
 use std::net::SocketAddr;
 
-use machine::QueueId;
+use machine::{GroupId, QueueId};
 
-use super::Session;
+use super::{Phase, Session};
 use crate::channel::Channel;
 use crate::channel::publish::Mode;
 use crate::connection::consumers::{Consumer, Consumers};
 use crate::limits;
 
-/// A connection.
+/// A connection, without its channels.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ConnectionDescription {
+pub struct ConnectionLine {
     pub peer: SocketAddr,
     /// Empty until the password was found right.
     pub user: String,
     /// Empty until it is open.
     pub vhost: String,
-    /// Its publishers wait for room.
-    pub is_blocked: bool,
+    /// What the client calls itself; empty if it says nothing.
+    pub client: String,
+    pub state: ConnectionState,
+    /// When it was accepted, milliseconds since 1970.
+    pub since_ms: u64,
+    pub channel_count: usize,
+    pub consumer_count: u64,
     /// Bytes that its publishers have in flight.
     pub in_flight_bytes: u64,
-    /// The channels with the lowest numbers.
-    pub channels: Vec<ChannelDescription>,
-    /// All its channels: those that are not described are among them.
-    pub channel_count: usize,
+    /// Bytes that are on their way to the client.
+    pub outbound_bytes: u64,
 }
 
-/// A channel of a connection.
+/// Where a connection is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConnectionState {
+    /// The client has not logged in yet, or has opened no vhost.
+    Opening,
+    Running,
+    /// Its publishers wait for room.
+    Blocked,
+    Closing,
+}
+
+/// A connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ChannelDescription {
+pub struct ConnectionDescription {
+    pub line: ConnectionLine,
+    /// Agreed with the client.
+    pub frame_bytes_max: u32,
+    pub channel_max: u16,
+    /// 0 is none.
+    pub heartbeat_seconds: u64,
+    /// The channels with the lowest numbers.
+    pub channels: Vec<ChannelLine>,
+}
+
+/// A channel of a connection, without its consumers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChannelLine {
     pub number: u16,
     /// For each consumer that is started from now on; 0 is no limit.
     pub prefetch: u32,
@@ -40,9 +67,15 @@ pub struct ChannelDescription {
     /// Deliveries that the client has not settled.
     pub unacked: u32,
     pub publishes: PublishMode,
-    pub consumers: Vec<ConsumerDescription>,
-    /// All its consumers: those that are not described are among them.
     pub consumer_count: usize,
+}
+
+/// A channel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChannelDescription {
+    pub line: ChannelLine,
+    /// The consumers with the first tags.
+    pub consumers: Vec<ConsumerDescription>,
 }
 
 /// How a channel's publishes are answered.
@@ -64,36 +97,93 @@ pub enum PublishMode {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConsumerDescription {
     pub tag: String,
+    /// The connection's own number for it, which its queue knows it by.
+    pub number: u64,
+    pub group: GroupId,
     pub queue: QueueId,
     /// Its deliveries count as settled when they are sent.
     pub no_ack: bool,
     /// Messages it may hold; 0 is no limit.
     pub prefetch: u32,
+    /// Messages it holds: sent, and not settled.
+    pub held: u32,
+    /// Messages that its queue may send it and has not.
+    pub credit: u32,
+    /// Its queue serves one consumer at a time.
+    pub is_single_active: bool,
 }
 
 impl Session {
-    /// What the connection is doing now.
-    pub fn describe(&self) -> ConnectionDescription {
+    /// What the connection is doing now, `waiting_bytes` being what its socket has not taken.
+    pub fn describe_line(&self, waiting_bytes: usize) -> ConnectionLine {
         let client = &self.connection.client;
-        let channels = self.channels.values().take(limits::DESCRIBED_CHANNELS_MAX);
-        ConnectionDescription {
+        ConnectionLine {
             peer: client.peer,
             user: client.user.clone(),
             vhost: client.vhost.clone(),
-            is_blocked: self.is_blocked(),
-            in_flight_bytes: self.in_flight_bytes(),
-            channels: channels
-                .map(|channel| described(channel, &self.connection.consumers))
-                .collect(),
+            client: client.name.clone(),
+            state: self.state(),
+            since_ms: client.since.ms,
             channel_count: self.channels.len(),
+            consumer_count: self.consumer_count(),
+            in_flight_bytes: self.in_flight_bytes(),
+            outbound_bytes: self.outbound_bytes(waiting_bytes),
+        }
+    }
+
+    /// The same with its channels.
+    pub fn describe(&self, waiting_bytes: usize) -> ConnectionDescription {
+        let channels = self.channels.values().take(limits::DESCRIBED_CHANNELS_MAX);
+        ConnectionDescription {
+            line: self.describe_line(waiting_bytes),
+            frame_bytes_max: self.connection.client.frame_bytes_max,
+            channel_max: self.channel_max,
+            heartbeat_seconds: self.heartbeat.interval.as_secs(),
+            channels: channels.map(|channel| channel_line(channel)).collect(),
+        }
+    }
+
+    /// One of its channels, if it is open.
+    pub fn describe_channel(&self, number: u16) -> Option<ChannelDescription> {
+        let channel = self.channels.get(&number)?;
+        let (_, deliveries) = channel.look_inside();
+        let consumers = &self.connection.consumers;
+        Some(ChannelDescription {
+            line: channel_line(channel),
+            consumers: deliveries
+                .consumers()
+                .take(limits::DESCRIBED_CONSUMERS_MAX)
+                .filter_map(|number| consumers.find(number))
+                .map(described)
+                .collect(),
+        })
+    }
+
+    /// One consumer of a channel, if there is one with that tag.
+    pub fn describe_consumer(&self, channel: u16, tag: &str) -> Option<ConsumerDescription> {
+        let (_, deliveries) = self.channels.get(&channel)?.look_inside();
+        let consumers: &Consumers = &self.connection.consumers;
+        consumers.find(deliveries.consumer(tag)?).map(described)
+    }
+
+    fn state(&self) -> ConnectionState {
+        match self.phase {
+            Phase::Header | Phase::Start | Phase::Verifying(_) | Phase::Tune | Phase::Open => {
+                ConnectionState::Opening
+            }
+            Phase::Running if self.is_blocked() => ConnectionState::Blocked,
+            Phase::Running => ConnectionState::Running,
+            Phase::Leaving { .. } | Phase::Closing { .. } | Phase::Silent { .. } | Phase::Over => {
+                ConnectionState::Closing
+            }
         }
     }
 }
 
-fn described(channel: &Channel, consumers: &Consumers) -> ChannelDescription {
+fn channel_line(channel: &Channel) -> ChannelLine {
     let (mode, deliveries) = channel.look_inside();
     let (prefetch, prefetch_global) = deliveries.prefetch();
-    ChannelDescription {
+    ChannelLine {
         number: channel.at.number,
         prefetch,
         prefetch_global,
@@ -104,20 +194,20 @@ fn described(channel: &Channel, consumers: &Consumers) -> ChannelDescription {
             Mode::Tx(tx) => PublishMode::Tx { publish_bytes: tx.bytes, settles: tx.settles() },
         },
         consumer_count: deliveries.consumer_count(),
-        consumers: deliveries
-            .consumers()
-            .take(limits::DESCRIBED_CONSUMERS_MAX)
-            .filter_map(|number| consumers.find(number))
-            .map(described_consumer)
-            .collect(),
     }
 }
 
-fn described_consumer(consumer: &Consumer) -> ConsumerDescription {
+fn described(consumer: &Consumer) -> ConsumerDescription {
+    let (held, credit) = consumer.holds();
     ConsumerDescription {
         tag: consumer.tag().to_owned(),
+        number: consumer.source.consumer,
+        group: consumer.source.group,
         queue: consumer.source.queue,
         no_ack: consumer.no_ack,
         prefetch: consumer.limit(),
+        held,
+        credit,
+        is_single_active: consumer.is_single_active,
     }
 }
