@@ -207,6 +207,7 @@ impl DeadLetterWorker {
             | Answer::Got { .. }
             | Answer::Purged { .. }
             | Answer::Status { .. }
+            | Answer::Described { .. }
             | Answer::Closed { .. }
             | Answer::Admitted { .. }
             | Answer::Cancelled { .. }

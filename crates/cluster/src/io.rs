@@ -7,6 +7,7 @@
 
 mod alarms;
 mod config;
+mod describe;
 mod failure;
 mod flusher;
 pub mod handle;

@@ -11,6 +11,7 @@ pub mod checkpoint;
 mod commit_delay;
 pub mod copying;
 mod counted;
+mod described;
 pub mod entry;
 mod fetch;
 pub mod group;
@@ -41,6 +42,7 @@ mod told;
 mod waiter;
 
 pub use counted::Counted;
+pub use described::{DescribedQueue, NotDescribed, Resources};
 pub use io::{
     Admission, AnswerReceiver, Cause, ClusterHandle, Config, Counters, Failure, PeerCounters,
     PeerStatus, StartError, Status, foresee, kept_secret, launch, new_secret, queue_names,

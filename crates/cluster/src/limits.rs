@@ -172,3 +172,6 @@ pub const SLOW_TICKS: u32 = 40;
 /// Milliseconds without a step after which a shard leads nothing any more that has other replicas: the
 /// process stood still, and others may lead. Less than the silence after which they look for another.
 pub const AWAY_MS: u64 = 700;
+
+/// Queues that are described by one question of an operator.
+pub const DESCRIBED_QUEUES_MAX: usize = 100;

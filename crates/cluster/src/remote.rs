@@ -84,6 +84,7 @@ impl Remote {
             | Request::Get { .. }
             | Request::Purge { .. }
             | Request::Status { .. }
+            | Request::Describe { .. }
             | Request::CloseQueue { .. }
             | Request::Admit { .. }
             | Request::EndSession { .. } => None,
@@ -125,6 +126,11 @@ impl Remote {
         self.asked.iter().map(|((session, _), request)| (*session, request.clone()))
     }
 
+    /// A question is answered without its leader.
+    pub(crate) fn take_back(&mut self, session: SessionId, ticket: Ticket) {
+        self.asked.remove(&(session, ticket));
+    }
+
     pub(crate) fn is_asking(&self) -> bool {
         !self.asked.is_empty()
     }
@@ -161,6 +167,7 @@ impl Remote {
             | Request::Get { ticket, .. }
             | Request::Purge { ticket, .. }
             | Request::Status { ticket, .. }
+            | Request::Describe { ticket, .. }
             | Request::Admit { ticket, .. }
             | Request::CloseQueue { ticket, .. } => {
                 self.asked.insert((session, *ticket), request.clone());
@@ -256,6 +263,7 @@ impl Remote {
             }
             Answer::Purged { ticket, .. }
             | Answer::Status { ticket, .. }
+            | Answer::Described { ticket, .. }
             | Answer::Admitted { ticket, .. }
             | Answer::AppendFailed { ticket } => self.asked.remove(&(session, *ticket)).is_some(),
             Answer::Cancelled { queue, consumer } => {

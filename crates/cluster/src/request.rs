@@ -7,8 +7,10 @@
 use bytes::Bytes;
 use machine::{
     AttachError, Batch, CatalogCommand, CatalogReply, CloseError, ConsumerId, ConsumerSpec,
-    GroupId, Outcome, QueueId, QueueStatus, Ranges,
+    GroupId, Outcome, QueueId, QueueStatus, Ranges, Version,
 };
+
+use crate::described::{DescribedQueue, NotDescribed};
 
 /// The session's own number for a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -60,6 +62,8 @@ pub enum Request {
     Purge { ticket: Ticket, group: GroupId, queue: QueueId },
     /// Counts of a queue: [`Answer::Status`].
     Status { ticket: Ticket, group: GroupId, queue: QueueId },
+    /// What the queue's leader knows of it: [`Answer::Described`]. It changes nothing, nor does it count as a use.
+    Describe { ticket: Ticket, group: GroupId, queue: QueueId },
     /// Check that a queue may be deleted, and take no more consumers: [`Answer::Closed`]. The
     /// catalog's `DeleteQueue` is to follow.
     CloseQueue { ticket: Ticket, group: GroupId, queue: QueueId, if_unused: bool, if_empty: bool },
@@ -82,6 +86,7 @@ impl Request {
             | Self::Get { ticket, .. }
             | Self::Purge { ticket, .. }
             | Self::Status { ticket, .. }
+            | Self::Describe { ticket, .. }
             | Self::CloseQueue { ticket, .. }
             | Self::Admit { ticket, .. }
             | Self::EndSession { ticket } => Some(*ticket),
@@ -99,9 +104,51 @@ impl Request {
             | Self::Get { queue, .. }
             | Self::Purge { queue, .. }
             | Self::Status { queue, .. }
+            | Self::Describe { queue, .. }
             | Self::CloseQueue { queue, .. }
             | Self::Admit { queue, .. } => Some(*queue),
             Self::Append { .. } | Self::Catalog { .. } | Self::EndSession { .. } => None,
+        }
+    }
+
+    /// Since which version of the cluster another node may be asked this.
+    pub(crate) fn since(&self) -> Version {
+        match self {
+            Self::Describe { .. } => Version::DESCRIBED,
+            Self::Append { .. }
+            | Self::Catalog { .. }
+            | Self::Attach { .. }
+            | Self::Detach { .. }
+            | Self::Credit { .. }
+            | Self::Settle { .. }
+            | Self::Get { .. }
+            | Self::Purge { .. }
+            | Self::Status { .. }
+            | Self::CloseQueue { .. }
+            | Self::Admit { .. }
+            | Self::EndSession { .. } => Version::OLDEST,
+        }
+    }
+
+    /// The answer where another node may not be asked yet. `None`: it always may.
+    pub(crate) fn answer_not_yet(&self) -> Option<Answer> {
+        match *self {
+            Self::Describe { ticket, .. } => {
+                let result = Err(NotDescribed::NotYet { since: self.since() });
+                Some(Answer::Described { ticket, result })
+            }
+            Self::Append { .. }
+            | Self::Catalog { .. }
+            | Self::Attach { .. }
+            | Self::Detach { .. }
+            | Self::Credit { .. }
+            | Self::Settle { .. }
+            | Self::Get { .. }
+            | Self::Purge { .. }
+            | Self::Status { .. }
+            | Self::CloseQueue { .. }
+            | Self::Admit { .. }
+            | Self::EndSession { .. } => None,
         }
     }
 
@@ -115,6 +162,9 @@ impl Request {
             Self::Get { ticket, .. } => Answer::Got { ticket, delivery: None, ready: 0 },
             Self::Purge { ticket, .. } => Answer::Purged { ticket, count: 0 },
             Self::Status { ticket, .. } => Answer::Status { ticket, status: None },
+            Self::Describe { ticket, .. } => {
+                Answer::Described { ticket, result: Err(NotDescribed::NoQueue) }
+            }
             Self::CloseQueue { ticket, .. } => Answer::Closed { ticket, result: Ok(0) },
             Self::Admit { ticket, .. } => Answer::Admitted { ticket, refused: Vec::new() },
             Self::Append { .. }
@@ -199,6 +249,11 @@ pub enum Answer {
         ticket: Ticket,
         status: Option<QueueStatus>,
     },
+    /// What the queue's leader knows of it, or why that is not said.
+    Described {
+        ticket: Ticket,
+        result: Result<Box<DescribedQueue>, NotDescribed>,
+    },
     /// The count of ready messages that go with the queue, or why it may not be deleted.
     Closed {
         ticket: Ticket,
@@ -222,6 +277,31 @@ pub enum Answer {
     Alarms(Alarms),
     /// The node is stopping: close with 320.
     Stopping,
+}
+
+impl Answer {
+    /// Since which version of the cluster another node can read it.
+    pub(crate) fn since(&self) -> Version {
+        match self {
+            Self::Described { .. } => Version::DESCRIBED,
+            Self::Appended { .. }
+            | Self::AppendFailed { .. }
+            | Self::Catalog { .. }
+            | Self::Attached { .. }
+            | Self::Detached { .. }
+            | Self::Delivered(_)
+            | Self::Got { .. }
+            | Self::Purged { .. }
+            | Self::Status { .. }
+            | Self::Closed { .. }
+            | Self::Admitted { .. }
+            | Self::Leaving(_)
+            | Self::Cancelled { .. }
+            | Self::SessionEnded { .. }
+            | Self::Alarms(_)
+            | Self::Stopping => Version::OLDEST,
+        }
+    }
 }
 
 /// Why publishers are held back.

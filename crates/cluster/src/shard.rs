@@ -374,7 +374,10 @@ impl Shard {
             Input::Reconcile { queues, next_queue, agreed } => {
                 self.reconcile(now, &queues, next_queue, agreed, outputs);
             }
-            Input::Membership { nodes, groups } => self.place(now, &nodes, groups),
+            Input::Membership { nodes, groups, agreed } => {
+                self.place(now, &nodes, groups);
+                self.members.agreed = agreed;
+            }
             Input::PeerUp { node, speaks } => self.peer_up(now, node, speaks, outputs),
             Input::PeerDown { node } => self.peer_down(now, node, outputs),
             Input::Peers { from, messages } => {

@@ -13,7 +13,7 @@ mod session;
 
 use std::time::{Duration, Instant};
 
-use cluster::{Answer, Leaving, Request, Ticket};
+use cluster::{Answer, Leaving, NotDescribed, Request, Ticket};
 use directory::{Directory, node};
 use machine::{
     Attributes, Batch, ConsumerId, ConsumerSpec, GroupId, Messages, Outcome, QueueId, QueueStatus,
@@ -488,4 +488,24 @@ fn damage_in_a_message_of_several_queues_stops_and_names_these_and_no_other() {
     let lost = report.groups.iter().flat_map(|group| &group.lost);
     let lost: Vec<_> = lost.map(|lost| (QueueId(lost.queue), lost.of)).collect();
     assert_eq!(lost, fan.iter().map(|queue| (*queue, 1)).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_node_describes_its_queues_and_what_it_has_and_a_question_leaves_nothing_behind() {
+    let directory = Directory::new("described");
+    let cluster = node(&directory.0);
+    run(async {
+        let mut session = Session::open(&cluster);
+        let (queue, group) = session.declare("orders").await;
+        session.publish(group, queue, &["a", "b"]).await;
+        let open = cluster.session_count();
+        let told = cluster.describe(&[(group, queue), (group, QueueId(999))]).await;
+        let [Ok(described), Err(NotDescribed::NoQueue)] = &told[..] else { panic!("{told:?}") };
+        assert_eq!((described.queue.status.ready, described.queue.kept), (2, 2));
+        assert_eq!((described.leader.0, described.voters.len()), (1, 1));
+        assert_eq!(cluster.session_count(), open);
+    });
+    let resources = cluster.resources();
+    assert!(resources.memory_bytes > Some(0) && resources.disk_free_bytes > Some(0));
+    cluster.stop();
 }

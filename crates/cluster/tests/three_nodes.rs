@@ -17,11 +17,12 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use cluster::{
-    Answer, ClusterHandle, Config, Delivery, Failure, PeerConfig, Request, Ticket, launch,
+    Answer, ClusterHandle, Config, Delivery, Failure, NotDescribed, PeerConfig, Request, Ticket,
+    launch,
 };
 use machine::{
     Attributes, Batch, ConsumerId, ConsumerSpec, GroupId, Messages, NodeId, Outcome, QueueId,
-    Ranges, Value,
+    Ranges, Value, Version,
 };
 use session::{PATIENCE, Session, run};
 use wal::{Boot, FileDisk, Member};
@@ -31,14 +32,20 @@ struct Cluster {
     root: PathBuf,
     peers: Vec<(NodeId, String)>,
     nodes: [Option<ClusterHandle>; 3],
+    /// What the nodes read.
+    version: Version,
 }
 
 impl Cluster {
     fn new(name: &str) -> Self {
+        Self::at(name, Version::NEWEST)
+    }
+
+    fn at(name: &str, version: Version) -> Self {
         let root = std::env::temp_dir().join(format!("millrace-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&root);
         let peers = (1..).map(NodeId).zip(addresses::free_addresses(3)).collect();
-        let mut cluster = Self { root, peers, nodes: [None, None, None] };
+        let mut cluster = Self { root, peers, nodes: [None, None, None], version };
         (1..=3).for_each(|node| cluster.start(node));
         cluster.nodes.iter().flatten().for_each(ClusterHandle::wait_ready);
         cluster
@@ -64,7 +71,7 @@ impl Cluster {
             memory_limit: u64::MAX,
             disk_free_limit: 0,
             new_cluster: 7,
-            version_max: machine::Version::NEWEST,
+            version_max: self.version,
             peers: Some(peers),
         };
         let handle = launch(&config, &Failure::new(|_, why| panic!("{why}"))).unwrap();
@@ -466,5 +473,47 @@ fn copy_directory(from: &Path, to: &Path) {
         } else {
             std::fs::copy(entry.path(), target).unwrap();
         }
+    }
+}
+
+#[test]
+fn every_node_describes_queues_that_any_leads_once_the_cluster_has_agreed_on_that() {
+    for (version, is_new) in [(Version(7), false), (Version::DESCRIBED, true)] {
+        let cluster = Cluster::at(&format!("described-{}", version.0), version);
+        let places = declare(&cluster);
+        publish(cluster.node(1), &places, 0..100);
+        let started = Instant::now();
+        while cluster.nodes.iter().flatten().any(|node| node.catalog().agreed() < version) {
+            assert!(started.elapsed() < PATIENCE, "they do not agree on {version}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let mut answered = 0;
+        for asker in 1..=3 {
+            let node = cluster.node(asker);
+            let questions: Vec<_> = places.iter().map(|(queue, group)| (*group, *queue)).collect();
+            let mut told = run(async { node.describe(&questions).await });
+            // The catalog is read a moment before the shards hear of it.
+            while is_new && told.iter().any(Result::is_err) {
+                assert!(started.elapsed() < PATIENCE, "{told:?}");
+                std::thread::sleep(Duration::from_millis(20));
+                told = run(async { node.describe(&questions).await });
+            }
+            assert_eq!(told.len(), places.len());
+            for told in told {
+                match told {
+                    Ok(described) => {
+                        assert_eq!(described.queue.status.ready, 100);
+                        assert_eq!(described.voters.len(), 3);
+                        assert!(is_new || described.leader == NodeId(asker as u64));
+                        answered += 1;
+                    }
+                    Err(why) => {
+                        assert_eq!(why, NotDescribed::NotYet { since: Version::DESCRIBED });
+                        assert!(!is_new);
+                    }
+                }
+            }
+        }
+        assert!(answered > 0, "leaders answer their own node at {version}");
     }
 }

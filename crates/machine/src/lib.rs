@@ -74,8 +74,8 @@ pub use command::{
 pub use encoding::Corrupt;
 pub use ids::{Applied, ConsumerId, GroupId, NodeId, Origin, QueueId, SessionId, SessionOwner};
 pub use queue::{
-    AttachError, Attached, CloseError, ConsumerSpec, Counters, Effect, GetReply, QueueMachine,
-    QueueStatus, Seqs,
+    AttachError, Attached, CloseError, ConsumerSpec, Counters, Effect, GetReply, HolderDescription,
+    QueueDescription, QueueMachine, QueueStatus, Seqs,
 };
 pub use ranges::Ranges;
 pub use settings::{Dedup, Features, Overflow, QueueSettings, Retry};

@@ -93,6 +93,9 @@ pub const SINGLE_TURNS_PER_CONSUMER: u64 = 64;
 /// overflows.
 pub const SEQ_MAX: u64 = 1 << 62;
 
+/// Consumers and holders of a queue that are described.
+pub const DESCRIBED_HOLDERS_MAX: usize = 100;
+
 const _: () = assert!(ARGUMENTS_BYTES_MAX <= VHOST_ARGUMENTS_BYTES_MAX);
 const _: () = assert!(VHOST_ARGUMENTS_BYTES_MAX <= CATALOG_ARGUMENTS_BYTES_MAX);
 const _: () = assert!(HEADERS_BINDINGS_MAX <= BINDINGS_PER_SOURCE_MAX);

@@ -46,7 +46,7 @@ mod store;
 use std::ops::Range;
 
 pub use consumers::{AttachError, ConsumerSpec};
-pub use machine::{Attached, QueueMachine};
+pub use machine::{Attached, HolderDescription, QueueDescription, QueueMachine};
 pub use reconcile::Counters;
 pub use seqs::Seqs;
 

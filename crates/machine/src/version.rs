@@ -53,6 +53,8 @@ impl Version {
     pub const SPECS: Self = Self(8);
     /// Settings of a queue can be changed: `CatalogCommand::ChangeQueue`, `Command::SetSettings`.
     pub const CHANGED_SETTINGS: Self = Self(8);
+    /// A queue's leader describes it to other nodes. No program agrees on it yet.
+    pub const DESCRIBED: Self = Self(8);
 }
 
 #[cfg(test)]

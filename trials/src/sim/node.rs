@@ -442,6 +442,7 @@ fn group_of(request: &Request) -> Option<GroupId> {
         | Request::Get { group, .. }
         | Request::Purge { group, .. }
         | Request::Status { group, .. }
+        | Request::Describe { group, .. }
         | Request::Admit { group, .. }
         | Request::CloseQueue { group, .. } => Some(*group),
         Request::Catalog { .. } | Request::EndSession { .. } => None,

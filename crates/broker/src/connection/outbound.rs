@@ -129,6 +129,7 @@ fn bytes_of(answer: &Answer) -> usize {
         | Answer::Detached { .. }
         | Answer::Purged { .. }
         | Answer::Status { .. }
+        | Answer::Described { .. }
         | Answer::Closed { .. }
         | Answer::SessionEnded { .. } => 0,
     }

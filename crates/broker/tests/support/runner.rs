@@ -456,6 +456,7 @@ fn shown(request: &Request) -> Option<String> {
         Request::Catalog { .. }
         | Request::Purge { .. }
         | Request::Status { .. }
+        | Request::Describe { .. }
         | Request::CloseQueue { .. } => return None,
     })
 }

@@ -192,6 +192,7 @@ fn kind(request: &Request) -> &'static str {
         Request::Get { .. } => "get",
         Request::Purge { .. } => "purge",
         Request::Status { .. } => "status",
+        Request::Describe { .. } => "describe",
         Request::CloseQueue { .. } => "close-queue",
         Request::Admit { .. } => "admit",
         Request::EndSession { .. } => "end-session",

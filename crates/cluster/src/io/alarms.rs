@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::config::Config;
 use super::handle::Node;
+use crate::described::Resources;
 use crate::request::Alarms;
 
 /// How often is looked.
@@ -18,6 +19,12 @@ pub(crate) fn run(node: &Node, config: &Config) {
     while !node.is_stopping() {
         let (told, resident, free) = (alarms, resident_bytes(), free_bytes(config));
         alarms = judged(alarms, config, resident, free);
+        node.set_resources(Resources {
+            memory_bytes: resident,
+            memory_limit_bytes: config.memory_limit,
+            disk_free_bytes: free,
+            disk_free_limit_bytes: disk_limit(config),
+        });
         node.set_alarms(Alarms { disk: alarms.disk || node.is_short(), ..alarms });
         for line in words(told, alarms, config, resident, free) {
             tracing::warn!("{line}");

@@ -14,6 +14,7 @@ use super::reports::Reports;
 use super::sessions::Sessions;
 use super::store::Store;
 use crate::counted::Counted;
+use crate::described::Resources;
 use crate::limits::REQUEST_BYTES;
 use crate::request::{Alarms, Answer, Request};
 use crate::shard::{Elsewhere, GroupReport, Input, Report, Shard};
@@ -50,6 +51,8 @@ pub(crate) struct Node {
     alarms: AtomicU8,
     /// Who lacks room on the disk; see [`Short`].
     short: AtomicU8,
+    /// What the alarms saw last.
+    resources: Mutex<Resources>,
     next_session: AtomicU64,
     pub(crate) is_stopping: AtomicBool,
     pub(crate) threads: Mutex<Vec<JoinHandle<()>>>,
@@ -131,6 +134,7 @@ impl Node {
             counters: Counters::default(),
             alarms: AtomicU8::new(0),
             short: AtomicU8::new(0),
+            resources: Mutex::default(),
             next_session: AtomicU64::new(Shard::first_session(id).0),
             is_stopping: AtomicBool::new(false),
             threads: Mutex::new(Vec::new()),
@@ -164,6 +168,15 @@ impl Node {
 
     pub(crate) fn is_short(&self) -> bool {
         self.short.load(Ordering::Relaxed) != 0
+    }
+
+    /// Notes what the node has.
+    pub(super) fn set_resources(&self, resources: Resources) {
+        *self.resources.lock().unwrap_or_else(PoisonError::into_inner) = resources;
+    }
+
+    pub(super) fn resources(&self) -> Resources {
+        *self.resources.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn is_stopping(&self) -> bool {
@@ -402,6 +415,7 @@ fn group_of(request: &Request) -> Option<GroupId> {
         | Request::Get { group, .. }
         | Request::Purge { group, .. }
         | Request::Status { group, .. }
+        | Request::Describe { group, .. }
         | Request::Admit { group, .. }
         | Request::CloseQueue { group, .. } => Some(*group),
         Request::Catalog { .. } | Request::EndSession { .. } => None,
@@ -420,6 +434,7 @@ fn weight(request: &Request) -> usize {
         | Request::Get { .. }
         | Request::Purge { .. }
         | Request::Status { .. }
+        | Request::Describe { .. }
         | Request::CloseQueue { .. }
         | Request::EndSession { .. } => REQUEST_BYTES,
     }

@@ -1,11 +1,14 @@
 //! Answers of a group's leader on their way to the node of the session that asked.
 
-use machine::{AttachError, CloseError, Counters, GroupId, QueueStatus};
+use machine::{
+    AttachError, CloseError, Counters, GroupId, NodeId, QueueDescription, QueueStatus, Version,
+};
 
 use super::Error;
 use super::gather::Gather;
 use super::reader::Reader;
 use super::requests::{put_consumer, take_consumer, take_numbers, take_ticket};
+use crate::described::{DescribedQueue, NotDescribed};
 use crate::request::{Alarms, Answer, Delivery};
 
 const APPENDED: u8 = 1;
@@ -22,6 +25,8 @@ const SESSION_ENDED: u8 = 12;
 const ALARMS: u8 = 13;
 const STOPPING: u8 = 14;
 const ADMITTED: u8 = 15;
+/// Since `Version::DESCRIBED`.
+const DESCRIBED: u8 = 16;
 
 /// A node answers changes of the catalog itself, when it has applied them: one here would be a bug
 /// of ours.
@@ -71,6 +76,23 @@ pub(super) fn encode(out: &mut Gather, answer: &Answer) {
             out.bool(status.is_some());
             if let Some(status) = status {
                 encode_status(out, status);
+            }
+        }
+        Answer::Described { ticket, result } => {
+            ticketed(out, DESCRIBED, ticket.0);
+            match result {
+                Ok(described) => {
+                    out.u8(0);
+                    encode_described(out, described);
+                }
+                Err(NotDescribed::NoQueue) => out.u8(1),
+                Err(NotDescribed::NotYet { since }) => {
+                    out.u8(2);
+                    out.array(&since.0.to_le_bytes());
+                }
+                // Who asks finds these out itself.
+                Err(NotDescribed::NoLeader) => out.u8(3),
+                Err(NotDescribed::Late) => out.u8(4),
             }
         }
         Answer::Closed { ticket, result } => {
@@ -129,6 +151,21 @@ pub(super) fn decode(reader: &mut Reader, group: GroupId) -> Result<Answer, Erro
             let status = if reader.bool()? { Some(decode_status(reader)?) } else { None };
             Answer::Status { ticket, status }
         }
+        DESCRIBED => {
+            let ticket = take_ticket(reader)?;
+            let result = match reader.u8()? {
+                0 => Ok(Box::new(decode_described(reader)?)),
+                1 => Err(NotDescribed::NoQueue),
+                2 => {
+                    let since = Version(u16::from_le_bytes(reader.array()?));
+                    Err(NotDescribed::NotYet { since })
+                }
+                3 => Err(NotDescribed::NoLeader),
+                4 => Err(NotDescribed::Late),
+                _ => return Err(reader.malformed()),
+            };
+            Answer::Described { ticket, result }
+        }
         CLOSED => {
             let ticket = take_ticket(reader)?;
             let result = match reader.u8()? {
@@ -169,6 +206,7 @@ pub(super) fn payload(answer: &Answer) -> usize {
         | Answer::Detached { .. }
         | Answer::Purged { .. }
         | Answer::Status { .. }
+        | Answer::Described { .. }
         | Answer::Closed { .. }
         | Answer::Admitted { .. }
         | Answer::Cancelled { .. }
@@ -248,4 +286,34 @@ fn decode_status(reader: &mut Reader) -> Result<QueueStatus, Error> {
             checksum: u64::from_le_bytes(reader.array()?),
         },
     })
+}
+
+fn encode_described(out: &mut Gather, described: &DescribedQueue) {
+    let DescribedQueue { queue, leader, term, voters, learners } = described;
+    let mut bytes = Vec::new();
+    queue.encode(&mut bytes);
+    out.blob(&bytes);
+    out.number(leader.0);
+    out.number(*term);
+    for nodes in [voters, learners] {
+        out.number(nodes.len() as u64);
+        nodes.iter().for_each(|node| out.number(node.0));
+    }
+}
+
+fn decode_described(reader: &mut Reader) -> Result<DescribedQueue, Error> {
+    let bytes = reader.payload()?;
+    Ok(DescribedQueue {
+        queue: QueueDescription::decode(&bytes).map_err(|_| reader.malformed())?,
+        leader: NodeId(reader.number()?),
+        term: reader.number()?,
+        voters: take_nodes(reader)?,
+        learners: take_nodes(reader)?,
+    })
+}
+
+/// Nodes behind their count. None is reserved for before it is there.
+fn take_nodes(reader: &mut Reader) -> Result<Vec<NodeId>, Error> {
+    let count = reader.u32()?;
+    (0..count).map(|_| reader.number().map(NodeId)).collect()
 }

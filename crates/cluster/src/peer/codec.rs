@@ -39,7 +39,8 @@ impl Message {
         }
     }
 
-    /// The version of the protocol with which it came: a connection of an earlier one leaves it out.
+    /// The version of the protocol with which it came: a connection of an earlier one leaves it out. Requests and answers
+    /// are not left out: shards do not send what the other node cannot read (`shard::version`).
     pub fn since(&self) -> u16 {
         match self {
             Self::Reaches { .. } => 4,

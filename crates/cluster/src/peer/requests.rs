@@ -23,6 +23,8 @@ const STATUS: u8 = 9;
 const CLOSE_QUEUE: u8 = 10;
 const END_SESSION: u8 = 11;
 const ADMIT: u8 = 12;
+/// Since `Version::DESCRIBED`.
+const DESCRIBE: u8 = 13;
 
 /// Appends travel as parcels, which are numbered: one here would be a bug of ours.
 pub(super) fn encode(out: &mut Gather, request: &Request) {
@@ -71,6 +73,11 @@ pub(super) fn encode(out: &mut Gather, request: &Request) {
         }
         Request::Status { ticket, group: _, queue } => {
             out.u8(STATUS);
+            out.number(ticket.0);
+            out.number(queue.0);
+        }
+        Request::Describe { ticket, group: _, queue } => {
+            out.u8(DESCRIBE);
             out.number(ticket.0);
             out.number(queue.0);
         }
@@ -133,6 +140,10 @@ pub(super) fn decode(reader: &mut Reader, group: GroupId) -> Result<Request, Err
         STATUS => {
             let ticket = take_ticket(reader)?;
             Request::Status { ticket, group, queue: QueueId(reader.number()?) }
+        }
+        DESCRIBE => {
+            let ticket = take_ticket(reader)?;
+            Request::Describe { ticket, group, queue: QueueId(reader.number()?) }
         }
         CLOSE_QUEUE => Request::CloseQueue {
             ticket: take_ticket(reader)?,

@@ -46,6 +46,7 @@ fn ticket_of(answer: &Answer) -> Option<Ticket> {
         | Answer::Got { ticket, .. }
         | Answer::Purged { ticket, .. }
         | Answer::Status { ticket, .. }
+        | Answer::Described { ticket, .. }
         | Answer::Closed { ticket, .. }
         | Answer::Admitted { ticket, .. }
         | Answer::SessionEnded { ticket } => Some(*ticket),
@@ -109,8 +110,7 @@ impl Shard {
             None => group?,
         };
         let epoch = self.joined(group, node)?;
-        self.peers
-            .is_up(node)
+        (self.peers.is_up(node) && self.may_hear(node, answer.since()))
             .then_some((node, Message::Answers { group, epoch, answers: vec![(session, answer)] }))
     }
 

@@ -115,10 +115,12 @@ pub enum Input {
         next_queue: u64,
         agreed: Version,
     },
-    /// From the catalog's shard: the nodes there are, and who is to keep this shard's groups.
+    /// From the catalog's shard: the nodes there are, who is to keep this shard's groups, and what may be said.
     Membership {
         nodes: Vec<NodeId>,
         groups: Vec<Placement>,
+        /// The version that the cluster has agreed on.
+        agreed: Version,
     },
     /// A node can be reached, over a connection that is new.
     PeerUp {

@@ -12,7 +12,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use machine::{GroupId, NodeId, QueueMachine};
+use machine::{GroupId, NodeId, QueueMachine, Version};
 use raft::eraftpb::{
     ConfChangeSingle, ConfChangeTransition, ConfChangeType, ConfChangeV2, ConfState, HardState,
     MessageType,
@@ -49,8 +49,10 @@ pub struct Placement {
 /// What a shard knows of that.
 #[derive(Debug)]
 pub(super) struct Members {
-    /// Of the catalog's membership that was handed out; in shard 0.
-    version: Option<u64>,
+    /// Of the catalog's membership and agreement that were handed out; in shard 0.
+    version: Option<(u64, Version)>,
+    /// The version that the cluster has agreed on, as far as the catalog is known.
+    pub(super) agreed: Version,
     wished: BTreeMap<GroupId, Vec<NodeId>>,
     /// All nodes of the cluster, as far as the catalog is known.
     nodes: Vec<NodeId>,
@@ -71,6 +73,7 @@ impl Members {
     pub(super) fn new(shards: usize) -> Self {
         Self {
             version: None,
+            agreed: Version::FIRST,
             wished: BTreeMap::new(),
             nodes: Vec::new(),
             near: BTreeMap::new(),
@@ -116,7 +119,8 @@ impl Shard {
     /// Tells every shard what the catalog wishes, if that is new.
     pub(super) fn hand_out_membership(&mut self, outputs: &mut Vec<Output>) {
         let Some(catalog) = self.catalog.as_ref().map(super::CatalogGroup::catalog) else { return };
-        let version = Some(catalog.membership_version());
+        let agreed = catalog.agreed();
+        let version = Some((catalog.membership_version(), agreed));
         if self.members.version == version {
             return;
         }
@@ -131,7 +135,8 @@ impl Shard {
         for shard in 0..self.shards {
             let is_theirs = |it: &&Placement| Self::of(it.group, self.shards) == shard;
             let groups = all.iter().filter(is_theirs).cloned().collect();
-            self.forward(shard, Input::Membership { nodes: nodes.clone(), groups }, outputs);
+            let nodes = nodes.clone();
+            self.forward(shard, Input::Membership { nodes, groups, agreed }, outputs);
         }
     }
 

@@ -316,6 +316,7 @@ impl Shard {
             return;
         }
         self.send(node, Message::Join { group, epoch, attachments }, outputs);
+        self.refuse_asked(group, node, outputs);
         let asked: Vec<_> = self.outbound(group).remote.asked().collect();
         for (session, request) in asked {
             let requests = vec![request];

@@ -1,9 +1,10 @@
-//! How a shard's groups stand, for people and for tools.
+//! How a shard's groups and their queues stand, for people and for tools.
 
-use machine::{Attached, GroupId, NodeId};
+use machine::{Attached, GroupId, NodeId, QueueId};
 
 use super::Shard;
 use crate::counted::who_votes;
+use crate::described::DescribedQueue;
 
 /// How one node sees its cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -109,6 +110,25 @@ impl Shard {
     /// The node that this shard is of.
     pub fn node(&self) -> NodeId {
         self.me.node
+    }
+
+    /// What a queue that is led here is like.
+    pub(super) fn describe(&mut self, group: GroupId, queue: QueueId) -> Option<DescribedQueue> {
+        let queue = self.queues(group)?.machine().describe(queue)?;
+        let described = DescribedQueue {
+            queue,
+            leader: self.me.node,
+            term: 0,
+            voters: Vec::new(),
+            learners: Vec::new(),
+        };
+        let Some(replica) = self.replica(group).filter(|_| !group.is_local()) else {
+            return Some(described);
+        };
+        let members = replica.log().members();
+        let nodes = |ids: &[u64]| ids.iter().map(|id| NodeId(*id)).collect();
+        let (voters, learners) = (nodes(&members.voters), nodes(&members.learners));
+        Some(DescribedQueue { term: replica.term(), voters, learners, ..described })
     }
 }
 

@@ -3,6 +3,7 @@
 use machine::{Batch, CatalogCommand, GroupId, QueueId, SessionId, SessionOwner};
 
 use super::{Input, Now, Output, Shard, tell};
+use crate::described::NotDescribed;
 use crate::group::catalog::CatalogGroup;
 use crate::peer::message::Message;
 use crate::queues::{Detached, NO_QUEUE, Wish};
@@ -46,6 +47,7 @@ impl Shard {
             | Request::Get { group, .. }
             | Request::Purge { group, .. }
             | Request::Status { group, .. }
+            | Request::Describe { group, .. }
             | Request::Admit { group, .. }
             | Request::CloseQueue { group, .. } => *group,
         };
@@ -55,6 +57,9 @@ impl Shard {
         if request.queue().is_some_and(|queue| self.is_gone_elsewhere(group, queue)) {
             let answer = request.answer_without_queue();
             return outputs.extend(answer.map(|answer| Output::Answer { session, answer }));
+        }
+        if let Some(answer) = self.refuse_abroad(group, &request) {
+            return outputs.push(Output::Answer { session, answer });
         }
         let out = self.outbound(group);
         let epoch = out.remote.epoch();
@@ -204,6 +209,11 @@ impl Shard {
             Request::Status { ticket, queue, .. } => {
                 let status = self.queues(group).and_then(|queues| queues.status(queue));
                 wishes.push(Wish::Answer(session, Answer::Status { ticket, status }));
+            }
+            Request::Describe { ticket, queue, .. } => {
+                let result = self.describe(group, queue).ok_or(NotDescribed::NoQueue);
+                let result = result.map(Box::new);
+                wishes.push(Wish::Answer(session, Answer::Described { ticket, result }));
             }
             Request::Admit { ticket, queue, sizes, .. } => {
                 let refused = match self.queues(group) {

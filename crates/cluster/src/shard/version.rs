@@ -1,10 +1,13 @@
-//! The cluster's version: raised when all members can read the next, and a node that cannot read it stops.
+//! The cluster's version: raised when all members can read the next, and a node that cannot read it stops. What is too
+//! new for another node is not said to it.
 
 use std::collections::BTreeSet;
 
 use machine::{Catalog, CatalogCommand, Corrupt, GroupId, NodeId, Version};
 
 use super::{Now, Output, Shard};
+use crate::remote::Route;
+use crate::request::{Answer, Request};
 use crate::waiter::Waiter;
 
 /// Between two attempts to raise it, in milliseconds: one takes as long as any change of the catalog.
@@ -39,6 +42,41 @@ impl Shard {
         let each: Option<Vec<Version>> =
             asked.iter().map(|node| speaks.get(node).copied()).collect();
         Some(each?.into_iter().chain(speaks.values().copied()).fold(self.me.speaks, Version::min))
+    }
+
+    /// Whether a node may be told what exists since a version: the cluster has agreed on it, so every node reads it; and
+    /// this one said so when it connected.
+    pub(super) fn may_hear(&self, node: NodeId, since: Version) -> bool {
+        let is_read = || self.peers.speaks().get(&node).is_some_and(|speaks| *speaks >= since);
+        since == Version::OLDEST || (self.members.agreed >= since && is_read())
+    }
+
+    /// The answer to a request that would go to another node, which may not be asked that yet.
+    pub(super) fn refuse_abroad(&mut self, group: GroupId, request: &Request) -> Option<Answer> {
+        let since = request.since();
+        if since == Version::OLDEST {
+            return None;
+        }
+        let route = self.outbound(group).remote.route;
+        match route {
+            Route::There { node, .. } if !self.may_hear(node, since) => request.answer_not_yet(),
+            Route::There { .. } | Route::Here | Route::Nowhere => None,
+        }
+    }
+
+    /// A leader is joined: questions that it may not be asked are answered here.
+    pub(super) fn refuse_asked(&mut self, group: GroupId, node: NodeId, outputs: &mut Vec<Output>) {
+        let asked: Vec<_> = self.outbound(group).remote.asked().collect();
+        for (session, request) in asked {
+            if self.may_hear(node, request.since()) {
+                continue;
+            }
+            let (Some(ticket), Some(answer)) = (request.ticket(), request.answer_not_yet()) else {
+                continue;
+            };
+            self.outbound(group).remote.take_back(session, ticket);
+            outputs.push(Output::Answer { session, answer });
+        }
     }
 
     /// An entry cannot be applied, so nothing after it can.

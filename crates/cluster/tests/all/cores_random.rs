@@ -316,6 +316,7 @@ impl World {
                     | Answer::Got { ticket, .. }
                     | Answer::Purged { ticket, .. }
                     | Answer::Status { ticket, .. }
+                    | Answer::Described { ticket, .. }
                     | Answer::Closed { ticket, .. }
                     | Answer::SessionEnded { ticket } => *ticket,
                     _ => continue,

@@ -228,6 +228,8 @@ impl Cluster {
             let error = self.wall_errors.get(&core.id).copied().unwrap_or(0);
             let now = Now { mono_ms: self.ms, wall_ms: wall_ms.saturating_add_signed(error) };
             for (to, message) in core.step(now) {
+                let reads = self.speaks[&to];
+                assert!(!is_described(&message) || reads >= Version::DESCRIBED, "{message:?}");
                 if let Some(wire) = self.wires.get_mut(&(core.id, to)) {
                     wire.push_back(message);
                 }
@@ -266,6 +268,7 @@ impl Cluster {
             | Request::Get { group, .. }
             | Request::Purge { group, .. }
             | Request::Status { group, .. }
+            | Request::Describe { group, .. }
             | Request::Admit { group, .. }
             | Request::CloseQueue { group, .. } => *group,
             Request::Catalog { .. } | Request::EndSession { .. } => GroupId::CATALOG,
@@ -444,5 +447,18 @@ impl Core {
             let places = places.by_ref().take(entries).collect();
             self.inboxes[shard].push(Input::Synced { number, places });
         }
+    }
+}
+
+/// Whether there is a question or an answer in it that came with `Version::DESCRIBED`.
+fn is_described(message: &Message) -> bool {
+    match message {
+        Message::Requests { requests, .. } => {
+            requests.iter().any(|request| matches!(request, Request::Describe { .. }))
+        }
+        Message::Answers { answers, .. } => {
+            answers.iter().any(|(_, answer)| matches!(answer, Answer::Described { .. }))
+        }
+        _ => false,
     }
 }

@@ -6,6 +6,7 @@ mod consumers;
 #[path = "../common/cores.rs"]
 mod cores;
 mod cut_off;
+mod described;
 mod elsewhere;
 mod leaders;
 mod rejoining;

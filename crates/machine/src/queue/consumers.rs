@@ -73,7 +73,7 @@ impl Held {
         self.main.is_empty() && self.levels.iter().all(Ranges::is_empty)
     }
 
-    fn len(&self) -> u64 {
+    pub(crate) fn len(&self) -> u64 {
         self.main.len() + self.levels.iter().map(Ranges::len).sum::<u64>()
     }
 
@@ -322,6 +322,16 @@ impl Consumers {
 
     pub(crate) fn is_attached(&self, consumer: ConsumerId) -> bool {
         self.holders.get(&consumer).is_some_and(|holder| holder.is_attached)
+    }
+
+    /// Whether it is the one to be served, where that is one at a time and decided.
+    pub(crate) fn is_active(&self, consumer: ConsumerId) -> bool {
+        self.active == Some(consumer)
+    }
+
+    /// How many are attached or hold something.
+    pub(crate) fn holder_count(&self) -> usize {
+        self.holders.len()
     }
 
     /// Messages that somebody holds.

@@ -1,6 +1,7 @@
 //! The machine of a group: finds the queue, lets it act, and keeps the order of effects.
 
 mod attachments;
+mod describe;
 mod leader;
 mod snapshot;
 mod timers;
@@ -8,6 +9,7 @@ mod timers;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use attachments::Attached;
+pub use describe::{HolderDescription, QueueDescription};
 
 use super::context::Context;
 use super::level::Level;

@@ -4,6 +4,7 @@ mod any_bytes;
 mod arguments;
 mod catalog;
 mod delivered;
+mod described;
 mod features_random;
 mod golden;
 mod histories;

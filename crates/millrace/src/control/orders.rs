@@ -168,6 +168,7 @@ async fn change(cluster: &ClusterHandle, command: CatalogCommand) -> Result<(), 
                     | Told::Got { .. }
                     | Told::Purged { .. }
                     | Told::Status { .. }
+                    | Told::Described { .. }
                     | Told::Closed { .. }
                     | Told::Admitted { .. }
                     | Told::Leaving(_)

@@ -2,13 +2,15 @@
 
 use bytes::Bytes;
 use machine::{
-    AttachError, CatalogCommand, CloseError, ConsumerId, ConsumerSpec, Counters, GroupId, NodeId,
-    Outcome, QueueId, QueueStatus, Ranges, SessionId,
+    AttachError, CatalogCommand, CloseError, ConsumerId, ConsumerSpec, Counters, Features, GroupId,
+    HolderDescription, NodeId, Outcome, QueueDescription, QueueId, QueueSettings, QueueStatus,
+    Ranges, SessionId, Version,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
 use raft::eraftpb::{self, ConfState, Entry, EntryType, MessageType, Snapshot, SnapshotMetadata};
 
+use crate::described::{DescribedQueue, NotDescribed};
 use crate::peer::message::{Attachment, Message};
 use crate::request::{Alarms, Answer, Delivery, Held, Request, Ticket};
 
@@ -283,6 +285,11 @@ fn request(group: GroupId) -> impl Strategy<Value = Request> {
             group,
             queue
         }),
+        (ticket(), queue()).prop_map(move |(ticket, queue)| Request::Describe {
+            ticket,
+            group,
+            queue
+        }),
         (ticket(), queue(), vec(any::<u32>(), 0..5)).prop_map(move |(ticket, queue, sizes)| {
             Request::Admit { ticket, group, queue, sizes }
         }),
@@ -332,6 +339,52 @@ fn status() -> impl Strategy<Value = QueueStatus> {
     })
 }
 
+fn holder() -> impl Strategy<Value = HolderDescription> {
+    (consumer(), spec(), any::<u32>(), number(), any::<(bool, bool)>()).prop_map(
+        |(consumer, spec, credit, held, (is_attached, is_active))| HolderDescription {
+            consumer,
+            spec,
+            credit,
+            held,
+            is_attached,
+            is_active,
+        },
+    )
+}
+
+fn described() -> impl Strategy<Value = Result<Box<DescribedQueue>, NotDescribed>> {
+    let nodes = || vec(number().prop_map(NodeId), 0..4);
+    let features = prop::option::of(any::<u64>().prop_map(|max| {
+        let features = Features { max_length_bytes: Some(max), ..Features::default() };
+        Box::new(features)
+    }));
+    let queue = (status(), number(), prop::option::of(number()), features, vec(holder(), 0..4));
+    let queue = queue.prop_map(|(status, kept, ready_bytes, features, holders)| {
+        // Books that cannot be are refused.
+        let counters = Counters { enqueued: kept % 1000, ..Counters::default() };
+        QueueDescription {
+            status: QueueStatus { counters, ..status },
+            kept,
+            ready_bytes,
+            settings: QueueSettings { is_durable: true, is_auto_delete: false, features },
+            holder_count: holders.len() as u64,
+            holders,
+        }
+    });
+    prop_oneof![
+        (queue, number(), number(), nodes(), nodes()).prop_map(
+            |(queue, leader, term, voters, learners)| {
+                let leader = NodeId(leader);
+                Ok(Box::new(DescribedQueue { queue, leader, term, voters, learners }))
+            }
+        ),
+        Just(Err(NotDescribed::NoQueue)),
+        Just(Err(NotDescribed::NoLeader)),
+        Just(Err(NotDescribed::Late)),
+        any::<u16>().prop_map(|since| Err(NotDescribed::NotYet { since: Version(since) })),
+    ]
+}
+
 fn answer(group: GroupId) -> impl Strategy<Value = Answer> {
     let attached = prop::sample::select(vec![
         Ok(()),
@@ -355,6 +408,7 @@ fn answer(group: GroupId) -> impl Strategy<Value = Answer> {
         (ticket(), number()).prop_map(|(ticket, count)| Answer::Purged { ticket, count }),
         (ticket(), prop::option::of(status()))
             .prop_map(|(ticket, status)| Answer::Status { ticket, status }),
+        (ticket(), described()).prop_map(|(ticket, result)| Answer::Described { ticket, result }),
         (ticket(), closed).prop_map(|(ticket, result)| Answer::Closed { ticket, result }),
         (queue(), consumer()).prop_map(|(queue, consumer)| Answer::Cancelled { queue, consumer }),
         (ticket(), vec(any::<u32>(), 0..5))

@@ -1,0 +1,87 @@
+//! Questions of operators about this node and its cluster's queues.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use machine::{GroupId, QueueId};
+use tokio::time::{Instant, timeout_at};
+
+use super::handle::ClusterHandle;
+use crate::described::{DescribedQueue, NotDescribed, Resources};
+use crate::limits::DESCRIBED_QUEUES_MAX;
+use crate::request::{Answer, Request, Ticket};
+
+/// How long leaders may take to describe queues.
+const WAIT: Duration = Duration::from_secs(2);
+
+impl ClusterHandle {
+    /// What the leader of each of these queues knows of it, in their order; at most [`DESCRIBED_QUEUES_MAX`]. They are
+    /// asked together, by a session of their own, and have two seconds.
+    ///
+    /// # Panics
+    /// There are more.
+    pub async fn describe(
+        &self,
+        queues: &[(GroupId, QueueId)],
+    ) -> Vec<Result<Box<DescribedQueue>, NotDescribed>> {
+        assert!(queues.len() <= DESCRIBED_QUEUES_MAX, "so many queues are described at once");
+        let deadline = Instant::now() + WAIT;
+        let mut found = BTreeMap::new();
+        // What is not answered in time, or by a node that stops, is not described.
+        let _ = timeout_at(deadline, self.ask_all(queues, &mut found)).await;
+        let nth = (0..queues.len() as u64).map(Ticket);
+        nth.map(|ticket| found.remove(&ticket).unwrap_or(Err(NotDescribed::Late))).collect()
+    }
+
+    async fn ask_all(
+        &self,
+        queues: &[(GroupId, QueueId)],
+        found: &mut BTreeMap<Ticket, Result<Box<DescribedQueue>, NotDescribed>>,
+    ) {
+        // Dropping the receiver ends the session, with what it has asked.
+        let (session, mut receiver) = self.open_session();
+        let tickets = (0..).map(Ticket).zip(queues);
+        let mut requests: Vec<Request> = tickets
+            .map(|(ticket, (group, queue))| Request::Describe {
+                ticket,
+                group: *group,
+                queue: *queue,
+            })
+            .collect();
+        let mut answers = Vec::new();
+        if !self.submit(session, &mut requests).await {
+            return;
+        }
+        while found.len() < queues.len() && receiver.recv(&mut answers).await {
+            for answer in answers.drain(..) {
+                match answer {
+                    Answer::Described { ticket, result } => found.insert(ticket, result),
+                    Answer::AppendFailed { ticket } => {
+                        found.insert(ticket, Err(NotDescribed::NoLeader))
+                    }
+                    // All sessions hear of alarms, and that the node stops; the rest was not asked.
+                    Answer::Alarms(_)
+                    | Answer::Stopping
+                    | Answer::Appended { .. }
+                    | Answer::Catalog { .. }
+                    | Answer::Attached { .. }
+                    | Answer::Detached { .. }
+                    | Answer::Delivered(_)
+                    | Answer::Got { .. }
+                    | Answer::Purged { .. }
+                    | Answer::Status { .. }
+                    | Answer::Closed { .. }
+                    | Answer::Admitted { .. }
+                    | Answer::Leaving(_)
+                    | Answer::Cancelled { .. }
+                    | Answer::SessionEnded { .. } => None,
+                };
+            }
+        }
+    }
+
+    /// What this node has and may use.
+    pub fn resources(&self) -> Resources {
+        self.node.resources()
+    }
+}

@@ -1,0 +1,149 @@
+//! A queue as its leader describes it to whoever looks after the node: read, bounded, and nothing is changed by it. The
+//! node that asked gets it as bytes.
+
+use super::QueueMachine;
+use crate::encoding::{Corrupt, Reader, put_bool, put_u32, put_u64};
+use crate::ids::{ConsumerId, QueueId, SessionId};
+use crate::limits::DESCRIBED_HOLDERS_MAX;
+use crate::queue::{ConsumerSpec, Counters, QueueStatus};
+use crate::settings::QueueSettings;
+
+/// The first form of the bytes.
+const FORM: u8 = 1;
+
+/// A queue, and who has to do with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueueDescription {
+    pub status: QueueStatus,
+    /// Messages that its log has not let go of: those that are ready, held, delayed or dead, and those whose settles are
+    /// on their way to the log.
+    pub kept: u64,
+    /// Bytes of the bodies of what is ready, in a queue with a limit for them: others do not count them.
+    pub ready_bytes: Option<u64>,
+    /// As they hold now.
+    pub settings: QueueSettings,
+    /// The first of those who consume or hold messages, by their ids.
+    pub holders: Vec<HolderDescription>,
+    /// All of those: more than the attached consumers if somebody holds what it fetched.
+    pub holder_count: u64,
+}
+
+/// Somebody who consumes from a queue, or holds messages of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HolderDescription {
+    pub consumer: ConsumerId,
+    /// As it was attached.
+    pub spec: ConsumerSpec,
+    /// Messages that it may be given now.
+    pub credit: u32,
+    /// Messages that it was given and has not settled.
+    pub held: u64,
+    /// False: it takes no more and only holds what it fetched, or got before it was detached.
+    pub is_attached: bool,
+    /// The one that a queue with a single active consumer serves.
+    pub is_active: bool,
+}
+
+impl QueueMachine {
+    /// What the queue's leader knows of it. `None`: there is no such queue.
+    pub fn describe(&self, queue: QueueId) -> Option<QueueDescription> {
+        let queue = self.queue(queue).filter(|queue| !queue.is_gone)?;
+        let consumers = &queue.consumers;
+        let counts_bytes = queue.features().is_some_and(|it| it.max_length_bytes.is_some());
+        let described = |(consumer, spec, credit, held)| HolderDescription {
+            consumer,
+            spec,
+            credit,
+            held,
+            is_attached: consumers.is_attached(consumer),
+            is_active: consumers.is_active(consumer),
+        };
+        let holders = consumers
+            .holders()
+            .map(|(id, holder, _)| (id, holder.spec, holder.credit, holder.held.len()));
+        Some(QueueDescription {
+            status: queue.status(),
+            kept: queue.kept_len(),
+            ready_bytes: counts_bytes.then(|| queue.ready_bytes()),
+            settings: queue.settings.clone(),
+            holders: holders.take(DESCRIBED_HOLDERS_MAX).map(described).collect(),
+            holder_count: consumers.holder_count() as u64,
+        })
+    }
+}
+
+impl QueueDescription {
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.push(FORM);
+        let QueueStatus { ready, unsettled, consumers, delayed, leaving, counters } = self.status;
+        for number in [ready, unsettled, delayed, leaving, self.kept, self.holder_count] {
+            put_u64(out, number);
+        }
+        put_u32(out, consumers);
+        counters.encode(out);
+        put_bool(out, self.ready_bytes.is_some());
+        put_u64(out, self.ready_bytes.unwrap_or_default());
+        self.settings.encode(out);
+        assert!(self.holders.len() <= DESCRIBED_HOLDERS_MAX, "a description is bounded");
+        put_u32(out, self.holders.len() as u32);
+        self.holders.iter().for_each(|holder| holder.encode(out));
+    }
+
+    /// # Errors
+    /// The bytes are not what [`Self::encode`] writes.
+    pub fn decode(bytes: &[u8]) -> Result<Self, Corrupt> {
+        let mut reader = Reader::new(bytes, "a queue's description");
+        if reader.u8()? != FORM {
+            return Err(Corrupt::newer("the form of a queue's description"));
+        }
+        let (ready, unsettled) = (reader.u64()?, reader.u64()?);
+        let (delayed, leaving) = (reader.u64()?, reader.u64()?);
+        let (kept, holder_count) = (reader.u64()?, reader.u64()?);
+        let consumers = reader.u32()?;
+        let counters = Counters::read(&mut reader, false)?;
+        let (has_bytes, bytes) = (reader.bool()?, reader.u64()?);
+        let settings = QueueSettings::read(&mut reader)?;
+        let count = reader.u32()? as usize;
+        if count > DESCRIBED_HOLDERS_MAX {
+            return Err(reader.corrupt());
+        }
+        let holders: Result<_, _> =
+            (0..count).map(|_| HolderDescription::read(&mut reader)).collect();
+        let holders = holders?;
+        reader.end()?;
+        Ok(Self {
+            status: QueueStatus { ready, unsettled, consumers, delayed, leaving, counters },
+            kept,
+            ready_bytes: has_bytes.then_some(bytes),
+            settings,
+            holders,
+            holder_count,
+        })
+    }
+}
+
+impl HolderDescription {
+    fn encode(&self, out: &mut Vec<u8>) {
+        let Self { consumer, spec, credit, held, is_attached, is_active } = *self;
+        put_u64(out, consumer.session.0);
+        put_u64(out, consumer.number);
+        put_u32(out, spec.credit);
+        out.extend_from_slice(&spec.priority.to_le_bytes());
+        put_u32(out, credit);
+        put_u64(out, held);
+        for is_so in [spec.no_ack, spec.exclusive, is_attached, is_active] {
+            put_bool(out, is_so);
+        }
+    }
+
+    fn read(reader: &mut Reader<'_>) -> Result<Self, Corrupt> {
+        let session = SessionId(reader.u64()?);
+        let consumer = ConsumerId { session, number: reader.u64()? };
+        let (first_credit, priority) = (reader.u32()?, reader.u32()?.cast_signed());
+        let (credit, held) = (reader.u32()?, reader.u64()?);
+        let (no_ack, exclusive) = (reader.bool()?, reader.bool()?);
+        let spec = ConsumerSpec { credit: first_credit, no_ack, exclusive, priority };
+        let (is_attached, is_active) = (reader.bool()?, reader.bool()?);
+        Ok(Self { consumer, spec, credit, held, is_attached, is_active })
+    }
+}
