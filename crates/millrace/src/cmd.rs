@@ -3,6 +3,7 @@
 mod bench;
 mod cluster;
 mod consume;
+mod describe;
 mod doctor;
 mod flags;
 pub(crate) mod log;
@@ -41,6 +42,8 @@ enum Command {
     Relay(relay::Args),
     /// Execute the jobs of queues: webhooks, programs, phone push; watch the worker, replay dead jobs
     Work(work::Args),
+    /// Look into a running node: its queues, connections, channels and consumers, and the node itself
+    Describe(describe::Args),
     /// Show and change a cluster: status, add, remove, replace, rebalance, drain, rescue
     Cluster(cluster::Args),
     /// Write the messages of a queue to standard output
@@ -52,6 +55,7 @@ pub(crate) fn run() -> ExitCode {
     match Cli::parse().command {
         Command::Serve(args) => serve::run(args),
         Command::Cluster(args) => cluster::run(args),
+        Command::Describe(args) => describe::run(args),
         Command::Relay(args) => relay::run(args),
         Command::Work(args) => work::run(args),
         Command::Bench(args) => bench::run(*args),

@@ -7,7 +7,9 @@
     reason = "a shell of the binary: opens the socket, starts a task per request, and waits"
 )]
 
+mod describe;
 mod orders;
+mod running;
 mod status;
 #[cfg(test)]
 mod tests;
@@ -23,12 +25,17 @@ use tokio::sync::mpsc;
 
 use cluster::{Admission, ClusterHandle};
 
+pub(crate) use describe::{Described, LINES, LINES_MAX, What};
+pub(crate) use running::{Running, Start};
 pub(crate) use status::Status;
 
 const SOCKET: &str = "control.sock";
 
-/// Bytes of a request; answers are ours.
+/// Bytes of a request.
 const REQUEST_BYTES_MAX: u64 = 64 << 10;
+
+/// Bytes of a description: more than a hundred lines take, whatever their names are.
+const DESCRIPTION_BYTES_MAX: usize = 1 << 20;
 
 /// Requests that are carried out at once.
 const CONNECTIONS_MAX: usize = 16;
@@ -44,6 +51,9 @@ const PAUSE: Duration = Duration::from_millis(500);
 #[serde(tag = "command", rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum Request {
     Status,
+    Describe {
+        what: What,
+    },
     Add {
         node: u64,
         address: String,
@@ -77,6 +87,7 @@ pub(crate) enum Request {
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Answer {
     Status(Status),
+    Described(Described),
     /// How far it is; more follows.
     Progress(String),
     Done(String),
@@ -130,17 +141,17 @@ impl Control {
     }
 
     /// Answers for ever; to be dropped.
-    pub(crate) async fn serve(self, cluster: ClusterHandle) {
+    pub(crate) async fn serve(self, running: Running) {
         let mut tasks = tokio::task::JoinSet::new();
-        tasks.spawn(announce(cluster.clone()));
-        tasks.spawn(admit(cluster.clone()));
+        tasks.spawn(announce(running.cluster.clone()));
+        tasks.spawn(admit(running.cluster.clone()));
         loop {
             tokio::select! {
                 accepted = self.listener.accept() => match accepted {
                     Ok((stream, _)) if tasks.len() <= CONNECTIONS_MAX => {
-                        let cluster = cluster.clone();
+                        let running = running.clone();
                         tasks.spawn(async move {
-                            if let Err(error) = converse(stream, &cluster).await {
+                            if let Err(error) = converse(stream, &running).await {
                                 tracing::debug!("control connection failed: {error}");
                             }
                         });
@@ -166,7 +177,7 @@ impl Drop for Control {
     }
 }
 
-async fn converse(stream: UnixStream, cluster: &ClusterHandle) -> std::io::Result<()> {
+async fn converse(stream: UnixStream, running: &Running) -> std::io::Result<()> {
     let (reader, mut writer) = stream.into_split();
     let mut line = String::new();
     let mut reader = BufReader::new(reader.take(REQUEST_BYTES_MAX));
@@ -179,7 +190,7 @@ async fn converse(stream: UnixStream, cluster: &ClusterHandle) -> std::io::Resul
         }
     };
     let (words, mut told) = mpsc::channel(WORDS_MAX);
-    let order = tokio::time::timeout(ORDER, orders::carry_out(request, cluster, words));
+    let order = tokio::time::timeout(ORDER, orders::carry_out(request, running, words));
     tokio::pin!(order);
     loop {
         tokio::select! {
@@ -199,6 +210,10 @@ async fn converse(stream: UnixStream, cluster: &ClusterHandle) -> std::io::Resul
 
 async fn say(writer: &mut OwnedWriteHalf, answer: &Answer) -> std::io::Result<()> {
     let mut text = serde_json::to_vec(answer)?;
+    if matches!(answer, Answer::Described(_)) && text.len() > DESCRIPTION_BYTES_MAX {
+        let why = "the description is too long. Ask for fewer lines, with --limit".to_owned();
+        text = serde_json::to_vec(&Answer::Refused(why))?;
+    }
     text.push(b'\n');
     writer.write_all(&text).await
 }

@@ -130,6 +130,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
             serde_json::to_string(&status).map_err(|error| error.to_string())
         }
         Ok(Answer::Status(status)) => Ok(status.to_string().trim_end().to_owned()),
+        Ok(Answer::Described(described)) => Ok(described.to_string()),
         Ok(Answer::Done(said) | Answer::Progress(said)) => Ok(said),
         Ok(Answer::Refused(why)) | Err(why) => Err(why),
     };

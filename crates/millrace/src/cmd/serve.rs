@@ -22,8 +22,8 @@ mod told;
 use std::net::{SocketAddr, TcpListener as Probe};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use banner::Banner;
 use broker::io::first_user::{self, FirstUser};
@@ -40,7 +40,7 @@ use super::flags::{Flags, Tables};
 use super::log::{self, Dial, LogFormat};
 use super::terminal;
 use crate::config::{self, Config, SETTINGS};
-use crate::control::Control;
+use crate::control::{Control, Running, Start};
 
 /// How long what serves clients may take to end when the node stops: somewhat longer than a client may take
 /// to answer that it is told to go.
@@ -144,6 +144,7 @@ fn variables() -> impl Iterator<Item = (String, String)> {
 
 /// Serves until it is told to stop. `listen`: where other nodes are to reach this one.
 fn serve(config: &Config, listen: Option<&str>, reload: Reload) -> Result<(), String> {
+    let began = Instant::now();
     // Before the data directory is made or touched: most starts that fail, fail here.
     let port = Port::take(&config.amqp)?;
     listen.map_or(Ok(()), port::probe_peer)?;
@@ -186,12 +187,20 @@ fn serve(config: &Config, listen: Option<&str>, reload: Reload) -> Result<(), St
         .build()
         .map_err(|error| format!("The runtime cannot start: {error}"))?;
     ears.up();
+    let start = Start {
+        at: began,
+        data_dir: std::path::absolute(&config.data_dir).unwrap_or_else(|_| config.data_dir.clone()),
+        amqp: OnceLock::new(),
+        metrics: config.metrics.clone(),
+        peers: listen.map(str::to_owned),
+    };
     let serving = Serving {
         config,
         is_new,
         cluster: cluster.clone(),
         node: Node::new(cluster.clone(), Arc::clone(&broker)),
         broker,
+        start: Arc::new(start),
         ears,
         reload,
     };
@@ -230,6 +239,7 @@ struct Serving<'a> {
     is_new: bool,
     cluster: ClusterHandle,
     broker: Arc<Broker>,
+    start: Arc<Start>,
     node: Node,
     ears: Ears,
     reload: Reload,
@@ -238,8 +248,12 @@ struct Serving<'a> {
 impl Serving<'_> {
     /// The control socket and the metrics answer from the start; AMQP when the node's groups can serve.
     async fn run(mut self, port: Port, watchers: Option<Probe>) -> Result<(), String> {
-        let control = Control::open(&self.config.data_dir)?.serve(self.cluster.clone());
-        let control = tokio::spawn(control);
+        let running = Running {
+            cluster: self.cluster.clone(),
+            broker: Arc::clone(&self.broker),
+            start: Arc::clone(&self.start),
+        };
+        let control = tokio::spawn(Control::open(&self.config.data_dir)?.serve(running));
         let watched = watchers.map(|listener| watch(listener, self.node.clone())).transpose()?;
         let waiting = self.cluster.clone();
         let ready = tokio::task::spawn_blocking(move || waiting.wait_ready());
@@ -258,6 +272,7 @@ impl Serving<'_> {
     async fn listen_on(&mut self, port: Port) -> Result<(), String> {
         let listener = port.open()?;
         let address = listener.local_addr().map_err(|error| error.to_string())?;
+        self.start.amqp.get_or_init(|| address);
         let drawn = first_user(self.config, self.is_new, address, &self.cluster).await?;
         let (stop, stopped) = tokio::sync::watch::channel(false);
         let dead_letters = broker::io::dead_letter::run(Arc::clone(&self.broker), stopped.clone());

@@ -8,7 +8,7 @@ use machine::{CatalogCommand, CatalogReply, GroupId, NodeId, NodeInfo};
 
 use tokio::sync::mpsc;
 
-use super::{Answer, Request, Status};
+use super::{Answer, Described, Request, Running, Status};
 
 /// How long the catalog may take for a change.
 const CHANGE: Duration = Duration::from_secs(10);
@@ -21,10 +21,15 @@ const NO_STATUS: &str = "the node is too busy to say how it stands; ask again";
 /// Carries out one request. What takes long says how far it is in `words`.
 pub(super) async fn carry_out(
     request: Request,
-    cluster: &ClusterHandle,
+    running: &Running,
     words: mpsc::Sender<String>,
 ) -> Answer {
+    let cluster = &running.cluster;
     let order = match request {
+        Request::Describe { what } => {
+            let described = Described::of(what, running).await;
+            return described.map_or_else(Answer::Refused, Answer::Described);
+        }
         Request::Status => {
             let status = blocking(cluster, Status::of).await;
             return status.map_or_else(Answer::Refused, Answer::Status);

@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
+use broker::io::listener::Broker;
 use cluster::PeerConfig;
 use machine::NodeId;
 
@@ -56,7 +59,16 @@ impl Asked {
         cluster.wait_ready();
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let control = runtime.block_on(async { Control::open(&dir) }).unwrap();
-        runtime.spawn(control.serve(cluster.clone()));
+        let broker = Broker::new(cluster.clone(), broker::Config::default()).unwrap();
+        let start = Start {
+            at: Instant::now(),
+            data_dir: dir.clone(),
+            amqp: OnceLock::new(),
+            metrics: None,
+            peers: None,
+        };
+        let start = Arc::new(start);
+        runtime.spawn(control.serve(Running { cluster: cluster.clone(), broker, start }));
         Self { dir, cluster, runtime }
     }
 
@@ -186,4 +198,43 @@ fn a_data_directory_with_a_long_name_has_its_socket() {
     assert!(matches!(node.ask(&Request::Status), Answer::Status(_)));
     assert!(node.dir.join(SOCKET).exists());
     node.stop();
+}
+
+#[test]
+fn a_node_without_clients_describes_itself_and_its_lists() {
+    let node = Asked::start("control-describe");
+    let describe = |what| match node.ask(&Request::Describe { what }) {
+        Answer::Described(described) => described,
+        other => panic!("{other:?}"),
+    };
+    let Described::Node(about) = describe(What::Node) else { panic!("another answer") };
+    assert_eq!((about.node, about.connections, &*about.state), (1, 0, "starting"));
+    assert_eq!(about.groups_led, [0, 1, 2]);
+    let queues = What::Queues { vhost: "/".to_owned(), after: None, limit: 1000 };
+    let Described::Queues(queues) = describe(queues) else { panic!("another answer") };
+    assert_eq!((queues.count, queues.next), (0, None));
+    let connections = describe(What::Connections { after: None, limit: 0 });
+    assert!(connections.to_string().starts_with("0 of 0 connection(s)"), "{connections}");
+    node.stop();
+}
+
+#[test]
+fn a_description_is_shorter_than_its_bound_whatever_names_are() {
+    // Each of these letters takes six bytes in JSON.
+    let name = "\u{1}".repeat(machine::limits::NAME_BYTES_MAX);
+    let doing = format!(
+        "{{\"state\":\"running\",\"user\":{name},\"vhost\":{name},\"client\":{name},\"channels\":1,\"consumers\":1,\
+         \"in_flight_bytes\":1,\"outbound_bytes\":1}}",
+        name = serde_json::to_string(&name).unwrap()
+    );
+    let line = format!(
+        "{{\"id\":\"1-18446744073709551615\",\"peer\":\"[1111:1111:1111:1111:1111:1111:1111:1111]:65535\",\
+         \"since_ms\":18446744073709551615,\"age_s\":18446744073709551615,\"doing\":{doing},\"problem\":null}}"
+    );
+    let lines = vec![line; LINES_MAX].join(",");
+    let list =
+        format!("{{\"connections\":{{\"count\":1,\"connections\":[{lines}],\"next\":null}}}}");
+    let described: Described = serde_json::from_str(&list).unwrap();
+    let bytes = serde_json::to_vec(&Answer::Described(described)).unwrap().len();
+    assert!(bytes < DESCRIPTION_BYTES_MAX, "{bytes} bytes");
 }

@@ -1,0 +1,512 @@
+//! Queues, as their leaders describe them.
+
+use std::fmt;
+
+use broker::ConnectionId;
+use cluster::{DescribedQueue, NotDescribed};
+use machine::{
+    Catalog, Counters, Features, GroupId, HolderDescription, Overflow, QueueId, QueueSettings,
+};
+use serde::{Deserialize, Serialize};
+
+use super::table::{age, bytes, or_dash, pairs, rows, shown};
+use crate::control::running::Running;
+
+/// What `millrace describe queues --json` prints.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct QueueList {
+    pub(crate) vhost: String,
+    /// All queues of the vhost.
+    pub(crate) count: usize,
+    /// By name.
+    pub(crate) queues: Vec<QueueLine>,
+    /// What `--after` takes, if more follow.
+    pub(crate) next: Option<String>,
+}
+
+/// A queue in a list.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct QueueLine {
+    pub(crate) name: String,
+    /// `None`: it is in a node's memory.
+    group: Option<u32>,
+    leader: Option<u64>,
+    pub(crate) counts: Option<Counts>,
+    /// Why its leader does not say more.
+    pub(crate) problem: Option<String>,
+}
+
+/// What is in a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Counts {
+    pub(crate) ready: u64,
+    /// Held by consumers.
+    pub(crate) unacked: u64,
+    /// Not due yet.
+    delayed: u64,
+    /// Dead, and not yet stored where they are to go.
+    dead_letters: u64,
+    /// All that the log has not let go of.
+    kept: u64,
+    /// Of the bodies of what is ready, where a limit needs it.
+    ready_bytes: Option<u64>,
+    pub(crate) consumers: u32,
+}
+
+/// What `millrace describe queue --json` prints.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct QueueDetail {
+    pub(crate) vhost: String,
+    pub(crate) name: String,
+    id: u64,
+    #[serde(rename = "type")]
+    queue_type: String,
+    durable: bool,
+    auto_delete: bool,
+    /// The connection that alone may use it.
+    exclusive: Option<String>,
+    /// `None`: it is in the memory of the node that leads it.
+    group: Option<u32>,
+    pub(crate) leader: u64,
+    term: u64,
+    voters: Vec<u64>,
+    learners: Vec<u64>,
+    pub(crate) counts: Counts,
+    totals: Totals,
+    settings: Settings,
+    /// The first consumers and holders, by connection.
+    pub(crate) consumers: Vec<Holder>,
+    /// All of them.
+    pub(crate) holders: u64,
+}
+
+/// Since the queue was made.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+struct Totals {
+    published: u64,
+    /// With their heads.
+    published_bytes: u64,
+    acked: u64,
+    purged: u64,
+    dropped: u64,
+    dead_lettered: u64,
+    duplicates: u64,
+}
+
+/// What holds for the queue now; what is not set is left out.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Settings {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message_ttl_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_length: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_length_bytes: Option<u64>,
+    /// At the limit: `drop-head`, `reject-publish` or `reject-publish-dlx`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    overflow: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_priority: Option<u8>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    single_active_consumer: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    delivery_limit: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dead_letter_exchange: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dead_letter_routing_key: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    consumer_timeout_ms: Option<u64>,
+    /// Wait of a message that comes back, at first and at most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry_ms: Option<[u64; 2]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    deduplication_ms: Option<u64>,
+}
+
+/// Somebody who consumes from the queue or holds messages of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Holder {
+    pub(crate) connection: String,
+    /// The connection's own number for it, as `millrace describe channel` shows it.
+    number: u64,
+    pub(crate) held: u64,
+    pub(crate) credit: u32,
+    no_ack: bool,
+    exclusive: bool,
+    priority: i32,
+    /// False: it gets no more, and holds what it fetched or got before it was cancelled.
+    attached: bool,
+    /// The one that is served, in a queue with a single active consumer.
+    active: bool,
+}
+
+/// What the catalog says of a queue.
+struct Known {
+    id: QueueId,
+    group: GroupId,
+}
+
+/// Why a queue's leader says nothing.
+fn problem(why: NotDescribed) -> String {
+    match why {
+        NotDescribed::NoQueue => "it is being deleted".to_owned(),
+        NotDescribed::NotYet { since } => format!(
+            "another node leads it, and may not be asked until every node of the cluster is upgraded: the cluster must \
+             agree on version {since}. Ask the node that leads it"
+        ),
+        NotDescribed::NoLeader => "its group has no leader. See millrace cluster status".to_owned(),
+        NotDescribed::Late => "its leader did not answer in time. Ask again".to_owned(),
+    }
+}
+
+impl QueueList {
+    pub(super) async fn of(
+        running: &Running,
+        vhost: String,
+        after: Option<String>,
+        limit: usize,
+    ) -> Result<Self, String> {
+        let limit = limit.clamp(1, super::LINES_MAX);
+        let (count, mut page) = page(&running.cluster.catalog(), &vhost, after, limit)?;
+        let has_more = page.len() > limit;
+        page.truncate(limit);
+        let next = page.last().filter(|_| has_more).map(|(name, _)| name.clone());
+        let questions: Vec<_> = page.iter().map(|(_, known)| (known.group, known.id)).collect();
+        let told = running.cluster.describe(&questions).await;
+        let queues = page.into_iter().zip(told);
+        let queues = queues.map(|((name, known), told)| QueueLine::of(name, &known, told));
+        Ok(Self { vhost, count, queues: queues.collect(), next })
+    }
+}
+
+/// The count of a vhost's queues, and those that come next by name: one more than `limit`, if there are.
+fn page(
+    catalog: &Catalog,
+    vhost: &str,
+    after: Option<String>,
+    limit: usize,
+) -> Result<(usize, Vec<(String, Known)>), String> {
+    let found = catalog.vhosts().find(|found| found.name() == vhost);
+    let found = found.ok_or_else(|| no_vhost(catalog, vhost))?;
+    let following =
+        found.queues().filter(|queue| after.as_deref().is_none_or(|after| *queue.name > *after));
+    let page = following.take(limit + 1).map(|queue| {
+        let known = Known { id: queue.id, group: queue.group };
+        (queue.name.clone(), known)
+    });
+    Ok((found.queues().count(), page.collect()))
+}
+
+/// Names the vhosts that there are, but not all of many.
+fn no_vhost(catalog: &Catalog, vhost: &str) -> String {
+    let names: Vec<String> = catalog.vhosts().take(10).map(|found| shown(found.name())).collect();
+    let names = names.join(", ");
+    format!("There is no vhost {}. There are: {names}", shown(vhost))
+}
+
+impl QueueLine {
+    fn of(name: String, known: &Known, told: Result<Box<DescribedQueue>, NotDescribed>) -> Self {
+        let group = (!known.group.is_local()).then_some(known.group.0);
+        match told {
+            Ok(described) => Self {
+                name,
+                group,
+                leader: Some(described.leader.0),
+                counts: Some(Counts::of(&described)),
+                problem: None,
+            },
+            Err(why) => {
+                Self { name, group, leader: None, counts: None, problem: Some(problem(why)) }
+            }
+        }
+    }
+}
+
+impl Counts {
+    fn of(described: &DescribedQueue) -> Self {
+        let queue = &described.queue;
+        Self {
+            ready: queue.status.ready,
+            unacked: queue.status.unsettled,
+            delayed: queue.status.delayed,
+            dead_letters: queue.status.leaving,
+            kept: queue.kept,
+            ready_bytes: queue.ready_bytes,
+            consumers: queue.status.consumers,
+        }
+    }
+}
+
+impl QueueDetail {
+    pub(super) async fn of(running: &Running, vhost: &str, name: &str) -> Result<Self, String> {
+        let known = known(&running.cluster.catalog(), vhost, name)?;
+        let told = running.cluster.describe(&[(known.group, known.id)]).await.pop();
+        let described = told.unwrap_or(Err(NotDescribed::Late)).map_err(|why| {
+            format!("Queue {} of vhost {}: {}", shown(name), shown(vhost), problem(why))
+        })?;
+        let catalog = running.cluster.catalog();
+        let queue = catalog.queue(vhost, name).filter(|queue| queue.id == known.id);
+        let queue = queue.ok_or_else(|| no_queue(&catalog, vhost, name))?;
+        let exclusive = queue.exclusive.and_then(|owner| ConnectionId::of(owner.session));
+        let nodes = |nodes: &[machine::NodeId]| nodes.iter().map(|node| node.0).collect();
+        Ok(Self {
+            vhost: vhost.to_owned(),
+            name: name.to_owned(),
+            id: known.id.0,
+            queue_type: queue.queue_type().name().to_owned(),
+            durable: queue.durable,
+            auto_delete: queue.auto_delete,
+            exclusive: exclusive.map(|id| id.to_string()),
+            group: (!known.group.is_local()).then_some(known.group.0),
+            leader: described.leader.0,
+            term: described.term,
+            voters: nodes(&described.voters),
+            learners: nodes(&described.learners),
+            counts: Counts::of(&described),
+            totals: Totals::of(&described.queue.status.counters),
+            settings: Settings::of(queue, &described.queue.settings),
+            consumers: described.queue.holders.iter().map(Holder::of).collect(),
+            holders: described.queue.holder_count,
+        })
+    }
+}
+
+fn known(catalog: &Catalog, vhost: &str, name: &str) -> Result<Known, String> {
+    let queue = catalog.queue(vhost, name).ok_or_else(|| no_queue(catalog, vhost, name))?;
+    Ok(Known { id: queue.id, group: queue.group })
+}
+
+fn no_queue(catalog: &Catalog, vhost: &str, name: &str) -> String {
+    if catalog.vhosts().all(|found| found.name() != vhost) {
+        return no_vhost(catalog, vhost);
+    }
+    let (vhost, name) = (shown(vhost), shown(name));
+    format!("Vhost {vhost} has no queue {name}. See millrace describe queues --vhost {vhost}")
+}
+
+impl Totals {
+    fn of(counters: &Counters) -> Self {
+        Self {
+            published: counters.enqueued,
+            published_bytes: counters.enqueued_bytes,
+            acked: counters.settled,
+            purged: counters.purged,
+            dropped: counters.dropped,
+            dead_lettered: counters.dead_lettered,
+            duplicates: counters.duplicates,
+        }
+    }
+}
+
+impl Settings {
+    fn of(queue: &machine::Queue, settings: &QueueSettings) -> Self {
+        let known = Self {
+            dead_letter_exchange: queue.dead_letter_exchange().map(str::to_owned),
+            dead_letter_routing_key: queue.dead_letter_key().map(str::to_owned),
+            consumer_timeout_ms: queue.consumer_timeout_ms(),
+            ..Self::default()
+        };
+        let Some(features) = settings.features.as_deref() else { return known };
+        let Features {
+            message_ttl_ms,
+            expires_ms,
+            max_length,
+            max_length_bytes,
+            overflow,
+            dead_letters: _,
+            max_priority,
+            single_active,
+            delivery_limit,
+            counts_returns: _,
+            retry,
+            dedup,
+        } = *features;
+        let has_limit = max_length.is_some() || max_length_bytes.is_some();
+        let overflow = match overflow {
+            Overflow::DropHead => "drop-head",
+            Overflow::RejectPublish => "reject-publish",
+            Overflow::RejectPublishDlx => "reject-publish-dlx",
+        };
+        Self {
+            message_ttl_ms,
+            expires_ms,
+            max_length,
+            max_length_bytes,
+            overflow: has_limit.then(|| overflow.to_owned()),
+            max_priority: (max_priority > 0).then_some(max_priority),
+            single_active_consumer: single_active.then_some(true),
+            delivery_limit,
+            retry_ms: retry.map(|retry| [retry.min_ms, retry.max_ms]),
+            deduplication_ms: dedup.map(|dedup| dedup.window_ms),
+            ..known
+        }
+    }
+
+    /// For people: what is set.
+    fn lines(&self) -> Vec<(&'static str, String)> {
+        let ms = |ms: u64| if ms < 1000 { format!("{ms} ms") } else { age(ms / 1000) };
+        let lines = [
+            ("Message TTL", self.message_ttl_ms.map(ms)),
+            ("Expires", self.expires_ms.map(|unused| format!("after {} unused", ms(unused)))),
+            ("Max length", self.max_length.map(|count| count.to_string())),
+            ("Max bytes", self.max_length_bytes.map(bytes)),
+            ("Overflow", self.overflow.clone()),
+            ("Max priority", self.max_priority.map(|priority| priority.to_string())),
+            ("Single active", self.single_active_consumer.map(|_| "yes".to_owned())),
+            ("Delivery limit", self.delivery_limit.map(|limit| limit.to_string())),
+            ("Dead letters to", self.dead_letter_exchange.as_deref().map(exchange)),
+            ("With key", self.dead_letter_routing_key.as_deref().map(shown)),
+            ("Consumer timeout", self.consumer_timeout_ms.map(ms)),
+            ("Retry", self.retry_ms.map(|[min, max]| format!("{} to {}", ms(min), ms(max)))),
+            ("Deduplication", self.deduplication_ms.map(ms)),
+        ];
+        lines.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+    }
+}
+
+fn exchange(name: &str) -> String {
+    if name.is_empty() { "the default exchange".to_owned() } else { shown(name) }
+}
+
+impl Holder {
+    fn of(holder: &HolderDescription) -> Self {
+        let HolderDescription { consumer, spec, credit, held, is_attached, is_active } = *holder;
+        let connection = ConnectionId::of(consumer.session);
+        Self {
+            connection: connection.map(|id| id.to_string()).unwrap_or_default(),
+            number: consumer.number,
+            held,
+            credit,
+            no_ack: spec.no_ack,
+            exclusive: spec.exclusive,
+            priority: spec.priority,
+            attached: is_attached,
+            active: is_active,
+        }
+    }
+
+    /// What is special about it.
+    fn remark(&self) -> String {
+        let remarks = [
+            (self.active, "active"),
+            (!self.attached, "gets no more"),
+            (self.exclusive, "exclusive"),
+            (self.no_ack, "automatic acks"),
+        ];
+        let said = remarks.into_iter().filter_map(|(is_so, remark)| is_so.then_some(remark));
+        said.collect::<Vec<_>>().join(", ")
+    }
+}
+
+impl fmt::Display for QueueList {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { vhost, count, queues, next } = self;
+        writeln!(out, "{} of {count} queue(s) of vhost {}\n", queues.len(), shown(vhost))?;
+        let cells = |queue: &QueueLine| {
+            let known = |count: fn(&Counts) -> u64| or_dash(queue.counts.as_ref().map(count));
+            [
+                shown(&queue.name),
+                known(|counts| counts.ready),
+                known(|counts| counts.unacked),
+                known(|counts| counts.delayed),
+                known(|counts| counts.dead_letters),
+                known(|counts| counts.consumers.into()),
+                queue.group.map_or("memory".to_owned(), |group| group.to_string()),
+                or_dash(queue.leader),
+            ]
+        };
+        let heads =
+            ["Queue", "Ready", "Unacked", "Delayed", "Dead", "Consumers", "Group", "Leader"];
+        rows(out, heads, &queues.iter().map(cells).collect::<Vec<_>>())?;
+        let silent: Vec<_> = queues.iter().filter(|queue| queue.problem.is_some()).collect();
+        if let [QueueLine { name, problem: Some(problem), .. }, rest @ ..] = &silent[..] {
+            let others = match rest.len() {
+                0 => String::new(),
+                count => format!(" and {count} more"),
+            };
+            writeln!(out, "\nNot known, {}{others}: {problem}", shown(name))?;
+        }
+        match next {
+            Some(next) => writeln!(out, "\nMore follow: --after '{}'", shown(next)),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for QueueDetail {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let list = |nodes: &[u64]| {
+            let nodes: Vec<String> = nodes.iter().map(u64::to_string).collect();
+            nodes.join(", ")
+        };
+        let place = match self.group {
+            Some(group) => {
+                let learners = match self.learners.is_empty() {
+                    true => String::new(),
+                    false => format!(", learners {}", list(&self.learners)),
+                };
+                let voters = list(&self.voters);
+                format!("group {group}, led by node {}, voters {voters}{learners}", self.leader)
+            }
+            None => format!("in the memory of node {}", self.leader),
+        };
+        let kinds = [(self.durable, "durable"), (self.auto_delete, "auto-delete")];
+        let kinds = kinds.into_iter().filter_map(|(is_so, kind)| is_so.then_some(kind));
+        let kinds: Vec<&str> = [&*self.queue_type].into_iter().chain(kinds).collect();
+        let mut lines = vec![
+            ("Queue", format!("{} of vhost {}", shown(&self.name), shown(&self.vhost))),
+            ("Type", kinds.join(", ")),
+            ("Kept", place),
+        ];
+        if let Some(owner) = &self.exclusive {
+            lines.push(("Exclusive", format!("to connection {owner}")));
+        }
+        let Counts { ready, unacked, delayed, dead_letters, kept, ready_bytes, consumers } =
+            self.counts;
+        let ready_bytes =
+            ready_bytes.map_or_else(String::new, |size| format!(" ({})", bytes(size)));
+        lines.extend([
+            ("Ready", format!("{ready}{ready_bytes}")),
+            ("Unacked", unacked.to_string()),
+            ("Delayed", delayed.to_string()),
+            ("Dead", format!("{dead_letters} not stored yet where they go")),
+            ("In the log", format!("{kept} message(s)")),
+            ("Consumers", consumers.to_string()),
+        ]);
+        let Totals { published, published_bytes, acked, purged, dropped, .. } = self.totals;
+        let Totals { dead_lettered, duplicates, .. } = self.totals;
+        lines.push((
+            "Since it was made",
+            format!(
+                "{published} published ({}), {acked} acked, {purged} purged, {dropped} dropped, {dead_lettered} \
+                 dead-lettered, {duplicates} duplicates left out",
+                bytes(published_bytes)
+            ),
+        ));
+        lines.extend(self.settings.lines());
+        pairs(out, &lines)?;
+        if self.consumers.is_empty() {
+            return Ok(());
+        }
+        writeln!(out)?;
+        let cells = |holder: &Holder| {
+            [
+                holder.connection.clone(),
+                holder.number.to_string(),
+                holder.held.to_string(),
+                holder.credit.to_string(),
+                holder.priority.to_string(),
+                holder.remark(),
+            ]
+        };
+        let heads = ["Connection", "Consumer", "Held", "Credit", "Priority", "Remark"];
+        rows(out, heads, &self.consumers.iter().map(cells).collect::<Vec<_>>())?;
+        if self.holders > self.consumers.len() as u64 {
+            writeln!(out, "\nThe first {} of {}", self.consumers.len(), self.holders)?;
+        }
+        Ok(())
+    }
+}
