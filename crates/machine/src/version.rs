@@ -16,7 +16,7 @@ use std::fmt;
 /// | 5 | the catalog holds the version: `RaiseVersion`, and format 3 of its snapshot |
 /// | 6 | leaders say who votes in their groups; the catalog holds which groups are wide: `SetWideGroups`, and format 4 of its snapshot; a declaration gets the members that it asks for; nodes renew the stamps of their directories and say so |
 /// | 7 | a queue's deliveries wait for its marks: `KeepMarks`, and format 5 of snapshots of queues |
-/// | 8 | declarations hold specs in place of a client's arguments: `CreateQueue`, `CreateExchange`, `CreateBinding`, and format 5 of the catalog's snapshot; a queue can be changed: `ChangeQueue`, `SetSettings`, and format 6 of snapshots of queues |
+/// | 8 | declarations hold specs in place of a client's arguments: `CreateQueue`, `CreateExchange`, `CreateBinding`, and format 5 of the catalog's snapshot; a queue can be changed: `ChangeQueue`, `SetSettings`, format 6 of snapshots of queues; a queue's leader describes it to other nodes: `Request::Describe` |
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version(pub u16);
 
@@ -53,7 +53,7 @@ impl Version {
     pub const SPECS: Self = Self(8);
     /// Settings of a queue can be changed: `CatalogCommand::ChangeQueue`, `Command::SetSettings`.
     pub const CHANGED_SETTINGS: Self = Self(8);
-    /// A queue's leader describes it to other nodes. No program agrees on it yet.
+    /// A queue's leader describes it to other nodes.
     pub const DESCRIBED: Self = Self(8);
 }
 
