@@ -11,8 +11,8 @@ use std::fmt;
 use std::time::Duration;
 
 use serde::Deserialize;
-use service::settings;
 use service::settings::{Kind, Values, setting};
+use service::{duration_words, settings};
 
 use crate::cron;
 use crate::io::coord::{batches, refusal, shares};
@@ -67,7 +67,8 @@ impl WorkerSettings {
         let mut problems = Vec::new();
         if self.grace.0 > GRACE_MAX {
             let bounds = setting(WORKER, "grace").bounds();
-            problems.push(format!("grace is {:?}, and may be {bounds}", self.grace.0));
+            let grace = duration_words(self.grace.0);
+            problems.push(format!("grace is {grace}, and may be {bounds}"));
         }
         if let Err(why) = setting(WORKER, "metrics").check(&self.metrics) {
             problems.push(format!("metrics is `{}`, {why}", self.metrics));

@@ -85,7 +85,7 @@ fn each_wrong_file_is_refused_with_its_place() {
             "grace = \"10sec\"",
             "3:9: worker.grace: `10sec` is no time: write 250ms, 5s, 10m, 12h or 7d",
         ),
-        ("grace = \"10s\"", "grace = \"2h\"", "3:1: worker.grace: is 7200s, and may be 0s to 1h"),
+        ("grace = \"10s\"", "grace = \"2h\"", "3:1: worker.grace: is 2h, and may be 0s to 1h"),
         ("grace = \"10s\"", "grace = 10", "3:9: worker.grace: "),
         (
             "grace = \"10s\"",
