@@ -128,7 +128,17 @@ impl Trial {
             Self::Bench(_) => true,
             // Some bugs only show in a cluster; where there can be none, the others are hunted.
             Self::Planted { .. } => net::is_possible().is_ok(),
-            _ => false,
+            Self::Kill9(_) | Self::Powercut(_) | Self::Diskfault(_) | Self::Sim(_) => false,
+            Self::Ladder(_) | Self::RelayBench(_) | Self::WorkBench(_) | Self::WorkSoak(_) => false,
+            Self::Siege(_) | Self::Differential(_) | Self::Relay(_) | Self::Check { .. } => false,
+            // What other trials start by themselves.
+            Self::NoopWorker(_)
+            | Self::PlantedRelay(_)
+            | Self::ApnsServer(_)
+            | Self::WebhookServer(_)
+            | Self::ApnsLoad(_)
+            | Self::MnsServer(_)
+            | Self::Flakydisk { .. } => false,
         }
     }
 }

@@ -223,7 +223,11 @@ impl<'a> Runner<'a> {
                 | Told::Got { channel: at, .. }
                 | Told::ChannelClosed { channel: at, .. } => *at == channel,
                 Told::ConnectionClosed { .. } => true,
-                _ => false,
+                Told::Flow { .. }
+                | Told::Delivered { .. }
+                | Told::Returned { .. }
+                | Told::Confirmed { .. }
+                | Told::Cancelled { .. } => false,
             };
             if is_shown || !matches!(told, Told::Reply { .. }) || !is_answer {
                 self.take(link, told);

@@ -257,7 +257,13 @@ impl Open {
             Told::Delivered { message, .. }
             | Told::Got { message, .. }
             | Told::Returned { message, .. } => message,
-            _ => unreachable!("only messages have content"),
+            Told::Reply { .. }
+            | Told::Counted { .. }
+            | Told::Flow { .. }
+            | Told::Confirmed { .. }
+            | Told::Cancelled { .. }
+            | Told::ChannelClosed { .. }
+            | Told::ConnectionClosed { .. } => unreachable!("only messages have content"),
         }
     }
 }

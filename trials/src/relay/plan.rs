@@ -81,7 +81,9 @@ impl Plan {
         }
         let bytes = match kind {
             Kind::TooLarge => BODY_BYTES_MAX as u64 + chance.within(1, 5000),
-            _ => chance.within(self.bytes.start, self.bytes.end),
+            Kind::Fine | Kind::Unroutable | Kind::BadHeaders => {
+                chance.within(self.bytes.start, self.bytes.end)
+            }
         };
         PlannedRow { key, kind, bytes: bytes as usize }
     }
@@ -126,12 +128,12 @@ pub fn write(seed: u64, number: usize, planned: PlannedRow) -> (Columns, Row) {
     let PlannedRow { key, kind, bytes } = planned;
     let message_type = match kind {
         Kind::Unroutable => UNWANTED,
-        _ => TYPES[number % TYPES.len()],
+        Kind::Fine | Kind::TooLarge | Kind::BadHeaders => TYPES[number % TYPES.len()],
     };
     let content = content(number, key, bytes);
     let headers = match kind {
         Kind::BadHeaders => "[1, 2]".to_owned(),
-        _ => format!("{{\"row\": {number}}}"),
+        Kind::Fine | Kind::Unroutable | Kind::TooLarge => format!("{{\"row\": {number}}}"),
     };
     let body = crc32(content.as_bytes());
     let dress = dress(message_type, message_type, true, Some(number as i64));

@@ -149,7 +149,7 @@ async fn publish(
         let (id, kind, headers): (String, String, String) = (row.get(0), row.get(1), row.get(3));
         let id = match options.bug {
             Bug::NewIds => Id(u128::from(chance.number())).to_string(),
-            _ => id,
+            Bug::None | Bug::MarksFirst | Bug::Cursor | Bug::Unordered | Bug::Unconfirmed => id,
         };
         let number = headers.trim_matches(|c: char| !c.is_ascii_digit()).parse().unwrap_or(0);
         let mut table = FieldTable::default();

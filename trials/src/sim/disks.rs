@@ -22,7 +22,8 @@ impl World {
     pub(super) fn flush_soon(&mut self, node: usize, flush: Flush) {
         let soon = match flush {
             Flush::Task(Task::Checkpoint(_)) => self.chance.within(FLUSH.0, FLUSH.1),
-            _ => self.chance.within(READ.0, READ.1),
+            Flush::Task(Task::Chunk { .. } | Task::InstallSnapshot { .. })
+            | Flush::SendSnapshot { .. } => self.chance.within(READ.0, READ.1),
         };
         let number = self.nodes[node].lives;
         let Some(life) = &mut self.nodes[node].life else { return };

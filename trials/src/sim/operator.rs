@@ -251,25 +251,24 @@ impl World {
         if !self.operator.home.is_some_and(is_home) {
             return false;
         }
-        match answer {
-            Answer::Catalog { ticket, reply } if ticket.0 == self.operator.ticket => {
-                let command = self.operator.changes.pop_front();
-                if let Some(why) = cluster::orders::refusal(reply) {
-                    let text = format!("the catalog refuses {command:?}: {why}");
-                    match command {
-                        // The home was not up to date, and finds it out when it is asked again.
-                        Some(
-                            CatalogCommand::SetVoters { .. } | CatalogCommand::RemoveNode { .. },
-                        ) => self.line(&text),
-                        _ => self.complain(&text),
+        // Whatever else it is told: the change is not known to be made, and is asked for again.
+        if let Answer::Catalog { ticket, reply } = answer
+            && ticket.0 == self.operator.ticket
+        {
+            let command = self.operator.changes.pop_front();
+            if let Some(why) = cluster::orders::refusal(reply) {
+                let text = format!("the catalog refuses {command:?}: {why}");
+                match command {
+                    // The home was not up to date, and finds it out when it is asked again.
+                    Some(CatalogCommand::SetVoters { .. } | CatalogCommand::RemoveNode { .. }) => {
+                        self.line(&text);
                     }
-                    self.operator.ask_again();
-                } else if let Some(Step::Admit(_)) = self.operator.steps.front() {
-                    self.operator.steps.pop_front();
+                    _ => self.complain(&text),
                 }
+                self.operator.ask_again();
+            } else if let Some(Step::Admit(_)) = self.operator.steps.front() {
+                self.operator.steps.pop_front();
             }
-            // It is not known to be made, and is asked for again.
-            _ => {}
         }
         self.operator.asked = None;
         true

@@ -141,7 +141,13 @@ impl Runner<'_> {
                     self.take(link, told);
                     return Ok(true);
                 }
-                _ => {
+                Told::Reply { .. }
+                | Told::Counted { .. }
+                | Told::Delivered { .. }
+                | Told::Got { .. }
+                | Told::Returned { .. }
+                | Told::Confirmed { .. }
+                | Told::Cancelled { .. } => {
                     has_moved = true;
                     self.take(link, told);
                 }

@@ -218,7 +218,11 @@ impl Connection {
             Answer::Delivered(delivery) => self.given(delivery, outside),
             Answer::Got { delivery: Some(delivery), .. } => self.given(delivery, outside),
             Answer::Appended { ticket } => self.stored(*ticket, outside),
-            _ => {}
+            Answer::Got { delivery: None, .. } | Answer::AppendFailed { .. } => {}
+            Answer::Catalog { .. } | Answer::Attached { .. } | Answer::Detached { .. } => {}
+            Answer::Purged { .. } | Answer::Status { .. } | Answer::Closed { .. } => {}
+            Answer::Admitted { .. } | Answer::Leaving(_) | Answer::Cancelled { .. } => {}
+            Answer::SessionEnded { .. } | Answer::Alarms(_) | Answer::Stopping => {}
         }
         self.hear(answer, outside);
     }
@@ -354,7 +358,9 @@ impl Connection {
                 self.is_leaving = true;
                 outside.watch.holds.left(session);
             }
-            _ => {}
+            Request::Catalog { .. } | Request::Attach { .. } | Request::Detach { .. } => {}
+            Request::Credit { .. } | Request::Get { .. } | Request::Purge { .. } => {}
+            Request::Status { .. } | Request::CloseQueue { .. } | Request::Admit { .. } => {}
         }
     }
 

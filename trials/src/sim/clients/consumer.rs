@@ -103,7 +103,9 @@ impl Consumer {
         }
         let leaves = match self.state {
             State::Attached => outside.chance.within(0, 250) == 0,
-            _ => outside.chance.within(0, 1_500) == 0,
+            State::Idle | State::Declaring | State::Attaching { .. } => {
+                outside.chance.within(0, 1_500) == 0
+            }
         };
         if leaves && may_leave {
             outside.watch.holds.left(home.session);

@@ -65,7 +65,13 @@ impl DeadLetterWorker {
             Outcome::Expired => Why::Expired,
             Outcome::Overflowed => Why::Overflowed,
             Outcome::Exhausted => Why::Exhausted,
-            _ => Why::Rejected,
+            Outcome::Rejected => Why::Rejected,
+            Outcome::Done
+            | Outcome::Purged
+            | Outcome::Requeue
+            | Outcome::Undelivered
+            | Outcome::DeadLettered
+            | Outcome::Returned => unreachable!("nothing is dead for that reason"),
         };
         let messages = Messages::of(leaving.queue, &leaving.bytes);
         let ids = messages.map(|(head, _)| id_of(head)).collect();

@@ -95,11 +95,18 @@ impl Visitor {
             Stage::Using if self.appended == MESSAGES && self.got >= MESSAGES => {
                 self.end_visit(home, outside);
             }
-            _ if is_late => {
-                outside.leave(home);
-                self.end();
+            Stage::Idle
+            | Stage::Declaring
+            | Stage::Attaching
+            | Stage::Using
+            | Stage::Closing
+            | Stage::Deleting
+            | Stage::Leaving => {
+                if is_late {
+                    outside.leave(home);
+                    self.end();
+                }
             }
-            _ => {}
         }
     }
 
