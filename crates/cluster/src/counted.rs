@@ -10,7 +10,24 @@ use raft::eraftpb::ConfState;
 
 /// What the shards of a node said.
 #[derive(Debug)]
-pub struct Counted(Vec<Option<BTreeSet<NodeId>>>);
+pub struct Counted(Vec<Option<Voting>>);
+
+/// Who votes in the groups that a shard knows of.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Voting {
+    pub nodes: BTreeSet<NodeId>,
+    /// Of some group nobody says it now: it has no leader in reach, or is changing its members. Others than these may
+    /// vote in it.
+    pub is_partial: bool,
+}
+
+impl Voting {
+    /// What the leader of a group says of its voters, if it does. A leader that is `silent` never does.
+    pub(crate) fn add(&mut self, counted: Option<Vec<NodeId>>, is_silent: bool) {
+        self.is_partial |= counted.is_none() && !is_silent;
+        self.nodes.extend(counted.into_iter().flatten());
+    }
+}
 
 impl Counted {
     pub fn new(shards: usize) -> Self {
@@ -18,19 +35,21 @@ impl Counted {
     }
 
     /// A shard's groups count on these.
-    pub fn set(&mut self, shard: usize, nodes: BTreeSet<NodeId>) {
-        self.0[shard] = Some(nodes);
+    pub fn set(&mut self, shard: usize, voting: Voting) {
+        self.0[shard] = Some(voting);
     }
 
-    /// Whether some group may count on `node`: a shard that has said nothing yet may have one that does.
+    /// Whether some group may count on `node`: a shard that has not said of all its groups who votes may have one that
+    /// does.
     pub fn is_on(&self, node: NodeId) -> bool {
-        self.0.iter().any(|nodes| nodes.as_ref().is_none_or(|nodes| nodes.contains(&node)))
+        let may_be_on = |voting: &Voting| voting.is_partial || voting.nodes.contains(&node);
+        self.0.iter().any(|voting| voting.as_ref().is_none_or(may_be_on))
     }
 
-    /// All of them. None: a shard has said nothing yet.
+    /// All that are known. None: a shard has said nothing yet.
     pub(crate) fn all(&self) -> Option<BTreeSet<NodeId>> {
-        let sets: Option<Vec<&BTreeSet<NodeId>>> = self.0.iter().map(Option::as_ref).collect();
-        Some(sets?.into_iter().flatten().copied().collect())
+        let all: Option<Vec<&Voting>> = self.0.iter().map(Option::as_ref).collect();
+        Some(all?.into_iter().flat_map(|voting| &voting.nodes).copied().collect())
     }
 
     /// Whether `node` was removed, and no group counts on it any more.
@@ -49,17 +68,31 @@ pub(crate) fn who_votes(members: &ConfState) -> Vec<NodeId> {
 mod tests {
     use super::*;
 
+    fn of<const N: usize>(nodes: [u64; N]) -> Voting {
+        Voting { nodes: BTreeSet::from(nodes.map(NodeId)), is_partial: false }
+    }
+
+    #[test]
+    fn a_node_is_counted_on_as_long_as_nobody_says_who_votes_in_a_group() {
+        let mut counted = Counted::new(1);
+        counted.set(0, Voting { is_partial: true, ..of([1, 2]) });
+        assert!(counted.is_on(NodeId(3)));
+        assert_eq!(counted.all(), Some(BTreeSet::from([1, 2].map(NodeId))));
+        counted.set(0, of([1, 2]));
+        assert!(!counted.is_on(NodeId(3)));
+    }
+
     #[test]
     fn a_node_is_counted_on_until_every_shard_says_otherwise() {
         let mut counted = Counted::new(2);
         assert!(counted.is_on(NodeId(3)), "nobody has said anything");
-        counted.set(0, BTreeSet::from([1, 2].map(NodeId)));
+        counted.set(0, of([1, 2]));
         assert!(counted.is_on(NodeId(3)), "the other shard may have a group that does");
         assert_eq!(counted.all(), None);
-        counted.set(1, BTreeSet::from([1, 3].map(NodeId)));
+        counted.set(1, of([1, 3]));
         assert!(counted.is_on(NodeId(3)));
         assert_eq!(counted.all(), Some(BTreeSet::from([1, 2, 3].map(NodeId))));
-        counted.set(1, BTreeSet::from([1, 2].map(NodeId)));
+        counted.set(1, of([1, 2]));
         assert!(!counted.is_on(NodeId(3)));
         assert!(counted.is_on(NodeId(1)) && counted.is_on(NodeId(2)));
     }

@@ -96,18 +96,24 @@ impl View<'_> {
     /// known.
     fn counting_on(&self, node: NodeId) -> usize {
         let is_wanted = |group: GroupId| self.catalog.voters(group).contains(&node);
-        let counts = |group: &&GroupReport| group.voters.contains(&node) && !is_wanted(group.group);
-        let may_count = |group: &&Elsewhere| {
-            let says = group.counted.as_ref().map(|voters| voters.contains(&node));
-            !is_wanted(group.group) && says.unwrap_or_else(|| !self.is_silent(group))
+        let may_count = |leader: Option<NodeId>, counted: &Option<Vec<NodeId>>| {
+            let says = counted.as_ref().map(|voters| voters.contains(&node));
+            says.unwrap_or_else(|| !self.is_silent(leader))
         };
+        // A replica here that is built anew knows of no change of voters.
+        let counts = |group: &&GroupReport| {
+            let knows = group.voters.contains(&node) || may_count(group.leader, &group.counted);
+            !is_wanted(group.group) && knows
+        };
+        let may_count =
+            |group: &&Elsewhere| !is_wanted(group.group) && may_count(group.leader, &group.counted);
         let elsewhere = self.elsewhere.iter().filter(may_count).count();
         self.groups.iter().filter(counts).count() + elsewhere
     }
 
     /// Whether the leader of a group is of a version that does not say who votes.
-    fn is_silent(&self, group: &Elsewhere) -> bool {
-        let leads = |peer: &&Peer| Some(peer.node) == group.leader;
+    fn is_silent(&self, leader: Option<NodeId>) -> bool {
+        let leads = |peer: &&Peer| Some(peer.node) == leader;
         let peer = self.peers.iter().find(leads);
         peer.and_then(|peer| peer.speaks).is_some_and(|version| version < VOTERS_SAID_SINCE)
     }
@@ -294,7 +300,9 @@ impl Task {
             Order::Add { node, address } => {
                 format!("Node {} at {address} may join. {}", node.0, view.start_of(*node, address))
             }
-            Order::Remove { node } if view.elsewhere.iter().any(|group| view.is_silent(group)) => {
+            Order::Remove { node }
+                if view.elsewhere.iter().any(|group| view.is_silent(group.leader)) =>
+            {
                 format!(
                     "Node {} is no member any more. Leaders that run a program before version {VOTERS_SAID_SINCE} do not \
                  say who votes in their groups: if the node's process runs, leave it running until it ends by \

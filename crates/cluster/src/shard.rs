@@ -28,6 +28,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use machine::{Catalog, CatalogCommand, GroupId, NodeId, Origin, QueueId, SessionId, Version};
 use wal::{CommitBatch, Place};
 
+pub use crate::counted::Voting;
 pub(crate) use answers::{refuse, tell};
 pub use exchange::{Input, Located, Now, Output, SegmentExtent, Then, WantedQueue};
 pub use members::Placement;
@@ -361,7 +362,7 @@ impl Shard {
             Input::DropQueue { group, queue, then } => {
                 self.drop_queue(now, group, queue, then, outputs);
             }
-            Input::Counted { shard, nodes } => self.members.counted.set(shard, nodes),
+            Input::Counted { shard, voting } => self.members.counted.set(shard, voting),
             Input::DeleteUnused { queue, detached } => {
                 self.unused(now, queue, detached, outputs);
             }

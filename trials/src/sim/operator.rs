@@ -194,6 +194,7 @@ impl World {
             }
             Step::Stop(node) => {
                 self.operator.steps.pop_front();
+                self.line(&format!("node {} is taken away", node + 1));
                 self.nodes[node].place = Place::Removed;
                 self.crash(node, Death::Kill);
             }
@@ -232,6 +233,7 @@ impl World {
             Next::Change(changes) => self.operator.changes = changes.into(),
             Next::Wait => {}
             Next::Done(_) => {
+                self.line(&format!("{order:?} is done"));
                 self.operator.ask_again();
                 self.operator.steps.pop_front();
             }

@@ -457,8 +457,8 @@ impl World {
                 Output::Checkpoint(job) => {
                     self.flush_soon(node, Flush::Task(Task::Checkpoint(job)));
                 }
-                Output::CountsOn { nodes } => {
-                    life.counted.set(shard, nodes);
+                Output::CountsOn { voting } => {
+                    life.counted.set(shard, voting);
                     is_other = true;
                 }
                 Output::Outdated { why } => {

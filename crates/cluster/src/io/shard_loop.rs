@@ -123,9 +123,9 @@ fn perform(
             Output::Checkpoint(job) => store.flush(Flush::Task(Task::Checkpoint(job))),
             Output::Outdated { why } => failure.tell_outdated(&why),
             Output::Reconciled => store.reconciled(),
-            Output::CountsOn { nodes } => {
+            Output::CountsOn { voting } => {
                 let catalog = node.catalog.read().unwrap_or_else(PoisonError::into_inner);
-                node.counted.write().unwrap_or_else(PoisonError::into_inner).set(number, nodes);
+                node.counted.write().unwrap_or_else(PoisonError::into_inner).set(number, voting);
                 if catalog.retired().next().is_some() {
                     neighbours::follow(node, &catalog);
                 }

@@ -17,6 +17,8 @@ struct Stand {
     elsewhere: Vec<(GroupId, Option<Vec<NodeId>>)>,
     speaks: Vec<(NodeId, Version)>,
     leader: Option<NodeId>,
+    /// Groups with a replica here, of which no leader says who votes.
+    unsaid: Vec<GroupId>,
     now_ms: u64,
 }
 
@@ -27,7 +29,8 @@ impl Stand {
         let catalog = Catalog::genesis(&nodes, 1);
         let (down, groups, elsewhere) = (Vec::new(), Vec::new(), Vec::new());
         let (speaks, leader) = (Vec::new(), Some(ONE));
-        Self { catalog, down, groups, elsewhere, speaks, leader, now_ms: 0 }
+        let unsaid = Vec::new();
+        Self { catalog, down, groups, elsewhere, speaks, leader, unsaid, now_ms: 0 }
     }
 
     fn next(&self, task: &mut Task) -> Next {
@@ -44,6 +47,7 @@ impl Stand {
             applied: 1,
             persisted: 1,
             voters: voters.clone(),
+            counted: (!self.unsaid.contains(group)).then(|| voters.clone()),
             outgoing: Vec::new(),
             learners: Vec::new(),
             matched: Vec::new(),
@@ -117,6 +121,20 @@ fn a_node_that_goes_gives_its_groups_away_before_it_is_no_member_any_more() {
     let expected = ["gives its groups", "1 group(s) still count on node 4", "is taken out"];
     assert!(words.iter().zip(expected).all(|(said, words)| said.contains(words)), "{words:?}");
     assert_eq!(words.len(), 3);
+}
+
+#[test]
+fn a_replica_that_is_built_anew_does_not_say_that_nobody_counts_on_a_node() {
+    let mut stand = Stand::of(4);
+    let mut task = Task::new(Order::Remove { node: FOUR });
+    stand.change(&mut task);
+    assert_eq!(stand.change(&mut task), [CatalogCommand::RemoveNode { node: FOUR }]);
+    // It knows of the voters at the beginning alone. Node 4 may vote by now, and no leader says so.
+    stand.groups = vec![(GroupId(1), vec![ONE, TWO, THREE])];
+    stand.unsaid = vec![GroupId(1)];
+    assert_eq!(stand.next(&mut task), Next::Wait);
+    stand.unsaid.clear();
+    assert!(is_done(&stand.next(&mut task), "Node 4 is no member any more"));
 }
 
 #[test]

@@ -1,7 +1,5 @@
 //! What a shard is told and what it wants done.
 
-use std::collections::BTreeSet;
-
 use bytes::Bytes;
 use machine::{
     Applied, Catalog, CatalogReply, GroupId, NodeId, QueueId, QueueSettings, SessionId, Version,
@@ -11,6 +9,7 @@ use wal::{CommitBatch, EntryAt, Place};
 
 use crate::bodies::{FetchPart, Run};
 use crate::checkpoint::{Job, State, Stored};
+use crate::counted::Voting;
 use crate::peer::message::Message;
 use crate::request::{Answer, Request, Ticket};
 use crate::shard::Placement;
@@ -89,7 +88,7 @@ pub enum Input {
     /// From any shard: the nodes that vote in its groups.
     Counted {
         shard: usize,
-        nodes: BTreeSet<NodeId>,
+        voting: Voting,
     },
     /// From any shard: the last consumer of an auto-delete queue is gone, by a detach that is answered
     /// once the queue is, too.
@@ -245,7 +244,7 @@ pub enum Output {
     Reconciled,
     /// The nodes that vote in the groups of this shard, whether or not this node keeps them, if that is new.
     CountsOn {
-        nodes: BTreeSet<NodeId>,
+        voting: Voting,
     },
     /// All messages of one step to one node are one write, in order.
     Send {

@@ -20,7 +20,7 @@ use raft::eraftpb::{
 use wal::{CommitBatch, Item};
 
 use super::{Gathered, Input, Now, Output, Shard};
-use crate::counted::{Counted, who_votes};
+use crate::counted::{Counted, Voting, who_votes};
 use crate::group::queues::QueueGroup;
 use crate::queues::Queues;
 use crate::raft_log::RaftLog;
@@ -63,7 +63,7 @@ pub(super) struct Members {
     /// For how many ticks a group was led by one that is not to keep it.
     misled: BTreeMap<GroupId, u32>,
     /// Who votes in the groups of this shard, as was said last.
-    said: Option<BTreeSet<NodeId>>,
+    said: Option<Voting>,
     /// What all shards have said; in shard 0.
     pub(super) counted: Counted,
 }
@@ -212,18 +212,25 @@ impl Shard {
     /// Says who votes in this shard's groups, if that is new: the replicas here know it, and the leaders of groups that
     /// are kept elsewhere have said so.
     pub(super) fn say_counted(&mut self, outputs: &mut Vec<Output>) {
-        let mut nodes = BTreeSet::new();
+        let mut voting = Voting::default();
         for group in self.all_groups().filter(|group| !self.is_dismissed(group.id)) {
-            nodes.extend(who_votes(group.replica.log().members()));
+            voting.nodes.extend(who_votes(group.replica.log().members()));
+            voting.add(self.counted(group), self.is_silent(group.replica.leader()));
         }
-        nodes.extend(
-            self.report_elsewhere().into_iter().filter_map(|found| found.counted).flatten(),
-        );
-        if self.members.said.as_ref() != Some(&nodes) {
-            self.members.said = Some(nodes.clone());
-            self.forward(0, Input::Counted { shard: self.number, nodes: nodes.clone() }, outputs);
-            outputs.push(Output::CountsOn { nodes });
+        for group in self.report_elsewhere() {
+            voting.add(group.counted, self.is_silent(group.leader));
         }
+        if self.members.said.as_ref() != Some(&voting) {
+            self.members.said = Some(voting.clone());
+            self.forward(0, Input::Counted { shard: self.number, voting: voting.clone() }, outputs);
+            outputs.push(Output::CountsOn { voting });
+        }
+    }
+
+    /// Whether a leader's program is from before leaders say who votes.
+    fn is_silent(&self, leader: Option<NodeId>) -> bool {
+        let speaks = leader.and_then(|leader| self.peers.speaks().get(&leader).copied());
+        speaks.is_some_and(|version| version < Version::VOTERS_SAID)
     }
 
     /// A leader that was removed may never hear of it: it is no voter of the catalog any more. Those that are to keep the

@@ -10,7 +10,7 @@ use crate::counted::who_votes;
 use crate::group::Group;
 use crate::group::queues;
 use crate::intake::{Taken, Verdict};
-use crate::limits::{LOST_MS, REJOIN_MS};
+use crate::limits::{LOST_MS, REJOIN_MS, TICK_MS};
 use crate::peer::message::Message;
 use crate::remote::Route;
 
@@ -20,6 +20,15 @@ struct Campaign {
     at_ms: u64,
     /// Until the next attempt; it grows. The others may have to find out first that the leader is gone.
     patience_ms: u64,
+}
+
+/// Who votes in a group, as its leader of a term said.
+#[derive(Debug)]
+struct Said {
+    term: u64,
+    voters: Vec<NodeId>,
+    /// When that was heard, in `Now::mono_ms`.
+    at_ms: u64,
 }
 
 /// What a shard knows of other nodes.
@@ -37,7 +46,7 @@ pub(super) struct Peers {
     /// Who leads groups that this node has no replica of, and in which term.
     leaders: BTreeMap<GroupId, (u64, NodeId)>,
     /// Who votes in a group, as its leader said last, and in which term. One that leads since then has not said it yet.
-    voters: BTreeMap<GroupId, (u64, Vec<NodeId>)>,
+    voters: BTreeMap<GroupId, Said>,
     /// Groups whose leader cannot be reached: when this node runs for election.
     campaigns: BTreeMap<GroupId, Campaign>,
     /// Snapshots on their way.
@@ -89,11 +98,13 @@ impl Peers {
         self.leaders.get(&group).copied()
     }
 
-    /// Who votes in a group, as the leader says that this node knows of.
-    pub(super) fn voters(&self, group: GroupId) -> Option<&[NodeId]> {
-        let (of, _) = self.leader(group)?;
-        let (term, voters) = self.voters.get(&group)?;
-        (*term == of).then_some(voters)
+    /// Who votes in a group, as its leader says. None: no leader in reach has said so lately. One that has ceased to lead
+    /// falls silent, and what it said may be over.
+    pub(super) fn voters(&self, group: GroupId, now_ms: u64) -> Option<&[NodeId]> {
+        let (of, leader) = self.leader(group)?;
+        let Said { term, voters, at_ms } = self.voters.get(&group)?;
+        let is_new = *term == of && now_ms <= at_ms + SAID_FOR_MS;
+        (is_new && self.is_up(leader)).then_some(voters)
     }
 
     /// Those of `nodes` that cannot be reached are missing, if they were not before.
@@ -130,6 +141,8 @@ const PATIENCE_MS: u64 = 80;
 const PATIENCE_MAX_MS: u64 = 400;
 /// Ticks after which a leader says again that it leads.
 const TICKS_PER_ANNOUNCEMENT: u64 = 20;
+/// For so long it counts who votes as a leader has said: three announcements.
+const SAID_FOR_MS: u64 = 3 * TICKS_PER_ANNOUNCEMENT * TICK_MS;
 
 impl Shard {
     /// Says something to a node, if it can be reached.
@@ -382,7 +395,8 @@ impl Shard {
             }
             Message::Voters { group, term, voters } => {
                 if self.peers.leader(group) == Some((term, from)) {
-                    self.peers.voters.insert(group, (term, voters));
+                    let said = Said { term, voters, at_ms: now.mono_ms };
+                    self.peers.voters.insert(group, said);
                 }
             }
             Message::Reaches { group, nodes } => self.hears_reach(now, from, group, &nodes),

@@ -5,6 +5,7 @@ use machine::{Attached, GroupId, NodeId, QueueId};
 use super::Shard;
 use crate::counted::who_votes;
 use crate::described::DescribedQueue;
+use crate::group::Group;
 
 /// How one node sees its cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,7 +41,10 @@ pub struct GroupReport {
     pub applied: u64,
     /// On this node's disk.
     pub persisted: u64,
+    /// Who votes, as far as this replica knows: one that is behind, or is built anew, may know of older ones.
     pub voters: Vec<NodeId>,
+    /// Who votes, as the leader says. None: there is no leader in reach, or a change of members is going on.
+    pub counted: Option<Vec<NodeId>>,
     /// Those of them that voted before a change that is not over: all that is committed is on a majority of theirs.
     pub outgoing: Vec<NodeId>,
     pub learners: Vec<NodeId>,
@@ -70,7 +74,7 @@ impl Shard {
         let report = |(group, voters): (GroupId, &[NodeId])| {
             let leader = self.peers.leader(group).map(|(_, node)| node);
             let leader = leader.filter(|node| self.peers.is_up(*node));
-            let counted = leader.and_then(|_| self.peers.voters(group)).map(<[NodeId]>::to_vec);
+            let counted = self.peers.voters(group, self.now.mono_ms).map(<[NodeId]>::to_vec);
             Elsewhere { group, leader, voters: voters.to_vec(), counted }
         };
         wished.map(report).collect()
@@ -81,18 +85,51 @@ impl Shard {
         let mut groups = Vec::new();
         if let Some(catalog) = &self.catalog {
             let digest = if with_digests { catalog.catalog().digest() } else { 0 };
-            groups.push(report(
-                GroupId::CATALOG,
-                &catalog.group.replica,
-                catalog.group.applied(),
-                digest,
-            ));
+            groups.push(self.report_group(&catalog.group, digest));
         }
-        for (&group, found) in self.groups.iter().filter(|(_, found)| !found.is_dismissed) {
+        for found in self.groups.values().filter(|found| !found.is_dismissed) {
             let digest = if with_digests { found.queues.machine().digest() } else { 0 };
-            groups.push(report(group, &found.group.replica, found.group.applied(), digest));
+            groups.push(self.report_group(&found.group, digest));
         }
         groups
+    }
+
+    /// Who votes in a group, as its leader says.
+    pub(super) fn counted(&self, group: &Group) -> Option<Vec<NodeId>> {
+        let replica = &group.replica;
+        // Who knows that a node was removed by the catalog's own log knows from there who votes in it.
+        if replica.is_leader() || group.id == GroupId::CATALOG {
+            return Some(who_votes(replica.log().members()));
+        }
+        self.peers.voters(group.id, self.now.mono_ms).map(<[NodeId]>::to_vec)
+    }
+
+    fn report_group(&self, group: &Group, digest: u64) -> GroupReport {
+        let nodes = |nodes: &[u64]| nodes.iter().map(|node| NodeId(*node)).collect::<Vec<_>>();
+        let replica = &group.replica;
+        let members = replica.log().members();
+        let learners = nodes(&members.learners);
+        let voters = who_votes(members);
+        let matched = voters
+            .iter()
+            .chain(&learners)
+            .filter(|_| replica.is_leader())
+            .filter_map(|node| Some((*node, replica.matched(*node)?)))
+            .collect();
+        GroupReport {
+            group: group.id,
+            leader: replica.leader(),
+            term: replica.term(),
+            committed: replica.committed(),
+            applied: group.applied(),
+            persisted: replica.persisted(),
+            voters,
+            counted: self.counted(group),
+            outgoing: nodes(&members.voters_outgoing),
+            learners,
+            matched,
+            digest,
+        }
     }
 
     /// Who consumes from queues of the groups that are led here, with what credit, and who holds what.
@@ -129,37 +166,5 @@ impl Shard {
         let nodes = |ids: &[u64]| ids.iter().map(|id| NodeId(*id)).collect();
         let (voters, learners) = (nodes(&members.voters), nodes(&members.learners));
         Some(DescribedQueue { term: replica.term(), voters, learners, ..described })
-    }
-}
-
-fn report(
-    group: GroupId,
-    replica: &crate::replica::Replica,
-    applied: u64,
-    digest: u64,
-) -> GroupReport {
-    let nodes = |nodes: &[u64]| nodes.iter().map(|node| NodeId(*node)).collect::<Vec<_>>();
-    let members = replica.log().members();
-    let learners = nodes(&members.learners);
-    let voters = who_votes(members);
-    let outgoing = nodes(&members.voters_outgoing);
-    let matched = voters
-        .iter()
-        .chain(&learners)
-        .filter(|_| replica.is_leader())
-        .filter_map(|node| Some((*node, replica.matched(*node)?)))
-        .collect();
-    GroupReport {
-        group,
-        leader: replica.leader(),
-        term: replica.term(),
-        committed: replica.committed(),
-        applied,
-        persisted: replica.persisted(),
-        voters,
-        outgoing,
-        learners,
-        matched,
-        digest,
     }
 }
