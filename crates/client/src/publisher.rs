@@ -260,8 +260,10 @@ fn push_plain(verdicts: &mut Vec<Verdict>, run: Run, positive: bool) {
         Some(Verdict::Refused(last)) if !positive && last.last.0 + 1 == run.first.0 => {
             last.last = run.last;
         }
-        _ if positive => verdicts.push(Verdict::Confirmed(run)),
-        _ => verdicts.push(Verdict::Refused(run)),
+        Some(Verdict::Confirmed(_) | Verdict::Refused(_) | Verdict::Returned { .. }) | None => {
+            let verdict = if positive { Verdict::Confirmed } else { Verdict::Refused };
+            verdicts.push(verdict(run));
+        }
     }
 }
 

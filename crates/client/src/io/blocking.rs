@@ -110,7 +110,14 @@ impl Blocking {
                     Event::ChannelClosed { channel: of, code, text } if of == channel => {
                         return Err(Error::ChannelClosed { code, text });
                     }
-                    _ => (),
+                    Event::Opened
+                    | Event::Method { .. }
+                    | Event::Confirmed { .. }
+                    | Event::Content { .. }
+                    | Event::ChannelClosed { .. }
+                    | Event::Blocked { .. }
+                    | Event::Unblocked
+                    | Event::Closed => {}
                 }
             }
             if Instant::now() >= give_up_at {

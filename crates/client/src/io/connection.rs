@@ -211,7 +211,13 @@ impl Connection {
         let answer = self.line.answer(channel, "basic.get").await;
         match self.heard(answer)? {
             Event::Content { content, .. } => Delivery::decode(0, content).map(Some),
-            _ => Ok(None),
+            Event::Opened
+            | Event::Method { .. }
+            | Event::Confirmed { .. }
+            | Event::ChannelClosed { .. }
+            | Event::Blocked { .. }
+            | Event::Unblocked
+            | Event::Closed => Ok(None),
         }
     }
 

@@ -68,7 +68,15 @@ impl Line {
         self.core.send(channel, method);
         match self.answer(channel, method.name()).await? {
             Event::Method { payload, .. } => Ok(payload),
-            _ => Err(Error::protocol(format!("{} was answered with a message", method.name()))),
+            Event::Opened
+            | Event::Confirmed { .. }
+            | Event::Content { .. }
+            | Event::ChannelClosed { .. }
+            | Event::Blocked { .. }
+            | Event::Unblocked
+            | Event::Closed => {
+                Err(Error::protocol(format!("{} was answered with a message", method.name())))
+            }
         }
     }
 
@@ -141,7 +149,12 @@ impl Line {
             match event {
                 Event::Blocked { .. } => self.is_blocked = true,
                 Event::Unblocked => self.is_blocked = false,
-                _ => (),
+                Event::Opened
+                | Event::Method { .. }
+                | Event::Confirmed { .. }
+                | Event::Content { .. }
+                | Event::ChannelClosed { .. }
+                | Event::Closed => {}
             }
         }
         if result.is_err() && self.core.has_output() {
