@@ -214,7 +214,8 @@ impl Statements {
             (Order::Key | Order::Strict, OnDead::Skip) => {
                 format!(" OR f.dead_at IS NOT NULL AND f.row_id = {}", self.id())
             }
-            _ => " OR f.dead_at IS NOT NULL".into(),
+            (Order::None, OnDead::Block | OnDead::Skip)
+            | (Order::Key | Order::Strict, OnDead::Block) => " OR f.dead_at IS NOT NULL".into(),
         };
         format!(
             "SELECT FROM millrace.relay_failures f WHERE f.outbox = {outbox} AND {by} \

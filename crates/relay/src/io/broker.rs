@@ -23,6 +23,12 @@ pub(crate) fn refusal(error: &client::Error) -> Option<(u16, String)> {
             text,
         } => Some((*code, text.clone())),
         client::Error::Invalid { text } => Some((0, text.clone())),
-        _ => None,
+        client::Error::Unreachable { .. }
+        | client::Error::Tls { .. }
+        | client::Error::Lost { .. }
+        | client::Error::NoAnswer { .. }
+        | client::Error::ConnectionClosed { .. }
+        | client::Error::ConsumerCancelled { .. }
+        | client::Error::Protocol { .. } => None,
     }
 }

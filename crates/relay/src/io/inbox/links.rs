@@ -38,10 +38,7 @@ pub(super) async fn open_watcher(config: &Config) -> Result<Connection, client::
 
 /// Whether somebody else has the queue.
 pub(super) fn is_taken(error: &client::Error) -> bool {
-    match error {
-        client::Error::ChannelClosed { code: 403, text } => text.contains("exclusive"),
-        _ => false,
-    }
+    matches!(error, client::Error::ChannelClosed { code: 403, text } if text.contains("exclusive"))
 }
 
 /// The error in words, with what to do where somebody else has the queue.

@@ -119,7 +119,7 @@ impl Task {
                 }
                 Err(Unwritten::Failed(error)) => return Err(error),
             },
-            _ => {
+            Output::Fetch | Output::Publish(_) | Output::Rollback | Output::Stopped => {
                 transaction
                     .rollback()
                     .await

@@ -114,7 +114,9 @@ impl Failures {
                     absolved.push(row_id);
                     keys.extend(key);
                 }
-                Output::FetchDue | Output::Sweep | Output::GiveUp(_) => others.push(order),
+                Output::FetchDue | Output::Sweep => others.push(order),
+                // The session ends at it, and hands it to nobody.
+                Output::GiveUp(error) => return Err(error),
             }
         }
         if !stores.is_empty() {
@@ -139,7 +141,11 @@ impl Failures {
         for other in others {
             match other {
                 Output::FetchDue => inputs.push(self.due().await.map_err(failed)?),
-                _ => inputs.push(Input::Swept(self.sweep().await?)),
+                Output::Sweep => inputs.push(Input::Swept(self.sweep().await?)),
+                Output::Store(_)
+                | Output::Charge(_)
+                | Output::Absolve { .. }
+                | Output::GiveUp(_) => unreachable!("these are not among the others"),
             }
         }
         Ok(inputs)
