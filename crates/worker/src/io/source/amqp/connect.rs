@@ -75,13 +75,8 @@ async fn find_dead_queue(connection: &mut Connection, settings: &Settings) -> Re
 /// Declares a queue; one that is there already, declared otherwise, will do.
 async fn declare(connection: &mut Connection, spec: &QueueSpec) -> Result<(), Error> {
     let Err(refusal) = connection.declare_queue(spec).await else { return Ok(()) };
-    let is_there = match refusal {
-        client::Error::ChannelClosed { code: 403 | 406, .. } => {
-            connection.look_up_queue(&spec.name).await.is_ok()
-        }
-        _ => false,
-    };
-    if is_there {
+    let may_be_there = matches!(refusal, client::Error::ChannelClosed { code: 403 | 406, .. });
+    if may_be_there && connection.look_up_queue(&spec.name).await.is_ok() {
         return Ok(());
     }
     Err(error(format!("declaring the queue `{}`", spec.name), &refusal))

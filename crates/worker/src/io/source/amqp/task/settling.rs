@@ -160,13 +160,18 @@ impl Task {
             publisher.take_verdicts(&mut last);
         }
         self.verdicts(last);
-        let refusal = match error {
-            client::Error::ChannelClosed { .. } => Some(error.to_string()),
-            client::Error::ConnectionClosed { .. } if !error.is_temporary() => {
-                Some(error.to_string())
-            }
-            _ => None,
+        let is_refusal = match error {
+            client::Error::ChannelClosed { .. } => true,
+            client::Error::ConnectionClosed { .. } => !error.is_temporary(),
+            client::Error::Unreachable { .. }
+            | client::Error::Tls { .. }
+            | client::Error::Lost { .. }
+            | client::Error::NoAnswer { .. }
+            | client::Error::ConsumerCancelled { .. }
+            | client::Error::Protocol { .. }
+            | client::Error::Invalid { .. } => false,
         };
+        let refusal = is_refusal.then(|| error.to_string());
         let mut complaints = Vec::new();
         self.letters.lost(Instant::now(), refusal.as_deref(), &mut complaints);
         self.complain(&complaints);
