@@ -66,7 +66,16 @@ pub(crate) fn key_of(value: &ValueRef<'_>) -> Option<u128> {
         ValueRef::Timestamp(seconds) => hash(b'T', &seconds.to_be_bytes()),
         ValueRef::F32(number) => hash(b'f', &number.to_be_bytes()),
         ValueRef::F64(number) => hash(b'd', &number.to_be_bytes()),
-        _ => hash(INTEGER, &integer(value)?.to_be_bytes()),
+        ValueRef::I8(_)
+        | ValueRef::U8(_)
+        | ValueRef::I16(_)
+        | ValueRef::U16(_)
+        | ValueRef::I32(_)
+        | ValueRef::U32(_)
+        | ValueRef::I64(_) => hash(INTEGER, &integer(value)?.to_be_bytes()),
+        ValueRef::Decimal { .. } | ValueRef::Array(_) | ValueRef::Table(_) | ValueRef::Void => {
+            return None;
+        }
     })
 }
 
@@ -88,7 +97,11 @@ pub(crate) fn integer(value: &ValueRef<'_>) -> Option<i64> {
         ValueRef::I32(number) => number.into(),
         ValueRef::U32(number) => number.into(),
         ValueRef::I64(number) => number,
-        _ => return None,
+        ValueRef::Bool(_) | ValueRef::F32(_) | ValueRef::F64(_) | ValueRef::Decimal { .. } => {
+            return None;
+        }
+        ValueRef::LongStr(_) | ValueRef::Bytes(_) | ValueRef::Array(_) => return None,
+        ValueRef::Timestamp(_) | ValueRef::Table(_) | ValueRef::Void => return None,
     })
 }
 
