@@ -31,9 +31,10 @@ impl<T: Tables> clap::FromArgMatches for Flags<T> {
             matches.value_source(setting.key) == Some(ValueSource::CommandLine)
         };
         let given = options::<T>().filter(is_given).map(|setting| {
-            let text = match setting.kind {
-                Kind::Switch => "true".to_owned(),
-                _ => matches.get_one::<String>(setting.key).cloned().unwrap_or_default(),
+            let text = if matches!(setting.kind, Kind::Switch) {
+                "true".to_owned()
+            } else {
+                matches.get_one::<String>(setting.key).cloned().unwrap_or_default()
             };
             Flag::named(setting, text)
         });
@@ -66,7 +67,8 @@ fn option(setting: &'static Setting) -> Arg {
         Kind::Count(..) => {
             arg.value_parser(|text: &str| text.parse::<u64>().map(|_| text.to_owned()))
         }
-        _ => arg,
+        Kind::Any(_) | Kind::Text(_) | Kind::Judged(..) | Kind::Address | Kind::Choice(_) => arg,
+        Kind::Rate(..) | Kind::Bytes(_) | Kind::Time(_) => arg,
     };
     let value: &str = setting.kind.value_name().leak();
     arg.value_name(value)

@@ -179,7 +179,7 @@ fn message(
         message_id: extras.has_message_ids.then_some(place(&ID_PLACE)),
         expiration: match how {
             Some(How::Expires) => Some(place(&DIGITS_PLACE)),
-            _ => expiration.as_deref(),
+            Some(How::Delayed) | None => expiration.as_deref(),
         },
         ..amqp::Properties::default()
     };
