@@ -174,6 +174,7 @@ impl Draft {
                 places.push(Place::new(at, header));
             }
         }
+        assert_eq!(start as u64, self.bytes(), "a batch has the size for which there was room");
         let header = BatchHeader {
             records_checksum: crc32c::crc32c(&self.head[BATCH_HEADER_BYTES..]),
             bytes: u32::try_from(start).expect("a batch fits a file of 32 bits"),

@@ -93,7 +93,8 @@ impl<D: Disk> Keeper<D> {
         let files = self.groups.get_mut(&group).expect("its directory was just made");
         let number = files.next_segment;
         files.next_segment += 1;
-        files.on_disk.insert(number);
+        let is_new = files.on_disk.insert(number);
+        assert!(is_new, "the number of a segment of group {group} is used once: {number}");
         segments::Writer::create(&self.shared.disk, self.shared.config.identity, group, number)
     }
 

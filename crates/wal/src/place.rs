@@ -24,4 +24,9 @@ impl Place {
             checksum: header.payload_checksum,
         }
     }
+
+    /// Where the data ends.
+    pub(crate) fn end(&self) -> Position {
+        Position { file: self.file, offset: self.offset + u64::from(self.bytes) }
+    }
 }

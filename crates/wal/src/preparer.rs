@@ -145,6 +145,7 @@ impl<D: Disk> Preparer<D> {
             if !is_wanted(oldest.get().bytes, free) {
                 return Ok(false);
             }
+            assert!(free > 0, "a log file that something needs is not given away");
             // From here on readers are told that it is gone.
             oldest.remove_entry()
         };

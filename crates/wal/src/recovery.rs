@@ -277,6 +277,7 @@ fn assemble<D: Disk>(
         floors.insert(number, floor);
     }
     let Position { file: active, offset } = scan.end;
+    assert!(offset.is_multiple_of(SECTOR_BYTES), "the next batch begins at a sector");
     let scanned = &scan.files[&active];
     let active = Active {
         number: active,

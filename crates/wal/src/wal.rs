@@ -12,7 +12,7 @@ use crate::config::Config;
 use crate::disk::{Disk, DiskFile};
 use crate::error::{Context, Error};
 use crate::keeper::Keeper;
-use crate::limits::{BATCH_RECORDS_MAX, DATA_START};
+use crate::limits::{BATCH_RECORDS_MAX, DATA_START, SECTOR_BYTES};
 use crate::place::Place;
 use crate::reader::Reader;
 use crate::record::{Kind, Position, RECORD_HEADER_BYTES, Seed, Standing, aligned};
@@ -236,6 +236,7 @@ impl<D: Disk> Wal<D> {
             }
         }
         let at = Position { file: self.active.number, offset: self.active.offset };
+        assert!(self.active.durable <= at, "nothing is called synced that is not written");
         self.sequence += 1;
         let previous = (self.sequence, self.active.groups);
         self.active.groups =
@@ -245,12 +246,21 @@ impl<D: Disk> Wal<D> {
         draft.clear();
         self.draft = draft;
         result?;
+        let durable = self.active.durable;
+        assert!(
+            places.last().is_none_or(|last| last.end() <= durable),
+            "what is given out as durable lies before the end of what is synced"
+        );
         self.publish(batches, (&dirty, &void), places[first_place..].iter());
         Ok(())
     }
 
     fn write_draft(&mut self, draft: &Draft) -> Result<(), Error> {
         let bytes = aligned(draft.bytes());
+        assert!(
+            self.active.offset.is_multiple_of(SECTOR_BYTES),
+            "a torn write shares no sector with what was synced before"
+        );
         assert!(
             self.active.offset + bytes <= self.active.bytes,
             "a batch is only written to a file that has room for it"
@@ -310,6 +320,7 @@ impl<D: Disk> Wal<D> {
                 Item::HardState(_) | Item::Rejoined => {}
             }
         }
+        assert!(places.next().is_none(), "every place is that of an entry");
         for number in dirty {
             let group = &self.groups[number];
             if let Some(floor) = table.floors.get_mut(number) {

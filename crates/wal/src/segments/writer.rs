@@ -154,6 +154,7 @@ impl<D: Disk> Writer<D> {
         let index: Vec<u8> = self.index.iter().flat_map(|entry| index_entry(*entry)).collect();
         self.buffer.extend_from_slice(&index);
         let footer_start = self.bytes();
+        assert_eq!(start, footer_start, "the index has as many entries as its rows say");
         let footer: Vec<u8> = self.rows.iter().flat_map(Row::encode).collect();
         let trailer = Trailer {
             footer_checksum: crc32c::crc32c(&footer),
@@ -167,6 +168,7 @@ impl<D: Disk> Writer<D> {
         self.buffer.extend_from_slice(&encoded);
         self.flush()?;
         self.sync()?;
+        assert_eq!(self.synced, trailer.file_bytes, "a segment is synced to its end");
         self.is_finished = true;
         let extents = self.rows.iter().map(|row| row.extent).collect();
         Ok(SegmentMeta { number: self.number, bytes: trailer.file_bytes, checksum, extents })
