@@ -219,9 +219,8 @@ impl Publishing {
         let mut slots = 0;
         if let Mode::Tx(tx) = &mut self.mode {
             caller.counts.cancels += u64::from(asked.cancels.is_some());
-            let before = tx.bytes;
-            tx.store(route, asked, &head, message.body, &mut caller.requests.lanes)?;
-            unfinished.tx_bytes += tx.bytes - before;
+            let lanes = &mut caller.requests.lanes;
+            tx.store(unfinished, route, asked, &head, message.body, lanes)?;
         } else if is_counted && !route.is_empty() {
             self.store_counted(caller, route, asked, message);
             return Ok(());

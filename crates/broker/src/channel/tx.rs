@@ -35,8 +35,11 @@ pub(crate) struct Tx {
 }
 
 impl Tx {
+    /// Keeps a publish until the commit. What it takes counts as unfinished also if it is too much: the rollback that
+    /// follows takes back the whole.
     pub(crate) fn store(
         &mut self,
+        unfinished: &mut Unfinished,
         route: &Route,
         asked: &Asked,
         head: &[&[u8]],
@@ -59,7 +62,9 @@ impl Tx {
             }
         }
         let bytes: usize = self.batches.iter().map(|(_, batch)| batch.bytes()).sum();
+        let before = self.bytes;
         self.bytes = bytes + self.candidate_bytes + self.returns.len();
+        unfinished.tx_bytes += self.bytes - before;
         if self.bytes > limits::TX_BYTES_MAX {
             return Err(too_large("bytes", limits::TX_BYTES_MAX));
         }
@@ -314,11 +319,16 @@ mod tests {
         for target in [plain, Target { is_guarded: true, ..plain }] {
             let route = Route::of(&[target]);
             let body = vec![0; limits::TX_BYTES_MAX / 2];
-            let mut tx = Tx::default();
-            let mut store =
-                || tx.store(&route, &Asked::default(), &[b"head"], &body, &mut Vec::new());
+            let (mut tx, mut unfinished) = (Tx::default(), Unfinished::default());
+            let mut store = || {
+                let asked = Asked::default();
+                tx.store(&mut unfinished, &route, &asked, &[b"head"], &body, &mut Vec::new())
+            };
             store().unwrap();
             assert_eq!(store().unwrap_err().error.code, ReplyCode::ResourceError);
+            assert!(unfinished.bytes() > limits::TX_BYTES_MAX as u64);
+            tx.roll_back(&mut Unacked::default(), &mut unfinished);
+            assert_eq!(unfinished.bytes(), 0, "the channel's end takes back all of it");
         }
     }
 
