@@ -125,7 +125,13 @@ impl CapacityChecks {
         if check.waiting.is_empty() {
             self.checks.remove(place);
         }
-        self.bytes -= messages.iter().map(Candidate::bytes).sum::<usize>();
+        let bytes: usize = messages.iter().map(Candidate::bytes).sum();
+        assert!(bytes <= self.bytes, "what is answered waited");
+        self.bytes -= bytes;
+        assert!(
+            !self.checks.is_empty() || self.bytes == 0,
+            "nothing waits, so nothing takes memory"
+        );
         Some((group, messages))
     }
 }

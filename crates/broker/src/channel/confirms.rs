@@ -63,18 +63,8 @@ impl Confirms {
             last.last = seq;
             return None;
         }
-        let number = self.first_run + self.runs.len() as u64;
         self.finished += usize::from(slots == 0);
-        self.runs.push_back(Run {
-            first: seq,
-            last: seq,
-            slots,
-            round,
-            unanswered: slots.count_ones(),
-            failed: false,
-            told: false,
-        });
-        Some(number)
+        Some(self.begin(seq, slots, round, slots.count_ones()))
     }
 
     /// Counts a publish that waits for `appends` of several rounds. Gives its run's number.
@@ -82,16 +72,16 @@ impl Confirms {
         assert!(appends > 0, "a wide publish waits for something");
         let seq = self.next_seq;
         self.next_seq += 1;
+        self.begin(seq, 0, 0, appends)
+    }
+
+    /// Begins a run. Gives its number.
+    fn begin(&mut self, seq: u64, slots: u64, round: u64, unanswered: u32) -> u64 {
+        let is_next = self.runs.back().is_none_or(|before| before.last + 1 == seq);
+        assert!(is_next, "a run begins where the one before it ends: `multiple` covers both");
         let number = self.first_run + self.runs.len() as u64;
-        self.runs.push_back(Run {
-            first: seq,
-            last: seq,
-            slots: 0,
-            round: 0,
-            unanswered: appends,
-            failed: false,
-            told: false,
-        });
+        let (failed, told) = (false, false);
+        self.runs.push_back(Run { first: seq, last: seq, slots, round, unanswered, failed, told });
         number
     }
 
@@ -114,6 +104,7 @@ impl Confirms {
             && run.unanswered == 0
         {
             if !run.told {
+                assert!(self.finished > 0, "a run that is over was counted");
                 self.finished -= 1;
                 self.told += run.last - run.first + 1;
                 match &mut alike {
@@ -132,6 +123,7 @@ impl Confirms {
         if let Some(alike) = alike {
             say(alike.verdict());
         }
+        assert!(self.told < self.next_seq, "the client is told of what it has published");
     }
 
     /// Whether something finished waits behind something that did not.
@@ -153,6 +145,7 @@ impl Confirms {
                 });
             }
         }
+        assert!(self.told < self.next_seq, "the client is told of what it has published");
     }
 
     /// Publishes that the client was not told of.

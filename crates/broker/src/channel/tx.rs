@@ -105,7 +105,7 @@ impl Tx {
 
     /// Forgets what was gathered: its acks are undone, what they were for is out again.
     pub(crate) fn roll_back(self, unacked: &mut Unacked, unfinished: &mut Unfinished) {
-        unfinished.tx_bytes -= self.bytes;
+        unfinished.end_tx(self.bytes);
         for (run, _) in self.settled {
             unacked.give_back(run);
         }
@@ -140,7 +140,7 @@ impl Tx {
     ) -> Next {
         let Self { batches, returns, settled, bytes, .. } = self;
         // From here on they count as sent and not logged.
-        unfinished.tx_bytes -= bytes;
+        unfinished.end_tx(bytes);
         caller.step.out.bytes.extend_from_slice(&returns);
         let mut groups: Vec<(GroupId, Batch, GroupSettles)> = batches
             .into_iter()
@@ -255,7 +255,7 @@ fn append(
     }
     caller.requests.flush_appends(&mut caller.step.out.requests);
     let bytes = batch.bytes();
-    caller.requests.appends.unlogged_bytes += bytes;
+    caller.requests.appends.sent(bytes);
     caller.ask_as(Waiting::Commit { at: caller.at, bytes }, |ticket| Request::Append {
         group,
         ticket,

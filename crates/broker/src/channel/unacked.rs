@@ -38,6 +38,7 @@ impl Run {
 
     /// The first `count` messages; the run keeps the others.
     fn split_front(&mut self, count: u32) -> Self {
+        assert!(count <= self.count, "a run has no more messages than it counts");
         let front = Self { count, ..*self };
         self.first_tag += u64::from(count);
         self.first_seq += u64::from(count);
@@ -85,10 +86,13 @@ impl Unacked {
     }
 
     fn leaves(&mut self, run: &Run) {
+        assert!(run.count <= self.count, "what is settled was out");
         self.count -= run.count;
         if self.is_fetched(run.source) {
+            assert!(run.count <= self.fetched, "what is settled of fetches was fetched");
             self.fetched -= run.count;
         }
+        assert!(self.fetched <= self.count, "what was fetched is out");
     }
 
     /// What is out, oldest first.
@@ -110,7 +114,10 @@ impl Unacked {
 
     /// Tags for `count` deliveries in a row. Gives the first.
     pub(crate) fn add(&mut self, source: Source, first_seq: u64, count: u32) -> u64 {
+        assert!(count > 0, "a delivery tag stands for a message");
         let tag = self.pass(count);
+        let is_newest = self.runs.back().is_none_or(|last| last.end_tag() <= tag);
+        assert!(is_newest, "delivery tags go up");
         self.count += count;
         if self.is_fetched(source) {
             self.fetched += count;
@@ -183,7 +190,13 @@ impl Unacked {
 
     /// Puts a run back whose settling was rolled back.
     pub(crate) fn give_back(&mut self, run: Run) {
+        assert!(run.end_tag() <= self.next_tag, "what is put back was out");
         let place = self.runs.partition_point(|other| other.first_tag < run.first_tag);
+        let before = place.checked_sub(1).map(|before| self.runs[before]);
+        let is_behind = before.is_none_or(|before| before.end_tag() <= run.first_tag);
+        assert!(is_behind, "what is put back is not out: before it");
+        let is_ahead = self.runs.get(place).is_none_or(|after| run.end_tag() <= after.first_tag);
+        assert!(is_ahead, "what is put back is not out: behind it");
         self.count += run.count;
         if self.is_fetched(run.source) {
             self.fetched += run.count;

@@ -22,7 +22,7 @@ pub(crate) struct Appends {
     /// Grows with every flush: the same slot means another batch then.
     round: u64,
     /// Bytes that were sent and are not answered.
-    pub(crate) unlogged_bytes: usize,
+    unlogged_bytes: usize,
 }
 
 impl Appends {
@@ -82,11 +82,29 @@ impl Appends {
 
     /// The batches in `slots` carry a part of this run.
     pub(crate) fn remember(&mut self, slots: u64, channel: ChannelRef, run: u64) {
+        let end = u64::BITS - slots.leading_zeros();
+        assert!(end as usize <= self.slots.len(), "a confirm waits for batches that are gathered");
         for (place, slot) in self.slots.iter_mut().enumerate() {
             if slots & (1 << place) != 0 {
                 slot.runs.push((channel, run));
             }
         }
+    }
+
+    /// Bytes that were sent and are not answered.
+    pub(crate) fn unlogged_bytes(&self) -> usize {
+        self.unlogged_bytes
+    }
+
+    /// So many bytes are sent.
+    pub(crate) fn sent(&mut self, bytes: usize) {
+        self.unlogged_bytes += bytes;
+    }
+
+    /// So many bytes that were sent are answered.
+    pub(crate) fn answered(&mut self, bytes: usize) {
+        assert!(bytes <= self.unlogged_bytes, "what is answered was sent");
+        self.unlogged_bytes -= bytes;
     }
 
     pub(crate) fn flush(&mut self, tickets: &mut Tickets, requests: &mut Vec<Request>) {

@@ -109,7 +109,7 @@ impl Requests {
     /// Bytes of messages that are sent, or wait for room in their queues, and are not known to be logged.
     #[inline]
     pub(crate) fn unlogged_bytes(&self) -> usize {
-        self.appends.unlogged_bytes + self.capacity.bytes
+        self.appends.unlogged_bytes() + self.capacity.bytes
     }
 
     /// Sends the batches that are gathered.

@@ -76,6 +76,7 @@ impl Settles {
     /// What comes back of several lanes may be served as it comes: the highest lane has to come first, and
     /// credit last.
     fn put_urgent_first(&mut self) {
+        let before = self.credit();
         self.gathered.sort_by_key(|one| Reverse(one.source.queue.priority()));
         for place in 0..self.gathered.len() {
             let credit = std::mem::take(&mut self.gathered[place].credit);
@@ -84,6 +85,12 @@ impl Settles {
             let last = self.gathered.iter().rposition(is_of_it).unwrap_or(place);
             self.gathered[last].credit += credit;
         }
+        assert_eq!(self.credit(), before, "credit goes with another settle, and none is lost");
+    }
+
+    /// Of all consumers together.
+    fn credit(&self) -> u64 {
+        self.gathered.iter().map(|one| u64::from(one.credit)).sum()
     }
 }
 

@@ -22,7 +22,15 @@ impl Unfinished {
 
     /// A body has ended, or will not: `held` of its `announced` bytes had come.
     pub(crate) fn end_body(&mut self, held: usize, announced: u64) {
+        assert!(held as u64 <= self.partial_bytes, "what is held of a body was counted");
         self.partial_bytes -= held as u64;
+        assert!(announced <= self.announced_bytes, "a body that ends was counted as it began");
         self.announced_bytes -= announced;
+    }
+
+    /// A transaction of so many bytes is handed over, or will not be.
+    pub(crate) fn end_tx(&mut self, bytes: usize) {
+        assert!(bytes <= self.tx_bytes, "what a transaction holds was counted");
+        self.tx_bytes -= bytes;
     }
 }

@@ -76,7 +76,7 @@ impl Session {
     }
 
     fn logged(&mut self, runs: &[(ChannelRef, u64)], bytes: usize, is_logged: bool) {
-        self.connection.requests.appends.unlogged_bytes -= bytes;
+        self.connection.requests.appends.answered(bytes);
         for &(at, run) in runs {
             self.confirm(at, run, is_logged);
         }
@@ -92,7 +92,7 @@ impl Session {
     /// An answer for whoever asked.
     fn told(&mut self, step: &mut Step<'_>, waiting: Option<Waiting>, answer: Answer) {
         if let Some(Waiting::Commit { bytes, .. }) = waiting {
-            self.connection.requests.appends.unlogged_bytes -= bytes;
+            self.connection.requests.appends.answered(bytes);
         }
         match waiting {
             Some(Waiting::Channel(at) | Waiting::Commit { at, .. }) => {
