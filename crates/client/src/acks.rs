@@ -91,6 +91,7 @@ impl Acks {
                 State::Told
             }
         };
+        assert!(self.held > 0, "a delivery that is held was counted");
         self.held -= 1;
         Ok(())
     }
@@ -116,12 +117,18 @@ impl Acks {
             self.states.pop_front();
             self.first += 1;
         }
+        assert!(count <= self.done.len(), "what is acknowledged was said to be done");
         // The tag named must be one that is outstanding: RabbitMQ answers any other with 406.
         frames.extend(last.map(|tag| Tell::Ack { tag, multiple: count > 1 }));
         if self.done.len() > count {
             self.tell_behind_a_gap(frames);
         }
         self.done.clear();
+        let oldest = self.states.front();
+        assert!(
+            oldest.is_none_or(|it| *it == State::Held),
+            "an ack with `multiple` ends before it"
+        );
     }
 
     fn tell_behind_a_gap(&mut self, frames: &mut Vec<Tell>) {

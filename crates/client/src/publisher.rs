@@ -124,7 +124,10 @@ impl Outstanding {
         );
         out.extend_from_slice(&self.kept[before..]);
         self.lengths.push_back((self.kept.len() - before) as u32);
-        Ok(self.window.issue(1))
+        let seq = self.window.issue(1);
+        let kept_last = self.kept_first + self.lengths.len() as u64 - 1;
+        assert_eq!(kept_last, seq.0, "every message from the oldest unconfirmed one on is kept");
+        Ok(seq)
     }
 
     /// `basic.ack` or `basic.nack` of the server.
@@ -196,6 +199,7 @@ impl Outstanding {
             }
             at += *length as usize;
         }
+        assert_eq!(at, self.kept.len(), "what is kept is messages");
         self.shift = self.window.next().0 - 1 - self.resent.len() as u64;
         self.resent.len() as u64
     }
@@ -227,6 +231,10 @@ impl Outstanding {
                 Place { index, at } => Place { index: index - 1, at: at - length as usize },
             };
         }
+        assert!(
+            !self.lengths.is_empty() || self.kept.is_empty(),
+            "without messages nothing is kept"
+        );
     }
 }
 

@@ -111,11 +111,20 @@ impl Window {
         &mut self,
         tag: u64,
         multiple: bool,
-        mut settled: impl FnMut(Run),
+        settled: impl FnMut(Run),
     ) -> Result<(), UnknownSeq> {
-        if multiple {
-            return self.settle_up_to(tag, settled);
+        match multiple {
+            true => self.settle_up_to(tag, settled)?,
+            false => self.settle_one(tag, settled)?,
         }
+        assert!(self.first <= self.next, "only what was published is settled");
+        let open = self.next - self.first;
+        assert!(self.settled_early <= open, "what is settled early is in the window");
+        assert!(!self.bit(self.first), "the window begins with what is not settled");
+        Ok(())
+    }
+
+    fn settle_one(&mut self, tag: u64, mut settled: impl FnMut(Run)) -> Result<(), UnknownSeq> {
         if !self.is_unsettled(PublishSeq(tag)) {
             return Err(UnknownSeq(tag));
         }
