@@ -3,8 +3,8 @@
 #![no_main]
 
 use machine::{
-    Applied, Batch, Catalog, CatalogCommand, EntryReader, NodeId, Origin, QueueId, QueueMachine,
-    QueueSettings, Ranges, Version, check_commands,
+    Applied, Batch, Catalog, CatalogCommand, EntryReader, NodeId, ProducerId, QueueId,
+    QueueMachine, QueueSettings, Ranges, Version, check_commands,
 };
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
@@ -17,7 +17,7 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     }
     if check_commands(data, false, Version::NEWEST).is_ok() {
         let mut batch = Batch::new();
-        batch.append_parcel(Origin { node: NodeId(7), boot: 1 }, 1, data);
+        batch.append_numbered(ProducerId { node: NodeId(7), boot: 1 }, 1, data);
         assert!(apply(&mut leader(), &batch.stamp(0)), "what was checked applies");
     }
     if let Ok((ranges, rest)) = Ranges::decode(data) {

@@ -136,12 +136,12 @@ impl Options {
 }
 
 /// When a process is given up that neither ends nor goes on.
-pub(crate) struct Patience {
+pub(crate) struct Timeout {
     last: u64,
     since: Instant,
 }
 
-impl Patience {
+impl Timeout {
     const MAX: Duration = Duration::from_secs(30);
 
     pub(crate) fn new() -> Self {

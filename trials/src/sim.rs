@@ -17,7 +17,6 @@ mod network;
 mod node;
 mod operator;
 mod planted;
-mod snapshots;
 mod store;
 #[cfg(test)]
 mod tests;
@@ -32,6 +31,7 @@ use machine::{NodeId, Version};
 use crate::checker::{Report, Rules, check};
 use crate::history::{Event, History, Nanos, Stage, What};
 use agenda::{Event as Occasion, Micros};
+pub use clients::AmqpCounts;
 use watch::Status;
 use world::{Death, World};
 
@@ -140,14 +140,8 @@ pub struct Counts {
     /// Purges and transactions that were answered.
     pub purges: u64,
     pub transactions: u64,
-    /// AMQP connections; what was confirmed, returned, delivered to consumers and fetched over them; settles of several
-    /// messages at once.
-    pub connections: u64,
-    pub confirmed: u64,
-    pub returned: u64,
-    pub delivered: u64,
-    pub fetched: u64,
-    pub multiples: u64,
+    /// Over AMQP.
+    pub amqp: AmqpCounts,
     /// How often a cluster agreed on a newer version.
     pub raised: u64,
     /// How often a node found that it is too old, after somebody had raised the version by force.
@@ -177,12 +171,7 @@ impl std::ops::AddAssign for Counts {
         self.visits += other.visits;
         self.purges += other.purges;
         self.transactions += other.transactions;
-        self.connections += other.connections;
-        self.confirmed += other.confirmed;
-        self.returned += other.returned;
-        self.delivered += other.delivered;
-        self.fetched += other.fetched;
-        self.multiples += other.multiples;
+        self.amqp += other.amqp;
         self.raised += other.raised;
         self.outdated += other.outdated;
         self.elections += other.elections;
@@ -223,7 +212,6 @@ pub fn run(seed: u64, size: Size) -> Outcome {
     world.nemesis.is_aimed = size.is_aimed;
     live(&mut world, size);
     let World { agenda, network, watch, .. } = &world;
-    let amqp = world.clients.amqp_counts();
     let counts = Counts {
         events: agenda.count(),
         crashes: world.crashes,
@@ -234,12 +222,7 @@ pub fn run(seed: u64, size: Size) -> Outcome {
         visits: world.clients.visits(),
         purges: world.clients.changes().0,
         transactions: world.clients.changes().1,
-        connections: amqp.connections,
-        confirmed: amqp.confirmed,
-        returned: amqp.returned,
-        delivered: amqp.delivered,
-        fetched: amqp.fetched,
-        multiples: amqp.multiples,
+        amqp: world.clients.amqp_counts(),
         raised: world.raised,
         outdated: world.outdated,
         elections: watch.elections(),

@@ -30,7 +30,7 @@ use trials::relay::process::Relay;
 
 const KEYS: usize = 25;
 /// Longer than anything here takes.
-const PATIENCE: Duration = Duration::from_secs(180);
+const TIMEOUT: Duration = Duration::from_secs(180);
 const PAUSE: Duration = Duration::from_millis(20);
 /// Between two rounds of a publisher.
 const PACE: Duration = Duration::from_millis(5);
@@ -248,7 +248,7 @@ fn count(stage: &Stage, database: &str) -> usize {
 fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !is_so() {
-        assert!(begun.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+        assert!(begun.elapsed() < TIMEOUT, "not within {TIMEOUT:?}: {what}");
         std::thread::sleep(PAUSE);
     }
 }
@@ -331,7 +331,7 @@ fn kill_in_turn(stage: &mut Stage, name: &str, kills: usize, more: &[&str]) {
     let begun = Instant::now();
     until("everything is in the table", || {
         let is_in = count(stage, name) >= total;
-        assert!(is_in || begun.elapsed() < PATIENCE, "{}", what_is_missing(stage, &inbox, total));
+        assert!(is_in || begun.elapsed() < TIMEOUT, "{}", what_is_missing(stage, &inbox, total));
         is_in
     });
     // What was published or delivered twice comes after what it repeats.

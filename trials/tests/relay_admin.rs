@@ -23,7 +23,7 @@ use trials::relay::Stage;
 use trials::relay::process::Relay;
 
 /// Longer than anything here takes.
-const PATIENCE: std::time::Duration = std::time::Duration::from_secs(120);
+const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(120);
 
 /// A database of one's own on the file's cluster, which goes with its last user.
 struct Database {
@@ -480,7 +480,7 @@ fn the_log_is_trusted_only_as_far_as_the_relay_itself_has_written_down() {
 fn until(database: &Database, sql: &str) {
     let begun = std::time::Instant::now();
     while database.sql(sql) != "t" {
-        assert!(begun.elapsed() < PATIENCE, "not within {PATIENCE:?}: {sql}");
+        assert!(begun.elapsed() < TIMEOUT, "not within {TIMEOUT:?}: {sql}");
         support::pause();
     }
 }
@@ -504,14 +504,14 @@ fn ids_that_no_row_can_have_do_not_stand_in_the_way_of_others() {
     database.relay(&["purge", "--older-than", "7d"]).ok();
     assert_eq!(database.sql("SELECT count(*) FROM outbox_messages"), "4");
     let published = database.relay(&["replay", "--processed", "--since", "30d", "--dry-run"]).ok();
-    assert!(published.starts_with("0 rows"), "{published}");
+    assert!(published.starts_with("0 published rows"), "{published}");
 
     let id = "00000000-0000-0000-0000-000000000002";
     let one = database.relay(&["replay", "--id", id, "--yes"]);
-    assert!(one.out.contains("1 rows are brought back"), "{}", one.all());
+    assert!(one.out.contains("1 rows replayed"), "{}", one.all());
     let all = database.relay(&["replay", "--all-dead", "--yes"]);
-    assert!(all.out.contains("2 rows are brought back"), "{}", all.all());
-    assert!(all.err.contains("3 rows are nowhere to be found"), "{}", all.all());
+    assert!(all.out.contains("2 rows replayed"), "{}", all.all());
+    assert!(all.err.contains("3 rows were not replayed"), "{}", all.all());
     assert_eq!(pending(&database), numbers(1..=3));
     let purged = database.relay(&["purge", "--dead", "--older-than", "7d"]).ok();
     assert!(purged.contains("3 rows deleted"), "{purged}");
@@ -528,7 +528,7 @@ fn ids_that_no_row_can_have_do_not_stand_in_the_way_of_others() {
            FROM unnest(ARRAY['7', '-8', '3000000000', '', '7.5']) id",
     );
     let all = database.relay(&["replay", "--all-dead", "--yes"]);
-    assert!(all.out.contains("1 rows are brought back"), "{}", all.all());
+    assert!(all.out.contains("1 rows replayed"), "{}", all.all());
     assert_eq!(database.sql("SELECT processed_on_utc IS NULL FROM outbox_messages"), "t");
 }
 
@@ -567,7 +567,7 @@ fn published_rows_of_the_log_are_stored_for_replay_whatever_their_columns_hold()
     });
     drop(open);
     database.sql("SELECT pg_drop_replication_slot('relog')");
-    assert!(said.contains("2 rows are brought back"), "{said}");
+    assert!(said.contains("2 rows replayed"), "{said}");
     let waits = "SELECT count(*) FROM millrace.relay_failures WHERE row_id = '3' AND next_attempt_at = 'infinity'";
     assert_eq!(database.sql(waits), "1", "it keeps its place");
     // As the relay reads it: texts as they were written, bytes in hexadecimal.
@@ -615,13 +615,13 @@ fn a_resync_that_is_stopped_leaves_nothing_out_and_tells_how_far_it_is() {
     let wait = |what: &str, is_so: &dyn Fn() -> bool| {
         let begun = std::time::Instant::now();
         while !is_so() {
-            assert!(begun.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+            assert!(begun.elapsed() < TIMEOUT, "not within {TIMEOUT:?}: {what}");
             support::pause();
         }
     };
     // A relay worked until now, and its slot is lost. One row is much older than its last commit.
     let mut installed = start("install", &[], "install");
-    assert!(done(installed.wait(PATIENCE)).success(), "{}", installed.last_words());
+    assert!(done(installed.wait(TIMEOUT)).success(), "{}", installed.last_words());
     sql(
         "INSERT INTO outbox_messages (type, content, occurred_on_utc) VALUES ('nowhere', '{}', now() - interval '3 days'), \
            ('nowhere', '{}', now()); \
@@ -639,7 +639,7 @@ fn a_resync_that_is_stopped_leaves_nothing_out_and_tells_how_far_it_is() {
     wait("it makes a slot", &|| said("stopped").contains("making the replication slot"));
     let ended = resync.terminate(std::time::Duration::from_secs(60));
     assert!(ended.is_err(), "what is not done is no success");
-    assert!(said("stopped").contains("begins again"), "{}", said("stopped"));
+    assert!(said("stopped").contains("reads the table again"), "{}", said("stopped"));
     stage.runtime.block_on(open.batch_execute("ROLLBACK")).unwrap();
     // The next relay goes on where the resync was. Both rows find no queue, which is written down.
     let mut relay = start("run", &["--json", "--report-every", "100ms"], "run");
@@ -656,7 +656,7 @@ fn a_resync_that_is_stopped_leaves_nothing_out_and_tells_how_far_it_is() {
     });
     sql("SELECT pg_drop_replication_slot('millrace_relay')");
     let mut resync = start("resync", &["--all", "--report-every", "10ms"], "done");
-    assert!(done(resync.wait(PATIENCE)).success(), "{}", resync.last_words());
+    assert!(done(resync.wait(TIMEOUT)).success(), "{}", resync.last_words());
     let told = said("done");
     assert!(told.contains("publishing what the table holds"), "{told}");
     assert!(told.contains("0 rows published; start the relay again"), "{told}");
@@ -677,7 +677,7 @@ fn replay_brings_back_exactly_what_is_chosen() {
     let unasked = database.relay(&["replay", "--all-dead"]);
     assert!(unasked.code == 1 && unasked.err.contains("--yes"), "{}", unasked.all());
     let nothing = database.relay(&["replay", "--yes"]);
-    assert!(nothing.code == 2 && nothing.err.contains("nothing is chosen"), "{}", nothing.all());
+    assert!(nothing.code == 2 && nothing.err.contains("no rows are chosen"), "{}", nothing.all());
     assert_eq!(pending(&database), BTreeSet::new());
 
     let id = "00000000-0000-0000-0000-000000000007";
@@ -692,7 +692,7 @@ fn replay_brings_back_exactly_what_is_chosen() {
     assert_eq!(pending(&database), expected);
     // More than one transaction's worth.
     let said = database.relay(&["replay", "--reason", "unroutable", "--until", "1m", "--yes"]).ok();
-    assert!(said.contains("1489 rows are brought back"), "{said}");
+    assert!(said.contains("1489 rows replayed"), "{said}");
     expected.extend(numbers(1..=1500));
     assert_eq!(pending(&database), expected);
     let left = database.sql("SELECT count(*), min(reason) FROM millrace.relay_failures");
@@ -721,7 +721,7 @@ fn a_stored_row_comes_back_with_every_column_as_it_was() {
          SELECT 'public.outbox_messages', id, id, 1, 'broken', 'words', now(), whole FROM gone",
     );
     let said = database.relay(&[&["replay", "--all-dead", "--yes"][..], &options].concat()).ok();
-    assert!(said.contains("2 rows are brought back"), "{said}");
+    assert!(said.contains("2 rows replayed"), "{said}");
     assert_eq!(database.sql("SELECT * FROM outbox_messages ORDER BY id"), before);
     assert_eq!(database.sql("SELECT count(*) FROM millrace.relay_failures"), "0");
 }
@@ -853,7 +853,8 @@ fn only_partitions_of_published_old_rows_are_dropped() {
     );
     let said = database.relay(&["purge", "--older-than", "7d", "--drop-partitions"]).ok();
     assert!(
-        said.contains("old1 is dropped") && said.contains("1 partitions dropped, 3 old ones stay"),
+        said.contains("old1 dropped")
+            && said.contains("1 partitions dropped, 3 old partitions kept"),
         "{said}"
     );
     let left = database.sql(
@@ -895,7 +896,7 @@ fn status_counts_what_is_there() {
     assert_eq!(json["backlog"]["is_exact"], true);
     assert_eq!(json["failures"][1]["count"], 3);
     let waiting = database.relay(&["replay", "--waiting", "--yes"]).ok();
-    assert!(waiting.contains("1 rows are brought back"), "{waiting}");
+    assert!(waiting.contains("1 rows replayed"), "{waiting}");
     assert_eq!(
         database.sql(
             "SELECT next_attempt_at <= now() FROM millrace.relay_failures WHERE row_id = 'r1'"
@@ -964,8 +965,7 @@ fn names_with_quotes_are_names_and_no_sql() {
     ));
     assert!(with(&["status"]).contains("1 rows"));
     assert!(
-        with(&["replay", "--processed", "--since", "10d", "--yes"])
-            .contains("1 rows are brought back")
+        with(&["replay", "--processed", "--since", "10d", "--yes"]).contains("1 rows replayed")
     );
     database.sql(&format!("UPDATE {whole} SET {} = now() - interval '9 days'", q(&done)));
     assert!(with(&["purge", "--older-than", "7d"]).contains("2 rows deleted"));

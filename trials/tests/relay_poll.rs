@@ -22,7 +22,7 @@ use trials::relay::run::{Asked, Mark};
 use trials::relay::{Plan, Run, Shape};
 
 /// Longer than a relay takes to say no.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Adds rows of a key, in order: `types` tells which are wanted.
 fn insert(run: &Run<'_>, key: &str, types: &[&str]) {
@@ -80,7 +80,7 @@ fn a_dead_row_never_takes_another_of_its_id_with_it() {
     run.take();
     done(run.launch_relay());
     let mut relay = run.relays.remove(0);
-    let ended = done(relay.wait(PATIENCE));
+    let ended = done(relay.wait(TIMEOUT));
     assert!(
         !ended.success() && relay.last_words().contains("is not unique"),
         "{}",
@@ -97,7 +97,7 @@ fn bytes_are_refused_as_what_rows_are_told_apart_by() {
     done(run.sql("ALTER TABLE outbox_messages ALTER aggregate TYPE bytea USING aggregate::bytea"));
     done(run.launch_relay());
     let mut relay = run.relays.remove(0);
-    let ended = done(relay.wait(PATIENCE));
+    let ended = done(relay.wait(TIMEOUT));
     let said = relay.last_words();
     assert!(!ended.success() && said.contains("column `aggregate`"), "{said}");
     let mut doctor = Command::new(support::millrace());

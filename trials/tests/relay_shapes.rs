@@ -26,7 +26,7 @@ use trials::relay::Stage;
 use trials::relay::process::Relay;
 
 /// Longer than anything here takes.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A database on the stage.
 struct Outbox<'s> {
@@ -53,7 +53,7 @@ impl Message {
 fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !is_so() {
-        assert!(begun.elapsed() < PATIENCE, "it does not come to it: {what}");
+        assert!(begun.elapsed() < TIMEOUT, "it does not come to it: {what}");
         pause();
     }
 }
@@ -91,7 +91,7 @@ impl<'s> Outbox<'s> {
     /// A relay that ends by itself, and badly: what it said.
     fn refused(&self, log: &str, more: &[&str]) -> String {
         let mut relay = self.launch(log, more);
-        assert!(!done(relay.wait(PATIENCE)).success(), "{}", relay.last_words());
+        assert!(!done(relay.wait(TIMEOUT)).success(), "{}", relay.last_words());
         relay.last_words()
     }
 
@@ -126,7 +126,7 @@ impl<'s> Outbox<'s> {
             let begun = Instant::now();
             let mut messages = Vec::new();
             while messages.len() < count {
-                assert!(begun.elapsed() < PATIENCE, "{} of {count} came", messages.len());
+                assert!(begun.elapsed() < TIMEOUT, "{} of {count} came", messages.len());
                 let got = channel.basic_get(queue.into(), BasicGetOptions::default()).await;
                 let Some(got) = got.unwrap() else {
                     tokio::time::sleep(Duration::from_millis(50)).await;
@@ -211,7 +211,7 @@ fn each_database_of_a_server_has_a_slot_of_its_own_and_one_of_before_goes_on_bei
     until("it reads the log", || before.last_words().contains("reading the log"));
     let said = new.refused("taken", &["--source", "wal", "--slot", "millrace_relay"]);
     assert!(said.contains("belongs to another database of this server"), "{said}");
-    done(before.terminate(PATIENCE));
+    done(before.terminate(TIMEOUT));
     let relays = [&old, &new].map(|outbox| outbox.run("now", &["--source", "wal"]));
     for (outbox, relay) in [&old, &new].into_iter().zip(relays) {
         until("it reads the log", || relay.last_words().contains("reading the log"));
@@ -283,7 +283,7 @@ fn a_table_with_a_boolean_is_polled_and_its_backlog_is_known() {
     assert!(bodies.into_iter().eq(1..=40), "each once, and none that was sent before");
     until("all are marked", || outbox.sql("SELECT count(*) FROM outbox WHERE NOT sent") == "0");
     assert_eq!(outbox.status(&all)["backlog"]["rows"], 0);
-    done(relay.terminate(PATIENCE));
+    done(relay.terminate(TIMEOUT));
     outbox.says("replay", &[&all[..], &["--processed", "--id", "7", "--yes"]].concat());
     assert_eq!(outbox.sql("SELECT string_agg(id::text, ',') FROM outbox WHERE NOT sent"), "7");
     // A mark that does not fit the condition would publish for ever.
@@ -319,7 +319,7 @@ fn a_table_with_a_status_has_its_dead_rows_marked_as_such_and_replay_brings_them
     outbox.says("replay", &[&all[..], &["--all-dead", "--yes"]].concat());
     until("it is sent, too", || outbox.sql(states) == "1 sent, 2 sent, 3 sent");
     outbox.take("s", 1);
-    done(relay.terminate(PATIENCE));
+    done(relay.terminate(TIMEOUT));
 
     // Without a mark of their own, dead rows stay as they are: they were not sent.
     outbox.sql(
@@ -339,7 +339,7 @@ fn a_table_with_a_status_has_its_dead_rows_marked_as_such_and_replay_brings_them
         .sql("UPDATE outbox_messages SET occurred_on_utc = now() - interval '8 days' WHERE id < 3");
     let purged = outbox.says("purge", &[&without[..], &["--older-than", "7d"]].concat());
     assert!(purged.contains("2 rows deleted"), "{purged}");
-    done(relay.terminate(PATIENCE));
+    done(relay.terminate(TIMEOUT));
 }
 
 #[test]
@@ -414,14 +414,14 @@ fn a_column_that_is_renamed_for_a_while_does_not_stop_a_relay_that_reads_the_log
     insert("content", 3);
     let bodies: Vec<String> = outbox.take("t", 2).into_iter().map(|message| message.body).collect();
     assert_eq!(bodies, ["2", "3"]);
-    done(relay.terminate(PATIENCE));
+    done(relay.terminate(TIMEOUT));
     // One that was away meanwhile reads the same.
     outbox.sql("ALTER TABLE outbox_messages RENAME content TO body");
     insert("body", 4);
     outbox.sql("ALTER TABLE outbox_messages RENAME body TO content");
     let mut relay = outbox.run("again", &["--source", "wal"]);
     assert_eq!(outbox.take("t", 1)[0].body, "4");
-    done(relay.terminate(PATIENCE));
+    done(relay.terminate(TIMEOUT));
 }
 
 #[test]
@@ -437,7 +437,7 @@ fn what_row_level_security_hides_is_told_and_a_pooler_is_refused_before_there_is
     words[3] = through;
     let log = stage.dir.join("pooled.txt");
     let mut relay = done(Relay::start(&stage.millrace, &words, &log));
-    assert!(!done(relay.wait(PATIENCE)).success());
+    assert!(!done(relay.wait(TIMEOUT)).success());
     assert!(relay.last_words().contains("connection pooler"), "{}", relay.last_words());
     assert_eq!(outbox.sql("SELECT count(*) FROM pg_replication_slots"), "0");
 

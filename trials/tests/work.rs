@@ -25,7 +25,7 @@ use tokio::runtime::Runtime;
 use trials::chaos::broker::{Broker, Kind, Setup};
 use trials::ports;
 
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 const PAUSE: Duration = Duration::from_millis(10);
 /// A secret that no output may have.
 const CANARY: &str = "whsec_Y2FuYXJ5Y2FuYXJ5Y2FuYXJ5Y2FuYXJ5";
@@ -127,7 +127,7 @@ impl Stage {
         });
         std::fs::create_dir_all(dir.join("data")).unwrap();
         process.start().unwrap();
-        process.wait_ready(PATIENCE).unwrap();
+        process.wait_ready(TIMEOUT).unwrap();
         let url = format!("amqp://guest:guest@127.0.0.1:{port}/%2F");
         let metrics = format!("127.0.0.1:{}", ports::free().unwrap());
         let runtime = Runtime::new().unwrap();
@@ -266,7 +266,7 @@ impl Drop for Worker {
 fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !is_so() {
-        assert!(begun.elapsed() < PATIENCE, "it never came: {what}");
+        assert!(begun.elapsed() < TIMEOUT, "it never came: {what}");
         std::thread::sleep(PAUSE);
     }
 }

@@ -16,6 +16,8 @@ const RABBITMQ_PROGRAMS: &str = "/usr/lib/rabbitmq/bin";
 const START_MAX: Duration = Duration::from_secs(90);
 /// How long a broker may take to stop when it is asked to.
 const STOP_MAX: Duration = Duration::from_secs(30);
+/// The HTTP API is so far above the AMQP port, as RabbitMQ has it by default.
+pub(crate) const HTTP_ABOVE: u16 = 10_000;
 const POLL: Duration = Duration::from_millis(20);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,6 +168,9 @@ impl Broker {
 fn millrace(build: Build, folder: &Path, port: u16) -> Command {
     let mut program = command(build.millrace(), &["serve", "--data-dir"]);
     program.arg(folder.join("data")).args(["--amqp", &format!("127.0.0.1:{port}")]);
+    if let Some(http) = port.checked_add(HTTP_ABOVE) {
+        program.args(["--http", &format!("127.0.0.1:{http}")]);
+    }
     program
 }
 
@@ -179,7 +184,7 @@ fn configure_rabbitmq(folder: &Path, port: u16) -> Outcome {
     let settings = format!(
         "listeners.tcp.default = 127.0.0.1:{port}\nmanagement.tcp.port = {}\n\
          management.tcp.ip = 127.0.0.1\nlog.file.level = warning\n",
-        u32::from(port) + 10_000
+        u32::from(port) + u32::from(HTTP_ABOVE)
     );
     let files = [
         ("rabbitmq.conf", settings.as_str()),

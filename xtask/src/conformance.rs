@@ -15,6 +15,7 @@ mod own_copy;
 mod parts;
 pub(crate) mod perftest;
 pub(crate) mod python;
+mod rabbitmqadmin;
 mod report;
 mod rust_tests;
 mod suite;
@@ -41,6 +42,7 @@ pub(crate) const SUITES: &[Suite] = &[
     perftest::PERFTEST,
     amqp_tools::AMQP_TOOLS,
     celery::CELERY,
+    rabbitmqadmin::RABBITMQADMIN,
     answers::ANSWERS,
     examples::EXAMPLES,
 ];

@@ -12,7 +12,7 @@ mod view;
 pub use fields::{ElementWriter, FieldWriter};
 pub use owned::{FieldTable, FieldValue};
 pub(crate) use view::put_table;
-pub use view::{ArrayRef, Entries, TableRef, ValueRef, Values};
+pub use view::{ArrayRef, Entries, TableRef, ValueRef, Values, Widened};
 
 /// The octet before each value that says what it is.
 mod tag {

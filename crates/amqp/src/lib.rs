@@ -60,7 +60,7 @@ pub use encoder::{Encoder, encode_deliver, encode_publish};
 pub use error::Error;
 pub use field_table::{
     ArrayRef, ElementWriter, Entries, FieldTable, FieldValue, FieldWriter, TableRef, ValueRef,
-    Values,
+    Values, Widened,
 };
 pub use frame::{CLASS_BASIC, Frame, PROTOCOL_HEADER};
 pub use method::{Method, basic, channel, confirm, connection, exchange, queue, tx};

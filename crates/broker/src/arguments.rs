@@ -6,7 +6,7 @@
 
 pub(crate) mod binding;
 mod compare;
-mod error;
+pub(crate) mod error;
 pub(crate) mod exchange;
 mod names;
 pub(crate) mod queue;

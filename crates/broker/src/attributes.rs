@@ -5,7 +5,7 @@
 //! message is cancelled by: the value of `x-deduplication-header`, or else the `message-id`. Queues see
 //! only its hash, which is replicated and compared with what was stored years ago: it never changes.
 
-use amqp::{Properties, ReplyCode, ValueRef};
+use amqp::{Properties, ReplyCode, ValueRef, Widened};
 use machine::limits::TIME_MS_MAX;
 use machine::{Attributes, QueueId, Target};
 use sha2::{Digest as _, Sha256};
@@ -39,8 +39,8 @@ impl Asked {
     }
 
     /// Where in its queue the message goes.
-    pub(crate) fn lane(&self, target: &Target) -> QueueId {
-        target.queue.lane(self.priority.min(target.max_priority))
+    pub(crate) fn level(&self, target: &Target) -> QueueId {
+        target.queue.level(self.priority.min(target.max_priority))
     }
 }
 
@@ -48,7 +48,7 @@ impl Asked {
 pub(crate) fn key(properties: &Properties<'_>) -> Option<u128> {
     let header = properties.headers.and_then(|headers| headers.find(DEDUPLICATION));
     match (header, properties.message_id) {
-        (Some(value), _) => key_of(&value),
+        (Some(value), _) => key_of(value),
         (None, Some(id)) => Some(hash(TEXT, id.as_bytes())),
         (None, None) => None,
     }
@@ -58,22 +58,16 @@ const TEXT: u8 = b'S';
 const INTEGER: u8 = b'l';
 
 /// The key that a header names. What is no text, number or truth is none.
-pub(crate) fn key_of(value: &ValueRef<'_>) -> Option<u128> {
-    Some(match *value {
-        ValueRef::LongStr(bytes) => hash(TEXT, bytes),
-        ValueRef::Bytes(bytes) => hash(b'x', bytes),
-        ValueRef::Bool(truth) => hash(b't', &[truth.into()]),
-        ValueRef::Timestamp(seconds) => hash(b'T', &seconds.to_be_bytes()),
-        ValueRef::F32(number) => hash(b'f', &number.to_be_bytes()),
-        ValueRef::F64(number) => hash(b'd', &number.to_be_bytes()),
-        ValueRef::I8(_)
-        | ValueRef::U8(_)
-        | ValueRef::I16(_)
-        | ValueRef::U16(_)
-        | ValueRef::I32(_)
-        | ValueRef::U32(_)
-        | ValueRef::I64(_) => hash(INTEGER, &integer(value)?.to_be_bytes()),
-        ValueRef::Decimal { .. } | ValueRef::Array(_) | ValueRef::Table(_) | ValueRef::Void => {
+pub(crate) fn key_of(value: ValueRef<'_>) -> Option<u128> {
+    Some(match value.widened() {
+        Widened::LongStr(bytes) => hash(TEXT, bytes),
+        Widened::Bytes(bytes) => hash(b'x', bytes),
+        Widened::Bool(truth) => hash(b't', &[truth.into()]),
+        Widened::Timestamp(seconds) => hash(b'T', &seconds.to_be_bytes()),
+        Widened::F32(number) => hash(b'f', &number.to_be_bytes()),
+        Widened::F64(number) => hash(b'd', &number.to_be_bytes()),
+        Widened::Integer(number) => hash(INTEGER, &number.to_be_bytes()),
+        Widened::Decimal { .. } | Widened::Array(_) | Widened::Table(_) | Widened::Void => {
             return None;
         }
     })
@@ -87,32 +81,21 @@ fn hash(kind: u8, bytes: &[u8]) -> u128 {
     u128::from_le_bytes(half)
 }
 
-/// A number of any width.
-pub(crate) fn integer(value: &ValueRef<'_>) -> Option<i64> {
-    Some(match *value {
-        ValueRef::I8(number) => number.into(),
-        ValueRef::U8(number) => number.into(),
-        ValueRef::I16(number) => number.into(),
-        ValueRef::U16(number) => number.into(),
-        ValueRef::I32(number) => number.into(),
-        ValueRef::U32(number) => number.into(),
-        ValueRef::I64(number) => number,
-        ValueRef::Bool(_) | ValueRef::F32(_) | ValueRef::F64(_) | ValueRef::Decimal { .. } => {
-            return None;
-        }
-        ValueRef::LongStr(_) | ValueRef::Bytes(_) | ValueRef::Array(_) => return None,
-        ValueRef::Timestamp(_) | ValueRef::Table(_) | ValueRef::Void => return None,
-    })
-}
-
 /// How long a message is to wait, from its `x-delay`. As the delayed message plugin of RabbitMQ has it:
 /// numbers and texts of numbers count, what is no number or not above 0 does not delay.
-pub(crate) fn delay_ms(value: &ValueRef<'_>) -> Option<u64> {
-    let number = match *value {
-        ValueRef::LongStr(text) => std::str::from_utf8(text).ok()?.parse().ok()?,
-        ValueRef::F32(number) => f64::from(number) as i64,
-        ValueRef::F64(number) => number as i64,
-        _ => integer(value)?,
+pub(crate) fn delay_ms(value: ValueRef<'_>) -> Option<u64> {
+    let number = match value.widened() {
+        Widened::Integer(number) => number,
+        Widened::LongStr(text) => std::str::from_utf8(text).ok()?.parse().ok()?,
+        Widened::F32(number) => f64::from(number) as i64,
+        Widened::F64(number) => number as i64,
+        Widened::Bool(_)
+        | Widened::Decimal { .. }
+        | Widened::Bytes(_)
+        | Widened::Array(_)
+        | Widened::Timestamp(_)
+        | Widened::Table(_)
+        | Widened::Void => return None,
     };
     u64::try_from(number).ok().filter(|ms| *ms > 0).map(|ms| ms.min(TIME_MS_MAX))
 }
@@ -184,25 +167,25 @@ mod tests {
 
     #[test]
     fn a_delay_is_any_number_above_zero() {
-        assert_eq!(delay_ms(&ValueRef::I32(5000)), Some(5000));
-        assert_eq!(delay_ms(&ValueRef::U8(5)), Some(5));
-        assert_eq!(delay_ms(&ValueRef::LongStr(b"70")), Some(70));
-        assert_eq!(delay_ms(&ValueRef::F64(1.9)), Some(1));
-        assert_eq!(delay_ms(&ValueRef::I64(i64::MAX)), Some(TIME_MS_MAX));
+        assert_eq!(delay_ms(ValueRef::I32(5000)), Some(5000));
+        assert_eq!(delay_ms(ValueRef::U8(5)), Some(5));
+        assert_eq!(delay_ms(ValueRef::LongStr(b"70")), Some(70));
+        assert_eq!(delay_ms(ValueRef::F64(1.9)), Some(1));
+        assert_eq!(delay_ms(ValueRef::I64(i64::MAX)), Some(TIME_MS_MAX));
         for none in
             [ValueRef::I32(-5), ValueRef::I32(0), ValueRef::LongStr(b"soon"), ValueRef::Void]
         {
-            assert_eq!(delay_ms(&none), None);
+            assert_eq!(delay_ms(none), None);
         }
     }
 
     #[test]
     fn a_key_is_the_same_on_every_machine_and_in_every_version() {
         let by_id = Properties { message_id: Some("order-1"), ..Properties::default() };
-        assert_eq!(key(&by_id), key_of(&ValueRef::LongStr(b"order-1")));
+        assert_eq!(key(&by_id), key_of(ValueRef::LongStr(b"order-1")));
         assert_eq!(key(&by_id), Some(0x1209_f442_aac9_0465_cb66_e491_467a_e35a));
-        assert_eq!(key_of(&ValueRef::I8(7)), key_of(&ValueRef::I64(7)));
-        assert_eq!(key_of(&ValueRef::Void), None);
+        assert_eq!(key_of(ValueRef::I8(7)), key_of(ValueRef::I64(7)));
+        assert_eq!(key_of(ValueRef::Void), None);
         assert_eq!(key(&Properties::default()), None);
     }
 }

@@ -15,7 +15,7 @@ use crate::limits;
 /// A message for one queue, which may take it or not.
 #[derive(Clone, Debug)]
 pub(crate) struct Candidate {
-    pub(crate) lane: QueueId,
+    pub(crate) level: QueueId,
     pub(crate) attributes: Attributes,
     pub(crate) head: Box<[u8]>,
     pub(crate) body: Box<[u8]>,
@@ -24,14 +24,14 @@ pub(crate) struct Candidate {
 
 impl Candidate {
     pub(crate) fn new(
-        lane: QueueId,
+        level: QueueId,
         attributes: Attributes,
         head: &[&[u8]],
         body: &[u8],
         then: Then,
     ) -> Self {
         let head: Vec<u8> = head.concat();
-        Self { lane, attributes, head: head.into(), body: body.into(), then }
+        Self { level, attributes, head: head.into(), body: body.into(), then }
     }
 
     /// What it takes of memory.
@@ -72,7 +72,7 @@ pub(crate) struct CapacityChecks {
 
 impl CapacityChecks {
     pub(crate) fn add(&mut self, group: GroupId, message: Candidate) {
-        let queue = message.lane.base();
+        let queue = message.level.base();
         self.added += 1;
         self.bytes += message.bytes();
         let place = match self.checks.iter().position(|check| check.queue == queue) {
@@ -143,7 +143,7 @@ mod tests {
     fn message(queue: u64, body: &[u8]) -> Candidate {
         let attributes = Attributes::default();
         let (head, body) = (b"head"[..].into(), body.into());
-        Candidate { lane: QueueId(queue), attributes, head, body, then: Then::Append(None) }
+        Candidate { level: QueueId(queue), attributes, head, body, then: Then::Append(None) }
     }
 
     fn asked(checks: &mut CapacityChecks, tickets: &mut Tickets) -> Vec<(u64, Vec<u32>)> {

@@ -90,7 +90,7 @@ pub struct DeadLetterWorker {
     runs: Runs,
     notices: Notices,
     forwarded: Forwarded,
-    lanes: Vec<QueueId>,
+    levels: Vec<QueueId>,
     chance: u64,
     /// Messages that this step may still send on.
     budget: u32,
@@ -114,7 +114,7 @@ impl DeadLetterWorker {
             runs: Runs::default(),
             notices: Notices::default(),
             forwarded: Forwarded::default(),
-            lanes: Vec::new(),
+            levels: Vec::new(),
             chance,
             budget: 0,
             goes_on_at: None,
@@ -348,9 +348,9 @@ impl DeadLetterWorker {
         targets.sort_unstable_by_key(|target| (target.group, target.queue));
         for alike in targets.chunk_by(|one, two| one.group == two.group) {
             let Some(first) = alike.first() else { continue };
-            self.lanes.clear();
-            self.lanes.extend(alike.iter().map(|target| asked.lane(target)));
-            let to = (first.group, &asked.attributes(false), &self.lanes[..]);
+            self.levels.clear();
+            self.levels.extend(alike.iter().map(|target| asked.level(target)));
+            let to = (first.group, &asked.attributes(false), &self.levels[..]);
             let is_new = self.outgoing.add(run, to, head, body);
             if is_new && !planted::is("dead_letter_settled_first") {
                 self.runs.wait(run);

@@ -100,9 +100,9 @@ impl Door {
             .filter(|(_, _, stranger)| at_once || !stranger.is_checked)
             .min_by_key(|(number, _, stranger)| (stranger.is_checked, *number));
         let Some((number, address, stranger)) = oldest else {
-            return Knock::Wait(limits::STRANGER_PATIENCE);
+            return Knock::Wait(limits::STRANGER_TIMEOUT);
         };
-        let until = stranger.since + limits::STRANGER_PATIENCE;
+        let until = stranger.since + limits::STRANGER_TIMEOUT;
         if at_once || until <= now {
             return Knock::InsteadOf(address, number);
         }
@@ -185,11 +185,11 @@ mod tests {
     fn an_avalanche_waits_until_those_before_it_are_known() {
         let mut door = Door::new(100);
         let numbers: Vec<_> = (0..25).map(|_| door.enter(NOW, address(1))).collect();
-        assert_eq!(door.knock(NOW, address(1), false), Knock::Wait(limits::STRANGER_PATIENCE));
+        assert_eq!(door.knock(NOW, address(1), false), Knock::Wait(limits::STRANGER_TIMEOUT));
         for number in &numbers {
             door.checked(address(1), *number, true);
         }
-        assert_eq!(door.knock(LATER, address(1), false), Knock::Wait(limits::STRANGER_PATIENCE));
+        assert_eq!(door.knock(LATER, address(1), false), Knock::Wait(limits::STRANGER_TIMEOUT));
         door.known(address(1), numbers[3]);
         assert_eq!(door.knock(LATER, address(1), false), Knock::ComeIn);
     }

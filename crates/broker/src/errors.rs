@@ -125,6 +125,7 @@ pub(crate) fn kind_name(kind: Kind) -> &'static str {
         Kind::Exchange => "exchange",
         Kind::Queue => "queue",
         Kind::Binding => "binding",
+        Kind::Policy => "policy",
     }
 }
 

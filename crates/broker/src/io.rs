@@ -5,11 +5,14 @@
     reason = "the shell: the only place with sockets, tasks, clocks, and locks between owners"
 )]
 
+pub mod broker;
 mod connection;
 mod credentials;
 pub mod dead_letter;
 pub mod describe;
 pub mod first_user;
+pub mod inside;
 pub mod listener;
+mod place;
 mod places;
 mod reply_to;

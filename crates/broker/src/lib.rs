@@ -8,8 +8,8 @@
 //! # async fn example(cluster: cluster::ClusterHandle) -> std::io::Result<()> {
 //! let listener = tokio::net::TcpListener::bind("127.0.0.1:5672").await?;
 //! let (stop, stopped) = tokio::sync::watch::channel(false);
-//! let broker = broker::io::listener::Broker::new(cluster, broker::Config::default())?;
-//! broker::io::listener::serve(listener, broker, stopped).await;
+//! let broker = broker::io::broker::Broker::new(cluster, broker::Config::default())?;
+//! broker::io::listener::serve(listener, None, broker, stopped).await;
 //! # drop(stop);
 //! # Ok(())
 //! # }
@@ -33,8 +33,10 @@ pub mod limits;
 mod logins;
 mod metrics;
 mod notices;
+pub mod operator;
 mod pace;
 pub mod password;
+pub mod policy;
 mod refusals;
 mod route_cache;
 pub mod session;

@@ -25,7 +25,7 @@ pub const WRITE_STALL: Duration = Duration::from_secs(30);
 pub const UNAUTHENTICATED_MAX: usize = 1000;
 
 /// How long a silent connection whose user is not known is left alone although others wait for its place.
-pub const STRANGER_PATIENCE: Duration = Duration::from_secs(1);
+pub const STRANGER_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Connections that wait in the kernel's queue until they are let in, if the system allows so many.
 pub const LISTEN_BACKLOG: u16 = 4096;
@@ -177,7 +177,7 @@ pub const ROUTES_MAX: usize = 512;
 pub const TARGETS_MAX: usize = 65_535;
 
 /// Confirms that wait behind an unfinished one are told singly after this time.
-pub const CONFIRM_PATIENCE: Duration = Duration::from_millis(50);
+pub const CONFIRM_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// Bytes of a password that is checked; longer ones are wrong.
 pub const PASSWORD_BYTES_MAX: usize = 1_024;

@@ -38,15 +38,16 @@ pub(crate) enum Kind {
     MadeWay,
     TurnedAway,
     AcceptFailed,
+    NoTls,
 }
 
 /// All kinds.
 #[derive(Debug)]
-pub(crate) struct Notices([Lines; 6]);
+pub(crate) struct Notices([Lines; 7]);
 
 impl Default for Notices {
     fn default() -> Self {
-        Self([Lines::new(); 6])
+        Self([Lines::new(); 7])
     }
 }
 
@@ -61,6 +62,7 @@ impl Notices {
             Kind::MadeWay => 3,
             Kind::TurnedAway => 4,
             Kind::AcceptFailed => 5,
+            Kind::NoTls => 6,
         };
         self.0[at].write(now)
     }

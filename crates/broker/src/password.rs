@@ -52,6 +52,24 @@ pub fn hash(password: &str, salt: [u8; 16]) -> String {
     hash.expect("a password of under 4 GiB can be hashed").to_string()
 }
 
+/// Whether [`verify`] can find a password right for this hash: it is of a kind that is taken, and not too dear.
+pub fn is_taken(stored: &str) -> bool {
+    if stored.len() > PASSWORD_HASH_BYTES_MAX {
+        return false;
+    }
+    match stored.strip_prefix('$') {
+        Some(_) => PasswordHash::new(stored).is_ok_and(|hash| {
+            let is_affordable = Params::try_from(&hash).is_ok_and(|params| {
+                params.m_cost() <= PASSWORD_MEMORY_KIB_MAX && params.t_cost() <= PASSWORD_PASSES_MAX
+            });
+            hash.algorithm == Algorithm::Argon2id.ident() && hash.hash.is_some() && is_affordable
+        }),
+        None => STANDARD
+            .decode(stored)
+            .is_ok_and(|bytes| [SALT_BYTES + 32, SALT_BYTES + 64].contains(&bytes.len())),
+    }
+}
+
 /// Whether the password is the one that was hashed: an argon2id hash, or base64 of a salt of four
 /// bytes and SHA-256 or SHA-512 over salt and password. False for anything else, for an empty hash,
 /// and for a hash that asks for more work than the limits allow.

@@ -19,7 +19,11 @@ pub(crate) fn failure(refusal: &Refusal) -> Failure {
         Refusal::NotFound { kind: Kind::Exchange, name, vhost } => no_exchange(name, vhost),
         Refusal::NotFound { kind: Kind::Queue, name, vhost } => no_queue(name, vhost),
         Refusal::NotFound { kind: Kind::Vhost, name, .. } => unknown_vhost(name),
-        Refusal::NotFound { kind: kind @ (Kind::User | Kind::Binding), name, vhost } => {
+        Refusal::NotFound {
+            kind: kind @ (Kind::User | Kind::Binding | Kind::Policy),
+            name,
+            vhost,
+        } => {
             let text = format!("no {} '{name}' in vhost '{vhost}'", kind_name(*kind));
             Failure::channel(ReplyCode::NotFound, text)
         }
@@ -49,7 +53,9 @@ pub(crate) fn failure(refusal: &Refusal) -> Failure {
         Refusal::InvalidPattern { pattern } => precondition(format!("invalid pattern '{pattern}'")),
         Refusal::ArgumentsTooLarge => precondition("the table of arguments is too large"),
         Refusal::Membership(problem) => precondition(problem.to_string()),
-        Refusal::TooLarge { what, max } => precondition(format!("{what}: at most {max}")),
+        Refusal::TooLarge { what, max } => {
+            precondition(format!("too many {what}: at most {max} are allowed"))
+        }
         Refusal::LimitReached { kind, max } => precondition(format!(
             "there are {max} {}s already, and that is the limit",
             kind_name(*kind)

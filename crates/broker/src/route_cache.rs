@@ -67,7 +67,7 @@ impl Route {
     pub(crate) fn parts(
         &self,
         asked: &Asked,
-        lanes: &mut Vec<QueueId>,
+        levels: &mut Vec<QueueId>,
         mut part: impl FnMut(GroupId, &Attributes, &[QueueId]),
     ) {
         let attributes = asked.attributes(false);
@@ -76,13 +76,13 @@ impl Route {
         }
         for special in self.special.chunk_by(|one, two| kind_of(one) == kind_of(two)) {
             let Some(first) = special.first().filter(|first| !first.is_guarded) else { continue };
-            lanes.clear();
-            lanes.extend(special.iter().map(|target| asked.lane(target)));
+            levels.clear();
+            levels.extend(special.iter().map(|target| asked.level(target)));
             let mut attributes = asked.attributes(first.dedups);
             if first.is_history {
                 attributes.ttl_ms = None;
             }
-            part(first.group, &attributes, lanes);
+            part(first.group, &attributes, levels);
         }
     }
 
@@ -91,7 +91,7 @@ impl Route {
         self.special.iter().filter(|target| target.is_guarded)
     }
 
-    /// Every queue, by group: where a delayed message may be, in whichever lane.
+    /// Every queue, by group: where a delayed message may be, in whichever level.
     pub(crate) fn queues(&self) -> Vec<(GroupId, Vec<QueueId>)> {
         let mut all = self.groups.clone();
         for Target { group, queue, .. } in &self.special {
@@ -202,12 +202,12 @@ mod tests {
         route.parts(&asked, &mut Vec::new(), |group, attributes, queues| {
             parts.push((group.0, attributes.key, queues.to_vec()));
         });
-        let lane = |queue| QueueId(queue).lane(5);
+        let level = |queue| QueueId(queue).level(5);
         assert_eq!(
             parts,
             [
                 (1, None, vec![QueueId(1), QueueId(2), QueueId(8)]),
-                (1, None, vec![lane(3), lane(7)]),
+                (1, None, vec![level(3), level(7)]),
                 (1, Some(4), vec![QueueId(6)]),
             ]
         );

@@ -16,6 +16,7 @@ mod answers;
 pub(crate) mod boundary;
 mod closing;
 pub mod describe;
+pub mod driver;
 mod opening;
 mod step_end;
 
@@ -87,7 +88,7 @@ pub struct Session {
     flow: Flow,
     /// Confirms that finished behind unfinished ones are told then.
     late_confirms_at: Option<Instant>,
-    /// The catalog's version for which the vhost was last seen to exist.
+    /// The catalog's version for which the vhost and the user were last seen to exist.
     catalog_seen: u64,
 }
 

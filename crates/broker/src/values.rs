@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use amqp::{FieldTable, FieldValue, Properties, TableRef, ValueRef};
+use amqp::{FieldTable, FieldValue, Properties, TableRef, ValueRef, Widened};
 use machine::{Arguments, HashProperty, Headers, Value, ValueView};
 
 /// The arguments of a declaration.
@@ -91,23 +91,17 @@ fn text_view(text: &str) -> ValueView<'_> {
 
 /// A value as the machine looks at it.
 pub(crate) fn view(value: ValueRef<'_>) -> ValueView<'_> {
-    match value {
-        ValueRef::Bool(value) => ValueView::Bool(value),
-        ValueRef::I8(value) => ValueView::Int(value.into()),
-        ValueRef::U8(value) => ValueView::Int(value.into()),
-        ValueRef::I16(value) => ValueView::Int(value.into()),
-        ValueRef::U16(value) => ValueView::Int(value.into()),
-        ValueRef::I32(value) => ValueView::Int(value.into()),
-        ValueRef::U32(value) => ValueView::Int(value.into()),
-        ValueRef::I64(value) => ValueView::Int(value),
-        ValueRef::F32(value) => ValueView::F32(value.to_bits()),
-        ValueRef::F64(value) => ValueView::F64(value.to_bits()),
-        ValueRef::Decimal { scale, value } => ValueView::Decimal { scale, value },
-        ValueRef::LongStr(bytes) => ValueView::LongStr(bytes),
-        ValueRef::Bytes(bytes) => ValueView::Bytes(bytes),
-        ValueRef::Timestamp(seconds) => ValueView::Timestamp(seconds),
-        ValueRef::Void => ValueView::Void,
-        ValueRef::Array(array) => {
+    match value.widened() {
+        Widened::Bool(value) => ValueView::Bool(value),
+        Widened::Integer(value) => ValueView::Int(value),
+        Widened::F32(value) => ValueView::F32(value.to_bits()),
+        Widened::F64(value) => ValueView::F64(value.to_bits()),
+        Widened::Decimal { scale, value } => ValueView::Decimal { scale, value },
+        Widened::LongStr(bytes) => ValueView::LongStr(bytes),
+        Widened::Bytes(bytes) => ValueView::Bytes(bytes),
+        Widened::Timestamp(seconds) => ValueView::Timestamp(seconds),
+        Widened::Void => ValueView::Void,
+        Widened::Array(array) => {
             // An array is copied as the only field of a table.
             let mut raw = vec![1, b'a', b'A'];
             raw.extend_from_slice(&(array.as_bytes().len() as u32).to_be_bytes());
@@ -117,7 +111,7 @@ pub(crate) fn view(value: ValueRef<'_>) -> ValueView<'_> {
                 .and_then(|table| arguments(table).0.pop().map(|(_, value)| value));
             ValueView::Nested(value.unwrap_or(Value::Void))
         }
-        ValueRef::Table(table) => ValueView::Nested(Value::Table(arguments(table))),
+        Widened::Table(table) => ValueView::Nested(Value::Table(arguments(table))),
     }
 }
 

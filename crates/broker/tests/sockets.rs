@@ -17,8 +17,9 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use broker::Config;
+use broker::io::broker::Broker;
 use broker::io::describe::{ListedConnection, NotDescribed};
-use broker::io::listener::{Broker, deepen_queue, serve};
+use broker::io::listener::{deepen_queue, serve};
 use broker::limits::OUTBOUND_BYTES_MAX;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -27,7 +28,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 /// Longer than anything here takes; a test that waits so long has failed.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 struct Node {
     dir: PathBuf,
@@ -60,13 +61,13 @@ impl Node {
         let address = listener.local_addr().unwrap();
         let broker = Broker::new(cluster.clone(), config).unwrap();
         let (stop, stopped) = watch::channel(false);
-        let serving = tokio::spawn(serve(listener, Arc::clone(&broker), stopped));
+        let serving = tokio::spawn(serve(listener, None, Arc::clone(&broker), stopped));
         Self { dir, address, broker, cluster, stop, serving }
     }
 
     async fn end(self) {
         self.stop.send_replace(true);
-        timeout(PATIENCE, self.serving).await.expect("the listener ends").unwrap();
+        timeout(TIMEOUT, self.serving).await.expect("the listener ends").unwrap();
         let cluster = self.cluster;
         tokio::task::spawn_blocking(move || cluster.stop()).await.unwrap();
         let _ = std::fs::remove_dir_all(self.dir);
@@ -100,7 +101,7 @@ impl Client {
     }
 
     async fn send(&mut self, bytes: &[u8]) {
-        timeout(PATIENCE, self.stream.write_all(bytes)).await.unwrap().unwrap();
+        timeout(TIMEOUT, self.stream.write_all(bytes)).await.unwrap().unwrap();
     }
 
     fn bytes(&self, line: &str) -> Vec<u8> {
@@ -126,7 +127,7 @@ impl Client {
                 return lines;
             }
             let mut more = [0; 65536];
-            let read = timeout(PATIENCE, self.stream.read(&mut more)).await;
+            let read = timeout(TIMEOUT, self.stream.read(&mut more)).await;
             let count = read.unwrap_or_else(|_| panic!("no {line:?} in {lines:?}")).unwrap();
             assert!(count > 0, "closed before {line:?}, after {lines:?}");
             self.received.extend_from_slice(&more[..count]);
@@ -138,7 +139,7 @@ impl Client {
         let begun = Instant::now();
         let mut all = self.received;
         // A reset is a close, too: the server need not read what is of no use.
-        let _ = timeout(PATIENCE, self.stream.read_to_end(&mut all)).await.expect("it is closed");
+        let _ = timeout(TIMEOUT, self.stream.read_to_end(&mut all)).await.expect("it is closed");
         (all, begun.elapsed())
     }
 }
@@ -179,7 +180,7 @@ async fn a_client_that_dribbles_is_closed_when_the_handshake_is_over() {
     dribbling.send(b"AMQ").await;
     let mut well_behaved = Client::login(&node).await;
     let (answer, after) = silent.until_closed().await;
-    assert!(answer.is_empty() && after < PATIENCE / 2, "{answer:?} {after:?}");
+    assert!(answer.is_empty() && after < TIMEOUT / 2, "{answer:?} {after:?}");
     let (answer, _) = dribbling.until_closed().await;
     assert!(answer.is_empty());
     well_behaved.say("1 queue.declare queue=q durable").await;
@@ -257,7 +258,7 @@ async fn a_consumer_that_takes_no_bytes_is_closed_and_loses_nothing() {
     let metrics = node.broker.metrics();
     let begun = Instant::now();
     while metrics.limit_write_stall.load(Ordering::Relaxed) == 0 {
-        assert!(begun.elapsed() < PATIENCE, "it is never closed");
+        assert!(begun.elapsed() < TIMEOUT, "it is never closed");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     let counted = "1 queue.declare-ok queue=q message-count=200 consumer-count=0";
@@ -268,7 +269,7 @@ async fn a_consumer_that_takes_no_bytes_is_closed_and_loses_nothing() {
         if lines[0] == counted {
             break;
         }
-        assert!(begun.elapsed() < PATIENCE, "{lines:?}");
+        assert!(begun.elapsed() < TIMEOUT, "{lines:?}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     node.end().await;
@@ -294,19 +295,19 @@ async fn a_client_that_reads_late_is_read_again_at_once() {
     let begun = Instant::now();
     let full = || metrics.outbound_bytes.load(Ordering::Relaxed) >= OUTBOUND_BYTES_MAX as u64;
     while !full() {
-        assert!(begun.elapsed() < PATIENCE, "its returns do not wait");
+        assert!(begun.elapsed() < TIMEOUT, "its returns do not wait");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     let (mut received, mut some) = (0, vec![0; 1 << 20]);
     while received < MESSAGES * BODY {
-        let count = timeout(PATIENCE, read.read(&mut some)).await.expect("it goes on").unwrap();
+        let count = timeout(TIMEOUT, read.read(&mut some)).await.expect("it goes on").unwrap();
         assert!(count > 0, "the connection ends after {received} bytes");
         received += count;
     }
     let _write = writing.await.unwrap().unwrap();
     let begun = Instant::now();
     while metrics.outbound_bytes.load(Ordering::Relaxed) > 0 {
-        assert!(begun.elapsed() < PATIENCE, "what was read is not counted");
+        assert!(begun.elapsed() < TIMEOUT, "what was read is not counted");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     node.end().await;
@@ -336,7 +337,7 @@ async fn a_peer_that_vanishes_gives_back_what_it_held_and_its_exclusive_queues()
         if lines.iter().any(|line| line.contains("reply-code=404")) {
             break;
         }
-        assert!(begun.elapsed() < PATIENCE, "{lines:?}");
+        assert!(begun.elapsed() < TIMEOUT, "{lines:?}");
         other.say("2 channel.close-ok").await;
     }
     node.end().await;
@@ -356,7 +357,7 @@ async fn when_the_node_stops_clients_are_told_and_silent_ones_are_dropped() {
     polite.say("0 connection.close-ok").await;
     polite.until_closed().await;
     let (_, after) = silent.until_closed().await;
-    assert!(after < PATIENCE / 2);
+    assert!(after < TIMEOUT / 2);
     let refused = TcpStream::connect(node.address).await.is_err();
     node.end().await;
     assert!(refused, "nobody is let in any more");
@@ -373,7 +374,7 @@ async fn silent_strangers_keep_nobody_out() {
     }
     let begun = Instant::now();
     while node.broker.connection_count() < bound {
-        assert!(begun.elapsed() < PATIENCE, "not all are let in");
+        assert!(begun.elapsed() < TIMEOUT, "not all are let in");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     let metrics = node.broker.metrics();
@@ -385,7 +386,7 @@ async fn silent_strangers_keep_nobody_out() {
     drop(strangers);
     let begun = Instant::now();
     while node.broker.connection_count() > 1 {
-        assert!(begun.elapsed() < PATIENCE, "places are given back");
+        assert!(begun.elapsed() < TIMEOUT, "places are given back");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     well_behaved.say("1 queue.declare queue=q durable").await;
@@ -405,7 +406,7 @@ async fn a_client_that_finds_all_places_taken_is_turned_away_until_one_is_free()
     clients.pop();
     let begun = Instant::now();
     while node.broker.connection_count() > 3 {
-        assert!(begun.elapsed() < PATIENCE, "the place is given back");
+        assert!(begun.elapsed() < TIMEOUT, "the place is given back");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     clients.push(Client::login(&node).await);
@@ -440,7 +441,7 @@ async fn publishers_have_together_no_more_in_flight_than_they_may_and_all_are_co
             done.unwrap();
         }
     };
-    let mut all = std::pin::pin!(timeout(PATIENCE, all));
+    let mut all = std::pin::pin!(timeout(TIMEOUT, all));
     loop {
         tokio::select! {
             biased;
@@ -467,7 +468,7 @@ async fn an_avalanche_waits_in_the_kernels_queue() {
     let address = listener.local_addr().unwrap();
     let mut waiting = Vec::new();
     for _ in 0..allowed.min(900) {
-        let stream = timeout(PATIENCE, TcpStream::connect(address)).await;
+        let stream = timeout(TIMEOUT, TcpStream::connect(address)).await;
         waiting.push(stream.expect("there is room in the queue").unwrap());
     }
 }
@@ -489,7 +490,7 @@ async fn connections_say_what_they_are_doing_when_they_are_asked() {
     let open = broker.connections();
     let begun = Instant::now();
     while broker.connection_count() < 3 {
-        assert!(begun.elapsed() < PATIENCE, "the stranger is not let in");
+        assert!(begun.elapsed() < TIMEOUT, "the stranger is not let in");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 
@@ -519,7 +520,7 @@ async fn connections_say_what_they_are_doing_when_they_are_asked() {
     drop(reader);
     let begun = Instant::now();
     while open.describe(id).await != Err(NotDescribed::NoConnection) {
-        assert!(begun.elapsed() < PATIENCE, "it is still listed");
+        assert!(begun.elapsed() < TIMEOUT, "it is still listed");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     drop((other, stranger));
@@ -539,7 +540,7 @@ async fn a_connection_whose_client_takes_no_bytes_says_what_it_is_doing() {
     let metrics = node.broker.metrics();
     let begun = Instant::now();
     while metrics.outbound_bytes.load(Ordering::Relaxed) < OUTBOUND_BYTES_MAX as u64 {
-        assert!(begun.elapsed() < PATIENCE, "its returns do not wait");
+        assert!(begun.elapsed() < TIMEOUT, "its returns do not wait");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     let id = "1-1".parse().unwrap();

@@ -4,11 +4,21 @@
 //! It reads files whenever it is asked, so a renewed certificate counts from the next connection on. Only shells (`io/`)
 //! call it, so this crate is all io (I1).
 
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "all of it is io: files, and a lock around what a server shows"
+)]
+
+mod server;
+
 use std::path::Path;
 
 use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+pub use server::{Clients, Files, ServerTls};
 
 /// The authorities to trust: those of `file`, or of this machine.
 ///
@@ -28,7 +38,8 @@ pub fn authorities(file: Option<&Path>) -> Result<RootCertStore, String> {
     if store.is_empty() {
         let why = found.errors.first().map_or(String::new(), |error| format!(" ({error})"));
         return Err(format!(
-            "this system has no authorities to believe{why}: install its ca-certificates, or name a PEM file"
+            "this system has no certificate authorities that it trusts{why}: install its package ca-certificates, or \
+             name a PEM file with authorities"
         ));
     }
     Ok(store)
@@ -42,7 +53,7 @@ pub fn chain(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let found =
         CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     match found {
-        Ok(found) if found.is_empty() => Err(unusable(file, &"no certificate is in it")),
+        Ok(found) if found.is_empty() => Err(unusable(file, &"it holds no certificate")),
         Ok(found) => Ok(found),
         Err(error) => Err(unusable(file, &error)),
     }

@@ -4,9 +4,9 @@
 //! The machine deals in sequence numbers and knows no bytes. Each queue has here a map from sequence numbers to
 //! places (one extent per run of an entry or per segment, never one per message) and a window of bytes that are in
 //! memory. Deliveries of one queue leave in the order in which the machine decided them: one that must wait for
-//! the disk holds up those behind. Dead messages go to the dead-letter worker beside them. A lane of a queue with
+//! the disk holds up those behind. Dead messages go to the dead-letter worker beside them. A level of a queue with
 //! priorities is a queue of its own here, but for the order of its deliveries: that is kept with those of the
-//! other lanes.
+//! other levels.
 //!
 //! While a delivery waits, a fetch is under way. A fetch may come back with less than was asked or
 //! with nothing, because a checkpoint moved the messages meanwhile: then it is asked again, of the
@@ -16,6 +16,7 @@
 mod away;
 mod check;
 mod extents;
+mod gathering;
 mod leaves;
 mod outbox;
 mod plan;
@@ -36,8 +37,9 @@ use crate::limits::{
 use crate::request::Ticket;
 use away::Away;
 use extents::Extent;
+use gathering::Gathering;
 pub(crate) use leaves::Leave;
-pub(crate) use outbox::{Got, Outgoing};
+pub(crate) use outbox::{Got, Outgoing, Withdrawn};
 use queue::QueueBodies;
 
 /// Messages that lie together, with their bytes.
@@ -64,7 +66,7 @@ impl Run {
 pub(crate) enum Step {
     Deliver { outgoing: Outgoing, bytes: Bytes },
     Leave { leave: Leave, bytes: Bytes },
-    Fetch { from_seq: u64, parts: Vec<FetchPart> },
+    Fetch { parts: Vec<FetchPart> },
 }
 
 /// What the machine says of a queue's readers.
@@ -99,9 +101,11 @@ pub(crate) struct Bodies {
     hot_bytes: usize,
     /// Queues whose windows are to be cut once what can leave has left.
     overfull: Vec<QueueId>,
-    /// The lanes of queues with priorities, as far as something was delivered or left.
-    lanes: BTreeMap<QueueId, BTreeSet<QueueId>>,
-    /// Counts deliveries. It never goes back: lanes of one queue leave in the order of these numbers.
+    /// Queues for which the entry that is being applied has brought messages in parts.
+    gathered: Vec<QueueId>,
+    /// The levels of queues with priorities, as far as something was delivered or left.
+    levels: BTreeMap<QueueId, BTreeSet<QueueId>>,
+    /// Counts deliveries. It never goes back: levels of one queue leave in the order of these numbers.
     turns: u64,
     /// Dead messages that are with the dead-letter worker. If the worker is lost, all of them are handed out again.
     away: Away,
@@ -121,8 +125,53 @@ impl Bodies {
         let bodies = self.queues.entry(queue).or_default();
         bodies.extents.insert(first_seq, u64::from(count), source);
         let Some((bytes, pinned)) = bytes else { return };
+        self.end_gathering(queue);
+        self.heat(queue, Run { first_seq, count, bytes }, pinned);
+    }
+
+    /// The same for messages that are a small part of an entry. What follows of the same entry is put behind them,
+    /// and all of it is in memory from [`Bodies::end_entry`] on.
+    pub(crate) fn enqueued_in_parts(
+        &mut self,
+        queue: QueueId,
+        first_seq: u64,
+        count: u32,
+        source: Source,
+        run: &[u8],
+    ) {
+        let bodies = self.queues.entry(queue).or_default();
+        bodies.extents.insert(first_seq, u64::from(count), source);
+        if let Some(gathering) = bodies.gathering.as_mut().filter(|it| it.goes_on_at(first_seq)) {
+            gathering.add(queue, count, run);
+            return;
+        }
+        self.end_gathering(queue);
+        let bodies = self.queues.get_mut(&queue).expect("it was just there");
+        bodies.gathering = Some(Gathering::new(queue, first_seq, count, run));
+        self.gathered.push(queue);
+    }
+
+    /// An entry is applied: what it brought in parts is in memory.
+    pub(crate) fn end_entry(&mut self) {
+        while let Some(queue) = self.gathered.pop() {
+            self.end_gathering(queue);
+        }
+    }
+
+    fn end_gathering(&mut self, queue: QueueId) {
+        // A queue that the same entry has dropped is gone, and has nothing.
+        let gathering = self.queues.get_mut(&queue).and_then(|bodies| bodies.gathering.take());
+        if let Some(gathering) = gathering {
+            let (run, pinned) = gathering.into_run();
+            self.heat(queue, run, pinned);
+        }
+    }
+
+    /// The bytes of the newest messages of a queue are in memory.
+    fn heat(&mut self, queue: QueueId, run: Run, pinned: usize) {
+        let Some(bodies) = self.queues.get_mut(&queue) else { return };
         let before = bodies.hot_bytes();
-        bodies.window.push(Run { first_seq, count, bytes }, pinned);
+        bodies.window.push(run, pinned);
         let after = bodies.hot_bytes();
         self.hot_bytes = self.hot_bytes - before + after;
         if after > HOT_BYTES_IDLE_QUEUE || self.hot_bytes > HOT_BYTES_IDLE {
@@ -130,8 +179,8 @@ impl Bodies {
         }
     }
 
-    /// Cuts windows that grew too large, after what could leave has left. What is about to go to nobody
-    /// goes first, then the newest messages: they leave last.
+    /// Cuts windows that grew too large, after all messages that could leave have left. Messages that no reader is
+    /// about to get go first, then the newest messages, which leave last.
     pub(crate) fn cut<'a>(&mut self, readers: impl Fn(QueueId) -> Readers<'a>) {
         while let Some(queue) = self.overfull.pop() {
             let Some(bodies) = self.queues.get_mut(&queue) else { continue };
@@ -235,10 +284,10 @@ impl Bodies {
     pub(crate) fn dropped(&mut self, queue: QueueId) -> Vec<Outgoing> {
         self.waiting.remove(&queue);
         self.away.forget(queue);
-        if let Some(lanes) = self.lanes.get_mut(&queue.base()) {
-            lanes.remove(&queue);
-            if lanes.is_empty() {
-                self.lanes.remove(&queue.base());
+        if let Some(levels) = self.levels.get_mut(&queue.base()) {
+            levels.remove(&queue);
+            if levels.is_empty() {
+                self.levels.remove(&queue.base());
             }
         }
         let Some(bodies) = self.queues.remove(&queue) else { return Vec::new() };
@@ -250,7 +299,7 @@ impl Bodies {
     pub(crate) fn deliver(&mut self, queue: QueueId, mut outgoing: Outgoing) {
         self.turns += 1;
         outgoing.turn = self.turns;
-        self.note_lane(queue);
+        self.note_level(queue);
         let bodies = self.queues.entry(queue).or_default();
         bodies.is_dry = false;
         bodies.outbox.push(outgoing);
@@ -263,16 +312,16 @@ impl Bodies {
         }
     }
 
-    /// A lane has something that goes out: from now on it is pumped with its queue.
-    fn note_lane(&mut self, queue: QueueId) {
+    /// A level has something that goes out: from now on it is pumped with its queue.
+    fn note_level(&mut self, queue: QueueId) {
         if queue.priority() > 0 {
-            self.lanes.entry(queue.base()).or_insert_with(|| [queue.base()].into()).insert(queue);
+            self.levels.entry(queue.base()).or_insert_with(|| [queue.base()].into()).insert(queue);
         }
     }
 
     /// Dead messages go to the dead-letter worker.
     pub(crate) fn leave(&mut self, queue: QueueId, leave: Leave) {
-        self.note_lane(queue);
+        self.note_level(queue);
         self.queues.entry(queue).or_default().leaves.push(leave);
     }
 
@@ -295,11 +344,12 @@ impl Bodies {
         &mut self,
         queue: QueueId,
         consumer: ConsumerId,
+        what: Withdrawn,
         ticket: Option<Ticket>,
         kept: Option<Seqs<'_>>,
     ) -> (Ranges, bool) {
         let Some(bodies) = self.queues.get_mut(&queue) else { return (Ranges::new(), false) };
-        let (withdrawn, is_answered_later) = bodies.outbox.withdraw(consumer, ticket);
+        let (withdrawn, is_answered_later) = bodies.outbox.withdraw(consumer, what, ticket);
         bodies.wait_no_more(withdrawn.ranges(), kept);
         (withdrawn, is_answered_later)
     }
@@ -318,7 +368,7 @@ impl Bodies {
         cancelled
     }
 
-    /// Nothing waits to leave any more: what did. `kept` tells what a queue keeps.
+    /// Takes out all deliveries that wait, and returns them. `kept` says which messages a queue keeps.
     pub(crate) fn take_waiting<'a>(
         &mut self,
         kept: impl Fn(QueueId) -> Option<Seqs<'a>>,
@@ -368,30 +418,42 @@ impl Bodies {
         self.hot_bytes = self.hot_bytes - before + bodies.hot_bytes();
     }
 
-    /// The lanes with dead messages that waited for others to be stored, if they may go on.
+    /// The levels with dead messages that waited for others to be stored, if they may go on.
     pub(crate) fn take_held_up(&mut self, into: &mut Vec<QueueId>) {
         if self.away.take_room() {
-            let may_leave = |lane: &&QueueId| {
-                self.queues.get(lane).is_some_and(|bodies| !bodies.leaves.is_empty())
+            let may_leave = |level: &&QueueId| {
+                self.queues.get(level).is_some_and(|bodies| !bodies.leaves.is_empty())
             };
             into.extend(self.waiting.iter().filter(may_leave));
         }
     }
 
+    /// Whether the delivery that is to leave next, of these levels of one queue, may leave now. Of a single level all
+    /// has left that may.
+    pub(crate) fn has_due(&self, levels: &[QueueId]) -> bool {
+        if levels.len() <= 1 {
+            return false;
+        }
+        let waiting = levels.iter().filter_map(|level| self.queues.get(level));
+        let next = waiting.filter_map(|it| Some((it.outbox.turn()?, it)));
+        let next = next.min_by_key(|(turn, _)| *turn);
+        next.is_some_and(|(_, bodies)| bodies.may_deliver())
+    }
+
     /// Whose deliveries keep their order with those of `queue`, the highest first; it is among them.
-    pub(crate) fn lanes_of(&self, queue: QueueId, into: &mut Vec<QueueId>) {
-        match self.lanes.get(&queue.base()) {
-            Some(lanes) => into.extend(lanes.iter().rev()),
+    pub(crate) fn levels_of(&self, queue: QueueId, into: &mut Vec<QueueId>) {
+        match self.levels.get(&queue.base()) {
+            Some(levels) => into.extend(levels.iter().rev()),
             None => into.push(queue),
         }
     }
 
-    /// Whether no other lane of its queue has a delivery that was decided earlier.
+    /// Whether no other level of its queue has a delivery that was decided earlier.
     fn is_turn_of(&self, queue: QueueId) -> bool {
-        let Some(lanes) = self.lanes.get(&queue.base()) else { return true };
-        let turn = |lane: &QueueId| self.queues.get(lane).and_then(|it| it.outbox.turn());
-        let first = lanes.iter().filter_map(turn).min();
-        turn(&queue) == first
+        let Some(levels) = self.levels.get(&queue.base()) else { return true };
+        let turn = |level: &QueueId| self.queues.get(level).and_then(|it| it.outbox.turn());
+        let Some(own) = turn(&queue) else { return true };
+        !levels.iter().filter_map(turn).any(|other| other < own)
     }
 
     /// The next thing to do for `queue`, if there is one now. Its `readers` are looked at only if
@@ -427,13 +489,19 @@ impl Bodies {
 /// `range` of `entry`: a slice, or a copy if the slice would keep much more than itself in memory.
 /// And the size of the buffer that it keeps.
 pub fn cut_out(entry: &Bytes, range: Range<usize>) -> (Bytes, usize) {
+    let is_small = is_small_part(entry, &range);
     let slice = entry.slice(range);
-    if slice.len() * COPIED_BELOW < entry.len() {
+    if is_small {
         let copy = Bytes::copy_from_slice(&slice);
         let bytes = copy.len();
         return (copy, bytes);
     }
     (slice, entry.len())
+}
+
+/// Whether a slice of `entry` would keep much more than itself in memory.
+pub(crate) fn is_small_part(entry: &Bytes, range: &Range<usize>) -> bool {
+    range.len() * COPIED_BELOW < entry.len()
 }
 
 /// What is a smaller part of its entry than this is copied out of it.

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use machine::{Catalog, NodeId};
 use raft::eraftpb::ConfState;
 
-/// What the shards of a node said.
+/// The voters that each shard of a node has reported. `None`: that shard has not reported yet.
 #[derive(Debug)]
 pub struct Counted(Vec<Option<Voting>>);
 
@@ -16,8 +16,8 @@ pub struct Counted(Vec<Option<Voting>>);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Voting {
     pub nodes: BTreeSet<NodeId>,
-    /// Of some group nobody says it now: it has no leader in reach, or is changing its members. Others than these may
-    /// vote in it.
+    /// The voters of some group are not known now: its leader cannot be reached, or the group is changing its
+    /// members. Nodes that are not in `nodes` may vote in it.
     pub is_partial: bool,
 }
 

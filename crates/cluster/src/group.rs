@@ -10,11 +10,11 @@ mod role;
 mod settling;
 
 use bytes::Bytes;
-use machine::{Batch, GroupId, NodeId, Origin};
+use machine::{Batch, GroupId, NodeId, ProducerId};
 use raft::Storage;
 use raft::eraftpb::ConfState;
 
-use crate::intake::{Intake, Taken, Verdict};
+use crate::inbox::{Inbox, Taken, Verdict};
 use crate::peer::message::Message;
 use crate::replica::{NotLeader, Replica};
 pub(crate) use role::{Awaiting, Role};
@@ -23,9 +23,9 @@ pub(crate) use role::{Awaiting, Role};
 pub(crate) struct Group {
     pub(crate) id: GroupId,
     pub(crate) replica: Replica,
-    pub(crate) intake: Intake,
-    /// What came before this leader could serve. Only a leader keeps anything here: whoever sent it to another
-    /// hears that this is none, and sends it again.
+    pub(crate) inbox: Inbox,
+    /// Messages that came before this leader could serve. Only a leader keeps messages here: a node that sends to a
+    /// replica that does not lead is told so, and sends the message again.
     pub(crate) early: Vec<(NodeId, Message)>,
     /// The last entry that the machine has applied; never above what is committed.
     applied: u64,
@@ -39,7 +39,7 @@ impl Group {
         Self {
             id,
             replica,
-            intake: Intake::default(),
+            inbox: Inbox::default(),
             early: Vec::new(),
             applied,
             checkpoint: Progress::default(),
@@ -55,7 +55,7 @@ impl Group {
             Some(awaiting) => Role::Gathers { term, awaiting },
             None => Role::Leads { term },
         };
-        self.intake.clear();
+        self.inbox.clear();
     }
 
     /// Nobody is waited for any more.
@@ -68,7 +68,7 @@ impl Group {
     /// Another leads, or nobody does.
     pub(crate) fn follow(&mut self) {
         self.role = Role::Follows;
-        self.intake.clear();
+        self.inbox.clear();
         self.early.clear();
     }
 
@@ -78,16 +78,16 @@ impl Group {
         self.role = Role::Frozen;
     }
 
-    /// This node does not know with which voters the group began. A change of voters that is applied to a wrong beginning
-    /// gives wrong voters, so the group applies nothing and takes no part in Raft until [`Group::founded`].
+    /// This node does not know with which voters the group began. A change of voters that is applied to a wrong
+    /// beginning gives wrong voters, so the group applies nothing and takes no part in Raft until [`Group::founded`].
     pub(crate) fn await_founders(&mut self) {
         assert!(self.replica.log().members().voters.is_empty(), "it is known who votes");
         assert_eq!(self.applied, 0, "entries were applied by voters that are not known");
         self.role = Role::Unfounded;
     }
 
-    /// The catalog says that the group began with these voters. A group that waits for them goes on with the log that it
-    /// has; any other group is left as it is.
+    /// The catalog says that the group began with these voters. A group that waits for them goes on with the log that
+    /// it has; any other group is left as it is.
     pub(crate) fn founded(&mut self, founders: &[NodeId]) {
         if matches!(self.role, Role::Unfounded) && !founders.is_empty() {
             self.replica.begin_with(founders);
@@ -109,12 +109,12 @@ impl Group {
         self.applied = index;
     }
 
-    /// Takes a parcel into the log. `last`: the last parcel of its origin that the machine has applied; None:
-    /// that life of the node is over. `entry`: the whole of it, if there is one ready made, with the right
-    /// time. `Err`: not now, because leadership is about to move.
+    /// Takes a numbered batch into the log. `last`: the last numbered batch of its producer that the machine has
+    /// applied; None: that life of the node is over. `entry`: the whole of it, if there is one ready made, with the
+    /// right time. `Err`: not now, because leadership is about to move.
     pub(crate) fn take(
         &mut self,
-        parcel: Taken,
+        numbered: Taken,
         last: Option<u64>,
         time_ms: u64,
         commands: &Bytes,
@@ -122,17 +122,18 @@ impl Group {
     ) -> Result<Verdict, Taken> {
         // Of a life that is over it would be skipped: it must not be confirmed.
         let Some(last) = last else { return Ok(Verdict::Ignore) };
-        let verdict = self.intake.judge(parcel.origin, parcel.seq, last);
+        let verdict = self.inbox.judge(numbered.producer, numbered.seq, last);
         if verdict != Verdict::Propose {
             return Ok(verdict);
         }
-        let entry = entry.unwrap_or_else(|| stamp(time_ms, parcel.origin, parcel.seq, commands));
+        let entry =
+            entry.unwrap_or_else(|| stamp(time_ms, numbered.producer, numbered.seq, commands));
         match self.replica.propose(entry) {
             Ok(index) => {
-                self.intake.proposed(index, parcel);
+                self.inbox.proposed(index, numbered);
                 Ok(verdict)
             }
-            Err(NotLeader) => Err(parcel),
+            Err(NotLeader) => Err(numbered),
         }
     }
 
@@ -217,10 +218,10 @@ impl Group {
     }
 }
 
-/// The entry of a parcel that comes from elsewhere, or again.
-fn stamp(time_ms: u64, origin: Origin, seq: u64, commands: &[u8]) -> Bytes {
+/// The entry of a numbered batch that comes from elsewhere, or again.
+fn stamp(time_ms: u64, producer: ProducerId, seq: u64, commands: &[u8]) -> Bytes {
     let mut batch = Batch::new();
-    batch.append_parcel(origin, seq, commands);
+    batch.append_numbered(producer, seq, commands);
     Bytes::from(batch.stamp(time_ms))
 }
 

@@ -5,21 +5,21 @@
 //! taken over by the next leader: leaders tell the others now and then what time it is. Such a word may be late: a
 //! process that was stopped hears it when it goes on.
 
-use crate::shard::Now;
+use crate::exchange::Now;
 
 /// Clocks that differ by less than this are not worth stamping entries anew.
 const SAME_MS: u64 = 1000;
 
-/// A word that is later by more than this is left unheeded. What is less may be two clocks that do not run at quite
+/// A word that is later by more than this is ignored. What is less may be two clocks that do not run at quite
 /// the same speed.
 const LATE_MS: i64 = 500;
 
 /// A group's time as one node knows it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct GroupTime {
-    /// How far it is ahead of this node's `Now::mono_ms`; None: nobody has said.
+    /// How far the group's time is ahead of this node's `Now::mono_ms`. `None`: no leader has announced it yet.
     ahead_ms: Option<i64>,
-    /// Whose word that was: the leader's of this term.
+    /// The term of the leader that announced `ahead_ms`.
     term: u64,
 }
 
@@ -102,7 +102,7 @@ mod tests {
         // Its clock runs a little faster than the leader's.
         time.heard(now(5100, 0), 1, WALL + 5090);
         assert_eq!(time.at(now(5100, 0)), WALL + 5090);
-        // Another leader is heeded, whatever it says.
+        // What another leader says counts, whatever it is.
         time.heard(now(6100, 0), 2, WALL - HOUR);
         assert_eq!(time.at(now(6100, 0)), WALL - HOUR);
     }

@@ -16,10 +16,10 @@ use wal::{Checkpoint, Disk, Error, Keeper, Live, Reader};
 
 use crate::checkpoint::{Job, LiveMessages, Stored};
 use crate::copying;
+use crate::exchange::{Input, SegmentExtent};
 use crate::limits::LOG_FILES_KEPT;
 use crate::peer::message::Message;
 use crate::room::Room;
-use crate::shard::{Input, SegmentExtent};
 use crate::snapshot::{Event, Incoming, Installed};
 
 pub use files::LogFiles;
@@ -47,7 +47,7 @@ pub enum Task {
     },
 }
 
-/// What whoever drives it does, in this order.
+/// What the thread or simulator that drives housekeeping has to do, in this order.
 pub enum Effect<D: Disk> {
     /// For the shard of the group.
     Tell(GroupId, Input),
@@ -115,7 +115,7 @@ impl<D: Disk> Housekeeping<D> {
     }
 
     /// Leaves so much of the disk free as the configuration says.
-    pub fn heeding(self, disk_free_limit: u64) -> Self {
+    pub fn with_disk_free_limit(self, disk_free_limit: u64) -> Self {
         Self { disk_free_limit, ..self }
     }
 
@@ -171,8 +171,8 @@ impl<D: Disk> Housekeeping<D> {
         Ok(())
     }
 
-    /// Tells the groups what their segments hold, from so many bytes on: one that finds most of it dead
-    /// wants a checkpoint.
+    /// Sends each group with at least `bytes_min` bytes in segments a list of what these segments hold. A group that
+    /// finds most of it dead asks for a checkpoint.
     pub fn review(&self, now_ms: u64, bytes_min: u64, effects: &mut Vec<Effect<D>>) {
         if !self.may_write(now_ms) {
             return;
@@ -212,8 +212,8 @@ impl<D: Disk> Housekeeping<D> {
         Ok(())
     }
 
-    /// Opens a group's new segments and lets go of those that it has no more, with what the group is told
-    /// in between: a fetch that finds one gone asks again of the new ones.
+    /// Opens a group's new segments, sends `told` to the group, and closes the segments that the group has no more.
+    /// The order matters: a fetch that finds its segment closed asks the new ones.
     fn take_over(
         &mut self,
         group: GroupId,

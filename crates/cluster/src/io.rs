@@ -6,6 +6,7 @@
 )]
 
 mod alarms;
+mod change;
 mod config;
 mod describe;
 mod failure;
@@ -28,6 +29,7 @@ mod store;
 mod threads;
 mod writing;
 
+pub use change::NotChanged;
 pub use config::Config;
 pub use failure::{Cause, Failure, StartError};
 pub use handle::{AnswerReceiver, ClusterHandle, Counters, Status};

@@ -13,20 +13,23 @@ pub mod copying;
 mod counted;
 mod described;
 pub mod entry;
+pub mod exchange;
 mod fetch;
 pub mod group;
 mod group_time;
 pub mod housekeeping;
 pub mod io;
 
-mod intake;
+mod inbox;
 pub mod limits;
+pub mod log_writer;
 pub mod membership;
+mod numbered_batches;
 pub mod orders;
-mod parcels;
 pub mod peer;
 mod queues;
 mod raft_log;
+pub mod reading;
 pub mod recovery;
 mod rejoining;
 mod remote;
@@ -38,15 +41,15 @@ mod room;
 mod secret;
 pub mod shard;
 pub mod snapshot;
-mod told;
+mod unlogged_settles;
 mod waiter;
 
-pub use counted::Counted;
+pub use counted::{Counted, Voting};
 pub use described::{DescribedQueue, NotDescribed, Resources};
 pub use io::{
-    Admission, AnswerReceiver, Cause, ClusterHandle, Config, Counters, Failure, PeerCounters,
-    PeerStatus, StartError, Status, foresee, kept_secret, launch, new_secret, queue_names,
-    rescue_directory, start, survey_directory,
+    Admission, AnswerReceiver, Cause, ClusterHandle, Config, Counters, Failure, NotChanged,
+    PeerCounters, PeerStatus, StartError, Status, foresee, kept_secret, launch, new_secret,
+    queue_names, rescue_directory, start, survey_directory,
 };
 pub use membership::PeerConfig;
 pub use request::{Alarms, Answer, Delivery, Held, Leaving, Request, Ticket};

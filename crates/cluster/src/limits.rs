@@ -66,6 +66,10 @@ pub const READ_AHEAD_RUNS: usize = 64;
 /// Bytes after which one fetch reads no more.
 pub const FETCH_BYTES: u64 = 1 << 20;
 
+/// Bytes of entries after which one read for a replica that is behind reads no more: what one message between nodes
+/// should carry.
+pub const READ_ENTRIES_BYTES: usize = 1 << 20;
+
 /// Log entries that one fetch reads.
 pub const FETCH_ENTRIES: usize = 64;
 

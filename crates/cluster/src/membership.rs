@@ -84,8 +84,7 @@ impl PeerConfig {
         }
         if self.peers.iter().all(|(peer, _)| *peer != node) {
             return Err(format!(
-                "--peers does not name node {}, which this is: add {}=ADDR:PORT, the same on every \
-                 node",
+                "--peers does not name this node, which is node {}: add {}=ADDR:PORT on every node",
                 node.0, node.0
             ));
         }
@@ -143,7 +142,9 @@ impl PeerConfig {
         let numbers = self.peers.iter().map(|(node, _)| *node).chain(self.node);
         for NodeId(number) in numbers {
             if number == 0 || number > NODE_ID_MAX {
-                return Err(format!("node id {number}: it must be from 1 to {NODE_ID_MAX}"));
+                return Err(format!(
+                    "node id {number} is not valid: it must be from 1 to {NODE_ID_MAX}"
+                ));
             }
         }
         for (index, (node, address)) in self.peers.iter().enumerate() {
@@ -153,7 +154,7 @@ impl PeerConfig {
                 }
                 if address == other_address {
                     return Err(format!(
-                        "--peers gives {address} to node {} and to node {}",
+                        "--peers gives {address} to node {} and to node {}: give each its own address",
                         other.0, node.0
                     ));
                 }

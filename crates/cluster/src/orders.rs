@@ -10,8 +10,7 @@ use std::collections::VecDeque;
 
 use machine::limits::{REPLICAS, REPLICAS_MAX};
 use machine::{
-    Catalog, CatalogCommand, CatalogReply, Goal, GroupId, NodeId, NodeInfo, Refusal, Standing,
-    Version,
+    Catalog, CatalogCommand, CatalogReply, Goal, GroupId, NodeId, NodeInfo, NodeStatus, Version,
 };
 
 use crate::shard::{Elsewhere, GroupReport};
@@ -82,13 +81,13 @@ impl View<'_> {
     }
 
     /// How a node may be used.
-    fn standing(&self, node: NodeId, draining: Option<NodeId>) -> Standing {
+    fn status(&self, node: NodeId, draining: Option<NodeId>) -> NodeStatus {
         if draining == Some(node) {
-            Standing::Draining
+            NodeStatus::Draining
         } else if self.is_down(node) {
-            Standing::Down
+            NodeStatus::Down
         } else {
-            Standing::Serving
+            NodeStatus::Serving
         }
     }
 
@@ -220,8 +219,8 @@ impl Task {
                 Step::Say(text) => self.words.push(text),
                 Step::HasMajorityWithout(node) => has_majority_without(view, node)?,
                 Step::Place { draining, goal } => {
-                    let standing = |node| view.standing(node, draining);
-                    let needed = view.catalog.placement_changes(standing, goal);
+                    let status = |node| view.status(node, draining);
+                    let needed = view.catalog.placement_changes(status, goal);
                     self.steps.pop_front();
                     self.placed += needed.len();
                     for command in needed.into_iter().rev() {
@@ -273,7 +272,7 @@ impl Task {
                     steps.push(Step::Place { draining: None, goal: Goal::Balance });
                 } else {
                     let changes =
-                        view.catalog.replica_changes(|node| view.standing(node, None), *count);
+                        view.catalog.replica_changes(|node| view.status(node, None), *count);
                     self.placed = changes.len();
                     steps.extend(changes.into_iter().map(Step::Change));
                 }
@@ -370,7 +369,8 @@ impl Task {
             let state = if is_member { "is still a member" } else { "is no member any more" };
             return Err(format!(
                 "node {} {state}, but {left} group(s) still count on it, or have no leader that says who votes: the \
-                 replicas that take over are still behind, or most voters cannot be reached; see millrace cluster status, and ask again",
+                 replicas that take over are still behind, or most voters cannot be reached; see millrace cluster \
+                 status, and ask again",
                 node.0
             ));
         }
@@ -381,8 +381,7 @@ impl Task {
 /// Why the catalog did not make a change, if it refused it.
 pub fn refusal(reply: &CatalogReply) -> Option<String> {
     match reply {
-        CatalogReply::Refused(Refusal::Membership(problem)) => Some(problem.to_string()),
-        CatalogReply::Refused(other) => Some(format!("{other:?}")),
+        CatalogReply::Refused(refusal) => Some(refusal.to_string()),
         CatalogReply::Done
         | CatalogReply::ExchangeDeclared { .. }
         | CatalogReply::QueueDeclared { .. }
@@ -419,13 +418,13 @@ fn may_add(view: &View<'_>, node: NodeId) -> Result<(), String> {
     if let Some(absent) = view.catalog.nodes().find(is_absent) {
         return Err(format!(
             "node {0} was added and has not come yet: start it with --join first, or take it out with \
-             `millrace cluster remove {0}`. Groups would count on too many that are not there",
+             `millrace cluster remove {0}`. With more absent members, groups could lose their majority",
             absent.node.0
         ));
     }
     if view.address.is_empty() {
-        return Err("this node has no peer port, so nobody can join it: start it again with \
-                    --peer-listen ADDR:PORT"
+        return Err("this node has no peer port, so no node can join through it: start it \
+                    again with --peer-listen ADDR:PORT"
             .to_owned());
     }
     Ok(())
@@ -436,7 +435,7 @@ fn may_replace(view: &View<'_>, node: NodeId, by: NodeId) -> Result<(), String> 
     if by == node || is_taken {
         return Err(format!(
             "node {0} cannot take the place of node {1}: take another number, one that no node ever had. \
-             Who comes without what node {1} has promised must not be taken for it",
+             The new node does not have what node {1} has promised to keep, so it must not pass for that node",
             by.0, node.0
         ));
     }
@@ -445,7 +444,9 @@ fn may_replace(view: &View<'_>, node: NodeId, by: NodeId) -> Result<(), String> 
 
 fn may_keep(view: &View<'_>, replicas: usize, groups: Option<u32>) -> Result<(), String> {
     if ![REPLICAS, REPLICAS_MAX].contains(&replicas) {
-        return Err(format!("{replicas} replicas: give {REPLICAS} or {REPLICAS_MAX}"));
+        return Err(format!(
+            "a group cannot have {replicas} replicas: give {REPLICAS} or {REPLICAS_MAX}"
+        ));
     }
     if let Some(groups) = groups {
         let (most, agreed) = (view.catalog.groups_per_node(), view.catalog.agreed());
@@ -458,13 +459,13 @@ fn may_keep(view: &View<'_>, replicas: usize, groups: Option<u32>) -> Result<(),
         }
         if !(1..=most).contains(&groups) {
             return Err(format!(
-                "{groups} groups: each node has {most}, give a number from 1 to {most}"
+                "--groups {groups} is out of range: each node has {most} groups, so give a number from 1 to {most}"
             ));
         }
         if agreed < since {
             return Err(format!(
-                "the cluster is at version {agreed}, and all groups have as many replicas before version {since}: \
-                 upgrade all nodes first, or leave --groups out"
+                "the cluster is at version {agreed}, and all groups have the same number of replicas \
+                 before version {since}: upgrade all nodes first, or leave --groups out"
             ));
         }
     }
@@ -484,17 +485,16 @@ fn may_raise(view: &View<'_>, force: bool) -> Result<(), String> {
     let lacking: Vec<NodeId> = view.peers.iter().filter(lacks).map(|peer| peer.node).collect();
     if !lacking.is_empty() && !force {
         return Err(format!(
-            "version {to} is not raised: of node(s) {} it is not known that they can read it. Upgrade them, or \
-             raise it all the same with --force: a node that cannot read it stops, and goes on once it is \
-             upgraded",
+            "the cluster stays below version {to}: node(s) {} may be unable to read that version. Upgrade them, or \
+             repeat the command with --force: a node that cannot read the version stops until it is upgraded",
             list(&lacking)
         ));
     }
     // It would leave the command out of the log.
     if let Some(old) = lacking.iter().find(|node| Some(**node) == view.catalog_leader) {
         return Err(format!(
-            "version {to} is not raised: node {} leads the catalog, and it is not known that it can read it. \
-             Upgrade or stop that node, and ask again once another leads",
+            "the cluster stays below version {to}: node {} leads the catalog, and may be unable to read that version. \
+             Upgrade or stop that node, and repeat the command when another node leads",
             old.0
         ));
     }
@@ -518,7 +518,7 @@ fn leaving(view: &View<'_>, node: NodeId) -> Result<Vec<Step>, String> {
     is_member(view, node)?;
     if node == view.node {
         return Err(format!(
-            "this is node {} itself: ask another node, with --data-dir of that one",
+            "node {} cannot take itself out: ask another node, with the --data-dir of that node",
             node.0
         ));
     }

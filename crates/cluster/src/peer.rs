@@ -39,10 +39,14 @@ impl std::fmt::Display for Error {
             Self::TooLarge { bytes } => write!(out, "a frame of {bytes} bytes is too large"),
             Self::Checksum => out.write_str("the checksum of a frame is wrong"),
             Self::Version(version) => {
-                write!(out, "a frame of version {version}; this node knows {}", frame::VERSION)
+                write!(
+                    out,
+                    "a frame has version {version}, and this node reads version {}",
+                    frame::VERSION
+                )
             }
-            Self::Kind(kind) => write!(out, "a frame of the unknown kind {kind}"),
-            Self::Malformed(what) => write!(out, "{what} that cannot be read"),
+            Self::Kind(kind) => write!(out, "a frame has the unknown kind {kind}"),
+            Self::Malformed(what) => write!(out, "{what} is malformed or not expected here"),
         }
     }
 }

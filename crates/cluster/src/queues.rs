@@ -15,7 +15,7 @@ use machine::{
     SessionId,
 };
 
-use crate::bodies::{Bodies, FetchPart, Got, Outgoing, Run};
+use crate::bodies::{Bodies, FetchPart, Got, Outgoing, Run, Withdrawn};
 use crate::checkpoint::Stored;
 use crate::limits::{SETTLE_WAIT_MS, SETTLES_GATHERED};
 use crate::peer::message::Attachment;
@@ -24,13 +24,12 @@ use effects::readers;
 
 /// What queues ask of their shard.
 #[derive(Debug)]
-pub(crate) enum Wish {
+pub(crate) enum GroupEffect {
     Answer(SessionId, Answer),
     /// For this node's dead-letter worker.
     Leaving(Leaving),
     Fetch {
         queue: QueueId,
-        from_seq: u64,
         parts: Vec<FetchPart>,
     },
     /// The last consumer of an auto-delete queue went away, or nobody has used a queue for long.
@@ -95,7 +94,7 @@ pub(crate) struct Queues {
     returning: BTreeSet<QueueId>,
     /// Who closed a queue that is not deleted yet: if the session ends before that, it is open again.
     closing: BTreeMap<QueueId, SessionId>,
-    /// Detaches that are answered after the last deliveries of so many lanes.
+    /// Detaches that are answered after the last deliveries of so many levels.
     detaching: BTreeMap<(SessionId, Ticket), usize>,
 }
 
@@ -133,7 +132,8 @@ impl Queues {
         }
     }
 
-    /// Tells the time, for what is to be logged before long, and the group's, for what falls due.
+    /// Sets the node's time (`now_ms`, for settles that wait for the log) and the group's time (`time_ms`, for
+    /// deadlines).
     pub(crate) fn set_now(&mut self, now_ms: u64, time_ms: u64) {
         self.now_ms = now_ms;
         self.time_ms = time_ms;
@@ -146,23 +146,23 @@ impl Queues {
     }
 
     /// Does what is due.
-    pub(crate) fn keep_time(&mut self, wishes: &mut Vec<Wish>) {
+    pub(crate) fn keep_time(&mut self, group_effects: &mut Vec<GroupEffect>) {
         if self.time_deadline_ms().is_none_or(|due| due > self.time_ms) {
             return;
         }
         let had_settles = self.machine.has_settles();
         self.machine.tick(self.time_ms, &mut self.effects);
-        self.perform(0, None, wishes);
+        self.perform(0, None, group_effects);
         if !had_settles && self.machine.has_settles() {
             self.hurry();
         }
     }
 
-    /// The dead-letter worker is new: it is told of all dead messages, also of those that another was told of.
-    pub(crate) fn leave_again(&mut self, wishes: &mut Vec<Wish>) {
+    /// A new dead-letter worker is attached: it gets all dead messages, also those that the one before it got.
+    pub(crate) fn leave_again(&mut self, group_effects: &mut Vec<GroupEffect>) {
         self.bodies.take_leaves(&mut self.touched);
         self.machine.leave_again(&mut self.effects);
-        self.perform(0, None, wishes);
+        self.perform(0, None, group_effects);
     }
 
     /// How a queue is; who asks has a use for it.
@@ -178,9 +178,9 @@ impl Queues {
     }
 
     /// Consumers may be served.
-    pub(crate) fn start_dispatch(&mut self, wishes: &mut Vec<Wish>) {
+    pub(crate) fn start_dispatch(&mut self, group_effects: &mut Vec<GroupEffect>) {
         self.machine.start_dispatch(&mut self.effects);
-        self.perform(0, None, wishes);
+        self.perform(0, None, group_effects);
     }
 
     /// These sessions have `attachments` in the group, and nothing else.
@@ -188,7 +188,7 @@ impl Queues {
         &mut self,
         is_of_node: impl Fn(SessionId) -> bool,
         attachments: Vec<Attachment>,
-        wishes: &mut Vec<Wish>,
+        group_effects: &mut Vec<GroupEffect>,
     ) {
         let live = |queue| self.machine.kept(queue);
         let unmarked = self.bodies.end_sessions(&is_of_node, live, &mut self.touched);
@@ -199,7 +199,7 @@ impl Queues {
         for (queue, _) in self.closing.extract_if(.., |_, by| is_of_node(*by)) {
             self.machine.reopen_queue(queue);
         }
-        self.perform(0, None, wishes);
+        self.perform(0, None, group_effects);
         self.hurry();
     }
 
@@ -262,10 +262,10 @@ impl Queues {
         at: Applied,
         entry: &Bytes,
         origin: Origin,
-        wishes: &mut Vec<Wish>,
+        group_effects: &mut Vec<GroupEffect>,
     ) -> Result<(), Corrupt> {
         self.machine.apply(at, entry, &mut self.effects)?;
-        self.perform(at.index, Some((entry, origin)), wishes);
+        self.perform(at.index, Some((entry, origin)), group_effects);
         Ok(())
     }
 
@@ -275,55 +275,61 @@ impl Queues {
         consumer: ConsumerId,
         spec: ConsumerSpec,
         ticket: Ticket,
-        wishes: &mut Vec<Wish>,
+        group_effects: &mut Vec<GroupEffect>,
     ) {
         let result = self.machine.attach(queue, consumer, spec, &mut self.effects);
-        wishes.push(Wish::Answer(consumer.session, Answer::Attached { ticket, result }));
-        self.perform(0, None, wishes);
+        group_effects
+            .push(GroupEffect::Answer(consumer.session, Answer::Attached { ticket, result }));
+        self.perform(0, None, group_effects);
         // What it is given is marked in the log first: the mark is there before the next message is.
         self.hurry();
     }
 
-    /// Stops a consumer. Says when `ticket` is to be answered.
+    /// Stops a consumer. Says when `ticket` is to be answered. What it was given and not sent goes back if
+    /// `takes_back`, or if the queue ends with it.
     pub(crate) fn detach(
         &mut self,
         queue: QueueId,
         consumer: ConsumerId,
         ticket: Ticket,
-        wishes: &mut Vec<Wish>,
+        takes_back: bool,
+        group_effects: &mut Vec<GroupEffect>,
     ) -> Detached {
         self.machine.detach(queue, consumer, &mut self.effects);
         let count = self.effects.len();
         self.effects.retain(|effect| !matches!(effect, Effect::Unused { .. }));
         let is_over = self.effects.len() < count;
         let asked = Some(ticket).filter(|_| !is_over);
-        let mut lanes_left = 0;
-        for lane in self.lanes(queue) {
-            let live = self.machine.kept(lane);
-            let (withdrawn, is_answered_later) = self.bodies.withdraw(lane, consumer, asked, live);
-            lanes_left += usize::from(is_answered_later);
+        let mut levels_left = 0;
+        for level in self.levels(queue) {
+            let live = self.machine.kept(level);
+            let what =
+                if takes_back || is_over { Withdrawn::Unsettled } else { Withdrawn::Nothing };
+            let (withdrawn, is_answered_later) =
+                self.bodies.withdraw(level, consumer, what, asked, live);
+            levels_left += usize::from(is_answered_later);
             let outcome = Outcome::Undelivered;
-            self.machine.settle(lane, consumer, &withdrawn, outcome, &mut self.effects);
-            self.touched.push(lane);
+            self.machine.settle(level, consumer, &withdrawn, outcome, &mut self.effects);
+            self.touched.push(level);
         }
-        if lanes_left > 1 && !is_over {
-            self.detaching.insert((consumer.session, ticket), lanes_left);
+        if levels_left > 1 && !is_over {
+            self.detaching.insert((consumer.session, ticket), levels_left);
         }
-        self.perform(0, None, wishes);
+        self.perform(0, None, group_effects);
         if is_over {
             self.hurry();
         }
-        match (is_over, lanes_left) {
+        match (is_over, levels_left) {
             (true, _) => Detached::QueueIsOver,
             (false, 0) => Detached::Now,
             (false, _) => Detached::AfterDeliveries,
         }
     }
 
-    fn lanes(&self, queue: QueueId) -> Vec<QueueId> {
+    fn levels(&self, queue: QueueId) -> Vec<QueueId> {
         let features = self.machine.settings(queue).and_then(|it| it.features.as_deref());
         let highest = features.map_or(0, |features| features.max_priority);
-        (0..=highest).map(|priority| queue.lane(priority)).collect()
+        (0..=highest).map(|priority| queue.level(priority)).collect()
     }
 
     pub(crate) fn credit(
@@ -331,10 +337,10 @@ impl Queues {
         queue: QueueId,
         consumer: ConsumerId,
         add: u32,
-        wishes: &mut Vec<Wish>,
+        group_effects: &mut Vec<GroupEffect>,
     ) {
         self.machine.credit(queue, consumer, add, &mut self.effects);
-        self.perform(0, None, wishes);
+        self.perform(0, None, group_effects);
     }
 
     /// The outcome of messages that `consumer` holds.
@@ -345,14 +351,14 @@ impl Queues {
         ranges: &Ranges,
         outcome: Outcome,
         credit: u32,
-        wishes: &mut Vec<Wish>,
+        group_effects: &mut Vec<GroupEffect>,
     ) {
         let what = (outcome, credit);
         self.machine.settle_for_credit(queue, consumer, ranges, what, &mut self.effects);
         if outcome.is_final() {
             self.gather(ranges.len());
         }
-        self.perform(0, None, wishes);
+        self.perform(0, None, group_effects);
         if !outcome.is_final() && self.counts_returns(queue) {
             // Nobody gets it before that is logged.
             self.returning.insert(queue.base());
@@ -379,7 +385,11 @@ impl Queues {
     }
 
     /// Consumers let go of what a committed transaction settles; before it is applied.
-    pub(crate) fn settled_by_entry(&mut self, settles: &[Held], wishes: &mut Vec<Wish>) {
+    pub(crate) fn settled_by_entry(
+        &mut self,
+        settles: &[Held],
+        group_effects: &mut Vec<GroupEffect>,
+    ) {
         for held in settles {
             self.machine.settle_committed(
                 held.queue,
@@ -393,7 +403,7 @@ impl Queues {
                 self.machine.credit(queue, held.consumer, held.credit, &mut self.effects);
             }
         }
-        self.perform(0, None, wishes);
+        self.perform(0, None, group_effects);
     }
 
     /// False: it is to be asked again when the log has what is gathered, or deliveries have begun.
@@ -403,17 +413,17 @@ impl Queues {
         consumer: ConsumerId,
         no_ack: bool,
         ticket: Ticket,
-        wishes: &mut Vec<Wish>,
+        group_effects: &mut Vec<GroupEffect>,
     ) -> bool {
         let session = consumer.session;
         match self.machine.get(queue, consumer, no_ack, &mut self.effects) {
             GetReply::NotYet => {
-                self.perform(0, None, wishes);
+                self.perform(0, None, group_effects);
                 return false;
             }
             GetReply::Empty | GetReply::NoQueue => {
                 let answer = Answer::Got { ticket, delivery: None, ready: 0 };
-                wishes.push(Wish::Answer(session, answer));
+                group_effects.push(GroupEffect::Answer(session, answer));
             }
             GetReply::Delivered { ready } => {
                 // Consumers may have been served before it, and theirs is no answer to who fetches.
@@ -423,7 +433,7 @@ impl Queues {
                 self.send_out(found.expect("the last effect of a get is what it fetched"));
             }
         }
-        self.perform(0, None, wishes);
+        self.perform(0, None, group_effects);
         true
     }
 
@@ -463,7 +473,7 @@ impl Queues {
         Ok(count)
     }
 
-    pub(crate) fn end_session(&mut self, session: SessionId, wishes: &mut Vec<Wish>) {
+    pub(crate) fn end_session(&mut self, session: SessionId, group_effects: &mut Vec<GroupEffect>) {
         let live = |queue| self.machine.kept(queue);
         let is_over = |other| other == session;
         let unmarked = self.bodies.end_sessions(is_over, live, &mut self.touched);
@@ -473,7 +483,7 @@ impl Queues {
         for (queue, _) in self.closing.extract_if(.., |_, by| *by == session) {
             self.machine.reopen_queue(queue);
         }
-        self.perform(0, None, wishes);
+        self.perform(0, None, group_effects);
         self.hurry();
     }
 
@@ -482,10 +492,15 @@ impl Queues {
         self.bodies.checkpointed(index, stored, |queue| self.machine.kept(queue));
     }
 
-    pub(crate) fn fetched(&mut self, queue: QueueId, runs: Vec<Run>, wishes: &mut Vec<Wish>) {
+    pub(crate) fn fetched(
+        &mut self,
+        queue: QueueId,
+        runs: Vec<Run>,
+        group_effects: &mut Vec<GroupEffect>,
+    ) {
         self.bodies.fetched(queue, runs, readers(&self.machine, queue));
         self.touched.push(queue);
-        self.perform(0, None, wishes);
+        self.perform(0, None, group_effects);
     }
 
     /// Whether settles were gathered, and until when they may wait.
@@ -514,9 +529,9 @@ impl Queues {
 
     /// Panics if the bytes of a message that lives lie nowhere. For tests.
     pub(crate) fn check_places(&self) {
-        for lane in self.machine.stores() {
-            let live = self.machine.kept(lane).expect("a lane of the machine");
-            self.bodies.check_places(lane, live);
+        for level in self.machine.stores() {
+            let live = self.machine.kept(level).expect("a level of the machine");
+            self.bodies.check_places(level, live);
         }
     }
 
@@ -550,8 +565,9 @@ impl Queues {
 /// An attach that names a group this node does not lead or have.
 pub(crate) const NO_QUEUE: AttachError = AttachError::NoQueue;
 
-/// What is left of settles that may be in no log when another leads: what sessions said, where it `counts`. What this
-/// leader decided of its own, the next one decides again, knowing who holds what by then.
+/// The settles in `entry` that came from sessions and that `counts` accepts: they go to the next leader when this
+/// entry may be in no log. Settles that this leader made by itself (messages that expired or overflowed) are left
+/// out, because the next leader decides them again.
 pub(crate) fn outcomes_of_sessions(entry: &[u8], counts: impl Fn(Outcome) -> bool) -> Batch {
     let mut left = Batch::new();
     for command in EntryReader::new(entry).into_iter().flatten().flatten() {

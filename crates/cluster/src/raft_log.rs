@@ -219,7 +219,7 @@ impl RaftLog {
         std::mem::take(self.behind.get_mut())
     }
 
-    /// What was read, while `raft` is told of it.
+    /// The entries that were read from disk, for `raft` to find while it asks for them.
     pub(crate) fn set_fetched(&mut self, entries: Vec<Entry>) {
         self.fetched = entries;
     }

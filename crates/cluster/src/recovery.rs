@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use machine::{Applied, Catalog, EntryReader, GroupId, NodeId, NodeInfo, QueueMachine};
 use raft::eraftpb::{ConfState, HardState};
-use wal::{Disk, EntryAt, Error, Forgot, Reader, Recovered, RecoveredGroup};
+use wal::segments::SegmentMeta;
+use wal::{Disk, EntryAt, Error, Keeper, LostState, Reader, Recovered, RecoveredGroup, Wal};
 
 use crate::checkpoint::State;
 use crate::group::catalog::CatalogGroup;
@@ -16,6 +17,60 @@ use crate::raft_log::{RaftLog, decode_hard_state};
 use crate::replica::Replica;
 use crate::shard::{Member, Shard};
 use crate::{entry, group};
+
+/// A data directory whose log was opened, with what was found there.
+pub struct Opened<D: Disk> {
+    wal: Wal<D>,
+    keeper: Keeper<D>,
+    recovered: Recovered,
+}
+
+impl<D: Disk> Opened<D> {
+    /// Takes what [`Wal::open`] gave. Where the cluster began with several nodes, what is damaged here is whole on the
+    /// others: it is quarantined, and they send it again.
+    pub fn new(
+        mut wal: Wal<D>,
+        mut recovered: Recovered,
+        genesis: &Genesis,
+    ) -> Result<Self, Error> {
+        let mut keeper = wal.keeper();
+        if genesis.nodes.len() > 1 {
+            let groups = genesis.groups_per_node * genesis.nodes.len() as u32;
+            wal.quarantine_damaged(&mut keeper, &mut recovered, 0..=groups)?;
+        }
+        Ok(Self { wal, keeper, recovered })
+    }
+
+    /// What is left for the groups.
+    pub fn recovered(&self) -> &Recovered {
+        &self.recovered
+    }
+
+    /// Reads the log. Entries are read with this.
+    pub fn reader(&self) -> Reader<D> {
+        self.wal.reader()
+    }
+
+    /// Brings every group back to where it was: see [`Groups::recover`].
+    pub fn recover(self, me: Member, genesis: &Genesis) -> Result<Node<D>, Error> {
+        let Self { wal, keeper, recovered } = self;
+        let of_group = |(&group, found): (&u32, &RecoveredGroup)| {
+            Some((GroupId(group), found.checkpoint.as_ref()?.segments.clone()))
+        };
+        let segments = recovered.groups.iter().filter_map(of_group).collect();
+        let groups = Groups::recover(me, genesis, &wal.reader(), recovered)?;
+        Ok(Node { wal, keeper, segments, groups })
+    }
+}
+
+/// A node as its disk has it.
+pub struct Node<D: Disk> {
+    pub wal: Wal<D>,
+    pub keeper: Keeper<D>,
+    /// The segments of each group's checkpoint.
+    pub segments: BTreeMap<GroupId, Vec<SegmentMeta>>,
+    pub groups: Groups,
+}
 
 /// All groups of a node, as its disk has them.
 pub struct Groups {
@@ -99,8 +154,8 @@ impl<D: Disk> Recovery<'_, D> {
                 return Err(Error::Refused {
                     path: damage.path.clone(),
                     why: format!(
-                        "damaged at byte {}: {} (group {group}). It was durable once, so it is not \
-                         cut: restore the directory from a backup",
+                        "damaged at byte {}: {} (group {group}). The damaged part was durable, so the node does \
+                         not start without it: restore the directory from a backup",
                         damage.offset, damage.what
                     ),
                 });
@@ -112,8 +167,8 @@ impl<D: Disk> Recovery<'_, D> {
             Some(loss) if found.is_none() => Err(Error::Refused {
                 path: loss.path.clone(),
                 why: format!(
-                    "damaged at byte {}: {}. It was durable once, and nothing is left of group \
-                     {group}, which is not begun anew: restore the directory from a backup",
+                    "damaged at byte {}: {}. The damaged part was durable, and nothing is left of group \
+                     {group}. The node does not begin the group anew: restore the directory from a backup",
                     loss.offset, loss.what
                 ),
             }),
@@ -139,7 +194,8 @@ impl<D: Disk> Recovery<'_, D> {
         if let Some(group) = recovered.groups.keys().next() {
             return Err(Error::Refused {
                 path: format!("groups/{group}"),
-                why: "the catalog knows no such group; nothing unexplained is deleted".to_owned(),
+                why: "the catalog has no such group, and the node deletes nothing that it cannot explain: restore the \
+                      directory from a backup".to_owned(),
             });
         }
         Ok(Groups { catalog, data })
@@ -147,7 +203,7 @@ impl<D: Disk> Recovery<'_, D> {
 
     /// The catalog as far as it is known to be committed, and as it is with all that the log has.
     fn catalog(&self, found: Option<RecoveredGroup>) -> Result<(CatalogGroup, Catalog), Error> {
-        let forgot = found.as_ref().map_or(Forgot::default(), |found| found.forgot);
+        let lost_state = found.as_ref().map_or(LostState::default(), |found| found.lost_state);
         let genesis = self.genesis.catalog();
         let founders = genesis.founders(GroupId::CATALOG);
         let Found { mut log, machine, entries, tail } =
@@ -182,7 +238,7 @@ impl<D: Disk> Recovery<'_, D> {
         }
         self.tail(0, &mut log, tail)?;
         let mut replica = Replica::new(GroupId::CATALOG, self.me.node, log, applied, self.me.seed);
-        replica.set_forgot(forgot);
+        replica.set_lost_state(lost_state);
         Ok((CatalogGroup::new(replica, catalog, applied, speaks), outlook))
     }
 
@@ -194,7 +250,7 @@ impl<D: Disk> Recovery<'_, D> {
     ) -> Result<QueueGroup, Error> {
         let segments = found.as_ref().and_then(|found| found.checkpoint.as_ref());
         let segments = segments.map(|found| found.segments.clone()).unwrap_or_default();
-        let forgot = found.as_ref().map_or(Forgot::default(), |found| found.forgot);
+        let lost_state = found.as_ref().map_or(LostState::default(), |found| found.lost_state);
         let has_checkpoint = found.as_ref().is_some_and(|found| found.checkpoint.is_some());
         let Found { mut log, machine, entries, tail } = self.log(group, founders, found)?;
         let machine = match machine {
@@ -211,7 +267,7 @@ impl<D: Disk> Recovery<'_, D> {
             }
         }
         let mut applied = log.compacted().0;
-        let mut wishes = Vec::new();
+        let mut group_effects = Vec::new();
         for EntryAt { index, term, place } in entries {
             let data = self.reader.read(place)?;
             if !data.is_empty() {
@@ -219,16 +275,16 @@ impl<D: Disk> Recovery<'_, D> {
                     EntryReader::new(&data).map_err(|corrupt| unreadable(group.0, &corrupt))?;
                 let at = Applied { index, time_ms: reader.time_ms() };
                 queues
-                    .apply(at, &data, Origin::Replayed, &mut wishes)
+                    .apply(at, &data, Origin::Replayed, &mut group_effects)
                     .map_err(|corrupt| unreadable(group.0, &corrupt))?;
             }
             log.recover(index, term, place);
             applied = index;
         }
-        assert!(wishes.is_empty(), "a replayed log asks for nothing");
+        assert!(group_effects.is_empty(), "a replayed log asks for nothing");
         self.tail(group.0, &mut log, tail)?;
         let mut replica = Replica::new(group, self.me.node, log, applied, self.me.seed);
-        replica.set_forgot(forgot);
+        replica.set_lost_state(lost_state);
         let mut queues = QueueGroup::new(replica, queues, group, applied);
         if founders.is_empty() && !has_checkpoint {
             // The group came after the cluster's beginning, and the catalog that says with which voters was damaged.
@@ -308,6 +364,6 @@ impl<D: Disk> Recovery<'_, D> {
 fn unreadable(group: u32, what: &dyn std::fmt::Display) -> Error {
     Error::Refused {
         path: format!("group {group}"),
-        why: format!("its log passes its checksums, but cannot be applied: {what}"),
+        why: format!("the checksums of its log are right, but the log cannot be applied: {what}"),
     }
 }

@@ -1,6 +1,6 @@
-//! What a replica may not do that has forgotten something which it had promised to remember.
+//! What a replica must not do after it has lost entries or a vote that it had acknowledged.
 //!
-//! Its files were damaged and set aside, or are older than what the leader knows of them. Entries
+//! Its files were damaged and quarantined, or are older than what the leader knows of them. Entries
 //! that it had acknowledged may be missing, so until it has them again it helps nobody to leadership.
 //!
 //! It asks the leader to forget what it knows of the log, at every heartbeat until the leader answers.
@@ -24,15 +24,16 @@
 use std::collections::BTreeMap;
 
 use raft::eraftpb::{Message, MessageType};
-use wal::Forgot;
+use wal::LostState;
 
-/// In `request_snapshot` of a follower's answer: forget what you know of my log. In that of a heartbeat: it is forgotten.
+/// In `request_snapshot` of a follower's answer: forget what you know of my log. In that of a heartbeat: it is
+/// forgotten.
 const NOTHING_LEFT: u64 = u64::MAX;
 
 /// A replica on its way back.
 #[derive(Clone, Debug)]
 pub(crate) struct Rejoining {
-    forgot: Forgot,
+    lost_state: LostState,
     /// Term of the leader that answered last: it counts nothing that is missing. `None`: it is asked.
     answered: Option<u64>,
     /// Term of the leader that began anew, and what was committed then.
@@ -47,7 +48,7 @@ pub(crate) struct Rejoining {
 
 /// What the replica knows of itself.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Standing<'a> {
+pub(crate) struct ReplicaStatus<'a> {
     pub(crate) node: u64,
     pub(crate) term: u64,
     pub(crate) last_index: u64,
@@ -56,9 +57,9 @@ pub(crate) struct Standing<'a> {
 
 impl Rejoining {
     /// `None`: nothing was forgotten.
-    pub(crate) fn new(forgot: Forgot) -> Option<Self> {
-        forgot.any().then(|| Self {
-            forgot,
+    pub(crate) fn new(lost_state: LostState) -> Option<Self> {
+        lost_state.any().then(|| Self {
+            lost_state,
             answered: None,
             contact: None,
             applied: (0, 0),
@@ -69,11 +70,11 @@ impl Rejoining {
 
     /// The leader counts on entries that are missing here, whatever it answered before.
     pub(crate) fn ask_again(&mut self) {
-        (self.forgot.log, self.answered, self.contact) = (true, None, None);
+        (self.lost_state.log, self.answered, self.contact) = (true, None, None);
     }
 
     /// Sees a message before `raft` does. False: `raft` must not get it.
-    pub(crate) fn see(&mut self, message: &Message, own: Standing<'_>) -> bool {
+    pub(crate) fn see(&mut self, message: &Message, own: ReplicaStatus<'_>) -> bool {
         use MessageType::{
             MsgAppend, MsgHeartbeat, MsgRequestPreVote, MsgRequestVote, MsgTimeoutNow,
         };
@@ -97,10 +98,10 @@ impl Rejoining {
                 }
                 true
             }
-            MsgRequestPreVote => !self.forgot.log,
+            MsgRequestPreVote => !self.lost_state.log,
             MsgRequestVote => {
-                !self.forgot.log
-                    && (!self.forgot.vote || self.bar.is_some_and(|bar| message.term > bar))
+                !self.lost_state.log
+                    && (!self.lost_state.vote || self.bar.is_some_and(|bar| message.term > bar))
             }
             MsgTimeoutNow => false,
             _ => true,
@@ -108,7 +109,7 @@ impl Rejoining {
     }
 
     /// What the leader is to be asked when it was heard in `message`, if anything.
-    pub(crate) fn question(&self, message: &Message, own: Standing<'_>) -> Option<Message> {
+    pub(crate) fn question(&self, message: &Message, own: ReplicaStatus<'_>) -> Option<Message> {
         let is_heard = message.get_msg_type() == MessageType::MsgHeartbeat
             && message.term >= own.term
             && self.answered != Some(message.term);
@@ -130,15 +131,15 @@ impl Rejoining {
     }
 
     /// Whether everything that was forgotten is made up for.
-    pub(crate) fn is_over(&mut self, own: Standing<'_>) -> bool {
+    pub(crate) fn is_over(&mut self, own: ReplicaStatus<'_>) -> bool {
         let (index, term) = self.applied;
         if self.contact.is_some_and(|(at, committed)| term >= at && index >= committed) {
-            self.forgot.log = false;
+            self.lost_state.log = false;
         }
         if self.bar.is_some_and(|bar| own.term > bar) {
-            self.forgot.vote = false;
+            self.lost_state.vote = false;
         }
-        !self.forgot.any()
+        !self.lost_state.any()
     }
 }
 
@@ -167,10 +168,10 @@ mod tests {
     use super::*;
 
     const VOTERS: [u64; 3] = [1, 2, 3];
-    const ALL: Forgot = Forgot { log: true, vote: true };
+    const ALL: LostState = LostState { log: true, vote: true };
 
-    fn own(term: u64) -> Standing<'static> {
-        Standing { node: 2, term, last_index: 10, voters: &VOTERS }
+    fn own(term: u64) -> ReplicaStatus<'static> {
+        ReplicaStatus { node: 2, term, last_index: 10, voters: &VOTERS }
     }
 
     fn message(kind: MessageType, from: u64, term: u64) -> Message {
@@ -186,14 +187,14 @@ mod tests {
         append
     }
 
-    fn applied(rejoining: &mut Rejoining, index: u64, term: u64, own: Standing<'_>) -> bool {
+    fn applied(rejoining: &mut Rejoining, index: u64, term: u64, own: ReplicaStatus<'_>) -> bool {
         rejoining.applied(index, term);
         rejoining.is_over(own)
     }
 
     #[test]
     fn it_does_not_vote_before_it_has_what_was_committed_when_it_came_back() {
-        let mut rejoining = Rejoining::new(Forgot { log: true, vote: false }).unwrap();
+        let mut rejoining = Rejoining::new(LostState { log: true, vote: false }).unwrap();
         let vote = message(MessageType::MsgRequestVote, 3, 9);
         assert!(!rejoining.see(&vote, own(5)));
         assert!(rejoining.see(&append(5, 10, 20), own(5)), "of before the answer: it says nothing");
@@ -216,7 +217,7 @@ mod tests {
 
     #[test]
     fn a_leader_that_counts_on_what_is_missing_is_asked_again() {
-        let mut rejoining = Rejoining::new(Forgot { log: true, vote: false }).unwrap();
+        let mut rejoining = Rejoining::new(LostState { log: true, vote: false }).unwrap();
         let heartbeat = message(MessageType::MsgHeartbeat, 1, 5);
         let question = rejoining.question(&heartbeat, own(5)).unwrap();
         rejoining.see(&answer(&question), own(5));

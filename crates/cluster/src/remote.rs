@@ -1,8 +1,8 @@
 //! A group that another node leads, as this node's sessions see it.
 //!
-//! Here is kept what a new leader must be told: who consumes with what credit, who holds which
-//! messages, and which questions are not answered yet. Every time a leader is joined a new epoch
-//! begins; what was said in an older one is not heard any more.
+//! This node keeps what a new leader must learn from it: which consumers there are, their credit and the messages
+//! that they hold, and which questions have no answer yet. This node joins every new leader, and each join begins a
+//! new epoch. Answers and deliveries of an older epoch are dropped.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ pub(crate) enum Route {
 
 /// What this node's sessions have in one group.
 ///
-/// The origin's half: it says what this node believes the leader knows. While this node itself leads
+/// The producer's half: it says what this node believes the leader knows. While this node itself leads
 /// (`Route::Here`) the group's own queues know it, and `consumers` and `asked` are empty.
 #[derive(Debug)]
 pub(crate) struct Remote {
@@ -63,9 +63,9 @@ impl Remote {
         self.epoch
     }
 
-    /// Begins a new epoch with the leader `node`: what it is to be told. Those who asked to be attached and
-    /// heard no answer are among it, not attached and holding nothing: the leader may have attached them, and
-    /// must not find their queues unused.
+    /// Begins a new epoch with the leader `node`, and returns the consumers that the leader must hear of. Consumers
+    /// that asked to be attached and have no answer are among them, as not attached and holding nothing: an earlier
+    /// leader may have attached them, and the new one must not take their queues for unused.
     pub(crate) fn join(&mut self, node: NodeId, term: u64) -> Vec<Attachment> {
         self.epoch += 1;
         self.route = Route::There { node, term };
@@ -98,7 +98,7 @@ impl Remote {
     }
 
     /// This node leads: its groups take over what was kept here.
-    pub(crate) fn come_home(&mut self) -> (Vec<Attachment>, Vec<(SessionId, Request)>) {
+    pub(crate) fn take_over(&mut self) -> (Vec<Attachment>, Vec<(SessionId, Request)>) {
         self.epoch += 1;
         self.route = Route::Here;
         let consumers = std::mem::take(&mut self.consumers).into_values().collect();
@@ -107,7 +107,7 @@ impl Remote {
     }
 
     /// This node led until now.
-    pub(crate) fn leave_home(
+    pub(crate) fn hand_over(
         &mut self,
         consumers: Vec<Attachment>,
         asked: Vec<(SessionId, Request)>,
@@ -135,15 +135,15 @@ impl Remote {
         !self.asked.is_empty()
     }
 
-    /// Nobody answers: who asked, to be told so.
+    /// No leader answers. Returns the questions that are given up, so that their sessions can be answered.
     pub(crate) fn give_up(&mut self) -> Vec<(SessionId, Ticket)> {
         let asked = std::mem::take(&mut self.asked);
         asked.values().for_each(|request| self.refuse(request));
         asked.into_keys().collect()
     }
 
-    /// Nobody is there to ask. A consumer that its session does not want any more is none all the same: the
-    /// session forgets it, so the next leader must not hear of it.
+    /// No leader can be asked. A consumer that its session wants to detach is dropped here all the same: the session
+    /// forgets it, so the next leader must not hear of it.
     pub(crate) fn refuse(&mut self, request: &Request) {
         if let Request::Detach { queue, consumer, .. } = request {
             self.detach(*queue, *consumer);
@@ -190,7 +190,7 @@ impl Remote {
         self.forget_idle(queue, consumer);
     }
 
-    /// Credit is for the queue, whichever lane a message came from.
+    /// Credit is for the queue, whichever level a message came from.
     pub(crate) fn add_credit(&mut self, queue: QueueId, consumer: ConsumerId, add: u32) {
         let queue = queue.base();
         if let Some(found) = self.consumers.get_mut(&(queue, consumer)) {
@@ -268,7 +268,7 @@ impl Remote {
             | Answer::AppendFailed { ticket } => self.asked.remove(&(session, *ticket)).is_some(),
             Answer::Cancelled { queue, consumer } => {
                 let was_known = self.consumers.contains_key(&(*queue, *consumer));
-                // With what it holds of its lanes.
+                // With what it holds of its levels.
                 self.consumers.retain(|(of, by), _| (of.base(), by) != (*queue, consumer));
                 was_known
             }
@@ -322,7 +322,7 @@ impl Remote {
         self.consumers.keys().map(|(queue, _)| *queue).chain(asked).map(QueueId::base)
     }
 
-    /// A message of a lane is held there; who holds it is attached to the queue, or not at all.
+    /// A message of a level is held there; who holds it is attached to the queue, or not at all.
     fn hold(&mut self, delivery: &Delivery) {
         let (queue, consumer) = (delivery.queue, delivery.consumer);
         let found = self.consumers.entry((queue, consumer)).or_insert(Attachment {
@@ -409,7 +409,10 @@ mod tests {
         remote.ask(ANN, &Request::Attach { ticket: Ticket(1), group, queue, consumer, spec });
         assert!(remote.answer(1, ANN, &Answer::Attached { ticket: Ticket(1), result: Ok(()) }));
         assert!(remote.answer(1, ANN, &delivery(consumer, 1)));
-        remote.ask(ANN, &Request::Detach { ticket: Ticket(2), group, queue, consumer });
+        remote.ask(
+            ANN,
+            &Request::Detach { ticket: Ticket(2), group, queue, consumer, takes_back: true },
+        );
         let (ranges, outcome) = (Ranges::from(1..2), Outcome::Done);
         remote.ask(ANN, &Request::Settle { group, queue, consumer, ranges, outcome, credit: 1 });
         assert!(remote.answer(1, ANN, &delivery(consumer, 2)), "the leader had sent it before");
@@ -420,17 +423,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_of_a_lane_is_held_there_and_credit_is_the_consumers_at_its_queue() {
+    fn what_is_held_of_a_level_is_held_there_and_credit_is_the_consumers_at_its_queue() {
         let mut remote = Remote::new();
         remote.join(NodeId(2), 1);
         let consumer = ConsumerId { session: ANN, number: 1 };
-        let (group, queue, high) = (GROUP, QUEUE, QUEUE.lane(9));
+        let (group, queue, high) = (GROUP, QUEUE, QUEUE.level(9));
         let spec = ConsumerSpec { credit: 3, ..ConsumerSpec::default() };
         remote.ask(ANN, &Request::Attach { ticket: Ticket(1), group, queue, consumer, spec });
         assert!(remote.answer(1, ANN, &Answer::Attached { ticket: Ticket(1), result: Ok(()) }));
-        for (lane, seq) in [(high, 1), (high, 2), (queue, 1)] {
+        for (level, seq) in [(high, 1), (high, 2), (queue, 1)] {
             let Answer::Delivered(it) = delivery(consumer, seq) else { panic!("a delivery") };
-            let answer = Answer::Delivered(Delivery { queue: lane, ..it });
+            let answer = Answer::Delivered(Delivery { queue: level, ..it });
             assert!(remote.answer(1, ANN, &answer));
         }
         let (ranges, outcome) = (Ranges::from(1..2), Outcome::Done);
@@ -444,6 +447,6 @@ mod tests {
         assert_eq!(told, [(QUEUE, true, 1, 1), (high, false, 0, 1)]);
         let queue = QUEUE;
         assert!(remote.answer(2, ANN, &Answer::Cancelled { queue, consumer }));
-        assert!(remote.join(NodeId(2), 3).is_empty(), "its lanes went with the queue");
+        assert!(remote.join(NodeId(2), 3).is_empty(), "its levels went with the queue");
     }
 }

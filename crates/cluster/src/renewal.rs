@@ -1,4 +1,5 @@
-//! A running node counts on: so a copy of its data directory that was made meanwhile is an old one.
+//! Stamps of the data directory: a running node raises its stamp, so that a copy of the directory that was made
+//! before counts as an old one.
 //!
 //! The node writes a newer stamp to its directory from time to time. As soon as that is durable it tells its
 //! peers, and they refuse a later start of the node whose directory has an older stamp. A core: it is handed
@@ -9,7 +10,7 @@ use machine::Version;
 use crate::limits::{FULL_TOLD_MS, RENEWAL_MS};
 use crate::peer::message::Message;
 
-/// Since when peers may be told: they write it down where an older program cannot read it.
+/// The version from which on peers may hear of a stamp: they store it in a form that an older program cannot read.
 const SINCE: Version = Version::STAMPS_RENEWED;
 
 /// When a node renews its stamp.
@@ -29,8 +30,8 @@ impl Renewal {
         Self { boot, stamp: boot, due_ms: now_ms + RENEWAL_MS, told_ms: None }
     }
 
-    /// Milliseconds until a stamp is due. One that is due and was not written waits for the cluster to agree, which
-    /// wakes who waits: as long as lies between two is often enough.
+    /// Milliseconds until a stamp is due. A stamp that is due and was not written waits until the cluster's version
+    /// allows it; the change of version wakes the thread, so a look every `RENEWAL_MS` is often enough.
     pub(crate) fn wait_ms(&self, now_ms: u64) -> u64 {
         match self.due_ms.saturating_sub(now_ms) {
             0 => RENEWAL_MS,
@@ -50,7 +51,7 @@ impl Renewal {
         (self.stamp, self.due_ms) = (stamp, now_ms + RENEWAL_MS);
     }
 
-    /// There was no room to write it: it is tried again before long. Says whether that is to be told.
+    /// The disk had no room for the stamp: the write is tried again later. Returns whether the log should say so now.
     pub(crate) fn refused(&mut self, now_ms: u64) -> bool {
         self.due_ms = now_ms + RENEWAL_MS;
         let is_news = self.told_ms.is_none_or(|told| now_ms >= told + FULL_TOLD_MS);

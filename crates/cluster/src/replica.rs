@@ -11,11 +11,11 @@ use bytes::Bytes;
 use machine::{GroupId, NodeId};
 use raft::eraftpb::{ConfChangeV2, ConfState, Entry, EntryType, HardState, Message, MessageType};
 use raft::{Config, ProgressState, RawNode, StateRole};
-use wal::{CommitBatch, EntryAt, Forgot, Item, Place};
+use wal::{CommitBatch, EntryAt, Item, LostState, Place};
 
 use crate::limits::{BATCH_BYTES_MAX, ENTRIES_READ};
 use crate::raft_log::{RaftLog, Wanted, encode_hard_state};
-use crate::rejoining::{self, Rejoining, Standing};
+use crate::rejoining::{self, Rejoining, ReplicaStatus};
 use crate::{change, entry};
 
 /// Ticks without a leader before an election, at least; see `limits::TICK_MS`.
@@ -111,8 +111,8 @@ impl Replica {
     }
 
     /// It has forgotten something that it had promised to remember.
-    pub(crate) fn set_forgot(&mut self, forgot: Forgot) {
-        self.rejoining = Rejoining::new(forgot);
+    pub(crate) fn set_lost_state(&mut self, lost_state: LostState) {
+        self.rejoining = Rejoining::new(lost_state);
     }
 
     /// Asks for leadership at once.
@@ -141,7 +141,8 @@ impl Replica {
 
     /// A message of another replica.
     pub(crate) fn step(&mut self, mut message: Message) {
-        // Proposals travel in parcels. A leader's `raft` would read a change of members in this one by `protobuf`.
+        // Proposals travel in numbered batches. A leader's `raft` would read a change of members in this one by
+        // `protobuf`.
         if message.get_msg_type() == MessageType::MsgPropose {
             return;
         }
@@ -155,13 +156,13 @@ impl Replica {
             message.commit = self.committed();
             match &mut self.rejoining {
                 Some(rejoining) => rejoining.ask_again(),
-                None => self.set_forgot(Forgot { log: true, vote: false }),
+                None => self.set_lost_state(LostState { log: true, vote: false }),
             }
         }
         if !self.may_take(&message) {
             return;
         }
-        let Some(message) = Self::heed(message) else { return };
+        let Some(message) = Self::expected(message) else { return };
         // What does not fit the replica's state is to be ignored, says the crate by an error.
         let _ = self.raw.step(message);
         self.choose_timeout();
@@ -181,14 +182,14 @@ impl Replica {
     /// Whether `raft` may see a message, after what this replica has forgotten.
     fn may_take(&mut self, message: &Message) -> bool {
         let Some(mut rejoining) = self.rejoining.take() else { return true };
-        let takes = rejoining.see(message, self.standing());
-        self.questions.extend(rejoining.question(message, self.standing()));
+        let takes = rejoining.see(message, self.status());
+        self.questions.extend(rejoining.question(message, self.status()));
         self.go_on_rejoining(rejoining);
         takes
     }
 
     fn go_on_rejoining(&mut self, mut rejoining: Rejoining) {
-        if rejoining.is_over(self.standing()) {
+        if rejoining.is_over(self.status()) {
             tracing::info!(group = self.group.0, "replica caught up; it may vote again");
             self.has_rejoined = true;
         } else {
@@ -196,8 +197,8 @@ impl Replica {
         }
     }
 
-    fn standing(&self) -> Standing<'_> {
-        Standing {
+    fn status(&self) -> ReplicaStatus<'_> {
+        ReplicaStatus {
             node: self.node.0,
             term: self.term(),
             last_index: self.last_index(),
@@ -222,7 +223,7 @@ impl Replica {
 
     /// What other replicas have reason to send. `raft` trusts its messages and panics over some that
     /// they have not.
-    fn heed(message: Message) -> Option<Message> {
+    fn expected(message: Message) -> Option<Message> {
         use MessageType as M;
         let is_expected = match message.get_msg_type() {
             M::MsgAppend

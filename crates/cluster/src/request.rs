@@ -10,6 +10,8 @@ use machine::{
     GroupId, Outcome, QueueId, QueueStatus, Ranges, Version,
 };
 
+use crate::limits::REQUEST_BYTES;
+
 use crate::described::{DescribedQueue, NotDescribed};
 
 /// The session's own number for a question.
@@ -43,8 +45,16 @@ pub enum Request {
         consumer: ConsumerId,
         spec: ConsumerSpec,
     },
-    /// Stop a consumer: no delivery follows [`Answer::Detached`]. What it holds stays held.
-    Detach { ticket: Ticket, group: GroupId, queue: QueueId, consumer: ConsumerId },
+    /// Stop a consumer: no delivery follows [`Answer::Detached`]. What it holds stays held. What its queue has given it
+    /// and not sent yet is sent first, as RabbitMQ's queues send it before they hear of the end; or it goes back to the
+    /// queue, if `takes_back`.
+    Detach {
+        ticket: Ticket,
+        group: GroupId,
+        queue: QueueId,
+        consumer: ConsumerId,
+        takes_back: bool,
+    },
     /// Let a consumer hold `add` messages more.
     Credit { group: GroupId, queue: QueueId, consumer: ConsumerId, add: u32 },
     /// The outcome of messages that `consumer` holds, and `credit` given back with it.
@@ -76,6 +86,43 @@ pub enum Request {
 }
 
 impl Request {
+    /// The group whose shard takes it. `None`: the catalog's does, or every shard.
+    pub(crate) fn group(&self) -> Option<GroupId> {
+        match self {
+            Self::Append { group, .. }
+            | Self::Attach { group, .. }
+            | Self::Detach { group, .. }
+            | Self::Credit { group, .. }
+            | Self::Settle { group, .. }
+            | Self::Get { group, .. }
+            | Self::Purge { group, .. }
+            | Self::Status { group, .. }
+            | Self::Describe { group, .. }
+            | Self::Admit { group, .. }
+            | Self::CloseQueue { group, .. } => Some(*group),
+            Self::Catalog { .. } | Self::EndSession { .. } => None,
+        }
+    }
+
+    /// What it weighs while it waits for its shard, in bytes.
+    pub(crate) fn weight(&self) -> usize {
+        match self {
+            Self::Append { batch, .. } => REQUEST_BYTES + batch.bytes(),
+            Self::Admit { sizes, .. } => REQUEST_BYTES + sizes.len() * 4,
+            Self::Catalog { .. }
+            | Self::Attach { .. }
+            | Self::Detach { .. }
+            | Self::Credit { .. }
+            | Self::Settle { .. }
+            | Self::Get { .. }
+            | Self::Purge { .. }
+            | Self::Status { .. }
+            | Self::Describe { .. }
+            | Self::CloseQueue { .. }
+            | Self::EndSession { .. } => REQUEST_BYTES,
+        }
+    }
+
     /// The number under which it is answered, if it is.
     pub(crate) fn ticket(&self) -> Option<Ticket> {
         match self {
@@ -115,6 +162,7 @@ impl Request {
     pub(crate) fn since(&self) -> Version {
         match self {
             Self::Describe { .. } => Version::DESCRIBED,
+            Self::Detach { takes_back: false, .. } => Version::CANCELS,
             Self::Append { .. }
             | Self::Catalog { .. }
             | Self::Attach { .. }
@@ -132,24 +180,9 @@ impl Request {
 
     /// The answer where another node may not be asked yet. `None`: it always may.
     pub(crate) fn answer_not_yet(&self) -> Option<Answer> {
-        match *self {
-            Self::Describe { ticket, .. } => {
-                let result = Err(NotDescribed::NotYet { since: self.since() });
-                Some(Answer::Described { ticket, result })
-            }
-            Self::Append { .. }
-            | Self::Catalog { .. }
-            | Self::Attach { .. }
-            | Self::Detach { .. }
-            | Self::Credit { .. }
-            | Self::Settle { .. }
-            | Self::Get { .. }
-            | Self::Purge { .. }
-            | Self::Status { .. }
-            | Self::CloseQueue { .. }
-            | Self::Admit { .. }
-            | Self::EndSession { .. } => None,
-        }
+        let Self::Describe { ticket, .. } = *self else { return None };
+        let result = Err(NotDescribed::NotYet { since: self.since() });
+        Some(Answer::Described { ticket, result })
     }
 
     /// The answer where that queue is not there.
@@ -198,7 +231,7 @@ pub struct Delivery {
 #[derive(Clone, Debug)]
 pub struct Leaving {
     pub group: GroupId,
-    /// With the lane that they are in.
+    /// With the level that they are in.
     pub queue: QueueId,
     /// Why they are dead.
     pub reason: Outcome,

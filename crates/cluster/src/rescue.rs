@@ -95,7 +95,7 @@ pub enum Fate {
     Lives,
     /// `by` goes on alone with what it has.
     Rescued { by: NodeId },
-    /// Nobody that lives has anything of it: `by` begins it anew, and its messages are lost.
+    /// No surviving node has anything of the group: node `by` begins it anew, and its messages are lost.
     BegunAnew { by: NodeId },
 }
 

@@ -1,4 +1,4 @@
-//! What a full disk means for who writes beside the log: a pause, not a failure, and few words.
+//! How a full disk affects writes beside the log: they pause, they do not fail, and the log says so seldom.
 //!
 //! Nothing is lost while it lasts: the log keeps what could not be moved. It is tried again when
 //! something was freed, and now and then, because less is needed when messages were consumed.
@@ -19,7 +19,7 @@ struct Refused {
 }
 
 impl Room {
-    /// There was none, with so much free on the disk. Says whether that is to be told.
+    /// A write found no room, with `free_bytes` free on the disk. Returns whether the log should say so now.
     pub(crate) fn refuse(&mut self, now_ms: u64, free_bytes: u64) -> bool {
         self.refused = Some(Refused { at_ms: now_ms, free_bytes });
         let is_due = self.told_ms.is_none_or(|told| now_ms >= told + FULL_TOLD_MS);

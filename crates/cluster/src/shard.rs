@@ -4,18 +4,18 @@
 //! step drains everything that waited, and everything that its groups want written in that step is
 //! one append. It never waits and never asks.
 //!
-//! For every group it plays up to two parts. As the *origin* it gathers what its own sessions append
-//! into numbered parcels and keeps track of what they hold, whoever leads. As the *leader* it takes
-//! parcels and questions of all nodes, its own among them.
+//! For every group it plays up to two parts. As the *producer* it gathers what its own sessions append
+//! into numbered batches and keeps track of what they hold, whoever leads. As the *leader* it takes
+//! numbered batches and questions of all nodes, its own among them.
 
 mod answers;
 mod appends;
 mod catalog;
-mod exchange;
+mod clock;
 mod leading;
 mod local;
 mod members;
-mod origin;
+mod outbound;
 mod peers;
 mod reach;
 mod report;
@@ -25,28 +25,27 @@ mod version;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use machine::{Catalog, CatalogCommand, GroupId, NodeId, Origin, QueueId, SessionId, Version};
+use machine::{Catalog, CatalogCommand, GroupId, NodeId, ProducerId, QueueId, SessionId, Version};
 use wal::{CommitBatch, Place};
 
-pub use crate::counted::Voting;
-pub(crate) use answers::{refuse, tell};
-pub use exchange::{Input, Located, Now, Output, SegmentExtent, Then, WantedQueue};
-pub use members::Placement;
 pub use report::{Elsewhere, GroupReport, Report};
+pub use requests::ForShard;
 
 use crate::bodies::{FetchPart, Source};
+use crate::exchange::{Fetch, Input, Located, Now, Output, WantedQueue};
 use crate::group::Group;
 use crate::group::catalog::CatalogGroup;
 use crate::group::queues::QueueGroup;
-use crate::limits::{AWAY_MS, Sizes, TICK_MS};
-use crate::queues::{Queues, Wish};
+use crate::limits::Sizes;
+use crate::queues::{GroupEffect, Queues};
 use crate::replica::Replica;
 use crate::request::{Answer, Ticket};
 use crate::waiter::Waiter;
 use appends::Appends;
+use clock::Clock;
 use local::Local;
 use members::Members;
-use origin::Outbound;
+use outbound::Outbound;
 use peers::Peers;
 use reach::Reach;
 
@@ -76,36 +75,19 @@ pub struct Shard {
     peers: Peers,
     reach: Reach,
     members: Members,
-    /// Questions of other nodes' sessions that are not answered yet, and the group they are about.
-    asked: BTreeMap<(SessionId, Ticket), GroupId>,
     appends: Appends,
-    next_tick_ms: u64,
-    /// When it was first stepped.
-    started_ms: Option<u64>,
-    last_step_ms: Option<u64>,
-    now: Now,
-    ticks: u64,
-    wishes: Vec<Wish>,
+    clock: Clock,
+    group_effects: Vec<GroupEffect>,
     own: VecDeque<Input>,
-    /// Whether the groups are still being held against the catalog.
-    reconciling: bool,
-    /// Sessions that some shards have ended and others not yet; in shard 0.
-    ending: BTreeMap<(SessionId, Option<Ticket>), Ending>,
-    /// Queues of no use any more that this node's catalog has not heard of yet; in shard 0.
-    unheard: BTreeSet<QueueId>,
-    /// Bytes proposed since something was last handed out for writing.
-    gathered_bytes: usize,
-    /// What an append is to hold is being put together: not to be begun again within.
-    is_finishing: bool,
-    /// Settles wait for nothing any more; leadership moves away, until then at the latest.
+    /// What shard 0 does for all shards.
+    node_wide: NodeWide,
+    /// The node is stopping: settles are logged at once, and leadership moves away until this time at the latest.
     closing: Option<u64>,
     sizes: Sizes,
-    /// Somebody is there who takes what leaves queues.
+    /// A dead-letter worker is attached.
     has_dead_letter_worker: bool,
     /// The log has what this program cannot read: nothing is done any more.
     is_outdated: bool,
-    /// When the cluster's version was to be raised last, in `Now::mono_ms`.
-    raised_ms: Option<u64>,
 }
 
 /// What is to be written by one append.
@@ -114,6 +96,17 @@ struct Gathered {
     batch: CommitBatch,
     written: Vec<(GroupId, u64)>,
     bytes: usize,
+}
+
+/// What shard 0 does for all shards of its node.
+#[derive(Default)]
+struct NodeWide {
+    /// Sessions that some shards have ended and others not yet.
+    ending: BTreeMap<(SessionId, Option<Ticket>), Ending>,
+    /// Queues of no use any more that this node's catalog has not heard of yet.
+    unheard: BTreeSet<QueueId>,
+    /// When the cluster's version was to be raised last, in `Now::mono_ms`.
+    raised_ms: Option<u64>,
 }
 
 /// A session on its way out.
@@ -144,23 +137,13 @@ impl Shard {
             peers: Peers::default(),
             reach: Reach::default(),
             members: Members::new(shards),
-            asked: BTreeMap::new(),
             appends: Appends::default(),
-            next_tick_ms: 0,
-            started_ms: None,
-            last_step_ms: None,
-            now: Now::default(),
+            clock: Clock::default(),
             has_dead_letter_worker: false,
             is_outdated: false,
-            raised_ms: None,
-            ticks: 0,
-            wishes: Vec::new(),
+            group_effects: Vec::new(),
             own: VecDeque::new(),
-            reconciling: false,
-            ending: BTreeMap::new(),
-            unheard: BTreeSet::new(),
-            gathered_bytes: 0,
-            is_finishing: false,
+            node_wide: NodeWide::default(),
             closing: None,
             sizes,
         };
@@ -213,7 +196,7 @@ impl Shard {
     pub fn close(&mut self, now: Now) {
         if self.closing.is_none() {
             self.closing = Some(now.mono_ms + CLOSING_MS);
-            self.next_tick_ms = now.mono_ms;
+            self.clock.tick_now(now);
         }
     }
 
@@ -235,10 +218,7 @@ impl Shard {
             inputs.clear();
             return;
         }
-        let was_away = self.last_step_ms.is_some_and(|last| now.mono_ms > last + AWAY_MS);
-        self.last_step_ms = Some(now.mono_ms);
-        self.started_ms.get_or_insert(now.mono_ms);
-        if was_away {
+        if self.clock.begin_step(now) {
             self.was_away(now, outputs);
         }
         self.set_now(now);
@@ -248,8 +228,7 @@ impl Shard {
         while let Some(input) = self.own.pop_front() {
             self.take(now, input, outputs);
         }
-        if now.mono_ms >= self.next_tick_ms {
-            self.next_tick_ms = now.mono_ms + TICK_MS;
+        if self.clock.ticks_at(now) {
             self.tick(now, outputs);
         }
         self.campaign_where_due(now);
@@ -257,7 +236,7 @@ impl Shard {
     }
 
     fn set_now(&mut self, now: Now) {
-        self.now = now;
+        self.clock.now = now;
         self.groups.values_mut().for_each(|group| group.set_now(now));
         if let Some(local) = &mut self.local {
             local.set_now(now);
@@ -269,11 +248,12 @@ impl Shard {
         let settles = self.groups.values().filter_map(QueueGroup::settle_deadline_ms);
         let dispatches = self.groups.values().filter_map(QueueGroup::dispatch_deadline_ms);
         let campaigns = self.peers.next_campaign_ms();
-        let times = self.groups.values().filter_map(|group| group.time_deadline_ms(self.now));
-        let times = times.chain(self.local.as_ref().and_then(|it| it.time_deadline_ms(self.now)));
+        let times = self.groups.values().filter_map(|group| group.time_deadline_ms(self.clock.now));
+        let times =
+            times.chain(self.local.as_ref().and_then(|it| it.time_deadline_ms(self.clock.now)));
         let due = settles.chain(dispatches).chain(campaigns).chain(times).min();
         let due = due.unwrap_or(u64::MAX);
-        due.min(self.next_tick_ms)
+        due.min(self.clock.next_tick_ms())
     }
 
     /// Bytes that are not on the disks of a majority, as far as this node waits for that.
@@ -323,7 +303,7 @@ impl Shard {
             Input::Synced { number, places } => self.synced(number, places, outputs),
             Input::Fetched { group, queue, runs } => {
                 if let Some(found) = self.groups.get_mut(&group) {
-                    found.queues.fetched(queue, runs, &mut self.wishes);
+                    found.queues.fetched(queue, runs, &mut self.group_effects);
                 }
                 self.grant(group, outputs);
             }
@@ -405,8 +385,7 @@ impl Shard {
 
     /// So much more is gathered: once that is enough for an append, it is handed out.
     fn gathered(&mut self, now: Now, bytes: usize, outputs: &mut Vec<Output>) {
-        self.gathered_bytes += bytes;
-        if self.gathered_bytes > self.sizes.append_bytes && !self.is_finishing {
+        if self.appends.gather(bytes) > self.sizes.append_bytes {
             self.finish_once(now, outputs);
         }
     }
@@ -454,9 +433,8 @@ impl Shard {
     }
 
     fn finish_once(&mut self, now: Now, outputs: &mut Vec<Output>) {
-        self.gathered_bytes = 0;
-        self.is_finishing = true;
-        self.send_all_parcels(now, outputs);
+        self.appends.begin();
+        self.send_all_numbered(now, outputs);
         let mut gathered = Gathered::default();
         if self.catalog.is_some() {
             self.finish_catalog(now, &mut gathered, outputs);
@@ -473,9 +451,9 @@ impl Shard {
             }
         }
         self.settle_local(now, outputs);
-        self.tell_reconciled(outputs);
+        self.answer_reconciled(outputs);
         self.hand_out(gathered, outputs);
-        self.is_finishing = false;
+        self.appends.end();
     }
 
     fn hand_out(&mut self, gathered: Gathered, outputs: &mut Vec<Output>) {
@@ -501,15 +479,15 @@ impl Shard {
         }
     }
 
-    /// Turns what queues of `group` wished into outputs.
+    /// Turns what queues of `group` wanted into outputs.
     fn grant(&mut self, group: GroupId, outputs: &mut Vec<Output>) {
-        let mut wishes = std::mem::take(&mut self.wishes);
-        for wish in wishes.drain(..) {
-            match wish {
-                Wish::Answer(session, answer) => {
+        let mut group_effects = std::mem::take(&mut self.group_effects);
+        for group_effect in group_effects.drain(..) {
+            match group_effect {
+                GroupEffect::Answer(session, answer) => {
                     self.answer(group, session, answer, outputs);
                 }
-                Wish::Fetch { queue, from_seq, parts } => {
+                GroupEffect::Fetch { queue, parts } => {
                     let log = self.groups.get(&group).map(|found| found.group.replica.log());
                     let locate = |part: FetchPart| {
                         let place = match (&part.source, log) {
@@ -519,36 +497,36 @@ impl Shard {
                         Located { part, place }
                     };
                     let parts = parts.into_iter().map(locate).collect();
-                    outputs.push(Output::Fetch { group, queue, from_seq, parts });
+                    outputs.push(Output::Fetch(Fetch { group, queue, parts }));
                 }
-                Wish::Leaving(leaving) if self.has_dead_letter_worker => {
+                GroupEffect::Leaving(leaving) if self.has_dead_letter_worker => {
                     let (session, answer) =
                         (Self::dead_letter_worker(self.me.node), Answer::Leaving(leaving));
                     outputs.push(Output::Answer { session, answer });
                 }
                 // It stays, and is told of again when there is a dead-letter worker.
-                Wish::Leaving(_) => {}
-                Wish::Unused(queue) => {
+                GroupEffect::Leaving(_) => {}
+                GroupEffect::Unused(queue) => {
                     let input = Input::DeleteUnused { queue, detached: None };
                     self.forward(0, input, outputs);
                 }
             }
         }
-        self.wishes = wishes;
+        self.group_effects = group_effects;
     }
 
-    /// Lets the queues of `group` do something, if they are led here, and does what they wish.
+    /// Lets the queues of `group` do something, if they are led here, and does what they effect.
     fn in_queues(
         &mut self,
         group: GroupId,
         outputs: &mut Vec<Output>,
-        act: impl FnOnce(&mut Queues, &mut Vec<Wish>),
+        act: impl FnOnce(&mut Queues, &mut Vec<GroupEffect>),
     ) {
-        let mut wishes = std::mem::take(&mut self.wishes);
+        let mut group_effects = std::mem::take(&mut self.group_effects);
         if let Some(queues) = self.queues(group) {
-            act(queues, &mut wishes);
+            act(queues, &mut group_effects);
         }
-        self.wishes = wishes;
+        self.group_effects = group_effects;
         self.grant(group, outputs);
     }
 
@@ -595,8 +573,8 @@ impl Shard {
         self.all_groups().all(|group| group.replica.log().is_alone())
     }
 
-    fn origin(&self) -> Origin {
-        Origin { node: self.me.node, boot: self.me.boot }
+    fn producer(&self) -> ProducerId {
+        ProducerId { node: self.me.node, boot: self.me.boot }
     }
 
     fn is_ours(me: NodeId, session: SessionId) -> bool {

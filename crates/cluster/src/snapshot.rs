@@ -12,6 +12,7 @@
 
 mod chunk;
 mod incoming;
+mod outgoing;
 mod receiver;
 mod sender;
 #[cfg(test)]
@@ -23,10 +24,13 @@ use machine::NodeId;
 pub(crate) use chunk::Chunk;
 pub use chunk::Transfer;
 pub use incoming::{Event, Incoming, Installed};
-pub use sender::{Answer, Sender, Source};
+pub use outgoing::{Outgoing, Sending};
+pub use sender::Source;
+#[cfg(test)]
+pub(crate) use sender::{Answer, Sender};
 
+use crate::exchange::Input;
 use crate::peer::message::Message;
-use crate::shard::Input;
 
 /// Bytes of the stream in one chunk.
 pub const DATA_BYTES: usize = 256 << 10;

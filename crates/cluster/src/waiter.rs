@@ -1,10 +1,11 @@
-//! Somebody who wants to know when what was asked is in the log.
+//! A session that waits for its request to be in the log, and the answer that it gets then.
 
 use machine::{CatalogReply, SessionId};
 
-use crate::request::Ticket;
+use crate::exchange::Output;
+use crate::request::{Answer, Ticket};
 
-/// Who waits, and what is to be told.
+/// Which session waits for an entry, and with which answer its wait ends.
 #[derive(Debug)]
 pub(crate) enum Waiter {
     Appended {
@@ -53,8 +54,9 @@ impl Waiter {
         }
     }
 
-    /// Whether what is asked for must come to be, whatever is told to who waits: it is the node's own
-    /// affair, and nobody would ask for it again. What a purge took is not ready any more: it must go.
+    /// Whether the command stays in its numbered batch after the waiting session got `AppendFailed`. The node's own
+    /// commands stay, because no session would ask for them again. A purge stays, because its messages are no longer
+    /// ready and must leave the queue.
     pub(crate) fn lasts(&self) -> bool {
         match self {
             Self::Purged { .. } => !planted::is("purge_dropped"),
@@ -76,5 +78,34 @@ impl Waiter {
             | Self::SessionEnded { .. }
             | Self::Nobody => false,
         }
+    }
+
+    /// The answer to the waiting session once the entry is committed.
+    pub(crate) fn committed(self) -> Option<Output> {
+        let (session, answer) = match self {
+            Self::Appended { session, ticket } => (session, Answer::Appended { ticket }),
+            Self::Purged { session, ticket, count } => (session, Answer::Purged { ticket, count }),
+            Self::Created { session, ticket, reply } => {
+                (session, Answer::Catalog { ticket, reply })
+            }
+            Self::Detached { session, ticket } => (session, Answer::Detached { ticket }),
+            Self::SessionEnded { session, ticket } => (session, Answer::SessionEnded { ticket }),
+            Self::Catalog { .. } | Self::Nobody => return None,
+        };
+        Some(Output::Answer { session, answer })
+    }
+
+    /// The answer to the waiting session if the entry could not be proposed.
+    pub(crate) fn refused(self) -> Option<Output> {
+        let (session, ticket) = match self {
+            Self::Appended { session, ticket }
+            | Self::Purged { session, ticket, .. }
+            | Self::Catalog { session, ticket }
+            | Self::Created { session, ticket, .. }
+            | Self::Detached { session, ticket }
+            | Self::SessionEnded { session, ticket } => (session, ticket),
+            Self::Nobody => return None,
+        };
+        Some(Output::Answer { session, answer: Answer::AppendFailed { ticket } })
     }
 }

@@ -24,9 +24,9 @@ use cluster::{
 };
 use machine::{
     Batch, CatalogCommand, CatalogReply, ConsumerId, ConsumerSpec, Goal, GroupId, Messages, NodeId,
-    NodeInfo, QueueId, Standing,
+    NodeInfo, NodeStatus, QueueId,
 };
-use session::{PATIENCE, Session, run};
+use session::{Session, TIMEOUT, run};
 
 fn start(root: &Path, node: u64, peers: PeerConfig) -> ClusterHandle {
     launch(&config(root, node, peers), &Failure::new(|_, why| panic!("{why}"))).unwrap()
@@ -104,22 +104,22 @@ fn admit(member: &ClusterHandle) {
     });
 }
 
-/// Waits until every group that `node` has a replica of has the voters that the catalog wishes.
+/// Waits until every group that `node` has a replica of has the voters that the catalog wants.
 fn wait_for_voters(node: &ClusterHandle) {
     let started = Instant::now();
     loop {
         let groups = node.status().map(|status| status.groups).unwrap_or_default();
-        let is_as_wished = |group: GroupId, voters: &[NodeId]| {
-            let wished: BTreeSet<NodeId> = node.catalog().voters(group).iter().copied().collect();
-            wished == voters.iter().copied().collect()
+        let is_as_wanted = |group: GroupId, voters: &[NodeId]| {
+            let wanted: BTreeSet<NodeId> = node.catalog().voters(group).iter().copied().collect();
+            wanted == voters.iter().copied().collect()
         };
         let is_settled = |found: &cluster::shard::GroupReport| {
-            is_as_wished(found.group, &found.voters) && found.learners.is_empty()
+            is_as_wanted(found.group, &found.voters) && found.learners.is_empty()
         };
         if !groups.is_empty() && groups.iter().all(is_settled) {
             return;
         }
-        assert!(started.elapsed() < PATIENCE, "{groups:?}");
+        assert!(started.elapsed() < TIMEOUT, "{groups:?}");
         std::thread::sleep(Duration::from_millis(50));
     }
 }
@@ -174,7 +174,7 @@ fn a_node_comes_and_another_goes_and_publishers_see_no_error() {
     fourth.wait_ready();
     run(async {
         let mut session = Session::open(&first[1]);
-        let changes = first[1].catalog().placement_changes(|_| Standing::Serving, Goal::Balance);
+        let changes = first[1].catalog().placement_changes(|_| NodeStatus::Serving, Goal::Balance);
         assert!(!changes.is_empty(), "the new node gets its share");
         for change in changes {
             assert_eq!(session.change(change).await, CatalogReply::Done);

@@ -19,7 +19,7 @@ use machine::{
     Attributes, Batch, ConsumerId, ConsumerSpec, GroupId, Messages, Outcome, QueueId, QueueStatus,
     Ranges, Value,
 };
-use session::{PATIENCE, Session, run};
+use session::{Session, TIMEOUT, run};
 
 impl Session {
     /// The next dead messages, and their bodies.
@@ -225,7 +225,7 @@ fn a_delayed_message_keeps_its_time_through_a_restart() {
             "{:?}",
             published.elapsed()
         );
-        assert!(confirmed.elapsed() < delay + PATIENCE / 4, "{:?}", confirmed.elapsed());
+        assert!(confirmed.elapsed() < delay + TIMEOUT / 4, "{:?}", confirmed.elapsed());
     });
     cluster.stop();
 }
@@ -296,7 +296,7 @@ fn limits_priorities_and_counts_of_returns_are_there_after_a_restart() {
         session.publish(strict.1, strict.0, &["a"]).await;
         let urgent = session.declare_with("urgent", true, &urgent).await;
         session.publish(urgent.1, urgent.0, &["low"]).await;
-        session.publish(urgent.1, urgent.0.lane(9), &["high"]).await;
+        session.publish(urgent.1, urgent.0.level(9), &["high"]).await;
     });
     cluster.stop();
     let cluster = node(&directory.0);
@@ -323,8 +323,8 @@ fn limits_priorities_and_counts_of_returns_are_there_after_a_restart() {
         );
         let urgent = session.declare_with("urgent", true, &urgent).await;
         session.attach(urgent.1, urgent.0, 1).await;
-        assert_eq!(session.take(urgent.0.lane(9), 1).await[0].2, "high");
-        session.settle((urgent.0.lane(9), urgent.1), 1..2, Outcome::Done).await;
+        assert_eq!(session.take(urgent.0.level(9), 1).await[0].2, "high");
+        session.settle((urgent.0.level(9), urgent.1), 1..2, Outcome::Done).await;
         assert_eq!(session.take(urgent.0, 1).await[0].2, "low");
     });
     cluster.stop();
@@ -395,7 +395,7 @@ fn a_damaged_message_stops_its_queue_and_neither_its_neighbours_nor_the_node() {
         while in_segments(&directory.0, b"to-be-damaged").is_empty()
             || in_segments(&directory.0, b"second").is_empty()
         {
-            assert!(begun.elapsed() < PATIENCE, "they are not moved to segments");
+            assert!(begun.elapsed() < TIMEOUT, "they are not moved to segments");
             session.publish(busy.1, busy.0, &[&filler[..]; 20]).await;
         }
         (bad, good)
@@ -450,7 +450,7 @@ fn damage_in_a_message_of_several_queues_stops_and_names_these_and_no_other() {
         assert!(matches!(session.next().await, Answer::Appended { .. }));
         let begun = Instant::now();
         while in_segments(&directory.0, body.as_bytes()).is_empty() {
-            assert!(begun.elapsed() < PATIENCE, "it is not moved to a segment");
+            assert!(begun.elapsed() < TIMEOUT, "it is not moved to a segment");
             session.publish(group, busy.0, &[&filler[..]; 20]).await;
         }
         (same, good, group)

@@ -24,7 +24,7 @@ use machine::{
     Attributes, Batch, ConsumerId, ConsumerSpec, GroupId, Messages, NodeId, Outcome, QueueId,
     Ranges, Value, Version,
 };
-use session::{PATIENCE, Session, run};
+use session::{Session, TIMEOUT, run};
 use wal::{Boot, FileDisk, Member};
 
 /// Three nodes, some of which run.
@@ -94,7 +94,7 @@ impl Cluster {
             if seen.len() == 3 && seen[0].len() == 4 && seen.iter().all(|one| *one == seen[0]) {
                 return;
             }
-            assert!(started.elapsed() < PATIENCE, "they do not agree: {seen:?}");
+            assert!(started.elapsed() < TIMEOUT, "they do not agree: {seen:?}");
             std::thread::sleep(Duration::from_millis(50));
         }
     }
@@ -294,7 +294,7 @@ async fn declare_on_first(
         if leader(cluster.node(2), place.1) == Some(1) {
             return place;
         }
-        assert!(started.elapsed() < PATIENCE, "node 1 leads nothing");
+        assert!(started.elapsed() < TIMEOUT, "node 1 leads nothing");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     unreachable!("it looks on until it has one, or time is up")
@@ -321,11 +321,11 @@ fn queues_with_arguments_keep_what_they_promise_when_the_node_that_leads_them_go
         session.settle(&delivery, Outcome::Requeue).await;
         let (delivery, body) = session.deliver().await;
         assert_eq!((delivery.returns, &body[..]), (1, "poison"));
-        session.publish_with((urgent.0.lane(9), urgent.1), &none, "high").await;
+        session.publish_with((urgent.0.level(9), urgent.1), &none, "high").await;
         session.publish_with(urgent, &none, "low").await;
         session.attach(urgent, 1).await;
         let (high, body) = session.deliver().await;
-        assert_eq!((high.queue, &body[..]), (urgent.0.lane(9), "high"));
+        assert_eq!((high.queue, &body[..]), (urgent.0.level(9), "high"));
         let published = Instant::now();
         let delayed = Attributes { delay_ms: Some(4000), ..none };
         session.publish_with(later, &delayed, "later").await;
@@ -379,7 +379,7 @@ fn an_old_copy_of_a_directory_is_refused_after_the_others_have_started_again() {
     let started = Instant::now();
     let is_known = |node: usize| cluster.node(node).catalog().latest_boot(NodeId(3)) > before;
     while !(is_known(1) && is_known(2)) {
-        assert!(started.elapsed() < PATIENCE, "its start is not heard of");
+        assert!(started.elapsed() < TIMEOUT, "its start is not heard of");
         std::thread::sleep(Duration::from_millis(20));
     }
     (1..=3).for_each(|node| cluster.stop(node));
@@ -420,7 +420,7 @@ fn a_copy_that_was_made_while_the_node_ran_is_refused_though_it_never_started_ag
     };
     let started = Instant::now();
     while [1, 2].into_iter().any(|node| kept(node).stamp <= copied) {
-        assert!(started.elapsed() < PATIENCE, "it has told nothing");
+        assert!(started.elapsed() < TIMEOUT, "it has told nothing");
         std::thread::sleep(Duration::from_millis(100));
     }
     assert!([1, 2].into_iter().all(|node| kept(node).boot <= copied), "it is the same start");
@@ -434,7 +434,7 @@ fn a_copy_that_was_made_while_the_node_ran_is_refused_though_it_never_started_ag
     };
     let started = Instant::now();
     while !is_up(&cluster) {
-        assert!(started.elapsed() < PATIENCE, "node 3 is not let in");
+        assert!(started.elapsed() < TIMEOUT, "node 3 is not let in");
         std::thread::sleep(Duration::from_millis(20));
     }
     // Nobody leads while all of them start.
@@ -456,7 +456,7 @@ fn a_copy_that_was_made_while_the_node_ran_is_refused_though_it_never_started_ag
 /// Node 3 is told so and let in by nobody, and the others go on.
 fn refuses_node_3_as_an_old_copy(cluster: &Cluster) {
     let old = cluster.node(3).clone();
-    let why = run(async { tokio::time::timeout(PATIENCE, old.expelled()).await }).unwrap();
+    let why = run(async { tokio::time::timeout(TIMEOUT, old.expelled()).await }).unwrap();
     assert!(why.contains("is an old copy"), "{why}");
     [1, 2].into_iter().for_each(|node| cluster.node(node).wait_ready());
     let peers = cluster.node(1).status().unwrap().peers;
@@ -484,7 +484,7 @@ fn every_node_describes_queues_that_any_leads_once_the_cluster_has_agreed_on_tha
         publish(cluster.node(1), &places, 0..100);
         let started = Instant::now();
         while cluster.nodes.iter().flatten().any(|node| node.catalog().agreed() < version) {
-            assert!(started.elapsed() < PATIENCE, "they do not agree on {version}");
+            assert!(started.elapsed() < TIMEOUT, "they do not agree on {version}");
             std::thread::sleep(Duration::from_millis(20));
         }
         let mut answered = 0;
@@ -494,7 +494,7 @@ fn every_node_describes_queues_that_any_leads_once_the_cluster_has_agreed_on_tha
             let mut told = run(async { node.describe(&questions).await });
             // The catalog is read a moment before the shards hear of it.
             while is_new && told.iter().any(Result::is_err) {
-                assert!(started.elapsed() < PATIENCE, "{told:?}");
+                assert!(started.elapsed() < TIMEOUT, "{told:?}");
                 std::thread::sleep(Duration::from_millis(20));
                 told = run(async { node.describe(&questions).await });
             }

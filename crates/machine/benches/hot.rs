@@ -8,9 +8,9 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use machine::{
-    Applied, Arguments, Batch, Catalog, CatalogCommand, ConsumerId, ConsumerSpec, Destination,
-    ENTRY_HEAD_BYTES, Effect, Messages, NoHeaders, NodeId, Origin, Outcome, QueueId, QueueMachine,
-    QueueSettings, Ranges, SessionId, SessionOwner, Version, check_commands,
+    Applied, Arguments, Batch, BindingChange, Catalog, CatalogCommand, ConsumerId, ConsumerSpec,
+    Destination, ENTRY_HEAD_BYTES, Effect, Messages, NoHeaders, NodeId, Outcome, ProducerId,
+    QueueId, QueueMachine, QueueSettings, Ranges, SessionId, SessionOwner, Version, check_commands,
 };
 
 /// The best of several rounds, per item.
@@ -66,16 +66,16 @@ fn enqueues() {
     };
     let one = entry(300, |_| vec![QueueId(1)]);
     apply("apply 300 enqueues to one queue, per message", &mut machine(1), &one, 300);
-    let origin = Origin { node: NodeId(1), boot: 1 };
-    let mut parcels = machine(1);
+    let producer = ProducerId { node: NodeId(1), boot: 1 };
+    let mut batches = machine(1);
     let commands = one[ENTRY_HEAD_BYTES..].to_vec();
     let mut seq = 0;
-    measure("one parcel of 300, appended and applied, per message", 300, || {
+    measure("one numbered batch of 300, appended and applied, per message", 300, || {
         seq += 1;
         let mut batch = Batch::new();
-        batch.append_parcel(origin, seq, &commands);
+        batch.append_numbered(producer, seq, &commands);
         let at = Applied { index: seq, time_ms: 0 };
-        parcels.apply(at, &batch.stamp(0), &mut Vec::new()).unwrap();
+        batches.apply(at, &batch.stamp(0), &mut Vec::new()).unwrap();
     });
     measure("check_commands over 300, per message", 300, || {
         check_commands(black_box(&commands), false, Version::NEWEST).unwrap();
@@ -150,14 +150,14 @@ fn routes() {
         for (source, key) in
             [("amq.topic", format!("event.{number}.*")), ("amq.direct", name.clone())]
         {
-            apply(CatalogCommand::Bind {
+            apply(CatalogCommand::Bind(BindingChange {
                 vhost: "/".into(),
                 source: source.into(),
                 destination: Destination::Queue(name.clone()),
                 key,
                 arguments: Arguments::new(),
                 by: None,
-            });
+            }));
         }
     }
     let mut out = Vec::new();

@@ -17,6 +17,7 @@ mod exchanges;
 mod history_names;
 mod nodes;
 mod placement;
+mod policies;
 mod queues;
 mod refusal;
 mod route;
@@ -28,14 +29,16 @@ mod vhosts;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-pub use binding::Binding;
+pub use binding::{Binding, BindingChange};
 pub use command::CatalogCommand;
 pub use destination::Destination;
 pub use exchanges::{Exchange, ExchangeKind, ExchangeSpec, HashBy};
 pub use nodes::NodeInfo;
-pub use placement::{Goal, Standing};
+pub use placement::{Goal, NodeStatus};
+pub use policies::{AppliesTo, Governed, Policy, PolicyKind, PolicyRules, PolicySpec};
 pub use queues::{DeadLetter, Queue, QueueHome, QueueSpec, QueueType};
 pub use refusal::{Kind, MembershipProblem, Refusal, RouteError};
+pub use route::PublishedBy;
 pub use target::Target;
 pub use users::{Pattern, Permissions, User};
 pub use vhosts::Vhost;
@@ -43,12 +46,12 @@ pub use vhosts::Vhost;
 use nodes::{Membership, WIDE_SINCE};
 use queues::NewQueue;
 
-use crate::ids::{Applied, GroupId, NodeId, Origin, QueueId, SessionOwner};
+use crate::ids::{Applied, GroupId, NodeId, ProducerId, QueueId, SessionOwner};
 use crate::limits::{
     BINDINGS_PER_SOURCE_MAX, CATALOG_ARGUMENTS_BYTES_MAX, GROUPS_MAX, NAME_BYTES_MAX, QUEUES_MAX,
     VHOST_ARGUMENTS_BYTES_MAX,
 };
-use crate::origins::Origins;
+use crate::producers::Producers;
 use crate::settings::QueueSettings;
 use crate::version::Version;
 
@@ -113,8 +116,8 @@ pub struct Catalog {
     next_queue: u64,
     vhosts: BTreeMap<String, Vhost>,
     users: BTreeMap<String, User>,
-    /// Which parcels were applied.
-    origins: Origins,
+    /// Which numbered batches were applied.
+    producers: Producers,
     // Derived from the above.
     /// The version of the last change of nodes, groups, voters or what they agree on, or of the start.
     membership_version: u64,
@@ -189,7 +192,7 @@ impl Catalog {
             next_queue: 1,
             vhosts: BTreeMap::new(),
             users: BTreeMap::new(),
-            origins: Origins::default(),
+            producers: Producers::default(),
             queue_names: BTreeMap::new(),
             exclusive: BTreeSet::new(),
             departed: VecDeque::new(),
@@ -206,10 +209,10 @@ impl Catalog {
         self
     }
 
-    /// A parcel begins in an entry: whether the commands behind it, up to the next, are to be applied.
+    /// A numbered batch begins in an entry: whether the commands behind it, up to the next, are to be applied.
     /// If not, they were applied before, or come again.
-    pub fn begin_parcel(&mut self, origin: Origin, seq: u64) -> bool {
-        self.origins.begin(origin, seq)
+    pub fn begin_numbered(&mut self, producer: ProducerId, seq: u64) -> bool {
+        self.producers.begin(producer, seq)
     }
 
     /// Applies one committed command: on every replica, in order of the log.
@@ -256,19 +259,15 @@ impl Catalog {
             C::DeleteQueue { vhost, name, queue: _, by } => {
                 self.check_delete_queue(vhost, name, *by)
             }
-            C::Bind { vhost, source, destination, arguments, key, by } => {
-                self.check_bind(vhost, source, destination, key, arguments, *by)?;
-                let exchange = self.exchange(vhost, source);
+            C::Bind(change) => {
+                self.check_bind(change)?;
+                let exchange = self.exchange(&change.vhost, &change.source);
                 exchange.map_or(Ok(()), |exchange| {
-                    before8::check_binding(exchange.routing(), key, arguments)
+                    before8::check_binding(exchange.routing(), &change.key, &change.arguments)
                 })
             }
-            C::CreateBinding { vhost, source, destination, arguments, key, by } => {
-                self.check_bind(vhost, source, destination, key, arguments, *by)
-            }
-            C::Unbind { vhost, source, destination, key, arguments, by } => {
-                self.check_unbind(vhost, source, destination, key, arguments, *by)
-            }
+            C::CreateBinding(change) => self.check_bind(change),
+            C::Unbind(change) => self.check_unbind(change),
             C::SessionEnded { .. }
             | C::NodeStarted { .. }
             | C::NodeGone { .. }
@@ -288,6 +287,10 @@ impl Catalog {
             C::RemoveNode { node } => self.check_remove_node(*node),
             C::SetVoters { group, voters } => self.check_set_voters(*group, voters),
             C::ChangeQueue { vhost, name, .. } => self.check_change_queue(vhost, name),
+            C::PutPolicy { vhost, name, kind, spec } => {
+                self.check_put_policy(vhost, name, *kind, spec)
+            }
+            C::DeletePolicy { vhost, name, kind } => self.check_delete_policy(vhost, name, *kind),
             C::RaiseVersion { .. } | C::SetWideGroups { .. } | C::Remark { .. } => Ok(()),
         }
     }
@@ -351,14 +354,11 @@ impl Catalog {
             C::DeleteQueue { vhost, name, queue, by: _ } => {
                 return self.delete_queue(&vhost, &name, queue, effects);
             }
-            C::Bind { vhost, source, destination, key, arguments, by: _ }
-            | C::CreateBinding { vhost, source, destination, key, arguments, by: _ } => {
-                self.bind(&vhost, Binding::new(source, destination, key, arguments))
+            C::Bind(change) | C::CreateBinding(change) => {
+                let binding = change.binding();
+                self.bind(&change.vhost, binding)
             }
-            C::Unbind { vhost, source, destination, key, arguments, by: _ } => {
-                let binding = Binding::new(source, destination, key, arguments);
-                self.unbind(&vhost, &binding, effects)
-            }
+            C::Unbind(change) => self.unbind(&change.vhost, &change.binding(), effects),
             C::SessionEnded { node, session } => {
                 self.end_session(SessionOwner { node, session }, effects)
             }
@@ -396,7 +396,13 @@ impl Catalog {
                 self.note_membership(has_changed)
             }
             C::ChangeQueue { vhost, name, queue, spec } => {
-                self.change_queue(&vhost, &name, queue, *spec, effects)
+                self.change_queue(&vhost, &name, queue, Some(*spec), effects)
+            }
+            C::PutPolicy { vhost, name, kind, spec } => {
+                self.put_policy(&vhost, name, kind, *spec, effects)
+            }
+            C::DeletePolicy { vhost, name, kind } => {
+                self.delete_policy(&vhost, &name, kind, effects)
             }
             C::Remark { .. } => true,
         };
@@ -430,24 +436,24 @@ impl Catalog {
         self.applied_index
     }
 
-    /// The last parcel of an origin that was applied; 0: none of that boot.
-    pub fn last_parcel(&self, origin: Origin) -> u64 {
-        self.origins.last(origin)
+    /// The last numbered batch of a producer that was applied; 0: none of that boot.
+    pub fn last_numbered(&self, producer: ProducerId) -> u64 {
+        self.producers.last(producer)
     }
 
-    /// Whether the process that this is the origin of is known to be dead: its parcels are skipped.
-    pub fn is_over(&self, origin: Origin) -> bool {
-        self.origins.is_over(origin)
+    /// Whether the process that this is the producer of is known to be dead: its numbered batches are skipped.
+    pub fn is_over(&self, producer: ProducerId) -> bool {
+        self.producers.is_over(producer)
     }
 
     /// The latest start of a node that the log has. 0: none.
     pub fn latest_boot(&self, node: NodeId) -> u64 {
-        self.origins.boot(node)
+        self.producers.boot(node)
     }
 
-    /// Parcels skipped because they had been applied before, and because one before them was missing.
-    pub fn skipped_parcels(&self) -> (u64, u64) {
-        self.origins.skipped()
+    /// Numbered batches skipped because they had been applied before, and because one before them was missing.
+    pub fn skipped_batches(&self) -> (u64, u64) {
+        self.producers.skipped()
     }
 
     /// Groups of queues are 1 to this.

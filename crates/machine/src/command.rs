@@ -9,7 +9,7 @@
 //! 3        queue u64, settings
 //! 4        queue u64
 //! 5        a catalog command
-//! 6        node u64, boot u64, number u64: opens a parcel, which ends where the next one begins
+//! 6        node u64, boot u64, number u64: opens a numbered batch, which ends where the next one begins
 //! 7        queue count u16, queue ids u64 each, key u128
 //! 8        queue u64, sequence number u64
 //! 9        queue u64
@@ -32,7 +32,7 @@ pub use messages::{Messages, QUEUE_AT, for_queue_alone, queue_count};
 
 use crate::catalog::CatalogCommand;
 use crate::encoding::{Corrupt, Reader};
-use crate::ids::{NodeId, Origin, QueueId};
+use crate::ids::{NodeId, ProducerId, QueueId};
 use crate::limits::SEQ_MAX;
 use crate::ranges::Ranges;
 use crate::settings::QueueSettings;
@@ -40,8 +40,8 @@ use crate::version::Version;
 
 /// Bytes before the first command of an entry.
 pub const ENTRY_HEAD_BYTES: usize = 16;
-/// Bytes of the command that opens a parcel.
-pub const PARCEL_HEAD_BYTES: usize = 5 + 3 * 8;
+/// Bytes of the command that opens a numbered batch.
+pub const NUMBERED_HEAD_BYTES: usize = 5 + 3 * 8;
 const ENTRY_VERSION: u8 = 1;
 const UNKNOWN_KIND: Corrupt = Corrupt::newer("a command of an unknown kind");
 
@@ -169,12 +169,12 @@ pub enum Command<'a> {
         key: u128,
     },
     /// Messages of this level below `to` may have been given to clients, the others were not. In the
-    /// parcel that creates a queue it says that this is kept from here on, and that messages wait for it.
+    /// numbered batch that creates a queue it says that this is kept from here on, and that messages wait for it.
     MarkDelivered {
         queue: QueueId,
         to: u64,
     },
-    /// In the parcel that creates a queue: marks are kept from here on, whatever its limits and times to
+    /// In the numbered batch that creates a queue: marks are kept from here on, whatever its limits and times to
     /// live, and deliveries wait for them. Since `Version::KEPT_MARKS`.
     KeepMarks {
         queue: QueueId,
@@ -187,15 +187,15 @@ pub enum Command<'a> {
         revision: u64,
         settings: QueueSettings,
     },
-    /// Opens a parcel: what follows, up to the next of these, is applied together or not at all.
-    From {
-        origin: Origin,
+    /// Opens a numbered batch: what follows, up to the next of these, is applied together or not at all.
+    Numbered {
+        producer: ProducerId,
         seq: u64,
     },
 }
 
 /// Whether a program that reads versions up to `newest` can apply commands that came from another node,
-/// without the head of an entry: those of a catalog, or those of queues. Parcels do not hold parcels.
+/// without the head of an entry: those of a catalog, or those of queues. Numbered batches do not hold numbered batches.
 pub fn check_commands(bytes: &[u8], is_catalog: bool, newest: Version) -> Result<(), Corrupt> {
     let mut commands = RawCommands::new(bytes);
     while let Some(raw) = commands.next()? {
@@ -207,7 +207,7 @@ pub fn check_commands(bytes: &[u8], is_catalog: bool, newest: Version) -> Result
             _ => return Err(UNKNOWN_KIND),
         };
         if !may_be {
-            return Err(Corrupt::new("a command of the wrong kind in a parcel"));
+            return Err(Corrupt::new("a command of the wrong kind in a numbered batch"));
         }
         raw.decode_up_to(newest)?;
     }
@@ -342,8 +342,8 @@ impl<'a> RawCommands<'a> {
         Ok(Some(RawCommand { span: start..self.at, kind, payload }))
     }
 
-    /// Goes on at the next parcel, or at the end.
-    pub(crate) fn skip_parcel(&mut self) -> Result<(), Corrupt> {
+    /// Goes on at the next numbered batch, or at the end.
+    pub(crate) fn skip_numbered(&mut self) -> Result<(), Corrupt> {
         let mut here = self.at;
         while let Some(raw) = self.next()? {
             if raw.kind == FROM {
@@ -409,8 +409,8 @@ impl<'a> RawCommand<'a> {
                 Command::SetSettings { queue, revision, settings }
             }
             FROM => {
-                let origin = Origin { node: NodeId(reader.u64()?), boot: reader.u64()? };
-                Command::From { origin, seq: reader.u64()? }
+                let producer = ProducerId { node: NodeId(reader.u64()?), boot: reader.u64()? };
+                Command::Numbered { producer, seq: reader.u64()? }
             }
             _ => return Err(UNKNOWN_KIND),
         };

@@ -29,8 +29,8 @@ impl fmt::Display for Corrupt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { what, is_newer } = self;
         match is_newer {
-            true => write!(f, "{what}, written by a newer program: upgrade this node"),
-            false => write!(f, "not readable: {what}"),
+            true => write!(f, "{what} was written by a newer program: upgrade this node"),
+            false => write!(f, "{what} cannot be read: its bytes are not valid"),
         }
     }
 }

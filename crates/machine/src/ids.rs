@@ -38,22 +38,22 @@ pub struct QueueId(pub u64);
 
 impl QueueId {
     /// The level of this queue that messages of a priority are in.
-    pub fn lane(self, priority: u8) -> Self {
-        Self(self.base().0 | u64::from(priority) << LANE_SHIFT)
+    pub fn level(self, priority: u8) -> Self {
+        Self(self.base().0 | u64::from(priority) << LEVEL_SHIFT)
     }
 
     /// The queue that this is a level of.
     pub fn base(self) -> Self {
-        Self(self.0 & !(u64::MAX << LANE_SHIFT))
+        Self(self.0 & !(u64::MAX << LEVEL_SHIFT))
     }
 
     /// Which level of its queue this is.
     pub fn priority(self) -> u8 {
-        (self.0 >> LANE_SHIFT) as u8
+        (self.0 >> LEVEL_SHIFT) as u8
     }
 }
 
-const LANE_SHIFT: u32 = 56;
+const LEVEL_SHIFT: u32 = 56;
 
 /// A node of the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -70,9 +70,9 @@ pub struct SessionOwner {
     pub session: SessionId,
 }
 
-/// One life of a node, as a sender of parcels: see `Batch::parcel`.
+/// One life of a node, as a sender of numbered batches: see `Batch::numbered`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Origin {
+pub struct ProducerId {
     pub node: NodeId,
     /// Greater with every start of the node's process.
     pub boot: u64,

@@ -3,7 +3,7 @@
 //! Two machines: [`Catalog`] (group 0: vhosts, users, exchanges, bindings, queues; routes messages)
 //! and [`QueueMachine`] (all queues of a group: which messages are stored and open, who gets them next). Both are
 //! pure: time and order come from the entry, nothing is read from outside, and `apply` is total on any
-//! bytes. They know nothing of AMQP, Raft, clocks, chance or files. What a node sent as a parcel they
+//! bytes. They know nothing of AMQP, Raft, clocks, chance or files. What a node sent as a numbered batch they
 //! apply once, however often it stands in the log.
 //!
 //! ```
@@ -53,7 +53,7 @@ mod command;
 mod encoding;
 mod ids;
 pub mod limits;
-mod origins;
+mod producers;
 mod queue;
 mod ranges;
 mod scheduler;
@@ -62,17 +62,18 @@ mod value;
 mod version;
 
 pub use catalog::{
-    Binding, Bounds, Catalog, CatalogCommand, CatalogEffect, CatalogReply, DeadLetter, Destination,
-    Exchange, ExchangeKind, ExchangeSpec, Goal, HashBy, Kind, MembershipProblem, NodeInfo, Pattern,
-    Permissions, Queue, QueueHome, QueueSpec, QueueType, Refusal, RouteError, Standing, Target,
-    User, Vhost,
+    AppliesTo, Binding, BindingChange, Bounds, Catalog, CatalogCommand, CatalogEffect,
+    CatalogReply, DeadLetter, Destination, Exchange, ExchangeKind, ExchangeSpec, Goal, Governed,
+    HashBy, Kind, MembershipProblem, NodeInfo, NodeStatus, Pattern, Permissions, Policy,
+    PolicyKind, PolicyRules, PolicySpec, PublishedBy, Queue, QueueHome, QueueSpec, QueueType,
+    Refusal, RouteError, Target, User, Vhost,
 };
 pub use command::{
-    Attributes, Batch, Command, ENTRY_HEAD_BYTES, Enqueue, EntryReader, Messages, Outcome,
-    PARCEL_HEAD_BYTES, QUEUE_AT, QueueIds, check_commands, for_queue_alone, queue_count,
+    Attributes, Batch, Command, ENTRY_HEAD_BYTES, Enqueue, EntryReader, Messages,
+    NUMBERED_HEAD_BYTES, Outcome, QUEUE_AT, QueueIds, check_commands, for_queue_alone, queue_count,
 };
 pub use encoding::Corrupt;
-pub use ids::{Applied, ConsumerId, GroupId, NodeId, Origin, QueueId, SessionId, SessionOwner};
+pub use ids::{Applied, ConsumerId, GroupId, NodeId, ProducerId, QueueId, SessionId, SessionOwner};
 pub use queue::{
     AttachError, Attached, CloseError, ConsumerSpec, Counters, Effect, GetReply, HolderDescription,
     QueueDescription, QueueMachine, QueueStatus, Seqs,

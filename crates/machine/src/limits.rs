@@ -46,7 +46,9 @@ pub const VALUE_DEPTH_MAX: usize = 64;
 /// How deep they may stand when read back: more than may be written, so that what was accepted once
 /// stays readable.
 pub const VALUE_DEPTH_READ_MAX: usize = 64;
-/// Bytes of a permission's regular expression as text.
+/// Policies of a vhost, and as many of the operator's.
+pub const POLICIES_MAX: usize = 200;
+/// Bytes of a permission's or policy's regular expression as text.
 pub const PATTERN_BYTES_MAX: usize = 1_024;
 /// Bytes of a permission's regular expression when compiled.
 pub const PATTERN_COMPILED_BYTES_MAX: usize = 256 * 1024;

@@ -195,7 +195,7 @@ impl Queue {
         Self {
             id,
             main: Level::new(id),
-            levels: (1..=max_priority).map(|priority| Level::new(id.lane(priority))).collect(),
+            levels: (1..=max_priority).map(|priority| Level::new(id.level(priority))).collect(),
             window: has_window.then(Box::default),
             is_gone: false,
             consumers: Consumers::new(is_single),

@@ -81,6 +81,13 @@ pub struct Dedup {
     pub entries_max: u32,
 }
 
+impl Features {
+    /// Whether there is a limit at which something happens.
+    pub fn has_length_limit(&self) -> bool {
+        self.max_length.is_some() || self.max_length_bytes.is_some()
+    }
+}
+
 impl QueueSettings {
     /// Whether messages of a higher priority go out before those that came earlier.
     pub fn has_priorities(&self) -> bool {

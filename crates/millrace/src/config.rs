@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use broker::io::first_user::FirstUser;
+use certificates::{Clients, Files};
 use cluster::PeerConfig;
 use cluster::membership::TlsFiles;
 use machine::limits::NODE_ID_MAX;
@@ -22,6 +23,9 @@ const GIB: u64 = 1 << 30;
 
 /// The value of a setting that is not set.
 const NONE: &str = "none";
+
+/// A client must show a certificate.
+const REQUIRED: &str = "required";
 
 /// The limit of memory, if nobody sets one.
 const MEMORY_SHARE: &str = "60%";
@@ -42,26 +46,40 @@ settings! {
     data_dir: Text("DIR"), default("millrace-data"), flag;
     /// Address and port where AMQP clients connect
     amqp: Address, default("127.0.0.1:5672"), flag;
+    /// Address and port where AMQP clients connect under TLS, usually port 5671; none: not served
+    amqps: Address, or(NONE), default(NONE), flag;
     /// Address and port for /metrics (Prometheus), /health and /ready; none: not served
     metrics: Address, or(NONE), default(NONE), flag;
-    /// First start only: the user, an administrator, that a new node or cluster begins with in place of guest
+    /// Address and port for RabbitMQ's HTTP API, for example 127.0.0.1:15672; none: not served
+    http: Address, or(NONE), default(NONE), flag;
+    /// Address and port for the same under TLS; none: not served
+    https: Address, or(NONE), default(NONE), flag;
+    /// PEM file with the certificate that clients are shown under TLS, and those between it and its authority
+    tls_certfile: Text("FILE"), or(NONE), default(NONE), flag;
+    /// PEM file with that certificate's key
+    tls_keyfile: Text("FILE"), or(NONE), default(NONE), flag;
+    /// PEM file with the authority that signs clients' certificates; none: clients are asked for none
+    tls_cacertfile: Text("FILE"), or(NONE), default(NONE), flag;
+    /// Whether a client under TLS must show a certificate of that authority: optional, required
+    tls_client_certificates: Judged("WORD", judge_clients), default("optional");
+    /// First start only: name of the administrator that a new node or cluster begins with, in place of guest
     default_user: Text("NAME"), default(GUEST);
     /// First start only: that user's password
     default_pass: Text("PASSWORD"), default(GUEST), secret;
-    /// Users that may only connect from the same machine, with commas between; none: nobody
+    /// Users that may connect only from the same machine, separated by commas; none: no such users
     loopback_users: Text("NAMES"), default(GUEST);
-    /// Consensus groups of a new data directory
+    /// Number of consensus groups in a new data directory
     groups: Count(1..=64, "groups"), default("8");
     /// Size of one file of the log
     wal_file_bytes: Bytes(4 * MIB..=GIB), default("64MiB");
-    /// A sync waits for more messages for at most so long, where that saves syncs; 0: never
+    /// Maximum time that a sync waits for more messages, where that saves syncs; 0: never
     commit_delay_us: Count(0..=10_000, "microseconds"), default("300");
-    /// Publishers wait while the process holds more memory than this; 60%: of the machine's memory, or of
-    /// the limit that the process is under
+    /// The node blocks publishers while the process holds more memory than this; 60%: a share of the machine's
+    /// memory, or of the process's limit if it has one
     memory_limit: Bytes(64 * MIB..=u64::MAX), or(MEMORY_SHARE), default(MEMORY_SHARE);
-    /// Publishers wait while the disk has less free than this
+    /// The node blocks publishers while the disk has less free space than this
     disk_free_limit: Bytes(0..=u64::MAX), default("2GiB");
-    /// The newest version that a cluster with this node agrees on; above what the node knows: no limit
+    /// The newest version that a cluster with this node may agree on; above what the node knows: no limit
     cluster_version_max: Judged("1 to 65535", judge_version), default("65535");
     /// Heartbeat proposed to clients; 0: none
     heartbeat_s: Count(0..=3600, "seconds"), default("60");
@@ -69,9 +87,9 @@ settings! {
     consumer_timeout_s: Count(0..=315_360_000, "seconds"), default("1800");
     /// Largest frame proposed to clients
     frame_bytes_max: Bytes(4096..=MIB), default("131072");
-    /// Channels of one connection
+    /// Maximum number of channels per connection
     channel_max: Count(1..=65535, "channels"), default("2047");
-    /// Consumers of one channel
+    /// Maximum number of consumers per channel
     consumers_per_channel_max: Count(1..=1_000_000, "consumers"), default("100000");
     /// Largest message; at most a quarter of wal_file_bytes
     message_bytes_max: Bytes(1..=32 * MIB), default("16MiB");
@@ -84,9 +102,9 @@ settings! {
     peers: Judged("LIST", judge_nodes), default(NONE), flag;
     /// Join a running cluster with a new data directory: peer address of any member; needs node_id and peer_listen
     join: Address, or(NONE), default(NONE), flag;
-    /// What nodes prove to each other to know; none: what the data directory keeps
+    /// Secret that the nodes of a cluster share; none: the secret in the data directory
     cluster_secret: Text("SECRET"), or(NONE), default(NONE), secret;
-    /// A file with the same; `millrace cluster token` prints what to put into it
+    /// File that holds this secret; `millrace cluster token` prints it
     cluster_secret_file: Text("FILE"), or(NONE), default(NONE);
     /// PEM file with the authority that signed all nodes' certificates; none: no TLS between nodes
     peer_tls_authority: Text("FILE"), or(NONE), default(NONE);
@@ -94,9 +112,9 @@ settings! {
     peer_tls_certificate: Text("FILE"), or(NONE), default(NONE);
     /// PEM file with the certificate's key
     peer_tls_key: Text("FILE"), or(NONE), default(NONE);
-    /// What snapshots for other nodes may take of the network each second
+    /// Maximum number of bytes per second that snapshots for other nodes take of the network
     snapshot_bytes_per_second: Bytes(100_000..=u64::MAX), default("100MB");
-    /// What is written to standard error: off, error, warn, info, debug, trace; or per part: info,cluster=debug
+    /// Log level for standard error: off, error, warn, info, debug, trace; or per part: info,cluster=debug
     log: Judged("FILTER", judge_log), default("info"), reload;
 }
 
@@ -107,6 +125,14 @@ pub(crate) struct Config {
     pub(crate) amqp: String,
     /// `None`: metrics are not served.
     pub(crate) metrics: Option<String>,
+    /// `None`: the HTTP API is not served.
+    pub(crate) http: Option<String>,
+    /// The same under TLS.
+    pub(crate) https: Option<String>,
+    /// `None`: AMQP is not served under TLS.
+    pub(crate) amqps: Option<String>,
+    /// What clients are shown under TLS.
+    pub(crate) tls: Option<Files>,
     /// Made at the first start. `None`: there is `guest`.
     pub(crate) first_user: Option<FirstUser>,
     pub(crate) loopback_users: Vec<String>,
@@ -138,7 +164,7 @@ impl Config {
     pub(crate) fn ignored_variables(&self) -> Option<String> {
         (!self.ignored.is_empty()).then(|| {
             format!(
-                "variables of the environment that are no settings of `millrace serve`, and were ignored: {}",
+                "ignored these environment variables, which are not settings of `millrace serve`: {}",
                 self.ignored.join(", ")
             )
         })
@@ -204,6 +230,7 @@ fn related(values: &Values, is_trial: bool) -> Result<(), String> {
         let place = values.place(given);
         return Err(format!("{place}: {given} is set, and {missing} is not: TLS needs both"));
     }
+    check_client_tls(values)?;
     let is_guests = |key| values.text(key) == Some(GUEST);
     if !is_guests("default_user") && is_guests("default_pass") {
         let why = "default_pass is not set: choose its password";
@@ -241,7 +268,7 @@ fn nodes(text: &str) -> Result<Vec<(NodeId, String)>, String> {
         .map(|item| {
             node(item).ok_or_else(|| {
                 format!(
-                    "\"{}\" must be NUMBER=ADDRESS:PORT, for instance 1=10.0.0.1:7000",
+                    "\"{}\" must be NUMBER=ADDRESS:PORT, for example 1=10.0.0.1:7000",
                     item.trim()
                 )
             })
@@ -255,6 +282,42 @@ const TLS_KEYS: [&str; 3] = ["peer_tls_authority", "peer_tls_certificate", "peer
 fn tls(values: &Values) -> Option<TlsFiles> {
     let [authority, certificate, key] = TLS_KEYS.map(|key| values.text(key).map(PathBuf::from));
     Some(TlsFiles { authority: authority?, certificate: certificate?, key: key? })
+}
+
+/// The files for TLS with clients.
+fn client_tls(values: &Values) -> Option<Files> {
+    let file = |key| values.text(key).map(PathBuf::from);
+    let must_show = values.words("tls_client_certificates") == REQUIRED;
+    let clients = match file("tls_cacertfile") {
+        Some(authority) => Clients::SignedBy { authority, must_show },
+        None => Clients::Anybody,
+    };
+    Some(Files { certificate: file("tls_certfile")?, key: file("tls_keyfile")?, clients })
+}
+
+/// What TLS with clients needs.
+fn check_client_tls(values: &Values) -> Result<(), String> {
+    let is_set = |key: &&str| values.text(key).is_some();
+    let needed = ["tls_certfile", "tls_keyfile"];
+    let served = ["amqps", "https"].into_iter().find(is_set);
+    let given = served.or_else(|| needed.into_iter().find(is_set));
+    if let (Some(given), Some(missing)) = (given, needed.into_iter().find(|key| !is_set(key))) {
+        return Err(values.problem(given, &format!("TLS needs {missing}, too")));
+    }
+    let is_required = values.words("tls_client_certificates") == REQUIRED;
+    if is_required && !is_set(&"tls_cacertfile") {
+        let why = "without tls_cacertfile no certificate of a client can be checked";
+        return Err(values.problem("tls_client_certificates", why));
+    }
+    Ok(())
+}
+
+/// `optional` or `required`.
+fn judge_clients(text: &str) -> Result<(), String> {
+    match [REQUIRED, "optional"].contains(&text) {
+        true => Ok(()),
+        false => Err(format!("\"{text}\" must be optional or required")),
+    }
 }
 
 /// What the settings say of a cluster, if anything.
@@ -301,6 +364,10 @@ fn build(values: Values) -> Config {
         data_dir: values.words("data_dir").into(),
         amqp: values.words("amqp"),
         metrics: values.text("metrics").map(str::to_owned),
+        http: values.text("http").map(str::to_owned),
+        https: values.text("https").map(str::to_owned),
+        amqps: values.text("amqps").map(str::to_owned),
+        tls: client_tls(&values),
         first_user: first_user(&values),
         loopback_users: names(&values.words("loopback_users")),
         groups: values.number("groups"),
@@ -380,7 +447,7 @@ mod tests {
             "HOME",
         ]);
         let told = config.ignored_variables().unwrap();
-        assert!(told.ends_with("ignored: MILLRACE_PORT_5672_TCP, MILLRACE_SERVICE_HOST"), "{told}");
+        assert!(told.ends_with("serve`: MILLRACE_PORT_5672_TCP, MILLRACE_SERVICE_HOST"), "{told}");
         assert_eq!(
             set(&["MILLRACE_RELAY_CONFIG", "MILLRACE_WORK_METRICS"]).ignored_variables(),
             None
@@ -404,7 +471,7 @@ mod tests {
     fn what_is_wrong_with_set_names_set_and_what_it_takes() {
         assert!(set("x").unwrap_err().contains("--set x: it must be KEY=VALUE"));
         let unknown = set("x=1").unwrap_err();
-        assert!(unknown.contains("there is no setting x; known are data_dir"), "{unknown}");
+        assert!(unknown.contains("there is no setting x. The settings are: data_dir"), "{unknown}");
         let amqp = settings::setting(SETTINGS, "amqp");
         let wrong = [set("groups=0").unwrap(), Flag::named(amqp, "here".to_owned())];
         let problems = load(None, std::iter::empty(), &wrong).unwrap_err();
@@ -419,7 +486,7 @@ mod tests {
     fn a_typo_in_the_log_level_is_refused() {
         let problems = from_file("log = \"inof\"\n").unwrap_err();
         assert!(
-            problems[0].starts_with("m.toml:1: log is \"inof\": \"inof\" is no level"),
+            problems[0].starts_with("m.toml:1: log is \"inof\": \"inof\" is not a log level"),
             "{problems:?}"
         );
     }
@@ -483,6 +550,25 @@ mod tests {
             assert!(problems[0].starts_with("m.toml:1: "), "{problems:?}");
             assert!(problems[0].contains(words), "{problems:?}");
         }
+    }
+
+    #[test]
+    fn tls_with_clients_needs_certificate_and_key() {
+        for (file, why) in [
+            ("amqps = \"127.0.0.1:5671\"\n", "TLS needs tls_certfile, too"),
+            ("https = \"127.0.0.1:15671\"\ntls_certfile = \"c.pem\"\n", "tls_keyfile, too"),
+            ("tls_keyfile = \"k.pem\"\n", "TLS needs tls_certfile, too"),
+            ("tls_client_certificates = \"required\"\n", "without tls_cacertfile"),
+            ("tls_client_certificates = \"perhaps\"\n", "must be optional or required"),
+        ] {
+            let problems = from_file(file).unwrap_err();
+            assert!(problems[0].contains(why), "{file}: {problems:?}");
+        }
+        let file = "amqps = \"127.0.0.1:5671\"\ntls_certfile = \"c.pem\"\ntls_keyfile = \"k.pem\"\n\
+                    tls_cacertfile = \"ca.pem\"\ntls_client_certificates = \"required\"\n";
+        let tls = from_file(file).unwrap().tls.unwrap();
+        let authority = "ca.pem".into();
+        assert_eq!(tls.clients, Clients::SignedBy { authority, must_show: true });
     }
 
     #[test]

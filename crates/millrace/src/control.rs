@@ -25,7 +25,7 @@ use tokio::sync::mpsc;
 
 use cluster::{Admission, ClusterHandle};
 
-pub(crate) use describe::{Described, LINES, LINES_MAX, What};
+pub(crate) use describe::{Described, What};
 pub(crate) use running::{Running, Start};
 pub(crate) use status::Status;
 
@@ -41,7 +41,7 @@ const DESCRIPTION_BYTES_MAX: usize = 1 << 20;
 const CONNECTIONS_MAX: usize = 16;
 
 /// How long somebody who connects may take to ask.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// After a failure the same is tried again.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -128,7 +128,7 @@ impl Control {
         use std::os::unix::fs::PermissionsExt as _;
         let path = data_dir.join(SOCKET);
         let fail = |error: std::io::Error| {
-            format!("The control socket {} cannot be made: {error}", path.display())
+            format!("Cannot create the control socket {}: {error}", path.display())
         };
         match std::fs::remove_file(&path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(fail(error)),
@@ -157,10 +157,11 @@ impl Control {
                         });
                     }
                     Ok(_) => tracing::warn!(
-                        "too many control connections: closed a new one; try again when other commands have ended"
+                        "too many commands are open on the control socket; closed the newest. Repeat it when other \
+                         commands have ended"
                     ),
                     Err(error) => {
-                        tracing::warn!("cannot accept a control connection, trying again: {error}");
+                        tracing::warn!("cannot accept a connection on the control socket; trying again: {error}");
                         tokio::time::sleep(PAUSE).await;
                     }
                 },
@@ -181,11 +182,14 @@ async fn converse(stream: UnixStream, running: &Running) -> std::io::Result<()> 
     let (reader, mut writer) = stream.into_split();
     let mut line = String::new();
     let mut reader = BufReader::new(reader.take(REQUEST_BYTES_MAX));
-    tokio::time::timeout(PATIENCE, reader.read_line(&mut line)).await??;
+    tokio::time::timeout(TIMEOUT, reader.read_line(&mut line)).await??;
     let request = match serde_json::from_str(&line) {
         Ok(request) => request,
         Err(error) => {
-            let answer = Answer::Refused(format!("this is no request: {error}"));
+            let answer = Answer::Refused(format!(
+                "the node does not understand the request: {error}. Use a \
+                 `millrace` of the same version as the node"
+            ));
             return say(&mut writer, &answer).await;
         }
     };
@@ -198,8 +202,8 @@ async fn converse(stream: UnixStream, running: &Running) -> std::io::Result<()> 
             Some(words) = told.recv() => say(&mut writer, &Answer::Progress(words)).await?,
             done = &mut order => {
                 let late = || Answer::Refused(format!(
-                    "this is not done after {} seconds, and what was begun goes on; see millrace cluster \
-                     status, and ask again",
+                    "the command has not finished after {} seconds; the node goes on with what it has begun. See \
+                     millrace cluster status, then repeat the command",
                     ORDER.as_secs()
                 ));
                 return say(&mut writer, &done.unwrap_or_else(|_| late())).await;
@@ -224,7 +228,7 @@ async fn announce(cluster: ClusterHandle) {
         match orders::announce(&cluster, ours).await {
             Ok(()) => return,
             Err(why) => {
-                tracing::debug!("cannot announce this node to its cluster, trying again: {why}")
+                tracing::debug!("cannot announce this node to its cluster; trying again: {why}")
             }
         }
         tokio::time::sleep(PAUSE).await;
@@ -261,16 +265,21 @@ pub(crate) fn ask(
     let mut text = serde_json::to_vec(request).map_err(|error| error.to_string())?;
     text.push(b'\n');
     let silent = |error: std::io::Error| format!("The node does not answer: {error}");
-    let patience = Some(ORDER + PATIENCE);
-    let asked = stream.set_read_timeout(patience).and_then(|()| stream.write_all(&text));
+    let timeout = Some(ORDER + TIMEOUT);
+    let asked = stream.set_read_timeout(timeout).and_then(|()| stream.write_all(&text));
     asked.map_err(silent)?;
     for line in BufReader::new(stream).lines() {
         let line = line.map_err(silent)?;
         match serde_json::from_str(&line) {
             Ok(Answer::Progress(words)) => progress(&words),
             Ok(answer) => return Ok(answer),
-            Err(error) => return Err(format!("The node's answer is not read: {error}")),
+            Err(error) => {
+                return Err(format!(
+                    "The node's answer cannot be read: {error}. Use a `millrace` of the \
+                 same version as the node"
+                ));
+            }
         }
     }
-    Err("The node ended before it answered: see its log, and ask again".to_owned())
+    Err("The node stopped before it answered: see its log, then repeat the command".to_owned())
 }

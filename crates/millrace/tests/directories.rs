@@ -21,7 +21,9 @@ use std::path::PathBuf;
 
 use amqp::{FieldTable, ValueRef};
 use client::{Connection, Delivery, Options, QueueSpec, Url};
-use content::{Expected, FLAGGED, MARKED, MARKED_COUNT, ONCE, QUEUES, READY, ROUTED};
+use content::{
+    Expected, FLAGGED, GOVERNED, GOVERNED_MAX, MARKED, MARKED_COUNT, ONCE, QUEUES, READY, ROUTED,
+};
 use machine::{QueueId, Version};
 use node::{Node, until_ready};
 
@@ -167,6 +169,19 @@ async fn every_message_is_as_it_was() {
         for (queue, _) in READY {
             assert_eq!(client.look_up_queue(queue).await.unwrap().message_count, 0, "{queue}");
         }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_policy_counts_for_a_queue_that_comes_later() {
+    for version in Version::POLICIES.0..=Version::NEWEST.0 {
+        let node = start("policies", version);
+        let mut client = connect(&node).await;
+        client.declare_queue(&QueueSpec::durable(GOVERNED)).await.unwrap();
+        for number in 0..5 {
+            content::publish(&mut client, "", GOVERNED, &number.to_string()).await;
+        }
+        until_ready(&mut client, GOVERNED, GOVERNED_MAX).await;
     }
 }
 

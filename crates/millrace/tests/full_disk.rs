@@ -17,7 +17,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use client::{Connection, Consumer, ConsumerOptions, Options, Outcome, QueueSpec, Url};
-use node::{PATIENCE, until};
+use node::{TIMEOUT, until};
 
 /// A stop takes no longer, whatever the node is doing.
 const STOP_MAX: Duration = Duration::from_secs(5);
@@ -102,7 +102,7 @@ impl Broker {
         let how = ConsumerOptions { prefetch: 100, ..ConsumerOptions::default() };
         let mut consumer = Consumer::open(&self.url, &options, "q", how).await.unwrap();
         for _ in 0..count {
-            let delivery = tokio::time::timeout(PATIENCE, consumer.next()).await;
+            let delivery = tokio::time::timeout(TIMEOUT, consumer.next()).await;
             let delivery = delivery.expect("a message comes").unwrap();
             consumer.settle(delivery.tag, Outcome::Done).unwrap();
         }
@@ -139,7 +139,7 @@ impl Broker {
             if let Some(status) = self.process.try_wait().unwrap() {
                 return status;
             }
-            assert!(begun.elapsed() < PATIENCE, "it does not stop");
+            assert!(begun.elapsed() < TIMEOUT, "it does not stop");
             std::thread::sleep(Duration::from_millis(10));
         }
     }

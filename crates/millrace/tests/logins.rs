@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use amqp::Properties;
 use client::{Address, Connection, Error, Options, QueueSpec, Url};
-use node::{Node, PATIENCE};
+use node::{Node, TIMEOUT};
 
 const MIB: u64 = 1 << 20;
 
@@ -36,7 +36,7 @@ async fn verdict(url: Url, begun: Instant) -> Result<(), u16> {
         match Connection::open(&url, &Options::named("storm")).await {
             Ok(_connection) => return Ok(()),
             Err(Error::ConnectionClosed { code, .. }) => return Err(code),
-            Err(error) => assert!(begun.elapsed() < PATIENCE, "{error}"),
+            Err(error) => assert!(begun.elapsed() < TIMEOUT, "{error}"),
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
@@ -126,7 +126,7 @@ async fn a_first_start_makes_the_user_that_was_chosen_in_place_of_guest() {
 
 /// The password that a node has drawn and told.
 fn drawn_password(said: &str) -> Option<&str> {
-    said.split_once("User admin has the password ")?.1.split_whitespace().next()
+    said.split_once("User admin was made with the password ")?.1.split_whitespace().next()
 }
 
 fn as_admin(url: &Url, password: &str) -> Url {
@@ -180,12 +180,12 @@ async fn a_node_that_others_reach_makes_a_user_and_prints_its_password_once() {
     let dir = std::env::temp_dir().join(format!("millrace-drawn-{}", std::process::id()));
     let (process, said, url) = said_at_the_start(&dir, &[]);
     let password = drawn_password(&said).expect("a password is told").to_owned();
-    assert!(!said.contains("nobody can log in"), "{said}");
+    assert!(!said.contains("Nobody can log in"), "{said}");
     assert_eq!(verdict(as_admin(&url, &password), Instant::now()).await, Ok(()));
     assert_eq!(verdict(as_admin(&url, "guest"), Instant::now()).await, Err(403));
     drop(process);
     let (process, said, url) = said_at_the_start(&dir, &[]);
-    assert!(!said.contains("admin") && !said.contains("nobody can log in"), "{said}");
+    assert!(!said.contains("admin") && !said.contains("Nobody can log in"), "{said}");
     assert_eq!(verdict(as_admin(&url, &password), Instant::now()).await, Ok(()));
     drop(process);
     std::fs::remove_dir_all(&dir).unwrap();

@@ -17,7 +17,7 @@ use broker::limits::UNFINISHED_WAIT;
 use bytes::BytesMut;
 use client::io::blocking::Blocking;
 use client::{Address, Options, Publisher, QueueSpec};
-use node::{Node, PATIENCE};
+use node::{Node, TIMEOUT};
 use tokio::time::timeout;
 
 const LIMIT_BYTES: usize = 150 << 20;
@@ -44,7 +44,7 @@ async fn publishers_go_on_when_what_filled_the_memory_is_deleted() {
     let mut publisher = Publisher::open(&node.url, &Options::named("test"), WINDOW).await.unwrap();
     let (begun, mut bytes) = (Instant::now(), 0);
     loop {
-        assert!(begun.elapsed() < PATIENCE, "nobody is blocked");
+        assert!(begun.elapsed() < TIMEOUT, "nobody is blocked");
         assert!(bytes < 3 * LIMIT_BYTES, "{bytes} bytes were taken");
         // Where the window is full and no confirm comes, this waits in vain, and is blocked by then.
         match timeout(Duration::from_secs(1), publish(&mut publisher)).await {
@@ -58,7 +58,7 @@ async fn publishers_go_on_when_what_filled_the_memory_is_deleted() {
     let next = timeout(END_MAX, publish(&mut publisher)).await;
     assert!(next.is_ok(), "the alarm does not end");
     assert!(!publisher.is_blocked());
-    let settled = timeout(PATIENCE, publisher.settle_all()).await;
+    let settled = timeout(TIMEOUT, publisher.settle_all()).await;
     settled.expect("what was published before the alarm is confirmed after it").unwrap();
 }
 
@@ -71,7 +71,7 @@ const TX_MESSAGE_BYTES: usize = 1 << 20;
 
 /// Fills a transaction, as far as the node takes it.
 fn abandoned_transaction(node: &Node) -> TcpStream {
-    let options = Options { heartbeat: 0, answer_wait: PATIENCE, ..Options::named("transaction") };
+    let options = Options { heartbeat: 0, answer_wait: TIMEOUT, ..Options::named("transaction") };
     let mut connection = Blocking::open(&node.url, &options).unwrap();
     let channel = connection.open_channel().unwrap();
     connection.call(channel, &Method::TxSelect(tx::Select)).unwrap();
@@ -100,13 +100,13 @@ async fn publishers_go_on_when_a_transaction_that_filled_the_memory_is_abandoned
     connection.declare_queue(&kept).await.unwrap();
     let mut publisher = Publisher::open(&node.url, &Options::named("test"), WINDOW).await.unwrap();
     while node.memory_bytes("VmRSS") < TAKEN_BEFORE_BYTES {
-        timeout(PATIENCE, publish(&mut publisher)).await.expect("there is no alarm yet");
+        timeout(TIMEOUT, publish(&mut publisher)).await.expect("there is no alarm yet");
     }
 
     let transaction = abandoned_transaction(&node);
     let begun = Instant::now();
     while !publisher.is_blocked() {
-        assert!(begun.elapsed() < PATIENCE, "nobody is blocked");
+        assert!(begun.elapsed() < TIMEOUT, "nobody is blocked");
         let _ = timeout(Duration::from_millis(500), publish(&mut publisher)).await;
         // What is published here stays when the transaction is gone: it is to be little.
         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -118,6 +118,6 @@ async fn publishers_go_on_when_a_transaction_that_filled_the_memory_is_abandoned
     let next = timeout(UNFINISHED_WAIT + END_MAX, publish(&mut publisher)).await;
     assert!(next.is_ok(), "the alarm does not end");
     assert!(!publisher.is_blocked());
-    let settled = timeout(PATIENCE, publisher.settle_all()).await;
+    let settled = timeout(TIMEOUT, publisher.settle_all()).await;
     settled.expect("what was published before the alarm is confirmed after it").unwrap();
 }

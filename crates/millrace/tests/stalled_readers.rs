@@ -19,7 +19,7 @@ use client::io::blocking::{Blocking, Parts};
 use client::{
     Address, Connection, Consumer, ConsumerOptions, Options, Outcome, Publisher, QueueSpec,
 };
-use node::{Node, PATIENCE, free_address, until, until_ready};
+use node::{Node, TIMEOUT, free_address, until, until_ready};
 use tokio::time::timeout;
 
 const LIMIT_BYTES: u64 = 150 << 20;
@@ -36,7 +36,7 @@ const END_MAX: Duration = Duration::from_secs(60);
 
 /// Consumes and reads nothing more.
 fn stalled(node: &Node) -> Parts {
-    let options = Options { heartbeat: 0, answer_wait: PATIENCE, ..Options::named("stalled") };
+    let options = Options { heartbeat: 0, answer_wait: TIMEOUT, ..Options::named("stalled") };
     let mut connection = Blocking::open(&node.url, &options).unwrap();
     let channel = connection.open_channel().unwrap();
     let consume = basic::Consume { queue: "backlog", ..Default::default() };
@@ -59,9 +59,9 @@ async fn publish(node: &Node, queue: &str, count: u32) {
     let persistent = Properties { delivery_mode: Some(2), ..Properties::default() };
     for _ in 0..count {
         let published = publisher.publish(Address::queue(queue), &persistent, &[b'x'; BODY_BYTES]);
-        timeout(PATIENCE, published).await.expect("publishers are not blocked").unwrap();
+        timeout(TIMEOUT, published).await.expect("publishers are not blocked").unwrap();
     }
-    let settled = timeout(PATIENCE, publisher.settle_all()).await;
+    let settled = timeout(TIMEOUT, publisher.settle_all()).await;
     assert!(settled.expect("all is confirmed").unwrap().is_clean());
 }
 
@@ -85,7 +85,7 @@ async fn a_node_keeps_its_memory_and_its_other_clients_while_many_readers_take_n
     let mut neighbour = Consumer::open(&node.url, &options, "own", how).await.unwrap();
     publish(&node, "own", OWN).await;
     for _ in 0..OWN {
-        let delivery = timeout(PATIENCE, neighbour.next()).await.expect("it goes on").unwrap();
+        let delivery = timeout(TIMEOUT, neighbour.next()).await.expect("it goes on").unwrap();
         neighbour.settle(delivery.tag, Outcome::Done).unwrap();
     }
     let most = node.memory_bytes("VmHWM");

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use amqp::Properties;
 use client::{Address, Consumer, ConsumerOptions, Options, Outcome, Publisher, QueueSpec, Url};
-use node::{Node, PATIENCE, cluster, until};
+use node::{Node, TIMEOUT, cluster, until};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -119,7 +119,7 @@ async fn consume(node: &Node, queue: &str, count: u32) {
     let mut consumer =
         Consumer::open(&node.url, &Options::named("upgrade"), queue, how).await.unwrap();
     for number in 0..count {
-        let next = tokio::time::timeout(PATIENCE, consumer.next()).await;
+        let next = tokio::time::timeout(TIMEOUT, consumer.next()).await;
         let delivery = next.expect("the next message").unwrap();
         assert_eq!(str::from_utf8(&delivery.body).unwrap(), number.to_string());
         consumer.settle(delivery.tag, Outcome::Done).unwrap();
@@ -190,7 +190,7 @@ async fn forces(name: &str, programs: &Programs) -> Vec<Node> {
     until("nobody is behind", || is_level(&nodes));
     let refused = cluster(nodes[0].data_dir(), &["raise"]);
     let why = String::from_utf8(refused.stderr).unwrap();
-    assert!(!refused.status.success() && why.contains("of node(s) 3"), "{why}");
+    assert!(!refused.status.success() && why.contains("node(s) 3"), "{why}");
     assert_eq!(version(&nodes[0]), Some(programs.before));
 
     // One that leads would not have logged it.

@@ -16,7 +16,7 @@ use crate::suspects::{Loss, Name, Suspects};
 
 /// So many batches in a row are given back before rows that nobody answers, or that are refused as a whole, are
 /// parked to let others pass.
-const PATIENCE: u32 = 3;
+const TIMEOUT: u32 = 3;
 /// Longest wait after the broker took nothing.
 const OUTAGE_WAIT_MAX: Duration = Duration::from_secs(1);
 const OUTAGE_WAIT_MIN: Duration = Duration::from_millis(50);
@@ -325,7 +325,7 @@ impl Worker {
     /// The batch has held its transaction for long enough.
     fn time_is_up(&mut self, now: Instant, out: &mut Vec<Output>) {
         // A broker that answered others, or that keeps silent again and again: the rows wait, others pass.
-        if self.batch.confirmed_count() > 0 || self.fruitless >= PATIENCE {
+        if self.batch.confirmed_count() > 0 || self.fruitless >= TIMEOUT {
             let text = "the broker neither confirmed nor refused it in time";
             self.batch.leave_unanswered(text, |row| !self.unsent.contains(&row));
             self.end_if_settled(out);
@@ -338,7 +338,7 @@ impl Worker {
     fn end_if_settled(&mut self, out: &mut Vec<Output>) {
         if self.batch.is_settled() && matches!(self.state, State::Publishing { .. }) {
             self.state = State::Ending;
-            self.is_refused = self.batch.is_refused_whole() && self.fruitless < PATIENCE;
+            self.is_refused = self.batch.is_refused_whole() && self.fruitless < TIMEOUT;
             if self.is_refused {
                 self.batch.hold_refused();
             }

@@ -18,9 +18,11 @@ pub fn duration(text: &str) -> Result<Duration, String> {
         "m" => 60_000,
         "h" => 3_600_000,
         "d" => 86_400_000,
-        _ => return Err(format!("`{text}` is no time: write 250ms, 5s, 10m, 12h or 7d")),
+        _ => return Err(format!("`{text}` is not a duration: write 250ms, 5s, 10m, 12h or 7d")),
     };
-    let number: u64 = number.parse().map_err(|_| format!("`{text}` is no time: write 5s"))?;
+    let number: u64 = number
+        .parse()
+        .map_err(|_| format!("`{text}` is not a duration: write 250ms, 5s, 10m, 12h or 7d"))?;
     let ms = number.checked_mul(scale).filter(|ms| *ms <= MS_MAX);
     ms.map(Duration::from_millis).ok_or_else(|| format!("`{text}` is longer than ten years"))
 }

@@ -16,7 +16,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 /// Nothing here takes as long.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Default)]
 struct Service {
@@ -61,7 +61,7 @@ async fn rest(mut socket: TcpStream) -> String {
     let mut answer = Vec::new();
     let read = socket.read_to_end(&mut answer);
     // Closed before all was read that came is an error to the other side.
-    let _ = tokio::time::timeout(PATIENCE, read).await.expect("it is closed");
+    let _ = tokio::time::timeout(TIMEOUT, read).await.expect("it is closed");
     String::from_utf8(answer).unwrap()
 }
 
@@ -123,7 +123,7 @@ async fn a_connection_above_the_bound_is_closed_and_counted_until_another_ends()
     let begun = Instant::now();
     // The server sees in its own time that one is gone.
     while get(address, "/health").await.is_empty() {
-        assert!(begun.elapsed() < PATIENCE, "no place becomes free");
+        assert!(begun.elapsed() < TIMEOUT, "no place becomes free");
     }
     assert_eq!(silent.len(), connections - 1, "the others still have theirs");
 }
@@ -143,7 +143,7 @@ async fn who_says_nothing_for_too_long_is_closed() {
 async fn a_request_that_is_too_long_is_not_waited_for() {
     let listener = bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let limits = Limits { time: PATIENCE * 2, ..Limits::default() };
+    let limits = Limits { time: TIMEOUT * 2, ..Limits::default() };
     tokio::spawn(serve_within(limits, listener, Service::default()));
     let mut socket = TcpStream::connect(address).await.unwrap();
     let long = "x".repeat(limits.request_bytes);

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use crate::limits::SECTOR_BYTES;
 use crate::place::Place;
 use crate::record::{
-    self, BATCH_HEADER_BYTES, BatchHeader, Forgot, Groups, Kind, Position, RECORD_HEADER_BYTES,
+    self, BATCH_HEADER_BYTES, BatchHeader, Groups, Kind, LostState, Position, RECORD_HEADER_BYTES,
     RecordHeader, Seed,
 };
 
@@ -28,8 +28,8 @@ pub enum Item {
     HardState(Bytes),
     /// Entries from this index on are no more.
     TruncateFrom(u64),
-    /// The group begins anew, with nothing but its hard state: its files were set aside.
-    Reset(Forgot),
+    /// The group begins anew, with nothing but its hard state: its files were quarantined.
+    Reset(LostState),
     /// What the group forgot is made up for.
     Rejoined,
 }

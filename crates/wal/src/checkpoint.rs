@@ -99,24 +99,24 @@ impl Stored {
         let mut plain = header.to_vec();
         plain[8..12].fill(0);
         if header[0..4] != MAGIC || u32_at(header, 8) != header_checksum(identity, &plain) {
-            return Err(damaged(0, "the header's checksum does not fit"));
+            return Err(damaged(0, "the header's checksum is wrong"));
         }
         if header[4..6] != VERSION.to_le_bytes() {
-            return Err(Error::refused(path, "a newer program wrote it; use that one"));
+            return Err(Error::refused(path, "a newer program wrote it: use that program"));
         }
         if u32_at(header, 16) != group {
-            return Err(damaged(16, "it is another group's"));
+            return Err(damaged(16, "it belongs to another group"));
         }
         let body = &bytes[HEADER_BYTES..];
         if body.len() as u64 != u64_at(header, 40) || crc32c::crc32c(body) != u32_at(header, 12) {
-            return Err(damaged(HEADER_BYTES, "the checksum of the contents does not fit"));
+            return Err(damaged(HEADER_BYTES, "the checksum of the contents is wrong"));
         }
         let decoded = Fields { rest: body }.stored().ok_or_else(|| {
-            damaged(HEADER_BYTES, "the contents make no sense, although the checksum fits")
+            damaged(HEADER_BYTES, "the contents are not valid, although the checksum is right")
         })?;
         let (next_segment, removed, segments, state_bytes) = decoded;
         if state_bytes as u64 != u64_at(header, 48) {
-            return Err(damaged(48, "the state's length does not fit"));
+            return Err(damaged(48, "the state's length is wrong"));
         }
         let checkpoint = Checkpoint {
             group,

@@ -91,13 +91,19 @@ impl fmt::Display for Error {
             Error::Damaged { path, offset, what } => {
                 write!(f, "{path} is damaged at byte {offset}: {what}")
             }
-            Error::Gone => write!(f, "the log file of this entry was recycled"),
+            Error::Gone => {
+                write!(f, "the log file that held this entry is in use for newer entries")
+            }
             Error::TooLarge { bytes, bytes_max } => {
-                write!(f, "a batch of {bytes} bytes does not fit a log file ({bytes_max} bytes)")
+                write!(
+                    f,
+                    "a batch of {bytes} bytes does not fit into a log file, which takes {bytes_max} bytes"
+                )
             }
             Error::CheckpointTooLarge { group, bytes, bytes_max } => write!(
                 f,
-                "the checkpoint of group {group} would have {bytes} bytes, and may have {bytes_max}"
+                "the checkpoint of group {group} is too large: it has {bytes} bytes, and at most {bytes_max} are \
+                 allowed"
             ),
         }
     }

@@ -46,8 +46,9 @@ impl GroupFiles {
         }
         files.next_segment = files.stored.as_ref().map_or(1, |stored| stored.next_segment);
         files.check_segments(disk, identity, group, names.is_suspect)?;
-        let aside = names.aside.iter().filter_map(|name| segment_of(name));
-        let used = files.on_disk.iter().copied().chain(aside).max().map_or(0, |last| last + 1);
+        let quarantined = names.quarantined.iter().filter_map(|name| segment_of(name));
+        let used =
+            files.on_disk.iter().copied().chain(quarantined).max().map_or(0, |last| last + 1);
         files.next_segment = files.next_segment.max(used);
         Ok(files)
     }

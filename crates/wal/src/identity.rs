@@ -57,8 +57,7 @@ impl Identity {
             return Ok(());
         }
         let why = format!(
-            "this directory belongs to {self}, but this node is {wanted}; start it with the \
-             directory that is its own"
+            "this directory belongs to {self}, but this node is {wanted}: start the node with its own directory"
         );
         Err(Error::refused(IDENTITY_FILE, why))
     }
@@ -78,11 +77,11 @@ impl Identity {
         let body_bytes = text.find("checksum ").ok_or_else(|| damaged("it has no checksum"))?;
         let (body, checksum) = text.split_at(body_bytes);
         if checksum != format!("checksum {:08x}\n", crc32c::crc32c(body.as_bytes())) {
-            return Err(damaged("its checksum does not fit"));
+            return Err(damaged("its checksum is wrong"));
         }
         let mut lines = body.lines();
         if lines.next() != Some(TITLE) {
-            return Err(Error::refused(IDENTITY_FILE, "this is not a millrace data directory"));
+            return Err(Error::refused(IDENTITY_FILE, "this is not a data directory of Millrace"));
         }
         let mut field = |name: &str| {
             let line = lines.next().and_then(|line| line.strip_prefix(name));
@@ -91,8 +90,8 @@ impl Identity {
         let format = field("format")?.parse::<u32>().map_err(|_| damaged("bad format"))?;
         if format != FORMAT_VERSION {
             let why = format!(
-                "the directory has format {format}, this program knows format {FORMAT_VERSION}; \
-                 use the program that wrote it or a newer one"
+                "the directory has format {format}, and this program reads format {FORMAT_VERSION}: use the program \
+                 that wrote the directory, or a newer one"
             );
             return Err(Error::refused(IDENTITY_FILE, why));
         }

@@ -13,7 +13,7 @@ use crate::groups::GroupFiles;
 use crate::identity::Identity;
 use crate::layout::{self, Layout, segment_path};
 use crate::notes::{BOOT_FILE, Boot, FOUNDING_FILE, Founding, MEMBERS_FILE, Member};
-use crate::record::Forgot;
+use crate::record::LostState;
 use crate::replay::Damage;
 use crate::scan::{self, Scan};
 use crate::shared::wal_path;
@@ -76,9 +76,9 @@ pub struct GroupReport {
     /// Why it does not serve.
     pub damage: Option<Damage>,
     /// What it must make up for before it votes.
-    pub forgot: Forgot,
-    /// Files that were set aside as damaged.
-    pub aside: usize,
+    pub lost_state: LostState,
+    /// Files that were quarantined as damaged.
+    pub quarantined: usize,
     /// What of the segments cannot be read, if every message was looked at.
     pub lost: Vec<Lost>,
 }
@@ -99,12 +99,15 @@ pub struct Lost {
 /// and checked too.
 pub fn inspect<D: Disk>(disk: &D, deep: bool) -> Result<Report, Error> {
     let identity = Identity::load(disk)?.ok_or_else(|| {
-        Error::refused("IDENTITY", "there is none: this is not a data directory, or a new one")
+        Error::refused(
+            "IDENTITY",
+            "the file is missing: this is not a data directory, or no node has used it yet",
+        )
     })?;
     let layout = layout::survey(disk)?;
     let config = Config::new(identity);
     if layout.log_files.is_empty() {
-        return Err(Error::refused("wal", "the directory was used before, but its log is gone"));
+        return Err(Error::refused("wal", "the directory was used before, but its log is missing"));
     }
     let scan = scan::scan(disk, &config, Access::Read, &layout.log_files)?;
     let mut groups = Vec::new();
@@ -183,8 +186,8 @@ fn inspect_group<D: Disk>(
         messages: metas.iter().map(crate::segments::SegmentMeta::count).sum(),
         segment_bytes: metas.iter().map(|meta| meta.bytes).sum(),
         damage,
-        forgot: replayed.map(|group| group.forgot).unwrap_or_default(),
-        aside: layout.groups.get(&group).map_or(0, |names| names.aside.len()),
+        lost_state: replayed.map(|group| group.lost_state).unwrap_or_default(),
+        quarantined: layout.groups.get(&group).map_or(0, |names| names.quarantined.len()),
         lost,
     })
 }
@@ -244,11 +247,11 @@ impl fmt::Display for Report {
             if let Some(damage) = &group.damage {
                 writeln!(f, "  damaged: {damage}")?;
             }
-            if group.forgot.any() {
+            if group.lost_state.any() {
                 writeln!(f, "  does not vote before it has caught up with the other nodes")?;
             }
-            if group.aside > 0 {
-                writeln!(f, "  {} damaged files are quarantined", group.aside)?;
+            if group.quarantined > 0 {
+                writeln!(f, "  {} damaged files are quarantined", group.quarantined)?;
             }
         }
         for loss in &self.losses {
@@ -264,7 +267,7 @@ impl fmt::Display for Report {
             writeln!(f, "unknown file: {path}")?;
         }
         if self.is_torn {
-            writeln!(f, "the last commit was interrupted; it was never confirmed")?;
+            writeln!(f, "the last commit was interrupted; nothing of it was confirmed")?;
         }
         Ok(())
     }

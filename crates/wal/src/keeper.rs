@@ -16,7 +16,7 @@ use crate::groups::GroupFiles;
 use crate::layout::{checkpoint_path, checkpoint_temporary, group_dir, segment_path};
 use crate::preparer::Preparer;
 use crate::segments::{self, SegmentMeta};
-use crate::shared::{Floor, GROUPS_DIR, Shared, sync_dir};
+use crate::shared::{GROUPS_DIR, Shared, Truncated, sync_dir};
 
 /// The flusher's handle.
 pub struct Keeper<D: Disk> {
@@ -129,8 +129,8 @@ impl<D: Disk> Keeper<D> {
         let files = self.groups.get_mut(&group).expect("its directory was just made");
         files.stored = Some(stored);
         files.damage = None;
-        let floor = Floor { index, term, is_logged: false, is_new: true };
-        self.shared.table.lock().floors.insert(group, floor);
+        let truncated = Truncated { index, term, is_logged: false, is_new: true };
+        self.shared.table.lock().truncated.insert(group, truncated);
         match self.remove_segments(group, &removed) {
             // Some file systems need space to remove. The next checkpoint names them again.
             Err(error) if error.is_full() => Ok(()),

@@ -24,8 +24,8 @@ const SECRET_FILE: &str = "SECRET";
 const SECRET_TEMPORARY: &str = "SECRET.new";
 /// Name of a file that says that a group's segments are to be read as a whole at the next start.
 pub(crate) const SUSPECT: &str = "suspect";
-/// How the names of files begin that were damaged and set aside. They are never touched again.
-pub(crate) const ASIDE: &str = "damaged-";
+/// How the names of files begin that were damaged and quarantined. They are never touched again.
+pub(crate) const QUARANTINED: &str = "damaged-";
 /// What ext4 puts into the root of a file system.
 const LOST_AND_FOUND: &str = "lost+found/";
 
@@ -49,8 +49,8 @@ pub(crate) struct GroupNames {
     pub(crate) has_checkpoint: bool,
     /// Segment files, in order.
     pub(crate) segments: Vec<u64>,
-    /// Names of files that were set aside.
-    pub(crate) aside: Vec<String>,
+    /// Names of files that were quarantined.
+    pub(crate) quarantined: Vec<String>,
     /// Something in a segment was found unreadable while it was used.
     pub(crate) is_suspect: bool,
 }
@@ -86,7 +86,7 @@ pub(crate) fn group_of_segment(path: &str) -> Option<u32> {
     name.starts_with("seg-").then(|| canonical(group)).flatten()
 }
 
-/// The number of the segment that a file that was set aside has been.
+/// The number of the segment that a file that was quarantined has been.
 pub(crate) fn segment_of(name: &str) -> Option<u64> {
     let (_, segment) = name.split_once("-seg-")?;
     segment.parse().ok()
@@ -115,7 +115,7 @@ pub(crate) fn survey<D: Disk>(disk: &D) -> Result<Layout, Error> {
             let path = format!("{WAL_DIR}/{name}");
             match path == NEXT_TEMPORARY || path == URGENT_TEMPORARY {
                 true => layout.temporaries.push(path),
-                false if name.starts_with(ASIDE) => {}
+                false if name.starts_with(QUARANTINED) => {}
                 false => layout.unknown.push(path),
             }
         }
@@ -139,7 +139,7 @@ fn survey_group<D: Disk>(disk: &D, group: u32, layout: &mut Layout) -> Result<()
             "checkpoint" => names.has_checkpoint = true,
             "checkpoint.new" => {}
             SUSPECT => names.is_suspect = true,
-            other if other.starts_with(ASIDE) => names.aside.push(name),
+            other if other.starts_with(QUARANTINED) => names.quarantined.push(name),
             other => match other.strip_prefix("seg-").and_then(canonical::<u64>) {
                 Some(number) => names.segments.push(number),
                 None => layout.unknown.push(format!("{dir}/{name}")),

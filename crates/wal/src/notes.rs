@@ -204,14 +204,14 @@ fn read<D: Disk>(disk: &D, path: &str, title: &str) -> Result<Option<String>, Er
     let end = text.rfind("checksum ").ok_or_else(|| damaged("it has no checksum"))?;
     let (body, checksum) = text.split_at(end);
     if checksum != format!("checksum {:08x}\n", crc32c::crc32c(body.as_bytes())) {
-        return Err(damaged("its checksum does not fit"));
+        return Err(damaged("its checksum is wrong"));
     }
     let body = body.strip_prefix(title).and_then(|body| body.strip_prefix('\n'));
     match body {
         Some(body) => Ok(Some(body.to_owned())),
         None => Err(Error::refused(
             path,
-            "another version of this program wrote it; use that one or a newer one",
+            "another version of this program wrote it: use that version or a newer one",
         )),
     }
 }

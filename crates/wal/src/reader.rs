@@ -38,9 +38,7 @@ impl<D: Disk> Reader<D> {
         }
         // It may have been recycled between the look into the table and the read.
         match self.file(place.file) {
-            Some(_) => {
-                Err(Error::damaged(&path, place.offset, "the entry's checksum does not fit"))
-            }
+            Some(_) => Err(Error::damaged(&path, place.offset, "the entry's checksum is wrong")),
             None => Err(Error::Gone),
         }
     }

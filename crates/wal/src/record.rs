@@ -189,18 +189,18 @@ pub(crate) enum Kind {
     HardState = 2,
     /// Entries of the group from `index` on are no more.
     Truncate = 3,
-    /// Where the group stands: `index` and `term` of its last entry; the payload is a `Standing`.
-    Standing = 4,
-    /// Everything of the group but its hard state was set aside; the payload is a `Forgot`.
+    /// Where the group stands: `index` and `term` of its last entry; the payload is a `GroupStatus`.
+    GroupStatus = 4,
+    /// Everything of the group but its hard state was quarantined; the payload is a `LostState`.
     Reset = 5,
-    /// What was set aside is made up for.
+    /// What was quarantined is made up for.
     Rejoined = 6,
 }
 
 /// What this node knew of a group, promised others to know, and knows no more. Until that is made
 /// up for it must not help anybody to a majority.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Forgot {
+pub struct LostState {
     /// Entries that others may have counted on. It may vote again once its log holds everything
     /// that was committed when it came back.
     pub log: bool,
@@ -208,7 +208,7 @@ pub struct Forgot {
     pub vote: bool,
 }
 
-impl Forgot {
+impl LostState {
     /// Whether anything was forgotten.
     pub fn any(self) -> bool {
         self.log || self.vote
@@ -237,7 +237,7 @@ impl Kind {
             1 => Some(Kind::Entry),
             2 => Some(Kind::HardState),
             3 => Some(Kind::Truncate),
-            4 => Some(Kind::Standing),
+            4 => Some(Kind::GroupStatus),
             5 => Some(Kind::Reset),
             6 => Some(Kind::Rejoined),
             _ => None,
@@ -294,25 +294,25 @@ impl RecordHeader {
     }
 }
 
-/// Payload of a `Kind::Standing` record.
+/// Payload of a `Kind::GroupStatus` record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Standing<'a> {
+pub(crate) struct GroupStatus<'a> {
     /// Index and term of the group's newest checkpoint: entries up to it may be gone from the
     /// log, so the checkpoint must be there.
-    pub(crate) floor: (u64, u64),
+    pub(crate) truncated: (u64, u64),
     pub(crate) hard_state: Option<&'a [u8]>,
     /// A start found damage, and the group was not rebuilt since.
     pub(crate) is_damaged: bool,
-    pub(crate) forgot: Forgot,
+    pub(crate) lost_state: LostState,
 }
 
-impl<'a> Standing<'a> {
+impl<'a> GroupStatus<'a> {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(17 + self.hard_state.map_or(0, <[u8]>::len));
-        out.extend_from_slice(&self.floor.0.to_le_bytes());
-        out.extend_from_slice(&self.floor.1.to_le_bytes());
+        out.extend_from_slice(&self.truncated.0.to_le_bytes());
+        out.extend_from_slice(&self.truncated.1.to_le_bytes());
         let flags = u8::from(self.hard_state.is_some()) | u8::from(self.is_damaged) << 1;
-        out.push(flags | self.forgot.encode() << 2);
+        out.push(flags | self.lost_state.encode() << 2);
         out.extend_from_slice(self.hard_state.unwrap_or_default());
         out
     }
@@ -320,12 +320,12 @@ impl<'a> Standing<'a> {
     pub(crate) fn decode(bytes: &'a [u8]) -> Option<Self> {
         let (index, rest) = bytes.split_first_chunk()?;
         let (term, rest) = rest.split_first_chunk()?;
-        let floor = (u64::from_le_bytes(*index), u64::from_le_bytes(*term));
+        let truncated = (u64::from_le_bytes(*index), u64::from_le_bytes(*term));
         let (flags, rest) = rest.split_first()?;
         let hard_state = (flags & 1 != 0).then_some(rest);
         let is_sound = *flags < 16 && (hard_state.is_some() || rest.is_empty());
-        let forgot = Forgot::decode(Some(&[flags >> 2]));
-        is_sound.then_some(Self { floor, hard_state, is_damaged: flags & 2 != 0, forgot })
+        let lost_state = LostState::decode(Some(&[flags >> 2]));
+        is_sound.then_some(Self { truncated, hard_state, is_damaged: flags & 2 != 0, lost_state })
     }
 }
 

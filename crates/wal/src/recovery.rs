@@ -11,6 +11,7 @@ use crate::checkpoint::Checkpoint;
 use crate::config::Config;
 use crate::disk::{Access, Disk, DiskFile};
 use crate::error::{Context, Error};
+use crate::group_status::Group;
 use crate::groups::GroupFiles;
 use crate::identity::{IDENTITY_FILE, Identity};
 use crate::keeper::Keeper;
@@ -18,13 +19,12 @@ use crate::layout::{self, Layout, group_dir, suspect_path};
 use crate::limits::{
     CHECKPOINT_BYTES_MAX, DATA_START, FILE_BYTES_MAX, FILE_BYTES_MIN, SECTOR_BYTES,
 };
-use crate::record::{BATCH_HEADER_BYTES, BATCH_MAGIC, Forgot, Groups, Position, Seed};
+use crate::record::{BATCH_HEADER_BYTES, BATCH_MAGIC, Groups, LostState, Position, Seed};
 use crate::replay::{Damage, EntryAt, Replayed};
 use crate::scan::{Scan, scan};
 use crate::shared::{
-    Floor, GROUPS_DIR, LogFile, Ready, Shared, Table, WAL_DIR, make_file, sync_dir, wal_path,
+    GROUPS_DIR, LogFile, Ready, Shared, Table, Truncated, WAL_DIR, make_file, sync_dir, wal_path,
 };
-use crate::standing::Group;
 use crate::terms::Terms;
 
 /// What a start found, by group.
@@ -50,10 +50,10 @@ pub struct RecoveredGroup {
     /// The newest one.
     pub checkpoint: Option<Checkpoint>,
     /// If set, the group must not serve, vote or be written: something promised is missing. With
-    /// peers, [`Wal::set_aside`](crate::Wal::set_aside) makes it empty, to be filled by a snapshot.
+    /// peers, [`Wal::quarantine`](crate::Wal::quarantine) makes it empty, to be filled by a snapshot.
     pub damage: Option<Damage>,
-    /// What it would forget, or forgot, when its files are set aside.
-    pub forgot: Forgot,
+    /// What it would forget, or forgot, when its files are quarantined.
+    pub lost_state: LostState,
 }
 
 /// What recovery hands to the writer.
@@ -96,7 +96,7 @@ pub(crate) fn look<D: Disk>(disk: D, config: Config) -> Result<(Parts<D>, Recove
     let layout = survey_known(&disk)?;
     match Identity::load(&disk)? {
         Some(identity) => identity.expect(&config.identity)?,
-        None => return Err(Error::refused(IDENTITY_FILE, "there is none")),
+        None => return Err(Error::refused(IDENTITY_FILE, "the file is missing")),
     }
     let scan = scan_whole(&disk, &config, Access::Read, &layout)?;
     let files = load_groups(&disk, &config, &layout)?;
@@ -111,15 +111,15 @@ fn scan_whole<D: Disk>(
     layout: &Layout,
 ) -> Result<Scan<D::File>, Error> {
     if layout.log_files.is_empty() {
-        let why = "the directory was used before, but its log is gone; restore it, or start \
-                   with an empty directory and a new incarnation";
+        let why = "the directory was used before, but its log is missing: restore the log, or start \
+             with an empty directory";
         return Err(Error::refused(WAL_DIR, why));
     }
     let scan = scan(disk, config, access, &layout.log_files)?;
     if scan.last.is_none() && layout.log_files[0] > 1 {
         // The last file with batches is never given away.
-        let why = "the log's files with data are gone, only prepared ones are left; restore \
-                   them, or start with an empty directory and a new incarnation";
+        let why = "the log files with data are missing, and only prepared ones are left: restore the log, or \
+             start with an empty directory";
         return Err(Error::refused(WAL_DIR, why));
     }
     Ok(scan)
@@ -129,7 +129,7 @@ fn in_use(error: io::Error) -> Error {
     match error.kind() {
         io::ErrorKind::WouldBlock => Error::refused(
             "the data directory",
-            "another process uses it; one node has one directory",
+            "another process uses it: stop that process, or give this node its own directory",
         ),
         _ => Err::<(), _>(error).at("lock", "the data directory").expect_err("it is an error"),
     }
@@ -141,8 +141,8 @@ fn survey_known<D: Disk>(disk: &D) -> Result<Layout, Error> {
         None => Ok(layout),
         Some(path) => {
             let why = format!(
-                "{} file(s) in the data directory are not ours, this is the first; nothing was \
-                 changed; move them away if they can be spared",
+                "{} file(s) in the data directory do not belong to Millrace; this is the first. Nothing was changed. \
+                 Move the file(s) out of the directory, then start the node again",
                 layout.unknown.len()
             );
             Err(Error::refused(path, why))
@@ -159,7 +159,8 @@ fn make_new<D: Disk>(disk: &D, config: &Config, layout: &Layout) -> Result<(), E
             _ => false,
         };
     if !is_interrupted_start {
-        let why = "it is missing, but there is a log; restore it, or start with an empty directory";
+        let why = "the file is missing, but there is a log: restore the file from a backup, or start with an empty \
+             directory";
         return Err(Error::refused(IDENTITY_FILE, why));
     }
     disk.create_dir(WAL_DIR).at("create", WAL_DIR)?;
@@ -259,22 +260,26 @@ fn assemble<D: Disk>(
         tracing::info!(
             file,
             offset,
-            "removed an interrupted commit from the end of the log; it was never confirmed"
+            "removed an interrupted commit from the end of the log; nothing of it was confirmed"
         );
     }
     let mut recovered = Recovered { groups: BTreeMap::new(), was_torn: scan.is_torn, losses };
     let mut groups = BTreeMap::new();
-    let mut floors = BTreeMap::new();
+    let mut truncated = BTreeMap::new();
     let numbers: std::collections::BTreeSet<u32> =
         files.keys().chain(scan.replay.groups.keys()).copied().collect();
     for number in numbers {
-        let (found, group, floor) = assemble_group(&scan, number, files.get(&number));
+        let (found, group, covered) = assemble_group(&scan, number, files.get(&number));
         if let Some(damage) = &found.damage {
-            tracing::error!(group = number, "files of the group are damaged: {damage}");
+            tracing::error!(
+                group = number,
+                "files of this group are damaged: {damage}. In a cluster the other nodes rebuild this replica; a \
+                 single node does not start"
+            );
         }
         recovered.groups.insert(number, found);
         groups.insert(number, group);
-        floors.insert(number, floor);
+        truncated.insert(number, covered);
     }
     let Position { file: active, offset } = scan.end;
     assert!(offset.is_multiple_of(SECTOR_BYTES), "the next batch begins at a sector");
@@ -288,7 +293,7 @@ fn assemble<D: Disk>(
         durable: scan.end,
         groups: scan.last.map_or(Groups::ALL, |last| last.groups),
     };
-    let table = table_of(&scan, floors);
+    let table = table_of(&scan, truncated);
     let shared = Arc::new(Shared::new(disk, config, lock, table));
     *shared.prepared.lock() = prepared_of(&scan);
     let keeper = Keeper::new(Arc::clone(&shared), files);
@@ -300,7 +305,7 @@ fn assemble_group<F>(
     scan: &Scan<F>,
     number: u32,
     files: Option<&GroupFiles>,
-) -> (RecoveredGroup, Group, Floor) {
+) -> (RecoveredGroup, Group, Truncated) {
     let checkpoint =
         files.and_then(|files| files.stored.as_ref()).map(|stored| stored.checkpoint.clone());
     let (index, term) = checkpoint.as_ref().map_or((0, 0), |c| (c.index, c.term));
@@ -320,37 +325,41 @@ fn assemble_group<F>(
     let last = replayed.map_or((0, 0), |group| group.last);
     let mut terms = Terms::default();
     entries.iter().for_each(|entry| terms.push(entry.index, entry.term));
-    let mut forgot = replayed.map_or(Forgot::default(), |group| group.forgot);
+    let mut lost_state = replayed.map_or(LostState::default(), |group| group.lost_state);
     let group = Group {
         hard_state: replayed.and_then(|group| group.hard_state.clone()),
-        floor: (index, term).max(replayed.map_or((0, 0), |group| group.floor)),
+        truncated: (index, term).max(replayed.map_or((0, 0), |group| group.truncated)),
         last: if last.0 < index || !continues { (index, term) } else { last },
         terms,
         is_damaged: damage.is_some(),
-        forgot,
+        lost_state,
     };
     if damage.is_some() {
-        let nothing = Forgot { log: true, vote: true };
-        forgot = forgot.or(replayed.map_or(nothing, Replayed::forgets));
+        let nothing = LostState { log: true, vote: true };
+        lost_state = lost_state.or(replayed.map_or(nothing, Replayed::forgets));
     }
-    let is_logged = replayed
-        .is_some_and(|group| group.floor == (index, term) && group.is_damaged == damage.is_some());
-    let floor = Floor { index, term, is_logged, is_new: false };
+    let is_logged = replayed.is_some_and(|group| {
+        group.truncated == (index, term) && group.is_damaged == damage.is_some()
+    });
+    let truncated = Truncated { index, term, is_logged, is_new: false };
     let hard_state = group.hard_state.clone();
-    (RecoveredGroup { hard_state, entries, checkpoint, damage, forgot }, group, floor)
+    (RecoveredGroup { hard_state, entries, checkpoint, damage, lost_state }, group, truncated)
 }
 
-fn table_of<F>(scan: &Scan<F>, floors: BTreeMap<u32, Floor>) -> Table<F> {
+fn table_of<F>(scan: &Scan<F>, truncated: BTreeMap<u32, Truncated>) -> Table<F> {
     // What comes before the file with the last batch may be given away, and no more.
     let active = scan.last.map_or(scan.end.file, |last| last.at.file);
-    let mut table = Table { files: BTreeMap::new(), active, floors };
+    let mut table = Table { files: BTreeMap::new(), active, truncated };
     for (number, scanned) in scan.files.range(..=scan.end.file) {
         let file = Arc::clone(&scanned.file);
         let bytes = scanned.bytes;
         table.files.insert(*number, LogFile { file, bytes, holds: BTreeMap::new() });
     }
     for (group, replayed) in &scan.replay.groups {
-        let checkpoint = table.floors.get(group).map_or((0, 0), |floor| (floor.index, floor.term));
+        let checkpoint = table
+            .truncated
+            .get(group)
+            .map_or((0, 0), |truncated| (truncated.index, truncated.term));
         for found in replayed.above(checkpoint) {
             table.hold(found.entry.place.file, *group, found.entry.index);
         }

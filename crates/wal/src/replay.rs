@@ -2,7 +2,7 @@
 //!
 //! Replay takes the batches in order and is told of every batch that was lost in between, and
 //! which groups it may have concerned. Two things clear a group of the suspicion: a later
-//! standing record that names the same last index and term as before the loss (in a Raft log,
+//! status record that names the same last index and term as before the loss (in a Raft log,
 //! equal index and term mean an equal prefix: Raft 5.3), or a checkpoint that covers everything
 //! up to such a record. A hard state is whole in every record, so a later one heals an earlier
 //! loss.
@@ -13,7 +13,7 @@ use std::fmt;
 use bytes::Bytes;
 
 use crate::place::Place;
-use crate::record::{Forgot, Groups, Kind, Position, RecordHeader, Standing};
+use crate::record::{GroupStatus, Groups, Kind, LostState, Position, RecordHeader};
 
 /// An entry that recovery found; its data stays on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,14 +71,14 @@ struct Doubt {
     loss: Loss,
     /// The group's log changed since: what it was before the loss cannot be compared any more.
     is_mixed: bool,
-    /// Last index of the log according to a standing record after the loss.
+    /// Last index of the log according to a status record after the loss.
     bound: Option<u64>,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Replayed {
     pub(crate) hard_state: Option<Bytes>,
-    pub(crate) floor: (u64, u64),
+    pub(crate) truncated: (u64, u64),
     pub(crate) entries: Vec<Found>,
     /// Index and term of the last entry. Term 0: not known, after a truncation.
     pub(crate) last: (u64, u64),
@@ -86,7 +86,7 @@ pub(crate) struct Replayed {
     hard_state_lost: Option<Position>,
     /// Something was lost since the last readable hard state that may have been one.
     is_vote_in_doubt: bool,
-    pub(crate) forgot: Forgot,
+    pub(crate) lost_state: LostState,
     /// Losses up to here were looked at.
     losses_seen: usize,
     doubt: Option<Doubt>,
@@ -105,7 +105,7 @@ pub(crate) struct Found {
 }
 
 impl Replay {
-    /// Takes one record. `payload`: `None` if its checksum does not fit.
+    /// Takes one record. `payload`: `None` if its checksum is wrong.
     pub(crate) fn record(
         &mut self,
         batch: Position,
@@ -116,7 +116,7 @@ impl Replay {
         group.see(header.group, &self.lost);
         match header.kind {
             // It was on its way when a snapshot came that covers it.
-            Kind::Entry if header.index <= group.floor.0 => {}
+            Kind::Entry if header.index <= group.truncated.0 => {}
             Kind::Entry => {
                 group.mix();
                 group.truncate(header.index);
@@ -127,17 +127,17 @@ impl Replay {
             }
             Kind::Truncate => {
                 group.mix();
-                let index = header.index.max(group.floor.0 + 1);
+                let index = header.index.max(group.truncated.0 + 1);
                 if index <= group.last.0 {
                     group.truncate(index);
                     group.last = last_below(group.entries.last(), index);
                 }
             }
             Kind::Reset => group.reset(payload),
-            Kind::Rejoined => group.forgot = Forgot::default(),
+            Kind::Rejoined => group.lost_state = LostState::default(),
             Kind::HardState => group.hard_state(batch, payload),
-            Kind::Standing => match payload.and_then(Standing::decode) {
-                Some(standing) => group.standing(header, standing),
+            Kind::GroupStatus => match payload.and_then(GroupStatus::decode) {
+                Some(status) => group.status(header, status),
                 None => group.hard_state_lost = Some(batch),
             },
         }
@@ -181,19 +181,20 @@ impl Replay {
             let what = what.to_owned();
             Some(Damage { path: path(position.file), offset: position.offset, index, what })
         };
-        if (checkpoint, term) < state.floor {
+        if (checkpoint, term) < state.truncated {
             return Some(Damage {
                 path: format!("groups/{group}/checkpoint"),
                 offset: 0,
                 index: Some(checkpoint + 1),
                 what: format!(
-                    "the log says there was a checkpoint at {}, what is there reaches {checkpoint}",
-                    state.floor.0
+                    "the log says that there was a checkpoint up to entry {}, but the file reaches only entry \
+                     {checkpoint}",
+                    state.truncated.0
                 ),
             });
         }
-        let (floor, last) = state.damaged_at;
-        if state.is_damaged && (checkpoint <= floor || checkpoint < last) {
+        let (truncated, last) = state.damaged_at;
+        if state.is_damaged && (checkpoint <= truncated || checkpoint < last) {
             return Some(Damage {
                 path: "wal".to_owned(),
                 offset: 0,
@@ -212,7 +213,7 @@ impl Replay {
                 return at(position, Some(expected), "entries before this one are missing");
             }
             if found.is_damaged {
-                return at(position, Some(expected), "the entry's checksum does not fit");
+                return at(position, Some(expected), "the entry's checksum is wrong");
             }
             expected += 1;
         }
@@ -252,14 +253,14 @@ impl Replayed {
     }
 
     /// What of the hard state and the log may be missing if the group is damaged.
-    pub(crate) fn forgets(&self) -> Forgot {
-        Forgot { log: true, vote: self.hard_state_lost.is_some() || self.is_vote_in_doubt }
+    pub(crate) fn forgets(&self) -> LostState {
+        LostState { log: true, vote: self.hard_state_lost.is_some() || self.is_vote_in_doubt }
     }
 
     fn reset(&mut self, payload: Option<&[u8]>) {
         *self = Self {
             hard_state: self.hard_state.take(),
-            forgot: self.forgot.or(Forgot::decode(payload)),
+            lost_state: self.lost_state.or(LostState::decode(payload)),
             losses_seen: self.losses_seen,
             ..Self::default()
         };
@@ -299,7 +300,7 @@ impl Replayed {
         }
     }
 
-    fn standing(&mut self, header: &RecordHeader, standing: Standing<'_>) {
+    fn status(&mut self, header: &RecordHeader, status: GroupStatus<'_>) {
         let says = (header.index, header.term);
         let is_known = says == (0, 0) || says.1 != 0;
         if let Some(doubt) = &mut self.doubt {
@@ -312,16 +313,16 @@ impl Replayed {
         // Entries above it were truncated, perhaps by a batch that is lost.
         self.truncate(says.0 + 1);
         self.last = says;
-        self.is_damaged = standing.is_damaged;
-        self.damaged_at = (standing.floor.0, says.0);
-        self.floor = self.floor.max(standing.floor);
+        self.is_damaged = status.is_damaged;
+        self.damaged_at = (status.truncated.0, says.0);
+        self.truncated = self.truncated.max(status.truncated);
         // Those below are in the checkpoint, or void.
-        let covered = self.entries.partition_point(|found| found.entry.index <= self.floor.0);
+        let covered = self.entries.partition_point(|found| found.entry.index <= self.truncated.0);
         self.entries.drain(..covered);
-        self.hard_state = standing.hard_state.map(Bytes::copy_from_slice);
+        self.hard_state = status.hard_state.map(Bytes::copy_from_slice);
         self.hard_state_lost = None;
         self.is_vote_in_doubt = false;
-        self.forgot = standing.forgot;
+        self.lost_state = status.lost_state;
     }
 }
 

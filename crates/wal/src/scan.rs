@@ -127,7 +127,10 @@ fn open_file<D: Disk>(
     if let Some(header) = header {
         header.identity.expect(&config.identity)?;
         if header.number != number {
-            let why = format!("its header says it is file {}; it was renamed", header.number);
+            let why = format!(
+                "its header says that it is file {}, so something has renamed it: give it back its name",
+                header.number
+            );
             return Err(Error::refused(&path, why));
         }
     }
@@ -367,7 +370,7 @@ fn batch_in<F: DiskFile>(
     })
 }
 
-/// Header and payload of a record of a batch; `None` where the checksum does not fit.
+/// Header and payload of a record of a batch; `None` where the checksum is wrong.
 fn record_in(
     batch: &[u8],
     seed: Seed,

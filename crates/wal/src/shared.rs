@@ -48,7 +48,7 @@ pub(crate) struct Table<F> {
     /// The file with the last batch: what follows it may be torn, what precedes it is complete.
     pub(crate) active: u64,
     /// Newest checkpoint of each group.
-    pub(crate) floors: BTreeMap<u32, Floor>,
+    pub(crate) truncated: BTreeMap<u32, Truncated>,
 }
 
 pub(crate) struct LogFile<F> {
@@ -60,7 +60,7 @@ pub(crate) struct LogFile<F> {
 
 /// A checkpoint that is durable, and whether the log says so too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Floor {
+pub(crate) struct Truncated {
     pub(crate) index: u64,
     pub(crate) term: u64,
     pub(crate) is_logged: bool,
@@ -93,17 +93,19 @@ impl<F> Table<F> {
     pub(crate) fn blocking(&self, file: u64) -> Vec<(u32, u64)> {
         let Some(file) = self.files.get(&file) else { return Vec::new() };
         let holds = file.holds.iter().map(|(group, (_, last))| (*group, *last));
-        holds.filter(|(group, last)| self.floor(*group).is_none_or(|f| f.index < *last)).collect()
+        holds
+            .filter(|(group, last)| self.truncated(*group).is_none_or(|f| f.index < *last))
+            .collect()
     }
 
     /// How many of the oldest files nothing needs any more. None while the log itself does not
     /// say yet which checkpoints, and which damage, there are.
     pub(crate) fn recyclable(&self) -> usize {
-        if self.floors.values().any(|floor| !floor.is_logged) {
+        if self.truncated.values().any(|truncated| !truncated.is_logged) {
             return 0;
         }
         let is_covered = |(group, (_, last)): (&u32, &(u64, u64))| {
-            self.floor(*group).is_some_and(|floor| floor.index >= *last)
+            self.truncated(*group).is_some_and(|truncated| truncated.index >= *last)
         };
         let is_free = |(number, file): &(&u64, &LogFile<F>)| {
             **number < self.active && file.holds.iter().all(is_covered)
@@ -111,8 +113,8 @@ impl<F> Table<F> {
         self.files.iter().take_while(is_free).count()
     }
 
-    fn floor(&self, group: u32) -> Option<Floor> {
-        self.floors.get(&group).copied()
+    fn truncated(&self, group: u32) -> Option<Truncated> {
+        self.truncated.get(&group).copied()
     }
 }
 

@@ -11,14 +11,14 @@ use crate::batch::{CommitBatch, Draft, Item, Synced, size_of_batch};
 use crate::config::Config;
 use crate::disk::{Disk, DiskFile};
 use crate::error::{Context, Error};
+use crate::group_status::Group;
 use crate::keeper::Keeper;
 use crate::limits::{BATCH_RECORDS_MAX, DATA_START, SECTOR_BYTES};
 use crate::place::Place;
 use crate::reader::Reader;
-use crate::record::{Kind, Position, RECORD_HEADER_BYTES, Seed, Standing, aligned};
+use crate::record::{GroupStatus, Kind, Position, RECORD_HEADER_BYTES, Seed, aligned};
 use crate::recovery::{self, Parts, Recovered};
 use crate::shared::{LogFile, Ready, Shared, make_file, wal_path};
-use crate::standing::Group;
 use crate::stats::Stats;
 
 /// The log of one node, for all its groups. Owned by the one thread that writes it; others read
@@ -105,11 +105,11 @@ impl<D: Disk> Wal<D> {
             return Err(error.clone());
         }
         self.check_sizes(batches)?;
-        let standings = self.standings_bytes() + self.new_floors_bytes();
-        let count = self.count_for_one_file(batches, standings);
+        let statuses = self.status_bytes() + self.new_truncated_bytes();
+        let count = self.count_for_one_file(batches, statuses);
         let bytes: u64 = batches[..count].iter().map(CommitBatch::bytes).sum();
         let bytes_max = self.shared.config.file_bytes - DATA_START;
-        let needed = aligned(bytes + standings + size_of_batch(0, 0)).min(bytes_max);
+        let needed = aligned(bytes + statuses + size_of_batch(0, 0)).min(bytes_max);
         if self.active.offset + needed <= self.active.bytes {
             return Ok(count);
         }
@@ -137,8 +137,8 @@ impl<D: Disk> Wal<D> {
     }
 
     fn check_sizes(&self, batches: &[CommitBatch]) -> Result<(), Error> {
-        let standings = self.standings_bytes();
-        let bytes_max = (self.shared.config.file_bytes - DATA_START).saturating_sub(standings);
+        let statuses = self.status_bytes();
+        let bytes_max = (self.shared.config.file_bytes - DATA_START).saturating_sub(statuses);
         for batch in batches {
             let bytes = aligned(batch.bytes() + size_of_batch(0, 0));
             if bytes > bytes_max || batch.count() > BATCH_RECORDS_MAX / 2 {
@@ -148,8 +148,8 @@ impl<D: Disk> Wal<D> {
         Ok(())
     }
 
-    /// Most that the standing records of all groups take.
-    fn standings_bytes(&self) -> u64 {
+    /// Most that the status records of all groups take.
+    fn status_bytes(&self) -> u64 {
         let of_group = |group: &Group| {
             let hard_state = group.hard_state.as_ref().map_or(0, Bytes::len);
             (RECORD_HEADER_BYTES + 17 + hard_state) as u64
@@ -159,10 +159,10 @@ impl<D: Disk> Wal<D> {
 
     /// Writes the batches in as few writes as the file size allows: nearly always one.
     fn write_all(&mut self, batches: &[CommitBatch], places: &mut Vec<Place>) -> Result<(), Error> {
-        let standings = self.standings_bytes();
+        let statuses = self.status_bytes();
         let mut rest = batches;
         loop {
-            let (now, later) = rest.split_at(self.count_for_one_file(rest, standings));
+            let (now, later) = rest.split_at(self.count_for_one_file(rest, statuses));
             self.write(now, places)?;
             rest = later;
             if rest.is_empty() {
@@ -171,10 +171,10 @@ impl<D: Disk> Wal<D> {
         }
     }
 
-    /// How many of the first of `batches` go into one file, with so many bytes of standing records: at least one.
-    fn count_for_one_file(&self, batches: &[CommitBatch], standings: u64) -> usize {
+    /// How many of the first of `batches` go into one file, with so many bytes of status records: at least one.
+    fn count_for_one_file(&self, batches: &[CommitBatch], statuses: u64) -> usize {
         let room = (self.shared.config.file_bytes - DATA_START)
-            .saturating_sub(standings + size_of_batch(0, 0));
+            .saturating_sub(statuses + size_of_batch(0, 0));
         let (mut bytes, mut records) = (0, 0);
         let fits = batches.iter().take_while(|batch| {
             bytes += batch.bytes();
@@ -184,10 +184,10 @@ impl<D: Disk> Wal<D> {
         fits.count().max(1).min(batches.len())
     }
 
-    /// What the standing records take of groups that have a checkpoint and nothing in the log so far.
-    fn new_floors_bytes(&self) -> u64 {
+    /// What the status records take of groups that have a checkpoint and nothing in the log so far.
+    fn new_truncated_bytes(&self) -> u64 {
         let table = self.shared.table.lock();
-        let new = table.floors.keys().filter(|group| !self.groups.contains_key(group)).count();
+        let new = table.truncated.keys().filter(|group| !self.groups.contains_key(group)).count();
         new as u64 * (RECORD_HEADER_BYTES + 17) as u64
     }
 
@@ -195,10 +195,10 @@ impl<D: Disk> Wal<D> {
     fn write(&mut self, batches: &[CommitBatch], places: &mut Vec<Place>) -> Result<(), Error> {
         let first_place = places.len();
         let payload: u64 = batches.iter().map(CommitBatch::bytes).sum();
-        let (dirty, void) = self.adopt_floors();
-        let needed = |standings: u64| aligned(payload + standings + size_of_batch(0, 0));
+        let (dirty, void) = self.adopt_truncated();
+        let needed = |statuses: u64| aligned(payload + statuses + size_of_batch(0, 0));
         let mut is_fresh = self.active.offset == DATA_START;
-        let all = self.standings_bytes();
+        let all = self.status_bytes();
         if self.active.offset + needed(all) > self.active.bytes {
             self.roll(needed(all))?;
             is_fresh = true;
@@ -207,11 +207,11 @@ impl<D: Disk> Wal<D> {
         draft.clear();
         for (number, group) in &self.groups {
             if is_fresh || dirty.contains(number) {
-                let Group { floor, is_damaged, forgot, .. } = *group;
+                let Group { truncated, is_damaged, lost_state, .. } = *group;
                 let hard_state = group.hard_state.as_deref();
-                let standing = Standing { floor, hard_state, is_damaged, forgot };
+                let status = GroupStatus { truncated, hard_state, is_damaged, lost_state };
                 let (index, term) = group.last;
-                draft.add(*number, Kind::Standing, index, term, standing.encode().into());
+                draft.add(*number, Kind::GroupStatus, index, term, status.encode().into());
             }
         }
         for batch in batches {
@@ -227,8 +227,8 @@ impl<D: Disk> Wal<D> {
                     Item::TruncateFrom(index) => {
                         draft.add(*group, Kind::Truncate, *index, 0, Bytes::new());
                     }
-                    Item::Reset(forgot) => {
-                        let payload = Bytes::copy_from_slice(&[forgot.encode()]);
+                    Item::Reset(lost_state) => {
+                        let payload = Bytes::copy_from_slice(&[lost_state.encode()]);
                         draft.add(*group, Kind::Reset, 0, 0, payload);
                     }
                     Item::Rejoined => draft.add(*group, Kind::Rejoined, 0, 0, Bytes::new()),
@@ -278,12 +278,14 @@ impl<D: Disk> Wal<D> {
 
     /// Takes over the checkpoints that the log does not know yet. Gives their groups, and those of
     /// them whose log above the checkpoint is void.
-    fn adopt_floors(&mut self) -> (Vec<u32>, Vec<u32>) {
+    fn adopt_truncated(&mut self) -> (Vec<u32>, Vec<u32>) {
         let mut table = self.shared.table.lock();
         let (mut dirty, mut void) = (Vec::new(), Vec::new());
-        for (number, floor) in table.floors.iter_mut().filter(|(_, floor)| !floor.is_logged) {
+        for (number, truncated) in
+            table.truncated.iter_mut().filter(|(_, truncated)| !truncated.is_logged)
+        {
             let group = self.groups.entry(*number).or_default();
-            if !group.adopt(floor.index, floor.term, floor.is_new) {
+            if !group.adopt(truncated.index, truncated.term, truncated.is_new) {
                 void.push(*number);
             }
             dirty.push(*number);
@@ -306,8 +308,8 @@ impl<D: Disk> Wal<D> {
             match item {
                 Item::Entry { index, .. } => {
                     let place = places.next().expect("every entry has a place");
-                    let floor = self.groups.get(group).map_or(0, |group| group.floor.0);
-                    if *index > floor {
+                    let truncated = self.groups.get(group).map_or(0, |group| group.truncated.0);
+                    if *index > truncated {
                         table.truncate(*group, *index);
                         table.hold(place.file, *group, *index);
                     }
@@ -315,7 +317,7 @@ impl<D: Disk> Wal<D> {
                 Item::TruncateFrom(index) => table.truncate(*group, *index),
                 Item::Reset(_) => {
                     table.truncate(*group, 0);
-                    table.floors.remove(group);
+                    table.truncated.remove(group);
                 }
                 Item::HardState(_) | Item::Rejoined => {}
             }
@@ -323,8 +325,8 @@ impl<D: Disk> Wal<D> {
         assert!(places.next().is_none(), "every place is that of an entry");
         for number in dirty {
             let group = &self.groups[number];
-            if let Some(floor) = table.floors.get_mut(number) {
-                floor.is_logged = floor.index <= group.floor.0;
+            if let Some(truncated) = table.truncated.get_mut(number) {
+                truncated.is_logged = truncated.index <= group.truncated.0;
             }
         }
         table.active = self.active.number;
@@ -335,7 +337,7 @@ impl<D: Disk> Wal<D> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
-        let needed = aligned(self.standings_bytes() + size_of_batch(0, 0));
+        let needed = aligned(self.status_bytes() + size_of_batch(0, 0));
         self.roll(needed).inspect_err(|error| self.failed = Some(error.clone()))
     }
 

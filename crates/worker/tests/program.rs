@@ -10,7 +10,7 @@ use worker::io::target::{Run, Target};
 use worker::{Message, Outcome};
 
 /// For whatever must happen on a slow machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn program(text: &str) -> Arc<Program> {
     let settings = toml::from_str(text).expect("settings");
@@ -46,12 +46,12 @@ fn job(id: &str, body: &str) -> Message {
 
 async fn within(target: &Arc<Program>, job: Message, time: Duration) -> Outcome {
     let run = Run { jobs: vec![job], deadline: Instant::now() + time };
-    let outcomes = tokio::time::timeout(PATIENCE, Arc::clone(target).run(run)).await;
+    let outcomes = tokio::time::timeout(TIMEOUT, Arc::clone(target).run(run)).await;
     outcomes.expect("an outcome").pop().expect("one outcome")
 }
 
 async fn run(target: &Arc<Program>, body: &str) -> Outcome {
-    within(target, job("j1", body), PATIENCE).await
+    within(target, job("j1", body), TIMEOUT).await
 }
 
 fn why(outcome: &Outcome) -> &str {
@@ -74,7 +74,7 @@ fn place(name: &str) -> String {
 }
 
 async fn eventually(what: &str, condition: impl Fn() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !condition() {
         assert!(Instant::now() < deadline, "not in time: {what}");
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -195,7 +195,7 @@ async fn a_dropped_run_ends_its_program() {
 async fn lines_are_answered_by_a_program_that_stays() {
     let target = lines(ECHO, "processes = 2");
     for at in 0..100 {
-        let outcome = within(&target, job(&format!("j{at}"), "hi"), PATIENCE).await;
+        let outcome = within(&target, job(&format!("j{at}"), "hi"), TIMEOUT).await;
         assert_eq!(outcome, Outcome::done());
     }
 }
@@ -215,7 +215,7 @@ for line in sys.stdin:
     let runs = (0..3).map(|at| {
         let target = Arc::clone(&target);
         let job = job(&format!("j{at}"), &format!("body {at}"));
-        tokio::spawn(async move { within(&target, job, PATIENCE).await })
+        tokio::spawn(async move { within(&target, job, TIMEOUT).await })
     });
     for (at, running) in runs.collect::<Vec<_>>().into_iter().enumerate() {
         let outcome = running.await.expect("it ran");
@@ -239,13 +239,13 @@ if not os.path.exists('{file}'):
 
 async fn misbehaves(name: &str, deed: &str, expected: &str) {
     let (target, file) = misbehaves_once(name, deed);
-    let time = if expected.contains("in time") { Duration::from_secs(10) } else { PATIENCE };
+    let time = if expected.contains("in time") { Duration::from_secs(10) } else { TIMEOUT };
     let outcome = within(&target, job("j1", ""), time).await;
     assert!(outcome.name() == "retry" && why(&outcome).contains(expected), "{outcome:?}");
     let pids = pids(&file, 1).await;
     eventually("it is gone", || !pids.iter().any(|pid| is_alive(pid))).await;
     // While the next process starts, jobs are sent back uncharged.
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         let outcome = run(&target, "").await;
         if outcome == Outcome::done() {

@@ -17,7 +17,7 @@ use worker::io::target::{Run, Target};
 use worker::{Message, Outcome};
 
 /// For whatever must happen on a slow machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// For whatever must not be waited for.
 const SHORT: Duration = Duration::from_millis(300);
 
@@ -97,12 +97,12 @@ fn job() -> Message {
 
 async fn within(target: &Arc<Webhook>, time: Duration) -> Outcome {
     let run = Run { jobs: vec![job()], deadline: Instant::now() + time };
-    let outcomes = tokio::time::timeout(PATIENCE, Arc::clone(target).run(run)).await;
+    let outcomes = tokio::time::timeout(TIMEOUT, Arc::clone(target).run(run)).await;
     outcomes.expect("the deadline was kept").pop().expect("one outcome")
 }
 
 async fn run(target: &Arc<Webhook>) -> Outcome {
-    within(target, PATIENCE).await
+    within(target, TIMEOUT).await
 }
 
 fn why(outcome: &Outcome) -> &str {

@@ -112,21 +112,25 @@ impl Harm for BitFlip {
         let written = std::fs::metadata(&broker.setup.log)?.len();
         broker.start()?;
         if broker.wait_ready(REFUSES).is_ok() {
-            let note = format!("starts although {} is damaged", place.path.display());
+            let note = format!("the broker starts although {} is damaged", place.path.display());
             return Ok(Struck { is_alive: true, note: Some(note), ..Struck::dead(t0) });
         }
         if broker.pid().is_some() {
-            return Err(Failure::Broken("neither starts nor refuses a damaged log".to_owned()));
+            return Err(Failure::Broken(
+                "the broker neither starts nor refuses a damaged log".to_owned(),
+            ));
         }
         let said = std::fs::read(&broker.setup.log)?;
         let said = String::from_utf8_lossy(said.get(written as usize..).unwrap_or_default());
         if !said.contains(&place.name()) {
             let last = tail(&broker.setup.log);
             let name = place.name();
-            return Err(Failure::Broken(format!("refuses without naming {name}:\n{last}")));
+            return Err(Failure::Broken(format!(
+                "the broker refuses to start, but does not name {name}:\n{last}"
+            )));
         }
         let line = said.lines().find(|line| line.contains(&place.name())).unwrap_or_default();
-        let note = format!("refuses as it should: {}", line.trim());
+        let note = format!("the broker refuses to start, as it should: {}", line.trim());
         place.flip()?;
         Ok(Struck { note: Some(note), ..Struck::dead(t0) })
     }

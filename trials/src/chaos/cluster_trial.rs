@@ -31,7 +31,7 @@ const DRAIN: Duration = Duration::from_secs(180);
 const HORIZON: Duration = Duration::from_secs(5);
 const STOPS: Duration = Duration::from_secs(60);
 /// Percent of rounds after which the cluster is let become whole before the next.
-const PATIENCE_PERCENT: u64 = 60;
+const TIMEOUT_PERCENT: u64 = 60;
 
 /// A run of some faults, one after the other, over and over.
 #[derive(Clone)]
@@ -46,7 +46,7 @@ pub struct Schedule {
 pub fn run(options: &Options, schedule: &Schedule) -> Result<Outcome, Failure> {
     let dir = options.dir.join(format!("{}-{}", schedule.name, options.seed));
     if dir.exists() {
-        return Err(Failure::Trial(format!("{} is in the way", dir.display())));
+        return Err(Failure::Trial(format!("{} exists already: remove it first", dir.display())));
     }
     std::fs::create_dir_all(&dir)?;
     let outcome = run_in(options, schedule, &dir);
@@ -228,7 +228,7 @@ impl Trial {
                 let lane = pika::Lane::start(&options.python, &target.addresses, &self.dir)?;
                 self.lane = Some(lane);
             }
-            Err(why) => self.notes.push(format!("skipped the lane with pika: {why}")),
+            Err(why) => self.notes.push(format!("skipped the clients with pika: {why}")),
         }
         Ok(())
     }
@@ -255,7 +255,7 @@ impl Trial {
         self.notes.push(format!("{} {}: {}", fault.row, fault.name, bite.seen));
         let was_whole = self.is_whole;
         // What the others' clients see is judged until the node is back.
-        self.is_whole = bite.struck.is_some() || self.chance.percent(PATIENCE_PERCENT);
+        self.is_whole = bite.struck.is_some() || self.chance.percent(TIMEOUT_PERCENT);
         if fault.name == damage::NAME {
             self.damaged = bite.struck;
         }

@@ -289,7 +289,9 @@ fn run_rescues(chaos: &Chaos) -> Result<bool, Failure> {
         .iter()
         .find(|name| rescue_trial::SCENARIOS.iter().all(|scenario| scenario.name != name.as_str()))
     {
-        return Err(Failure::Trial(format!("five nodes have no fault {unknown} (see --list)")));
+        return Err(Failure::Trial(format!(
+            "there is no fault {unknown} for five nodes (see --list)"
+        )));
     }
     let mut passed = true;
     for round in 0..u64::from(options.rounds) {

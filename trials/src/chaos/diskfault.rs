@@ -113,7 +113,7 @@ impl Harm for FailingSync {
         drop(tracer);
         let failed = self.failed_at(wall_offset);
         let Some(failed) = failed else {
-            return Err(Failure::Trial("strace did not get to inject anything".to_owned()));
+            return Err(Failure::Trial("strace injected no failure".to_owned()));
         };
         Ok(Struck { silent_from: Some(failed), note: None, ..Struck::dead(t0) })
     }
@@ -255,14 +255,14 @@ mod tests {
     fn a_failed_sync_names_the_file_or_the_directory_and_where_it_lies() {
         let named = |name: &str| {
             format!(
-                "millrace: the disk failed, the node stops: sync of {name} failed: EIO. The data directory is /data: \
+                "millrace: the disk failed, so the node stops: sync of {name} failed: EIO. The data directory is /data: \
                  check the disk, then start the node again"
             )
         };
         assert!(names_file(&named("wal/00000002.wal"), "/data"));
         assert!(names_file(&named("groups"), "/data"));
         assert!(!names_file(&named("groups"), "/elsewhere"));
-        let nameless = "millrace: the disk failed, the node stops. The data directory is /data";
+        let nameless = "millrace: the disk failed, so the node stops. The data directory is /data";
         assert!(!names_file(nameless, "/data"));
     }
 }

@@ -68,7 +68,7 @@ struct Shown {
 pub fn run(options: &Options, scenario: &Scenario) -> Result<Outcome, Failure> {
     let dir = options.dir.join(format!("{}-{}", scenario.name, options.seed));
     if dir.exists() {
-        return Err(Failure::Trial(format!("{} is in the way", dir.display())));
+        return Err(Failure::Trial(format!("{} exists already: remove it first", dir.display())));
     }
     std::fs::create_dir_all(&dir)?;
     let outcome = run_in(options, scenario, &dir);

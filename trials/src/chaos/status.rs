@@ -87,7 +87,7 @@ pub fn ask(setup: &Setup) -> Result<Status, String> {
     let node = setup.node.map_or(0, |node| node.number);
     if !output.status.success() {
         let complaint = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        return Err(format!("node {node} does not tell its status: {complaint}"));
+        return Err(format!("node {node} does not report its status: {complaint}"));
     }
     serde_json::from_slice(&output.stdout).map_err(|error| format!("node {node}, status: {error}"))
 }

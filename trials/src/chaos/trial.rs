@@ -108,7 +108,7 @@ pub type MakeHarm = fn(&Path) -> Result<Box<dyn Harm>, Failure>;
 pub fn run(options: &Options, name: &str, make: MakeHarm) -> Result<Outcome, Failure> {
     let dir = options.dir.join(format!("{name}-{}", options.seed));
     if dir.exists() {
-        return Err(Failure::Trial(format!("{} is in the way", dir.display())));
+        return Err(Failure::Trial(format!("{} exists already: remove it first", dir.display())));
     }
     std::fs::create_dir_all(&dir)?;
     let outcome = run_in(options, make, &dir);
@@ -234,7 +234,7 @@ impl Trial {
             Ok(()) => {
                 self.lane = Some(pika::Lane::start(&options.python, &target.addresses, &self.dir)?)
             }
-            Err(why) => self.notes.push(format!("skipped the lane with pika: {why}")),
+            Err(why) => self.notes.push(format!("skipped the clients with pika: {why}")),
         }
         for _ in 0..options.rounds {
             let ms = self.chance.within(100, (options.seconds * 1000.0) as u64);

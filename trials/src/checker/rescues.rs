@@ -59,7 +59,7 @@ pub(super) fn judge(facts: &Facts, report: &mut Report) {
         let name = || facts.names.name(*queue);
         if rescue.empty {
             let case = format!(
-                "{} came back to {}, of which nobody had anything",
+                "{} came back to {}, of which no surviving node had anything",
                 facts.names.text(*id),
                 name()
             );
@@ -67,7 +67,8 @@ pub(super) fn judge(facts: &Facts, report: &mut Report) {
         } else if let Some(gone) = lost.get(&(*queue, id.channel)).filter(|gone| gone.seq < id.seq)
         {
             let (gone, later) = (facts.names.text(*gone), facts.names.text(*id));
-            let case = format!("{gone} on {} by a rescue that kept {later}", name());
+            let case =
+                format!("{gone} on {}: a rescue dropped it and kept the later {later}", name());
             report.violate(Promise::Lost, case);
         }
     }

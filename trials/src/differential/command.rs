@@ -9,7 +9,7 @@ use clap::Args;
 
 use super::brokers::Brokers;
 use super::pool::{Bench, Item, Traces, run_all};
-use super::runner::{Patience, Trace};
+use super::runner::{Timeout, Trace};
 use super::shrink::shrink;
 use super::{Pair, cases, generate};
 use crate::chaos::Failure;
@@ -107,11 +107,11 @@ impl Options {
     fn run_one(&self, pair: Pair, item: &Item) -> bool {
         let mut bench = Bench::new(pair);
         if self.story {
-            let traces = bench.try_once(&item.program, Patience::USUAL);
+            let traces = bench.try_once(&item.program, Timeout::USUAL);
             println!("{}", story(item, &traces, usize::MAX));
             return traces.reference == traces.tried;
         }
-        let traces = bench.try_once(&item.program, Patience::USUAL);
+        let traces = bench.try_once(&item.program, Timeout::USUAL);
         self.judge(pair, vec![(item.clone(), traces)])
     }
 
@@ -195,7 +195,7 @@ fn look_again(pair: Pair, items: Vec<Item>) -> Vec<(Item, Traces)> {
                 loop {
                     let item = items.lock().ok().and_then(|mut items| items.next());
                     let Some(item) = item else { return };
-                    if let Some(traces) = bench.difference(&item.program, Patience::GREAT)
+                    if let Some(traces) = bench.difference(&item.program, Timeout::GREAT)
                         && let Ok(mut found) = found.lock()
                     {
                         found.push((item, traces));

@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::Pair;
 use super::program::Program;
-use super::runner::{Patience, Site, Trace, run};
+use super::runner::{Site, Timeout, Trace, run};
 
 /// A program and what it is called.
 #[derive(Clone, Debug)]
@@ -43,16 +43,16 @@ impl Bench {
     }
 
     /// Runs a program on both.
-    pub(super) fn try_once(&mut self, program: &Program, patience: Patience) -> Traces {
+    pub(super) fn try_once(&mut self, program: &Program, timeout: Timeout) -> Traces {
         let prefix = prefix();
-        let mut reference = run(&mut self.reference, program, &prefix, patience);
+        let mut reference = run(&mut self.reference, program, &prefix, timeout);
         if let Err(error) = &reference {
             reference = Ok(Trace::failed(error));
             self.reference = Site::new(self.pair.reference);
         }
         // RabbitMQ beside itself needs another name.
         let prefix = if self.pair.reference == self.pair.tried { self::prefix() } else { prefix };
-        let mut tried = run(&mut self.tried, program, &prefix, patience);
+        let mut tried = run(&mut self.tried, program, &prefix, timeout);
         if let Err(error) = &tried {
             tried = Ok(Trace::failed(error));
             self.tried = Site::new(self.pair.tried);
@@ -66,15 +66,17 @@ impl Bench {
 
     /// The traces of a program whose traces differ each time that it runs, and with all patience;
     /// none if they once were equal.
-    pub(super) fn difference(&mut self, program: &Program, patience: Patience) -> Option<Traces> {
+    pub(super) fn difference(&mut self, program: &Program, timeout: Timeout) -> Option<Traces> {
         let mut seen: Vec<Traces> = Vec::new();
         let mut late = 0;
         while seen.len() < REPEATS {
-            let traces = self.try_once(program, patience);
+            let traces = self.try_once(program, timeout);
             if traces.is_late {
                 late += 1;
                 if late > LATE_MAX {
-                    println!("too slow, {late} times, to tell what becomes of\n{program}");
+                    println!(
+                        "the brokers were too slow {late} times, so this program is not compared:\n{program}"
+                    );
                     return None;
                 }
                 continue;
@@ -113,7 +115,7 @@ pub(super) fn run_all(
                 loop {
                     let item = items.lock().ok().and_then(|mut items| items.next());
                     let Some(item) = item else { return };
-                    let traces = bench.try_once(&item.program, Patience::USUAL);
+                    let traces = bench.try_once(&item.program, Timeout::USUAL);
                     if sender.send((item, traces)).is_err() {
                         return;
                     }

@@ -35,7 +35,7 @@ pub(super) struct Site {
 
 /// How long is waited until nothing moves any more.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Patience {
+pub(super) struct Timeout {
     /// So many rounds of questions in a row have to have the same answers.
     pub(super) rounds: u32,
     /// The pause between two rounds in a program in which messages move in the background.
@@ -44,13 +44,13 @@ pub(super) struct Patience {
     pub(super) expiry: Duration,
 }
 
-impl Patience {
+impl Timeout {
     /// Enough for nearly every program.
-    pub(super) const USUAL: Patience =
-        Patience { rounds: 2, gap: Duration::from_millis(12), expiry: Duration::from_millis(300) };
+    pub(super) const USUAL: Timeout =
+        Timeout { rounds: 2, gap: Duration::from_millis(12), expiry: Duration::from_millis(300) };
     /// For a program whose traces differed, once nothing else runs.
-    pub(super) const GREAT: Patience =
-        Patience { rounds: 5, gap: Duration::from_millis(40), expiry: Duration::from_millis(500) };
+    pub(super) const GREAT: Timeout =
+        Timeout { rounds: 5, gap: Duration::from_millis(40), expiry: Duration::from_millis(500) };
 }
 
 const LINKS: usize = 2;
@@ -64,10 +64,10 @@ pub(super) fn run(
     site: &mut Site,
     program: &Program,
     prefix: &str,
-    patience: Patience,
+    timeout: Timeout,
 ) -> io::Result<Trace> {
     let mut slowest = Duration::ZERO;
-    let mut runner = Runner::new(site, program, prefix, patience);
+    let mut runner = Runner::new(site, program, prefix, timeout);
     let mut trace = Trace::default();
     for operation in &program.0 {
         let begun = Instant::now();
@@ -94,7 +94,7 @@ impl Site {
 struct Runner<'a> {
     site: &'a mut Site,
     prefix: &'a str,
-    patience: Patience,
+    timeout: Timeout,
     is_timed: bool,
     is_slow: bool,
     /// Queues that are replicated where queues have types, by full name.
@@ -148,11 +148,11 @@ fn link_of(channel: u16) -> usize {
 }
 
 impl<'a> Runner<'a> {
-    fn new(site: &'a mut Site, program: &Program, prefix: &'a str, patience: Patience) -> Self {
+    fn new(site: &'a mut Site, program: &Program, prefix: &'a str, timeout: Timeout) -> Self {
         Self {
             site,
             prefix,
-            patience,
+            timeout,
             is_timed: program.is_timed(),
             is_slow: program.is_slow(),
             quorum: program.quorum().map(|name| format!("{prefix}{name}")).collect(),

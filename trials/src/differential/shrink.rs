@@ -3,24 +3,24 @@
 
 use super::pool::{Bench, Traces};
 use super::program::Program;
-use super::runner::Patience;
+use super::runner::Timeout;
 
 /// The shortest program found that still differs, and what both brokers showed.
 pub(super) fn shrink(bench: &mut Bench, program: &Program) -> Option<(Program, Traces)> {
     let mut program = program.clone();
-    let mut traces = bench.difference(&program, Patience::USUAL)?;
+    let mut traces = bench.difference(&program, Timeout::USUAL)?;
     loop {
         let mut is_shorter = false;
         let mut index = program.0.len();
         while index > 0 {
             index -= 1;
             let shorter = program.without(index);
-            if let Some(found) = bench.difference(&shorter, Patience::USUAL) {
+            if let Some(found) = bench.difference(&shorter, Timeout::USUAL) {
                 (program, traces, is_shorter) = (shorter, found, true);
             }
         }
         for plainer in plainer(&program) {
-            if let Some(found) = bench.difference(&plainer, Patience::USUAL) {
+            if let Some(found) = bench.difference(&plainer, Timeout::USUAL) {
                 (program, traces, is_shorter) = (plainer, found, true);
                 break;
             }

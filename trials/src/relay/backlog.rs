@@ -56,7 +56,9 @@ pub fn drain(
         Source::Poll => true,
         Source::Wal => false,
         Source::Messages => {
-            return Err(Failure::Trial("a backlog is of rows: --source poll or wal".to_owned()));
+            return Err(Failure::Trial(
+                "a backlog needs rows: use --source poll or wal".to_owned(),
+            ));
         }
     };
     run.sql("DROP TRIGGER gate_of_commits ON outbox_messages")?;
@@ -80,7 +82,9 @@ pub fn drain(
         if left < looked.1 {
             looked = (Instant::now(), left);
         } else if looked.0.elapsed() > run.quiet {
-            return Err(Failure::Broken(format!("{left} rows are left and stay")));
+            return Err(Failure::Broken(format!(
+                "{left} rows are left, and the relay publishes no more of them"
+            )));
         }
         std::thread::sleep(LOOK);
     }
@@ -94,5 +98,7 @@ pub fn drain(
 
 fn unmarked(run: &Run<'_>) -> Result<usize, Failure> {
     let count = run.sql("SELECT count(*) FROM outbox_messages WHERE processed_on_utc IS NULL")?;
-    count.parse().map_err(|_| Failure::Trial(format!("{count:?} is no count")))
+    count
+        .parse()
+        .map_err(|_| Failure::Trial(format!("the count of unmarked rows is no number: {count:?}")))
 }

@@ -79,7 +79,7 @@ pub fn run(options: &Options) -> Result<bool, Failure> {
         // A cluster has room for a few slots.
         stage.drop_slots()?;
         if !report.is_valid() {
-            println!("not valid; logs: {}", stage.dir.display());
+            println!("the run is not valid; see the logs in {}", stage.dir.display());
             stage.keep();
             is_valid = false;
             break;

@@ -103,7 +103,7 @@ impl Held {
             if begun.elapsed() > ARRIVES {
                 let held = Self { step, client: Some(client) };
                 held.let_go(stage)?;
-                return Err(Failure::Trial(format!("no relay came to the step {step:?}")));
+                return Err(Failure::Trial(format!("no relay reached the step {step:?}")));
             }
             std::thread::sleep(PAUSE);
         }

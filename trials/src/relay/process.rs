@@ -54,7 +54,9 @@ impl Relay {
             }
             if begun.elapsed() > OPENS {
                 let last = self.last_words();
-                return Err(Failure::Broken(format!("it is not open after {OPENS:?}; {last}")));
+                return Err(Failure::Broken(format!(
+                    "the relay is not open after {OPENS:?}; {last}"
+                )));
             }
             std::thread::sleep(PAUSE);
         }

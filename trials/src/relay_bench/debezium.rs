@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::Patience;
+use super::Timeout;
 use super::process::forget;
 use super::watch::{self, Done};
 use crate::chaos::Failure;
@@ -75,9 +75,9 @@ async fn insert(rig: &Rig, rows: u64) -> Result<(), Failure> {
 
 /// The database notices only after a while that a killed reader is gone.
 async fn forget_soon(rig: &Rig) -> Result<(), Failure> {
-    let mut patience = Patience::new();
+    let mut timeout = Timeout::new();
     while let Err(failure) = forget(rig).await {
-        if !patience.is_left(0) {
+        if !timeout.is_left(0) {
             return Err(failure);
         }
         tokio::time::sleep(PAUSE).await;
@@ -109,10 +109,10 @@ impl Debezium {
     }
 
     async fn wait_ready(&mut self) -> Result<(), Failure> {
-        let mut patience = Patience::new();
+        let mut timeout = Timeout::new();
         while !std::fs::read_to_string(&self.log)?.contains(READY) {
-            if !self.is_alive()? || !patience.is_left(0) {
-                let stuck = Failure::Trial("it does not begin to stream".to_owned());
+            if !self.is_alive()? || !timeout.is_left(0) {
+                let stuck = Failure::Trial("Debezium Server does not begin to stream".to_owned());
                 return Err(self.complain(&stuck));
             }
             tokio::time::sleep(PAUSE).await;
@@ -125,7 +125,7 @@ impl Debezium {
     }
 
     fn complain(&self, failure: &Failure) -> Failure {
-        Failure::Trial(format!("{failure}; it said:\n{}", tail(&self.log)))
+        Failure::Trial(format!("{failure}; its log ends with:\n{}", tail(&self.log)))
     }
 
     fn signal(&self, signal: Signal) {

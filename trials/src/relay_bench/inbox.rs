@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::process::{self, Relay};
-use super::{Options, Patience, mode, watch};
+use super::{Options, Timeout, mode, watch};
 use crate::chaos::Failure;
 use crate::ladder::queue;
 use crate::ladder::report::Row;
@@ -60,7 +60,7 @@ async fn drain(
     rows: u64,
     inbox: &mut Relay,
 ) -> Result<(u64, std::time::Duration), Failure> {
-    let mut patience = Patience::new();
+    let mut timeout = Timeout::new();
     let mut first = None;
     // Whoever reads the table meanwhile sees what is committed: its last number.
     let stored = "SELECT coalesce(max(seq), 0) FROM inbox_messages \
@@ -76,8 +76,10 @@ async fn drain(
             let (before, begin) = first.unwrap_or((0, Instant::now()));
             return Ok((before, begin.elapsed()));
         }
-        if !inbox.is_alive()? || !patience.is_left(now) {
-            return Err(Failure::Broken(format!("it stopped at {now} of {rows} messages")));
+        if !inbox.is_alive()? || !timeout.is_left(now) {
+            return Err(Failure::Broken(format!(
+                "the inbox stores no more at {now} of {rows} messages"
+            )));
         }
         tokio::time::sleep(PAUSE).await;
     }

@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::mode::{KEY, Mode, PREFIX, Source};
 use super::watch::{self, Done};
-use super::{Options, Patience};
+use super::{Options, Timeout};
 use crate::chaos::Failure;
 use crate::chaos::broker::tail;
 use crate::ladder::report::{Row, Steps};
@@ -104,11 +104,11 @@ async fn emit(rig: &Rig, rows: u64) -> Result<(), Failure> {
 }
 
 async fn wait_slot(rig: &Rig, relay: &mut Relay) -> Result<(), Failure> {
-    let mut patience = Patience::new();
+    let mut timeout = Timeout::new();
     let active = "SELECT count(*) FROM pg_replication_slots WHERE active";
     while rig.table().number(active).await? == 0 {
-        if !relay.is_alive()? || !patience.is_left(0) {
-            return Err(Failure::Broken("it makes no slot".to_owned()));
+        if !relay.is_alive()? || !timeout.is_left(0) {
+            return Err(Failure::Broken("the relay makes no replication slot".to_owned()));
         }
         tokio::time::sleep(PAUSE).await;
     }
@@ -199,7 +199,7 @@ impl Relay {
 
     /// What went wrong, with the last words of the process.
     pub(super) fn complain(&self, failure: &Failure) -> Failure {
-        Failure::Broken(format!("{failure}; it said:\n{}", tail(&self.log)))
+        Failure::Broken(format!("{failure}; its log ends with:\n{}", tail(&self.log)))
     }
 
     /// Its own times of each step, for a thousand rows; none if it does not tell.

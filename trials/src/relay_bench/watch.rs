@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::Patience;
+use super::Timeout;
 use crate::chaos::Failure;
 use crate::ladder::rig::Rig;
 
@@ -34,7 +34,7 @@ pub(super) async fn drain(
     done: Done,
     mut is_alive: impl FnMut() -> Result<bool, Failure>,
 ) -> Result<Seen, Failure> {
-    let mut patience = Patience::new();
+    let mut timeout = Timeout::new();
     let mut first = None;
     loop {
         let depth = rig.queue().depth().await?;
@@ -45,10 +45,14 @@ pub(super) async fn drain(
             break;
         }
         if !is_alive()? {
-            return Err(Failure::Broken(format!("it ended with {depth} of {rows} messages sent")));
+            return Err(Failure::Broken(format!(
+                "the program ended with {depth} of {rows} messages sent"
+            )));
         }
-        if !patience.is_left(depth) {
-            return Err(Failure::Broken(format!("it stopped at {depth} of {rows} messages")));
+        if !timeout.is_left(depth) {
+            return Err(Failure::Broken(format!(
+                "the program sends no more at {depth} of {rows} messages"
+            )));
         }
         tokio::time::sleep(PAUSE).await;
     }
@@ -60,13 +64,13 @@ pub(super) async fn drain(
 }
 
 async fn wait_marked(rig: &Rig) -> Result<(), Failure> {
-    let mut patience = Patience::new();
+    let mut timeout = Timeout::new();
     loop {
         let left = rig.table().unprocessed().await?;
         if left == 0 {
             return Ok(());
         }
-        if !patience.is_left(left) {
+        if !timeout.is_left(left) {
             return Err(Failure::Broken(format!("{left} rows are published but not marked")));
         }
         tokio::time::sleep(PAUSE).await;

@@ -79,8 +79,8 @@ impl Stage {
 }
 
 fn options() -> Options {
-    let patience = Duration::from_secs(30);
-    Options { answer_wait: patience, heartbeat: 0, ..Options::named("siege").without_retry() }
+    let timeout = Duration::from_secs(30);
+    Options { answer_wait: timeout, heartbeat: 0, ..Options::named("siege").without_retry() }
 }
 
 /// How a try ended, in few words, so that many can be counted.
@@ -138,8 +138,8 @@ fn right_logins(stage: &Stage) -> Said {
     Said { words, is_right: ends.keys().all(|end| end == "served") }
 }
 
-/// As many connections as the node has descriptors for, each with a channel, and all of them stay. `--descriptors 14000`
-/// makes 10,000 of them.
+/// As many connections as the node has descriptors for, each with a channel, and all of them stay. `--descriptors
+/// 14000` makes 10,000 of them.
 fn a_crowd(stage: &Stage) -> Said {
     let count = stage.count(CROWD.min(stage.connections_max));
     let here = Mutex::new(Vec::with_capacity(count));
@@ -184,8 +184,8 @@ fn bare(stage: &Stage) -> Result<Parts, Error> {
 }
 
 /// Writes until the socket takes no more for a while. Gives how many bytes it took.
-fn push(socket: &mut TcpStream, bytes: &[u8], patience: Duration) -> usize {
-    let _ = socket.set_write_timeout(Some(patience));
+fn push(socket: &mut TcpStream, bytes: &[u8], timeout: Duration) -> usize {
+    let _ = socket.set_write_timeout(Some(timeout));
     let mut sent = 0;
     while sent < bytes.len() {
         match socket.write(&bytes[sent..]) {

@@ -35,9 +35,11 @@ use crate::history::What;
 use crate::workload::Chance;
 pub(super) use plans::{Kind, Plan, WIRE_SHARED};
 
-use amqp_client::{AmqpClient, Counts as AmqpCounts, Mood};
+pub use amqp_client::AmqpCounts;
+use amqp_client::{AmqpClient, Mood};
+use broker::session::driver::Load;
 use changer::Changer;
-use connection::{Clock, Totals};
+use connection::Clock;
 use consumer::Consumer;
 use control::Control;
 use dead_letter::DeadLetterWorker;
@@ -316,10 +318,10 @@ impl Clients {
         };
         let at = |client: &AmqpClient| client.home().map(|home| home.node);
         let here = at(&self.amqp_clients[number]);
-        let mut others = Totals::default();
+        let mut others = Load::default();
         for (other, client) in self.amqp_clients.iter().enumerate() {
             if other != number && at(client) == here {
-                others += client.totals();
+                others += client.load();
             }
         }
         self.amqp_clients[number].turn(mood, others, outside);

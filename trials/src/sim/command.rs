@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use clap::{Args, ValueEnum as _};
 
-use super::{Counts, Outcome, Size, Versions, planted, run};
+use super::{AmqpCounts, Counts, Outcome, Size, Versions, planted, run};
 use crate::checker::Verdict;
 
 /// What to run.
@@ -221,12 +221,18 @@ impl Totals {
              settles while single nodes failed; {purges} purges, {transactions} transactions",
             self.settles, self.letters,
         );
-        let Counts { connections, confirmed, returned, delivered, fetched, multiples, .. } =
-            self.counts;
+        let AmqpCounts { connections, confirmed, returned, delivered, fetched, multiples } =
+            self.counts.amqp;
         if connections > 0 {
             println!(
                 "  AMQP: {connections} connections, {confirmed} confirmed, {returned} returned, \
                  {delivered} delivered, {fetched} fetched, {multiples} settles of several at once"
+            );
+        }
+        let Counts { raised, outdated, .. } = self.counts;
+        if raised > 0 {
+            println!(
+                "  versions: {raised} times raised, {outdated} starts of nodes that were too old"
             );
         }
         let harms: Vec<String> =

@@ -1,12 +1,12 @@
 //! What the threads that touch a node's disk do, and when: write, read, keep house, wait for room.
 
 use cluster::housekeeping::Task;
+use cluster::snapshot::Sending;
 use machine::NodeId;
 
 use super::agenda::{Event, Micros};
 use super::network::By;
 use super::node::Node;
-use super::snapshots::Errand;
 use super::store::{Flush, Flushed};
 use super::world::{Death, World};
 
@@ -127,12 +127,12 @@ impl World {
         let (now, keeps, reviews) =
             (self.agenda.now(), self.chance.percent(40), self.chance.percent(20));
         let Some(life) = &mut self.nodes[node].life else { return };
-        let mut errands = Vec::new();
+        let mut sendings = Vec::new();
         let network = &self.network;
-        let is_up = |peer: NodeId| network.is_up((node, peer.0 as usize - 1));
+        let connection = |peer: NodeId| network.connection((node, peer.0 as usize - 1));
         let mut work = || {
             let mut flushed = life.store.flush(now / 1000)?;
-            life.store.desk.go_on(now, is_up, &mut errands)?;
+            life.store.outgoing.go_on(now / 1000, connection, &mut sendings)?;
             if keeps {
                 flushed.extend(life.store.keep(now / 1000, reviews)?);
             }
@@ -142,9 +142,9 @@ impl World {
             Ok(flushed) => flushed,
             Err(error) => return self.disk_failed(node, &error),
         };
-        if life.store.desk.is_busy() {
-            // Unless it is called before: patience ends some time.
-            let soon = if errands.is_empty() { FLUSH.1 } else { READ.1 };
+        if let Some(wait_ms) = life.store.outgoing.wait_ms() {
+            // Unless something is heard before.
+            let soon = if wait_ms == 0 { READ.1 } else { wait_ms * 1000 };
             self.agenda.after(soon, Event::Flush { node, life: number });
         }
         for flushed in flushed {
@@ -166,11 +166,11 @@ impl World {
                 }
             }
         }
-        for errand in errands {
-            match errand {
-                Errand::Say(to, message) => self.say(node, to, By::Data, &message),
-                Errand::Carry(to, message) => self.say(node, to, By::Bulk, &message),
-                Errand::Tell(group, input) => {
+        for sending in sendings {
+            match sending {
+                Sending::Say(to, message) => self.say(node, to, By::Data, &message),
+                Sending::Carry(to, message) => self.say(node, to, By::Bulk, &message),
+                Sending::Tell(group, input) => {
                     if let Some(life) = &mut self.nodes[node].life {
                         life.tell_group(group, input);
                     }

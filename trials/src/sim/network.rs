@@ -130,9 +130,9 @@ impl Network {
         self.is_open((one, other)) && self.is_open((other, one))
     }
 
-    /// Whether `way.0` takes itself to be connected with `way.1`.
-    pub(super) fn is_up(&self, way: Way) -> bool {
-        self.ends.get(&way).is_some_and(|end| end.generation.is_some())
+    /// The connection that `way.0` believes to have with `way.1`.
+    pub(super) fn connection(&self, way: Way) -> Option<u64> {
+        self.ends.get(&way)?.generation
     }
 
     pub(super) fn cut(&mut self, way: Way) {

@@ -2,17 +2,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use cluster::exchange::{Input, Now};
 use cluster::limits::Sizes;
 use cluster::peer::message::Message;
-use cluster::recovery::{Genesis, Groups};
-use cluster::shard::{GroupReport, Input, Member, Now, Shard};
+use cluster::recovery::{self, Genesis, Opened};
+use cluster::shard::{ForShard, GroupReport, Member, Shard};
 use cluster::{Counted, Request};
 use machine::{
     Applied, Catalog, CatalogCommand, Command, EntryReader, GroupId, NodeId, NodeInfo, SessionId,
     Version,
 };
 use wal::sim::SimDisk;
-use wal::{Boot, Config, Error, Identity, Recovered, Wal};
+use wal::{Boot, Config, Error, Identity, Wal};
 
 use super::agenda::Micros;
 use super::states;
@@ -145,22 +146,13 @@ impl Node {
         let mut config = Config::new(Identity::load(&self.disk)?.unwrap_or(fresh));
         config.file_bytes = FILE_BYTES;
         config.ballast_bytes = BALLAST_BYTES;
-        let (mut wal, mut recovered) = Wal::open(self.disk.clone(), config)?;
-        let mut keeper = wal.keeper();
+        let (wal, recovered) = Wal::open(self.disk.clone(), config)?;
         let genesis = genesis(members);
-        if members.len() > 1 {
-            // What is damaged here is whole on the other nodes.
-            let groups = genesis.groups_per_node * members.len() as u32;
-            wal.set_aside_damaged(&mut keeper, &mut recovered, 0..=groups)?;
-        }
-        let metas = recovered.groups.iter().filter_map(|(group, found)| {
-            Some((GroupId(*group), found.checkpoint.as_ref()?.segments.clone()))
-        });
-        let metas: BTreeMap<_, _> = metas.collect();
-        let logs = logs(&wal, &recovered)?;
+        let opened = Opened::new(wal, recovered, &genesis)?;
+        let logs = logs(&opened)?;
         let boot = Boot::next(&self.disk)?;
         let me = Member { node: self.id, boot, seed: self.seed, speaks: self.speaks };
-        let groups = Groups::recover(me, &genesis, &wal.reader(), recovered)?;
+        let recovery::Node { wal, keeper, segments, groups } = opened.recover(me, &genesis)?;
         let catalog = groups.catalog()?;
         let shards = groups.into_shards(me, self.shards, Sizes::of(FILE_BYTES));
         let life = Life {
@@ -169,7 +161,7 @@ impl Node {
             busy_until: vec![0; shards.len()],
             counted: Counted::new(shards.len()),
             shards,
-            store: Store::new(wal, keeper, metas)?,
+            store: Store::new(wal, keeper, segments)?,
             catalog,
             reconciled: 0,
             started: now,
@@ -308,24 +300,10 @@ impl Life {
 
     /// Hands requests over as the node's handle does: each to its shard, goodbyes to all.
     pub(super) fn submit(&mut self, session: SessionId, requests: Vec<Request>) {
-        let count = self.shards.len();
-        let mut parts: Vec<Vec<Request>> = (0..count).map(|_| Vec::new()).collect();
-        let mut goodbye = None;
-        for request in requests {
-            match request {
-                Request::EndSession { ticket } => goodbye = Some(ticket),
-                other => {
-                    parts[group_of(&other).map_or(0, |group| Shard::of(group, count))].push(other);
-                }
-            }
-        }
-        for (inbox, requests) in self.inboxes.iter_mut().zip(parts) {
-            if !requests.is_empty() {
-                inbox.push(Input::Requests { session, requests });
-            }
-            if let Some(ticket) = goodbye {
-                inbox.push(Input::EndSession { session, ticket });
-            }
+        let parts = Shard::divide(session, requests, self.shards.len());
+        for (inbox, ForShard { requests, goodbye }) in self.inboxes.iter_mut().zip(parts) {
+            inbox.extend(requests.map(|(requests, _)| requests));
+            inbox.extend(goodbye);
         }
     }
 
@@ -417,10 +395,10 @@ fn genesis(members: &[NodeId]) -> Genesis {
     Genesis { nodes: members.iter().map(info).collect(), groups_per_node }
 }
 
-fn logs(wal: &Wal<SimDisk>, recovered: &Recovered) -> Result<Logs, Error> {
-    let reader = wal.reader();
+fn logs(opened: &Opened<SimDisk>) -> Result<Logs, Error> {
+    let reader = opened.reader();
     let mut logs = Logs::new();
-    for (group, found) in &recovered.groups {
+    for (group, found) in &opened.recovered().groups {
         let mut entries = Vec::new();
         for entry in &found.entries {
             entries.push((entry.index, entry.term, reader.read(entry.place)?));
@@ -430,21 +408,4 @@ fn logs(wal: &Wal<SimDisk>, recovered: &Recovered) -> Result<Logs, Error> {
         logs.insert(*group, Log { checkpoint, entries, hard_state });
     }
     Ok(logs)
-}
-
-fn group_of(request: &Request) -> Option<GroupId> {
-    match request {
-        Request::Append { group, .. }
-        | Request::Attach { group, .. }
-        | Request::Detach { group, .. }
-        | Request::Credit { group, .. }
-        | Request::Settle { group, .. }
-        | Request::Get { group, .. }
-        | Request::Purge { group, .. }
-        | Request::Status { group, .. }
-        | Request::Describe { group, .. }
-        | Request::Admit { group, .. }
-        | Request::CloseQueue { group, .. } => Some(*group),
-        Request::Catalog { .. } | Request::EndSession { .. } => None,
-    }
 }

@@ -15,7 +15,7 @@ use super::world::{Death, World};
 /// Between two looks, from and to.
 const LOOK: (Micros, Micros) = (20_000, 200_000);
 /// A change that is not answered for so long is sent again over another node.
-const PATIENCE: Micros = 5_000_000;
+const TIMEOUT: Micros = 5_000_000;
 /// Between two orders, from and to.
 const PAUSE: (Micros, Micros) = (300_000, 3_000_000);
 
@@ -68,7 +68,7 @@ impl World {
             }
             return;
         }
-        let is_late = self.operator.asked.is_some_and(|asked| now - asked > PATIENCE);
+        let is_late = self.operator.asked.is_some_and(|asked| now - asked > TIMEOUT);
         let is_there = |(node, life, _): &(usize, u64, SessionId)| {
             let node = &self.nodes[*node];
             node.lives == *life && node.is_serving() && !node.is_paused

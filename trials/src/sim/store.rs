@@ -2,30 +2,22 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use bytes::{Bytes, BytesMut};
-use cluster::bodies::{Run, Source as Body};
-use cluster::entry;
-use cluster::housekeeping::{Effect, Housekeeping, LogFiles, LogRoom, Task};
-use cluster::limits::FETCH_BYTES;
+use cluster::exchange::{Fetch, Input};
+use cluster::housekeeping::{Effect, Housekeeping, LogFiles, Task};
+use cluster::log_writer::{Append, LogWriter};
 use cluster::peer::message::Message;
-use cluster::shard::{Input, Located};
-use cluster::snapshot::Source;
-use machine::{GroupId, NodeId, QueueId};
-use raft::eraftpb::Entry;
-use wal::segments::{self, SegmentMeta};
+use cluster::reading::{FindSegment, OpenSegments, StoreReader};
+use cluster::snapshot::Outgoing;
+use machine::{GroupId, NodeId};
+use wal::segments::SegmentMeta;
 use wal::sim::SimDisk;
-use wal::{CommitBatch, EntryAt, Error, Keeper, Reader, Wal};
+use wal::{EntryAt, Error, Keeper, Wal};
 
 use super::marks::Mark;
-use super::snapshots::Desk;
 
-/// Something to be written, by whom, and how many entries are in it.
-pub(super) struct Append {
-    pub(super) shard: usize,
-    pub(super) number: u64,
-    pub(super) batch: CommitBatch,
-    pub(super) entries: usize,
-    /// What it does to the logs, for the watcher.
+/// Something to be written, and what it does to the logs, for the watcher.
+pub(super) struct Marked {
+    pub(super) append: Append,
     pub(super) marks: Vec<(u32, Mark)>,
 }
 
@@ -53,39 +45,31 @@ pub(super) enum Flushed {
 /// Something to be read.
 pub(super) enum Reading {
     /// For deliveries.
-    Bodies { group: GroupId, queue: QueueId, from_seq: u64, parts: Vec<Located> },
+    Messages(Fetch),
     /// For a peer that is behind.
     Entries { group: GroupId, number: u64, entries: Vec<EntryAt> },
 }
 
-/// What the log's writer has in hand.
-#[derive(Default)]
-struct Writing {
-    batches: Vec<CommitBatch>,
-    /// Shard, number and count of entries of each.
-    owners: Vec<(usize, u64, usize)>,
-    marks: Vec<Vec<(u32, Mark)>>,
-    /// So many of them have room.
-    ready: usize,
-}
-
 pub(super) struct Store {
-    wal: Wal<SimDisk>,
-    reader: Reader<SimDisk>,
+    writer: LogWriter<SimDisk>,
+    reader: StoreReader<SimDisk>,
     house: Housekeeping<SimDisk>,
     files: LogFiles<SimDisk>,
-    room: LogRoom,
     /// The house has no room for checkpoints.
     is_short: bool,
-    segments: BTreeMap<(GroupId, u64), segments::Reader<SimDisk>>,
-    pub(super) appends: VecDeque<Append>,
-    writing: Option<Writing>,
+    segments: OpenSegments<SimDisk>,
+    pub(super) appends: VecDeque<Marked>,
+    /// Of what the writer has in hand.
+    marks: VecDeque<Vec<(u32, Mark)>>,
+    is_writing: bool,
     /// What shards are to hear of the writing.
     pub(super) told: Vec<(usize, Input)>,
     pub(super) readings: VecDeque<Reading>,
     pub(super) is_reading: bool,
     pub(super) flushes: VecDeque<Flush>,
-    pub(super) desk: Desk,
+    pub(super) outgoing: Outgoing<SimDisk>,
+    /// Snapshots that it was asked to send.
+    attempts: u64,
     pub(super) checkpoints: u64,
     /// Turns of the writer and the flusher that found the disk full.
     pub(super) refused: u64,
@@ -93,6 +77,10 @@ pub(super) struct Store {
 
 /// Zero-filled per step of housekeeping.
 const FILL_BYTES: u64 = 32 << 10;
+/// Bytes that one fetch and one read of entries take: little, so that these bounds are often met.
+const READS: (u64, usize) = (2 << 10, 4 << 10);
+/// Bytes of a snapshot on their way that the receiver has not acknowledged.
+const WINDOW_BYTES: u64 = 64 << 10;
 /// What checkpoints leave free of the disk.
 const DISK_FREE_LIMIT: u64 = 32 << 10;
 
@@ -102,24 +90,26 @@ impl Store {
         keeper: Keeper<SimDisk>,
         metas: BTreeMap<GroupId, Vec<SegmentMeta>>,
     ) -> Result<Self, Error> {
-        let (reader, files) = (wal.reader(), LogFiles::new(keeper.preparer()));
+        let files = LogFiles::new(keeper.preparer());
         let mut effects = Vec::new();
-        let house = Housekeeping::new(keeper, reader.clone(), metas, &mut effects)?;
+        let house = Housekeeping::new(keeper, wal.reader(), metas, &mut effects)?;
+        let reader = StoreReader::new(wal.reader());
         let mut store = Self {
-            wal,
-            reader,
-            house: house.heeding(DISK_FREE_LIMIT),
+            writer: LogWriter::new(wal),
+            reader: reader.with_bounds(READS.0, READS.1),
+            house: house.with_disk_free_limit(DISK_FREE_LIMIT),
             files,
-            room: LogRoom::default(),
             is_short: false,
-            segments: BTreeMap::new(),
+            segments: OpenSegments::default(),
             appends: VecDeque::new(),
-            writing: None,
+            marks: VecDeque::new(),
+            is_writing: false,
             told: Vec::new(),
             readings: VecDeque::new(),
             is_reading: false,
             flushes: VecDeque::new(),
-            desk: Desk::default(),
+            outgoing: Outgoing::default().with_window(WINDOW_BYTES),
+            attempts: 0,
             checkpoints: 0,
             refused: 0,
         };
@@ -127,61 +117,43 @@ impl Store {
         Ok(store)
     }
 
-    /// Whether the writer has something in hand.
+    /// Whether the writer has something in hand, or has not told of it.
     pub(super) fn is_writing(&self) -> bool {
-        self.writing.is_some()
+        self.is_writing
     }
 
     /// The writer takes the first `count` that wait.
     pub(super) fn take(&mut self, count: usize) {
-        let mut writing = Writing::default();
-        for append in self.appends.drain(..count.min(self.appends.len())) {
-            let Append { shard, number, batch, entries, marks } = append;
-            writing.batches.push(batch);
-            writing.owners.push((shard, number, entries));
-            writing.marks.push(marks);
+        for Marked { append, marks } in self.appends.drain(..count.min(self.appends.len())) {
+            self.writer.add(append);
+            self.marks.push_back(marks);
         }
-        self.writing = Some(writing);
+        self.is_writing = true;
     }
 
     /// Whether what the writer has in hand can be written: a full disk holds it back. What does not go into
     /// the same file waits behind it.
     pub(super) fn has_room(&mut self, now_ms: u64) -> bool {
-        let Some(writing) = &mut self.writing else { return true };
-        let Some(count) = self.room.find(now_ms, &mut self.wal, &writing.batches) else {
-            self.refused += 1;
-            return false;
-        };
-        writing.ready = count;
-        true
+        let has_room = self.writer.find_room(now_ms);
+        self.refused += u64::from(!has_room);
+        has_room
     }
 
     /// Whether publishers wait because the disk is full.
     pub(super) fn is_short(&self) -> bool {
-        self.is_short || self.room.is_short()
+        self.is_short || self.writer.is_short()
     }
 
     /// One write and one sync for what the writer has in hand. Says what is durable now.
     pub(super) fn write(&mut self) -> Result<Vec<(u32, Mark)>, Error> {
-        let Some(writing) = self.writing.as_mut() else { return Ok(Vec::new()) };
-        let count = std::mem::take(&mut writing.ready);
-        if count == 0 {
-            return Ok(Vec::new());
-        }
-        let batches = writing.batches.drain(..count).collect();
-        let owners: Vec<_> = writing.owners.drain(..count).collect();
-        let marks = writing.marks.drain(..count).flatten().collect();
-        let mut places = self.wal.commit(batches)?.into_places().into_iter();
-        for (shard, number, entries) in owners {
-            let places = places.by_ref().take(entries).collect();
-            self.told.push((shard, Input::Synced { number, places }));
-        }
-        Ok(marks)
+        let before = self.told.len();
+        self.writer.commit(&mut self.told)?;
+        Ok(self.marks.drain(..self.told.len() - before).flatten().collect())
     }
 
     /// The shards hear of it. The writer has nothing in hand any more, but for what waits for another file.
     pub(super) fn written(&mut self) -> Vec<(usize, Input)> {
-        self.writing.take_if(|writing| writing.batches.is_empty());
+        self.is_writing = !self.writer.is_empty();
         std::mem::take(&mut self.told)
     }
 
@@ -189,73 +161,16 @@ impl Store {
     pub(super) fn read(&mut self) -> Result<Option<(GroupId, Input)>, Error> {
         Ok(match self.readings.pop_front() {
             None => None,
-            Some(Reading::Bodies { group, queue, from_seq, parts }) => {
-                let runs = self.bodies(group, queue, from_seq, parts)?;
+            Some(Reading::Messages(fetch)) => {
+                let runs = self.reader.fetch(&self.segments, &fetch)?;
+                let Fetch { group, queue, .. } = fetch;
                 Some((group, Input::Fetched { group, queue, runs }))
             }
             Some(Reading::Entries { group, number, entries }) => {
-                let entries = self.entries(entries)?;
+                let entries = self.reader.entries(group, &entries)?;
                 Some((group, Input::EntriesRead { group, number, entries }))
             }
         })
-    }
-
-    fn bodies(
-        &self,
-        group: GroupId,
-        queue: QueueId,
-        from_seq: u64,
-        parts: Vec<Located>,
-    ) -> Result<Vec<Run>, Error> {
-        let mut runs = Vec::new();
-        for located in parts {
-            match self.part(group, queue, from_seq, &located) {
-                Ok(mut read) => runs.append(&mut read),
-                // Moved to a segment meanwhile: the shard asks again.
-                Err(Error::Gone) => break,
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(runs)
-    }
-
-    /// From the first on, as many as are still in the log.
-    fn entries(&self, wanted: Vec<EntryAt>) -> Result<Vec<Entry>, Error> {
-        let mut entries = Vec::new();
-        for at in wanted {
-            let data = match self.reader.read(at.place) {
-                Ok(data) => data,
-                Err(Error::Gone) => break,
-                Err(error) => return Err(error),
-            };
-            entries.push(entry::from_disk(&at, data).expect("this program wrote it"));
-        }
-        Ok(entries)
-    }
-
-    fn part(
-        &self,
-        group: GroupId,
-        queue: QueueId,
-        from_seq: u64,
-        Located { part, place }: &Located,
-    ) -> Result<Vec<Run>, Error> {
-        let count = u32::try_from(part.count).expect("a run is bounded");
-        let run = |bytes| vec![Run { first_seq: part.first_seq, count, bytes }];
-        match &part.source {
-            Body::Memory(bytes) => Ok(run(bytes.clone())),
-            Body::Entry { range, .. } => {
-                let entry = self.reader.read(place.ok_or(Error::Gone)?)?;
-                Ok(run(entry.slice(range.start as usize..range.end as usize)))
-            }
-            Body::Segment { segment } => {
-                let segment = self.segments.get(&(group, *segment)).ok_or(Error::Gone)?;
-                let from = from_seq.max(part.first_seq);
-                let found = segment.read(queue.0, from, FETCH_BYTES)?;
-                let end = part.first_seq + part.count;
-                Ok(joined(found.into_iter().filter(|(seq, _)| *seq < end)))
-            }
-        }
     }
 
     /// A little housekeeping: the next log file, groups that must let go of the oldest, and segments that may
@@ -276,14 +191,21 @@ impl Store {
         match self.flushes.pop_front() {
             None => {}
             Some(Flush::Task(task)) => self.house.perform(now_ms, task, &mut effects)?,
-            Some(Flush::SendSnapshot { group, to }) => match self.source(group) {
-                Some(source) => self.desk.begin(to, source),
-                None => {
-                    let (index, term, done) = (0, 0, false);
-                    let sent = Input::SnapshotSent { group, to, index, term, done };
-                    effects.push(Effect::Tell(group, sent));
+            Some(Flush::SendSnapshot { group, to }) => {
+                let newest = self.house.newest(group);
+                match newest.and_then(|checkpoint| self.segments.of_checkpoint(checkpoint)) {
+                    Some(source) => {
+                        self.attempts += 1;
+                        // Those of different starts differ, too.
+                        self.outgoing.begin(to, source, (now_ms << 16) + self.attempts);
+                    }
+                    None => {
+                        let (index, term, done) = (0, 0, false);
+                        let sent = Input::SnapshotSent { group, to, index, term, done };
+                        effects.push(Effect::Tell(group, sent));
+                    }
                 }
-            },
+            }
         }
         Ok(self.done(effects))
     }
@@ -296,9 +218,9 @@ impl Store {
                 Effect::Tell(group, input) => flushed.push(Flushed::Tell(group, input)),
                 Effect::Say(to, message) => flushed.push(Flushed::Say(to, message)),
                 Effect::Opened { group, segment, reader } => {
-                    self.segments.insert((group, segment), reader);
+                    self.segments.add(group, segment, reader);
                 }
-                Effect::Closed { group, segment } => drop(self.segments.remove(&(group, segment))),
+                Effect::Closed { group, segment } => self.segments.remove(group, segment),
                 Effect::Checkpointed { .. } => self.checkpoints += 1,
                 Effect::TooLarge => {}
                 Effect::Installed { group, index } => {
@@ -312,31 +234,4 @@ impl Store {
         }
         flushed
     }
-
-    /// The newest checkpoint of `group`, with its segments open.
-    fn source(&self, group: GroupId) -> Option<Source<SimDisk>> {
-        let checkpoint = self.house.newest(group)?.clone();
-        let open = |meta: &SegmentMeta| self.segments.get(&(group, meta.number)).cloned();
-        let segments = checkpoint.segments.iter().map(open).collect::<Option<_>>()?;
-        Some(Source { checkpoint, segments })
-    }
-}
-
-/// Messages that follow each other without a gap become one run.
-fn joined(messages: impl Iterator<Item = (u64, Bytes)>) -> Vec<Run> {
-    let mut runs: Vec<(u64, u32, BytesMut)> = Vec::new();
-    for (seq, message) in messages {
-        match runs.last_mut() {
-            Some((first, count, bytes)) if *first + u64::from(*count) == seq => {
-                *count += 1;
-                bytes.extend_from_slice(&message);
-            }
-            _ => runs.push((seq, 1, BytesMut::from(&message[..]))),
-        }
-    }
-    let run = |(first_seq, count, bytes): (u64, u32, BytesMut)| {
-        let bytes = bytes.freeze();
-        Run { first_seq, count, bytes }
-    };
-    runs.into_iter().map(run).collect()
 }

@@ -100,9 +100,14 @@ fn a_cluster_is_upgraded_node_by_node_and_agrees_on_the_new_version_when_all_can
 
 #[test]
 fn a_node_that_meets_a_newer_command_after_a_forced_raise_stops_and_goes_on_after_its_upgrade() {
-    let counts = holds(1..13, Size { versions: Versions::Trial, ..short(3) });
-    assert_eq!(counts.raised, 24, "to the newest, and to the one to come: {counts:?}");
-    assert!(counts.outdated > 0, "{counts:?}");
+    // Few seeds raise the version while a node still runs the old program.
+    let (mut counts, mut seeds) = (Counts::default(), 1..100);
+    while counts.outdated == 0 {
+        let seed = seeds.next().expect("a seed in which a node was too old");
+        let of_seed = holds(seed..seed + 1, Size { versions: Versions::Trial, ..short(3) });
+        assert_eq!(of_seed.raised, 2, "to the newest, and to the one to come: {of_seed:?}");
+        counts += of_seed;
+    }
 }
 
 #[test]
@@ -151,9 +156,10 @@ fn amqp_sessions_hold_their_promises_through_crashes() {
     for (nodes, seeds) in [(1, 1..5), (3, 1..9)] {
         let count = seeds.end - seeds.start;
         let counts = holds(seeds, Size { has_sessions: true, ..short(nodes) });
-        assert!(counts.connections > 3 * count && counts.confirmed > 200 * count, "{counts:?}");
-        assert!(counts.delivered > 200 * count && counts.fetched > 5 * count, "{counts:?}");
-        assert!(counts.returned > 5 * count && counts.multiples > 20 * count, "{counts:?}");
+        let amqp = counts.amqp;
+        assert!(amqp.connections > 3 * count && amqp.confirmed > 200 * count, "{amqp:?}");
+        assert!(amqp.delivered > 200 * count && amqp.fetched > 5 * count, "{amqp:?}");
+        assert!(amqp.returned > 5 * count && amqp.multiples > 20 * count, "{amqp:?}");
     }
 }
 

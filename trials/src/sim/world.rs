@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use cluster::Answer;
+use cluster::exchange::Output;
 use cluster::housekeeping::Task;
+use cluster::log_writer::Append;
 use cluster::peer::message::Message;
-use cluster::shard::Output;
 use cluster::snapshot;
 use machine::{GroupId, NodeId, SessionId, Version};
 use wal::sim::{Fault, SimDisk};
@@ -17,7 +18,7 @@ use super::nemesis::Nemesis;
 use super::network::{By, Network, Told};
 use super::node::{Node, Place, home};
 use super::operator::Operator;
-use super::store::{Append, Flush, Reading};
+use super::store::{Flush, Marked, Reading};
 use super::watch::{Leader, Watch};
 use super::{Diary, Size, Versions, states};
 use crate::history::What;
@@ -357,7 +358,7 @@ impl World {
                     chunks.push(Flush::Task(Task::Chunk { from, chunk }));
                 }
                 answer => {
-                    life.store.desk.hear(from, answer, time);
+                    life.store.outgoing.hear(from, &answer);
                     is_heard = true;
                 }
             }
@@ -407,12 +408,12 @@ impl World {
             match output {
                 Output::Append { number, batch, entries } => {
                     let marks = self.watch.appended(node, &batch);
-                    let append = Append { shard, number, batch, entries, marks };
-                    life.store.appends.push_back(append);
+                    let append = Append { shard, number, batch, entries };
+                    life.store.appends.push_back(Marked { append, marks });
                 }
                 Output::Answer { session, answer } => self.answers.push((node, session, answer)),
-                Output::Fetch { group, queue, from_seq, parts } => {
-                    let reading = Reading::Bodies { group, queue, from_seq, parts };
+                Output::Fetch(fetch) => {
+                    let reading = Reading::Messages(fetch);
                     life.store.readings.push_back(reading);
                 }
                 Output::ReadEntries { group, number, entries } => {
@@ -545,7 +546,6 @@ impl World {
         self.agenda.mix(&(node, peer, is_up));
         if let Some(life) = &mut self.nodes[node].life {
             life.tell(id, is_up, speaks);
-            life.store.desk.broken(id);
             self.wake(node);
         }
     }

@@ -97,7 +97,9 @@ impl Case {
         let (jobs, concurrency) = (self.jobs(options).to_string(), self.concurrency.to_string());
         let peers = || {
             options.peers.as_deref().ok_or_else(|| {
-                Failure::Skipped("no --peers: `cargo xtask bench work --peers` builds them".into())
+                Failure::Skipped(
+                    "--peers is not set: `cargo xtask bench work --peers` builds the peers".into(),
+                )
             })
         };
         let mut words = vec![what.to_owned(), address, jobs, concurrency];

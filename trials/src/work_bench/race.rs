@@ -15,7 +15,7 @@ use crate::chaos::Failure;
 use crate::ladder::usage::cpu_of_tree;
 
 /// How long nobody may say anything.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 /// Between two looks at the memory.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
@@ -74,9 +74,11 @@ fn wait(words: &mpsc::Receiver<String>, word: &str, mut look: impl FnMut()) -> R
         match words.recv_timeout(LOOK_EVERY) {
             Ok(line) if line.trim() == word => return Ok(()),
             Ok(_) => (),
-            Err(mpsc::RecvTimeoutError::Timeout) if begin.elapsed() < PATIENCE => (),
+            Err(mpsc::RecvTimeoutError::Timeout) if begin.elapsed() < TIMEOUT => (),
             Err(_) => {
-                return Err(Failure::Broken(format!("it never said `{word}`: see worker.log")));
+                return Err(Failure::Broken(format!(
+                    "the worker never said `{word}`: see worker.log"
+                )));
             }
         }
     }

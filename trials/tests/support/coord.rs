@@ -20,7 +20,7 @@ use worker::io::coord::{self, Broker, Queues};
 use worker::{Cause, Extras, Header, Message, Publish, Settlement};
 
 /// A machine may have much else to do.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Something that is there once per process; killed without a word.
 struct Workers {
@@ -73,8 +73,8 @@ impl Reader {
             Broker::Redis { client, queues } => {
                 // The crate's own limit of half a second is short for a machine that tests keep busy.
                 let config = redis::AsyncConnectionConfig::new()
-                    .set_connection_timeout(Some(PATIENCE))
-                    .set_response_timeout(Some(PATIENCE));
+                    .set_connection_timeout(Some(TIMEOUT))
+                    .set_response_timeout(Some(TIMEOUT));
                 let opened = client.get_multiplexed_async_connection_with_config(&config).await;
                 Self::Redis(opened.unwrap(), *queues)
             }
@@ -132,7 +132,7 @@ impl Reader {
     }
 
     async fn next(&mut self, queue: &str, what: &str) -> Came {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         loop {
             if let Some(came) = self.take(queue).await {
                 return came;
@@ -294,7 +294,7 @@ pub(crate) async fn shares_stay_below_the_rate(broker: Broker) {
         })
     });
     let (mut times, mut kills) = (Vec::<Instant>::new(), 0);
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     // Each life of a granter is seen at work, and each death.
     while kills < 4 {
         let enough = times.len() + 400;

@@ -16,7 +16,7 @@ use worker::io::source::{Link, News, Order, Source};
 use worker::{Cause, Error, Job, Publish, Receipt, Settled, Settlement};
 
 /// How long anything may take, on a slow machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A source that runs, and what it has told so far.
 pub(crate) struct Running {
@@ -82,7 +82,7 @@ impl Running {
 
     /// Hears news until they say what is waited for.
     pub(crate) async fn until(&mut self, what: &str, is_so: impl Fn(&Self) -> bool) {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         while !is_so(self) {
             match timeout_at(end, self.news.recv()).await {
                 Ok(Some(news)) => self.heard(news),
@@ -129,7 +129,7 @@ impl Running {
     pub(crate) async fn close(mut self) -> Self {
         self.order(Order::Drain);
         self.order(Order::Close);
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         while let Some(news) = timeout_at(end, self.news.recv()).await.expect("it ends in time") {
             self.heard(news);
         }
@@ -145,7 +145,7 @@ impl Running {
 
     /// What it ended with.
     pub(crate) async fn end(mut self) -> Result<(), Error> {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         while timeout_at(end, self.news.recv()).await.expect("it ends in time").is_some() {}
         self.task.await.unwrap()
     }

@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use crate::source::{self, PATIENCE, Running, bodies, dead, later, publish};
+use crate::source::{self, Running, TIMEOUT, bodies, dead, later, publish};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use trials::providers::mns::{Call, Fault, MnsServer, Options};
@@ -50,7 +50,7 @@ fn text(body: &str) -> String {
 
 /// Waits until something is so at the server.
 async fn until(what: &str, is_so: impl Fn() -> bool) {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     while !is_so() {
         assert!(Instant::now() < end, "no {what} in time");
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -234,7 +234,7 @@ async fn faults_pass_and_nothing_is_lost() {
     let mut source = start(&server, "wait = '1s'");
     source.room(1000);
     let mut seen = BTreeSet::new();
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     while server.count("jobs") > 0 {
         assert!(Instant::now() < end, "{} jobs are left", server.count("jobs"));
         source.listen(Duration::from_millis(50)).await;
@@ -314,7 +314,7 @@ async fn a_worker_that_dies_loses_nothing() {
     first.kill().await;
     let mut second = start(&server, "wait = '1s'");
     second.room(100);
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     while server.count("jobs") > 0 {
         assert!(Instant::now() < end, "{} jobs are left", server.count("jobs"));
         second.listen(Duration::from_millis(50)).await;

@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::source::{self, PATIENCE, Running, bodies, dead, later, publish};
+use crate::source::{self, Running, TIMEOUT, bodies, dead, later, publish};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, Value, cmd};
 use trials::redis_server::RedisServer;
@@ -57,8 +57,8 @@ impl Stage {
 
     async fn connection(&self) -> MultiplexedConnection {
         let client = Client::open(self.server.url()).unwrap();
-        let config = AsyncConnectionConfig::new().set_response_timeout(Some(PATIENCE));
-        let end = tokio::time::Instant::now() + PATIENCE;
+        let config = AsyncConnectionConfig::new().set_response_timeout(Some(TIMEOUT));
+        let end = tokio::time::Instant::now() + TIMEOUT;
         loop {
             match client.get_multiplexed_async_connection_with_config(&config).await {
                 Ok(connection) => return connection,
@@ -307,7 +307,7 @@ async fn a_worker_that_dies_loses_nothing_and_repeats_what_it_had_in_hand() {
         let mut second = stage.start(kind, "lease = '1s'");
         second.room(100);
         let expected = ["3", "4", "5", "6", "7", "8", "9"];
-        let end = std::time::Instant::now() + PATIENCE;
+        let end = std::time::Instant::now() + TIMEOUT;
         let mut seen: Vec<String> = Vec::new();
         // The third may come, too: nobody has seen whether its settlement was carried out.
         while seen.iter().filter(|body| *body != "2").count() < expected.len() {
@@ -421,7 +421,7 @@ async fn a_job_that_ends_its_workers_is_dead_in_the_end() {
         }
         let mut second = stage.start(kind, "lease = '1s'");
         second.room(1);
-        let end = std::time::Instant::now() + PATIENCE;
+        let end = std::time::Instant::now() + TIMEOUT;
         while stage.dead().await.is_empty() {
             assert!(std::time::Instant::now() < end, "{kind:?}: it is not dead in time");
             second.listen(Duration::from_millis(50)).await;
@@ -663,7 +663,7 @@ async fn workers_and_redis_are_killed_at_any_step_and_every_job_ends() {
         let (mut given, mut ended) = (BTreeMap::new(), BTreeMap::new());
         // Ends that were ordered and not confirmed when their worker was killed.
         let mut in_doubt = std::collections::BTreeSet::new();
-        let end = std::time::Instant::now() + 3 * PATIENCE;
+        let end = std::time::Instant::now() + 3 * TIMEOUT;
         for round in 0.. {
             assert!(
                 std::time::Instant::now() < end,

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::source::{self, PATIENCE, Running, bodies, dead, later, publish};
+use crate::source::{self, Running, TIMEOUT, bodies, dead, later, publish};
 use serde_json::{Value, json};
 use worker::Settlement;
 use worker::io::http::{Http, Options};
@@ -44,7 +44,7 @@ impl Moto {
         command.args(["-H", "127.0.0.1", "-p", &port.to_string()]);
         let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let moto = Self { child, port, http: Http::new(Options::default()).unwrap() };
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         while TcpStream::connect(("127.0.0.1", port)).is_err() {
             assert!(Instant::now() < end, "moto does not come up");
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -72,7 +72,7 @@ impl Moto {
             )
             .body(call.to_string().into())
             .unwrap();
-        let answer = self.http.send(request, Instant::now() + PATIENCE).await.unwrap();
+        let answer = self.http.send(request, Instant::now() + TIMEOUT).await.unwrap();
         assert_eq!(answer.status, 200, "{action}: {answer:?}");
         serde_json::from_slice(&answer.body).unwrap_or(Value::Null)
     }
@@ -192,7 +192,7 @@ async fn a_dead_job_is_in_the_dead_queue_and_what_it_publishes_is_there() {
     assert_eq!(bodies(std::slice::from_ref(&job)), ["a"], "the other is no job");
     source.settle_with(&job, dead(), vec![publish("jobs", "next", 0)]);
     source.settled(1).await;
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     let mut causes = BTreeSet::new();
     while causes.len() < 2 {
         assert!(Instant::now() < end, "only {causes:?} are dead");
@@ -261,7 +261,7 @@ async fn a_worker_that_dies_loses_nothing() {
     first.kill().await;
     let mut second = moto.source("lease = '30s'");
     second.room(100);
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     while moto.count("jobs").await > 0 {
         assert!(Instant::now() < end, "jobs are left");
         second.listen(Duration::from_millis(100)).await;

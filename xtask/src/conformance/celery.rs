@@ -44,7 +44,7 @@ fn script() -> PathBuf {
 }
 
 /// Reads `PASSED name` and `FAILED name: why`.
-fn cases(log: &str) -> Vec<Case> {
+pub(super) fn cases(log: &str) -> Vec<Case> {
     let mut cases = Vec::new();
     for line in log.lines() {
         if let Some(name) = line.strip_prefix("PASSED ") {

@@ -24,7 +24,7 @@ pub(super) const AMQP091_GO: Suite = Suite {
     run,
     parts: whole,
     judge: Judge::RabbitMq,
-    pace: Pace::Seconds(40),
+    pace: Pace::Seconds(140),
     wants_port_5672: true,
 };
 

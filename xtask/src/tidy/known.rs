@@ -36,18 +36,6 @@ const KNOWN: Known = Known { circles: CIRCLES, spread: SPREAD };
 
 const CIRCLES: &[Circle] = &[
     Circle {
-        package: "crates/cluster",
-        files: "group/catalog group/queues group_time shard shard/answers shard/exchange \
-                shard/members",
-        reason: "To be mended: groups reach into the shard that drives them.",
-    },
-    Circle {
-        package: "crates/broker",
-        files: "io/connection io/listener io/places",
-        reason: "To be mended: what a listener shares with its connections stands in the \
-                 listener.",
-    },
-    Circle {
         package: "crates/client",
         files: "io/connection io/consumer",
         reason: "A connection is how a consumer is made, and a consumer's end is told like a \
@@ -111,8 +99,8 @@ const SPREAD: &[Spread] = &[
         package: "crates/cluster",
         name: "shard::Shard",
         file_count: 13,
-        reason: "To be mended: a group becomes consensus and state, and the shard a map of \
-                 groups.",
+        reason: "A shard hands each input to one of its parts; its files are sorted by what happens: \
+                 leading, members, peers, requests, snapshots.",
     },
     Spread {
         package: "crates/broker",

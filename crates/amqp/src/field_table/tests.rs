@@ -22,6 +22,26 @@ fn duplicate_keys_and_order_survive_the_way_through() {
 }
 
 #[test]
+fn a_whole_number_of_any_width_is_an_integer() {
+    let numbers = [
+        (ValueRef::I8(i8::MIN), i64::from(i8::MIN)),
+        (ValueRef::U8(u8::MAX), i64::from(u8::MAX)),
+        (ValueRef::I16(i16::MIN), i64::from(i16::MIN)),
+        (ValueRef::U16(u16::MAX), i64::from(u16::MAX)),
+        (ValueRef::I32(i32::MIN), i64::from(i32::MIN)),
+        (ValueRef::U32(u32::MAX), i64::from(u32::MAX)),
+        (ValueRef::I64(i64::MIN), i64::MIN),
+    ];
+    for (value, number) in numbers {
+        assert_eq!(value.integer(), Some(number));
+        assert_eq!(value.widened(), Widened::Integer(number));
+    }
+    for other in [ValueRef::Timestamp(7), ValueRef::F64(7.0), ValueRef::LongStr(b"7")] {
+        assert_eq!(other.integer(), None);
+    }
+}
+
+#[test]
 fn both_letters_for_64_bits_are_read_as_signed() {
     let view = TableRef::validate(b"\x01lL\xff\xff\xff\xff\xff\xff\xff\xff").unwrap();
     assert_eq!(view.find("l"), Some(ValueRef::I64(-1)));

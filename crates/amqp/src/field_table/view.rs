@@ -184,6 +184,70 @@ pub enum ValueRef<'a> {
     Void,
 }
 
+impl<'a> ValueRef<'a> {
+    /// The value, with a whole number of any width as one kind.
+    #[inline]
+    pub fn widened(self) -> Widened<'a> {
+        match self {
+            Self::I8(number) => Widened::Integer(number.into()),
+            Self::U8(number) => Widened::Integer(number.into()),
+            Self::I16(number) => Widened::Integer(number.into()),
+            Self::U16(number) => Widened::Integer(number.into()),
+            Self::I32(number) => Widened::Integer(number.into()),
+            Self::U32(number) => Widened::Integer(number.into()),
+            Self::I64(number) => Widened::Integer(number),
+            Self::Bool(is_true) => Widened::Bool(is_true),
+            Self::F32(number) => Widened::F32(number),
+            Self::F64(number) => Widened::F64(number),
+            Self::Decimal { scale, value } => Widened::Decimal { scale, value },
+            Self::LongStr(bytes) => Widened::LongStr(bytes),
+            Self::Bytes(bytes) => Widened::Bytes(bytes),
+            Self::Array(array) => Widened::Array(array),
+            Self::Timestamp(seconds) => Widened::Timestamp(seconds),
+            Self::Table(table) => Widened::Table(table),
+            Self::Void => Widened::Void,
+        }
+    }
+
+    /// A whole number of any width. A timestamp is none.
+    #[inline]
+    pub fn integer(self) -> Option<i64> {
+        match self.widened() {
+            Widened::Integer(number) => Some(number),
+            Widened::Bool(_)
+            | Widened::F32(_)
+            | Widened::F64(_)
+            | Widened::Decimal { .. }
+            | Widened::LongStr(_)
+            | Widened::Bytes(_)
+            | Widened::Array(_)
+            | Widened::Timestamp(_)
+            | Widened::Table(_)
+            | Widened::Void => None,
+        }
+    }
+}
+
+/// A field's value for those who do not care how wide a whole number is. Else as `ValueRef`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Widened<'a> {
+    Bool(bool),
+    /// Of any width, signed or not: all of them fit.
+    Integer(i64),
+    F32(f32),
+    F64(f64),
+    Decimal {
+        scale: u8,
+        value: u32,
+    },
+    LongStr(&'a [u8]),
+    Bytes(&'a [u8]),
+    Array(ArrayRef<'a>),
+    Timestamp(u64),
+    Table(TableRef<'a>),
+    Void,
+}
+
 /// The fields of a table.
 #[derive(Debug, Clone)]
 pub struct Entries<'a> {

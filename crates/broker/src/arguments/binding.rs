@@ -7,8 +7,8 @@ mod tests;
 
 use machine::limits::NAME_BYTES_MAX;
 use machine::{
-    Arguments, Catalog, CatalogCommand, Destination, ExchangeKind, Kind, Refusal, SessionOwner,
-    Value, Version,
+    Arguments, BindingChange, Catalog, CatalogCommand, Destination, ExchangeKind, Kind, Refusal,
+    SessionOwner, Value, Version,
 };
 
 use super::error::DeclareError;
@@ -89,12 +89,10 @@ impl Binding {
     /// For a cluster that has agreed on this version.
     pub(crate) fn into_command(self, agreed: Version) -> CatalogCommand {
         let Self { vhost, source, destination, key, arguments, by } = self;
-        let by = Some(by);
+        let change = BindingChange { vhost, source, destination, key, arguments, by: Some(by) };
         match agreed >= Version::SPECS {
-            true => {
-                CatalogCommand::CreateBinding { vhost, source, destination, arguments, key, by }
-            }
-            false => CatalogCommand::Bind { vhost, source, destination, arguments, key, by },
+            true => CatalogCommand::CreateBinding(change),
+            false => CatalogCommand::Bind(change),
         }
     }
 }

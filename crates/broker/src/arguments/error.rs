@@ -1,4 +1,4 @@
-//! Why RabbitMQ would not take what a client declares: typed, so that tests can tell. `words` has what the client is told.
+//! Why RabbitMQ would refuse what a client declares, as a type that tests can match. `words` has the texts for clients.
 
 use machine::{Kind, QueueType, Refusal, Value};
 

@@ -186,7 +186,7 @@ fn term(value: &Value) -> String {
 
 fn compared(side: &Compared) -> String {
     match side {
-        Compared::Absent => "none".to_owned(),
+        Compared::Absent | Compared::Plain(Value::Void) => "none".to_owned(),
         Compared::Plain(value) => format!("'{}'", text(value)),
         Compared::Typed(value) => {
             format!("the value '{}' of type '{}'", text(value), type_name(value))

@@ -101,7 +101,7 @@ mod tests {
     fn each_queue_has_its_own_time_and_zero_is_for_ever() {
         let (start, mut marks, mut unacked) = (HOUR, Marks::default(), Unacked::default());
         unacked.add(source(7), 1, 1);
-        unacked.add(source(8).lane(QueueId(8).lane(3)), 1, 1);
+        unacked.add(source(8).level(QueueId(8).level(3)), 1, 1);
         let timeout = |queue: QueueId| if queue.0 == 8 { MINUTE } else { Duration::ZERO };
         assert_eq!(marks.look(start, &unacked, timeout), None);
         assert_eq!(marks.look(start + MINUTE, &unacked, timeout), Some(MINUTE));

@@ -9,7 +9,6 @@ use super::deliver::Deliveries;
 use super::direct_reply_to::{REPLY_TO, Replies};
 use super::topology::{Topology, usable_queue};
 use super::unacked::Source;
-use crate::attributes::integer;
 use crate::auth::Verb;
 use crate::connection::ReplyAddresses;
 use crate::connection::ack_timeout::AckTimeout;
@@ -213,7 +212,7 @@ impl Deliveries {
             return None;
         };
         let waiting = Waiting::Channel(caller.at);
-        ask_to_detach(caller, source, waiting);
+        ask_to_detach(caller, source, waiting, false);
         Some(Detaching { number, tag: tag.to_owned(), no_wait: cancel.no_wait })
     }
 
@@ -240,17 +239,18 @@ pub(crate) fn end_consumer(
 ) {
     if let Some(consumer) = consumers.find_mut(number) {
         consumer.is_over = true;
-        ask_to_detach(caller, consumer.source, waiting);
+        ask_to_detach(caller, consumer.source, waiting, true);
     }
 }
 
-fn ask_to_detach(caller: &mut Caller<'_, '_>, source: Source, waiting: Waiting) {
+fn ask_to_detach(caller: &mut Caller<'_, '_>, source: Source, waiting: Waiting, takes_back: bool) {
     let consumer = caller.client.consumer_id(source.consumer);
     caller.ask_as(waiting, |ticket| Request::Detach {
         ticket,
         group: source.group,
         queue: source.queue,
         consumer,
+        takes_back,
     });
 }
 
@@ -271,7 +271,7 @@ fn priority(
     consume: &basic::Consume<'_>,
 ) -> Result<i32, Failure> {
     let Some(value) = consume.arguments.find("x-priority") else { return Ok(0) };
-    let Some(number) = integer(&value) else {
+    let Some(number) = value.integer() else {
         let problem = format!(": \"expected integer, got {}\"", type_name(&value));
         return Err(invalid(caller, queue, "x-priority", &problem));
     };

@@ -1,6 +1,6 @@
 //! The hot way out: messages to the client, and its acks.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -55,7 +55,7 @@ impl Deliveries {
         let number = delivery.consumer.number;
         let room = self.room();
         let Some(consumer) = consumers.find_mut(number) else { return };
-        let source = consumer.source.lane(delivery.queue);
+        let source = consumer.source.level(delivery.queue);
         let taken =
             if consumer.no_ack { delivery.count } else { delivery.count.min(room.of(consumer)) };
         let tag = match consumer.no_ack {
@@ -237,12 +237,15 @@ impl Deliveries {
     /// after.
     ///
     /// None of them is to get again what is given back, so they go first. Only where one consumer is served
-    /// at a time its messages go before it: or the next would begin with those behind them.
+    /// at a time its messages go before it: or the next would begin with those behind them. Those of its channel that
+    /// are to be served after it go first all the same: they hold nothing, and must not be that next one.
     pub(crate) fn take_consumers(&mut self, consumers: &Consumers) -> (Vec<u64>, Vec<u64>) {
         let all = std::mem::take(&mut self.tags).into_values();
+        let holders: BTreeSet<u64> = self.unacked.runs().map(|run| run.source.consumer).collect();
         let is_first = |number: &u64| {
             let found = consumers.find(*number);
-            !found.is_some_and(|consumer| consumer.is_single_active && !consumer.no_ack)
+            let is_single = found.filter(|consumer| consumer.is_single_active && !consumer.no_ack);
+            is_single.is_none_or(|consumer| !holders.contains(&consumer.source.consumer))
         };
         all.partition(is_first)
     }

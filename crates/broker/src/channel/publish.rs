@@ -157,17 +157,16 @@ impl Publishing {
         let version = caller.catalog().version();
         let known = publishers.routes.find(version, message.destination);
         if let Some(place) = known
-            && self.seen.knows(message.properties)
+            && let Some(asked) = self.seen.find(message.properties)
             && !publishers.routes.at(place).dedups
         {
-            let asked = self.seen.asked;
             let Publishers { routes, unfinished, touched, .. } = publishers;
             return self.store(caller, unfinished, touched, routes.at(place), &asked, message);
         }
         self.look_at(caller, publishers, replies, known, message)
     }
 
-    /// The slow way: the properties differ from those of the last message, or the route is not cached.
+    /// The slow path: the properties are not known, or the route is not cached.
     fn look_at(
         &mut self,
         caller: &mut Caller<'_, '_>,
@@ -219,8 +218,8 @@ impl Publishing {
         let mut slots = 0;
         if let Mode::Tx(tx) = &mut self.mode {
             caller.counts.cancels += u64::from(asked.cancels.is_some());
-            let lanes = &mut caller.requests.lanes;
-            tx.store(unfinished, route, asked, &head, message.body, lanes)?;
+            let levels = &mut caller.requests.levels;
+            tx.store(unfinished, route, asked, &head, message.body, levels)?;
         } else if is_counted && !route.is_empty() {
             self.store_counted(caller, route, asked, message);
             return Ok(());
@@ -247,7 +246,7 @@ impl Publishing {
             Some((_, groups)) => groups.len(),
             None => {
                 let mut parts = route.guarded().count();
-                route.parts(asked, &mut caller.requests.lanes, |_, _, _| parts += 1);
+                route.parts(asked, &mut caller.requests.levels, |_, _, _| parts += 1);
                 parts
             }
         };

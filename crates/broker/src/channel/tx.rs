@@ -44,19 +44,19 @@ impl Tx {
         asked: &Asked,
         head: &[&[u8]],
         body: &[u8],
-        lanes: &mut Vec<QueueId>,
+        levels: &mut Vec<QueueId>,
     ) -> Result<(), Failure> {
         if let Some(key) = asked.cancels {
             for (group, queues) in route.queues() {
                 self.batch(group).cancel_delayed(&queues, key);
             }
         } else {
-            route.parts(asked, lanes, |group, attributes, queues| {
+            route.parts(asked, levels, |group, attributes, queues| {
                 self.batch(group).enqueue_with(queues, attributes, head, body);
             });
             for target in route.guarded() {
-                let (lane, attributes) = (asked.lane(target), asked.attributes(target.dedups));
-                let message = Candidate::new(lane, attributes, head, body, Then::Append(None));
+                let (level, attributes) = (asked.level(target), asked.attributes(target.dedups));
+                let message = Candidate::new(level, attributes, head, body, Then::Append(None));
                 self.candidate_bytes += message.bytes();
                 self.candidates.push((target.group, message));
             }
@@ -209,8 +209,8 @@ impl Pending {
             return Ok(Some(self));
         };
         match message {
-            Some(Candidate { lane, attributes, head, body, .. }) => {
-                tx.batch(group).enqueue_with(&[*lane], attributes, &[head], body);
+            Some(Candidate { level, attributes, head, body, .. }) => {
+                tx.batch(group).enqueue_with(&[*level], attributes, &[head], body);
             }
             None => is_partial = true,
         }

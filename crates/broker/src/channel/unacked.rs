@@ -16,8 +16,8 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    /// A lane of the same queue: what messages are held of.
-    pub(crate) fn lane(self, queue: QueueId) -> Self {
+    /// A level of the same queue: what messages are held of.
+    pub(crate) fn level(self, queue: QueueId) -> Self {
         Self { queue, ..self }
     }
 }

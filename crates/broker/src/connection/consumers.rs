@@ -15,6 +15,13 @@ use crate::limits;
 const MESSAGE_BYTES_GUESSED: u64 = limits::WINDOW_BYTES / limits::WINDOW_MESSAGES_START as u64;
 
 /// One consumer.
+///
+/// ```text
+///   added ──its queue took it──> attached ──cancelled by the client──> detaching ──answered──> removed
+///     │                            │  │                                                          ^
+///     │ its queue refused it       │  └──its channel ends──> over: deliveries go back ──answered─┤
+///     └────────────────────────────┴──its queue is gone──────────────────────────────────────────┘
+/// ```
 #[derive(Debug)]
 pub(crate) struct Consumer {
     pub(crate) channel: ChannelRef,

@@ -9,7 +9,7 @@ use amqp::{
 };
 
 use super::client::{Capabilities, Client};
-use super::login::{LoginRefusal, Notice, Verify};
+use super::login::{LoginRefusal, Notice, Verify, held_against};
 use super::step::Step;
 use crate::config::Config;
 use crate::errors::{Failure, unknown_vhost};
@@ -108,29 +108,15 @@ pub(crate) fn start_ok(
     let Some(credentials) = auth::credentials(mechanism, start.response) else {
         return Ok(Err(refuse(client, step, mechanism, "", LoginRefusal::Unreadable)));
     };
-    let user = step.catalog().user(&credentials.user);
-    let (stored, refusal) = match user.map(|user| &user.password_hash) {
-        None => (None, LoginRefusal::NoSuchUser),
-        Some(hash) if hash.is_empty() => (None, LoginRefusal::NoPassword),
-        // It learns nothing about the password, not even by the time that the check takes.
-        Some(_) if !may_come_from_there(client, &credentials.user) => {
-            (None, LoginRefusal::LoopbackOnly)
-        }
-        Some(hash) => (Some(hash.clone()), LoginRefusal::WrongPassword),
-    };
+    let peer = client.peer.ip();
+    let (stored, refusal) = held_against(step.catalog(), &client.config, &credentials.user, peer);
     step.out.verify = Some(Verify {
         user: credentials.user.clone(),
         password: credentials.password,
-        peer: client.peer.ip(),
+        peer,
         stored,
     });
     Ok(Ok(Login { user: credentials.user, mechanism: mechanism.to_owned(), refusal }))
-}
-
-/// Some users only from this machine: judged by where the peer is, not by where we listen.
-fn may_come_from_there(client: &Client, user: &str) -> bool {
-    let is_bound = client.config.loopback_users.iter().any(|bound| bound == user);
-    !is_bound || client.peer.ip().to_canonical().is_loopback()
 }
 
 /// The password was checked: `connection.tune`, or a refusal.

@@ -2,6 +2,10 @@
 
 use std::net::IpAddr;
 
+use machine::Catalog;
+
+use crate::config::Config;
+
 /// A password to be checked. `Debug` does not show it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Verify {
@@ -17,6 +21,25 @@ pub struct Verify {
 impl std::fmt::Debug for Verify {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(out, "Verify {{ user: {:?}, password: <hidden> }}", self.user)
+    }
+}
+
+/// What the password of `user`, who comes from `peer`, is held against, and why the login is refused if that is not it.
+pub(crate) fn held_against(
+    catalog: &Catalog,
+    config: &Config,
+    user: &str,
+    peer: IpAddr,
+) -> (Option<String>, LoginRefusal) {
+    // Some users only from this machine: judged by where the peer is, not by where we listen.
+    let is_bound = config.loopback_users.iter().any(|bound| bound == user);
+    let may_come = !is_bound || peer.to_canonical().is_loopback();
+    match catalog.user(user).map(|user| &user.password_hash) {
+        None => (None, LoginRefusal::NoSuchUser),
+        Some(hash) if hash.is_empty() => (None, LoginRefusal::NoPassword),
+        // It learns nothing about the password, not even by the time that the check takes.
+        Some(_) if !may_come => (None, LoginRefusal::LoopbackOnly),
+        Some(hash) => (Some(hash.clone()), LoginRefusal::WrongPassword),
     }
 }
 

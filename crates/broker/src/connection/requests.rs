@@ -23,7 +23,7 @@ pub(crate) struct Requests {
     /// Questions that are asked once what was published before them is logged, oldest first.
     held_back: Vec<HeldBack>,
     /// Room for the queues of one message.
-    pub(crate) lanes: Vec<QueueId>,
+    pub(crate) levels: Vec<QueueId>,
 }
 
 /// A question, and what has to be logged before it is asked.
@@ -61,7 +61,7 @@ impl Requests {
             capacity: CapacityChecks::default(),
             settles: Settles::default(),
             held_back: Vec::new(),
-            lanes: Vec::new(),
+            levels: Vec::new(),
         }
     }
 
@@ -155,7 +155,7 @@ impl Requests {
         head: &[&[u8]],
         body: &[u8],
     ) -> u64 {
-        let Self { appends, tickets, lanes, .. } = self;
+        let Self { appends, tickets, levels, .. } = self;
         appends.make_room(route.parts_max(), tickets, out);
         let mut slots = 0;
         if route.is_plain() {
@@ -164,7 +164,7 @@ impl Requests {
                 slots |= appends.enqueue(*group, queues, &attributes, head, body);
             }
         } else {
-            route.parts(asked, lanes, |group, attributes, queues| {
+            route.parts(asked, levels, |group, attributes, queues| {
                 slots |= appends.enqueue(group, queues, attributes, head, body);
             });
         }
@@ -182,8 +182,8 @@ impl Requests {
         body: &[u8],
         run: Option<(ChannelRef, u64)>,
     ) {
-        let Self { appends, tickets, lanes, .. } = self;
-        route.parts(asked, lanes, |group, attributes, queues| {
+        let Self { appends, tickets, levels, .. } = self;
+        route.parts(asked, levels, |group, attributes, queues| {
             appends.make_room(1, tickets, out);
             let slot = appends.enqueue(group, queues, attributes, head, body);
             if let Some((at, run)) = run {
@@ -192,8 +192,8 @@ impl Requests {
         });
         for target in route.guarded() {
             let attributes = asked.attributes(target.dedups);
-            let lane = asked.lane(target);
-            let message = Candidate::new(lane, attributes, head, body, Then::Append(run));
+            let level = asked.level(target);
+            let message = Candidate::new(level, attributes, head, body, Then::Append(run));
             self.capacity.add(target.group, message);
         }
     }
@@ -222,9 +222,9 @@ impl Requests {
         message: &Candidate,
         run: Option<(ChannelRef, u64)>,
     ) {
-        let Candidate { lane, attributes, head, body, .. } = message;
+        let Candidate { level, attributes, head, body, .. } = message;
         self.appends.make_room(1, &mut self.tickets, out);
-        let slot = self.appends.enqueue(group, &[*lane], attributes, &[head], body);
+        let slot = self.appends.enqueue(group, &[*level], attributes, &[head], body);
         if let Some((at, run)) = run {
             self.appends.remember(slot, at, run);
         }

@@ -43,10 +43,10 @@ impl Settles {
         });
     }
 
-    /// Lets a consumer's `credit` go with a settle that is on its way, of whichever lane. `false`: there is
+    /// Lets a consumer's `credit` go with a settle that is on its way, of whichever level. `false`: there is
     /// none.
     pub(crate) fn add_credit(&mut self, source: Source, credit: u32) -> bool {
-        let is_of_it = |one: &&mut Gathered| one.source.lane(source.queue) == source;
+        let is_of_it = |one: &&mut Gathered| one.source.level(source.queue) == source;
         let found = self.gathered.iter_mut().rev().take(LOOK_BACK).find(is_of_it);
         if let Some(found) = found {
             found.credit += credit;
@@ -73,7 +73,7 @@ impl Settles {
 }
 
 impl Settles {
-    /// What comes back of several lanes may be served as it comes: the highest lane has to come first, and
+    /// What comes back of several levels may be served as it comes: the highest level has to come first, and
     /// credit last.
     fn put_urgent_first(&mut self) {
         let before = self.credit();
@@ -81,7 +81,7 @@ impl Settles {
         for place in 0..self.gathered.len() {
             let credit = std::mem::take(&mut self.gathered[place].credit);
             let source = self.gathered[place].source;
-            let is_of_it = |one: &Gathered| one.source.lane(source.queue) == source;
+            let is_of_it = |one: &Gathered| one.source.level(source.queue) == source;
             let last = self.gathered.iter().rposition(is_of_it).unwrap_or(place);
             self.gathered[last].credit += credit;
         }
@@ -117,25 +117,25 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_back_of_the_highest_lane_comes_first_and_credit_last() {
+    fn what_comes_back_of_the_highest_level_comes_first_and_credit_last() {
         let queue = QueueId(7);
         let source =
-            |lane, consumer| Source { group: GroupId(1), queue: queue.lane(lane), consumer };
+            |level, consumer| Source { group: GroupId(1), queue: queue.level(level), consumer };
         let run = |source| Run { first_tag: 1, first_seq: 1, count: 1, source };
         let mut settles = Settles::default();
-        for (lane, consumer) in [(0, 1), (5, 1), (0, 2), (3, 1)] {
-            settles.add(&run(source(lane, consumer)), Outcome::Requeue);
+        for (level, consumer) in [(0, 1), (5, 1), (0, 2), (3, 1)] {
+            settles.add(&run(source(level, consumer)), Outcome::Requeue);
         }
         assert!(settles.add_credit(source(0, 1), 3));
         assert!(settles.add_credit(source(0, 2), 1));
         let mut requests = Vec::new();
         settles.flush(SessionId(3), &mut requests);
-        let lanes = requests.iter().map(|request| match request {
+        let levels = requests.iter().map(|request| match request {
             Request::Settle { queue, consumer, credit, .. } => {
                 (queue.priority(), consumer.number, *credit)
             }
             other => panic!("{other:?}"),
         });
-        assert_eq!(lanes.collect::<Vec<_>>(), [(5, 1, 0), (3, 1, 0), (0, 1, 3), (0, 2, 1)]);
+        assert_eq!(levels.collect::<Vec<_>>(), [(5, 1, 0), (3, 1, 0), (0, 1, 3), (0, 2, 1)]);
     }
 }

@@ -18,7 +18,7 @@ pub(super) type RunNumber = u64;
 
 /// Messages of runs for one group.
 #[derive(Clone, Debug, Default)]
-struct Parcel {
+struct PendingAppend {
     batch: Batch,
     /// Of heads and bodies, and what a message costs besides.
     bytes: usize,
@@ -28,7 +28,7 @@ struct Parcel {
     queues: BTreeSet<QueueId>,
 }
 
-impl Parcel {
+impl PendingAppend {
     /// Whether there is nothing any more that it could be for.
     fn is_void(&self, catalog: &Catalog) -> bool {
         self.queues.iter().all(|queue| catalog.queue_by_id(*queue).is_none())
@@ -39,11 +39,11 @@ impl Parcel {
 #[derive(Debug, Default)]
 struct Way {
     /// Full, and not sent yet.
-    full: Vec<Parcel>,
+    full: Vec<PendingAppend>,
     /// May take more.
-    open: Parcel,
+    open: PendingAppend,
     /// What was not taken, and what waits behind it: by order.
-    held: BTreeMap<u64, Parcel>,
+    held: BTreeMap<u64, PendingAppend>,
     /// The group did not take something: until then nothing is sent.
     rests_until: Option<Duration>,
 }
@@ -52,9 +52,9 @@ struct Way {
 #[derive(Debug)]
 struct Sent {
     group: GroupId,
-    /// Grows with every parcel.
+    /// Grows with every append.
     order: u64,
-    parcel: Parcel,
+    append: PendingAppend,
 }
 
 /// All batches.
@@ -101,7 +101,7 @@ impl Outgoing {
         self.ways.values().filter_map(|way| way.rests_until).min()
     }
 
-    /// Adds a message. True: of its run nothing was in that parcel before.
+    /// Adds a message. True: of its run nothing was in that append before.
     pub(super) fn add(
         &mut self,
         run: RunNumber,
@@ -130,31 +130,31 @@ impl Outgoing {
     pub(super) fn flush(&mut self, tickets: &mut Tickets, requests: &mut Vec<Request>) {
         for group in std::mem::take(&mut self.touched) {
             let Some(way) = self.ways.get_mut(&group) else { continue };
-            let mut parcels = std::mem::take(&mut way.full);
-            parcels.push(std::mem::take(&mut way.open));
-            for parcel in parcels {
+            let mut appends = std::mem::take(&mut way.full);
+            appends.push(std::mem::take(&mut way.open));
+            for append in appends {
                 let order = self.orders;
                 self.orders += 1;
                 if way.rests_until.is_some() {
-                    self.moving_bytes -= parcel.bytes;
-                    self.held_bytes += parcel.bytes;
-                    way.held.insert(order, parcel);
+                    self.moving_bytes -= append.bytes;
+                    self.held_bytes += append.bytes;
+                    way.held.insert(order, append);
                 } else {
-                    let sent = Sent { group, order, parcel };
-                    self.sent.insert(append(&sent, tickets, requests), sent);
+                    let sent = Sent { group, order, append };
+                    self.sent.insert(ask(&sent, tickets, requests), sent);
                 }
             }
         }
     }
 
-    /// A parcel is logged: the runs that waited for it.
+    /// A append is logged: the runs that waited for it.
     pub(super) fn logged(&mut self, ticket: Ticket) -> Vec<RunNumber> {
         let Some(sent) = self.sent.remove(&ticket) else { return Vec::new() };
-        self.moving_bytes -= sent.parcel.bytes;
-        sent.parcel.runs
+        self.moving_bytes -= sent.append.bytes;
+        sent.append.runs
     }
 
-    /// A parcel is not known to be logged: it, and what follows it, is sent again at `again`, unless its
+    /// A append is not known to be logged: it, and what follows it, is sent again at `again`, unless its
     /// queues are gone. Gives the runs that wait for it no more; none: it was not asked for.
     pub(super) fn refused(
         &mut self,
@@ -162,19 +162,19 @@ impl Outgoing {
         catalog: &Catalog,
         again: Duration,
     ) -> Option<Vec<RunNumber>> {
-        let Sent { group, order, parcel } = self.sent.remove(&ticket)?;
-        self.moving_bytes -= parcel.bytes;
-        if parcel.is_void(catalog) {
-            return Some(parcel.runs);
+        let Sent { group, order, append } = self.sent.remove(&ticket)?;
+        self.moving_bytes -= append.bytes;
+        if append.is_void(catalog) {
+            return Some(append.runs);
         }
-        self.held_bytes += parcel.bytes;
+        self.held_bytes += append.bytes;
         let way = self.ways.entry(group).or_default();
-        way.held.insert(order, parcel);
+        way.held.insert(order, append);
         way.rests_until = way.rests_until.or(Some(again));
         Some(Vec::new())
     }
 
-    /// Sends again what is due, and says how many parcels that are.
+    /// Sends again what is due, and says how many appends that are.
     pub(super) fn wake(
         &mut self,
         now: Duration,
@@ -187,11 +187,11 @@ impl Outgoing {
                 continue;
             }
             way.rests_until = None;
-            for (order, parcel) in std::mem::take(&mut way.held) {
-                self.held_bytes -= parcel.bytes;
-                self.moving_bytes += parcel.bytes;
-                let sent = Sent { group: *group, order, parcel };
-                self.sent.insert(append(&sent, tickets, requests), sent);
+            for (order, append) in std::mem::take(&mut way.held) {
+                self.held_bytes -= append.bytes;
+                self.moving_bytes += append.bytes;
+                let sent = Sent { group: *group, order, append };
+                self.sent.insert(ask(&sent, tickets, requests), sent);
                 count += 1;
             }
         }
@@ -199,9 +199,9 @@ impl Outgoing {
     }
 }
 
-fn append(sent: &Sent, tickets: &mut Tickets, requests: &mut Vec<Request>) -> Ticket {
+fn ask(sent: &Sent, tickets: &mut Tickets, requests: &mut Vec<Request>) -> Ticket {
     let ticket = tickets.issue();
-    let (group, batch) = (sent.group, sent.parcel.batch.clone());
+    let (group, batch) = (sent.group, sent.append.batch.clone());
     requests.push(Request::Append { group, ticket, batch, settles: Vec::new() });
     ticket
 }

@@ -129,7 +129,8 @@ impl<T> Questions<T> {
                 tracing::warn!(
                     vhost,
                     queue = name,
-                    "cannot declare the queue that keeps messages without a dead-letter exchange"
+                    "cannot declare the queue that keeps dead messages of a queue without a dead-letter \
+                     exchange. The messages stay in their queue, and the node tries again"
                 );
                 Resolved::Missing(waiting)
             }

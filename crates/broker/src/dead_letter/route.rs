@@ -8,7 +8,8 @@ use amqp::{Properties, TableRef};
 use bytes::BytesMut;
 use machine::limits::NAME_BYTES_MAX;
 use machine::{
-    Catalog, HashProperty, Headers, Outcome, Overflow, Queue, QueueId, Target, ValueView,
+    Catalog, HashProperty, Headers, Outcome, Overflow, PublishedBy, Queue, QueueId, Target,
+    ValueView,
 };
 use sha2::{Digest as _, Sha256};
 
@@ -185,7 +186,14 @@ impl<'c> Origin<'c> {
         let Forwarded { targets, head, .. } = out;
         let asked = View { head, letter, headers: OnceCell::new(), chance };
         let (vhost, keys) = (&self.source.vhost, &letter.keys);
-        let routed = self.catalog.route_inside(vhost, self.exchange, keys, &asked, targets);
+        let routed = self.catalog.route_keys(
+            PublishedBy::Broker,
+            vhost,
+            self.exchange,
+            keys,
+            &asked,
+            targets,
+        );
         routed.is_ok()
     }
 

@@ -7,13 +7,13 @@ use machine::{ConsumerId, GroupId, Outcome, QueueId, Ranges, SessionId};
 
 use super::outgoing::RunNumber;
 
-/// Messages of one lane that died of one reason.
+/// Messages of one level that died of one reason.
 #[derive(Debug)]
 struct Run {
     group: GroupId,
     queue: QueueId,
     ranges: Ranges,
-    /// Parcels with messages of it that are not logged, and the dead-letter worker itself while it is at it.
+    /// Appends with messages of it that are not logged, and the dead-letter worker itself while it is at it.
     waits_for: u32,
 }
 
@@ -22,7 +22,7 @@ struct Run {
 pub(super) struct Runs {
     open: BTreeMap<RunNumber, Run>,
     last: RunNumber,
-    /// What the dead-letter worker has of each lane: what a leader hands out again is not sent twice.
+    /// What the dead-letter worker has of each level: what a leader hands out again is not sent twice.
     taken: BTreeMap<QueueId, Ranges>,
     settled: BTreeMap<(GroupId, QueueId), Ranges>,
 }
@@ -47,14 +47,14 @@ impl Runs {
         self.last
     }
 
-    /// One parcel more has messages of the run.
+    /// One append more has messages of the run.
     pub(super) fn wait(&mut self, run: RunNumber) {
         if let Some(run) = self.open.get_mut(&run) {
             run.waits_for += 1;
         }
     }
 
-    /// One parcel less, or the dead-letter worker is through.
+    /// One append less, or the dead-letter worker is through.
     pub(super) fn pass(&mut self, number: RunNumber) {
         let Some(run) = self.open.get_mut(&number) else { return };
         run.waits_for -= 1;

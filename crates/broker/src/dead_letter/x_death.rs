@@ -8,7 +8,6 @@ use amqp::{ElementWriter, FieldWriter, TableRef, ValueRef};
 
 use super::death::{Death, REJECTED};
 use super::limits;
-use crate::attributes::integer;
 
 pub(super) const X_DEATH: &str = "x-death";
 const COUNT: &str = "count";
@@ -104,7 +103,7 @@ impl<'m> Past<'m> {
     fn write_again(&self, fields: &mut FieldWriter<'_>) {
         let before = match self.count {
             Some(count) => Some(count),
-            None => self.table.find(COUNT).map(|count| integer(&count).unwrap_or(0)),
+            None => self.table.find(COUNT).map(|count| count.integer().unwrap_or(0)),
         };
         let count = before.unwrap_or(0).saturating_add(1);
         let mut all: Vec<(&str, Option<&[u8]>)> =

@@ -1,5 +1,5 @@
 //! Moves bytes, requests and answers between a socket, its session and the cluster until one of them ends.
-//! Decides nothing: every decision is `Session::step`'s.
+//! Decides nothing: every decision is the session's, and its driver's.
 //!
 //! Only the way in may wait: a request waits while a shard has too much before it, and the socket is not read
 //! meanwhile. Answers never wait for anybody: they are bounded by what was asked and the credit given. However
@@ -18,97 +18,67 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::watch;
 use tokio::time::{Sleep, sleep_until};
 
+use super::broker::Broker;
 use super::describe::Ear;
-use super::listener::Broker;
-use super::places::Place;
+use super::place::Place;
 use super::reply_to::Replies;
-use crate::limits;
 use crate::metrics::Metrics;
-use crate::session::{Input, Outputs, Session, View};
+use crate::session::driver::{Driver, End, Load, Wants};
+use crate::session::{Input, Session, View};
 
 /// How long the rest of what a client sends is read after our last byte, so that it arrives.
 const DRAIN: Duration = Duration::from_secs(1);
-/// Sent bytes' buffers larger than this are not kept.
-const KEPT_OUT_BYTES: usize = 256 * 1024;
 
 /// A connection's socket and everything its session needs from outside.
 pub(crate) struct Connection<S> {
     stream: S,
-    session: Session,
+    driver: Driver,
     answers: AnswerReceiver,
     ear: Ear,
     broker: Arc<Broker>,
     replies: Replies,
-    in_flight: InFlight,
-    outbound: Outbound,
-    out: Outputs,
-    read_bytes: usize,
-    /// Since when bytes wait that the socket does not take.
-    stalled_since: Option<Instant>,
+    counted: Counted,
 }
 
-/// A connection's part of what the node's publishers have in flight.
-struct InFlight {
+/// A connection's part of the node's totals.
+struct Counted {
     broker: Arc<Broker>,
-    bytes: u64,
+    load: Load,
 }
 
-impl InFlight {
-    /// Counts it; wakes those who wait for room when there is some again.
-    fn set(&mut self, bytes: u64) {
-        let bytes = bytes - bytes % limits::IN_FLIGHT_STEP;
-        let total = &self.broker.metrics.in_flight_bytes;
-        if bytes > self.bytes {
-            total.fetch_add(bytes - self.bytes, Ordering::Relaxed);
-        } else if bytes < self.bytes {
-            let fewer = self.bytes - bytes;
-            let before = total.fetch_sub(fewer, Ordering::Relaxed);
-            let max = self.broker.config.in_flight_bytes_max;
-            if before >= max && before - fewer < max {
-                self.broker.room.notify_waiters();
-            }
-        }
-        self.bytes = bytes;
-    }
-}
-
-impl Drop for InFlight {
-    fn drop(&mut self) {
-        self.set(0);
-    }
-}
-
-/// A connection's part of what is on its way to clients, and its consumers.
-struct Outbound {
-    broker: Arc<Broker>,
-    bytes: u64,
-    consumers: u64,
-}
-
-impl Outbound {
-    /// Counts bytes in whole steps. Nobody is to be woken: who has too much on its way waits for its own socket.
-    fn set(&mut self, bytes: u64, consumers: u64) {
+impl Counted {
+    /// Counts what a connection has now; wakes those who wait for room for publishers when there is some again. Who has
+    /// too much on its way to its client waits for its own socket.
+    fn set(&mut self, now: Load) {
         let metrics = &self.broker.metrics;
-        let bytes = bytes - bytes % limits::OUTBOUND_BYTES_FLOOR as u64;
-        move_total(&metrics.outbound_bytes, &mut self.bytes, bytes);
-        move_total(&metrics.consumers, &mut self.consumers, consumers);
+        let before = std::mem::replace(&mut self.load, now);
+        move_total(&metrics.outbound_bytes, before.outbound_bytes, now.outbound_bytes);
+        move_total(&metrics.consumers, before.consumers, now.consumers);
+        let (had, has) = (before.in_flight_bytes, now.in_flight_bytes);
+        let max = self.broker.config.in_flight_bytes_max;
+        if let Some(total) = move_total(&metrics.in_flight_bytes, had, has)
+            && total >= max
+            && total - (had - has) < max
+        {
+            self.broker.room.notify_waiters();
+        }
     }
 }
 
-impl Drop for Outbound {
+impl Drop for Counted {
     fn drop(&mut self) {
-        self.set(0, 0);
+        self.set(Load::default());
     }
 }
 
-/// Makes a part of a total what it is now. The total is touched only if that changes.
-fn move_total(total: &AtomicU64, part: &mut u64, now: u64) {
-    let before = std::mem::replace(part, now);
+/// Changes a total by what a part of it has changed. Gives what the total was before, if it fell.
+fn move_total(total: &AtomicU64, before: u64, now: u64) -> Option<u64> {
     if now > before {
         total.fetch_add(now - before, Ordering::Relaxed);
     } else if now < before {
-        total.fetch_sub(before - now, Ordering::Relaxed);
+        return Some(total.fetch_sub(before - now, Ordering::Relaxed));
     }
+    None
 }
 
 /// What the socket did.
@@ -120,14 +90,6 @@ enum Moved {
     Written,
 }
 
-/// Why a connection is over.
-#[derive(Debug)]
-enum End {
-    Done,
-    Lost,
-    Stalled,
-}
-
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     pub(crate) fn new(
         stream: S,
@@ -137,28 +99,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         broker: Arc<Broker>,
     ) -> Self {
         let replies = Replies::new(Arc::clone(&broker.registry));
-        let in_flight = InFlight { broker: Arc::clone(&broker), bytes: 0 };
-        let outbound = Outbound { broker: Arc::clone(&broker), bytes: 0, consumers: 0 };
-        Self {
-            stream,
-            session,
-            answers,
-            ear,
-            broker,
-            replies,
-            in_flight,
-            outbound,
-            out: Outputs::default(),
-            read_bytes: limits::READ_BYTES_BEFORE_AUTH,
-            stalled_since: None,
-        }
+        let counted = Counted { broker: Arc::clone(&broker), load: Load::default() };
+        let driver = Driver::new(session, broker.config.write_stall);
+        Self { stream, driver, answers, ear, broker, replies, counted }
     }
 
     /// Runs until one side ends. Its place is told how the login goes.
     pub(crate) async fn run(mut self, mut stop: watch::Receiver<bool>, place: &Place) {
         let end = self.run_to_end(&mut stop, place).await;
         self.ear.close();
-        self.broker.metrics.add(&self.session.take_counts());
+        self.broker.metrics.add(&self.driver.take_counts());
         match end {
             End::Done => {
                 // Our last bytes are lost if the socket is closed while the client's are unread.
@@ -174,6 +124,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         let mut is_known = false;
         let mut answered = Vec::new();
         let mut replied = Vec::new();
+        let mut told;
         let broker = Arc::clone(&self.broker);
         let mut lingering = None;
         let mut verifying: Pin<Box<dyn Future<Output = bool> + Send>> =
@@ -181,38 +132,34 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         let mut room = pin!(broker.room.notified());
         let mut timer = pin!(sleep_until(tokio::time::Instant::now()));
         let mut timer_at = None;
+        let mut is_flushed = true;
         let mut is_stopping = *stop.borrow_and_update();
         if is_stopping {
             return End::Lost;
         }
         loop {
-            self.set_timer(timer.as_mut(), &mut timer_at);
-            let waiting_bytes = self.out.bytes.len();
-            let may_read = self.session.wants_input(waiting_bytes) && !self.out.close;
-            let may_reply = self.session.wants_replies(waiting_bytes);
-            let tells_written = self.session.wants_written(waiting_bytes)
-                || self.outbound.bytes > 0
-                || self.out.close;
-            let read_bytes = may_read.then_some(self.read_bytes);
-            let is_blocked = self.session.is_blocked();
-            let (stream, session, out) = (&mut self.stream, &mut self.session, &mut self.out);
+            let wants = self.driver.wants();
+            set_timer(timer.as_mut(), &mut timer_at, wants.deadline);
+            let (stream, (received, sent)) = (&mut self.stream, self.driver.socket());
             let input = tokio::select! {
                 moved = std::future::poll_fn(|cx| {
-                    poll_socket(cx, stream, session.buffer(), read_bytes, &mut out.bytes, tells_written)
-                }) => match moved {
-                    Ok(Moved::Received(0)) | Err(_) => return End::Lost,
-                    Ok(Moved::Received(count)) => {
-                        self.received(count);
-                        Input::Received
+                    poll_socket(cx, stream, received, sent, &mut is_flushed, wants)
+                }) => {
+                    let input = match moved {
+                        Ok(Moved::Received(count)) => self.driver.received(count),
+                        Ok(Moved::Written) => self.driver.written(),
+                        Err(_) => Err(End::Lost),
+                    };
+                    match input {
+                        Ok(input) => input,
+                        Err(end) => return end,
                     }
-                    Ok(Moved::Written) if self.out.close => return End::Done,
-                    Ok(Moved::Written) => Input::Written,
-                },
+                }
                 is_open = self.answers.recv(&mut answered) => match is_open {
                     true => Input::Answered(&mut answered),
                     false => return End::Lost,
                 },
-                () = self.replies.recv(&mut replied), if may_reply => Input::Replied(&mut replied),
+                () = self.replies.recv(&mut replied), if wants.replies => Input::Replied(&mut replied),
                 is_right = &mut verifying => {
                     verifying = Box::pin(std::future::pending());
                     place.checked(false);
@@ -222,26 +169,26 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                     is_stopping = true;
                     Input::Close("broker forced connection closure with reason 'shutdown'")
                 }
-                () = room.as_mut(), if is_blocked => Input::DeadlinePassed,
+                () = room.as_mut(), if wants.room => Input::DeadlinePassed,
                 () = timer.as_mut() => {
                     timer_at = None;
                     Input::DeadlinePassed
                 }
                 () = self.ear.asked() => {
-                    self.watch_writes(Instant::now(), waiting_bytes);
-                    self.ear.answer(&self.session, self.out.bytes.len());
-                    continue;
+                    self.driver.look_at_writes(Instant::now());
+                    match self.ear.answer(self.driver.session(), self.driver.waiting_bytes()) {
+                        Some(reason) => {
+                            told = reason;
+                            Input::Close(&told)
+                        }
+                        None => continue,
+                    }
                 }
             };
-            let is_quiet = matches!(input, Input::DeadlinePassed);
             let now = Instant::now();
-            self.watch_writes(now, waiting_bytes);
-            if self.stalled_since.is_some_and(|since| now >= since + broker.config.write_stall) {
-                return End::Stalled;
-            }
             // Before the look at what is in flight: room that comes after it wakes.
             room.set(broker.room.notified());
-            {
+            let stepped = {
                 let catalog = broker.cluster.catalog();
                 let view = View {
                     catalog: &catalog,
@@ -251,79 +198,41 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                     consumers: broker.metrics.consumers.load(Ordering::Relaxed),
                     replies: &*broker.registry,
                 };
-                self.session.step(now, &view, input, &mut self.out);
+                self.driver.step(now, &view, input)
+            };
+            if let Err(end) = stepped {
+                return end;
             }
-            broker.metrics.add(&self.session.take_counts());
-            self.in_flight.set(self.session.in_flight_bytes());
-            let outbound = self.session.outbound_bytes(self.out.bytes.len());
-            self.outbound.set(outbound, self.session.consumer_count());
-            if is_quiet && self.session.buffer().is_empty() {
-                // What a burst needed is given back when nothing comes.
-                *self.session.buffer() = BytesMut::new();
+            broker.metrics.add(&self.driver.take_counts());
+            self.counted.set(self.driver.load());
+            let out = self.driver.outputs();
+            if let Some(notice) = out.notice.take() {
+                broker.places.tell(&self.ear, &notice);
             }
-            if let Some(notice) = &self.out.notice {
-                broker.places.tell(&self.ear, notice);
-                self.out.notice = None;
-            }
-            if let Some(verify) = self.out.verify.take() {
+            if let Some(verify) = out.verify.take() {
                 place.checked(true);
                 let broker = Arc::clone(&broker);
                 verifying = Box::pin(async move { broker.credentials.verify(verify).await });
             }
-            self.replies.perform(&mut self.out.replies, &broker.metrics);
-            if !self.out.requests.is_empty()
-                && !broker.cluster.submit(self.ear.session, &mut self.out.requests).await
+            self.replies.perform(&mut out.replies, &broker.metrics);
+            if !out.requests.is_empty()
+                && !broker.cluster.submit(self.ear.session, &mut out.requests).await
             {
                 return End::Lost;
             }
-            if !is_known && self.session.is_known() {
+            if !is_known && self.driver.session().is_known() {
                 is_known = true;
                 place.known();
             }
-            if self.session.is_lingering() && lingering.is_none() {
+            if self.driver.session().is_lingering() && lingering.is_none() {
                 match broker.lingering.try_acquire() {
                     Ok(permit) => lingering = Some(permit),
                     Err(_) => return End::Done,
                 }
             }
-            if self.out.close && self.out.bytes.is_empty() {
-                return End::Done;
+            if let Some(end) = self.driver.end() {
+                return end;
             }
-        }
-    }
-
-    /// How much is read at once follows what comes.
-    fn received(&mut self, count: usize) {
-        if !self.session.is_running() {
-            return;
-        }
-        let is_busy = count >= self.read_bytes / 2;
-        self.read_bytes = if is_busy { limits::READ_BYTES_BUSY } else { limits::READ_BYTES };
-    }
-
-    /// Remembers since when the socket takes nothing.
-    fn watch_writes(&mut self, now: Instant, waiting_before: usize) {
-        let waiting = self.out.bytes.len();
-        if waiting == 0 {
-            self.stalled_since = None;
-            if self.out.bytes.capacity() > KEPT_OUT_BYTES {
-                self.out.bytes = BytesMut::new();
-            }
-        } else if waiting < waiting_before || self.stalled_since.is_none() {
-            self.stalled_since = Some(now);
-        }
-    }
-
-    /// One timer for everything. It is moved only when it would ring too late: ringing early is cheap and
-    /// rare, moving it at every message is neither.
-    fn set_timer(&self, timer: Pin<&mut Sleep>, timer_at: &mut Option<Instant>) {
-        let stalled = self.stalled_since.map(|since| since + self.broker.config.write_stall);
-        let wanted = [self.session.deadline(), stalled].into_iter().flatten().min();
-        // With nothing to wait for, it rings once an hour.
-        let wanted = wanted.unwrap_or_else(|| Instant::now() + Duration::from_secs(3600));
-        if timer_at.is_none_or(|at| wanted < at) {
-            *timer_at = Some(wanted);
-            timer.reset(wanted.into());
         }
     }
 
@@ -333,17 +242,28 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     }
 }
 
-/// Sends what waits and, if that is wanted, receives up to `read_bytes`: one system call each, if the socket is
-/// ready. Reports bytes received before bytes sent.
+/// One timer for everything. It is moved only when it would ring too late: ringing early is cheap and rare, moving it
+/// at every message is neither.
+fn set_timer(timer: Pin<&mut Sleep>, timer_at: &mut Option<Instant>, deadline: Option<Instant>) {
+    // With nothing to wait for, it rings once an hour.
+    let wanted = deadline.unwrap_or_else(|| Instant::now() + Duration::from_secs(3600));
+    if timer_at.is_none_or(|at| wanted < at) {
+        *timer_at = Some(wanted);
+        timer.reset(wanted.into());
+    }
+}
+
+/// Sends what waits and, if that is wanted, receives: one system call each, if the socket is ready. Reports bytes
+/// received before bytes sent. What is sealed by TLS and not taken by the kernel yet is not flushed, and not sent.
 fn poll_socket<S: AsyncRead + AsyncWrite + Unpin>(
     cx: &mut Context<'_>,
     stream: &mut S,
     received: &mut BytesMut,
-    read_bytes: Option<usize>,
     out: &mut BytesMut,
-    tells_written: bool,
+    is_flushed: &mut bool,
+    wants: Wants,
 ) -> Poll<std::io::Result<Moved>> {
-    let had_bytes = !out.is_empty();
+    let had_bytes = !out.is_empty() || !*is_flushed;
     while !out.is_empty() {
         match Pin::new(&mut *stream).poll_write(cx, out) {
             Poll::Ready(Ok(0)) => return Poll::Ready(Err(std::io::ErrorKind::WriteZero.into())),
@@ -352,14 +272,21 @@ fn poll_socket<S: AsyncRead + AsyncWrite + Unpin>(
             Poll::Pending => break,
         }
     }
-    if let Some(read_bytes) = read_bytes {
+    if had_bytes {
+        *is_flushed = match Pin::new(&mut *stream).poll_flush(cx) {
+            Poll::Ready(Ok(())) => true,
+            Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+            Poll::Pending => false,
+        };
+    }
+    if let Some(read_bytes) = wants.read_bytes {
         received.reserve(read_bytes);
         let read = pin!(stream.read_buf(received));
         if let Poll::Ready(result) = read.poll(cx) {
             return Poll::Ready(result.map(Moved::Received));
         }
     }
-    if had_bytes && out.is_empty() && tells_written {
+    if had_bytes && out.is_empty() && *is_flushed && wants.written {
         return Poll::Ready(Ok(Moved::Written));
     }
     Poll::Pending

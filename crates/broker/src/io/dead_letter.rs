@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
-use super::listener::Broker;
+use super::broker::Broker;
 use crate::dead_letter::{DeadLetterWorker, Fate, Input, Notice, Outputs, limits};
 use crate::limits::APPEND_BYTES;
 
@@ -65,14 +65,15 @@ fn tell(notice: &Notice) {
             vhost,
             queue,
             count,
-            "delivery limit reached, and the queue has no dead-letter exchange: messages kept in QUEUE.dead"
+            "delivery limit reached, and the queue has no dead-letter exchange: messages kept in QUEUE.dead. \
+             Consume or purge that queue, or set a dead-letter exchange"
         ),
         Fate::Unroutable => {
             tracing::warn!(
                 vhost,
                 queue,
                 count,
-                "dead letters dropped: their exchange routes them to no queue"
+                "dead letters dropped: the dead-letter exchange routes them to no queue. Bind a queue to it"
             );
         }
         Fate::NoExchange => {
@@ -80,7 +81,7 @@ fn tell(notice: &Notice) {
                 vhost,
                 queue,
                 count,
-                "dead letters dropped: the dead-letter exchange does not exist"
+                "dead letters dropped: the dead-letter exchange does not exist. Declare it"
             );
         }
         Fate::Cycle => {
@@ -88,7 +89,8 @@ fn tell(notice: &Notice) {
                 vhost,
                 queue,
                 count,
-                "dead letters dropped: they went round a cycle of queues"
+                "dead letters dropped: they would go round a cycle of queues for ever. Route the dead letters of one \
+                 of these queues elsewhere"
             );
         }
     }

@@ -55,6 +55,7 @@ pub struct ConnectionPage {
 pub struct ListedConnection {
     pub id: ConnectionId,
     pub peer: SocketAddr,
+    pub is_tls: bool,
     /// When it was accepted, milliseconds since 1970.
     pub since_ms: u64,
     /// Why it does not say more, or what it is doing.
@@ -79,6 +80,8 @@ pub(crate) enum Question {
     Connection(oneshot::Sender<ConnectionDescription>),
     Channel(u16, oneshot::Sender<Option<ChannelDescription>>),
     Consumer(u16, String, oneshot::Sender<Option<ConsumerDescription>>),
+    /// An operator wants it to end, for this reason.
+    Close(String, oneshot::Sender<()>),
 }
 
 impl Question {
@@ -89,11 +92,12 @@ impl Question {
             Self::Connection(reply) => !reply.is_closed(),
             Self::Channel(_, reply) => !reply.is_closed(),
             Self::Consumer(_, _, reply) => !reply.is_closed(),
+            Self::Close(_, reply) => !reply.is_closed(),
         }
     }
 
-    /// Who asked may have gone: nobody is left to tell then.
-    fn answer(self, session: &Session, waiting_bytes: usize) {
+    /// Who asked may have gone: nobody is left to tell then. Gives the reason to end, if that is what was asked.
+    fn answer(self, session: &Session, waiting_bytes: usize) -> Option<String> {
         match self {
             Self::Line(reply) => drop(reply.send(session.describe_line(waiting_bytes))),
             Self::Connection(reply) => drop(reply.send(session.describe(waiting_bytes))),
@@ -101,7 +105,12 @@ impl Question {
             Self::Consumer(channel, tag, reply) => {
                 drop(reply.send(session.describe_consumer(channel, &tag)));
             }
+            Self::Close(reason, reply) => {
+                let _ = reply.send(());
+                return Some(reason);
+            }
         }
+        None
     }
 }
 
@@ -109,6 +118,7 @@ impl Question {
 #[derive(Debug)]
 struct Asking {
     peer: SocketAddr,
+    is_tls: bool,
     since_ms: u64,
     /// `None`: it has been rung, and has not come to it.
     bell: Option<oneshot::Sender<()>>,
@@ -141,6 +151,7 @@ struct Asked {
 struct AskedOne {
     id: ConnectionId,
     peer: SocketAddr,
+    is_tls: bool,
     since_ms: u64,
     answer: Result<oneshot::Receiver<ConnectionLine>, NotDescribed>,
 }
@@ -153,12 +164,12 @@ impl Connections {
         let limit = limit.clamp(1, limits::LISTED_CONNECTIONS_MAX);
         let Asked { asked, count, has_more } = self.ask_some(after, limit);
         let mut connections = Vec::with_capacity(asked.len());
-        for AskedOne { id, peer, since_ms, answer } in asked {
+        for AskedOne { id, peer, is_tls, since_ms, answer } in asked {
             // All have the same deadline: they answer while the first is waited for.
             let line = within(deadline, answer).await;
             // Who has left meanwhile is in no list.
             if line != Err(NotDescribed::NoConnection) {
-                connections.push(ListedConnection { id, peer, since_ms, line });
+                connections.push(ListedConnection { id, peer, is_tls, since_ms, line });
             }
         }
         ConnectionPage { connections, count, next: has_more }
@@ -200,6 +211,14 @@ impl Connections {
         found.ok_or(NotDescribed::NoConsumer)
     }
 
+    /// Ends a connection: its client is told `connection.close` 320 with the reason.
+    ///
+    /// # Errors
+    /// There is no such connection, or it does not answer.
+    pub async fn close(&self, id: ConnectionId, reason: &str) -> Result<(), NotDescribed> {
+        self.ask(id, |reply| Question::Close(reason.to_owned(), reply)).await
+    }
+
     async fn ask<T>(
         &self,
         id: ConnectionId,
@@ -230,8 +249,8 @@ impl Connections {
         for (id, asking) in following.by_ref().take(limit) {
             let (reply, answer) = oneshot::channel();
             let answer = asking.ask(Question::Line(reply)).map(|()| answer);
-            let Asking { peer, since_ms, .. } = *asking;
-            asked.push(AskedOne { id: *id, peer, since_ms, answer });
+            let Asking { peer, is_tls, since_ms, .. } = *asking;
+            asked.push(AskedOne { id: *id, peer, is_tls, since_ms, answer });
         }
         let has_more = following.next().and(asked.last().map(|asked| asked.id));
         Asked { asked, count, has_more }
@@ -253,12 +272,12 @@ impl Ear {
     pub(crate) fn open(
         connections: &Arc<Connections>,
         session: SessionId,
-        peer: SocketAddr,
+        (peer, is_tls): (SocketAddr, bool),
         since_ms: u64,
     ) -> Self {
         let id = ConnectionId::of(session).expect("a session of a client has a node");
         let (bell, rung) = oneshot::channel();
-        let asking = Asking { peer, since_ms, bell: Some(bell), questions: Vec::new() };
+        let asking = Asking { peer, is_tls, since_ms, bell: Some(bell), questions: Vec::new() };
         connections.lock().insert(id, asking);
         Self { connections: Arc::clone(connections), id, session, peer, rung }
     }
@@ -271,8 +290,9 @@ impl Ear {
         }
     }
 
-    /// Answers whatever was asked so far, `waiting_bytes` being what the socket has not taken.
-    pub(crate) fn answer(&mut self, session: &Session, waiting_bytes: usize) {
+    /// Answers whatever was asked so far, `waiting_bytes` being what the socket has not taken. Gives the reason, if the
+    /// connection is to end.
+    pub(crate) fn answer(&mut self, session: &Session, waiting_bytes: usize) -> Option<String> {
         let questions = match self.connections.lock().get_mut(&self.id) {
             Some(asking) => {
                 let (bell, rung) = oneshot::channel();
@@ -282,9 +302,8 @@ impl Ear {
             }
             None => Vec::new(),
         };
-        for question in questions.into_iter().filter(Question::is_open) {
-            question.answer(session, waiting_bytes);
-        }
+        let open = questions.into_iter().filter(Question::is_open);
+        open.filter_map(|question| question.answer(session, waiting_bytes)).last()
     }
 
     /// Nobody can ask any more. Who waits hears that the connection is gone.
@@ -311,7 +330,7 @@ mod tests {
     fn ear(connections: &Arc<Connections>, number: u64) -> Ear {
         let first = cluster::shard::Shard::first_session(NodeId(1)).0;
         let session = SessionId(first + number - 1);
-        Ear::open(connections, session, PEER.parse().unwrap(), 7)
+        Ear::open(connections, session, (PEER.parse().unwrap(), false), 7)
     }
 
     fn session(of: &Ear) -> Session {

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use cluster::{Answer, ClusterHandle, Request, Ticket};
-use machine::CatalogReply;
+use cluster::ClusterHandle;
+use machine::{CatalogCommand, CatalogReply};
 use rustix::rand::{GetRandomFlags, getrandom};
 
 pub use crate::first_user::FirstUser;
@@ -36,8 +36,7 @@ pub async fn make(cluster: &ClusterHandle, wanted: &FirstUser) -> Result<(), Str
         }
         Plan::Make => {}
     }
-    apply_in_time(cluster, commands(&wanted.name, password::hash(&wanted.password, chance()?)))
-        .await?;
+    apply(cluster, commands(&wanted.name, password::hash(&wanted.password, chance()?))).await?;
     tracing::info!(user = wanted.name, "first start: created default_user as an administrator");
     Ok(())
 }
@@ -53,62 +52,34 @@ pub async fn draw(cluster: &ClusterHandle) -> Result<Option<FirstUser>, String> 
     }
     let drawn =
         FirstUser { name: DRAWN_NAME.to_owned(), password: URL_SAFE_NO_PAD.encode(chance()?) };
-    apply_in_time(cluster, new_user(&drawn.name, password::hash(&drawn.password, chance()?)))
-        .await?;
+    apply(cluster, new_user(&drawn.name, password::hash(&drawn.password, chance()?))).await?;
     Ok(Some(drawn))
 }
 
-fn chance() -> Result<[u8; 16], String> {
+/// Chance for the salt of a password.
+///
+/// # Errors
+/// The operating system gives none.
+pub fn chance() -> Result<[u8; 16], String> {
     let mut bytes = [0; 16];
     match getrandom(&mut bytes, GetRandomFlags::empty()) == Ok(bytes.len()) {
         true => Ok(bytes),
         false => {
-            Err("the operating system gave no chance for the password of the first user".to_owned())
+            Err("the operating system gave no random bytes for the password of the first user"
+                .to_owned())
         }
     }
 }
 
-async fn apply_in_time(
-    cluster: &ClusterHandle,
-    commands: Vec<machine::CatalogCommand>,
-) -> Result<(), String> {
-    let done = tokio::time::timeout(CATALOG_WAIT, apply(cluster, commands)).await;
-    done.map_err(|_| "default_user could not be made: no majority of the nodes answers".to_owned())?
-}
-
-async fn apply(
-    cluster: &ClusterHandle,
-    commands: Vec<machine::CatalogCommand>,
-) -> Result<(), String> {
-    let (session, mut answers) = cluster.open_session();
-    let mut answered = Vec::new();
-    for (number, command) in (1..).zip(commands) {
-        let mut requests = vec![Request::Catalog { ticket: Ticket(number), command }];
-        let stopping = || "default_user could not be made: the node stops".to_owned();
-        if !cluster.submit(session, &mut requests).await {
-            return Err(stopping());
-        }
-        let reply = loop {
-            let replies = answered.drain(..).map(|answer| match_reply(answer, Ticket(number)));
-            if let Some(reply) = replies.flatten().last() {
-                break reply;
-            }
-            if !answers.recv(&mut answered).await {
-                return Err(stopping());
-            }
-        };
-        if let CatalogReply::Refused(refusal) = reply {
-            return Err(format!("default_user could not be made: {refusal:?}"));
+async fn apply(cluster: &ClusterHandle, commands: Vec<CatalogCommand>) -> Result<(), String> {
+    for command in commands {
+        let failed = |why: String| format!("default_user could not be made: {why}");
+        let reply = cluster.change(command, CATALOG_WAIT).await;
+        if let CatalogReply::Refused(why) = reply.map_err(|why| failed(why.to_string()))? {
+            return Err(failed(why.to_string()));
         }
     }
     Ok(())
-}
-
-fn match_reply(answer: Answer, asked: Ticket) -> Option<CatalogReply> {
-    if let Answer::Catalog { ticket, reply } = answer {
-        return (ticket == asked).then_some(reply);
-    }
-    None
 }
 
 /// Whether `guest` is there with the password that everybody knows: what a first try would use.

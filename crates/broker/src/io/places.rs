@@ -2,34 +2,32 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, oneshot};
 
 use super::describe::Ear;
-use super::listener::Broker;
-use crate::door::{Door, Knock, Number};
+use crate::door::{Door, Number};
 use crate::logins::Address;
-use crate::metrics::Metrics;
 use crate::notices::{Kind, Notices};
-use crate::session::Notice;
+use crate::session::{LoginRefusal, Notice};
 
 /// All places of a node.
 #[derive(Debug)]
 pub(crate) struct Places {
     inside: Mutex<Inside>,
     /// Somebody is known or has left.
-    changed: Notify,
+    pub(super) changed: Notify,
     notices: Mutex<Notices>,
     started: Instant,
 }
 
 #[derive(Debug)]
-struct Inside {
-    door: Door,
+pub(super) struct Inside {
+    pub(super) door: Door,
     /// How strangers are told to go.
-    strangers: BTreeMap<Number, oneshot::Sender<()>>,
+    pub(super) strangers: BTreeMap<Number, oneshot::Sender<()>>,
 }
 
 impl Places {
@@ -47,11 +45,11 @@ impl Places {
         self.lock().door.open()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inside> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Inside> {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn now(&self) -> Duration {
+    pub(super) fn now(&self) -> Duration {
         self.started.elapsed()
     }
 
@@ -90,7 +88,14 @@ impl Places {
         }
     }
 
-    fn tell_crowded(&self, address: Address, strangers: usize) {
+    /// A login over HTTP.
+    pub(super) fn tell_refused(&self, peer: SocketAddr, user: &str, why: LoginRefusal) {
+        if let Some(not_shown) = self.writes(Kind::LoginRefused) {
+            tracing::warn!(%peer, user, not_shown, "login to the HTTP API refused: {why}");
+        }
+    }
+
+    pub(super) fn tell_crowded(&self, address: Address, strangers: usize) {
         if let Some(not_shown) = self.writes(Kind::MadeWay) {
             tracing::warn!(
                 %address, strangers, not_shown,
@@ -100,7 +105,17 @@ impl Places {
         }
     }
 
-    fn tell_full(&self, address: Address, open: usize) {
+    pub(super) fn tell_no_tls(&self, peer: SocketAddr, why: &std::io::Error) {
+        if let Some(not_shown) = self.writes(Kind::NoTls) {
+            tracing::warn!(
+                %peer, %why, not_shown,
+                "no TLS with a client: its connection is closed. If the client is yours, compare its protocol, its \
+                 certificate and whom it believes with the settings tls_certfile and tls_cacertfile"
+            );
+        }
+    }
+
+    pub(super) fn tell_full(&self, address: Address, open: usize) {
         if let Some(not_shown) = self.writes(Kind::TurnedAway) {
             tracing::error!(
                 %address, open, not_shown,
@@ -108,95 +123,5 @@ impl Places {
                  LimitNOFILE), or close connections"
             );
         }
-    }
-}
-
-/// One connection's place, until it is dropped.
-pub(crate) struct Place {
-    broker: Arc<Broker>,
-    address: Address,
-    number: Number,
-}
-
-impl Place {
-    /// Waits until there is room: see `door`. None: there is none, and there will be none soon. With it comes what
-    /// tells the connection to go.
-    pub(crate) async fn take(
-        broker: &Arc<Broker>,
-        peer: SocketAddr,
-    ) -> Option<(Self, oneshot::Receiver<()>)> {
-        let address = Address::of(peer.ip());
-        loop {
-            let wait = match Self::try_take(broker, address) {
-                Ok(place) => return place,
-                Err(wait) => wait,
-            };
-            // Whichever comes first: both only mean that it is worth another look.
-            let _ = tokio::time::timeout(wait, broker.places.changed.notified()).await;
-        }
-    }
-
-    fn try_take(
-        broker: &Arc<Broker>,
-        address: Address,
-    ) -> Result<Option<(Self, oneshot::Receiver<()>)>, Duration> {
-        let places = &broker.places;
-        let is_slow = broker.credentials.is_slow(address);
-        let now = places.now();
-        let mut inside = places.lock();
-        let knock = inside.door.knock(now, address, is_slow);
-        if let Knock::Wait(wait) = knock {
-            return Err(wait);
-        }
-        if knock == Knock::Full {
-            let open = inside.door.open();
-            drop(inside);
-            Metrics::count(&broker.metrics.limit_connections);
-            places.tell_full(address, open);
-            return Ok(None);
-        }
-        let mut pushed_out = None;
-        if let Knock::InsteadOf(whose, oldest) = knock {
-            pushed_out = Some((whose, inside.door.stranger_count()));
-            // Its place is free at once; its task gives the socket back in a moment.
-            inside.door.known(whose, oldest);
-            if let Some(go) = inside.strangers.remove(&oldest) {
-                let _ = go.send(());
-            }
-        }
-        let number = inside.door.enter(now, address);
-        let (go, told) = oneshot::channel();
-        inside.strangers.insert(number, go);
-        drop(inside);
-        if let Some((whose, strangers)) = pushed_out {
-            Metrics::count(&broker.metrics.limit_connections);
-            places.tell_crowded(whose, strangers);
-        }
-        Ok(Some((Self { broker: Arc::clone(broker), address, number }, told)))
-    }
-
-    /// The password of this connection is being checked, or is not any more.
-    pub(crate) fn checked(&self, is_checked: bool) {
-        self.broker.places.lock().door.checked(self.address, self.number, is_checked);
-    }
-
-    /// The user is known.
-    pub(crate) fn known(&self) {
-        let mut inside = self.broker.places.lock();
-        inside.door.known(self.address, self.number);
-        inside.strangers.remove(&self.number);
-        drop(inside);
-        self.broker.places.changed.notify_one();
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let mut inside = self.broker.places.lock();
-        inside.door.leave(self.address, self.number);
-        inside.strangers.remove(&self.number);
-        drop(inside);
-        self.broker.places.changed.notify_one();
-        Metrics::count(&self.broker.metrics.connections_closed);
     }
 }

@@ -129,8 +129,8 @@ impl Session {
             Some(channel) if is_wanted => channel.deliver(&mut self.connection, step, delivery),
             Some(_) | None if consumer.no_ack => {}
             Some(_) | None => {
-                let lane = source.lane(delivery.queue);
-                self.connection.requests.hand_back(lane, delivery.first_seq, delivery.count);
+                let level = source.level(delivery.queue);
+                self.connection.requests.hand_back(level, delivery.first_seq, delivery.count);
             }
         }
     }
@@ -192,7 +192,7 @@ impl Session {
 fn forward(connection: &mut ConnectionState, step: &mut Step<'_>, message: &Candidate) {
     let (catalog, time_ms) = (step.catalog(), connection.client.since.ms_at(step.now));
     let mut letter = Forwarded::default();
-    let (queue, head) = (message.lane.base(), &message.head);
+    let (queue, head) = (message.level.base(), &message.head);
     dead_letter::forward(catalog, queue, Outcome::Overflowed, time_ms, head, &mut letter);
     let (route, out) = (Route::of(&letter.targets), &mut step.out.requests);
     connection.requests.put(out, &route, &letter.asked, &[&letter.head], &message.body, None);

@@ -23,7 +23,7 @@ impl Session {
         self.connection.requests.flush_publishes(&mut step.out.requests);
         self.grant(step);
         self.connection.requests.flush_settles(&mut step.out.requests);
-        self.look_at_vhost(step);
+        self.look_at_catalog(step);
         self.connection.ack_timeout.plan(step.now);
     }
 
@@ -61,7 +61,7 @@ impl Session {
             }
         }
         if are_held_up && self.late_confirms_at.is_none() {
-            self.late_confirms_at = Some(step.now + limits::CONFIRM_PATIENCE);
+            self.late_confirms_at = Some(step.now + limits::CONFIRM_TIMEOUT);
         }
     }
 
@@ -87,8 +87,8 @@ impl Session {
         });
     }
 
-    /// The connections of a deleted vhost are closed.
-    fn look_at_vhost(&mut self, step: &mut Step<'_>) {
+    /// The connections of a deleted vhost and those of a deleted user are closed.
+    fn look_at_catalog(&mut self, step: &mut Step<'_>) {
         let version = step.catalog().version();
         if !self.is_running() || self.catalog_seen == version {
             return;
@@ -97,6 +97,11 @@ impl Session {
         let vhost = &self.connection.client.vhost;
         if step.catalog().vhost(vhost).is_none() {
             let reason = format!("vhost '{vhost}' is deleted");
+            return self.close_forced(step, &reason);
+        }
+        let user = &self.connection.client.user;
+        if step.catalog().user(user).is_none() {
+            let reason = format!("user '{user}' is deleted");
             self.close_forced(step, &reason);
         }
     }
@@ -135,7 +140,10 @@ impl Session {
         }
         let client = &self.connection.client;
         if self.heartbeat.dead_at().is_some_and(|at| now >= at) {
-            tracing::info!(peer = %client.peer, "no heartbeat from an AMQP client");
+            tracing::info!(
+                peer = %client.peer,
+                "closing an AMQP connection: the client sent no heartbeat in time"
+            );
             self.end(step);
             self.over(step);
         } else if self.heartbeat.next().is_some_and(|at| now >= at) {
@@ -172,7 +180,8 @@ fn time_out(
         user = %connection.client.user,
         channel = number,
         timeout_ms = %ms,
-        "a delivery was not acknowledged in time: closing the channel"
+        "closing a channel: the client did not acknowledge a delivery in time. Let the client acknowledge sooner, \
+         or set a longer consumer_timeout_s or x-consumer-timeout"
     );
     connection.counts.consumer_timeouts += 1;
     let text = format!(

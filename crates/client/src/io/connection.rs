@@ -5,9 +5,11 @@
 
 use amqp::{FieldTable, Method, TableRef, basic, exchange, queue};
 use bytes::{Bytes, BytesMut};
+use tokio::net::UnixStream;
 
 use super::consumer::{Delivery, DeliveryTag};
 use super::line::Line;
+use super::socket::Socket;
 use crate::acks::Outcome;
 use crate::connection::Event;
 use crate::error::Error;
@@ -67,6 +69,15 @@ impl Connection {
     /// The server cannot be reached, or refuses.
     pub async fn open(url: &Url, options: &Options) -> Result<Self, Error> {
         Ok(Self { line: Line::open(url, options).await?, channel: None })
+    }
+
+    /// Logs in over a socket that is there already: user, password and vhost are the URL's.
+    ///
+    /// # Errors
+    /// The server refuses, or goes.
+    pub async fn over(socket: UnixStream, url: &Url, options: &Options) -> Result<Self, Error> {
+        let options = options.with(url);
+        Ok(Self { line: Line::over(Socket::Local(socket), url, &options).await?, channel: None })
     }
 
     /// What the server says of itself: product, version, platform, capabilities.

@@ -100,6 +100,14 @@ impl Delivery {
         self.address().1
     }
 
+    /// Messages that the queue had left when this one was fetched; 0 for what a consumer gets.
+    pub fn message_count(&self) -> u32 {
+        match Method::decode(&self.method) {
+            Ok(Method::BasicGetOk(got)) => got.message_count,
+            Ok(_) | Err(_) => 0,
+        }
+    }
+
     /// The message's properties.
     ///
     /// # Errors

@@ -38,8 +38,13 @@ impl Line {
                 Error::Lost { why } => unreachable(why),
                 told => told,
             })?;
+        Self::over(socket, url, &options).await
+    }
+
+    /// Opens a connection over a socket that is there.
+    pub(super) async fn over(socket: Socket, url: &Url, options: &Options) -> Result<Self, Error> {
         let mut line = Self {
-            core: Core::new(url, &options, Instant::now()),
+            core: Core::new(url, options, Instant::now()),
             socket,
             events: Vec::new(),
             answer_wait: options.answer_wait,

@@ -9,12 +9,14 @@ use std::io::{self, ErrorKind, Read, Write};
 
 use bytes::BytesMut;
 use rustls::ClientConnection;
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 
 use crate::limits::RECEIVE_BYTES;
 
 pub(super) enum Socket {
     Plain(TcpStream),
+    /// To a server in the same process or on the same machine.
+    Local(UnixStream),
     Tls(Box<Sealed>),
 }
 
@@ -34,17 +36,25 @@ impl Socket {
     }
 
     pub(super) async fn readable(&self) -> io::Result<()> {
-        self.tcp().readable().await
+        match self {
+            Self::Plain(tcp) => tcp.readable().await,
+            Self::Local(local) => local.readable().await,
+            Self::Tls(sealed) => sealed.tcp.readable().await,
+        }
     }
 
     pub(super) async fn writable(&self) -> io::Result<()> {
-        self.tcp().writable().await
+        match self {
+            Self::Plain(tcp) => tcp.writable().await,
+            Self::Local(local) => local.writable().await,
+            Self::Tls(sealed) => sealed.tcp.writable().await,
+        }
     }
 
     /// Bytes for the kernel that only the next write hands over.
     pub(super) fn has_sealed(&self) -> bool {
         match self {
-            Self::Plain(_) => false,
+            Self::Plain(_) | Self::Local(_) => false,
             Self::Tls(sealed) => sealed.session.wants_write(),
         }
     }
@@ -53,6 +63,7 @@ impl Socket {
     pub(super) fn try_read_buf(&mut self, into: &mut BytesMut) -> io::Result<usize> {
         match self {
             Self::Plain(tcp) => tcp.try_read_buf(into),
+            Self::Local(local) => local.try_read_buf(into),
             Self::Tls(sealed) => sealed.try_read_buf(into),
         }
     }
@@ -61,6 +72,7 @@ impl Socket {
     pub(super) fn try_write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Plain(tcp) => tcp.try_write(bytes),
+            Self::Local(local) => local.try_write(bytes),
             Self::Tls(sealed) => sealed.try_write(bytes),
         }
     }
@@ -68,7 +80,7 @@ impl Socket {
     /// What went wrong with TLS, if that is why a read failed.
     pub(super) fn tls_failure(&self) -> Option<&rustls::Error> {
         match self {
-            Self::Plain(_) => None,
+            Self::Plain(_) | Self::Local(_) => None,
             Self::Tls(sealed) => sealed.failure.as_ref(),
         }
     }
@@ -79,13 +91,6 @@ impl Socket {
             sealed.session.send_close_notify();
             // The server has closed the connection already: nobody misses the goodbye.
             let _ = sealed.send();
-        }
-    }
-
-    fn tcp(&self) -> &TcpStream {
-        match self {
-            Self::Plain(tcp) => tcp,
-            Self::Tls(sealed) => &sealed.tcp,
         }
     }
 }

@@ -20,7 +20,7 @@ struct Run {
 /// Of all queues of a group.
 #[derive(Debug, Default)]
 pub(super) struct Away {
-    /// By lane and first number; disjoint.
+    /// By level and first number; disjoint.
     runs: BTreeMap<(QueueId, u64), Run>,
     bytes: usize,
     /// There is room that was not.

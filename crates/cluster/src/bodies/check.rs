@@ -1,5 +1,5 @@
-//! What must be true of bodies between steps: accounts equal what is there, what lives lies somewhere
-//! and what is dead nowhere, and nobody waits for nothing.
+//! What must be true of bodies between steps: the counters equal what is there, every live message lies somewhere, no
+//! dead message does, and every queue that waits has something to wait for.
 
 use machine::{QueueId, Ranges, Seqs};
 

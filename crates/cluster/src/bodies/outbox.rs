@@ -73,7 +73,15 @@ pub(crate) struct Got {
     pub(crate) ready: u64,
 }
 
-#[derive(Debug, Default)]
+/// What is taken out of the way to a consumer that ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Withdrawn {
+    /// All that somebody would give back: what is settled already leaves.
+    Unsettled,
+    Nothing,
+}
+
+#[derive(Clone, Debug, Default)]
 pub(super) struct Outbox {
     all: VecDeque<Outgoing>,
     /// The numbers of all that waits, once that is much. None: to be looked for one by one.
@@ -165,25 +173,27 @@ impl Outbox {
         sent
     }
 
-    /// Takes out what waits for `consumer`, but for what nobody would give back: then `ticket` is
-    /// answered after the last of it, and this says so.
+    /// Takes out what waits for `consumer`, as far as `what` says. If something is left, `ticket` is answered after the
+    /// last of it, and this says so.
     pub(super) fn withdraw(
         &mut self,
         consumer: ConsumerId,
+        what: Withdrawn,
         ticket: Option<Ticket>,
     ) -> (Ranges, bool) {
         let mut withdrawn = Ranges::new();
-        self.wanted = None;
-        self.all.retain(|outgoing| {
-            let stays = outgoing.consumer != consumer || outgoing.got.is_some() || outgoing.no_ack;
-            if !stays {
-                withdrawn.insert(outgoing.span());
-            }
-            stays
-        });
-        let last = self.all.iter_mut().rev().find(|outgoing| {
-            outgoing.consumer == consumer && outgoing.got.is_none() && outgoing.no_ack
-        });
+        let is_its = |outgoing: &Outgoing| outgoing.consumer == consumer && outgoing.got.is_none();
+        if what == Withdrawn::Unsettled {
+            self.wanted = None;
+            self.all.retain(|outgoing| {
+                let stays = !is_its(outgoing) || outgoing.no_ack;
+                if !stays {
+                    withdrawn.insert(outgoing.span());
+                }
+                stays
+            });
+        }
+        let last = self.all.iter_mut().rev().find(|outgoing| is_its(outgoing));
         let Some(last) = last else { return (withdrawn, false) };
         last.detached.extend(ticket);
         (withdrawn, true)

@@ -85,10 +85,8 @@ impl<'a> Plan<'a> {
         self.parts.push(FetchPart { first_seq, count: extent.count(), source, wanted });
     }
 
-    /// The lowest message wanted, and the parts.
-    pub(super) fn into_parts(self) -> (u64, Vec<FetchPart>) {
-        let lowest = self.parts.iter().filter_map(|part| part.wanted.first()).min();
-        (lowest.unwrap_or(0), self.parts)
+    pub(super) fn into_parts(self) -> Vec<FetchPart> {
+        self.parts
     }
 }
 

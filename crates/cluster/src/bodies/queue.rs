@@ -5,6 +5,7 @@ use std::ops::Range;
 use machine::{QueueId, Ranges, Seqs};
 
 use super::extents::Extents;
+use super::gathering::Gathering;
 use super::leaves::Leaves;
 use super::outbox::Outbox;
 use super::plan::Plan;
@@ -16,6 +17,8 @@ use crate::limits::{FETCHES_FRUITLESS_MAX, READ_AHEAD_BYTES, READ_AHEAD_RUNS};
 pub(super) struct QueueBodies {
     pub(super) extents: Extents,
     pub(super) window: Window,
+    /// What belongs at the end of the window when the entry is applied.
+    pub(super) gathering: Option<Gathering>,
     pub(super) outbox: Outbox,
     pub(super) leaves: Leaves,
     /// One fetch at a time, for both. Each brings at least some of what it asks for first.
@@ -46,6 +49,11 @@ impl QueueBodies {
         !self.outbox.is_empty() || !self.leaves.is_empty()
     }
 
+    /// Whether the delivery that is next here has its bytes and need not wait for the log.
+    pub(super) fn may_deliver(&self) -> bool {
+        self.outbox.due(self.marked_to).is_some_and(|(first, _)| self.window.holds(first))
+    }
+
     pub(super) fn next<'a>(
         &mut self,
         queue: QueueId,
@@ -73,7 +81,7 @@ impl QueueBodies {
         self.is_turn_of_leaves = !self.is_turn_of_leaves;
         let is_unmarked = self.outbox.is_unmarked(self.marked_to);
         let may_deliver = is_its_turn && !is_unmarked;
-        let (from_seq, parts) = self.plan(readers(), is_tight || !may_deliver).into_parts();
+        let parts = self.plan(readers(), is_tight || !may_deliver).into_parts();
         let is_held_up = !may_deliver || (self.outbox.is_empty() && !self.may_leave);
         if parts.is_empty() && is_held_up {
             return None;
@@ -86,7 +94,7 @@ impl QueueBodies {
             firsts()
         );
         self.fetching = true;
-        Some(Step::Fetch { from_seq, parts })
+        Some(Step::Fetch { parts })
     }
 
     fn leave(&mut self, queue: QueueId) -> Option<Step> {
@@ -271,11 +279,11 @@ impl QueueBodies {
         let from_seq = missing.filter(|&seq| !self.window.holds(seq))?;
         let mut plan = Plan::new(&self.extents);
         self.plan_ready(&mut plan, readers, from_seq);
-        let (from_seq, parts) = plan.into_parts();
+        let parts = plan.into_parts();
         if parts.is_empty() {
             return None;
         }
         self.fetching = true;
-        Some(Step::Fetch { from_seq, parts })
+        Some(Step::Fetch { parts })
     }
 }

@@ -3,17 +3,17 @@
 use bytes::Bytes;
 use machine::{
     Applied, Catalog, CatalogCommand, CatalogEffect, CatalogReply, Command, Corrupt, EntryReader,
-    GroupId, Origin, Version,
+    GroupId, ProducerId, Version,
 };
 use raft::eraftpb::{Entry, EntryType};
 
 use super::Group;
 use crate::checkpoint::Job;
-use crate::intake::{Taken, Verdict};
-use crate::parcels::Parcels;
+use crate::exchange::{Input, Output, Then, WantedQueue};
+use crate::inbox::{Taken, Verdict};
+use crate::numbered_batches::NumberedBatches;
 use crate::replica::Replica;
 use crate::request::Answer;
-use crate::shard::{Input, Output, Then, WantedQueue};
 use crate::waiter::Waiter;
 
 /// The catalog on this node.
@@ -74,26 +74,26 @@ impl CatalogGroup {
         begins
     }
 
-    /// Takes a parcel into the log.
+    /// Takes a numbered batch into the log.
     pub(crate) fn take(
         &mut self,
         wall_ms: u64,
-        parcel: Taken,
+        numbered: Taken,
         commands: &Bytes,
         entry: Option<Bytes>,
     ) -> Result<Verdict, Taken> {
-        let is_over = self.catalog.is_over(parcel.origin);
-        let last = (!is_over).then(|| self.catalog.last_parcel(parcel.origin));
-        self.group.take(parcel, last, wall_ms, commands, entry)
+        let is_over = self.catalog.is_over(numbered.producer);
+        let last = (!is_over).then(|| self.catalog.last_numbered(numbered.producer));
+        self.group.take(numbered, last, wall_ms, commands, entry)
     }
 
-    /// Applies a committed entry, unless this program is too old for it. What it means for other groups goes to
-    /// `inputs`, and what is to be told once sessions route by it to `told`. Says by what they do, if by anything
-    /// new.
+    /// Applies a committed entry, unless this program is too old for it. Inputs for other groups go to `inputs`, and
+    /// answers that wait until sessions route by the entry go to `told`. Returns where the catalog stands if the
+    /// entry has catalog commands.
     pub(crate) fn commit(
         &mut self,
         entry: &Entry,
-        parcels: &mut Parcels,
+        batches: &mut NumberedBatches,
         inputs: &mut Vec<(GroupId, Input)>,
         told: &mut Vec<Output>,
     ) -> Result<Option<Applied>, Corrupt> {
@@ -106,10 +106,10 @@ impl CatalogGroup {
             return Ok(None);
         }
         let (at, results) = apply(&mut self.catalog, self.speaks, entry.index, &entry.data)?;
-        let local = GroupId::local(parcels.origin().node);
-        for Applications { parcel, results } in results {
-            let ours = parcel.filter(|(origin, _)| *origin == parcels.origin());
-            let waiters = ours.map_or_else(Vec::new, |(_, seq)| parcels.committed(seq));
+        let local = GroupId::local(batches.producer().node);
+        for Applications { numbered, results } in results {
+            let ours = numbered.filter(|(producer, _)| *producer == batches.producer());
+            let waiters = ours.map_or_else(Vec::new, |(_, seq)| batches.committed(seq));
             let mut waiters = waiters.into_iter();
             for (reply, mut effects, started) in results {
                 if started && ours.is_some() && self.start == Start::Waiting {
@@ -180,7 +180,7 @@ fn answer(
     let mut answer = match waiter {
         Waiter::Catalog { session, ticket } => Some(Then { session, ticket, reply }),
         other => {
-            crate::shard::tell(other, outputs);
+            outputs.extend(other.committed());
             None
         }
     };
@@ -215,10 +215,10 @@ fn is_created_in(effect: &CatalogEffect, of: GroupId) -> bool {
     }
 }
 
-/// What became of the commands of one parcel, in their order: replies, effects, and whether it was a
+/// What became of the commands of one numbered batch, in their order: replies, effects, and whether it was a
 /// node's start.
 pub(crate) struct Applications {
-    parcel: Option<(Origin, u64)>,
+    numbered: Option<(ProducerId, u64)>,
     results: Vec<(CatalogReply, Vec<CatalogEffect>, bool)>,
 }
 
@@ -239,15 +239,15 @@ pub(crate) fn apply(
 ) -> Result<(Applied, Vec<Applications>), Corrupt> {
     let reader = EntryReader::new(entry)?;
     let at = Applied { index, time_ms: reader.time_ms() };
-    let mut all = vec![Applications { parcel: None, results: Vec::new() }];
+    let mut all = vec![Applications { numbered: None, results: Vec::new() }];
     let mut is_skipped = false;
     for command in reader {
         match command?.1 {
-            Command::From { origin, seq } => {
-                is_skipped = !catalog.begin_parcel(origin, seq);
+            Command::Numbered { producer, seq } => {
+                is_skipped = !catalog.begin_numbered(producer, seq);
                 if !is_skipped {
-                    let parcel = Some((origin, seq));
-                    all.push(Applications { parcel, results: Vec::new() });
+                    let numbered = Some((producer, seq));
+                    all.push(Applications { numbered, results: Vec::new() });
                 }
             }
             Command::Catalog(command) if command.since() > speaks => {

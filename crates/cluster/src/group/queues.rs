@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use machine::{
-    Applied, Batch, ConsumerId, Corrupt, EntryReader, GroupId, NodeId, Origin, QueueId,
+    Applied, Batch, ConsumerId, Corrupt, EntryReader, GroupId, NodeId, ProducerId, QueueId,
     QueueSettings, Seqs, SessionId,
 };
 use raft::eraftpb::{Entry, EntryType};
@@ -12,14 +12,14 @@ use raft::eraftpb::{Entry, EntryType};
 use super::settling::Settling;
 use super::{Awaiting, Group};
 use crate::checkpoint::Job;
+use crate::exchange::{Now, SegmentExtent};
 use crate::group_time::GroupTime;
-use crate::intake::{Taken, Verdict};
+use crate::inbox::{Taken, Verdict};
 use crate::limits::{JOIN_WAIT_MS, RELINK_MS};
 use crate::peer::message::Message;
-use crate::queues::{self, Queues, Wish};
+use crate::queues::{self, GroupEffect, Queues};
 use crate::replica::Replica;
 use crate::request::{Held, Request, Ticket};
-use crate::shard::{Now, SegmentExtent};
 
 /// One data group on this node.
 pub struct QueueGroup {
@@ -71,8 +71,8 @@ impl QueueGroup {
         }
     }
 
-    /// Tells the time, where this node leads. Who follows may know no more than its own clock, and what a
-    /// machine is told once stays: it would lead by that.
+    /// Sets the time of the queues, on the leader only. A follower may know nothing but its own clock, and the time
+    /// of a machine never goes back: as a leader it would go by that clock.
     pub(crate) fn set_now(&mut self, now: Now) {
         if self.group.is_in_charge() {
             self.queues.set_now(now.mono_ms, self.time.at(now));
@@ -90,9 +90,9 @@ impl QueueGroup {
     }
 
     /// Does what is due by the group's time.
-    pub(crate) fn keep_time(&mut self, wishes: &mut Vec<Wish>) {
+    pub(crate) fn keep_time(&mut self, group_effects: &mut Vec<GroupEffect>) {
         if self.group.can_log() {
-            self.queues.keep_time(wishes);
+            self.queues.keep_time(group_effects);
         }
     }
 
@@ -124,54 +124,67 @@ impl QueueGroup {
         bytes
     }
 
-    /// Takes a parcel into the log. `entry`: the whole of it, if there is one ready made, with the
+    /// Takes a numbered batch into the log. `entry`: the whole of it, if there is one ready made, with the
     /// node's own time. `Err`: not now, because leadership is about to move.
     pub(crate) fn take(
         &mut self,
         now: Now,
-        parcel: Taken,
+        numbered: Taken,
         commands: &Bytes,
         entry: Option<Bytes>,
     ) -> Result<Verdict, Taken> {
         let machine = self.queues.machine();
-        let last = (!machine.is_over(parcel.origin)).then(|| machine.last_parcel(parcel.origin));
+        let last =
+            (!machine.is_over(numbered.producer)).then(|| machine.last_numbered(numbered.producer));
         let time_ms = self.time.at(now);
         let entry = entry.filter(|_| time_ms == now.wall_ms);
-        self.group.take(parcel, last, time_ms, commands, entry)
+        self.group.take(numbered, last, time_ms, commands, entry)
     }
 
     /// Applies a committed entry, unless this program is too old for it.
-    pub(crate) fn commit(&mut self, entry: &Entry, wishes: &mut Vec<Wish>) -> Result<(), Corrupt> {
+    pub(crate) fn commit(
+        &mut self,
+        entry: &Entry,
+        group_effects: &mut Vec<GroupEffect>,
+    ) -> Result<(), Corrupt> {
         self.group.apply_next(entry.index);
         // Before it is applied: what goes back to its place by the entry is in nobody's hands then.
-        let settles = self.group.intake.take_settles(entry.index);
+        let settles = self.group.inbox.take_settles(entry.index);
         if !settles.is_empty() {
-            self.queues.settled_by_entry(&settles, wishes);
+            self.queues.settled_by_entry(&settles, group_effects);
         }
         if entry.get_entry_type() != EntryType::EntryNormal {
             self.group.replica.apply_members(entry);
         } else if !entry.data.is_empty() {
-            self.apply(entry, wishes)?;
+            self.apply(entry, group_effects)?;
         }
         self.group.replica.applied(entry.index);
         self.settling.applied(entry.index, entry.term);
         Ok(())
     }
 
-    fn apply(&mut self, entry: &Entry, wishes: &mut Vec<Wish>) -> Result<(), Corrupt> {
+    fn apply(
+        &mut self,
+        entry: &Entry,
+        group_effects: &mut Vec<GroupEffect>,
+    ) -> Result<(), Corrupt> {
         let reader = EntryReader::new(&entry.data)?;
         // Planted: who follows goes by a clock of its own.
         let wrong_ms =
             if planted::is("expire_by_own_clock") && !self.group.serves() { 7 } else { 0 };
         let at = Applied { index: entry.index, time_ms: reader.time_ms() + wrong_ms };
-        let origin =
+        let producer =
             if self.group.serves() { queues::Origin::Committed } else { queues::Origin::Replayed };
-        self.queues.apply(at, &entry.data, origin, wishes)
+        self.queues.apply(at, &entry.data, producer, group_effects)
     }
 
-    /// Settles of a parcel that was applied before it came again.
-    pub(crate) fn settled_before(&mut self, settles: &[Held], wishes: &mut Vec<Wish>) {
-        self.queues.settled_by_entry(settles, wishes);
+    /// Settles of a numbered batch that was applied before it came again.
+    pub(crate) fn settled_before(
+        &mut self,
+        settles: &[Held],
+        group_effects: &mut Vec<GroupEffect>,
+    ) {
+        self.queues.settled_by_entry(settles, group_effects);
     }
 
     /// This node leads the group. Waits for the sessions of `nodes`; those of the latter lot cannot be reached since a
@@ -189,14 +202,15 @@ impl QueueGroup {
         self.queues.lead();
     }
 
-    /// This node's sessions have joined; their parcels up to `last` come before anything is delivered.
-    pub(crate) fn has_come_home(&mut self, origin: Origin, last: u64) {
+    /// This node's sessions have joined; their numbered batches up to `last` come before anything is delivered.
+    pub(crate) fn has_taken_over(&mut self, producer: ProducerId, last: u64) {
         if let Some(awaiting) = self.group.awaiting_mut() {
-            awaiting.own = Some((origin, last));
+            awaiting.own = Some((producer, last));
         }
     }
 
-    /// Another leads, or nobody does. Settles that were proposed, and that may be in no log.
+    /// Another node leads the group, or no node does. Returns settles that this node has proposed and that may be
+    /// in no log.
     pub(crate) fn follow(&mut self) -> Vec<Batch> {
         self.group.follow();
         self.joined.clear();
@@ -208,9 +222,10 @@ impl QueueGroup {
     /// they have settled by that is not in what they say they hold, and would be given to them again.
     pub(crate) fn joins_too_early(&self, from: NodeId, message: &Message) -> bool {
         let Message::Join { .. } = message else { return false };
-        let is_under_way =
-            |(origin, seq): (Origin, u64)| self.queues.machine().last_parcel(origin) < seq;
-        self.group.intake.last_of(from).is_some_and(is_under_way)
+        let is_under_way = |(producer, seq): (ProducerId, u64)| {
+            self.queues.machine().last_numbered(producer) < seq
+        };
+        self.group.inbox.last_of(from).is_some_and(is_under_way)
             && !planted::is("join_before_settles")
     }
 
@@ -254,8 +269,8 @@ impl QueueGroup {
             awaiting.nodes.retain(|_, until| *until > now_ms);
         }
         let machine = self.queues.machine();
-        let is_applied = |(origin, seq): (Origin, u64)| {
-            machine.last_parcel(origin) >= seq || planted::is("own_settles_not_awaited")
+        let is_applied = |(producer, seq): (ProducerId, u64)| {
+            machine.last_numbered(producer) >= seq || planted::is("own_settles_not_awaited")
         };
         let is_due = self.group.awaiting().is_some_and(|awaiting| {
             let has_come =
@@ -436,11 +451,11 @@ impl QueueGroup {
 
     /// Whether everything taken is confirmed and settles are in the log.
     pub(crate) fn is_idle(&self) -> bool {
-        !self.group.intake.is_waiting() && self.settle_deadline_ms().is_none()
+        !self.group.inbox.is_waiting() && self.settle_deadline_ms().is_none()
     }
 }
 
-/// The entry of commands that belong to no parcel.
+/// The entry of commands that belong to no numbered batch.
 pub(crate) fn stamp_alone(time_ms: u64, commands: &[u8]) -> Bytes {
     let mut entry = Batch::new().stamp(time_ms);
     entry.extend_from_slice(commands);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use machine::{NodeId, Origin};
+use machine::{NodeId, ProducerId};
 
 /// Which part this node plays in a group, and until when.
 ///
@@ -20,8 +20,8 @@ use machine::{NodeId, Origin};
 ///   Frozen
 /// ```
 ///
-/// A group can be recovered `Unfounded`: when the node's catalog was damaged and the group has no checkpoint, nothing on
-/// the node says with which voters the group began. It follows once the catalog has come from other nodes.
+/// A group can be recovered `Unfounded`: when the node's catalog was damaged and the group has no checkpoint, nothing
+/// on the node says with which voters the group began. It follows once the catalog has come from other nodes.
 ///
 /// Raft's own state moves first, within a step, and the role follows at the end of it. Between the two a replica
 /// is being elected (`Group::begins_to_lead` says when that is over) or has ceased to lead
@@ -30,7 +30,7 @@ use machine::{NodeId, Origin};
 pub(crate) enum Role {
     /// Another leads, nobody does, or this node was elected and has not applied an entry of its term yet.
     Follows,
-    /// Leads in `term`, takes parcels and requests, and delivers nothing before it knows what is held.
+    /// Leads in `term`, takes numbered batches and requests, and delivers nothing before it knows what is held.
     Gathers { term: u64, awaiting: Awaiting },
     /// Leads in `term`, and waits for nobody.
     Leads { term: u64 },
@@ -46,11 +46,12 @@ pub(crate) struct Awaiting {
     /// Until when each is waited for, in `Now::mono_ms`.
     pub(crate) nodes: BTreeMap<NodeId, u64>,
     pub(crate) until_ms: u64,
-    /// What was taken into the log before the last of them joined may settle what is live.
+    /// The last entry that was taken into the log before the last of these nodes joined: entries up to it may settle
+    /// messages that look live.
     pub(crate) index: u64,
-    /// So may what this node's own sessions said, and which it may not have taken into the log yet: its last
-    /// parcel.
-    pub(crate) own: Option<(Origin, u64)>,
+    /// The last numbered batch of this node's own sessions, which may not be in the log yet: batches up to it may
+    /// settle messages that look live, too.
+    pub(crate) own: Option<(ProducerId, u64)>,
 }
 
 impl Role {

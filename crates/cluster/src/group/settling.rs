@@ -1,9 +1,10 @@
 //! Settles that this leader has proposed, until they are applied.
 //!
-//! A session's settle has no answer, and the leader forgets it once it is proposed. If another leads before the entry is
-//! committed, the entry may be in no log any more, and its messages would be delivered again, though no node has failed.
-//! So a leader that is deposed hands these settles to its node's parcels, which go to the next leader: settling twice
-//! changes nothing. What other nodes have told a leader they remember themselves, too (`told`).
+//! A session's settle has no answer, and the leader forgets it once it is proposed. If another leads before the entry
+//! is committed, the entry may be in no log any more, and its messages would be delivered again, though no node has
+//! failed. So a leader that is deposed hands these settles to its node's numbered batches, which go to the next leader:
+//! settling twice changes nothing. Settles that came from other nodes need no such care: those nodes remember them
+//! (`unlogged_settles`).
 
 use std::collections::VecDeque;
 

@@ -41,20 +41,20 @@ pub enum Cause {
     Outdated,
 }
 
-/// Told why the node ends, at the first reason; is expected to end the process.
+/// The callback that hears why the node ends, at the first reason. It has to end the process.
 #[derive(Clone)]
 pub struct Failure(Arc<Tell>);
 
 type Tell = dyn Fn(Cause, &str) + Send + Sync;
 
 impl Failure {
-    /// Calls `tell` with a sentence for the operator.
-    pub fn new(tell: impl Fn(Cause, &str) + Send + Sync + 'static) -> Self {
-        Self(Arc::new(tell))
+    /// Calls `report` with a sentence for the operator.
+    pub fn new(report: impl Fn(Cause, &str) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(report))
     }
 
     /// Does not come back: a node that cannot write must not look as if it could.
-    pub(crate) fn tell(&self, error: &Error) -> ! {
+    pub(crate) fn report(&self, error: &Error) -> ! {
         let cause = match error {
             Error::Refused { .. } => Cause::Directory,
             Error::Disk { .. }
@@ -66,8 +66,8 @@ impl Failure {
         self.end(cause, &error.to_string())
     }
 
-    /// Does not come back: what comes after in the log may hang on what cannot be read.
-    pub(crate) fn tell_outdated(&self, why: &str) -> ! {
+    /// Ends the process: later entries of the log may depend on the one that this program cannot read.
+    pub(crate) fn report_outdated(&self, why: &str) -> ! {
         self.end(Cause::Outdated, why)
     }
 
@@ -91,8 +91,8 @@ mod tests {
 
     fn cause_of(error: &Error) -> Cause {
         let failure = Failure::new(|cause, _| panic_any(cause));
-        let told = catch_unwind(AssertUnwindSafe(|| failure.tell(error)));
-        *told.unwrap_err().downcast().expect("it was told why")
+        let reported = catch_unwind(AssertUnwindSafe(|| failure.report(error)));
+        *reported.unwrap_err().downcast().expect("it was given a reason")
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The thread that keeps house: it hands what is to be done to the core, and does what the core wants.
+//! The housekeeping thread: it passes tasks to the housekeeping core and carries out its effects.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use wal::{Error, FileDisk, Keeper, Reader};
 
 use super::failure::Failure;
 use super::handle::{Counters, Node, Short};
-use super::reading::{Segments, fail_reading};
-use super::store::{Flush, Sending, Store};
+use super::reading::{SharedSegments, fail_reading};
+use super::store::{Flush, Snapshots, Store};
+use crate::exchange::Input;
 use crate::housekeeping::{Effect, Housekeeping, Task};
 use crate::limits::SEGMENT_BYTES_REVIEWED;
-use crate::shard::Input;
-use crate::snapshot::Source;
+use crate::reading::FindSegment;
 
 /// How often is looked whether a disk that was full has room, and files that may go.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -52,8 +52,8 @@ pub(crate) fn run(mut flusher: Flusher, node: &Node, store: &Store, failure: &Fa
             }
             Ok(())
         });
-        let patience = if checkpoints.is_empty() { PERIOD } else { Duration::ZERO };
-        store.flushes().take(&mut arrived, Some(patience), true);
+        let timeout = if checkpoints.is_empty() { PERIOD } else { Duration::ZERO };
+        store.flushes().take(&mut arrived, Some(timeout), true);
         if arrived.is_empty() && checkpoints.is_empty() && store.flushes().is_closed() {
             return;
         }
@@ -63,9 +63,9 @@ pub(crate) fn run(mut flusher: Flusher, node: &Node, store: &Store, failure: &Fa
 /// What the flusher owns.
 pub(crate) struct Flusher {
     house: Housekeeping<FileDisk>,
-    /// To note what is damaged.
+    /// Records damaged files.
     reader: Reader<FileDisk>,
-    segments: Arc<Segments>,
+    segments: Arc<SharedSegments>,
     started: Instant,
 }
 
@@ -74,7 +74,7 @@ impl Flusher {
     pub(crate) fn new(
         keeper: Keeper<FileDisk>,
         reader: Reader<FileDisk>,
-        segments: Arc<Segments>,
+        segments: Arc<SharedSegments>,
         metas: BTreeMap<GroupId, Vec<SegmentMeta>>,
         disk_free_limit: u64,
     ) -> Result<Self, Error> {
@@ -85,14 +85,15 @@ impl Flusher {
                 segments.add(group, segment, reader);
             }
         }
-        let (house, started) = (house.heeding(disk_free_limit), Instant::now());
+        let (house, started) = (house.with_disk_free_limit(disk_free_limit), Instant::now());
         Ok(Self { house, reader, segments, started })
     }
 
     /// Sends the newest checkpoint of `group`, or says that there is none.
     fn send(&self, group: GroupId, to: NodeId, node: &Node, store: &Store) {
-        match self.source(group) {
-            Some(source) => store.sendings().push(Sending::Begin { to, source }),
+        let newest = self.house.newest(group);
+        match newest.and_then(|it| self.segments.of_checkpoint(it)) {
+            Some(source) => store.snapshots().push(Snapshots::Begin { to, source }),
             None => {
                 let sent = Input::SnapshotSent { group, to, index: 0, term: 0, done: false };
                 node.shard_of(group).push(sent);
@@ -104,16 +105,7 @@ impl Flusher {
         self.drive(node, failure, |house, now_ms, effects| house.perform(now_ms, task, effects));
     }
 
-    /// The newest checkpoint of `group`, with its segments open.
-    fn source(&self, group: GroupId) -> Option<Source<FileDisk>> {
-        let checkpoint = self.house.newest(group)?.clone();
-        let open = |meta: &SegmentMeta| self.segments.find(group, meta.number);
-        let segments: Option<Vec<_>> = checkpoint.segments.iter().map(open).collect();
-        let segments = segments?.iter().map(|segment| (**segment).clone()).collect();
-        Some(Source { checkpoint, segments })
-    }
-
-    /// Lets the core do something, and does what it wants.
+    /// Runs one step of the core and carries out its effects.
     fn drive(
         &mut self,
         node: &Node,

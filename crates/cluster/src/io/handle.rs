@@ -15,9 +15,9 @@ use super::sessions::Sessions;
 use super::store::Store;
 use crate::counted::Counted;
 use crate::described::Resources;
-use crate::limits::REQUEST_BYTES;
+use crate::exchange::Input;
 use crate::request::{Alarms, Answer, Request};
-use crate::shard::{Elsewhere, GroupReport, Input, Report, Shard};
+use crate::shard::{Elsewhere, ForShard, GroupReport, Report, Shard};
 
 /// A node's groups, for those who ask something of them. Cheap to clone.
 #[derive(Clone)]
@@ -149,7 +149,7 @@ impl Node {
     pub(crate) fn set_alarms(&self, alarms: Alarms) {
         let bits = u8::from(alarms.memory) | u8::from(alarms.disk) << 1;
         if self.alarms.swap(bits, Ordering::Relaxed) != bits {
-            self.sessions.tell_all(|| Answer::Alarms(alarms));
+            self.sessions.send_to_all(|| Answer::Alarms(alarms));
         }
     }
 
@@ -236,29 +236,17 @@ impl ClusterHandle {
         let node = &self.node;
         if let [shard] = &node.shards[..] {
             let requests = std::mem::take(requests);
-            let weight = requests.iter().map(weight).sum();
+            let weight = requests.iter().map(Request::weight).sum();
             return shard.send(Input::Requests { session, requests }, weight).await;
         }
-        let count = node.shards.len();
-        let mut parts: Vec<Vec<Request>> = (0..count).map(|_| Vec::new()).collect();
-        let mut goodbye = None;
-        for request in requests.drain(..) {
-            match request {
-                Request::EndSession { ticket } => goodbye = Some(ticket),
-                other => {
-                    let group = group_of(&other);
-                    parts[group.map_or(0, |group| Shard::of(group, count))].push(other);
-                }
-            }
-        }
         let mut is_open = true;
-        for (shard, requests) in node.shards.iter().zip(parts) {
-            if !requests.is_empty() {
-                let weight = requests.iter().map(weight).sum();
-                is_open &= shard.send(Input::Requests { session, requests }, weight).await;
+        let parts = Shard::divide(session, requests.drain(..), node.shards.len());
+        for (shard, ForShard { requests, goodbye }) in node.shards.iter().zip(parts) {
+            if let Some((requests, weight)) = requests {
+                is_open &= shard.send(requests, weight).await;
             }
-            if let Some(ticket) = goodbye {
-                shard.push(Input::EndSession { session, ticket });
+            if let Some(goodbye) = goodbye {
+                shard.push(goodbye);
             }
         }
         is_open
@@ -279,6 +267,11 @@ impl ClusterHandle {
         self.node.alarms()
     }
 
+    /// Whose data directory it is.
+    pub fn identity(&self) -> Identity {
+        self.node.identity
+    }
+
     /// This node.
     pub fn node(&self) -> NodeId {
         self.node.id
@@ -297,7 +290,8 @@ impl ClusterHandle {
         Some(Status { identity: self.node.identity, address, peers, groups, elsewhere })
     }
 
-    /// What the other nodes are told of this one; `None`: it has no peer port, or they know.
+    /// This node and its address, if the catalog does not have them yet. `None`: the catalog has them, or this
+    /// node has no peer port.
     pub fn unannounced(&self) -> Option<NodeInfo> {
         let advertised = self.node.peers.as_ref()?.advertised();
         let Identity { node, incarnation, .. } = self.node.identity;
@@ -333,7 +327,7 @@ impl ClusterHandle {
     /// Tells every session that the node is stopping.
     pub fn announce_stop(&self) {
         self.node.is_stopping.store(true, Ordering::Relaxed);
-        self.node.sessions.tell_all(|| Answer::Stopping);
+        self.node.sessions.send_to_all(|| Answer::Stopping);
     }
 
     /// Stops the threads after what was taken so far is synced. Blocks.
@@ -341,10 +335,10 @@ impl ClusterHandle {
         self.stop_within(Duration::MAX);
     }
 
-    /// The same, but waits no longer than `patience`. Gives the names of the threads that go on: a
+    /// The same, but waits no longer than `timeout`. Gives the names of the threads that go on: a
     /// checkpoint takes as long as it takes, and a log on a full disk waits for room. Nothing that was
     /// confirmed needs them: the process may end.
-    pub fn stop_within(&self, patience: Duration) -> Vec<String> {
+    pub fn stop_within(&self, timeout: Duration) -> Vec<String> {
         self.node.is_stopping.store(true, Ordering::Relaxed);
         for shard in &self.node.shards {
             shard.close();
@@ -358,7 +352,7 @@ impl ClusterHandle {
         let begun = Instant::now();
         let mut late = Vec::new();
         for thread in threads {
-            while !thread.is_finished() && begun.elapsed() < patience {
+            while !thread.is_finished() && begun.elapsed() < timeout {
                 std::thread::sleep(STOP_GLANCE);
             }
             if thread.is_finished() {
@@ -402,40 +396,5 @@ impl Drop for AnswerReceiver {
         for shard in &self.node.shards {
             shard.push(Input::SessionGone { session: self.session });
         }
-    }
-}
-
-fn group_of(request: &Request) -> Option<GroupId> {
-    match request {
-        Request::Append { group, .. }
-        | Request::Attach { group, .. }
-        | Request::Detach { group, .. }
-        | Request::Credit { group, .. }
-        | Request::Settle { group, .. }
-        | Request::Get { group, .. }
-        | Request::Purge { group, .. }
-        | Request::Status { group, .. }
-        | Request::Describe { group, .. }
-        | Request::Admit { group, .. }
-        | Request::CloseQueue { group, .. } => Some(*group),
-        Request::Catalog { .. } | Request::EndSession { .. } => None,
-    }
-}
-
-fn weight(request: &Request) -> usize {
-    match request {
-        Request::Append { batch, .. } => REQUEST_BYTES + batch.bytes(),
-        Request::Admit { sizes, .. } => REQUEST_BYTES + sizes.len() * 4,
-        Request::Catalog { .. }
-        | Request::Attach { .. }
-        | Request::Detach { .. }
-        | Request::Credit { .. }
-        | Request::Settle { .. }
-        | Request::Get { .. }
-        | Request::Purge { .. }
-        | Request::Status { .. }
-        | Request::Describe { .. }
-        | Request::CloseQueue { .. }
-        | Request::EndSession { .. } => REQUEST_BYTES,
     }
 }

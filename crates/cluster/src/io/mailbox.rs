@@ -78,10 +78,10 @@ impl<T> Mailbox<T> {
         }
     }
 
-    /// Swaps everything that waits into `items` (empty before), waiting `patience` for the first; with
+    /// Swaps everything that waits into `items` (empty before), waiting `timeout` for the first; with
     /// none until it is closed. A reader that is patient is woken by the closing once. Without
     /// `release`, those who wait for room go on waiting.
-    pub(crate) fn take(&self, items: &mut Vec<T>, patience: Option<Duration>, release: bool) {
+    pub(crate) fn take(&self, items: &mut Vec<T>, timeout: Option<Duration>, release: bool) {
         let mut state = self.lock();
         if release && state.weight > state.weight_here {
             // Before waiting: whoever is to send the next item may be waiting for this.
@@ -91,14 +91,14 @@ impl<T> Mailbox<T> {
                 self.drained.notify_waiters();
             }
         }
-        let was_closed = state.closed && patience.is_some();
+        let was_closed = state.closed && timeout.is_some();
         if state.items.is_empty() && state.closed == was_closed {
             state.waiting = true;
             let must_wait =
                 |state: &mut State<T>| state.items.is_empty() && state.closed == was_closed;
-            state = match patience {
-                Some(patience) => {
-                    let waited = self.filled.wait_timeout_while(state, patience, must_wait);
+            state = match timeout {
+                Some(timeout) => {
+                    let waited = self.filled.wait_timeout_while(state, timeout, must_wait);
                     waited.unwrap_or_else(PoisonError::into_inner).0
                 }
                 None => {

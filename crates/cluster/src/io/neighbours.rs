@@ -13,12 +13,12 @@ use super::handle::Node;
 use super::mailbox::Mailbox;
 use super::peers::{self, Address, Peers, Tls, draw};
 use super::secret;
+use crate::exchange::Input;
 use crate::membership::{PeerConfig, refuse_alone};
 use crate::peer::admission::Admitted;
 use crate::peer::handshake::{Refusal, Secret};
 use crate::recovery::Genesis;
 use crate::secret::{Choice, Known, choose, warning};
-use crate::shard::Input;
 
 /// The incarnation of a node that is not of a cluster: nobody could take it for another.
 const ALONE: u64 = 1;
@@ -74,8 +74,8 @@ pub(super) fn identify(config: &Config, disk: &FileDisk) -> Result<Identified, S
     }
 }
 
-/// What a start would refuse, told without one: nothing is made, opened or asked of another node. Where this node
-/// will listen for others, if it will.
+/// Checks whether a start with this configuration would be refused. It makes nothing, opens no port and asks no other
+/// node. Returns the address at which this node will listen for others, if it will.
 ///
 /// # Errors
 /// A sentence that says what to do.
@@ -114,7 +114,7 @@ fn find_secret(
         Some(path) => {
             let text = secret::load(path).map_err(refused)?;
             let missing =
-                || format!("{}, which cluster_secret_file names, is not there", path.display());
+                || format!("cluster_secret_file names {}, which does not exist", path.display());
             Some(text.ok_or_else(|| refused(missing()))?)
         }
         None => None,
@@ -268,7 +268,7 @@ pub(super) fn follow(node: &Node, catalog: &Catalog) {
 }
 
 /// What a node tells the others of itself, and what it knows of them.
-pub(super) struct Told<'a> {
+pub(super) struct OwnNode<'a> {
     /// Of this start and the one before.
     pub(super) boots: (u64, u64),
     pub(super) speaks: Version,
@@ -279,7 +279,7 @@ pub(super) struct Told<'a> {
 pub(super) fn connect(
     (config, secret): (&PeerConfig, &str),
     identity: Identity,
-    Told { boots: (boot, last_boot), speaks, members: (members, founding) }: Told<'_>,
+    OwnNode { boots: (boot, last_boot), speaks, members: (members, founding) }: OwnNode<'_>,
     disk: &FileDisk,
     failure: &Failure,
     mailboxes: &[Arc<Mailbox<Input>>],
@@ -298,9 +298,10 @@ pub(super) fn connect(
         match Member::store(&disk, &members) {
             // It is told again with the next news.
             Err(error) if error.is_full() => tracing::warn!(
-                "disk full: cannot store the list of members, trying again at its next change: {error}"
+                "disk full: cannot store the list of members: {error}. The node tries again when the list changes; \
+                 free space on the disk of the data directory"
             ),
-            stored => stored.unwrap_or_else(|error| failure.tell(&error)),
+            stored => stored.unwrap_or_else(|error| failure.report(&error)),
         }
     };
     let config = peers::Config {

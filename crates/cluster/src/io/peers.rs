@@ -40,9 +40,9 @@ use self::bulk::Throttle;
 use self::line::{Broken, Line};
 use self::member::Member;
 use super::mailbox::Mailbox;
+use crate::exchange::Input;
 use crate::peer::handshake::{Acquaintance, Hello, PROTOCOLS, Purpose, Refusal, Secret, judge};
 use crate::peer::message::Message;
-use crate::shard::Input;
 
 /// Bytes of snapshots that a node sends in a second, where nothing else is configured.
 pub const BULK_BYTES_PER_SECOND: u64 = 100_000_000;
@@ -80,7 +80,7 @@ pub(crate) struct Config {
     pub(crate) remember: Remember,
 }
 
-/// Told of all members whenever something new is known of them.
+/// The callback that stores what is known of all members, whenever there is something new.
 pub(crate) type Remember = Box<dyn Fn(&[Address]) + Send>;
 
 /// Another node.
@@ -139,7 +139,7 @@ pub struct Peers {
     local: SocketAddr,
     advertised: Option<String>,
     /// Until somebody takes them.
-    wishes: Mutex<Option<mpsc::Receiver<Admission>>>,
+    admitted: Mutex<Option<mpsc::Receiver<Admission>>>,
 }
 
 /// What the thread is asked for.
@@ -161,13 +161,13 @@ struct Shared {
     admissions: mpsc::Sender<Admission>,
     throttle: Throttle,
     tls: Option<Tls>,
-    /// Locked while it is told, so that the last one told knows most.
+    /// Stores what is known of the members. Locked during a call, so that the last call has the newest facts.
     remember: Mutex<Remember>,
-    /// Whether it is to be told, since a member has renewed its stamp.
+    /// Whether `remember` is to be called because a member has renewed its stamp.
     has_news: AtomicBool,
-    /// The thread that tells it, and waits for versions.
+    /// The thread that calls `remember` and waits for new versions.
     keeper: OnceLock<Thread>,
-    told: Mutex<Option<Instant>>,
+    warned: Mutex<Option<Instant>>,
     stopping: Notify,
     /// Numbers of nodes that were removed.
     retired: RwLock<BTreeSet<NodeId>>,
@@ -203,7 +203,7 @@ impl Peers {
             purpose: Purpose::Data,
             nonce: Default::default(),
         };
-        let (admissions, wishes) = mpsc::channel(ADMISSIONS_MAX);
+        let (admissions, admitted) = mpsc::channel(ADMISSIONS_MAX);
         let shared = Arc::new(Shared {
             hello,
             secret: config.secret,
@@ -217,7 +217,7 @@ impl Peers {
             remember: Mutex::new(config.remember),
             has_news: AtomicBool::new(false),
             keeper: OnceLock::new(),
-            told: Mutex::new(None),
+            warned: Mutex::new(None),
             stopping: Notify::new(),
             retired: RwLock::default(),
             agreed: AtomicU16::new(Version::FIRST.0),
@@ -232,7 +232,7 @@ impl Peers {
             #[cfg(test)]
             local,
             advertised,
-            wishes: Mutex::new(Some(wishes)),
+            admitted: Mutex::new(Some(admitted)),
         };
         // Before anybody is let in: members are not to be taken for strangers.
         peers.set_members(&config.members);
@@ -257,7 +257,7 @@ impl Peers {
     }
 
     /// Sends a message to every node that is connected.
-    pub(crate) fn tell_all(&self, message: impl Fn() -> Message) {
+    pub(crate) fn send_to_all(&self, message: impl Fn() -> Message) {
         for member in self.shared.members().values().filter(|member| member.is_up()) {
             // One that is not connected any more is told the next.
             member.outbox.push(vec![message()]);
@@ -387,7 +387,7 @@ impl Peers {
 
     /// Where nodes that want to join come in. Can be taken once.
     pub(crate) fn admissions(&self) -> Option<mpsc::Receiver<Admission>> {
-        self.wishes.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.admitted.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// Where the peer port listens.
@@ -463,7 +463,7 @@ impl Shared {
         Ok(Line { socket, read: BytesMut::new(), protocol: PROTOCOLS.0 })
     }
 
-    fn tell_shards(&self, input: impl Fn() -> Input) {
+    fn notify_shards(&self, input: impl Fn() -> Input) {
         for shard in &self.shards {
             shard.push(input());
         }
@@ -500,7 +500,7 @@ impl Shared {
     }
 
     /// Takes note if a member says that this node is of the cluster no longer.
-    fn heed<T>(&self, greeted: Result<T, Broken>) -> Result<T, Broken> {
+    fn note_expulsion<T>(&self, greeted: Result<T, Broken>) -> Result<T, Broken> {
         if let Err(Broken::Expelled(why)) = &greeted {
             self.expel(why.clone());
         }
@@ -534,7 +534,7 @@ impl Shared {
         }
     }
 
-    /// One that is not there yet looks before it sleeps.
+    /// Wakes the thread that stores stamps. If it does not run yet, it looks for news before it first sleeps.
     fn wake_keeper(&self) {
         self.keeper.get().into_iter().for_each(Thread::unpark);
     }
@@ -546,10 +546,10 @@ impl Shared {
     }
 
     /// One line a minute about strangers; the counters have them all.
-    fn tell(&self, text: &str) {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        if told.is_none_or(|when| when.elapsed() >= QUIET) {
-            *told = Some(Instant::now());
+    fn warn_of_stranger(&self, text: &str) {
+        let mut warned = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
+        if warned.is_none_or(|when| when.elapsed() >= QUIET) {
+            *warned = Some(Instant::now());
             tracing::warn!("{text}");
         }
     }

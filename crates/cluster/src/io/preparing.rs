@@ -25,7 +25,7 @@ pub(crate) fn run(preparer: Preparer<FileDisk>, node: &Node, store: &Store, fail
             match files.prepare(started.elapsed().as_millis() as u64, FILL_BYTES) {
                 Ok(true) => break,
                 Ok(false) => {}
-                Err(error) => failure.tell(&error),
+                Err(error) => failure.report(&error),
             }
         }
         rollovers.clear();

@@ -1,5 +1,5 @@
-//! The thread that writes down the node's own stamp, and what its peers tell of theirs. Both are synced, so
-//! neither may be done where elections hang on it.
+//! The thread that stores the node's own stamp, and the stamps that its peers report. Both writes wait for a sync, so
+//! they must not run on a thread that elections depend on.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -37,7 +37,7 @@ fn renew(renewal: &mut Renewal, now_ms: u64, disk: &FileDisk, peers: &Peers, fai
     match Boot::renew(disk, stamp) {
         Ok(()) => {
             renewal.written(now_ms, stamp);
-            peers.tell_all(|| renewal.word());
+            peers.send_to_all(|| renewal.word());
         }
         Err(error) if error.is_full() => {
             if renewal.refused(now_ms) {
@@ -48,6 +48,6 @@ fn renew(renewal: &mut Renewal, now_ms: u64, disk: &FileDisk, peers: &Peers, fai
                 );
             }
         }
-        Err(error) => failure.tell(&error),
+        Err(error) => failure.report(&error),
     }
 }

@@ -5,20 +5,21 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::mailbox::Mailbox;
-use crate::shard::{Input, Report, Shard};
+use crate::exchange::Input;
+use crate::shard::{Report, Shard};
 
 /// The latest report of each shard, and how many were asked for.
 #[derive(Debug)]
 pub(crate) struct Reports {
     asked: AtomicU64,
-    told: Mutex<Vec<(u64, Report)>>,
+    latest: Mutex<Vec<(u64, Report)>>,
     changed: Condvar,
 }
 
 impl Reports {
     pub(crate) fn new(shards: usize) -> Self {
-        let told = Mutex::new(vec![(0, Report::default()); shards]);
-        Self { asked: AtomicU64::new(0), told, changed: Condvar::new() }
+        let latest = Mutex::new(vec![(0, Report::default()); shards]);
+        Self { asked: AtomicU64::new(0), latest, changed: Condvar::new() }
     }
 
     /// Called by a shard's thread after a step: reports if somebody has asked since `last`.
@@ -29,31 +30,31 @@ impl Reports {
         }
         *last = asked;
         let report = state.report();
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        told[shard] = (asked, report);
-        drop(told);
+        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        latest[shard] = (asked, report);
+        drop(latest);
         self.changed.notify_all();
     }
 
-    /// Asks all shards. `None`: one of them took longer than `patience`. Blocks.
+    /// Asks all shards. `None`: one of them took longer than `timeout`. Blocks.
     pub(crate) fn ask(
         &self,
         shards: &[std::sync::Arc<Mailbox<Input>>],
-        patience: Duration,
+        timeout: Duration,
     ) -> Option<Report> {
         let number = self.asked.fetch_add(1, Ordering::Relaxed) + 1;
         for shard in shards {
             shard.push(Input::TimePassed);
         }
-        let deadline = Instant::now() + patience;
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        while told.iter().any(|(answered, _)| *answered < number) {
+        let deadline = Instant::now() + timeout;
+        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        while latest.iter().any(|(answered, _)| *answered < number) {
             let left = deadline.checked_duration_since(Instant::now())?;
-            let waited = self.changed.wait_timeout(told, left);
-            told = waited.unwrap_or_else(PoisonError::into_inner).0;
+            let waited = self.changed.wait_timeout(latest, left);
+            latest = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         let mut all = Report::default();
-        for (_, report) in told.iter() {
+        for (_, report) in latest.iter() {
             all.up.clone_from(&report.up);
             all.groups.extend(report.groups.iter().cloned());
             all.elsewhere.extend(report.elsewhere.iter().cloned());

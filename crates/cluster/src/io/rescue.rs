@@ -61,7 +61,8 @@ pub fn rescue_directory(
     let again = survey(&identity, &genesis, &reader, &recovered).map_err(explain)?;
     if again != surveys[0] {
         return Err(
-            "the data directory changed meanwhile: stop its node, and repeat this".to_owned()
+            "the data directory changed during the rescue: stop its node, and repeat this command"
+                .to_owned(),
         );
     }
     let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

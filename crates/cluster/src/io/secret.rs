@@ -27,8 +27,8 @@ pub fn kept_secret(data_dir: &Path) -> Result<String, String> {
     match load(&path)? {
         Some(text) => Ok(text),
         None => Err(format!(
-            "{} is not there: name the data directory of a node of the cluster with --data-dir DIR, \
-             and start that node once if it has not been since the last upgrade",
+            "the file {} does not exist: name the data directory of a node of the cluster with --data-dir DIR. \
+             If that node has not run since its last upgrade, start it once",
             path.display()
         )),
     }
@@ -82,7 +82,7 @@ pub(super) fn of_machine(cluster: u128) -> Result<String, String> {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(fail(&error)),
         Ok(()) | Err(_) => {}
     }
-    load(&dir.join(&name))?.ok_or_else(|| fail(&"it is gone again"))
+    load(&dir.join(&name))?.ok_or_else(|| fail(&"another process removed the file"))
 }
 
 /// The one line of a file. `None`: there is no such file.

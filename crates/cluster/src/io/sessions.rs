@@ -40,7 +40,7 @@ impl Sessions {
     }
 
     /// Tells every session the same.
-    pub(crate) fn tell_all(&self, answer: impl Fn() -> Answer) {
+    pub(crate) fn send_to_all(&self, answer: impl Fn() -> Answer) {
         let boxes = self.boxes.read().unwrap_or_else(PoisonError::into_inner);
         for answers in boxes.values() {
             answers.push(&mut vec![answer()]);

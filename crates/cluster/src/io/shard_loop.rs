@@ -10,13 +10,15 @@ use super::failure::Failure;
 use super::handle::Node;
 use super::mailbox::AnswerBox;
 use super::neighbours;
-use super::store::{Append, Fetch, Flush, Read, Store};
+use super::store::{Flush, Read, Store};
+use crate::exchange::{Now, Output};
 use crate::group::catalog::{Applications, apply};
 use crate::housekeeping::Task;
 use crate::limits::UNSYNCED_BYTES;
+use crate::log_writer::Append;
 use crate::peer::message::Message;
 use crate::request::Answer;
-use crate::shard::{Now, Output, Shard};
+use crate::shard::Shard;
 use crate::snapshot::divert;
 
 /// How often a shard that waits for its last syncs looks.
@@ -44,9 +46,9 @@ pub(crate) fn run(
         }
         let time = clock.now();
         let until_due = Duration::from_millis(shard.deadline_ms().saturating_sub(time.mono_ms));
-        let patience = if is_closed { until_due.min(CLOSING) } else { until_due };
+        let timeout = if is_closed { until_due.min(CLOSING) } else { until_due };
         let release = shard.unsynced_bytes() < UNSYNCED_BYTES;
-        mailbox.take(&mut inputs, Some(patience), release);
+        mailbox.take(&mut inputs, Some(timeout), release);
         let is_last = is_closed && inputs.is_empty();
         for (from, message) in divert(&mut inputs) {
             store.snapshot(from, message);
@@ -94,9 +96,7 @@ fn perform(
                 store.append(Append { shard: number, number: append, batch, entries });
             }
             Output::Answer { session, answer } => answers.add(session, answer, node),
-            Output::Fetch { group, queue, parts, .. } => {
-                store.read(Read::Fetch(Fetch { group, queue, parts }));
-            }
+            Output::Fetch(fetch) => store.read(Read::Fetch(fetch)),
             Output::Forward { shard, input } => node.shards[shard].push(input),
             Output::CatalogApplied { at, entry, forwards } => {
                 // Until all of it is done, no session looks.
@@ -121,7 +121,7 @@ fn perform(
                 store.flush(Flush::Task(Task::InstallSnapshot { group, index, accept }));
             }
             Output::Checkpoint(job) => store.flush(Flush::Task(Task::Checkpoint(job))),
-            Output::Outdated { why } => failure.tell_outdated(&why),
+            Output::Outdated { why } => failure.report_outdated(&why),
             Output::Reconciled => store.reconciled(),
             Output::CountsOn { voting } => {
                 let catalog = node.catalog.read().unwrap_or_else(PoisonError::into_inner);

@@ -3,7 +3,7 @@
 use std::sync::{Arc, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use machine::{GroupId, NodeId, Version};
+use machine::{NodeId, Version};
 use wal::{Boot, Error, FileDisk, Wal};
 
 use super::config::Config;
@@ -18,9 +18,9 @@ use super::threads::spawn;
 use super::{neighbours, reading, shard_loop, writing};
 use crate::commit_delay::CommitDelay;
 use crate::limits::{MAILBOX_BYTES, Sizes};
-use crate::recovery::Groups;
+use crate::reading::StoreReader;
+use crate::recovery::{self, Opened};
 use crate::shard::Member;
-use reading::Segments;
 
 /// Opens the data directory and starts the node. Returns when its groups can serve.
 pub fn start(config: &Config, failure: &Failure) -> Result<ClusterHandle, StartError> {
@@ -34,17 +34,15 @@ pub fn start(config: &Config, failure: &Failure) -> Result<ClusterHandle, StartE
 pub fn launch(config: &Config, failure: &Failure) -> Result<ClusterHandle, StartError> {
     let disk = FileDisk::new(&config.data_dir).map_err(|error| Error::Refused {
         path: config.data_dir.display().to_string(),
-        why: format!("cannot be opened or made: {error}"),
+        why: format!("cannot be opened or created: {error}; check its path and permissions"),
     })?;
     let Identified { identity, admitted, secret } = neighbours::identify(config, &disk)?;
     let mut log_config = wal::Config::new(identity);
     log_config.file_bytes = config.wal_file_bytes;
-    let (mut wal, mut recovered) = Wal::open(disk.clone(), log_config)?;
+    let (wal, recovered) = Wal::open(disk.clone(), log_config)?;
     // Before anything is done under it: no two starts have the same number.
     // A directory that replaces another under the same number begins above it: by the clock.
     let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let reader = wal.reader();
-    let mut keeper = wal.keeper();
     let last_boot = Boot::last(&disk)?;
     let boot = Boot::next_from(&disk, wall.as_millis() as u64)?;
     let id = NodeId(identity.node);
@@ -56,20 +54,10 @@ pub fn launch(config: &Config, failure: &Failure) -> Result<ClusterHandle, Start
     let members = neighbours::members(config, id, &disk)?;
     let founding = neighbours::founding(config, id, &disk)?;
     let genesis = neighbours::genesis(&founding);
-    if genesis.nodes.len() > 1 {
-        // What is damaged here is whole on the other nodes.
-        let groups = genesis.groups_per_node * genesis.nodes.len() as u32;
-        wal.set_aside_damaged(&mut keeper, &mut recovered, 0..=groups)?;
-    }
-    let metas = recovered
-        .groups
-        .iter()
-        .filter_map(|(&group, found)| {
-            Some((GroupId(group), found.checkpoint.as_ref()?.segments.clone()))
-        })
-        .collect();
-    let groups = Groups::recover(me, &genesis, &reader, recovered)?;
-    let segments = Arc::new(Segments::default());
+    let recovered = Opened::new(wal, recovered, &genesis)?.recover(me, &genesis)?;
+    let recovery::Node { wal, keeper, segments: metas, groups } = recovered;
+    let reader = wal.reader();
+    let segments = Arc::new(reading::SharedSegments::default());
     let preparer = keeper.preparer();
     let (opened, limit) = (Arc::clone(&segments), config.disk_free_limit);
     let flusher = Flusher::new(keeper, reader.clone(), opened, metas, limit)?;
@@ -79,7 +67,7 @@ pub fn launch(config: &Config, failure: &Failure) -> Result<ClusterHandle, Start
         Some(peers) => {
             let members = (&members[..], &founding);
             let boots = (boot, last_boot);
-            let told = neighbours::Told { boots, speaks, members };
+            let told = neighbours::OwnNode { boots, speaks, members };
             Some(neighbours::connect(peers, identity, told, &disk, failure, &mailboxes)?)
         }
         None => None,
@@ -87,7 +75,7 @@ pub fn launch(config: &Config, failure: &Failure) -> Result<ClusterHandle, Start
     let node = Arc::new(Node::new(identity, speaks, mailboxes, peers, catalog));
     neighbours::follow(&node, &node.catalog.read().unwrap_or_else(PoisonError::into_inner));
     let store = Arc::new(Store::new(config.shards));
-    let sources = reader.clone();
+    let (sources, reader) = (reader.clone(), StoreReader::new(reader));
     let mut threads = Vec::new();
     let sizes = Sizes::of(config.wal_file_bytes);
     for (number, shard) in groups.into_shards(me, config.shards, sizes).into_iter().enumerate() {

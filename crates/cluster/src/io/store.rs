@@ -1,34 +1,17 @@
-//! What the threads that touch the disk are handed.
+//! The mailboxes of the threads that touch the disk, and what they hold.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
-use bytes::Bytes;
-use machine::{GroupId, NodeId, QueueId};
-use wal::{CommitBatch, EntryAt, FileDisk};
+use machine::{GroupId, NodeId};
+use wal::{EntryAt, FileDisk};
 
 use super::mailbox::Mailbox;
+use crate::exchange::Fetch;
 use crate::housekeeping::Task;
+use crate::log_writer::Append;
 use crate::peer::message::Message;
-use crate::shard::Located;
 use crate::snapshot::{self, Chunk};
-
-/// Something to be written to the log.
-#[derive(Debug)]
-pub(crate) struct Append {
-    pub(crate) shard: usize,
-    pub(crate) number: u64,
-    pub(crate) batch: CommitBatch,
-    pub(crate) entries: usize,
-}
-
-/// Something to be read for deliveries.
-#[derive(Debug)]
-pub(crate) struct Fetch {
-    pub(crate) group: GroupId,
-    pub(crate) queue: QueueId,
-    pub(crate) parts: Vec<Located>,
-}
 
 /// Something for the thread that reads.
 #[derive(Debug)]
@@ -56,23 +39,11 @@ pub(crate) enum Flush {
 }
 
 /// Something for the thread that sends snapshots.
-pub(crate) enum Sending {
-    Begin {
-        to: NodeId,
-        source: snapshot::Source<FileDisk>,
-    },
-    /// What a receiver says.
-    Answer {
-        from: NodeId,
-        chunk: Bytes,
-    },
-    /// A receiver has so many bytes of the snapshot at `index`.
-    Taken {
-        from: NodeId,
-        group: GroupId,
-        index: u64,
-        bytes: u64,
-    },
+pub(crate) enum Snapshots {
+    /// `to` is to get this one.
+    Begin { to: NodeId, source: snapshot::Source<FileDisk> },
+    /// A message from the receiver of a snapshot.
+    Heard { from: NodeId, message: Message },
 }
 
 /// The mailboxes of the disk's threads.
@@ -80,7 +51,7 @@ pub(crate) struct Store {
     appends: Arc<Mailbox<Append>>,
     reads: Arc<Mailbox<Read>>,
     flushes: Arc<Mailbox<Flush>>,
-    sendings: Arc<Mailbox<Sending>>,
+    snapshots: Arc<Mailbox<Snapshots>>,
     rollovers: Arc<Mailbox<()>>,
     reconciled: (Mutex<usize>, Condvar),
     writers: AtomicUsize,
@@ -93,7 +64,7 @@ impl Store {
             appends: Mailbox::new(usize::MAX),
             reads: Mailbox::new(usize::MAX),
             flushes: Mailbox::new(usize::MAX),
-            sendings: Mailbox::new(usize::MAX),
+            snapshots: Mailbox::new(usize::MAX),
             rollovers: Mailbox::new(usize::MAX),
             reconciled: (Mutex::new(0), Condvar::new()),
             writers: AtomicUsize::new(shards),
@@ -134,26 +105,25 @@ impl Store {
         &self.rollovers
     }
 
-    pub(crate) fn sendings(&self) -> &Mailbox<Sending> {
-        &self.sendings
+    pub(crate) fn snapshots(&self) -> &Mailbox<Snapshots> {
+        &self.snapshots
     }
 
     /// Something of a snapshot came from a node.
     pub(crate) fn snapshot(&self, from: NodeId, message: Message) {
         match message {
-            Message::Snapshot { chunk, .. } if Chunk::is_answer(&chunk) => {
-                self.sendings.push(Sending::Answer { from, chunk });
+            Message::Snapshot { chunk, .. } if !Chunk::is_answer(&chunk) => {
+                self.flush(Flush::Task(Task::Chunk { from, chunk }));
             }
-            Message::Snapshot { chunk, .. } => self.flush(Flush::Task(Task::Chunk { from, chunk })),
-            Message::SnapshotTaken { group, index, bytes } => {
-                self.sendings.push(Sending::Taken { from, group, index, bytes });
+            message @ (Message::Snapshot { .. } | Message::SnapshotTaken { .. }) => {
+                self.snapshots.push(Snapshots::Heard { from, message });
             }
             // The shards take these.
             Message::Raft { .. }
             | Message::Join { .. }
             | Message::Requests { .. }
             | Message::SessionGone { .. }
-            | Message::Parcel { .. }
+            | Message::NumberedBatch { .. }
             | Message::Answers { .. }
             | Message::Committed { .. }
             | Message::NotLeader { .. }
@@ -170,7 +140,7 @@ impl Store {
         self.reconciled.1.notify_all();
     }
 
-    /// Waits until that is so for `shards` of them.
+    /// Waits until `shards` shards agree with the catalog.
     pub(crate) fn wait_reconciled(&self, shards: usize) {
         let count = self.reconciled.0.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self.reconciled.1.wait_while(count, |count| *count < shards);
@@ -183,7 +153,7 @@ impl Store {
             self.appends.close();
             self.reads.close();
             self.flushes.close();
-            self.sendings.close();
+            self.snapshots.close();
             self.rollovers.close();
         }
     }

@@ -190,7 +190,7 @@ fn a_node_is_not_let_go_while_a_group_counts_on_it_that_the_asked_node_does_not_
     stand.down = vec![FOUR];
     let mut task = Task::new(Order::Remove { node: FOUR });
     stand.change(&mut task);
-    // Group 9 is wished nowhere near node 4.
+    // Group 9 is wanted nowhere near node 4.
     stand.elsewhere = vec![(GroupId(9), None)];
     assert_eq!(stand.next(&mut task), Next::Wait, "its leader has not said who votes");
     stand.elsewhere[0].1 = Some(vec![TWO, THREE, FOUR]);
@@ -306,7 +306,7 @@ fn some_groups_of_each_node_get_five_replicas() {
 #[test]
 fn a_refusal_of_the_catalog_is_said_in_words() {
     let problem = MembershipProblem::LastNode { node: ONE };
-    let why = refusal(&CatalogReply::Refused(Refusal::Membership(problem))).unwrap();
+    let why = refusal(&CatalogReply::Refused(machine::Refusal::Membership(problem))).unwrap();
     assert!(!why.is_empty());
     assert_eq!(refusal(&CatalogReply::Done), None);
 }

@@ -29,7 +29,7 @@ pub fn encode_enter(out: &mut Gather, address: &str) -> Result<(), Error> {
 }
 
 pub fn decode_enter(frame: Frame) -> Result<String, Error> {
-    let mut reader = open(frame, Kind::Enter, "a wish to join")?;
+    let mut reader = open(frame, Kind::Enter, "a request to join")?;
     let address = text(&mut reader)?;
     reader.end()?;
     Ok(address)
@@ -73,7 +73,7 @@ impl Admitted {
 
 fn open(frame: Frame, kind: Kind, what: &'static str) -> Result<Reader, Error> {
     if frame.kind != kind {
-        return Err(Error::Malformed("something else than what was asked"));
+        return Err(Error::Malformed("a frame of another kind"));
     }
     Ok(Reader::new(frame.body, what))
 }

@@ -26,7 +26,7 @@ impl Message {
             | Self::Join { group, .. }
             | Self::Requests { group, .. }
             | Self::SessionGone { group, .. }
-            | Self::Parcel { group, .. }
+            | Self::NumberedBatch { group, .. }
             | Self::Answers { group, .. }
             | Self::Committed { group, .. }
             | Self::NotLeader { group, .. }
@@ -39,8 +39,8 @@ impl Message {
         }
     }
 
-    /// The version of the protocol with which it came: a connection of an earlier one leaves it out. Requests and answers
-    /// are not left out: shards do not send what the other node cannot read (`shard::version`).
+    /// The version of the protocol with which it came: a connection of an earlier one leaves it out. Requests and
+    /// answers are not left out: shards do not send what the other node cannot read (`shard::version`).
     pub fn since(&self) -> u16 {
         match self {
             Self::Reaches { .. } => 4,
@@ -50,7 +50,7 @@ impl Message {
             | Self::Join { .. }
             | Self::Requests { .. }
             | Self::SessionGone { .. }
-            | Self::Parcel { .. }
+            | Self::NumberedBatch { .. }
             | Self::Answers { .. }
             | Self::Committed { .. }
             | Self::NotLeader { .. }
@@ -88,7 +88,7 @@ impl Message {
             Self::Join { .. }
             | Self::Requests { .. }
             | Self::SessionGone { .. }
-            | Self::Parcel { .. }
+            | Self::NumberedBatch { .. }
             | Self::Answers { .. }
             | Self::Committed { .. }
             | Self::NotLeader { .. }
@@ -113,7 +113,7 @@ impl Message {
                 held.map(|attachment| MESSAGE_BYTES + 8 * attachment.held.range_count()).sum()
             }
             Self::Requests { requests, .. } => MESSAGE_BYTES * requests.len(),
-            Self::Parcel { commands, settles, .. } => {
+            Self::NumberedBatch { commands, settles, .. } => {
                 commands.len() + settles.iter().map(held_bytes).sum::<usize>()
             }
             Self::Answers { answers, .. } => {
@@ -168,8 +168,8 @@ pub fn encode(out: &mut Gather, message: &Message) -> Result<(), Error> {
             start_epoch(out, Kind::SessionGone, *group, *epoch);
             out.number(session.0);
         }
-        Message::Parcel { group, epoch, boot, seq, commands, settles, needs_apply } => {
-            start_epoch(out, Kind::Parcel, *group, *epoch);
+        Message::NumberedBatch { group, epoch, boot, seq, commands, settles, needs_apply } => {
+            start_epoch(out, Kind::NumberedBatch, *group, *epoch);
             out.number(*boot);
             out.number(*seq);
             out.bool(*needs_apply);
@@ -270,10 +270,10 @@ pub fn decode(frame: Frame) -> Result<Option<Message>, Error> {
             reader.end()?;
             Message::SessionGone { group, epoch, session }
         }
-        Kind::Parcel => decode_parcel(body)?,
+        Kind::NumberedBatch => decode_numbered(body)?,
         Kind::Answers => decode_answers(body)?,
         Kind::Committed => {
-            let (mut reader, group, epoch) = open_epoch(body, "a receipt of parcels")?;
+            let (mut reader, group, epoch) = open_epoch(body, "a receipt of numbered batches")?;
             let (boot, seq) = (reader.number()?, reader.number()?);
             reader.end()?;
             Message::Committed { group, epoch, boot, seq }
@@ -358,10 +358,10 @@ fn decode_join(body: Bytes) -> Result<Message, Error> {
     Ok(Message::Join { group, epoch, attachments: attachments? })
 }
 
-fn decode_parcel(body: Bytes) -> Result<Message, Error> {
+fn decode_numbered(body: Bytes) -> Result<Message, Error> {
     /// Queue, consumer, ranges, outcome, credit.
     const HELD_BYTES_MIN: usize = 3 + 1 + 1 + 1;
-    let (mut reader, group, epoch) = open_epoch(body, "a parcel")?;
+    let (mut reader, group, epoch) = open_epoch(body, "a numbered batch")?;
     let (boot, seq) = (reader.number()?, reader.number()?);
     let needs_apply = reader.bool()?;
     let count = reader.count(HELD_BYTES_MIN)?;
@@ -370,7 +370,7 @@ fn decode_parcel(body: Bytes) -> Result<Message, Error> {
     let settles = settles?;
     let commands = reader.payload()?;
     reader.end()?;
-    Ok(Message::Parcel { group, epoch, boot, seq, commands, settles, needs_apply })
+    Ok(Message::NumberedBatch { group, epoch, boot, seq, commands, settles, needs_apply })
 }
 
 fn decode_requests(body: Bytes) -> Result<Message, Error> {

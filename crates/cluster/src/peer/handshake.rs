@@ -185,7 +185,7 @@ impl std::fmt::Display for Refusal {
             Self::Protocol { theirs: (low, high) } => write!(
                 out,
                 "the other node speaks versions {low} to {high} of the peer protocol, this node {} to \
-                 {}: upgrade the older of both",
+                 {}: upgrade the older of the two nodes",
                 PROTOCOLS.0, PROTOCOLS.1
             ),
             Self::OtherCluster { node, theirs, ours } => write!(
@@ -207,16 +207,16 @@ impl std::fmt::Display for Refusal {
             ),
             Self::OtherIncarnation { node, theirs, known } => write!(
                 out,
-                "node {} comes with incarnation {theirs:016x}, but {known:016x} is known: a wiped node \
-                 under an old identity would forget what it has promised; start it with its old data \
-                 directory, or run `millrace cluster replace {} NEW` on another member",
+                "node {} comes with incarnation {theirs:016x}, but the cluster knows {known:016x}: the node has \
+                 another data directory, without the votes and messages that it promised to keep. Start it \
+                 with its old data directory, or run `millrace cluster replace {} NEW` on another member",
                 node.0, node.0
             ),
             Self::EarlierBoot { node, theirs, known } => write!(
                 out,
-                "node {} comes with stamp {theirs} in its data directory, but was here with {known}: its data \
-                 directory is an old copy; start it with the newest one, or run `millrace cluster \
-                 replace {} NEW` on another member",
+                "node {} comes with stamp {theirs} in its data directory, and came with stamp {known} before: its \
+                 data directory is an old copy. Start the node with its newest directory, or run `millrace \
+                 cluster replace {} NEW` on another member",
                 node.0, node.0
             ),
             Self::Removed { node } => write!(
@@ -306,7 +306,7 @@ impl Challenge {
     }
 }
 
-/// Whether whoever begins like that speaks our protocol.
+/// Whether the node that sent this challenge speaks a version of the protocol that this node speaks.
 pub fn judge_challenge(theirs: &Challenge) -> Result<(), Refusal> {
     let (low, high) = theirs.protocols;
     if low > PROTOCOLS.1 || high < PROTOCOLS.0 {
@@ -335,7 +335,7 @@ impl Secret {
         Self(digest.chain_update(cluster.to_le_bytes()).finalize().into())
     }
 
-    /// What the dialer or the acceptor sends first of all that tells anything.
+    /// The proof that the dialer or the acceptor knows the secret, sent before any hello.
     pub fn answer(&self, is_dialer: bool, dialer: &Challenge, acceptor: &Challenge) -> Proof {
         self.mac_of_challenges(is_dialer, dialer, acceptor).finalize().into_bytes().into()
     }
@@ -537,7 +537,7 @@ impl Greeting {
             | Kind::Join
             | Kind::Requests
             | Kind::SessionGone
-            | Kind::Parcel
+            | Kind::NumberedBatch
             | Kind::Answers
             | Kind::Committed
             | Kind::NotLeader

@@ -1,8 +1,8 @@
 //! Messages between two nodes.
 //!
-//! For every group there is an origin (a node with sessions) and a leader. The origin joins the
+//! For every group there is a producer (a node with sessions) and a leader. The producer joins the
 //! leader under an epoch, which it counts up whenever it begins anew; everything that belongs to
-//! another epoch is dropped by who receives it. Parcels are numbered and may be repeated: machines
+//! another epoch is dropped by who receives it. Numbered batches are numbered and may be repeated: machines
 //! apply each once.
 
 use bytes::Bytes;
@@ -28,14 +28,14 @@ pub struct Attachment {
 pub enum Message {
     /// The `raft` crate's, for one group.
     Raft { group: GroupId, message: raft::eraftpb::Message },
-    /// Origin to leader: from here on this epoch. All that the origin's sessions have in the group.
+    /// Producer to leader: from here on this epoch. All that the producer's sessions have in the group.
     Join { group: GroupId, epoch: u64, attachments: Vec<Attachment> },
-    /// Origin to leader: everything but appends, catalog changes and goodbyes.
+    /// Producer to leader: everything but appends, catalog changes and goodbyes.
     Requests { group: GroupId, epoch: u64, session: SessionId, requests: Vec<Request> },
-    /// Origin to leader: what the session held is ready again.
+    /// Producer to leader: what the session held is ready again.
     SessionGone { group: GroupId, epoch: u64, session: SessionId },
-    /// Origin to leader: commands as in an entry, without its head.
-    Parcel {
+    /// Producer to leader: commands as in an entry, without its head.
+    NumberedBatch {
         group: GroupId,
         epoch: u64,
         boot: u64,
@@ -46,11 +46,11 @@ pub enum Message {
         /// It is answered when the leader has applied it, not as soon as it is committed.
         needs_apply: bool,
     },
-    /// Leader to origin.
+    /// Leader to producer.
     Answers { group: GroupId, epoch: u64, answers: Vec<(SessionId, Answer)> },
-    /// Leader to origin: parcels up to `seq` are on a majority's disks.
+    /// Leader to producer: numbered batches up to `seq` are on a majority's disks.
     Committed { group: GroupId, epoch: u64, boot: u64, seq: u64 },
-    /// To an origin that joined: look for another leader.
+    /// To a producer that joined: look for another leader.
     NotLeader { group: GroupId, epoch: u64 },
     /// From the leader of a group, to all, at every tick of silence and at its election: who leads,
     /// and what time it is in the group.

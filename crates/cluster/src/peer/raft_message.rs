@@ -233,7 +233,7 @@ fn type_number(kind: MessageType) -> u8 {
 fn type_of(number: u8) -> Option<MessageType> {
     Some(match number {
         // 0, 1, 10, 11 and 12 are what a node tells itself, and 2 is not asked of others: commands
-        // travel as parcels.
+        // travel as numbered batches.
         3 => MessageType::MsgAppend,
         4 => MessageType::MsgAppendResponse,
         5 => MessageType::MsgRequestVote,

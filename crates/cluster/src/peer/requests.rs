@@ -25,12 +25,14 @@ const END_SESSION: u8 = 11;
 const ADMIT: u8 = 12;
 /// Since `Version::DESCRIBED`.
 const DESCRIBE: u8 = 13;
+/// `DETACH` of a consumer that is sent first what it was given. Since `Version::CANCELS`.
+const CANCEL: u8 = 14;
 
-/// Appends travel as parcels, which are numbered: one here would be a bug of ours.
+/// Appends travel as numbered batches, which are numbered: one here would be a bug of ours.
 pub(super) fn encode(out: &mut Gather, request: &Request) {
     match request {
         Request::Append { group, .. } => {
-            unreachable!("appends to group {} travel as parcels", group.0)
+            unreachable!("appends to group {} travel as numbered batches", group.0)
         }
         Request::Catalog { ticket, command } => {
             out.u8(CATALOG);
@@ -45,8 +47,8 @@ pub(super) fn encode(out: &mut Gather, request: &Request) {
             put_consumer(out, *queue, *consumer);
             put_spec(out, spec);
         }
-        Request::Detach { ticket, group: _, queue, consumer } => {
-            out.u8(DETACH);
+        Request::Detach { ticket, group: _, queue, consumer, takes_back } => {
+            out.u8(if *takes_back { DETACH } else { CANCEL });
             out.number(ticket.0);
             put_consumer(out, *queue, *consumer);
         }
@@ -115,10 +117,10 @@ pub(super) fn decode(reader: &mut Reader, group: GroupId) -> Result<Request, Err
             let (queue, consumer) = take_consumer(reader)?;
             Request::Attach { ticket, group, queue, consumer, spec: take_spec(reader)? }
         }
-        DETACH => {
+        kind @ (DETACH | CANCEL) => {
             let ticket = take_ticket(reader)?;
             let (queue, consumer) = take_consumer(reader)?;
-            Request::Detach { ticket, group, queue, consumer }
+            Request::Detach { ticket, group, queue, consumer, takes_back: kind == DETACH }
         }
         CREDIT => {
             let (queue, consumer) = take_consumer(reader)?;

@@ -3,8 +3,10 @@
 use bytes::Bytes;
 use machine::{Effect, QueueId, QueueMachine, SessionId};
 
-use super::{Origin, Queues, Wish};
-use crate::bodies::{FetchPart, Got, Leave, Outgoing, Readers, Run, Source, Step, cut_out, pick};
+use super::{GroupEffect, Origin, Queues};
+use crate::bodies::{
+    FetchPart, Got, Leave, Outgoing, Readers, Run, Source, Step, cut_out, is_small_part, pick,
+};
 use crate::request::{Answer, Delivery, Leaving, Ticket};
 
 impl Queues {
@@ -13,7 +15,7 @@ impl Queues {
         &mut self,
         index: u64,
         entry: Option<(&Bytes, Origin)>,
-        wishes: &mut Vec<Wish>,
+        group_effects: &mut Vec<GroupEffect>,
     ) {
         let mut effects = std::mem::take(&mut self.effects);
         for effect in effects.drain(..) {
@@ -22,6 +24,11 @@ impl Queues {
                     let Some((entry, origin)) = entry else { continue };
                     let range = bytes.start as u32..bytes.end as u32;
                     let (source, hot) = match origin {
+                        Origin::Committed if is_small_part(entry, &bytes) => {
+                            let (source, run) = (Source::Entry { index, range }, &entry[bytes]);
+                            self.bodies.enqueued_in_parts(queue, first_seq, count, source, run);
+                            continue;
+                        }
                         Origin::Committed => {
                             (Source::Entry { index, range }, Some(cut_out(entry, bytes)))
                         }
@@ -50,28 +57,29 @@ impl Queues {
                     }
                 }
                 Effect::Cancelled { queue, consumer } => {
-                    for lane in self.lanes(queue) {
-                        let live = self.machine.kept(lane);
-                        for outgoing in self.bodies.cancelled(lane, consumer, live) {
-                            self.never_sent(outgoing, wishes);
+                    for level in self.levels(queue) {
+                        let live = self.machine.kept(level);
+                        for outgoing in self.bodies.cancelled(level, consumer, live) {
+                            self.never_sent(outgoing, group_effects);
                         }
-                        self.touched.push(lane);
+                        self.touched.push(level);
                     }
                     let answer = Answer::Cancelled { queue, consumer };
-                    wishes.push(Wish::Answer(consumer.session, answer));
+                    group_effects.push(GroupEffect::Answer(consumer.session, answer));
                 }
-                Effect::Unused { queue } => wishes.push(Wish::Unused(queue.base())),
+                Effect::Unused { queue } => group_effects.push(GroupEffect::Unused(queue.base())),
                 Effect::Dropped { queue } => {
                     self.closing.remove(&queue);
                     for outgoing in self.bodies.dropped(queue) {
-                        self.never_sent(outgoing, wishes);
+                        self.never_sent(outgoing, group_effects);
                     }
                 }
                 Effect::Created { .. } => {}
             }
         }
         self.effects = effects;
-        self.pump(wishes);
+        self.bodies.end_entry();
+        self.pump(group_effects);
         self.note_gathered();
         if self.machine.take_awaited() {
             self.hurry();
@@ -79,36 +87,36 @@ impl Queues {
     }
 
     /// Sends what has its bytes, and asks for what has not.
-    fn pump(&mut self, wishes: &mut Vec<Wish>) {
+    fn pump(&mut self, group_effects: &mut Vec<GroupEffect>) {
         self.bodies.take_held_up(&mut self.touched);
         let mut touched = std::mem::take(&mut self.touched);
         touched.sort_unstable();
         touched.dedup();
-        let mut lanes = Vec::new();
+        let mut levels = Vec::new();
         for &queue in &touched {
-            self.bodies.lanes_of(queue, &mut lanes);
-            while self.pump_once(&lanes, wishes) && lanes.len() > 1 {}
-            lanes.clear();
+            self.bodies.levels_of(queue, &mut levels);
+            while self.pump_once(&levels, group_effects) && self.bodies.has_due(&levels) {}
+            levels.clear();
         }
         touched.clear();
         self.touched = touched;
         self.bodies.cut(|queue| readers(&self.machine, queue));
     }
 
-    /// The same for some lanes of one queue. True: something was delivered, and others may follow it.
-    fn pump_once(&mut self, lanes: &[QueueId], wishes: &mut Vec<Wish>) -> bool {
+    /// The same for some levels of one queue. True: something was delivered, and others may follow it.
+    fn pump_once(&mut self, levels: &[QueueId], group_effects: &mut Vec<GroupEffect>) -> bool {
         let mut has_delivered = false;
-        for &queue in lanes {
+        for &queue in levels {
             while let Some(step) = self.bodies.next(queue, || readers(&self.machine, queue)) {
                 match step {
                     Step::Deliver { outgoing, bytes } => {
                         has_delivered = true;
-                        self.deliver(queue, outgoing, bytes, wishes);
+                        self.deliver(queue, outgoing, bytes, group_effects);
                     }
                     Step::Leave { leave, bytes } => {
                         let Leave { first_seq, count, reason } = leave;
                         let (group, time_ms) = (self.group, self.time_ms);
-                        wishes.push(Wish::Leaving(Leaving {
+                        group_effects.push(GroupEffect::Leaving(Leaving {
                             group,
                             queue,
                             reason,
@@ -118,12 +126,12 @@ impl Queues {
                             time_ms,
                         }));
                     }
-                    Step::Fetch { from_seq, parts } => {
+                    Step::Fetch { parts } => {
                         if let Some(runs) = in_memory(queue, &parts) {
                             let readers = readers(&self.machine, queue);
                             self.bodies.fetched(queue, runs, readers);
                         } else {
-                            wishes.push(Wish::Fetch { queue, from_seq, parts });
+                            group_effects.push(GroupEffect::Fetch { queue, parts });
                         }
                     }
                 }
@@ -137,7 +145,7 @@ impl Queues {
         queue: QueueId,
         outgoing: Outgoing,
         bytes: Bytes,
-        wishes: &mut Vec<Wish>,
+        group_effects: &mut Vec<GroupEffect>,
     ) {
         let Outgoing { consumer, first_seq, count, redelivered, returns, got, detached, .. } =
             outgoing;
@@ -148,30 +156,36 @@ impl Queues {
             None => Answer::Delivered(delivery),
             Some(Got { ticket, ready }) => Answer::Got { ticket, delivery: Some(delivery), ready },
         };
-        wishes.push(Wish::Answer(consumer.session, answer));
-        self.tell_detached(consumer.session, detached, wishes);
+        group_effects.push(GroupEffect::Answer(consumer.session, answer));
+        self.answer_detached(consumer.session, detached, group_effects);
     }
 
-    /// Its queue was dropped while it waited for its bytes: whoever asked is told all the same.
-    fn never_sent(&mut self, outgoing: Outgoing, wishes: &mut Vec<Wish>) {
+    /// The queue was dropped while this delivery waited for its bytes. A session that asked for it is answered
+    /// all the same.
+    fn never_sent(&mut self, outgoing: Outgoing, group_effects: &mut Vec<GroupEffect>) {
         let Outgoing { consumer, got, detached, .. } = outgoing;
         if let Some(Got { ticket, .. }) = got {
             let answer = Answer::Got { ticket, delivery: None, ready: 0 };
-            wishes.push(Wish::Answer(consumer.session, answer));
+            group_effects.push(GroupEffect::Answer(consumer.session, answer));
         }
-        self.tell_detached(consumer.session, detached, wishes);
+        self.answer_detached(consumer.session, detached, group_effects);
     }
 
-    fn tell_detached(&mut self, session: SessionId, tickets: Vec<Ticket>, wishes: &mut Vec<Wish>) {
+    fn answer_detached(
+        &mut self,
+        session: SessionId,
+        tickets: Vec<Ticket>,
+        group_effects: &mut Vec<GroupEffect>,
+    ) {
         for ticket in tickets {
-            if let Some(lanes) = self.detaching.get_mut(&(session, ticket)) {
-                *lanes -= 1;
-                if *lanes > 0 {
+            if let Some(levels) = self.detaching.get_mut(&(session, ticket)) {
+                *levels -= 1;
+                if *levels > 0 {
                     continue;
                 }
                 self.detaching.remove(&(session, ticket));
             }
-            wishes.push(Wish::Answer(session, Answer::Detached { ticket }));
+            group_effects.push(GroupEffect::Answer(session, Answer::Detached { ticket }));
         }
     }
 }

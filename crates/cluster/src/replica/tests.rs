@@ -166,9 +166,9 @@ fn a_leader_forgets_what_it_knew_of_a_log_that_is_gone_and_says_so() {
     let mut pair = Pair::new();
     let leader = &mut pair.replicas[0];
     let heartbeat = from_leader(MessageType::MsgHeartbeat, leader.term());
-    let mut asking = Rejoining::new(Forgot { log: true, vote: false }).expect("it forgot");
+    let mut asking = Rejoining::new(LostState { log: true, vote: false }).expect("it forgot");
     let (node, term, voters) = (2, leader.term(), [1, 2]);
-    let own = Standing { node, term, last_index: 0, voters: &voters };
+    let own = ReplicaStatus { node, term, last_index: 0, voters: &voters };
     let question = asking.question(&heartbeat, own).expect("a question");
 
     leader.step(question);

@@ -39,18 +39,18 @@ pub fn plan(surveys: &[Survey], lost: &BTreeSet<NodeId>, force: bool) -> Result<
     }
     if fates.values().all(|fate| *fate == Fate::Lives) {
         return Err(format!(
-            "nothing is to be rescued: without {} a majority of every group lives. Start the nodes; then \
-             `millrace cluster remove` or `replace` takes the lost ones out",
+            "nothing is to be rescued: every group has a majority without {}. Start the nodes; then take the lost \
+             nodes out with `millrace cluster remove` or `replace`",
             list(lost)
         ));
     }
     let retired = lost.intersection(&keeper.nodes).copied().collect::<BTreeSet<_>>();
     if catalog == Fate::Lives && !retired.is_empty() {
         return Err(format!(
-            "a majority of the catalog lives, so the cluster can forget the lost nodes itself, and must before \
-             groups are rescued: else they could come back and go on with them. Start the nodes, run `millrace \
-             cluster remove` for {} (it gives up on groups that are to be rescued, after the node is taken out), \
-             stop the nodes again, and repeat this",
+            "the catalog has a majority without the lost nodes, so the cluster can remove these nodes itself. It must \
+             do so before groups are rescued: a lost node that came back would go on with its old groups. Start the \
+             nodes, and run `millrace cluster remove` for {} (the command takes the node out, and then gives up on \
+             groups that need a rescue). Then stop the nodes again, and repeat this command",
             list(&retired)
         ));
     }
@@ -65,30 +65,36 @@ fn check(surveys: &[Survey], lost: &BTreeSet<NodeId>) -> Result<(), String> {
         surveys.iter().flat_map(|survey| &survey.retired).copied().collect();
     if let Some(other) = surveys.iter().find(|survey| survey.cluster != ours.cluster) {
         return Err(format!(
-            "what was shown of node {} is of cluster {:032x}, and this is cluster {:032x}: give what nodes of this \
-             cluster show",
+            "the file of node {} is of cluster {:032x}, and this directory is of cluster {:032x}: give files of this \
+             cluster's nodes only",
             other.node.0, other.cluster, ours.cluster
         ));
     }
     let mut seen = BTreeSet::new();
     if let Some(twice) = surveys.iter().find(|survey| !seen.insert(survey.node)) {
-        return Err(format!("node {} is there twice: give each node once", twice.node.0));
+        return Err(format!("node {} is given twice: give each node once", twice.node.0));
     }
     if let Some(living) = surveys.iter().find(|survey| lost.contains(&survey.node)) {
         return Err(format!(
-            "node {} is not lost, it is here: name the nodes that are gone for good",
+            "node {} is not lost, because its data is here: in --lost, name only nodes that are gone for good",
             living.node.0
         ));
     }
     if let Some(gone) = surveys.iter().find(|survey| retired.contains(&survey.node)) {
         return Err(format!(
-            "node {} was removed from the cluster: what it has is not needed, leave it out",
+            "node {} was removed from the cluster, so its data is not needed: leave its file out",
             gone.node.0
+        ));
+    }
+    if lost.is_empty() {
+        return Err(format!(
+            "--lost names no node: name the nodes that are gone for good; the members are {}",
+            list(&members)
         ));
     }
     let known: BTreeSet<NodeId> = members.union(&retired).copied().collect();
     let strangers: BTreeSet<NodeId> = lost.difference(&known).copied().collect();
-    if lost.is_empty() || !strangers.is_empty() {
+    if !strangers.is_empty() {
         return Err(format!(
             "{} is not a member: name the nodes that are gone for good; the members are {}",
             list(&strangers),
@@ -100,8 +106,9 @@ fn check(surveys: &[Survey], lost: &BTreeSet<NodeId>) -> Result<(), String> {
         living.difference(&retired).copied().filter(|node| !seen.contains(node)).collect();
     if !unheard.is_empty() {
         return Err(format!(
-            "{} lives, and may have newer logs than this one: stop it, run the same command there with --json, \
-             and give what it prints here with --with FILE; if it is gone for good too, name it in --lost",
+            "the logs of {} are needed, because they may be newer than this node's: stop each node that is missing \
+             here, run the same command there with --json, and give its output here with --with FILE. If a node is \
+             gone for good too, name it in --lost",
             list(&unheard)
         ));
     }
@@ -134,8 +141,8 @@ fn fate(
     if force && misses {
         return if somebody_wins(Some(newest.node)) {
             Err(format!(
-                "the others could go on with {} without node {}, which would go on with it alone: both would. \
-                 Start the nodes, and take the lost ones out with `millrace cluster remove`",
+                "two parts of the cluster could both go on with {}: one without node {}, and that node alone. Start \
+                 the nodes, and take the lost nodes out with `millrace cluster remove`",
                 name(group),
                 newest.node.0
             ))
@@ -150,8 +157,9 @@ fn fate(
         return Ok(Fate::Lives);
     }
     Err(format!(
-        "{} was changing its members: by some of what is known it has a majority, by some it has not. Start the \
-         nodes and see whether it gets a leader; if it does not, stop them and repeat this with --force",
+        "{} was changing its members: it has a majority by one list of members, and none by another. Start the \
+         nodes and see whether the group gets a leader. If it gets none, stop the nodes, and repeat this command \
+         with --force",
         name(group)
     ))
 }

@@ -25,8 +25,8 @@ pub(crate) fn survey<D: Disk>(
         return Err(refused(
             &loss.path,
             &format!(
-                "damaged at byte {}: {}. What is missing cannot be known, so nothing is rescued from it: restore \
-                 the directory from a backup",
+                "damaged at byte {}: {}. Millrace cannot know what is missing, so it rescues nothing from this \
+                 directory: restore the directory from a backup",
                 loss.offset, loss.what
             ),
         ));
@@ -149,7 +149,7 @@ fn copy<D: Disk>(
         known = next;
     }
     voters.push(known);
-    let is_incomplete = found.forgot.any();
+    let is_incomplete = found.lost_state.any();
     Ok(GroupCopy { group, last, committed, voters, is_damaged: false, is_incomplete })
 }
 
@@ -196,11 +196,12 @@ fn hard_state(group: u32, found: &RecoveredGroup) -> Result<HardState, Error> {
 }
 
 fn state(group: u32, bytes: &Bytes) -> Result<State, Error> {
-    State::decode(bytes).ok_or_else(|| unreadable(group, &"the checkpoint's state"))
+    State::decode(bytes)
+        .ok_or_else(|| unreadable(group, &"the state in its checkpoint is of another version"))
 }
 
 fn unreadable(group: u32, what: &dyn std::fmt::Display) -> Error {
-    let why = format!("its log passes its checksums, but cannot be applied: {what}");
+    let why = format!("the checksums of its log are right, but the log cannot be applied: {what}");
     refused(&format!("group {group}"), &why)
 }
 

@@ -7,7 +7,7 @@ use raft::eraftpb::{
     EntryType, HardState,
 };
 use wal::sim::SimDisk;
-use wal::{Checkpoint, CommitBatch, Forgot, Identity, Item, Wal};
+use wal::{Checkpoint, CommitBatch, Identity, Item, LostState, Wal};
 
 use super::*;
 use crate::checkpoint::State;
@@ -165,8 +165,8 @@ fn a_change_of_members_that_was_under_way_ends_with_it() {
 
 #[test]
 fn what_a_replica_has_forgotten_is_not_waited_for() {
-    let forgot = Forgot { log: true, vote: true };
-    let disk = directory(1, GROUP, vec![Item::Reset(forgot), blank(1, 1), hard_state(1, 1, 0)]);
+    let lost_state = LostState { log: true, vote: true };
+    let disk = directory(1, GROUP, vec![Item::Reset(lost_state), blank(1, 1), hard_state(1, 1, 0)]);
     assert!(copy(&look(&disk, 1, 3), GROUP).is_incomplete);
     assert!(!copy(&rescue_the_last(&disk), GROUP).is_incomplete);
 }

@@ -98,7 +98,7 @@ impl Tail {
         let mut state = HardState::default();
         (state.term, state.vote, state.commit) = (self.term, me.0, self.last);
         self.batch.add(self.group.0, Item::HardState(encode_hard_state(&state)));
-        if found.forgot.any() {
+        if found.lost_state.any() {
             // Nobody is left who could make up for it.
             self.batch.add(self.group.0, Item::Rejoined);
         }

@@ -2,39 +2,10 @@
 
 use machine::{GroupId, SessionId};
 
-use super::{Output, Shard};
+use super::Shard;
+use crate::exchange::Output;
 use crate::peer::message::Message;
 use crate::request::{Answer, Ticket};
-use crate::waiter::Waiter;
-
-/// Tells a waiter that its entry is committed.
-pub(crate) fn tell(waiter: Waiter, outputs: &mut Vec<Output>) {
-    let (session, answer) = match waiter {
-        Waiter::Appended { session, ticket } => (session, Answer::Appended { ticket }),
-        Waiter::Purged { session, ticket, count } => (session, Answer::Purged { ticket, count }),
-        Waiter::Created { session, ticket, reply } => (session, Answer::Catalog { ticket, reply }),
-        Waiter::Detached { session, ticket } => (session, Answer::Detached { ticket }),
-        Waiter::SessionEnded { session, ticket } => (session, Answer::SessionEnded { ticket }),
-        Waiter::Catalog { .. } | Waiter::Nobody => return,
-    };
-    outputs.push(Output::Answer { session, answer });
-}
-
-/// Tells waiters whose entry could not be proposed.
-pub(crate) fn refuse(waiters: Vec<Waiter>, outputs: &mut Vec<Output>) {
-    for waiter in waiters {
-        let (session, ticket) = match waiter {
-            Waiter::Appended { session, ticket, .. }
-            | Waiter::Purged { session, ticket, .. }
-            | Waiter::Catalog { session, ticket }
-            | Waiter::Created { session, ticket, .. }
-            | Waiter::Detached { session, ticket }
-            | Waiter::SessionEnded { session, ticket } => (session, ticket),
-            Waiter::Nobody => continue,
-        };
-        outputs.push(Output::Answer { session, answer: Answer::AppendFailed { ticket } });
-    }
-}
 
 fn ticket_of(answer: &Answer) -> Option<Ticket> {
     match answer {
@@ -118,7 +89,7 @@ impl Shard {
     /// this leader again after a change of term, and the answer may be that of its first question: then the second
     /// must not be done. A purge would take what was published since.
     fn answered(&mut self, session: SessionId, ticket: Ticket) -> Option<GroupId> {
-        let group = self.asked.remove(&(session, ticket))?;
+        let group = self.peers.asked.remove(&(session, ticket))?;
         if let Some(found) = self.groups.get_mut(&group) {
             found.forget_asked(session, ticket);
         }

@@ -13,6 +13,10 @@ pub(super) struct Appends {
     last: u64,
     /// Those that are not synced, the oldest first.
     writing: VecDeque<Append>,
+    /// Bytes proposed since one was last handed out.
+    gathered_bytes: usize,
+    /// The next one is being put together: a step within must not begin another one.
+    is_begun: bool,
 }
 
 /// One of them.
@@ -25,6 +29,23 @@ pub(super) struct Append {
 }
 
 impl Appends {
+    /// So many more bytes are proposed. Says how many wait for the next append; 0: it is being put together.
+    pub(super) fn gather(&mut self, bytes: usize) -> usize {
+        self.gathered_bytes += bytes;
+        if self.is_begun { 0 } else { self.gathered_bytes }
+    }
+
+    /// The next append is put together, of all that is gathered.
+    pub(super) fn begin(&mut self) {
+        self.gathered_bytes = 0;
+        self.is_begun = true;
+    }
+
+    /// It was handed out.
+    pub(super) fn end(&mut self) {
+        self.is_begun = false;
+    }
+
     /// The number of the append that is handed out next.
     pub(super) fn next_number(&self) -> u64 {
         self.last + 1

@@ -6,7 +6,8 @@ use machine::{
     Batch, Catalog, CatalogCommand, Corrupt, GroupId, NodeId, QueueId, SessionId, Version,
 };
 
-use super::{Gathered, Input, Now, Output, Shard, Then, WantedQueue, tell};
+use super::{Gathered, Shard};
+use crate::exchange::{Input, Now, Output, Then, WantedQueue};
 use crate::group::queues::QueueGroup;
 use crate::limits::GONE_MS;
 use crate::peer::message::Message;
@@ -60,7 +61,7 @@ impl Shard {
         let Some(catalog) = &mut self.catalog else { return Ok(()) };
         let Some(out) = self.out.get_mut(&GroupId::CATALOG) else { return Ok(()) };
         let (mut inputs, mut told) = (Vec::new(), Vec::new());
-        let at = catalog.commit(entry, &mut out.parcels, &mut inputs, &mut told)?;
+        let at = catalog.commit(entry, &mut out.batches, &mut inputs, &mut told)?;
         let mut forwards = Vec::new();
         for (group, input) in inputs {
             let shard = Self::of(group, self.shards);
@@ -77,19 +78,19 @@ impl Shard {
         Ok(())
     }
 
-    /// Origins resend what a leader does not confirm; they answer their sessions when they apply.
+    /// Producers resend what a leader does not confirm; they answer their sessions when they apply.
     fn confirm_catalog(&mut self, outputs: &mut Vec<Output>) {
         let Some(catalog) = &mut self.catalog else { return };
         let (committed, applied) = (catalog.group.replica.committed(), catalog.group.applied());
         let mut confirmed = Vec::new();
-        while let Some(done) = catalog.group.intake.confirm(committed, applied) {
+        while let Some(done) = catalog.group.inbox.confirm(committed, applied) {
             confirmed.push(done);
         }
-        for (origin, seq) in confirmed {
-            if origin.node != self.me.node {
-                let (group, boot) = (GroupId::CATALOG, origin.boot);
+        for (producer, seq) in confirmed {
+            if producer.node != self.me.node {
+                let (group, boot) = (GroupId::CATALOG, producer.boot);
                 let message = Message::Committed { group, epoch: 0, boot, seq };
-                self.send(origin.node, message, outputs);
+                self.send(producer.node, message, outputs);
             }
         }
     }
@@ -154,17 +155,17 @@ impl Shard {
                 self.create_queue(now, group, change(wanted), None, outputs);
             }
         }
-        self.reconciling = true;
+        self.members.is_reconciling = true;
     }
 
     /// Once what it has to say is on its way to the groups' leaders, the node may serve.
-    pub(super) fn tell_reconciled(&mut self, outputs: &mut Vec<Output>) {
+    pub(super) fn answer_reconciled(&mut self, outputs: &mut Vec<Output>) {
         let is_ready = |found: &QueueGroup| {
             !found.group.replica.log().is_alone()
-                || (found.group.serves() && !found.group.intake.is_waiting())
+                || (found.group.serves() && !found.group.inbox.is_waiting())
         };
-        if self.reconciling && self.groups.values().all(is_ready) {
-            self.reconciling = false;
+        if self.members.is_reconciling && self.groups.values().all(is_ready) {
+            self.members.is_reconciling = false;
             outputs.push(Output::Reconciled);
         }
     }
@@ -177,7 +178,7 @@ impl Shard {
         queues?.machine().revision(queue)
     }
 
-    /// Puts what `creation` or `change` made into this node's next parcel for the group.
+    /// Puts what `creation` or `change` made into this node's next numbered batch for the group.
     pub(super) fn create_queue(
         &mut self,
         now: Now,
@@ -189,7 +190,7 @@ impl Shard {
         let waiter = created(then);
         if group.is_local() && !self.is_local_here(group) {
             // Its own node makes it, and is the only one that may have asked for it.
-            return tell(waiter, outputs);
+            return outputs.extend(waiter.committed());
         }
         self.append(now, group, batch, Vec::new(), waiter, outputs);
     }
@@ -216,7 +217,7 @@ impl Shard {
                 let answer = request.answer_without_queue();
                 outputs.extend(answer.map(|answer| Output::Answer { session, answer }));
             }
-            return tell(waiter, outputs);
+            return outputs.extend(waiter.committed());
         }
         let mut batch = Batch::new();
         batch.drop_queue(queue);
@@ -246,17 +247,18 @@ impl Shard {
             None => Waiter::Nobody,
         };
         if let Some(waiter) = self.delete_unused(now, queue, waiter, outputs) {
-            tell(waiter, outputs);
+            outputs.extend(waiter.committed());
         }
     }
 
     /// What was of no use before the catalog had heard of it goes now that it has.
     fn delete_heard(&mut self) {
-        let Some(catalog) = self.catalog.as_ref().filter(|_| !self.unheard.is_empty()) else {
+        let Some(catalog) = self.catalog.as_ref().filter(|_| !self.node_wide.unheard.is_empty())
+        else {
             return;
         };
-        let later = self.unheard.split_off(&QueueId(catalog.catalog().next_queue()));
-        for queue in std::mem::replace(&mut self.unheard, later) {
+        let later = self.node_wide.unheard.split_off(&QueueId(catalog.catalog().next_queue()));
+        for queue in std::mem::replace(&mut self.node_wide.unheard, later) {
             self.own.push_back(Input::DeleteUnused { queue, detached: None });
         }
     }
@@ -275,7 +277,7 @@ impl Shard {
         let Some(found) = catalog.queue_by_id(queue) else {
             if queue.0 >= catalog.next_queue() {
                 // Its group has heard of it sooner than group 0 here, and takes no consumer any more.
-                self.unheard.insert(queue);
+                self.node_wide.unheard.insert(queue);
             }
             return Some(waiter);
         };
@@ -286,7 +288,7 @@ impl Shard {
     }
 
     /// What lives in the memory of a node that is gone for long is gone.
-    pub(super) fn mourn(&mut self, now: Now, outputs: &mut Vec<Output>) {
+    pub(super) fn expire_gone_nodes(&mut self, now: Now, outputs: &mut Vec<Output>) {
         let Some(catalog) = self.catalog.as_ref().filter(|catalog| catalog.group.serves()) else {
             return;
         };

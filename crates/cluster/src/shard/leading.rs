@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use machine::{GroupId, NodeId, Origin, SessionId};
+use machine::{GroupId, NodeId, ProducerId, SessionId};
 use raft::eraftpb::Entry;
 
-use super::{Gathered, Input, Now, Output, Shard};
+use super::{Gathered, Shard};
+use crate::exchange::{Input, Now, Output};
 use crate::group::queues::QueueGroup;
 use crate::limits::{LAG_NEAR, SETTLED_IN_MS, SLOW_TICKS};
 use crate::peer::message::Message;
@@ -25,16 +26,16 @@ impl Shard {
         if found.group.is_frozen() {
             return;
         }
-        let rides = found.group.intake.is_waiting();
+        let rides = found.group.inbox.is_waiting();
         let at_once = self.closing.is_some() || rides;
-        found.keep_time(&mut self.wishes);
+        found.keep_time(&mut self.group_effects);
         found.flush_settles(now, at_once);
         let committed = self.harvest(group, gathered, outputs);
         // Confirms hang on the commit alone; what follows from applying comes after.
         self.confirm(group, outputs);
         if let Some(found) = self.groups.get_mut(&group) {
             for entry in &committed {
-                if let Err(why) = found.commit(entry, &mut self.wishes) {
+                if let Err(why) = found.commit(entry, &mut self.group_effects) {
                     return self.stop_outdated(group, entry.index, why, outputs);
                 }
             }
@@ -108,7 +109,7 @@ impl Shard {
             let nodes = self.expected(now, group);
             let Some(found) = self.groups.get_mut(&group) else { return };
             found.lead(now, nodes, self.peers.lost());
-            // Its own sessions' parcels, and what others sent early.
+            // Its own sessions' numbered batches, and what others sent early.
             self.own.push_back(Input::TimePassed);
             let nodes: Vec<NodeId> = self.reachable().into_iter().collect();
             for node in nodes {
@@ -121,22 +122,24 @@ impl Shard {
     }
 
     /// What this node's sessions have in the group is its leader's business now.
-    pub(super) fn come_home(&mut self, now: Now, group: GroupId, outputs: &mut Vec<Output>) {
+    pub(super) fn take_over(&mut self, now: Now, group: GroupId, outputs: &mut Vec<Output>) {
         let out = self.outbound(group);
-        let (consumers, asked) = out.remote.come_home();
-        out.parcels.rewind();
-        out.tell_again(now);
+        let (consumers, asked) = out.remote.take_over();
+        out.batches.rewind();
+        out.log_settles_again(now);
         if group == GroupId::CATALOG {
             return;
         }
-        out.parcels.close(now.wall_ms);
-        let (origin, last) = (out.parcels.origin(), out.parcels.last());
+        out.batches.close(now.wall_ms);
+        let (producer, last) = (out.batches.producer(), out.batches.last());
         if let Some(found) = self.groups.get_mut(&group) {
-            found.has_come_home(origin, last);
+            found.has_taken_over(producer, last);
         }
         let me = self.me.node;
         let is_ours = |session| Self::is_ours(me, session);
-        self.in_queues(group, outputs, |queues, wishes| queues.join(is_ours, consumers, wishes));
+        self.in_queues(group, outputs, |queues, group_effects| {
+            queues.join(is_ours, consumers, group_effects)
+        });
         for (session, request) in asked {
             self.request_here(now, session, group, request, outputs);
         }
@@ -145,7 +148,7 @@ impl Shard {
     fn cease_to_lead(&mut self, now: Now, group: GroupId, outputs: &mut Vec<Output>) {
         let me = self.me.node;
         let is_ours = |session: SessionId| Self::is_ours(me, session);
-        self.asked.retain(|_, of| *of != group);
+        self.peers.asked.retain(|_, of| *of != group);
         let Some(found) = self.groups.get_mut(&group) else { return };
         let mut left = found.queues.follow(is_ours);
         let early_asked = std::mem::take(&mut found.early_asked);
@@ -158,14 +161,14 @@ impl Shard {
         let early_asked = early_asked.into_iter().map(|asked| (asked.session, asked.request));
         left.asked.extend(early_asked.filter(|(session, _)| is_ours(*session)));
         let out = self.outbound(group);
-        out.remote.leave_home(left.consumers, left.asked);
+        out.remote.hand_over(left.consumers, left.asked);
         // The next leader is told what they hold without what their transactions settle.
-        for held in out.parcels.settles() {
+        for held in out.batches.settles() {
             out.remote.let_go(held.queue, held.consumer, &held.ranges);
             out.remote.add_credit(held.queue, held.consumer, held.credit);
         }
         for batch in left.settled {
-            out.parcels.add(now.wall_ms, batch, Waiter::Nobody, Vec::new());
+            out.batches.add(now.wall_ms, batch, Waiter::Nobody, Vec::new());
         }
         for (session, ticket) in left.detached {
             let answer = crate::request::Answer::Detached { ticket };
@@ -173,25 +176,26 @@ impl Shard {
         }
     }
 
-    /// Tells origins what is on a majority's disks.
+    /// Tells producers what is on a majority's disks.
     fn confirm(&mut self, group: GroupId, outputs: &mut Vec<Output>) {
         let Some(found) = self.groups.get_mut(&group) else { return };
         if !found.group.serves() {
             return;
         }
         let committed = committed_by(found);
-        let mut last: BTreeMap<Origin, u64> = BTreeMap::new();
-        while let Some((origin, seq)) = found.group.intake.confirm(committed, found.group.applied())
+        let mut last: BTreeMap<ProducerId, u64> = BTreeMap::new();
+        while let Some((producer, seq)) =
+            found.group.inbox.confirm(committed, found.group.applied())
         {
-            last.insert(origin, seq);
+            last.insert(producer, seq);
         }
-        for (origin, seq) in last {
-            if origin == self.origin() {
-                self.parcels_committed(group, seq, outputs);
-            } else if origin.node != self.me.node {
-                let epoch = self.joined(group, origin.node).unwrap_or(0);
-                let message = Message::Committed { group, epoch, boot: origin.boot, seq };
-                self.send(origin.node, message, outputs);
+        for (producer, seq) in last {
+            if producer == self.producer() {
+                self.numbered_committed(group, seq, outputs);
+            } else if producer.node != self.me.node {
+                let epoch = self.joined(group, producer.node).unwrap_or(0);
+                let message = Message::Committed { group, epoch, boot: producer.boot, seq };
+                self.send(producer.node, message, outputs);
             }
         }
     }
@@ -203,7 +207,7 @@ impl Shard {
             return;
         }
         if found.may_dispatch(now.mono_ms) {
-            found.queues.start_dispatch(&mut self.wishes);
+            found.queues.start_dispatch(&mut self.group_effects);
             self.grant(group, outputs);
         }
         let Some(found) = self.groups.get_mut(&group) else { return };
@@ -231,7 +235,7 @@ impl Shard {
     /// Leaders go where they belong, away from slow disks, and away from a node that stops.
     pub(super) fn balance(&mut self, now: Now) {
         let is_closing = self.closing.is_some();
-        let is_review = self.ticks.is_multiple_of(TICKS_PER_REVIEW);
+        let is_review = self.clock.is_each(TICKS_PER_REVIEW);
         for group in self.with_replicas() {
             let preferred = self.preferred_leader(group);
             let me = self.me.node;

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use machine::{Applied, Batch, GroupId, NodeId, Origin as ParcelOrigin, QueueMachine};
+use machine::{Applied, Batch, GroupId, NodeId, ProducerId, QueueMachine};
 
-use super::{Now, Output, Shard, tell};
+use super::Shard;
+use crate::exchange::{Now, Output};
 use crate::group_time::GroupTime;
 use crate::queues::{Origin, Queues};
 use crate::request::Held;
@@ -18,18 +19,18 @@ pub(super) struct Local {
     /// Nodes whose sessions have joined, and under which epoch.
     pub(super) joined: BTreeMap<NodeId, u64>,
     index: u64,
-    /// Boot and number of the last parcel of each node. They begin anywhere: what came before was taken
+    /// Boot and number of the last numbered batch of each node. They begin anywhere: what came before was taken
     /// by this node's earlier life, and went with it.
     taken: BTreeMap<NodeId, (u64, u64)>,
 }
 
 impl Local {
-    /// Whether this parcel is new.
-    pub(super) fn takes(&mut self, origin: ParcelOrigin, seq: u64) -> bool {
-        let parcel = (origin.boot, seq);
-        let is_new = self.taken.get(&origin.node).is_none_or(|last| *last < parcel);
+    /// Whether this numbered batch is new.
+    pub(super) fn takes(&mut self, producer: ProducerId, seq: u64) -> bool {
+        let numbered = (producer.boot, seq);
+        let is_new = self.taken.get(&producer.node).is_none_or(|last| *last < numbered);
         if is_new {
-            self.taken.insert(origin.node, parcel);
+            self.taken.insert(producer.node, numbered);
         }
         is_new
     }
@@ -77,10 +78,10 @@ impl Shard {
         outputs: &mut Vec<Output>,
     ) {
         let Some(local) = &mut self.local else { return };
-        local.queues.settled_by_entry(settles, &mut self.wishes);
+        local.queues.settled_by_entry(settles, &mut self.group_effects);
         let entry = Bytes::from(batch.stamp(local.time.at(now)));
         self.apply_local_entry(now, entry);
-        tell(waiter, outputs);
+        outputs.extend(waiter.committed());
         self.grant(GroupId::local(self.me.node), outputs);
     }
 
@@ -89,14 +90,14 @@ impl Shard {
         let Some(local) = &mut self.local else { return };
         local.index += 1;
         let at = Applied { index: local.index, time_ms: local.time.at(now) };
-        let applied = local.queues.apply(at, &entry, Origin::Memory, &mut self.wishes);
+        let applied = local.queues.apply(at, &entry, Origin::Memory, &mut self.group_effects);
         assert!(applied.is_ok(), "a batch of our own making cannot be read");
     }
 
     /// Does what is due. Settles of queues that have no log need not wait for anything.
     pub(super) fn settle_local(&mut self, now: Now, outputs: &mut Vec<Output>) {
         if let Some(local) = &mut self.local {
-            local.queues.keep_time(&mut self.wishes);
+            local.queues.keep_time(&mut self.group_effects);
         }
         while let Some(local) = &mut self.local
             && local.queues.settle_deadline_ms().is_some()

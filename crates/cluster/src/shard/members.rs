@@ -1,14 +1,14 @@
-//! Who keeps which group: the catalog wishes it, and the group's leader brings Raft's own members
+//! Who keeps which group: the catalog wants it, and the group's leader brings Raft's own members
 //! there, one change after the other.
 //!
 //! ```text
-//! as wished ──the catalog wishes others──> learners added ──near for a while──> joint: old and new voters
+//! as wanted ──the catalog wants others──> learners added ──near for a while──> joint: old and new voters
 //!     ^                                                                             │ applied
 //!     └─────────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! Whoever is to go and leads hands leadership over first. What a replica that was let go has on its
-//! disk stays there: nothing is deleted that could be the last of its kind.
+//! A leader that is to leave its group hands leadership over first. The data of a replica that has left stays on its
+//! disk: Millrace deletes nothing that could be the last copy.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,8 +19,9 @@ use raft::eraftpb::{
 };
 use wal::{CommitBatch, Item};
 
-use super::{Gathered, Input, Now, Output, Shard};
+use super::{Gathered, Shard};
 use crate::counted::{Counted, Voting, who_votes};
+use crate::exchange::{Input, Now, Output, Placement};
 use crate::group::queues::QueueGroup;
 use crate::queues::Queues;
 use crate::raft_log::RaftLog;
@@ -37,15 +38,6 @@ const UNHEARD_MAX: u32 = 3;
 /// itself if it knows.
 const MISLED_TICKS: u32 = 20;
 
-/// The nodes that are to keep a group, and those that it began with.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Placement {
-    pub group: GroupId,
-    /// The first is to lead.
-    pub voters: Vec<NodeId>,
-    pub founders: Vec<NodeId>,
-}
-
 /// What a shard knows of that.
 #[derive(Debug)]
 pub(super) struct Members {
@@ -53,7 +45,7 @@ pub(super) struct Members {
     version: Option<(u64, Version)>,
     /// The version that the cluster has agreed on, as far as the catalog is known.
     pub(super) agreed: Version,
-    wished: BTreeMap<GroupId, Vec<NodeId>>,
+    wanted: BTreeMap<GroupId, Vec<NodeId>>,
     /// All nodes of the cluster, as far as the catalog is known.
     nodes: Vec<NodeId>,
     /// For how many ticks all learners of a group were near.
@@ -66,6 +58,8 @@ pub(super) struct Members {
     said: Option<Voting>,
     /// What all shards have said; in shard 0.
     pub(super) counted: Counted,
+    /// Whether the groups are still being held against the catalog.
+    pub(super) is_reconciling: bool,
 }
 
 impl Members {
@@ -74,19 +68,20 @@ impl Members {
         Self {
             version: None,
             agreed: Version::FIRST,
-            wished: BTreeMap::new(),
+            wanted: BTreeMap::new(),
             nodes: Vec::new(),
             near: BTreeMap::new(),
             unheard: BTreeMap::new(),
             misled: BTreeMap::new(),
             said: None,
             counted: Counted::new(shards),
+            is_reconciling: false,
         }
     }
 
-    /// The voters that the catalog wishes, by group.
-    pub(super) fn wished(&self) -> impl Iterator<Item = (GroupId, &[NodeId])> {
-        self.wished.iter().map(|(group, voters)| (*group, voters.as_slice()))
+    /// The voters that the catalog wants, by group.
+    pub(super) fn wanted(&self) -> impl Iterator<Item = (GroupId, &[NodeId])> {
+        self.wanted.iter().map(|(group, voters)| (*group, voters.as_slice()))
     }
 
     /// All nodes of the cluster, as far as the catalog is known.
@@ -94,14 +89,14 @@ impl Members {
         self.nodes.iter().copied()
     }
 
-    /// The voters of `group` that the catalog wishes, as far as it is known.
+    /// The voters of `group` that the catalog wants, as far as it is known.
     pub(super) fn voters(&self, group: GroupId) -> Option<&[NodeId]> {
-        self.wished.get(&group).map(Vec::as_slice).filter(|voters| !voters.is_empty())
+        self.wanted.get(&group).map(Vec::as_slice).filter(|voters| !voters.is_empty())
     }
 
     /// The voter that is to lead `group`, as far as the catalog is known.
     pub(super) fn preferred(&self, group: GroupId) -> Option<NodeId> {
-        self.wished.get(&group)?.first().copied()
+        self.wanted.get(&group)?.first().copied()
     }
 }
 
@@ -116,7 +111,7 @@ enum Step {
 }
 
 impl Shard {
-    /// Tells every shard what the catalog wishes, if that is new.
+    /// Tells every shard what the catalog wants, if that is new.
     pub(super) fn hand_out_membership(&mut self, outputs: &mut Vec<Output>) {
         let Some(catalog) = self.catalog.as_ref().map(super::CatalogGroup::catalog) else { return };
         let agreed = catalog.agreed();
@@ -140,7 +135,7 @@ impl Shard {
         }
     }
 
-    /// The catalog wishes this.
+    /// The catalog wants this.
     pub(super) fn place(&mut self, now: Now, nodes: &[NodeId], groups: Vec<Placement>) {
         self.peers.keep_known(nodes);
         self.members.nodes = nodes.to_vec();
@@ -151,7 +146,7 @@ impl Shard {
             } else if let Some(found) = self.groups.get_mut(&group) {
                 found.group.founded(&founders);
             }
-            self.members.wished.insert(group, voters);
+            self.members.wanted.insert(group, voters);
         }
     }
 
@@ -173,15 +168,15 @@ impl Shard {
         self.outbound(group);
     }
 
-    /// At every tick: the groups that are led here get nearer to what is wished.
+    /// At every tick: the groups that are led here get nearer to what is wanted.
     pub(super) fn bring_members(&mut self, outputs: &mut Vec<Output>) {
         let up: BTreeSet<u64> = self.peers.up().chain([self.me.node]).map(|node| node.0).collect();
         let me = self.me.node.0;
         for group in self.with_replicas() {
             self.let_go_of_replica(group, outputs);
             self.ask_for_the_lead(group, &up);
-            let Some(wished) = self.members.wished.get(&group) else { continue };
-            let wished: Vec<u64> = wished.iter().map(|node| node.0).collect();
+            let Some(wanted) = self.members.wanted.get(&group) else { continue };
+            let wanted: Vec<u64> = wanted.iter().map(|node| node.0).collect();
             let Some(replica) = self.replica(group) else { continue };
             if !replica.is_leader() || replica.is_transferring() || replica.is_changing_members() {
                 continue;
@@ -190,7 +185,7 @@ impl Shard {
                 let lag = replica.lag(NodeId(node));
                 node == me || (up.contains(&node) && lag.is_some_and(|lag| lag <= LEARNER_NEAR))
             };
-            let step = next_step(replica.log().members(), &wished, me, &up, near);
+            let step = next_step(replica.log().members(), &wanted, me, &up, near);
             let ticks = match step {
                 Step::Join(_) => self.members.near.get(&group).map_or(1, |ticks| ticks + 1),
                 Step::Nothing | Step::Transfer(_) | Step::Change(_) => 0,
@@ -233,12 +228,12 @@ impl Shard {
         speaks.is_some_and(|version| version < Version::VOTERS_SAID)
     }
 
-    /// A leader that was removed may never hear of it: it is no voter of the catalog any more. Those that are to keep the
-    /// group ask it in turn to hand over.
+    /// A leader that was removed may never hear of it: it is no voter of the catalog any more. Those that are to keep
+    /// the group ask it in turn to hand over.
     fn ask_for_the_lead(&mut self, group: GroupId, up: &BTreeSet<u64>) {
-        let Some(wished) = self.members.wished.get(&group).cloned() else { return };
+        let Some(wanted) = self.members.wanted.get(&group).cloned() else { return };
         let Some(replica) = self.replica(group) else { return };
-        let is_misled = replica.leader().is_some_and(|leader| !wished.contains(&leader));
+        let is_misled = replica.leader().is_some_and(|leader| !wanted.contains(&leader));
         if !is_misled {
             self.members.misled.remove(&group);
             return;
@@ -250,7 +245,7 @@ impl Shard {
         let me = self.me.node;
         if is_time
             && may_lead
-            && asks_for_the_lead(turn as usize, &wished, &voters, up) == Some(me)
+            && asks_for_the_lead(turn as usize, &wanted, &voters, up) == Some(me)
             && let Some(replica) = self.replica(group)
         {
             replica.transfer(me);
@@ -282,14 +277,14 @@ impl Shard {
     /// A replica that neither the catalog nor its leader counts on rests: it runs for no election, and
     /// what it was never told to be committed does not keep the log from being recycled.
     fn let_go_of_replica(&mut self, group: GroupId, outputs: &mut Vec<Output>) {
-        let Some(wished) = self.members.wished.get(&group) else { return };
+        let Some(wanted) = self.members.wanted.get(&group) else { return };
         let unheard = self.members.unheard.get(&group).copied().unwrap_or(0);
-        let is_wished = wished.contains(&self.me.node);
+        let is_wanted = wanted.contains(&self.me.node);
         let is_writing = self.appends.has(group);
         let Some(found) = self.groups.get_mut(&group) else { return };
         let (applied, is_frozen) = (found.group.applied(), found.group.is_frozen());
         let replica = &mut found.group.replica;
-        if is_wished || replica.is_leader() || is_frozen || unheard < UNHEARD_MAX {
+        if is_wanted || replica.is_leader() || is_frozen || unheard < UNHEARD_MAX {
             return;
         }
         found.is_dismissed = true;
@@ -305,23 +300,23 @@ impl Shard {
     }
 }
 
-/// Who asks a leader that is not to keep its group for the lead, the `turn`th time. Whoever is to keep it and has no vote
-/// yet cannot have the lead: it is that leader who would have to take it in.
+/// Who asks a leader that is not to keep its group for the lead, the `turn`th time. Whoever is to keep it and has no
+/// vote yet cannot have the lead: it is that leader who would have to take it in.
 fn asks_for_the_lead(
     turn: usize,
-    wished: &[NodeId],
+    wanted: &[NodeId],
     voters: &[u64],
     up: &BTreeSet<u64>,
 ) -> Option<NodeId> {
     let is_fit = |node: &&NodeId| up.contains(&node.0) && voters.contains(&node.0);
-    let fit: Vec<&NodeId> = wished.iter().filter(is_fit).collect();
+    let fit: Vec<&NodeId> = wanted.iter().filter(is_fit).collect();
     fit.get(turn.checked_sub(1)? % fit.len().max(1)).map(|node| **node)
 }
 
-/// What brings `members` nearer to `wished`, seen by the leader `me`.
+/// What brings `members` nearer to `wanted`, seen by the leader `me`.
 fn next_step(
     members: &ConfState,
-    wished: &[u64],
+    wanted: &[u64],
     me: u64,
     up: &BTreeSet<u64>,
     is_near: impl Fn(u64) -> bool,
@@ -344,23 +339,23 @@ fn next_step(
         return heir(voters).map_or(Step::Nothing, Step::Transfer);
     }
     let is_member = |node: &u64| voters.contains(node) || members.learners.contains(node);
-    if let Some(node) = wished.iter().find(|node| !is_member(node)) {
+    if let Some(node) = wanted.iter().find(|node| !is_member(node)) {
         return Step::Change(change(&[(ConfChangeType::AddLearnerNode, *node)]));
     }
-    if let Some(node) = members.learners.iter().find(|node| !wished.contains(node)) {
+    if let Some(node) = members.learners.iter().find(|node| !wanted.contains(node)) {
         return Step::Change(change(&[(ConfChangeType::RemoveNode, *node)]));
     }
-    let joining = wished.iter().filter(|node| !voters.contains(node));
-    let leaving = voters.iter().filter(|node| !wished.contains(node));
+    let joining = wanted.iter().filter(|node| !voters.contains(node));
+    let leaving = voters.iter().filter(|node| !wanted.contains(node));
     let mut changes: Vec<_> = joining.map(|node| (ConfChangeType::AddNode, *node)).collect();
     let are_near = changes.iter().all(|(_, node)| is_near(*node));
     changes.extend(leaving.map(|node| (ConfChangeType::RemoveNode, *node)));
-    let reached = wished.iter().filter(|node| up.contains(node)).count();
-    if changes.is_empty() || !are_near || reached * 2 <= wished.len() {
+    let reached = wanted.iter().filter(|node| up.contains(node)).count();
+    if changes.is_empty() || !are_near || reached * 2 <= wanted.len() {
         return Step::Nothing;
     }
-    if !wished.contains(&me)
-        && let Some(node) = heir(wished)
+    if !wanted.contains(&me)
+        && let Some(node) = heir(wanted)
     {
         return Step::Transfer(node);
     }
@@ -393,9 +388,9 @@ mod tests {
         }
     }
 
-    fn step(members: &ConfState, wished: &[u64], me: u64, near: &[u64]) -> Step {
+    fn step(members: &ConfState, wanted: &[u64], me: u64, near: &[u64]) -> Step {
         let up = (1..=9).collect();
-        next_step(members, wished, me, &up, |node| node == me || near.contains(&node))
+        next_step(members, wanted, me, &up, |node| node == me || near.contains(&node))
     }
 
     fn kinds(step: &Step) -> Vec<(ConfChangeType, u64)> {
@@ -406,17 +401,17 @@ mod tests {
     #[test]
     fn a_new_voter_is_a_learner_first_and_waits_until_it_is_near() {
         use ConfChangeType::{AddLearnerNode, AddNode, RemoveNode};
-        let wished = [2, 3, 4];
-        let first = step(&members(&[1, 2, 3], &[], &[]), &wished, 2, &[1, 3]);
+        let wanted = [2, 3, 4];
+        let first = step(&members(&[1, 2, 3], &[], &[]), &wanted, 2, &[1, 3]);
         assert_eq!(kinds(&first), [(AddLearnerNode, 4)]);
         let learning = members(&[1, 2, 3], &[4], &[]);
-        assert_eq!(step(&learning, &wished, 2, &[1, 3]), Step::Nothing);
-        let joint = step(&learning, &wished, 2, &[1, 3, 4]);
+        assert_eq!(step(&learning, &wanted, 2, &[1, 3]), Step::Nothing);
+        let joint = step(&learning, &wanted, 2, &[1, 3, 4]);
         assert!(matches!(joint, Step::Join(_)));
         assert_eq!(kinds(&joint), [(AddNode, 4), (RemoveNode, 1)]);
-        let leave = step(&members(&[2, 3, 4], &[], &[1, 2, 3]), &wished, 2, &[3, 4]);
+        let leave = step(&members(&[2, 3, 4], &[], &[1, 2, 3]), &wanted, 2, &[3, 4]);
         assert_eq!(leave, Step::Change(ConfChangeV2::default()));
-        assert_eq!(step(&members(&[2, 3, 4], &[], &[]), &wished, 2, &[3, 4]), Step::Nothing);
+        assert_eq!(step(&members(&[2, 3, 4], &[], &[]), &wanted, 2, &[3, 4]), Step::Nothing);
     }
 
     #[test]
@@ -433,8 +428,8 @@ mod tests {
 
     #[test]
     fn those_that_vote_already_ask_in_turn_for_a_lead_that_is_to_go() {
-        let (wished, up) = ([4, 5, 1].map(NodeId), BTreeSet::from([1, 2, 4, 5]));
-        let asks = |turn, voters: &[u64]| asks_for_the_lead(turn, &wished, voters, &up);
+        let (wanted, up) = ([4, 5, 1].map(NodeId), BTreeSet::from([1, 2, 4, 5]));
+        let asks = |turn, voters: &[u64]| asks_for_the_lead(turn, &wanted, voters, &up);
         assert_eq!(asks(1, &[1, 2, 5]), Some(NodeId(5)), "node 4 is not taken in yet");
         assert_eq!(asks(2, &[1, 2, 5]), Some(NodeId(1)));
         assert_eq!(asks(3, &[1, 2, 5]), Some(NodeId(5)));
@@ -452,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn a_learner_that_is_not_wished_any_more_goes() {
+    fn a_learner_that_is_not_wanted_any_more_goes() {
         let learning = members(&[1, 2, 3], &[4], &[]);
         let step = step(&learning, &[1, 2, 3], 1, &[2, 3, 4]);
         assert_eq!(kinds(&step), [(ConfChangeType::RemoveNode, 4)]);

@@ -2,24 +2,26 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use machine::{GroupId, NodeId, Origin, Version};
+use machine::{GroupId, NodeId, ProducerId, SessionId, Version};
 
-use super::origin::Denial;
-use super::{Input, Now, Output, Shard};
+use super::Shard;
+use super::outbound::Denial;
 use crate::counted::who_votes;
+use crate::exchange::{Input, Now, Output};
 use crate::group::Group;
 use crate::group::queues;
-use crate::intake::{Taken, Verdict};
+use crate::inbox::{Taken, Verdict};
 use crate::limits::{LOST_MS, REJOIN_MS, TICK_MS};
 use crate::peer::message::Message;
 use crate::remote::Route;
+use crate::request::Ticket;
 
 /// An election that is not left to a timeout.
 #[derive(Clone, Copy, Debug)]
 struct Campaign {
     at_ms: u64,
     /// Until the next attempt; it grows. The others may have to find out first that the leader is gone.
-    patience_ms: u64,
+    timeout_ms: u64,
 }
 
 /// Who votes in a group, as its leader of a term said.
@@ -41,7 +43,7 @@ pub(super) struct Peers {
     known: BTreeSet<NodeId>,
     /// Since when a node cannot be reached that could be.
     lost: BTreeMap<NodeId, u64>,
-    /// The same, until the catalog is told.
+    /// Since when a node cannot be reached whose loss the catalog has not heard of yet.
     missing: BTreeMap<NodeId, u64>,
     /// Who leads groups that this node has no replica of, and in which term.
     leaders: BTreeMap<GroupId, (u64, NodeId)>,
@@ -51,6 +53,8 @@ pub(super) struct Peers {
     campaigns: BTreeMap<GroupId, Campaign>,
     /// Snapshots on their way.
     snapshots: BTreeSet<(GroupId, NodeId)>,
+    /// Questions of other nodes' sessions that are not answered yet, and the group they are about.
+    pub(super) asked: BTreeMap<(SessionId, Ticket), GroupId>,
 }
 
 impl Peers {
@@ -98,8 +102,8 @@ impl Peers {
         self.leaders.get(&group).copied()
     }
 
-    /// Who votes in a group, as its leader says. None: no leader in reach has said so lately. One that has ceased to lead
-    /// falls silent, and what it said may be over.
+    /// Who votes in a group, as its leader says. None: no leader in reach has said so lately. One that has ceased to
+    /// lead falls silent, and what it said may be over.
     pub(super) fn voters(&self, group: GroupId, now_ms: u64) -> Option<&[NodeId]> {
         let (of, leader) = self.leader(group)?;
         let Said { term, voters, at_ms } = self.voters.get(&group)?;
@@ -137,8 +141,8 @@ impl Peers {
 /// Milliseconds between the replicas of a group that run for election after its leader is gone.
 const STAGGER_MS: u64 = 40;
 /// Milliseconds until it is tried again; doubled each time, up to the larger one.
-const PATIENCE_MS: u64 = 80;
-const PATIENCE_MAX_MS: u64 = 400;
+const TIMEOUT_MS: u64 = 80;
+const TIMEOUT_MAX_MS: u64 = 400;
 /// Ticks after which a leader says again that it leads.
 const TICKS_PER_ANNOUNCEMENT: u64 = 20;
 /// For so long it counts who votes as a leader has said: three announcements.
@@ -249,7 +253,7 @@ impl Shard {
             place += voters.len();
         }
         let at_ms = now.mono_ms + place as u64 * STAGGER_MS;
-        self.peers.campaigns.insert(group, Campaign { at_ms, patience_ms: PATIENCE_MS });
+        self.peers.campaigns.insert(group, Campaign { at_ms, timeout_ms: TIMEOUT_MS });
     }
 
     /// Whether this node has heard what time it is in the group. The catalog needs none.
@@ -263,15 +267,15 @@ impl Shard {
         }
         let is_due = |_: &GroupId, it: &mut Campaign| it.at_ms <= now.mono_ms;
         let due: Vec<_> = self.peers.campaigns.extract_if(.., is_due).collect();
-        for (group, Campaign { patience_ms, .. }) in due {
+        for (group, Campaign { timeout_ms, .. }) in due {
             let Some(replica) = self.replica(group) else { continue };
             if replica.leader().is_some() || replica.is_candidate() {
                 continue;
             }
             replica.campaign();
-            if patience_ms <= PATIENCE_MAX_MS {
-                let at_ms = now.mono_ms + patience_ms;
-                let next = Campaign { at_ms, patience_ms: patience_ms * 2 };
+            if timeout_ms <= TIMEOUT_MAX_MS {
+                let at_ms = now.mono_ms + timeout_ms;
+                let next = Campaign { at_ms, timeout_ms: timeout_ms * 2 };
                 self.peers.campaigns.insert(group, next);
             }
         }
@@ -286,7 +290,7 @@ impl Shard {
 
     /// Raft's time, and what is looked at now and then.
     pub(super) fn tick(&mut self, now: Now, outputs: &mut Vec<Output>) {
-        self.ticks += 1;
+        self.clock.count_tick();
         for group in self.with_replicas() {
             if !self.is_frozen(group)
                 && !self.is_dismissed(group)
@@ -305,9 +309,9 @@ impl Shard {
         self.bring_members(outputs);
         self.let_go_of_lost(now, outputs);
         self.give_up_where_stuck(now, outputs);
-        self.mourn(now, outputs);
+        self.expire_gone_nodes(now, outputs);
         self.route_all(now, outputs);
-        if self.ticks.is_multiple_of(TICKS_PER_ANNOUNCEMENT) {
+        if self.clock.is_each(TICKS_PER_ANNOUNCEMENT) {
             let nodes: Vec<NodeId> = self.peers.up().collect();
             self.announce(now, &nodes, outputs);
         }
@@ -340,7 +344,7 @@ impl Shard {
         let gone: Vec<NodeId> =
             self.peers.lost.extract_if(.., is_gone).map(|(node, _)| node).collect();
         for node in gone {
-            self.asked.retain(|(session, _), _| Self::node_of(*session) != Some(node));
+            self.peers.asked.retain(|(session, _), _| Self::node_of(*session) != Some(node));
             let mut groups: Vec<GroupId> = self.groups.keys().copied().collect();
             groups.extend(self.local.iter().map(|local| local.group));
             for group in groups {
@@ -352,8 +356,8 @@ impl Shard {
                     local.joined.remove(&node);
                 }
                 let is_theirs = |session| Self::node_of(session) == Some(node);
-                self.in_queues(group, outputs, |queues, wishes| {
-                    queues.join(is_theirs, Vec::new(), wishes);
+                self.in_queues(group, outputs, |queues, group_effects| {
+                    queues.join(is_theirs, Vec::new(), group_effects);
                 });
             }
         }
@@ -409,7 +413,7 @@ impl Shard {
                 }
             }
             Message::Committed { group, boot, seq, .. } if boot == self.me.boot => {
-                self.parcels_committed(group, seq, outputs);
+                self.numbered_committed(group, seq, outputs);
             }
             Message::NotLeader { group, epoch } => {
                 let Some(out) = self.out.get_mut(&group) else { return };
@@ -425,7 +429,7 @@ impl Shard {
             Message::Join { group, .. }
             | Message::Requests { group, .. }
             | Message::SessionGone { group, .. }
-            | Message::Parcel { group, .. } => {
+            | Message::NumberedBatch { group, .. } => {
                 self.ask_of_leader(now, from, group, message, outputs);
             }
             // For another node, for a replica that stands still, or for a process of before.
@@ -461,7 +465,7 @@ impl Shard {
             }
         }
         if let Message::Join { epoch, .. }
-        | Message::Parcel { epoch, .. }
+        | Message::NumberedBatch { epoch, .. }
         | Message::Requests { epoch, .. } = message
         {
             self.send(from, Message::NotLeader { group, epoch }, outputs);
@@ -495,15 +499,15 @@ impl Shard {
         match message {
             Message::Join { epoch, attachments, .. } => {
                 let is_theirs = |session| Self::node_of(session) == Some(from);
-                self.asked.retain(|(session, _), of| !is_theirs(*session) || *of != group);
+                self.peers.asked.retain(|(session, _), of| !is_theirs(*session) || *of != group);
                 if let Some(found) = self.groups.get_mut(&group) {
                     found.has_joined(from, epoch);
                     found.early_asked.retain(|asked| !is_theirs(asked.session));
                 } else if let Some(local) = &mut self.local {
                     local.joined.insert(from, epoch);
                 }
-                self.in_queues(group, outputs, |queues, wishes| {
-                    queues.join(is_theirs, attachments, wishes);
+                self.in_queues(group, outputs, |queues, group_effects| {
+                    queues.join(is_theirs, attachments, group_effects);
                 });
             }
             Message::Requests { epoch, session, requests, .. } => {
@@ -512,7 +516,7 @@ impl Shard {
                 }
                 for request in requests {
                     if let Some(ticket) = request.ticket() {
-                        self.asked.insert((session, ticket), group);
+                        self.peers.asked.insert((session, ticket), group);
                     }
                     self.request_here(now, session, group, request, outputs);
                 }
@@ -521,15 +525,15 @@ impl Shard {
                 if Self::node_of(session) != Some(from) || self.joined(group, from) != Some(epoch) {
                     return;
                 }
-                self.asked.retain(|(by, _), of| *by != session || *of != group);
+                self.peers.asked.retain(|(by, _), of| *by != session || *of != group);
                 if let Some(found) = self.groups.get_mut(&group) {
                     found.early_asked.retain(|asked| asked.session != session);
                 }
-                self.in_queues(group, outputs, |queues, wishes| {
-                    queues.end_session(session, wishes);
+                self.in_queues(group, outputs, |queues, group_effects| {
+                    queues.end_session(session, group_effects);
                 });
             }
-            Message::Parcel { epoch, boot, seq, commands, settles, needs_apply, .. } => {
+            Message::NumberedBatch { epoch, boot, seq, commands, settles, needs_apply, .. } => {
                 let is_catalog = group == GroupId::CATALOG;
                 if let Err(why) = machine::check_commands(&commands, is_catalog, self.me.speaks) {
                     // It would stop every replica. A member proposes nothing that this leader cannot read: see
@@ -537,14 +541,14 @@ impl Shard {
                     tracing::error!(
                         from = from.0,
                         group = group.0,
-                        "this node leads the group and cannot read a command of another node: the command is left \
-                         out of the log, and later ones of that node wait until a newer program leads. {why}"
+                        "cannot read a command of another node: {why}. This node leads the group and leaves the \
+                         command out of the log. Later commands of that node wait until a node with a newer program leads"
                     );
                     return;
                 }
-                let origin = Origin { node: from, boot };
-                let taken = Taken { origin, seq, needs_apply, settles };
-                self.take_parcel(now, group, epoch, taken, commands, outputs);
+                let producer = ProducerId { node: from, boot };
+                let taken = Taken { producer, seq, needs_apply, settles };
+                self.take_numbered(now, group, epoch, taken, commands, outputs);
             }
             // Not for a leader: `peer` has seen to them.
             Message::Raft { .. }
@@ -560,7 +564,7 @@ impl Shard {
         }
     }
 
-    fn take_parcel(
+    fn take_numbered(
         &mut self,
         now: Now,
         group: GroupId,
@@ -569,14 +573,14 @@ impl Shard {
         commands: bytes::Bytes,
         outputs: &mut Vec<Output>,
     ) {
-        let (origin, seq) = (taken.origin, taken.seq);
-        let from = origin.node;
-        let committed = Message::Committed { group, epoch, boot: origin.boot, seq };
+        let (producer, seq) = (taken.producer, taken.seq);
+        let from = producer.node;
+        let committed = Message::Committed { group, epoch, boot: producer.boot, seq };
         if group.is_local() {
             let Some(local) = &mut self.local else { return };
-            if local.takes(origin, seq) {
+            if local.takes(producer, seq) {
                 let entry = queues::stamp_alone(local.time.at(now), &commands);
-                local.queues.settled_by_entry(&taken.settles, &mut self.wishes);
+                local.queues.settled_by_entry(&taken.settles, &mut self.group_effects);
                 self.apply_local_entry(now, entry);
                 self.grant(group, outputs);
             }
@@ -593,7 +597,7 @@ impl Shard {
             Ok(Verdict::Propose) => self.gathered(now, bytes, outputs),
             Ok(Verdict::Applied) => {
                 if let Some(found) = self.groups.get_mut(&group) {
-                    found.settled_before(&settles, &mut self.wishes);
+                    found.settled_before(&settles, &mut self.group_effects);
                 }
                 self.grant(group, outputs);
                 self.send(from, committed, outputs);
@@ -601,9 +605,16 @@ impl Shard {
             Ok(Verdict::Ignore) => {}
             Err(_) => {
                 // Leadership is about to move, or too much is under way: it is taken later.
-                let boot = origin.boot;
-                let message =
-                    Message::Parcel { group, epoch, boot, seq, commands, settles, needs_apply };
+                let boot = producer.boot;
+                let message = Message::NumberedBatch {
+                    group,
+                    epoch,
+                    boot,
+                    seq,
+                    commands,
+                    settles,
+                    needs_apply,
+                };
                 if let Some(found) = self.group_mut(group) {
                     found.early.push((from, message));
                 }
@@ -615,7 +626,7 @@ impl Shard {
     /// reached, and after a start those that have not been reached yet, until they would be lost.
     pub(super) fn expected(&mut self, now: Now, group: GroupId) -> BTreeSet<NodeId> {
         let mut nodes = self.reachable();
-        let is_young = self.started_ms.is_none_or(|start| now.mono_ms < start + LOST_MS);
+        let is_young = self.clock.started_ms().is_none_or(|start| now.mono_ms < start + LOST_MS);
         if !is_young || planted::is("young_leader_hurries") {
             return nodes;
         }

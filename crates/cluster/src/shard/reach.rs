@@ -9,7 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use machine::{GroupId, NodeId};
 
-use super::{Now, Output, Shard};
+use super::Shard;
+use crate::exchange::{Now, Output};
 use crate::limits::{CUT_MS, HANDED_MS, SETTLED_IN_MS};
 use crate::peer::message::Message;
 
@@ -19,9 +20,9 @@ pub(super) struct Reach {
     /// Since when a node that was reached cannot be, in `Now::mono_ms`.
     down: BTreeMap<NodeId, u64>,
     /// By group that this node leads, and follower: whom it reaches, and since when it says so.
-    told: BTreeMap<(GroupId, NodeId), BTreeMap<NodeId, u64>>,
-    /// What the leader of a group was told last, which leader, and in which term: one that lost the lead forgot it.
-    said: BTreeMap<GroupId, (NodeId, u64, BTreeSet<NodeId>)>,
+    reached_by: BTreeMap<(GroupId, NodeId), BTreeMap<NodeId, u64>>,
+    /// What was last reported to the leader of a group: to which node, and in which term. A leader that lost the lead has forgotten it.
+    reported: BTreeMap<GroupId, (NodeId, u64, BTreeSet<NodeId>)>,
     /// Groups that this node leads: in which term, and since when.
     leading: BTreeMap<GroupId, (u64, u64)>,
     /// When this node last handed a group over to one that reaches more.
@@ -35,12 +36,12 @@ impl Reach {
 
     pub(super) fn peer_down(&mut self, node: NodeId, now_ms: u64) {
         self.down.insert(node, now_ms);
-        self.told.retain(|(_, by), _| *by != node);
+        self.reached_by.retain(|(_, by), _| *by != node);
         // It has to hear it again.
-        self.said.retain(|_, (to, _, _)| *to != node);
+        self.reported.retain(|_, (to, _, _)| *to != node);
     }
 
-    /// Whether the leader of that term has not been told yet that these are reached. From now on it has.
+    /// Whether this list of reached nodes is news for the leader of that term. Marks it as sent.
     fn is_news(
         &mut self,
         group: GroupId,
@@ -51,18 +52,18 @@ impl Reach {
         let is_said = |(to, in_term, nodes): &(NodeId, u64, BTreeSet<NodeId>)| {
             *to == leader && *in_term == term && nodes == reached
         };
-        if self.said.get(&group).is_some_and(is_said) {
+        if self.reported.get(&group).is_some_and(is_said) {
             return false;
         }
-        self.said.insert(group, (leader, term, reached.clone()));
+        self.reported.insert(group, (leader, term, reached.clone()));
         true
     }
 
     fn hears(&mut self, group: GroupId, from: NodeId, nodes: &[NodeId], now_ms: u64) {
-        let before = self.told.remove(&(group, from)).unwrap_or_default();
+        let before = self.reached_by.remove(&(group, from)).unwrap_or_default();
         let since = |node: &NodeId| before.get(node).copied().unwrap_or(now_ms);
         let nodes = nodes.iter().map(|node| (*node, since(node))).collect();
-        self.told.insert((group, from), nodes);
+        self.reached_by.insert((group, from), nodes);
     }
 
     /// The group is handed over to a node that reaches more.
@@ -78,7 +79,7 @@ impl Reach {
     pub(super) fn leads(&mut self, group: GroupId, term: Option<u64>, now_ms: u64) -> Option<u64> {
         let Some(term) = term else {
             if self.leading.remove(&group).is_some() {
-                self.told.retain(|(of, _), _| *of != group);
+                self.reached_by.retain(|(of, _), _| *of != group);
             }
             return None;
         };
@@ -111,7 +112,7 @@ impl Shard {
             let Some(replica) = self.replica(group) else { continue };
             let (leader, term) = (replica.leader(), replica.term());
             let Some(leader) = leader.filter(|leader| *leader != me) else {
-                self.reach.said.remove(&group);
+                self.reach.reported.remove(&group);
                 continue;
             };
             if !self.peers.is_up(leader) || !self.reach.is_news(group, leader, term, &reached) {
@@ -132,9 +133,9 @@ impl Shard {
         other: NodeId,
         settled_ms: u64,
     ) -> Option<(usize, usize)> {
-        let told = self.reach.told.get(&(group, other))?;
+        let told = self.reach.reached_by.get(&(group, other))?;
         let is_old = |since: u64| now.mono_ms >= since + CUT_MS;
-        let started_ms = self.started_ms.unwrap_or(now.mono_ms);
+        let started_ms = self.clock.started_ms().unwrap_or(now.mono_ms);
         let is_down = |node: &NodeId| {
             let since = self.reach.down.get(node).copied().unwrap_or(started_ms);
             !self.peers.is_up(*node) && is_old(since)
@@ -211,12 +212,16 @@ mod tests {
         assert_eq!(reach.leads(group, Some(3), 100), Some(0));
         reach.hears(group, from, &[NodeId(1), NodeId(3)], 200);
         reach.hears(group, from, &[NodeId(3)], 900);
-        assert_eq!(reach.told[&(group, from)], [(NodeId(3), 200)].into(), "since when it says so");
+        assert_eq!(
+            reach.reached_by[&(group, from)],
+            [(NodeId(3), 200)].into(),
+            "since when it says so"
+        );
         assert_eq!(reach.leads(group, Some(4), 1000), Some(0), "in another term");
         assert_eq!(reach.leads(group, None, 1100), None);
-        assert!(reach.told.is_empty());
+        assert!(reach.reached_by.is_empty());
         reach.hears(group, from, &[NodeId(3)], 1200);
         reach.peer_down(from, 1300);
-        assert!(reach.told.is_empty());
+        assert!(reach.reached_by.is_empty());
     }
 }

@@ -22,10 +22,10 @@ pub struct Report {
 pub struct Elsewhere {
     pub group: GroupId,
     pub leader: Option<NodeId>,
-    /// As the catalog wishes.
+    /// As the catalog wants.
     pub voters: Vec<NodeId>,
-    /// As the leader says, those included who vote until a change is over. None: it has not said it yet, or there is none
-    /// in reach.
+    /// As the leader says, those included who vote until a change is over. None: it has not said it yet, or there is
+    /// none in reach.
     pub counted: Option<Vec<NodeId>>,
 }
 
@@ -70,14 +70,14 @@ impl Shard {
             *group == GroupId::CATALOG
                 || self.groups.get(group).is_some_and(|found| !found.is_dismissed)
         };
-        let wished = self.members.wished().filter(|(group, _)| !is_here(group));
+        let wanted = self.members.wanted().filter(|(group, _)| !is_here(group));
         let report = |(group, voters): (GroupId, &[NodeId])| {
             let leader = self.peers.leader(group).map(|(_, node)| node);
             let leader = leader.filter(|node| self.peers.is_up(*node));
-            let counted = self.peers.voters(group, self.now.mono_ms).map(<[NodeId]>::to_vec);
+            let counted = self.peers.voters(group, self.clock.now.mono_ms).map(<[NodeId]>::to_vec);
             Elsewhere { group, leader, voters: voters.to_vec(), counted }
         };
-        wished.map(report).collect()
+        wanted.map(report).collect()
     }
 
     /// The same without other nodes; digests are 0 unless they are wanted.
@@ -101,7 +101,7 @@ impl Shard {
         if replica.is_leader() || group.id == GroupId::CATALOG {
             return Some(who_votes(replica.log().members()));
         }
-        self.peers.voters(group.id, self.now.mono_ms).map(<[NodeId]>::to_vec)
+        self.peers.voters(group.id, self.clock.now.mono_ms).map(<[NodeId]>::to_vec)
     }
 
     fn report_group(&self, group: &Group, digest: u64) -> GroupReport {
@@ -141,7 +141,9 @@ impl Shard {
     /// The groups that are led here: their term, and what time it was there at the last step.
     pub fn group_times(&self) -> impl Iterator<Item = (GroupId, u64, u64)> + '_ {
         let led = self.groups.iter().filter(|(_, found)| found.group.serves());
-        led.map(|(group, found)| (*group, found.group.replica.term(), found.time.at(self.now)))
+        led.map(|(group, found)| {
+            (*group, found.group.replica.term(), found.time.at(self.clock.now))
+        })
     }
 
     /// The node that this shard is of.

@@ -2,16 +2,51 @@
 
 use machine::{Batch, CatalogCommand, GroupId, QueueId, SessionId, SessionOwner};
 
-use super::{Input, Now, Output, Shard, tell};
+use super::Shard;
 use crate::described::NotDescribed;
+use crate::exchange::{Input, Now, Output};
 use crate::group::catalog::CatalogGroup;
 use crate::peer::message::Message;
-use crate::queues::{Detached, NO_QUEUE, Wish};
+use crate::queues::{Detached, GroupEffect, NO_QUEUE};
 use crate::remote::Route;
 use crate::request::{Answer, Held, Request, Ticket};
 use crate::waiter::Waiter;
 
+/// What one shard gets of what a session asks.
+#[derive(Debug, Default)]
+pub struct ForShard {
+    /// Its requests, in order, and their weight in bytes.
+    pub requests: Option<(Input, usize)>,
+    /// The session's goodbye, which every shard gets. It comes behind the requests.
+    pub goodbye: Option<Input>,
+}
+
 impl Shard {
+    /// Parts what a session asks among the `shards` of its node.
+    pub fn divide(
+        session: SessionId,
+        requests: impl IntoIterator<Item = Request>,
+        shards: usize,
+    ) -> Vec<ForShard> {
+        let mut parts: Vec<Vec<Request>> = (0..shards).map(|_| Vec::new()).collect();
+        let mut goodbye = None;
+        for request in requests {
+            match request {
+                Request::EndSession { ticket } => goodbye = Some(ticket),
+                other => parts[other.group().map_or(0, |it| Self::of(it, shards))].push(other),
+            }
+        }
+        let for_shard = |requests: Vec<Request>| {
+            let weight = requests.iter().map(Request::weight).sum();
+            let asks = !requests.is_empty();
+            ForShard {
+                requests: asks.then(|| (Input::Requests { session, requests }, weight)),
+                goodbye: goodbye.map(|ticket| Input::EndSession { session, ticket }),
+            }
+        };
+        parts.into_iter().map(for_shard).collect()
+    }
+
     /// A session of this node asks.
     pub(super) fn request(
         &mut self,
@@ -68,9 +103,9 @@ impl Shard {
             Route::There { node, .. } => {
                 out.remote.ask(session, &request);
                 if let Request::Settle { queue, ranges, outcome, .. } = &request {
-                    out.told.note(now.mono_ms, *queue, *outcome, ranges);
+                    out.unlogged_settles.note(now.mono_ms, *queue, *outcome, ranges);
                 }
-                let requests = vec![request];
+                let requests = vec![self.readable(node, request)];
                 self.send(node, Message::Requests { group, epoch, session, requests }, outputs);
             }
             Route::Nowhere => {
@@ -80,7 +115,7 @@ impl Shard {
                 {
                     let mut batch = Batch::new();
                     batch.settle(*queue, *outcome, ranges);
-                    out.parcels.add(now.wall_ms, batch, Waiter::Nobody, Vec::new());
+                    out.batches.add(now.wall_ms, batch, Waiter::Nobody, Vec::new());
                 }
                 match request.ticket() {
                     Some(ticket) if out.is_refusing => {
@@ -145,22 +180,24 @@ impl Shard {
         request: Request,
         outputs: &mut Vec<Output>,
     ) {
-        let mut wishes = Vec::new();
+        let mut group_effects = Vec::new();
         match request {
             Request::Append { .. } | Request::Catalog { .. } | Request::EndSession { .. } => {}
             Request::Attach { ticket, queue, consumer, spec, .. } => match self.queues(group) {
-                Some(queues) => queues.attach(queue, consumer, spec, ticket, &mut wishes),
+                Some(queues) => queues.attach(queue, consumer, spec, ticket, &mut group_effects),
                 None => {
                     let answer = Answer::Attached { ticket, result: Err(NO_QUEUE) };
-                    wishes.push(Wish::Answer(session, answer));
+                    group_effects.push(GroupEffect::Answer(session, answer));
                 }
             },
-            Request::Detach { ticket, queue, consumer, .. } => {
+            Request::Detach { ticket, queue, consumer, takes_back, .. } => {
                 let detached = match self.queues(group) {
-                    Some(queues) => queues.detach(queue, consumer, ticket, &mut wishes),
+                    Some(queues) => {
+                        queues.detach(queue, consumer, ticket, takes_back, &mut group_effects)
+                    }
                     None => Detached::Now,
                 };
-                self.wishes.append(&mut wishes);
+                self.group_effects.append(&mut group_effects);
                 self.grant(group, outputs);
                 match detached {
                     Detached::Now => {
@@ -182,17 +219,17 @@ impl Shard {
             }
             Request::Credit { queue, consumer, add, .. } => {
                 if let Some(queues) = self.queues(group) {
-                    queues.credit(queue, consumer, add, &mut wishes);
+                    queues.credit(queue, consumer, add, &mut group_effects);
                 }
             }
             Request::Settle { queue, consumer, ranges, outcome, credit, .. } => {
                 if let Some(queues) = self.queues(group) {
-                    queues.settle(queue, consumer, &ranges, outcome, credit, &mut wishes);
+                    queues.settle(queue, consumer, &ranges, outcome, credit, &mut group_effects);
                 }
             }
             Request::Get { ticket, queue, consumer, no_ack, .. } => match self.queues(group) {
                 Some(queues) => {
-                    if !queues.get(queue, consumer, no_ack, ticket, &mut wishes)
+                    if !queues.get(queue, consumer, no_ack, ticket, &mut group_effects)
                         && let Some(found) = self.groups.get_mut(&group)
                     {
                         found.ask_later(session, request);
@@ -200,7 +237,7 @@ impl Shard {
                 }
                 None => {
                     let answer = Answer::Got { ticket, delivery: None, ready: 0 };
-                    wishes.push(Wish::Answer(session, answer));
+                    group_effects.push(GroupEffect::Answer(session, answer));
                 }
             },
             Request::Purge { ticket, queue, .. } => {
@@ -208,29 +245,31 @@ impl Shard {
             }
             Request::Status { ticket, queue, .. } => {
                 let status = self.queues(group).and_then(|queues| queues.status(queue));
-                wishes.push(Wish::Answer(session, Answer::Status { ticket, status }));
+                group_effects.push(GroupEffect::Answer(session, Answer::Status { ticket, status }));
             }
             Request::Describe { ticket, queue, .. } => {
                 let result = self.describe(group, queue).ok_or(NotDescribed::NoQueue);
                 let result = result.map(Box::new);
-                wishes.push(Wish::Answer(session, Answer::Described { ticket, result }));
+                group_effects
+                    .push(GroupEffect::Answer(session, Answer::Described { ticket, result }));
             }
             Request::Admit { ticket, queue, sizes, .. } => {
                 let refused = match self.queues(group) {
                     Some(queues) => queues.admit(queue, &sizes),
                     None => Vec::new(),
                 };
-                wishes.push(Wish::Answer(session, Answer::Admitted { ticket, refused }));
+                group_effects
+                    .push(GroupEffect::Answer(session, Answer::Admitted { ticket, refused }));
             }
             Request::CloseQueue { ticket, queue, if_unused, if_empty, .. } => {
                 let result = match self.queues(group) {
                     Some(queues) => queues.close_queue(session, queue, if_unused, if_empty),
                     None => Ok(0),
                 };
-                wishes.push(Wish::Answer(session, Answer::Closed { ticket, result }));
+                group_effects.push(GroupEffect::Answer(session, Answer::Closed { ticket, result }));
             }
         }
-        self.wishes.append(&mut wishes);
+        self.group_effects.append(&mut group_effects);
         self.grant(group, outputs);
     }
 
@@ -246,7 +285,7 @@ impl Shard {
         let is_refusing = self.out.get(&group).is_some_and(|out| out.is_refusing);
         if is_refusing && !planted::is("purge_dropped") {
             // Before anything is taken out of the queue.
-            self.wishes.push(Wish::Answer(session, Answer::AppendFailed { ticket }));
+            self.group_effects.push(GroupEffect::Answer(session, Answer::AppendFailed { ticket }));
             return;
         }
         let Some(queues) = self.queues(group) else { return };
@@ -278,7 +317,7 @@ impl Shard {
         ticket: Option<Ticket>,
         outputs: &mut Vec<Output>,
     ) {
-        let (mut unused, mut wishes) = (Vec::new(), Vec::new());
+        let (mut unused, mut group_effects) = (Vec::new(), Vec::new());
         let local = self.local.iter().map(|local| local.group);
         let groups: Vec<GroupId> = self.groups.keys().copied().chain(local).collect();
         for group in groups {
@@ -286,13 +325,15 @@ impl Shard {
                 found.early_asked.retain(|asked| asked.session != session);
             }
             if let Some(queues) = self.queues(group) {
-                queues.end_session(session, &mut wishes);
+                queues.end_session(session, &mut group_effects);
             }
-            for wish in wishes.drain(..) {
-                match wish {
-                    Wish::Unused(queue) => unused.push(queue),
-                    other @ (Wish::Answer(..) | Wish::Leaving(_) | Wish::Fetch { .. }) => {
-                        self.wishes.push(other);
+            for group_effect in group_effects.drain(..) {
+                match group_effect {
+                    GroupEffect::Unused(queue) => unused.push(queue),
+                    other @ (GroupEffect::Answer(..)
+                    | GroupEffect::Leaving(_)
+                    | GroupEffect::Fetch { .. }) => {
+                        self.group_effects.push(other);
                     }
                 }
             }
@@ -308,7 +349,9 @@ impl Shard {
         let local = self.local.iter().map(|local| local.group);
         let groups: Vec<GroupId> = self.groups.keys().copied().chain(local).collect();
         for group in groups {
-            self.in_queues(group, outputs, |queues, wishes| queues.leave_again(wishes));
+            self.in_queues(group, outputs, |queues, group_effects| {
+                queues.leave_again(group_effects)
+            });
         }
     }
 
@@ -336,19 +379,19 @@ impl Shard {
         unused: Vec<QueueId>,
         outputs: &mut Vec<Output>,
     ) {
-        let ending = self.ending.entry((session, ticket)).or_default();
+        let ending = self.node_wide.ending.entry((session, ticket)).or_default();
         ending.shards += 1;
         ending.unused.extend(unused);
         if ending.shards < self.shards {
             return;
         }
-        let Some(ending) = self.ending.remove(&(session, ticket)) else { return };
+        let Some(ending) = self.node_wide.ending.remove(&(session, ticket)) else { return };
         let mut waiter = ticket.map(|ticket| Waiter::SessionEnded { session, ticket });
         let owner = SessionOwner { node: self.me.node, session };
         let is_owner = |catalog: &CatalogGroup| catalog.catalog().has_exclusive(owner);
         // A declaration that is under way may still make it one, though it was given up.
         let has_exclusive = self.catalog.as_ref().is_some_and(is_owner)
-            || self.outbound(GroupId::CATALOG).parcels.may_bring(session);
+            || self.outbound(GroupId::CATALOG).batches.may_bring(session);
         let last = ending.unused.len().saturating_sub(1);
         for (nth, queue) in ending.unused.into_iter().enumerate() {
             let is_last = nth == last && !has_exclusive;
@@ -362,7 +405,7 @@ impl Shard {
             let command = CatalogCommand::SessionEnded { node: owner.node, session };
             self.change(now, &command, waiter.unwrap_or(Waiter::Nobody), outputs);
         } else if let Some(waiter) = waiter {
-            tell(waiter, outputs);
+            outputs.extend(waiter.committed());
         }
     }
 }

@@ -3,9 +3,11 @@
 use machine::{Catalog, GroupId, NodeId, QueueMachine};
 use raft::eraftpb::{Message as RaftMessage, MessageType};
 
-use super::{Now, Output, Shard, refuse};
+use super::Shard;
 use crate::checkpoint::{State, Stored};
+use crate::exchange::{Now, Output};
 use crate::queues::Queues;
+use crate::waiter::Waiter;
 
 impl Shard {
     pub(super) fn send_snapshots(
@@ -87,7 +89,7 @@ impl Shard {
             let why = machine::Corrupt::newer("a catalog");
             return self.stop_outdated(GroupId::CATALOG, index, why, outputs);
         }
-        let last = catalog.last_parcel(self.origin());
+        let last = catalog.last_numbered(self.producer());
         let Some(group) = &mut self.catalog else { return };
         group.restore(index, term, state.members(), catalog.clone());
         // This node's start is the first thing that it says.
@@ -96,8 +98,8 @@ impl Shard {
         self.hand_out_reconciliation(outputs);
         outputs.push(Output::CatalogReplaced { catalog: Box::new(catalog) });
         // What of this node's is in there is answered nowhere else.
-        let waiters = self.outbound(GroupId::CATALOG).parcels.committed(last);
-        refuse(waiters, outputs);
+        let waiters = self.outbound(GroupId::CATALOG).batches.committed(last);
+        outputs.extend(waiters.into_iter().filter_map(Waiter::refused));
     }
 
     /// The leader goes on from there.

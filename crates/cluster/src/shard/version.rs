@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 
 use machine::{Catalog, CatalogCommand, Corrupt, GroupId, NodeId, Version};
 
-use super::{Now, Output, Shard};
+use super::Shard;
+use crate::exchange::{Now, Output};
 use crate::remote::Route;
 use crate::request::{Answer, Request};
 use crate::waiter::Waiter;
@@ -19,7 +20,8 @@ impl Shard {
         let Some(catalog) = self.catalog.as_ref().filter(|catalog| catalog.group.serves()) else {
             return;
         };
-        let is_soon = self.raised_ms.is_some_and(|last| now.mono_ms < last + RAISE_PAUSE_MS);
+        let is_soon =
+            self.node_wide.raised_ms.is_some_and(|last| now.mono_ms < last + RAISE_PAUSE_MS);
         let agreed = catalog.catalog().agreed();
         if is_soon || agreed >= self.me.speaks {
             return;
@@ -27,7 +29,7 @@ impl Shard {
         let Some(to) = self.common_version(catalog.catalog()).filter(|to| *to > agreed) else {
             return;
         };
-        self.raised_ms = Some(now.mono_ms);
+        self.node_wide.raised_ms = Some(now.mono_ms);
         self.change(now, &CatalogCommand::RaiseVersion { to }, Waiter::Nobody, outputs);
     }
 
@@ -44,11 +46,23 @@ impl Shard {
         Some(each?.into_iter().chain(speaks.values().copied()).fold(self.me.speaks, Version::min))
     }
 
-    /// Whether a node may be told what exists since a version: the cluster has agreed on it, so every node reads it; and
-    /// this one said so when it connected.
+    /// Whether a node may get messages of a kind that exists since version `since`: the cluster has agreed on that
+    /// version, and the node said when it connected that it reads it.
     pub(super) fn may_hear(&self, node: NodeId, since: Version) -> bool {
         let is_read = || self.peers.speaks().get(&node).is_some_and(|speaks| *speaks >= since);
         since == Version::OLDEST || (self.members.agreed >= since && is_read())
+    }
+
+    /// The request as a node can read it: one that cannot end a consumer after what it was given takes that back.
+    pub(super) fn readable(&self, node: NodeId, request: Request) -> Request {
+        match request {
+            Request::Detach { ticket, group, queue, consumer, takes_back: false }
+                if !self.may_hear(node, Version::CANCELS) =>
+            {
+                Request::Detach { ticket, group, queue, consumer, takes_back: true }
+            }
+            request => request,
+        }
     }
 
     /// The answer to a request that would go to another node, which may not be asked that yet.

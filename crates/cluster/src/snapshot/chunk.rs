@@ -86,7 +86,7 @@ impl Chunk {
         let head = bytes.get(..HEAD_BYTES).ok_or(Refused("it is too short"))?;
         let (checksum, rest) = (u32_at(bytes, 0), &bytes[4..]);
         if checksum != crc32c::crc32c(rest) {
-            return Err(Refused("its checksum does not fit"));
+            return Err(Refused("its checksum is wrong"));
         }
         if head[4] != VERSION {
             return Err(Refused("another version wrote it"));
@@ -109,7 +109,11 @@ impl Chunk {
             }
             (4, 12) => Self::End { offset: u64_at(&body, 0), checksum: u32_at(&body, 8) },
             (5, 1) if body[0] < 2 => Self::Done { installed: body[0] == 1 },
-            (_, _) => return Err(Refused("it makes no sense, although its checksum fits")),
+            (_, _) => {
+                return Err(Refused(
+                    "its fields contradict each other, although its checksum fits",
+                ));
+            }
         };
         Ok((transfer, chunk))
     }

@@ -69,9 +69,9 @@ impl<D: Disk> Default for Incoming<D> {
 }
 
 impl<D: Disk> Incoming<D> {
-    /// Whether a snapshot is on its way that brings the group further than `index`: its checkpoints have to wait.
-    /// A group that has come as far by itself, as under another leader, needs it no more, and nobody may ever send
-    /// the rest.
+    /// Whether a snapshot is on its way that brings the group further than `index`: then the group's checkpoints have
+    /// to wait. A snapshot that brings the group no further is given up here, because another leader may have brought
+    /// the group so far, and the rest of the snapshot may never come.
     pub fn holds_back(&mut self, group: GroupId, index: u64, events: &mut Vec<Event>) -> bool {
         let Some(UnderWay::Receiving { receiver, .. }) = self.under_way.get(&group) else {
             return self.under_way.contains_key(&group);
@@ -79,7 +79,7 @@ impl<D: Disk> Incoming<D> {
         if receiver.transfer.index > index {
             return true;
         }
-        tell_done(receiver.from, &receiver.transfer, false, events);
+        notify_done(receiver.from, &receiver.transfer, false, events);
         self.under_way.remove(&group);
         false
     }
@@ -98,7 +98,10 @@ impl<D: Disk> Incoming<D> {
         let (transfer, chunk) = match Chunk::decode(chunk) {
             Ok(decoded) => decoded,
             Err(refused) => {
-                tracing::warn!(node = from.0, "dropped a malformed chunk of a snapshot: {refused}");
+                tracing::warn!(
+                    node = from.0,
+                    "dropped a malformed chunk of a snapshot: {refused}. The sender begins the snapshot again"
+                );
                 return Ok(());
             }
         };
@@ -139,7 +142,7 @@ impl<D: Disk> Incoming<D> {
                 if accept {
                     self.under_way.insert(group, UnderWay::Accepted(complete));
                 } else {
-                    tell_done(complete.from, &complete.transfer, false, events);
+                    notify_done(complete.from, &complete.transfer, false, events);
                 }
             }
             Some(other) => drop(self.under_way.insert(group, other)),
@@ -158,7 +161,7 @@ impl<D: Disk> Incoming<D> {
         let found = self.under_way.iter().find(|(_, under_way)| is_accepted(under_way));
         let Some((&group, UnderWay::Accepted(complete))) = found else { return Ok(None) };
         let installed = install(keeper, complete)?;
-        tell_done(complete.from, &complete.transfer, true, events);
+        notify_done(complete.from, &complete.transfer, true, events);
         self.under_way.remove(&group);
         Ok(Some(installed))
     }
@@ -178,13 +181,13 @@ impl<D: Disk> Incoming<D> {
             Some(UnderWay::Receiving { .. }) | None => false,
         };
         if is_busy || own.is_some_and(|own| own.index >= transfer.index) {
-            return tell_done(from, &transfer, false, events);
+            return notify_done(from, &transfer, false, events);
         }
         if let Some(UnderWay::Receiving { receiver, .. }) = self.under_way.remove(&group)
             && receiver.from != from
         {
             // One of the two leads no more. Who sends in vain must hear of it: until it does, it sends nobody else anything.
-            tell_done(receiver.from, &receiver.transfer, false, events);
+            notify_done(receiver.from, &receiver.transfer, false, events);
         }
         let have = own.map(|own| have(&own.segments)).unwrap_or_default();
         let want = Chunk::Want(have.iter().map(|(queue, seq)| (*queue, *seq)).collect());
@@ -273,11 +276,11 @@ fn give_up(
         }
         Trouble::Disk(error) => return Err(error),
     }
-    tell_done(from, transfer, false, events);
+    notify_done(from, transfer, false, events);
     Ok(())
 }
 
-fn tell_done(from: NodeId, transfer: &Transfer, installed: bool, events: &mut Vec<Event>) {
+fn notify_done(from: NodeId, transfer: &Transfer, installed: bool, events: &mut Vec<Event>) {
     let chunk = Chunk::Done { installed }.encode(transfer);
     let message = Message::Snapshot { group: transfer.group, chunk };
     events.push(Event::Tell { to: from, message });

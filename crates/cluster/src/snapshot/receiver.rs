@@ -165,14 +165,14 @@ impl<D: Disk> Receiver<D> {
         }
         let message = &self.pending[MESSAGE_HEAD_BYTES..end];
         if crc32c::crc32c(message) != checksum {
-            return Err(Refused("a message's checksum does not fit").into());
+            return Err(Refused("a message's checksum is wrong").into());
         }
         if self.last.is_some_and(|last| last >= (queue, seq)) {
             return Err(Refused("the messages are not in order").into());
         }
         let is_new = self.have.get(&queue).is_none_or(|first| seq >= *first);
         if !is_new || !self.live.get(&queue).is_some_and(|live| live.contains(seq)) {
-            return Err(Refused("there is a message that was not asked for").into());
+            return Err(Refused("the stream holds a message that was not asked for").into());
         }
         let mut writer = match self.writer.take() {
             Some(writer) if writer.bytes() < SEGMENT_BYTES => writer,

@@ -19,7 +19,7 @@ pub struct Source<D: Disk> {
 
 /// What the receiver said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub(crate) enum Answer {
     /// It waits for the chunks.
     Wants,
     /// It is over: the receiver has installed the snapshot, or it has not and will not.
@@ -29,7 +29,7 @@ pub enum Answer {
 }
 
 /// A snapshot on its way out.
-pub struct Sender<D: Disk> {
+pub(crate) struct Sender<D: Disk> {
     transfer: Transfer,
     source: Source<D>,
     /// Queues whose messages were not sent yet, and what of them is alive.
@@ -45,7 +45,7 @@ pub struct Sender<D: Disk> {
 
 impl<D: Disk> Sender<D> {
     /// `number` is to differ from those of earlier attempts.
-    pub fn new(source: Source<D>, number: u64) -> Result<Self, Refused> {
+    pub(crate) fn new(source: Source<D>, number: u64) -> Result<Self, Refused> {
         let Checkpoint { group, index, term, state, .. } = &source.checkpoint;
         let transfer = Transfer { group: GroupId(*group), number, index: *index, term: *term };
         let queues = live(transfer.group, state)?;
@@ -65,17 +65,17 @@ impl<D: Disk> Sender<D> {
         })
     }
 
-    pub fn transfer(&self) -> Transfer {
+    pub(crate) fn transfer(&self) -> Transfer {
         self.transfer
     }
 
     /// What begins the transfer: the receiver answers it.
-    pub fn offer(&self) -> Bytes {
+    pub(crate) fn offer(&self) -> Bytes {
         Chunk::Offer.encode(&self.transfer)
     }
 
     /// Takes what the receiver said in a chunk of its own.
-    pub fn answer(&mut self, chunk: &Bytes) -> Answer {
+    pub(crate) fn answer(&mut self, chunk: &Bytes) -> Answer {
         match Chunk::decode(chunk) {
             Ok((transfer, _)) if transfer != self.transfer => Answer::Stale,
             Ok((_, Chunk::Want(have))) if self.offset == 0 => {
@@ -88,12 +88,12 @@ impl<D: Disk> Sender<D> {
     }
 
     /// Bytes of the stream that were handed out.
-    pub fn offset(&self) -> u64 {
+    pub(crate) fn offset(&self) -> u64 {
         self.offset
     }
 
     /// The next chunk. `None`: that was the last.
-    pub fn next_chunk(&mut self) -> Result<Option<Bytes>, Error> {
+    pub(crate) fn next_chunk(&mut self) -> Result<Option<Bytes>, Error> {
         while self.buffer.len() < DATA_BYTES && self.read()? {}
         if self.is_ended {
             return Ok(None);

@@ -12,7 +12,7 @@ use wal::{Checkpoint, Config, Disk, Error, Identity, Keeper, Live, Wal};
 use super::*;
 use crate::checkpoint::State;
 
-const GROUP: GroupId = GroupId(3);
+pub(super) const GROUP: GroupId = GroupId(3);
 const LEADER: NodeId = NodeId(1);
 
 type Everything = BTreeMap<(u64, u64), Bytes>;
@@ -70,7 +70,7 @@ fn read(keeper: &Keeper<SimDisk>, checkpoint: &Checkpoint) -> Everything {
 }
 
 /// A leader that makes messages, settles some and makes checkpoints.
-struct Leader {
+pub(super) struct Leader {
     keeper: Keeper<SimDisk>,
     machine: QueueMachine,
     index: u64,
@@ -81,7 +81,7 @@ struct Leader {
 }
 
 impl Leader {
-    fn new(seed: u64) -> Self {
+    pub(super) fn new(seed: u64) -> Self {
         let (wal, keeper, _) = open(&SimDisk::new(seed), LEADER.0);
         let (machine, random) = (QueueMachine::new(), Random::new(seed));
         let mut leader =
@@ -111,7 +111,7 @@ impl Leader {
         }
     }
 
-    fn publish(&mut self, count: u64, bytes_max: u64) {
+    pub(super) fn publish(&mut self, count: u64, bytes_max: u64) {
         for _ in 0..count {
             let mut batch = Batch::new();
             let body = vec![self.random.number() as u8; self.random.below(bytes_max) as usize];
@@ -145,7 +145,7 @@ impl Leader {
         live
     }
 
-    fn checkpoint(&mut self) {
+    pub(super) fn checkpoint(&mut self) {
         let before = self.keeper.checkpoint(GROUP.0).cloned();
         let stored = before.as_ref().map(|c| c.segments.clone()).unwrap_or_default();
         let above: BTreeMap<u64, u64> =
@@ -169,11 +169,16 @@ impl Leader {
         self.keeper.install(checkpoint).unwrap();
     }
 
-    fn sender(&self, number: u64) -> Sender<SimDisk> {
+    /// The newest checkpoint.
+    pub(super) fn source(&self) -> Source<SimDisk> {
         let checkpoint = self.keeper.checkpoint(GROUP.0).unwrap().clone();
         let open = |meta: &SegmentMeta| self.keeper.open_segment(GROUP.0, meta).unwrap();
         let segments = checkpoint.segments.iter().map(open).collect();
-        Sender::new(Source { checkpoint, segments }, number).unwrap()
+        Source { checkpoint, segments }
+    }
+
+    fn sender(&self, number: u64) -> Sender<SimDisk> {
+        Sender::new(self.source(), number).unwrap()
     }
 }
 

@@ -2,7 +2,8 @@
 //! change that comes late changes nothing.
 
 use crate::cores::Cluster;
-use cluster::shard::{Input, Shard, WantedQueue};
+use cluster::exchange::{Input, WantedQueue};
+use cluster::shard::Shard;
 use cluster::{Answer, Request, Ticket};
 use machine::{
     Batch, CatalogCommand, CatalogReply, Features, GroupId, NodeId, QueueId, QueueSettings,

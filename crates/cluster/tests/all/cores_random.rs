@@ -135,8 +135,8 @@ impl World {
                 self.bodies += 1;
                 let ticket = self.ticket(session, format!("append to {queue:?} of {group:?}"));
                 let nth = self.durable.iter().position(|it| *it == (queue, group));
-                let lane = match nth {
-                    Some(PRIORITY) => queue.lane(self.chance.below(4) as u8),
+                let level = match nth {
+                    Some(PRIORITY) => queue.level(self.chance.below(4) as u8),
                     _ => queue,
                 };
                 let mut attributes = Attributes::default();
@@ -147,7 +147,7 @@ impl World {
                     self.delayed += 1;
                 }
                 let mut batch = Batch::new();
-                batch.enqueue_with(&[lane], &attributes, &[], &self.bodies.to_le_bytes());
+                batch.enqueue_with(&[level], &attributes, &[], &self.bodies.to_le_bytes());
                 if self.durable.contains(&(queue, group)) {
                     self.lasting.insert(self.bodies);
                 }
@@ -176,7 +176,10 @@ impl World {
                 let (consumer, (queue, group)) = found;
                 let session = consumer.session;
                 let ticket = self.ticket(session, format!("detach from {queue:?} of {group:?}"));
-                self.cluster.ask(session, Request::Detach { ticket, group, queue, consumer });
+                self.cluster.ask(
+                    session,
+                    Request::Detach { ticket, group, queue, consumer, takes_back: true },
+                );
             }
             670..700 => {
                 let ticket = self.ticket(session, format!("status of {queue:?} of {group:?}"));

@@ -2,7 +2,7 @@
 //! and through power cuts.
 
 use crate::node::{Kind, Node, bodies, credit, opened};
-use cluster::shard::Input;
+use cluster::exchange::Input;
 use cluster::{Answer, Request, Ticket};
 use machine::{
     Attributes, ConsumerId, ConsumerSpec, GroupId, Outcome, QueueId, Ranges, SessionId, Value,
@@ -25,8 +25,8 @@ fn quorum() -> (&'static str, Value) {
     ("x-queue-type", text("quorum"))
 }
 
-fn lane((queue, group): Place, priority: u8) -> Place {
-    (queue.lane(priority), group)
+fn level((queue, group): Place, priority: u8) -> Place {
+    (queue.level(priority), group)
 }
 
 fn delayed(delay_ms: u64) -> Attributes {
@@ -171,19 +171,19 @@ fn many_delayed_messages_come_in_the_order_of_their_times_from_wherever_they_lie
 }
 
 #[test]
-fn lanes_are_served_by_priority_and_held_and_given_back_apart() {
+fn levels_are_served_by_priority_and_held_and_given_back_apart() {
     let mut node = Node::new(1);
     let place =
         node.declare_with(ANN, "urgent", Kind::default(), &[("x-max-priority", Value::I32(9))]);
     for (priority, body) in [(0, "low 1"), (5, "mid"), (9, "high 1"), (9, "high 2"), (0, "low 2")] {
-        node.publish(ANN, lane(place, priority), &[body]);
+        node.publish(ANN, level(place, priority), &[body]);
     }
     assert_eq!(node.status(place).unwrap().ready, 5);
     let consumer = node.attach(BOB, place, credit(2));
     assert_eq!(bodies(&node.got(BOB)), ["high 1", "high 2"]);
-    node.settle(consumer, lane(place, 9), 1..2, Outcome::Done);
-    assert_eq!(bodies(&node.got(BOB)), ["mid"], "credit is the consumer's, not the lane's");
-    node.settle(consumer, lane(place, 9), 2..3, Outcome::Requeue);
+    node.settle(consumer, level(place, 9), 1..2, Outcome::Done);
+    assert_eq!(bodies(&node.got(BOB)), ["mid"], "credit is the consumer's, not the level's");
+    node.settle(consumer, level(place, 9), 2..3, Outcome::Requeue);
     node.fetch();
     let got = node.got(BOB);
     assert_eq!((bodies(&got), got[0].again), (vec!["high 2"], true));
@@ -207,16 +207,16 @@ fn lanes_are_served_by_priority_and_held_and_given_back_apart() {
 }
 
 #[test]
-fn dead_messages_of_a_lane_leave_though_only_another_lane_has_given_any_out() {
+fn dead_messages_of_a_level_leave_though_only_another_level_has_given_any_out() {
     let mut node = Node::new(1);
     node.open_dead_letter_worker();
     let ttl = ("x-message-ttl", Value::I32(50));
     let arguments = [("x-max-priority", Value::I32(2)), ttl, dead_letters()];
     let place = node.declare_with(ANN, "ranked", Kind::default(), &arguments);
-    node.publish(ANN, lane(place, 2), &["high"]);
+    node.publish(ANN, level(place, 2), &["high"]);
     node.attach(BOB, place, credit(1));
     assert_eq!(bodies(&node.got(BOB)), ["high"]);
-    node.publish(ANN, lane(place, 1), &["low"]);
+    node.publish(ANN, level(place, 1), &["low"]);
     node.pass(60);
     assert_eq!(names(&left(&mut node)), [(Outcome::Expired, "low")]);
 }
@@ -228,12 +228,16 @@ fn what_lies_in_memory_does_not_overtake_what_was_to_go_before_it() {
         let priority = ("x-max-priority", Value::I32(9));
         let place = node.declare_with(ANN, "urgent", Kind::default(), &[priority]);
         for nth in 0..40u16 {
-            node.publish(ANN, lane(place, (nth * 7 % 10) as u8), &[&format!("{}", nth * 7 % 10)]);
+            node.publish(ANN, level(place, (nth * 7 % 10) as u8), &[&format!("{}", nth * 7 % 10)]);
         }
         if is_cold {
             node = node.power_cut(1, 1);
             for nth in 0..20u16 {
-                node.publish(ANN, lane(place, (nth * 3 % 9) as u8), &[&format!("{}", nth * 3 % 9)]);
+                node.publish(
+                    ANN,
+                    level(place, (nth * 3 % 9) as u8),
+                    &[&format!("{}", nth * 3 % 9)],
+                );
             }
         }
         node.attach(BOB, place, credit(100));
@@ -250,18 +254,18 @@ fn what_lies_in_memory_does_not_overtake_what_was_to_go_before_it() {
 }
 
 #[test]
-fn a_detach_is_answered_after_the_last_delivery_of_the_last_lane() {
+fn a_detach_is_answered_after_the_last_delivery_of_the_last_level() {
     let mut node = Node::new(1);
     let place =
         node.declare_with(ANN, "urgent", Kind::default(), &[("x-max-priority", Value::I32(3))]);
     for priority in [0, 1, 3] {
-        node.publish(ANN, lane(place, priority), &["a"]);
+        node.publish(ANN, level(place, priority), &["a"]);
     }
     let mut node = node.power_cut(1, 1);
     let spec = ConsumerSpec { no_ack: true, ..credit(10) };
     let consumer = node.attach(BOB, place, spec);
     let (queue, group) = place;
-    node.ask(BOB, Request::Detach { ticket: Ticket(7), group, queue, consumer });
+    node.ask(BOB, Request::Detach { ticket: Ticket(7), group, queue, consumer, takes_back: true });
     let is_detached = |it: &Answer| matches!(it, Answer::Detached { ticket: Ticket(7) });
     let mut told = Vec::new();
     while !told.iter().any(is_detached) {
@@ -438,7 +442,10 @@ fn a_queue_that_nobody_uses_goes_and_one_that_is_asked_for_stays() {
         assert!(node.status(unused).is_none());
         assert!(node.status(consumed).is_some());
         let (queue, group) = consumed;
-        node.ask(BOB, Request::Detach { ticket: Ticket(7), group, queue, consumer });
+        node.ask(
+            BOB,
+            Request::Detach { ticket: Ticket(7), group, queue, consumer, takes_back: true },
+        );
         node.pass(290);
         assert!(node.shard.catalog().unwrap().queue("/", "consumed").is_some());
         node.pass(20);

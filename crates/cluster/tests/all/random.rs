@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use crate::node::{self, Kind, Node, opened};
-use cluster::shard::Input;
+use cluster::exchange::Input;
 use cluster::{Answer, Delivery, Held, Request, Ticket};
 use machine::{
     Batch, CatalogCommand, ConsumerId, ConsumerSpec, GroupId, Outcome, QueueId, Ranges, SessionId,
@@ -417,7 +417,10 @@ impl World {
         self.queues[nth].disturb(false);
         let (queue, group) = self.queues[nth].place;
         let ticket = self.ticket();
-        self.node().submit(session, Request::Detach { ticket, group, queue, consumer: id });
+        self.node().submit(
+            session,
+            Request::Detach { ticket, group, queue, consumer: id, takes_back: true },
+        );
     }
 
     /// Whether deliveries of this queue may be waiting for the disk.

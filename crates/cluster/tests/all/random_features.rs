@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::node::{self, Got, Kind, Node, credit};
-use cluster::shard::Input;
+use cluster::exchange::Input;
 use cluster::{Answer, Delivery, Request, Ticket};
 use machine::{
     Attributes, Batch, ConsumerId, GroupId, Outcome, QueueId, QueueStatus, Ranges, SessionId, Value,
@@ -71,7 +71,7 @@ struct Message {
 struct Consumer {
     queue: usize,
     is_attached: bool,
-    /// By lane, and the numbers of the messages by theirs in the queue.
+    /// By level, and the numbers of the messages by theirs in the queue.
     held: Vec<(QueueId, u64, u64)>,
 }
 
@@ -171,7 +171,7 @@ impl World {
         for _ in 0..1 + self.below(5) {
             self.numbers += 1;
             let number = self.numbers;
-            let lane = if nth == PRIORITY { base.lane(self.below(5) as u8) } else { base };
+            let level = if nth == PRIORITY { base.level(self.below(5) as u8) } else { base };
             let mut attributes = Attributes::default();
             let mut message = Message { queue: nth, ..Message::default() };
             if self.random.chance(15) {
@@ -184,9 +184,9 @@ impl World {
             }
             let filler = if self.random.chance(10) { self.below(3000) } else { self.below(60) };
             let body = format!("{number}-{}", "x".repeat(filler));
-            batch.enqueue_with(&[lane], &attributes, &[b"head"], body.as_bytes());
+            batch.enqueue_with(&[level], &attributes, &[b"head"], body.as_bytes());
             if nth == DEDUP && self.random.chance(30) {
-                batch.enqueue_with(&[lane], &attributes, &[b"head"], b"never seen");
+                batch.enqueue_with(&[level], &attributes, &[b"head"], b"never seen");
             }
             self.messages.insert(number, message);
             numbers.push(number);
@@ -242,15 +242,15 @@ impl World {
 
     fn settle_all(&mut self, session: SessionId, all: &[(QueueId, u64, u64)], outcome: Outcome) {
         let Consumer { queue: nth, is_attached, .. } = self.consumers[&session];
-        let mut lanes: BTreeMap<QueueId, Ranges> = BTreeMap::new();
-        for (lane, seq, number) in all {
-            lanes.entry(*lane).or_default().insert(*seq..*seq + 1);
+        let mut levels: BTreeMap<QueueId, Ranges> = BTreeMap::new();
+        for (level, seq, number) in all {
+            levels.entry(*level).or_default().insert(*seq..*seq + 1);
             let message = self.messages.get_mut(number).unwrap();
             message.is_settled |= outcome == Outcome::Done
                 || (outcome == Outcome::Rejected && !has_dead_letters(nth));
         }
         let (group, consumer) = (self.places[nth].1, ConsumerId { session, number: 1 });
-        for (queue, ranges) in lanes {
+        for (queue, ranges) in levels {
             let credit = if is_attached { ranges.len() as u32 } else { 0 };
             let request = Request::Settle { group, queue, consumer, ranges, outcome, credit };
             self.node().submit(session, request);
@@ -269,20 +269,21 @@ impl World {
         found.is_attached = false;
         let (queue, group) = self.places[found.queue];
         let (ticket, consumer) = (self.ticket(), ConsumerId { session, number: 1 });
-        self.node().submit(session, Request::Detach { ticket, group, queue, consumer });
+        self.node()
+            .submit(session, Request::Detach { ticket, group, queue, consumer, takes_back: true });
     }
 
     fn hear(&mut self) {
-        for (reason, lane, got) in self.node().left() {
+        for (reason, level, got) in self.node().left() {
             assert!(reason.is_dead());
             self.seen[1] += got.len() as u64;
             let first = got[0].seq;
             let count = got.len() as u64;
-            got.iter().for_each(|got| self.saw(lane, got));
+            got.iter().for_each(|got| self.saw(level, got));
             if self.is_calm || self.random.chance(80) {
-                let nth = self.places.iter().position(|(queue, _)| *queue == lane.base()).unwrap();
+                let nth = self.places.iter().position(|(queue, _)| *queue == level.base()).unwrap();
                 let group = self.places[nth].1;
-                self.node().dead_lettered((lane, group), first..first + count);
+                self.node().dead_lettered((level, group), first..first + count);
             }
         }
         for (session, answer) in std::mem::take(&mut self.node().answers) {
@@ -314,10 +315,10 @@ impl World {
     }
 
     /// A consumer or the dead-letter worker has it.
-    fn saw(&mut self, lane: QueueId, got: &Got) {
+    fn saw(&mut self, level: QueueId, got: &Got) {
         let now_ms = self.node().ms;
         let message = self.messages.get_mut(&number(got)).expect("it was published");
-        let what = format!("{} of {lane:?}: {message:?}", number(got));
+        let what = format!("{} of {level:?}: {message:?}", number(got));
         assert!(!message.is_gone, "it was settled and logged, and comes again: {what}");
         assert!(now_ms >= message.due_ms, "it comes early: {what}");
         message.is_seen = true;

@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 
 use crate::cores::{self, Cluster};
-use cluster::shard::{Input, Now, Shard, Voting};
-use cluster::{Answer, Request, Ticket};
+use cluster::exchange::{Input, Now};
+use cluster::shard::Shard;
+use cluster::{Answer, Request, Ticket, Voting};
 use machine::{
     Batch, CatalogCommand, CatalogReply, ConsumerId, ConsumerSpec, NodeId, Value, Version,
 };

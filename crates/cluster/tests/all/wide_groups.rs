@@ -4,7 +4,7 @@ use crate::cores::Cluster;
 use cluster::shard::Shard;
 use cluster::{Answer, Request, Ticket};
 use machine::{
-    Batch, CatalogCommand, CatalogReply, Goal, GroupId, NodeId, QueueId, Standing, Value,
+    Batch, CatalogCommand, CatalogReply, Goal, GroupId, NodeId, NodeStatus, QueueId, Value,
 };
 
 const ONE: NodeId = NodeId(1);
@@ -50,7 +50,7 @@ fn a_queue_that_asked_for_five_members_goes_on_without_two_nodes() {
     let mut cluster = Cluster::new(5, 1);
     change(&mut cluster, CatalogCommand::SetWideGroups { per_node: 1 });
     let catalog = cluster.core(ONE).shards[0].catalog().unwrap();
-    let changes = catalog.placement_changes(|_| Standing::Serving, Goal::Balance);
+    let changes = catalog.placement_changes(|_| NodeStatus::Serving, Goal::Balance);
     for command in changes {
         change(&mut cluster, command);
     }

@@ -3,19 +3,19 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use cluster::bodies::{Run, Source};
+use cluster::exchange::{Fetch, Input, Now, Output, WantedQueue};
 use cluster::limits::Sizes;
 use cluster::peer::message::Message;
+use cluster::reading::{OpenSegments, StoreReader};
 use cluster::recovery::{Genesis, Groups};
-use cluster::shard::{Input, Located, Member, Now, Output, Shard, WantedQueue};
+use cluster::shard::{Member, Shard};
 use cluster::{Answer, Request, Ticket};
 use machine::{
     Arguments, CatalogCommand, CatalogReply, GroupId, NodeId, NodeInfo, QueueId, QueueSettings,
     SessionId, SessionOwner, Value, Version,
 };
-use raft::eraftpb::Entry;
 use wal::sim::SimDisk;
-use wal::{Boot, CommitBatch, Config, Identity, Reader, Wal};
+use wal::{Boot, CommitBatch, Config, Identity, Wal};
 
 const FILE_BYTES: u64 = 4 << 20;
 const GROUPS_PER_NODE: u32 = 2;
@@ -30,7 +30,7 @@ pub(crate) struct Core {
     /// Shard, number, what is to be written, entries.
     pub(crate) appends: VecDeque<(usize, u64, CommitBatch, usize)>,
     wal: Wal<SimDisk>,
-    reader: Reader<SimDisk>,
+    reader: StoreReader<SimDisk>,
     pub(crate) answers: Vec<(SessionId, Answer)>,
     reconciled: usize,
     /// Why it does nothing any more.
@@ -93,7 +93,7 @@ impl Cluster {
             self.up.insert((from, to));
             self.wires.insert((from, to), VecDeque::new());
             let speaks = self.speaks[&to];
-            self.core(from).tell_all(|| Input::PeerUp { node: to, speaks });
+            self.core(from).send_to_all(|| Input::PeerUp { node: to, speaks });
         }
     }
 
@@ -102,21 +102,21 @@ impl Cluster {
             self.up.remove(&(from, to));
             self.wires.remove(&(from, to));
             self.silent.remove(&(from, to));
-            self.core(from).tell_all(|| Input::PeerDown { node: to });
+            self.core(from).send_to_all(|| Input::PeerDown { node: to });
         }
     }
 
     /// One end alone takes the wire for gone: what the other says is lost.
     pub(crate) fn lose_sight(&mut self, of: NodeId, from: NodeId) {
         self.wires.remove(&(of, from));
-        self.core(of).tell_all(|| Input::PeerDown { node: from });
+        self.core(of).send_to_all(|| Input::PeerDown { node: from });
     }
 
     /// And takes it for back.
     pub(crate) fn catch_sight(&mut self, of: NodeId, from: NodeId) {
         self.wires.insert((of, from), VecDeque::new());
         let speaks = self.speaks[&from];
-        self.core(of).tell_all(|| Input::PeerUp { node: from, speaks });
+        self.core(of).send_to_all(|| Input::PeerUp { node: from, speaks });
     }
 
     /// The process dies and starts again on the same disk; the wires come back at once.
@@ -153,12 +153,12 @@ impl Cluster {
 
     /// There is a dead-letter worker on a node from now on.
     pub(crate) fn open_dead_letter_worker(&mut self, node: NodeId) {
-        self.core(node).tell_all(|| Input::DeadLetterWorkerOpened);
+        self.core(node).send_to_all(|| Input::DeadLetterWorkerOpened);
     }
 
     /// There is a dead-letter worker on every node from now on.
     pub(crate) fn open_dead_letter_workers(&mut self) {
-        self.cores.iter_mut().for_each(|core| core.tell_all(|| Input::DeadLetterWorkerOpened));
+        self.cores.iter_mut().for_each(|core| core.send_to_all(|| Input::DeadLetterWorkerOpened));
     }
 
     /// The catalog of a node jumps to one that has none of the queues that it had.
@@ -190,7 +190,7 @@ impl Cluster {
     /// A session says goodbye to every shard.
     pub(crate) fn end_session(&mut self, session: SessionId, ticket: Ticket) {
         let home = Shard::node_of(session).unwrap();
-        self.core(home).tell_all(|| Input::EndSession { session, ticket });
+        self.core(home).send_to_all(|| Input::EndSession { session, ticket });
     }
 
     pub(crate) fn core(&mut self, id: NodeId) -> &mut Core {
@@ -333,7 +333,7 @@ impl Core {
         // What is damaged here is whole on the other nodes.
         let groups = GROUPS_PER_NODE * nodes as u32;
         let mut keeper = wal.keeper();
-        wal.set_aside_damaged(&mut keeper, &mut recovered, 0..=groups).unwrap();
+        wal.quarantine_damaged(&mut keeper, &mut recovered, 0..=groups).unwrap();
         let boot = Boot::next(&disk).unwrap();
         let me = Member { node: id, boot, seed: id.0, speaks };
         let info = |node| NodeInfo { node: NodeId(node), address: String::new(), incarnation: 1 };
@@ -350,7 +350,7 @@ impl Core {
             inboxes,
             appends: VecDeque::new(),
             wal,
-            reader,
+            reader: StoreReader::new(reader),
             answers: Vec::new(),
             reconciled: 0,
             outdated: None,
@@ -363,7 +363,7 @@ impl Core {
         core
     }
 
-    fn tell_all(&mut self, input: impl Fn() -> Input) {
+    fn send_to_all(&mut self, input: impl Fn() -> Input) {
         self.inboxes.iter_mut().for_each(|inbox| inbox.push(input()));
     }
 
@@ -390,8 +390,9 @@ impl Core {
                     self.appends.push_back((shard, number, batch, entries));
                 }
                 Output::Answer { session, answer } => self.answers.push((session, answer)),
-                Output::Fetch { group, queue, parts, .. } => {
-                    let runs = parts.iter().map(|part| self.read(part)).collect();
+                Output::Fetch(fetch) => {
+                    let runs = self.reader.fetch(&OpenSegments::default(), &fetch).unwrap();
+                    let Fetch { group, queue, .. } = fetch;
                     self.inboxes[shard].push(Input::Fetched { group, queue, runs });
                 }
                 Output::Forward { shard, input } => {
@@ -412,13 +413,7 @@ impl Core {
                 Output::Reconciled => self.reconciled += 1,
                 Output::Send { to, message } => letters.push((to, message)),
                 Output::ReadEntries { group, number, entries } => {
-                    let entry = |at: &wal::EntryAt| {
-                        let mut entry = Entry::default();
-                        (entry.index, entry.term) = (at.index, at.term);
-                        entry.data = self.reader.read(at.place).unwrap();
-                        entry
-                    };
-                    let entries = entries.iter().map(entry).collect();
+                    let entries = self.reader.entries(group, &entries).unwrap();
                     self.inboxes[shard].push(Input::EntriesRead { group, number, entries });
                 }
                 Output::CatalogReplaced { .. } | Output::CountsOn { .. } => {}
@@ -426,13 +421,6 @@ impl Core {
             }
         }
         letters
-    }
-
-    fn read(&self, Located { part, place }: &Located) -> Run {
-        let Source::Entry { range, .. } = &part.source else { panic!("there is no checkpoint") };
-        let entry = self.reader.read(place.unwrap()).unwrap();
-        let bytes = entry.slice(range.start as usize..range.end as usize);
-        Run { first_seq: part.first_seq, count: part.count as u32, bytes }
     }
 
     /// Writes and syncs what waits.

@@ -4,32 +4,25 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use bytes::{Bytes, BytesMut};
-use cluster::bodies::{Run, Source, pick};
 use cluster::checkpoint::{Job, Stored};
-use cluster::limits::{FETCH_BYTES, Sizes};
+use cluster::exchange::{Fetch, Input, Now, Output, SegmentExtent};
+use cluster::limits::Sizes;
+use cluster::reading::{OpenSegments, StoreReader};
 use cluster::recovery::{Genesis, Groups};
-use cluster::shard::{Input, Located, Member, Now, Output, SegmentExtent, Shard};
+use cluster::shard::{Member, Shard};
 use cluster::{Answer, Delivery, Leaving, Request, Ticket, copying};
 use machine::{
     Arguments, Attributes, Batch, CatalogCommand, CatalogReply, ConsumerId, ConsumerSpec, GroupId,
     Messages, NodeId, Outcome, QueueId, QueueStatus, Ranges, SessionId, SessionOwner, Value,
 };
-use wal::segments::{self, SegmentMeta};
+use wal::segments::SegmentMeta;
 use wal::sim::SimDisk;
-use wal::{Boot, Checkpoint, CommitBatch, Config, Error, Identity, Keeper, Reader, Wal};
+use wal::{Boot, Checkpoint, CommitBatch, Config, Identity, Keeper, Wal};
 
 pub(crate) const FILE_BYTES: u64 = 64 << 10;
 const NODE: NodeId = NodeId(1);
 /// Of this node.
 const DEAD_LETTER_WORKER: SessionId = SessionId(1 << 48);
-
-pub(crate) struct Fetch {
-    pub(crate) group: GroupId,
-    pub(crate) queue: QueueId,
-    pub(crate) from_seq: u64,
-    pub(crate) parts: Vec<Located>,
-}
 
 /// One shard with its disk.
 pub(crate) struct Node {
@@ -45,9 +38,9 @@ pub(crate) struct Node {
     /// Fetches asked for so far.
     pub(crate) fetch_count: u64,
     wal: Wal<SimDisk>,
-    reader: Reader<SimDisk>,
+    reader: StoreReader<SimDisk>,
     pub(crate) keeper: Keeper<SimDisk>,
-    segments: BTreeMap<(GroupId, u64), segments::Reader<SimDisk>>,
+    segments: OpenSegments<SimDisk>,
     pub(crate) metas: BTreeMap<GroupId, Vec<SegmentMeta>>,
 }
 
@@ -98,11 +91,12 @@ impl Node {
         let genesis = Genesis::alone(NODE, groups);
         let groups = Groups::recover(me, &genesis, &reader, recovered).unwrap();
         let shard = groups.into_shards(me, 1, Sizes::of(FILE_BYTES)).remove(0);
-        let mut segments = BTreeMap::new();
+        let mut segments = OpenSegments::default();
+        let reader = StoreReader::new(reader);
         for (group, metas) in &metas {
             for meta in metas {
                 let reader = keeper.open_segment(group.0, meta).unwrap();
-                segments.insert((*group, meta.number), reader);
+                segments.add(*group, meta.number, reader);
             }
         }
         let mut node = Self {
@@ -165,9 +159,9 @@ impl Node {
                     self.appends.push_back((number, batch, entries));
                 }
                 Output::Answer { session, answer } => self.answers.push((session, answer)),
-                Output::Fetch { group, queue, from_seq, parts } => {
+                Output::Fetch(fetch) => {
                     self.fetch_count += 1;
-                    self.fetches.push_back(Fetch { group, queue, from_seq, parts });
+                    self.fetches.push_back(fetch);
                 }
                 Output::Forward { .. } => panic!("there is one shard"),
                 Output::CatalogApplied { forwards, .. } => {
@@ -204,42 +198,10 @@ impl Node {
     /// Carries out the first fetch that waits.
     pub(crate) fn fetch(&mut self) {
         let Some(fetch) = self.fetches.pop_front() else { return };
-        let Fetch { group, queue, from_seq, parts } = fetch;
-        let mut runs = Vec::new();
-        for part in parts {
-            match self.read(group, queue, from_seq, &part) {
-                Ok(mut read) => runs.append(&mut read),
-                Err(Error::Gone) => break,
-                Err(error) => panic!("{error}"),
-            }
-        }
+        let runs = self.reader.fetch(&self.segments, &fetch).unwrap();
+        let Fetch { group, queue, .. } = fetch;
         self.inputs.push(Input::Fetched { group, queue, runs });
         self.step();
-    }
-
-    fn read(
-        &self,
-        group: GroupId,
-        queue: QueueId,
-        from_seq: u64,
-        Located { part, place }: &Located,
-    ) -> Result<Vec<Run>, Error> {
-        let first_seq = part.first_seq;
-        match &part.source {
-            Source::Memory(_) => panic!("memory needs no disk"),
-            Source::Entry { range, .. } => {
-                let entry = self.reader.read(place.ok_or(Error::Gone)?)?;
-                let bytes = entry.slice(range.start as usize..range.end as usize);
-                let run = Run { first_seq, count: part.count as u32, bytes };
-                Ok(pick(queue, run, &part.wanted, true))
-            }
-            Source::Segment { segment } => {
-                let segment = self.segments.get(&(group, *segment)).ok_or(Error::Gone)?;
-                let found = segment.read(queue.0, from_seq.max(first_seq), FETCH_BYTES)?;
-                let end = first_seq + part.count;
-                Ok(join(found.into_iter().filter(|(seq, _)| *seq < end)))
-            }
-        }
     }
 
     pub(crate) fn want_checkpoint(&mut self, group: GroupId) {
@@ -252,16 +214,17 @@ impl Node {
         let Some(job) = self.jobs.pop_front() else { return };
         let Job { group, index, term, state, messages, live } = job;
         let before = self.metas.remove(&group).unwrap_or_default();
+        let old: Vec<u64> = before.iter().map(|meta| meta.number).collect();
         let live = live.into_iter().map(|(queue, live)| (queue.0, live.ranges().collect()));
         let mut metas = self.keeper.compact(group.0, before, &live.collect()).unwrap();
-        metas.extend(copying::copy(&mut self.keeper, &self.reader, group, &messages).unwrap());
+        metas.extend(copying::copy(&mut self.keeper, self.reader.log(), group, &messages).unwrap());
         let segments = metas.clone();
         self.keeper.install(Checkpoint { group: group.0, index, term, state, segments }).unwrap();
-        self.segments.retain(|(of, _), _| *of != group);
+        old.into_iter().for_each(|number| self.segments.remove(group, number));
         let mut stored = Vec::new();
         for meta in &metas {
             let reader = self.keeper.open_segment(group.0, meta).unwrap();
-            self.segments.insert((group, meta.number), reader);
+            self.segments.add(group, meta.number, reader);
             stored.extend(meta.extents.iter().map(|extent| Stored {
                 queue: QueueId(extent.queue),
                 first_seq: extent.first_seq,
@@ -401,7 +364,7 @@ impl Node {
         self.step();
     }
 
-    /// What the dead-letter worker was given: reason, lane, and the messages.
+    /// What the dead-letter worker was given: reason, level, and the messages.
     pub(crate) fn left(&mut self) -> Vec<(Outcome, QueueId, Vec<Got>)> {
         let mut left = Vec::new();
         for answer in self.told(DEAD_LETTER_WORKER) {
@@ -546,22 +509,4 @@ pub(crate) fn opened(delivery: &cluster::Delivery) -> Vec<Got> {
 
 pub(crate) fn bodies(got: &[Got]) -> Vec<&str> {
     got.iter().map(|got| &got.body[..]).collect()
-}
-
-fn join(messages: impl Iterator<Item = (u64, Bytes)>) -> Vec<Run> {
-    let mut runs: Vec<(u64, u32, BytesMut)> = Vec::new();
-    for (seq, message) in messages {
-        match runs.last_mut() {
-            Some((first, count, bytes)) if *first + u64::from(*count) == seq => {
-                *count += 1;
-                bytes.extend_from_slice(&message);
-            }
-            _ => runs.push((seq, 1, BytesMut::from(&message[..]))),
-        }
-    }
-    let run = |(first_seq, count, bytes): (u64, u32, BytesMut)| {
-        let bytes = bytes.freeze();
-        Run { first_seq, count, bytes }
-    };
-    runs.into_iter().map(run).collect()
 }

@@ -10,7 +10,7 @@ use machine::{
 };
 
 /// How long an answer may take; they come at once.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(crate) struct Session {
     pub(crate) cluster: ClusterHandle,
@@ -41,7 +41,7 @@ impl Session {
 
     pub(crate) async fn next(&mut self) -> Answer {
         while self.waiting.is_empty() {
-            let heard = tokio::time::timeout(PATIENCE, self.answers.recv(&mut self.waiting));
+            let heard = tokio::time::timeout(TIMEOUT, self.answers.recv(&mut self.waiting));
             assert!(heard.await.expect("an answer"));
         }
         self.waiting.remove(0)

@@ -3,19 +3,19 @@
 use super::*;
 
 #[test]
-fn what_is_held_of_lanes_is_held_with_the_next_leader_and_credit_is_the_consumers() {
+fn what_is_held_of_levels_is_held_with_the_next_leader_and_credit_is_the_consumers() {
     let mut cluster = Cluster::new(3, 1);
     let ann = session(NodeId(1));
     let priority = ("x-max-priority", Value::I32(5));
     let place = cluster.declare_with(ann, "urgent", (true, false), &[priority]);
     let (queue, group) = place;
     let bob = outsider(&mut cluster, group);
-    for lane in [0, 5, 5, 2] {
-        cluster.ask(bob, append(1, (queue.lane(lane), group), b"a"));
+    for level in [0, 5, 5, 2] {
+        cluster.ask(bob, append(1, (queue.level(level), group), b"a"));
     }
     cluster.run(100);
     attach(&mut cluster, bob, place, 2);
-    let high = queue.lane(5);
+    let high = queue.level(5);
     assert_eq!(
         delivered(&mut cluster, bob).iter().map(|it| it.0).collect::<Vec<_>>(),
         [high, high]
@@ -30,11 +30,11 @@ fn what_is_held_of_lanes_is_held_with_the_next_leader_and_credit_is_the_consumer
     };
     cluster.ask(bob, settle(high, Ranges::from(1..2), 1));
     cluster.run(100);
-    assert_eq!(delivered(&mut cluster, bob), [(queue.lane(2), 1, 0)]);
+    assert_eq!(delivered(&mut cluster, bob), [(queue.level(2), 1, 0)]);
     cluster.ask(bob, settle(high, Ranges::from(2..3), 0));
-    cluster.ask(bob, settle(queue.lane(2), Ranges::from(1..2), 0));
+    cluster.ask(bob, settle(queue.level(2), Ranges::from(1..2), 0));
     let ticket = Ticket(9);
-    cluster.ask(bob, Request::Detach { ticket, group, queue, consumer });
+    cluster.ask(bob, Request::Detach { ticket, group, queue, consumer, takes_back: true });
     cluster.run(100);
     cluster.ask(bob, Request::Status { ticket: Ticket(77), group, queue });
     cluster.run(100);
@@ -289,7 +289,7 @@ fn a_consumer_that_is_cancelled_while_its_node_is_alone_is_not_there_when_it_com
         }
         let ((queue, group), ticket) = (place, Ticket(9));
         let consumer = ConsumerId { session: bob, number: 1 };
-        cluster.ask(bob, Request::Detach { ticket, group, queue, consumer });
+        cluster.ask(bob, Request::Detach { ticket, group, queue, consumer, takes_back: true });
         cluster.run(3000);
         let told = cluster.told(bob);
         let is_told =
@@ -315,7 +315,7 @@ fn what_was_confirmed_before_a_consumer_came_goes_out_by_priority_though_the_lea
     publish(&mut cluster, bob, place, 3);
     let leader = cluster.leader(group);
     cluster.stalled.insert(leader);
-    let high = queue.lane(5);
+    let high = queue.level(5);
     cluster.ask(bob, append(7, (high, group), b"a"));
     cluster.run(50);
     assert!(appended(&cluster.told(bob)).contains(&7), "two of three have it on their disks");
@@ -342,7 +342,8 @@ fn a_consumer_that_ends_before_its_queue_could_serve_it_is_not_there_after() {
     publish(&mut cluster, bob, place, 1);
     attach(&mut cluster, bob, place, 9);
     let consumer = ConsumerId { session: bob, number: 1 };
-    cluster.ask(bob, Request::Detach { ticket: Ticket(9), group, queue, consumer });
+    cluster
+        .ask(bob, Request::Detach { ticket: Ticket(9), group, queue, consumer, takes_back: true });
     cluster.run(50);
     cluster.stalled.remove(&leader);
     cluster.run(100);

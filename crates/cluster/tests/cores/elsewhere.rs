@@ -1,5 +1,7 @@
 //! Queues that another node leads, or keeps in its memory: declared, published to, consumed and confirmed.
 
+use machine::Version;
+
 use super::*;
 
 #[test]
@@ -86,7 +88,10 @@ fn the_last_consumer_of_an_auto_delete_queue_led_elsewhere_is_told_that_it_is_de
         cluster.ask(ann, Request::Attach { ticket: Ticket(1), group, queue, consumer, spec });
         cluster.run(50);
         assert!(matches!(cluster.told(ann)[..], [Answer::Attached { result: Ok(()), .. }]));
-        cluster.ask(ann, Request::Detach { ticket: Ticket(2), group, queue, consumer });
+        cluster.ask(
+            ann,
+            Request::Detach { ticket: Ticket(2), group, queue, consumer, takes_back: true },
+        );
         cluster.run(500);
         let told = cluster.told(ann);
         assert!(matches!(told[..], [Answer::Detached { ticket: Ticket(2) }]), "{told:?}");
@@ -239,4 +244,35 @@ fn a_queue_in_the_own_memory_that_is_new_when_the_catalog_jumps_is_made() {
     cluster.run(50);
     assert_eq!(appended(&cluster.told(ann)), [1]);
     assert_eq!(ready(&mut cluster, ann, place), 1);
+}
+
+/// A consumer that ends is sent first what its queue has given it, also if that is led elsewhere: as soon as the cluster
+/// has agreed on a version that can say so. Before, it is taken back, and nothing is lost either way.
+#[test]
+fn a_cancelled_consumer_of_a_queue_led_elsewhere_is_sent_what_it_was_given() {
+    for (version, sent) in [(Version(Version::CANCELS.0 - 1), 0), (Version::CANCELS, 3)] {
+        let mut cluster = Cluster::at(3, 1, version);
+        let ann = session(NodeId(1));
+        let place = cluster.declare(ann, "orders", (true, false));
+        let (queue, group) = place;
+        let bob = outsider(&mut cluster, group);
+        publish(&mut cluster, bob, place, 3);
+        cluster.run(3000);
+        cluster.told(bob);
+        let consumer = ConsumerId { session: bob, number: 1 };
+        let spec = ConsumerSpec { credit: 10, ..ConsumerSpec::default() };
+        cluster.ask(bob, Request::Attach { ticket: Ticket(8), group, queue, consumer, spec });
+        let (ticket, takes_back) = (Ticket(9), false);
+        cluster.ask(bob, Request::Detach { ticket, group, queue, consumer, takes_back });
+        cluster.run(500);
+        let told = cluster.told(bob);
+        let is_end = |answer: &Answer| matches!(answer, Answer::Detached { ticket: Ticket(9) });
+        assert!(told.last().is_some_and(is_end), "version {version}: {told:?}");
+        let delivered = told.iter().map(|answer| match answer {
+            Answer::Delivered(delivery) => delivery.count,
+            _ => 0,
+        });
+        assert_eq!(delivered.sum::<u32>(), sent, "version {version}");
+        assert_eq!(ready(&mut cluster, ann, place), u64::from(3 - sent), "version {version}");
+    }
 }

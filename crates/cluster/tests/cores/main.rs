@@ -13,8 +13,9 @@ mod rejoining;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use cluster::exchange::{Input, Now, Output};
 use cluster::peer::message::Message;
-use cluster::shard::{GroupReport, Input, Now, Output, Shard};
+use cluster::shard::{GroupReport, Shard};
 use cluster::{Answer, Request, Ticket};
 use cores::Cluster;
 use machine::{
@@ -49,7 +50,7 @@ fn appended(answers: &[Answer]) -> Vec<u64> {
     answers.iter().filter_map(ticket).collect()
 }
 
-/// What `session` was delivered since the last time: lane, number and how often it came back.
+/// What `session` was delivered since the last time: level, number and how often it came back.
 fn delivered(cluster: &mut Cluster, session: SessionId) -> Vec<(QueueId, u64, u32)> {
     let told = cluster.told(session).into_iter();
     told.filter_map(|answer| match answer {

@@ -1,4 +1,4 @@
-//! A replica whose files were damaged and set aside comes back by what the others have.
+//! A replica whose files were damaged and quarantined comes back by what the others have.
 
 use super::*;
 use crate::cores::Core;
@@ -27,7 +27,7 @@ fn damage(core: &Core, text: &[u8]) -> usize {
     count
 }
 
-/// Three nodes, of which one follows in a group with so many messages: its log is set aside when it starts again.
+/// Three nodes, of which one follows in a group with so many messages: its log is quarantined when it starts again.
 struct Damaged {
     cluster: Cluster,
     place: (QueueId, GroupId),
@@ -70,7 +70,7 @@ fn a_replica_whose_log_was_set_aside_catches_up_though_nothing_else_happens() {
         let mut it = Damaged::new(count, bytes);
         it.cluster.restart(it.follower);
         it.cluster.run(1);
-        assert_eq!(applied(&it.cluster)[&it.place.1][&it.follower], 0, "its log was set aside");
+        assert_eq!(applied(&it.cluster)[&it.place.1][&it.follower], 0, "its log was quarantined");
         it.cluster.run(3000);
         assert!(!it.is_behind(), "{count} messages: {:?}", applied(&it.cluster));
         // It may vote again: with the leader gone, the two that are left go on.

@@ -6,7 +6,7 @@ mod checkpoints;
 mod node;
 mod queues;
 
-use cluster::shard::Input;
+use cluster::exchange::Input;
 use cluster::{Answer, Held, Request, Ticket};
 use machine::{
     AttachError, Batch, CatalogReply, ConsumerId, ConsumerSpec, GroupId, Outcome, QueueId, Ranges,
@@ -311,7 +311,7 @@ fn what_a_detached_consumer_was_not_sent_goes_to_others_unflagged() {
     node.publish(BOB, place, &["b"]);
     node.told(ANN);
     let (queue, group) = place;
-    node.ask(ANN, Request::Detach { ticket: Ticket(2), group, queue, consumer });
+    node.ask(ANN, Request::Detach { ticket: Ticket(2), group, queue, consumer, takes_back: true });
     assert!(matches!(node.told(ANN)[..], [Answer::Detached { ticket: Ticket(2) }]));
     node.attach(BOB, place, credit(5));
     node.run_to_quiet();
@@ -331,7 +331,7 @@ fn what_needs_no_ack_and_waits_for_the_disk_leaves_before_the_detach_is_answered
     let consumer = node.attach(ANN, place, spec);
     node.told(ANN);
     let (queue, group) = place;
-    node.ask(ANN, Request::Detach { ticket: Ticket(2), group, queue, consumer });
+    node.ask(ANN, Request::Detach { ticket: Ticket(2), group, queue, consumer, takes_back: true });
     assert!(node.told(ANN).is_empty());
     node.run_to_quiet();
     let told = node.told(ANN);

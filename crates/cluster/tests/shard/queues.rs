@@ -10,7 +10,7 @@ fn an_auto_delete_queue_goes_with_its_last_consumer_and_then_the_detach_is_answe
     let consumer = node.attach(BOB, place, credit(1));
     node.told(BOB);
     let (queue, group) = place;
-    node.ask(BOB, Request::Detach { ticket: Ticket(2), group, queue, consumer });
+    node.ask(BOB, Request::Detach { ticket: Ticket(2), group, queue, consumer, takes_back: true });
     assert!(node.told(BOB).is_empty());
     node.run_to_quiet();
     assert!(matches!(node.told(BOB)[..], [Answer::Detached { ticket: Ticket(2) }]));
@@ -155,7 +155,7 @@ fn a_delivery_does_not_leave_before_the_log_has_heard_of_it() {
         let got = node.got(BOB);
         assert_eq!((bodies(&got), got[0].again), (vec!["a"], false));
         node.settle(consumer, place, 1..2, Outcome::Done);
-        node.ask(BOB, Request::Detach { ticket, group, queue, consumer });
+        node.ask(BOB, Request::Detach { ticket, group, queue, consumer, takes_back: true });
     }
 }
 
@@ -181,13 +181,38 @@ fn what_is_withdrawn_before_the_log_has_heard_of_it_comes_unflagged_to_the_next(
     let consumer = ConsumerId { session: BOB, number: 1 };
     let (ticket, spec) = (Ticket(9), credit(2));
     node.ask(BOB, Request::Attach { ticket, group, queue, consumer, spec });
-    node.ask(BOB, Request::Detach { ticket, group, queue, consumer });
+    node.ask(BOB, Request::Detach { ticket, group, queue, consumer, takes_back: true });
     node.sync(usize::MAX);
     assert!(node.got(BOB).is_empty());
     node.attach(ANN, place, credit(2));
     let got = node.got(ANN);
     assert_eq!(bodies(&got), ["a", "b"]);
     assert!(got.iter().all(|got| !got.again));
+}
+
+#[test]
+fn a_consumer_that_cancels_is_sent_first_what_it_was_given_before() {
+    let mut node = Node::new(1);
+    let place = node.declare(ANN, "orders", Kind::default());
+    node.publish(ANN, place, &["a", "b"]);
+    let (queue, group) = place;
+    let consumer = ConsumerId { session: BOB, number: 1 };
+    let spec = credit(2);
+    node.ask(BOB, Request::Attach { ticket: Ticket(8), group, queue, consumer, spec });
+    node.told(BOB);
+    let (ticket, takes_back) = (Ticket(9), false);
+    node.ask(BOB, Request::Detach { ticket, group, queue, consumer, takes_back });
+    assert!(node.told(BOB).is_empty(), "their mark is not in the log");
+    node.sync(usize::MAX);
+    let told = node.told(BOB);
+    let is_end = |answer: &Answer| matches!(answer, Answer::Detached { ticket: Ticket(9) });
+    assert!(told.last().is_some_and(is_end), "{told:?}");
+    let delivered = told.iter().filter_map(|answer| match answer {
+        Answer::Delivered(delivery) => Some(delivery.count),
+        _ => None,
+    });
+    assert_eq!(delivered.sum::<u32>(), 2);
+    node.settle(consumer, place, 1..3, Outcome::Done);
 }
 
 #[test]

@@ -2,13 +2,14 @@
 //!
 //! Numbers are never reused. A field added later makes a new number.
 
-use super::destination::Destination;
+use super::binding::BindingChange;
 use super::encoding::{
     put_node, put_nodes, put_owner, put_owner_option, read_node, read_nodes, read_owner,
     read_owner_option, read_texts, read_version,
 };
 use super::exchanges::{ExchangeKind, ExchangeSpec};
 use super::nodes::WIDE_SINCE;
+use super::policies::{PolicyKind, PolicySpec};
 use super::queues::{QueueHome, QueueSpec};
 use crate::encoding::{Corrupt, Reader, put_bool, put_text, put_u32, put_u64};
 use crate::ids::{GroupId, NodeId, QueueId, SessionId, SessionOwner};
@@ -64,24 +65,9 @@ pub enum CatalogCommand {
         by: Option<SessionOwner>,
     },
     /// What `CreateBinding` was before version 8: refused where the exchange cannot route by it.
-    Bind {
-        vhost: String,
-        source: String,
-        destination: Destination,
-        key: String,
-        arguments: Arguments,
-        /// None: an operator, whom no exclusive queue stops.
-        by: Option<SessionOwner>,
-    },
+    Bind(BindingChange),
     /// A missing binding is success.
-    Unbind {
-        vhost: String,
-        source: String,
-        destination: Destination,
-        key: String,
-        arguments: Arguments,
-        by: Option<SessionOwner>,
-    },
+    Unbind(BindingChange),
     /// The session's exclusive queues go.
     SessionEnded {
         node: NodeId,
@@ -172,15 +158,7 @@ pub enum CatalogCommand {
         arguments: Arguments,
     },
     /// As `Bind`, whatever key and arguments: the broker has judged them.
-    CreateBinding {
-        vhost: String,
-        source: String,
-        destination: Destination,
-        key: String,
-        arguments: Arguments,
-        /// None: an operator, whom no exclusive queue stops.
-        by: Option<SessionOwner>,
-    },
+    CreateBinding(BindingChange),
     /// The queue is like this from here on, as far as that can change: see `QueueSettings::changed_to`. Its arguments
     /// stay, so a client that declares it as before finds it.
     ChangeQueue {
@@ -189,6 +167,18 @@ pub enum CatalogCommand {
         /// Only if it is still this one: another is success, and nothing changes.
         queue: QueueId,
         spec: Box<QueueSpec>,
+    },
+    /// Makes a policy or changes one; what it matches is like that from here on.
+    PutPolicy {
+        vhost: String,
+        name: String,
+        kind: PolicyKind,
+        spec: Box<PolicySpec>,
+    },
+    DeletePolicy {
+        vhost: String,
+        name: String,
+        kind: PolicyKind,
     },
     /// Stands for a command of the version to come, `Version::TRIAL`, in trials of upgrades. Nobody reads its text.
     Remark {
@@ -202,13 +192,13 @@ impl CatalogCommand {
         match self {
             Self::DeclareExchange { .. }
             | Self::DeclareQueue { .. }
-            | Self::Bind { .. }
+            | Self::Bind(_)
             | Self::CreateQueue { .. }
             | Self::CreateExchange { .. }
-            | Self::CreateBinding { .. } => true,
+            | Self::CreateBinding(_) => true,
             Self::DeleteExchange { .. }
             | Self::DeleteQueue { .. }
-            | Self::Unbind { .. }
+            | Self::Unbind(_)
             | Self::SessionEnded { .. }
             | Self::NodeStarted { .. }
             | Self::NodeGone { .. }
@@ -224,6 +214,8 @@ impl CatalogCommand {
             | Self::RaiseVersion { .. }
             | Self::SetWideGroups { .. }
             | Self::ChangeQueue { .. }
+            | Self::PutPolicy { .. }
+            | Self::DeletePolicy { .. }
             | Self::Remark { .. } => false,
         }
     }
@@ -241,8 +233,8 @@ impl CatalogCommand {
             Self::DeleteExchange { .. } => (2, Version::FIRST),
             Self::DeclareQueue { .. } => (3, Version::FIRST),
             Self::DeleteQueue { .. } => (4, Version::FIRST),
-            Self::Bind { .. } => (5, Version::FIRST),
-            Self::Unbind { .. } => (6, Version::FIRST),
+            Self::Bind(_) => (5, Version::FIRST),
+            Self::Unbind(_) => (6, Version::FIRST),
             Self::SessionEnded { .. } => (7, Version::FIRST),
             Self::NodeStarted { .. } => (8, Version::FIRST),
             Self::CreateVhost { .. } => (9, Version::FIRST),
@@ -259,8 +251,10 @@ impl CatalogCommand {
             Self::SetWideGroups { .. } => (20, WIDE_SINCE),
             Self::CreateQueue { .. } => (21, Version::SPECS),
             Self::CreateExchange { .. } => (22, Version::SPECS),
-            Self::CreateBinding { .. } => (23, Version::SPECS),
+            Self::CreateBinding(_) => (23, Version::SPECS),
             Self::ChangeQueue { .. } => (24, Version::CHANGED_SETTINGS),
+            Self::PutPolicy { .. } => (25, Version::POLICIES),
+            Self::DeletePolicy { .. } => (26, Version::POLICIES),
             Self::Remark { .. } => (REMARK, Version::TRIAL),
         }
     }
@@ -311,14 +305,8 @@ impl CatalogCommand {
                 }
                 put_owner_option(out, *by);
             }
-            Self::Bind { vhost, source, destination, key, arguments, by }
-            | Self::CreateBinding { vhost, source, destination, key, arguments, by } => {
-                put_binding(out, vhost, source, destination, key, arguments);
-                put_owner_option(out, *by);
-            }
-            Self::Unbind { vhost, source, destination, key, arguments, by } => {
-                put_binding(out, vhost, source, destination, key, arguments);
-                put_owner_option(out, *by);
+            Self::Bind(change) | Self::CreateBinding(change) | Self::Unbind(change) => {
+                change.encode(out);
             }
             Self::SessionEnded { node, session } => {
                 put_owner(out, SessionOwner { node: *node, session: *session });
@@ -387,6 +375,15 @@ impl CatalogCommand {
                 put_u64(out, queue.0);
                 spec.encode(out);
             }
+            Self::PutPolicy { vhost, name, kind, spec } => {
+                put_texts(out, &[vhost, name]);
+                put_bool(out, kind.is_operator());
+                spec.encode(out);
+            }
+            Self::DeletePolicy { vhost, name, kind } => {
+                put_texts(out, &[vhost, name]);
+                put_bool(out, kind.is_operator());
+            }
             Self::Remark { text } => {
                 put_text(out, text);
             }
@@ -434,22 +431,8 @@ impl CatalogCommand {
                 queue: if reader.bool()? { Some(QueueId(reader.u64()?)) } else { None },
                 by: read_owner_option(reader)?,
             },
-            5 => Self::Bind {
-                vhost: reader.string()?,
-                source: reader.string()?,
-                destination: Destination::read(reader)?,
-                key: reader.string()?,
-                arguments: Arguments::read(reader)?,
-                by: read_owner_option(reader)?,
-            },
-            6 => Self::Unbind {
-                vhost: reader.string()?,
-                source: reader.string()?,
-                destination: Destination::read(reader)?,
-                key: reader.string()?,
-                arguments: Arguments::read(reader)?,
-                by: read_owner_option(reader)?,
-            },
+            5 => Self::Bind(BindingChange::read(reader)?),
+            6 => Self::Unbind(BindingChange::read(reader)?),
             7 => {
                 let SessionOwner { node, session } = read_owner(reader)?;
                 Self::SessionEnded { node, session }
@@ -497,19 +480,23 @@ impl CatalogCommand {
                 spec: Box::new(ExchangeSpec::read(reader)?),
                 arguments: Arguments::read(reader)?,
             },
-            23 => Self::CreateBinding {
-                vhost: reader.string()?,
-                source: reader.string()?,
-                destination: Destination::read(reader)?,
-                key: reader.string()?,
-                arguments: Arguments::read(reader)?,
-                by: read_owner_option(reader)?,
-            },
+            23 => Self::CreateBinding(BindingChange::read(reader)?),
             24 => Self::ChangeQueue {
                 vhost: reader.string()?,
                 name: reader.string()?,
                 queue: QueueId(reader.u64()?),
                 spec: Box::new(QueueSpec::read(reader)?),
+            },
+            25 => Self::PutPolicy {
+                vhost: reader.string()?,
+                name: reader.string()?,
+                kind: PolicyKind::of(reader.bool()?),
+                spec: Box::new(PolicySpec::read(reader)?),
+            },
+            26 => Self::DeletePolicy {
+                vhost: reader.string()?,
+                name: reader.string()?,
+                kind: PolicyKind::of(reader.bool()?),
             },
             REMARK => Self::Remark { text: reader.string()? },
             _ => return Err(Corrupt::newer("a catalog command of an unknown kind")),
@@ -527,18 +514,4 @@ fn put_bools(out: &mut Vec<u8>, values: &[bool]) {
     for value in values {
         put_bool(out, *value);
     }
-}
-
-fn put_binding(
-    out: &mut Vec<u8>,
-    vhost: &str,
-    source: &str,
-    destination: &Destination,
-    key: &str,
-    arguments: &Arguments,
-) {
-    put_texts(out, &[vhost, source]);
-    destination.encode(out);
-    put_text(out, key);
-    arguments.encode(out);
 }

@@ -3,6 +3,7 @@
 mod kind;
 mod spec;
 
+use super::policies::Governed;
 use super::routing::Routes;
 use super::target::Target;
 use crate::ids::NodeId;
@@ -25,6 +26,8 @@ pub struct Exchange {
     pub arguments: Arguments,
     /// Its kind, and what the arguments mean.
     pub(super) spec: ExchangeSpec,
+    /// What policies say of it.
+    pub(super) governed: Option<Box<Governed>>,
     /// Of a transient one: the node that declared it.
     pub node: Option<NodeId>,
     /// Of one of recent history: the queue that has its last messages.
@@ -41,6 +44,7 @@ impl Exchange {
             auto_delete: false,
             internal: false,
             node: None,
+            governed: None,
             history: None,
             routes: Routes::new(&spec),
             spec,
@@ -76,7 +80,13 @@ impl Exchange {
 
     /// Where a message goes that this exchange has no destination for.
     pub fn alternate(&self) -> Option<&str> {
-        self.spec.alternate.as_deref()
+        let governed = || self.governed.as_ref()?.rules.alternate.as_deref();
+        self.spec.alternate.as_deref().or_else(governed)
+    }
+
+    /// What policies say of it. `None`: nothing.
+    pub fn governed(&self) -> Option<&Governed> {
+        self.governed.as_deref()
     }
 
     /// Whether messages that say when they are due are meant to wait.

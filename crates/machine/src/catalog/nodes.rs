@@ -8,7 +8,7 @@ mod wide;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
-use super::placement::{Goal, Standing, lead, place};
+use super::placement::{Goal, NodeStatus, lead, place};
 use super::refusal::{MembershipProblem, Refusal};
 use super::{Catalog, CatalogCommand, CatalogEffect};
 use crate::ids::{GroupId, NodeId, QueueId};
@@ -62,10 +62,10 @@ impl Membership {
 
     /// Moves what must be moved so that all groups have their voters among the nodes.
     fn repair(&mut self) {
-        let standings = self.nodes.keys().map(|node| (*node, Standing::Serving)).collect();
+        let statuses = self.nodes.keys().map(|node| (*node, NodeStatus::Serving)).collect();
         let replicas = self.all_replicas();
         let groups = self.voters.split_off(1);
-        self.voters.extend(place(&standings, groups, Goal::Repair, &replicas));
+        self.voters.extend(place(&statuses, groups, Goal::Repair, &replicas));
     }
 
     /// How many voters each group of queues is to have, where there are as many nodes.
@@ -182,10 +182,10 @@ impl Catalog {
     /// is for one group and holds for itself.
     pub fn placement_changes(
         &self,
-        standing: impl Fn(NodeId) -> Standing,
+        status: impl Fn(NodeId) -> NodeStatus,
         goal: Goal,
     ) -> Vec<CatalogCommand> {
-        self.changes(standing, goal, &self.membership.all_replicas())
+        self.changes(status, goal, &self.membership.all_replicas())
     }
 
     /// The same, and every group gets `replicas` voters, or as many as there are nodes: `limits::REPLICAS` or
@@ -193,32 +193,32 @@ impl Catalog {
     /// are wide: from then on `SetWideGroups` says so.
     pub fn replica_changes(
         &self,
-        standing: impl Fn(NodeId) -> Standing,
+        status: impl Fn(NodeId) -> NodeStatus,
         replicas: usize,
     ) -> Vec<CatalogCommand> {
-        self.changes(standing, Goal::Balance, &vec![replicas; self.group_count as usize])
+        self.changes(status, Goal::Balance, &vec![replicas; self.group_count as usize])
     }
 
     fn changes(
         &self,
-        standing: impl Fn(NodeId) -> Standing,
+        status: impl Fn(NodeId) -> NodeStatus,
         goal: Goal,
         replicas: &[usize],
     ) -> Vec<CatalogCommand> {
         let nodes: BTreeMap<_, _> =
-            self.membership.nodes.keys().map(|node| (*node, standing(*node))).collect();
+            self.membership.nodes.keys().map(|node| (*node, status(*node))).collect();
         let current = &self.membership.voters;
         let mut catalog = current[0].clone();
-        let can_lead = |node: &NodeId| nodes.get(node) == Some(&Standing::Serving);
+        let can_lead = |node: &NodeId| nodes.get(node) == Some(&NodeStatus::Serving);
         if !catalog.first().is_some_and(can_lead)
             && let Some(fit) = catalog.iter().copied().find(can_lead)
         {
             lead(&mut catalog, fit);
         }
-        let mut wished = vec![catalog];
-        wished.extend(place(&nodes, current[1..].to_vec(), goal, replicas));
-        let groups = (0..).map(GroupId).zip(wished).zip(current);
-        let changed = groups.filter(|((_, wished), current)| wished != *current);
+        let mut wanted = vec![catalog];
+        wanted.extend(place(&nodes, current[1..].to_vec(), goal, replicas));
+        let groups = (0..).map(GroupId).zip(wanted).zip(current);
+        let changed = groups.filter(|((_, wanted), current)| wanted != *current);
         changed.map(|((group, voters), _)| CatalogCommand::SetVoters { group, voters }).collect()
     }
 
@@ -321,7 +321,7 @@ impl Catalog {
         Ok(())
     }
 
-    /// Who votes in them is not changed: that is for whoever knows how the nodes stand.
+    /// Who votes in them is not changed: that is for whoever knows how the nodes are.
     pub(super) fn set_wide_groups(&mut self, per_node: u32) -> bool {
         let before = self.membership.wide.clone();
         self.membership.set_wide(per_node);

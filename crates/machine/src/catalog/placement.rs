@@ -11,7 +11,7 @@ use crate::ids::NodeId;
 
 /// How a node may be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum NodeStatus {
     Serving,
     /// It may come back: it keeps its replicas, gets no others and leads nothing.
     Down,
@@ -31,7 +31,7 @@ pub enum Goal {
 /// The voters of every group, as many as `replicas` says where there are as many nodes; one without any is new.
 /// Those that are not among `nodes` are gone.
 pub(crate) fn place(
-    nodes: &BTreeMap<NodeId, Standing>,
+    nodes: &BTreeMap<NodeId, NodeStatus>,
     current: Vec<Vec<NodeId>>,
     goal: Goal,
     replicas: &[usize],
@@ -49,7 +49,7 @@ pub(crate) fn place(
 }
 
 struct Plan<'a> {
-    nodes: &'a BTreeMap<NodeId, Standing>,
+    nodes: &'a BTreeMap<NodeId, NodeStatus>,
     groups: Vec<Vec<NodeId>>,
     /// How many each is to have.
     wanted: &'a [usize],
@@ -61,12 +61,12 @@ struct Plan<'a> {
 
 impl<'a> Plan<'a> {
     fn new(
-        nodes: &'a BTreeMap<NodeId, Standing>,
+        nodes: &'a BTreeMap<NodeId, NodeStatus>,
         mut groups: Vec<Vec<NodeId>>,
         wanted: &'a [usize],
     ) -> Self {
         assert_eq!(groups.len(), wanted.len(), "it is said of each group how many it is to have");
-        let is_fit = |node: &&NodeId| nodes.get(node) == Some(&Standing::Serving);
+        let is_fit = |node: &&NodeId| nodes.get(node) == Some(&NodeStatus::Serving);
         let leaders = groups.iter().map(|voters| voters.first().filter(is_fit).copied()).collect();
         let mut replicas: BTreeMap<NodeId, usize> = nodes.keys().map(|node| (*node, 0)).collect();
         for voters in &mut groups {
@@ -84,7 +84,7 @@ impl<'a> Plan<'a> {
     }
 
     fn is_serving(&self, node: NodeId) -> bool {
-        self.nodes.get(&node) == Some(&Standing::Serving)
+        self.nodes.get(&node) == Some(&NodeStatus::Serving)
     }
 
     fn serving(&self) -> impl Iterator<Item = NodeId> + '_ {
@@ -103,13 +103,13 @@ impl<'a> Plan<'a> {
 
     /// Whose replica goes first where there are too many.
     fn giver(&self, group: usize) -> Option<NodeId> {
-        let of_standing = |node: &NodeId| match self.nodes.get(node) {
-            Some(Standing::Serving) => 0,
-            Some(Standing::Down) => 1,
-            Some(Standing::Draining) | None => 2,
+        let of_status = |node: &NodeId| match self.nodes.get(node) {
+            Some(NodeStatus::Serving) => 0,
+            Some(NodeStatus::Down) => 1,
+            Some(NodeStatus::Draining) | None => 2,
         };
         let voters = self.groups[group].iter().copied();
-        voters.max_by_key(|node| (of_standing(node), self.load(*node), *node))
+        voters.max_by_key(|node| (of_status(node), self.load(*node), *node))
     }
 
     fn give(&mut self, group: usize, node: NodeId) {
@@ -135,7 +135,7 @@ impl<'a> Plan<'a> {
             {
                 self.give(group, node);
             }
-            let leaving = |node: &NodeId| self.nodes.get(node) == Some(&Standing::Draining);
+            let leaving = |node: &NodeId| self.nodes.get(node) == Some(&NodeStatus::Draining);
             let leaving: Vec<_> = self.groups[group].iter().copied().filter(leaving).collect();
             for node in leaving {
                 let Some(taker) = self.taker(group) else { break };

@@ -1,10 +1,11 @@
 //! Queues: what they are, and who may use them.
 
 mod home;
-mod kind;
-mod spec;
+pub(super) mod kind;
+pub(super) mod spec;
 
 use super::history_names::exchange_of;
+use super::policies::{Governed, governed_spec};
 use super::refusal::Refusal;
 use super::target::Target;
 use crate::ids::{GroupId, NodeId, QueueId, SessionOwner};
@@ -29,8 +30,12 @@ pub struct Queue {
     pub node: Option<NodeId>,
     /// As the client gave them.
     pub arguments: Arguments,
-    /// What it is.
+    /// What it is as declared.
     pub(super) spec: QueueSpec,
+    /// What policies say of it.
+    pub(super) governed: Option<Box<Governed>>,
+    /// What it is under them, if that is something else.
+    under: Option<Box<QueueSpec>>,
     /// Which version of the catalog changed it last. 0: it is as declared.
     pub revision: u64,
     /// What who publishes to it must know.
@@ -51,11 +56,25 @@ impl Queue {
             node: home.node(),
             arguments,
             spec,
+            governed: None,
+            under: None,
             revision: 0,
             target: Target::plain(id, group),
         };
         queue.target = queue.target_now();
         queue
+    }
+
+    /// From here on it is as declared, and as policies say.
+    pub(super) fn govern(&mut self, spec: QueueSpec, governed: Option<Box<Governed>>) {
+        self.under = governed_spec(&spec, governed.as_deref());
+        (self.spec, self.governed) = (spec, governed);
+        self.target = self.target_now();
+    }
+
+    /// What policies say of it. `None`: nothing.
+    pub fn governed(&self) -> Option<&Governed> {
+        self.governed.as_deref()
     }
 
     /// What who publishes to it must know, as it is now.
@@ -65,7 +84,7 @@ impl Queue {
         let Some(features) = self.features() else { return plain };
         Target {
             max_priority: features.max_priority,
-            is_guarded: features.overflow != Overflow::DropHead,
+            is_guarded: features.overflow != Overflow::DropHead && features.has_length_limit(),
             dedups: features.dedup.is_some(),
             ..plain
         }
@@ -80,9 +99,9 @@ impl Queue {
         }
     }
 
-    /// What it is, apart from its name and its place.
+    /// What it is now, apart from its name and its place: as declared, and as policies say.
     pub fn spec(&self) -> &QueueSpec {
-        &self.spec
+        self.under.as_deref().unwrap_or(&self.spec)
     }
 
     pub fn queue_type(&self) -> QueueType {
@@ -91,27 +110,27 @@ impl Queue {
 
     /// What its group has to know.
     pub fn settings(&self) -> &QueueSettings {
-        &self.spec.settings
+        &self.spec().settings
     }
 
     /// What its arguments ask for beyond a plain queue. None: nothing.
     pub fn features(&self) -> Option<&Features> {
-        self.spec.settings.features.as_deref()
+        self.spec().settings.features.as_deref()
     }
 
     /// Where its dead letters go; the empty name is the default exchange. None: they are dropped.
     pub fn dead_letter_exchange(&self) -> Option<&str> {
-        self.spec.dead_letter.as_ref().map(|dead_letter| dead_letter.exchange.as_str())
+        self.spec().dead_letter.as_ref().map(|dead_letter| dead_letter.exchange.as_str())
     }
 
     /// None: they keep their keys.
     pub fn dead_letter_key(&self) -> Option<&str> {
-        self.spec.dead_letter.as_ref()?.key.as_deref()
+        self.spec().dead_letter.as_ref()?.key.as_deref()
     }
 
     /// How long a consumer may hold a message. None: it is not said.
     pub fn consumer_timeout_ms(&self) -> Option<u64> {
-        self.spec.consumer_timeout_ms
+        self.spec().consumer_timeout_ms
     }
 
     /// Whether the session may use it: `by` is None for an operator, who may.

@@ -2,6 +2,7 @@
 
 mod membership;
 
+use crate::limits::NAME_BYTES_MAX;
 use crate::version::Version;
 pub use membership::MembershipProblem;
 
@@ -13,6 +14,7 @@ pub enum Kind {
     Exchange,
     Queue,
     Binding,
+    Policy,
 }
 
 /// Why the catalog refused. Nothing was changed.
@@ -48,6 +50,80 @@ pub enum Refusal {
     LimitReached { kind: Kind, max: usize },
 }
 
+impl std::fmt::Display for Kind {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str(match self {
+            Self::Vhost => "vhost",
+            Self::User => "user",
+            Self::Exchange => "exchange",
+            Self::Queue => "queue",
+            Self::Binding => "binding",
+            Self::Policy => "policy",
+        })
+    }
+}
+
+/// For operators. Clients are told in RabbitMQ's words.
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::NotFound { kind, name, vhost } if vhost.is_empty() => {
+                write!(out, "{kind} '{name}' does not exist")
+            }
+            Self::NotFound { kind, name, vhost } => {
+                write!(out, "{kind} '{name}' does not exist in vhost '{vhost}'")
+            }
+            Self::Locked { name, vhost } => {
+                write!(out, "queue '{name}' in vhost '{vhost}' belongs to another connection alone")
+            }
+            Self::Reserved { kind, name } => {
+                write!(out, "{kind} '{name}' is kept by the cluster for itself")
+            }
+            Self::DefaultExchange => {
+                out.write_str("the default exchange cannot be declared, deleted or bound")
+            }
+            Self::SystemExchange { name, vhost } => {
+                write!(
+                    out,
+                    "exchange '{name}' in vhost '{vhost}' is predeclared and cannot be deleted"
+                )
+            }
+            Self::InUse { kind, name, vhost } => {
+                write!(out, "{kind} '{name}' in vhost '{vhost}' is in use")
+            }
+            Self::InvalidName { kind, name } => write!(
+                out,
+                "'{}' cannot be the name of a {kind}: a name has 1 to {NAME_BYTES_MAX} bytes and no NUL",
+                name.escape_debug()
+            ),
+            Self::ImpossibleBinding { key } => {
+                write!(
+                    out,
+                    "the exchange cannot route by a binding with key '{key}' and its arguments"
+                )
+            }
+            Self::InvalidPattern { pattern } => {
+                write!(out, "'{pattern}' is not a regular expression that a permission may have")
+            }
+            Self::ArgumentsTooLarge => {
+                out.write_str("the arguments are too deep, too many or too large")
+            }
+            Self::TooLarge { what, max } => {
+                write!(out, "too many {what}: at most {max} are allowed")
+            }
+            Self::Membership(problem) => write!(out, "{problem}"),
+            Self::NotYet { since, agreed } => write!(
+                out,
+                "this needs version {since} of the cluster, which has agreed on version {agreed}: start every \
+                 node with the newest program"
+            ),
+            Self::LimitReached { kind, max } => {
+                write!(out, "the cluster has the most {kind}s that it may have, {max}: delete some")
+            }
+        }
+    }
+}
+
 /// Why a message has no route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RouteError {
@@ -57,4 +133,22 @@ pub enum RouteError {
     Internal,
     /// More than `limits::ROUTE_STEPS_MAX` for one message.
     TooManySteps,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operators_are_told_in_words() {
+        let name = "a\0b".to_owned();
+        let said = Refusal::InvalidName { kind: Kind::User, name }.to_string();
+        let words = "'a\\0b' cannot be the name of a user: a name has 1 to 255 bytes and no NUL";
+        assert_eq!(said, words);
+        let (name, vhost) = ("jobs".to_owned(), String::new());
+        let said = Refusal::NotFound { kind: Kind::Vhost, name, vhost }.to_string();
+        assert_eq!(said, "vhost 'jobs' does not exist");
+        let said = Refusal::LimitReached { kind: Kind::User, max: 7 }.to_string();
+        assert_eq!(said, "the cluster has the most users that it may have, 7: delete some");
+    }
 }

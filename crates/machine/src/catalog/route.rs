@@ -14,9 +14,17 @@ use super::routing::{Found, Routes, Steps, hash};
 use super::target::Target;
 use crate::value::Headers;
 
+/// Who publishes a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PublishedBy {
+    /// To an internal exchange it may not.
+    Client,
+    /// To internal exchanges too.
+    Broker,
+}
+
 impl Catalog {
-    /// Which queues get a message that a client publishes: into `out`, which is cleared first, sorted,
-    /// each once. Empty, but for histories: unroutable.
+    /// Which queues get a message that a client publishes with one key: see `route_keys`.
     pub fn route(
         &self,
         vhost: &str,
@@ -25,38 +33,16 @@ impl Catalog {
         headers: &dyn Headers,
         out: &mut Vec<Target>,
     ) -> Result<(), RouteError> {
-        self.route_keys(vhost, exchange, &[key], headers, out)
+        self.route_keys(PublishedBy::Client, vhost, exchange, &[key], headers, out)
     }
 
-    /// The same for a message with several keys, its own first: it has no route only if none of them
-    /// has one.
+    /// Which queues get a message: into `out`, which is cleared first, sorted, each once. Empty, but for histories:
+    /// unroutable. Of several keys the message's own is the first. It has no route only if none of them has one.
     pub fn route_keys(
         &self,
+        by: PublishedBy,
         vhost: &str,
         exchange: &str,
-        keys: &[&str],
-        headers: &dyn Headers,
-        out: &mut Vec<Target>,
-    ) -> Result<(), RouteError> {
-        self.route_from((vhost, exchange), false, keys, headers, out)
-    }
-
-    /// The same for a message that the broker publishes itself: to internal exchanges too.
-    pub fn route_inside(
-        &self,
-        vhost: &str,
-        exchange: &str,
-        keys: &[&str],
-        headers: &dyn Headers,
-        out: &mut Vec<Target>,
-    ) -> Result<(), RouteError> {
-        self.route_from((vhost, exchange), true, keys, headers, out)
-    }
-
-    fn route_from(
-        &self,
-        (vhost, exchange): (&str, &str),
-        is_inside: bool,
         keys: &[&str],
         headers: &dyn Headers,
         out: &mut Vec<Target>,
@@ -71,7 +57,7 @@ impl Catalog {
             return Ok(());
         }
         let first = vhost.exchanges.get(exchange).ok_or(RouteError::NoExchange)?;
-        if first.internal && !is_inside {
+        if first.internal && by == PublishedBy::Client {
             return Err(RouteError::Internal);
         }
         let mut steps = Steps(0);

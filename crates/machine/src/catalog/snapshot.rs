@@ -11,6 +11,7 @@ use super::encoding::{
 };
 use super::exchanges::ExchangeSpec;
 use super::nodes::{Membership, NodeInfo, WIDE_SINCE, Wide};
+use super::policies::{Policy, PolicyKind, PolicySpec, Subject};
 use super::queues::{NewQueue, QueueHome, QueueSpec};
 use super::users::{Permissions, User};
 use super::vhosts::Vhost;
@@ -18,15 +19,18 @@ use super::{Catalog, Exchange, ExchangeKind, Queue};
 use crate::encoding::{Corrupt, Reader, digest, put_bool, put_text, put_u32, put_u64};
 use crate::ids::{GroupId, NodeId, QueueId};
 use crate::limits::{GROUPS_MAX, SEQ_MAX};
-use crate::origins::Origins;
+use crate::producers::Producers;
 use crate::value::Arguments;
 use crate::version::Version;
 
-/// 2 knows origins of parcels, and nodes; 3 what the cluster has agreed on, once that is a version that knows 3;
-/// 4 which groups are wide, once that is a version that knows 4; 5 the specs of queues and exchanges, likewise.
-const FORMAT: u8 = 5;
+/// 2 knows producers of numbered batches, and nodes; 3 what the cluster has agreed on, once that is a version that
+/// knows 3; 4 which groups are wide, once that is a version that knows 4; 5 the specs of queues and exchanges,
+/// likewise; 6 policies, likewise.
+const FORMAT: u8 = 6;
 /// The first format that holds specs.
 const SPECS_SINCE: u8 = 5;
+/// The first format that holds policies.
+const POLICIES_SINCE: u8 = 6;
 /// How the group of every node's memory was written at first.
 const LOCAL_OF_ANY: GroupId = GroupId(u32::MAX);
 
@@ -35,7 +39,8 @@ impl Catalog {
     pub fn snapshot(&self) -> Vec<u8> {
         // Members of before do not know the newest format.
         let format = match self.agreed {
-            agreed if agreed >= Version::SPECS => FORMAT,
+            agreed if agreed >= Version::POLICIES => FORMAT,
+            agreed if agreed >= Version::SPECS => SPECS_SINCE,
             agreed if agreed >= WIDE_SINCE => 4,
             agreed if agreed > Version::FIRST => 3,
             _ => 2,
@@ -48,7 +53,7 @@ impl Catalog {
         put_u64(&mut out, self.applied_index);
         put_u32(&mut out, self.group_count);
         put_u64(&mut out, self.next_queue);
-        self.origins.encode(&mut out);
+        self.producers.encode(&mut out);
         put_membership(&mut out, &self.membership);
         put_u32(&mut out, self.vhosts.len() as u32);
         for vhost in self.vhosts.values() {
@@ -85,27 +90,28 @@ impl Catalog {
         if QueueId(next_queue).priority() != 0 {
             return Err(reader.corrupt());
         }
-        let (origins, membership) = match format {
+        let (producers, membership) = match format {
             // One node, which did not know that it could be more.
-            1 => (Origins::default(), Self::new(group_count).membership),
-            2 | 3 => (Origins::read(&mut reader)?, read_membership(&mut reader, group_count)?),
+            1 => (Producers::default(), Self::new(group_count).membership),
+            2 | 3 => (Producers::read(&mut reader)?, read_membership(&mut reader, group_count)?),
             _ => {
-                let origins = Origins::read(&mut reader)?;
+                let producers = Producers::read(&mut reader)?;
                 let mut membership = read_membership(&mut reader, group_count)?;
                 membership.wide = Some(read_wide(&mut reader, &membership)?);
-                (origins, membership)
+                (producers, membership)
             }
         };
         let has_specs = format >= SPECS_SINCE;
         if membership.wide.is_some() != (agreed >= WIDE_SINCE)
             || has_specs != (agreed >= Version::SPECS)
+            || (format >= POLICIES_SINCE) != (agreed >= Version::POLICIES)
         {
             return Err(reader.corrupt());
         }
         let mut catalog = Self::empty(group_count, membership);
         (catalog.version, catalog.membership_version) = (version, version);
         (catalog.applied_index, catalog.next_queue) = (applied_index, next_queue);
-        (catalog.origins, catalog.agreed) = (origins, agreed);
+        (catalog.producers, catalog.agreed) = (producers, agreed);
         for _ in 0..reader.u32()? {
             catalog.read_vhost(&mut reader, format)?;
         }
@@ -125,20 +131,25 @@ impl Catalog {
     fn read_vhost(&mut self, reader: &mut Reader<'_>, format: u8) -> Result<(), Corrupt> {
         let name = reader.string()?;
         let mut vhost = Vhost::empty(&name);
+        if format >= POLICIES_SINCE {
+            read_policies(reader, &mut vhost)?;
+        }
         for _ in 0..reader.u32()? {
-            let exchange = match format {
+            let mut exchange = match format {
                 SPECS_SINCE.. => read_exchange(reader)?,
                 _ => read_exchange_before8(reader)?,
             };
+            exchange.governed = vhost.policies.govern(Subject::Exchange, &exchange.name);
             vhost.weight += exchange.arguments.weight();
             vhost.exchanges.insert(exchange.name.clone(), exchange);
         }
         self.vhosts.insert(name.clone(), vhost);
         for _ in 0..reader.u32()? {
-            let queue = match format {
+            let mut queue = match format {
                 SPECS_SINCE.. => read_queue(reader, &name)?,
                 _ => read_queue_before8(reader, &name)?,
             };
+            self.govern_new(&mut queue);
             let is_known_group = match queue.node {
                 Some(node) => queue.group == GroupId::local(node),
                 None => (1..=self.group_count).contains(&queue.group.0),
@@ -238,6 +249,9 @@ fn read_membership(reader: &mut Reader<'_>, group_count: u32) -> Result<Membersh
 
 fn put_vhost(out: &mut Vec<u8>, vhost: &Vhost, format: u8) {
     put_text(out, &vhost.name);
+    if format >= POLICIES_SINCE {
+        put_policies(out, vhost);
+    }
     put_u32(out, vhost.exchanges.len() as u32);
     for exchange in vhost.exchanges.values() {
         match format {
@@ -259,6 +273,26 @@ fn put_vhost(out: &mut Vec<u8>, vhost: &Vhost, format: u8) {
         put_text(out, &binding.key);
         binding.arguments.encode(out);
     }
+}
+
+fn put_policies(out: &mut Vec<u8>, vhost: &Vhost) {
+    for kind in [PolicyKind::User, PolicyKind::Operator] {
+        put_u32(out, vhost.policies(kind).count() as u32);
+        for policy in vhost.policies(kind) {
+            put_text(out, &policy.name);
+            policy.spec.encode(out);
+        }
+    }
+}
+
+fn read_policies(reader: &mut Reader<'_>, vhost: &mut Vhost) -> Result<(), Corrupt> {
+    for kind in [PolicyKind::User, PolicyKind::Operator] {
+        for _ in 0..reader.u32()? {
+            let name = reader.string()?;
+            vhost.policies.insert(kind, Policy::accepted(name, PolicySpec::read(reader)?));
+        }
+    }
+    Ok(())
 }
 
 fn put_exchange(out: &mut Vec<u8>, exchange: &Exchange) {
@@ -319,7 +353,9 @@ fn read_queue(reader: &mut Reader<'_>, vhost: &str) -> Result<Queue, Corrupt> {
     let revision = reader.u64()?;
     let arguments = Arguments::read(reader)?;
     let new = NewQueue { vhost: vhost.to_owned(), name, home, spec, arguments };
-    Ok(Queue { revision, ..Queue::new(id, group, new) })
+    let mut queue = Queue::new(id, group, new);
+    queue.revision = revision;
+    Ok(queue)
 }
 
 fn put_queue_before8(out: &mut Vec<u8>, queue: &Queue) {

@@ -122,7 +122,7 @@ impl Pattern {
 
     /// One that was accepted before. Should this version not take it any more, it allows nothing:
     /// better than a catalog that cannot be read.
-    fn accepted(text: &str) -> Self {
+    pub(super) fn accepted(text: &str) -> Self {
         Self::new(text).unwrap_or_else(|_| Self { text: text.to_owned(), rule: Rule::Nothing })
     }
 

@@ -9,11 +9,13 @@ use std::collections::BTreeMap;
 
 use super::bindings::Bindings;
 use super::exchanges::Exchange;
+use super::policies::{Policies, Policy, PolicyKind, PolicySpec, Subject};
 use super::queues::Queue;
 use super::refusal::{Kind, Refusal};
+use super::users::Pattern;
 use super::{Catalog, CatalogEffect, check_name, not_found};
 use crate::ids::{NodeId, QueueId, SessionOwner};
-use crate::limits::VHOSTS_MAX;
+use crate::limits::{POLICIES_MAX, VHOSTS_MAX};
 use crate::value::Arguments;
 
 /// One virtual host.
@@ -23,6 +25,7 @@ pub struct Vhost {
     pub(super) exchanges: BTreeMap<String, Exchange>,
     pub(super) queues: BTreeMap<String, Queue>,
     pub(super) bindings: Bindings,
+    pub(super) policies: Policies,
     /// What the arguments of its exchanges and queues weigh.
     pub(super) weight: usize,
 }
@@ -43,6 +46,7 @@ impl Vhost {
             exchanges: BTreeMap::new(),
             queues: BTreeMap::new(),
             bindings: Bindings::default(),
+            policies: Policies::default(),
             weight: 0,
         }
     }
@@ -72,6 +76,15 @@ impl Vhost {
     /// By name.
     pub fn queues(&self) -> impl Iterator<Item = &Queue> {
         self.queues.values()
+    }
+
+    /// By name.
+    pub fn policies(&self, kind: PolicyKind) -> impl Iterator<Item = &Policy> {
+        self.policies.of(kind).values()
+    }
+
+    pub fn policy(&self, kind: PolicyKind, name: &str) -> Option<&Policy> {
+        self.policies.of(kind).get(name)
     }
 }
 
@@ -162,5 +175,98 @@ impl Catalog {
         }
         self.delete_queues_by_id(&histories, effects);
         has_changed
+    }
+}
+
+/// Policies of vhosts.
+impl Catalog {
+    pub(super) fn check_put_policy(
+        &self,
+        vhost: &str,
+        name: &str,
+        kind: PolicyKind,
+        spec: &PolicySpec,
+    ) -> Result<(), Refusal> {
+        let vhost = self.vhost_or_refusal(vhost)?;
+        check_name(Kind::Policy, name)?;
+        Pattern::new(&spec.pattern)?;
+        self.check_arguments(vhost, &spec.definition)?;
+        let policies = vhost.policies.of(kind);
+        if !policies.contains_key(name) && policies.len() >= POLICIES_MAX {
+            return Err(Refusal::LimitReached { kind: Kind::Policy, max: POLICIES_MAX });
+        }
+        Ok(())
+    }
+
+    /// Whether anything is different now.
+    pub(super) fn put_policy(
+        &mut self,
+        vhost_name: &str,
+        name: String,
+        kind: PolicyKind,
+        spec: PolicySpec,
+        effects: &mut Vec<CatalogEffect>,
+    ) -> bool {
+        let Some(vhost) = self.vhosts.get_mut(vhost_name) else { return false };
+        if vhost.policy(kind, &name).is_some_and(|known| known.spec == spec) {
+            return false;
+        }
+        let now = Policy::accepted(name, spec);
+        let before = vhost.policies.insert(kind, now.clone());
+        self.govern_again(vhost_name, [Some(now), before], effects);
+        true
+    }
+
+    pub(super) fn check_delete_policy(
+        &self,
+        vhost_name: &str,
+        name: &str,
+        kind: PolicyKind,
+    ) -> Result<(), Refusal> {
+        let vhost = self.vhost_or_refusal(vhost_name)?;
+        match vhost.policy(kind, name) {
+            Some(_) => Ok(()),
+            None => Err(not_found(Kind::Policy, name, vhost_name)),
+        }
+    }
+
+    pub(super) fn delete_policy(
+        &mut self,
+        vhost_name: &str,
+        name: &str,
+        kind: PolicyKind,
+        effects: &mut Vec<CatalogEffect>,
+    ) -> bool {
+        let Some(vhost) = self.vhosts.get_mut(vhost_name) else { return false };
+        let Some(before) = vhost.policies.of_mut(kind).remove(name) else { return false };
+        self.govern_again(vhost_name, [Some(before), None], effects);
+        true
+    }
+
+    /// Looks again at everything that one of these policies is or was about.
+    fn govern_again(
+        &mut self,
+        vhost_name: &str,
+        changed: [Option<Policy>; 2],
+        effects: &mut Vec<CatalogEffect>,
+    ) {
+        let Some(vhost) = self.vhosts.get_mut(vhost_name) else { return };
+        let is_touched = |subject: Subject, name: &str| {
+            changed.iter().flatten().any(|policy| policy.is_about(subject, name))
+        };
+        for exchange in vhost.exchanges.values_mut() {
+            if is_touched(Subject::Exchange, &exchange.name) {
+                exchange.governed = vhost.policies.govern(Subject::Exchange, &exchange.name);
+            }
+        }
+        let touched = vhost
+            .queues
+            .values()
+            .filter(|queue| is_touched(Subject::Queue(queue.queue_type()), &queue.name));
+        let touched: Vec<(String, QueueId)> =
+            touched.map(|queue| (queue.name.clone(), queue.id)).collect();
+        for (name, id) in touched {
+            self.change_queue(vhost_name, &name, id, None, effects);
+        }
     }
 }

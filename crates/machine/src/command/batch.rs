@@ -6,7 +6,7 @@ use super::{
 };
 use crate::catalog::CatalogCommand;
 use crate::encoding::{length, put_u32, put_u64};
-use crate::ids::{Origin, QueueId};
+use crate::ids::{ProducerId, QueueId};
 use crate::limits::QUEUES_PER_ENQUEUE_MAX;
 use crate::ranges::Ranges;
 use crate::settings::QueueSettings;
@@ -17,7 +17,7 @@ pub struct Batch {
     /// Empty, or room for the head and then commands.
     bytes: Vec<u8>,
     commands: usize,
-    has_parcels: bool,
+    is_numbered: bool,
 }
 
 impl Batch {
@@ -119,30 +119,30 @@ impl Batch {
         self.with(CATALOG, |out| command.encode(out));
     }
 
-    /// Opens a parcel: everything behind it belongs to it, up to the next one. What belongs to none
+    /// Opens a numbered batch: everything behind it belongs to it, up to the next one. What belongs to none
     /// must stand before the first.
     ///
-    /// Parcels of one origin are numbered from 1. A machine applies the one that follows the last
-    /// it applied, and the first of a greater boot; it skips every other, so a parcel may be sent
+    /// Numbered batches of one producer are numbered from 1. A machine applies the one that follows the last
+    /// it applied, and the first of a greater boot; it skips every other, so a numbered batch may be sent
     /// again and again, to one leader or several.
-    pub fn parcel(&mut self, origin: Origin, seq: u64) {
+    pub fn begin_numbered(&mut self, producer: ProducerId, seq: u64) {
         self.with(FROM, |out| {
-            for value in [origin.node.0, origin.boot, seq] {
+            for value in [producer.node.0, producer.boot, seq] {
                 put_u64(out, value);
             }
         });
-        self.has_parcels = true;
+        self.is_numbered = true;
     }
 
-    /// A whole parcel: what `into_commands` gave on its origin, and `check_commands` allows. Counts
+    /// A whole numbered batch: what `into_commands` gave on its producer, and `check_commands` allows. Counts
     /// as two commands, whatever it holds.
-    pub fn append_parcel(&mut self, origin: Origin, seq: u64, commands: &[u8]) {
-        self.parcel(origin, seq);
+    pub fn append_numbered(&mut self, producer: ProducerId, seq: u64, commands: &[u8]) {
+        self.begin_numbered(producer, seq);
         self.bytes.extend_from_slice(commands);
         self.commands += 1;
     }
 
-    /// Appends all commands of another batch, which must begin with a parcel if this one has any.
+    /// Appends all commands of another batch, which must begin with a numbered batch if this one has any.
     pub fn join(&mut self, other: Self) {
         if self.bytes.is_empty() {
             *self = other;
@@ -150,17 +150,17 @@ impl Batch {
         }
         let more = other.bytes.get(ENTRY_HEAD_BYTES..).unwrap_or_default();
         assert!(
-            !self.has_parcels || more.first().is_none_or(|kind| *kind == FROM),
-            "commands of no parcel would become part of the last one"
+            !self.is_numbered || more.first().is_none_or(|kind| *kind == FROM),
+            "commands of no numbered batch would become part of the last one"
         );
         self.bytes.extend_from_slice(more);
         self.commands += other.commands;
-        self.has_parcels |= other.has_parcels;
+        self.is_numbered |= other.is_numbered;
     }
 
-    /// Puts the commands of another batch, which has no parcels, into the parcel that is open.
+    /// Puts the commands of another batch, which has no numbered batches, into the numbered batch that is open.
     pub fn fill(&mut self, other: Self) {
-        assert!(self.has_parcels && !other.has_parcels, "a parcel is filled with commands");
+        assert!(self.is_numbered && !other.is_numbered, "a numbered batch is filled with commands");
         self.bytes.extend_from_slice(other.bytes.get(ENTRY_HEAD_BYTES..).unwrap_or_default());
         self.commands += other.commands;
     }

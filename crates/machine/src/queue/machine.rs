@@ -17,9 +17,9 @@ use super::store::Run;
 use super::{ConsumerSpec, Counters, Effect, Queue, QueueStatus, Seqs};
 use crate::command::{Command, ENQUEUE, Enqueue, EntryReader, RawCommand};
 use crate::encoding::Corrupt;
-use crate::ids::{Applied, ConsumerId, Origin, QueueId, SessionId};
+use crate::ids::{Applied, ConsumerId, ProducerId, QueueId, SessionId};
 use crate::limits::FOREIGN_COMMANDS_MAX;
-use crate::origins::Origins;
+use crate::producers::Producers;
 use crate::settings::QueueSettings;
 use crate::version::Version;
 
@@ -36,8 +36,8 @@ pub struct QueueMachine {
     time_ms: u64,
     /// Where in `slots` a queue is.
     places: BTreeMap<QueueId, usize>,
-    /// Which parcels were applied.
-    origins: Origins,
+    /// Which numbered batches were applied.
+    producers: Producers,
     /// Messages for queues that are gone.
     ignored: u64,
     /// The books of queues that are gone.
@@ -71,7 +71,7 @@ impl Default for QueueMachine {
             applied_index: 0,
             time_ms: 0,
             places: BTreeMap::new(),
-            origins: Origins::default(),
+            producers: Producers::default(),
             ignored: 0,
             retired: Counters::default(),
             reads: Version::NEWEST,
@@ -129,7 +129,7 @@ impl QueueMachine {
             if raw.kind == ENQUEUE {
                 self.enqueue(number, &raw, effects)?;
             } else if !self.apply_command(raw.decode_up_to(self.reads)?, effects)? {
-                commands.skip_parcel()?;
+                commands.skip_numbered()?;
                 // No run may reach over what is skipped: its messages would be read as stored ones.
                 number += FOREIGN_COMMANDS_MAX + 1;
             }
@@ -225,7 +225,7 @@ impl QueueMachine {
         }
     }
 
-    /// False: the parcel that begins here is not to be applied.
+    /// False: the numbered batch that begins here is not to be applied.
     fn apply_command(
         &mut self,
         command: Command<'_>,
@@ -291,7 +291,7 @@ impl QueueMachine {
                     self.touched.push(place);
                 }
             }
-            Command::From { origin, seq } => return Ok(self.origins.begin(origin, seq)),
+            Command::Numbered { producer, seq } => return Ok(self.producers.begin(producer, seq)),
             Command::Catalog(_) => {
                 return Err(Corrupt::new("a catalog command in a group of queues"));
             }
@@ -443,19 +443,19 @@ impl QueueMachine {
         stores.into_iter()
     }
 
-    /// The last parcel of an origin that was applied; 0: none of that boot.
-    pub fn last_parcel(&self, origin: Origin) -> u64 {
-        self.origins.last(origin)
+    /// The last numbered batch of a producer that was applied; 0: none of that boot.
+    pub fn last_numbered(&self, producer: ProducerId) -> u64 {
+        self.producers.last(producer)
     }
 
-    /// Whether the process that this is the origin of is known to be dead: its parcels are skipped.
-    pub fn is_over(&self, origin: Origin) -> bool {
-        self.origins.is_over(origin)
+    /// Whether the process that this is the producer of is known to be dead: its numbered batches are skipped.
+    pub fn is_over(&self, producer: ProducerId) -> bool {
+        self.producers.is_over(producer)
     }
 
-    /// Parcels skipped because they had been applied before, and because one before them was missing.
-    pub fn skipped_parcels(&self) -> (u64, u64) {
-        self.origins.skipped()
+    /// Numbered batches skipped because they had been applied before, and because one before them was missing.
+    pub fn skipped_batches(&self) -> (u64, u64) {
+        self.producers.skipped()
     }
 
     /// Messages that came for queues that are gone.

@@ -1,10 +1,10 @@
 //! Whatever the bytes: a value or `Corrupt`, never a panic; and what is taken is taken alike.
 
 use machine::{
-    Applied, Arguments, Attributes, Batch, Catalog, CatalogCommand, ConsumerId, ConsumerSpec,
-    Dedup, EntryReader, Features, Goal, GroupId, Messages, NoHeaders, NodeId, Origin, Outcome,
-    QueueId, QueueMachine, QueueSettings, Ranges, Retry, SessionId, Standing, Value, Version,
-    check_commands,
+    Applied, AppliesTo, Arguments, Attributes, Batch, BindingChange, Catalog, CatalogCommand,
+    ConsumerId, ConsumerSpec, Dedup, EntryReader, Features, Goal, GroupId, Messages, NoHeaders,
+    NodeId, NodeStatus, Outcome, PolicyKind, PolicyRules, PolicySpec, ProducerId, PublishedBy,
+    QueueId, QueueMachine, QueueSettings, Ranges, Retry, SessionId, Value, Version, check_commands,
 };
 use proptest::prelude::*;
 
@@ -39,19 +39,19 @@ fn some_entry() -> Vec<u8> {
     let settings = QueueSettings { is_durable: true, is_auto_delete: false, features };
     batch.create_queue(QueueId(3), &settings);
     batch.keep_marks(QueueId(3));
-    batch.mark_delivered(QueueId(3).lane(1), 2);
+    batch.mark_delivered(QueueId(3).level(1), 2);
     for number in 0..6u8 {
         let some = |bit: u8| (number & bit != 0).then_some(u64::from(number));
         let key = some(1).map(u128::from);
         let attributes = Attributes { ttl_ms: some(2), delay_ms: some(4), key };
-        batch.enqueue_with(&[QueueId(3).lane(number % 3)], &attributes, &[], &[number; 2]);
+        batch.enqueue_with(&[QueueId(3).level(number % 3)], &attributes, &[], &[number; 2]);
     }
     batch.settle(QueueId(3), Outcome::Requeue, &Ranges::from(1..3));
     batch.settle(QueueId(3), Outcome::Expired, &Ranges::from(1..2));
     batch.cancel_delayed(&[QueueId(3)], 5);
-    batch.parcel(Origin { node: NodeId(1), boot: 1 }, 1);
+    batch.begin_numbered(ProducerId { node: NodeId(1), boot: 1 }, 1);
     batch.enqueue(&[QueueId(1)], &[], b"once");
-    batch.parcel(Origin { node: NodeId(1), boot: 1 }, 3);
+    batch.begin_numbered(ProducerId { node: NodeId(1), boot: 1 }, 3);
     batch.drop_queue(QueueId(2));
     batch.stamp(5)
 }
@@ -109,7 +109,7 @@ fn read_everything(bytes: &[u8]) {
             continue;
         }
         let mut batch = Batch::new();
-        batch.append_parcel(Origin { node: NodeId(7), boot: 1 }, 1, commands);
+        batch.append_numbered(ProducerId { node: NodeId(7), boot: 1 }, 1, commands);
         assert!(
             is_catalog || apply_all(&mut leader(), &batch.stamp(0)),
             "what was checked applies"
@@ -141,7 +141,7 @@ fn read_everything(bytes: &[u8]) {
             Ok(catalog.digest())
         );
         use_queues(&mut catalog);
-        let changes = catalog.placement_changes(|_| Standing::Serving, Goal::Balance);
+        let changes = catalog.placement_changes(|_| NodeStatus::Serving, Goal::Balance);
         let join =
             CatalogCommand::AddNode { node: NodeId(9), address: "node-9:1".into(), incarnation: 1 };
         for command in changes.into_iter().chain([join]) {
@@ -157,7 +157,8 @@ fn use_queues(catalog: &mut Catalog) {
     let mut commands = Vec::new();
     for vhost in catalog.vhosts() {
         for exchange in vhost.exchanges() {
-            let _ = catalog.route_inside(
+            let _ = catalog.route_keys(
+                PublishedBy::Broker,
                 vhost.name(),
                 &exchange.name,
                 &["10", "#", ""],
@@ -199,14 +200,14 @@ fn some_catalog() -> Vec<u8> {
             by,
         };
         catalog.apply(at, command, &mut Vec::new());
-        let command = CatalogCommand::Bind {
+        let command = CatalogCommand::Bind(BindingChange {
             vhost: "/".into(),
             source: "amq.topic".into(),
             destination: machine::Destination::Queue(name.into()),
             key: "#.a.*".into(),
             arguments: Arguments::new(),
             by: None,
-        };
+        });
         catalog.apply(at, command, &mut Vec::new());
     }
     for (name, kind) in [
@@ -227,14 +228,14 @@ fn some_catalog() -> Vec<u8> {
             by,
         };
         catalog.apply(at, command, &mut Vec::new());
-        let command = CatalogCommand::Bind {
+        let command = CatalogCommand::Bind(BindingChange {
             vhost: "/".into(),
             source: name.into(),
             destination: machine::Destination::Queue("a".into()),
             key: "10".into(),
             arguments: Arguments::new(),
             by: None,
-        };
+        });
         catalog.apply(at, command, &mut Vec::new());
     }
     for number in 1..=4 {
@@ -242,7 +243,7 @@ fn some_catalog() -> Vec<u8> {
         let command = CatalogCommand::AddNode { node, address, incarnation: number };
         catalog.apply(at, command, &mut Vec::new());
     }
-    catalog.begin_parcel(Origin { node: NodeId(2), boot: 1 }, 1);
+    catalog.begin_numbered(ProducerId { node: NodeId(2), boot: 1 }, 1);
     catalog.snapshot()
 }
 
@@ -263,6 +264,29 @@ fn some_catalog_with_wide_groups() -> Vec<u8> {
 
 fn some_catalog_with_specs() -> Vec<u8> {
     some_catalog_of(Version::SPECS)
+}
+
+fn some_catalog_with_policies() -> Vec<u8> {
+    let mut catalog =
+        Catalog::restore(&some_catalog_of(Version::POLICIES)).expect("our own snapshot");
+    let put = CatalogCommand::decode(&some_policy()).expect("our own command");
+    catalog.apply(Applied { index: 2, time_ms: 0 }, put, &mut Vec::new());
+    catalog.snapshot()
+}
+
+fn some_policy() -> Vec<u8> {
+    let rules = PolicyRules {
+        max_length: Some(3),
+        dead_letter_exchange: Some("dead".into()),
+        ..PolicyRules::default()
+    };
+    let (applies_to, priority) = (AppliesTo::All, 7);
+    let definition = Arguments::new().with("max-length", Value::I64(3));
+    let spec = PolicySpec { pattern: ".*".into(), applies_to, priority, rules, definition };
+    let (vhost, name, spec) = ("/".to_owned(), "short".to_owned(), Box::new(spec));
+    let mut bytes = Vec::new();
+    CatalogCommand::PutPolicy { vhost, name, kind: PolicyKind::User, spec }.encode(&mut bytes);
+    bytes
 }
 
 fn some_command() -> Vec<u8> {
@@ -308,6 +332,8 @@ proptest! {
         catalog in damaged(some_catalog()),
         wide in damaged(some_catalog_with_wide_groups()),
         specs in damaged(some_catalog_with_specs()),
+        policies in damaged(some_catalog_with_policies()),
+        policy in damaged(some_policy()),
         command in damaged(some_command()),
         membership in damaged(some_membership()),
     ) {
@@ -315,6 +341,8 @@ proptest! {
         read_everything(&catalog);
         read_everything(&wide);
         read_everything(&specs);
+        read_everything(&policies);
+        read_everything(&policy);
         read_everything(&command);
         read_everything(&membership);
     }

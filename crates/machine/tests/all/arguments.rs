@@ -157,7 +157,7 @@ fn a_queue_tells_where_its_dead_letters_go_and_how_long_a_consumer_may_hold_a_me
 }
 
 #[test]
-fn who_publishes_is_told_of_lanes_of_guards_and_of_memories() {
+fn who_publishes_is_told_of_levels_of_guards_and_of_memories() {
     let target_of = |arguments: &[(&str, Value)]| -> Target {
         let mut world = World::new();
         let command = declare(&world, arguments);
@@ -184,13 +184,13 @@ fn who_publishes_is_told_of_lanes_of_guards_and_of_memories() {
 }
 
 #[test]
-fn a_lane_leads_to_its_queue() {
+fn a_level_leads_to_its_queue() {
     let mut world = World::new();
     let command = declare(&world, &[("x-max-priority", Value::I32(9))]);
     world.apply(command);
     let queue = world.catalog.queue("/", "q").unwrap().id;
     for priority in [0, 9, 255] {
-        assert_eq!(world.catalog.queue_by_id(queue.lane(priority)).unwrap().id, queue);
+        assert_eq!(world.catalog.queue_by_id(queue.level(priority)).unwrap().id, queue);
     }
 }
 

@@ -295,12 +295,12 @@ fn a_message_that_waits_for_its_mark_is_not_overtaken_by_lower_priority() {
     leader.publish(Q, 2);
     leader.machine.get(Q, who(2), false, &mut leader.effects);
     leader.log_all();
-    leader.publish(Q.lane(1), 1);
+    leader.publish(Q.level(1), 1);
     assert_eq!(leader.machine.get(Q, who(2), false, &mut leader.effects), GetReply::NotYet);
     leader.log_all();
     leader.machine.get(Q, who(2), false, &mut leader.effects);
     let is_high = |effect: &Effect| match effect {
-        Effect::Deliver { queue, .. } => *queue == Q.lane(1),
+        Effect::Deliver { queue, .. } => *queue == Q.level(1),
         _ => false,
     };
     assert!(leader.effects.iter().any(is_high), "{:?}", leader.effects);

@@ -202,7 +202,7 @@ impl World {
         for nth in 0..u64::from(c % 5) + 1 {
             let id = 1 + (u64::from(a) + nth * u64::from(b % 2)) % QUEUES;
             let features = &self.features[id as usize - 1];
-            let lane = QueueId(id).lane(b % (features.max_priority + 1));
+            let level = QueueId(id).level(b % (features.max_priority + 1));
             let pick =
                 |from: u8, of: u8, to: u64| from.is_multiple_of(of).then_some(u64::from(c) % to);
             let attributes = Attributes {
@@ -212,13 +212,13 @@ impl World {
             };
             if attributes.delay_ms.is_some_and(|delay| delay > 0) && features.dedup.is_none() {
                 // Without duplicates its number is known beforehand.
-                let before = self.last.iter().filter(|(queue, _)| *queue == lane.0).count() as u64;
-                let seq = self.leader.next_seq(lane).expect("a lane") + before;
+                let before = self.last.iter().filter(|(queue, _)| *queue == level.0).count() as u64;
+                let seq = self.leader.next_seq(level).expect("a level") + before;
                 let due = self.now + attributes.delay_ms.unwrap_or(0);
-                self.due.insert((lane, seq), due);
+                self.due.insert((level, seq), due);
             }
-            self.last.push((lane.0, attributes.delay_ms));
-            batch.enqueue_with(&[lane], &attributes, &[], &vec![0; usize::from(a % 9)]);
+            self.last.push((level.0, attributes.delay_ms));
+            batch.enqueue_with(&[level], &attributes, &[], &vec![0; usize::from(a % 9)]);
         }
         self.last.clear();
         self.apply(batch);

@@ -10,11 +10,12 @@ use std::path::PathBuf;
 
 use crate::world::World;
 use machine::{
-    Applied, Arguments, Attributes, Batch, Catalog, CatalogCommand, CatalogReply, Command,
-    ConsumerId, ConsumerSpec, DeadLetter, Dedup, Destination, Effect, EntryReader, ExchangeKind,
-    ExchangeSpec, Features, GroupId, HashBy, HashProperty, NoHeaders, NodeId, Origin, Outcome,
-    Overflow, QueueHome, QueueId, QueueMachine, QueueSettings, QueueSpec, QueueType, Ranges, Retry,
-    SessionId, SessionOwner, Value, Version, check_commands,
+    Applied, AppliesTo, Arguments, Attributes, Batch, BindingChange, Catalog, CatalogCommand,
+    CatalogReply, Command, ConsumerId, ConsumerSpec, DeadLetter, Dedup, Destination, Effect,
+    EntryReader, ExchangeKind, ExchangeSpec, Features, GroupId, HashBy, HashProperty, NoHeaders,
+    NodeId, Outcome, Overflow, PolicyKind, PolicyRules, PolicySpec, ProducerId, QueueHome, QueueId,
+    QueueMachine, QueueSettings, QueueSpec, QueueType, Ranges, Retry, SessionId, SessionOwner,
+    Value, Version, check_commands,
 };
 
 fn golden(name: &str, bytes: &[u8]) -> Vec<u8> {
@@ -97,22 +98,22 @@ fn catalog_commands() -> Vec<CatalogCommand> {
             queue: Some(QueueId(7)),
             by: None,
         },
-        CatalogCommand::Bind {
+        CatalogCommand::Bind(BindingChange {
             vhost: vhost(),
             source: source(),
             destination: Destination::Queue("q".into()),
             key: "a.*.#".into(),
             arguments: every_value(),
             by: Some(by),
-        },
-        CatalogCommand::Unbind {
+        }),
+        CatalogCommand::Unbind(BindingChange {
             vhost: vhost(),
             source: source(),
             destination: Destination::Exchange("x".into()),
             key: String::new(),
             arguments: Arguments::new(),
             by: None,
-        },
+        }),
         CatalogCommand::SessionEnded { node: NodeId(1), session: SessionId(2) },
         CatalogCommand::NodeStarted { node: NodeId(1) },
         CatalogCommand::CreateVhost { name: "v".into() },
@@ -179,21 +180,21 @@ fn catalog_commands_of_version_1_are_read() {
 }
 
 #[test]
-fn parcels_in_entries_of_version_1_are_read() {
-    let origin = Origin { node: NodeId(3), boot: 12 };
+fn numbered_batches_in_entries_of_version_1_are_read() {
+    let producer = ProducerId { node: NodeId(3), boot: 12 };
     let mut batch = Batch::new();
     batch.settle(QueueId(1), Outcome::Done, &ranges());
-    batch.parcel(origin, 1 << 33);
+    batch.begin_numbered(producer, 1 << 33);
     batch.enqueue(&[QueueId(1)], &[b"head"], b"body");
-    let entry = golden("parcel-entry-v1.hex", &batch.stamp(1));
+    let entry = golden("numbered-batch-entry-v1.hex", &batch.stamp(1));
     let reader = EntryReader::new(&entry).expect("a golden entry");
     let commands: Vec<_> = reader.map(|command| command.expect("a golden command").1).collect();
-    assert_eq!(commands[1], Command::From { origin, seq: 1 << 33 });
+    assert_eq!(commands[1], Command::Numbered { producer, seq: 1 << 33 });
     assert!(matches!(commands[2], Command::Enqueue(_)));
 }
 
 /// Five live messages of ten, in one of two queues.
-fn queues(has_parcels: bool) -> QueueMachine {
+fn queues(is_numbered: bool) -> QueueMachine {
     let mut machine = QueueMachine::new();
     machine.lead();
     let mut batch = Batch::new();
@@ -212,9 +213,9 @@ fn queues(has_parcels: bool) -> QueueMachine {
     batch.settle(QueueId(5), Outcome::Purged, &Ranges::from(1..11));
     batch.drop_queue(QueueId(9));
     batch.enqueue(&[QueueId(9)], &[], b"late");
-    if has_parcels {
+    if is_numbered {
         for (node, seq) in [(1, 1), (1, 2), (1, 2), (2, 1), (2, 3)] {
-            batch.parcel(Origin { node: NodeId(node), boot: 9 }, seq);
+            batch.begin_numbered(ProducerId { node: NodeId(node), boot: 9 }, seq);
         }
     }
     let at = Applied { index: 77, time_ms: 1_700_000_000_000 };
@@ -255,9 +256,9 @@ fn snapshots_of_queues_of_version_3_are_read() {
     let bytes = golden_of_before("queues-v3.hex");
     let restored = QueueMachine::restore(&bytes).expect("a golden snapshot");
     assert_eq!(restored.digest(), queues(true).digest());
-    assert_eq!(restored.last_parcel(Origin { node: NodeId(1), boot: 9 }), 2);
-    assert_eq!(restored.last_parcel(Origin { node: NodeId(2), boot: 9 }), 1);
-    assert_eq!(restored.skipped_parcels(), (1, 1));
+    assert_eq!(restored.last_numbered(ProducerId { node: NodeId(1), boot: 9 }), 2);
+    assert_eq!(restored.last_numbered(ProducerId { node: NodeId(2), boot: 9 }), 1);
+    assert_eq!(restored.skipped_batches(), (1, 1));
     check_queues(restored);
 }
 
@@ -269,11 +270,11 @@ fn delivered_batch() -> Batch {
     batch.create_queue(QueueId(1), &settings);
     batch.mark_delivered(QueueId(1), 1);
     batch.create_queue(QueueId(2), &QueueSettings::default());
-    let lane = QueueId(1).lane(2);
-    for queue in [QueueId(1), lane, lane, QueueId(2)] {
+    let level = QueueId(1).level(2);
+    for queue in [QueueId(1), level, level, QueueId(2)] {
         batch.enqueue(&[queue], &[b"head"], b"body");
     }
-    batch.mark_delivered(lane, 2);
+    batch.mark_delivered(level, 2);
     batch
 }
 
@@ -282,7 +283,7 @@ fn marks_of_what_was_delivered_are_read() {
     let entry = golden("delivered-entry-v1.hex", &delivered_batch().stamp(7));
     let mut commands = EntryReader::new(&entry).expect("a golden entry");
     let last = commands.by_ref().last().expect("a command").expect("a golden command").1;
-    assert_eq!(last, Command::MarkDelivered { queue: QueueId(1).lane(2), to: 2 });
+    assert_eq!(last, Command::MarkDelivered { queue: QueueId(1).level(2), to: 2 });
 }
 
 #[test]
@@ -319,7 +320,7 @@ fn kept_marks_batch() -> Batch {
     batch.keep_marks(QueueId(1));
     batch.create_queue(QueueId(2), &QueueSettings::default());
     batch.mark_delivered(QueueId(2), 1);
-    for queue in [QueueId(1), QueueId(1), QueueId(1).lane(1), QueueId(2)] {
+    for queue in [QueueId(1), QueueId(1), QueueId(1).level(1), QueueId(2)] {
         batch.enqueue(&[queue], &[b"head"], b"body");
     }
     batch.mark_delivered(QueueId(1), 2);
@@ -456,14 +457,14 @@ fn snapshots_of_the_catalog_of_version_2_are_read() {
         let command = CatalogCommand::SetVoters { group: GroupId(group), voters };
         catalog.apply(at, command, &mut Vec::new());
     }
-    let origin = Origin { node: NodeId(2), boot: 5 };
+    let producer = ProducerId { node: NodeId(2), boot: 5 };
     for seq in [1, 1, 3] {
-        catalog.begin_parcel(origin, seq);
+        catalog.begin_numbered(producer, seq);
     }
     let bytes = golden("catalog-v2.hex", &catalog.snapshot());
     let restored = Catalog::restore(&bytes).expect("a golden snapshot");
     assert_eq!(restored.digest(), catalog.digest());
-    assert_eq!((restored.last_parcel(origin), restored.skipped_parcels()), (1, (1, 1)));
+    assert_eq!((restored.last_numbered(producer), restored.skipped_batches()), (1, (1, 1)));
     assert_eq!(restored.voters(GroupId(16)), catalog.voters(GroupId(16)));
     assert_eq!((restored.nodes().count(), restored.group_count()), (4, 16));
     check_catalog(&restored);
@@ -589,14 +590,14 @@ fn commands_with_specs() -> Vec<CatalogCommand> {
         exchange("delayed", None, delayed),
         exchange("property", Some(NodeId(1)), property),
         exchange("history", None, history),
-        CatalogCommand::CreateBinding {
+        CatalogCommand::CreateBinding(BindingChange {
             vhost: vhost(),
             source: "delayed".into(),
             destination: Destination::Queue("full".into()),
             key: "7".into(),
             arguments: arguments(),
             by: Some(World::owner(4)),
-        },
+        }),
         CatalogCommand::ChangeQueue {
             vhost: vhost(),
             name: "one".into(),
@@ -630,6 +631,62 @@ fn snapshots_of_the_catalog_of_version_5_are_read() {
     let bytes = golden("catalog-v5.hex", &catalog.snapshot());
     let restored = Catalog::restore(&bytes).expect("a golden snapshot");
     assert_eq!((restored.agreed(), restored.digest()), (Version::SPECS, catalog.digest()));
+    check_catalog(&restored);
+}
+
+/// Policies of both kinds with every rule, and one that goes.
+fn commands_with_policies() -> Vec<CatalogCommand> {
+    let rules = PolicyRules {
+        message_ttl_ms: Some(1),
+        expires_ms: Some(2),
+        max_length: Some(3),
+        max_length_bytes: Some(4),
+        consumer_timeout_ms: Some(5),
+        delivery_limit: Some(6),
+        overflow: Some(Overflow::RejectPublishDlx),
+        dead_letter_exchange: Some("dead".into()),
+        dead_letter_key: Some("key".into()),
+        alternate: Some("spare".into()),
+    };
+    let put = |name: &str, kind, applies_to, priority, rules| {
+        let definition = Arguments::new().with("max-length", Value::I64(3));
+        let spec = PolicySpec { pattern: "^q".into(), applies_to, priority, rules, definition };
+        let (vhost, name, spec) = ("/".to_owned(), name.to_owned(), Box::new(spec));
+        CatalogCommand::PutPolicy { vhost, name, kind, spec }
+    };
+    let (vhost, name) = ("/".to_owned(), "none".to_owned());
+    vec![
+        put("all", PolicyKind::User, AppliesTo::All, -7, rules),
+        put("none", PolicyKind::User, AppliesTo::Streams, 0, PolicyRules::default()),
+        put("limit", PolicyKind::Operator, AppliesTo::Queues, 9, PolicyRules::default()),
+        CatalogCommand::DeletePolicy { vhost, name, kind: PolicyKind::User },
+    ]
+}
+
+#[test]
+fn commands_with_policies_are_read() {
+    let mut batch = Batch::new();
+    commands_with_policies().iter().for_each(|command| batch.catalog(command));
+    let entry = golden("policies-entry-v1.hex", &batch.stamp(0));
+    let read = EntryReader::new(&entry).expect("a golden entry").map(|command| match command {
+        Ok((_, Command::Catalog(command))) => *command,
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(read.collect::<Vec<_>>(), commands_with_policies());
+}
+
+#[test]
+fn snapshots_of_the_catalog_of_version_6_are_read() {
+    let mut catalog = catalog();
+    let at = Applied { index: 102, time_ms: 0 };
+    let raise = CatalogCommand::RaiseVersion { to: Version::POLICIES };
+    for command in [vec![raise], commands_with_policies()].concat() {
+        let reply = catalog.apply(at, command, &mut Vec::new());
+        assert!(!matches!(reply, CatalogReply::Refused(_)), "{reply:?}");
+    }
+    let bytes = golden("catalog-v6.hex", &catalog.snapshot());
+    let restored = Catalog::restore(&bytes).expect("a golden snapshot");
+    assert_eq!((restored.agreed(), restored.digest()), (Version::POLICIES, catalog.digest()));
     check_catalog(&restored);
 }
 
@@ -743,15 +800,15 @@ fn features_batch() -> Batch {
     let all = Attributes { ttl_ms: Some(5_000), delay_ms: Some(1_000), key: Some(u128::MAX / 3) };
     batch.enqueue_with(&[QueueId(1)], &all, &[b"head"], b"body");
     batch.enqueue_with(&[QueueId(1)], &all, &[b"head"], b"twice");
-    for (lane, key) in [(0, 1), (3, 2), (3, 3), (1, 4)] {
+    for (level, key) in [(0, 1), (3, 2), (3, 3), (1, 4)] {
         let attributes = Attributes { key: Some(key), ..Attributes::default() };
-        batch.enqueue_with(&[QueueId(1).lane(lane)], &attributes, &[], b"body");
+        batch.enqueue_with(&[QueueId(1).level(level)], &attributes, &[], b"body");
     }
     let outcomes = [Outcome::Expired, Outcome::Overflowed, Outcome::Exhausted, Outcome::Returned];
     for outcome in outcomes {
-        batch.settle(QueueId(1).lane(2), outcome, &Ranges::from(1..2));
+        batch.settle(QueueId(1).level(2), outcome, &Ranges::from(1..2));
     }
-    batch.settle(QueueId(1).lane(3), Outcome::Requeue, &Ranges::from(1..2));
+    batch.settle(QueueId(1).level(3), Outcome::Requeue, &Ranges::from(1..2));
     batch.settle(QueueId(1), Outcome::Rejected, &Ranges::from(2..3));
     batch.settle(QueueId(1), Outcome::DeadLettered, &Ranges::from(1..2));
     batch.cancel_delayed(&[QueueId(1)], 9);

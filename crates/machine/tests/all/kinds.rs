@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use crate::world::{KINDS, World};
 use machine::{
     Arguments, CatalogCommand, Destination, ExchangeKind, HashProperty, Headers, NoHeaders,
-    Refusal, RouteError, Target, Value, ValueView,
+    PublishedBy, Refusal, RouteError, Target, Value, ValueView,
 };
 
 /// A message as routing may look at it.
@@ -369,7 +369,14 @@ fn a_modulus_hash_sends_a_key_to_one_destination_always_and_uses_all() {
 /// Of a message with several keys.
 fn route_keys(world: &World, exchange: &str, keys: &[&str]) -> String {
     let mut targets = Vec::new();
-    let routed = world.catalog.route_keys("/", exchange, keys, &NoHeaders, &mut targets);
+    let routed = world.catalog.route_keys(
+        PublishedBy::Client,
+        "/",
+        exchange,
+        keys,
+        &NoHeaders,
+        &mut targets,
+    );
     assert_eq!(routed, Ok(()));
     names(world, &targets)
 }
@@ -409,13 +416,14 @@ fn the_broker_itself_may_publish_to_an_internal_exchange() {
     world.queue("a");
     world.apply(World::bind("amq.rabbitmq.trace", queue("a"), "#"));
     let mut targets = Vec::new();
-    let (inside, headers) = ("amq.rabbitmq.trace", &NoHeaders);
-    let refused = world.catalog.route_keys("/", inside, &["k"], headers, &mut targets);
-    assert_eq!(refused, Err(RouteError::Internal));
-    assert_eq!(world.catalog.route_inside("/", inside, &["k"], headers, &mut targets), Ok(()));
+    let mut route = |by, exchange| {
+        world.catalog.route_keys(by, "/", exchange, &["k"], &NoHeaders, &mut targets)
+    };
+    let internal = "amq.rabbitmq.trace";
+    assert_eq!(route(PublishedBy::Client, internal), Err(RouteError::Internal));
+    assert_eq!(route(PublishedBy::Broker, "none"), Err(RouteError::NoExchange));
+    assert_eq!(route(PublishedBy::Broker, internal), Ok(()));
     assert_eq!(names(&world, &targets), "a");
-    let missing = world.catalog.route_inside("/", "none", &["k"], headers, &mut targets);
-    assert_eq!(missing, Err(RouteError::NoExchange));
 }
 
 #[test]

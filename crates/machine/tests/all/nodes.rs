@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::world::World;
 use machine::{
     Catalog, CatalogCommand, CatalogEffect, CatalogReply, ExchangeKind, Goal, GroupId,
-    MembershipProblem, NodeId, NodeInfo, Refusal, Standing, Value, Version,
+    MembershipProblem, NodeId, NodeInfo, NodeStatus, Refusal, Value, Version,
 };
 use proptest::prelude::*;
 
@@ -67,8 +67,8 @@ fn a_cluster_begins_with_as_many_replicas_and_leaders_on_every_node() {
         assert_eq!(voters(&world.catalog, 0), (1..=count).collect::<Vec<_>>());
         assert_eq!(world.catalog.group_count(), 8 * count as u32);
         assert_eq!(world.catalog.preferred_leader(GroupId(2)), Some(NodeId(count.min(2))));
-        let standing = |_| Standing::Serving;
-        assert_eq!(world.catalog.placement_changes(standing, Goal::Balance), []);
+        let status = |_| NodeStatus::Serving;
+        assert_eq!(world.catalog.placement_changes(status, Goal::Balance), []);
     }
     let alone = Catalog::new(8);
     assert_eq!((voters(&alone, 8), voters(&alone, 9)), (vec![1], vec![]));
@@ -93,8 +93,8 @@ fn a_node_that_joins_brings_groups_and_leads_them() {
         (vec![1, 2, 3], vec![3, 1, 2])
     );
     assert_eq!(voters(&world.catalog, 0), [1, 2, 3, 4, 5]);
-    let standing = |_| Standing::Serving;
-    for change in world.catalog.placement_changes(standing, Goal::Balance) {
+    let status = |_| NodeStatus::Serving;
+    for change in world.catalog.placement_changes(status, Goal::Balance) {
         assert_eq!(world.apply(change), CatalogReply::Done);
     }
     assert!(loads(&world.catalog).values().all(|load| *load == (6, 2)));
@@ -203,7 +203,8 @@ fn voters_are_set_among_nodes_and_the_catalog_has_all() {
 #[test]
 fn a_draining_node_hands_on_what_it_leads_and_what_it_keeps() {
     let mut world = cluster(4, 2);
-    let draining = |node| if node == NodeId(1) { Standing::Draining } else { Standing::Serving };
+    let draining =
+        |node| if node == NodeId(1) { NodeStatus::Draining } else { NodeStatus::Serving };
     for change in world.catalog.placement_changes(draining, Goal::Repair) {
         world.apply(change);
     }
@@ -215,7 +216,7 @@ fn a_draining_node_hands_on_what_it_leads_and_what_it_keeps() {
 #[test]
 fn an_operator_may_have_five_replicas_and_keeps_them_while_there_are_nodes() {
     let mut world = cluster(5, 2);
-    let serving = |_| Standing::Serving;
+    let serving = |_| NodeStatus::Serving;
     let changes = world.catalog.replica_changes(serving, 5);
     assert_eq!(changes.len(), 10);
     for change in changes {
@@ -249,10 +250,10 @@ fn agreed_cluster(count: u64, groups_per_node: u32) -> World {
 /// So many groups of each node are wide, and all groups get their voters.
 fn set_wide_groups(world: &mut World, per_node: u32) {
     world.apply(CatalogCommand::SetWideGroups { per_node });
-    for change in world.catalog.placement_changes(|_| Standing::Serving, Goal::Balance) {
+    for change in world.catalog.placement_changes(|_| NodeStatus::Serving, Goal::Balance) {
         assert_eq!(world.apply(change), CatalogReply::Done);
     }
-    assert_eq!(world.catalog.placement_changes(|_| Standing::Serving, Goal::Balance), []);
+    assert_eq!(world.catalog.placement_changes(|_| NodeStatus::Serving, Goal::Balance), []);
 }
 
 /// The groups that are to have five voters. Every group has as many as it is to have, or as there are nodes.
@@ -335,7 +336,7 @@ fn wide_groups_wait_for_the_version_that_knows_them() {
 #[test]
 fn five_replicas_of_all_groups_outlive_the_change_of_the_version() {
     let mut world = cluster(5, 2);
-    for change in world.catalog.replica_changes(|_| Standing::Serving, 5) {
+    for change in world.catalog.replica_changes(|_| NodeStatus::Serving, 5) {
         world.apply(change);
     }
     world.apply(CatalogCommand::RaiseVersion { to: Version(6) });
@@ -442,7 +443,7 @@ proptest! {
                 2 => vec![remove(number)],
                 3 => vec![set_voters(number as u32, &[number, incarnation])],
                 _ => catalog.placement_changes(
-                    |node| if node.0 == number { Standing::Draining } else { Standing::Serving },
+                    |node| if node.0 == number { NodeStatus::Draining } else { NodeStatus::Serving },
                     if incarnation == 1 { Goal::Balance } else { Goal::Repair },
                 ),
             };

@@ -300,7 +300,9 @@ proptest! {
         }
         check(&world, &naive, &created);
         // What arguments meant is now in specs.
-        world.apply_unchecked(CatalogCommand::RaiseVersion { to: Version::SPECS });
-        check(&world, &naive, &created);
+        for version in [Version::SPECS, Version::POLICIES] {
+            world.apply_unchecked(CatalogCommand::RaiseVersion { to: version });
+            check(&world, &naive, &created);
+        }
     }
 }

@@ -2,9 +2,9 @@
 
 use crate::world::World;
 use machine::{
-    Arguments, Catalog, CatalogCommand, CatalogEffect, CatalogReply, DeadLetter, Destination,
-    ExchangeKind, ExchangeSpec, Features, HashBy, HashProperty, NoHeaders, NodeId, Overflow,
-    QueueHome, QueueSettings, QueueSpec, QueueType, Refusal, Value, Version,
+    Arguments, BindingChange, Catalog, CatalogCommand, CatalogEffect, CatalogReply, DeadLetter,
+    Destination, ExchangeKind, ExchangeSpec, Features, HashBy, HashProperty, NoHeaders, NodeId,
+    Overflow, PublishedBy, QueueHome, QueueSettings, QueueSpec, QueueType, Refusal, Value, Version,
 };
 
 /// A catalog of a cluster that has agreed on specs.
@@ -59,14 +59,14 @@ fn exchange(name: &str, node: Option<NodeId>, spec: ExchangeSpec) -> CatalogComm
 }
 
 fn binding(source: &str, queue: &str, key: &str) -> CatalogCommand {
-    CatalogCommand::CreateBinding {
+    CatalogCommand::CreateBinding(BindingChange {
         vhost: "/".to_owned(),
         source: source.to_owned(),
         destination: Destination::Queue(queue.to_owned()),
         key: key.to_owned(),
         arguments: Arguments::new().with("x-match", Value::Void),
         by: None,
-    }
+    })
 }
 
 #[test]
@@ -148,10 +148,16 @@ fn a_binding_that_its_exchange_cannot_route_by_is_kept_and_takes_no_message() {
     world.queue("q");
     assert_eq!(world.apply(binding("x", "q", "no weight")), CatalogReply::Done);
     let mut targets = Vec::new();
-    world.catalog.route_inside("/", "x", &["k"], &NoHeaders, &mut targets).expect("an exchange");
+    world
+        .catalog
+        .route_keys(PublishedBy::Broker, "/", "x", &["k"], &NoHeaders, &mut targets)
+        .expect("an exchange");
     assert!(targets.is_empty());
     world.apply(binding("x", "q", "1"));
-    world.catalog.route_inside("/", "x", &["k"], &NoHeaders, &mut targets).expect("an exchange");
+    world
+        .catalog
+        .route_keys(PublishedBy::Broker, "/", "x", &["k"], &NoHeaders, &mut targets)
+        .expect("an exchange");
     assert_eq!(targets.len(), 1);
     let missing = world.catalog.check(&binding("x", "none", "1"));
     assert!(matches!(missing, Err(Refusal::NotFound { .. })), "{missing:?}");
@@ -269,13 +275,23 @@ fn who_publishes_by_any_exchange_is_told_of_a_change() {
         [("", "q"), ("amq.direct", "k"), ("amq.fanout", "k"), ("amq.topic", "k"), ("hash", "k")]
     {
         let mut targets = Vec::new();
-        let routed = world.catalog.route_inside("/", exchange, &[key], &NoHeaders, &mut targets);
+        let routed = world.catalog.route_keys(
+            PublishedBy::Broker,
+            "/",
+            exchange,
+            &[key],
+            &NoHeaders,
+            &mut targets,
+        );
         assert_eq!((routed, &targets[..]), (Ok(()), &[target][..]), "{exchange}");
     }
     // The routes know it by what it is now: it can be taken out of them.
     world.apply_unchecked(world.delete("q"));
     let mut targets = Vec::new();
-    world.catalog.route_inside("/", "hash", &["k"], &NoHeaders, &mut targets).expect("an exchange");
+    world
+        .catalog
+        .route_keys(PublishedBy::Broker, "/", "hash", &["k"], &NoHeaders, &mut targets)
+        .expect("an exchange");
     assert!(targets.is_empty());
 }
 

@@ -1,8 +1,8 @@
 //! A catalog to give commands to, and short ways to say them.
 
 use machine::{
-    Applied, Arguments, Catalog, CatalogCommand, CatalogEffect, CatalogReply, Destination,
-    ExchangeKind, NodeId, QueueId, SessionId, SessionOwner, Value,
+    Applied, Arguments, BindingChange, Catalog, CatalogCommand, CatalogEffect, CatalogReply,
+    Destination, ExchangeKind, NodeId, QueueId, SessionId, SessionOwner, Value,
 };
 
 /// All kinds of exchanges.
@@ -161,9 +161,9 @@ impl World {
     ) -> CatalogCommand {
         let (vhost, source, key) = ("/".into(), source.into(), key.into());
         if is_bind {
-            CatalogCommand::Bind { vhost, source, destination, key, arguments, by }
+            CatalogCommand::Bind(BindingChange { vhost, source, destination, key, arguments, by })
         } else {
-            CatalogCommand::Unbind { vhost, source, destination, key, arguments, by }
+            CatalogCommand::Unbind(BindingChange { vhost, source, destination, key, arguments, by })
         }
     }
 

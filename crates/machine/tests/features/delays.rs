@@ -55,13 +55,13 @@ fn a_delayed_message_is_cancelled_by_the_entry_that_brings_it() {
     let mut group = Group::new(Features { max_priority: 2, ..Features::default() });
     let with_key = Attributes { delay_ms: Some(100), key: Some(7), ttl_ms: None };
     let mut batch = Batch::new();
-    batch.enqueue_with(&[Q.lane(1)], &with_key, &[], b"before");
-    batch.cancel_delayed(&[Q, Q.lane(1), Q.lane(2)], 7);
-    batch.enqueue_with(&[Q.lane(1)], &with_key, &[], b"after");
+    batch.enqueue_with(&[Q.level(1)], &with_key, &[], b"before");
+    batch.cancel_delayed(&[Q, Q.level(1), Q.level(2)], 7);
+    batch.enqueue_with(&[Q.level(1)], &with_key, &[], b"after");
     group.apply(batch);
     assert_eq!(group.live(), 1);
     group.pass(100);
-    assert_eq!(group.get(), Some((Q.lane(1), 2)));
+    assert_eq!(group.get(), Some((Q.level(1), 2)));
 }
 
 #[test]

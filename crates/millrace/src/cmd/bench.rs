@@ -211,7 +211,7 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
         _ => return Err(format!("`{unit}` is not a unit; there are ms, s, m and h")),
     };
     let number: f64 =
-        number.parse().map_err(|_| "a duration reads 10s, 500ms or 2m".to_string())?;
+        number.parse().map_err(|_| "a duration must look like 10s, 500ms or 2m".to_string())?;
     Duration::try_from_secs_f64(number * seconds).map_err(|error| error.to_string())
 }
 

@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use amqp::{ArrayRef, Properties, TableRef, ValueRef};
+use amqp::{ArrayRef, Properties, TableRef, ValueRef, Widened};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use clap::ValueEnum;
@@ -61,7 +61,7 @@ pub(crate) struct Args {
     /// Maximum number of unacknowledged messages
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u16).range(1..))]
     prefetch: u16,
-    /// What to do with a message after it was written
+    /// What to do with a message after writing it
     #[arg(long, value_enum, default_value_t = AckMode::Ack)]
     ack_mode: AckMode,
     /// Output format
@@ -355,27 +355,21 @@ fn array_to_json(array: ArrayRef<'_>) -> Value {
 }
 
 fn value_to_json(value: ValueRef<'_>) -> Value {
-    match value {
-        ValueRef::Bool(value) => value.into(),
-        ValueRef::I8(value) => value.into(),
-        ValueRef::U8(value) => value.into(),
-        ValueRef::I16(value) => value.into(),
-        ValueRef::U16(value) => value.into(),
-        ValueRef::I32(value) => value.into(),
-        ValueRef::U32(value) => value.into(),
-        ValueRef::I64(value) => value.into(),
-        ValueRef::F32(value) => value.into(),
-        ValueRef::F64(value) => value.into(),
-        ValueRef::Decimal { scale, value } => json!({ "scale": scale, "value": value }),
-        ValueRef::LongStr(bytes) => match std::str::from_utf8(bytes) {
+    match value.widened() {
+        Widened::Bool(value) => value.into(),
+        Widened::Integer(value) => value.into(),
+        Widened::F32(value) => value.into(),
+        Widened::F64(value) => value.into(),
+        Widened::Decimal { scale, value } => json!({ "scale": scale, "value": value }),
+        Widened::LongStr(bytes) => match std::str::from_utf8(bytes) {
             Ok(text) => text.into(),
             Err(_) => json!({ "base64": STANDARD.encode(bytes) }),
         },
-        ValueRef::Bytes(bytes) => json!({ "base64": STANDARD.encode(bytes) }),
-        ValueRef::Array(array) => array_to_json(array),
-        ValueRef::Timestamp(seconds) => seconds.into(),
-        ValueRef::Table(table) => table_to_json(table),
-        ValueRef::Void => Value::Null,
+        Widened::Bytes(bytes) => json!({ "base64": STANDARD.encode(bytes) }),
+        Widened::Array(array) => array_to_json(array),
+        Widened::Timestamp(seconds) => seconds.into(),
+        Widened::Table(table) => table_to_json(table),
+        Widened::Void => Value::Null,
     }
 }
 

@@ -3,10 +3,8 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::Subcommand;
-
 use super::terminal;
-use crate::control::{self, Answer, Described, LINES, Request, What};
+use crate::control::{self, Answer, Described, Request, What};
 
 /// What `millrace describe` takes.
 #[derive(clap::Args)]
@@ -37,83 +35,12 @@ pub(crate) struct Args {
     #[arg(long, global = true)]
     json: bool,
     #[command(subcommand)]
-    command: Command,
-}
-
-#[derive(Subcommand)]
-enum Command {
-    /// Describe the node: version, addresses, connections, memory, disk, alarms, the groups it leads
-    Node,
-    /// List the queues of a vhost by name: messages, consumers, leader
-    Queues {
-        /// The vhost
-        #[arg(long, value_name = "VHOST", default_value = "/")]
-        vhost: String,
-        /// List the queues whose names come after this one
-        #[arg(long, value_name = "NAME")]
-        after: Option<String>,
-        /// Lines at most: 1 to 100
-        #[arg(long, value_name = "COUNT", default_value_t = LINES, value_parser = lines)]
-        limit: usize,
-    },
-    /// Describe a queue: messages, settings, where it is kept, who consumes from it
-    Queue {
-        /// The vhost
-        #[arg(long, value_name = "VHOST", default_value = "/")]
-        vhost: String,
-        /// Name of the queue
-        name: String,
-    },
-    /// List the node's AMQP connections, the oldest first
-    Connections {
-        /// List the connections that came after this one, for example 1-17
-        #[arg(long, value_name = "ID")]
-        after: Option<String>,
-        /// Lines at most: 1 to 100
-        #[arg(long, value_name = "COUNT", default_value_t = LINES, value_parser = lines)]
-        limit: usize,
-    },
-    /// Describe a connection and its channels
-    Connection {
-        /// The connection, for example 1-17
-        id: String,
-    },
-    /// Describe a channel and its consumers
-    Channel {
-        /// The connection, for example 1-17
-        id: String,
-        /// Number of the channel
-        number: u16,
-    },
-    /// Describe a consumer
-    Consumer {
-        /// The connection, for example 1-17
-        id: String,
-        /// Number of the channel
-        channel: u16,
-        /// The consumer tag
-        tag: String,
-    },
-}
-
-fn lines(text: &str) -> Result<usize, String> {
-    let max = control::LINES_MAX;
-    let count = text.parse().ok().filter(|count| (1..=max).contains(count));
-    count.ok_or_else(|| format!("give a number from 1 to {max}"))
+    what: What,
 }
 
 /// Asks, and prints what is answered.
 pub(crate) fn run(args: Args) -> ExitCode {
-    let Args { data_dir, json, command } = args;
-    let what = match command {
-        Command::Node => What::Node,
-        Command::Queues { vhost, after, limit } => What::Queues { vhost, after, limit },
-        Command::Queue { vhost, name } => What::Queue { vhost, name },
-        Command::Connections { after, limit } => What::Connections { after, limit },
-        Command::Connection { id } => What::Connection { id },
-        Command::Channel { id, number } => What::Channel { id, number },
-        Command::Consumer { id, channel, tag } => What::Consumer { id, channel, tag },
-    };
+    let Args { data_dir, json, what } = args;
     match described(&data_dir, what)
         .and_then(|it| if json { it.json() } else { Ok(it.to_string()) })
     {
@@ -131,7 +58,7 @@ fn described(data_dir: &std::path::Path, what: What) -> Result<Described, String
         Answer::Described(described) => Ok(described),
         Answer::Refused(why) => Err(why),
         Answer::Status(_) | Answer::Progress(_) | Answer::Done(_) => {
-            Err("The node's answer is not read: it describes nothing".to_owned())
+            Err("The node's answer is not a description. Use a `millrace` of the same version as the node".to_owned())
         }
     }
 }

@@ -54,7 +54,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 fn unable(args: &Args, why: &str) -> ExitCode {
     let dir = args.data_dir.display();
     // Nobody is left to tell if standard error is gone.
-    let _ = writeln!(std::io::stderr(), "millrace doctor: {dir} cannot be examined: {why}");
+    let _ = writeln!(std::io::stderr(), "millrace doctor: cannot examine {dir}: {why}");
     ExitCode::from(EXIT_UNABLE)
 }
 
@@ -84,7 +84,8 @@ fn problems(report: &Report, names: Option<&Names>) -> Vec<String> {
     for group in &report.groups {
         if let Some(damage) = &group.damage {
             problems.push(format!(
-                "group {}: {}. The damaged part was durable once, so a start does not cut it: restore the directory from a backup",
+                "group {}: {}. The damaged part was synced once, so a node does not discard it: restore the \
+                 directory from a backup",
                 group.group,
                 place(damage)
             ));
@@ -107,15 +108,16 @@ fn problems(report: &Report, names: Option<&Names>) -> Vec<String> {
     }
     if report.is_uncounted {
         problems.push(
-            "BOOT is not there, which counts the starts of this directory: the other nodes of a cluster take it for \
-             an old copy and refuse it. Restore BOOT from a backup of this directory, or replace the node (`millrace \
-             cluster replace`). A node alone starts without it"
+            "the file BOOT is missing. It counts the starts of this directory, and without it the other nodes of a \
+             cluster take the directory for an old copy and refuse it. Restore BOOT from a backup of this directory, \
+             or replace the node (`millrace cluster replace`). A node without a cluster starts without BOOT"
                 .to_owned(),
         );
     }
     for name in &report.unknown {
         problems.push(format!(
-            "{name} does not belong to Millrace: move it away; Millrace deletes no file that it does not know"
+            "{name} does not belong to Millrace: move it out of the directory. Millrace never deletes a file that it \
+             does not know"
         ));
     }
     problems
@@ -133,7 +135,11 @@ fn words(report: &Report, problems: &[String]) -> String {
         report.files.len(),
         report.groups.len(),
         report.batches,
-        if report.is_torn { "; its end is torn, and the next start removes that" } else { "" }
+        if report.is_torn {
+            "; its end is torn, and the next start removes the torn part"
+        } else {
+            ""
+        }
     );
     for group in &report.groups {
         let span = |span: Option<(u64, u64)>| match span {

@@ -78,13 +78,13 @@ fn is_coloured() -> bool {
 /// # Errors
 /// What is wrong, and what would be right.
 pub(crate) fn filter(text: &str) -> Result<EnvFilter, String> {
-    const WANTED: &str = "it must be error, warn, info, debug, trace or off, or PART=LEVEL for a part alone \
-                          (info,cluster=debug)";
+    const WANTED: &str = "it must be error, warn, info, debug, trace or off, or PART=LEVEL for one part \
+         (info,cluster=debug)";
     let directives: Vec<_> = text.split(',').map(str::trim).collect();
     for directive in &directives {
         let is_word = !directive.contains(['=', '[', '{', '}', ']']);
         if directive.is_empty() || (is_word && LevelFilter::from_str(directive).is_err()) {
-            return Err(format!("\"{directive}\" is no level: {WANTED}"));
+            return Err(format!("\"{directive}\" is not a log level: {WANTED}"));
         }
     }
     EnvFilter::builder().parse(directives.join(",")).map_err(|error| format!("{error}: {WANTED}"))
@@ -105,7 +105,7 @@ mod tests {
             let told = filter(text).expect_err(text);
             assert!(told.contains("error, warn, info, debug, trace or off"), "{text}: {told}");
         }
-        assert!(filter("inof").expect_err("a typo").starts_with("\"inof\" is no level"));
+        assert!(filter("inof").expect_err("a typo").starts_with("\"inof\" is not a log level"));
     }
 
     #[test]

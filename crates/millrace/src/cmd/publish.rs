@@ -178,8 +178,8 @@ async fn publish(args: &Args) -> Result<ExitCode, String> {
     if let Err(why) = publish_all(args, &mut publisher, to, &properties, &mut settled).await {
         let Settled { confirmed, refused, returned, .. } = settled;
         return Err(format!(
-            "{why}\n{confirmed} messages are confirmed, {refused} were refused, {returned} came back; {} have no \
-             answer and may have arrived; what came behind them was not sent",
+            "{why}\n{confirmed} messages were confirmed, {refused} were refused, {returned} were returned; {} have \
+             no answer and may have arrived. Later messages were not sent",
             publisher.unconfirmed()
         ));
     }
@@ -297,9 +297,9 @@ fn silence(args: &Args, publisher: &Publisher) -> String {
     let seconds = args.give_up_after.as_secs_f64();
     match publisher.is_blocked() {
         true => format!(
-            "the server blocks publishers (memory or disk is short there), and confirmed nothing for {seconds} s"
+            "the server has blocked publishers (its memory or disk is short) and confirmed nothing for {seconds} s"
         ),
-        false => format!("the server confirmed nothing for {seconds} s"),
+        false => format!("the server has confirmed nothing for {seconds} s"),
     }
 }
 
@@ -367,7 +367,9 @@ fn tell(args: &Args, settled: &Settled, seconds: f64, repeated: u64) -> Result<E
     }
     if *returned > 0 {
         let reason = reason.as_deref().unwrap_or("no reason given");
-        return Err(format!("{returned} messages came back, no queue was found: {reason}"));
+        return Err(format!(
+            "{returned} messages were returned, because no queue takes them: {reason}"
+        ));
     }
     Ok(match repeated > 0 && args.fail_on_repeats {
         true => ExitCode::from(EXIT_REPEATED),
@@ -376,9 +378,9 @@ fn tell(args: &Args, settled: &Settled, seconds: f64, repeated: u64) -> Result<E
 }
 
 fn header(text: &str) -> Result<(String, String), String> {
-    let (key, value) = text.split_once('=').ok_or("a header reads KEY=VALUE")?;
+    let (key, value) = text.split_once('=').ok_or("a header must be KEY=VALUE")?;
     if key.is_empty() || key.len() > client::limits::SHORT_STRING_BYTES_MAX {
-        return Err("a header's name has 1 to 255 bytes".into());
+        return Err("a header's name must have 1 to 255 bytes".into());
     }
     Ok((key.to_owned(), value.to_owned()))
 }

@@ -21,12 +21,12 @@ pub(crate) use options::RUN;
 const EXAMPLES: &str = "\
 Examples:
   millrace relay run --database postgres://app@localhost/shop --url amqp://guest:guest@localhost
-      drains the table outbox_messages(id, type, content, occurred_on_utc, processed_on_utc, error)
-      into queues named by `type`
+      publishes the rows of outbox_messages(id, type, content, occurred_on_utc, processed_on_utc, error)
+      to the queues that the column `type` names
   millrace relay run --config relay.toml --exchange events --routing-key '{type}' --order key --key-column tenant
   millrace relay run --preset debezium --source wal";
 
-/// Drain a PostgreSQL outbox table into a broker, and look after it
+/// Publish the rows of a PostgreSQL outbox table to a broker, and maintain the table
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -36,17 +36,17 @@ pub(crate) struct Args {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Drain the outbox: every committed row is published and confirmed, at least once
+    /// Publish every committed row of the outbox, with confirms: at least once
     Run(Box<run::Args>),
-    /// Make the outbox table, its index and the schema millrace; or check what is there
+    /// Make the outbox table, its index and the schema millrace, or check them
     Install(Box<install::Args>),
-    /// Examine the outbox and its database: what is wrong, and what to do about it
+    /// Check the outbox and its database: what is wrong, and what you can do
     Doctor(Box<doctor::Args>),
-    /// Show how the outbox stands: backlog, failures, blocked keys, relays, slots
+    /// Show the state of the outbox: backlog, failures, blocked keys, relays, slots
     Status(Box<status::Args>),
     /// Publish rows again: dead ones, waiting ones now, or published ones
     Replay(Box<replay::Args>),
-    /// Make a new replication slot after one is lost, and publish the rows of the table again
+    /// Replace a lost replication slot, and publish the rows of the table again
     Resync(Box<resync::Args>),
     /// Delete old published rows, in short transactions; or drop whole partitions
     Purge(Box<purge::Args>),

@@ -26,9 +26,11 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use banner::Banner;
+use broker::io::broker::Broker;
 use broker::io::first_user::{self, FirstUser};
-use broker::io::listener::Broker;
+use certificates::ServerTls;
 use cluster::{ClusterHandle, Failure, StartError};
+use management::io::Api;
 use metrics::{Node, Stage};
 use port::Port;
 use service::settings::{self, Flag, Setting};
@@ -96,6 +98,10 @@ pub(crate) fn run(args: Args) -> ExitCode {
         Ok(listen) => listen,
         Err(why) => return fail(&why),
     };
+    let tls = match config.tls.clone().map(ServerTls::load).transpose() {
+        Ok(tls) => tls.map(Arc::new),
+        Err(why) => return fail(&format!("TLS with clients: {why}")),
+    };
     let ignored = config.ignored_variables();
     if args.check_config {
         let remark = ignored.map(|ignored| format!("{ignored}\n")).unwrap_or_default();
@@ -107,7 +113,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
     }
     open_files::raise();
     let reload = Reload { args, config: config.clone(), dial };
-    match serve(&config, listen.as_deref(), reload) {
+    match serve(&config, listen.as_deref(), tls, reload) {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => fail(&why),
     }
@@ -142,13 +148,27 @@ fn variables() -> impl Iterator<Item = (String, String)> {
         .filter_map(|(name, text)| Some((name.into_string().ok()?, text.into_string().ok()?)))
 }
 
-/// Serves until it is told to stop. `listen`: where other nodes are to reach this one.
-fn serve(config: &Config, listen: Option<&str>, reload: Reload) -> Result<(), String> {
+/// Serves until it is told to stop. `listen`: where other nodes are to reach this one. `tls`: what clients are shown.
+fn serve(
+    config: &Config,
+    listen: Option<&str>,
+    tls: Option<Arc<ServerTls>>,
+    reload: Reload,
+) -> Result<(), String> {
     let began = Instant::now();
     // Before the data directory is made or touched: most starts that fail, fail here.
-    let port = Port::take(&config.amqp)?;
+    let port = Port::take(&config.amqp, "--amqp")?;
+    let sealed = config.amqps.as_deref();
+    let sealed = sealed.map(|address| Port::take(address, "--amqps")).transpose()?;
     listen.map_or(Ok(()), port::probe_peer)?;
-    let watchers = config.metrics.as_deref().map(port::take_metrics).transpose()?;
+    let take = |address: &Option<String>, what, flag| {
+        address.as_deref().map(|address| port::take_http(address, what, flag)).transpose()
+    };
+    let http = Http {
+        metrics: take(&config.metrics, "Metrics", "--metrics")?,
+        api: take(&config.http, "The HTTP API", "--http")?,
+        sealed_api: take(&config.https, "The HTTP API under TLS", "--https")?,
+    };
     let ears = Ears::open()?;
     // A directory with an identity was used before.
     let is_new = !config.data_dir.join("IDENTITY").exists();
@@ -194,23 +214,27 @@ fn serve(config: &Config, listen: Option<&str>, reload: Reload) -> Result<(), St
         metrics: config.metrics.clone(),
         peers: listen.map(str::to_owned),
     };
+    let api = Api::new(cluster.clone(), Arc::clone(&broker), tls.clone());
     let serving = Serving {
         config,
         is_new,
         cluster: cluster.clone(),
-        node: Node::new(cluster.clone(), Arc::clone(&broker)),
-        broker,
+        node: Node::new(cluster.clone(), Arc::clone(&broker), api.clone()),
         start: Arc::new(start),
         ears,
         reload,
+        api,
+        tls,
+        broker,
     };
-    let served = runtime.block_on(serving.run(port, watchers));
+    let served = runtime.block_on(serving.run(port, sealed, http));
     runtime.shutdown_timeout(Duration::from_millis(200));
     let late = cluster.stop_within(STOPPING);
     if !late.is_empty() {
         tracing::warn!(
             threads = late.join(", "),
-            "stopping without waiting for these threads any longer; nothing is lost: everything confirmed is in the log"
+            "these threads have not stopped in time; the process ends without them. Nothing is lost: everything \
+             confirmed is in the log"
         );
     }
     served
@@ -232,6 +256,13 @@ fn sessions(config: &Config) -> broker::Config {
     sessions.within(config.memory_limit.unwrap_or_else(memory_share))
 }
 
+/// Ports for HTTP, taken and not served yet.
+struct Http {
+    metrics: Option<Probe>,
+    api: Option<Probe>,
+    sealed_api: Option<Probe>,
+}
+
 /// A node whose threads run, and what it hears.
 struct Serving<'a> {
     config: &'a Config,
@@ -243,44 +274,63 @@ struct Serving<'a> {
     node: Node,
     ears: Ears,
     reload: Reload,
+    api: Api,
+    /// What clients are shown under TLS.
+    tls: Option<Arc<ServerTls>>,
 }
 
 impl Serving<'_> {
     /// The control socket and the metrics answer from the start; AMQP when the node's groups can serve.
-    async fn run(mut self, port: Port, watchers: Option<Probe>) -> Result<(), String> {
+    async fn run(mut self, port: Port, sealed: Option<Port>, http: Http) -> Result<(), String> {
         let running = Running {
             cluster: self.cluster.clone(),
             broker: Arc::clone(&self.broker),
             start: Arc::clone(&self.start),
         };
         let control = tokio::spawn(Control::open(&self.config.data_dir)?.serve(running));
-        let watched = watchers.map(|listener| watch(listener, self.node.clone())).transpose()?;
+        let watched =
+            http.metrics.map(|listener| watch(listener, self.node.clone())).transpose()?;
+        let plain = http.api.map(|listener| manage(listener, None, &self.api)).transpose()?;
+        let tls = self.tls.clone();
+        let secure =
+            http.sealed_api.map(|listener| manage(listener, tls, &self.api)).transpose()?;
         let waiting = self.cluster.clone();
         let ready = tokio::task::spawn_blocking(move || waiting.wait_ready());
         let served = match self.told_to_stop_before(ready).await {
             Ok(true) => Ok(()),
-            Ok(false) => self.listen_on(port).await,
+            Ok(false) => self.listen_on(port, sealed).await,
             Err(why) => Err(why),
         };
         control.abort();
-        if let Some(watched) = watched {
-            watched.abort();
+        for task in watched.into_iter().chain(plain).chain(secure) {
+            task.abort();
         }
         served
     }
 
-    async fn listen_on(&mut self, port: Port) -> Result<(), String> {
+    async fn listen_on(&mut self, port: Port, sealed: Option<Port>) -> Result<(), String> {
         let listener = port.open()?;
         let address = listener.local_addr().map_err(|error| error.to_string())?;
         self.start.amqp.get_or_init(|| address);
+        self.api.amqp_is_at(address, false);
+        let sealed = sealed.map(Port::open).transpose()?;
+        let sealed_at = sealed.as_ref().and_then(|listener| listener.local_addr().ok());
+        if let Some(address) = sealed_at {
+            self.api.amqp_is_at(address, true);
+        }
         let drawn = first_user(self.config, self.is_new, address, &self.cluster).await?;
         let (stop, stopped) = tokio::sync::watch::channel(false);
         let dead_letters = broker::io::dead_letter::run(Arc::clone(&self.broker), stopped.clone());
         let dead_letters = tokio::spawn(dead_letters);
-        let serving = broker::io::listener::serve(listener, Arc::clone(&self.broker), stopped);
-        let serving = tokio::spawn(serving);
+        let mut serving = tokio::task::JoinSet::new();
+        let broker = || Arc::clone(&self.broker);
+        serving.spawn(broker::io::listener::serve(listener, None, broker(), stopped.clone()));
+        if let Some(listener) = sealed {
+            let tls = self.tls.clone();
+            serving.spawn(broker::io::listener::serve(listener, tls, broker(), stopped));
+        }
         self.node.is_at(Stage::Serving);
-        announce(self.config, address, drawn.as_ref(), &self.cluster);
+        announce(self.config, (address, sealed_at), drawn.as_ref(), &self.cluster);
         let served = self.told_to_stop_before(std::future::pending::<()>()).await.map(|_| ());
         self.node.is_at(Stage::Stopping);
         tracing::info!(
@@ -289,7 +339,7 @@ impl Serving<'_> {
         // Connections are closed with 320 by their own tasks; the listener's task ends with the last.
         stop.send_replace(true);
         self.cluster.announce_stop();
-        let all = async { tokio::join!(serving, dead_letters) };
+        let all = async { tokio::join!(serving.join_all(), dead_letters) };
         if tokio::time::timeout(GOODBYE, all).await.is_err() {
             tracing::warn!(
                 "some clients did not answer connection.close in time; their connections are cut"
@@ -313,7 +363,10 @@ impl Serving<'_> {
                 why = self.cluster.expelled() => return Err(expelled(&why)),
                 told = self.ears.next() => match told {
                     Told::Stop => return Ok(true),
-                    Told::Reload => self.reload.again(),
+                    Told::Reload => {
+                        self.reload.again();
+                        show_again(self.tls.as_deref());
+                    }
                     Told::Report => terminal::remark(&self.node.line()),
                 },
             }
@@ -331,9 +384,46 @@ fn watch(listener: Probe, node: Node) -> Result<JoinHandle<()>, String> {
     Ok(tokio::spawn(service::io::http::serve(listener, node)))
 }
 
+/// Lets operators and RabbitMQ's tools ask for the HTTP API.
+fn manage(
+    listener: Probe,
+    tls: Option<Arc<ServerTls>>,
+    api: &Api,
+) -> Result<JoinHandle<()>, String> {
+    let open = || {
+        listener.set_nonblocking(true)?;
+        let listener = TcpListener::from_std(listener)?;
+        let address = listener.local_addr()?;
+        Ok((listener, address))
+    };
+    let opened: std::io::Result<_> = open();
+    let (listener, address) =
+        opened.map_err(|error| format!("The HTTP API cannot be served: {error}"))?;
+    let is_tls = tls.is_some();
+    api.is_at(address, is_tls);
+    tracing::info!(%address, tls = is_tls, "HTTP API: serving");
+    Ok(tokio::spawn(management::io::serve(listener, tls, api.clone())))
+}
+
+/// Reads the files again that clients are shown.
+fn show_again(tls: Option<&ServerTls>) {
+    match tls.map(ServerTls::reload) {
+        None => {}
+        Some(Ok(())) => tracing::info!(
+            "SIGHUP: certificate and key for clients read again; new connections get them, open ones keep what they \
+             have"
+        ),
+        Some(Err(why)) => tracing::error!(
+            %why,
+            "SIGHUP: the certificate for clients cannot be used; new connections get the one before. Mend the file, \
+             then send SIGHUP again"
+        ),
+    }
+}
+
 /// What a node says that ends because its cluster does not know it any more.
 fn expelled(why: &str) -> String {
-    format!("This node stops, because the other nodes of its cluster refuse it for good: {why}")
+    format!("This node stops, because the other nodes of the cluster refuse it: {why}")
 }
 
 /// What SIGHUP does: the settings are read again. What can change while a node runs is what it logs.
@@ -400,7 +490,7 @@ async fn first_user(
 /// The lines that tell a newcomer what to do next. The first is what scripts wait for.
 fn announce(
     config: &Config,
-    address: SocketAddr,
+    (address, sealed): (SocketAddr, Option<SocketAddr>),
     drawn: Option<&FirstUser>,
     cluster: &ClusterHandle,
 ) {
@@ -409,6 +499,7 @@ fn announce(
     let program = std::env::args().next().unwrap_or_else(|| "millrace".to_owned());
     let banner = Banner {
         address,
+        sealed,
         is_guest_known: first_user::is_guest_known(cluster),
         is_guest_alone: first_user::is_guest_alone(cluster),
         drawn,

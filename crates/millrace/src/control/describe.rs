@@ -10,6 +10,7 @@ mod table;
 
 use std::fmt;
 
+use clap::Subcommand;
 use serde::{Deserialize, Serialize};
 
 use self::connections::{ChannelDetail, ConnectionDetail, ConnectionList, ConsumerDetail};
@@ -18,46 +19,75 @@ use self::queues::{QueueDetail, QueueList};
 use super::running::Running;
 
 /// Lines of a list, if nobody says how many.
-pub(crate) const LINES: usize = 50;
+const LINES: usize = 50;
 
 /// Lines of a list at most: of queues and of connections.
-pub(crate) const LINES_MAX: usize = 100;
+pub(super) const LINES_MAX: usize = 100;
 
 const _: () = assert!(LINES_MAX <= broker::limits::LISTED_CONNECTIONS_MAX);
 const _: () = assert!(LINES_MAX <= cluster::limits::DESCRIBED_QUEUES_MAX);
 
-/// What is to be described.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// What is to be described: the subcommands of `millrace describe`, and what is asked on the control socket.
+#[derive(Clone, Debug, PartialEq, Eq, Subcommand, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum What {
+    /// Describe the node: version, addresses, connections, memory, disk, alarms, the groups it leads
     Node,
-    /// The queues of a vhost whose names come after `after`.
+    /// List the queues of a vhost by name: messages, consumers, leader
     Queues {
+        /// The vhost
+        #[arg(long, value_name = "VHOST", default_value = "/")]
         vhost: String,
+        /// List the queues whose names come after this one
+        #[arg(long, value_name = "NAME")]
         after: Option<String>,
+        /// Lines at most: 1 to 100
+        #[arg(long, value_name = "COUNT", default_value_t = LINES, value_parser = lines)]
         limit: usize,
     },
+    /// Describe a queue: messages, settings, where it is kept, who consumes from it
     Queue {
+        /// The vhost
+        #[arg(long, value_name = "VHOST", default_value = "/")]
         vhost: String,
+        /// Name of the queue
         name: String,
     },
-    /// The connections that came after `after`.
+    /// List the node's AMQP connections, the oldest first
     Connections {
+        /// List the connections that came after this one, for example 1-17
+        #[arg(long, value_name = "ID")]
         after: Option<String>,
+        /// Lines at most: 1 to 100
+        #[arg(long, value_name = "COUNT", default_value_t = LINES, value_parser = lines)]
         limit: usize,
     },
+    /// Describe a connection and its channels
     Connection {
+        /// The connection, for example 1-17
         id: String,
     },
+    /// Describe a channel and its consumers
     Channel {
+        /// The connection, for example 1-17
         id: String,
+        /// Number of the channel
         number: u16,
     },
+    /// Describe a consumer
     Consumer {
+        /// The connection, for example 1-17
         id: String,
+        /// Number of the channel
         channel: u16,
+        /// The consumer tag
         tag: String,
     },
+}
+
+fn lines(text: &str) -> Result<usize, String> {
+    let count = text.parse().ok().filter(|count| (1..=LINES_MAX).contains(count));
+    count.ok_or_else(|| format!("give a number from 1 to {LINES_MAX}"))
 }
 
 /// The description.

@@ -16,7 +16,7 @@ const CHANGE: Duration = Duration::from_secs(10);
 /// How often is looked while an order waits.
 const LOOK: Duration = Duration::from_millis(200);
 
-const NO_STATUS: &str = "the node is too busy to say how it stands; ask again";
+const NO_STATUS: &str = "the node is too busy to report its status; repeat the command";
 
 /// Carries out one request. What takes long says how far it is in `words`.
 pub(super) async fn carry_out(
@@ -135,7 +135,10 @@ pub(super) async fn admit(
     let (node, address) = (joiner.node, joiner.address.clone());
     let admitted = orders::admit(&cluster.catalog(), joiner);
     let command = admitted.inspect_err(|why| {
-        tracing::warn!("node {} at {address} may not join: {why}", node.0);
+        tracing::warn!(
+            "refused node {} at {address}, which wants to join the cluster: {why}",
+            node.0
+        );
     })?;
     change(cluster, command).await?;
     tracing::info!("node {} has joined the cluster", node.0);
@@ -188,8 +191,10 @@ async fn change(cluster: &ClusterHandle, command: CatalogCommand) -> Result<(), 
     };
     match tokio::time::timeout(CHANGE, asked).await {
         Ok(Some(reply)) => orders::refusal(&reply).map_or(Ok(()), Err),
-        Ok(None) | Err(_) => Err("the cluster did not agree in time: most of the nodes must be \
-                                  reachable; see millrace cluster status"
-            .to_owned()),
+        Ok(None) | Err(_) => Err(
+            "the cluster did not agree in time: a majority of the nodes must be reachable. See \
+             millrace cluster status"
+                .to_owned(),
+        ),
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use broker::io::listener::Broker;
+use broker::io::broker::Broker;
 use cluster::ClusterHandle;
 
 /// What can be asked at the socket. Cheap to clone.

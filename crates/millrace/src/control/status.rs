@@ -220,7 +220,7 @@ impl fmt::Display for Status {
             let leader = leader.map_or_else(|| "none".to_owned(), |leader| leader.to_string());
             let (group, unknown) = (group.to_string(), "-");
             write!(out, "{group:<11}{leader:<11}{unknown:<11}{unknown:<11}{unknown:<11}")?;
-            writeln!(out, "{:<11}ask one of them", list(voters))?;
+            writeln!(out, "{:<11}run this on a voter", list(voters))?;
         }
         Ok(())
     }
@@ -233,7 +233,7 @@ fn list(nodes: &[u64]) -> String {
 /// Who is how far behind; only a group's leader can say.
 fn behind(group: &Group) -> String {
     if group.lag.is_empty() {
-        return "ask its leader".to_owned();
+        return "run this on its leader".to_owned();
     }
     let late: Vec<_> = group.lag.iter().filter(|(_, lag)| **lag > 0).collect();
     if late.is_empty() {

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use broker::io::listener::Broker;
+use broker::io::broker::Broker;
 use cluster::PeerConfig;
 use machine::NodeId;
 
@@ -122,10 +122,10 @@ fn what_is_no_request_is_refused_and_what_is_too_long_is_not_read() {
     let node = Asked::start("control-bad");
     for text in ["status\n", "{}\n", "{\"command\":\"launch\"}\n", "\n", "\u{0}\n"] {
         let answer = node.say(text.as_bytes());
-        assert!(answer.contains("this is no request"), "{text:?}: {answer}");
+        assert!(answer.contains("does not understand the request"), "{text:?}: {answer}");
     }
     let answer = node.say(&vec![b'['; 2 * REQUEST_BYTES_MAX as usize]);
-    assert!(answer.is_empty() || answer.contains("this is no request"), "{answer}");
+    assert!(answer.is_empty() || answer.contains("does not understand the request"), "{answer}");
     assert!(matches!(node.ask(&Request::Status), Answer::Status(_)), "others are served");
     node.stop();
 }
@@ -219,6 +219,32 @@ fn a_node_without_clients_describes_itself_and_its_lists() {
 }
 
 #[test]
+fn the_command_line_names_what_the_control_socket_is_asked() {
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(subcommand)]
+        what: What,
+    }
+    for (line, json) in [
+        ("describe node", r#""node""#),
+        ("describe queues", r#"{"queues":{"vhost":"/","after":null,"limit":50}}"#),
+        (
+            "describe queues --vhost v --after q --limit 100",
+            r#"{"queues":{"vhost":"v","after":"q","limit":100}}"#,
+        ),
+        ("describe queue q", r#"{"queue":{"vhost":"/","name":"q"}}"#),
+        ("describe connections --after 1-2", r#"{"connections":{"after":"1-2","limit":50}}"#),
+        ("describe connection 1-2", r#"{"connection":{"id":"1-2"}}"#),
+        ("describe channel 1-2 3", r#"{"channel":{"id":"1-2","number":3}}"#),
+        ("describe consumer 1-2 3 t", r#"{"consumer":{"id":"1-2","channel":3,"tag":"t"}}"#),
+    ] {
+        let Line { what } = clap::Parser::parse_from(line.split(' '));
+        assert_eq!(serde_json::to_string(&what).unwrap(), json);
+        assert_eq!(serde_json::from_str::<What>(json).unwrap(), what);
+    }
+}
+
+#[test]
 fn a_description_is_shorter_than_its_bound_whatever_names_are() {
     // Each of these letters takes six bytes in JSON.
     let name = "\u{1}".repeat(machine::limits::NAME_BYTES_MAX);
@@ -231,7 +257,7 @@ fn a_description_is_shorter_than_its_bound_whatever_names_are() {
         "{{\"id\":\"1-18446744073709551615\",\"peer\":\"[1111:1111:1111:1111:1111:1111:1111:1111]:65535\",\
          \"since_ms\":18446744073709551615,\"age_s\":18446744073709551615,\"doing\":{doing},\"problem\":null}}"
     );
-    let lines = vec![line; LINES_MAX].join(",");
+    let lines = vec![line; describe::LINES_MAX].join(",");
     let list =
         format!("{{\"connections\":{{\"count\":1,\"connections\":[{lines}],\"next\":null}}}}");
     let described: Described = serde_json::from_str(&list).unwrap();

@@ -3,6 +3,9 @@
 use amqp::{FieldTable, FieldValue, Method, Properties, TableRef, exchange};
 use client::{Address, Connection, ExchangeSpec, QueueSpec};
 
+/// A queue that a policy is about, which directories have since version 9; and how many messages it may have.
+pub(crate) const GOVERNED: &str = "governed";
+pub(crate) const GOVERNED_MAX: u32 = 2;
 pub(crate) const USER: &str = "keeper";
 pub(crate) const PASSWORD: &str = "golden";
 
@@ -39,7 +42,7 @@ pub(crate) const MARKED: &str = "marked";
 /// How many it has.
 pub(crate) const MARKED_COUNT: u32 = 60;
 /// How many of them are flagged, by version: the mark lies among them.
-pub(crate) const FLAGGED: &[(u16, usize)] = &[(7, 7), (8, 7)];
+pub(crate) const FLAGGED: &[(u16, usize)] = &[(7, 7), (8, 7), (9, 7)];
 
 /// Queues by number. One was deleted.
 pub(crate) const QUEUES: &[(u64, &str)] = &[

@@ -1,13 +1,17 @@
 //! Writes the directory of this version, once: a node is used, and killed.
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::path::Path;
 
 use amqp::Properties;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use client::{Address, Connection, Outcome, QueueSpec};
 use machine::Version;
 
-use super::content::{self, LATE, MARKED, ONCE, ROUTED, publish};
-use super::node::{Node, until, until_ready};
+use super::content::{self, GOVERNED, GOVERNED_MAX, LATE, MARKED, ONCE, ROUTED, publish};
+use super::node::{Node, free_address, until, until_ready};
 use super::{connect, tree};
 
 /// Fills log files until they are moved to segments. Zeros take no space in what is kept.
@@ -17,7 +21,9 @@ const FILLER_BYTES: usize = 1 << 20;
 /// Uses a node, kills it, and keeps its directory.
 pub(crate) fn write(kept: &Path) {
     assert!(!kept.exists(), "what a version has written stays as it is: {}", kept.display());
-    let mut node = Node::start_with("golden-writer", &content::ARGUMENTS);
+    let http = free_address();
+    let arguments = [&content::ARGUMENTS[..], &["--http", &http]].concat();
+    let mut node = Node::start_with("golden-writer", &arguments);
     // What is written follows from the version that is agreed on.
     until("the newest version is agreed on", || {
         node.status().is_some_and(|status| status["version"] == Version::NEWEST.0)
@@ -25,9 +31,27 @@ pub(crate) fn write(kept: &Path) {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     // Whoever holds messages holds them until the node is killed.
     let clients = runtime.block_on(use_it(&node));
+    put_policy(&http);
     node.kill();
     drop(clients);
     tree::pack(node.data_dir(), kept);
+}
+
+/// A policy about queues that are not there: what it says, a queue that comes is to have.
+fn put_policy(http: &str) {
+    let body =
+        format!(r#"{{"pattern":"^{GOVERNED}$","definition":{{"max-length":{GOVERNED_MAX}}}}}"#);
+    let login = STANDARD.encode(format!("{}:{}", content::USER, content::PASSWORD));
+    let request = format!(
+        "PUT /api/policies/%2F/kept HTTP/1.1\r\nhost: x\r\nconnection: close\r\nauthorization: Basic \
+         {login}\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let mut stream = TcpStream::connect(http).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
 }
 
 async fn use_it(node: &Node) -> Connection {

@@ -9,7 +9,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use crate::node::{Node, PATIENCE, text, to, until_ready};
+use crate::node::{Node, TIMEOUT, text, to, until_ready};
 use amqp::{FieldTable, FieldValue, Properties, ValueRef};
 use client::{
     Address, Connection, Delivery, ExchangeSpec, Options, Outcome, Publisher, QueueSpec, Url,
@@ -29,7 +29,7 @@ async fn take(connection: &mut Connection, queue: &str) -> Delivery {
         if let Some(delivery) = connection.get(queue, true).await.unwrap() {
             return delivery;
         }
-        assert!(begun.elapsed() < PATIENCE, "no message in {queue}");
+        assert!(begun.elapsed() < TIMEOUT, "no message in {queue}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
@@ -127,7 +127,7 @@ async fn a_cycle_stops_unless_somebody_refuses_the_message() {
             ready += client.look_up_queue(queue).await.unwrap().message_count;
         }
         unseen = if ready == 0 { unseen + 1 } else { 0 };
-        assert!(begun.elapsed() < PATIENCE, "it goes round and round");
+        assert!(begun.elapsed() < TIMEOUT, "it goes round and round");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     client.declare_queue(&to("waiting", "work", &ttl)).await.unwrap();
@@ -176,7 +176,7 @@ async fn a_message_that_came_back_too_often_is_set_aside() {
     }
     let begun = Instant::now();
     while client.look_up_queue("jobs.dead").await.is_err() {
-        assert!(begun.elapsed() < PATIENCE, "no jobs.dead");
+        assert!(begun.elapsed() < TIMEOUT, "no jobs.dead");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     let letter = take(&mut client, "jobs.dead").await;
@@ -224,7 +224,7 @@ async fn no_dead_letter_is_lost_when_the_broker_is_killed() {
             }
             None => tokio::time::sleep(Duration::from_millis(20)).await,
         }
-        assert!(begun.elapsed() < PATIENCE, "{} of {MESSAGES} messages are there", seen.len());
+        assert!(begun.elapsed() < TIMEOUT, "{} of {MESSAGES} messages are there", seen.len());
     }
     println!("{total} letters of {MESSAGES} messages");
 }
@@ -238,7 +238,7 @@ async fn until_taken(url: &Url, properties: &Properties<'_>, body: &[u8]) {
         if publisher.close().await.unwrap().is_clean() {
             return;
         }
-        assert!(begun.elapsed() < PATIENCE, "it is refused again and again");
+        assert!(begun.elapsed() < TIMEOUT, "it is refused again and again");
     }
 }
 
@@ -274,6 +274,6 @@ async fn no_dead_letter_is_lost_whichever_node_is_killed() {
             Some(letter) => drop(seen.insert(letter.body.to_vec())),
             None => tokio::time::sleep(Duration::from_millis(20)).await,
         }
-        assert!(begun.elapsed() < PATIENCE, "{} of {MESSAGES} messages are there", seen.len());
+        assert!(begun.elapsed() < TIMEOUT, "{} of {MESSAGES} messages are there", seen.len());
     }
 }

@@ -117,10 +117,10 @@ async fn what_is_not_there_is_refused_with_what_to_do() {
     let why = refused(&node, &["queue", "nothing"]);
     assert!(why.contains("millrace describe queues --vhost /"), "{why}");
     let why = refused(&node, &["queue", "--vhost", "elsewhere", "nothing"]);
-    assert!(why.contains("There are: /"), "{why}");
+    assert!(why.contains("The vhosts are: /"), "{why}");
     assert!(refused(&node, &["connection", "17"]).contains("NODE-NUMBER"));
     assert!(refused(&node, &["connection", "1-99"]).contains("millrace describe connections"));
-    assert!(refused(&node, &["connection", "2-1"]).contains("at node 2"));
+    assert!(refused(&node, &["connection", "2-1"]).contains("belongs to node 2"));
     let output = describe(&node, &["connections", "--limit", "101"]);
     assert_eq!(output.status.code(), Some(2));
 }

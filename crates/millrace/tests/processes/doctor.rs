@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-use crate::node::{Node, PATIENCE};
+use crate::node::{Node, TIMEOUT};
 use amqp::Properties;
 use client::{Address, QueueSpec};
 
@@ -60,7 +60,7 @@ async fn used(name: &str) -> Node {
     let begun = Instant::now();
     let filler = vec![b'x'; 100_000];
     while in_segments(node.data_dir(), BODY).is_empty() {
-        assert!(begun.elapsed() < PATIENCE, "it is not moved to a segment");
+        assert!(begun.elapsed() < TIMEOUT, "it is not moved to a segment");
         for _ in 0..20 {
             connection.publish(Address::queue("busy"), &persistent, &filler).await.unwrap();
         }
@@ -101,6 +101,6 @@ fn a_small_file_that_is_damaged_or_gone_is_named_and_nothing_can_start() {
     std::fs::remove_file(node.data_dir().join("BOOT")).unwrap();
     let (code, said) = doctor(&node);
     assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains("BOOT is not there"), "{said}");
+    assert!(said.contains("BOOT is missing"), "{said}");
     assert!(!said.contains("A node can start from it"), "{said}");
 }

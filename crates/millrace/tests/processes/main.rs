@@ -1,8 +1,10 @@
 //! What processes of the program promise, one program: each that is linked costs every check its time.
 
+mod client_tls;
 mod dead_letters;
 mod describe;
 mod doctor;
+mod management;
 mod metrics;
 #[path = "../support/node.rs"]
 mod node;

@@ -110,7 +110,7 @@ fn a_node_that_reaches_no_majority_is_alive_and_not_ready() {
     let _node = Alone(child, dir);
     until("the node answers", || get(&metrics, "/health").is_some());
     assert_eq!((status(&metrics, "/health"), status(&metrics, "/ready")), (200, 503));
-    assert!(get(&metrics, "/ready").unwrap().contains("waits for its groups"));
+    assert!(get(&metrics, "/ready").unwrap().contains("waits until its groups can serve"));
     let text = get(&metrics, "/metrics").unwrap();
     assert_eq!(value(&text, "millrace_peer_refused_total"), 0.0);
 }

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Longer than anything here takes; a test that waits so long has failed.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// Between two looks at what is waited for.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -86,7 +86,7 @@ impl Drop for Process {
 fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !is_so() {
-        assert!(begun.elapsed() < PATIENCE, "waited in vain until {what}");
+        assert!(begun.elapsed() < TIMEOUT, "waited in vain until {what}");
         std::thread::sleep(LOOK);
     }
 }
@@ -323,8 +323,11 @@ fn check_config_finds_what_a_start_would_refuse() {
     let peers = ["--peers", "1=127.0.0.1:7001"];
     let numbered = ["--node-id", "1", "--peers", "1=127.0.0.1:7001"];
     let sets = |sets: &[String; 3]| sets.clone().map(|set| ["--set".to_owned(), set]).concat();
-    let cases: [(Vec<String>, &str); 5] = [
-        (["--set", "log=inof"].map(str::to_owned).to_vec(), "is no level"),
+    let sealed = ["--amqps", "127.0.0.1:5671", "--tls-certfile", pem, "--tls-keyfile", pem];
+    let cases: [(Vec<String>, &str); 7] = [
+        (sealed.map(str::to_owned).to_vec(), "TLS with clients"),
+        (sealed[..2].iter().map(|word| (*word).to_owned()).collect(), "TLS needs tls_certfile"),
+        (["--set", "log=inof"].map(str::to_owned).to_vec(), "is not a log level"),
         (peers.map(str::to_owned).to_vec(), "needs --node-id"),
         ([&numbered.map(str::to_owned)[..], &sets(&missing)].concat(), "missing.pem"),
         ([&numbered.map(str::to_owned)[..], &sets(&tls)].concat(), "wrong.pem"),

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 /// Longer than anything here takes.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A shell in a folder of its own. Both go with the test, and so does everything that the shell has started.
 struct Shell {
@@ -45,7 +45,7 @@ impl Shell {
             if let Some(status) = self.process.try_wait().unwrap() {
                 break status;
             }
-            assert!(begun.elapsed() < PATIENCE, "the commands do not end");
+            assert!(begun.elapsed() < TIMEOUT, "the commands do not end");
             std::thread::sleep(Duration::from_millis(20));
         };
         let output = std::fs::read_to_string(self.dir.join("output")).unwrap();

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::node::{self, Node, PATIENCE, cluster, until, until_ready};
+use crate::node::{self, Node, TIMEOUT, cluster, until, until_ready};
 use amqp::Properties;
 use client::{Address, Consumer, ConsumerOptions, Options, Outcome, Publisher, QueueSpec};
 use serde_json::Value;
@@ -78,7 +78,7 @@ async fn consume(node: &Node, queue: &str, count: usize) -> BTreeSet<u32> {
     let mut consumer = Consumer::open(&node.url, &options, queue, how).await.unwrap();
     let mut bodies = BTreeSet::new();
     while bodies.len() < count {
-        let next = tokio::time::timeout(PATIENCE, consumer.next()).await;
+        let next = tokio::time::timeout(TIMEOUT, consumer.next()).await;
         let delivery = next.expect("the next message").unwrap();
         bodies.insert(str::from_utf8(&delivery.body).unwrap().parse().unwrap());
         consumer.settle(delivery.tag, Outcome::Done).unwrap();
@@ -137,7 +137,7 @@ async fn the_last_node_of_three_goes_on_with_all_that_it_has_and_takes_new_ones_
     assert_eq!((&shown["done"], &shown["refused"]), (&Value::Bool(false), &Value::Null));
     assert_eq!(shown["plan"]["0"]["rescued"]["by"], 1);
     let too_early = refusal(&dir, &["rescue", "--lost", "2", "--yes"]);
-    assert!(too_early.contains("node 3 lives"), "{too_early}");
+    assert!(too_early.contains("the logs of node 3 are needed"), "{too_early}");
     assert_eq!(contents(&dir), before, "showing and refusing change nothing");
 
     let done = said(&dir, &["rescue", "--lost", "2,3", "--yes"]);
@@ -276,7 +276,7 @@ async fn two_of_five_go_on_with_all_that_either_has_and_the_rest_begins_empty() 
     }
     let lost = "3,4,5";
     let alone = refusal(nodes[0].data_dir(), &["rescue", "--lost", lost, "--yes"]);
-    assert!(alone.contains("node 2 lives"), "{alone}");
+    assert!(alone.contains("the logs of node 2 are needed"), "{alone}");
     let files = surveys(&nodes[..2], lost);
     for (nth, node) in nodes[..2].iter().enumerate() {
         let other = files[1 - nth].to_str().unwrap();

@@ -21,7 +21,7 @@ use client::{Connection, Options, QueueSpec, Url};
 use serde_json::Value;
 
 /// Longer than anything here takes; a test that waits so long has failed.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(120);
 /// Between two looks at what is waited for.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -73,6 +73,10 @@ impl Node {
         self.crash();
     }
 
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
     /// The next start is with these arguments, too.
     pub(crate) fn add_arguments(&mut self, words: &[&str]) {
         self.arguments.extend(words.iter().map(|word| (*word).to_owned()));
@@ -87,7 +91,7 @@ impl Node {
     pub(crate) fn wait_for_end(&mut self) -> Option<i32> {
         let begun = Instant::now();
         while self.is_running() {
-            assert!(begun.elapsed() < PATIENCE, "the node goes on");
+            assert!(begun.elapsed() < TIMEOUT, "the node goes on");
             std::thread::sleep(Duration::from_millis(20));
         }
         self.process.wait().unwrap().code()
@@ -231,7 +235,7 @@ impl Node {
             // A machine with much else to do may take longer than a client waits.
             match Connection::open(&self.url, &Options::named("test")).await {
                 Ok(connection) => return connection,
-                Err(error) => assert!(begun.elapsed() < PATIENCE, "{error}"),
+                Err(error) => assert!(begun.elapsed() < TIMEOUT, "{error}"),
             }
         }
     }
@@ -265,7 +269,7 @@ pub(crate) fn cluster(data_dir: &Path, arguments: &[&str]) -> Output {
 pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !holds() {
-        assert!(begun.elapsed() < PATIENCE, "waited in vain until {what}");
+        assert!(begun.elapsed() < TIMEOUT, "waited in vain until {what}");
         std::thread::sleep(LOOK);
     }
 }
@@ -317,7 +321,7 @@ pub(crate) async fn until_ready(connection: &mut Connection, queue: &str, count:
         if ready == count {
             return;
         }
-        assert!(begun.elapsed() < PATIENCE, "{ready} messages in {queue}, not {count}");
+        assert!(begun.elapsed() < TIMEOUT, "{ready} messages in {queue}, not {count}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

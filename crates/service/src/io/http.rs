@@ -4,24 +4,32 @@
 //! A port that many may reach is not to take memory and descriptors without end: so many connections are open at a
 //! time, each has one request of so many bytes, and so long for it and its answer.
 
+use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use axum::{Extension, Router};
+use certificates::ServerTls;
 use hyper::server::conn::http1;
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
 use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
 
 /// What OpenMetrics calls its text.
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// How long nobody is accepted after that has failed: descriptors may be short.
 const ACCEPT_REST: Duration = Duration::from_millis(100);
+
+/// How long a client may take to agree on TLS.
+const TLS_WAIT: Duration = Duration::from_secs(10);
 
 /// What may be asked at a time, and of how many bytes and how long.
 #[derive(Clone, Copy, Debug)]
@@ -30,13 +38,24 @@ pub struct Limits {
     pub connections: usize,
     /// Of a request's line and headers, at least 8,192.
     pub request_bytes: usize,
-    /// From a connection's beginning to the end of its answer.
+    /// From a connection's beginning to the end of its answer. Where connections are kept: for the head of each request.
     pub time: Duration,
+    /// A connection may have one request after the other.
+    pub keeps: bool,
 }
+
+/// Who is at the other end of a connection: an extension of each request.
+#[derive(Clone, Copy, Debug)]
+pub struct Peer(pub SocketAddr);
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { connections: 64, request_bytes: 16 << 10, time: Duration::from_secs(10) }
+        Self {
+            connections: 64,
+            request_bytes: 16 << 10,
+            time: Duration::from_secs(10),
+            keeps: false,
+        }
     }
 }
 
@@ -81,28 +100,61 @@ pub async fn serve<T: Watched>(listener: TcpListener, watched: T) {
 /// The same with other limits.
 pub async fn serve_within<T: Watched>(limits: Limits, listener: TcpListener, watched: T) {
     let router = router(watched.clone());
+    serve_router(limits, listener, None, router, || watched.turned_away()).await;
+}
+
+/// Answers with any router, under TLS if there is something to show. `turned_away` counts connections that had no room.
+pub async fn serve_router(
+    limits: Limits,
+    listener: TcpListener,
+    tls: Option<Arc<ServerTls>>,
+    router: Router,
+    turned_away: impl Fn(),
+) {
     let mut open = JoinSet::new();
     loop {
-        let Ok((stream, _)) = listener.accept().await else {
+        let Ok((stream, peer)) = listener.accept().await else {
             tokio::time::sleep(ACCEPT_REST).await;
             continue;
         };
         while open.try_join_next().is_some() {}
         if open.len() >= limits.connections {
-            watched.turned_away();
+            turned_away();
             continue;
         }
-        open.spawn(answer(limits, stream, router.clone()));
+        // Small answers are not to wait for the other side's acknowledgement.
+        let _ = stream.set_nodelay(true);
+        let router = router.clone().layer(Extension(Peer(peer)));
+        match &tls {
+            None => open.spawn(answer(limits, stream, router)),
+            Some(tls) => {
+                let handshake = TlsAcceptor::from(tls.config()).accept(stream);
+                open.spawn(async move {
+                    // Who cannot agree on TLS, or takes too long, is closed: it sees why on its side.
+                    if let Ok(Ok(stream)) = tokio::time::timeout(TLS_WAIT, handshake).await {
+                        answer(limits, stream, router).await;
+                    }
+                })
+            }
+        };
     }
 }
 
-/// Answers one request. What goes wrong with it is its sender's to see.
-async fn answer(limits: Limits, stream: TcpStream, router: Router) {
+/// Answers one connection. What goes wrong with it is its sender's to see.
+async fn answer<S>(limits: Limits, stream: S, router: Router)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let connection = http1::Builder::new()
-        .keep_alive(false)
+        .keep_alive(limits.keeps)
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.time)
         .max_buf_size(limits.request_bytes)
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
-    let _ = tokio::time::timeout(limits.time, connection).await;
+    let _ = match limits.keeps {
+        true => Ok(connection.await),
+        false => tokio::time::timeout(limits.time, connection).await,
+    };
 }
 
 fn router<T: Watched>(watched: T) -> Router {

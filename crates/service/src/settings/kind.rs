@@ -51,7 +51,7 @@ impl Kind {
         if is_right { Ok(()) } else { Err(format!("it must be {}", self.wanted())) }
     }
 
-    fn wanted(&self) -> String {
+    pub(super) fn wanted(&self) -> String {
         match self {
             Self::Any(word) | Self::Text(word) | Self::Judged(word, _) => (*word).to_owned(),
             Self::Address => "ADDRESS:PORT, for instance 127.0.0.1:5672".to_owned(),

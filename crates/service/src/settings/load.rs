@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use toml::de::{DeTable, DeValue};
+use toml::de::{DeInteger, DeTable, DeValue};
 
 use super::kind::bytes;
 use super::{Kind, Setting};
@@ -37,7 +37,7 @@ impl Flag {
     pub fn set(tables: Tables, text: &str) -> Result<Self, String> {
         let Some((key, value)) = text.split_once('=') else {
             return Err(format!(
-                "command line, --set {text}: it must be KEY=VALUE, for instance groups=8"
+                "command line, --set {text}: it must be KEY=VALUE, for example groups=8"
             ));
         };
         let place = format!("command line, --set {key}");
@@ -96,7 +96,7 @@ fn all(tables: Tables) -> impl Iterator<Item = &'static Setting> {
 fn known(tables: Tables, key: &str) -> Result<&'static Setting, String> {
     all(tables).find(|setting| setting.key == key).ok_or_else(|| {
         let known: Vec<&str> = all(tables).map(|setting| setting.key).collect();
-        format!("there is no setting {key}; known are {}", known.join(", "))
+        format!("there is no setting {key}. The settings are: {}", known.join(", "))
     })
 }
 
@@ -126,16 +126,28 @@ fn read_file(
         };
         let text = match (value.get_ref(), &setting.kind) {
             (DeValue::String(text), _) => text.to_string(),
-            (DeValue::Integer(number), _) => number.as_str().to_owned(),
+            (DeValue::Integer(number), _) => decimal(number),
             (DeValue::Float(number), Kind::Rate(..)) => number.as_str().to_owned(),
             (DeValue::Boolean(is_on), Kind::Switch) => is_on.to_string(),
             (other, _) => {
-                problems.push(format!("{place}: {} is a {}", setting.key, other.type_str()));
+                problems.push(format!(
+                    "{place}: {} is of type {}: it must be {}",
+                    setting.key,
+                    other.type_str(),
+                    setting.kind.wanted()
+                ));
                 continue;
             }
         };
         found.get_mut(setting.key).expect("all settings have a place").is(text, place);
     }
+}
+
+/// A number as if it were written in decimal: settings are read from their text. One that is too large stays as it is,
+/// and is refused like any other text.
+fn decimal(number: &DeInteger<'_>) -> String {
+    let value = i128::from_str_radix(number.as_str(), number.radix());
+    value.map_or_else(|_| number.to_string(), |value| value.to_string())
 }
 
 /// Where a setting stands.

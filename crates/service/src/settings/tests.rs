@@ -47,9 +47,9 @@ fn what_is_wrong_is_told_with_its_place_its_unit_and_its_bounds_and_all_at_once(
     let (values, problems) = read(file, &[("TEST_DEADLINE", "2m"), ("PIN", "123456")], &[]);
     let expected = [
         "t.toml:2: batch is \"0\": it must be a number of rows from 1 to 10000",
-        "t.toml:3: there is no setting speed; known are batch, deadline, rate, body",
+        "t.toml:3: there is no setting speed. The settings are: batch, deadline, rate, body",
         "t.toml:4: body is \"1kB\": it must be a number of bytes from 4096 to 1048576",
-        "t.toml:5: json is a float",
+        "t.toml:5: json is of type float: it must be true or false",
         "t.toml:6: listen is \"here\": it must be ADDRESS:PORT",
         "environment, TEST_DEADLINE: deadline is \"2m\": it must be a time of 100ms to 1m",
         "environment, PIN: secret: it must be a number from 10 to 99",
@@ -73,6 +73,18 @@ fn a_rate_of_a_file_is_a_float_or_a_whole_number() {
         let wanted = "it must be a number from 0.01 to 1000000 per second";
         assert!(problems.len() == 1 && problems[0].ends_with(wanted), "{file}: {problems:?}");
         assert_eq!(values.text("rate"), None, "what is wrong has its default");
+    }
+}
+
+#[test]
+fn a_number_of_a_file_is_what_toml_says_it_is() {
+    for number in ["17", "+17", "1_7", "0x11", "0o21", "0b1_0001"] {
+        let (values, problems) = read(&format!("batch = {number}\n"), &[], &[]);
+        assert_eq!((values.number::<u32>("batch"), &problems[..]), (17, &[][..]), "{number}");
+    }
+    for number in ["-0x0", "0xffff", "99999999999999999999999999999999999999999"] {
+        let (values, problems) = read(&format!("batch = {number}\n"), &[], &[]);
+        assert_eq!((values.number::<u32>("batch"), problems.len()), (1000, 1), "{number}");
     }
 }
 

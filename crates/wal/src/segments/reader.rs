@@ -220,7 +220,7 @@ impl<F: DiskFile> Inner<F> {
         let mut index = vec![0; row.index_count as usize * INDEX_ENTRY_BYTES];
         self.fill(row.index_start, &mut index)?;
         if self.seed.checksum(row.extent.queue, &index) != row.index_checksum {
-            let what = "the position index's checksum does not fit";
+            let what = "the position index's checksum is wrong";
             return Err(Error::damaged(&self.path, row.index_start, what));
         }
         let (entries, _) = index.as_chunks::<INDEX_ENTRY_BYTES>();
@@ -318,7 +318,7 @@ impl<F: DiskFile> Inner<F> {
     }
 
     fn damaged(&self, offset: u64) -> Error {
-        Error::damaged(&self.path, offset, "the record's checksum does not fit")
+        Error::damaged(&self.path, offset, "the record's checksum is wrong")
     }
 
     fn read(&self, start: u64, end: u64) -> Result<Bytes, Error> {
@@ -352,14 +352,14 @@ pub(crate) fn read_footer<F: DiskFile>(
     let mut trailer = [0; TRAILER_BYTES];
     file.read_at(trailer_start, &mut trailer).at("read", path)?;
     let (trailer, checksum) = Trailer::decode(seed, bytes, &trailer)
-        .ok_or_else(|| damaged(trailer_start, "the trailer's checksum does not fit"))?;
+        .ok_or_else(|| damaged(trailer_start, "the trailer's checksum is wrong"))?;
     if meta.checksum != checksum {
         return Err(damaged(trailer_start, "it is not the segment that the checkpoint means"));
     }
     let mut footer = vec![0; trailer.row_count as usize * ROW_BYTES];
     file.read_at(trailer.footer_start, &mut footer).at("read", path)?;
     if crc32c::crc32c(&footer) != trailer.footer_checksum {
-        return Err(damaged(trailer.footer_start, "the footer's checksum does not fit"));
+        return Err(damaged(trailer.footer_start, "the footer's checksum is wrong"));
     }
     let (rows, _) = footer.as_chunks::<ROW_BYTES>();
     Ok((rows.iter().map(|row| Row::decode(row)).collect(), trailer.has_references))

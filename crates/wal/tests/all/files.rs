@@ -244,8 +244,8 @@ fn a_writer_a_keeper_and_readers_do_not_get_in_each_others_way() {
     let (wal, recovered) = Wal::open(place.disk(), config()).unwrap();
     let group = &recovered.groups[&1];
     assert_eq!(group.damage, None);
-    let floor = group.checkpoint.as_ref().unwrap().index;
-    assert_eq!(floor + group.entries.len() as u64, 600);
+    let truncated = group.checkpoint.as_ref().unwrap().index;
+    assert_eq!(truncated + group.entries.len() as u64, 600);
     let last = group.entries.last().map(|last| wal.reader().read(last.place).unwrap());
     assert!(last.is_none_or(|data| data.starts_with(b"600 ")));
 }

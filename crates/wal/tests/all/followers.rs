@@ -1,11 +1,11 @@
-//! What followers ask of a log: conflicts, snapshots that are ahead, groups that were set aside.
+//! What followers ask of a log: conflicts, snapshots that are ahead, groups that were quarantined.
 #![allow(clippy::unwrap_used, reason = "this is test code")]
 
 use bytes::Bytes;
 use wal::segments::SegmentMeta;
 use wal::sim::{Fault, SimDisk};
 use wal::{
-    Checkpoint, CommitBatch, Config, Error, Forgot, Identity, Item, Keeper, Recovered,
+    Checkpoint, CommitBatch, Config, Error, Identity, Item, Keeper, LostState, Recovered,
     RecoveredGroup, Wal,
 };
 
@@ -297,15 +297,15 @@ fn damaged() -> SimDisk {
 }
 
 #[test]
-fn a_damaged_group_is_set_aside_and_the_others_are_as_they_were() {
+fn a_damaged_group_is_set_quarantined_and_the_others_are_as_they_were() {
     let disk = damaged();
     let (mut wal, mut recovered) = open(&disk);
     assert!(recovered.groups[&GROUP].damage.is_some());
     assert_eq!(recovered.groups[&OTHER].damage, None);
     let mut keeper = wal.keeper();
-    wal.set_aside_damaged(&mut keeper, &mut recovered, 0..=2).unwrap();
+    wal.quarantine_damaged(&mut keeper, &mut recovered, 0..=2).unwrap();
     let empty = recovered.groups[&GROUP].clone();
-    assert_eq!(empty.forgot, Forgot { log: true, vote: false });
+    assert_eq!(empty.lost_state, LostState { log: true, vote: false });
     assert_eq!(empty.hard_state.as_deref(), Some(&b"term 1"[..]));
     assert!(empty.entries.is_empty() && empty.checkpoint.is_none() && empty.damage.is_none());
     let paths = disk.paths();
@@ -317,7 +317,7 @@ fn a_damaged_group_is_set_aside_and_the_others_are_as_they_were() {
     assert!(paths.iter().any(|path| path.starts_with("wal/damaged-")), "{paths:?}");
     let report = wal::inspect(&disk, true).unwrap();
     let ours = report.groups.iter().find(|group| group.group == GROUP).unwrap();
-    assert_eq!((ours.forgot.log, ours.aside, &ours.damage), (true, 3, &None));
+    assert_eq!((ours.lost_state.log, ours.quarantined, &ours.damage), (true, 3, &None));
     assert!(report.unknown.is_empty(), "{:?}", report.unknown);
     live_on(&mut wal, &mut keeper);
     drop((wal, keeper));
@@ -333,7 +333,7 @@ fn a_damaged_group_is_set_aside_and_the_others_are_as_they_were() {
     let (mut wal, recovered) = open(&disk);
     let group = &recovered.groups[&GROUP];
     assert_eq!(found(&wal, group), ((12, 2), run(13..=14, 2)));
-    assert!(group.forgot.log && group.damage.is_none());
+    assert!(group.lost_state.log && group.damage.is_none());
     assert_eq!(group.checkpoint.as_ref().unwrap().segments[0].number, 2, "no number comes twice");
     let mut batch = CommitBatch::new();
     batch.add(GROUP, Item::Rejoined);
@@ -341,12 +341,12 @@ fn a_damaged_group_is_set_aside_and_the_others_are_as_they_were() {
     drop(wal);
     disk.power_cut(3);
     let (_, recovered) = open(&disk);
-    assert_eq!(recovered.groups[&GROUP].forgot, Forgot::default());
+    assert_eq!(recovered.groups[&GROUP].lost_state, LostState::default());
     assert!(disk.paths().iter().any(|path| path == "groups/1/damaged-1-checkpoint"));
 }
 
 #[test]
-fn setting_aside_on_a_full_disk_does_not_leave_more_each_time_that_it_is_tried() {
+fn setting_quarantined_on_a_full_disk_does_not_leave_more_each_time_that_it_is_tried() {
     let disk = damaged();
     let used = |disk: &SimDisk| -> u64 {
         disk.paths().iter().map(|path| disk.contents(path).unwrap().len() as u64).sum()
@@ -357,7 +357,7 @@ fn setting_aside_on_a_full_disk_does_not_leave_more_each_time_that_it_is_tried()
         disk.set_capacity(used(&disk) + room * 200);
         let (mut wal, mut recovered) = open(&disk);
         let mut keeper = wal.keeper();
-        let done = wal.set_aside_damaged(&mut keeper, &mut recovered, 0..=2);
+        let done = wal.quarantine_damaged(&mut keeper, &mut recovered, 0..=2);
         let Err(error) = done else { break };
         assert!(error.is_full(), "{error}");
         refused += 1;
@@ -368,23 +368,23 @@ fn setting_aside_on_a_full_disk_does_not_leave_more_each_time_that_it_is_tried()
 }
 
 #[test]
-fn setting_aside_may_be_interrupted_anywhere() {
+fn setting_quarantined_may_be_interrupted_anywhere() {
     for cut in 1.. {
         let disk = damaged();
         let (mut wal, mut recovered) = open(&disk);
         let mut keeper = wal.keeper();
         disk.fail_at(cut, Fault::PowerOff);
-        let done = wal.set_aside_damaged(&mut keeper, &mut recovered, 0..=2);
+        let done = wal.quarantine_damaged(&mut keeper, &mut recovered, 0..=2);
         let was_cut = disk.has_failed();
         drop((wal, keeper));
         disk.power_cut(cut * 17);
         let (mut wal, mut recovered) = open(&disk);
         let group = &recovered.groups[&GROUP];
         assert!(group.damage.is_some() || group.entries.is_empty(), "{group:?}");
-        assert!(group.damage.is_some() || group.forgot.log, "{group:?}");
+        assert!(group.damage.is_some() || group.lost_state.log, "{group:?}");
         assert!(done.is_err() || group.damage.is_none(), "{group:?}");
         let mut keeper = wal.keeper();
-        wal.set_aside_damaged(&mut keeper, &mut recovered, 0..=2).unwrap();
+        wal.quarantine_damaged(&mut keeper, &mut recovered, 0..=2).unwrap();
         install(&mut keeper, 9, 2, "snapshot").unwrap();
         append(&mut wal, 2, 10..=10).unwrap();
         live_on(&mut wal, &mut keeper);
@@ -429,7 +429,7 @@ fn damage_that_is_found_in_use_is_found_again_at_the_next_start() {
         assert_eq!(is_suspect(&disk), is_harmed);
         if is_harmed {
             let mut keeper = wal.keeper();
-            wal.set_aside_damaged(&mut keeper, &mut recovered, 0..=2).unwrap();
+            wal.quarantine_damaged(&mut keeper, &mut recovered, 0..=2).unwrap();
             assert!(!is_suspect(&disk));
             drop((wal, keeper));
             disk.power_cut(2);
@@ -452,19 +452,19 @@ fn a_lost_hard_state_is_told_apart_from_a_lost_entry() {
     let at = bytes.windows(10).position(|window| window == b"particular").unwrap();
     disk.flip_bit(path, at as u64 * 8);
     let (mut wal, mut recovered) = open(&disk);
-    assert_eq!(recovered.groups[&GROUP].forgot, Forgot { log: true, vote: true });
+    assert_eq!(recovered.groups[&GROUP].lost_state, LostState { log: true, vote: true });
     let mut keeper = wal.keeper();
-    wal.set_aside_damaged(&mut keeper, &mut recovered, 0..=2).unwrap();
+    wal.quarantine_damaged(&mut keeper, &mut recovered, 0..=2).unwrap();
     live_on(&mut wal, &mut keeper);
     drop((wal, keeper));
     disk.power_cut(1);
     let (_, recovered) = open(&disk);
     let group = &recovered.groups[&GROUP];
-    assert_eq!((group.forgot, &group.damage), (Forgot { log: true, vote: true }, &None));
+    assert_eq!((group.lost_state, &group.damage), (LostState { log: true, vote: true }, &None));
 }
 
 #[test]
-fn groups_of_which_nothing_is_left_are_set_aside_too() {
+fn groups_of_which_nothing_is_left_are_set_quarantined_too() {
     let disk = SimDisk::new(1);
     let (mut wal, _) = open(&disk);
     append(&mut wal, 1, 1..=3).unwrap();
@@ -474,13 +474,13 @@ fn groups_of_which_nothing_is_left_are_set_aside_too() {
     let (mut wal, mut recovered) = open(&disk);
     assert!(!recovered.losses.is_empty());
     let mut keeper = wal.keeper();
-    wal.set_aside_damaged(&mut keeper, &mut recovered, 0..=5).unwrap();
+    wal.quarantine_damaged(&mut keeper, &mut recovered, 0..=5).unwrap();
     drop((wal, keeper));
     disk.power_cut(1);
     let (_, recovered) = open(&disk);
     for group in 0..=5 {
         let found = &recovered.groups[&group];
-        assert_eq!((found.forgot, &found.damage), (Forgot { log: true, vote: true }, &None));
+        assert_eq!((found.lost_state, &found.damage), (LostState { log: true, vote: true }, &None));
     }
 }
 

@@ -57,7 +57,7 @@ fn an_unknown_file_is_refused_and_kept() {
     for path in ["notes.txt", "wal/backup.wal", "wal/0000001.wal", "groups/1x", "wal/1.wal"] {
         let disk = used();
         disk.plant_file(path, b"?");
-        refused(&disk, config(), "not ours");
+        refused(&disk, config(), "do not belong to Millrace");
     }
 }
 
@@ -65,7 +65,7 @@ fn an_unknown_file_is_refused_and_kept() {
 fn a_directory_whose_log_is_gone_is_refused() {
     let disk = used();
     disk.paths().iter().filter(|path| path.ends_with(".wal")).for_each(|path| disk.lose_file(path));
-    refused(&disk, config(), "its log is gone");
+    refused(&disk, config(), "its log is missing");
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn a_renamed_log_file_is_refused() {
     let last = disk.paths().into_iter().rfind(|path| path.ends_with(".wal")).unwrap();
     let contents = disk.contents(&last).unwrap();
     disk.plant_file("wal/00000099.wal", &contents);
-    refused(&disk, config(), "it was renamed");
+    refused(&disk, config(), "something has renamed it");
 }
 
 #[test]

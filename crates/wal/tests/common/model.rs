@@ -52,16 +52,16 @@ impl Group {
             // A snapshot made them void.
             mixed.entries.clear();
         }
-        mixed.entries.retain(|entry| entry.0 > other.floor());
+        mixed.entries.retain(|entry| entry.0 > other.truncated());
         mixed
     }
 
-    fn floor(&self) -> u64 {
+    fn truncated(&self) -> u64 {
         self.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.0)
     }
 
     fn last(&self) -> u64 {
-        self.entries.last().map_or(self.floor(), |entry| entry.0)
+        self.entries.last().map_or(self.truncated(), |entry| entry.0)
     }
 
     fn apply(&mut self, item: &Item) {
@@ -240,7 +240,7 @@ impl Life {
             let number = 1 + random.below(GROUPS) as u32;
             let group = world.entry(number).or_default();
             let index = match random.chance(10) {
-                true => group.floor() + 1 + random.below(group.last() - group.floor() + 1),
+                true => group.truncated() + 1 + random.below(group.last() - group.truncated() + 1),
                 false => group.last() + 1,
             };
             if index <= group.last() {
@@ -264,7 +264,7 @@ impl Life {
         let Some((number, before)) = self.some_group(random) else { return Ok(()) };
         let index = match random.chance(70) {
             true => before.last(),
-            false => before.floor() + random.below(before.last() - before.floor() + 1),
+            false => before.truncated() + random.below(before.last() - before.truncated() + 1),
         };
         let term = before.entries.iter().find(|entry| entry.0 == index).map_or(
             before.checkpoint.as_ref().map_or(self.term, |checkpoint| checkpoint.1),
@@ -325,7 +325,7 @@ impl Life {
     pub fn snapshot(&mut self, random: &mut Random) -> Result<(), Error> {
         let number = 1 + random.below(GROUPS) as u32;
         let before = self.world.get(&number).cloned().unwrap_or_default();
-        let index = before.floor() + 1 + random.below(before.last() - before.floor() + 10);
+        let index = before.truncated() + 1 + random.below(before.last() - before.truncated() + 10);
         self.term += 1;
         let (term, state) = (self.term, payload(random, 400));
         let mut after = Group { hard_state: before.hard_state.clone(), ..Group::default() };

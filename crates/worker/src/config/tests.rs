@@ -83,7 +83,7 @@ fn each_wrong_file_is_refused_with_its_place() {
         (
             "grace = \"10s\"",
             "grace = \"10sec\"",
-            "3:9: worker.grace: `10sec` is no time: write 250ms, 5s, 10m, 12h or 7d",
+            "3:9: worker.grace: `10sec` is not a duration: write 250ms, 5s, 10m, 12h or 7d",
         ),
         ("grace = \"10s\"", "grace = \"2h\"", "3:1: worker.grace: is 2h, and may be 0s to 1h"),
         ("grace = \"10s\"", "grace = 10", "3:9: worker.grace: "),
@@ -167,7 +167,7 @@ fn variables_win_over_the_file_and_are_named_when_they_are_wrong() {
     let config = Config::parse(GOOD, &set("MILLRACE_WORK_GRACE", "1s")).unwrap();
     assert_eq!(config.worker.grace.0, Duration::from_secs(1));
     let told = Config::parse(GOOD, &set("MILLRACE_WORK_GRACE", "soon")).unwrap_err();
-    assert!(told[0].to_string().contains("worker.grace: `soon` is no time"), "{told:?}");
+    assert!(told[0].to_string().contains("worker.grace: `soon` is not a duration"), "{told:?}");
     assert!(told[0].to_string().contains("from the variable MILLRACE_WORK_GRACE"), "{told:?}");
     let url = set("MILLRACE_WORK_SOURCE_JOBS_URL", "amqp://elsewhere");
     assert!(Config::parse(GOOD, &url).is_ok());

@@ -187,7 +187,10 @@ fn must_wait(twin: &mut Broker, time: Duration) -> Result<Duration, Failure> {
     while !is_refused(twin)? {
         let last = || tail(&twin.setup.log);
         if begun.elapsed() > REFUSED {
-            return Err(Failure::Broken(format!("nobody tells a twin off:\n{}", last())));
+            return Err(Failure::Broken(format!(
+                "no node refuses a second process with a copy of the directory:\n{}",
+                last()
+            )));
         }
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -195,7 +198,9 @@ fn must_wait(twin: &mut Broker, time: Duration) -> Result<Duration, Failure> {
     let until = Instant::now() + time;
     while Instant::now() < until {
         if speaks_amqp(twin.setup.address()) {
-            return Err(Failure::Broken("a twin serves clients".to_owned()));
+            return Err(Failure::Broken(
+                "a second process with a copy of the directory serves clients".to_owned(),
+            ));
         }
         std::thread::sleep(Duration::from_millis(50));
     }

@@ -68,7 +68,7 @@ pub(super) fn nats_7567(world: &mut World<'_>) -> Result<Bite, Failure> {
     world.cluster.node(paused).stop()?;
     std::thread::sleep(world.a_while());
     if !world.cluster.node(paused).is_stopped() {
-        return Err(Failure::Trial(format!("node {paused} does not stand still")));
+        return Err(Failure::Trial(format!("SIGSTOP did not stop node {paused}")));
     }
     let sectors = power_cut(world, &[cut])?;
     world.cluster.node(cut).start()?;
@@ -135,7 +135,7 @@ pub(super) fn slow(world: &mut World<'_>) -> Result<Bite, Failure> {
     disk(world, node).slow_flushes(0)?;
     let flushes = disk(world, node).flushes()? - before;
     if flushes == 0 {
-        return Err(Failure::Trial(format!("node {node} flushed nothing meanwhile")));
+        return Err(Failure::Trial(format!("node {node} flushed nothing while its disk was slow")));
     }
     Bite::of(format!("{flushes} flushes of node {node} took {ms} ms longer"))
 }

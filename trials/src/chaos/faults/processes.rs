@@ -97,7 +97,7 @@ pub(super) fn stop(world: &mut World<'_>, node: u32) -> Result<(), Failure> {
         }
         std::thread::sleep(Duration::from_millis(5));
     }
-    Err(Failure::Trial(format!("node {node} does not stand still")))
+    Err(Failure::Trial(format!("SIGSTOP did not stop node {node}")))
 }
 
 pub(super) fn stop_leader(world: &mut World<'_>) -> Result<Bite, Failure> {

@@ -89,7 +89,7 @@ impl MountedDisk {
         let deadline = Instant::now() + Duration::from_secs(5);
         while !self.served.join("ctl").exists() {
             if let Some(status) = self.server.try_wait()? {
-                return Err(Failure::Skipped(format!("FUSE does not mount here ({status})")));
+                return Err(Failure::Skipped(format!("FUSE cannot mount here ({status})")));
             }
             if Instant::now() > deadline {
                 return Err(Failure::Trial("the flaky disk does not come up".to_owned()));
@@ -176,7 +176,7 @@ impl MountedDisk {
         let bytes = control.read(&mut status).map_err(failed)?;
         let status = String::from_utf8_lossy(&status[..bytes]);
         let value = status.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
-        value.ok_or(Failure::Trial(format!("the flaky disk does not tell {name}")))
+        value.ok_or(Failure::Trial(format!("the flaky disk does not report {name}")))
     }
 }
 

@@ -28,13 +28,13 @@ impl Runner<'_> {
             self.ask_channels(link)?;
         }
         if self.is_timed && (may_move(verb) || !self.step.closes.is_empty()) {
-            std::thread::sleep(self.patience.expiry);
+            std::thread::sleep(self.timeout.expiry);
         }
         let begin = Instant::now();
         let gives_back = gives_back(verb) || !self.step.closes.is_empty();
         let is_slow = gives_back || (self.is_slow && may_move(verb));
         let mut quiet = 0;
-        let rounds = self.patience.rounds + if is_slow { SLOW_ROUNDS } else { 0 };
+        let rounds = self.timeout.rounds + if is_slow { SLOW_ROUNDS } else { 0 };
         while quiet < rounds {
             let has_moved = self.round()?;
             let is_waiting = begin.elapsed() < CONFIRM_MAX
@@ -45,7 +45,7 @@ impl Runner<'_> {
                 break;
             }
             if is_slow || is_waiting {
-                std::thread::sleep(self.patience.gap);
+                std::thread::sleep(self.timeout.gap);
             }
         }
         self.note_counts();

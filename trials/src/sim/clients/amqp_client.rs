@@ -10,10 +10,11 @@ use std::time::Duration;
 
 use amqp::Method;
 use broker::Config;
+use broker::session::driver::Load;
 use client::{Core, Error, Event, Input, Options, Url};
 use machine::{Attached, SessionId};
 
-use super::connection::{Clock, Connection, Totals, config};
+use super::connection::{Clock, Connection, config};
 use super::{Home, Outside, Plan};
 use crate::history::{DISCONNECT, What};
 use crate::sim::Diary;
@@ -27,7 +28,7 @@ const ACTS: (Micros, Micros) = (2_000, 60_000);
 /// And while queues are drained: with a prefetch of one, a message each time.
 const DRAINS: (Micros, Micros) = (1_000, 4_000);
 /// An answer that takes longer is not waited for: the connection is given up.
-const PATIENCE: Micros = 8_000_000;
+const TIMEOUT: Micros = 8_000_000;
 /// Seconds between heartbeats. Zero: none.
 const HEARTBEATS: [u16; 3] = [0, 2, 10];
 /// How long a login, or a goodbye, may take.
@@ -47,19 +48,20 @@ pub(super) struct Mood {
     pub(super) is_draining: bool,
 }
 
-/// What happened how often.
+/// What AMQP clients did how often.
 #[derive(Clone, Copy, Debug, Default)]
-pub(in crate::sim) struct Counts {
-    pub(in crate::sim) connections: u64,
-    pub(in crate::sim) confirmed: u64,
-    pub(in crate::sim) returned: u64,
-    pub(in crate::sim) delivered: u64,
-    pub(in crate::sim) fetched: u64,
+pub struct AmqpCounts {
+    pub connections: u64,
+    /// Messages: confirmed, returned, delivered to consumers, fetched.
+    pub confirmed: u64,
+    pub returned: u64,
+    pub delivered: u64,
+    pub fetched: u64,
     /// Settles of more than one message at once.
-    pub(in crate::sim) multiples: u64,
+    pub multiples: u64,
 }
 
-impl std::ops::AddAssign for Counts {
+impl std::ops::AddAssign for AmqpCounts {
     fn add_assign(&mut self, other: Self) {
         self.connections += other.connections;
         self.confirmed += other.confirmed;
@@ -83,7 +85,7 @@ pub(super) struct AmqpClient {
     act_at: Micros,
     /// When the agenda has its next turn.
     planned: Micros,
-    pub(super) counts: Counts,
+    pub(super) counts: AmqpCounts,
 }
 
 /// How far a channel is. Without a connection there is none.
@@ -120,7 +122,7 @@ struct By<'a, 'b> {
     generation: u64,
     plans: &'a [Plan],
     core: &'a mut Core,
-    counts: &'a mut Counts,
+    counts: &'a mut AmqpCounts,
     outside: &'a mut Outside<'b>,
 }
 
@@ -156,7 +158,7 @@ impl AmqpClient {
             connected: None,
             act_at: 0,
             planned: Micros::MAX,
-            counts: Counts::default(),
+            counts: AmqpCounts::default(),
         }
     }
 
@@ -164,8 +166,8 @@ impl AmqpClient {
         self.connected.as_ref().map(|connected| connected.connection.home)
     }
 
-    pub(super) fn totals(&self) -> Totals {
-        self.connected.as_ref().map_or_else(Totals::default, |it| it.connection.totals())
+    pub(super) fn load(&self) -> Load {
+        self.connected.as_ref().map_or_else(Load::default, |it| it.connection.load())
     }
 
     /// Everything that it published is answered.
@@ -195,7 +197,7 @@ impl AmqpClient {
     }
 
     /// Whatever is due at the two ends of its connection. `others` is what the other sessions of its node have.
-    pub(super) fn turn(&mut self, mood: Mood, others: Totals, outside: &mut Outside<'_>) {
+    pub(super) fn turn(&mut self, mood: Mood, others: Load, outside: &mut Outside<'_>) {
         if self.planned <= outside.now {
             self.planned = Micros::MAX;
         }
@@ -235,12 +237,12 @@ impl AmqpClient {
         }
     }
 
-    fn act(&mut self, mood: Mood, others: Totals, outside: &mut Outside<'_>) {
+    fn act(&mut self, mood: Mood, others: Load, outside: &mut Outside<'_>) {
         let Some(connected) = &mut self.connected else { return self.connect(mood, outside) };
         if !outside.nodes[connected.connection.home.node].is_paused {
             connected.connection.look_for_room(others, outside);
         }
-        let is_late = connected.waits_since().is_some_and(|at| outside.now - at > PATIENCE);
+        let is_late = connected.waits_since().is_some_and(|at| outside.now - at > TIMEOUT);
         if is_late || (!mood.is_steady && outside.chance.within(0, 400) == 0) {
             return self.end(outside);
         }
@@ -429,7 +431,7 @@ impl AmqpClient {
     /// At the end: an answer that never came.
     pub(super) fn stalled(&self, now: Micros, diary: &mut Diary) {
         let Some(connected) = &self.connected else { return };
-        if let Some(since) = connected.waits_since().filter(|since| now - since > PATIENCE) {
+        if let Some(since) = connected.waits_since().filter(|since| now - since > TIMEOUT) {
             let home = connected.connection.home;
             self.complain(&format!("waits since {} ms at {home:?}", since / 1000), diary);
         }

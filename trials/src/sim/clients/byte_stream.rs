@@ -61,15 +61,21 @@ impl ByteStream {
         self.count
     }
 
-    /// What has arrived by `now`. False: nothing has.
-    pub(super) fn take(&mut self, now: Micros, into: &mut BytesMut) -> bool {
-        let mut has_come = false;
-        while let Some(piece) = self.pieces.pop_front_if(|piece| piece.arrives <= now) {
-            self.count -= piece.bytes.len();
-            into.extend_from_slice(&piece.bytes);
-            has_come = true;
+    /// What has arrived by `now`, at most so many bytes. False: nothing has.
+    pub(super) fn take(&mut self, now: Micros, max: usize, into: &mut BytesMut) -> bool {
+        let mut left = max;
+        while left > 0
+            && let Some(piece) = self.pieces.front_mut().filter(|piece| piece.arrives <= now)
+        {
+            let count = piece.bytes.len().min(left);
+            into.extend_from_slice(&piece.bytes.split_to(count));
+            if piece.bytes.is_empty() {
+                self.pieces.pop_front();
+            }
+            self.count -= count;
+            left -= count;
         }
-        has_come
+        left < max
     }
 }
 
@@ -85,12 +91,18 @@ mod tests {
         for nth in 0..100_u8 {
             sent.extend_from_slice(&[nth; 7]);
             stream.send(BytesMut::from(&[nth; 7][..]), now, &mut chance);
-            assert!(stream.due().is_some_and(|due| due >= now), "the past brings nothing");
+            let before = come.len();
+            let due = stream.due().expect("it holds what was sent");
+            assert!(
+                due <= now || !stream.take(due - 1, usize::MAX, &mut come),
+                "nothing comes before its time"
+            );
             now += 300;
-            stream.take(now, &mut come);
+            stream.take(now, 5, &mut come);
+            assert!(come.len() <= before + 5, "no more is taken than was asked for");
         }
         assert!(come.len() < sent.len() && stream.count() == sent.len() - come.len());
-        stream.take(Micros::MAX, &mut come);
+        stream.take(Micros::MAX, usize::MAX, &mut come);
         assert_eq!((&come[..], stream.count(), stream.oldest()), (&sent[..], 0, None));
     }
 }

@@ -1,12 +1,13 @@
-//! A connection to a node: bytes on their way, and at their other end the broker's own session. What a socket's shell
-//! does for a session (`broker::io::connection`) is done here.
+//! A connection to a node: bytes on their way, and at their other end the broker's own session and driver. What
+//! happens to them is drawn here; what they do then is the broker's.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use broker::Config;
-use broker::session::{Input, Outputs, ReplyAddresses, Session, Verify, View};
+use broker::session::driver::{Driver, End, Load};
+use broker::session::{Input, ReplyAddresses, Session, Verify, View};
 use bytes::BytesMut;
 use cluster::{Alarms, Answer, Delivery, Request, Ticket};
 use machine::{Batch, Command, EntryReader, GroupId, Messages};
@@ -62,22 +63,6 @@ impl Clock {
     }
 }
 
-/// What sessions of one node have together.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Totals {
-    in_flight_bytes: u64,
-    outbound_bytes: u64,
-    consumers: u64,
-}
-
-impl std::ops::AddAssign for Totals {
-    fn add_assign(&mut self, other: Self) {
-        self.in_flight_bytes += other.in_flight_bytes;
-        self.outbound_bytes += other.outbound_bytes;
-        self.consumers += other.consumers;
-    }
-}
-
 /// Direct replies are not simulated.
 struct NoAddresses;
 
@@ -90,8 +75,7 @@ impl ReplyAddresses for NoAddresses {
 pub(super) struct Connection {
     pub(super) home: Home,
     clock: Clock,
-    session: Session,
-    out: Outputs,
+    driver: Driver,
     to_broker: ByteStream,
     to_client: ByteStream,
     /// Since when the session has bytes that it has not looked at.
@@ -124,13 +108,13 @@ impl Connection {
         seed.chunks_exact_mut(8)
             .for_each(|part| part.copy_from_slice(&outside.chance.number().to_le_bytes()));
         let peer = ([127, 0, 0, 1], 40_000).into();
-        let (config, now) = (Arc::clone(config), clock.at(outside.now));
+        let (config, now, write_stall) =
+            (Arc::clone(config), clock.at(outside.now), config.write_stall);
         let session = Session::new(config, home.session, node.id, peer, seed, now, wall_ms);
         Self {
             home,
             clock,
-            session,
-            out: Outputs::default(),
+            driver: Driver::new(session, write_stall),
             to_broker: ByteStream::default(),
             to_client: ByteStream::default(),
             unread_since: None,
@@ -155,14 +139,14 @@ impl Connection {
 
     /// What has come for the client. False: nothing has.
     pub(super) fn receive(&mut self, into: &mut BytesMut, outside: &mut Outside<'_>) -> bool {
-        let has_come = self.to_client.take(outside.now, into);
+        let has_come = self.to_client.take(outside.now, usize::MAX, into);
         self.write(outside);
         has_come
     }
 
     /// All that is on its way to the client, as if it came now: its node is gone.
     pub(super) fn receive_rest(&mut self, into: &mut BytesMut) -> bool {
-        self.to_client.take(Micros::MAX, into)
+        self.to_client.take(Micros::MAX, usize::MAX, into)
     }
 
     /// Nothing more comes for the client, ever.
@@ -180,15 +164,9 @@ impl Connection {
         self.unstored.contains_key(id)
     }
 
-    pub(super) fn totals(&self) -> Totals {
-        if self.is_over {
-            return Totals::default();
-        }
-        Totals {
-            in_flight_bytes: self.session.in_flight_bytes(),
-            outbound_bytes: self.session.outbound_bytes(self.out.bytes.len()),
-            consumers: self.session.consumer_count(),
-        }
+    /// What it has of what its node counts.
+    pub(super) fn load(&self) -> Load {
+        if self.is_over { Load::default() } else { self.driver.load() }
     }
 
     /// When something happens at one of the two ends.
@@ -197,17 +175,14 @@ impl Connection {
         if self.is_over || is_paused {
             return client;
         }
-        let read = self.to_broker.due().filter(|_| self.may_read());
+        let wants = self.driver.wants();
+        let read = self.to_broker.due().filter(|_| wants.read_bytes.is_some());
         let answers = (!self.answers.is_empty()).then_some(self.answers_at);
         let checked = self.checked.map(|(at, _)| at);
-        let deadline = self.session.deadline().map(|at| self.clock.due(at, now));
+        let deadline = wants.deadline.map(|at| self.clock.due(at, now));
         let written = self.has_written.then_some(now);
         let all = [client, read, answers, checked, deadline, written];
         all.into_iter().flatten().min()
-    }
-
-    fn may_read(&self) -> bool {
-        self.session.wants_input(self.out.bytes.len()) && !self.out.close
     }
 
     pub(super) fn answered(&mut self, answer: Answer, outside: &mut Outside<'_>) {
@@ -262,7 +237,7 @@ impl Connection {
 
     /// Runs the session's task as long as there is something for it. `others` is what the other sessions of its node
     /// have.
-    pub(super) fn run(&mut self, others: Totals, outside: &mut Outside<'_>) {
+    pub(super) fn run(&mut self, others: Load, outside: &mut Outside<'_>) {
         let alarms = Alarms { disk: outside.nodes[self.home.node].is_short(), memory: false };
         if alarms != self.alarms && !self.is_over {
             self.alarms = alarms;
@@ -272,24 +247,31 @@ impl Connection {
     }
 
     /// One step, if something is due.
-    fn turn(&mut self, others: Totals, outside: &mut Outside<'_>) -> bool {
+    fn turn(&mut self, others: Load, outside: &mut Outside<'_>) -> bool {
         let now = outside.now;
-        let is_read = self.may_read() && self.to_broker.due().is_some_and(|at| at <= now);
+        let wants = self.driver.wants();
+        let has_come = self.to_broker.due().is_some_and(|at| at <= now);
+        let read_bytes = wants.read_bytes.filter(|_| has_come);
         let is_answered = !self.answers.is_empty() && self.answers_at <= now;
         // Which of them is seen first is the runtime's chance.
-        let reads_first = !is_answered || (is_read && outside.chance.percent(50));
-        if is_read && reads_first {
-            self.to_broker.take(now, self.session.buffer());
-            self.step(Input::Received, others, outside);
+        let reads_first = !is_answered || (read_bytes.is_some() && outside.chance.percent(50));
+        if let Some(max) = read_bytes.filter(|_| reads_first) {
+            let received = self.driver.socket().0;
+            let before = received.len();
+            self.to_broker.take(now, max, received);
+            let count = received.len() - before;
+            let input = self.driver.received(count);
+            self.step(input, others, outside);
         } else if is_answered {
             let mut answers = std::mem::take(&mut self.answers);
-            self.step(Input::Answered(&mut answers), others, outside);
+            self.step(Ok(Input::Answered(&mut answers)), others, outside);
         } else if let Some((_, is_right)) = self.checked.take_if(|(at, _)| *at <= now) {
-            self.step(Input::Verified(is_right), others, outside);
+            self.step(Ok(Input::Verified(is_right)), others, outside);
         } else if std::mem::take(&mut self.has_written) {
-            self.step(Input::Written, others, outside);
-        } else if self.session.deadline().is_some_and(|at| at <= self.clock.at(now)) {
-            self.step(Input::DeadlinePassed, others, outside);
+            let input = self.driver.written();
+            self.step(input, others, outside);
+        } else if wants.deadline.is_some_and(|at| at <= self.clock.at(now)) {
+            self.step(Ok(Input::DeadlinePassed), others, outside);
             // A deadline that stays is looked at in the next millisecond.
             return false;
         } else {
@@ -299,16 +281,17 @@ impl Connection {
     }
 
     /// Whoever waits for room looks whether there is some.
-    pub(super) fn look_for_room(&mut self, others: Totals, outside: &mut Outside<'_>) {
-        if !self.is_over && self.session.is_blocked() {
-            self.step(Input::DeadlinePassed, others, outside);
+    pub(super) fn look_for_room(&mut self, others: Load, outside: &mut Outside<'_>) {
+        if !self.is_over && self.driver.wants().room {
+            self.step(Ok(Input::DeadlinePassed), others, outside);
         }
     }
 
-    fn step(&mut self, input: Input<'_>, others: Totals, outside: &mut Outside<'_>) {
+    fn step(&mut self, input: Result<Input<'_>, End>, others: Load, outside: &mut Outside<'_>) {
+        let Ok(input) = input else { return self.hang_up(outside) };
         let now = outside.now;
         let (mut together, node) = (others, &outside.nodes[self.home.node]);
-        together += self.totals();
+        together += self.load();
         let Some(life) = &node.life else { return };
         let view = View {
             catalog: &life.catalog,
@@ -318,23 +301,26 @@ impl Connection {
             consumers: together.consumers,
             replies: &NoAddresses,
         };
-        self.session.step(self.clock.at(now), &view, input, &mut self.out);
-        self.unread_since = match self.session.buffer().is_empty() {
+        if self.driver.step(self.clock.at(now), &view, input).is_err() {
+            return self.hang_up(outside);
+        }
+        self.unread_since = match self.driver.socket().0.is_empty() {
             true => None,
             false => self.unread_since.or(Some(now)),
         };
-        self.out.notice = None;
-        self.out.replies.clear();
-        if let Some(verify) = self.out.verify.take() {
+        let out = self.driver.outputs();
+        out.notice = None;
+        out.replies.clear();
+        let (verify, requests) = (out.verify.take(), std::mem::take(&mut out.requests));
+        if let Some(verify) = verify {
             self.checked = Some((now + outside.chance.within(CHECK.0, CHECK.1), is_right(&verify)));
         }
-        let requests = std::mem::take(&mut self.out.requests);
         if !requests.is_empty() {
             requests.iter().for_each(|request| self.asks(request, outside));
             outside.ask(self.home, requests);
         }
         self.write(outside);
-        if self.out.close && self.out.bytes.is_empty() {
+        if self.driver.end().is_some() {
             self.hang_up(outside);
         }
     }
@@ -369,22 +355,19 @@ impl Connection {
     /// The socket takes what it has room for.
     fn write(&mut self, outside: &mut Outside<'_>) {
         let room = SOCKET_BYTES.saturating_sub(self.to_client.count());
-        let waiting_bytes = self.out.bytes.len();
-        if self.is_over || waiting_bytes == 0 || room == 0 {
+        let waiting_bytes = self.driver.waiting_bytes();
+        if self.is_over || waiting_bytes == 0 {
             return;
         }
-        let tells_written = self.session.wants_written(waiting_bytes)
-            || self.session.outbound_bytes(waiting_bytes) > 0
-            || self.out.close;
-        let bytes = self.out.bytes.split_to(room.min(waiting_bytes));
+        self.has_written = false;
+        if room == 0 {
+            return;
+        }
+        let tells_written = self.driver.wants().written;
+        let sent = self.driver.socket().1;
+        let bytes = sent.split_to(room.min(waiting_bytes));
+        self.has_written = sent.is_empty() && tells_written;
         self.to_client.send(bytes, outside.now, outside.chance);
-        if !self.out.bytes.is_empty() {
-            return;
-        }
-        self.has_written = tells_written;
-        if self.out.close {
-            self.hang_up(outside);
-        }
     }
 
     /// The session's task ends, and its node takes back what it held.

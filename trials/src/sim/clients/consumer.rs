@@ -47,7 +47,7 @@ pub(super) struct Consumer {
 struct Held {
     /// Of the consumer; 2: it was fetched.
     number: u64,
-    lane: QueueId,
+    level: QueueId,
     seq: u64,
     message: String,
 }
@@ -173,7 +173,7 @@ impl Consumer {
         let mut settled: BTreeMap<(u64, QueueId, Outcome), Ranges> = BTreeMap::new();
         let (ep, name) = (self.ep(), self.name.clone());
         let mut outcome = draw(&plan, is_draining, outside);
-        self.held.retain(|Held { number, lane, seq, message }| {
+        self.held.retain(|Held { number, level, seq, message }| {
             if !is_draining && outside.chance.percent(if alone { 60 } else { 30 }) {
                 return true;
             }
@@ -187,18 +187,18 @@ impl Consumer {
                 _ => What::Ack { q, m, ep },
             };
             outside.diary.saw(&name, what);
-            outside.watch.holds.let_go((*lane, *seq), home.session, outcome.is_final());
-            settled.entry((*number, *lane, outcome)).or_default().insert(*seq..seq + 1);
+            outside.watch.holds.let_go((*level, *seq), home.session, outcome.is_final());
+            settled.entry((*number, *level, outcome)).or_default().insert(*seq..seq + 1);
             false
         });
         let mut requests = Vec::new();
-        for ((number, lane, outcome), ranges) in settled {
+        for ((number, level, outcome), ranges) in settled {
             let consumer = ConsumerId { session: home.session, number };
             // What was fetched was no consumer's credit.
             let credit = u32::try_from(ranges.len()).expect("credit is small");
             let credit = if number == 1 { credit } else { 0 };
             self.credit += credit;
-            let queue = lane;
+            let queue = level;
             requests.push(Request::Settle { group, queue, consumer, ranges, outcome, credit });
         }
         // Where there are many consumers, some also fetch single messages.
@@ -280,7 +280,7 @@ impl Consumer {
                 ep: self.ep(),
             };
             outside.diary.saw(&self.name, what);
-            let (number, lane) = (delivery.consumer.number, delivery.queue);
+            let (number, level) = (delivery.consumer.number, delivery.queue);
             if number == 1 {
                 let left = self.credit.checked_sub(1);
                 if left.is_none() {
@@ -288,7 +288,7 @@ impl Consumer {
                 }
                 self.credit = left.unwrap_or_default();
             }
-            self.held.push(Held { number, lane, seq, message: m });
+            self.held.push(Held { number, level, seq, message: m });
         }
     }
 

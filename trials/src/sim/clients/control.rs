@@ -13,7 +13,7 @@ use crate::sim::Diary;
 use crate::sim::agenda::Micros;
 
 /// A question that is not answered after so long is asked again over another connection.
-const PATIENCE: Micros = 10_000_000;
+const TIMEOUT: Micros = 10_000_000;
 /// For a version that is not agreed on by then nobody waits.
 const VERSION_WAIT: Micros = 3_000_000;
 /// What is asked on a newer version's account. Queues have smaller numbers.
@@ -67,7 +67,7 @@ impl Control {
             return;
         };
         if self.asking > 0 {
-            if outside.now - self.asked > PATIENCE {
+            if outside.now - self.asked > TIMEOUT {
                 outside.leave(home);
                 self.home = None;
             }

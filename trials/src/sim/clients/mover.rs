@@ -18,7 +18,7 @@ use crate::workload::crc32;
 /// Messages that it may hold.
 const CREDIT: u32 = 20;
 /// A commit or an attachment that takes longer is given up with its connection.
-const PATIENCE: Micros = 6_000_000;
+const TIMEOUT: Micros = 6_000_000;
 const ATTACH: Ticket = Ticket(1);
 /// Appends are numbered from here.
 const APPEND: u64 = 100;
@@ -29,8 +29,8 @@ pub(super) struct Mover {
     /// Where it takes messages from, and where it publishes to.
     from: usize,
     to: Vec<usize>,
-    /// Half of its transactions publish to the group that it takes messages from, if one does: a hunt of planted bugs is
-    /// about whole ones.
+    /// Half of its transactions publish to the group that it takes messages from, if one does: a hunt of planted bugs
+    /// is about whole ones.
     stays: bool,
     pub(super) home: Option<Home>,
     generation: u64,
@@ -69,7 +69,7 @@ struct Commit {
 /// A message that it was given.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Given {
-    lane: QueueId,
+    level: QueueId,
     seq: u64,
     message: String,
 }
@@ -111,7 +111,7 @@ impl Mover {
         };
         let is_waiting = matches!(self.stage, Step::Attaching | Step::Committing(_));
         let leaves = match is_waiting {
-            true => outside.now - self.since > PATIENCE,
+            true => outside.now - self.since > TIMEOUT,
             false => !may_work,
         };
         if leaves || (may_leave && outside.chance.within(0, 200) == 0) {
@@ -178,18 +178,18 @@ impl Mover {
             batch.enqueue_with(&[queue], &Attributes::default(), &[&head], &body(&id));
             pubs.push(id);
         }
-        let mut lanes: BTreeMap<QueueId, Ranges> = BTreeMap::new();
-        for Given { lane, seq, message } in &settled {
-            lanes.entry(*lane).or_default().insert(*seq..*seq + 1);
+        let mut levels: BTreeMap<QueueId, Ranges> = BTreeMap::new();
+        for Given { level, seq, message } in &settled {
+            levels.entry(*level).or_default().insert(*seq..*seq + 1);
             let (q, m) = (self.plans[self.from].name.to_owned(), message.clone());
             outside.diary.saw(&self.name, What::Ack { q, m, ep: self.ep() });
         }
         let mut held = Vec::new();
-        for (lane, ranges) in lanes {
+        for (level, ranges) in levels {
             let outcome = Outcome::Done;
-            batches.entry(from).or_default().settle(lane, outcome, &ranges);
+            batches.entry(from).or_default().settle(level, outcome, &ranges);
             let credit = u32::try_from(ranges.len()).expect("credit is small");
-            held.push(Held { queue: lane, consumer: Self::id(home), ranges, outcome, credit });
+            held.push(Held { queue: level, consumer: Self::id(home), ranges, outcome, credit });
         }
         let name = format!("{}.{}/{}", self.name, self.generation, self.next);
         let acks = settled.iter().map(|given| given.message.clone()).collect();
@@ -241,10 +241,10 @@ impl Mover {
         }
         if commit.waits.is_empty() {
             let session = self.home.map(|home| home.session);
-            for Given { lane, seq, .. } in std::mem::take(&mut commit.settled) {
+            for Given { level, seq, .. } in std::mem::take(&mut commit.settled) {
                 session
                     .into_iter()
-                    .for_each(|by| outside.watch.holds.let_go((lane, seq), by, true));
+                    .for_each(|by| outside.watch.holds.let_go((level, seq), by, true));
             }
             let x = std::mem::take(&mut commit.name);
             tell(&self.name, Stage::Ok, x, outside.diary);
@@ -263,7 +263,7 @@ impl Mover {
             let (q, ep) = (self.plans[self.from].name.to_owned(), self.ep());
             let (red, h) = (delivery.redelivered, crc32(body));
             outside.diary.saw(&self.name, What::Dlv { q, m: m.clone(), tag: seq, red, h, ep });
-            self.held.push(Given { lane: delivery.queue, seq, message: m });
+            self.held.push(Given { level: delivery.queue, seq, message: m });
         }
     }
 

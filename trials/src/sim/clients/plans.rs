@@ -140,8 +140,8 @@ impl Plan {
         self.special.as_ref().map_or_else(Marks::default, |special| special.marks(chance))
     }
 
-    /// The lane that a message of this priority is in.
-    pub(super) fn lane(&self, priority: u8) -> u8 {
+    /// The level that a message of this priority is in.
+    pub(super) fn level(&self, priority: u8) -> u8 {
         self.special.as_ref().map_or(0, |special| priority.min(special.traits.max_priority))
     }
 

@@ -20,7 +20,7 @@ const BURST: u64 = 12;
 /// Largest body besides its id, in bytes.
 const BODY_BYTES: u64 = 300;
 /// A client that waits so long for an answer may give up.
-const PATIENCE: Micros = 6_000_000;
+const TIMEOUT: Micros = 6_000_000;
 
 pub(super) struct Publisher {
     pub(super) name: String,
@@ -96,7 +96,7 @@ impl Publisher {
         };
         let asked = self.asked.values().map(|asked| asked.at);
         let oldest = self.tickets.values().map(|sent| sent.at).chain(asked).min();
-        let is_late = oldest.is_some_and(|at| outside.now - at > PATIENCE);
+        let is_late = oldest.is_some_and(|at| outside.now - at > TIMEOUT);
         if may_leave
             && (outside.chance.within(0, 400) == 0 || (is_late && outside.chance.percent(10)))
         {
@@ -196,8 +196,8 @@ impl Publisher {
             // As a broker does: one command per group, with all its queues of that group.
             let mut groups: BTreeMap<GroupId, Vec<QueueId>> = BTreeMap::new();
             for (at, queue, group) in targets {
-                let lane = queue.lane(self.plans[*at].lane(marks.priority));
-                groups.entry(*group).or_default().push(lane);
+                let level = queue.level(self.plans[*at].level(marks.priority));
+                groups.entry(*group).or_default().push(level);
             }
             self.waiting.insert(id.clone(), groups.len());
             for (group, queues) in groups {

@@ -10,7 +10,7 @@ use crate::sim::Diary;
 use crate::sim::agenda::Micros;
 
 /// A purge that takes longer is given up with its connection.
-const PATIENCE: Micros = 6_000_000;
+const TIMEOUT: Micros = 6_000_000;
 
 pub(super) struct Sweeper {
     plans: Rc<[Plan]>,
@@ -50,7 +50,7 @@ impl Sweeper {
             return;
         };
         let rarely = if self.insists { 3 } else { 20 };
-        let is_late = |at: Micros| outside.now - at > PATIENCE;
+        let is_late = |at: Micros| outside.now - at > TIMEOUT;
         match self.asked {
             Some(at) if is_late(at) => {
                 self.end(outside.diary);

@@ -15,7 +15,7 @@ use crate::sim::{Diary, VHOST};
 /// Messages of one visit.
 const MESSAGES: u64 = 6;
 /// A visit that takes longer is given up.
-const PATIENCE: Micros = 8_000_000;
+const TIMEOUT: Micros = 8_000_000;
 const DECLARE: Ticket = Ticket(1);
 const ATTACH: Ticket = Ticket(2);
 const CLOSE: Ticket = Ticket(3);
@@ -89,7 +89,7 @@ impl Visitor {
             }
             return;
         };
-        let is_late = outside.now - self.since > PATIENCE;
+        let is_late = outside.now - self.since > TIMEOUT;
         match self.stage {
             Stage::Idle if may_come => self.declare(home, outside),
             Stage::Using if self.appended == MESSAGES && self.got >= MESSAGES => {
@@ -166,7 +166,10 @@ impl Visitor {
         let Some((queue, group)) = self.queue else { return };
         let consumer = ConsumerId { session: home.session, number: 1 };
         if self.is_auto_delete {
-            outside.ask(home, vec![Request::Detach { ticket: DELETE, group, queue, consumer }]);
+            outside.ask(
+                home,
+                vec![Request::Detach { ticket: DELETE, group, queue, consumer, takes_back: true }],
+            );
             return self.goes_to(Stage::Deleting, outside);
         }
         if outside.chance.percent(20) {
@@ -275,7 +278,7 @@ impl Visitor {
 
     /// At the end: a visit that does not come to its end.
     pub(super) fn stalled(&self, now: Micros, diary: &mut Diary) {
-        if self.home.is_some() && self.stage != Stage::Idle && now - self.since > PATIENCE {
+        if self.home.is_some() && self.stage != Stage::Idle && now - self.since > TIMEOUT {
             let text = format!("{} is {:?} since {} ms", self.name, self.stage, self.since / 1000);
             diary.saw(&self.name, What::Protocol { text });
         }

@@ -9,7 +9,7 @@ use machine::{QueueId, SessionId};
 
 use crate::sim::node::home;
 
-/// A message: its lane, and its place there.
+/// A message: its level, and its place there.
 type Place = (QueueId, u64);
 
 #[derive(Debug, Default)]

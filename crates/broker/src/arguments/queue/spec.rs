@@ -52,7 +52,6 @@ impl<'a> Asked<'a> {
 
     fn features(&self, dead_letters: bool) -> Features {
         let (max_length, max_length_bytes) = (self.number(LENGTH), self.number(LENGTH_BYTES));
-        let has_limit = max_length.is_some() || max_length_bytes.is_some();
         // None is the default, and one below 0 says so: nothing is dropped that nobody asked to drop.
         let delivery_limit =
             self.number(DELIVERY_LIMIT).map(|limit| u32::try_from(limit).unwrap_or(u32::MAX));
@@ -64,7 +63,8 @@ impl<'a> Asked<'a> {
             expires_ms: self.number(EXPIRES),
             max_length,
             max_length_bytes,
-            overflow: if has_limit { self.overflow() } else { Overflow::DropHead },
+            // Also without a limit: a policy may bring one.
+            overflow: self.overflow(),
             dead_letters,
             max_priority: max_priority.map_or(0, |max| u8::try_from(max).unwrap_or(u8::MAX)),
             single_active: self.is_true(SINGLE_ACTIVE),

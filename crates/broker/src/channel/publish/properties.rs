@@ -14,27 +14,50 @@ use crate::values::type_name;
 /// Properties are remembered up to this size.
 const SEEN_BYTES_MAX: usize = 128;
 
-/// The last properties that are stored as they came, and what they ask for: others of the same bytes need no second
-/// look.
+/// A channel remembers at most so many different properties: a power of two.
+const SEEN_MAX: usize = 16;
+
+/// Properties that a publisher used lately, and what they ask for. Equal bytes ask for the same, so they are not decoded
+/// again. Only properties that are stored as they came are here.
+///
+/// The last byte chooses the place, and the newest properties of a place stay. A priority is the last byte, unless a
+/// later field follows it.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
+    /// Empty until the first are remembered, then `SEEN_MAX` places.
+    places: Vec<Known>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Known {
     raw: Vec<u8>,
-    pub(super) asked: Asked,
+    asked: Asked,
 }
 
 impl Seen {
+    /// What these properties ask for, if they are known.
     #[inline]
-    pub(super) fn knows(&self, raw: &[u8]) -> bool {
-        !self.raw.is_empty() && self.raw == raw
+    pub(super) fn find(&self, raw: &[u8]) -> Option<Asked> {
+        let known = self.places.get(Self::place(raw))?;
+        (!known.raw.is_empty() && known.raw == raw).then_some(known.asked)
     }
 
     /// Remembers properties, if nothing but their bytes matters.
     pub(super) fn note(&mut self, raw: &[u8], inspected: &Inspected) {
-        self.raw.clear();
-        if inspected.is_as_it_came() && raw.len() <= SEEN_BYTES_MAX {
-            self.raw.extend_from_slice(raw);
-            self.asked = inspected.asked;
+        if !inspected.is_as_it_came() || raw.len() > SEEN_BYTES_MAX {
+            return;
         }
+        if self.places.is_empty() {
+            self.places = vec![Known::default(); SEEN_MAX];
+        }
+        let known = &mut self.places[Self::place(raw)];
+        known.raw.clear();
+        known.raw.extend_from_slice(raw);
+        known.asked = inspected.asked;
+    }
+
+    fn place(raw: &[u8]) -> usize {
+        usize::from(raw.last().copied().unwrap_or(0)) % SEEN_MAX
     }
 }
 
@@ -73,8 +96,8 @@ pub(super) fn inspect(
                 has_bcc |= name == "BCC";
                 add_keys(name, &value, &mut found.keys)?;
             }
-            attributes::DELAY => found.asked.delay_ms = attributes::delay_ms(&value),
-            attributes::CANCEL => found.asked.cancels = attributes::key_of(&value),
+            attributes::DELAY => found.asked.delay_ms = attributes::delay_ms(value),
+            attributes::CANCEL => found.asked.cancels = attributes::key_of(value),
             _ => {}
         }
     }
@@ -144,4 +167,49 @@ fn add_keys(name: &str, value: &ValueRef<'_>, keys: &mut Vec<String>) -> Result<
         keys.push(text.ok_or_else(|| unacceptable(&key))?.to_owned());
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn noted(seen: &mut Seen, raw: &[u8], priority: u8) {
+        let asked = Asked { priority, ..Asked::default() };
+        seen.note(raw, &Inspected { asked, ..Inspected::default() });
+    }
+
+    fn found(seen: &Seen, raw: &[u8]) -> Option<u8> {
+        seen.find(raw).map(|asked| asked.priority)
+    }
+
+    #[test]
+    fn properties_that_differ_in_their_priority_are_all_remembered() {
+        let mut seen = Seen::default();
+        (0..10).for_each(|priority| noted(&mut seen, &[0x18, 0, 2, priority], priority));
+        for priority in 0..10 {
+            assert_eq!(found(&seen, &[0x18, 0, 2, priority]), Some(priority));
+        }
+        assert_eq!(found(&seen, &[0x18, 0, 1, 3]), None, "other bytes are no hit");
+        assert_eq!(found(&seen, &[]), None);
+    }
+
+    #[test]
+    fn the_newest_stay_where_places_are_shared_and_no_more_are_kept_than_there_are_places() {
+        let mut seen = Seen::default();
+        for first in 0..=255 {
+            noted(&mut seen, &[first, 7], 1);
+        }
+        assert_eq!((found(&seen, &[255, 7]), found(&seen, &[254, 7])), (Some(1), None));
+        assert_eq!(seen.places.len(), SEEN_MAX);
+    }
+
+    #[test]
+    fn large_properties_and_those_that_are_not_stored_as_they_came_are_not_remembered() {
+        let mut seen = Seen::default();
+        let large = [1; SEEN_BYTES_MAX + 1];
+        noted(&mut seen, &large, 1);
+        let cancels = Asked { cancels: Some(1), ..Asked::default() };
+        seen.note(&[3], &Inspected { asked: cancels, ..Inspected::default() });
+        assert_eq!((found(&seen, &large), found(&seen, &[3])), (None, None));
+    }
 }

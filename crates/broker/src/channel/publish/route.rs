@@ -2,7 +2,7 @@
 //! key alone, or to a reply address.
 
 use amqp::{Properties, ReplyCode};
-use machine::RouteError;
+use machine::{PublishedBy, RouteError};
 
 use crate::auth::Verb;
 use crate::channel::caller::Caller;
@@ -80,7 +80,14 @@ fn resolve(
 ) -> Result<Route, Failure> {
     let vhost = &caller.client.vhost;
     let mut targets = Vec::new();
-    let routed = caller.catalog().route_keys(vhost, exchange, keys, observed, &mut targets);
+    let routed = caller.catalog().route_keys(
+        PublishedBy::Client,
+        vhost,
+        exchange,
+        keys,
+        observed,
+        &mut targets,
+    );
     match routed {
         Ok(()) => {}
         Err(RouteError::NoVhost | RouteError::NoExchange) => {

@@ -1,7 +1,7 @@
 //! Bindings of queues and exchanges: made and taken back.
 
 use amqp::{Method, exchange, queue};
-use machine::{CatalogCommand, Destination};
+use machine::{BindingChange, CatalogCommand, Destination};
 
 use super::history::Replay;
 use super::{Next, Pending, Topology, change, without_line_ends};
@@ -50,14 +50,14 @@ impl Topology {
             (_, key) => key.to_owned(),
         };
         caller.allow(Verb::BindQueue { queue: &queue, exchange })?;
-        let command = CatalogCommand::Unbind {
+        let command = CatalogCommand::Unbind(BindingChange {
             vhost: caller.client.vhost.clone(),
             source: exchange.to_owned(),
             destination: Destination::Queue(queue),
             key,
             arguments: arguments(unbind.arguments),
             by: Some(caller.client.owner()),
-        };
+        });
         let reply = Some(Method::QueueUnbindOk(queue::UnbindOk));
         change(caller, command, Pending::Change { reply })
     }
@@ -87,14 +87,14 @@ pub(crate) fn unbind_exchange(caller: &mut Caller<'_, '_>, unbind: &exchange::Un
     let destination = &*without_line_ends(unbind.destination);
     let source = &*without_line_ends(unbind.source);
     allow_exchange_binding(caller, destination, source)?;
-    let command = CatalogCommand::Unbind {
+    let command = CatalogCommand::Unbind(BindingChange {
         vhost: caller.client.vhost.clone(),
         source: source.to_owned(),
         destination: Destination::Exchange(destination.to_owned()),
         key: unbind.routing_key.to_owned(),
         arguments: arguments(unbind.arguments),
         by: Some(caller.client.owner()),
-    };
+    });
     let reply = Method::ExchangeUnbindOk(exchange::UnbindOk);
     let reply = (!unbind.no_wait).then_some(reply);
     change(caller, command, Pending::Change { reply })

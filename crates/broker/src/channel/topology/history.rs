@@ -7,7 +7,7 @@
 
 use amqp::Properties;
 use cluster::{Delivery, Request};
-use machine::{Destination, Messages, Target};
+use machine::{Destination, Messages, PublishedBy, Target};
 
 use crate::arguments::binding::Binding;
 use crate::attributes::{self, Asked};
@@ -98,7 +98,14 @@ fn copy(
                 let (_, key) = destination_texts(address);
                 let observed = Observed::new(properties, chance.draw());
                 // An exchange that is gone again takes nothing.
-                _ = catalog.route_inside(vhost, name, &[key], &observed, &mut targets);
+                _ = catalog.route_keys(
+                    PublishedBy::Broker,
+                    vhost,
+                    name,
+                    &[key],
+                    &observed,
+                    &mut targets,
+                );
             }
         }
         let asked = Asked {

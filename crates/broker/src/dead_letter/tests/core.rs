@@ -6,7 +6,8 @@ use amqp::{FieldTable, FieldValue, Properties, TableRef, ValueRef};
 use bytes::BytesMut;
 use cluster::Answer;
 use machine::{
-    Arguments, CatalogCommand, CatalogReply, ExchangeKind, Outcome, QueueId, Ranges, Value,
+    Arguments, BindingChange, CatalogCommand, CatalogReply, ExchangeKind, Outcome, QueueId, Ranges,
+    Value,
 };
 
 use super::super::{Fate, Forwarded, Input, forward, limits};
@@ -345,7 +346,7 @@ fn a_letter_is_routed_by_the_headers_that_tell_of_its_death() {
 }
 
 #[test]
-fn a_letter_finds_its_lane_by_its_priority_and_is_no_duplicate_of_itself() {
+fn a_letter_finds_its_level_by_its_priority_and_is_no_duplicate_of_itself() {
     let mut world = World::new();
     let source = world.source("source", "fan", None);
     let urgent = world.queue("urgent", none().with("x-max-priority", Value::I64(5)));
@@ -361,7 +362,7 @@ fn a_letter_finds_its_lane_by_its_priority_and_is_no_duplicate_of_itself() {
     };
     let messages =
         [(head_with("", "", &properties(3)), "a"), (head_with("", "", &properties(200)), "b")];
-    let leaving = world.leaving(source.lane(2), Outcome::Expired, 1, &messages);
+    let leaving = world.leaving(source.level(2), Outcome::Expired, 1, &messages);
     world.answer(Answer::Leaving(leaving));
     let all = world.carry();
     let of = |base: QueueId| -> Vec<_> {
@@ -370,7 +371,7 @@ fn a_letter_finds_its_lane_by_its_priority_and_is_no_duplicate_of_itself() {
     };
     assert_eq!(of(urgent), [(3, false), (5, false)]);
     assert_eq!(of(once), [(0, false), (0, false)]);
-    assert_eq!(world.take_settles(), [(source.lane(2), Ranges::from(1..3))]);
+    assert_eq!(world.take_settles(), [(source.level(2), Ranges::from(1..3))]);
 }
 
 #[test]
@@ -393,14 +394,14 @@ fn a_letter_that_would_go_round_without_anybody_refusing_it_is_dropped() {
     world.bind("fan", "", "other", none());
     world.leave(source, Outcome::Expired, 1, &["a"]);
     assert_eq!(world.carry().remove(0).queues, [other], "only the other goes on");
-    world.change(CatalogCommand::Unbind {
+    world.change(CatalogCommand::Unbind(BindingChange {
         vhost: "/".to_owned(),
         source: "fan".to_owned(),
         destination: machine::Destination::Queue("other".to_owned()),
         key: String::new(),
         arguments: none(),
         by: None,
-    });
+    }));
     world.leave(source, Outcome::Overflowed, 2, &["b"]);
     assert_eq!(world.carry(), []);
     world.leave(source, Outcome::Rejected, 3, &["c"]);

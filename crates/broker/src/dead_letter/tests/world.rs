@@ -7,9 +7,9 @@ use amqp::{FieldTable, Properties, TableRef};
 use bytes::{Bytes, BytesMut};
 use cluster::{Answer, Leaving, Request, Ticket};
 use machine::{
-    Applied, Arguments, Batch, Catalog, CatalogCommand, CatalogReply, Command, DeadLetter,
-    Destination, ENTRY_HEAD_BYTES, EntryReader, ExchangeKind, GroupId, NodeId, NodeInfo, Outcome,
-    QueueId, Ranges, SessionId, SessionOwner, Value, Version,
+    Applied, Arguments, Batch, BindingChange, Catalog, CatalogCommand, CatalogReply, Command,
+    DeadLetter, Destination, ENTRY_HEAD_BYTES, EntryReader, ExchangeKind, GroupId, NodeId,
+    NodeInfo, Outcome, QueueId, Ranges, SessionId, SessionOwner, Value, Version,
 };
 
 use super::super::{DeadLetterWorker, Input, Outputs};
@@ -102,14 +102,14 @@ impl World {
     }
 
     pub(super) fn bind(&mut self, exchange: &str, key: &str, queue: &str, arguments: Arguments) {
-        self.change(CatalogCommand::Bind {
+        self.change(CatalogCommand::Bind(BindingChange {
             vhost: "/".to_owned(),
             source: exchange.to_owned(),
             destination: Destination::Queue(queue.to_owned()),
             key: key.to_owned(),
             arguments,
             by: None,
-        });
+        }));
     }
 
     pub(super) fn raise_version(&mut self) {

@@ -58,7 +58,7 @@ pub(super) async fn dialer(
         }
         Ok(theirs)
     };
-    shared.heed(in_time(greeting).await)
+    shared.note_expulsion(in_time(greeting).await)
 }
 
 /// Introduces a node that has no cluster yet to a member of one.
@@ -109,10 +109,10 @@ pub(super) async fn acceptor(line: &mut Line, shared: &Shared) -> Result<Hello, 
         write(&mut line.socket, &mut out).await?;
         Ok(theirs)
     };
-    shared.heed(in_time(greeting).await)
+    shared.note_expulsion(in_time(greeting).await)
 }
 
-/// Finds out whether whoever was dialed knows the secret, and shows that we do.
+/// The dialer's half of the challenge: proves the secret to the node that was dialed, and checks that node's proof.
 async fn challenge(line: &mut Line, secret: &Secret) -> Result<(), Broken> {
     let ours = Challenge { protocols: PROTOCOLS, nonce: draw() };
     let mut out = Gather::default();
@@ -136,7 +136,7 @@ async fn challenge(line: &mut Line, secret: &Secret) -> Result<(), Broken> {
     Ok(())
 }
 
-/// The same for whoever dialed us, who has to show it first.
+/// The acceptor's half of the challenge: the node that dialed has to prove the secret first.
 async fn be_challenged(line: &mut Line, secret: &Secret) -> Result<(), Broken> {
     let mut out = Gather::default();
     let theirs = match greeting(line).await? {
@@ -181,7 +181,7 @@ fn unexpected(greeting: Greeting) -> Broken {
     }
 }
 
-/// Nobody is heeded who has not proved the secret.
+/// An answer counts only from a node that has proved the secret.
 fn unproved(why: Broken) -> Broken {
     match why {
         Broken::Expelled(text) => Broken::RefusedByPeer(text),

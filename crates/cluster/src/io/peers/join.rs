@@ -40,8 +40,8 @@ pub(in crate::io) fn ask(
 ) -> Result<(u128, Admitted), String> {
     let fail = |why: &dyn std::fmt::Display| {
         format!(
-            "the member at {address}, which --join names, does not take this node in: {why}. Is it the \
-             address of the peer port of a running member?"
+            "this node cannot join through the member at {address} (--join): {why}. Check that this is the \
+             address of the peer port of a running member"
         )
     };
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -107,7 +107,10 @@ pub(super) async fn serve(line: &mut Line, hello: &Hello, shared: &Shared) -> Re
     let address = address.map_err(Broken::Input)?;
     let node = NodeInfo { node: hello.node, address, incarnation: hello.incarnation };
     let (reply, answer) = oneshot::channel();
-    let nobody = || "this member takes nobody in now; ask again, or another".to_owned();
+    let nobody = || {
+        "this member can admit no node now: try again, or name another member with --join"
+            .to_owned()
+    };
     let decided = async {
         let asked = shared.admissions.try_send(Admission { node, reply });
         asked.map_err(|_| nobody())?;

@@ -58,16 +58,20 @@ impl std::fmt::Display for Broken {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Closed => out.write_str("the connection was closed"),
-            Self::Silent(time) => write!(out, "nothing came for {} ms", time.as_millis()),
+            Self::Silent(time) => {
+                write!(out, "the other node sent nothing for {} ms", time.as_millis())
+            }
             Self::Socket(error) => write!(out, "{error}"),
-            Self::Input(error) => write!(out, "it sent {error}"),
-            Self::Output(error) => write!(out, "a message is lost: {error}"),
-            Self::Overflow => out.write_str("it takes messages too slowly: too many wait for it"),
+            Self::Input(error) => write!(out, "the other node sent an invalid frame: {error}"),
+            Self::Output(error) => write!(out, "this node could not send a message: {error}"),
+            Self::Overflow => {
+                out.write_str("the other node takes messages too slowly: too many wait to be sent")
+            }
             Self::Refused(refusal) => write!(out, "{refusal}"),
             Self::RefusedByPeer(text) | Self::Expelled(text) => {
-                write!(out, "it refuses this node: {text}")
+                write!(out, "the other node refuses this node: {text}")
             }
-            Self::Replaced => out.write_str("it has connected again"),
+            Self::Replaced => out.write_str("the other node has connected again"),
             Self::Tls(text) => write!(out, "TLS: {text}"),
         }
     }
@@ -84,15 +88,15 @@ impl From<io::Error> for Broken {
     }
 }
 
-/// A connection to `address`, within `patience`.
-pub(super) async fn dial(address: &str, patience: Duration) -> Result<TcpStream, Broken> {
-    match tokio::time::timeout(patience, TcpStream::connect(address)).await {
+/// A connection to `address`, within `timeout`.
+pub(super) async fn dial(address: &str, timeout: Duration) -> Result<TcpStream, Broken> {
+    match tokio::time::timeout(timeout, TcpStream::connect(address)).await {
         Ok(stream) => {
             let stream = stream?;
             stream.set_nodelay(true)?;
             Ok(stream)
         }
-        Err(_) => Err(Broken::Silent(patience)),
+        Err(_) => Err(Broken::Silent(timeout)),
     }
 }
 

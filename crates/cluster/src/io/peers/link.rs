@@ -12,12 +12,13 @@ use tokio::time::timeout;
 use super::Shared;
 use super::line::{Broken, Line, write};
 use super::outbox::Outbox;
+use crate::exchange::Input;
 use crate::peer::codec::{decode, encode, encode_ping};
 use crate::peer::frame;
 use crate::peer::gather::Gather;
 use crate::peer::limits::FRAME_BYTES_MAX;
 use crate::peer::message::Message;
-use crate::shard::{Input, Shard};
+use crate::shard::Shard;
 
 /// After so long without anything else to say a node says that it is there.
 pub(super) const PING: Duration = Duration::from_millis(200);
@@ -101,7 +102,7 @@ impl<'a> Inbox<'a> {
             // Neither from who sends it nor for us: nothing that a member does.
             self.shared.counters.misdirected.fetch_add(1, Ordering::Relaxed);
             let (node, from, to) = (self.node.0, message.from, message.to);
-            self.shared.tell(&format!(
+            self.shared.warn_of_stranger(&format!(
                 "dropped a message of node {node}: it is addressed from node {from} to node {to}"
             ));
             return;

@@ -40,7 +40,10 @@ pub(super) async fn run(listener: TcpListener, shared: Arc<Shared>) {
                     tasks.spawn(async move { serve(stream, &shared, permit, bulk).await });
                 }
                 Err(error) => {
-                    tracing::warn!("cannot accept a connection on the peer port, trying again: {error}");
+                    tracing::warn!(
+                        "cannot accept a connection on the peer port: {error}. The node tries again; if it has too \
+                         many open files, raise their limit (ulimit -n, LimitNOFILE)"
+                    );
                     tokio::time::sleep(PAUSE).await;
                 }
             },
@@ -69,14 +72,16 @@ async fn serve(
         Err(why) => {
             shared.counters.refused.fetch_add(1, Ordering::Relaxed);
             let from = address.map_or_else(|_| "an address".to_owned(), |from| from.to_string());
-            shared.tell(&format!("refused a connection from {from} to the peer port: {why}"));
+            shared.warn_of_stranger(&format!(
+                "refused a connection from {from} to the peer port: {why}"
+            ));
             return;
         }
     };
     if hello.purpose == Purpose::Join {
         let mut line = line;
         if let Err(why) = join::serve(&mut line, &hello, shared).await {
-            tracing::warn!("{} was not let in: {why}", name(hello.node));
+            tracing::warn!("{} asked to join the cluster and was refused: {why}", name(hello.node));
         }
         return;
     }

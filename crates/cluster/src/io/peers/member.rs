@@ -23,8 +23,8 @@ use super::line::{Broken, Line, dial, jitter, name};
 use super::outbox::Outbox;
 use super::{Address, Shared};
 use super::{greet, link};
+use crate::exchange::Input;
 use crate::peer::handshake::{Acquaintance, Hello, Purpose, Refusal};
-use crate::shard::Input;
 
 const BACKOFF_MIN: Duration = Duration::from_millis(50);
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
@@ -146,8 +146,8 @@ impl Member {
         trouble.as_ref().map(|(text, _)| text.clone())
     }
 
-    /// Tells the operator, unless that was told a moment ago.
-    pub(super) fn tell(&self, why: &Broken) {
+    /// Logs why there is no connection, unless the log said the same within `QUIET`.
+    pub(super) fn warn(&self, why: &Broken) {
         let text = why.to_string();
         let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
         let is_news = match &*trouble {
@@ -199,7 +199,7 @@ impl Member {
                 dialed = self.dial(shared, Purpose::Data), if self.is_dialed_by(shared) => {
                     match dialed {
                         Ok(call) => return call,
-                        Err(why) => self.tell(&why),
+                        Err(why) => self.warn(&why),
                     }
                 }
                 // Whoever is to dial may have removed this node, and never dials again: then it says so.
@@ -255,7 +255,7 @@ impl<'a> Up<'a> {
         member.is_up.store(true, Ordering::Relaxed);
         shared.counters.connections.fetch_add(1, Ordering::Relaxed);
         let speaks = hello.speaks();
-        shared.tell_shards(|| Input::PeerUp { node: member.node, speaks });
+        shared.notify_shards(|| Input::PeerUp { node: member.node, speaks });
         Self { member, shared }
     }
 }
@@ -264,6 +264,6 @@ impl Drop for Up<'_> {
     fn drop(&mut self) {
         self.member.outbox.close();
         self.member.is_up.store(false, Ordering::Relaxed);
-        self.shared.tell_shards(|| Input::PeerDown { node: self.member.node });
+        self.shared.notify_shards(|| Input::PeerDown { node: self.member.node });
     }
 }

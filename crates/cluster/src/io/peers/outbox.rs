@@ -115,7 +115,7 @@ mod tests {
 
     use super::*;
 
-    fn parcel(seq: u64, bytes: usize) -> Message {
+    fn numbered(seq: u64, bytes: usize) -> Message {
         let commands = Bytes::from(vec![0; bytes]);
         Message::Snapshot { group: GroupId(seq as u32), chunk: commands }
     }
@@ -135,7 +135,7 @@ mod tests {
     fn messages_come_in_order_and_what_is_urgent_before_them() {
         let outbox = Outbox::default();
         outbox.open();
-        outbox.push(vec![parcel(1, 950), parcel(2, 950), parcel(3, 950)]);
+        outbox.push(vec![numbered(1, 950), numbered(2, 950), numbered(3, 950)]);
         outbox.push(vec![raft(MessageType::MsgHeartbeat)]);
         assert_eq!(take(&outbox), [9, 1]);
         assert_eq!(take(&outbox), [2]);
@@ -147,9 +147,9 @@ mod tests {
     #[test]
     fn without_a_connection_nothing_is_kept() {
         let outbox = Outbox::default();
-        assert_eq!(outbox.push(vec![parcel(1, 1)]), 1);
+        assert_eq!(outbox.push(vec![numbered(1, 1)]), 1);
         outbox.open();
-        assert_eq!(outbox.push(vec![parcel(1, 1)]), 0);
+        assert_eq!(outbox.push(vec![numbered(1, 1)]), 0);
         outbox.close();
         outbox.open();
         assert_eq!(take(&outbox), []);
@@ -159,13 +159,13 @@ mod tests {
     fn when_much_waits_raft_is_dropped_and_for_more_the_connection_goes() {
         let outbox = Outbox::default();
         outbox.open();
-        assert_eq!(outbox.push(vec![parcel(1, OUTBOX_BYTES_RAFT)]), 0);
+        assert_eq!(outbox.push(vec![numbered(1, OUTBOX_BYTES_RAFT)]), 0);
         assert_eq!(outbox.push(vec![raft(MessageType::MsgAppend)]), 1);
-        assert_eq!(outbox.push(vec![parcel(2, 1)]), 0, "it still waits");
-        assert_eq!(outbox.push(vec![parcel(3, OUTBOX_BYTES_MAX)]), 1);
+        assert_eq!(outbox.push(vec![numbered(2, 1)]), 0, "it still waits");
+        assert_eq!(outbox.push(vec![numbered(3, OUTBOX_BYTES_MAX)]), 1);
         assert!(outbox.take(&mut Vec::new(), 1).is_err());
         outbox.open();
-        assert_eq!(outbox.push(vec![parcel(4, OUTBOX_BYTES_MAX)]), 0, "one alone may be large");
+        assert_eq!(outbox.push(vec![numbered(4, OUTBOX_BYTES_MAX)]), 0, "one alone may be large");
         assert_eq!(take(&outbox), [4]);
     }
 }

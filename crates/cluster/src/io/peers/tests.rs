@@ -19,7 +19,7 @@ use crate::limits::MAILBOX_BYTES;
 const CLUSTER: u128 = 0xfeed;
 
 /// How long something may take that takes milliseconds.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A node that is nothing but its connections.
 struct Node {
@@ -94,7 +94,7 @@ impl Node {
 
     /// The next thing that the shard is told.
     fn next(&mut self) -> Input {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while self.inputs.is_empty() {
             let left = deadline.saturating_duration_since(Instant::now());
             assert!(!left.is_zero(), "nothing came");
@@ -163,7 +163,7 @@ impl Node {
 
 /// Looks again and again, but not for ever.
 fn wait_for<T>(mut look: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         if let Some(found) = look() {
             return found;
@@ -189,7 +189,7 @@ fn pair() -> (Node, Node) {
     (one, two)
 }
 
-fn parcel(seq: u64, bytes: usize) -> Message {
+fn numbered(seq: u64, bytes: usize) -> Message {
     Message::Snapshot { group: GroupId(seq as u32), chunk: Bytes::from(vec![seq as u8; bytes]) }
 }
 

@@ -59,9 +59,9 @@ proptest! {
     }
 }
 
-fn parcel(commands: Bytes) -> Message {
+fn numbered(commands: Bytes) -> Message {
     let (group, settles, needs_apply) = (GroupId(1), Vec::new(), false);
-    Message::Parcel { group, epoch: 1, boot: 1, seq: 1, commands, settles, needs_apply }
+    Message::NumberedBatch { group, epoch: 1, boot: 1, seq: 1, commands, settles, needs_apply }
 }
 
 fn raft(message: eraftpb::Message) -> Message {
@@ -87,8 +87,8 @@ fn a_heartbeat_takes_less_than_thirty_bytes() {
 fn a_body_is_referenced_on_the_way_out_and_on_the_way_in() {
     let body = Bytes::from(vec![5; 100_000]);
     let mut gather = Gather::default();
-    let parcel = parcel(body.clone());
-    encode(&mut gather, &parcel).unwrap();
+    let numbered = numbered(body.clone());
+    encode(&mut gather, &numbered).unwrap();
     let mut slices = [IoSlice::new(&[]); 4];
     let count = gather.slices(0, &mut slices);
     assert_eq!(count, 2, "head and body, and nothing behind it");
@@ -97,7 +97,9 @@ fn a_body_is_referenced_on_the_way_out_and_on_the_way_in() {
     let mut bytes = written(&gather, usize::MAX);
     let arrived = bytes.as_ptr() as usize..bytes.as_ptr() as usize + bytes.len();
     let messages = read(&mut bytes).unwrap();
-    let Some(Message::Parcel { commands, .. }) = messages.first() else { panic!("no parcel") };
+    let Some(Message::NumberedBatch { commands, .. }) = messages.first() else {
+        panic!("no numbered batch")
+    };
     assert_eq!(commands, &body);
     assert!(arrived.contains(&(commands.as_ptr() as usize)));
 }
@@ -105,9 +107,9 @@ fn a_body_is_referenced_on_the_way_out_and_on_the_way_in() {
 #[test]
 fn a_frame_that_is_too_large_is_taken_back_and_the_others_stay() {
     let mut gather = Gather::default();
-    encode(&mut gather, &parcel(Bytes::from(vec![0; 5000]))).unwrap();
+    encode(&mut gather, &numbered(Bytes::from(vec![0; 5000]))).unwrap();
     let before = gather.bytes();
-    let refused = encode(&mut gather, &parcel(Bytes::from(vec![0; FRAME_BYTES_MAX])));
+    let refused = encode(&mut gather, &numbered(Bytes::from(vec![0; FRAME_BYTES_MAX])));
     assert!(matches!(refused, Err(Error::TooLarge { .. })));
     assert_eq!(gather.bytes(), before);
     assert_eq!(read(&mut written(&gather, usize::MAX)).unwrap().len(), 1);

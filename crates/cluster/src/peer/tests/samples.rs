@@ -31,7 +31,15 @@ pub(super) fn message() -> impl Strategy<Value = Message> {
             session().prop_map(move |session| Message::SessionGone { group, epoch, session }),
             (number(), number(), payload(), vec(held(), 0..3), any::<bool>()).prop_map(
                 move |(boot, seq, commands, settles, needs_apply)| {
-                    Message::Parcel { group, epoch, boot, seq, commands, settles, needs_apply }
+                    Message::NumberedBatch {
+                        group,
+                        epoch,
+                        boot,
+                        seq,
+                        commands,
+                        settles,
+                        needs_apply,
+                    }
                 }
             ),
             vec((session(), answer(group)), 0..4).prop_map(move |answers| Message::Answers {
@@ -250,12 +258,15 @@ fn request(group: GroupId) -> impl Strategy<Value = Request> {
         (ticket(), who(), spec()).prop_map(move |(ticket, (queue, consumer), spec)| {
             Request::Attach { ticket, group, queue, consumer, spec }
         }),
-        (ticket(), who()).prop_map(move |(ticket, (queue, consumer))| Request::Detach {
-            ticket,
-            group,
-            queue,
-            consumer
-        }),
+        (ticket(), who(), any::<bool>()).prop_map(
+            move |(ticket, (queue, consumer), takes_back)| Request::Detach {
+                ticket,
+                group,
+                queue,
+                consumer,
+                takes_back,
+            }
+        ),
         (who(), any::<u32>()).prop_map(move |((queue, consumer), add)| Request::Credit {
             group,
             queue,

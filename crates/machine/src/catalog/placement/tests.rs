@@ -6,7 +6,7 @@ use super::*;
 use crate::limits::{REPLICAS, REPLICAS_MAX};
 
 fn place(
-    nodes: &BTreeMap<NodeId, Standing>,
+    nodes: &BTreeMap<NodeId, NodeStatus>,
     current: Vec<Vec<NodeId>>,
     goal: Goal,
 ) -> Vec<Vec<NodeId>> {
@@ -14,16 +14,16 @@ fn place(
     super::place(nodes, current, goal, &wanted)
 }
 
-fn nodes(standings: &[Standing]) -> BTreeMap<NodeId, Standing> {
-    (1..).map(NodeId).zip(standings.iter().copied()).collect()
+fn nodes(statuses: &[NodeStatus]) -> BTreeMap<NodeId, NodeStatus> {
+    (1..).map(NodeId).zip(statuses.iter().copied()).collect()
 }
 
 fn groups(voters: &[&[u64]]) -> Vec<Vec<NodeId>> {
     voters.iter().map(|voters| voters.iter().copied().map(NodeId).collect()).collect()
 }
 
-fn serving(count: usize) -> BTreeMap<NodeId, Standing> {
-    nodes(&vec![Standing::Serving; count])
+fn serving(count: usize) -> BTreeMap<NodeId, NodeStatus> {
+    nodes(&vec![NodeStatus::Serving; count])
 }
 
 fn replicas(placed: &[Vec<NodeId>], node: NodeId) -> usize {
@@ -77,18 +77,19 @@ fn the_groups_of_a_lost_node_go_to_its_replacement() {
 
 #[test]
 fn a_draining_node_leads_nothing_and_stays_where_nobody_can_replace_it() {
-    let three = nodes(&[Standing::Draining, Standing::Serving, Standing::Serving]);
+    let three = nodes(&[NodeStatus::Draining, NodeStatus::Serving, NodeStatus::Serving]);
     let placed = place(&three, groups(&[&[1, 2, 3], &[2, 3, 1]]), Goal::Repair);
     assert_eq!(placed, groups(&[&[3, 1, 2], &[2, 3, 1]]));
     let mut four = three;
-    four.insert(NodeId(4), Standing::Serving);
+    four.insert(NodeId(4), NodeStatus::Serving);
     let placed = place(&four, placed, Goal::Repair);
     assert_eq!(placed, groups(&[&[3, 2, 4], &[2, 3, 4]]));
 }
 
 #[test]
 fn a_node_that_is_down_keeps_its_replicas_and_gets_none() {
-    let four = nodes(&[Standing::Serving, Standing::Serving, Standing::Serving, Standing::Down]);
+    let four =
+        nodes(&[NodeStatus::Serving, NodeStatus::Serving, NodeStatus::Serving, NodeStatus::Down]);
     let placed = place(&four, groups(&[&[4, 1, 2], &[], &[1, 2]]), Goal::Balance);
     assert_eq!(replicas(&placed, NodeId(4)), 1);
     assert_eq!(leads(&placed, NodeId(4)), 0);
@@ -106,11 +107,11 @@ fn leaders_are_handed_on_through_a_third() {
     assert!(spread(counts.clone()) <= 1, "{:?}", counts.collect::<Vec<_>>());
 }
 
-fn some_standing() -> impl Strategy<Value = Standing> {
+fn some_status() -> impl Strategy<Value = NodeStatus> {
     prop_oneof![
-        4 => Just(Standing::Serving),
-        1 => Just(Standing::Down),
-        1 => Just(Standing::Draining),
+        4 => Just(NodeStatus::Serving),
+        1 => Just(NodeStatus::Down),
+        1 => Just(NodeStatus::Draining),
     ]
 }
 
@@ -124,12 +125,12 @@ proptest! {
 
     #[test]
     fn whatever_was_every_group_has_voters_and_nothing_moves_twice(
-        standings in proptest::collection::vec(some_standing(), 1..9),
+        statuses in proptest::collection::vec(some_status(), 1..9),
         before in some_groups(),
         is_balanced in any::<bool>(),
         wide_every in 1usize..5,
     ) {
-        let nodes = nodes(&standings);
+        let nodes = nodes(&statuses);
         let goal = if is_balanced { Goal::Balance } else { Goal::Repair };
         let wanted: Vec<usize> = (1..=before.len())
             .map(|nth| if nth % wide_every == 0 { REPLICAS_MAX } else { REPLICAS })
@@ -137,9 +138,9 @@ proptest! {
         let after = super::place(&nodes, before.clone(), goal, &wanted);
         let again = super::place(&nodes, after.clone(), goal, &wanted);
         prop_assert_eq!(&again, &after, "once is enough");
-        let is = |node: &NodeId, standing| nodes[node] == standing;
+        let is = |node: &NodeId, status| nodes[node] == status;
         let serving: Vec<NodeId> =
-            nodes.keys().copied().filter(|node| is(node, Standing::Serving)).collect();
+            nodes.keys().copied().filter(|node| is(node, NodeStatus::Serving)).collect();
         prop_assert_eq!(before.len(), after.len());
         for ((old, new), wanted) in before.iter().zip(&after).zip(&wanted) {
             let distinct: BTreeSet<NodeId> = new.iter().copied().collect();
@@ -148,14 +149,14 @@ proptest! {
             prop_assert!(new.len() <= *wanted);
             let is_taker_left = serving.iter().any(|node| !new.contains(node));
             prop_assert!(new.len() == nodes.len().min(*wanted) || !is_taker_left);
-            let is_drained = !new.iter().any(|node| is(node, Standing::Draining));
+            let is_drained = !new.iter().any(|node| is(node, NodeStatus::Draining));
             prop_assert!(is_drained || !is_taker_left);
-            let can_lead = new.iter().any(|node| is(node, Standing::Serving));
-            prop_assert!(!can_lead || is(&new[0], Standing::Serving));
+            let can_lead = new.iter().any(|node| is(node, NodeStatus::Serving));
+            prop_assert!(!can_lead || is(&new[0], NodeStatus::Serving));
             prop_assert!(!new.is_empty() || serving.is_empty());
             if goal == Goal::Repair {
                 let kept: BTreeSet<NodeId> = old.iter().copied().filter(|node| {
-                    nodes.get(node).is_some_and(|standing| *standing != Standing::Draining)
+                    nodes.get(node).is_some_and(|status| *status != NodeStatus::Draining)
                 }).collect();
                 let left = kept.iter().filter(|node| new.contains(node)).count();
                 prop_assert_eq!(left, kept.len().min(*wanted), "who may stay stays");

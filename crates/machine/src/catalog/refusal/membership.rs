@@ -52,31 +52,32 @@ impl fmt::Display for MembershipProblem {
         match self {
             Self::OtherIncarnation { node: NodeId(node), known } => write!(
                 f,
-                "node {node} is known as another incarnation ({known}): if its disk is lost, remove \
-                 node {node} first or take a new number"
+                "node {node} is known with another data directory (incarnation {known}): if its disk is lost, remove \
+                 node {node} first, or use a new number"
             ),
             Self::AddressInUse { address, by: NodeId(by) } => write!(
                 f,
-                "address {address} is node {by}'s: give this node another, or remove node {by} first"
+                "address {address} belongs to node {by}: give this node another address, or remove node {by} first"
             ),
             Self::InvalidNode { node: NodeId(node) } => {
-                write!(f, "{node} is no number of a node: take one from 1 to {NODE_ID_MAX}")
+                write!(f, "{node} is not a node number: use a number from 1 to {NODE_ID_MAX}")
             }
             Self::InvalidAddress { address } => {
-                write!(f, "'{address}' is no address of a node: give HOST:PORT")
+                write!(f, "'{address}' is not a node address: write HOST:PORT")
             }
-            Self::TooManyNodes { max } => write!(f, "a cluster has at most {max} nodes"),
+            Self::TooManyNodes { max } => {
+                write!(f, "a cluster has at most {max} nodes: remove a node first")
+            }
             Self::Retired { node: NodeId(node) } => write!(
                 f,
-                "the number {node} was that of a node that is removed, and is never given again: take \
-                 another number"
+                "number {node} belonged to a node that was removed, and is never used again: use another number"
             ),
             Self::LastNode { node: NodeId(node) } => {
-                write!(f, "node {node} is the last: add another before it is removed")
+                write!(f, "node {node} is the last node: add another node before you remove it")
             }
             Self::NoGroup { group: GroupId(group) } => write!(f, "there is no group {group}"),
             Self::InvalidVoters { group: GroupId(0) } => {
-                write!(f, "every node votes in group 0, the catalog")
+                write!(f, "the voters of group 0, the catalog, are always all nodes")
             }
             Self::InvalidVoters { group: GroupId(group) } => write!(
                 f,

@@ -2,16 +2,14 @@
 
 use std::sync::Arc;
 
-use super::super::binding::Binding;
+use super::super::binding::{Binding, BindingChange};
 use super::super::exchanges::ExchangeKind;
 use super::super::refusal::{Kind, Refusal};
 use super::super::routing::Dest;
 use super::super::target::Target;
 use super::super::{Catalog, CatalogCommand, CatalogEffect, Destination, not_found};
 use super::Vhost;
-use crate::ids::SessionOwner;
 use crate::limits::{HEADERS_BINDINGS_MAX, NAME_BYTES_MAX};
-use crate::value::Arguments;
 
 impl Vhost {
     /// All bindings but those of the default exchange, by source, destination and key.
@@ -112,15 +110,8 @@ fn check_not_default(source: &str, destination: &Destination) -> Result<(), Refu
 impl Catalog {
     /// Whether both ends are there, this session may use them, and there is room. What a client may ask for is the
     /// broker's to judge: `broker::arguments`. A binding that its exchange cannot route by takes no message.
-    pub(in crate::catalog) fn check_bind(
-        &self,
-        vhost_name: &str,
-        source: &str,
-        destination: &Destination,
-        key: &str,
-        arguments: &Arguments,
-        by: Option<SessionOwner>,
-    ) -> Result<(), Refusal> {
+    pub(in crate::catalog) fn check_bind(&self, change: &BindingChange) -> Result<(), Refusal> {
+        let BindingChange { vhost: vhost_name, source, destination, key, arguments, by } = change;
         let vhost = self.vhost_or_refusal(vhost_name)?;
         check_not_default(source, destination)?;
         let Some(exchange) = vhost.exchanges.get(source) else {
@@ -129,7 +120,7 @@ impl Catalog {
         // Whether they exist is looked at first, as RabbitMQ does; then whose they are.
         match destination {
             Destination::Queue(name) => match vhost.queues.get(name) {
-                Some(queue) => queue.check_access(vhost_name, by)?,
+                Some(queue) => queue.check_access(vhost_name, *by)?,
                 None => return Err(not_found(Kind::Queue, name, vhost_name)),
             },
             Destination::Exchange(name) if !vhost.exchanges.contains_key(name) => {
@@ -155,9 +146,7 @@ impl Catalog {
         if vhost.bindings.source_count(source) < max && has_room.is_ok() {
             return Ok(());
         }
-        let (source, key) = (source.to_owned(), key.to_owned());
-        let (destination, arguments) = (destination.clone(), arguments.clone());
-        if vhost.bindings.contains(&Binding::new(source, destination, key, arguments)) {
+        if vhost.bindings.contains(&change.binding()) {
             return Ok(());
         }
         has_room?;
@@ -166,35 +155,22 @@ impl Catalog {
 
     /// Whether the command asks for a binding that there is.
     pub fn is_bound(&self, command: &CatalogCommand) -> bool {
-        let (CatalogCommand::Bind { vhost, source, destination, arguments, key, by: _ }
-        | CatalogCommand::CreateBinding { vhost, source, destination, arguments, key, by: _ }) =
-            command
-        else {
+        let (CatalogCommand::Bind(change) | CatalogCommand::CreateBinding(change)) = command else {
             return false;
         };
-        let (source, key) = (source.clone(), key.clone());
-        let binding = Binding::new(source, destination.clone(), key, arguments.clone());
-        self.vhosts.get(vhost).is_some_and(|vhost| vhost.bindings.contains(&binding))
+        let vhost = self.vhosts.get(&change.vhost);
+        vhost.is_some_and(|vhost| vhost.bindings.contains(&change.binding()))
     }
 
     /// What is not bound may be unbound by everybody.
-    pub(in crate::catalog) fn check_unbind(
-        &self,
-        vhost_name: &str,
-        source: &str,
-        destination: &Destination,
-        key: &str,
-        arguments: &Arguments,
-        by: Option<SessionOwner>,
-    ) -> Result<(), Refusal> {
+    pub(in crate::catalog) fn check_unbind(&self, change: &BindingChange) -> Result<(), Refusal> {
+        let BindingChange { vhost: vhost_name, source, destination, by, .. } = change;
         let vhost = self.vhost_or_refusal(vhost_name)?;
         check_not_default(source, destination)?;
         let Destination::Queue(name) = destination else { return Ok(()) };
         let Some(queue) = vhost.queues.get(name) else { return Ok(()) };
-        queue.check_access(vhost_name, by).or_else(|refusal| {
-            let (destination, arguments) = (destination.clone(), arguments.clone());
-            let binding = Binding::new(source.into(), destination, key.into(), arguments);
-            if vhost.bindings.contains(&binding) { Err(refusal) } else { Ok(()) }
+        queue.check_access(vhost_name, *by).or_else(|refusal| {
+            if vhost.bindings.contains(&change.binding()) { Err(refusal) } else { Ok(()) }
         })
     }
 

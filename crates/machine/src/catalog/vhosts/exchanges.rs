@@ -1,6 +1,7 @@
 //! Exchanges come and go: whether there is room for one more, and who goes with whom.
 
 use super::super::exchanges::Exchange;
+use super::super::policies::Subject;
 use super::super::refusal::{Kind, Refusal};
 use super::super::routing::Dest;
 use super::super::{Catalog, CatalogEffect, CatalogReply, Destination, check_name};
@@ -53,13 +54,14 @@ impl Catalog {
     fn create_exchange(
         &mut self,
         vhost_name: &str,
-        exchange: Exchange,
+        mut exchange: Exchange,
         effects: &mut Vec<CatalogEffect>,
     ) -> bool {
         let Some(vhost) = self.vhosts.get_mut(vhost_name) else { return false };
         if vhost.exchanges.contains_key(&exchange.name) {
             return false;
         }
+        exchange.governed = vhost.policies.govern(Subject::Exchange, &exchange.name);
         let history = exchange.history_queue(vhost_name);
         vhost.weight += exchange.arguments.weight();
         vhost.exchanges.insert(exchange.name.clone(), exchange);

@@ -67,11 +67,20 @@ impl Catalog {
             Some(node) => GroupId::local(node),
             None => self.emptiest_group(self.members_of(&new.spec)),
         };
-        let queue = Queue::new(id, group, new);
+        let mut queue = Queue::new(id, group, new);
+        self.govern_new(&mut queue);
         let (target, settings) = (queue.target(), queue.settings().clone());
         effects.push(CatalogEffect::QueueCreated { queue: id, group, node, settings });
         self.insert_queue(queue);
         target
+    }
+
+    /// A queue that comes is as policies say.
+    pub(in crate::catalog) fn govern_new(&self, queue: &mut Queue) {
+        if let Some(vhost) = self.vhosts.get(&queue.vhost) {
+            let governed = vhost.policies.govern_queue(queue.queue_type(), &queue.name);
+            queue.govern(queue.spec.clone(), governed);
+        }
     }
 
     /// How many voters the group of a new queue is to have at least, as far as there can be so many.
@@ -162,27 +171,35 @@ impl Catalog {
         }
     }
 
-    /// Whether anything is different now.
+    /// The queue is as declared, or as it was, and as policies say now. Whether it is declared differently.
     pub(in crate::catalog) fn change_queue(
         &mut self,
         vhost: &str,
         name: &str,
         only: QueueId,
-        spec: QueueSpec,
+        declared: Option<QueueSpec>,
         effects: &mut Vec<CatalogEffect>,
     ) -> bool {
         let revision = self.version + 1;
         let Some(vhost) = self.vhosts.get_mut(vhost) else { return false };
-        let Some(queue) = vhost.queues.get_mut(name).filter(|queue| queue.id == only) else {
+        let Some(queue) = vhost.queues.get(name).filter(|queue| queue.id == only) else {
             return false;
         };
-        let spec = queue.spec.changed_to(spec);
-        if spec == queue.spec {
-            return false;
+        let governed = vhost.policies.govern_queue(queue.queue_type(), name);
+        let Some(queue) = vhost.queues.get_mut(name) else { return false };
+        let declared = match declared {
+            Some(declared) => queue.spec.changed_to(declared),
+            None => queue.spec.clone(),
+        };
+        let has_changed = declared != queue.spec;
+        let (before, settings) = (queue.target, queue.settings().clone());
+        queue.govern(declared, governed);
+        let now = queue.target;
+        if settings == *queue.settings() && now == before {
+            // What only the catalog looks at may be another: where dead letters go.
+            return has_changed;
         }
-        (queue.spec, queue.revision) = (spec, revision);
-        let (before, now) = (queue.target, queue.target_now());
-        queue.target = now;
+        queue.revision = revision;
         effects.push(CatalogEffect::QueueChanged {
             queue: queue.id,
             group: queue.group,

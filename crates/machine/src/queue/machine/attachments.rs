@@ -152,7 +152,7 @@ impl Queue {
             let spec = ConsumerSpec { credit, ..holder.spec };
             let levels = holder.held.all().filter(|(level, held)| *level == 0 || !held.is_empty());
             levels.map(move |(level, held)| Attached {
-                queue: self.id.lane(level),
+                queue: self.id.level(level),
                 consumer,
                 spec,
                 // It consumes from the queue, not from a level of it.

@@ -2,10 +2,10 @@
 
 use super::QueueMachine;
 use crate::encoding::{Corrupt, Reader, digest, put_u32, put_u64};
-use crate::origins::Origins;
+use crate::producers::Producers;
 use crate::queue::{Counters, Queue};
 
-/// 2 knows origins of parcels, 3 what arguments ask of a queue, 4 what was delivered, 5 that deliveries
+/// 2 knows producers of numbered batches, 3 what arguments ask of a queue, 4 what was delivered, 5 that deliveries
 /// wait for that, 6 changed settings.
 const VERSION: u8 = 6;
 
@@ -26,7 +26,7 @@ impl QueueMachine {
         put_u64(&mut out, self.time_ms);
         put_u64(&mut out, self.ignored);
         self.retired.encode(&mut out);
-        self.origins.encode(&mut out);
+        self.producers.encode(&mut out);
         put_u32(&mut out, self.places.len() as u32);
         for place in self.places.values() {
             if let Some(queue) = &self.slots[*place] {
@@ -51,7 +51,7 @@ impl QueueMachine {
         };
         machine.retired = Counters::read(&mut reader, version < 3)?;
         if version >= 2 {
-            machine.origins = Origins::read(&mut reader)?;
+            machine.producers = Producers::read(&mut reader)?;
         }
         let mut before = None;
         for _ in 0..reader.u32()? {

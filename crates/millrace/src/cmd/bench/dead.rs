@@ -98,7 +98,7 @@ pub(super) fn run(args: &Args, how: Death) -> Result<Report, String> {
     let counted = count(&mut connection, channel, &dead, messages, &args.pid);
     is_over.store(true, Relaxed);
     let refused = refuser.map_or(Ok(()), |refuser| {
-        refuser.join().unwrap_or_else(|_| Err("the refuser panicked".into()))
+        refuser.join().unwrap_or_else(|_| Err("the consumer that rejects messages panicked".into()))
     });
     let Counted { arrived, elapsed_s, cost } = counted?;
     refused?;

@@ -154,7 +154,7 @@ impl Run<'_> {
         while !self.publishers.iter().chain(&self.consumers).all(is_ready) {
             self.check_workers()?;
             if now_ns() > give_up_ns {
-                return Err("not all workers were connected within a minute".into());
+                return Err("some connections were not made within a minute".into());
             }
             thread::sleep(Duration::from_millis(1));
         }
@@ -231,7 +231,7 @@ impl Run<'_> {
                 }
                 result.map_err(|why| format!("{name}: {why}"))
             })
-            .map_err(|error| format!("no thread can be started: {error}"))?;
+            .map_err(|error| format!("cannot start a thread: {error}"))?;
         Ok((worker, counters))
     }
 
@@ -351,7 +351,11 @@ impl Run<'_> {
     }
 
     fn check_workers(&self) -> Result<(), String> {
-        if self.conductor.has_failed() { Err("a worker gave up".into()) } else { Ok(()) }
+        if self.conductor.has_failed() {
+            Err("a publisher or a consumer failed".into())
+        } else {
+            Ok(())
+        }
     }
 
     /// Looks around until `is_over`; tells the user once a second.

@@ -37,7 +37,7 @@ pub(super) enum Death {
 
 /// Reads `x-message-ttl=60000`.
 pub(super) fn argument(text: &str) -> Result<Argument, String> {
-    let (name, value) = text.split_once('=').ok_or("an argument reads NAME=VALUE")?;
+    let (name, value) = text.split_once('=').ok_or("an argument must be NAME=VALUE")?;
     let parsed = match (value, value.parse()) {
         ("true", _) => FieldValue::Bool(true),
         ("false", _) => FieldValue::Bool(false),
@@ -49,9 +49,9 @@ pub(super) fn argument(text: &str) -> Result<Argument, String> {
 
 /// Reads `15s..35s`.
 pub(super) fn span(text: &str) -> Result<Span, String> {
-    let (from, to) = text.split_once("..").ok_or("a stretch of time reads 15s..35s")?;
+    let (from, to) = text.split_once("..").ok_or("a time span must look like 15s..35s")?;
     let span = Span { from: super::duration(from)?, to: super::duration(to)? };
-    if span.from > span.to { Err("it ends before it begins".into()) } else { Ok(span) }
+    if span.from > span.to { Err("the time span ends before it begins".into()) } else { Ok(span) }
 }
 
 #[cfg(test)]

@@ -64,10 +64,10 @@ pub(super) struct Parameters {
 impl Plan {
     pub(super) fn new(args: &Args) -> Result<Self, String> {
         if args.publishers == 0 && args.consumers == 0 {
-            return Err("there is nothing to do without publishers and consumers".into());
+            return Err("nothing to do: --publishers and --consumers are both 0".into());
         }
         if !args.rate.is_finite() || args.rate < 0.0 {
-            return Err("--rate is messages per second, 0 or more".into());
+            return Err("--rate must be a number of messages per second, 0 or more".into());
         }
         let digits = args.queues.to_string().len();
         // Names of one length, so that all messages of a run are equally long.

@@ -50,9 +50,10 @@ impl Processes {
         let mut usage = Usage { io: Some(Io::default()), ..Usage::default() };
         for pid in &self.pids {
             let stat = fs::read_to_string(format!("/proc/{pid}/stat"))
-                .map_err(|error| format!("process {pid} cannot be measured: {error}"))?;
-            let (user, system) = ticks(&stat)
-                .ok_or_else(|| format!("/proc/{pid}/stat reads differently than expected"))?;
+                .map_err(|error| format!("cannot measure process {pid}: {error}"))?;
+            let (user, system) = ticks(&stat).ok_or_else(|| {
+                format!("cannot read /proc/{pid}/stat: its form is not the expected one")
+            })?;
             usage.user_s += user as f64 / self.ticks_per_second;
             usage.system_s += system as f64 / self.ticks_per_second;
             let io =

@@ -137,14 +137,14 @@ fn send(
     }
     let mut bytes = task.stencil.next(count, stamp);
     pace.sent(count as u64);
-    let mut patience = Patience::default();
+    let mut timeout = Timeout::default();
     while !bytes.is_empty() {
         match wire.send_some(bytes)? {
             // The server does not read: it may be blocked by its alarms, or by confirms we do not read.
             0 => answers.receive(wire)?,
             taken => bytes = &bytes[taken..],
         }
-        patience.check(conductor)?;
+        timeout.check(conductor)?;
     }
     Ok(count as u64)
 }
@@ -179,10 +179,10 @@ fn publish_unconfirmed(
             }
             now
         });
-        let mut patience = Patience::default();
+        let mut timeout = Timeout::default();
         while !bytes.is_empty() {
             bytes = &bytes[wire.send_some(bytes)?..];
-            patience.check(conductor)?;
+            timeout.check(conductor)?;
         }
         pace.sent(count as u64);
         sent += count as u64;
@@ -199,11 +199,11 @@ fn publish_unconfirmed(
 
 /// A server that takes no bytes may be waited for, but not for ever once the run is over.
 #[derive(Default)]
-struct Patience {
+struct Timeout {
     looks: u32,
 }
 
-impl Patience {
+impl Timeout {
     #[inline]
     fn check(&mut self, conductor: &Conductor) -> Result<(), String> {
         if conductor.phase() >= Phase::Draining {

@@ -160,10 +160,13 @@ impl Report {
         let counts = [
             (self.nacked, "were refused (basic.nack)"),
             (self.returned, "were returned"),
-            (self.wrong_size, "came with another size than they were sent with"),
-            (self.early, "came before they were due"),
+            (self.wrong_size, "arrived with another size than they were sent with"),
+            (self.early, "arrived before they were due"),
             (self.totals.unconfirmed, "were never confirmed"),
-            (self.totals.lost.unwrap_or(0).unsigned_abs(), "were lost, or came twice unflagged"),
+            (
+                self.totals.lost.unwrap_or(0).unsigned_abs(),
+                "were lost, or arrived twice without the redelivered flag",
+            ),
         ];
         let complaints: Vec<_> = counts
             .into_iter()

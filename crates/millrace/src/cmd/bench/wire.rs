@@ -74,7 +74,7 @@ impl Wire {
         match poll(&mut fds, Some(&timeout)) {
             Ok(count) => Ok(count > 0),
             Err(rustix::io::Errno::INTR) => Ok(false),
-            Err(error) => Err(format!("the socket cannot be waited for: {error}")),
+            Err(error) => Err(format!("cannot wait for the socket: {error}")),
         }
     }
 

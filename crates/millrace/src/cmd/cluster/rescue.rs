@@ -124,7 +124,7 @@ fn load(path: &Path) -> Result<Survey, String> {
     };
     let text = std::fs::read_to_string(path).map_err(|error| fail(error.to_string()))?;
     let shown: Shown = serde_json::from_str(&text).map_err(|error| fail(error.to_string()))?;
-    shown.survey().ok_or_else(|| fail("the cluster's id is no number".to_owned()))
+    shown.survey().ok_or_else(|| fail("the cluster's id is not a number".to_owned()))
 }
 
 /// What `--json` prints.

@@ -7,12 +7,12 @@ use relay::admin::Grade;
 use super::options::{File, Options};
 use super::session::{say, with};
 
-/// Examine the outbox and its database: what is wrong, and what to do about it
+/// Check the outbox and its database: what is wrong, and what you can do
 #[derive(clap::Args)]
 #[command(
-    after_help = "Give it the options (or the --config file) of `relay run`: what is right depends on them.\n\
-                  Exit code 0: nothing fails (with --strict: and nothing warns). 1: something does. 2: the database \
-                  cannot be asked.\ndocs/relay.md has a runbook for each check."
+    after_help = "Give the command the same options (or --config file) as `relay run`: the checks depend on \
+         them.\nExit code 0: no check fails (with --strict: and none warns). 1: a check fails (with --strict: or \
+         warns). 2: the database cannot be queried.\ndocs/relay.md has a runbook for each check."
 )]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -22,7 +22,7 @@ pub(crate) struct Args {
     /// Print one line of JSON
     #[arg(long)]
     json: bool,
-    /// Exit with 1 for a warning, too
+    /// Exit with code 1 for a warning, too
     #[arg(long)]
     strict: bool,
 }

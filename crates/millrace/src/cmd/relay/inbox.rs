@@ -17,7 +17,7 @@ const EXAMPLES: &str = "\
 Examples:
   millrace relay inbox --database postgres://app@localhost/shop --url amqp://guest:guest@localhost \\
       --queue billing --consumer billing --install
-      makes inbox_messages if need be, and moves the queue's messages into it until it is stopped
+      makes the table inbox_messages if it is missing, and moves the queue's messages into it until you stop the command
   millrace relay inbox --table inbox_messages --print-sql
       shows the table's SQL for your own migrations
 
@@ -37,38 +37,39 @@ pub(crate) struct Args {
         required_unless_present_any = ["print_sql", "database_file"]
     )]
     database: Option<String>,
-    /// A file with the database's URL and nothing else, such as a secret that is mounted
+    /// File that holds the database's URL and nothing else, such as a mounted secret
     #[arg(long, env = "DATABASE_URL_FILE", value_name = "FILE")]
     database_file: Option<PathBuf>,
     /// The broker: amqp://user:password@host:port/vhost, or amqps:// with cacertfile=FILE
     /// [default: amqp://guest:guest@localhost:5672/%2F]
     #[arg(long, env = "AMQP_URL", value_name = "URL", hide_env_values = true)]
     url: Option<String>,
-    /// A file with the broker's URL and nothing else
+    /// File that holds the broker's URL and nothing else
     #[arg(long, env = "AMQP_URL_FILE", value_name = "FILE")]
     url_file: Option<PathBuf>,
-    /// The queue, which must be there
+    /// Name of the queue, which must exist
     #[arg(long, short, value_name = "NAME", required_unless_present = "print_sql")]
     queue: Option<String>,
-    /// Who takes the messages: each consumer has its own rows in the table
+    /// Name of the consumer: each consumer has its own rows in the table
     #[arg(long, value_name = "NAME", required_unless_present = "print_sql")]
     consumer: Option<String>,
-    /// The inbox table, with its schema if need be
+    /// The inbox table: TABLE or SCHEMA.TABLE
     #[arg(long, value_name = "TABLE", default_value = "inbox_messages")]
     table: TableName,
-    /// Rows of one transaction at most, 1 to 10,000
+    /// Maximum number of rows per transaction, 1 to 10,000
     #[arg(long, value_name = "N", default_value_t = 500)]
     batch: u32,
-    /// Messages that may be here and not committed, which bounds the memory [default: 4 batches]
+    /// Maximum number of messages in memory that are not committed yet [default: 4 batches]
     #[arg(long, value_name = "N")]
     prefetch: Option<u16>,
-    /// Make the table if it is not there
+    /// Make the table if it is missing
     #[arg(long)]
     install: bool,
-    /// Share the queue with other consumers, which loses the order; without this a second inbox stands by
+    /// Share the queue with other consumers, which loses the order. Without this option a second inbox waits until the
+    /// first one ends
     #[arg(long)]
     shared: bool,
-    /// What becomes of a message that the table refuses (a check, a trigger), even without what may be wrong with it
+    /// What to do with a message that the table refuses (a check, a trigger), even in its simplest form
     #[arg(long, value_name = "WHAT", value_enum, default_value = "wait")]
     on_refused: Refused,
     /// Serve /metrics (Prometheus), /health and /ready on this address: 127.0.0.1:9188
@@ -84,9 +85,10 @@ pub(crate) struct Args {
 /// What becomes of a refused message.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum Refused {
-    /// Try it again until the table takes it; what is behind it waits
+    /// Try the message again until the table takes it; later messages wait
     Wait,
-    /// basic.reject without requeue: dead-letter it; a queue without a dead-letter exchange DROPS it
+    /// Reject the message (basic.reject without requeue): the broker dead-letters it. A queue without a dead-letter
+    /// exchange DROPS it
     Reject,
 }
 
@@ -147,7 +149,9 @@ async fn take(config: Config, address: Option<&str>) -> Result<Counts, String> {
         tokio::spawn(service::io::http::serve(listener, metrics.clone()));
         tokio::spawn(relay::io::watch_queue(config.clone(), metrics.clone()));
     }
-    let stop = service::io::stop::on_signals("what is here is stored and acknowledged first");
+    let stop = service::io::stop::on_signals(
+        "the inbox first stores and acknowledges the messages that it holds",
+    );
     let ended = relay::io::run_inbox(config, metrics, stop).await;
     ended.map_err(|error| error.to_string())
 }

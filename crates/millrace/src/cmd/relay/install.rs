@@ -11,15 +11,16 @@ use super::session::{remark, say, with};
 const EXAMPLES: &str = "\
 Examples:
   millrace relay install --database postgres://app@localhost/shop
-      the table outbox_messages (or: checks the one that is there), its index, the schema millrace
-  millrace relay install --partitions day --ahead 7        run it daily: it makes the days that are missing
+      makes the table outbox_messages (or checks it, if it exists), its index and the schema millrace
+  millrace relay install --partitions day --ahead 7        run this daily: it makes the missing days
   millrace relay install --order key --key-column tenant   adds a sequence column, for an exact order
   millrace relay install --source wal --print              shows the SQL and changes nothing
 
-It is safe to repeat: a second run changes nothing. Exit code 0: all is there. 1: something is wrong that it does not
-mend. 2: the database cannot be asked, or a statement failed (those of the transaction are undone).";
+You can repeat the command safely: a second run changes nothing. Exit code 0: everything is in place. 1: something is
+wrong that the command does not repair. 2: the database cannot be queried, or a statement failed (its transaction is
+rolled back).";
 
-/// Make the outbox table, its index and the schema millrace; or check what is there
+/// Make the outbox table, its index and the schema millrace, or check them
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -27,10 +28,10 @@ pub(crate) struct Args {
     options: Options,
     #[command(flatten)]
     file: File,
-    /// Partitions by time, for a new table or one that has them: day or month
+    /// Partition the table by time: day or month. For a new table, or one that has such partitions
     #[arg(long, value_name = "SPAN", value_parser = every)]
     partitions: Option<Every>,
-    /// Partitions beyond the current one, 1 to 366 [default: 7 days, 3 months]
+    /// Number of partitions after the current one, 1 to 366 [default: 7 days, 3 months]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=366), requires = "partitions")]
     ahead: Option<u32>,
     /// Grant this role what `relay run` needs, and no more
@@ -45,7 +46,7 @@ fn every(text: &str) -> Result<Every, String> {
     match text {
         "day" => Ok(Every::Day),
         "month" => Ok(Every::Month),
-        _ => Err("it is day or month".into()),
+        _ => Err("it must be day or month".into()),
     }
 }
 
@@ -77,7 +78,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
             say(&plan.report.to_string());
         }
         if is_wrong {
-            remark("Nothing was changed: mend the failures above first.");
+            remark("Nothing was changed: repair the failures above first.");
             return Ok(ExitCode::FAILURE);
         }
         let told = |step: &relay::admin::install::Step| {
@@ -86,7 +87,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
         };
         let result = relay::io::admin::install(client, &plan, told).await;
         result.map_err(|error| {
-            format!("{error}\nWhat was not done is done by the next `millrace relay install`")
+            format!("{error}\nRun `millrace relay install` again to do the rest")
         })?;
         say(if plan.steps.is_empty() { "Nothing was missing." } else { "Done." });
         Ok(ExitCode::SUCCESS)

@@ -18,11 +18,11 @@ settings! {
     /// Settings of `run` alone. The file may have them; other commands pass them over.
     pub(crate) const RUN in None;
 
-    /// Do not wait for confirms: a crash of the broker loses messages whose rows are marked already
+    /// Do not wait for confirms: a crash of the broker loses messages whose rows are already marked
     unsafe_no_confirms: Switch, default("false"), flag;
-    /// Say how it goes every so often; 0s: never
+    /// Interval of progress reports; 0s: none
     report_every: Time(Duration::ZERO..=Duration::MAX), otherwise("1s on a terminal, else 10s"), flag;
-    /// Say how it goes as JSON lines on standard output
+    /// Write progress reports as JSON lines to standard output
     json: Switch, default("false"), flag;
     /// Serve /metrics (Prometheus), /health and /ready on this address: 127.0.0.1:9187
     metrics: Any("ADDR"), otherwise("not served"), flag;
@@ -58,7 +58,7 @@ pub(crate) type Options = Flags<Every>;
 /// The configuration file's flag.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct File {
-    /// A configuration file (TOML): any of the other options, with `_` for `-`
+    /// Configuration file (TOML): it may hold any other option, with `_` for `-`
     #[arg(long, value_name = "FILE", env = "MILLRACE_RELAY_CONFIG")]
     pub(crate) config: Option<PathBuf>,
 }
@@ -100,7 +100,8 @@ fn read(said: Said) -> Result<(relay::Config, Values), Vec<String>> {
     let (database, url) = (given("database", "database_file"), given("url", "url_file"));
     if database.is_none() && values.given("database_file").is_none() {
         problems.push(
-            "no database is named: --database postgres://user@host/name, or DATABASE_URL".into(),
+            "no database is given: use --database postgres://user@host/name, or DATABASE_URL"
+                .into(),
         );
     }
     // A bad URL is told without its text, which may hold a password.
@@ -198,7 +199,7 @@ mod tests {
         let problems = read("\nworker = 2\n", &[("DATABASE_URL", "postgres://h/d")], &[]);
         let problems = problems.expect_err("no such key");
         assert!(
-            problems[0].starts_with("r.toml:2: there is no setting worker; known are"),
+            problems[0].starts_with("r.toml:2: there is no setting worker. The settings are:"),
             "{problems:?}"
         );
     }

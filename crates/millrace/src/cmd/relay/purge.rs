@@ -15,12 +15,12 @@ const EXAMPLES: &str = "\
 Examples:
   millrace relay purge --older-than 7d                    published rows of the outbox
   millrace relay purge --older-than 7d --max-rate 20000   slower, for a database that has other work
-  millrace relay purge --older-than 30d --drop-partitions whole partitions: at once, whatever they hold
+  millrace relay purge --older-than 30d --drop-partitions drops whole partitions, which takes no time per row
   millrace relay purge --archived --older-than 90d        rows of TABLE_archive
   millrace relay purge --dead --older-than 30d            rows that nobody will replay any more
 
-Every transaction deletes at most --rows rows; each names the condition (published, and old) itself, so a row that
-is not published cannot go. It may run beside relays and writers, and be stopped at any time.";
+A transaction deletes at most --rows rows. Each DELETE checks that the row is published and old, so an unpublished row
+is never deleted. You can run the command beside relays and writers, and stop it at any time.";
 
 /// Delete old published rows, in short transactions; or drop whole partitions
 #[derive(clap::Args)]
@@ -30,25 +30,25 @@ pub(crate) struct Args {
     options: Options,
     #[command(flatten)]
     file: File,
-    /// Published (archived, dead) for longer than this: 90s, 15m, 12h, 7d
+    /// Delete rows that have been published (archived, dead) for longer than this: 90s, 15m, 12h, 7d
     #[arg(long, value_name = "TIME", value_parser = service::duration)]
     older_than: Duration,
-    /// Rows of the archive instead
+    /// Delete rows of the archive instead
     #[arg(long)]
     archived: bool,
-    /// Dead rows instead, with what is known of their failure: they cannot be replayed any more
+    /// Delete dead rows instead, with their recorded failures: you cannot replay them any more
     #[arg(long, conflicts_with = "archived")]
     dead: bool,
-    /// Drop partitions that end before then and hold nothing else
+    /// Drop partitions that end before that time and hold only such rows
     #[arg(long, conflicts_with_all = ["archived", "dead"])]
     drop_partitions: bool,
-    /// Rows of one transaction, 1 to 100,000
+    /// Maximum number of rows per transaction, 1 to 100,000
     #[arg(long, value_name = "N", default_value_t = 5000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     rows: u32,
-    /// Between two transactions
+    /// Pause between two transactions
     #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = service::duration)]
     pause: Duration,
-    /// Rows per second at most
+    /// Maximum number of rows per second
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_rate: Option<u32>,
 }
@@ -82,10 +82,10 @@ pub(crate) fn run(args: Args) -> ExitCode {
         };
         let done = done.map_err(|error| error.to_string())?;
         if args.drop_partitions {
-            done.partitions.iter().for_each(|name| say(&format!("{name} is dropped")));
-            done.kept.iter().for_each(|(name, why)| say(&format!("{name} stays: {why}")));
+            done.partitions.iter().for_each(|name| say(&format!("{name} dropped")));
+            done.kept.iter().for_each(|(name, why)| say(&format!("{name} kept: {why}")));
             say(&format!(
-                "{} partitions dropped, {} old ones stay",
+                "{} partitions dropped, {} old partitions kept",
                 done.partitions.len(),
                 done.kept.len()
             ));
@@ -93,9 +93,9 @@ pub(crate) fn run(args: Args) -> ExitCode {
             say(&format!("{} rows deleted in {:.1} s", done.rows, begun.elapsed().as_secs_f64()));
             match (done.keys, config.order) {
                 (0, _) => (),
-                (_, Order::Strict) => say("what waited behind them goes on"),
-                (1, _) => say("1 key that waited for them goes on"),
-                (keys, _) => say(&format!("{keys} keys that waited for them go on")),
+                (_, Order::Strict) => say("rows that waited behind them continue"),
+                (1, _) => say("1 key that waited for them continues"),
+                (keys, _) => say(&format!("{keys} keys that waited for them continue")),
             }
         }
         Ok(ExitCode::SUCCESS)

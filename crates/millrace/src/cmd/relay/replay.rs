@@ -13,15 +13,15 @@ use super::session::{confirmed, remark, say, with};
 const EXAMPLES: &str = "\
 Examples:
   millrace relay replay --all-dead                     every dead row
-  millrace relay replay --reason unroutable --since 2h those that died of it in the last two hours
+  millrace relay replay --reason unroutable --since 2h those that died for this reason in the last two hours
   millrace relay replay --error-like '%no queue%' --yes
   millrace relay replay --id 42 --id 43                these rows, if they are dead
-  millrace relay replay --waiting                      what waits for its next attempt: now
+  millrace relay replay --waiting                      rows that wait for their next attempt: try them now
   millrace relay replay --processed --since '2026-11-21 10:00+00' --until '2026-11-21 11:00+00'
-      publishes again what was published in that hour: same message-ids, so an inbox drops what it has
+      publishes again what was published in that hour, with the same message-ids: an inbox drops duplicates
 
-It says how many rows it would bring back and asks; --yes does it, --dry-run only counts. Times are what PostgreSQL
-reads (UTC, if no zone is said), or how long ago: 90s, 15m, 2h, 7d.";
+The command counts the rows and asks before it replays them; with --yes it does not ask, with --dry-run it only counts.
+A TIME is a timestamp as PostgreSQL reads it (UTC, unless it names a zone), or an age: 90s, 15m, 2h, 7d.";
 
 /// Publish rows again: dead ones, waiting ones now, or published ones
 #[derive(clap::Args)]
@@ -31,34 +31,34 @@ pub(crate) struct Args {
     options: Options,
     #[command(flatten)]
     file: File,
-    /// A row's id; may be repeated
+    /// Replay the row with this id (repeatable)
     #[arg(long, value_name = "ID")]
     id: Vec<String>,
-    /// Dead (or failed, or published) since
+    /// Replay rows that died (or failed, or were published) at this time or later
     #[arg(long, value_name = "TIME")]
     since: Option<String>,
-    /// Dead (or failed, or published) before
+    /// Replay rows that died (or failed, or were published) before this time
     #[arg(long, value_name = "TIME")]
     until: Option<String>,
-    /// Of this reason: unroutable, refused, unanswered, too_large, broken
+    /// Replay rows with this reason: unroutable, refused, unanswered, too_large, broken
     #[arg(long, value_name = "REASON", value_parser = reason)]
     reason: Option<String>,
-    /// Whose error is like this: % is any text, _ any character
+    /// Replay rows whose error matches this SQL pattern: % is any text, _ any character
     #[arg(long, value_name = "PATTERN")]
     error_like: Option<String>,
-    /// Every dead row
+    /// Replay every dead row
     #[arg(long, conflicts_with_all = ["id", "since", "until", "reason", "error_like", "waiting", "processed"])]
     all_dead: bool,
-    /// Among rows that wait for their next attempt, not among dead ones: they are due now
+    /// Choose among rows that wait for their next attempt, instead of dead rows: they become due now
     #[arg(long, conflicts_with = "processed")]
     waiting: bool,
-    /// Among rows that were published, not among dead ones: consumers get them once more
+    /// Choose among published rows, instead of dead rows: consumers get them again
     #[arg(long)]
     processed: bool,
     /// Do it without asking
     #[arg(long, conflicts_with = "dry_run")]
     yes: bool,
-    /// Only count
+    /// Only count the rows
     #[arg(long)]
     dry_run: bool,
 }
@@ -67,7 +67,7 @@ fn reason(text: &str) -> Result<String, String> {
     let names = Reason::ALL.map(Reason::name);
     match names.contains(&text) {
         true => Ok(text.to_owned()),
-        false => Err(format!("it is one of {}", names.join(", "))),
+        false => Err(format!("it must be one of {}", names.join(", "))),
     }
 }
 
@@ -87,11 +87,11 @@ pub(crate) fn run(args: Args) -> ExitCode {
             error_like: args.error_like.clone(),
         };
         if choice.is_all() && !args.all_dead && among != Among::Waiting {
-            return Err("nothing is chosen: --all-dead, or some of --id, --since, --until, --reason, --error-like".into());
+            return Err("no rows are chosen: use --all-dead, or some of --id, --since, --until, --reason, --error-like".into());
         }
         if among == Among::Processed && (args.reason.is_some() || args.error_like.is_some()) {
             return Err(
-                "published rows have no reason and no error: choose them by --id, --since, --until"
+                "published rows have no reason and no error: choose them with --id, --since, --until"
                     .into(),
             );
         }
@@ -101,7 +101,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
         let what = match among {
             Among::Dead => "dead rows would be published again",
             Among::Waiting => "waiting rows would be tried now",
-            Among::Processed => "rows that were published would be published once more",
+            Among::Processed => "published rows would be published again",
         };
         let example = match (&counted.example, counted.error.as_deref()) {
             (Some(id), Some(error)) if !error.is_empty() => format!(" (for example {id}: {error})"),
@@ -116,11 +116,11 @@ pub(crate) fn run(args: Args) -> ExitCode {
             return Ok(ExitCode::FAILURE);
         }
         let done = replay.run(client, |_| ()).await.map_err(words)?;
-        say(&format!("{} rows are brought back", done.rows));
+        say(&format!("{} rows replayed", done.rows));
         if done.gone > 0 {
             remark(&format!(
-                "{} rows are nowhere to be found: somebody deleted them from the outbox. Their failures stay; `millrace \
-                 relay purge --dead` forgets them",
+                "{} rows were not replayed, because somebody deleted them from the outbox. Their recorded failures \
+                 stay; `millrace relay purge --dead` deletes those",
                 done.gone
             ));
         }

@@ -12,16 +12,16 @@ use super::screen;
 use super::session::say;
 use crate::cmd::log::Log;
 
-/// Make a new replication slot after one is lost, and publish the rows of the table again
+/// Replace a lost replication slot, and publish the rows of the table again
 #[derive(clap::Args)]
 #[command(after_help = "\
-The slot comes first, then the table is read: nothing is left out between the two. Rows that are marked as processed are
-left alone. Of the others, those are published that occurred after the last confirmed commit, less an hour: some for the
-second time, with the same message-ids. Messages of pg_logical_emit_message are nowhere but in the log: those that the
-lost slot held back cannot be published again.
+The command first makes the slot, then reads the table, so no row is missed in between. It skips rows that are marked as
+processed. Of the others it publishes those that occurred later than one hour before the last confirmed commit: some of
+them for the second time, with the same message-ids. Messages of pg_logical_emit_message exist only in the log, so those
+that the lost slot held cannot be published again.
 
-If it is stopped, or dies, before its end, it is not done: the next resync, or the next relay, reads the table again from
-the same place. Start the relay again when this has ended.")]
+If the command ends early, the next resync or the next relay reads the table again from the same place. Start the relay
+when the command has finished.")]
 pub(crate) struct Args {
     #[command(flatten)]
     options: Options,
@@ -30,7 +30,7 @@ pub(crate) struct Args {
     /// Publish every row that is not marked as processed, however old
     #[arg(long)]
     all: bool,
-    /// Say how it goes every so often: 1s, 10s, 0s for never [default: 1s]
+    /// Interval of progress reports: 1s, 10s; 0s: none [default: 1s]
     #[arg(long, value_name = "TIME", value_parser = service::duration, default_value = "1s")]
     report_every: Duration,
     #[command(flatten)]
@@ -46,7 +46,9 @@ pub(crate) fn run(args: Args) -> ExitCode {
         }
     };
     if config.source == Source::Poll {
-        return screen::fail("resync is about replication slots: add --source wal");
+        return screen::fail(
+            "resync makes a replication slot, which --source poll does not use: add --source wal",
+        );
     }
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -57,7 +59,9 @@ pub(crate) fn run(args: Args) -> ExitCode {
     let metrics = Metrics::default();
     let counts = metrics.clone();
     let result = runtime.block_on(async {
-        let stop = service::io::stop::on_signals("what is on its way to the broker is waited for");
+        let stop = service::io::stop::on_signals(
+            "the relay first waits for the confirms of messages that it has sent",
+        );
         let teller = tokio::spawn(tell(metrics.clone(), args.report_every));
         let result = relay::io::resync(config, metrics, since, stop).await;
         teller.abort();
@@ -69,7 +73,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
             ExitCode::SUCCESS
         }
         Ok(Resynced::Stopped) => screen::fail(
-            "Stopped before every row was published: the next relay, or the next resync, begins again",
+            "Stopped before every row was published: the next relay or the next resync reads the table again",
         ),
         Err(error) => screen::fail(&error.to_string()),
     }
@@ -90,7 +94,7 @@ async fn tell(metrics: Metrics, every: Duration) {
         }
         let rate = (published - before) as f64 / every.as_secs_f64();
         before = published;
-        let mut line = format!("{published} rows published, {rate:.0}/s, {backlog} on their way");
+        let mut line = format!("{published} rows published, {rate:.0}/s, {backlog} in flight");
         for (what, count) in [("waiting", metrics.parked.get()), ("dead", metrics.dead_now.get())] {
             if count > 0 {
                 line += &format!(", {count} {what}");

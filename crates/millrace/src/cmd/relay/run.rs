@@ -17,14 +17,14 @@ const EXIT_SLOT_LOST: u8 = 3;
 
 const EXIT_CODES: &str = "\
 Exit codes:
-  0    it was told to stop, or --check-config found nothing wrong
-  1    it cannot go on as it is set up: the reason is on standard error
+  0    the relay was asked to stop, or --check-config found nothing wrong
+  1    the relay cannot continue with this setup: the reason is on standard error
   2    the command line is wrong
-  3    the replication slot is lost: `millrace relay resync` first. A supervisor that starts it again
-       without that gets the same answer (systemd: RestartPreventExitStatus=3)
-  130  it was told to stop a second time, and left at once";
+  3    the replication slot is lost: run `millrace relay resync` first. Until then every start ends with
+       this code, so do not restart the relay automatically (systemd: RestartPreventExitStatus=3)
+  130  the relay was asked to stop a second time, and ended at once";
 
-/// Drain the outbox: every committed row is published and confirmed, at least once
+/// Publish every committed row of the outbox, with confirms: at least once
 #[derive(clap::Args)]
 #[command(after_help = EXIT_CODES)]
 pub(crate) struct Args {
@@ -32,7 +32,7 @@ pub(crate) struct Args {
     flags: Flags<Run>,
     #[command(flatten)]
     file: File,
-    /// Check the settings and exit: 0 if they are right
+    /// Check the settings and exit, with exit code 0 if they are valid
     #[arg(long)]
     check_config: bool,
 }
@@ -55,8 +55,8 @@ pub(crate) fn run(args: Args) -> ExitCode {
     log::begin(&values.words("log"), format);
     if config.no_confirms {
         tracing::warn!(
-            "--unsafe-no-confirms: rows are marked before the broker has taken their messages; \
-             a crash of the broker or the network LOSES messages"
+            "--unsafe-no-confirms: the relay marks rows before the broker confirms their messages; a crash of the \
+             broker, or a lost connection, LOSES messages"
         );
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
@@ -82,7 +82,10 @@ async fn drain(config: relay::Config, values: &Values) -> Result<(), relay::Erro
             .map_err(|error| relay::Error::setup(format!("--metrics {address}: {error}")))?;
         tokio::spawn(service::io::http::serve(listener, metrics.clone()));
     }
-    let stopped = service::io::stop::on_signals("what is published is confirmed and marked first");
+    let stopped = service::io::stop::on_signals(
+        "the relay first waits for confirms, and marks the rows that it has \
+         published",
+    );
     let every = values.text("report_every").map(|_| values.time("report_every"));
     let screen = tokio::spawn(show(Screen::new(metrics.clone()), every, values.is_on("json")));
     tracing::info!(

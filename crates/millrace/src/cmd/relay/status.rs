@@ -13,17 +13,17 @@ use super::session::{say, with};
 /// Cursor home, and everything below it cleared.
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
-/// Show how the outbox stands: backlog, failures, blocked keys, relays, slots
+/// Show the state of the outbox: backlog, failures, blocked keys, relays, slots
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
     options: Options,
     #[command(flatten)]
     file: File,
-    /// One line of JSON for each look
+    /// Print one line of JSON for each refresh
     #[arg(long)]
     json: bool,
-    /// Look again every so often: 1s, 10s
+    /// Refresh at this interval: 1s, 10s
     #[arg(long, value_name = "TIME", value_parser = service::duration, num_args = 0..=1, default_missing_value = "2s")]
     watch: Option<Duration>,
 }

@@ -9,6 +9,8 @@ use broker::io::first_user::FirstUser;
 pub(super) struct Banner<'a> {
     /// Where clients are listened to.
     pub(super) address: SocketAddr,
+    /// The same under TLS.
+    pub(super) sealed: Option<SocketAddr>,
     /// Whether `guest` has the password that everybody knows.
     pub(super) is_guest_known: bool,
     /// Whether there is no user beside that one.
@@ -38,6 +40,9 @@ impl Banner<'_> {
             "Millrace {version} is ready: AMQP 0-9-1 on {url}\nData directory: {}\n",
             self.data_dir.display()
         );
+        if let Some(sealed) = self.sealed {
+            text.push_str(&format!("Under TLS: amqps://{sealed}\n"));
+        }
         if self.is_guest_known && can_guest_come {
             text.push_str(&format!(
                 "Publish a message:  echo hello | {program} publish --url {url} --queue hello\n\
@@ -46,14 +51,15 @@ impl Banner<'_> {
         }
         if let Some(FirstUser { name, password }) = self.drawn {
             text.push_str(&format!(
-                "User {name} has the password {password} and may come from anywhere, an administrator. Keep it: it is \
-                 not shown again\n"
+                "User {name} was made with the password {password} and is an administrator who may log in from \
+                 any machine. Keep the password: it is not shown again\n"
             ));
         }
         if self.is_guest_alone && is_guest_bound && is_open_to_others {
             text.push_str(
-                "From other machines nobody can log in: user guest may come from this machine only. Start a new data \
-                 directory with default_user and default_pass (MILLRACE_DEFAULT_USER, MILLRACE_DEFAULT_PASS)\n",
+                "Nobody can log in from other machines: user guest may log in from this machine only. To change \
+                 that, start with a new data directory, default_user and default_pass (MILLRACE_DEFAULT_USER, \
+                 MILLRACE_DEFAULT_PASS)\n",
             );
         }
         text
@@ -78,6 +84,7 @@ mod tests {
         let loopback_users: Vec<_> = loopback_users.iter().map(|user| (*user).to_owned()).collect();
         let banner = Banner {
             address: address.parse().unwrap(),
+            sealed: None,
             is_guest_known,
             is_guest_alone: is_guest_known,
             drawn: None,
@@ -95,7 +102,7 @@ mod tests {
         assert!(!loopback.contains("other machines"), "{loopback}");
         let all = text("0.0.0.0:5672", true, &["guest"]);
         assert!(all.contains("on amqp://guest:guest@127.0.0.1:5672\n"), "{all}");
-        assert!(all.contains("From other machines nobody can log in"), "{all}");
+        assert!(all.contains("Nobody can log in from other machines"), "{all}");
         assert!(text("[::]:5672", true, &["guest"]).contains("@[::1]:5672\n"));
     }
 

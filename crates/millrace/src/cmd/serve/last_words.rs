@@ -13,14 +13,14 @@ pub(super) fn of(cause: Cause, why: &str, data_dir: &str) -> String {
     // `why` names files as they lie in the data directory.
     match cause {
         Cause::Disk => format!(
-            "the disk failed, the node stops: {why}. The data directory is {data_dir}: check the disk, then start \
+            "the disk failed, so the node stops: {why}. The data directory is {data_dir}: check the disk, then start \
              the node again"
         ),
         Cause::Directory => format!(
-            "the data directory {data_dir} was changed under the running node, the node stops: {why}"
+            "something else changed the data directory {data_dir} while the node ran, so the node stops: {why}"
         ),
         Cause::Outdated => {
-            format!("this program is too old for the log in {data_dir}, the node stops: {why}")
+            format!("this program is too old for the log in {data_dir}, so the node stops: {why}")
         }
     }
 }
@@ -40,7 +40,7 @@ mod tests {
     fn a_failed_disk_is_told_with_its_file_its_directory_and_what_to_do() {
         assert_eq!(
             of(Cause::Disk, "sync of wal/00000002.wal failed: EIO", "/data"),
-            "the disk failed, the node stops: sync of wal/00000002.wal failed: EIO. The data directory is /data: check \
+            "the disk failed, so the node stops: sync of wal/00000002.wal failed: EIO. The data directory is /data: check \
              the disk, then start the node again"
         );
     }
@@ -50,7 +50,7 @@ mod tests {
         for cause in [Cause::Directory, Cause::Outdated] {
             let words = of(cause, "do this", "/data");
             assert!(
-                words.contains("/data") && words.ends_with("the node stops: do this"),
+                words.contains("/data") && words.ends_with("so the node stops: do this"),
                 "{words}"
             );
         }

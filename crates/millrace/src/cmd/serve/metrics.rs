@@ -6,8 +6,9 @@ mod rows;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-use broker::io::listener::Broker;
+use broker::io::broker::Broker;
 use cluster::ClusterHandle;
+use management::io::Api;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _, MetricEncoder};
 use prometheus_client::metrics::MetricType;
@@ -40,11 +41,12 @@ impl Stage {
     /// What keeps the node from serving, if anything.
     fn problem(self) -> Option<&'static str> {
         match self {
-            Self::Starting => {
-                Some("starting: the node waits for its groups, in a cluster for most of the nodes")
-            }
+            Self::Starting => Some(
+                "starting: the node waits until its groups can serve, which in a cluster takes a majority of \
+                     the nodes",
+            ),
             Self::Serving => None,
-            Self::Stopping => Some("the node stops"),
+            Self::Stopping => Some("the node is stopping"),
         }
     }
 }
@@ -56,12 +58,13 @@ pub(super) struct Node {
     broker: Arc<Broker>,
     stage: Arc<AtomicU8>,
     watchers_turned_away: Arc<AtomicU64>,
+    api: Api,
 }
 
 impl Node {
-    pub(super) fn new(cluster: ClusterHandle, broker: Arc<Broker>) -> Self {
+    pub(super) fn new(cluster: ClusterHandle, broker: Arc<Broker>, api: Api) -> Self {
         let stage = Arc::new(AtomicU8::new(Stage::Starting as u8));
-        Self { cluster, broker, stage, watchers_turned_away: Arc::default() }
+        Self { cluster, broker, stage, watchers_turned_away: Arc::default(), api }
     }
 
     /// Notes how far the node is.
@@ -88,6 +91,7 @@ impl Node {
             amqp: self.broker.metrics(),
             dead_letters: self.broker.dead_letters(),
             watchers_turned_away: &self.watchers_turned_away,
+            http_turned_away: self.api.turned_away(),
         };
         counted.rows()
     }

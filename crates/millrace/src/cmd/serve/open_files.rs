@@ -14,7 +14,7 @@ pub(super) fn raise() {
     limit.current = limit.maximum;
     if let Err(error) = setrlimit(Resource::Nofile, limit) {
         tracing::warn!(
-            "cannot raise the limit of open files, going on with the present one: {error}"
+            "cannot raise the limit of open files; the node runs with the present limit: {error}"
         );
     }
 }
@@ -27,7 +27,7 @@ pub(super) fn connections() -> usize {
         tracing::warn!(
             connections,
             open_files = files,
-            "the limit of open files allows few connections; raise it (ulimit -n, LimitNOFILE)"
+            "the limit of open files allows only few connections: raise it (ulimit -n, LimitNOFILE)"
         );
     }
     connections

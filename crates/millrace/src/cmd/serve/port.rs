@@ -12,6 +12,8 @@ pub(super) struct Port {
     socket: TcpSocket,
     /// As it was configured.
     address: String,
+    /// The option that configures it.
+    flag: &'static str,
 }
 
 impl Port {
@@ -19,14 +21,14 @@ impl Port {
     ///
     /// # Errors
     /// A sentence that says why not, and what to do.
-    pub(super) fn take(address: &str) -> Result<Self, String> {
+    pub(super) fn take(address: &str, flag: &'static str) -> Result<Self, String> {
         let refused = |error: std::io::Error| {
-            format!("{}. The data directory was not touched", refusal(address, &error))
+            format!("{}. The data directory was not touched", refusal(address, flag, &error))
         };
         let mut last = std::io::ErrorKind::AddrNotAvailable.into();
         for resolved in address.to_socket_addrs().map_err(refused)? {
             match bind(resolved) {
-                Ok(socket) => return Ok(Self { socket, address: address.to_owned() }),
+                Ok(socket) => return Ok(Self { socket, address: address.to_owned(), flag }),
                 Err(error) => last = error,
             }
         }
@@ -38,8 +40,8 @@ impl Port {
     /// # Errors
     /// As [`Port::take`]: another process may have taken the same address at the same time.
     pub(super) fn open(self) -> Result<TcpListener, String> {
-        let Self { socket, address } = self;
-        socket.listen(LISTEN_BACKLOG.into()).map_err(|error| refusal(&address, &error))
+        let Self { socket, address, flag } = self;
+        socket.listen(LISTEN_BACKLOG.into()).map_err(|error| refusal(&address, flag, &error))
     }
 }
 
@@ -54,13 +56,13 @@ fn bind(address: SocketAddr) -> std::io::Result<TcpSocket> {
     Ok(socket)
 }
 
-fn refusal(address: &str, error: &std::io::Error) -> String {
+fn refusal(address: &str, flag: &str, error: &std::io::Error) -> String {
     let who = match error.kind() {
         std::io::ErrorKind::AddrInUse => " (another broker runs there?)",
         _ => "",
     };
     format!(
-        "AMQP cannot listen on {address}: {error}{who}. Choose another address with --amqp ADDR:PORT"
+        "AMQP cannot listen on {address}: {error}{who}. Choose another address with {flag} ADDR:PORT"
     )
 }
 
@@ -78,15 +80,16 @@ pub(super) fn probe_peer(address: &str) -> Result<(), String> {
     }
 }
 
-/// Takes the address where metrics are served. Whoever asks before the node answers waits in the kernel's queue.
+/// Takes the address where `what` is served, which is the option `flag`. Whoever asks before the node answers waits in
+/// the kernel's queue.
 ///
 /// # Errors
 /// A sentence that says why not, and what to do.
-pub(super) fn take_metrics(address: &str) -> Result<Probe, String> {
+pub(super) fn take_http(address: &str, what: &str, flag: &str) -> Result<Probe, String> {
     Probe::bind(address).map_err(|error| {
         format!(
-            "Metrics cannot be served on {address}: {error}. Choose another address with --metrics ADDR:PORT. The \
-             data directory was not touched"
+            "{what} cannot be served on {address}: {error}. Choose another address with {flag} ADDR:PORT. The data \
+             directory was not touched"
         )
     })
 }

@@ -49,7 +49,7 @@ impl Ears {
     /// # Errors
     /// The operating system refuses, in words.
     pub(super) fn open() -> Result<Self, String> {
-        let fail = |error: std::io::Error| format!("Signals cannot be heard: {error}");
+        let fail = |error: std::io::Error| format!("Cannot listen for signals: {error}");
         let (tell, told) = mpsc::channel(WAITING_MAX);
         let is_up = Arc::new(AtomicBool::new(false));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();

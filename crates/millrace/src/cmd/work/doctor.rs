@@ -60,7 +60,8 @@ async fn examine(config: &Config) -> Vec<Finding> {
             Ok(result) => result.map_err(|error| error.to_string()),
             Err(_) => Err(format!("no answer within {LOOK_MAX:?}")),
         };
-        let advice = "is the broker running, is the url right, and is the queue there (declare = true makes it)?";
+        let advice = "check that the broker runs, that the url is right, and that the queue exists (declare = true \
+             makes it)";
         findings.push(Finding { what: format!("source.{name} ({})", kind.word()), result, advice });
     }
     for (name, kind) in &config.targets {
@@ -72,7 +73,7 @@ async fn examine(config: &Config) -> Vec<Finding> {
             Ok(result) => result.map_err(|error| error.to_string()),
             Err(_) => Err(format!("no answer within {LOOK_MAX:?}")),
         };
-        let advice = "are the address and the credentials of this target right?";
+        let advice = "check the address and the credentials of this target";
         findings.push(Finding { what: format!("target.{name} ({})", kind.word()), result, advice });
     }
     for name in config.sources.keys() {

@@ -72,12 +72,15 @@ async fn work(plan: Plan, config: &Config, args: &Args) -> Result<String, String
     if let Some(address) = config.worker.metrics_address() {
         let listener = bind(address).await;
         let listener = listener.map_err(|error| {
-            format!("[worker] metrics {address}: {error}; name another address, or none")
+            format!(
+                "cannot serve [worker] metrics on {address}: {error}. Give another address, or none"
+            )
         })?;
         tokio::spawn(serve(listener, Told(worker.metrics())));
     }
-    let stopped =
-        stop::on_signals("nothing more is fetched; what runs is finished, the rest goes back");
+    let stopped = stop::on_signals(
+        "the worker fetches no more jobs, finishes the running ones and gives the others back",
+    );
     let pipelines = config.pool.pipelines.len();
     tracing::info!(pipelines, metrics = config.worker.metrics, "worker started");
     tokio::spawn(reload(args.file.config.clone(), config.clone(), worker.control()));
@@ -98,7 +101,7 @@ async fn reload(path: PathBuf, mut config: Config, control: Control) {
                 );
             }
             Err(why) => {
-                tracing::error!(%why, "new configuration refused: the old one stays in effect, all of it");
+                tracing::error!(%why, "the new configuration was refused; the old one stays in effect, all of it");
             }
         }
     }

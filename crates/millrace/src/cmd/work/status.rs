@@ -98,10 +98,12 @@ pub(super) fn top(args: &TopArgs) -> ExitCode {
 /// Asks a worker how it stands.
 async fn ask(address: &str) -> Result<(Status, String), String> {
     let text = worker::io::metrics::ask(address).await.map_err(|error| {
-        format!("no worker answers at {address}: {error}; is it running, and is [worker] metrics this address?")
+        format!("no worker answers at {address}: {error}. Check that a worker runs and that its [worker] metrics is \
+             this address")
     })?;
-    let status = serde_json::from_str(&text)
-        .map_err(|error| format!("what answers at {address} is no worker: {error}"))?;
+    let status = serde_json::from_str(&text).map_err(|error| {
+        format!("the program that answers at {address} is not a worker: {error}")
+    })?;
     Ok((status, text))
 }
 

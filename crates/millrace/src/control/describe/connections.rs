@@ -119,7 +119,7 @@ pub(crate) struct ConsumerDetail {
 fn problem(why: NotDescribed, id: ConnectionId, running: &Running) -> String {
     match why {
         NotDescribed::NoConnection if id.node != running.cluster.node() => {
-            format!("Connection {id} is at node {}: ask that node", id.node.0)
+            format!("Connection {id} belongs to node {}: run the command there", id.node.0)
         }
         NotDescribed::NoConnection => {
             format!("There is no connection {id}. See millrace describe connections")
@@ -132,9 +132,11 @@ fn problem(why: NotDescribed, id: ConnectionId, running: &Running) -> String {
                 "Connection {id} has no such consumer. See millrace describe channel {id} NUMBER"
             )
         }
-        NotDescribed::Late => format!("Connection {id} did not answer in time. Ask again"),
+        NotDescribed::Late => format!("Connection {id} did not answer in time. Repeat the command"),
         NotDescribed::Busy => {
-            format!("Connection {id} has not answered others that asked before. Ask again later")
+            format!(
+                "Connection {id} has not answered earlier commands yet. Repeat the command later"
+            )
         }
     }
 }
@@ -153,7 +155,7 @@ impl ConnectionList {
 
 impl Connection {
     fn listed(listed: ListedConnection, running: &Running) -> Self {
-        let ListedConnection { id, peer, since_ms, line } = listed;
+        let ListedConnection { id, peer, since_ms, line, .. } = listed;
         let (doing, problem) = match line {
             Ok(line) => (Some(Doing::of(line)), None),
             Err(why) => (None, Some(problem(why, id, running))),
@@ -372,8 +374,20 @@ impl fmt::Display for ConnectionDetail {
                 ("User", shown_or_dash(&doing.user)),
                 ("Vhost", shown_or_dash(&doing.vhost)),
                 ("Client", shown_or_dash(&doing.client)),
-                ("In flight", format!("{} from its publishers", bytes(doing.in_flight_bytes))),
-                ("Outbound", format!("{} on the way to it", bytes(doing.outbound_bytes))),
+                (
+                    "In flight",
+                    format!(
+                        "{} from its publishers, not committed yet",
+                        bytes(doing.in_flight_bytes)
+                    ),
+                ),
+                (
+                    "Outbound",
+                    format!(
+                        "{} on the way to it, not taken by its socket yet",
+                        bytes(doing.outbound_bytes)
+                    ),
+                ),
                 ("Consumers", doing.consumers.to_string()),
             ]);
         }

@@ -49,7 +49,7 @@ impl Node {
         let Running { cluster, broker, start } = running;
         let asked = cluster.clone();
         let status = tokio::task::spawn_blocking(move || asked.status()).await;
-        let busy = "the node is too busy to say how it stands; ask again";
+        let busy = "the node is too busy to report its status; repeat the command";
         let status = status.ok().flatten().ok_or(busy)?;
         let Resources { memory_bytes, memory_limit_bytes, disk_free_bytes, disk_free_limit_bytes } =
             cluster.resources();

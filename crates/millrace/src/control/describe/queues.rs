@@ -154,11 +154,11 @@ fn problem(why: NotDescribed) -> String {
     match why {
         NotDescribed::NoQueue => "it is being deleted".to_owned(),
         NotDescribed::NotYet { since } => format!(
-            "another node leads it, and may not be asked until every node of the cluster is upgraded: the cluster must \
-             agree on version {since}. Ask the node that leads it"
+            "another node leads it, and this node cannot ask that node until every node of the cluster is upgraded: \
+             the cluster must agree on version {since}. Run the command on the node that leads the queue"
         ),
         NotDescribed::NoLeader => "its group has no leader. See millrace cluster status".to_owned(),
-        NotDescribed::Late => "its leader did not answer in time. Ask again".to_owned(),
+        NotDescribed::Late => "its leader did not answer in time. Repeat the command".to_owned(),
     }
 }
 
@@ -204,7 +204,7 @@ fn page(
 fn no_vhost(catalog: &Catalog, vhost: &str) -> String {
     let names: Vec<String> = catalog.vhosts().take(10).map(|found| shown(found.name())).collect();
     let names = names.join(", ");
-    format!("There is no vhost {}. There are: {names}", shown(vhost))
+    format!("There is no vhost {}. The vhosts are: {names}", shown(vhost))
 }
 
 impl QueueLine {
@@ -392,7 +392,7 @@ impl Holder {
     fn remark(&self) -> String {
         let remarks = [
             (self.active, "active"),
-            (!self.attached, "gets no more"),
+            (!self.attached, "gets no more messages"),
             (self.exclusive, "exclusive"),
             (self.no_ack, "automatic acks"),
         ];
@@ -427,7 +427,7 @@ impl fmt::Display for QueueList {
                 0 => String::new(),
                 count => format!(" and {count} more"),
             };
-            writeln!(out, "\nNot known, {}{others}: {problem}", shown(name))?;
+            writeln!(out, "\nNo numbers for {}{others}: {problem}", shown(name))?;
         }
         match next {
             Some(next) => writeln!(out, "\nMore follow: --after '{}'", shown(next)),
@@ -472,7 +472,7 @@ impl fmt::Display for QueueDetail {
             ("Ready", format!("{ready}{ready_bytes}")),
             ("Unacked", unacked.to_string()),
             ("Delayed", delayed.to_string()),
-            ("Dead", format!("{dead_letters} not stored yet where they go")),
+            ("Dead", format!("{dead_letters} dead letter(s) not stored in their target yet")),
             ("In the log", format!("{kept} message(s)")),
             ("Consumers", consumers.to_string()),
         ]);
@@ -482,7 +482,7 @@ impl fmt::Display for QueueDetail {
             "Since it was made",
             format!(
                 "{published} published ({}), {acked} acked, {purged} purged, {dropped} dropped, {dead_lettered} \
-                 dead-lettered, {duplicates} duplicates left out",
+                 dead-lettered, {duplicates} duplicates dropped",
                 bytes(published_bytes)
             ),
         ));

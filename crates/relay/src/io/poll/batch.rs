@@ -350,7 +350,7 @@ impl Task {
         let ended = settled.split_off(&run.first.0);
         self.open.append(&mut settled);
         if is_confirmed && !ended.is_empty() {
-            self.patience = 0;
+            self.timeout = 0;
             ended.into_values().for_each(|(place, id)| self.shared.note_late(place, id));
         }
     }

@@ -26,7 +26,7 @@ const PLANS: &str = "SET enable_seqscan = off; SET enable_bitmapscan = off; SET 
 /// How long the broker may take to say goodbye.
 const GOODBYE: Duration = Duration::from_secs(5);
 /// The longest wait for verdicts on what was given back.
-const PATIENCE_MAX: Duration = Duration::from_secs(60);
+const TIMEOUT_MAX: Duration = Duration::from_secs(60);
 /// How long lanes are kept while the broker is away.
 const AWAY: Duration = Duration::from_secs(5);
 /// The database takes rows and lanes from a relay that is frozen this long after its batch's deadline, twice. One
@@ -61,7 +61,7 @@ pub(super) struct Task {
     /// The rows of all these wait for another attempt: nobody needs to wait for their verdicts.
     pub(super) is_open_parked: bool,
     /// How often in a row a connection was given up because nothing on it was answered.
-    pub(super) patience: u32,
+    pub(super) timeout: u32,
     pub(super) first_seq: u64,
     /// Exchanges that were asked for on this connection, and whether they exist.
     pub(super) exchanges: BTreeMap<String, bool>,
@@ -98,7 +98,7 @@ pub(super) async fn run(
         rows_of: VecDeque::new(),
         open: BTreeMap::new(),
         is_open_parked: false,
-        patience: 0,
+        timeout: 0,
         first_seq: 0,
         exchanges: BTreeMap::new(),
         largest: 0,
@@ -256,8 +256,8 @@ impl Task {
         self.publisher.as_ref().is_some_and(|publisher| publisher.unconfirmed() == 0)
     }
 
-    /// A batch may begin: no row that it could fetch has a message on its way. Of others there may be some, as long as they
-    /// leave room.
+    /// A batch may begin: no row that it could fetch has a message on its way. Of others there may be some, as long as
+    /// they leave room.
     fn is_clear(&self) -> bool {
         let has_room = |publisher: &Publisher| {
             publisher.unconfirmed() <= u64::from(self.shared.config.window / 2)
@@ -279,9 +279,9 @@ impl Task {
         }
         let (_, since) = *self.unclear_since.get_or_insert_with(|| (oldest, Instant::now()));
         // Twice as long each time: what is slow must get through in the end.
-        let wait = self.shared.config.batch_deadline.saturating_mul(1 << self.patience.min(10));
-        if since.elapsed() > wait.min(PATIENCE_MAX) {
-            self.patience += 1;
+        let wait = self.shared.config.batch_deadline.saturating_mul(1 << self.timeout.min(10));
+        if since.elapsed() > wait.min(TIMEOUT_MAX) {
+            self.timeout += 1;
             tracing::warn!(worker = self.number, "messages are never confirmed: connecting again");
             self.drop_publisher();
             self.step(Input::BrokerLost);

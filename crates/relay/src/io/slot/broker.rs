@@ -17,8 +17,8 @@ use crate::stream::{Input, Output, Stream};
 const EXCHANGES_MAX: usize = 10_000;
 const MISSING_FOR: Duration = Duration::from_secs(2);
 /// How long a message may be without a verdict; each time in a row that this is all that helps, twice as long.
-const PATIENCE: Duration = Duration::from_secs(30);
-const PATIENCE_MAX: Duration = Duration::from_secs(240);
+const TIMEOUT: Duration = Duration::from_secs(30);
+const TIMEOUT_MAX: Duration = Duration::from_secs(240);
 
 /// The connection to the broker, and what belongs to it.
 pub(super) struct Broker {
@@ -194,8 +194,8 @@ impl Broker {
             self.silence.excuse(now);
         }
         let silent_since = stream.unconfirmed_since().filter(|_| self.publisher.is_some());
-        if let Some(patience) = silent_since.and_then(|at| self.silence.too_long(at, now)) {
-            let seconds = patience.as_secs();
+        if let Some(timeout) = silent_since.and_then(|at| self.silence.too_long(at, now)) {
+            let seconds = timeout.as_secs();
             tracing::warn!(
                 seconds,
                 "the broker leaves a message without an answer: connecting again"
@@ -247,19 +247,19 @@ impl Drop for Broker {
 /// How long the broker may leave a message without a verdict.
 #[derive(Debug)]
 struct Silence {
-    patience: Duration,
+    timeout: Duration,
     /// Until then it blocked publishers: what was published before may have waited for that.
     excused_until: Instant,
 }
 
 impl Silence {
     fn new(now: Instant) -> Self {
-        Self { patience: PATIENCE, excused_until: now }
+        Self { timeout: TIMEOUT, excused_until: now }
     }
 
     /// A message was confirmed.
     fn end(&mut self) {
-        self.patience = PATIENCE;
+        self.timeout = TIMEOUT;
     }
 
     /// The broker blocks publishers.
@@ -269,11 +269,11 @@ impl Silence {
 
     /// Whether the oldest message, published at `oldest`, has waited too long, and how long that is.
     fn too_long(&mut self, oldest: Instant, now: Instant) -> Option<Duration> {
-        let patience = self.patience;
-        let is_over = now > oldest.max(self.excused_until) + patience;
+        let timeout = self.timeout;
+        let is_over = now > oldest.max(self.excused_until) + timeout;
         is_over.then(|| {
-            self.patience = (patience * 2).min(PATIENCE_MAX);
-            patience
+            self.timeout = (timeout * 2).min(TIMEOUT_MAX);
+            timeout
         })
     }
 }
@@ -347,18 +347,18 @@ mod tests {
         silence.excuse(published + 60 * SECOND);
         assert_eq!(silence.too_long(published, published + 61 * SECOND), None);
         assert_eq!(silence.too_long(published, published + 89 * SECOND), None);
-        assert_eq!(silence.too_long(published, published + 91 * SECOND), Some(PATIENCE));
+        assert_eq!(silence.too_long(published, published + 91 * SECOND), Some(TIMEOUT));
     }
 
     #[test]
     fn each_silence_in_a_row_may_last_longer() {
         let published = Instant::now();
         let mut silence = Silence::new(published);
-        for patience in [PATIENCE, 2 * PATIENCE, 4 * PATIENCE, PATIENCE_MAX, PATIENCE_MAX] {
-            assert_eq!(silence.too_long(published, published + patience), None);
-            assert_eq!(silence.too_long(published, published + patience + SECOND), Some(patience));
+        for timeout in [TIMEOUT, 2 * TIMEOUT, 4 * TIMEOUT, TIMEOUT_MAX, TIMEOUT_MAX] {
+            assert_eq!(silence.too_long(published, published + timeout), None);
+            assert_eq!(silence.too_long(published, published + timeout + SECOND), Some(timeout));
         }
         silence.end();
-        assert_eq!(silence.too_long(published, published + 31 * SECOND), Some(PATIENCE));
+        assert_eq!(silence.too_long(published, published + 31 * SECOND), Some(TIMEOUT));
     }
 }

@@ -14,7 +14,7 @@ fn chunks_arrive_in_order_and_not_faster_than_the_throttle() {
     let started = Instant::now();
     let bulk = one.peers.open_bulk(NodeId(2)).unwrap();
     for seq in 0..10 {
-        bulk.send(parcel(seq, 500_000)).unwrap();
+        bulk.send(numbered(seq, 500_000)).unwrap();
     }
     let numbers: Vec<u64> = two.messages(1, 10).iter().map(number).collect();
     assert_eq!(numbers, (0..10).collect::<Vec<_>>());
@@ -32,7 +32,7 @@ fn a_receiver_that_is_busy_slows_the_sender_down() {
         let sent = Arc::clone(&sent);
         std::thread::spawn(move || {
             for seq in 0..64 {
-                bulk.send(parcel(seq, 1 << 20)).unwrap();
+                bulk.send(numbered(seq, 1 << 20)).unwrap();
                 sent.fetch_add(1, Ordering::Relaxed);
             }
         })
@@ -58,8 +58,8 @@ fn a_handle_says_that_its_connection_is_gone() {
     let (one, two) = pair();
     assert!(one.peers.open_bulk(NodeId(9)).is_none());
     let bulk = one.peers.open_bulk(NodeId(2)).unwrap();
-    bulk.send(parcel(1, 10)).unwrap();
+    bulk.send(numbered(1, 10)).unwrap();
     two.peers.stop();
-    wait_for(|| bulk.send(parcel(2, 10)).err());
+    wait_for(|| bulk.send(numbered(2, 10)).err());
     assert!(bulk.is_broken());
 }

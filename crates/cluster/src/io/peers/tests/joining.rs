@@ -47,7 +47,7 @@ fn a_node_that_is_not_taken_in_is_told_why() {
     decided.join().unwrap();
     // Nobody decides any more.
     let why = ask(&address, &joiner(), &Secret::new("s3cret"), None).unwrap_err();
-    assert!(why.contains("ask again, or another"), "{why}");
+    assert!(why.contains("name another member with --join"), "{why}");
     let why = ask(&address, &joiner(), &Secret::new("guess"), None).unwrap_err();
     assert!(why.contains("the same cluster_secret"), "{why}");
     let same = NodeInfo { node: NodeId(1), ..joiner() };

@@ -25,8 +25,8 @@ fn messages_arrive_in_order_in_both_directions() {
     let (mut one, mut two) = pair();
     for seq in 0..500 {
         let bytes = [0, 100, 5000, 300_000][seq as usize % 4];
-        one.peers.send(NodeId(2), vec![parcel(2 * seq, bytes), parcel(2 * seq + 1, 10)]);
-        two.peers.send(NodeId(1), vec![parcel(2 * seq, 10), parcel(2 * seq + 1, bytes)]);
+        one.peers.send(NodeId(2), vec![numbered(2 * seq, bytes), numbered(2 * seq + 1, 10)]);
+        two.peers.send(NodeId(1), vec![numbered(2 * seq, 10), numbered(2 * seq + 1, bytes)]);
     }
     for (node, peer) in [(&mut one, 2), (&mut two, 1)] {
         let messages = node.messages(peer, 1000);
@@ -45,7 +45,7 @@ fn a_node_that_ends_is_missed_at_once() {
     one.peers.stop();
     two.expect_down(1);
     let why = two.await_trouble(1);
-    assert!(!why.contains("nothing came"), "it was not its silence: {why}");
+    assert!(!why.contains("sent nothing"), "it was not its silence: {why}");
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn a_connection_that_is_cut_is_made_again() {
             node.expect_up(peer);
             assert_eq!(node.peers.connection(NodeId(peer)), Some(round + 2));
         }
-        one.peers.send(NodeId(2), vec![parcel(round, 10)]);
+        one.peers.send(NodeId(2), vec![numbered(round, 10)]);
         assert_eq!(number(&two.messages(1, 1)[0]), round);
     }
 }
@@ -88,13 +88,13 @@ fn an_idle_connection_stays() {
 fn when_too_much_waits_the_connection_is_made_anew() {
     let (mut one, mut two) = pair();
     let chunk = 1 << 20;
-    let many = (0..=OUTBOX_BYTES_MAX / chunk).map(|seq| parcel(seq as u64, chunk)).collect();
+    let many = (0..=OUTBOX_BYTES_MAX / chunk).map(|seq| numbered(seq as u64, chunk)).collect();
     one.peers.send(NodeId(2), many);
     one.expect_down(2);
     two.expect_down(1);
     one.expect_up(2);
     two.expect_up(1);
-    one.peers.send(NodeId(2), vec![parcel(7, 10)]);
+    one.peers.send(NodeId(2), vec![numbered(7, 10)]);
     assert_eq!(number(&two.messages(1, 1)[0]), 7);
 }
 
@@ -266,11 +266,11 @@ fn what_a_running_node_has_renewed_is_kept_and_a_copy_from_before_is_refused() {
         (remembered[0].boot, remembered[0].stamp)
     };
     assert_eq!(kept(&one), (1, 1));
-    two.peers.tell_all(|| Message::Renewed { boot: 1, stamp: 50 });
+    two.peers.send_to_all(|| Message::Renewed { boot: 1, stamp: 50 });
     wait_for(|| (kept(&one) == (1, 50)).then_some(()));
     // What a start says that is not the one that is here does not count.
-    two.peers.tell_all(|| Message::Renewed { boot: 9, stamp: 90 });
-    two.peers.tell_all(|| Message::Renewed { boot: 1, stamp: 60 });
+    two.peers.send_to_all(|| Message::Renewed { boot: 9, stamp: 90 });
+    two.peers.send_to_all(|| Message::Renewed { boot: 1, stamp: 60 });
     wait_for(|| (kept(&one) == (1, 60)).then_some(()));
     assert!(one.is_quiet(), "no shard hears of it");
     // The same process comes back.

@@ -9,7 +9,7 @@ use crate::peer::handshake::{Challenge, encode_proof};
 
 fn connect(node: &Node) -> TcpStream {
     let stream = TcpStream::connect(node.peers.local()).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     stream
 }
 
@@ -65,14 +65,14 @@ fn who_says_nothing_or_dribbles_is_closed_in_time() {
     let mut slow = connect(&node);
     let dribble = std::thread::spawn(move || {
         slow.write_all(&[90, 0, 0, 0]).unwrap();
-        while slow.write_all(&[1]).is_ok() && started.elapsed() < PATIENCE {
+        while slow.write_all(&[1]).is_ok() && started.elapsed() < TIMEOUT {
             std::thread::sleep(Duration::from_millis(100));
         }
     });
     assert_eq!(read_to_end(&mut silent), b"");
     dribble.join().unwrap();
     assert!(started.elapsed() >= GREETING / 2);
-    assert!(started.elapsed() < PATIENCE, "{:?}", started.elapsed());
+    assert!(started.elapsed() < TIMEOUT, "{:?}", started.elapsed());
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn before_the_secret_is_proved_neither_side_tells_who_it_is() {
     node.peers.set_members(&[node_1]);
     let (mut stream, _) = listener.accept().unwrap();
     stream.write_all(&crate::peer::tests::round_trip::written(&out, usize::MAX)).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     let heard = read_to_end(&mut stream);
     assert!(!heard.is_empty() && !told(&heard), "{heard:?}");
     assert!(node.is_quiet());

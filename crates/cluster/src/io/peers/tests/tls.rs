@@ -27,7 +27,7 @@ fn nodes_with_certificates_of_their_authority_talk() {
     introduce(&[&one, &two]);
     one.expect_up(2);
     two.expect_up(1);
-    one.peers.send(NodeId(2), (0..100).map(|seq| parcel(seq, 20_000)).collect());
+    one.peers.send(NodeId(2), (0..100).map(|seq| numbered(seq, 20_000)).collect());
     let numbers: Vec<u64> = two.messages(1, 100).iter().map(number).collect();
     assert_eq!(numbers, (0..100).collect::<Vec<_>>());
     one.peers.stop();

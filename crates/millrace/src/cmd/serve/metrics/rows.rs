@@ -50,6 +50,7 @@ pub(super) struct Counted<'a> {
     pub(super) dead_letters: &'a DeadLetterMetrics,
     /// Connections to `/metrics` without room.
     pub(super) watchers_turned_away: &'a AtomicU64,
+    pub(super) http_turned_away: &'a AtomicU64,
 }
 
 impl Counted<'_> {
@@ -62,7 +63,7 @@ impl Counted<'_> {
             "amqp",
             "connections",
             "connections",
-            "AMQP connections that are open",
+            "AMQP connections that are open now",
             self.connection_count,
         ));
         rows.extend(amqp(self.amqp));
@@ -70,8 +71,14 @@ impl Counted<'_> {
         rows.push(Part("").total(
             "watchers_turned_away",
             "watchers_turned_away",
-            "Connections to the port of metrics without room",
+            "Connections to the metrics port that were closed at once, because too many were open",
             self.watchers_turned_away,
+        ));
+        rows.push(Part("").total(
+            "http_turned_away",
+            "http_turned_away",
+            "Connections to the HTTP API that were closed at once, because 256 were open",
+            self.http_turned_away,
         ));
         rows.extend(self.peers.into_iter().flat_map(peers));
         rows
@@ -141,8 +148,14 @@ fn store(counters: &Counters) -> Vec<Row> {
     let of = |kind, key, name, meaning, counter| part.of(kind, key, name, meaning, counter);
     vec![
         part.total("syncs", "log_syncs", "Syncs of the log", syncs),
-        of(Kind::TotalMicros, "sync_micros", "log_sync", "Time spent in them", sync_micros),
-        of(Kind::TotalBytes, "log_bytes", "log_written", "Written to the log", log_bytes),
+        of(
+            Kind::TotalMicros,
+            "sync_micros",
+            "log_sync",
+            "Time spent in syncs of the log",
+            sync_micros,
+        ),
+        of(Kind::TotalBytes, "log_bytes", "log_written", "Bytes written to the log", log_bytes),
         part.total("entries", "log_entries", "Entries written to the log", entries),
         part.total(
             "segment_messages",
@@ -153,21 +166,16 @@ fn store(counters: &Counters) -> Vec<Row> {
         part.total(
             "checkpoints_refused",
             "checkpoints_refused",
-            "Checkpoints that were larger than a checkpoint may be",
+            "Checkpoints that were not written, because they were too large",
             checkpoints_refused,
         ),
-        part.total(
-            "fetches",
-            "fetches",
-            "Reads for deliveries whose bytes were not in memory",
-            fetches,
-        ),
+        part.total("fetches", "fetches", "Reads from disk for deliveries", fetches),
     ]
 }
 
 fn alarms(alarms: Alarms) -> [Row; 2] {
     let Alarms { memory, disk } = alarms;
-    let meaning = "1: publishers wait for want of it";
+    let meaning = "1: publishers are blocked, because this resource is short";
     [("memory", memory), ("disk", disk)].map(|(resource, is_raised)| Row {
         label: Some(("resource", resource)),
         ..now("alarms", resource, "alarm", meaning, usize::from(is_raised))
@@ -208,30 +216,40 @@ fn amqp(metrics: &broker::Metrics) -> Vec<Row> {
         part.by_reason(
             (key, reason),
             "connections_cut",
-            "Connections that the node ended: over its limit, taking no bytes, slow to log in",
+            "Connections that the node cut: over the limit, reading no bytes, or too slow to log in",
             counter,
         )
     };
     let bytes_now =
         |key, name, meaning, counter| part.of(Kind::NowBytes, key, name, meaning, counter);
-    let in_flight = "In flight from publishers now";
+    let in_flight = "Bytes of messages that came from publishers and are not committed yet";
     vec![
-        total("connections_opened", "connections_opened", "Accepted", connections_opened),
+        total(
+            "connections_opened",
+            "connections_opened",
+            "Connections accepted",
+            connections_opened,
+        ),
         total(
             "connections_closed",
             "connections_closed",
-            "Closed, for whatever reason",
+            "Connections closed, for any reason",
             connections_closed,
         ),
-        total("connection_errors", "connection_errors", "Closed by an error", connection_errors),
+        total(
+            "connection_errors",
+            "connection_errors",
+            "Connections closed with an error",
+            connection_errors,
+        ),
         cut("limit_connections", "limit", limit_connections),
         cut("limit_write_stall", "write_stall", limit_write_stall),
         cut("limit_handshake", "handshake", limit_handshake),
         total("logins_refused", "logins_refused", "Logins refused", logins_refused),
         total("channels_opened", "channels_opened", "Channels opened", channels_opened),
         total("channels_closed", "channels_closed", "Channels closed", channels_closed),
-        total("channel_errors", "channel_errors", "Channels closed by an error", channel_errors),
-        part.of(Kind::Now, "consumers", "consumers", "Consumers of all channels", consumers),
+        total("channel_errors", "channel_errors", "Channels closed with an error", channel_errors),
+        part.of(Kind::Now, "consumers", "consumers", "Consumers on all channels now", consumers),
         total(
             "consumer_timeouts",
             "consumer_timeouts",
@@ -240,9 +258,14 @@ fn amqp(metrics: &broker::Metrics) -> Vec<Row> {
         ),
         total("published", "messages_published", "Messages published", published),
         total("confirmed", "messages_confirmed", "Publishes confirmed with an ack", confirmed),
-        total("unroutable", "messages_unroutable", "Published, and no queue took it", unroutable),
-        total("returned", "messages_returned", "Returned to their publisher", returned),
-        total("refused", "messages_refused", "Refused by a full queue", refused),
+        total(
+            "unroutable",
+            "messages_unroutable",
+            "Messages published that no queue took",
+            unroutable,
+        ),
+        total("returned", "messages_returned", "Messages returned to their publisher", returned),
+        total("refused", "messages_refused", "Messages refused by a full queue", refused),
         total("cancels", "cancellations", "Cancellations of delayed messages", cancels),
         total("delivered", "messages_delivered", "Messages sent to consumers", delivered),
         total("got", "messages_got", "Messages sent in answer to `basic.get`", got),
@@ -250,19 +273,19 @@ fn amqp(metrics: &broker::Metrics) -> Vec<Row> {
         total(
             "replies_dropped",
             "replies_dropped",
-            "Direct replies whose reader was gone or slow, or for which there was no room",
+            "Direct replies that were dropped: the reader was gone or too slow, or there was no room",
             replies_dropped,
         ),
         bytes_now(
             "replies_waiting_bytes",
             "replies_waiting",
-            "Direct replies that wait for their readers now",
+            "Bytes of direct replies that wait for their readers now",
             replies_waiting_bytes,
         ),
         bytes_now(
             "outbound_bytes",
             "outbound",
-            "On their way to clients now, and not taken by their sockets",
+            "Bytes on the way to clients that sockets have not taken yet",
             outbound_bytes,
         ),
         bytes_now("in_flight_bytes", "in_flight", in_flight, in_flight_bytes),
@@ -282,11 +305,12 @@ fn dead_letters(metrics: &DeadLetterMetrics) -> Vec<Row> {
     } = metrics;
     let part = Part("dead_letters");
     let dead = |reason, counter| {
-        let meaning = "Messages that died, by why; again if one is sent on again";
+        let meaning = "Dead messages, by reason; a message that dies again counts again";
         part.by_reason((reason, reason), "dead_letters", meaning, counter)
     };
     let dropped = |key, reason, counter| {
-        let meaning = "Of these dropped: no queue takes them, or they went round a cycle";
+        let meaning =
+            "Dead messages that were dropped: no queue takes them, or they went in a cycle";
         part.by_reason((key, reason), "dead_letters_dropped", meaning, counter)
     };
     vec![
@@ -296,8 +320,18 @@ fn dead_letters(metrics: &DeadLetterMetrics) -> Vec<Row> {
         dead("delivery_limit", delivery_limit),
         dropped("unroutable", "unroutable", unroutable),
         dropped("cycles", "cycle", cycles),
-        part.total("aside", "dead_letters_set_aside", "Of these kept in `QUEUE.dead`", aside),
-        part.total("retries", "dead_letter_retries", "Batches sent to a group again", retries),
+        part.total(
+            "aside",
+            "dead_letters_set_aside",
+            "Dead messages that were set aside in `QUEUE.dead`",
+            aside,
+        ),
+        part.total(
+            "retries",
+            "dead_letter_retries",
+            "Batches of dead letters that were sent to a group again",
+            retries,
+        ),
     ]
 }
 
@@ -320,25 +354,36 @@ fn peers(counters: &PeerCounters) -> Vec<Row> {
         total(
             "connections",
             "peer_connections",
-            "Data connections made with other nodes, in either direction",
+            "Data connections with other nodes, made by either side",
             connections,
         ),
-        total("accepted", "peer_accepted", "Connections to the peer port", accepted),
-        total("refused", "peer_refused", "Of these without proof of membership", refused),
-        total("turned_away", "peer_turned_away", "Of these without room", turned_away),
+        total("accepted", "peer_accepted", "Connections to the peer port accepted", accepted),
+        total(
+            "refused",
+            "peer_refused",
+            "Connections to the peer port refused: no proof of membership",
+            refused,
+        ),
+        total(
+            "turned_away",
+            "peer_turned_away",
+            "Connections to the peer port closed at once, because too many were \
+             open",
+            turned_away,
+        ),
         total(
             "misdirected",
             "peer_messages_misdirected",
-            "Raft messages from another than their sender, or for another node",
+            "Raft messages dropped: for another node, or not from the node that they name",
             misdirected,
         ),
         total(
             "dropped",
             "peer_messages_dropped",
-            "Messages not sent for want of a connection or of room",
+            "Messages to other nodes that were dropped: no connection, or no room",
             dropped,
         ),
-        bytes("bytes_in", "peer_received", "Received from other nodes", bytes_in),
-        bytes("bytes_out", "peer_sent", "Sent to other nodes", bytes_out),
+        bytes("bytes_in", "peer_received", "Bytes received from other nodes", bytes_in),
+        bytes("bytes_out", "peer_sent", "Bytes sent to other nodes", bytes_out),
     ]
 }

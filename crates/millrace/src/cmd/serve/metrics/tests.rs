@@ -15,6 +15,7 @@ struct Totals {
     amqp: broker::Metrics,
     dead_letters: DeadLetterMetrics,
     watchers_turned_away: AtomicU64,
+    http_turned_away: AtomicU64,
 }
 
 impl Totals {
@@ -28,6 +29,7 @@ impl Totals {
             amqp: &self.amqp,
             dead_letters: &self.dead_letters,
             watchers_turned_away: &self.watchers_turned_away,
+            http_turned_away: &self.http_turned_away,
         };
         counted.rows()
     }

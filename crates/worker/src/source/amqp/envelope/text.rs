@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use amqp::ValueRef;
+use amqp::{ValueRef, Widened};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
@@ -13,78 +13,58 @@ const DEPTH_MAX: usize = 16;
 /// Text as it is; numbers and truths in digits and words; bytes that are no text in Base64; tables and arrays as
 /// JSON.
 pub(super) fn of(value: ValueRef<'_>) -> Cow<'_, str> {
-    match value {
-        ValueRef::LongStr(bytes) | ValueRef::Bytes(bytes) => match std::str::from_utf8(bytes) {
+    match value.widened() {
+        Widened::LongStr(bytes) | Widened::Bytes(bytes) => match std::str::from_utf8(bytes) {
             Ok(text) => Cow::Borrowed(text),
             Err(_) => Cow::Owned(STANDARD.encode(bytes)),
         },
-        ValueRef::Void => Cow::Borrowed(""),
-        ValueRef::Bool(is_true) => Cow::Borrowed(if is_true { "true" } else { "false" }),
-        ValueRef::F32(number) => Cow::Owned(number.to_string()),
-        ValueRef::F64(number) => Cow::Owned(number.to_string()),
-        ValueRef::Decimal { scale, value } => Cow::Owned(format!("{value}e-{scale}")),
-        ValueRef::Array(_) | ValueRef::Table(_) => Cow::Owned(json(value, 0).to_string()),
-        ValueRef::I8(_)
-        | ValueRef::U8(_)
-        | ValueRef::I16(_)
-        | ValueRef::U16(_)
-        | ValueRef::I32(_)
-        | ValueRef::U32(_)
-        | ValueRef::I64(_)
-        | ValueRef::Timestamp(_) => {
-            Cow::Owned(integer(value).expect("these are whole numbers").to_string())
-        }
+        Widened::Void => Cow::Borrowed(""),
+        Widened::Bool(is_true) => Cow::Borrowed(if is_true { "true" } else { "false" }),
+        Widened::F32(number) => Cow::Owned(number.to_string()),
+        Widened::F64(number) => Cow::Owned(number.to_string()),
+        Widened::Decimal { scale, value } => Cow::Owned(format!("{value}e-{scale}")),
+        Widened::Array(_) | Widened::Table(_) => Cow::Owned(json(value, 0).to_string()),
+        Widened::Integer(number) => Cow::Owned(number.to_string()),
+        Widened::Timestamp(seconds) => Cow::Owned(seconds.to_string()),
     }
 }
 
 /// A whole number, or the text of one.
 pub(super) fn integer(value: ValueRef<'_>) -> Option<i128> {
-    Some(match value {
-        ValueRef::I8(number) => number.into(),
-        ValueRef::U8(number) => number.into(),
-        ValueRef::I16(number) => number.into(),
-        ValueRef::U16(number) => number.into(),
-        ValueRef::I32(number) => number.into(),
-        ValueRef::U32(number) => number.into(),
-        ValueRef::I64(number) => number.into(),
-        ValueRef::Timestamp(seconds) => seconds.into(),
-        ValueRef::LongStr(bytes) | ValueRef::Bytes(bytes) => {
+    Some(match value.widened() {
+        Widened::Integer(number) => number.into(),
+        Widened::Timestamp(seconds) => seconds.into(),
+        Widened::LongStr(bytes) | Widened::Bytes(bytes) => {
             return std::str::from_utf8(bytes).ok()?.trim().parse().ok();
         }
-        ValueRef::Bool(_)
-        | ValueRef::F32(_)
-        | ValueRef::F64(_)
-        | ValueRef::Decimal { .. }
-        | ValueRef::Array(_)
-        | ValueRef::Table(_)
-        | ValueRef::Void => return None,
+        Widened::Bool(_)
+        | Widened::F32(_)
+        | Widened::F64(_)
+        | Widened::Decimal { .. }
+        | Widened::Array(_)
+        | Widened::Table(_)
+        | Widened::Void => return None,
     })
 }
 
 fn json(value: ValueRef<'_>, depth: usize) -> Value {
-    match value {
+    match value.widened() {
         _ if depth > DEPTH_MAX => Value::Null,
-        ValueRef::Void => Value::Null,
-        ValueRef::Bool(is_true) => is_true.into(),
-        ValueRef::F32(number) => number.into(),
-        ValueRef::F64(number) => number.into(),
-        ValueRef::Array(elements) => {
+        Widened::Void => Value::Null,
+        Widened::Bool(is_true) => is_true.into(),
+        Widened::F32(number) => number.into(),
+        Widened::F64(number) => number.into(),
+        Widened::Array(elements) => {
             elements.iter().map(|element| json(element, depth + 1)).collect()
         }
-        ValueRef::Table(table) => {
+        Widened::Table(table) => {
             let fields =
                 table.iter().map(|(name, value)| (name.to_owned(), json(value, depth + 1)));
             Value::Object(fields.collect())
         }
-        ValueRef::Timestamp(seconds) => seconds.into(),
-        ValueRef::I8(_)
-        | ValueRef::U8(_)
-        | ValueRef::I16(_)
-        | ValueRef::U16(_)
-        | ValueRef::I32(_)
-        | ValueRef::U32(_)
-        | ValueRef::I64(_) => integer(value).and_then(|number| i64::try_from(number).ok()).into(),
-        ValueRef::LongStr(_) | ValueRef::Bytes(_) | ValueRef::Decimal { .. } => {
+        Widened::Timestamp(seconds) => seconds.into(),
+        Widened::Integer(number) => number.into(),
+        Widened::LongStr(_) | Widened::Bytes(_) | Widened::Decimal { .. } => {
             of(value).into_owned().into()
         }
     }

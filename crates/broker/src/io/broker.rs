@@ -1,0 +1,99 @@
+//! What a node's connections and its dead-letter worker share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use cluster::ClusterHandle;
+use sha2::{Digest as _, Sha256};
+use tokio::sync::{Notify, Semaphore};
+
+use super::credentials::Credentials;
+use super::describe::Connections;
+use super::places::Places;
+use super::reply_to::Registry;
+use crate::config::Config;
+use crate::dead_letter::DeadLetterMetrics;
+use crate::limits;
+use crate::metrics::Metrics;
+
+/// What all AMQP connections of a node and its dead-letter worker share. Whoever runs the node makes it and keeps it:
+/// its totals are read there.
+#[derive(Debug)]
+pub struct Broker {
+    pub(crate) cluster: ClusterHandle,
+    pub(crate) config: Arc<Config>,
+    pub(crate) metrics: Metrics,
+    pub(crate) dead_letters: DeadLetterMetrics,
+    pub(crate) credentials: Credentials,
+    pub(crate) registry: Arc<Registry>,
+    /// Tells publishers that wait that there is room for what they have.
+    pub(crate) room: Notify,
+    /// Places for refused clients that wait.
+    pub(crate) lingering: Semaphore,
+    /// Random bytes, drawn once: the seed of every session is made from them.
+    secret: [u8; 32],
+    accepted: AtomicU64,
+    pub(crate) places: Places,
+    /// Who may be asked what it is doing.
+    pub(crate) connections: Arc<Connections>,
+}
+
+impl Broker {
+    /// Draws 32 random bytes and starts the threads that check passwords: call it once, before accepting.
+    ///
+    /// # Errors
+    /// The operating system gave no random bytes, or no thread.
+    pub fn new(cluster: ClusterHandle, config: Config) -> std::io::Result<Arc<Self>> {
+        let mut secret = [0; 32];
+        let drawn = rustix::rand::getrandom(&mut secret, rustix::rand::GetRandomFlags::empty())?;
+        if drawn != secret.len() {
+            return Err(std::io::Error::other("the operating system gave too few random bytes"));
+        }
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        let key = Sha256::new().chain_update(secret).chain_update("credentials").finalize();
+        let metrics = Metrics::default();
+        let waiting = Arc::clone(&metrics.replies_waiting_bytes);
+        let registry = Arc::new(Registry::new(waiting, config.replies_bytes_max));
+        Ok(Arc::new(Self {
+            cluster,
+            places: Places::new(config.connections_max),
+            config: Arc::new(config),
+            metrics,
+            dead_letters: DeadLetterMetrics::default(),
+            credentials: Credentials::new(key.into(), cpus)?,
+            registry,
+            room: Notify::new(),
+            lingering: Semaphore::new(limits::REFUSALS_WAITING_MAX),
+            secret,
+            accepted: AtomicU64::new(0),
+            connections: Arc::default(),
+        }))
+    }
+
+    /// Totals of the connections since the node started.
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    /// Totals of the dead-letter worker since the node started.
+    pub fn dead_letters(&self) -> &DeadLetterMetrics {
+        &self.dead_letters
+    }
+
+    /// The open connections, to be asked what they are doing.
+    pub fn connections(&self) -> &Connections {
+        &self.connections
+    }
+
+    /// Connections that are open now.
+    pub fn connection_count(&self) -> usize {
+        self.places.open()
+    }
+
+    /// Random bytes for the next session.
+    pub(super) fn seed(&self) -> [u8; 32] {
+        let number = self.accepted.fetch_add(1, Ordering::Relaxed);
+        let seed = Sha256::new().chain_update(self.secret).chain_update(number.to_le_bytes());
+        seed.finalize().into()
+    }
+}

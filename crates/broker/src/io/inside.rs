@@ -1,0 +1,57 @@
+//! A client inside the node: what an operator asks for over HTTP is done by an AMQP session of its user, which meets
+//! the rules that clients meet. Only its socket never leaves the process.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use tokio::net::UnixStream;
+use tokio::sync::watch;
+
+use super::broker::Broker;
+use super::listener::{Served, serve_stream};
+use super::place::Place;
+use crate::connection::login::held_against;
+use crate::limits;
+use crate::metrics::Metrics;
+use crate::session::{LoginRefusal, Verify};
+
+/// Opens a connection as if `peer` had connected. Gives the client's end. The other end is served until either is
+/// closed.
+///
+/// # Errors
+/// There is no room for another connection, or no socket.
+pub async fn connect(broker: &Arc<Broker>, peer: SocketAddr) -> std::io::Result<UnixStream> {
+    let (ours, theirs) = UnixStream::pair()?;
+    Metrics::count(&broker.metrics.connections_opened);
+    let Some((place, go)) = Place::take(broker, peer).await else {
+        Metrics::count(&broker.metrics.connections_closed);
+        return Err(std::io::Error::other("the node has as many connections as it may have"));
+    };
+    let broker = Arc::clone(broker);
+    tokio::spawn(async move {
+        // It ends with its client, which does not outlive the request that it was opened for.
+        let (stop, stopped) = watch::channel(false);
+        let served = Served { peer, place, is_tls: false, go };
+        serve_stream(ours, served, broker, stopped).await;
+        drop(stop);
+    });
+    Ok(theirs)
+}
+
+/// Whether `password` is the user's, who comes from `peer` and asks over HTTP. Takes as long whatever is wrong, and as
+/// many at a time as for clients. The log says why a login is refused, and who asks is not told.
+pub async fn is_right(broker: &Broker, user: &str, password: &[u8], peer: SocketAddr) -> bool {
+    let refuse = |why: LoginRefusal| {
+        Metrics::count(&broker.metrics.logins_refused);
+        broker.places.tell_refused(peer, user, why);
+        false
+    };
+    let long = limits::CREDENTIAL_BYTES_MAX;
+    if user.is_empty() || user.len() > long || password.is_empty() || password.len() > long {
+        return refuse(LoginRefusal::Unreadable);
+    }
+    let (stored, why) = held_against(&broker.cluster.catalog(), &broker.config, user, peer.ip());
+    let (name, password) = (user.to_owned(), password.to_vec());
+    let verify = Verify { user: name, password, peer: peer.ip(), stored };
+    broker.credentials.verify(verify).await || refuse(why)
+}

@@ -1,0 +1,101 @@
+//! Who may ask what: one function, refusing by default.
+//!
+//! What a user may do is said by tags, as in RabbitMQ: `management`, `policymaker`, `monitoring`, `administrator`. A
+//! user with the tag `read-only` is shown what its other tags show it, and changes nothing, whatever it has permission
+//! for.
+
+use machine::User;
+
+/// What a route asks of its user. `Visible`, `Vhost` and `Policies` are about the vhost in the path; if it is not there,
+/// nobody may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Need {
+    /// Any user of the API.
+    User,
+    /// To see a vhost: to have permissions in it, or to see all.
+    Visible,
+    /// To do something in a vhost: to have permissions in it, or to administrate. What exactly may be done there is
+    /// asked again where it is done.
+    Vhost,
+    /// To see and change policies of a vhost: to make policies and have permissions in it, or to administrate.
+    Policies,
+    /// To see what is not one user's: nodes, all connections.
+    Monitor,
+    /// To see and change users, permissions and vhosts.
+    Administrator,
+}
+
+/// What tags say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Role {
+    /// May use the API at all.
+    pub(crate) is_user: bool,
+    /// Sees all.
+    pub(crate) monitors: bool,
+    pub(crate) administrates: bool,
+    pub(crate) makes_policies: bool,
+    /// Changes nothing.
+    pub(crate) is_read_only: bool,
+}
+
+/// The tags that let a user in.
+const TAGS: [&str; 4] = ["administrator", "monitoring", "policymaker", "management"];
+
+/// A user that sees and changes nothing.
+const READ_ONLY: &str = "read-only";
+
+impl Role {
+    pub(crate) fn of(user: &User) -> Self {
+        let administrates = user.has_tag("administrator");
+        Self {
+            is_user: TAGS.iter().any(|tag| user.has_tag(tag)),
+            monitors: administrates || user.has_tag("monitoring"),
+            administrates,
+            makes_policies: administrates || user.has_tag("policymaker"),
+            is_read_only: user.has_tag(READ_ONLY),
+        }
+    }
+}
+
+/// Why a user may not, in RabbitMQ's words.
+pub(crate) const NOT_MANAGEMENT: &str = "Not management user";
+const NOT_MONITOR: &str = "Not monitor user";
+const NOT_ADMINISTRATOR: &str = "Not administrator user";
+const NOT_VHOST: &str = "User not authorised to access virtual host";
+const NOT_WRITER: &str = "Not a user that may change anything: it has the tag read-only";
+
+/// Whether `user` may send a request that `needs` so much and `changes` something, to `vhost` if the path has one.
+///
+/// # Errors
+/// Why not.
+pub(crate) fn allow(
+    user: &User,
+    need: Need,
+    changes: bool,
+    vhost: Option<&str>,
+) -> Result<(), &'static str> {
+    let role = Role::of(user);
+    if !role.is_user {
+        return Err(NOT_MANAGEMENT);
+    }
+    if changes && role.is_read_only {
+        return Err(NOT_WRITER);
+    }
+    let is_in = || vhost.is_some_and(|vhost| user.permissions(vhost).is_some());
+    match need {
+        Need::User => Ok(()),
+        Need::Visible if role.monitors || is_in() => Ok(()),
+        Need::Vhost if role.administrates || is_in() => Ok(()),
+        Need::Policies if role.administrates || (role.makes_policies && is_in()) => Ok(()),
+        Need::Visible | Need::Vhost | Need::Policies => Err(NOT_VHOST),
+        Need::Monitor if role.monitors => Ok(()),
+        Need::Monitor => Err(NOT_MONITOR),
+        Need::Administrator if role.administrates => Ok(()),
+        Need::Administrator => Err(NOT_ADMINISTRATOR),
+    }
+}
+
+/// Whether a list shows `user` what is in `vhost`.
+pub(crate) fn sees(user: &User, vhost: &str) -> bool {
+    Role::of(user).monitors || user.permissions(vhost).is_some()
+}

@@ -1,0 +1,18 @@
+//! The server around the table of routes: sockets, the clock, and whatever waits. Decides nothing that a client could
+//! see.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "the shell: sockets, tasks, the clock, and a lock around what requests share"
+)]
+
+mod api;
+mod change;
+mod client;
+mod connections;
+mod import;
+mod perform;
+mod server;
+
+pub use api::Api;
+pub use server::serve;

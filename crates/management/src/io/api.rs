@@ -1,0 +1,134 @@
+//! What all requests share, and how the node stands.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use broker::io::broker::Broker;
+use certificates::ServerTls;
+use cluster::ClusterHandle;
+use tokio::sync::Semaphore;
+
+use crate::limits::{HASHES_AT_ONCE, REQUESTS_AT_ONCE};
+use crate::node::{Facts, Totals};
+use crate::rates::Rates;
+
+/// What requests share. Cheap to clone: all clones are the same.
+#[derive(Clone, Debug)]
+pub struct Api(pub(super) Arc<Shared>);
+
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) cluster: ClusterHandle,
+    pub(super) broker: Arc<Broker>,
+    pub(super) rates: Mutex<Rates>,
+    started: Instant,
+    /// Where what is served, once it is.
+    amqp: OnceLock<SocketAddr>,
+    amqps: OnceLock<SocketAddr>,
+    http: OnceLock<SocketAddr>,
+    https: OnceLock<SocketAddr>,
+    /// What clients are shown under TLS.
+    tls: Option<Arc<ServerTls>>,
+    /// Turns for requests that only ask, and for the others.
+    pub(super) asking: Semaphore,
+    pub(super) changing: Semaphore,
+    /// Turns for hashes of passwords.
+    pub(super) hashes: Semaphore,
+    /// Connections closed because as many were open as may be.
+    turned_away: AtomicU64,
+}
+
+/// Who asks: known by name and password.
+#[derive(Clone)]
+pub(super) struct Caller {
+    pub(super) user: String,
+    pub(super) password: String,
+    pub(super) peer: SocketAddr,
+}
+
+impl Api {
+    /// The API of a node, which shows this to its clients under TLS.
+    pub fn new(cluster: ClusterHandle, broker: Arc<Broker>, tls: Option<Arc<ServerTls>>) -> Self {
+        Self(Arc::new(Shared {
+            cluster,
+            broker,
+            rates: Mutex::default(),
+            started: Instant::now(),
+            amqp: OnceLock::new(),
+            amqps: OnceLock::new(),
+            http: OnceLock::new(),
+            https: OnceLock::new(),
+            tls,
+            asking: Semaphore::new(REQUESTS_AT_ONCE),
+            changing: Semaphore::new(REQUESTS_AT_ONCE),
+            hashes: Semaphore::new(HASHES_AT_ONCE),
+            turned_away: AtomicU64::new(0),
+        }))
+    }
+
+    /// Connections that were closed since the start because as many were open as may be.
+    pub fn turned_away(&self) -> &AtomicU64 {
+        &self.0.turned_away
+    }
+
+    pub(super) fn turn_away(&self) {
+        self.0.turned_away.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// AMQP is served here from now on.
+    pub fn amqp_is_at(&self, address: SocketAddr, is_tls: bool) {
+        if is_tls { &self.0.amqps } else { &self.0.amqp }.get_or_init(|| address);
+    }
+
+    /// The API is served here from now on.
+    pub fn is_at(&self, address: SocketAddr, is_tls: bool) {
+        if is_tls { &self.0.https } else { &self.0.http }.get_or_init(|| address);
+    }
+
+    /// How the node stands.
+    pub(super) fn facts(&self) -> Facts {
+        let shared = &self.0;
+        let metrics = shared.broker.metrics();
+        let count = |total: &AtomicU64| total.load(Ordering::Relaxed);
+        let (opened, closed) = (count(&metrics.channels_opened), count(&metrics.channels_closed));
+        let totals = Totals {
+            connections: shared.broker.connection_count() as u64,
+            channels: opened.saturating_sub(closed),
+            consumers: count(&metrics.consumers),
+            connections_opened: count(&metrics.connections_opened),
+            connections_closed: count(&metrics.connections_closed),
+            channels_opened: opened,
+            channels_closed: closed,
+            published: count(&metrics.published),
+            confirmed: count(&metrics.confirmed),
+            returned: count(&metrics.returned),
+            unroutable: count(&metrics.unroutable),
+            delivered: count(&metrics.delivered),
+            got: count(&metrics.got),
+            settled: count(&metrics.settled),
+        };
+        Facts {
+            node: shared.cluster.node(),
+            amqp: shared.amqp.get().copied(),
+            amqps: shared.amqps.get().copied(),
+            http: shared.http.get().copied(),
+            https: shared.https.get().copied(),
+            uptime_ms: u64::try_from(shared.started.elapsed().as_millis()).unwrap_or(u64::MAX),
+            certificate_expires_s: shared.tls.as_ref().map(|tls| tls.expires_s()),
+            now_s: i64::try_from(now_ms() / 1000).unwrap_or(i64::MAX),
+            alarms: shared.cluster.alarms(),
+            resources: shared.cluster.resources(),
+            cluster: shared.cluster.identity().cluster,
+            processors: std::thread::available_parallelism().map_or(1, usize::from),
+            totals,
+        }
+    }
+}
+
+/// Since 1970.
+pub(super) fn now_ms() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
+}

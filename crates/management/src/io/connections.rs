@@ -1,0 +1,271 @@
+//! What the clients of this node are doing.
+
+use std::net::SocketAddr;
+
+use broker::ConnectionId;
+use broker::io::describe::{ListedConnection, NotDescribed};
+use broker::limits::LISTED_CONNECTIONS_MAX;
+use broker::session::describe::{
+    ChannelDescription, ChannelLine, ConnectionDescription, ConnectionLine, ConnectionState,
+    ConsumerDescription, PublishMode,
+};
+use serde_json::{Value, json};
+
+use super::api::Api;
+use crate::node::Facts;
+use crate::reply::{Problem, Reply};
+use crate::work::{Connections, Of, Work};
+
+/// A connection that has answered.
+struct Known {
+    id: ConnectionId,
+    line: ConnectionLine,
+    is_tls: bool,
+}
+
+pub(super) async fn connections(
+    api: &Api,
+    facts: &Facts,
+    wanted: Connections,
+) -> Result<Reply, Problem> {
+    let Connections { what, user, vhost, shape } = wanted;
+    let mut known = known(api).await;
+    known.retain(|known| user.as_ref().is_none_or(|user| *user == known.line.user));
+    known.retain(|known| vhost.as_ref().is_none_or(|vhost| *vhost == known.line.vhost));
+    let find = |name: &str| known.iter().find(|known| name_of(facts, &known.line) == *name);
+    let listed = |items: Vec<Value>| match Work::list(&shape, items) {
+        Work::Answer(reply) => Ok(reply),
+        _ => Err(Problem::NotFound),
+    };
+    match what {
+        Of::Connections => {
+            let items = known.iter().map(|known| connection(facts, known, None));
+            listed(items.collect())
+        }
+        Of::Connection(name) => {
+            let known = find(&name).ok_or(Problem::NotFound)?;
+            let more = api.0.broker.connections().describe(known.id).await.ok();
+            let shown = connection(facts, known, more.as_ref());
+            Ok(Reply::of(shape.columns_of(shown)))
+        }
+        Of::Channels(None) => {
+            let mut items = Vec::new();
+            for known in &known {
+                items.append(&mut channels(api, facts, known).await);
+            }
+            listed(items)
+        }
+        Of::Channels(Some(name)) => {
+            let known = find(&name).ok_or(Problem::NotFound)?;
+            listed(channels(api, facts, known).await)
+        }
+        Of::Channel(name) => {
+            let (connection, number) = split(&name).ok_or(Problem::NotFound)?;
+            let known = find(connection).ok_or(Problem::NotFound)?;
+            let found = api.0.broker.connections().channel(known.id, number).await;
+            let found = found.map_err(|_| Problem::NotFound)?;
+            let mut shown = channel(facts, known, &found.line);
+            if let Value::Object(fields) = &mut shown {
+                let consumers = consumers_of(api, facts, known, &found);
+                fields.insert("consumer_details".to_owned(), consumers.into());
+            }
+            Ok(Reply::of(shape.columns_of(shown)))
+        }
+        Of::Consumers => {
+            let mut items = Vec::new();
+            for known in known.iter().filter(|known| known.line.consumer_count > 0) {
+                items.append(&mut consumers(api, facts, known).await);
+            }
+            listed(items)
+        }
+        Of::Close { name, reason } => {
+            let known = find(&name).ok_or(Problem::NotFound)?;
+            close(api, known.id, &reason).await?;
+            Ok(Reply::done())
+        }
+        Of::CloseAll { user, reason } => {
+            for known in known.iter().filter(|known| known.line.user == user) {
+                close(api, known.id, &reason).await?;
+            }
+            Ok(Reply::done())
+        }
+    }
+}
+
+/// Ends a connection; one that has ended meanwhile is as good.
+async fn close(api: &Api, id: ConnectionId, reason: &str) -> Result<(), Problem> {
+    match api.0.broker.connections().close(id, reason).await {
+        Ok(()) | Err(NotDescribed::NoConnection) => Ok(()),
+        Err(NotDescribed::Late | NotDescribed::Busy) => {
+            Err(Problem::Unavailable("the connection did not answer in time".to_owned()))
+        }
+        Err(NotDescribed::NoChannel | NotDescribed::NoConsumer) => Err(Problem::NotFound),
+    }
+}
+
+/// All connections of this node that are open and say what they do.
+async fn known(api: &Api) -> Vec<Known> {
+    let mut all = Vec::new();
+    let mut after = None;
+    loop {
+        let page = api.0.broker.connections().list(after, LISTED_CONNECTIONS_MAX).await;
+        let lines = page.connections.into_iter().filter_map(|listed| {
+            let ListedConnection { id, line, is_tls, .. } = listed;
+            let line = line.ok().filter(|line| line.state != ConnectionState::Opening)?;
+            Some(Known { id, line, is_tls })
+        });
+        all.extend(lines);
+        after = page.next;
+        if after.is_none() {
+            return all;
+        }
+    }
+}
+
+fn connection(facts: &Facts, known: &Known, more: Option<&ConnectionDescription>) -> Value {
+    let Known { id, line, is_tls } = known;
+    let local = local(facts);
+    let state = match line.state {
+        ConnectionState::Opening => "starting",
+        ConnectionState::Running => "running",
+        ConnectionState::Blocked => "blocked",
+        ConnectionState::Closing => "closing",
+    };
+    let mut shown = json!({
+        "name": name_of(facts, line),
+        "user": line.user,
+        "user_who_performed_action": line.user,
+        "vhost": line.vhost,
+        "state": state,
+        "protocol": "AMQP 0-9-1",
+        "type": "network",
+        "node": facts.name(),
+        "host": local.ip().to_string(),
+        "port": local.port(),
+        "peer_host": line.peer.ip().to_string(),
+        "peer_port": line.peer.port(),
+        "ssl": is_tls,
+        "channels": line.channel_count,
+        "connected_at": line.since_ms,
+        "user_provided_name": line.client,
+        "client_properties": { "connection_name": line.client },
+        "send_pend": line.outbound_bytes,
+        "millrace": { "id": id.to_string(), "consumers": line.consumer_count },
+    });
+    if let (Some(more), Value::Object(fields)) = (more, &mut shown) {
+        fields.insert("channel_max".to_owned(), more.channel_max.into());
+        fields.insert("frame_max".to_owned(), more.frame_bytes_max.into());
+        fields.insert("timeout".to_owned(), more.heartbeat_seconds.into());
+    }
+    shown
+}
+
+async fn channels(api: &Api, facts: &Facts, known: &Known) -> Vec<Value> {
+    let described = api.0.broker.connections().describe(known.id).await;
+    let lines = described.map(|described| described.channels).unwrap_or_default();
+    lines.iter().map(|line| channel(facts, known, line)).collect()
+}
+
+async fn consumers(api: &Api, facts: &Facts, known: &Known) -> Vec<Value> {
+    let described = api.0.broker.connections().describe(known.id).await;
+    let lines = described.map(|described| described.channels).unwrap_or_default();
+    let mut consumers = Vec::new();
+    for line in lines.iter().filter(|line| line.consumer_count > 0) {
+        let found = api.0.broker.connections().channel(known.id, line.number).await;
+        if let Ok(found) = found {
+            consumers.append(&mut consumers_of(api, facts, known, &found));
+        }
+    }
+    consumers
+}
+
+fn consumers_of(
+    api: &Api,
+    facts: &Facts,
+    known: &Known,
+    channel: &ChannelDescription,
+) -> Vec<Value> {
+    let catalog = api.0.cluster.catalog();
+    let shown = channel.consumers.iter().filter_map(|consumer| {
+        let queue = catalog.queue_by_id(consumer.queue)?;
+        Some(self::consumer(facts, known, &channel.line, consumer, queue))
+    });
+    shown.collect()
+}
+
+/// Where AMQP is served.
+fn local(facts: &Facts) -> SocketAddr {
+    facts.amqp.unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0)))
+}
+
+/// What RabbitMQ calls a connection.
+fn name_of(facts: &Facts, line: &ConnectionLine) -> String {
+    format!("{} -> {}", line.peer, local(facts))
+}
+
+/// A channel's name is its connection's, with its number in parentheses.
+fn split(name: &str) -> Option<(&str, u16)> {
+    let (connection, number) = name.strip_suffix(')')?.rsplit_once(" (")?;
+    Some((connection, number.parse().ok()?))
+}
+
+fn channel_details(facts: &Facts, known: &Known, number: u16) -> Value {
+    let connection = name_of(facts, &known.line);
+    json!({
+        "name": format!("{connection} ({number})"),
+        "number": number,
+        "user": known.line.user,
+        "node": facts.name(),
+        "connection_name": connection,
+        "peer_host": known.line.peer.ip().to_string(),
+        "peer_port": known.line.peer.port(),
+    })
+}
+
+fn channel(facts: &Facts, known: &Known, line: &ChannelLine) -> Value {
+    let connection = name_of(facts, &known.line);
+    let (unconfirmed, settles) = match line.publishes {
+        PublishMode::Plain => (0, 0),
+        PublishMode::Confirm { unconfirmed } => (unconfirmed, 0),
+        PublishMode::Tx { settles, .. } => (0, settles),
+    };
+    json!({
+        "name": format!("{connection} ({})", line.number),
+        "number": line.number,
+        "user": known.line.user,
+        "user_who_performed_action": known.line.user,
+        "vhost": known.line.vhost,
+        "node": facts.name(),
+        "state": "running",
+        "confirm": matches!(line.publishes, PublishMode::Confirm { .. }),
+        "transactional": matches!(line.publishes, PublishMode::Tx { .. }),
+        "consumer_count": line.consumer_count,
+        "prefetch_count": line.prefetch,
+        "global_prefetch_count": line.prefetch_global,
+        "messages_unacknowledged": line.unacked,
+        "messages_unconfirmed": unconfirmed,
+        "acks_uncommitted": settles,
+        "connection_details": {
+            "name": connection,
+            "peer_host": known.line.peer.ip().to_string(),
+            "peer_port": known.line.peer.port(),
+        },
+    })
+}
+
+fn consumer(
+    facts: &Facts,
+    known: &Known,
+    line: &ChannelLine,
+    consumer: &ConsumerDescription,
+    queue: &machine::Queue,
+) -> Value {
+    json!({
+        "consumer_tag": consumer.tag,
+        "queue": { "name": queue.name, "vhost": queue.vhost },
+        "channel_details": channel_details(facts, known, line.number),
+        "ack_required": !consumer.no_ack,
+        "prefetch_count": consumer.prefetch,
+        "millrace": { "held": consumer.held, "credit": consumer.credit },
+    })
+}

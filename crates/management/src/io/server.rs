@@ -1,0 +1,191 @@
+//! The port: who asks, which route it is, and its answer.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Extension, RawPathParams, Request};
+use axum::response::Response;
+use axum::routing::{MethodRouter, on};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use broker::io::inside;
+use bytes::Bytes;
+use certificates::ServerTls;
+use http::request::Parts;
+use http::{HeaderMap, Method, StatusCode, header};
+use service::io::http::{Limits, Peer, serve_router};
+use tokio::net::TcpListener;
+
+use super::api::{Api, Caller};
+use super::perform::perform;
+use crate::access;
+use crate::asked::Asked;
+use crate::limits::{BODY_WAIT, CONNECTIONS_MAX, HEAD_BYTES_MAX, HEAD_WAIT, NAME_BYTES_MAX};
+use crate::node::View;
+use crate::reply::{Problem, Reply};
+use crate::routes::{ROUTES, Route};
+
+/// What is said to whoever gives no password.
+const CHALLENGE: &str = "Basic realm=\"RabbitMQ Management\"";
+
+async fn answer(
+    api: &Api,
+    route: &Route,
+    params: &RawPathParams,
+    peer: Peer,
+    request: Request,
+) -> Reply {
+    let answered = try_answer(api, route, params, peer, request).await;
+    answered.unwrap_or_else(Problem::reply)
+}
+
+async fn try_answer(
+    api: &Api,
+    route: &Route,
+    params: &RawPathParams,
+    Peer(peer): Peer,
+    request: Request,
+) -> Result<Reply, Problem> {
+    let (parts, body) = request.into_parts();
+    // Nobody who is not known makes the node read a body.
+    let caller = caller(api, &parts.headers, peer).await?;
+    let path: BTreeMap<String, String> =
+        params.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+    let changes = route.method != Method::GET;
+    {
+        let catalog = api.0.cluster.catalog();
+        let user = catalog.user(&caller.user).ok_or_else(not_known)?;
+        let vhost = path.get("vhost").map(String::as_str);
+        let allowed = access::allow(user, route.need, changes, vhost);
+        allowed.map_err(|why| Problem::NotAuthorised(why.to_owned()))?;
+    }
+    // Names that AMQP cannot carry would be cut, and mean something else.
+    let is_long = |(part, value): (&String, &String)| part != "key" && value.len() > NAME_BYTES_MAX;
+    if path.iter().any(is_long) {
+        return Err(Problem::bad(format!("a name has at most {NAME_BYTES_MAX} bytes")));
+    }
+    let turns = if changes { &api.0.changing } else { &api.0.asking };
+    let _turn = turns.acquire().await;
+    let body = read_body(body, route.body_bytes).await?;
+    let asked = asked(&caller, path, &parts, body);
+    let facts = api.facts();
+    let work = {
+        let catalog = api.0.cluster.catalog();
+        (route.decide)(&View { catalog: &catalog, facts: &facts }, &asked)?
+    };
+    let reply = perform(api, &caller, &facts, work).await?;
+    if changes {
+        let Caller { user, peer, .. } = &caller;
+        let (method, path) = (route.method.as_str(), parts.uri.path());
+        tracing::info!(user, %peer, method, path, status = reply.status.as_u16(), "HTTP API: done");
+    }
+    Ok(reply)
+}
+
+async fn read_body(body: Body, max: usize) -> Result<Bytes, Problem> {
+    let read = tokio::time::timeout(BODY_WAIT, axum::body::to_bytes(body, max)).await;
+    let read = read.map_err(|_| Problem::bad("the body did not come in time"))?;
+    read.map_err(|_| Problem::TooLarge(format!("the body has more than {max} bytes, or broke off")))
+}
+
+/// Who asks, if the password is right.
+async fn caller(api: &Api, headers: &HeaderMap, peer: SocketAddr) -> Result<Caller, Problem> {
+    let (user, password) = credentials(headers).ok_or_else(not_known)?;
+    match inside::is_right(&api.0.broker, &user, password.as_bytes(), peer).await {
+        true => Ok(Caller { user, password, peer }),
+        false => Err(not_known()),
+    }
+}
+
+fn not_known() -> Problem {
+    Problem::NotAuthorised("Login failed".to_owned())
+}
+
+/// RFC 7617.
+fn credentials(headers: &HeaderMap) -> Option<(String, String)> {
+    let given = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, encoded) = given.split_once(' ')?;
+    if !scheme.eq_ignore_ascii_case("basic") {
+        return None;
+    }
+    let decoded = String::from_utf8(STANDARD.decode(encoded.trim()).ok()?).ok()?;
+    let (user, password) = decoded.split_once(':')?;
+    Some((user.to_owned(), password.to_owned()))
+}
+
+fn asked(caller: &Caller, path: BTreeMap<String, String>, parts: &Parts, body: Bytes) -> Asked {
+    let query = parts.uri.query().unwrap_or_default();
+    let reason = parts.headers.get("x-reason").and_then(|reason| reason.to_str().ok());
+    Asked {
+        user: caller.user.clone(),
+        path,
+        query: form_urlencoded::parse(query.as_bytes()).into_owned().collect(),
+        body,
+        reason: reason.map(str::to_owned),
+    }
+}
+
+/// Answers until it is dropped, under TLS if there is something to show.
+pub async fn serve(listener: TcpListener, tls: Option<Arc<ServerTls>>, api: Api) {
+    let limits = Limits {
+        connections: CONNECTIONS_MAX,
+        request_bytes: HEAD_BYTES_MAX,
+        time: HEAD_WAIT,
+        keeps: true,
+    };
+    serve_router(limits, listener, tls, router(&api), || api.turn_away()).await;
+}
+
+/// All routes, each also with a slash behind it: some clients ask so.
+fn router(api: &Api) -> Router {
+    let mut router = Router::new();
+    let mut paths: BTreeMap<&str, MethodRouter> = BTreeMap::new();
+    for route in ROUTES {
+        let api = api.clone();
+        let answered = async move |params: RawPathParams,
+                                   Extension(peer): Extension<Peer>,
+                                   request: Request| {
+            response(answer(&api, route, &params, peer, request).await)
+        };
+        let filter = route.method.clone().try_into().expect("a method of the table is a usual one");
+        let known = paths.remove(route.path).unwrap_or_default();
+        paths.insert(route.path, known.merge(on(filter, answered)));
+    }
+    for (path, methods) in paths {
+        let methods = methods.fallback(async || response(Problem::Method.reply()));
+        router = router.route(&format!("/api{path}"), methods.clone());
+        router = router.route(&format!("/api{path}/"), methods);
+    }
+    router.fallback(async || response(Problem::NotFound.reply()))
+}
+
+fn response(reply: Reply) -> Response {
+    let Reply { status, body, location } = reply;
+    let mut builder = Response::builder().status(status);
+    if status == StatusCode::UNAUTHORIZED {
+        builder = builder.header(header::WWW_AUTHENTICATE, CHALLENGE);
+    }
+    if let Some(location) = location {
+        builder = builder.header(header::LOCATION, location);
+    }
+    // What is shown is of this moment, and for who asked.
+    builder = builder
+        .header(header::CACHE_CONTROL, "no-cache")
+        .header(header::VARY, "accept, accept-encoding, origin")
+        .header("x-content-type-options", "nosniff");
+    let body = match body {
+        Some(body) => {
+            builder = builder.header(header::CONTENT_TYPE, "application/json");
+            Body::from(body.to_string())
+        }
+        None => Body::empty(),
+    };
+    builder.body(body).unwrap_or_else(|_| {
+        let mut failed = Response::new(Body::empty());
+        *failed.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+        failed
+    })
+}

@@ -1,0 +1,33 @@
+//! RabbitMQ's management API over HTTP: what its tools ask a broker, answered with its paths, names and codes.
+//!
+//! A request is decided without waiting: [`routes`] says which path is whose, [`access`] whether its user may ask, and
+//! a route's function what is to be done ([`work::Work`]). [`io`] does that: it changes the catalog, asks leaders of
+//! queues, connections of this node, or opens an AMQP session of the user. Whatever a client could do is done by such a
+//! session: so it meets the rules that clients meet, and there is no second writing of them.
+//!
+//! ```text
+//!   request ──no user, wrong password──> 401
+//!      │ user known
+//!      v
+//!   route ──none──> 404        access ──no──> 401        function ──Problem──> 400, 404
+//!      │
+//!      v
+//!   Work: Answer │ Change (catalog) │ Queues, Connections (asked) │ Client (an AMQP session) ──> Reply
+//! ```
+//!
+//! Sources: RabbitMQ's documentation of the HTTP API (3.10), and what `rabbitmqadmin`, rabbit-hole and KEDA read.
+
+mod access;
+mod arguments;
+mod asked;
+mod import;
+pub mod io;
+pub mod limits;
+mod node;
+mod page;
+mod rates;
+mod reply;
+mod routes;
+mod work;
+
+pub use routes::paths;

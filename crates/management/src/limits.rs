@@ -1,0 +1,64 @@
+//! Bounds of the API.
+
+use std::time::Duration;
+
+/// Open connections. One above them is closed at once.
+pub const CONNECTIONS_MAX: usize = 256;
+
+/// Bytes of a request's line and headers.
+pub const HEAD_BYTES_MAX: usize = 16 << 10;
+
+/// Bytes of a request's body: the largest message (`message_bytes_max`), in base64.
+pub const BODY_BYTES_MAX: usize = 48 << 20;
+
+/// The same of definitions: a large broker's.
+pub const DEFINITIONS_BYTES_MAX: usize = 64 << 20;
+
+/// Requests of known users that are worked on at a time: so many that only ask, and so many that change something.
+/// Others wait for their turn. Who only asks does not wait for publishers that the node holds back.
+pub const REQUESTS_AT_ONCE: usize = 16;
+
+/// Passwords of new users that are hashed at a time: each takes 19 MiB and tens of milliseconds.
+pub const HASHES_AT_ONCE: usize = 2;
+
+/// How long a client may take for the head of a request. A connection that asks nothing for so long is closed.
+pub const HEAD_WAIT: Duration = Duration::from_secs(60);
+
+/// How long a client may take for a body.
+pub const BODY_WAIT: Duration = Duration::from_secs(60);
+
+/// How long all leaders together may take to describe the queues of one answer. Those that have not are shown as `down`.
+pub const DESCRIBE_WAIT: Duration = Duration::from_secs(10);
+
+/// Bytes of a name in a path: what AMQP's short strings hold.
+pub const NAME_BYTES_MAX: usize = 255;
+
+/// How long the catalog may take to change: longer than an election.
+pub const CHANGE_WAIT: Duration = Duration::from_secs(30);
+
+/// Items of a page, as in RabbitMQ.
+pub const PAGE_SIZE_MAX: usize = 500;
+
+/// Items of a page, if nobody says how many.
+pub const PAGE_SIZE: usize = 100;
+
+/// Bytes of a pattern that names are looked for by.
+pub const PATTERN_BYTES_MAX: usize = 1000;
+
+/// Bytes that such a pattern may take when it is compiled.
+pub const PATTERN_COMPILED_BYTES_MAX: usize = 1 << 20;
+
+/// Messages of one `get`.
+pub const GET_MESSAGES_MAX: u64 = 10_000;
+
+/// Bytes of the payloads that one `get` answers with. What follows stays in the queue.
+pub const GET_BYTES_MAX: usize = 64 << 20;
+
+/// Queues whose last counts are kept for rates.
+pub const RATED_QUEUES_MAX: usize = 10_000;
+
+/// Between two counts that a rate is made of, in milliseconds, at least.
+pub const RATE_SPAN_MS: u64 = 1000;
+
+/// Queues up to which `overview` adds up their messages: it asks each of their leaders.
+pub const TOTALLED_QUEUES_MAX: usize = 10_000;

@@ -1,0 +1,79 @@
+//! What a route's function sees: the catalog, and how the node stands.
+
+use std::net::SocketAddr;
+
+use cluster::{Alarms, Resources};
+use machine::{Catalog, NodeId};
+
+/// What is looked at while a request is decided. Nothing of it waits.
+pub(crate) struct View<'a> {
+    pub(crate) catalog: &'a Catalog,
+    pub(crate) facts: &'a Facts,
+}
+
+/// How the node stands.
+#[derive(Clone, Debug)]
+pub(crate) struct Facts {
+    pub(crate) node: NodeId,
+    /// Where AMQP is served; `None`: not yet.
+    pub(crate) amqp: Option<SocketAddr>,
+    /// Where AMQP is served under TLS.
+    pub(crate) amqps: Option<SocketAddr>,
+    /// Where the API is served, and under TLS.
+    pub(crate) http: Option<SocketAddr>,
+    pub(crate) https: Option<SocketAddr>,
+    /// When the certificate that clients are shown is good no longer: seconds since 1970. `None`: there is none.
+    pub(crate) certificate_expires_s: Option<i64>,
+    pub(crate) now_s: i64,
+    /// Since the node started.
+    pub(crate) uptime_ms: u64,
+    pub(crate) alarms: Alarms,
+    pub(crate) resources: Resources,
+    /// The cluster's number, as its data directories have it.
+    pub(crate) cluster: u128,
+    pub(crate) processors: usize,
+    /// Of this node.
+    pub(crate) totals: Totals,
+}
+
+/// What the node's clients have, and did since it started.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Totals {
+    pub(crate) connections: u64,
+    pub(crate) channels: u64,
+    pub(crate) consumers: u64,
+    pub(crate) connections_opened: u64,
+    pub(crate) connections_closed: u64,
+    pub(crate) channels_opened: u64,
+    pub(crate) channels_closed: u64,
+    pub(crate) published: u64,
+    pub(crate) confirmed: u64,
+    pub(crate) returned: u64,
+    pub(crate) unroutable: u64,
+    pub(crate) delivered: u64,
+    pub(crate) got: u64,
+    pub(crate) settled: u64,
+}
+
+impl Facts {
+    /// What listens where, as RabbitMQ names protocols.
+    pub(crate) fn listening(&self) -> Vec<(&'static str, SocketAddr)> {
+        let all = [
+            ("amqp", self.amqp),
+            ("amqp/ssl", self.amqps),
+            ("http", self.http),
+            ("https", self.https),
+        ];
+        all.into_iter().filter_map(|(protocol, address)| Some((protocol, address?))).collect()
+    }
+
+    /// What the node is called, as RabbitMQ's are `rabbit@host`.
+    pub(crate) fn name(&self) -> String {
+        name_of(self.node)
+    }
+}
+
+/// What a node is called.
+pub(crate) fn name_of(node: NodeId) -> String {
+    format!("millrace@{}", node.0)
+}

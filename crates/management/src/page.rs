@@ -1,0 +1,274 @@
+//! Lists as RabbitMQ gives them: names that match, an order, pages, columns.
+
+use std::cmp::Ordering;
+
+use http::StatusCode;
+use regex::{Regex, RegexBuilder};
+use serde_json::{Map, Value, json};
+
+use crate::asked::Asked;
+use crate::limits::{PAGE_SIZE, PAGE_SIZE_MAX, PATTERN_BYTES_MAX, PATTERN_COMPILED_BYTES_MAX};
+use crate::reply::{Problem, Reply};
+
+/// How a list is to be shown.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Shape {
+    /// `None`: all on one page, without saying so.
+    page: Option<Page>,
+    name: Option<Name>,
+    /// A column, and the fields inside it.
+    sort: Option<Vec<String>>,
+    is_reversed: bool,
+    /// `None`: all of them.
+    columns: Option<Vec<Vec<String>>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Page {
+    number: usize,
+    size: usize,
+}
+
+/// What names must have in them, or match.
+#[derive(Clone, Debug)]
+enum Name {
+    Part(String),
+    Pattern(Regex),
+}
+
+impl Shape {
+    /// What the query says.
+    pub(crate) fn of(asked: &Asked) -> Result<Self, Problem> {
+        let path = |text: &str| text.split('.').map(str::to_owned).collect::<Vec<_>>();
+        Ok(Self {
+            page: page(asked)?,
+            name: name(asked)?,
+            sort: asked.word("sort").map(path),
+            is_reversed: asked.says("sort_reverse"),
+            columns: asked.word("columns").map(|columns| columns.split(',').map(path).collect()),
+        })
+    }
+
+    /// Whether an item with this name is to be shown.
+    pub(crate) fn wants(&self, name: &str) -> bool {
+        match &self.name {
+            None => true,
+            // As in RabbitMQ: capitals do not matter.
+            Some(Name::Part(part)) => name.to_lowercase().contains(part),
+            Some(Name::Pattern(pattern)) => pattern.is_match(name),
+        }
+    }
+
+    /// What of `count` items in the order of their names can be on the page, before any of them is looked at. `None`:
+    /// the order is another, so all are needed.
+    pub(crate) fn window(&self, count: usize) -> Option<std::ops::Range<usize>> {
+        let sorts_by_name = match &self.sort {
+            None => true,
+            Some(path) => path.len() == 1 && path[0] == "name",
+        };
+        let page = self.page.filter(|_| sorts_by_name && !self.is_reversed)?;
+        let start = ((page.number - 1) * page.size).min(count);
+        Some(start..(start + page.size).min(count))
+    }
+
+    /// The list, of all items that are wanted. `total_count`: those that are there, wanted or not.
+    pub(crate) fn reply(&self, mut items: Vec<Value>, total_count: usize) -> Reply {
+        self.order(&mut items);
+        let filtered_count = items.len();
+        let window = self.page.map_or(0..filtered_count, |page| {
+            let start = ((page.number - 1) * page.size).min(filtered_count);
+            start..(start + page.size).min(filtered_count)
+        });
+        let shown = items.drain(window).collect();
+        self.reply_with(shown, filtered_count, total_count)
+    }
+
+    /// The same of the items of the page alone: see [`Shape::window`].
+    pub(crate) fn reply_with(
+        &self,
+        items: Vec<Value>,
+        filtered_count: usize,
+        total_count: usize,
+    ) -> Reply {
+        let items: Vec<Value> = items.into_iter().map(|item| self.columns_of(item)).collect();
+        let Some(Page { number, size }) = self.page else { return Reply::of(items.into()) };
+        let page_count = filtered_count.div_ceil(size).max(1);
+        if number > page_count {
+            let reason = format!("page_out_of_range: page {number} of {page_count}");
+            let body = json!({ "error": "page_out_of_range", "reason": reason });
+            return Reply { status: StatusCode::BAD_REQUEST, body: Some(body), location: None };
+        }
+        Reply::of(json!({
+            "items": items,
+            "item_count": items.len(),
+            "filtered_count": filtered_count,
+            "total_count": total_count,
+            "page": number,
+            "page_count": page_count,
+            "page_size": size,
+        }))
+    }
+
+    /// One thing, with the columns that are wanted.
+    pub(crate) fn columns_of(&self, item: Value) -> Value {
+        let (Some(columns), Value::Object(fields)) = (&self.columns, &item) else { return item };
+        let mut kept = Map::new();
+        for path in columns {
+            keep(fields, path, &mut kept);
+        }
+        Value::Object(kept)
+    }
+
+    fn order(&self, items: &mut [Value]) {
+        if let Some(path) = &self.sort {
+            items.sort_by(|one, other| compare(find(one, path), find(other, path)));
+        }
+        if self.is_reversed {
+            items.reverse();
+        }
+    }
+}
+
+fn page(asked: &Asked) -> Result<Option<Page>, Problem> {
+    let Some(number) = asked.word("page") else { return Ok(None) };
+    let whole = |name: &str, text: &str| {
+        text.parse::<usize>().map_err(|_| Problem::bad(format!("{name} should be a number")))
+    };
+    let number = whole("page", number)?;
+    let size = asked.word("page_size").map_or(Ok(PAGE_SIZE), |text| whole("page_size", text))?;
+    if number == 0 {
+        return Err(Problem::bad("page should be 1 or more"));
+    }
+    if size == 0 || size > PAGE_SIZE_MAX {
+        return Err(Problem::bad(format!("page_size should be from 1 to {PAGE_SIZE_MAX}")));
+    }
+    if number.checked_mul(size).is_none() {
+        return Err(Problem::bad("page is too large"));
+    }
+    Ok(Some(Page { number, size }))
+}
+
+fn name(asked: &Asked) -> Result<Option<Name>, Problem> {
+    let Some(text) = asked.word("name") else { return Ok(None) };
+    if text.len() > PATTERN_BYTES_MAX {
+        return Err(Problem::bad(format!("name should have at most {PATTERN_BYTES_MAX} bytes")));
+    }
+    if !asked.says("use_regex") {
+        return Ok(Some(Name::Part(text.to_lowercase())));
+    }
+    let mut builder = RegexBuilder::new(text);
+    builder.case_insensitive(true);
+    builder.size_limit(PATTERN_COMPILED_BYTES_MAX);
+    builder.dfa_size_limit(PATTERN_COMPILED_BYTES_MAX);
+    let pattern = builder.build();
+    let pattern =
+        pattern.map_err(|_| Problem::bad("name should be a regular expression: it is none"))?;
+    Ok(Some(Name::Pattern(pattern)))
+}
+
+fn find<'a>(item: &'a Value, path: &[String]) -> Option<&'a Value> {
+    path.iter().try_fold(item, |value, field| value.get(field))
+}
+
+/// Nothing comes first, then truth values, numbers, texts, and what has parts last.
+fn compare(one: Option<&Value>, other: Option<&Value>) -> Ordering {
+    let rank = |value: Option<&Value>| match value {
+        None | Some(Value::Null) => 0,
+        Some(Value::Bool(_)) => 1,
+        Some(Value::Number(_)) => 2,
+        Some(Value::String(_)) => 3,
+        Some(Value::Array(_) | Value::Object(_)) => 4,
+    };
+    match (one, other) {
+        (Some(Value::Number(one)), Some(Value::Number(other))) => {
+            let (one, other) = (one.as_f64().unwrap_or(0.0), other.as_f64().unwrap_or(0.0));
+            one.total_cmp(&other)
+        }
+        (Some(Value::String(one)), Some(Value::String(other))) => one.cmp(other),
+        (Some(Value::Bool(one)), Some(Value::Bool(other))) => one.cmp(other),
+        (one, other) => rank(one).cmp(&rank(other)),
+    }
+}
+
+/// Copies what `path` names. What lies inside something keeps its place there.
+fn keep(fields: &Map<String, Value>, path: &[String], kept: &mut Map<String, Value>) {
+    let [first, rest @ ..] = path else { return };
+    let Some(value) = fields.get(first) else { return };
+    match (rest.is_empty(), value) {
+        (true, value) => {
+            kept.insert(first.clone(), value.clone());
+        }
+        (false, Value::Object(inner)) => {
+            let place = kept.entry(first.clone()).or_insert_with(|| Value::Object(Map::new()));
+            if let Value::Object(place) = place {
+                keep(inner, rest, place);
+            }
+        }
+        (false, _) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shape(query: &str) -> Result<Shape, Problem> {
+        let query = form_urlencoded::parse(query.as_bytes()).into_owned().collect();
+        Shape::of(&Asked { query, ..Asked::default() })
+    }
+
+    fn items() -> Vec<Value> {
+        [("a", 3), ("b", 1), ("c", 2)]
+            .map(
+                |(name, count)| json!({ "name": name, "messages": count, "x": { "y": 1, "z": 2 } }),
+            )
+            .to_vec()
+    }
+
+    #[test]
+    fn without_a_page_a_list_is_a_list() {
+        let reply = shape("").unwrap().reply(items(), 3);
+        assert_eq!(reply.body, Some(items().into()));
+    }
+
+    #[test]
+    fn pages_say_how_many_there_are() {
+        let shape = shape("page=2&page_size=2").unwrap();
+        assert_eq!(shape.window(3), Some(2..3));
+        let body = shape.reply(items(), 7).body.unwrap();
+        assert_eq!(body["items"][0]["name"], "c");
+        assert_eq!(body["item_count"], 1);
+        assert_eq!((&body["filtered_count"], &body["total_count"]), (&json!(3), &json!(7)));
+        assert_eq!(body["page_count"], 2);
+    }
+
+    #[test]
+    fn a_page_that_is_not_there_is_refused() {
+        let reply = shape("page=3&page_size=2").unwrap().reply(items(), 3);
+        assert_eq!(reply.status, StatusCode::BAD_REQUEST);
+        for wrong in ["page=0", "page=x", "page=1&page_size=501", "page=1&page_size=0"] {
+            assert!(matches!(shape(wrong), Err(Problem::Bad(_))), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_sorted_list_needs_all_items() {
+        let shape = shape("page=1&page_size=1&sort=messages&sort_reverse=true").unwrap();
+        assert_eq!(shape.window(3), None);
+        assert_eq!(shape.reply(items(), 3).body.unwrap()["items"][0]["name"], "a");
+    }
+
+    #[test]
+    fn columns_are_kept_with_their_places() {
+        let reply = shape("columns=name,x.y,none").unwrap().reply(items(), 3);
+        assert_eq!(reply.body.unwrap()[0], json!({ "name": "a", "x": { "y": 1 } }));
+    }
+
+    #[test]
+    fn names_are_found_by_a_part_or_a_pattern() {
+        assert!(shape("name=RDE").unwrap().wants("orders"));
+        assert!(!shape("name=^o").unwrap().wants("orders"));
+        assert!(shape("name=%5Eo.*s%24&use_regex=true").unwrap().wants("Orders"));
+        assert!(matches!(shape("name=(&use_regex=true"), Err(Problem::Bad(_))));
+    }
+}

@@ -1,0 +1,81 @@
+//! What a request is answered with.
+
+use http::StatusCode;
+use serde_json::{Value, json};
+
+/// An answer.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Reply {
+    pub(crate) status: StatusCode,
+    /// `None`: no body.
+    pub(crate) body: Option<Value>,
+    /// Where what was made can be found.
+    pub(crate) location: Option<String>,
+}
+
+impl Reply {
+    pub(crate) fn of(body: Value) -> Self {
+        Self { status: StatusCode::OK, body: Some(body), location: None }
+    }
+
+    /// Something new is there.
+    pub(crate) fn created() -> Self {
+        Self { status: StatusCode::CREATED, body: None, location: None }
+    }
+
+    /// Done; there is nothing to say.
+    pub(crate) fn done() -> Self {
+        Self { status: StatusCode::NO_CONTENT, body: None, location: None }
+    }
+
+    /// Of something that is put: made, if it was not there before.
+    pub(crate) fn put(was_there: bool) -> Self {
+        if was_there { Self::done() } else { Self::created() }
+    }
+}
+
+/// Why a request is not answered as it wants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Problem {
+    /// There is no such thing, or no such path.
+    NotFound,
+    /// The request is wrong, or what it asks for is refused: why.
+    Bad(String),
+    /// Who asks is not known, or may not: why.
+    NotAuthorised(String),
+    /// There is a path, and not for this method.
+    Method,
+    /// It is too large: what, and how much it may be.
+    TooLarge(String),
+    /// The cluster cannot do it now: why.
+    Unavailable(String),
+    /// A check that failed: why, and what belongs to it.
+    Failed(Value),
+}
+
+impl Problem {
+    pub(crate) fn bad(why: impl Into<String>) -> Self {
+        Self::Bad(why.into())
+    }
+
+    pub(crate) fn reply(self) -> Reply {
+        let (status, error, reason) = match self {
+            Self::NotFound => (StatusCode::NOT_FOUND, "Object Not Found", "Not Found".to_owned()),
+            Self::Bad(why) => (StatusCode::BAD_REQUEST, "bad_request", why),
+            Self::NotAuthorised(why) => (StatusCode::UNAUTHORIZED, "not_authorised", why),
+            Self::Method => (
+                StatusCode::METHOD_NOT_ALLOWED,
+                "Method Not Allowed",
+                "\"Method Not Allowed\"\n".to_owned(),
+            ),
+            Self::TooLarge(why) => (StatusCode::PAYLOAD_TOO_LARGE, "bad_request", why),
+            Self::Unavailable(why) => (StatusCode::SERVICE_UNAVAILABLE, "unavailable", why),
+            Self::Failed(body) => {
+                let status = StatusCode::SERVICE_UNAVAILABLE;
+                return Reply { status, body: Some(body), location: None };
+            }
+        };
+        let body = Some(json!({ "error": error, "reason": reason }));
+        Reply { status, body, location: None }
+    }
+}

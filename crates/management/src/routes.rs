@@ -1,0 +1,175 @@
+//! All paths: what each needs, and the function that decides what is done.
+
+mod bindings;
+mod connections;
+mod definitions;
+mod exchanges;
+mod health;
+mod messages;
+mod nodes;
+mod overview;
+mod permissions;
+mod policies;
+pub(crate) mod queues;
+mod users;
+mod vhosts;
+
+use http::Method;
+
+pub(crate) use messages::shown as shown_properties;
+
+use crate::access::Need;
+use crate::asked::Asked;
+use crate::limits::{BODY_BYTES_MAX, DEFINITIONS_BYTES_MAX};
+use crate::node::View;
+use crate::reply::Problem;
+use crate::work::Work;
+
+/// Decides.
+pub(crate) type Decide = fn(&View<'_>, &Asked) -> Result<Work, Problem>;
+
+/// One method of one path.
+pub(crate) struct Route {
+    pub(crate) method: Method,
+    /// Below `/api`, as axum writes it.
+    pub(crate) path: &'static str,
+    pub(crate) need: Need,
+    pub(crate) decide: Decide,
+    /// Bytes of a body.
+    pub(crate) body_bytes: usize,
+}
+
+const fn get(path: &'static str, need: Need, decide: Decide) -> Route {
+    Route { method: Method::GET, path, need, decide, body_bytes: BODY_BYTES_MAX }
+}
+
+const fn put(path: &'static str, need: Need, decide: Decide) -> Route {
+    Route { method: Method::PUT, path, need, decide, body_bytes: BODY_BYTES_MAX }
+}
+
+const fn post(path: &'static str, need: Need, decide: Decide) -> Route {
+    Route { method: Method::POST, path, need, decide, body_bytes: BODY_BYTES_MAX }
+}
+
+const fn delete(path: &'static str, need: Need, decide: Decide) -> Route {
+    Route { method: Method::DELETE, path, need, decide, body_bytes: BODY_BYTES_MAX }
+}
+
+/// Definitions are larger than what others send.
+const fn post_definitions(path: &'static str, decide: Decide) -> Route {
+    let (method, need, body_bytes) = (Method::POST, Need::Administrator, DEFINITIONS_BYTES_MAX);
+    Route { method, path, need, decide, body_bytes }
+}
+
+/// Method and path of each route: `{vhost}` and the like stand for a part of the path.
+pub fn paths() -> impl Iterator<Item = (&'static str, &'static str)> {
+    ROUTES.iter().map(|route| (route.method.as_str(), route.path))
+}
+
+/// The whole table.
+pub(crate) const ROUTES: &[Route] = &[
+    get("/overview", Need::User, overview::overview),
+    get("/whoami", Need::User, overview::whoami),
+    get("/auth", Need::User, overview::auth),
+    get("/extensions", Need::User, overview::extensions),
+    get("/cluster-name", Need::User, overview::cluster_name),
+    get("/nodes", Need::Monitor, nodes::list),
+    get("/nodes/{node}", Need::Monitor, nodes::one),
+    get("/vhosts", Need::User, vhosts::list),
+    get("/vhosts/{vhost}", Need::Visible, vhosts::one),
+    put("/vhosts/{vhost}", Need::Administrator, vhosts::put),
+    delete("/vhosts/{vhost}", Need::Administrator, vhosts::delete),
+    get("/vhosts/{vhost}/permissions", Need::Administrator, permissions::of_vhost),
+    get("/vhosts/{vhost}/connections", Need::Visible, connections::of_vhost),
+    get("/vhosts/{vhost}/channels", Need::Visible, connections::channels_of_vhost),
+    get("/users", Need::Administrator, users::list),
+    get("/users/without-permissions", Need::Administrator, users::without_permissions),
+    post("/users/bulk-delete", Need::Administrator, users::bulk_delete),
+    get("/users/{user}", Need::Administrator, users::one),
+    put("/users/{user}", Need::Administrator, users::put),
+    delete("/users/{user}", Need::Administrator, users::delete),
+    get("/users/{user}/permissions", Need::Administrator, permissions::of_user),
+    get("/permissions", Need::Administrator, permissions::list),
+    get("/permissions/{vhost}/{user}", Need::Administrator, permissions::one),
+    put("/permissions/{vhost}/{user}", Need::Administrator, permissions::put),
+    delete("/permissions/{vhost}/{user}", Need::Administrator, permissions::delete),
+    get("/queues", Need::User, queues::list),
+    get("/queues/{vhost}", Need::Visible, queues::of_vhost),
+    get("/queues/{vhost}/{queue}", Need::Visible, queues::one),
+    put("/queues/{vhost}/{queue}", Need::Vhost, queues::put),
+    delete("/queues/{vhost}/{queue}", Need::Vhost, queues::delete),
+    delete("/queues/{vhost}/{queue}/contents", Need::Vhost, queues::purge),
+    post("/queues/{vhost}/{queue}/get", Need::Vhost, messages::get),
+    get("/queues/{vhost}/{queue}/bindings", Need::Visible, bindings::of_queue),
+    get("/exchanges", Need::User, exchanges::list),
+    get("/exchanges/{vhost}", Need::Visible, exchanges::of_vhost),
+    get("/exchanges/{vhost}/{exchange}", Need::Visible, exchanges::one),
+    put("/exchanges/{vhost}/{exchange}", Need::Vhost, exchanges::put),
+    delete("/exchanges/{vhost}/{exchange}", Need::Vhost, exchanges::delete),
+    post("/exchanges/{vhost}/{exchange}/publish", Need::Vhost, messages::publish),
+    get("/exchanges/{vhost}/{exchange}/bindings/source", Need::Visible, bindings::of_source),
+    get(
+        "/exchanges/{vhost}/{exchange}/bindings/destination",
+        Need::Visible,
+        bindings::of_destination,
+    ),
+    get("/bindings", Need::User, bindings::list),
+    get("/bindings/{vhost}", Need::Visible, bindings::of_vhost),
+    get("/bindings/{vhost}/e/{source}/q/{destination}", Need::Visible, bindings::to_queue),
+    post("/bindings/{vhost}/e/{source}/q/{destination}", Need::Vhost, bindings::bind_queue),
+    get("/bindings/{vhost}/e/{source}/e/{destination}", Need::Visible, bindings::to_exchange),
+    post("/bindings/{vhost}/e/{source}/e/{destination}", Need::Vhost, bindings::bind_exchange),
+    get(
+        "/bindings/{vhost}/e/{source}/q/{destination}/{key}",
+        Need::Visible,
+        bindings::one_to_queue,
+    ),
+    delete(
+        "/bindings/{vhost}/e/{source}/q/{destination}/{key}",
+        Need::Vhost,
+        bindings::unbind_queue,
+    ),
+    get(
+        "/bindings/{vhost}/e/{source}/e/{destination}/{key}",
+        Need::Visible,
+        bindings::one_to_exchange,
+    ),
+    delete(
+        "/bindings/{vhost}/e/{source}/e/{destination}/{key}",
+        Need::Vhost,
+        bindings::unbind_exchange,
+    ),
+    get("/connections", Need::User, connections::list),
+    get("/connections/{connection}", Need::User, connections::one),
+    delete("/connections/{connection}", Need::User, connections::close),
+    get("/connections/{connection}/channels", Need::User, connections::channels_of),
+    get("/connections/username/{user}", Need::Administrator, connections::of_user),
+    delete("/connections/username/{user}", Need::Administrator, connections::close_of_user),
+    get("/channels", Need::User, connections::channels),
+    get("/channels/{channel}", Need::User, connections::channel),
+    get("/consumers", Need::User, connections::consumers),
+    get("/consumers/{vhost}", Need::Visible, connections::consumers_of_vhost),
+    get("/policies", Need::User, policies::list),
+    get("/policies/{vhost}", Need::Policies, policies::of_vhost),
+    get("/policies/{vhost}/{policy}", Need::Policies, policies::one),
+    put("/policies/{vhost}/{policy}", Need::Policies, policies::put),
+    delete("/policies/{vhost}/{policy}", Need::Policies, policies::delete),
+    get("/operator-policies", Need::User, policies::operators),
+    get("/operator-policies/{vhost}", Need::Policies, policies::operators_of_vhost),
+    get("/operator-policies/{vhost}/{policy}", Need::Policies, policies::operator),
+    put("/operator-policies/{vhost}/{policy}", Need::Administrator, policies::put_operator),
+    delete("/operator-policies/{vhost}/{policy}", Need::Administrator, policies::delete_operator),
+    get("/definitions", Need::Administrator, definitions::export),
+    post_definitions("/definitions", definitions::import),
+    get("/definitions/{vhost}", Need::Administrator, definitions::export_vhost),
+    post_definitions("/definitions/{vhost}", definitions::import_vhost),
+    get("/aliveness-test/{vhost}", Need::Vhost, health::aliveness),
+    get("/health/checks/alarms", Need::User, health::alarms),
+    get("/health/checks/local-alarms", Need::User, health::alarms),
+    get("/health/checks/virtual-hosts", Need::User, health::vhosts),
+    get("/health/checks/port-listener/{port}", Need::User, health::port),
+    get("/health/checks/protocol-listener/{protocol}", Need::User, health::protocol),
+    get("/health/checks/node-is-quorum-critical", Need::User, health::quorum_critical),
+    get("/health/checks/node-is-mirror-sync-critical", Need::User, health::always),
+    get("/health/checks/certificate-expiration/{count}/{unit}", Need::User, health::certificates),
+];

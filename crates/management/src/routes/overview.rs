@@ -1,0 +1,140 @@
+//! The broker as a whole, and who asks.
+
+use serde_json::{Value, json};
+
+use super::queues;
+use crate::asked::Asked;
+use crate::limits::TOTALLED_QUEUES_MAX;
+use crate::node::{Facts, View};
+use crate::page::Shape;
+use crate::reply::Problem;
+use crate::work::Work;
+
+/// The release of RabbitMQ whose API this is: tools look at it before they ask for more.
+pub(super) const RABBITMQ_VERSION: &str = "3.10.8";
+
+/// Tools read it, and want one.
+pub(super) const ERLANG_VERSION: &str = "25";
+
+const EXCHANGE_TYPES: [&str; 9] = [
+    "direct",
+    "fanout",
+    "headers",
+    "topic",
+    "x-consistent-hash",
+    "x-delayed-message",
+    "x-modulus-hash",
+    "x-random",
+    "x-recent-history",
+];
+
+pub(super) fn overview(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
+    let facts = view.facts;
+    let seen = queues::seen(view, asked)?;
+    let totals = &facts.totals;
+    let exchange_count: usize = view.catalog.vhosts().map(|vhost| vhost.exchanges().count()).sum();
+    let body = json!({
+        "management_version": RABBITMQ_VERSION,
+        "rates_mode": "basic",
+        "product_version": env!("CARGO_PKG_VERSION"),
+        "product_name": "Millrace",
+        "rabbitmq_version": RABBITMQ_VERSION,
+        "cluster_name": name(facts),
+        "erlang_version": ERLANG_VERSION,
+        "erlang_full_version": ERLANG_VERSION,
+        "node": facts.name(),
+        "exchange_types": exchange_types(),
+        "listeners": listeners(facts),
+        "contexts": contexts(facts),
+        "statistics_db_event_queue": 0,
+        "message_stats": message_stats(facts),
+        "churn_rates": {
+            "connection_created": totals.connections_opened,
+            "connection_closed": totals.connections_closed,
+            "channel_created": totals.channels_opened,
+            "channel_closed": totals.channels_closed,
+        },
+        "object_totals": {
+            "channels": totals.channels,
+            "connections": totals.connections,
+            "consumers": totals.consumers,
+            "exchanges": exchange_count,
+            "queues": seen.len(),
+        },
+        "disable_stats": false,
+        "enable_queue_totals": false,
+    });
+    if seen.len() > TOTALLED_QUEUES_MAX || asked.says("disable_stats") {
+        return Ok(Work::answer(body));
+    }
+    Ok(Work::Overview { seen, body })
+}
+
+pub(super) fn exchange_types() -> Value {
+    let types = EXCHANGE_TYPES.map(|name| json!({ "name": name, "enabled": true }));
+    types.to_vec().into()
+}
+
+/// What clients of this node did since it started.
+fn message_stats(facts: &Facts) -> Value {
+    let totals = &facts.totals;
+    json!({
+        "publish": totals.published,
+        "confirm": totals.confirmed,
+        "return_unroutable": totals.returned,
+        "drop_unroutable": totals.unroutable - totals.returned.min(totals.unroutable),
+        "deliver": totals.delivered,
+        "get": totals.got,
+        "deliver_get": totals.delivered + totals.got,
+        "ack": totals.settled,
+    })
+}
+
+fn listeners(facts: &Facts) -> Value {
+    let at = |protocol: &str, address: std::net::SocketAddr| {
+        json!({
+            "node": facts.name(),
+            "protocol": protocol,
+            "ip_address": address.ip().to_string(),
+            "port": address.port(),
+        })
+    };
+    let listening = facts.listening();
+    listening.into_iter().map(|(protocol, address)| at(protocol, address)).collect()
+}
+
+fn contexts(facts: &Facts) -> Value {
+    let served = [facts.http, facts.https].into_iter().flatten();
+    let context = |address: std::net::SocketAddr| {
+        json!({
+            "node": facts.name(),
+            "description": "RabbitMQ Management",
+            "path": "/",
+            "ip": address.ip().to_string(),
+            "port": address.port().to_string(),
+        })
+    };
+    served.map(context).collect()
+}
+
+fn name(facts: &Facts) -> String {
+    format!("{:032x}", facts.cluster)
+}
+
+pub(super) fn cluster_name(view: &View<'_>, _: &Asked) -> Result<Work, Problem> {
+    Ok(Work::answer(json!({ "name": name(view.facts) })))
+}
+
+pub(super) fn whoami(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
+    let user = view.catalog.user(&asked.user).ok_or(Problem::NotFound)?;
+    let body = json!({ "name": user.name, "tags": user.tags, "is_internal_user": true });
+    Ok(Work::answer(Shape::of(asked)?.columns_of(body)))
+}
+
+pub(super) fn auth(_: &View<'_>, _: &Asked) -> Result<Work, Problem> {
+    Ok(Work::answer(json!({ "oauth_enabled": false })))
+}
+
+pub(super) fn extensions(_: &View<'_>, _: &Asked) -> Result<Work, Problem> {
+    Ok(Work::answer(json!([])))
+}

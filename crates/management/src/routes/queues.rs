@@ -1,0 +1,229 @@
+//! Queues: listed, made, deleted, emptied.
+
+use client::QueueSpec;
+use cluster::DescribedQueue;
+use machine::{Catalog, Governed, GroupId, PolicyKind, Queue, QueueId, SessionOwner};
+use serde_json::{Map, Value, json};
+
+use crate::asked::Asked;
+use crate::node::{View, name_of};
+use crate::page::Shape;
+use crate::rates::{PerSecond, Totals};
+use crate::reply::{Problem, Reply};
+use crate::work::{Listed, Queues, Step, Work};
+use crate::{access, arguments};
+
+pub(super) fn list(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
+    let user = view.catalog.user(&asked.user).ok_or(Problem::NotFound)?;
+    let seen = view.catalog.vhosts().filter(|vhost| access::sees(user, vhost.name()));
+    shaped(asked, seen.flat_map(|vhost| vhost.queues()).collect())
+}
+
+pub(super) fn of_vhost(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
+    let vhost = view.catalog.vhost(asked.vhost()).ok_or(Problem::NotFound)?;
+    shaped(asked, vhost.queues().collect())
+}
+
+fn shaped(asked: &Asked, mut queues: Vec<&Queue>) -> Result<Work, Problem> {
+    let shape = Shape::of(asked)?;
+    let total_count = queues.len();
+    queues.retain(|queue| shape.wants(&queue.name));
+    let (queues, listed) = match shape.window(queues.len()) {
+        // Those of other pages are not asked for.
+        Some(window) => {
+            queues.sort_by(|one, other| one.name.cmp(&other.name));
+            let filtered_count = queues.len();
+            (queues[window].to_vec(), Listed::Page { filtered_count, total_count })
+        }
+        None => (queues, Listed::All { total_count }),
+    };
+    let queues = queues.into_iter().map(|queue| (queue.group, queue.id)).collect();
+    Ok(Work::Queues(Queues { queues, shape, listed }))
+}
+
+pub(super) fn one(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
+    let queue = view.catalog.queue(asked.vhost(), asked.part("queue")).ok_or(Problem::NotFound)?;
+    let queues = vec![(queue.group, queue.id)];
+    Ok(Work::Queues(Queues { queues, shape: Shape::of(asked)?, listed: Listed::One }))
+}
+
+/// A queue and what its leader says of it; `None`: it says nothing.
+pub(crate) fn shown(
+    catalog: &Catalog,
+    queue: &Queue,
+    described: Option<&DescribedQueue>,
+    rates: PerSecond,
+) -> Value {
+    let mut fields = Map::new();
+    let Value::Object(known) = defined(queue) else { return Value::Null };
+    fields.extend(known);
+    let exclusive = queue.exclusive.is_some();
+    let Value::Object(more) = json!({
+        "exclusive": exclusive,
+        "type": queue.queue_type().name(),
+        "policy": queue.governed().and_then(|governed| governed.policy.clone()),
+        "operator_policy": queue.governed().and_then(|governed| governed.operator_policy.clone()),
+        "effective_policy_definition": policy_definition(catalog, &queue.vhost, queue.governed()),
+        "state": if described.is_some() { "running" } else { "down" },
+    }) else {
+        return Value::Null;
+    };
+    fields.extend(more);
+    if let Some(owner) = queue.exclusive {
+        fields.insert("owner_pid_details".to_owned(), owner_of(owner));
+    }
+    match described {
+        Some(described) => fields.extend(counted(described, rates)),
+        None => {
+            let leader = catalog.preferred_leader(queue.group).or(queue.node);
+            fields.insert("node".to_owned(), leader.map(name_of).into());
+        }
+    }
+    Value::Object(fields)
+}
+
+/// What the policies of a queue say together, as they were given.
+fn policy_definition(catalog: &Catalog, vhost: &str, governed: Option<&Governed>) -> Value {
+    let (Some(governed), Some(vhost)) = (governed, catalog.vhost(vhost)) else {
+        return json!({});
+    };
+    let named =
+        [(PolicyKind::User, &governed.policy), (PolicyKind::Operator, &governed.operator_policy)];
+    let mut all = Map::new();
+    for (kind, name) in named {
+        let policy = name.as_ref().and_then(|name| vhost.policy(kind, name));
+        let Some(Value::Object(fields)) =
+            policy.map(|policy| arguments::shown(&policy.spec.definition))
+        else {
+            continue;
+        };
+        for (name, value) in fields {
+            // Of two limits the smaller counts.
+            let before = all.get(&name).and_then(Value::as_u64);
+            let is_larger = before.zip(value.as_u64()).is_some_and(|(before, now)| now > before);
+            if !is_larger {
+                all.insert(name, value);
+            }
+        }
+    }
+    Value::Object(all)
+}
+
+fn owner_of(owner: SessionOwner) -> Value {
+    let connection = broker::ConnectionId::of(owner.session);
+    json!({ "name": connection.map(|it| it.to_string()), "node": name_of(owner.node) })
+}
+
+/// What a declaration says: also what definitions hold.
+pub(super) fn defined(queue: &Queue) -> Value {
+    json!({
+        "name": queue.name,
+        "vhost": queue.vhost,
+        "durable": queue.durable,
+        "auto_delete": queue.auto_delete,
+        "arguments": arguments::shown(&queue.arguments),
+    })
+}
+
+/// Since when a queue counts what.
+pub(crate) fn totals(described: &DescribedQueue) -> Totals {
+    let counters = &described.queue.status.counters;
+    Totals { published: counters.enqueued, acked: counters.settled }
+}
+
+fn counted(described: &DescribedQueue, rates: PerSecond) -> Map<String, Value> {
+    let DescribedQueue { queue, leader, voters, .. } = described;
+    let status = &queue.status;
+    let counters = &status.counters;
+    let members: Vec<String> = match voters.is_empty() {
+        true => vec![name_of(*leader)],
+        false => voters.iter().copied().map(name_of).collect(),
+    };
+    let counted = json!({
+        "node": name_of(*leader),
+        "leader": name_of(*leader),
+        "members": members,
+        "messages": status.ready + status.unsettled,
+        "messages_ready": status.ready,
+        "messages_unacknowledged": status.unsettled,
+        "consumers": status.consumers,
+        "message_bytes_ready": queue.ready_bytes,
+        "message_stats": {
+            "publish": counters.enqueued,
+            "publish_details": { "rate": rates.published },
+            "ack": counters.settled,
+            "ack_details": { "rate": rates.acked },
+        },
+        "millrace": {
+            "term": described.term,
+            "delayed": status.delayed,
+            "leaving": status.leaving,
+            "published_bytes": counters.enqueued_bytes,
+            "purged": counters.purged,
+            "dropped": counters.dropped,
+            "dead_lettered": counters.dead_lettered,
+            "duplicates": counters.duplicates,
+        },
+    });
+    match counted {
+        Value::Object(fields) => fields,
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+            Map::new()
+        }
+    }
+}
+
+/// Who consumes from a queue, as its leader knows them.
+pub(crate) fn consumers(queue: &Queue, described: &DescribedQueue) -> Value {
+    let attached = described.queue.holders.iter().filter(|holder| holder.is_attached);
+    let shown = attached.map(|holder| {
+        let connection = broker::ConnectionId::of(holder.consumer.session);
+        json!({
+            "queue": { "name": queue.name, "vhost": queue.vhost },
+            "channel_details": { "connection_name": connection.map(|it| it.to_string()) },
+            "ack_required": !holder.spec.no_ack,
+            "exclusive": holder.spec.exclusive,
+            "active": holder.is_active,
+            "arguments": { "x-priority": holder.spec.priority },
+            "millrace": { "held": holder.held, "credit": holder.credit },
+        })
+    });
+    shown.collect()
+}
+
+/// Ids of all queues that a user sees.
+pub(super) fn seen(view: &View<'_>, asked: &Asked) -> Result<Vec<(GroupId, QueueId)>, Problem> {
+    let user = view.catalog.user(&asked.user).ok_or(Problem::NotFound)?;
+    let seen = view.catalog.vhosts().filter(|vhost| access::sees(user, vhost.name()));
+    Ok(seen.flat_map(|vhost| vhost.queues()).map(|queue| (queue.group, queue.id)).collect())
+}
+
+pub(super) fn put(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
+    let name = asked.part("queue").to_owned();
+    let reply = Reply::put(view.catalog.queue(asked.vhost(), &name).is_some());
+    let body = asked.object()?;
+    let spec = QueueSpec {
+        name,
+        durable: body.flag("durable", true)?,
+        exclusive: false,
+        auto_delete: body.flag("auto_delete", false)?,
+        arguments: arguments::table(&body.object("arguments")?)?,
+    };
+    let (vhost, step) = (asked.vhost().to_owned(), Step::DeclareQueue(spec));
+    Ok(Work::Client { vhost, step, reply })
+}
+
+pub(super) fn delete(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
+    let name = asked.part("queue").to_owned();
+    view.catalog.queue(asked.vhost(), &name).ok_or(Problem::NotFound)?;
+    let (if_empty, if_unused) = (asked.says("if-empty"), asked.says("if-unused"));
+    let step = Step::DeleteQueue { name, if_empty, if_unused };
+    Ok(Work::Client { vhost: asked.vhost().to_owned(), step, reply: Reply::done() })
+}
+
+pub(super) fn purge(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
+    let name = asked.part("queue").to_owned();
+    view.catalog.queue(asked.vhost(), &name).ok_or(Problem::NotFound)?;
+    let (vhost, step) = (asked.vhost().to_owned(), Step::Purge { name });
+    Ok(Work::Client { vhost, step, reply: Reply::done() })
+}

@@ -1,0 +1,174 @@
+//! What is to be done for a request, once it is decided.
+
+use bytes::Bytes;
+use client::{ExchangeSpec, QueueSpec};
+use machine::{CatalogCommand, GroupId, QueueId};
+use serde_json::{Value, json};
+
+use crate::import::Import;
+use crate::page::Shape;
+use crate::reply::{Problem, Reply};
+
+/// What is to be done.
+#[derive(Debug)]
+pub(crate) enum Work {
+    /// Nothing: this is the answer.
+    Answer(Reply),
+    /// These changes of the catalog, in this order. The first that is refused is the answer.
+    Change { commands: Vec<CatalogCommand>, reply: Reply },
+    /// A user whose password is to be hashed first: that takes long.
+    PutUser { name: String, password: String, tags: Vec<String>, reply: Reply },
+    /// The leaders of these queues are asked how they stand.
+    Queues(Queues),
+    /// The messages of all queues that the user sees are added up.
+    Overview { seen: Vec<(GroupId, QueueId)>, body: Value },
+    /// Clients of this node are asked what they are doing.
+    Connections(Connections),
+    /// A session of the user in this vhost does this.
+    Client { vhost: String, step: Step, reply: Reply },
+    /// Definitions are brought in.
+    Import(Box<Import>),
+    /// Whether a majority of some group would be lost with this node.
+    QuorumCheck,
+}
+
+/// Queues that are listed.
+#[derive(Debug)]
+pub(crate) struct Queues {
+    /// Those of the page, or all that are wanted.
+    pub(crate) queues: Vec<(GroupId, QueueId)>,
+    pub(crate) shape: Shape,
+    pub(crate) listed: Listed,
+}
+
+/// How queues are listed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Listed {
+    /// The one that was asked for, with its consumers.
+    One,
+    /// All that are wanted, and how many there are.
+    All { total_count: usize },
+    /// Those of a page.
+    Page { filtered_count: usize, total_count: usize },
+}
+
+/// What of the connections of this node is asked for.
+#[derive(Debug)]
+pub(crate) struct Connections {
+    pub(crate) what: Of,
+    /// `None`: those of all users.
+    pub(crate) user: Option<String>,
+    /// `None`: those of all vhosts.
+    pub(crate) vhost: Option<String>,
+    pub(crate) shape: Shape,
+}
+
+/// What is wanted of connections.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Of {
+    Connections,
+    /// By its name.
+    Connection(String),
+    /// All, or those of a connection.
+    Channels(Option<String>),
+    Channel(String),
+    Consumers,
+    /// It is closed, for this reason.
+    Close {
+        name: String,
+        reason: String,
+    },
+    /// Those of a user are closed.
+    CloseAll {
+        user: String,
+        reason: String,
+    },
+}
+
+/// What a session is to do.
+#[derive(Clone, Debug)]
+pub(crate) enum Step {
+    DeclareQueue(QueueSpec),
+    DeclareExchange(ExchangeSpec),
+    Bind(Binding),
+    Unbind(Binding),
+    DeleteQueue {
+        name: String,
+        if_empty: bool,
+        if_unused: bool,
+    },
+    DeleteExchange {
+        name: String,
+        if_unused: bool,
+    },
+    Purge {
+        name: String,
+    },
+    Get(Get),
+    Publish(Publish),
+    /// A message goes through a queue, and comes back.
+    Alive,
+}
+
+/// A binding, as a session asks for it.
+#[derive(Clone, Debug)]
+pub(crate) struct Binding {
+    pub(crate) source: String,
+    pub(crate) destination: String,
+    pub(crate) to_exchange: bool,
+    pub(crate) key: String,
+    pub(crate) arguments: amqp::FieldTable,
+}
+
+/// Messages that are taken to be looked at.
+#[derive(Clone, Debug)]
+pub(crate) struct Get {
+    pub(crate) queue: String,
+    pub(crate) count: u64,
+    pub(crate) then: Then,
+    pub(crate) is_base64: bool,
+    /// Bytes of a payload that are shown.
+    pub(crate) truncate: Option<usize>,
+}
+
+/// What becomes of messages that were looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Then {
+    /// They are gone.
+    Ack,
+    Reject,
+    /// They are back in the queue, and count as redelivered.
+    Requeue,
+}
+
+/// A message that is published.
+#[derive(Clone, Debug)]
+pub(crate) struct Publish {
+    pub(crate) exchange: String,
+    pub(crate) key: String,
+    /// As on the wire.
+    pub(crate) properties: Bytes,
+    pub(crate) payload: Bytes,
+}
+
+impl Work {
+    pub(crate) fn answer(body: Value) -> Self {
+        Self::Answer(Reply::of(body))
+    }
+
+    /// A list that is there as a whole.
+    pub(crate) fn list(shape: &Shape, items: Vec<Value>) -> Self {
+        let total_count = items.len();
+        let name = |item: &Value| item.get("name").and_then(Value::as_str).map(str::to_owned);
+        let wanted = |item: &Value| name(item).is_none_or(|name| shape.wants(&name));
+        let items = items.into_iter().filter(wanted).collect();
+        Self::Answer(shape.reply(items, total_count))
+    }
+
+    pub(crate) fn healthy(is_healthy: bool, reason: &str) -> Result<Self, Problem> {
+        if is_healthy {
+            return Ok(Self::answer(json!({ "status": "ok" })));
+        }
+        Err(Problem::Failed(json!({ "status": "failed", "reason": reason })))
+    }
+}
