@@ -55,6 +55,8 @@ pub(crate) struct Publishers {
     pub(crate) unfinished: Unfinished,
     /// Channels whose confirms have moved.
     pub(crate) touched: Vec<u16>,
+    /// Channels that have published.
+    pub(crate) count: u64,
 }
 
 impl ConnectionState {
@@ -69,6 +71,7 @@ impl ConnectionState {
                 chance: Chance::new(seed),
                 unfinished: Unfinished::default(),
                 touched: Vec::new(),
+                count: 0,
             },
             names: Names::new(seed),
             ack_timeout: AckTimeout::default(),

@@ -46,4 +46,4 @@ mod values;
 pub use arguments::queue::Declaration as QueueDeclaration;
 pub use config::Config;
 pub use connection_id::ConnectionId;
-pub use metrics::Metrics;
+pub use metrics::{Metrics, SIZE_BOUNDS};

@@ -23,6 +23,8 @@ pub(crate) struct Route {
     pub(crate) is_guarded: bool,
     /// Whether some of them want the message's key.
     pub(crate) dedups: bool,
+    /// How many queues take it: what only remembers messages does not count.
+    pub(crate) queue_count: u64,
 }
 
 impl Route {
@@ -31,6 +33,7 @@ impl Route {
         let mut route = Self::default();
         for target in targets {
             route.is_routed |= !target.is_history;
+            route.queue_count += u64::from(!target.is_history);
             if *target != Target::plain(target.queue, target.group) {
                 route.is_guarded |= target.is_guarded;
                 route.dedups |= target.dedups;

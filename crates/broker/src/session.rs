@@ -131,6 +131,7 @@ impl Session {
     pub fn step(&mut self, now: Instant, view: &View<'_>, input: Input<'_>, out: &mut Outputs) {
         let waiting_bytes = out.bytes.len();
         let step = &mut Step { now, view, out };
+        self.connection.requests.appends.begin_step(now);
         self.begin_step(step);
         self.look_whether_blocked(step);
         match input {
@@ -241,9 +242,20 @@ impl Session {
         matches!(self.phase, Phase::Silent { .. })
     }
 
-    /// What was counted since the last call.
-    pub(crate) fn take_counts(&mut self) -> Counts {
-        std::mem::take(&mut self.connection.counts)
+    /// Channels that are open, and those of them that have published.
+    pub fn channel_counts(&self) -> (u64, u64) {
+        (self.channels.len() as u64, self.connection.publishers.count)
+    }
+
+    /// What was counted and not added to the node's totals.
+    pub(crate) fn counts(&mut self) -> &mut Counts {
+        &mut self.connection.counts
+    }
+
+    /// The same once the connection is over, however it ended: no channel is left.
+    pub(crate) fn last_counts(&mut self) -> &mut Counts {
+        self.end_channels();
+        self.counts()
     }
 
     /// Looks how much may be on its way, and goes on with what waited for that.

@@ -26,6 +26,7 @@ mod shard_loop;
 mod snapshots;
 mod start;
 mod store;
+mod tallies;
 mod threads;
 mod writing;
 
@@ -38,3 +39,4 @@ pub use peers::{Admission, PeerCounters, PeerStatus};
 pub use rescue::{queue_names, rescue_directory, survey_directory};
 pub use secret::{kept_secret, new_secret};
 pub use start::{launch, start};
+pub use tallies::Tally;

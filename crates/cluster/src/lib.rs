@@ -17,6 +17,7 @@ pub mod exchange;
 mod fetch;
 pub mod group;
 mod group_time;
+pub mod histogram;
 pub mod housekeeping;
 pub mod io;
 
@@ -48,7 +49,7 @@ pub use counted::{Counted, Voting};
 pub use described::{DescribedQueue, NotDescribed, Resources};
 pub use io::{
     Admission, AnswerReceiver, Cause, ClusterHandle, Config, Counters, Failure, NotChanged,
-    PeerCounters, PeerStatus, StartError, Status, foresee, kept_secret, launch, new_secret,
+    PeerCounters, PeerStatus, StartError, Status, Tally, foresee, kept_secret, launch, new_secret,
     queue_names, rescue_directory, start, survey_directory,
 };
 pub use membership::PeerConfig;

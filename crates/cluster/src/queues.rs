@@ -96,6 +96,9 @@ pub(crate) struct Queues {
     closing: BTreeMap<QueueId, SessionId>,
     /// Detaches that are answered after the last deliveries of so many levels.
     detaching: BTreeMap<(SessionId, Ticket), usize>,
+    /// Queues that came to be and went while they were led here.
+    came: u64,
+    went: u64,
 }
 
 impl Queues {
@@ -113,11 +116,18 @@ impl Queues {
             returning: BTreeSet::new(),
             closing: BTreeMap::new(),
             detaching: BTreeMap::new(),
+            came: 0,
+            went: 0,
         }
     }
 
     pub(crate) fn machine(&self) -> &QueueMachine {
         &self.machine
+    }
+
+    /// Queues that came to be and went while this node led them, since its start.
+    pub(crate) fn came_and_went(&self) -> (u64, u64) {
+        (self.came, self.went)
     }
 
     pub(crate) fn bodies(&self) -> &Bodies {

@@ -21,6 +21,7 @@ mod reach;
 mod report;
 mod requests;
 mod snapshots;
+mod tally;
 mod version;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -30,6 +31,7 @@ use wal::{CommitBatch, Place};
 
 pub use report::{Elsewhere, GroupReport, Report};
 pub use requests::ForShard;
+pub use tally::{Behind, LedQueue, Piece};
 
 use crate::bodies::{FetchPart, Source};
 use crate::exchange::{Fetch, Input, Located, Now, Output, WantedQueue};

@@ -30,4 +30,5 @@ mod reply;
 mod routes;
 mod work;
 
-pub use routes::paths;
+pub use node::{cluster_name, name_of};
+pub use routes::{ERLANG_VERSION, RABBITMQ_VERSION, paths};

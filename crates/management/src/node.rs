@@ -49,10 +49,10 @@ pub(crate) struct Totals {
     pub(crate) published: u64,
     pub(crate) confirmed: u64,
     pub(crate) returned: u64,
-    pub(crate) unroutable: u64,
+    pub(crate) dropped: u64,
     pub(crate) delivered: u64,
     pub(crate) got: u64,
-    pub(crate) settled: u64,
+    pub(crate) acked: u64,
 }
 
 impl Facts {
@@ -74,6 +74,11 @@ impl Facts {
 }
 
 /// What a node is called.
-pub(crate) fn name_of(node: NodeId) -> String {
+pub fn name_of(node: NodeId) -> String {
     format!("millrace@{}", node.0)
+}
+
+/// What a cluster is called: its number, as its data directories have it.
+pub fn cluster_name(cluster: u128) -> String {
+    format!("{cluster:032x}")
 }

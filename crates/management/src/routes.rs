@@ -17,6 +17,7 @@ mod vhosts;
 use http::Method;
 
 pub(crate) use messages::shown as shown_properties;
+pub use overview::{ERLANG_VERSION, RABBITMQ_VERSION};
 
 use crate::access::Need;
 use crate::asked::Asked;

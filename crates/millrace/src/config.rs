@@ -48,8 +48,11 @@ settings! {
     amqp: Address, default("127.0.0.1:5672"), flag;
     /// Address and port where AMQP clients connect under TLS, usually port 5671; none: not served
     amqps: Address, or(NONE), default(NONE), flag;
-    /// Address and port for /metrics (Prometheus), /health and /ready; none: not served
+    /// Address and port for /metrics (Prometheus), /health/live and /health/ready; none: not served
     metrics: Address, or(NONE), default(NONE), flag;
+    /// Queues that /metrics/per-object and /metrics/detailed show at most, those with the most messages; each takes
+    /// about 2 KB of an answer
+    metrics_queues_max: Count(0..=100_000, "queues"), default("2000");
     /// Address and port for RabbitMQ's HTTP API, for example 127.0.0.1:15672; none: not served
     http: Address, or(NONE), default(NONE), flag;
     /// Address and port for the same under TLS; none: not served
@@ -125,6 +128,7 @@ pub(crate) struct Config {
     pub(crate) amqp: String,
     /// `None`: metrics are not served.
     pub(crate) metrics: Option<String>,
+    pub(crate) metrics_queues_max: usize,
     /// `None`: the HTTP API is not served.
     pub(crate) http: Option<String>,
     /// The same under TLS.
@@ -364,6 +368,7 @@ fn build(values: Values) -> Config {
         data_dir: values.words("data_dir").into(),
         amqp: values.words("amqp"),
         metrics: values.text("metrics").map(str::to_owned),
+        metrics_queues_max: values.number("metrics_queues_max"),
         http: values.text("http").map(str::to_owned),
         https: values.text("https").map(str::to_owned),
         amqps: values.text("amqps").map(str::to_owned),

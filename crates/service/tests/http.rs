@@ -15,6 +15,9 @@ use service::io::http::{Limits, Watched, bind, serve, serve_within};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
+/// Lines of an answer that no socket's buffers hold.
+const LARGE: usize = 4 << 20;
+
 /// Nothing here takes as long.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -31,7 +34,16 @@ impl Watched for Service {
     }
 
     fn metrics(&self) -> String {
-        "jobs_total 7\n# EOF\n".into()
+        "# TYPE jobs counter\njobs_total 7\n# EOF\n".into()
+    }
+
+    fn metrics_page(&self, page: &str, query: &str) -> Option<Result<String, String>> {
+        match (page, query) {
+            ("large", _) => Some(Ok("x 1\n".repeat(LARGE))),
+            ("single", "") => Some(Err("say which".into())),
+            ("single", query) => Some(Ok(format!("jobs_total{{{query}}} 1\n# EOF\n"))),
+            _ => None,
+        }
     }
 
     fn problem(&self) -> Option<String> {
@@ -49,8 +61,13 @@ impl Watched for Service {
 
 /// Status line, headers and body.
 async fn get(address: SocketAddr, path: &str) -> String {
+    get_as(address, path, "*/*").await
+}
+
+/// The same, for who takes this.
+async fn get_as(address: SocketAddr, path: &str, accept: &str) -> String {
     let mut socket = TcpStream::connect(address).await.unwrap();
-    let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n");
+    let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\naccept: {accept}\r\n\r\n");
     // One that is turned away may be closed before this is written.
     let _ = socket.write_all(request.as_bytes()).await;
     rest(socket).await
@@ -80,22 +97,57 @@ async fn readiness_follows_the_problem_and_health_does_not() {
 
     let answer = get(address, "/ready").await;
     assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("broker"), "{answer}");
-    assert!(get(address, "/health").await.starts_with("HTTP/1.1 200 "));
+    assert!(get(address, "/health/ready").await.starts_with("HTTP/1.1 503 "));
+    for path in ["/health", "/health/live"] {
+        assert!(get(address, path).await.starts_with("HTTP/1.1 200 "), "{path}");
+    }
     *problem.lock().unwrap() = None;
     let answer = get(address, "/ready").await;
     assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains("one was refused"), "{answer}");
 }
 
 #[tokio::test]
-async fn metrics_are_openmetrics_and_what_is_not_there_is_404() {
+async fn metrics_are_text_or_openmetrics_and_what_is_not_there_is_404() {
     let service = Service::default();
     let address = started(&service).await;
     let answer = get(address, "/metrics").await;
+    assert!(answer.contains("content-type: text/plain; version=0.0.4"), "{answer}");
+    assert!(answer.ends_with("# TYPE jobs_total counter\njobs_total 7\n"), "{answer}");
+    let answer = get_as(address, "/metrics", "application/openmetrics-text").await;
     assert!(answer.contains("content-type: application/openmetrics-text"), "{answer}");
-    assert!(answer.ends_with("jobs_total 7\n# EOF\n"), "{answer}");
-    for path in ["/else", "/status"] {
+    assert!(answer.ends_with("# TYPE jobs counter\njobs_total 7\n# EOF\n"), "{answer}");
+    for path in ["/else", "/status", "/metrics/else"] {
         assert!(get(address, path).await.starts_with("HTTP/1.1 404 "), "{path}");
     }
+}
+
+#[tokio::test]
+async fn pages_of_metrics_are_told_what_is_asked() {
+    let address = started(&Service::default()).await;
+    let answer = get(address, "/metrics/single?kind=%22mail%22").await;
+    assert!(answer.ends_with("jobs_total{kind=%22mail%22} 1\n"), "{answer}");
+    let answer = get(address, "/metrics/single").await;
+    assert!(answer.starts_with("HTTP/1.1 400 ") && answer.ends_with("say which\n"), "{answer}");
+}
+
+/// Readers that take nothing hold no more than so many large answers in memory, and the totals are there meanwhile.
+#[tokio::test]
+async fn large_pages_wait_for_those_before_them_and_totals_do_not() {
+    let address = started(&Service::default()).await;
+    let mut slow = Vec::new();
+    for _ in 0..2 {
+        let mut socket = TcpStream::connect(address).await.unwrap();
+        socket.write_all(b"GET /metrics/large HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+        socket.read_exact(&mut [0; 8]).await.unwrap();
+        slow.push(socket);
+    }
+    let third = tokio::spawn(get(address, "/metrics/large"));
+    let answer = get(address, "/metrics").await;
+    assert!(answer.contains("jobs_total 7"), "{answer}");
+    assert!(!third.is_finished(), "there are two already");
+    drop(slow);
+    let answer = third.await.unwrap();
+    assert!(answer.len() > LARGE * 4, "all of it comes: {}", answer.len());
 }
 
 #[tokio::test]

@@ -94,7 +94,7 @@ impl Channel {
         let (mut caller, parts) = split(connection, self.at, step);
         let caller = &mut caller;
         let Parts { consumers, publishers, reply_addresses, .. } = parts;
-        self.publishing.give_up_content(&mut publishers.unfinished);
+        self.publishing.end(publishers);
         self.replies.end(caller, reply_addresses);
         if let Some(tx) = self.work.take_open_tx(&mut self.publishing.mode) {
             tx.roll_back(&mut self.deliveries.unacked, &mut publishers.unfinished);

@@ -55,7 +55,7 @@ impl Deliveries {
         let number = delivery.consumer.number;
         let room = self.room();
         let Some(consumer) = consumers.find_mut(number) else { return };
-        let source = consumer.source.level(delivery.queue);
+        let (source, is_auto_ack) = (consumer.source.level(delivery.queue), consumer.no_ack);
         let taken =
             if consumer.no_ack { delivery.count } else { delivery.count.min(room.of(consumer)) };
         let tag = match consumer.no_ack {
@@ -93,7 +93,7 @@ impl Deliveries {
         assert_eq!(sent, taken, "a delivery holds as many messages as it says");
         let bytes = out.len() - before;
         consumer.delivered(delivery.count, taken, bytes as u64);
-        caller.counts.delivered += u64::from(taken);
+        caller.counts.delivered(taken, is_auto_ack, delivery.redelivered);
         consumers.mark(number);
         if taken < delivery.count {
             let first_seq = delivery.first_seq + u64::from(taken);
@@ -116,7 +116,7 @@ impl Deliveries {
         }
         let was_full = self.unacked.count();
         let counted = |caller: &mut Caller<'_, '_>, consumers: &mut Consumers, run: Run| {
-            caller.counts.settled += u64::from(run.count);
+            caller.counts.settled(run.count, outcome);
             caller.settle(consumers, &run, outcome);
         };
         match (tag, multiple) {

@@ -101,6 +101,6 @@ impl Replies {
             &reply.properties,
             &reply.body,
         );
-        caller.counts.delivered += 1;
+        caller.counts.delivered(1, true, false);
     }
 }

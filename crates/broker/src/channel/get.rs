@@ -68,6 +68,7 @@ impl Fetch {
             Some((delivery, destination, properties, body))
         });
         let Some((delivery, destination, properties, body)) = found else {
+            caller.counts.got_none += 1;
             return caller.send(&Method::BasicGetEmpty(basic::GetEmpty));
         };
         let source = Source {
@@ -98,6 +99,6 @@ impl Fetch {
         encoder.method(number, &method);
         encoder.header(number, body.len() as u64, properties);
         encoder.body(number, body);
-        caller.counts.got += 1;
+        caller.counts.got(no_ack, delivery.redelivered);
     }
 }

@@ -45,6 +45,8 @@ pub(crate) struct Publishing {
     pub(crate) mode: Mode,
     /// Confirms have moved since the client was told last.
     is_touched: bool,
+    /// It has published, and is one of the connection's publishers.
+    is_counted: bool,
 }
 
 impl Default for Publishing {
@@ -54,6 +56,7 @@ impl Default for Publishing {
             seen: Seen::default(),
             mode: Mode::Plain,
             is_touched: false,
+            is_counted: false,
         }
     }
 }
@@ -153,7 +156,8 @@ impl Publishing {
         replies: &Replies,
         message: Message<'_>,
     ) -> Result<(), Failure> {
-        caller.counts.published += 1;
+        let is_confirmed = matches!(self.mode, Mode::Confirm(_));
+        caller.counts.published(message.body.len(), is_confirmed);
         let version = caller.catalog().version();
         let known = publishers.routes.find(version, message.destination);
         if let Some(place) = known
@@ -175,7 +179,11 @@ impl Publishing {
         known: Option<usize>,
         message: Message<'_>,
     ) -> Result<(), Failure> {
-        let Publishers { routes, chance, unfinished, touched } = publishers;
+        // The first message of a channel comes here.
+        if !std::mem::replace(&mut self.is_counted, true) {
+            publishers.count += 1;
+        }
+        let Publishers { routes, chance, unfinished, touched, count: _ } = publishers;
         let properties = Properties::decode(message.properties)?;
         let chance = chance.draw();
         let found = route::find(caller, routes, known, message.destination, &properties, chance)?;
@@ -215,6 +223,9 @@ impl Publishing {
         let is_counted = route.is_guarded
             || asked.cancels.is_some()
             || route.parts_max() > limits::APPEND_SLOTS_MAX;
+        if asked.cancels.is_none() {
+            caller.counts.routed += route.queue_count;
+        }
         let mut slots = 0;
         if let Mode::Tx(tx) = &mut self.mode {
             caller.counts.cancels += u64::from(asked.cancels.is_some());
@@ -279,8 +290,9 @@ impl Publishing {
     ) {
         if !is_routed {
             caller.counts.unroutable += 1;
-            if message.bits & MANDATORY != 0 {
-                self.give_back(caller, message);
+            match message.bits & MANDATORY {
+                0 => caller.counts.unroutable_dropped += 1,
+                _ => self.give_back(caller, message),
             }
         }
         if let Mode::Confirm(confirms) = &mut self.mode {
@@ -430,7 +442,8 @@ impl Publishing {
     }
 
     /// The channel is at its end: what had begun will not come.
-    pub(crate) fn give_up_content(&mut self, unfinished: &mut Unfinished) {
-        self.content.give_up(unfinished);
+    pub(crate) fn end(&mut self, publishers: &mut Publishers) {
+        self.content.give_up(&mut publishers.unfinished);
+        publishers.count -= u64::from(std::mem::take(&mut self.is_counted));
     }
 }

@@ -147,7 +147,7 @@ impl Tx {
             .map(|(group, batch)| (group, batch, GroupSettles::default()))
             .collect();
         for (run, outcome) in &settled {
-            caller.counts.settled += u64::from(run.count);
+            caller.counts.settled(run.count, *outcome);
             if !outcome.is_final() {
                 caller.settle(consumers, run, *outcome);
                 continue;

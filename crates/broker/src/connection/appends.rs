@@ -1,5 +1,7 @@
 //! Published messages on their way into the log: one batch for each group and socket read.
 
+use std::time::Instant;
+
 use cluster::Request;
 use machine::{Attributes, Batch, GroupId, QueueId};
 
@@ -23,9 +25,16 @@ pub(crate) struct Appends {
     round: u64,
     /// Bytes that were sent and are not answered.
     unlogged_bytes: usize,
+    /// When the step began; `None`: there was none.
+    now: Option<Instant>,
 }
 
 impl Appends {
+    /// A step begins.
+    pub(crate) fn begin_step(&mut self, now: Instant) {
+        self.now = Some(now);
+    }
+
     pub(crate) fn round(&self) -> u64 {
         self.round
     }
@@ -115,7 +124,8 @@ impl Appends {
         for Slot { group, batch, runs } in self.slots.drain(..) {
             let bytes = batch.bytes();
             self.unlogged_bytes += bytes;
-            let ticket = tickets.issue(Waiting::Append { group, runs, bytes });
+            let sent_at = self.now;
+            let ticket = tickets.issue(Waiting::Append { group, runs, bytes, sent_at });
             requests.push(Request::Append { group, ticket, batch, settles: Vec::new() });
         }
     }

@@ -1,6 +1,7 @@
 //! Questions to the cluster that are not answered yet.
 
 use std::collections::VecDeque;
+use std::time::Instant;
 
 use cluster::Ticket;
 use machine::{GroupId, QueueId};
@@ -15,8 +16,8 @@ pub(crate) struct ChannelRef {
 /// Who waits for an answer.
 #[derive(Debug)]
 pub(crate) enum Waiting {
-    /// Published messages for a group: which runs of which channels' confirms, and how many bytes.
-    Append { group: GroupId, runs: Vec<(ChannelRef, u64)>, bytes: usize },
+    /// Published messages for a group: which runs of which channels' confirms, how many bytes, and since when.
+    Append { group: GroupId, runs: Vec<(ChannelRef, u64)>, bytes: usize, sent_at: Option<Instant> },
     /// A part of a channel's transaction, and how many bytes.
     Commit { at: ChannelRef, bytes: usize },
     /// Messages for a queue that says which of them it takes.
@@ -113,7 +114,7 @@ mod tests {
     const TWO: GroupId = GroupId(2);
 
     fn append(group: GroupId) -> Waiting {
-        Waiting::Append { group, runs: Vec::new(), bytes: 0 }
+        Waiting::Append { group, runs: Vec::new(), bytes: 0, sent_at: None }
     }
 
     #[test]

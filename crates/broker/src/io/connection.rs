@@ -23,7 +23,7 @@ use super::describe::Ear;
 use super::place::Place;
 use super::reply_to::Replies;
 use crate::metrics::Metrics;
-use crate::session::driver::{Driver, End, Load, Wants};
+use crate::session::driver::{Driver, End, Load, Short, Wants};
 use crate::session::{Input, Session, View};
 
 /// How long the rest of what a client sends is read after our last byte, so that it arrives.
@@ -44,16 +44,33 @@ pub(crate) struct Connection<S> {
 struct Counted {
     broker: Arc<Broker>,
     load: Load,
+    blocked: Option<Short>,
 }
 
 impl Counted {
     /// Counts what a connection has now; wakes those who wait for room for publishers when there is some again. Who has
     /// too much on its way to its client waits for its own socket.
-    fn set(&mut self, now: Load) {
+    fn set(&mut self, now: Load, blocked: Option<Short>) {
         let metrics = &self.broker.metrics;
         let before = std::mem::replace(&mut self.load, now);
         move_total(&metrics.outbound_bytes, before.outbound_bytes, now.outbound_bytes);
         move_total(&metrics.consumers, before.consumers, now.consumers);
+        move_total(&metrics.channels, before.channels, now.channels);
+        move_total(&metrics.publishers, before.publishers, now.publishers);
+        if self.blocked != blocked {
+            let was_blocked = std::mem::replace(&mut self.blocked, blocked);
+            let total = |short| match short {
+                Short::Memory => &metrics.blocked_memory,
+                Short::Disk => &metrics.blocked_disk,
+                Short::InFlight => &metrics.blocked_in_flight,
+            };
+            if let Some(short) = blocked {
+                total(short).fetch_add(1, Ordering::Relaxed);
+            }
+            if let Some(short) = was_blocked {
+                total(short).fetch_sub(1, Ordering::Relaxed);
+            }
+        }
         let (had, has) = (before.in_flight_bytes, now.in_flight_bytes);
         let max = self.broker.config.in_flight_bytes_max;
         if let Some(total) = move_total(&metrics.in_flight_bytes, had, has)
@@ -67,7 +84,7 @@ impl Counted {
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.set(Load::default());
+        self.set(Load::default(), None);
     }
 }
 
@@ -99,7 +116,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         broker: Arc<Broker>,
     ) -> Self {
         let replies = Replies::new(Arc::clone(&broker.registry));
-        let counted = Counted { broker: Arc::clone(&broker), load: Load::default() };
+        let counted = Counted { broker: Arc::clone(&broker), load: Load::default(), blocked: None };
         let driver = Driver::new(session, broker.config.write_stall);
         Self { stream, driver, answers, ear, broker, replies, counted }
     }
@@ -108,7 +125,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     pub(crate) async fn run(mut self, mut stop: watch::Receiver<bool>, place: &Place) {
         let end = self.run_to_end(&mut stop, place).await;
         self.ear.close();
-        self.broker.metrics.add(&self.driver.take_counts());
+        self.broker.metrics.take(self.driver.last_counts());
         match end {
             End::Done => {
                 // Our last bytes are lost if the socket is closed while the client's are unread.
@@ -203,8 +220,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             if let Err(end) = stepped {
                 return end;
             }
-            broker.metrics.add(&self.driver.take_counts());
-            self.counted.set(self.driver.load());
+            broker.metrics.take(self.driver.counts());
+            self.counted.set(self.driver.load(), self.driver.blocked());
             let out = self.driver.outputs();
             if let Some(notice) = out.notice.take() {
                 broker.places.tell(&self.ear, &notice);

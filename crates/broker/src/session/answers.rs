@@ -30,7 +30,13 @@ impl Session {
         match answer {
             Answer::Delivered(delivery) => self.delivered(step, &delivery),
             Answer::Appended { ticket } => match tickets.answer(ticket) {
-                Some(Waiting::Append { runs, bytes, .. }) => self.logged(&runs, bytes, true),
+                Some(Waiting::Append { runs, bytes, sent_at, .. }) => {
+                    if let Some(sent_at) = sent_at {
+                        let took = step.now.saturating_duration_since(sent_at);
+                        self.connection.counts.committed(took);
+                    }
+                    self.logged(&runs, bytes, true);
+                }
                 waiting => self.told(step, waiting, Answer::Appended { ticket }),
             },
             Answer::AppendFailed { ticket } => match tickets.answer(ticket) {

@@ -27,9 +27,16 @@ impl Session {
         for (address, _) in self.connection.reply_addresses.drain(..) {
             step.out.replies.push(ReplyOrder::Close(address));
         }
-        self.channels.clear();
+        self.end_channels();
         self.connection.consumers = Default::default();
         self.connection.publishers.unfinished = Default::default();
+    }
+
+    /// The channels that are open end with the connection.
+    pub(super) fn end_channels(&mut self) {
+        self.connection.counts.channels_closed += self.channels.len() as u64;
+        self.connection.publishers.count = 0;
+        self.channels.clear();
     }
 
     /// Closes the connection with an error: `connection.close`, and nothing more until it is answered.

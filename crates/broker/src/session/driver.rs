@@ -13,6 +13,7 @@
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
+use cluster::Alarms;
 
 use super::{Input, Outputs, Session, View};
 use crate::limits;
@@ -35,6 +36,7 @@ pub struct Driver {
     /// Bytes that waited when this was last looked at.
     waited_bytes: usize,
     load: Load,
+    blocked: Option<Short>,
 }
 
 /// What a session may be given now, besides answers, which are always taken.
@@ -60,6 +62,9 @@ pub struct Load {
     /// On their way to the client, in whole [`limits::OUTBOUND_BYTES_FLOOR`]s.
     pub outbound_bytes: u64,
     pub consumers: u64,
+    pub channels: u64,
+    /// Channels that have published.
+    pub publishers: u64,
 }
 
 impl std::ops::AddAssign for Load {
@@ -67,7 +72,18 @@ impl std::ops::AddAssign for Load {
         self.in_flight_bytes += other.in_flight_bytes;
         self.outbound_bytes += other.outbound_bytes;
         self.consumers += other.consumers;
+        self.channels += other.channels;
+        self.publishers += other.publishers;
     }
+}
+
+/// What is short while publishers wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Short {
+    Memory,
+    Disk,
+    /// The node's publishers together have in flight what they may.
+    InFlight,
 }
 
 /// Why a connection is over.
@@ -81,6 +97,15 @@ pub enum End {
     Stalled,
 }
 
+/// What publishers wait for that do.
+fn short(alarms: Alarms) -> Short {
+    match alarms {
+        Alarms { memory: true, .. } => Short::Memory,
+        Alarms { disk: true, .. } => Short::Disk,
+        Alarms { memory: false, disk: false } => Short::InFlight,
+    }
+}
+
 impl Driver {
     pub fn new(session: Session, write_stall: Duration) -> Self {
         Self {
@@ -91,6 +116,7 @@ impl Driver {
             stalled_since: None,
             waited_bytes: 0,
             load: Load::default(),
+            blocked: None,
         }
     }
 
@@ -118,8 +144,18 @@ impl Driver {
         self.load
     }
 
-    pub(crate) fn take_counts(&mut self) -> Counts {
-        self.session.take_counts()
+    /// Why its publishers wait, if they do, as of the last step.
+    pub fn blocked(&self) -> Option<Short> {
+        self.blocked
+    }
+
+    pub(crate) fn counts(&mut self) -> &mut Counts {
+        self.session.counts()
+    }
+
+    /// The same once the connection is over.
+    pub(crate) fn last_counts(&mut self) -> &mut Counts {
+        self.session.last_counts()
     }
 
     /// What the session may be given now. It changes with every step, and with the bytes that the socket takes.
@@ -171,11 +207,15 @@ impl Driver {
         }
         let whole = |bytes: u64, step: u64| bytes - bytes % step;
         let outbound_bytes = self.session.outbound_bytes(waiting_bytes);
+        let (channels, publishers) = self.session.channel_counts();
         self.load = Load {
             in_flight_bytes: whole(self.session.in_flight_bytes(), limits::IN_FLIGHT_STEP),
             outbound_bytes: whole(outbound_bytes, limits::OUTBOUND_BYTES_FLOOR as u64),
             consumers: self.session.consumer_count(),
+            channels,
+            publishers,
         };
+        self.blocked = self.session.is_blocked().then(|| short(view.alarms));
         if is_quiet && self.session.buffer().is_empty() {
             // What a burst needed is given back when nothing comes.
             *self.session.buffer() = BytesMut::new();
@@ -207,7 +247,6 @@ impl Driver {
 mod tests {
     use std::sync::Arc;
 
-    use cluster::Alarms;
     use machine::{Catalog, NodeId, SessionId};
 
     use super::*;

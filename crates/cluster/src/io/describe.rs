@@ -7,9 +7,11 @@ use machine::{GroupId, QueueId};
 use tokio::time::{Instant, timeout_at};
 
 use super::handle::ClusterHandle;
+use super::tallies::Tally;
 use crate::described::{DescribedQueue, NotDescribed, Resources};
 use crate::limits::DESCRIBED_QUEUES_MAX;
 use crate::request::{Answer, Request, Ticket};
+use crate::shard::LedQueue;
 
 /// How long leaders may take to describe queues.
 const WAIT: Duration = Duration::from_secs(2);
@@ -78,6 +80,12 @@ impl ClusterHandle {
                 };
             }
         }
+    }
+
+    /// How this node's groups stand, and the queues that it leads, some at a time: each queue of the cluster is led by
+    /// one node. `None`: a shard was not through in time. Blocks for as long as the shards take.
+    pub fn tally(&self, each: impl FnMut(&[LedQueue])) -> Option<Tally> {
+        self.node.tallies.walk(&self.node.shards, each)
     }
 
     /// What this node has and may use.

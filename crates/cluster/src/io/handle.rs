@@ -13,9 +13,11 @@ use super::peers::{Admission, PeerCounters, PeerStatus, Peers};
 use super::reports::Reports;
 use super::sessions::Sessions;
 use super::store::Store;
+use super::tallies::Tallies;
 use crate::counted::Counted;
 use crate::described::Resources;
 use crate::exchange::Input;
+use crate::histogram::Times;
 use crate::request::{Alarms, Answer, Request};
 use crate::shard::{Elsewhere, ForShard, GroupReport, Report, Shard};
 
@@ -40,6 +42,7 @@ pub(crate) struct Node {
     /// The newest version that this node reads and writes.
     pub(crate) speaks: Version,
     pub(crate) reports: Reports,
+    pub(crate) tallies: Tallies,
     pub(crate) shards: Vec<Arc<Mailbox<Input>>>,
     /// The connections to the other nodes, if there may be any.
     pub(crate) peers: Option<Peers>,
@@ -98,6 +101,8 @@ pub struct Counters {
     pub entries: AtomicU64,
     /// Microseconds spent in syncs.
     pub sync_micros: AtomicU64,
+    /// How long syncs took.
+    pub sync_times: Times,
     /// Messages copied from the log to segments.
     pub segment_messages: AtomicU64,
     /// Checkpoints that were refused because they are larger than a checkpoint may be.
@@ -126,6 +131,7 @@ impl Node {
             identity,
             speaks,
             reports: Reports::new(shards.len()),
+            tallies: Tallies::new(shards.len()),
             counted: RwLock::new(Counted::new(shards.len())),
             shards,
             peers,

@@ -36,7 +36,7 @@ pub(crate) fn run(
     let clock = Clock::start();
     let mut answers = Answers::default();
     let (mut inputs, mut outputs) = (Vec::new(), Vec::new());
-    let mut reported = 0;
+    let (mut reported, mut tallied) = (0, 0);
     shard.start(clock.now(), &mut outputs);
     perform(number, &mut outputs, &node, &store, failure, &mut answers);
     loop {
@@ -56,6 +56,7 @@ pub(crate) fn run(
         shard.step(clock.now(), &mut inputs, &mut outputs);
         perform(number, &mut outputs, &node, &store, failure, &mut answers);
         node.reports.answer(number, &mut reported, &shard);
+        node.tallies.answer(number, &mut tallied, &shard);
         if is_last && shard.is_idle(clock.now()) {
             return;
         }

@@ -13,6 +13,7 @@ use super::failure::Failure;
 use super::handle::{Node, Short};
 use super::store::Store;
 use crate::commit_delay::CommitDelay;
+use crate::histogram::{Observed, TIME_BOUNDS_US};
 use crate::log_writer::{Append, LogWriter};
 
 /// Scheduling priority of the thread that writes the log; others run at 0.
@@ -39,6 +40,7 @@ pub(crate) fn run(
     let mut writer = LogWriter::new(wal);
     let (mut appends, mut synced) = (Vec::new(), Vec::new());
     let (mut rollovers, started) = (0, Instant::now());
+    let (mut before, mut times) = (writer.stats(), Observed::default());
     loop {
         store.appends().take(&mut appends, None, true);
         if appends.is_empty() {
@@ -53,6 +55,12 @@ pub(crate) fn run(
             }
             let stats = writer.stats();
             let counters = &node.counters;
+            if stats.syncs > before.syncs {
+                // A commit syncs once, seldom more: the log goes on to another file.
+                times.add(&TIME_BOUNDS_US, stats.sync_us - before.sync_us);
+                counters.sync_times.take(&mut times);
+            }
+            before = stats;
             counters.syncs.store(stats.syncs, Ordering::Relaxed);
             counters.log_bytes.store(stats.bytes, Ordering::Relaxed);
             counters.entries.store(stats.entries, Ordering::Relaxed);

@@ -18,6 +18,7 @@ impl Queues {
         group_effects: &mut Vec<GroupEffect>,
     ) {
         let mut effects = std::mem::take(&mut self.effects);
+        let is_led = entry.is_some_and(|(_, origin)| origin != Origin::Replayed);
         for effect in effects.drain(..) {
             match effect {
                 Effect::Enqueued { queue, first_seq, count, bytes } => {
@@ -69,12 +70,14 @@ impl Queues {
                 }
                 Effect::Unused { queue } => group_effects.push(GroupEffect::Unused(queue.base())),
                 Effect::Dropped { queue } => {
+                    // Each level of a queue is told of.
+                    self.went += u64::from(is_led && queue == queue.base());
                     self.closing.remove(&queue);
                     for outgoing in self.bodies.dropped(queue) {
                         self.never_sent(outgoing, group_effects);
                     }
                 }
-                Effect::Created { .. } => {}
+                Effect::Created { .. } => self.came += u64::from(is_led),
             }
         }
         self.effects = effects;

@@ -234,3 +234,32 @@ fn what_needs_no_ack_is_not_lost_with_a_session_that_was_not_sent_it() {
     assert_eq!(bodies(&got), ["a", "b"]);
     assert!(got.iter().all(|got| !got.again));
 }
+
+#[test]
+fn what_a_shard_leads_is_told_in_pieces_and_each_queue_once() {
+    let mut node = Node::new(3);
+    let mut declared: Vec<QueueId> =
+        ["a", "b", "c", "d"].map(|name| node.declare(ANN, name, Kind::default()).0).to_vec();
+    let kind = Kind { exclusive: true, ..Kind::default() };
+    declared.push(node.declare(ANN, "mine", kind).0);
+    declared.sort_unstable();
+    let (mut told, mut behind) = (Vec::new(), None);
+    loop {
+        let piece = node.shard.tally(behind, 2);
+        assert!(piece.queues.len() <= 2 && piece.groups.is_empty() == behind.is_some());
+        told.extend(piece.queues.iter().map(|led| led.queue));
+        if !piece.is_cut {
+            break;
+        }
+        behind = piece.queues.last().map(|led| (led.group, led.queue));
+    }
+    told.sort_unstable();
+    assert_eq!(told, declared);
+
+    let all = node.shard.tally(None, 100);
+    assert_eq!((all.created, all.deleted, all.queues.len()), (5, 0, 5));
+    node.ask(ANN, Request::EndSession { ticket: Ticket(3) });
+    node.run_to_quiet();
+    let all = node.shard.tally(None, 100);
+    assert_eq!((all.created, all.deleted, all.queues.len()), (5, 1, 4));
+}

@@ -95,7 +95,7 @@ impl Api {
         let (opened, closed) = (count(&metrics.channels_opened), count(&metrics.channels_closed));
         let totals = Totals {
             connections: shared.broker.connection_count() as u64,
-            channels: opened.saturating_sub(closed),
+            channels: count(&metrics.channels),
             consumers: count(&metrics.consumers),
             connections_opened: count(&metrics.connections_opened),
             connections_closed: count(&metrics.connections_closed),
@@ -104,10 +104,10 @@ impl Api {
             published: count(&metrics.published),
             confirmed: count(&metrics.confirmed),
             returned: count(&metrics.returned),
-            unroutable: count(&metrics.unroutable),
+            dropped: count(&metrics.unroutable_dropped),
             delivered: count(&metrics.delivered),
             got: count(&metrics.got),
-            settled: count(&metrics.settled),
+            acked: count(&metrics.acked),
         };
         Facts {
             node: shared.cluster.node(),

@@ -11,10 +11,10 @@ use crate::reply::Problem;
 use crate::work::Work;
 
 /// The release of RabbitMQ whose API this is: tools look at it before they ask for more.
-pub(super) const RABBITMQ_VERSION: &str = "3.10.8";
+pub const RABBITMQ_VERSION: &str = "3.10.8";
 
 /// Tools read it, and want one.
-pub(super) const ERLANG_VERSION: &str = "25";
+pub const ERLANG_VERSION: &str = "25";
 
 const EXCHANGE_TYPES: [&str; 9] = [
     "direct",
@@ -82,11 +82,11 @@ fn message_stats(facts: &Facts) -> Value {
         "publish": totals.published,
         "confirm": totals.confirmed,
         "return_unroutable": totals.returned,
-        "drop_unroutable": totals.unroutable - totals.returned.min(totals.unroutable),
+        "drop_unroutable": totals.dropped,
         "deliver": totals.delivered,
         "get": totals.got,
         "deliver_get": totals.delivered + totals.got,
-        "ack": totals.settled,
+        "ack": totals.acked,
     })
 }
 
@@ -118,7 +118,7 @@ fn contexts(facts: &Facts) -> Value {
 }
 
 fn name(facts: &Facts) -> String {
-    format!("{:032x}", facts.cluster)
+    crate::node::cluster_name(facts.cluster)
 }
 
 pub(super) fn cluster_name(view: &View<'_>, _: &Asked) -> Result<Work, Problem> {

@@ -114,6 +114,16 @@ impl Node {
 
     /// The same, each with more arguments of `serve`.
     pub(crate) fn start_cluster_with(name: &str, count: usize, more: &[&str]) -> Vec<Self> {
+        let more: Vec<_> = more.iter().map(|word| (*word).to_owned()).collect();
+        Self::start_cluster_each(name, count, |_| more.clone())
+    }
+
+    /// The same, each with arguments of its own: by its number, from 1 on.
+    pub(crate) fn start_cluster_each(
+        name: &str,
+        count: usize,
+        more: impl Fn(usize) -> Vec<String>,
+    ) -> Vec<Self> {
         let peers: Vec<_> = (1..)
             .zip(addresses::free_addresses(count))
             .map(|(node, address)| format!("{node}={address}"))
@@ -121,7 +131,7 @@ impl Node {
         let peers = peers.join(",");
         let arguments = |node: usize| {
             let place = ["--node-id", &node.to_string(), "--peers", &peers].map(str::to_owned);
-            place.into_iter().chain(more.iter().map(|word| (*word).to_owned())).collect()
+            place.into_iter().chain(more(node)).collect()
         };
         let nodes: Vec<_> = (1..=count).map(arguments).collect();
         Self::launch_all(name, &nodes)

@@ -1,15 +1,19 @@
-//! `/metrics` for Prometheus, `/health` and `/ready` for whoever starts and watches a service, and `/status` for
-//! its own commands.
+//! `/metrics` for Prometheus, `/health/live` and `/health/ready` for whoever starts and watches a service (also under
+//! their short names `/health` and `/ready`), and `/status` for its own commands.
 //!
 //! A port that many may reach is not to take memory and descriptors without end: so many connections are open at a
 //! time, each has one request of so many bytes, and so long for it and its answer.
+
+mod format;
+mod held;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::body::Body;
+use axum::extract::{Path, RawQuery, State};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Extension, Router};
@@ -19,11 +23,18 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
-/// What OpenMetrics calls its text.
-const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+use self::format::Format;
+use self::held::Held;
+
+/// Answers to `/metrics` that are put together at a time.
+const TOTALS_AT_ONCE: usize = 4;
+
+/// Pages below `/metrics`, which may be large, that are put together or sent at a time.
+const PAGES_AT_ONCE: usize = 2;
 
 /// How long nobody is accepted after that has failed: descriptors may be short.
 const ACCEPT_REST: Duration = Duration::from_millis(100);
@@ -64,8 +75,15 @@ pub trait Watched: Clone + Send + Sync + 'static {
     /// A connection was closed because as many were open as may be: counts it.
     fn turned_away(&self);
 
-    /// Its counters, as Prometheus reads them.
+    /// Its counters, as OpenMetrics. It may block.
     fn metrics(&self) -> String;
+
+    /// The same of single things, under `/metrics/{page}?{query}`. `None`: there is no such page. An error is what is
+    /// wrong with the query. It may block.
+    fn metrics_page(&self, page: &str, query: &str) -> Option<Result<String, String>> {
+        let _ = (page, query);
+        None
+    }
 
     /// What keeps it from working right now; none: it is ready.
     fn problem(&self) -> Option<String>;
@@ -91,8 +109,8 @@ pub async fn bind(address: &str) -> std::io::Result<TcpListener> {
 
 /// Answers until it is dropped.
 ///
-/// `/health` says that the process answers, whatever the broker does: restarting it because the broker is away gains
-/// nothing. `/ready` answers 503 with the reason while the service cannot work.
+/// `/health/live` says that the process answers, whatever the broker does: restarting it because the broker is away
+/// gains nothing. `/health/ready` answers 503 with the reason while the service cannot work.
 pub async fn serve<T: Watched>(listener: TcpListener, watched: T) {
     serve_within(Limits::default(), listener, watched).await;
 }
@@ -157,20 +175,75 @@ where
     };
 }
 
+/// What is asked, and turns for what takes time and memory.
+#[derive(Clone)]
+struct Asked<T> {
+    watched: T,
+    totals: Arc<Semaphore>,
+    pages: Arc<Semaphore>,
+}
+
 fn router<T: Watched>(watched: T) -> Router {
+    let asked = Asked {
+        watched,
+        totals: Arc::new(Semaphore::new(TOTALS_AT_ONCE)),
+        pages: Arc::new(Semaphore::new(PAGES_AT_ONCE)),
+    };
     Router::new()
         .route("/metrics", get(metrics::<T>))
-        .route("/health", get(async || "alive\n"))
+        .route("/metrics/{page}", get(metrics_page::<T>))
+        .route("/health", get(live))
+        .route("/health/live", get(live))
         .route("/ready", get(ready::<T>))
+        .route("/health/ready", get(ready::<T>))
         .route("/status", get(status::<T>))
-        .with_state(watched)
+        .with_state(asked)
 }
 
-async fn metrics<T: Watched>(State(watched): State<T>) -> impl IntoResponse {
-    ([(header::CONTENT_TYPE, CONTENT_TYPE)], watched.metrics())
+async fn live() -> &'static str {
+    "alive\n"
 }
 
-async fn ready<T: Watched>(State(watched): State<T>) -> (StatusCode, String) {
+async fn metrics<T: Watched>(State(asked): State<Asked<T>>, headers: HeaderMap) -> Response {
+    let Ok(turn) = asked.totals.acquire_owned().await else { return unavailable() };
+    let format = Format::wanted(&headers);
+    let written = tokio::task::spawn_blocking(move || {
+        let text = format.write(asked.watched.metrics());
+        drop(turn);
+        text
+    });
+    let Ok(text) = written.await else { return unavailable() };
+    ([(header::CONTENT_TYPE, format.content_type())], text).into_response()
+}
+
+async fn metrics_page<T: Watched>(
+    State(asked): State<Asked<T>>,
+    Path(page): Path<String>,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Response {
+    let Ok(turn) = asked.pages.acquire_owned().await else { return unavailable() };
+    let format = Format::wanted(&headers);
+    let written = tokio::task::spawn_blocking(move || {
+        let page = asked.watched.metrics_page(&page, &query.unwrap_or_default());
+        page.map(|page| page.map(|text| Held::new(format.write(text), turn)))
+    });
+    match written.await {
+        Ok(Some(Ok(held))) => {
+            ([(header::CONTENT_TYPE, format.content_type())], Body::new(held)).into_response()
+        }
+        Ok(Some(Err(why))) => (StatusCode::BAD_REQUEST, format!("{why}\n")).into_response(),
+        Ok(None) => StatusCode::NOT_FOUND.into_response(),
+        Err(_) => unavailable(),
+    }
+}
+
+/// The process is at its end.
+fn unavailable() -> Response {
+    StatusCode::SERVICE_UNAVAILABLE.into_response()
+}
+
+async fn ready<T: Watched>(State(Asked { watched, .. }): State<Asked<T>>) -> (StatusCode, String) {
     match watched.problem() {
         None => {
             let remark =
@@ -181,7 +254,7 @@ async fn ready<T: Watched>(State(watched): State<T>) -> (StatusCode, String) {
     }
 }
 
-async fn status<T: Watched>(State(watched): State<T>) -> Response {
+async fn status<T: Watched>(State(Asked { watched, .. }): State<Asked<T>>) -> Response {
     match watched.status() {
         Some(json) => ([(header::CONTENT_TYPE, "application/json")], json).into_response(),
         None => StatusCode::NOT_FOUND.into_response(),

@@ -53,6 +53,7 @@ impl Topology {
         let no_wait = declare.no_wait;
         if exists {
             let found = find_queue(caller, &name)?;
+            caller.counts.queues_declared += 1;
             return Ok(self.ask_status(caller, found, name, no_wait));
         }
         let command = declaration.clone().into_command(caller.catalog().agreed());
@@ -72,10 +73,11 @@ impl Topology {
             return Err(not_done("the change"));
         };
         let queue = &declaration.name;
+        if !created && let Some(existing) = caller.catalog().queue(&declaration.vhost, queue) {
+            declaration.judge_again(existing)?;
+        }
+        caller.counts.queues_declared += 1;
         if !created {
-            if let Some(existing) = caller.catalog().queue(&declaration.vhost, queue) {
-                declaration.judge_again(existing)?;
-            }
             return Ok(self.ask_status(caller, Found { id, group }, queue.clone(), no_wait));
         }
         self.last_queue.clone_from(queue);

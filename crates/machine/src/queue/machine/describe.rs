@@ -1,6 +1,8 @@
 //! A queue as its leader describes it to whoever looks after the node: read, bounded, and nothing is changed by it. The
 //! node that asked gets it as bytes.
 
+use std::ops::Bound;
+
 use super::QueueMachine;
 use crate::encoding::{Corrupt, Reader, put_bool, put_u32, put_u64};
 use crate::ids::{ConsumerId, QueueId, SessionId};
@@ -45,6 +47,18 @@ pub struct HolderDescription {
 }
 
 impl QueueMachine {
+    /// How the queues behind this one stand, by id, but for those that are there for their dead messages alone.
+    pub fn statuses(
+        &self,
+        behind: Option<QueueId>,
+    ) -> impl Iterator<Item = (QueueId, QueueStatus)> + '_ {
+        let from = behind.map_or(Bound::Unbounded, Bound::Excluded);
+        self.places.range((from, Bound::Unbounded)).filter_map(|(id, place)| {
+            let queue = self.slots[*place].as_ref().filter(|queue| !queue.is_gone)?;
+            Some((*id, queue.status()))
+        })
+    }
+
     /// What the queue's leader knows of it. `None`: there is no such queue.
     pub fn describe(&self, queue: QueueId) -> Option<QueueDescription> {
         let queue = self.queue(queue).filter(|queue| !queue.is_gone)?;

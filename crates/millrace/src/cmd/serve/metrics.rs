@@ -1,27 +1,34 @@
-//! What a node counts, for whoever watches it: the line of SIGUSR1, and `/metrics`, `/health` and `/ready` of the
-//! setting `metrics`. What is counted, and its names, is `rows`.
+//! What a node counts, for whoever watches it: the line of SIGUSR1, and what the port of the setting `metrics` answers.
+//!
+//! `rows` has the numbers that are counters of this process, `seen` what is read besides: what the node leads, and what
+//! it has and may use. `own` gives both Millrace's names and `rabbit` RabbitMQ's; `detail` has single queues.
+//! `docs/operating/metrics.md` has a row for each name; a test compares.
 
+mod detail;
+mod family;
+mod own;
+mod rabbit;
+mod row;
 mod rows;
+mod seen;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::time::Instant;
 
 use broker::io::broker::Broker;
 use cluster::ClusterHandle;
 use management::io::Api;
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _, MetricEncoder};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::gauge::ConstGauge;
-use prometheus_client::registry::{Registry, Unit};
 use serde_json::{Map, Value};
 use service::io::http::Watched;
 
-use self::rows::{Counted, Kind, Row};
-
-/// What every name begins with.
-const PREFIX: &str = "millrace";
+use self::detail::Asked;
+use self::family::{Page, Shown};
+use self::rabbit::Endpoint;
+use self::row::Row;
+use self::rows::Counted;
+use self::seen::{Gathered, Led, Seen, Wanted};
+use super::open_files;
 
 /// How far a node is with its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,12 +66,29 @@ pub(super) struct Node {
     stage: Arc<AtomicU8>,
     watchers_turned_away: Arc<AtomicU64>,
     api: Api,
+    began: Instant,
+    /// Queues that an answer shows one by one.
+    queues_max: usize,
 }
 
 impl Node {
-    pub(super) fn new(cluster: ClusterHandle, broker: Arc<Broker>, api: Api) -> Self {
+    pub(super) fn new(
+        cluster: ClusterHandle,
+        broker: Arc<Broker>,
+        api: Api,
+        began: Instant,
+        queues_max: usize,
+    ) -> Self {
         let stage = Arc::new(AtomicU8::new(Stage::Starting as u8));
-        Self { cluster, broker, stage, watchers_turned_away: Arc::default(), api }
+        Self {
+            cluster,
+            broker,
+            stage,
+            watchers_turned_away: Arc::default(),
+            api,
+            began,
+            queues_max,
+        }
     }
 
     /// Notes how far the node is.
@@ -74,15 +98,15 @@ impl Node {
 
     /// What SIGUSR1 asks for: one line of JSON.
     pub(super) fn line(&self) -> String {
-        line(&self.rows(), self.cluster.peer_counters().is_some())
+        line(&self.counted().rows(), self.cluster.peer_counters().is_some())
     }
 
     fn stage(&self) -> Stage {
         Stage::ALL[usize::from(self.stage.load(Ordering::Relaxed))]
     }
 
-    fn rows(&self) -> Vec<Row> {
-        let counted = Counted {
+    fn counted(&self) -> Counted<'_> {
+        Counted {
             counters: self.cluster.counters(),
             session_count: self.cluster.session_count(),
             alarms: self.cluster.alarms(),
@@ -92,9 +116,60 @@ impl Node {
             dead_letters: self.broker.dead_letters(),
             watchers_turned_away: &self.watchers_turned_away,
             http_turned_away: self.api.turned_away(),
-        };
-        counted.rows()
+        }
     }
+
+    /// Reads everything, and the queues that are wanted one by one. Blocks while the groups say what they lead.
+    fn see(&self, wanted: Wanted) -> (Seen<'_>, Vec<Shown>) {
+        let mut gathered = Gathered::new(wanted);
+        let tally = self.cluster.tally(|some| {
+            let catalog = self.cluster.catalog();
+            gathered.add(some, |id| Some(catalog.queue_by_id(id)?.vhost.as_str()));
+        });
+        let me = self.cluster.node();
+        let ((queues, shown), others) = {
+            let catalog = self.cluster.catalog();
+            let others = catalog.nodes().map(|known| known.node).filter(|node| *node != me);
+            (gathered.named(&catalog), others.collect())
+        };
+        let led = tally.map(|tally| Led { queues, tally, others });
+        // What half of the groups have said is no answer.
+        let shown = if led.is_some() { shown } else { Vec::new() };
+        let seen = Seen {
+            counted: self.counted(),
+            node: me,
+            cluster: self.cluster.identity().cluster,
+            resources: self.cluster.resources(),
+            open_files: open_files::open(),
+            open_files_max: open_files::max(),
+            uptime_ms: u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX),
+            is_ready: self.stage() == Stage::Serving,
+            led,
+        };
+        (seen, shown)
+    }
+
+    fn per_object(&self) -> String {
+        let wanted = Wanted { queues_max: self.queues_max, vhosts: None };
+        let (seen, queues) = self.see(wanted);
+        Page { families: detail::per_object(&seen), queues }.text()
+    }
+
+    fn detailed(&self, query: &str) -> Result<String, String> {
+        let asked = Asked::of(query)?;
+        let queues_max = if asked.wants_queues() { self.queues_max } else { 0 };
+        let (seen, queues) = self.see(Wanted { queues_max, vhosts: asked.vhosts.clone() });
+        Ok(Page { families: asked.families(&seen), queues }.text())
+    }
+}
+
+/// What `/metrics` says.
+fn together(seen: &Seen<'_>) -> Page {
+    let mut families = own::own(seen);
+    families.push(rabbit::identity(seen, Endpoint::Aggregated));
+    families.extend(rabbit::node_wide(seen));
+    families.extend(rabbit::queues_together(seen));
+    Page { families, queues: Vec::new() }
 }
 
 impl Watched for Node {
@@ -103,7 +178,16 @@ impl Watched for Node {
     }
 
     fn metrics(&self) -> String {
-        text(self.rows())
+        let (seen, _) = self.see(Wanted { queues_max: 0, vhosts: None });
+        together(&seen).text()
+    }
+
+    fn metrics_page(&self, page: &str, query: &str) -> Option<Result<String, String>> {
+        match page {
+            "per-object" => Some(Ok(self.per_object())),
+            "detailed" => Some(self.detailed(query)),
+            _ => None,
+        }
     }
 
     fn problem(&self) -> Option<String> {
@@ -128,66 +212,6 @@ fn line(rows: &[Row], has_peers: bool) -> String {
         object.insert(row.key.to_owned(), row.value.into());
     }
     Value::Object(line).to_string()
-}
-
-/// Rows as Prometheus reads them.
-fn text(rows: Vec<Row>) -> String {
-    let mut registry = Registry::with_prefix(PREFIX);
-    registry.register_collector(Box::new(Exported(rows)));
-    let mut text = String::new();
-    // Writing into memory cannot fail.
-    let _ = prometheus_client::encoding::text::encode(&mut text, &registry);
-    text
-}
-
-#[derive(Debug)]
-struct Exported(Vec<Row>);
-
-impl Collector for Exported {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        for family in self.0.chunk_by(|one, next| one.name == next.name) {
-            let [Row { name, kind, meaning, .. }, ..] = family else { continue };
-            let unit = kind.unit();
-            let mut metric =
-                encoder.encode_descriptor(name, meaning, unit.as_ref(), kind.metric_type())?;
-            if let [row @ Row { label: None, .. }] = family {
-                encode_value(row, metric)?;
-                continue;
-            }
-            for row in family {
-                encode_value(row, metric.encode_family(&[row.label.unwrap_or_default()])?)?;
-            }
-        }
-        Ok(())
-    }
-}
-
-fn encode_value(row: &Row, encoder: MetricEncoder<'_>) -> Result<(), std::fmt::Error> {
-    match row.kind {
-        Kind::Total | Kind::TotalBytes => ConstCounter::new(row.value).encode(encoder),
-        Kind::TotalMicros => ConstCounter::new(row.value as f64 / 1e6).encode(encoder),
-        Kind::Now | Kind::NowBytes => {
-            let value = i64::try_from(row.value).unwrap_or(i64::MAX);
-            ConstGauge::new(value).encode(encoder)
-        }
-    }
-}
-
-impl Kind {
-    fn metric_type(self) -> MetricType {
-        match self {
-            Self::Total | Self::TotalMicros | Self::TotalBytes => MetricType::Counter,
-            Self::Now | Self::NowBytes => MetricType::Gauge,
-        }
-    }
-
-    fn unit(self) -> Option<Unit> {
-        match self {
-            Self::Total | Self::Now => None,
-            Self::TotalMicros => Some(Unit::Seconds),
-            Self::TotalBytes | Self::NowBytes => Some(Unit::Bytes),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -19,6 +19,17 @@ pub(super) fn raise() {
     }
 }
 
+/// How many files and sockets are open. `None`: that cannot be looked at, because no file can be opened.
+pub(super) fn open() -> Option<u64> {
+    // One of them is the look.
+    Some((std::fs::read_dir("/proc/self/fd").ok()?.count() as u64).saturating_sub(1))
+}
+
+/// How many may be. `None`: there is no limit.
+pub(super) fn max() -> Option<u64> {
+    getrlimit(Resource::Nofile).current
+}
+
 /// Connections that the node may have.
 pub(super) fn connections() -> usize {
     let files = getrlimit(Resource::Nofile).current;

@@ -2,40 +2,16 @@
 //!
 //! Every struct of counters is taken apart without `..`, so a counter that has no row does not compile.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+mod amqp;
+
+use std::sync::atomic::AtomicU64;
 
 use broker::dead_letter::DeadLetterMetrics;
 use cluster::{Alarms, Counters, PeerCounters};
 
-/// What kind of number it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// Grows until the node ends.
-    Total,
-    /// A total of microseconds, exported in seconds.
-    TotalMicros,
-    /// Grows until the node ends, in bytes.
-    TotalBytes,
-    /// How it stands now.
-    Now,
-    /// The same, in bytes.
-    NowBytes,
-}
-
-/// One number.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Row {
-    /// The object of the line that it stands in; empty: the line itself.
-    pub(super) part: &'static str,
-    /// Its key there.
-    pub(super) key: &'static str,
-    /// For Prometheus, without what its kind adds. Rows of one name stand together, and differ in their label.
-    pub(super) name: &'static str,
-    pub(super) label: Option<(&'static str, &'static str)>,
-    pub(super) kind: Kind,
-    pub(super) meaning: &'static str,
-    pub(super) value: u64,
-}
+use self::amqp::amqp;
+use super::family::Kind;
+use super::row::{Part, Row, now};
 
 /// What is read of a node.
 #[derive(Clone, Copy)]
@@ -85,61 +61,13 @@ impl Counted<'_> {
     }
 }
 
-fn now(
-    part: &'static str,
-    key: &'static str,
-    name: &'static str,
-    meaning: &'static str,
-    count: usize,
-) -> Row {
-    let value = u64::try_from(count).unwrap_or(u64::MAX);
-    Row { part, key, name, label: None, kind: Kind::Now, meaning, value }
-}
-
-/// Makes the rows of one part.
-struct Part(&'static str);
-
-impl Part {
-    fn of(
-        &self,
-        kind: Kind,
-        key: &'static str,
-        name: &'static str,
-        meaning: &'static str,
-        counter: &AtomicU64,
-    ) -> Row {
-        let value = counter.load(Ordering::Relaxed);
-        Row { part: self.0, key, name, label: None, kind, meaning, value }
-    }
-
-    fn total(
-        &self,
-        key: &'static str,
-        name: &'static str,
-        meaning: &'static str,
-        counter: &AtomicU64,
-    ) -> Row {
-        self.of(Kind::Total, key, name, meaning, counter)
-    }
-
-    /// A total of several that differ in why.
-    fn by_reason(
-        &self,
-        (key, reason): (&'static str, &'static str),
-        name: &'static str,
-        meaning: &'static str,
-        counter: &AtomicU64,
-    ) -> Row {
-        Row { label: Some(("reason", reason)), ..self.total(key, name, meaning, counter) }
-    }
-}
-
 fn store(counters: &Counters) -> Vec<Row> {
     let Counters {
         syncs,
         log_bytes,
         entries,
         sync_micros,
+        sync_times: _, // Not one number.
         segment_messages,
         checkpoints_refused,
         fetches,
@@ -180,116 +108,6 @@ fn alarms(alarms: Alarms) -> [Row; 2] {
         label: Some(("resource", resource)),
         ..now("alarms", resource, "alarm", meaning, usize::from(is_raised))
     })
-}
-
-fn amqp(metrics: &broker::Metrics) -> Vec<Row> {
-    let broker::Metrics {
-        connections_opened,
-        connections_closed,
-        logins_refused,
-        channels_opened,
-        channels_closed,
-        channel_errors,
-        connection_errors,
-        published,
-        confirmed,
-        unroutable,
-        returned,
-        refused,
-        cancels,
-        delivered,
-        got,
-        consumer_timeouts,
-        settled,
-        in_flight_bytes,
-        outbound_bytes,
-        consumers,
-        replies_waiting_bytes,
-        replies_dropped,
-        limit_connections,
-        limit_write_stall,
-        limit_handshake,
-    } = metrics;
-    let part = Part("amqp");
-    let total = |key, name, meaning, counter| part.total(key, name, meaning, counter);
-    let cut = |key, reason, counter| {
-        part.by_reason(
-            (key, reason),
-            "connections_cut",
-            "Connections that the node cut: over the limit, reading no bytes, or too slow to log in",
-            counter,
-        )
-    };
-    let bytes_now =
-        |key, name, meaning, counter| part.of(Kind::NowBytes, key, name, meaning, counter);
-    let in_flight = "Bytes of messages that came from publishers and are not committed yet";
-    vec![
-        total(
-            "connections_opened",
-            "connections_opened",
-            "Connections accepted",
-            connections_opened,
-        ),
-        total(
-            "connections_closed",
-            "connections_closed",
-            "Connections closed, for any reason",
-            connections_closed,
-        ),
-        total(
-            "connection_errors",
-            "connection_errors",
-            "Connections closed with an error",
-            connection_errors,
-        ),
-        cut("limit_connections", "limit", limit_connections),
-        cut("limit_write_stall", "write_stall", limit_write_stall),
-        cut("limit_handshake", "handshake", limit_handshake),
-        total("logins_refused", "logins_refused", "Logins refused", logins_refused),
-        total("channels_opened", "channels_opened", "Channels opened", channels_opened),
-        total("channels_closed", "channels_closed", "Channels closed", channels_closed),
-        total("channel_errors", "channel_errors", "Channels closed with an error", channel_errors),
-        part.of(Kind::Now, "consumers", "consumers", "Consumers on all channels now", consumers),
-        total(
-            "consumer_timeouts",
-            "consumer_timeouts",
-            "Channels closed because a delivery was not settled in time",
-            consumer_timeouts,
-        ),
-        total("published", "messages_published", "Messages published", published),
-        total("confirmed", "messages_confirmed", "Publishes confirmed with an ack", confirmed),
-        total(
-            "unroutable",
-            "messages_unroutable",
-            "Messages published that no queue took",
-            unroutable,
-        ),
-        total("returned", "messages_returned", "Messages returned to their publisher", returned),
-        total("refused", "messages_refused", "Messages refused by a full queue", refused),
-        total("cancels", "cancellations", "Cancellations of delayed messages", cancels),
-        total("delivered", "messages_delivered", "Messages sent to consumers", delivered),
-        total("got", "messages_got", "Messages sent in answer to `basic.get`", got),
-        total("settled", "messages_settled", "Deliveries acked, nacked or rejected", settled),
-        total(
-            "replies_dropped",
-            "replies_dropped",
-            "Direct replies that were dropped: the reader was gone or too slow, or there was no room",
-            replies_dropped,
-        ),
-        bytes_now(
-            "replies_waiting_bytes",
-            "replies_waiting",
-            "Bytes of direct replies that wait for their readers now",
-            replies_waiting_bytes,
-        ),
-        bytes_now(
-            "outbound_bytes",
-            "outbound",
-            "Bytes on the way to clients that sockets have not taken yet",
-            outbound_bytes,
-        ),
-        bytes_now("in_flight_bytes", "in_flight", in_flight, in_flight_bytes),
-    ]
 }
 
 fn dead_letters(metrics: &DeadLetterMetrics) -> Vec<Row> {

@@ -1,0 +1,130 @@
+//! What the shards lead, for metrics. Shards look at one number per step.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use machine::NodeId;
+
+use super::mailbox::Mailbox;
+use crate::exchange::Input;
+use crate::limits::TALLIED_QUEUES_MAX;
+use crate::shard::{Behind, GroupReport, LedQueue, Piece, Shard};
+
+/// How long all pieces together may take.
+const WAIT: Duration = Duration::from_secs(5);
+
+/// How a node's groups stand.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    /// Of which this node has a replica. Their digests are 0.
+    pub groups: Vec<GroupReport>,
+    /// Other nodes that can be reached.
+    pub up: Vec<NodeId>,
+    /// Queues that came to be and went while this node led them, since its start.
+    pub created: u64,
+    pub deleted: u64,
+}
+
+/// What was asked of each shard, and its last answer. One walk at a time.
+#[derive(Debug)]
+pub(crate) struct Tallies {
+    asked: AtomicU64,
+    rounds: Mutex<Vec<Round>>,
+    changed: Condvar,
+    walking: Mutex<()>,
+}
+
+/// Of one shard.
+#[derive(Clone, Debug, Default)]
+struct Round {
+    /// Which question it is: an answer to one before it comes too late.
+    number: u64,
+    /// What is asked. None: nothing more.
+    behind: Option<Behind>,
+    piece: Option<Piece>,
+}
+
+impl Tallies {
+    pub(crate) fn new(shards: usize) -> Self {
+        Self {
+            asked: AtomicU64::new(0),
+            rounds: Mutex::new(vec![Round::default(); shards]),
+            changed: Condvar::new(),
+            walking: Mutex::new(()),
+        }
+    }
+
+    /// Called by a shard's thread after a step: answers if somebody has asked since `last`.
+    pub(crate) fn answer(&self, shard: usize, last: &mut u64, state: &Shard) {
+        let asked = self.asked.load(Ordering::Relaxed);
+        if asked == *last {
+            return;
+        }
+        *last = asked;
+        let (number, wanted) = {
+            let round = &self.rounds.lock().unwrap_or_else(PoisonError::into_inner)[shard];
+            (round.number, round.behind)
+        };
+        let Some(behind) = wanted else { return };
+        let piece = state.tally(behind, TALLIED_QUEUES_MAX);
+        let round = &mut self.rounds.lock().unwrap_or_else(PoisonError::into_inner)[shard];
+        if round.number == number {
+            *round = Round { number, behind: None, piece: Some(piece) };
+            self.changed.notify_all();
+        }
+    }
+
+    /// Asks all shards for piece after piece. `None`: one of them was not through in time. Blocks.
+    pub(crate) fn walk(
+        &self,
+        shards: &[Arc<Mailbox<Input>>],
+        mut each: impl FnMut(&[LedQueue]),
+    ) -> Option<Tally> {
+        let _walk = self.walking.lock().unwrap_or_else(PoisonError::into_inner);
+        let deadline = Instant::now() + WAIT;
+        let mut tally = Tally::default();
+        let mut wanted: Vec<Option<Behind>> = vec![Some(None); shards.len()];
+        while wanted.iter().any(Option::is_some) {
+            for (place, piece) in self.ask(shards, &wanted, deadline)? {
+                each(&piece.queues);
+                let last = piece.queues.last().map(|led| (led.group, led.queue));
+                wanted[place] = piece.is_cut.then_some(last);
+                tally.groups.extend(piece.groups);
+                tally.up.extend(piece.up);
+                tally.created += piece.created;
+                tally.deleted += piece.deleted;
+            }
+        }
+        tally.groups.sort_by_key(|report| report.group);
+        tally.up.sort_unstable();
+        tally.up.dedup();
+        Some(tally)
+    }
+
+    /// A piece of each shard that is asked for one.
+    fn ask(
+        &self,
+        shards: &[Arc<Mailbox<Input>>],
+        wanted: &[Option<Behind>],
+        deadline: Instant,
+    ) -> Option<Vec<(usize, Piece)>> {
+        let mut rounds = self.rounds.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = self.asked.fetch_add(1, Ordering::Relaxed) + 1;
+        for (round, behind) in rounds.iter_mut().zip(wanted) {
+            *round = Round { number, behind: *behind, piece: None };
+        }
+        for (shard, behind) in shards.iter().zip(wanted) {
+            if behind.is_some() {
+                shard.push(Input::TimePassed);
+            }
+        }
+        while rounds.iter().any(|round| round.behind.is_some()) {
+            let left = deadline.checked_duration_since(Instant::now())?;
+            let waited = self.changed.wait_timeout(rounds, left);
+            rounds = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        let pieces = rounds.iter_mut().enumerate();
+        Some(pieces.filter_map(|(place, round)| Some((place, round.piece.take()?))).collect())
+    }
+}

@@ -1,0 +1,81 @@
+//! What a shard leads, for metrics: piece by piece, so that a node with many queues goes on meanwhile.
+
+use machine::{GroupId, NodeId, QueueId, QueueStatus};
+
+use super::{GroupReport, Shard};
+use crate::queues::Queues;
+
+/// A queue that is led here. A queue in this node's memory is, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LedQueue {
+    pub group: GroupId,
+    pub queue: QueueId,
+    pub status: QueueStatus,
+}
+
+/// Where the next piece begins: behind this queue.
+pub type Behind = Option<(GroupId, QueueId)>;
+
+/// A part of what a shard leads.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Piece {
+    pub queues: Vec<LedQueue>,
+    /// There may be more queues.
+    pub is_cut: bool,
+    /// How the replicas on this node stand, with digests of 0. Only the first piece has them.
+    pub groups: Vec<GroupReport>,
+    /// Nodes that can be reached. Only the first piece has them.
+    pub up: Vec<NodeId>,
+    /// Queues that came to be and went while this node led them, since its start. Only the first piece has them.
+    pub created: u64,
+    pub deleted: u64,
+}
+
+impl Shard {
+    /// What this shard leads behind that queue, at most so many queues.
+    pub fn tally(&self, behind: Behind, queues_max: usize) -> Piece {
+        let mut piece = match behind {
+            None => self.tally_groups(),
+            Some(_) => Piece::default(),
+        };
+        for (group, queues) in self.led() {
+            let after = match behind {
+                Some((last, _)) if group < last => continue,
+                Some((last, queue)) if group == last => Some(queue),
+                Some(_) | None => None,
+            };
+            for (queue, status) in queues.machine().statuses(after) {
+                if piece.queues.len() == queues_max {
+                    piece.is_cut = true;
+                    return piece;
+                }
+                piece.queues.push(LedQueue { group, queue, status });
+            }
+        }
+        piece
+    }
+
+    fn tally_groups(&self) -> Piece {
+        let local = self.local.as_ref().map(|local| &local.queues);
+        let all = self.groups.values().map(|found| &found.queues).chain(local);
+        let (created, deleted) = all.fold((0, 0), |(created, deleted), queues| {
+            let (more, less) = queues.came_and_went();
+            (created + more, deleted + less)
+        });
+        Piece {
+            groups: self.report_groups(false),
+            up: self.peers.up().collect(),
+            created,
+            deleted,
+            ..Piece::default()
+        }
+    }
+
+    /// The queues of the groups that are led here, by group.
+    fn led(&self) -> impl Iterator<Item = (GroupId, &Queues)> {
+        let logged = self.groups.iter().filter(|(_, found)| found.group.serves());
+        let logged = logged.map(|(group, found)| (*group, &found.queues));
+        // The numbers of groups in memory are above all others.
+        logged.chain(self.local.iter().map(|local| (local.group, &local.queues)))
+    }
+}
