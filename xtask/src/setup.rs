@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use crate::apt::apt_install;
+use crate::apt::{apt_extract, apt_install};
 use crate::conformance::{Installer, SUITES, Suite, case_count, python};
 use crate::lanes::in_lanes;
 use crate::process::{has, tools};
@@ -57,6 +57,8 @@ const PACKAGES: &[Package] = &[
 /// What the table says of a thing.
 pub(crate) const STATES: &[&str] = &["found", "installed", "missing"];
 
+const PROMTOOL: &str = "promtool";
+const PROMTOOL_SKIPS: &str = "Prometheus' own look at metrics and alerts";
 const NAMESPACES: &str = "namespaces";
 const NAMESPACES_SKIP: &str = "conformance, chaos, bench";
 const PIKA_SKIPS: &str = "a lane of the trials";
@@ -81,6 +83,10 @@ pub(crate) fn run(_: &[String]) -> Outcome {
         let install = || apt_install(package.name, &log);
         line(package.name, package.skips, || Path::new(package.file).exists(), install);
     }
+    line(PROMTOOL, PROMTOOL_SKIPS, has_promtool, || {
+        // The package brings a server and its pages: 96 MB.
+        apt_extract("prometheus", "usr/bin/promtool", &tools().join(PROMTOOL), &log)
+    });
     let no_install = || Err(namespace::refusal().unwrap_or_default());
     line(NAMESPACES, NAMESPACES_SKIP, namespace::works, no_install);
     let installers: BTreeSet<Installer> = SUITES.iter().map(|suite| suite.installer).collect();
@@ -111,7 +117,7 @@ pub(crate) struct Missing {
 /// The names of all that `setup` gets, as they stand in the table.
 pub(crate) fn names() -> Vec<String> {
     let packages = PACKAGES.iter().map(|package| package.name.to_string());
-    let others = [NAMESPACES, "pika", "moto"].map(String::from);
+    let others = [PROMTOOL, NAMESPACES, "pika", "moto"].map(String::from);
     packages.chain(others).chain(SUITES.iter().map(name)).collect()
 }
 
@@ -128,6 +134,7 @@ pub(crate) fn missing() -> Vec<Missing> {
     let packages =
         PACKAGES.iter().map(|one| part(one.name, one.skips, Path::new(one.file).exists()));
     let others = [
+        part(PROMTOOL, PROMTOOL_SKIPS, has_promtool()),
         part(NAMESPACES, NAMESPACES_SKIP, namespace::works()),
         part("pika", PIKA_SKIPS, python::has_pika()),
         part("moto", MOTO_SKIPS, python::has_moto()),
@@ -157,6 +164,10 @@ pub(crate) fn told(missing: &[Missing]) -> String {
         "!!! {cases} cases of clients' own tests were not run. `cargo xtask setup` says why.\n"
     );
     text
+}
+
+fn has_promtool() -> bool {
+    tools().join(PROMTOOL).exists()
 }
 
 /// What one installer gets, one after the other: none of them likes company.

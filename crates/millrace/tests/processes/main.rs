@@ -1,6 +1,7 @@
 //! What processes of the program promise, one program: each that is linked costs every check its time.
 
 mod client_tls;
+mod dashboards;
 mod dead_letters;
 mod describe;
 mod doctor;
