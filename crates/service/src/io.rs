@@ -7,3 +7,4 @@
 pub mod http;
 pub mod screen;
 pub mod stop;
+pub mod supervisor;

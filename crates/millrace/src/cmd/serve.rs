@@ -6,7 +6,8 @@
 //!     ──signal──> stopping ──> ended
 //! ```
 //!
-//! From the identity to the threads it is `cluster::launch`. `told` has the signals.
+//! From the identity to the threads it is `cluster::launch`. `told` has the signals, `supervised` what the service
+//! manager hears.
 #![allow(
     clippy::disallowed_methods,
     reason = "wires the parts: opens the listener and starts the task that serves it"
@@ -17,6 +18,7 @@ mod last_words;
 mod metrics;
 mod open_files;
 mod port;
+mod supervised;
 mod told;
 
 use std::net::{SocketAddr, TcpListener as Probe};
@@ -34,6 +36,7 @@ use management::io::Api;
 use metrics::{Node, Stage};
 use port::Port;
 use service::settings::{self, Flag, Setting};
+use supervised::Waiting;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use told::{Ears, Told};
@@ -302,7 +305,10 @@ impl Serving<'_> {
             http.sealed_api.map(|listener| manage(listener, tls, &self.api)).transpose()?;
         let waiting = self.cluster.clone();
         let ready = tokio::task::spawn_blocking(move || waiting.wait_ready());
-        let served = match self.told_to_stop_before(ready).await {
+        let others = Waiting::begin();
+        let begun = self.told_to_stop_before(ready).await;
+        others.end().await;
+        let served = match begun {
             Ok(true) => Ok(()),
             Ok(false) => self.listen_on(port, sealed).await,
             Err(why) => Err(why),
@@ -337,8 +343,10 @@ impl Serving<'_> {
         }
         self.node.is_at(Stage::Serving);
         announce(self.config, (address, sealed_at), drawn.as_ref(), &self.cluster);
+        supervised::serving(address);
         let served = self.told_to_stop_before(std::future::pending::<()>()).await.map(|_| ());
         self.node.is_at(Stage::Stopping);
+        supervised::stopping();
         tracing::info!(
             "stopping: closing client connections; a second signal ends the process at once, which loses nothing"
         );

@@ -13,3 +13,4 @@ mod process;
 mod readme;
 mod redelivered;
 mod rescue;
+mod supervised;
