@@ -15,6 +15,7 @@
 
 mod banner;
 mod last_words;
+mod memory;
 mod metrics;
 mod open_files;
 mod port;
@@ -189,7 +190,7 @@ fn serve(
         shards: (cores / 2).max(1),
         wal_file_bytes: config.wal_file_bytes,
         commit_delay_us: config.commit_delay_us,
-        memory_limit: config.memory_limit.unwrap_or_else(memory_share),
+        memory_limit: config.memory_limit.unwrap_or_else(memory::share),
         disk_free_limit: config.disk_free_limit,
         new_cluster: draw(),
         version_max: config.version_max,
@@ -262,7 +263,7 @@ fn sessions(config: &Config) -> broker::Config {
         connections_max: open_files::connections(),
         ..broker::Config::default()
     };
-    sessions.within(config.memory_limit.unwrap_or_else(memory_share))
+    sessions.within(config.memory_limit.unwrap_or_else(memory::share))
 }
 
 /// Ports for HTTP, taken and not served yet.
@@ -522,19 +523,6 @@ fn announce(
         program: &program,
     };
     said(&banner.text());
-}
-
-/// 60 % of the machine's memory, or of the limit this process is under.
-fn memory_share() -> u64 {
-    let total = rustix::system::sysinfo();
-    let total = total.totalram as u64 * u64::from(total.mem_unit.max(1));
-    let limits = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
-    let limit = limits
-        .iter()
-        .filter_map(|path| std::fs::read_to_string(path).ok()?.trim().parse::<u64>().ok())
-        .min()
-        .unwrap_or(u64::MAX);
-    total.min(limit) / 10 * 6
 }
 
 /// A number for a new cluster that no other cluster has.
