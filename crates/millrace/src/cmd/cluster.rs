@@ -36,7 +36,13 @@ rescue read the directory itself."
 )]
 pub(crate) struct Args {
     /// Data directory of a running node on this machine
-    #[arg(long, value_name = "DIR", default_value = "millrace-data", global = true)]
+    #[arg(
+        long,
+        value_name = "DIR",
+        default_value = "millrace-data",
+        env = "MILLRACE_DATA_DIR",
+        global = true
+    )]
     data_dir: PathBuf,
     #[command(subcommand)]
     command: Command,

@@ -29,7 +29,13 @@ asked wherever it is. Connections are those of the node that is asked: 1-17 is t
 )]
 pub(crate) struct Args {
     /// Data directory of a running node on this machine
-    #[arg(long, value_name = "DIR", default_value = "millrace-data", global = true)]
+    #[arg(
+        long,
+        value_name = "DIR",
+        default_value = "millrace-data",
+        env = "MILLRACE_DATA_DIR",
+        global = true
+    )]
     data_dir: PathBuf,
     /// Print one line of JSON
     #[arg(long, global = true)]
