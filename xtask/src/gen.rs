@@ -1,4 +1,5 @@
-//! `gen`: crates/amqp/spec/methods.toml -> crates/amqp/src/method/generated.rs; `settings`: the page of settings.
+//! `gen`: crates/amqp/spec/methods.toml -> crates/amqp/src/method/generated.rs; `settings`: the page of settings and
+//! the example of the package.
 //!
 //! The table uses few of TOML's words, so the reader here is a few lines: tables of one or two names, and values
 //! that stay on their line. The output goes through rustfmt, so that it reads like the rest.
@@ -31,7 +32,8 @@ pub(crate) fn run(check: bool) -> Result<(), String> {
     std::fs::write(&output, code).map_err(|why| format!("{OUTPUT}: {why}"))
 }
 
-/// `cargo xtask settings`: docs/operating/settings.md, which a test of `millrace` compares with its tables.
+/// `cargo xtask settings`: docs/operating/settings.md and the package's example of a file, which a test of `millrace`
+/// compares with its tables.
 pub(crate) fn settings(_: &[String]) -> Outcome {
     let test = ["test", "-p", "millrace", "--bin", "millrace", "the_page_of_settings"];
     run_command(cargo(&test).env("MILLRACE_WRITE_SETTINGS", "1"))

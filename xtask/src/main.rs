@@ -16,12 +16,14 @@ mod apt;
 mod bare;
 mod bench;
 mod brokers;
+mod chart;
 mod check;
 mod conformance;
 mod r#gen;
 mod json;
 mod lanes;
 mod namespace;
+mod package;
 mod planted;
 mod process;
 mod quick;
@@ -90,6 +92,12 @@ const COMMANDS: &[Command] = &[
     Command { name: "run", about: "a throwaway broker", run: throwaway::command },
     Command { name: "gen", about: "writes generated code", run: |_| r#gen::run(false) },
     Command { name: "settings", about: "writes the page of settings", run: r#gen::settings },
+    Command {
+        name: "package",
+        about: "[--binary FILE] [--out DIR] [--try] a Debian package",
+        run: package::command_line,
+    },
+    Command { name: "chart", about: "checks the Helm chart with helm", run: chart::command_line },
 ];
 
 fn main() -> ExitCode {

@@ -36,6 +36,11 @@ const PACKAGES: &[Package] = &[
         file: "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1",
         skips: "clocks that jump in chaos",
     },
+    Package {
+        name: "systemd",
+        file: "/usr/bin/systemd-sysusers",
+        skips: "the trial of the Debian package",
+    },
     Package { name: "strace", file: "/usr/bin/strace", skips: "the test that sees every sync" },
     Package {
         name: "rabbitmq-server",

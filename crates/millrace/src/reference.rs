@@ -1,12 +1,13 @@
-//! The page of all settings, `docs/operating/settings.md`, and what holds for every row of every table.
+//! What is written from the tables of settings: the page of all of them, `docs/operating/settings.md`, and the example of
+//! a file that the Debian package installs. And what holds for every row of every table.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use service::settings::{Setting, page};
+use service::settings::{Flag, Setting, example, page};
 
 use crate::cmd::RELAY_RUN;
-use crate::config::SETTINGS;
+use crate::config::{self, SETTINGS};
 
 const PAGE: &str = "docs/operating/settings.md";
 
@@ -67,6 +68,29 @@ says what brings a changed setting into effect: a `reload` (SIGHUP), or a `resta
 `cargo xtask settings` writes this page from the tables in the code.
 ";
 
+/// The configuration that the Debian package installs.
+const EXAMPLE: &str = "deploy/debian/millrace.toml";
+
+/// What is otherwise there than by default.
+const EXAMPLE_SET: &[(&str, &str)] = &[("data_dir", "/var/lib/millrace")];
+
+const EXAMPLE_HEAD: &str = "\
+# Configuration of `millrace serve`, TOML.
+#
+# Every setting is here. One behind a # has no effect and shows its default: take the # away to change it.
+# The environment (MILLRACE_...) wins over this file; a unit's drop-in can set it.
+#
+#   check a change:   millrace serve --config /etc/millrace/millrace.toml --check-config
+#   let it count:     systemctl restart millrace    (for `log` and renewed certificates: systemctl reload millrace)
+#
+# Only root and the group millrace may read this file. It may hold secrets.
+# A data directory elsewhere must belong to the user millrace, and the unit must be allowed to write there:
+#   systemctl edit millrace    [Service] ReadWritePaths=/srv/millrace
+#
+# `cargo xtask settings` writes this file from the table in the code.
+
+";
+
 fn text() -> String {
     let part = |(heading, about, table): &(&str, &str, &[Setting])| {
         format!("\n{heading}\n\n{about}\n\n{}", page(table))
@@ -78,15 +102,85 @@ fn all() -> impl Iterator<Item = &'static Setting> {
     PARTS.iter().flat_map(|(_, _, table)| table.iter())
 }
 
-#[test]
-#[allow(clippy::disallowed_methods, reason = "`cargo xtask settings` has the page written")]
-fn the_page_of_settings_is_current() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(PAGE);
+fn in_repository(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
+}
+
+/// Compares a file with what it is to hold. `cargo xtask settings` has it written.
+#[allow(clippy::disallowed_methods, reason = "`cargo xtask settings` has the file written")]
+fn must_hold(name: &str, text: &str) {
+    let path = in_repository(name);
     if std::env::var_os("MILLRACE_WRITE_SETTINGS").is_some() {
-        std::fs::write(&path, text()).expect("the page can be written");
+        std::fs::write(&path, text).expect("the file can be written");
     }
     let written = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(written == text(), "{PAGE} is stale: run `cargo xtask settings`");
+    assert!(written == text, "{name} is stale: run `cargo xtask settings`");
+}
+
+fn example_text() -> String {
+    EXAMPLE_HEAD.to_owned() + &example(SETTINGS, EXAMPLE_SET)
+}
+
+#[test]
+fn the_page_of_settings_and_the_example_are_current() {
+    must_hold(PAGE, &text());
+    must_hold(EXAMPLE, &example_text());
+}
+
+/// The settings that a file changes.
+fn changed_by(text: &str) -> Vec<&'static str> {
+    let load =
+        |text: &str| config::load(Some(("m.toml", text)), std::iter::empty(), &[] as &[Flag]);
+    let read = load(text).unwrap_or_else(|problems| panic!("{problems:?}"));
+    let plain = load("").expect("an empty file is right");
+    read.differences(&plain).map(|setting| setting.key).collect()
+}
+
+#[test]
+fn the_example_changes_nothing_but_the_data_directory_with_and_without_its_marks() {
+    let text = example_text();
+    assert_eq!(changed_by(&text), ["data_dir"]);
+    let bared = |line: &str| match line.strip_prefix('#') {
+        Some(rest) if rest.starts_with(|first: char| first.is_ascii_lowercase()) => rest.to_owned(),
+        Some(_) | None => line.to_owned(),
+    };
+    let bare: Vec<String> = text.lines().map(bared).collect();
+    let count = bare.iter().filter(|line| !line.starts_with('#') && line.contains(" = ")).count();
+    assert_eq!(count, SETTINGS.len(), "a setting is missing, or is not a line of its own");
+    assert_eq!(changed_by(&bare.join("\n")), ["data_dir"]);
+}
+
+/// Files that name variables of the node beside the documentation.
+fn deployed(folder: &Path, files: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).expect("the folder is there") {
+        let path = entry.expect("the folder can be read").path();
+        match path.is_dir() {
+            true => deployed(&path, files),
+            false => files.push(path),
+        }
+    }
+}
+
+#[test]
+fn every_variable_that_a_unit_a_container_or_a_chart_sets_is_a_setting() {
+    let mut files = Vec::new();
+    deployed(&in_repository("deploy"), &mut files);
+    let known: BTreeSet<String> = SETTINGS.iter().filter_map(Setting::variable_name).collect();
+    let mut found = 0;
+    for path in files {
+        let text = std::fs::read_to_string(&path).expect("it is text");
+        let is_part =
+            |letter: char| letter.is_ascii_uppercase() || letter == '_' || letter.is_ascii_digit();
+        for word in text.split(|letter: char| !is_part(letter)) {
+            // `MILLRACE_` alone stands for all of them.
+            if word.len() > "MILLRACE_".len() && word.starts_with("MILLRACE_") {
+                let is_known = known.contains(word) || word == "MILLRACE_CONFIG";
+                assert!(is_known, "{}: {word} is no setting", path.display());
+                found += 1;
+            }
+        }
+    }
+    assert!(found > 20, "{found} variables: the files were not read");
 }
 
 #[test]

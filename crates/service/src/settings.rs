@@ -10,7 +10,7 @@ mod page;
 
 pub use kind::Kind;
 pub use load::{Flag, Said, Values, load};
-pub use page::{page, reference};
+pub use page::{example, page, reference};
 
 /// One setting.
 #[derive(Clone, Debug)]

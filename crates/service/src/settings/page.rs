@@ -31,13 +31,35 @@ pub fn page(table: &[Setting]) -> String {
 /// The settings as a file that could be read back, with what each is for.
 pub fn reference(table: &[Setting]) -> String {
     let row = |setting: &Setting| {
-        let default = setting.default.unwrap_or_default();
-        let is_bare = default.parse::<u64>().is_ok() || matches!(setting.kind, Kind::Switch);
-        let quote = if is_bare { "" } else { "\"" };
-        let bounds = setting.bounds();
-        let variable = setting.variable_name().map(|name| format!("; {name}")).unwrap_or_default();
-        let (about, key) = (setting.about(), setting.key);
-        format!("# {about} ({bounds}){variable}\n{key} = {quote}{default}{quote}\n\n")
+        let line = line(setting, setting.default.unwrap_or_default());
+        format!("# {}{line}\n\n", remark(setting))
     };
     table.iter().map(row).collect()
+}
+
+/// The same as an example to be changed: only what is `set` has an effect. All else has its default behind a `#` without
+/// a space, so that taking the `#` away is all there is to do.
+pub fn example(table: &[Setting], set: &[(&str, &str)]) -> String {
+    let row = |setting: &Setting| {
+        let given = set.iter().find(|(key, _)| *key == setting.key).map(|(_, text)| *text);
+        let line = match given {
+            Some(text) => line(setting, text),
+            None => format!("#{}", line(setting, setting.default.unwrap_or_default())),
+        };
+        format!("# {}{line}\n\n", remark(setting))
+    };
+    table.iter().map(row).collect::<String>().trim_end().to_owned() + "\n"
+}
+
+/// What a setting is for, and the end of that line.
+fn remark(setting: &Setting) -> String {
+    let variable = setting.variable_name().map(|name| format!("; {name}")).unwrap_or_default();
+    format!("{} ({}){variable}\n", setting.about(), setting.bounds())
+}
+
+/// A setting with a value.
+fn line(setting: &Setting, text: &str) -> String {
+    let is_bare = text.parse::<u64>().is_ok() || matches!(setting.kind, Kind::Switch);
+    let quote = if is_bare { "" } else { "\"" };
+    format!("{} = {quote}{text}{quote}", setting.key)
 }
