@@ -135,8 +135,14 @@ impl std::fmt::Debug for Credentials {
     }
 }
 
-/// The login mechanisms offered, in the order of preference.
-pub(crate) const MECHANISMS: &str = "PLAIN AMQPLAIN";
+/// The login mechanism whose proof is a certificate.
+pub(crate) const EXTERNAL: &str = "EXTERNAL";
+
+/// The login mechanisms offered, those first that all clients know. A client whose certificate was verified may also
+/// log in with that.
+pub(crate) fn mechanisms(is_certified: bool) -> &'static str {
+    if is_certified { "PLAIN AMQPLAIN EXTERNAL" } else { "PLAIN AMQPLAIN" }
+}
 
 /// Reads the response of a mechanism. None: it is malformed, and the login fails like any other.
 pub(crate) fn credentials(mechanism: &str, response: &[u8]) -> Option<Credentials> {

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use certificates::UserFrom;
+
 use crate::limits;
 
 /// Settings of every AMQP session of a node.
@@ -28,6 +30,8 @@ pub struct Config {
     pub replies_bytes_max: u64,
     /// Users that may come from this machine only, by the peer's address.
     pub loopback_users: Vec<String>,
+    /// Where a client's certificate has its user's name. `None`: nobody logs in with a certificate.
+    pub certificate_user: Option<UserFrom>,
     /// Connections of the node, whatever their state: each is an open file.
     pub connections_max: usize,
     /// Consumers of one channel.
@@ -71,6 +75,7 @@ impl Default for Config {
             outbound_bytes_max: limits::OUTBOUND_TOGETHER_BYTES_MAX,
             replies_bytes_max: limits::REPLIES_TOGETHER_BYTES_MAX,
             loopback_users: vec!["guest".to_owned()],
+            certificate_user: None,
             connections_max: limits::CONNECTIONS_MAX,
             consumers_per_channel_max: limits::CONSUMERS_PER_CHANNEL_MAX,
             consumer_timeout: limits::CONSUMER_TIMEOUT,

@@ -6,7 +6,7 @@
 //!                         └──login refused, and the client knows no such close─> silent ──> over
 //! ```
 //!
-//! A handshake that takes too long is over at once.
+//! A handshake that takes too long is over at once. A client whose certificate is its login goes from start to tune.
 //!
 //! The session is a core: its shell (`io::connection`) reads into `buffer`, calls `step`, and does what
 //! `Outputs` say. It is told the time and what it may look at, never waits and never asks. What the
@@ -37,7 +37,7 @@ use crate::connection::client::{Client, WallTime};
 use crate::connection::flow::{Flow, Look, taken_back};
 use crate::connection::handshake::Login;
 use crate::connection::heartbeat::Heartbeat;
-pub use crate::connection::login::{LoginRefusal, Notice, Verify};
+pub use crate::connection::login::{Certified, LoginRefusal, Notice, Verify};
 use crate::connection::step::Step;
 use crate::connection::tickets::ChannelRef;
 use crate::errors::{Failure, unexpected};
@@ -120,6 +120,13 @@ impl Session {
             late_confirms_at: None,
             catalog_seen: 0,
         }
+    }
+
+    /// The same for a client whose certificate was verified: it may log in as whom that names.
+    #[must_use]
+    pub fn certified(mut self, certified: Certified) -> Self {
+        self.connection.client.certified = Some(certified);
+        self
     }
 
     /// Where the shell puts received bytes before `Input::Received`.

@@ -15,8 +15,9 @@ mod wire;
 #[allow(dead_code, reason = "others use the rest")]
 mod world;
 
-use broker::session::{Input, LoginRefusal, Notice};
+use broker::session::{Certified, Input, LoginRefusal, Notice};
 use broker::{Config, limits, password};
+use certificates::NoUser;
 use machine::{Applied, CatalogCommand, NodeId};
 use world::World;
 
@@ -58,6 +59,41 @@ fn operators_are_told_why_a_login_is_refused() {
     assert_eq!(refusal(HERE, "\\0nobody\\0x"), LoginRefusal::NoSuchUser);
     assert_eq!(refusal(HERE, "\\0machine\\0x"), LoginRefusal::NoPassword);
     assert_eq!(refusal(HERE, "\\0guest\\0"), LoginRefusal::Unreadable);
+}
+
+/// A client from there whose certificate names somebody, after it has asked to log in with that.
+fn external(peer: &str, certified: Certified) -> World {
+    let mut world = World::connected_from(peer, Config::default());
+    put_user(&mut world, "machine", "");
+    world.session = world.session.certified(certified);
+    let start = world.say("protocol-header");
+    assert!(start[0].contains("PLAIN AMQPLAIN EXTERNAL"), "{start:?}");
+    // Who else it says it is does not count.
+    world.say("0 connection.start-ok mechanism=EXTERNAL response=guest");
+    world
+}
+
+#[test]
+fn a_certificate_is_a_login_of_a_user_that_is_there_and_may_come_from_there() {
+    for peer in [HERE, ELSEWHERE] {
+        let world = external(peer, Ok("machine".to_owned()));
+        assert!(world.session.is_known(), "from {peer}");
+        assert!(world.out.verify.is_none(), "no password is asked for");
+    }
+    assert!(external(HERE, Ok("guest".to_owned())).session.is_known());
+    for (named, expected) in [
+        (Ok("guest".to_owned()), LoginRefusal::LoopbackOnly),
+        (Ok("nobody".to_owned()), LoginRefusal::NoSuchUser),
+        (Err(NoUser::ControlCharacter), LoginRefusal::Certificate(NoUser::ControlCharacter)),
+    ] {
+        let mut world = external(ELSEWHERE, named.clone());
+        assert!(!world.session.is_known() && world.session.is_lingering(), "{named:?}");
+        let Some(Notice::Refused { user, mechanism, why, .. }) = world.out.notice.take() else {
+            panic!("{named:?}: operators are told");
+        };
+        assert_eq!((user, mechanism.as_str()), (named.unwrap_or_default(), "EXTERNAL"));
+        assert_eq!(why, expected);
+    }
 }
 
 #[test]

@@ -11,6 +11,7 @@
 )]
 
 mod server;
+mod user;
 
 use std::path::Path;
 
@@ -19,6 +20,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 pub use server::{Clients, Files, ServerTls};
+pub use user::{AlternativeKind, NoUser, USER_BYTES_MAX, UserFrom, user_of};
 
 /// The authorities to trust: those of `file`, or of this machine.
 ///

@@ -420,19 +420,22 @@ impl Core {
     }
 
     fn log_in(&mut self, start: &connection::Start<'_>) -> Result<(), Error> {
-        let offers_plain =
-            start.mechanisms.split(|byte| *byte == b' ').any(|name| name == b"PLAIN");
-        if !offers_plain {
+        let is_external = self.url.tls.as_ref().is_some_and(|tls| tls.is_login);
+        let (mechanism, response) = match is_external {
+            true => ("EXTERNAL", String::new()),
+            false => ("PLAIN", format!("\0{}\0{}", self.url.user, self.url.password)),
+        };
+        let mut offered = start.mechanisms.split(|byte| *byte == b' ');
+        if !offered.any(|name| name == mechanism.as_bytes()) {
             let offered = String::from_utf8_lossy(start.mechanisms).into_owned();
             let text =
-                format!("the server offers the logins {offered}; this client has PLAIN only");
+                format!("the server offers the logins {offered}; this client wants {mechanism}");
             return Err(Error::invalid(text));
         }
         let properties = self.client_properties().to_bytes();
-        let response = format!("\0{}\0{}", self.url.user, self.url.password);
         let start_ok = connection::StartOk {
             client_properties: TableRef::validate(&properties)?,
-            mechanism: "PLAIN",
+            mechanism,
             response: response.as_bytes(),
             locale: "en_US",
         };

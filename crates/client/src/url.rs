@@ -41,6 +41,8 @@ pub struct Tls {
     /// PEM files with the client's own certificate and its key: both or none.
     pub certificate: Option<PathBuf>,
     pub key: Option<PathBuf>,
+    /// The certificate is the login, too (EXTERNAL): user and password are not sent.
+    pub is_login: bool,
     /// The name that the server's certificate must have. None: the URL's host.
     pub server_name: Option<String>,
 }
@@ -117,10 +119,15 @@ impl FromStr for Url {
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             url.take_option(pair)?;
         }
-        if let Some(Tls { certificate, key, .. }) = &url.tls
-            && certificate.is_some() != key.is_some()
-        {
-            return Err(BadUrl("certfile and keyfile go together: one of them is missing".into()));
+        if let Some(Tls { certificate, key, is_login, .. }) = &url.tls {
+            if certificate.is_some() != key.is_some() {
+                let why = "certfile and keyfile go together: one of them is missing";
+                return Err(BadUrl(why.into()));
+            }
+            if *is_login && certificate.is_none() {
+                let why = "`auth_mechanism=external` is a login with a certificate: name it with certfile and keyfile";
+                return Err(BadUrl(why.into()));
+            }
         }
         Ok(url)
     }
@@ -150,7 +157,13 @@ impl Url {
                 }
                 self.frame_max = Some(max);
             }
-            "cacertfile" | "certfile" | "keyfile" | "server_name_indication" | "verify" => {
+            "auth_mechanism" if value.eq_ignore_ascii_case("plain") => {}
+            "cacertfile"
+            | "certfile"
+            | "keyfile"
+            | "server_name_indication"
+            | "verify"
+            | "auth_mechanism" => {
                 let Some(tls) = self.tls.as_mut() else {
                     return Err(BadUrl(format!("`{key}` is for TLS: say amqps:// instead")));
                 };
@@ -159,8 +172,8 @@ impl Url {
             _ => {
                 return Err(BadUrl(format!(
                     "`{key}` is not an option; there are heartbeat, connection_timeout, \
-                     channel_max and frame_max, and for amqps:// cacertfile, certfile, keyfile and \
-                     server_name_indication"
+                     channel_max and frame_max, and for amqps:// cacertfile, certfile, keyfile, \
+                     server_name_indication and auth_mechanism"
                 )));
             }
         }
@@ -177,6 +190,12 @@ impl Tls {
                     "`{key}={value}`: the server's certificate is always verified here; name its \
                      authority with cacertfile, and its host with server_name_indication"
                 )));
+            }
+            ("auth_mechanism", mechanism) if mechanism.eq_ignore_ascii_case("external") => {
+                self.is_login = true;
+            }
+            ("auth_mechanism", _) => {
+                return Err(BadUrl(format!("`{key}={value}`: there are plain and external")));
             }
             (_, "") => return Err(BadUrl(format!("`{key}` is empty"))),
             ("cacertfile", _) => self.authority = Some(value.into()),

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use broker::io::first_user::FirstUser;
-use certificates::{Clients, Files};
+use certificates::{AlternativeKind, Clients, Files, UserFrom};
 use cluster::PeerConfig;
 use cluster::membership::TlsFiles;
 use machine::limits::NODE_ID_MAX;
@@ -65,6 +65,12 @@ settings! {
     tls_cacertfile: Text("FILE"), or(NONE), default(NONE), flag;
     /// Whether a client under TLS must show a certificate of that authority: optional, required
     tls_client_certificates: Judged("WORD", judge_clients), default("optional");
+    /// Part of a client's certificate that names its user for the login EXTERNAL: cn (its common name), dn (its whole
+    /// subject), san-dns, san-email, san-uri; or RabbitMQ's common_name, distinguished_name,
+    /// subject_alternative_name; none: no such login
+    tls_certificate_user: Judged("WORD", judge_certificate_user), or(NONE), default(NONE);
+    /// Which of several alternative names of that kind, counted from 0
+    tls_certificate_user_index: Count(0..=99, ""), default("0");
     /// First start only: name of the administrator that a new node or cluster begins with, in place of guest
     default_user: Text("NAME"), default(GUEST);
     /// First start only: that user's password
@@ -137,6 +143,8 @@ pub(crate) struct Config {
     pub(crate) amqps: Option<String>,
     /// What clients are shown under TLS.
     pub(crate) tls: Option<Files>,
+    /// `None`: nobody logs in with a certificate.
+    pub(crate) certificate_user: Option<UserFrom>,
     /// Made at the first start. `None`: there is `guest`.
     pub(crate) first_user: Option<FirstUser>,
     pub(crate) loopback_users: Vec<String>,
@@ -313,7 +321,35 @@ fn check_client_tls(values: &Values) -> Result<(), String> {
         let why = "without tls_cacertfile no certificate of a client can be checked";
         return Err(values.problem("tls_client_certificates", why));
     }
+    if is_set(&"tls_certificate_user") && !is_set(&"tls_cacertfile") {
+        let why = "without tls_cacertfile no certificate of a client can be checked";
+        return Err(values.problem("tls_certificate_user", why));
+    }
     Ok(())
+}
+
+fn judge_certificate_user(text: &str) -> Result<(), String> {
+    let problem = || {
+        format!(
+            "\"{text}\" must be cn, dn, san-dns, san-email, san-uri, common_name, distinguished_name or \
+             subject_alternative_name"
+        )
+    };
+    user_from(text, 0).map(drop).ok_or_else(problem)
+}
+
+/// Where a certificate has its user's name, in our words or RabbitMQ's, whose alternative names are those of DNS if
+/// nothing else is said.
+fn user_from(text: &str, index: usize) -> Option<UserFrom> {
+    let alternative = |kind| UserFrom::AlternativeName { kind, index };
+    match text {
+        "cn" | "common_name" => Some(UserFrom::CommonName),
+        "dn" | "distinguished_name" => Some(UserFrom::DistinguishedName),
+        "san-dns" | "subject_alternative_name" => Some(alternative(AlternativeKind::Dns)),
+        "san-email" => Some(alternative(AlternativeKind::Email)),
+        "san-uri" => Some(alternative(AlternativeKind::Uri)),
+        _ => None,
+    }
 }
 
 /// `optional` or `required`.
@@ -373,6 +409,9 @@ fn build(values: Values) -> Config {
         https: values.text("https").map(str::to_owned),
         amqps: values.text("amqps").map(str::to_owned),
         tls: client_tls(&values),
+        certificate_user: values
+            .text("tls_certificate_user")
+            .and_then(|text| user_from(text, values.number("tls_certificate_user_index"))),
         first_user: first_user(&values),
         loopback_users: names(&values.words("loopback_users")),
         groups: values.number("groups"),
@@ -574,6 +613,33 @@ mod tests {
         let tls = from_file(file).unwrap().tls.unwrap();
         let authority = "ca.pem".into();
         assert_eq!(tls.clients, Clients::SignedBy { authority, must_show: true });
+    }
+
+    #[test]
+    fn the_user_of_a_certificate_is_said_in_our_words_or_rabbitmqs() {
+        let tls =
+            "tls_certfile = \"c.pem\"\ntls_keyfile = \"k.pem\"\ntls_cacertfile = \"ca.pem\"\n";
+        let from = |more: &str| from_file(&format!("{tls}{more}")).unwrap().certificate_user;
+        let san = |kind, index| Some(UserFrom::AlternativeName { kind, index });
+        assert_eq!(from(""), None, "nobody is let in by a certificate alone who has not said so");
+        for (word, expected) in [
+            ("none", None),
+            ("cn", Some(UserFrom::CommonName)),
+            ("common_name", Some(UserFrom::CommonName)),
+            ("dn", Some(UserFrom::DistinguishedName)),
+            ("distinguished_name", Some(UserFrom::DistinguishedName)),
+            ("san-email", san(AlternativeKind::Email, 2)),
+            ("san-uri", san(AlternativeKind::Uri, 2)),
+            ("subject_alternative_name", san(AlternativeKind::Dns, 2)),
+        ] {
+            let more =
+                format!("tls_certificate_user = \"{word}\"\ntls_certificate_user_index = 2\n");
+            assert_eq!(from(&more), expected, "{word}");
+        }
+        let wrong = from_file(&format!("{tls}tls_certificate_user = \"CN\"\n")).unwrap_err();
+        assert!(wrong[0].contains("\"CN\" must be cn, dn, "), "{wrong:?}");
+        let bare = from_file("tls_certificate_user = \"cn\"\n").unwrap_err();
+        assert!(bare[0].contains("without tls_cacertfile"), "{bare:?}");
     }
 
     #[test]

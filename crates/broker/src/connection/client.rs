@@ -7,6 +7,7 @@ use std::time::Instant;
 use amqp::{Encoder, Method};
 use machine::{Catalog, ConsumerId, NodeId, SessionId, SessionOwner};
 
+use super::login::Certified;
 use super::step::Step;
 use crate::auth::{self, Verb};
 use crate::config::Config;
@@ -44,6 +45,8 @@ pub(crate) struct Client {
     pub(crate) peer: SocketAddr,
     /// When it was accepted.
     pub(crate) since: WallTime,
+    /// Whom its certificate names. `None`: it showed none that was verified, or none counts here.
+    pub(crate) certified: Option<Certified>,
     pub(crate) user: String,
     /// May publish in the name of others.
     pub(crate) is_impersonator: bool,
@@ -70,6 +73,7 @@ impl Client {
             node,
             peer,
             since,
+            certified: None,
             user: String::new(),
             is_impersonator: false,
             vhost: String::new(),

@@ -7,9 +7,10 @@ use amqp::{
     FieldTable, FieldValue, Method, ReplyCode, TableRef, ValueRef, connection,
     limits as wire_limits,
 };
+use certificates::NoUser;
 
 use super::client::{Capabilities, Client};
-use super::login::{LoginRefusal, Notice, Verify, held_against};
+use super::login::{LoginRefusal, Notice, Verify, admit, held_against};
 use super::step::Step;
 use crate::config::Config;
 use crate::errors::{Failure, unknown_vhost};
@@ -45,6 +46,16 @@ pub(crate) struct Login {
     refusal: LoginRefusal,
 }
 
+/// What comes of `connection.start-ok`.
+#[derive(Debug)]
+pub(crate) enum Started {
+    /// The password is to be checked.
+    Verifying(Login),
+    /// The user is known: nothing more has to be proven.
+    Known,
+    Refused(Refused),
+}
+
 impl Login {
     pub(crate) fn user(&self) -> &str {
         &self.user
@@ -73,7 +84,7 @@ pub(crate) fn greet(client: &Client, step: &mut Step<'_>) {
         version_major: 0,
         version_minor: 9,
         server_properties: TableRef::validate(&properties).expect("a small table of our own"),
-        mechanisms: auth::MECHANISMS.as_bytes(),
+        mechanisms: auth::mechanisms(client.certified.is_some()).as_bytes(),
         locales: b"en_US",
     };
     client.send(step, 0, &Method::ConnectionStart(start));
@@ -92,21 +103,29 @@ fn server_properties(config: &Config) -> FieldTable {
     ])
 }
 
-/// `connection.start-ok`: who the client says it is. Its password is to be checked, or it is refused at once.
+/// `connection.start-ok`: who the client says it is, and how it proves that.
 pub(crate) fn start_ok(
     client: &mut Client,
     step: &mut Step<'_>,
     start: &connection::StartOk<'_>,
-) -> Result<Result<Login, Refused>, Failure> {
+) -> Result<Started, Failure> {
     client.capabilities = capabilities(start.client_properties);
     client.name = client_name(start.client_properties);
     let mechanism = start.mechanism;
-    if !auth::MECHANISMS.split(' ').any(|known| known == mechanism) {
+    let offered = auth::mechanisms(client.certified.is_some());
+    if !offered.split(' ').any(|known| known == mechanism) {
         let text = format!("unknown authentication mechanism '{mechanism}'");
         return Err(Failure::connection(ReplyCode::CommandInvalid, text));
     }
+    if mechanism == auth::EXTERNAL {
+        return Ok(match external(client, step) {
+            Ok(()) => Started::Known,
+            Err((user, why)) => Started::Refused(refuse(client, step, mechanism, &user, why)),
+        });
+    }
     let Some(credentials) = auth::credentials(mechanism, start.response) else {
-        return Ok(Err(refuse(client, step, mechanism, "", LoginRefusal::Unreadable)));
+        let why = LoginRefusal::Unreadable;
+        return Ok(Started::Refused(refuse(client, step, mechanism, "", why)));
     };
     let peer = client.peer.ip();
     let (stored, refusal) = held_against(step.catalog(), &client.config, &credentials.user, peer);
@@ -116,7 +135,22 @@ pub(crate) fn start_ok(
         peer,
         stored,
     });
-    Ok(Ok(Login { user: credentials.user, mechanism: mechanism.to_owned(), refusal }))
+    let (user, mechanism) = (credentials.user, mechanism.to_owned());
+    Ok(Started::Verifying(Login { user, mechanism, refusal }))
+}
+
+/// The client's certificate is its proof. Its response, which may ask to act for another user, is not looked at, as with
+/// RabbitMQ. If it is refused, so is the user, as far as the certificate names one.
+fn external(client: &mut Client, step: &mut Step<'_>) -> Result<(), (String, LoginRefusal)> {
+    let certified = client.certified.clone().unwrap_or(Err(NoUser::Missing));
+    let user = certified.map_err(|why| (String::new(), LoginRefusal::Certificate(why)))?;
+    match admit(step.catalog(), &client.config, &user, client.peer.ip()) {
+        Ok(_) => {
+            known(client, step, user);
+            Ok(())
+        }
+        Err(why) => Err((user, why)),
+    }
 }
 
 /// The password was checked: `connection.tune`, or a refusal.
@@ -130,6 +164,12 @@ pub(crate) fn verified(
     if !is_right {
         return Err(refuse(client, step, &mechanism, &user, refusal));
     }
+    known(client, step, user);
+    Ok(())
+}
+
+/// Who the client is, is proven: `connection.tune`.
+fn known(client: &mut Client, step: &mut Step<'_>, user: String) {
     let known = step.catalog().user(&user);
     client.is_impersonator = known.is_some_and(|user| user.has_tag("impersonator"));
     client.user = user;
@@ -139,7 +179,6 @@ pub(crate) fn verified(
         heartbeat: client.config.heartbeat_seconds,
     };
     client.send(step, 0, &Method::ConnectionTune(tune));
-    Ok(())
 }
 
 /// The same words and the same wait for whatever was wrong.

@@ -2,7 +2,8 @@
 
 use std::net::IpAddr;
 
-use machine::Catalog;
+use certificates::NoUser;
+use machine::{Catalog, User};
 
 use crate::config::Config;
 
@@ -24,6 +25,25 @@ impl std::fmt::Debug for Verify {
     }
 }
 
+/// Whom a client's verified certificate names, or why it names nobody.
+pub type Certified = Result<String, NoUser>;
+
+/// Whether `user`, who comes from `peer`, may log in here at all, whatever its proof is.
+pub(crate) fn admit<'a>(
+    catalog: &'a Catalog,
+    config: &Config,
+    user: &str,
+    peer: IpAddr,
+) -> Result<&'a User, LoginRefusal> {
+    let known = catalog.user(user).ok_or(LoginRefusal::NoSuchUser)?;
+    // Some users only from this machine: judged by where the peer is, not by where we listen.
+    let is_bound = config.loopback_users.iter().any(|bound| bound == user);
+    if is_bound && !peer.to_canonical().is_loopback() {
+        return Err(LoginRefusal::LoopbackOnly);
+    }
+    Ok(known)
+}
+
 /// What the password of `user`, who comes from `peer`, is held against, and why the login is refused if that is not it.
 pub(crate) fn held_against(
     catalog: &Catalog,
@@ -31,15 +51,11 @@ pub(crate) fn held_against(
     user: &str,
     peer: IpAddr,
 ) -> (Option<String>, LoginRefusal) {
-    // Some users only from this machine: judged by where the peer is, not by where we listen.
-    let is_bound = config.loopback_users.iter().any(|bound| bound == user);
-    let may_come = !is_bound || peer.to_canonical().is_loopback();
-    match catalog.user(user).map(|user| &user.password_hash) {
-        None => (None, LoginRefusal::NoSuchUser),
-        Some(hash) if hash.is_empty() => (None, LoginRefusal::NoPassword),
+    match admit(catalog, config, user, peer) {
         // It learns nothing about the password, not even by the time that the check takes.
-        Some(_) if !may_come => (None, LoginRefusal::LoopbackOnly),
-        Some(hash) => (Some(hash.clone()), LoginRefusal::WrongPassword),
+        Err(why) => (None, why),
+        Ok(user) if user.password_hash.is_empty() => (None, LoginRefusal::NoPassword),
+        Ok(user) => (Some(user.password_hash.clone()), LoginRefusal::WrongPassword),
     }
 }
 
@@ -62,11 +78,13 @@ pub enum LoginRefusal {
     NoPassword,
     LoopbackOnly,
     WrongPassword,
+    /// The client's certificate names no user.
+    Certificate(NoUser),
 }
 
 impl std::fmt::Display for LoginRefusal {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.write_str(match self {
+        let words = match self {
             Self::Unreadable => "the response names no user or no password, or is too long",
             Self::NoSuchUser => "there is no such user",
             Self::NoPassword => "the user cannot log in with a password",
@@ -74,6 +92,8 @@ impl std::fmt::Display for LoginRefusal {
                 "the user may connect from this machine only, as loopback_users says; from elsewhere, use another user"
             }
             Self::WrongPassword => "the password is wrong",
-        })
+            Self::Certificate(why) => return why.fmt(out),
+        };
+        out.write_str(words)
     }
 }

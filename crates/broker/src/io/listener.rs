@@ -11,6 +11,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 
 use super::broker::Broker;
 use super::connection::Connection;
@@ -20,7 +21,7 @@ use crate::config::Config;
 use crate::limits;
 use crate::metrics::Metrics;
 use crate::notices::Kind;
-use crate::session::Session;
+use crate::session::{Certified, Session};
 
 /// How long accepting rests when it fails: the usual reason is too many open files.
 const ACCEPT_REST: Duration = Duration::from_millis(50);
@@ -119,7 +120,7 @@ async fn serve_one(
         return;
     }
     let Some(tls) = tls else {
-        let served = Served { peer, place, is_tls: false, go };
+        let served = Served { peer, place, is_tls: false, certified: None, go };
         return serve_stream(stream, served, broker, stop).await;
     };
     let handshake = TlsAcceptor::from(tls.config()).accept(stream);
@@ -130,7 +131,8 @@ async fn serve_one(
     };
     match sealed {
         Ok(Ok(stream)) => {
-            let served = Served { peer, place, is_tls: true, go };
+            let certified = certified(&stream, &broker.config);
+            let served = Served { peer, place, is_tls: true, certified, go };
             serve_stream(stream, served, broker, stop).await;
         }
         Ok(Err(why)) => broker.places.tell_no_tls(peer, &why),
@@ -138,11 +140,23 @@ async fn serve_one(
     }
 }
 
+/// Whom the client's certificate names, if it showed one and that counts. The handshake has verified it.
+fn certified(stream: &TlsStream<TcpStream>, config: &Config) -> Option<Certified> {
+    let from = config.certificate_user?;
+    let (_, tls) = stream.get_ref();
+    let certificate = tls.peer_certificates()?.first()?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now_s = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
+    Some(certificates::user_of(certificate, from, now_s))
+}
+
 /// A connection whose bytes can travel.
 pub(super) struct Served {
     pub(super) peer: SocketAddr,
     pub(super) place: Place,
     pub(super) is_tls: bool,
+    /// Whom a verified certificate of the client names.
+    pub(super) certified: Option<Certified>,
     /// Tells it to make way for another.
     pub(super) go: oneshot::Receiver<()>,
 }
@@ -154,13 +168,17 @@ pub(super) async fn serve_stream<S: AsyncRead + AsyncWrite + Unpin>(
     broker: Arc<Broker>,
     stop: watch::Receiver<bool>,
 ) {
-    let Served { peer, place, is_tls, go } = served;
+    let Served { peer, place, is_tls, certified, go } = served;
     let (session_id, answers) = broker.cluster.open_session();
     let config = Arc::clone(&broker.config);
     let (node, seed) = (broker.cluster.node(), broker.seed());
     let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let wall_ms = u64::try_from(wall.as_millis()).unwrap_or(u64::MAX);
     let session = Session::new(config, session_id, node, peer, seed, Instant::now(), wall_ms);
+    let session = match certified {
+        Some(certified) => session.certified(certified),
+        None => session,
+    };
     let ear = Ear::open(&broker.connections, session_id, (peer, is_tls), wall_ms);
     let connection = Connection::new(stream, session, answers, ear, broker);
     let told_to_go = async {

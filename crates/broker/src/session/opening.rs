@@ -3,7 +3,7 @@
 use amqp::{Frame, Method, PROTOCOL_HEADER, ReplyCode, connection};
 
 use super::{Phase, Session};
-use crate::connection::handshake::{self, Refused};
+use crate::connection::handshake::{self, Refused, Started};
 use crate::connection::step::Step;
 use crate::errors::{Failure, unexpected};
 
@@ -58,8 +58,9 @@ impl Session {
         start: &connection::StartOk<'_>,
     ) -> Result<(), Failure> {
         match handshake::start_ok(&mut self.connection.client, step, start)? {
-            Ok(login) => self.phase = Phase::Verifying(Box::new(login)),
-            Err(refused) => self.refused(step, refused),
+            Started::Verifying(login) => self.phase = Phase::Verifying(Box::new(login)),
+            Started::Known => self.phase = Phase::Tune,
+            Started::Refused(refused) => self.refused(step, refused),
         }
         Ok(())
     }

@@ -74,10 +74,21 @@ fn amqps_has_its_own_port_and_rabbitmqs_names_for_what_to_believe() {
 }
 
 #[test]
+fn a_certificate_is_the_login_where_the_url_says_external() {
+    let is_login = |text| url(text).tls.is_some_and(|tls| tls.is_login);
+    assert!(is_login("amqps://h/?certfile=c.pem&keyfile=k.pem&auth_mechanism=external"));
+    assert!(!is_login("amqps://h/?certfile=c.pem&keyfile=k.pem&auth_mechanism=plain"));
+    assert!(!is_login("amqp://h/?auth_mechanism=PLAIN"));
+}
+
+#[test]
 fn a_bad_url_says_what_is_wrong_with_it() {
     let cases = [
         ("localhost:5672", "does not begin with amqp://"),
         ("amqp://h/?cacertfile=/ca.pem", "say amqps://"),
+        ("amqp://h/?auth_mechanism=external", "say amqps://"),
+        ("amqps://h/?auth_mechanism=external", "name it with certfile and keyfile"),
+        ("amqps://h/?auth_mechanism=amqplain", "there are plain and external"),
         ("amqps://h/?verify=verify_none", "always verified"),
         ("amqps://h/?server_name_indication=disable", "always verified"),
         ("amqps://h/?certfile=/c.pem", "go together"),

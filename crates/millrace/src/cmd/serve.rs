@@ -260,6 +260,7 @@ fn sessions(config: &Config) -> broker::Config {
         message_bytes_max: config.message_bytes_max,
         consumers_per_channel_max: config.consumers_per_channel_max,
         loopback_users: config.loopback_users.clone(),
+        certificate_user: config.certificate_user,
         connections_max: open_files::connections(),
         ..broker::Config::default()
     };

@@ -18,13 +18,13 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair}
 use crate::node::{Node, free_address, until};
 
 /// An authority, and the files of those it has signed.
-struct Authority {
-    folder: PathBuf,
+pub(crate) struct Authority {
+    pub(crate) folder: PathBuf,
     issuer: CertifiedIssuer<'static, KeyPair>,
 }
 
 impl Authority {
-    fn new(test: &str) -> Self {
+    pub(crate) fn new(test: &str) -> Self {
         let name = format!("millrace-tls-{test}-{}", std::process::id());
         let folder = std::env::temp_dir().join(name);
         let _ = std::fs::remove_dir_all(&folder);
@@ -38,15 +38,19 @@ impl Authority {
     }
 
     /// Writes certificate and key of `name` into `folder`.
-    fn sign(&self, name: &str, folder: &Path) {
+    pub(crate) fn sign(&self, name: &str, folder: &Path) {
+        self.sign_as(CertificateParams::new(vec![name.to_owned()]).unwrap(), name, folder);
+    }
+
+    /// The same of a certificate that says this.
+    pub(crate) fn sign_as(&self, params: CertificateParams, name: &str, folder: &Path) {
         let key = KeyPair::generate().unwrap();
-        let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
         let certificate = params.signed_by(&key, &self.issuer).unwrap();
         std::fs::write(folder.join(format!("{name}.pem")), certificate.pem()).unwrap();
         std::fs::write(folder.join(format!("{name}.key")), key.serialize_pem()).unwrap();
     }
 
-    fn file(&self, name: &str) -> String {
+    pub(crate) fn file(&self, name: &str) -> String {
         self.folder.join(name).display().to_string()
     }
 }
@@ -58,13 +62,13 @@ impl Drop for Authority {
 }
 
 /// A node that serves AMQP under TLS, too.
-struct Sealed {
-    node: Node,
-    port: u16,
+pub(crate) struct Sealed {
+    pub(crate) node: Node,
+    pub(crate) port: u16,
 }
 
 impl Sealed {
-    fn start(test: &str, authority: &Authority, more: &[&str]) -> Self {
+    pub(crate) fn start(test: &str, authority: &Authority, more: &[&str]) -> Self {
         authority.sign("localhost", &authority.folder);
         let address = free_address();
         let files = [authority.file("localhost.pem"), authority.file("localhost.key")];
@@ -82,11 +86,22 @@ impl Sealed {
         authority: &Authority,
         certificate: Option<&str>,
     ) -> Result<Connection, Error> {
+        self.connect_by(authority, certificate, false).await
+    }
+
+    /// The same as who logs in with the certificate, if `is_login`, and else with name and password.
+    pub(crate) async fn connect_by(
+        &self,
+        authority: &Authority,
+        certificate: Option<&str>,
+        is_login: bool,
+    ) -> Result<Connection, Error> {
         let file = |name: &str| authority.folder.join(name);
         let tls = Tls {
             authority: Some(file("ca.pem")),
             certificate: certificate.map(|name| file(&format!("{name}.pem"))),
             key: certificate.map(|name| file(&format!("{name}.key"))),
+            is_login,
             ..Tls::default()
         };
         let host = "localhost".to_owned();

@@ -5,6 +5,7 @@ mod dashboards;
 mod dead_letters;
 mod describe;
 mod doctor;
+mod external;
 mod management;
 mod metrics;
 #[path = "../support/node.rs"]

@@ -24,10 +24,33 @@ struct Managed {
 }
 
 /// Status, headers and body.
-struct Answer {
-    status: u16,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
     head: String,
-    body: Value,
+    pub(crate) body: Value,
+}
+
+/// Sends a request to the API, with these lines of headers for its login.
+pub(crate) fn send(address: &str, login: &str, method: &str, path: &str, body: &str) -> Answer {
+    let mut stream = TcpStream::connect(address).unwrap();
+    let length = body.len();
+    let request = format!(
+        "{method} /api{path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{login}content-length: \
+         {length}\r\n\r\n{body}"
+    );
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    let status = head.split_whitespace().nth(1).unwrap().parse().unwrap();
+    let body = if body.is_empty() { Value::Null } else { serde_json::from_str(body).unwrap() };
+    Answer { status, head: head.to_owned(), body }
+}
+
+/// The headers of a user's login.
+pub(crate) fn basic(name: &str, password: &str) -> String {
+    let login = STANDARD.encode(format!("{name}:{password}"));
+    format!("authorization: Basic {login}\r\n")
 }
 
 impl Managed {
@@ -39,23 +62,8 @@ impl Managed {
 
     /// Sends a request, as `user` if there is one.
     fn ask(&self, user: Option<(&str, &str)>, method: &str, path: &str, body: &str) -> Answer {
-        let mut stream = TcpStream::connect(&self.address).unwrap();
-        let login = user.map_or(String::new(), |(name, password)| {
-            let login = STANDARD.encode(format!("{name}:{password}"));
-            format!("authorization: Basic {login}\r\n")
-        });
-        let length = body.len();
-        let request = format!(
-            "{method} /api{path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{login}content-length: \
-             {length}\r\n\r\n{body}"
-        );
-        stream.write_all(request.as_bytes()).unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-        let status = head.split_whitespace().nth(1).unwrap().parse().unwrap();
-        let body = if body.is_empty() { Value::Null } else { serde_json::from_str(body).unwrap() };
-        Answer { status, head: head.to_owned(), body }
+        let login = user.map_or(String::new(), |(name, password)| basic(name, password));
+        send(&self.address, &login, method, path, body)
     }
 
     fn guest(&self, method: &str, path: &str, body: &Value) -> Answer {
