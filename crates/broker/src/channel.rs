@@ -94,6 +94,11 @@ impl Channel {
         }
     }
 
+    /// The client has other rights now: nothing that it was allowed before is taken to be allowed.
+    pub(crate) fn rights_changed(&mut self) {
+        self.publishing.forget_seen();
+    }
+
     /// Takes a frame for this channel, `raw` being its bytes and `rest` what follows it in the buffer.
     /// Says how much of `rest` it took as well.
     #[inline]

@@ -32,6 +32,8 @@ pub struct Config {
     pub loopback_users: Vec<String>,
     /// Where a client's certificate has its user's name. `None`: nobody logs in with a certificate.
     pub certificate_user: Option<UserFrom>,
+    /// A password may be a token (OAuth 2), which `Outputs::token` asks about.
+    pub takes_tokens: bool,
     /// Connections of the node, whatever their state: each is an open file.
     pub connections_max: usize,
     /// Consumers of one channel.
@@ -76,6 +78,7 @@ impl Default for Config {
             replies_bytes_max: limits::REPLIES_TOGETHER_BYTES_MAX,
             loopback_users: vec!["guest".to_owned()],
             certificate_user: None,
+            takes_tokens: false,
             connections_max: limits::CONNECTIONS_MAX,
             consumers_per_channel_max: limits::CONSUMERS_PER_CHANNEL_MAX,
             consumer_timeout: limits::CONSUMER_TIMEOUT,

@@ -38,6 +38,7 @@ mod pace;
 pub mod password;
 pub mod policy;
 mod refusals;
+mod rights;
 mod route_cache;
 pub mod session;
 pub mod stored;

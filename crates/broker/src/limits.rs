@@ -215,6 +215,13 @@ pub const LOGIN_ADDRESSES_MAX: usize = 4096;
 /// Bytes of a user name and of a password.
 pub const CREDENTIAL_BYTES_MAX: usize = 1024;
 
+/// Bytes of the largest frame before the user is known, where passwords may be tokens.
+pub const FRAME_BYTES_WITH_TOKEN: u32 =
+    amqp::limits::FRAME_BYTES_BEFORE_TUNE + oauth::limits::TOKEN_BYTES_MAX as u32;
+
+/// How long a login by token lasts at most, whatever its token says.
+pub const TOKEN_LOGIN_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
+
 /// Replies on their way to one session's reply consumers; more are dropped.
 pub const REPLIES_WAITING_MAX: usize = 4096;
 

@@ -195,7 +195,8 @@ impl Logins {
         pending.waiters
     }
 
-    fn count_wrong(&mut self, now: Duration, address: Address) {
+    /// A login of an address was refused.
+    pub(crate) fn count_wrong(&mut self, now: Duration, address: Address) {
         if self.paces.len() >= limits::LOGIN_ADDRESSES_MAX && !self.paces.contains_key(&address) {
             self.paces.retain(|_, pace| !pace.is_rested(now));
             if self.paces.len() >= limits::LOGIN_ADDRESSES_MAX {
@@ -206,6 +207,11 @@ impl Logins {
         let (rate, burst) = (limits::WRONG_LOGINS_PER_SECOND, limits::WRONG_LOGINS_AT_ONCE);
         let pace = self.paces.entry(address).or_insert_with(|| Pace::new(rate, burst, now));
         pace.take(now);
+    }
+
+    /// How long the next login of an address waits.
+    pub(crate) fn wait(&self, address: Address, now: Duration) -> Duration {
+        self.paces.get(&address).map_or(Duration::ZERO, |pace| pace.clone().wait(now))
     }
 
     /// Whether an address has had too many wrong ones lately.

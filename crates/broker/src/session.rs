@@ -25,7 +25,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use amqp::{Decoder, Frame, Method, ReplyCode, channel as wire, connection};
+use amqp::{Decoder, Frame, Method, ReplyCode, channel as wire};
 use bytes::{Buf as _, BytesMut};
 use machine::{NodeId, SessionId};
 
@@ -37,10 +37,11 @@ use crate::connection::client::{Client, WallTime};
 use crate::connection::flow::{Flow, Look, taken_back};
 use crate::connection::handshake::Login;
 use crate::connection::heartbeat::Heartbeat;
-pub use crate::connection::login::{Certified, LoginRefusal, Notice, Verify};
+pub use crate::connection::login::{Certified, Judge, Judged, LoginRefusal, Notice, Verify};
 use crate::connection::step::Step;
 use crate::connection::tickets::ChannelRef;
 use crate::errors::{Failure, unexpected};
+use crate::limits;
 use crate::metrics::Counts;
 
 /// Where a connection is in its life.
@@ -50,7 +51,7 @@ enum Phase {
     Header,
     /// `connection.start-ok` is due.
     Start,
-    /// The password is being checked.
+    /// The password or the token is being checked.
     Verifying(Box<Login>),
     /// `connection.tune-ok` is due.
     Tune,
@@ -83,6 +84,8 @@ pub struct Session {
     decoder: Decoder,
     received: BytesMut,
     phase: Phase,
+    /// A token that takes the place of the client's is being judged: nothing is read meanwhile.
+    is_renewing: bool,
     handshake_until: Instant,
     heartbeat: Heartbeat,
     flow: Flow,
@@ -105,15 +108,20 @@ impl Session {
         wall_ms: u64,
     ) -> Self {
         let (channel_max, handshake) = (config.channel_max, config.handshake);
+        let frame_bytes_max = match config.takes_tokens {
+            true => limits::FRAME_BYTES_WITH_TOKEN,
+            false => amqp::limits::FRAME_BYTES_BEFORE_TUNE,
+        };
         let client = Client::new(config, session, node, peer, WallTime { at: now, ms: wall_ms });
         Self {
             connection: ConnectionState::new(client, seed),
             channels: BTreeMap::new(),
             lives: 0,
             channel_max,
-            decoder: Decoder::new(amqp::limits::FRAME_BYTES_BEFORE_TUNE),
+            decoder: Decoder::new(frame_bytes_max),
             received: BytesMut::new(),
             phase: Phase::Header,
+            is_renewing: false,
             handshake_until: now + handshake,
             heartbeat: Heartbeat::new(now),
             flow: Flow::new(now),
@@ -139,6 +147,7 @@ impl Session {
         let waiting_bytes = out.bytes.len();
         let step = &mut Step { now, view, out };
         self.connection.requests.appends.begin_step(now);
+        self.look_at_token(step);
         self.begin_step(step);
         self.look_whether_blocked(step);
         match input {
@@ -161,6 +170,10 @@ impl Session {
             Input::Written => self.read(step),
             Input::Verified(is_right) => {
                 self.verified(step, is_right);
+                self.read(step);
+            }
+            Input::Judged(judged) => {
+                self.judged(step, judged);
                 self.read(step);
             }
             Input::Close(reason) => self.close_forced(step, reason),
@@ -188,7 +201,8 @@ impl Session {
                 let (heartbeat, dead) = (self.heartbeat.next(), self.heartbeat.dead_at());
                 let (late, acks) = (self.late_confirms_at, self.connection.ack_timeout.look_at);
                 let flow = self.flow.look_at(&self.connection, self.heartbeat.received_at());
-                [heartbeat, dead, late, acks, flow].into_iter().flatten().min()
+                let expires = self.connection.client.expires_at;
+                [heartbeat, dead, late, acks, flow, expires].into_iter().flatten().min()
             }
             Phase::Over => None,
         }
@@ -221,6 +235,7 @@ impl Session {
         !self.flow.is_blocked()
             && !self.connection.is_congested()
             && self.connection.outbound.has_room(waiting_bytes)
+            && !self.is_renewing
             && !matches!(self.phase, Phase::Verifying(_) | Phase::Over)
     }
 
@@ -336,7 +351,7 @@ impl Session {
     /// Takes whole frames off the front of `input`. Says how many bytes that were.
     fn frames(&mut self, step: &mut Step<'_>, input: &[u8]) -> usize {
         let mut at = 0;
-        while !self.connection.is_congested() && !self.flow.is_blocked() {
+        while !self.connection.is_congested() && !self.flow.is_blocked() && !self.is_renewing {
             match self.phase {
                 Phase::Header => match self.protocol_header(step, &input[at..]) {
                     Some(used) => at += used,
@@ -466,10 +481,7 @@ impl Session {
         let method = Method::decode(payload)?;
         match method {
             Method::ConnectionClose(_) => self.leave(step),
-            Method::ConnectionUpdateSecret(_) => {
-                let answer = connection::UpdateSecretOk;
-                self.connection.client.send(step, 0, &Method::ConnectionUpdateSecretOk(answer));
-            }
+            Method::ConnectionUpdateSecret(update) => self.update_secret(step, update.new_secret),
             other => return Err(Failure { ids: other.ids(), ..unexpected(other.name()) }),
         }
         Ok(())

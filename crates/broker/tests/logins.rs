@@ -8,6 +8,8 @@
 #[path = "support/fake_cluster.rs"]
 #[allow(dead_code, reason = "others use the rest")]
 mod fake_cluster;
+#[path = "logins/tokens.rs"]
+mod tokens;
 #[path = "support/wire.rs"]
 #[allow(dead_code, reason = "scripts use the rest")]
 mod wire;

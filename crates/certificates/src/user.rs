@@ -124,15 +124,14 @@ fn alternative(
     let names = certificate.subject_alternative_name().map_err(|_| NoUser::Unreadable)?;
     let names = names.ok_or(NoUser::Missing)?;
     // What cannot be read counts: otherwise it would move the names behind it to another index.
-    let of_kind = names.value.general_names.iter().filter_map(|name| match (name, kind) {
+    let mut of_kind = names.value.general_names.iter().filter_map(|name| match (name, kind) {
         (GeneralName::DNSName(name), AlternativeKind::Dns)
         | (GeneralName::RFC822Name(name), AlternativeKind::Email)
         | (GeneralName::URI(name), AlternativeKind::Uri) => Some(Ok((*name).to_owned())),
         (GeneralName::Invalid(tag, _), kind) if tag.0 == tag_of(kind) => Some(Err(NoUser::NotText)),
         _ => None,
     });
-    let mut of_kind = of_kind.skip(index);
-    of_kind.next().ok_or(NoUser::Missing)?
+    of_kind.nth(index).ok_or(NoUser::Missing)?
 }
 
 /// RFC 5280, 4.2.1.6.
@@ -296,7 +295,7 @@ mod tests {
 
     #[test]
     fn alternative_names_are_counted_by_kind() {
-        let ia5 = |text: &str| text.try_into().unwrap();
+        let ia5 = |text: &str| rcgen::string::Ia5String::try_from(text).unwrap();
         let names = vec![
             SanType::DnsName(ia5("one.example")),
             SanType::Rfc822Name(ia5("ann@example.com")),

@@ -4,7 +4,57 @@
 //! user with the tag `read-only` is shown what its other tags show it, and changes nothing, whatever it has permission
 //! for.
 
-use machine::User;
+use machine::{Catalog, User};
+use oauth::Grant;
+
+/// Who asks, as far as it says what may be done: a user of the catalog, or the owner of a token.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Who<'a> {
+    User(&'a User),
+    Token(&'a Grant),
+}
+
+impl<'a> Who<'a> {
+    /// The owner of the token, if one was shown, or else the user of this name, if there is one.
+    pub(crate) fn find(catalog: &'a Catalog, name: &str, grant: Option<&'a Grant>) -> Option<Self> {
+        let user = || catalog.user(name).map(Self::User);
+        grant.map(Self::Token).or_else(user)
+    }
+
+    pub(crate) fn name(self) -> &'a str {
+        match self {
+            Self::User(user) => &user.name,
+            Self::Token(grant) => &grant.user,
+        }
+    }
+
+    pub(crate) fn tags(self) -> &'a [String] {
+        match self {
+            Self::User(user) => &user.tags,
+            Self::Token(grant) => grant.tags(),
+        }
+    }
+
+    /// Whether the catalog knows the user.
+    pub(crate) fn is_user(self) -> bool {
+        match self {
+            Self::User(_) => true,
+            Self::Token(_) => false,
+        }
+    }
+
+    fn has_tag(self, tag: &str) -> bool {
+        self.tags().iter().any(|own| own == tag)
+    }
+
+    /// Whether there are permissions in the vhost.
+    fn enters(self, vhost: &str) -> bool {
+        match self {
+            Self::User(user) => user.permissions(vhost).is_some(),
+            Self::Token(grant) => grant.enters(vhost),
+        }
+    }
+}
 
 /// What a route asks of its user. `Visible`, `Vhost` and `Policies` are about the vhost in the path; if it is not there,
 /// nobody may.
@@ -45,7 +95,7 @@ const TAGS: [&str; 4] = ["administrator", "monitoring", "policymaker", "manageme
 const READ_ONLY: &str = "read-only";
 
 impl Role {
-    pub(crate) fn of(user: &User) -> Self {
+    pub(crate) fn of(user: Who<'_>) -> Self {
         let administrates = user.has_tag("administrator");
         Self {
             is_user: TAGS.iter().any(|tag| user.has_tag(tag)),
@@ -69,7 +119,7 @@ const NOT_WRITER: &str = "Not a user that may change anything: it has the tag re
 /// # Errors
 /// Why not.
 pub(crate) fn allow(
-    user: &User,
+    user: Who<'_>,
     need: Need,
     changes: bool,
     vhost: Option<&str>,
@@ -81,7 +131,7 @@ pub(crate) fn allow(
     if changes && role.is_read_only {
         return Err(NOT_WRITER);
     }
-    let is_in = || vhost.is_some_and(|vhost| user.permissions(vhost).is_some());
+    let is_in = || vhost.is_some_and(|vhost| user.enters(vhost));
     match need {
         Need::User => Ok(()),
         Need::Visible if role.monitors || is_in() => Ok(()),
@@ -96,6 +146,6 @@ pub(crate) fn allow(
 }
 
 /// Whether a list shows `user` what is in `vhost`.
-pub(crate) fn sees(user: &User, vhost: &str) -> bool {
-    Role::of(user).monitors || user.permissions(vhost).is_some()
+pub(crate) fn sees(user: Who<'_>, vhost: &str) -> bool {
+    Role::of(user).monitors || user.enters(vhost)
 }

@@ -1,9 +1,13 @@
 //! What was asked: the path's parts, the query, the body.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use machine::Catalog;
+use oauth::Grant;
 use serde_json::{Map, Value};
 
+use crate::access::Who;
 use crate::limits::NAME_BYTES_MAX;
 use crate::reply::Problem;
 
@@ -12,6 +16,8 @@ use crate::reply::Problem;
 pub(crate) struct Asked {
     /// Who asks: known, and let in.
     pub(crate) user: String,
+    /// What the token gives that was shown.
+    pub(crate) grant: Option<Arc<Grant>>,
     /// The variable parts of the path, by the names that the route gives them.
     pub(crate) path: BTreeMap<String, String>,
     /// The query. The last of equal names counts.
@@ -22,6 +28,11 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
+    /// Who asks, as far as it says what may be done.
+    pub(crate) fn who<'a>(&'a self, catalog: &'a Catalog) -> Result<Who<'a>, Problem> {
+        Who::find(catalog, &self.user, self.grant.as_deref()).ok_or(Problem::NotFound)
+    }
+
     /// A part of the path that the route has.
     pub(crate) fn part(&self, name: &str) -> &str {
         self.path.get(name).map_or("", String::as_str)

@@ -13,7 +13,7 @@ use cluster::membership::TlsFiles;
 use machine::limits::NODE_ID_MAX;
 use machine::{NodeId, Version};
 use service::settings;
-use service::settings::Kind::{Address, Bytes, Count, Judged, Text};
+use service::settings::Kind::{Address, Any, Bytes, Count, Judged, Switch, Text};
 use service::settings::{Flag, Said, Setting, Values};
 
 use crate::cmd::log;
@@ -23,6 +23,12 @@ const GIB: u64 = 1 << 30;
 
 /// The value of a setting that is not set.
 const NONE: &str = "none";
+
+/// The value of a setting that follows from another one.
+const DEFAULT: &str = "default";
+
+/// What tokens may be signed with, if nobody says anything.
+const ALGORITHMS: &str = "RS256,RS384,RS512,PS256,PS384,PS512,ES256,ES384,EdDSA";
 
 /// A client must show a certificate.
 const REQUIRED: &str = "required";
@@ -71,6 +77,26 @@ settings! {
     tls_certificate_user: Judged("WORD", judge_certificate_user), or(NONE), default(NONE);
     /// Which of several alternative names of that kind, counted from 0
     tls_certificate_user_index: Count(0..=99, ""), default("0");
+    /// File with the public keys (JWKS) of those who sign tokens that clients log in with (OAuth 2); none: no such login
+    oauth_jwks_file: Text("FILE"), or(NONE), default(NONE);
+    /// The same from a server: a URL that begins with https://
+    oauth_jwks_url: Text("URL"), or(NONE), default(NONE);
+    /// PEM file with the authority that signed that server's certificate; none: the authorities of this machine
+    oauth_jwks_cacertfile: Text("FILE"), or(NONE), default(NONE);
+    /// Name of this broker in tokens: their audience, and what their scopes begin with
+    oauth_resource_server_id: Text("NAME"), or(NONE), default(NONE);
+    /// What scopes for this broker begin with, perhaps nothing; default: oauth_resource_server_id and a dot
+    oauth_scope_prefix: Any("PREFIX"), or(DEFAULT), default(DEFAULT);
+    /// Who must have issued a token, exactly as its claim iss says; none: whoever has one of the keys
+    oauth_issuer: Text("ISSUER"), or(NONE), default(NONE);
+    /// Whether a token must name oauth_resource_server_id as an audience (claim aud)
+    oauth_verify_audience: Switch, default("true");
+    /// More claims of a token that hold scopes, with commas between: names, or paths with dots; none: scope alone
+    oauth_additional_scopes_key: Text("CLAIMS"), or(NONE), default(NONE);
+    /// Claims of a token that may name its user, with commas between, the first one first; sub and client_id follow
+    oauth_preferred_username_claims: Text("CLAIMS"), or(NONE), default(NONE);
+    /// Algorithms that a token may be signed with
+    oauth_algorithms: Judged("NAMES", judge_algorithms), default(ALGORITHMS);
     /// First start only: name of the administrator that a new node or cluster begins with, in place of guest
     default_user: Text("NAME"), default(GUEST);
     /// First start only: that user's password
@@ -145,6 +171,8 @@ pub(crate) struct Config {
     pub(crate) tls: Option<Files>,
     /// `None`: nobody logs in with a certificate.
     pub(crate) certificate_user: Option<UserFrom>,
+    /// `None`: nobody logs in with a token.
+    pub(crate) oauth: Option<oauth::io::Settings>,
     /// Made at the first start. `None`: there is `guest`.
     pub(crate) first_user: Option<FirstUser>,
     pub(crate) loopback_users: Vec<String>,
@@ -243,6 +271,7 @@ fn related(values: &Values, is_trial: bool) -> Result<(), String> {
         return Err(format!("{place}: {given} is set, and {missing} is not: TLS needs both"));
     }
     check_client_tls(values)?;
+    check_oauth(values)?;
     let is_guests = |key| values.text(key) == Some(GUEST);
     if !is_guests("default_user") && is_guests("default_pass") {
         let why = "default_pass is not set: choose its password";
@@ -360,6 +389,61 @@ fn judge_clients(text: &str) -> Result<(), String> {
     }
 }
 
+fn judge_algorithms(text: &str) -> Result<(), String> {
+    oauth::algorithms(text).map(drop)
+}
+
+/// What logins by token need.
+fn check_oauth(values: &Values) -> Result<(), String> {
+    let is_set = |key: &&str| values.text(key).is_some();
+    let sources = ["oauth_jwks_file", "oauth_jwks_url"];
+    let id = "oauth_resource_server_id";
+    match sources.map(|key| is_set(&key)) {
+        [true, true] => {
+            let why = "oauth_jwks_file is set, too: name one place of keys";
+            Err(values.problem("oauth_jwks_url", why))
+        }
+        [false, false] => {
+            match [id, "oauth_jwks_cacertfile", "oauth_issuer"].into_iter().find(is_set) {
+                Some(key) => {
+                    let why = "without oauth_jwks_file or oauth_jwks_url no token is taken";
+                    Err(values.problem(key, why))
+                }
+                None => Ok(()),
+            }
+        }
+        [true, false] | [false, true] if is_set(&id) => Ok(()),
+        [has_file, _] => {
+            let why = format!("tokens need {id}, too: what this broker is called in them");
+            Err(values.problem(if has_file { sources[0] } else { sources[1] }, &why))
+        }
+    }
+}
+
+/// What the settings say of tokens, if anything.
+fn oauth_settings(values: &Values) -> Option<oauth::io::Settings> {
+    let text = |key| values.text(key).map(str::to_owned);
+    let list = |key| values.text(key).map(names).unwrap_or_default();
+    let authority = text("oauth_jwks_cacertfile").map(PathBuf::from);
+    let source = match (text("oauth_jwks_file"), text("oauth_jwks_url")) {
+        (Some(file), _) => oauth::io::Source::File(file.into()),
+        (None, Some(url)) => oauth::io::Source::Server { url, authority },
+        (None, None) => return None,
+    };
+    let resource_server_id = text("oauth_resource_server_id")?;
+    let prefix = || format!("{resource_server_id}.");
+    let rules = oauth::Rules {
+        scope_prefix: text("oauth_scope_prefix").unwrap_or_else(prefix),
+        resource_server_id,
+        issuer: text("oauth_issuer"),
+        checks_audience: values.words("oauth_verify_audience") == "true",
+        scope_claims: list("oauth_additional_scopes_key"),
+        username_claims: list("oauth_preferred_username_claims"),
+        algorithms: oauth::algorithms(&values.words("oauth_algorithms")).unwrap_or_default(),
+    };
+    Some(oauth::io::Settings { source, rules })
+}
+
 /// What the settings say of a cluster, if anything.
 fn peers(values: &Values) -> Option<PeerConfig> {
     let given = |key: &str| values.text(key).map(str::to_owned);
@@ -412,6 +496,7 @@ fn build(values: Values) -> Config {
         certificate_user: values
             .text("tls_certificate_user")
             .and_then(|text| user_from(text, values.number("tls_certificate_user_index"))),
+        oauth: oauth_settings(&values),
         first_user: first_user(&values),
         loopback_users: names(&values.words("loopback_users")),
         groups: values.number("groups"),
@@ -640,6 +725,40 @@ mod tests {
         assert!(wrong[0].contains("\"CN\" must be cn, dn, "), "{wrong:?}");
         let bare = from_file("tls_certificate_user = \"cn\"\n").unwrap_err();
         assert!(bare[0].contains("without tls_cacertfile"), "{bare:?}");
+    }
+
+    #[test]
+    fn tokens_need_one_place_of_keys_and_the_name_of_the_broker() {
+        for (file, why) in [
+            ("oauth_jwks_file = \"k\"\n", "tokens need oauth_resource_server_id, too"),
+            ("oauth_jwks_url = \"https://x/k\"\n", "tokens need oauth_resource_server_id, too"),
+            (
+                "oauth_jwks_file = \"k\"\noauth_jwks_url = \"https://x/k\"\n",
+                "name one place of keys",
+            ),
+            ("oauth_resource_server_id = \"x\"\n", "no token is taken"),
+            ("oauth_algorithms = \"RS256,HS256\"\n", "\"HS256\" must be one of RS256"),
+        ] {
+            let problems = from_file(file).unwrap_err();
+            assert!(problems[0].contains(why), "{file}: {problems:?}");
+        }
+        assert_eq!(from_file("").unwrap().oauth, None);
+        let file = "oauth_jwks_file = \"keys.json\"\noauth_resource_server_id = \"shop\"\n";
+        let read = |more: &str| from_file(&format!("{file}{more}")).unwrap().oauth.unwrap();
+        let plain = read("");
+        assert_eq!(plain.source, oauth::io::Source::File("keys.json".into()));
+        assert_eq!(
+            (plain.rules.scope_prefix.as_str(), plain.rules.checks_audience),
+            ("shop.", true)
+        );
+        assert_eq!(plain.rules.algorithms.len(), 9);
+        let full = read(
+            "oauth_scope_prefix = \"\"\noauth_verify_audience = false\n\
+             oauth_additional_scopes_key = \"roles, realm_access.roles\"\noauth_algorithms = \"ES256\"\n",
+        );
+        assert_eq!((full.rules.scope_prefix.as_str(), full.rules.checks_audience), ("", false));
+        assert_eq!(full.rules.scope_claims, ["roles", "realm_access.roles"]);
+        assert_eq!(full.rules.algorithms.len(), 1);
     }
 
     #[test]

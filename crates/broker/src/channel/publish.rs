@@ -74,6 +74,11 @@ fn split_publish(payload: &[u8]) -> Option<(&[u8], u8)> {
 }
 
 impl Publishing {
+    /// What the rights of the login before allowed is looked at again.
+    pub(crate) fn forget_seen(&mut self) {
+        self.seen = Seen::default();
+    }
+
     /// A method where content was due.
     #[inline]
     pub(crate) fn content_missing(&self) -> Option<Failure> {

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use amqp::{Encoder, Method};
 use machine::{Catalog, ConsumerId, NodeId, SessionId, SessionOwner};
@@ -12,6 +12,8 @@ use super::step::Step;
 use crate::auth::{self, Verb};
 use crate::config::Config;
 use crate::errors::Failure;
+use crate::limits;
+use crate::rights::Rights;
 
 /// What a client said it understands: without it the server must not use it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -48,6 +50,10 @@ pub(crate) struct Client {
     /// Whom its certificate names. `None`: it showed none that was verified, or none counts here.
     pub(crate) certified: Option<Certified>,
     pub(crate) user: String,
+    /// Whose permissions count.
+    pub(crate) rights: Rights,
+    /// When its token expires, if it has shown one.
+    pub(crate) expires_at: Option<Instant>,
     /// May publish in the name of others.
     pub(crate) is_impersonator: bool,
     pub(crate) vhost: String,
@@ -75,6 +81,8 @@ impl Client {
             since,
             certified: None,
             user: String::new(),
+            rights: Rights::default(),
+            expires_at: None,
             is_impersonator: false,
             vhost: String::new(),
             capabilities: Capabilities::default(),
@@ -90,9 +98,24 @@ impl Client {
         ConsumerId { session: self.session, number }
     }
 
+    /// Lets these rights of the user count from now on.
+    pub(crate) fn hold(&mut self, step: &Step<'_>, rights: Rights) {
+        self.is_impersonator = rights.has_tag(step.catalog(), &self.user, "impersonator");
+        self.expires_at = match &rights {
+            Rights::Catalog => None,
+            Rights::Token(grant) => {
+                let left_ms = grant.expires_s.saturating_mul(1000);
+                let left_ms = left_ms.saturating_sub(self.since.ms_at(step.now));
+                let left = Duration::from_millis(left_ms).min(limits::TOKEN_LOGIN_MAX);
+                Some(step.now + left)
+            }
+        };
+        self.rights = rights;
+    }
+
     /// Refuses what the client has no right to.
     pub(crate) fn allow(&self, catalog: &Catalog, verb: Verb<'_>) -> Result<(), Failure> {
-        auth::allow(catalog, &self.user, &self.vhost, verb)
+        auth::allow(catalog, &self.rights, &self.user, &self.vhost, verb)
     }
 
     pub(crate) fn encoder<'a>(&self, step: &'a mut Step<'_>) -> Encoder<'a> {

@@ -10,10 +10,11 @@ use amqp::{
 use certificates::NoUser;
 
 use super::client::{Capabilities, Client};
-use super::login::{LoginRefusal, Notice, Verify, admit, held_against};
+use super::login::{Judge, Judged, LoginRefusal, Notice, Verify, admit, admit_token, held_against};
 use super::step::Step;
 use crate::config::Config;
 use crate::errors::{Failure, unknown_vhost};
+use crate::rights::Rights;
 use crate::{auth, limits};
 
 /// What clients are told we are. They choose their manners by it, and know only one broker whose manners
@@ -37,19 +38,27 @@ const CAPABILITIES: [&str; 9] = [
     "direct_reply_to",
 ];
 
-/// A login whose password is being checked.
+/// A login whose password or token is being checked.
 #[derive(Debug)]
 pub(crate) struct Login {
+    /// As the client says.
     user: String,
     mechanism: String,
-    /// Why it is refused if it is.
-    refusal: LoginRefusal,
+    checked: Checked,
+}
+
+/// What is being checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Checked {
+    /// And why the login is refused if it is.
+    Password(LoginRefusal),
+    Token,
 }
 
 /// What comes of `connection.start-ok`.
 #[derive(Debug)]
 pub(crate) enum Started {
-    /// The password is to be checked.
+    /// The password or token is to be checked.
     Verifying(Login),
     /// The user is known: nothing more has to be proven.
     Known,
@@ -123,11 +132,17 @@ pub(crate) fn start_ok(
             Err((user, why)) => Started::Refused(refuse(client, step, mechanism, &user, why)),
         });
     }
-    let Some(credentials) = auth::credentials(mechanism, start.response) else {
+    let takes_tokens = client.config.takes_tokens;
+    let Some(credentials) = auth::credentials(mechanism, start.response, takes_tokens) else {
         let why = LoginRefusal::Unreadable;
         return Ok(Started::Refused(refuse(client, step, mechanism, "", why)));
     };
-    let peer = client.peer.ip();
+    let (peer, mechanism) = (client.peer.ip(), mechanism.to_owned());
+    if credentials.is_token {
+        step.out.token = Some(Judge { token: credentials.password, peer });
+        let login = Login { user: credentials.user, mechanism, checked: Checked::Token };
+        return Ok(Started::Verifying(login));
+    }
     let (stored, refusal) = held_against(step.catalog(), &client.config, &credentials.user, peer);
     step.out.verify = Some(Verify {
         user: credentials.user.clone(),
@@ -135,8 +150,8 @@ pub(crate) fn start_ok(
         peer,
         stored,
     });
-    let (user, mechanism) = (credentials.user, mechanism.to_owned());
-    Ok(Started::Verifying(Login { user, mechanism, refusal }))
+    let checked = Checked::Password(refusal);
+    Ok(Started::Verifying(Login { user: credentials.user, mechanism, checked }))
 }
 
 /// The client's certificate is its proof. Its response, which may ask to act for another user, is not looked at, as with
@@ -146,7 +161,7 @@ fn external(client: &mut Client, step: &mut Step<'_>) -> Result<(), (String, Log
     let user = certified.map_err(|why| (String::new(), LoginRefusal::Certificate(why)))?;
     match admit(step.catalog(), &client.config, &user, client.peer.ip()) {
         Ok(_) => {
-            known(client, step, user);
+            known(client, step, user, Rights::Catalog);
             Ok(())
         }
         Err(why) => Err((user, why)),
@@ -160,19 +175,63 @@ pub(crate) fn verified(
     login: Login,
     is_right: bool,
 ) -> Result<(), Refused> {
-    let Login { user, mechanism, refusal } = login;
+    let Login { user, mechanism, checked } = login;
+    let Checked::Password(refusal) = checked else {
+        // Of a token nobody says that it is a right password.
+        return Err(refuse(client, step, &mechanism, &user, LoginRefusal::Unreadable));
+    };
     if !is_right {
         return Err(refuse(client, step, &mechanism, &user, refusal));
     }
-    known(client, step, user);
+    known(client, step, user, Rights::Catalog);
+    Ok(())
+}
+
+/// The token was judged: `connection.tune`, or a refusal.
+pub(crate) fn judged(
+    client: &mut Client,
+    step: &mut Step<'_>,
+    login: Login,
+    judged: Judged,
+) -> Result<(), Refused> {
+    let Login { user, mechanism, checked } = login;
+    let admitted = match checked {
+        Checked::Token => admit_token(&client.config, judged, client.peer.ip()),
+        Checked::Password(_) => Err(LoginRefusal::Unreadable),
+    };
+    match admitted {
+        Ok(grant) => {
+            known(client, step, grant.user.clone(), Rights::Token(grant));
+            Ok(())
+        }
+        Err(why) => Err(refuse(client, step, &mechanism, &user, why)),
+    }
+}
+
+/// Another token, in place of the one that the client has logged in with: what it gives counts from now on.
+///
+/// # Errors
+/// Why it is no use. Nothing is changed then.
+pub(crate) fn renew(
+    client: &mut Client,
+    step: &mut Step<'_>,
+    judged: Judged,
+) -> Result<(), LoginRefusal> {
+    let grant = admit_token(&client.config, judged, client.peer.ip())?;
+    if grant.user != client.user {
+        return Err(LoginRefusal::OtherUser);
+    }
+    if !grant.enters(&client.vhost) {
+        return Err(LoginRefusal::OtherVhost);
+    }
+    client.hold(step, Rights::Token(grant));
     Ok(())
 }
 
 /// Who the client is, is proven: `connection.tune`.
-fn known(client: &mut Client, step: &mut Step<'_>, user: String) {
-    let known = step.catalog().user(&user);
-    client.is_impersonator = known.is_some_and(|user| user.has_tag("impersonator"));
+fn known(client: &mut Client, step: &mut Step<'_>, user: String, rights: Rights) {
     client.user = user;
+    client.hold(step, rights);
     let tune = connection::Tune {
         channel_max: client.config.channel_max,
         frame_max: client.config.frame_bytes_max,
@@ -252,7 +311,7 @@ pub(crate) fn open(client: &mut Client, step: &mut Step<'_>, vhost: &str) -> Res
     if catalog.vhost(vhost).is_none() {
         return Err(unknown_vhost(vhost));
     }
-    if catalog.permissions(&client.user, vhost).is_none() {
+    if !client.rights.enters(catalog, &client.user, vhost) {
         let text = format!("access to vhost '{vhost}' refused for user '{}'", client.user);
         return Err(Failure::connection(ReplyCode::NotAllowed, text));
     }

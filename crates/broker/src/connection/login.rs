@@ -1,9 +1,11 @@
 //! What a session says about a login: to whoever checks passwords, and to operators. The client is told less.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use certificates::NoUser;
 use machine::{Catalog, User};
+use oauth::Grant;
 
 use crate::config::Config;
 
@@ -25,6 +27,23 @@ impl std::fmt::Debug for Verify {
     }
 }
 
+/// A token to be judged. `Debug` does not show it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Judge {
+    pub token: Vec<u8>,
+    /// Where the client is.
+    pub peer: IpAddr,
+}
+
+impl std::fmt::Debug for Judge {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "Judge {{ token: <hidden> }}")
+    }
+}
+
+/// What a token gives, or why it gives nothing.
+pub type Judged = Result<Arc<Grant>, oauth::Refusal>;
+
 /// Whom a client's verified certificate names, or why it names nobody.
 pub type Certified = Result<String, NoUser>;
 
@@ -36,12 +55,32 @@ pub(crate) fn admit<'a>(
     peer: IpAddr,
 ) -> Result<&'a User, LoginRefusal> {
     let known = catalog.user(user).ok_or(LoginRefusal::NoSuchUser)?;
-    // Some users only from this machine: judged by where the peer is, not by where we listen.
-    let is_bound = config.loopback_users.iter().any(|bound| bound == user);
-    if is_bound && !peer.to_canonical().is_loopback() {
-        return Err(LoginRefusal::LoopbackOnly);
-    }
+    admit_from(config, user, peer)?;
     Ok(known)
+}
+
+/// Whether somebody of this name may come from there. Some users only from this machine: judged by where the peer is, not
+/// by where we listen.
+fn admit_from(config: &Config, user: &str, peer: IpAddr) -> Result<(), LoginRefusal> {
+    let is_bound = config.loopback_users.iter().any(|bound| bound == user);
+    match is_bound && !peer.to_canonical().is_loopback() {
+        true => Err(LoginRefusal::LoopbackOnly),
+        false => Ok(()),
+    }
+}
+
+/// Whether the owner of a token, who comes from `peer`, may log in here: the catalog need not know the user.
+///
+/// # Errors
+/// Why not.
+pub(crate) fn admit_token(
+    config: &Config,
+    judged: Judged,
+    peer: IpAddr,
+) -> Result<Arc<Grant>, LoginRefusal> {
+    let grant = judged.map_err(LoginRefusal::Token)?;
+    admit_from(config, &grant.user, peer)?;
+    Ok(grant)
 }
 
 /// What the password of `user`, who comes from `peer`, is held against, and why the login is refused if that is not it.
@@ -80,6 +119,11 @@ pub enum LoginRefusal {
     WrongPassword,
     /// The client's certificate names no user.
     Certificate(NoUser),
+    Token(oauth::Refusal),
+    /// A token that renews a login is another user's.
+    OtherUser,
+    /// A token that renews a login gives nothing in its vhost.
+    OtherVhost,
 }
 
 impl std::fmt::Display for LoginRefusal {
@@ -93,6 +137,9 @@ impl std::fmt::Display for LoginRefusal {
             }
             Self::WrongPassword => "the password is wrong",
             Self::Certificate(why) => return why.fmt(out),
+            Self::Token(why) => return why.fmt(out),
+            Self::OtherUser => "the new token is another user's",
+            Self::OtherVhost => "the new token gives nothing in the vhost of the connection",
         };
         out.write_str(words)
     }

@@ -1,9 +1,11 @@
 //! What a node's connections and its dead-letter worker share.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use cluster::ClusterHandle;
+use oauth::io::Tokens;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::{Notify, Semaphore};
 
@@ -14,7 +16,9 @@ use super::reply_to::Registry;
 use crate::config::Config;
 use crate::dead_letter::DeadLetterMetrics;
 use crate::limits;
+use crate::logins::Address;
 use crate::metrics::Metrics;
+use crate::session::Judged;
 
 /// What all AMQP connections of a node and its dead-letter worker share. Whoever runs the node makes it and keeps it:
 /// its totals are read there.
@@ -25,6 +29,8 @@ pub struct Broker {
     pub(crate) metrics: Metrics,
     pub(crate) dead_letters: DeadLetterMetrics,
     pub(crate) credentials: Credentials,
+    /// `None`: tokens are no logins here.
+    tokens: Option<Arc<Tokens>>,
     pub(crate) registry: Arc<Registry>,
     /// Tells publishers that wait that there is room for what they have.
     pub(crate) room: Notify,
@@ -44,6 +50,19 @@ impl Broker {
     /// # Errors
     /// The operating system gave no random bytes, or no thread.
     pub fn new(cluster: ClusterHandle, config: Config) -> std::io::Result<Arc<Self>> {
+        Self::with_tokens(cluster, config, None)
+    }
+
+    /// The same where clients may log in with tokens, if there is somebody to judge them.
+    ///
+    /// # Errors
+    /// As [`Broker::new`].
+    pub fn with_tokens(
+        cluster: ClusterHandle,
+        config: Config,
+        tokens: Option<Arc<Tokens>>,
+    ) -> std::io::Result<Arc<Self>> {
+        let config = Config { takes_tokens: tokens.is_some(), ..config };
         let mut secret = [0; 32];
         let drawn = rustix::rand::getrandom(&mut secret, rustix::rand::GetRandomFlags::empty())?;
         if drawn != secret.len() {
@@ -61,6 +80,7 @@ impl Broker {
             metrics,
             dead_letters: DeadLetterMetrics::default(),
             credentials: Credentials::new(key.into(), cpus)?,
+            tokens,
             registry,
             room: Notify::new(),
             lingering: Semaphore::new(limits::REFUSALS_WAITING_MAX),
@@ -68,6 +88,18 @@ impl Broker {
             accepted: AtomicU64::new(0),
             connections: Arc::default(),
         }))
+    }
+
+    /// What a token gives, shown by a client from there. An address with many refused logins waits, as with passwords.
+    pub(crate) async fn judge(&self, token: &[u8], peer: IpAddr) -> Judged {
+        let Some(tokens) = &self.tokens else { return Err(oauth::Refusal::Unreadable) };
+        let address = Address::of(peer);
+        tokio::time::sleep(self.credentials.wait(address)).await;
+        let judged = tokens.judge(token).await;
+        if judged.is_err() {
+            self.credentials.count_refused(address);
+        }
+        judged.map(Arc::new)
     }
 
     /// Totals of the connections since the node started.

@@ -24,7 +24,7 @@ use super::place::Place;
 use super::reply_to::Replies;
 use crate::metrics::Metrics;
 use crate::session::driver::{Driver, End, Load, Short, Wants};
-use crate::session::{Input, Session, View};
+use crate::session::{Input, Judge, Judged, Session, View};
 
 /// How long the rest of what a client sends is read after our last byte, so that it arrives.
 const DRAIN: Duration = Duration::from_secs(1);
@@ -107,6 +107,15 @@ enum Moved {
     Written,
 }
 
+/// What was found of a login that is checked.
+enum Verdict {
+    Password(bool),
+    Token(Judged),
+}
+
+/// The check of a login.
+type Verifying = Pin<Box<dyn Future<Output = Verdict> + Send>>;
+
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     pub(crate) fn new(
         stream: S,
@@ -144,8 +153,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         let mut told;
         let broker = Arc::clone(&self.broker);
         let mut lingering = None;
-        let mut verifying: Pin<Box<dyn Future<Output = bool> + Send>> =
-            Box::pin(std::future::pending());
+        let mut verifying: Verifying = Box::pin(std::future::pending());
         let mut room = pin!(broker.room.notified());
         let mut timer = pin!(sleep_until(tokio::time::Instant::now()));
         let mut timer_at = None;
@@ -177,10 +185,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                     false => return End::Lost,
                 },
                 () = self.replies.recv(&mut replied), if wants.replies => Input::Replied(&mut replied),
-                is_right = &mut verifying => {
+                verdict = &mut verifying => {
                     verifying = Box::pin(std::future::pending());
                     place.checked(false);
-                    Input::Verified(is_right)
+                    match verdict {
+                        Verdict::Password(is_right) => Input::Verified(is_right),
+                        Verdict::Token(judged) => Input::Judged(judged),
+                    }
                 }
                 _ = stop.changed(), if !is_stopping => {
                     is_stopping = true;
@@ -229,7 +240,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             if let Some(verify) = out.verify.take() {
                 place.checked(true);
                 let broker = Arc::clone(&broker);
-                verifying = Box::pin(async move { broker.credentials.verify(verify).await });
+                let verified = async move { broker.credentials.verify(verify).await };
+                verifying = Box::pin(async move { Verdict::Password(verified.await) });
+            }
+            if let Some(Judge { token, peer }) = out.token.take() {
+                place.checked(true);
+                let broker = Arc::clone(&broker);
+                verifying =
+                    Box::pin(async move { Verdict::Token(broker.judge(&token, peer).await) });
             }
             self.replies.perform(&mut out.replies, &broker.metrics);
             if !out.requests.is_empty()

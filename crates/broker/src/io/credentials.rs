@@ -92,6 +92,16 @@ impl Credentials {
         self.shared.lock().logins.is_slow(address, self.shared.started.elapsed())
     }
 
+    /// How long a login of an address waits that has had too many wrong ones.
+    pub(crate) fn wait(&self, address: Address) -> Duration {
+        self.shared.lock().logins.wait(address, self.shared.started.elapsed())
+    }
+
+    /// A login of an address was refused that was no password.
+    pub(crate) fn count_refused(&self, address: Address) {
+        self.shared.lock().logins.count_wrong(self.shared.started.elapsed(), address);
+    }
+
     fn fingerprint(&self, verify: &Verify) -> Fingerprint {
         let stored = verify.stored.as_deref().unwrap_or_default();
         let mut hash = Sha256::new().chain_update(self.key);

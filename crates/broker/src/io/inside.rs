@@ -4,13 +4,14 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use oauth::Grant;
 use tokio::net::UnixStream;
 use tokio::sync::watch;
 
 use super::broker::Broker;
 use super::listener::{Served, serve_stream};
 use super::place::Place;
-use crate::connection::login::held_against;
+use crate::connection::login::{admit_token, held_against};
 use crate::limits;
 use crate::metrics::Metrics;
 use crate::session::{LoginRefusal, Verify};
@@ -36,6 +37,28 @@ pub async fn connect(broker: &Arc<Broker>, peer: SocketAddr) -> std::io::Result<
         drop(stop);
     });
     Ok(theirs)
+}
+
+/// Whether a password is judged as a token.
+pub fn is_token(broker: &Broker, password: &[u8]) -> bool {
+    broker.config.takes_tokens && oauth::looks_like_token(password)
+}
+
+/// What a token gives to its owner, who comes from `peer` and asks over HTTP. The log says why a login is refused, and
+/// who asks is not told.
+pub async fn judge(broker: &Broker, token: &[u8], peer: SocketAddr) -> Option<Arc<Grant>> {
+    let judged = match broker.config.takes_tokens {
+        true => broker.judge(token, peer.ip()).await,
+        false => return None,
+    };
+    match admit_token(&broker.config, judged, peer.ip()) {
+        Ok(grant) => Some(grant),
+        Err(why) => {
+            Metrics::count(&broker.metrics.logins_refused);
+            broker.places.tell_refused(peer, "", why);
+            None
+        }
+    }
 }
 
 /// Whether `password` is the user's, who comes from `peer` and asks over HTTP. Takes as long whatever is wrong, and as

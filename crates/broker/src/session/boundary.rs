@@ -4,7 +4,7 @@ use bytes::{Bytes, BytesMut};
 use cluster::{Alarms, Answer, Request};
 use machine::Catalog;
 
-use crate::connection::login::{Notice, Verify};
+use crate::connection::login::{Judge, Judged, Notice, Verify};
 
 /// What a step may look at.
 pub struct View<'a> {
@@ -43,6 +43,8 @@ pub enum Input<'a> {
     Written,
     /// The answer to `Outputs::verify`.
     Verified(bool),
+    /// The answer to `Outputs::token`.
+    Judged(Judged),
     /// An operator closes the connection: 320 with this reason.
     Close(&'a str),
 }
@@ -79,6 +81,8 @@ pub struct Outputs {
     pub replies: Vec<ReplyOrder>,
     /// At most one at a time; answered by `Input::Verified`.
     pub verify: Option<Verify>,
+    /// At most one at a time; answered by `Input::Judged`.
+    pub token: Option<Judge>,
     /// For the log, at most one a step.
     pub notice: Option<Notice>,
     /// Close the socket once the bytes are with it.

@@ -1,11 +1,18 @@
 //! How a connection opens: which of the handshake's methods may come now, and what comes after it.
 
 use amqp::{Frame, Method, PROTOCOL_HEADER, ReplyCode, connection};
+use oauth::limits::TOKEN_BYTES_MAX;
 
 use super::{Phase, Session};
 use crate::connection::handshake::{self, Refused, Started};
+use crate::connection::login::{Judge, Judged, Notice};
 use crate::connection::step::Step;
 use crate::errors::{Failure, unexpected};
+use crate::rights::Rights;
+use crate::route_cache::RouteCache;
+
+/// Class and method of `connection.update-secret`.
+const UPDATE_SECRET: (u16, u16) = (10, 70);
 
 impl Session {
     /// The first eight bytes. None: there are fewer.
@@ -77,6 +84,70 @@ impl Session {
         let verified = handshake::verified(&mut self.connection.client, step, *login, is_right);
         if let Err(refused) = verified {
             self.refused(step, refused);
+        }
+    }
+
+    /// A token was judged: that of a login, or one in its place.
+    pub(super) fn judged(&mut self, step: &mut Step<'_>, judged: Judged) {
+        if self.is_renewing {
+            self.is_renewing = false;
+            if self.is_running() {
+                self.renewed(step, judged);
+            }
+            return;
+        }
+        let login = match std::mem::replace(&mut self.phase, Phase::Tune) {
+            Phase::Verifying(login) => login,
+            other => {
+                self.phase = other;
+                return;
+            }
+        };
+        let judged = handshake::judged(&mut self.connection.client, step, *login, judged);
+        if let Err(refused) = judged {
+            self.refused(step, refused);
+        }
+    }
+
+    /// `connection.update-secret`: the frames behind it are taken once the token is judged. As with RabbitMQ, a password
+    /// is not looked at: nothing depends on it any more.
+    pub(super) fn update_secret(&mut self, step: &mut Step<'_>, secret: &[u8]) {
+        let client = &self.connection.client;
+        match client.rights {
+            Rights::Catalog => {
+                let answer = Method::ConnectionUpdateSecretOk(connection::UpdateSecretOk);
+                client.send(step, 0, &answer);
+            }
+            Rights::Token(_) => {
+                self.is_renewing = true;
+                let token = secret[..secret.len().min(TOKEN_BYTES_MAX + 1)].to_vec();
+                step.out.token = Some(Judge { token, peer: client.peer.ip() });
+            }
+        }
+    }
+
+    fn renewed(&mut self, step: &mut Step<'_>, judged: Judged) {
+        let client = &mut self.connection.client;
+        match handshake::renew(client, step, judged) {
+            Ok(()) => {
+                // What the token before allowed is asked again.
+                self.connection.publishers.routes = RouteCache::default();
+                self.channels.values_mut().for_each(|channel| channel.rights_changed());
+                let answer = Method::ConnectionUpdateSecretOk(connection::UpdateSecretOk);
+                client.send(step, 0, &answer);
+            }
+            Err(why) => {
+                step.out.notice = Some(Notice::Refused {
+                    user: client.user.clone(),
+                    mechanism: "update-secret".to_owned(),
+                    client: client.name.clone(),
+                    why,
+                });
+                self.connection.counts.logins_refused += 1;
+                let text = "New secret was refused by one of the backends";
+                let failure = Failure::connection(ReplyCode::NotAllowed, text);
+                self.fail(step, &Failure { ids: UPDATE_SECRET, ..failure });
+            }
         }
     }
 

@@ -99,9 +99,23 @@ impl Session {
             let reason = format!("vhost '{vhost}' is deleted");
             return self.close_forced(step, &reason);
         }
-        let user = &self.connection.client.user;
-        if step.catalog().user(user).is_none() {
-            let reason = format!("user '{user}' is deleted");
+        let client = &self.connection.client;
+        if client.rights.is_deleted(step.catalog(), &client.user) {
+            let reason = format!("user '{}' is deleted", client.user);
+            self.close_forced(step, &reason);
+        }
+    }
+
+    /// A login ends with its token: from that moment on nothing of what the client says is done.
+    pub(super) fn look_at_token(&mut self, step: &mut Step<'_>) {
+        let client = &self.connection.client;
+        let has_expired = client.expires_at.is_some_and(|at| step.now >= at);
+        if has_expired && matches!(self.phase, Phase::Tune | Phase::Open | Phase::Running) {
+            let reason = format!(
+                "the token of user '{}' has expired; renew it in time with connection.update-secret, or log in with a \
+                 new one",
+                client.user
+            );
             self.close_forced(step, &reason);
         }
     }

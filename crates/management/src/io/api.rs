@@ -8,6 +8,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use broker::io::broker::Broker;
 use certificates::ServerTls;
 use cluster::ClusterHandle;
+use oauth::Grant;
 use tokio::sync::Semaphore;
 
 use crate::limits::{HASHES_AT_ONCE, REQUESTS_AT_ONCE};
@@ -40,11 +41,14 @@ pub(super) struct Shared {
     turned_away: AtomicU64,
 }
 
-/// Who asks: known by name and password.
+/// Who asks: known by name and password, or by a token.
 #[derive(Clone)]
 pub(super) struct Caller {
     pub(super) user: String,
+    /// Or the token.
     pub(super) password: String,
+    /// What the token gives that was shown.
+    pub(super) grant: Option<Arc<Grant>>,
     pub(super) peer: SocketAddr,
 }
 

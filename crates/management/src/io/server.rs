@@ -21,7 +21,7 @@ use tokio::net::TcpListener;
 
 use super::api::{Api, Caller};
 use super::perform::perform;
-use crate::access;
+use crate::access::{self, Who};
 use crate::asked::Asked;
 use crate::limits::{BODY_WAIT, CONNECTIONS_MAX, HEAD_BYTES_MAX, HEAD_WAIT, NAME_BYTES_MAX};
 use crate::node::View;
@@ -57,7 +57,8 @@ async fn try_answer(
     let changes = route.method != Method::GET;
     {
         let catalog = api.0.cluster.catalog();
-        let user = catalog.user(&caller.user).ok_or_else(not_known)?;
+        let user = Who::find(&catalog, &caller.user, caller.grant.as_deref());
+        let user = user.ok_or_else(not_known)?;
         let vhost = path.get("vhost").map(String::as_str);
         let allowed = access::allow(user, route.need, changes, vhost);
         allowed.map_err(|why| Problem::NotAuthorised(why.to_owned()))?;
@@ -91,11 +92,22 @@ async fn read_body(body: Body, max: usize) -> Result<Bytes, Problem> {
     read.map_err(|_| Problem::TooLarge(format!("the body has more than {max} bytes, or broke off")))
 }
 
-/// Who asks, if the password is right.
+/// Who asks, if the password or the token is right.
 async fn caller(api: &Api, headers: &HeaderMap, peer: SocketAddr) -> Result<Caller, Problem> {
-    let (user, password) = credentials(headers).ok_or_else(not_known)?;
-    match inside::is_right(&api.0.broker, &user, password.as_bytes(), peer).await {
-        true => Ok(Caller { user, password, peer }),
+    let broker = &api.0.broker;
+    let (user, password) = match login(headers).ok_or_else(not_known)? {
+        Login::Basic { user, password } if !inside::is_token(broker, password.as_bytes()) => {
+            (user, password)
+        }
+        Login::Basic { password: token, .. } | Login::Bearer { token } => {
+            let grant = inside::judge(broker, token.as_bytes(), peer).await;
+            let grant = grant.ok_or_else(not_known)?;
+            let user = grant.user.clone();
+            return Ok(Caller { user, password: token, grant: Some(grant), peer });
+        }
+    };
+    match inside::is_right(broker, &user, password.as_bytes(), peer).await {
+        true => Ok(Caller { user, password, grant: None, peer }),
         false => Err(not_known()),
     }
 }
@@ -104,16 +116,27 @@ fn not_known() -> Problem {
     Problem::NotAuthorised("Login failed".to_owned())
 }
 
-/// RFC 7617.
-fn credentials(headers: &HeaderMap) -> Option<(String, String)> {
+/// How somebody says who it is. Nothing prints it.
+enum Login {
+    /// RFC 7617.
+    Basic { user: String, password: String },
+    /// RFC 6750.
+    Bearer { token: String },
+}
+
+fn login(headers: &HeaderMap) -> Option<Login> {
     let given = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
-    let (scheme, encoded) = given.split_once(' ')?;
+    let (scheme, said) = given.split_once(' ')?;
+    let said = said.trim();
+    if scheme.eq_ignore_ascii_case("bearer") {
+        return Some(Login::Bearer { token: said.to_owned() });
+    }
     if !scheme.eq_ignore_ascii_case("basic") {
         return None;
     }
-    let decoded = String::from_utf8(STANDARD.decode(encoded.trim()).ok()?).ok()?;
+    let decoded = String::from_utf8(STANDARD.decode(said).ok()?).ok()?;
     let (user, password) = decoded.split_once(':')?;
-    Some((user.to_owned(), password.to_owned()))
+    Some(Login::Basic { user: user.to_owned(), password: password.to_owned() })
 }
 
 fn asked(caller: &Caller, path: BTreeMap<String, String>, parts: &Parts, body: Bytes) -> Asked {
@@ -121,6 +144,7 @@ fn asked(caller: &Caller, path: BTreeMap<String, String>, parts: &Parts, body: B
     let reason = parts.headers.get("x-reason").and_then(|reason| reason.to_str().ok());
     Asked {
         user: caller.user.clone(),
+        grant: caller.grant.clone(),
         path,
         query: form_urlencoded::parse(query.as_bytes()).into_owned().collect(),
         body,

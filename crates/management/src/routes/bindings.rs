@@ -73,7 +73,7 @@ pub(super) fn defined(vhost: &Vhost) -> impl Iterator<Item = Value> {
 }
 
 pub(super) fn list(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
-    let user = view.catalog.user(&asked.user).ok_or(Problem::NotFound)?;
+    let user = asked.who(view.catalog)?;
     let seen = view.catalog.vhosts().filter(|vhost| access::sees(user, vhost.name()));
     Ok(Work::list(&Shape::of(asked)?, seen.flat_map(all).collect()))
 }

@@ -2,9 +2,7 @@
 //!
 //! Who monitors sees all of them; others see their own.
 
-use machine::User;
-
-use crate::access::Role;
+use crate::access::{Role, Who};
 use crate::asked::Asked;
 use crate::node::View;
 use crate::page::Shape;
@@ -14,8 +12,8 @@ use crate::work::{Connections, Of, Work};
 /// The reason that a client is told if nobody gives one.
 const REASON: &str = "Closed via management plugin";
 
-fn user<'a>(view: &View<'a>, asked: &Asked) -> Result<&'a User, Problem> {
-    view.catalog.user(&asked.user).ok_or(Problem::NotFound)
+fn user<'a>(view: &View<'a>, asked: &'a Asked) -> Result<Who<'a>, Problem> {
+    asked.who(view.catalog)
 }
 
 /// Those that the user may see.
@@ -27,7 +25,7 @@ fn seen(view: &View<'_>, asked: &Asked, what: Of, vhost: Option<&str>) -> Result
     }
     Ok(Work::Connections(Connections {
         what,
-        user: (!all).then(|| user.name.clone()),
+        user: (!all).then(|| user.name().to_owned()),
         vhost: vhost.map(str::to_owned),
         shape: Shape::of(asked)?,
     }))
@@ -85,7 +83,7 @@ pub(super) fn close(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
     let reason = asked.reason.clone().unwrap_or_else(|| REASON.to_owned());
     Ok(Work::Connections(Connections {
         what: Of::Close { name, reason },
-        user: (!Role::of(user).administrates).then(|| user.name.clone()),
+        user: (!Role::of(user).administrates).then(|| user.name().to_owned()),
         vhost: None,
         shape: Shape::default(),
     }))

@@ -23,7 +23,7 @@ pub(super) fn name(asked: &Asked, part: &str) -> String {
 }
 
 pub(super) fn list(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
-    let user = view.catalog.user(&asked.user).ok_or(Problem::NotFound)?;
+    let user = asked.who(view.catalog)?;
     let seen = view.catalog.vhosts().filter(|vhost| access::sees(user, vhost.name()));
     let items =
         seen.flat_map(|vhost| vhost.exchanges().map(|exchange| listed(vhost.name(), exchange)));

@@ -126,8 +126,9 @@ pub(super) fn cluster_name(view: &View<'_>, _: &Asked) -> Result<Work, Problem> 
 }
 
 pub(super) fn whoami(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
-    let user = view.catalog.user(&asked.user).ok_or(Problem::NotFound)?;
-    let body = json!({ "name": user.name, "tags": user.tags, "is_internal_user": true });
+    let user = asked.who(view.catalog)?;
+    let body =
+        json!({ "name": user.name(), "tags": user.tags(), "is_internal_user": user.is_user() });
     Ok(Work::answer(Shape::of(asked)?.columns_of(body)))
 }
 

@@ -20,7 +20,7 @@ pub(super) fn operators(view: &View<'_>, asked: &Asked) -> Result<Work, Problem>
 }
 
 fn list_all(view: &View<'_>, asked: &Asked, kind: PolicyKind) -> Result<Work, Problem> {
-    let user = view.catalog.user(&asked.user).ok_or(Problem::NotFound)?;
+    let user = asked.who(view.catalog)?;
     let seen = view
         .catalog
         .vhosts()

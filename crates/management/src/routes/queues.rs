@@ -14,7 +14,7 @@ use crate::work::{Listed, Queues, Step, Work};
 use crate::{access, arguments};
 
 pub(super) fn list(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
-    let user = view.catalog.user(&asked.user).ok_or(Problem::NotFound)?;
+    let user = asked.who(view.catalog)?;
     let seen = view.catalog.vhosts().filter(|vhost| access::sees(user, vhost.name()));
     shaped(asked, seen.flat_map(|vhost| vhost.queues()).collect())
 }
@@ -193,7 +193,7 @@ pub(crate) fn consumers(queue: &Queue, described: &DescribedQueue) -> Value {
 
 /// Ids of all queues that a user sees.
 pub(super) fn seen(view: &View<'_>, asked: &Asked) -> Result<Vec<(GroupId, QueueId)>, Problem> {
-    let user = view.catalog.user(&asked.user).ok_or(Problem::NotFound)?;
+    let user = asked.who(view.catalog)?;
     let seen = view.catalog.vhosts().filter(|vhost| access::sees(user, vhost.name()));
     Ok(seen.flat_map(|vhost| vhost.queues()).map(|queue| (queue.group, queue.id)).collect())
 }

@@ -14,7 +14,7 @@ use crate::work::Work;
 const DEFAULT: &str = "/";
 
 pub(super) fn list(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
-    let user = view.catalog.user(&asked.user).ok_or(Problem::NotFound)?;
+    let user = asked.who(view.catalog)?;
     let seen = view.catalog.vhosts().filter(|vhost| access::sees(user, vhost.name()));
     let items = seen.map(shown).collect();
     Ok(Work::list(&Shape::of(asked)?, items))
@@ -42,14 +42,14 @@ pub(super) fn put(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
     check(&asked.object()?)?;
     let name = asked.vhost().to_owned();
     let reply = Reply::put(view.catalog.vhost(&name).is_some());
-    // As in RabbitMQ: whoever makes a vhost may use it.
-    let commands = match reply.status == http::StatusCode::CREATED {
-        true => vec![
-            CatalogCommand::CreateVhost { name: name.clone() },
-            super::permissions::all(&asked.user, &name),
-        ],
-        false => Vec::new(),
-    };
+    let mut commands = Vec::new();
+    if reply.status == http::StatusCode::CREATED {
+        commands.push(CatalogCommand::CreateVhost { name: name.clone() });
+        // As in RabbitMQ: whoever makes a vhost may use it. What a token allows stands in the token.
+        if asked.grant.is_none() {
+            commands.push(super::permissions::all(&asked.user, &name));
+        }
+    }
     Ok(Work::Change { commands, reply })
 }
 

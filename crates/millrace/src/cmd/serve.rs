@@ -35,6 +35,7 @@ use certificates::ServerTls;
 use cluster::{ClusterHandle, Failure, StartError};
 use management::io::Api;
 use metrics::{Node, Stage};
+use oauth::io::Tokens;
 use port::Port;
 use service::settings::{self, Flag, Setting};
 use supervised::Waiting;
@@ -106,6 +107,10 @@ pub(crate) fn run(args: Args) -> ExitCode {
         Ok(tls) => tls.map(Arc::new),
         Err(why) => return fail(&format!("TLS with clients: {why}")),
     };
+    let tokens = match config.oauth.clone().map(Tokens::load).transpose() {
+        Ok(tokens) => tokens.map(Arc::new),
+        Err(why) => return fail(&format!("OAuth: {why}")),
+    };
     let ignored = config.ignored_variables();
     if args.check_config {
         let remark = ignored.map(|ignored| format!("{ignored}\n")).unwrap_or_default();
@@ -117,7 +122,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
     }
     open_files::raise();
     let reload = Reload { args, config: config.clone(), dial };
-    match serve(&config, listen.as_deref(), tls, reload) {
+    match serve(&config, listen.as_deref(), (tls, tokens), reload) {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => fail(&why),
     }
@@ -152,11 +157,12 @@ fn variables() -> impl Iterator<Item = (String, String)> {
         .filter_map(|(name, text)| Some((name.into_string().ok()?, text.into_string().ok()?)))
 }
 
-/// Serves until it is told to stop. `listen`: where other nodes are to reach this one. `tls`: what clients are shown.
+/// Serves until it is told to stop. `listen`: where other nodes are to reach this one. `tls`: what clients are shown;
+/// `tokens`: who judges theirs.
 fn serve(
     config: &Config,
     listen: Option<&str>,
-    tls: Option<Arc<ServerTls>>,
+    (tls, tokens): (Option<Arc<ServerTls>>, Option<Arc<Tokens>>),
     reload: Reload,
 ) -> Result<(), String> {
     let began = Instant::now();
@@ -202,7 +208,7 @@ fn serve(
         }
         StartError::Cluster(why) => why,
     })?;
-    let broker = Broker::new(cluster.clone(), sessions(config));
+    let broker = Broker::with_tokens(cluster.clone(), sessions(config), tokens.clone());
     let broker = broker.map_err(|error| format!("AMQP cannot be served: {error}"))?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(cores.max(2))
@@ -235,6 +241,7 @@ fn serve(
         reload,
         api,
         tls,
+        tokens,
         broker,
     };
     let served = runtime.block_on(serving.run(port, sealed, http));
@@ -288,6 +295,8 @@ struct Serving<'a> {
     api: Api,
     /// What clients are shown under TLS.
     tls: Option<Arc<ServerTls>>,
+    /// Who judges clients' tokens.
+    tokens: Option<Arc<Tokens>>,
 }
 
 impl Serving<'_> {
@@ -298,6 +307,7 @@ impl Serving<'_> {
             broker: Arc::clone(&self.broker),
             start: Arc::clone(&self.start),
         };
+        let keeping = self.tokens.clone().map(|tokens| tokio::spawn(tokens.keep()));
         let control = tokio::spawn(Control::open(&self.config.data_dir)?.serve(running));
         let watched =
             http.metrics.map(|listener| watch(listener, self.node.clone())).transpose()?;
@@ -316,7 +326,7 @@ impl Serving<'_> {
             Err(why) => Err(why),
         };
         control.abort();
-        for task in watched.into_iter().chain(plain).chain(secure) {
+        for task in watched.into_iter().chain(plain).chain(secure).chain(keeping) {
             task.abort();
         }
         served
@@ -382,6 +392,10 @@ impl Serving<'_> {
                     Told::Reload => {
                         self.reload.again();
                         show_again(self.tls.as_deref());
+                        if let Some(tokens) = self.tokens.clone() {
+                            // A server may be slow, and other signals do not wait for it.
+                            tokio::spawn(async move { tokens.reload().await });
+                        }
                     }
                     Told::Report => terminal::remark(&self.node.line()),
                 },

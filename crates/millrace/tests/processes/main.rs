@@ -10,6 +10,7 @@ mod management;
 mod metrics;
 #[path = "../support/node.rs"]
 mod node;
+mod oauth;
 mod process;
 mod readme;
 mod redelivered;

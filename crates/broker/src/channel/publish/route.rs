@@ -35,7 +35,7 @@ pub(super) fn find(
         return Ok(Found::Cached(place));
     }
     let (exchange, key) = destination_texts(destination);
-    caller.allow(Verb::Publish { exchange })?;
+    caller.allow(Verb::Publish { exchange, key })?;
     if exchange.is_empty() && key.starts_with(REPLY_TO_PREFIX) {
         return Ok(Found::ReplyAddress);
     }
@@ -61,6 +61,9 @@ impl Found {
             return Ok(self);
         }
         let (exchange, key) = destination_texts(destination);
+        for key in keys {
+            caller.allow(Verb::Publish { exchange, key })?;
+        }
         let own_key = (!matches!(self, Self::ReplyAddress)).then_some(key);
         let keys: Vec<&str> = own_key.into_iter().chain(keys.iter().map(String::as_str)).collect();
         let route = resolve(caller, exchange, &keys, &Observed::new(*properties, chance))?;

@@ -25,7 +25,7 @@ impl Topology {
             ("", "") => queue.clone(),
             (_, key) => key.to_owned(),
         };
-        caller.allow(Verb::BindQueue { queue: &queue, exchange })?;
+        caller.allow(Verb::BindQueue { queue: &queue, exchange, key: &key })?;
         let binding = Binding {
             vhost: caller.client.vhost.clone(),
             source: exchange.to_owned(),
@@ -49,7 +49,7 @@ impl Topology {
             ("", "") => queue.clone(),
             (_, key) => key.to_owned(),
         };
-        caller.allow(Verb::BindQueue { queue: &queue, exchange })?;
+        caller.allow(Verb::BindQueue { queue: &queue, exchange, key: &key })?;
         let command = CatalogCommand::Unbind(BindingChange {
             vhost: caller.client.vhost.clone(),
             source: exchange.to_owned(),
@@ -70,7 +70,7 @@ pub(crate) fn bind_exchange(
 ) -> Next {
     let destination = &*without_line_ends(bind.destination);
     let source = &*without_line_ends(bind.source);
-    allow_exchange_binding(caller, destination, source)?;
+    allow_exchange_binding(caller, destination, source, bind.routing_key)?;
     let binding = Binding {
         vhost: caller.client.vhost.clone(),
         source: source.to_owned(),
@@ -86,7 +86,7 @@ pub(crate) fn bind_exchange(
 pub(crate) fn unbind_exchange(caller: &mut Caller<'_, '_>, unbind: &exchange::Unbind<'_>) -> Next {
     let destination = &*without_line_ends(unbind.destination);
     let source = &*without_line_ends(unbind.source);
-    allow_exchange_binding(caller, destination, source)?;
+    allow_exchange_binding(caller, destination, source, unbind.routing_key)?;
     let command = CatalogCommand::Unbind(BindingChange {
         vhost: caller.client.vhost.clone(),
         source: source.to_owned(),
@@ -104,11 +104,12 @@ fn allow_exchange_binding(
     caller: &Caller<'_, '_>,
     destination: &str,
     source: &str,
+    key: &str,
 ) -> Result<(), Failure> {
     if destination.is_empty() || source.is_empty() {
         return Err(default_exchange());
     }
-    caller.allow(Verb::BindExchange { destination, source })
+    caller.allow(Verb::BindExchange { destination, source, key })
 }
 
 fn bind(
