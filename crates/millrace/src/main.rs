@@ -5,6 +5,7 @@ mod config;
 mod control;
 #[cfg(test)]
 mod reference;
+mod table;
 
 use std::process::ExitCode;
 

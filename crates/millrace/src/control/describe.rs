@@ -6,7 +6,6 @@
 mod connections;
 mod node;
 mod queues;
-mod table;
 
 use std::fmt;
 

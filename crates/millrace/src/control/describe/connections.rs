@@ -12,8 +12,8 @@ use broker::session::describe::{
 use machine::Catalog;
 use serde::{Deserialize, Serialize};
 
-use super::table::{age, bytes, limit, pairs, rows, shown, shown_or_dash};
 use crate::control::running::Running;
+use crate::table::{age, bytes, limit, pairs, rows, shown, shown_or_dash};
 
 /// What `millrace describe connections --json` prints.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

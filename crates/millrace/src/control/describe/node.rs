@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 use cluster::Resources;
 use serde::{Deserialize, Serialize};
 
-use super::table::{age, bytes, or_dash, pairs};
 use crate::control::running::Running;
+use crate::table::{age, bytes, or_dash, pairs};
 
 /// What `millrace describe node --json` prints.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -9,8 +9,8 @@ use machine::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::table::{age, bytes, or_dash, pairs, rows, shown};
 use crate::control::running::Running;
+use crate::table::{age, bytes, or_dash, pairs, rows, shown};
 
 /// What `millrace describe queues --json` prints.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
